@@ -1,16 +1,17 @@
-//! Queues for requests with any number of answers: they carry the answers from the threads that produce them to the thread that sends them.
+//! Queues of responses, from the threads that produce them to the thread that sends them.
 //!
-//! An [`Inbox`] is such a queue with one reader: a gRPC stream, a body of server-sent events, or an iteration of the in-process API. Each request
-//! that was started for it adds its answers under its own key, and the reader takes all answers in the order in which they were added. The
-//! reader is woken through the mailbox of its reactor, and only while it waits: in a burst the first answer wakes it, and each of the
-//! others costs one lock.
+//! An [`Inbox`] has one reader: a gRPC stream, a body of server-sent events, or an iteration of the in-process API.
+//! Each request that was started for it adds its responses under its own key, and the reader takes them in the order in
+//! which they were added. The reader is woken through the mailbox of its reactor, and only while it waits: in a burst
+//! the first response wakes it, and each of the others costs one lock.
 //!
-//! A model never waits for a reader. Behind the first answers, small ones are [packed](crate::packed). The queue is bounded in bytes, number and
-//! age ([`limits`](crate::limits)), and its bytes are charged to the reader's account. A request whose answer exceeds a bound is cancelled: its reader
-//! gets the answers that were queued before, and then RESOURCE_EXHAUSTED as the last answer of that request.
+//! A model never waits for a reader. After the first responses, small ones are [packed](crate::packed). The queue is
+//! bounded in bytes, number and age ([`limits`](crate::limits)), and its bytes are charged to the reader's account. A
+//! request that exceeds a bound is cancelled: its last response, after those queued before, is RESOURCE_EXHAUSTED.
 //!
-//! Invariants: the reader gets exactly one final answer for each request that was started, and no answer of that request after it. Dropping the inbox
-//! cancels all requests that have no final answer. No lock of this file is held while a ticket is cancelled or an answer is dropped.
+//! Invariants: the reader gets exactly one final response for each request that was started, and none of that request
+//! after it. Dropping the inbox cancels all requests that have no final response. No lock of this file is held while a
+//! ticket is cancelled or a response is dropped.
 
 use crate::inference::{self, Started};
 use crate::limits::{
@@ -31,33 +32,33 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use tensor::{Code, Error, Name, Result};
 
-/// The queue, as its reader has it.
+/// The reader's end of the queue.
 pub struct Inbox(Starter);
 
-/// Starts requests whose answers go to one inbox. May be used from any thread.
+/// Starts requests whose responses go to one inbox. May be used from any thread.
 #[derive(Clone)]
 pub struct Starter(Arc<InboxShared>);
 
 struct InboxShared {
     state: Mutex<InboxState>,
-    /// Mailbox of the reactor that the reader runs on. Without one, the thread that adds an answer calls the reader's waker itself.
+    /// Mailbox of the reader's reactor. Without one, the thread that adds a response wakes the reader itself.
     mailbox: Option<Arc<Mailbox>>,
 }
 
 struct InboxState {
-    /// Answers that are not packed: the first ones, and later ones that are too large to be packed.
+    /// Responses that are not packed: the first ones, and later ones that are too large.
     answers: VecDeque<QueuedResponse>,
     packed: Packed,
-    /// Number of the next answer. The reader takes the answer with the lowest number, from `answers` or `packed`.
+    /// Number of the next response. The reader takes the one with the lowest number, from `answers` or `packed`.
     number: u64,
     /// Start of the times in `packed`.
     begun: Instant,
-    /// Bytes of all queued answers.
+    /// Bytes of all queued responses.
     bytes: usize,
     /// Covers at least `bytes`. `None` while `bytes` is small.
     charge: Option<Charge>,
     account: Account,
-    /// Set while the reader waits.
+    /// The waker of a reader that waits.
     waker: Option<Waker>,
     /// The reader is gone.
     closed: bool,
@@ -75,22 +76,22 @@ struct QueuedResponse {
     answer: EngineResponse,
 }
 
-/// A request, as the sink of its model's answers.
+/// A request, as the sink of its responses.
 struct InboxSink {
     shared: Arc<InboxShared>,
     key: u32,
-    /// The request's id, for verbose log lines about its answers. `None` while verbose logging is off.
+    /// The request's id, for verbose log lines about its responses. `None` while verbose logging is off.
     id: Option<Box<Name>>,
-    /// Its final answer was added.
+    /// The final response was added.
     ended: AtomicBool,
-    /// An answer exceeded a bound: further answers are dropped, except for the final one.
+    /// A response exceeded a bound: further responses are dropped, except for the final one.
     overran: AtomicBool,
     cancel: Mutex<Cancel>,
-    /// Parts that its packed answers have in common.
+    /// Parts that packed responses have in common.
     outlines: Outlines,
 }
 
-/// How to cancel a request. Its answers may arrive before its ticket is known.
+/// How to cancel a request. Its responses may arrive before its ticket is known.
 #[derive(Default)]
 enum Cancel {
     #[default]
@@ -107,7 +108,7 @@ fn overrun(why: &str) -> Error {
     Error::new(Code::ResourceExhausted, text)
 }
 
-/// Bytes that an answer counts for, including tensors that lie in a region of the client.
+/// Bytes that a response counts for, including tensors in a region of the client.
 fn size_of(answer: &EngineResponse) -> usize {
     let data = match &answer.response {
         Some(Ok(response)) => response.outputs.iter().map(|o| o.data.len()).sum::<usize>(),
@@ -118,7 +119,7 @@ fn size_of(answer: &EngineResponse) -> usize {
 }
 
 impl InboxState {
-    /// Adds an answer of a request. Returns the waker of a reader that waits, and, if the answer was packed, the original, for the caller to drop.
+    /// Adds a response. Returns the waker of a waiting reader and, if the response was packed, the original to drop.
     fn push(
         &mut self,
         slot: &InboxSink,
@@ -138,13 +139,13 @@ impl InboxState {
         (self.waker.take(), None)
     }
 
-    /// The next answer to take, if it is a packed one.
+    /// The next response to take, if it is a packed one.
     fn packed_front(&self) -> Option<Tag> {
         let packed = self.packed.front()?;
         self.answers.front().is_none_or(|entry| packed.number < entry.number).then_some(packed)
     }
 
-    /// When the next answer to take was added.
+    /// When the next response to take was added.
     fn oldest_came(&self) -> Option<Instant> {
         match self.packed_front() {
             Some(tag) => Some(self.begun + Duration::from_nanos(tag.came_ns)),
@@ -152,15 +153,15 @@ impl InboxState {
         }
     }
 
-    /// Number of queued answers.
+    /// Number of queued responses.
     fn waiting(&self) -> usize {
         self.answers.len() + self.packed.len()
     }
 
-    /// Checks that an answer of `bytes` fits within the bounds, and charges it.
+    /// Checks that a response of `bytes` fits within the bounds, and charges it.
     fn admit(&mut self, bytes: usize, now: Instant) -> Result<()> {
         let total = self.bytes + bytes;
-        // An answer to an empty queue may have any size, as long as there is memory for it.
+        // In an empty queue a response may have any size, as long as there is memory for it.
         if self.waiting() > 0 {
             if total > ANSWERS_BYTES_MAX {
                 return Err(overrun(&format!("{total} bytes would wait, the maximum is {ANSWERS_BYTES_MAX}")));
@@ -176,7 +177,8 @@ impl InboxState {
         if total <= CHARGE_BYTES_MIN {
             return Ok(());
         }
-        // A small total may be charged to the reserve for small requests. Once it is larger, all of it is charged as a large one.
+        // A small total may be charged to the reserve for small requests. Once it is larger, all of it is charged as a
+        // large one.
         let is_small = total <= SMALL_BYTES_MAX;
         if !is_small && self.charge.as_ref().is_some_and(|c| c.bytes() <= SMALL_BYTES_MAX) {
             self.charge = None;
@@ -187,7 +189,7 @@ impl InboxState {
         if more == 0 {
             return Ok(());
         }
-        // The charge grows in steps, so that not every small answer changes it.
+        // The charge grows in steps, so that not every small response changes it.
         let step = more.next_multiple_of(CHARGE_BYTES_MIN);
         let step = if is_small { step.min(SMALL_BYTES_MAX - charge.bytes()) } else { step };
         charge.grow(step).or_else(|_| charge.grow(more)).map_err(|short| {
@@ -196,11 +198,11 @@ impl InboxState {
         })
     }
 
-    /// Takes the oldest answer.
+    /// Takes the oldest response.
     fn take(&mut self) -> Option<(u32, EngineResponse)> {
         let (key, bytes, answer) = match self.packed_front() {
             Some(Tag { key, bytes, .. }) => {
-                // The request, and its outlines, are kept until its last answer was taken.
+                // The request, and its outlines, are kept until its last response was taken.
                 let request = self.requests.get(key as usize).and_then(Option::as_deref);
                 (key, bytes, self.packed.take(request.map(|slot| &slot.outlines))?)
             }
@@ -212,7 +214,7 @@ impl InboxState {
         } else if bytes > UNCHARGED_ANSWER_BYTES_MAX
             && let Some(charge) = &mut self.charge
         {
-            // The answer is charged again when it is sent, and the budget must have room for that.
+            // The response is charged again when it is sent, and the budget must have room for that.
             charge.shrink(self.bytes);
         }
         Some((key, answer))
@@ -220,7 +222,7 @@ impl InboxState {
 }
 
 impl Inbox {
-    /// Creates an inbox that the calling thread reads. Its answers are charged to `account`.
+    /// Creates an inbox that the calling thread reads. Its responses are charged to `account`.
     pub fn new(account: &Account) -> Self {
         let state = InboxState {
             answers: VecDeque::new(),
@@ -242,8 +244,7 @@ impl Inbox {
         self.0.0.state.lock()
     }
 
-    /// Reserves a key for a request that is about to be started. The key stays reserved until the final answer was taken, or until
-    /// [`release`](Self::release).
+    /// Reserves a key for a request, until its final response was taken or until [`release`](Self::release).
     pub fn reserve(&self) -> u32 {
         let mut state = self.state();
         state.free.pop().unwrap_or_else(|| {
@@ -253,12 +254,12 @@ impl Inbox {
         })
     }
 
-    /// Gives back the key of a request that was refused.
+    /// Frees the key of a request that was rejected.
     pub fn release(&self, key: u32) {
         self.state().forget(key);
     }
 
-    /// Cancels a request whose answers cannot be sent. `why` becomes its last answer.
+    /// Cancels a request whose responses cannot be sent. `why` becomes its last response.
     pub fn overrun(&self, key: u32, why: Error) {
         let slot = self.state().requests.get(key as usize).cloned().flatten();
         if let Some(slot) = slot {
@@ -271,7 +272,7 @@ impl Inbox {
         &self.0
     }
 
-    /// Cancels all requests that have no final answer, and drops all queued answers. After that no answer comes, and no request may be started.
+    /// Cancels all requests without a final response and drops all queued responses. No request may be started later.
     pub fn close(&self) {
         let mut state = self.state();
         state.closed = true;
@@ -289,9 +290,9 @@ impl Inbox {
         }
     }
 
-    /// Takes the next answer, with the key of its request. The final answer of a request frees its key.
+    /// Takes the next response, with the key of its request. The final response of a request frees its key.
     ///
-    /// The waker of `cx` is kept only if there is no answer, so a reader that is still reading is not woken.
+    /// The waker of `cx` is kept only if there is no response, so a reader that is still reading is not woken.
     pub fn poll_next(&self, cx: &Context<'_>) -> Poll<(u32, EngineResponse)> {
         let mut state = self.state();
         let Some((key, answer)) = state.take() else {
@@ -332,8 +333,7 @@ impl Drop for Inbox {
 }
 
 impl Starter {
-    /// Starts a request under a key that was reserved for it, whatever its size. One that is refused gets no answer, and the caller has to
-    /// release the key.
+    /// Starts a request of any size under its reserved key. If it is rejected, the caller has to release the key.
     pub fn start(&self, key: u32, version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Started<()> {
         if !inference::is_long_to_check(&request) {
             return Started::Done(self.start_here(key, version, request));
@@ -342,10 +342,10 @@ impl Starter {
         Started::offload(request, move |request| starter.start_here(key, &version, request))
     }
 
-    /// As [`start`](Self::start), on this thread, which must be no reactor unless the request is small.
+    /// Like [`start`](Self::start), on this thread, which must not be a reactor unless the request is small.
     ///
     /// # Errors
-    /// The refusal.
+    /// The reason why the request was rejected.
     pub fn start_here(&self, key: u32, version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Result<()> {
         inference::logged(version, request, |request, id| {
             let slot = self.slot(key, id);
@@ -358,7 +358,7 @@ impl Starter {
         })
     }
 
-    /// Creates the sink for the answers of a request.
+    /// Creates the sink for the responses of a request.
     fn slot(&self, key: u32, id: Option<Box<Name>>) -> Arc<InboxSink> {
         let slot = Arc::new(InboxSink {
             shared: self.0.clone(),
@@ -378,7 +378,7 @@ impl Starter {
 }
 
 impl InboxSink {
-    /// Keeps the ticket of a request that was accepted, and cancels the request if that is due. All its answers may have been added before.
+    /// Keeps the ticket of an accepted request, and cancels the request if that is due. It may have ended before.
     fn hold(&self, ticket: Ticket) {
         let mut cancel = self.cancel.lock();
         if self.ended.load(Ordering::Acquire) {
@@ -433,11 +433,11 @@ impl Sink for InboxSink {
         let mut refused = None;
         let mut state = self.shared.state.lock();
         if state.closed {
-            // The lock is released first: no answer is dropped while it is held.
+            // The lock is released first: no response is dropped while it is held.
             drop(state);
             return drop(answer);
         }
-        // A final answer without a response is always taken: there is one per request.
+        // The end without a response is always taken: there is one per request.
         if answer.response.is_some()
             && let Err(why) = state.admit(size_of(&answer), now)
         {
@@ -446,7 +446,7 @@ impl Sink for InboxSink {
                 drop(answer);
                 return self.overrun(why);
             }
-            // A final answer is always delivered. Here the error replaces its response.
+            // The end of a request is always delivered. Here the error replaces its response.
             refused = answer.response.replace(Err(why));
         }
         let (waker, packed) = state.push(self, answer, now);
@@ -504,7 +504,7 @@ mod tests {
         (inbox, slots, account)
     }
 
-    /// The next answer as text: key and bytes of a response, `error`, or `end`; `later` if there is none.
+    /// The next response as text: key and bytes, `error`, or `end`; `later` if there is none.
     fn next(inbox: &Inbox) -> String {
         match inbox.poll_next(&Context::from_waker(Waker::noop())) {
             Poll::Pending => "later".into(),
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_come_out_as_they_were_made_and_a_key_is_used_again_behind_the_end() {
+    fn responses_are_taken_in_order_and_a_key_is_used_again_after_the_final_one() {
         let (inbox, slots, account) = inbox(1 << 30, 2);
         slots[0].put(response(1));
         slots[1].put(response(2));
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn small_answers_far_behind_their_reader_are_packed_and_keep_their_order_among_large_ones() {
+    fn small_responses_to_a_slow_reader_are_packed_and_keep_their_order_among_large_ones() {
         let (inbox, slots, account) = inbox(1 << 30, 2);
         let sizes: Vec<usize> = (0..1000).map(|i| if i % 100 == 50 { 20_000 } else { i }).collect();
         let expected: Vec<String> = (0..).zip(&sizes).map(|(i, bytes)| format!("{}: {bytes}", i % 2)).collect();
@@ -560,7 +560,7 @@ mod tests {
         slots[0].put(response(1));
         assert!(inbox.poll_next(&Context::from_waker(&waker)).is_ready());
         slots[0].put(response(1));
-        assert_eq!(wakes.0.load(Ordering::SeqCst), 0, "it has not said that it waits");
+        assert_eq!(wakes.0.load(Ordering::SeqCst), 0, "it does not wait");
         assert!(inbox.poll_next(&Context::from_waker(&waker)).is_ready());
         assert!(inbox.poll_next(&Context::from_waker(&waker)).is_pending());
         for _ in 0..9 {
@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_does_not_read_holds_no_more_than_the_limits_and_gets_what_it_has_before_it_is_told() {
+    fn a_slow_reader_holds_no_more_than_the_limits_and_gets_all_queued_responses_before_the_error() {
         for (bytes, budget, why) in [
             (1 << 20, 1 << 30, "bytes would wait"),
             (0, 1 << 30, "responses wait"),
@@ -595,9 +595,9 @@ mod tests {
                 account.used()
             );
             assert!(account.used() >= count * bytes, "{} for {count}: {why}", account.used());
-            let Cancel::Due(error) = slots[0].done() else { panic!("not given up: {why}") };
+            let Cancel::Due(error) = slots[0].done() else { panic!("not cancelled: {why}") };
             assert!(error.message().contains(why), "{}: {why}", error.message());
-            // As the engine answers a request that was cancelled.
+            // The engine's responses to a cancelled request.
             slots[0].put(response(bytes));
             slots[0].put(EngineResponse { response: Some(Err(error)), is_final: true });
             for _ in 0..count {
@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_answer_that_was_taken_leaves_its_room_to_what_is_made_of_it() {
+    fn taking_a_large_response_frees_the_budget_for_sending_it() {
         let (inbox, slots, account) = inbox(16 << 20, 1);
         let count = fill(&slots[0], 1 << 20);
         let full = account.used();
@@ -623,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_alone_may_be_larger_than_the_limit() {
+    fn a_single_response_may_be_larger_than_the_limit() {
         let (inbox, slots, account) = inbox(1 << 30, 1);
         slots[0].put(response(2 * ANSWERS_BYTES_MAX));
         assert!(account.used() > 2 * ANSWERS_BYTES_MAX);
@@ -631,7 +631,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_finds_no_place_behind_one_that_waits_too_long() {
+    fn a_response_behind_one_that_has_waited_too_long_is_rejected() {
         let (inbox, slots, _) = inbox(1 << 30, 1);
         slots[0].put(response(1));
         let now = Instant::now();
@@ -642,7 +642,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_response_without_a_place_becomes_the_reason() {
+    fn a_final_response_that_does_not_fit_becomes_an_error() {
         let (inbox, slots, _) = inbox(1 << 30, 2);
         let count = fill(&slots[0], 1 << 20);
         slots[1].put(EngineResponse { is_final: true, ..response(1 << 20) });
@@ -653,7 +653,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_for_a_reader_that_left_is_dropped() {
+    fn responses_for_a_dropped_inbox_are_dropped() {
         let (inbox, slots, account) = inbox(1 << 30, 1);
         slots[0].put(response(1 << 20));
         drop(inbox);

@@ -1,8 +1,7 @@
-//! Collects a body into one slab. The announced length reserves address space and nothing else; memory comes with the bytes, a
-//! step at a time, each charged to the budget before it is read, and what has come is never copied to a larger place.
+//! Collects a body into one slab. The announced length only reserves address space. Memory is used as bytes arrive, in
+//! steps that are charged to the budget before they are read, and received bytes are never copied to a larger buffer.
 //!
-//! When the budget is short a body waits, unread, up to `MEMORY_WAIT_TIME_MAX`. The charge goes with the slab and ends with the last
-//! view of the body.
+//! If the budget is short, a body waits unread for up to `MEMORY_WAIT_TIME_MAX`. Its charge ends with the last view.
 
 use crate::limits::{CHARGE_BYTES_MIN, MEMORY_WAIT_TIME_MAX, STEP_BYTES};
 use bytes::Bytes;
@@ -14,7 +13,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// Waits for a charge to grow, with an end to patience. What comes out is to be merged into the charge.
+/// Waits for room in the budget, up to a time limit. Resolves with a charge, which the caller merges into its own.
 pub struct Pause {
     wait: Wait,
     until: Pin<Box<Sleep>>,
@@ -22,12 +21,12 @@ pub struct Pause {
 }
 
 impl Pause {
-    /// For a charge that is to have `bytes` more within this time.
+    /// Waits for `bytes` more for `charge`.
     pub fn new(charge: &Charge, bytes: usize, patience: Duration) -> Self {
         Self { wait: charge.wait(bytes), until: Box::pin(sleep(patience)), late: charge.account().short() }
     }
 
-    /// What is left of its time.
+    /// Time left until the limit.
     fn left(&self) -> Duration {
         self.until.deadline().saturating_duration_since(Instant::now())
     }
@@ -45,10 +44,10 @@ impl Future for Pause {
     }
 }
 
-/// Makes room for `bytes` more in a charge, waiting if need be.
+/// Grows a charge by `bytes`, and waits for room if necessary.
 ///
 /// # Errors
-/// `Short` when there is none within `MEMORY_WAIT_TIME_MAX`, or cannot be.
+/// `Short` if there is no room within `MEMORY_WAIT_TIME_MAX`, or can never be.
 pub async fn grow(charge: &mut Charge, bytes: usize) -> Result<(), Short> {
     match charge.grow(bytes) {
         Err(Short::Now { .. }) => {
@@ -59,25 +58,26 @@ pub async fn grow(charge: &mut Charge, bytes: usize) -> Result<(), Short> {
     }
 }
 
-/// A body being collected. Invariant: `pad <= at <= slab.len()`, and no byte beyond `pad + charge.bytes()` is written.
+/// A body that is being collected. Invariant: `pad <= at <= slab.len()`; no byte beyond `pad + charge.bytes()` is
+/// written.
 pub struct Assembler {
     slab: SlabMut,
-    /// Bytes of nothing in front, a few, which put what follows where it can be used in place.
+    /// Number of unused bytes in front, which align the tensors of the body.
     pad: usize,
     at: usize,
     charge: Charge,
     pause: Option<Box<Pause>>,
-    /// How long it may still wait for room, over all of its steps: bodies that each hold a part and wait for the rest would else keep
-    /// each other waiting, step by step.
+    /// Time left to wait for room, over all steps. Otherwise bodies that each hold a part could block each other at
+    /// every step.
     patience: Duration,
 }
 
 impl Assembler {
-    /// Room for `length` bytes, of which none is there yet, behind `pad` bytes that do not count and are not part of what comes out;
-    /// `near_device` in memory that devices read themselves, where there is some for it.
+    /// Reserves `length` bytes behind `pad` bytes that are not part of the body. With `near_device`, takes pinned
+    /// memory if there is some for it.
     ///
     /// # Errors
-    /// `Short` when one connection may not hold so much, or the system has not even the address space.
+    /// `Short` if one connection may not hold so much, or the system has no address space for it.
     pub fn new(length: usize, pad: usize, account: &Account, near_device: bool) -> Result<Self, Short> {
         account.check(length)?;
         let pinned = if near_device { SlabPool::pinned_for_body(pad + length) } else { None };
@@ -89,10 +89,10 @@ impl Assembler {
         Ok(this)
     }
 
-    /// As `new`, for a body of which is known only that it may not have more than `length_max` bytes.
+    /// Like `new`, for a body of unknown length, of at most `length_max` bytes.
     ///
     /// # Errors
-    /// `Short` when the system has not even the address space.
+    /// `Short` if the system has no address space for it.
     pub fn growing(length_max: usize, account: &Account) -> Result<Self, Short> {
         Ok(Self::into_slab(SlabPool::global().reserve(length_max).map_err(|_| account.short())?, account))
     }
@@ -119,27 +119,27 @@ impl Assembler {
         Ok(())
     }
 
-    /// Bytes still to come.
+    /// Bytes that have not arrived yet.
     pub fn missing(&self) -> usize {
         self.slab.len() - self.at
     }
 
-    /// Bytes there will be, or may be at most.
+    /// Announced length of the body, or the maximum if it is unknown.
     pub fn length(&self) -> usize {
         self.slab.len() - self.pad
     }
 
-    /// Where what is charged ends.
+    /// Offset in the slab at which the charged bytes end.
     fn charged_end(&self) -> usize {
         self.pad + self.charge.bytes()
     }
 
-    /// Charges the next step, if it is time for that and there is room at once. Doubling: who has sent little holds little, and who
-    /// sends much does not ask often.
+    /// Charges the next step if one is needed and there is room now. Steps double, so that a client that has sent
+    /// little holds little memory, and a large body grows its charge rarely.
     fn grow_now(&mut self) -> Result<(), (usize, Short)> {
         let charged = self.charge.bytes();
         let room = self.charged_end().saturating_sub(self.at);
-        // Asked for in time: a read into the rest of a step would be a short one.
+        // Charged before the last step is full: a read into the rest of a step would be short.
         if room > charged.min(STEP_BYTES) / 2 || charged == self.length() {
             return Ok(());
         }
@@ -150,10 +150,10 @@ impl Assembler {
         }
     }
 
-    /// Ready when there is room for some of the next bytes, or none are missing.
+    /// Ready when there is room for some of the next bytes, or no bytes are missing.
     ///
     /// # Errors
-    /// `Short` when there is no room within `MEMORY_WAIT_TIME_MAX`; the body is then to be given up.
+    /// `Short` if there is no room within `MEMORY_WAIT_TIME_MAX`. The caller then has to drop the body.
     pub fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Short>> {
         let mut pause = match self.pause.take() {
             Some(pause) => pause,
@@ -175,27 +175,27 @@ impl Assembler {
         }
     }
 
-    /// As `poll_room`.
+    /// Async form of `poll_room`.
     ///
     /// # Errors
-    /// As `poll_room`.
+    /// Those of `poll_room`.
     pub async fn room(&mut self) -> Result<(), Short> {
         poll_fn(|cx| self.poll_room(cx)).await
     }
 
-    /// Where the next bytes go, at most `STEP_BYTES` of them: a reader that fills it lets others run before it asks again.
-    /// Empty when there is no room.
+    /// Buffer for the next bytes, at most `STEP_BYTES`, so that a reader that fills it lets others run before the next
+    /// read. Empty if there is no room.
     pub fn spare(&mut self) -> &mut [u8] {
         let end = self.charged_end().min(self.at + STEP_BYTES);
         self.slab.window(self.at..end)
     }
 
-    /// `n` bytes were written to `spare`.
+    /// Records that `n` bytes were written to `spare`.
     pub fn filled(&mut self, n: usize) {
         self.at = (self.at + n).min(self.slab.len());
     }
 
-    /// Takes as much of `bytes` as there is room for, and returns how much that was.
+    /// Copies as many of `bytes` as there is room for, and returns their number.
     pub fn push(&mut self, bytes: &[u8]) -> usize {
         let spare = self.spare();
         let taken = bytes.len().min(spare.len());
@@ -206,7 +206,7 @@ impl Assembler {
         taken
     }
 
-    /// What was collected, its charge with it.
+    /// Returns the bytes collected, with their charge.
     pub fn into_bytes(mut self) -> Bytes {
         self.slab.truncate(self.at);
         self.charge.shrink(self.at - self.pad);
@@ -216,7 +216,7 @@ impl Assembler {
 
 impl http2::Collect for Assembler {
     fn spare(&mut self) -> &mut [u8] {
-        // Where there is room at once nobody has to be asked for it; else `poll_room` is, and waits.
+        // Without room the buffer is empty, and the caller waits in `poll_room`.
         let _ = self.grow_now();
         self.spare()
     }
@@ -248,7 +248,7 @@ mod tests {
         a.poll_room(&mut Context::from_waker(Waker::noop()))
     }
 
-    /// Gives it all of these bytes, as far as there is room.
+    /// Pushes as many of the bytes as there is room for.
     fn push(a: &mut Assembler, bytes: &[u8]) -> usize {
         let mut taken = 0;
         while taken < bytes.len() && a.missing() > 0 && room(a) == Poll::Ready(Ok(())) {
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn collects_in_steps_whatever_was_announced() {
+    fn memory_is_charged_in_steps_and_not_for_the_announced_length() {
         let budget = Budget::new(64 << 20);
         let length = 5 * STEP_BYTES / 2;
         let mut a = Assembler::new(length, 0, &budget.account(), false).expect("address space");
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_waits_for_room_and_is_given_up_after_a_time() {
+    async fn a_body_waits_for_room_up_to_a_time_limit() {
         let budget = Budget::new(1 << 20);
         let held: Vec<_> = (0..3)
             .map(|_| budget.account().charge(Kind::Body, false, 256 << 10).expect("room"))

@@ -1,11 +1,11 @@
-//! The HTTP API without a socket: requests that another server has received, in the same process. Routing, gate, texts and limits are those of
-//! the listeners; connections, framing and timeouts are the other server's.
+//! The HTTP API without a socket, for requests that another server in the same process has received. Routing, access
+//! rules, texts and limits are those of the listeners. Connections, framing and timeouts belong to the other server.
 //!
-//! One thread, built as a reactor is, so that inferences run on it as they do there. A request begins with its head and, if it is there, its
-//! body; one whose body is not there is told how many bytes are wanted, so that a refused one is not read. Events are pulled: what is not
-//! asked for waits where it is counted.
+//! All requests run on one thread, which is a reactor, so that cheap inferences run inline. A request begins with its
+//! head and, if it was read already, its body. Otherwise the body is requested only once the head is accepted. Events
+//! are pulled, so that those which were not requested wait where they are counted.
 //!
-//! Invariant: every call is answered exactly once, also of a request that is given up, and of one whose server ends.
+//! Invariant: every call is answered exactly once, even if its request is cancelled or the server ends.
 
 mod grpc;
 
@@ -42,97 +42,97 @@ use tokio::runtime::Builder;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::LocalSet;
 
-/// What logs call it: its version is known to the other server.
+/// Protocol in log lines. The version of HTTP is known only to the other server.
 const PROTOCOL: &str = "http";
 
-/// Requests at a time. The other server decides how many connections it has; this is what its requests may hold here.
+/// Maximum number of open requests. The other server limits its connections itself.
 pub const EMBEDDED_REQUESTS_MAX: usize = 65_536;
 
-/// A request as another server read it. All bytes are the caller's no more.
+/// A request that another server has received. Owns all its bytes.
 #[derive(Debug, Default)]
 pub struct EmbeddedRequest {
     /// `GET`, `POST`.
     pub method: String,
     /// Path and query, as sent.
     pub target: String,
-    /// Names and values by turns, as sent.
+    /// Header names and values by turns, as sent.
     pub fields: Vec<String>,
-    /// Of the connection; where it is not known the request comes from the network.
+    /// Address of the client. Without it the request counts as one from the network.
     pub peer: Option<SocketAddr>,
-    /// This end of the connection.
+    /// Address of the server's end of the connection.
     pub local: Option<SocketAddr>,
     /// `None` = not read yet.
     pub body: Option<Bytes>,
 }
 
-/// What a call is told.
+/// The answer to a call.
 #[derive(Debug)]
 pub enum EmbedEvent {
-    /// The body is to be read, and has at most so many bytes; [`Embedded::body`] goes on. One that is longer is not to be read to its end.
-    Wanted {
-        /// More is not to be read.
+    /// The caller should read the body and pass it to [`Embedded::body`].
+    ReadBody {
+        /// Maximum size. A longer body should not be read to its end.
         bytes_max: u64,
     },
-    /// The reply. With `more`, events follow its body: [`Embedded::next`].
+    /// The HTTP reply. With `more`, events follow its body: [`Embedded::next`].
     Reply {
-        /// HTTP's.
+        /// HTTP status.
         status: u16,
-        /// Without those of the connection, and without the length.
+        /// Header fields, without those of the connection and `Content-Length`.
         fields: Vec<(String, String)>,
-        /// In parts. Of a HEAD that of the GET.
+        /// Body in parts. A HEAD request gets that of the GET.
         body: Vec<Bytes>,
         /// Events follow.
         more: bool,
-        /// The length of the body is told. Else, and where events follow, it is sent in chunks.
+        /// The reply has a `Content-Length`; otherwise it is sent in chunks.
         sized: bool,
     },
-    /// Events, and whether they are the last.
+    /// Server-sent events.
     Events {
-        /// As they are sent.
+        /// Encoded events.
         body: Bytes,
-        /// None follow.
+        /// No events follow.
         done: bool,
     },
-    /// What there is of the answer of a gRPC call; [`Embedded::next`] goes on unless it ended.
+    /// Part of the response to a gRPC call. Unless the call ended, [`Embedded::next`] returns the next part.
     Call {
-        /// The call was accepted: its response begins.
+        /// The response begins with this part.
         begun: bool,
-        /// Whole ones.
+        /// Complete messages.
         messages: Vec<Vec<u8>>,
-        /// Nothing follows.
+        /// `None` = another part follows.
         end: Option<CallEnd>,
     },
-    /// A piece of a message was taken; there is room for another.
+    /// A piece of a message was taken, and there is room for another.
     Taken,
 }
 
-/// Hears how a call ended: its number, and what it is told.
+/// Callback that receives the number of a call and its result.
 pub type Settle = Arc<dyn Fn(u32, Result<EmbedEvent>) + Send + Sync>;
 
-/// What is said of a request that has begun.
-enum Say {
-    /// The body, or how long it would have been.
+/// Input for a request that has begun. The numbers are those of the calls to answer.
+enum EmbedInput {
+    /// The body, or the length of one that is too long.
     Body(u32, Result<Bytes, u64>),
     Next(u32),
-    /// Of a message; with `ends` none follows.
+    /// Piece of a message; `ends` marks the last piece.
     Piece {
         call: u32,
         piece: Option<Piece>,
         ends: bool,
     },
-    GivenUp,
+    Cancel,
 }
 
 enum Job {
-    Begin { ticket: u32, request: Box<EmbeddedRequest>, said: UnboundedReceiver<Say> },
-    Call { ticket: u32, request: Box<EmbeddedCall>, said: UnboundedReceiver<Say> },
+    Begin { ticket: u32, request: Box<EmbeddedRequest>, said: UnboundedReceiver<EmbedInput> },
+    Call { ticket: u32, request: Box<EmbeddedCall>, said: UnboundedReceiver<EmbedInput> },
     End,
 }
 
-/// Requests of other servers of this process. Dropped, it gives them up and ends its thread.
+/// Requests of other servers of this process. Dropping it cancels them and ends its thread.
 pub struct Embedded {
     jobs: UnboundedSender<Job>,
-    open: Arc<Mutex<HashMap<u32, UnboundedSender<Say>>>>,
+    open: Arc<Mutex<HashMap<u32, UnboundedSender<EmbedInput>>>>,
     settle: Settle,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -142,7 +142,7 @@ impl Embedded {
     /// Starts the thread.
     ///
     /// # Errors
-    /// INVALID_ARG for options that cannot be; INTERNAL when the machine refuses a thread.
+    /// INVALID_ARG for invalid options; INTERNAL if the system cannot start a thread.
     pub fn start(
         engine: Arc<Engine>,
         control: Arc<dyn Control>,
@@ -165,7 +165,7 @@ impl Embedded {
         let runtime =
             Builder::new_current_thread().enable_all().on_thread_unpark(hold::woke).build().map_err(failed)?;
         let (jobs, mut asked) = unbounded_channel();
-        let open: Arc<Mutex<HashMap<u32, UnboundedSender<Say>>>> = Arc::default();
+        let open: Arc<Mutex<HashMap<u32, UnboundedSender<EmbedInput>>>> = Arc::default();
         let (still_open, settled) = (open.clone(), settle.clone());
         let body = move || {
             memory::thread::request_short_slices();
@@ -173,7 +173,7 @@ impl Embedded {
             let local = LocalSet::new();
             local.block_on(&runtime, async move {
                 let _turns = begin_reactor();
-                // The outer server's connections are not known here: the budget alone bounds what they hold together.
+                // The other server's connections are unknown here, so all share one account, bounded by the budget.
                 let account = memory::Budget::global().common();
                 let shared_account = Rc::new(account.clone());
                 while let Some(job) = asked.recv().await {
@@ -202,17 +202,17 @@ impl Embedded {
         Ok(Self { jobs, open, settle, shared, thread: Some(thread) })
     }
 
-    /// Begins a request. `ticket` is its number, and that of its first call, as long as it is open.
+    /// Begins a request. `ticket` is its number while it is open, and the number of its first call.
     pub fn begin(&self, ticket: u32, request: EmbeddedRequest) {
         self.open(ticket, |said| Job::Begin { ticket, request: Box::new(request), said });
     }
 
-    /// Begins a call of gRPC. `ticket` is its number, and that of its first [`next`](Self::next), as long as it is open.
+    /// Begins a gRPC call. `ticket` is its number while it is open, and that of its first [`next`](Self::next).
     pub fn call(&self, ticket: u32, request: EmbeddedCall) {
         self.open(ticket, |said| Job::Call { ticket, request: Box::new(request), said });
     }
 
-    fn open(&self, ticket: u32, job: impl FnOnce(UnboundedReceiver<Say>) -> Job) {
+    fn open(&self, ticket: u32, job: impl FnOnce(UnboundedReceiver<EmbedInput>) -> Job) {
         let (say, said) = unbounded_channel();
         {
             let mut open = self.open.lock();
@@ -228,35 +228,35 @@ impl Embedded {
         }
     }
 
-    /// The next piece of what the client of call `ticket` sends, if any, and whether nothing follows it. Answers `call` when there is room for
-    /// another.
+    /// Passes on the next piece that the client of the gRPC call `ticket` sent. `ends`: no piece follows. Answers
+    /// `call` when there is room for another piece.
     pub fn piece(&self, ticket: u32, call: u32, piece: Option<Piece>, ends: bool) {
-        self.say(ticket, call, Say::Piece { call, piece, ends });
+        self.say(ticket, call, EmbedInput::Piece { call, piece, ends });
     }
 
-    /// The server leaves: those who watch its health are told.
+    /// Begins the shutdown and notifies clients that watch the server's health.
     pub fn leave(&self) {
         self.shared.advance(Phase::Leaving);
     }
 
-    /// The body that was wanted of request `ticket`, or how long it would have been if it is longer than wanted. Answers `call`.
+    /// Passes on the body of request `ticket`, or the length of one that is too long. Answers `call`.
     pub fn body(&self, ticket: u32, call: u32, body: Result<Bytes, u64>) {
-        self.say(ticket, call, Say::Body(call, body));
+        self.say(ticket, call, EmbedInput::Body(call, body));
     }
 
-    /// Answers `call` with the next events of request `ticket`, as soon as there is one.
+    /// Answers `call` with the next events of request `ticket`, as soon as there are any.
     pub fn next(&self, ticket: u32, call: u32) {
-        self.say(ticket, call, Say::Next(call));
+        self.say(ticket, call, EmbedInput::Next(call));
     }
 
-    /// Nobody waits for request `ticket` any more. Its open call is told CANCELLED.
+    /// Cancels request `ticket`. Its open call fails with CANCELLED.
     pub fn cancel(&self, ticket: u32) {
         if let Some(say) = self.open.lock().get(&ticket) {
-            let _ = say.send(Say::GivenUp);
+            let _ = say.send(EmbedInput::Cancel);
         }
     }
 
-    fn say(&self, ticket: u32, call: u32, what: Say) {
+    fn say(&self, ticket: u32, call: u32, what: EmbedInput) {
         let said = self.open.lock().get(&ticket).is_some_and(|say| say.send(what).is_ok());
         if !said {
             self.over(call);
@@ -272,26 +272,28 @@ impl Drop for Embedded {
     fn drop(&mut self) {
         let _ = self.jobs.send(Job::End);
         if let Some(thread) = self.thread.take() {
-            // One that panicked is gone too, which is what is wanted.
+            // A thread that panicked has ended, too.
             let _ = thread.join();
         }
     }
 }
 
-/// One request, on the thread.
+/// One request, as its thread has it.
 struct Exchange {
     /// The call to answer next.
     ticket: u32,
-    said: UnboundedReceiver<Say>,
+    said: UnboundedReceiver<EmbedInput>,
     settle: Settle,
     account: Account,
 }
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        // Calls that came after the last answer, or that the end of the thread cut off.
+        // Calls made after the last answer, or when the thread ended.
         self.said.close();
-        while let Ok(Say::Body(call, _) | Say::Next(call) | Say::Piece { call, .. }) = self.said.try_recv() {
+        while let Ok(EmbedInput::Body(call, _) | EmbedInput::Next(call) | EmbedInput::Piece { call, .. }) =
+            self.said.try_recv()
+        {
             self.tell(call, Err(Error::cancelled("the request is over")));
         }
     }
@@ -309,7 +311,6 @@ impl Exchange {
         let EmbeddedRequest { method, target, fields, peer, local, body } = request;
         let is_head = method == "HEAD";
         let pairs = fields.chunks_exact(2).filter_map(|pair| Some((pair.first()?.as_bytes(), pair.get(1)?.as_bytes())));
-        // Names come in any case over HTTP/1, and lookups do not care.
         let origin = peer.map_or(Origin::Network, |peer| Origin::of(peer, || local));
         let caller = Caller { origin, face: Face::Embedded, peer };
         let target = match request::origin_form(target.as_bytes()) {
@@ -332,7 +333,7 @@ impl Exchange {
             slot.granted(grant.key());
         }
         let admission = match admission {
-            // A body that was not read yet need not be, if its request is refused anyway.
+            // The body is not read if the request is rejected by its head.
             Admission::Read { route, bytes_max } if body.is_none() => {
                 let refused = service::refused_by_head(context, &route, &head).map(Admission::Reply);
                 refused.unwrap_or(Admission::Read { route, bytes_max })
@@ -346,13 +347,13 @@ impl Exchange {
                     Some(body) if body.len() as u64 > bytes_max => Err(body.len() as u64),
                     Some(body) => Ok(body),
                     None => {
-                        unanswered.answer(Ok(EmbedEvent::Wanted { bytes_max }));
+                        unanswered.answer(Ok(EmbedEvent::ReadBody { bytes_max }));
                         match self.said.recv().await {
-                            Some(Say::Body(call, body)) => {
+                            Some(EmbedInput::Body(call, body)) => {
                                 unanswered.call = Some(call);
                                 body
                             }
-                            Some(Say::Next(call) | Say::Piece { call, .. }) => {
+                            Some(EmbedInput::Next(call) | EmbedInput::Piece { call, .. }) => {
                                 return self.tell(call, Err(Error::internal("events were asked for before a body")));
                             }
                             _ => return,
@@ -373,7 +374,7 @@ impl Exchange {
                             grant.charge(body.len());
                             let account = self.account.clone();
                             let work = service::respond(context, &account, route, &head, body);
-                            let Some(reply) = self.unless_given_up(work).await else { return };
+                            let Some(reply) = self.unless_cancelled(work).await else { return };
                             reply
                         }
                     },
@@ -390,16 +391,18 @@ impl Exchange {
         }
     }
 
-    /// What comes out, or `None` when the request is given up before.
-    async fn unless_given_up<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+    /// Output of `work`, or `None` if the request is cancelled before.
+    async fn unless_cancelled<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = std::pin::pin!(work);
         poll_fn(|cx| match work.as_mut().poll(cx) {
             Poll::Ready(out) => Poll::Ready(Some(out)),
             Poll::Pending => match self.said.poll_recv(cx) {
-                Poll::Ready(Some(Say::GivenUp) | None) => Poll::Ready(None),
-                Poll::Ready(Some(Say::Body(call, _) | Say::Next(call) | Say::Piece { call, .. })) => {
+                Poll::Ready(Some(EmbedInput::Cancel) | None) => Poll::Ready(None),
+                Poll::Ready(Some(
+                    EmbedInput::Body(call, _) | EmbedInput::Next(call) | EmbedInput::Piece { call, .. },
+                )) => {
                     self.tell(call, Err(Error::internal("a request was asked for twice at once")));
-                    // Something else may be there already.
+                    // More input may be waiting.
                     cx.waker().wake_by_ref();
                     Poll::Pending
                 }
@@ -409,7 +412,7 @@ impl Exchange {
         .await
     }
 
-    /// Hands the reply over, as far as it is there.
+    /// Answers the current call with a reply. Returns the events that follow it.
     fn reply(
         &self,
         unanswered: &mut Unanswered,
@@ -437,12 +440,12 @@ impl Exchange {
         rest
     }
 
-    /// Whether all of them were asked for.
+    /// Answers calls with the events of a reply. Returns whether all were sent.
     async fn events(&mut self, mut rest: Events) -> bool {
         loop {
             let call = match self.said.recv().await {
-                Some(Say::Next(call)) => call,
-                Some(Say::Body(call, _) | Say::Piece { call, .. }) => {
+                Some(EmbedInput::Next(call)) => call,
+                Some(EmbedInput::Body(call, _) | EmbedInput::Piece { call, .. }) => {
                     self.tell(call, Err(Error::internal("a body came twice")));
                     return false;
                 }
@@ -469,7 +472,7 @@ impl Exchange {
                 };
                 Poll::Ready((body, done))
             });
-            let Some((body, done)) = self.unless_given_up(gathered).await else { return false };
+            let Some((body, done)) = self.unless_cancelled(gathered).await else { return false };
             unanswered.answer(Ok(EmbedEvent::Events { body: body.into(), done }));
             if done {
                 return true;
@@ -478,7 +481,7 @@ impl Exchange {
     }
 }
 
-/// A call that is to be answered, whatever becomes of its request.
+/// A call that is answered with CANCELLED if it is dropped unanswered.
 struct Unanswered {
     settle: Settle,
     call: Option<u32>,
@@ -498,7 +501,7 @@ impl Drop for Unanswered {
     }
 }
 
-/// The fields of a reply, but for those of the connection and the length, which are the other server's.
+/// Header fields of a reply. The other server adds those of the connection and the length.
 fn fields(reply: &Reply) -> Vec<(String, String)> {
     let mut fields = vec![("Content-Type".to_owned(), reply.content_type.to_owned())];
     let mut add = |name: &str, value: String| fields.push((name.to_owned(), value));

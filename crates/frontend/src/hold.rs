@@ -1,15 +1,17 @@
 //! How long a reactor works for one client at a stretch.
 //!
-//! A reactor serves thousands of clients in turn, so the work for one of them delays all others. Every task of a reactor is started by
-//! [`spawn`], which measures each poll of the task and counts it in a histogram that `/metrics` shows. A measured poll is a *hold*. Its length is
-//! CPU time of the thread and not elapsed time, because while the operating system runs another thread the reactor does no work.
+//! A reactor serves thousands of clients in turn, so the work for one of them delays all others. Every task of a
+//! reactor is started by [`spawn`], which measures each poll of the task and counts it in a histogram that `/metrics`
+//! shows. A measured poll is a *hold*. Its length is CPU time of the thread and not elapsed time, because while the
+//! operating system runs another thread the reactor does no work.
 //!
-//! Polls follow one another without a pause, so the end of one is the start of the next: each poll reads the monotonic clock once. Reading the CPU
-//! clock is a system call. It is read after a poll that may have been long, and otherwise once per [`BASELINE_NS`] of work. Of the CPU time since
-//! the last reading, what the short polls before a long one took is not the long one's. Runs of models on the reactor are judged by the same
-//! readings (`engine::inline`).
+//! Polls follow one another without a pause, so the end of one is the start of the next: each poll reads the monotonic
+//! clock once. Reading the CPU clock is a system call. It is read after a poll that may have been long, and otherwise
+//! once per [`BASELINE_NS`] of work. Of the CPU time since the last reading, what the short polls before a long one
+//! took is not the long one's. Runs of models on the reactor are judged by the same readings (`engine::inline`).
 //!
-//! Work that consists of many pieces calls [`is_due`] between them, or awaits [`pause`], and continues in the next poll of its task.
+//! Work that consists of many pieces calls [`is_due`] between them, or awaits [`pause`], and continues in the next poll
+//! of its task.
 
 pub use http2::yield_turn;
 use memory::thread::{now_ns, read_cpu};
@@ -37,11 +39,13 @@ pub const BOUNDS_NS: [u64; 13] = [
     500_000_000,
     1_000_000_000,
 ];
-/// Time after which work that consists of many pieces continues in another poll: a third of the longest hold that is allowed.
+/// Time after which work that consists of many pieces continues in another poll: a third of the longest hold that is
+/// allowed.
 const PATIENCE_NS: u64 = 300_000;
 /// Elapsed time above which a poll is measured by the CPU clock.
 const DOUBT_NS: u64 = 250_000;
-/// Work after which the CPU clock is read again. A hold can be counted too long by what the thread did between polls meanwhile, such as waking up.
+/// Work after which the CPU clock is read again. A hold can be counted too long by what the thread did between polls
+/// meanwhile, such as waking up.
 const BASELINE_NS: u64 = 250_000;
 /// CPU time that the kernel charges to a thread for going to sleep and waking up. A rough upper bound.
 const PARK_NS: u64 = 2_000;
@@ -154,7 +158,8 @@ fn ended() {
             return holds.count(took);
         }
         let cpu = read_cpu(now_ns()).cpu_ns;
-        // The polls before this one were too short to have been preempted: the thread would have waited for longer than they took together.
+        // The polls before this one were too short to have been preempted: the thread would have waited for longer than
+        // they took together.
         let used = cpu.saturating_sub(m.baseline.get()).saturating_sub(m.polled.get());
         m.baseline.set(cpu);
         m.since.set(0);
@@ -182,7 +187,8 @@ pub async fn pause() {
 
 /// Starts a task on this reactor and measures each of its polls.
 pub fn spawn(work: impl Future<Output = ()> + 'static) -> JoinHandle<()> {
-    // Boxed, so that the compiler generates the code of a task once and not for each of 23 futures, which took a twelfth of this crate's code size.
+    // Boxed, so that the compiler generates the code of a task once and not for each of 23 futures, which took a
+    // twelfth of this crate's code size.
     spawn_boxed(Box::pin(work))
 }
 
@@ -255,7 +261,7 @@ mod tests {
             tell.send((readings, from.elapsed())).unwrap();
         });
         let (readings, took) = told.recv().unwrap();
-        // By the time that passed: these polls are preempted like others.
+        // Bounded by the elapsed time, because these polls may be preempted.
         let most = took.as_nanos() as usize / 200_000 + 1;
         assert!((1..=most).contains(&readings), "{readings} readings of the CPU clock in {took:?}");
     }
@@ -269,18 +275,19 @@ mod tests {
                     yield_now().await;
                 }
                 work(Duration::from_micros(100));
-                // In the place of another thread that has the core.
+                // Stands for a preemption by another thread.
                 std::thread::sleep(Duration::from_millis(1));
                 yield_now().await;
             }
         });
-        // A long poll used 100 us and what it costs to sleep; with the three short ones before it that would be more than 250 us.
+        // A long poll used 100 us and what it costs to sleep; with the three short ones before it that would be more
+        // than 250 us.
         let long: u64 = totals.counts[2..].iter().sum();
         assert!(long <= 40, "{totals:?}");
     }
 
     #[test]
-    fn work_in_pieces_is_done_in_many_polls() {
+    fn long_work_with_pauses_takes_many_polls() {
         let totals = holds(|| async {
             for _ in 0..200 {
                 work(Duration::from_micros(50));
@@ -322,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_in_the_middle_of_long_work_is_seen_at_its_next_pause() {
+    fn a_message_during_long_work_is_seen_at_the_next_pause() {
         assert!(pieces_before_a_message_is_seen(|| Box::pin(pause())) <= 2);
         let later = || {
             let mut waited = false;

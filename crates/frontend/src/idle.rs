@@ -1,10 +1,11 @@
-//! Connections of a reactor that wait for their client: for a request, the rest of its head, or its farewell. Clients pool
-//! connections, so these stay; the oldest are closed when there is no room for a new one, and those of HTTP/1.1 after `IDLE_TIME_MAX`.
+//! Connections of a reactor that wait for their client: for a request, the rest of its head, or the close. Clients pool
+//! connections, so they stay open. The oldest are closed when there is no room for a new connection, and connections of
+//! HTTP/1.1 after `IDLE_TIME_MAX`.
 //!
-//! A connection of HTTP/2 without an open stream waits, too. It is woken to close itself, which it does in its next turn, with a word
-//! to its client: calls that are under way to us were not begun, and may be made again elsewhere.
+//! An HTTP/2 connection without an open stream waits, too. It is woken and closes itself with a GOAWAY, so that its
+//! client can repeat calls that are still on their way on another connection.
 //!
-//! Not here: connections that are at work. Invariant: only a waiting connection is ever closed by this module.
+//! Invariant: this module closes only connections that wait.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -16,33 +17,32 @@ use tokio::time::Instant;
 /// The connections of one reactor.
 pub struct Idle {
     slots: RefCell<Vec<Rc<IdleConnection>>>,
-    /// Counts the waits begun, to order them; cheaper than a look at the clock for each request.
+    /// Number of waits begun, which orders them: cheaper than reading the clock for each request.
     waits: Cell<u64>,
-    /// The time of the last look, for the age of a wait.
+    /// Time of the last sweep, from which ages of waits are counted.
     now: Cell<Instant>,
 }
 
 #[derive(Default)]
 struct IdleConnection {
-    /// Of which front end it is.
+    /// Number of its front end.
     kind: Cell<usize>,
-    /// Where it is in `slots`.
+    /// Index in `slots`.
     at: Cell<usize>,
-    /// Order and time of the wait; `None` = at work.
+    /// Order and time of the wait; `None` = not waiting.
     waits: Cell<Option<(u64, Instant)>>,
     task: RefCell<Option<AbortHandle>>,
-    /// It closes itself: where it is to be woken for that, once it waited.
+    /// Wakes a connection that closes itself; `None` once woken, or before its first wait.
     close_waker: RefCell<Option<Waker>>,
     closes_itself: Cell<bool>,
 }
 
 impl Idle {
-    /// No connections.
     pub fn new() -> Rc<Self> {
         Rc::new(Self { slots: RefCell::default(), waits: Cell::new(0), now: Cell::new(Instant::now()) })
     }
 
-    /// A place for a new connection of a front end, at work at first.
+    /// Registers a new connection of a front end. It does not wait at first.
     pub fn register(self: &Rc<Self>, kind: usize) -> IdleHandle {
         let mut slots = self.slots.borrow_mut();
         let slot = Rc::new(IdleConnection {
@@ -55,8 +55,8 @@ impl Idle {
         IdleHandle { slot, idle: self.clone() }
     }
 
-    /// Closes the connection that waits longest, of one front end or of any; false when none waits. Looks at all: this happens only
-    /// when room is short.
+    /// Closes the connection that has waited longest, of one front end or of any. Returns false if none waits. Scans
+    /// all connections, because it is needed only when there is no room.
     pub fn close_oldest(&self, kind: Option<usize>) -> bool {
         let slots = self.slots.borrow();
         let oldest = slots.iter().filter(|s| kind.is_none_or(|kind| s.kind.get() == kind));
@@ -64,7 +64,7 @@ impl Idle {
         oldest.is_some_and(|(_, slot)| slot.close())
     }
 
-    /// Looks at the clock and closes what waits longer than `age_max`; returns how many that were.
+    /// Closes connections that have waited longer than `age_max`; returns their number.
     pub fn sweep(&self, now: Instant, age_max: Duration) -> usize {
         self.now.set(now);
         let is_old = |slot: &&Rc<IdleConnection>| {
@@ -85,27 +85,27 @@ impl IdleConnection {
     }
 }
 
-/// A connection's place among those of its reactor, for as long as it lives.
+/// A connection's registration with its reactor's [`Idle`]. Dropping it removes the connection.
 pub struct IdleHandle {
     slot: Rc<IdleConnection>,
     idle: Rc<Idle>,
 }
 
 impl IdleHandle {
-    /// What closes the connection.
+    /// Returns a function that takes the task whose abort closes the connection.
     pub fn task_setter(&self) -> impl FnOnce(AbortHandle) + use<> {
         let slot = self.slot.clone();
         move |task| *slot.task.borrow_mut() = Some(task)
     }
 
-    /// The connection waits from now on.
+    /// Marks the connection as waiting.
     pub fn wait(&self) {
         let order = self.idle.waits.get();
         self.idle.waits.set(order + 1);
         self.slot.waits.set(Some((order, self.idle.now.get())));
     }
 
-    /// As `wait`, of a connection that closes itself: it is woken when it has to, and `is_close_requested` is true then.
+    /// Like `wait`, for a connection that closes itself: to close it, it is woken and `is_close_requested` is true.
     pub fn wait_for_close_request(&self, cx: &Context<'_>) {
         self.slot.closes_itself.set(true);
         self.wait();
@@ -115,17 +115,16 @@ impl IdleHandle {
         }
     }
 
-    /// Whether a connection that waited for it is to close itself.
+    /// Whether a connection that called `wait_for_close_request` has to close itself.
     pub fn is_close_requested(&self) -> bool {
         self.slot.closes_itself.get() && self.slot.close_waker.borrow().is_none()
     }
 
-    /// Whether the connection waits.
     pub fn waits(&self) -> bool {
         self.slot.waits.get().is_some()
     }
 
-    /// The connection is at work.
+    /// Marks the connection as not waiting.
     pub fn work(&self) {
         self.slot.waits.set(None);
     }
@@ -149,7 +148,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "current_thread")]
-    async fn the_longest_wait_ends_first_and_work_is_never_ended() {
+    async fn the_connection_that_waited_longest_is_closed_first_and_a_busy_one_never() {
         let idle = Idle::new();
         let start = Instant::now();
         let mut connections = Vec::new();
@@ -159,7 +158,7 @@ mod tests {
             place.task_setter()(task.abort_handle());
             connections.push((place, task));
         }
-        assert!(!idle.close_oldest(None), "all are at work");
+        assert!(!idle.close_oldest(None), "none waits");
         for i in [2, 0, 3] {
             connections[i].0.wait();
         }
@@ -179,7 +178,7 @@ mod tests {
         assert!((&mut connections[2].1).await.unwrap_err().is_cancelled());
         assert!(!connections[1].1.is_finished());
         assert!(idle.close_oldest(None) && !idle.close_oldest(None));
-        // One that closes itself is woken once, and not for its age.
+        // A connection that closes itself is woken once, and not because of its age.
         let place = idle.register(0);
         place.wait_for_close_request(&Context::from_waker(Waker::noop()));
         assert_eq!(idle.sweep(start + Duration::from_secs(9000), Duration::from_secs(3600)), 0);

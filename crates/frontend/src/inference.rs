@@ -1,5 +1,5 @@
-//! One inference from a front end's view: started, then either answered at once or awaited; cancelled when nobody
-//! awaits it. Callers look at a [`Inference`] before they await, so that no future has to hold a whole response.
+//! One inference as the front ends see it: started, then done at once or awaited, and cancelled if its future is
+//! dropped. Callers match on [`Inference`] before they await, so that no future has to hold a whole response.
 
 use crate::encoding::Encoding;
 use crate::limits::{
@@ -19,33 +19,33 @@ use std::task::{Context, Poll, ready};
 use tensor::{Data, Error, Name, Result};
 
 pub enum Inference {
-    /// It ran while it was started, without a wake or a wait.
+    /// The inference ran inline, without a wait.
     Done(Result<Box<InferResponse>>),
-    /// It waits, or another thread runs it.
+    /// The inference is queued, or another thread runs it.
     Pending(InferenceFuture),
 }
 
-/// An accepted inference without its answer. Resolves once; dropped before that, it is cancelled.
+/// Resolves with the response of an accepted inference. Dropping it before cancels the inference.
 pub struct InferenceFuture {
     reply: Arc<Reply>,
-    /// Taken with the response: the request cannot be cancelled any more.
+    /// `None` once the response was taken: the request cannot be cancelled any more.
     ticket: Option<Ticket>,
-    /// Id of the request, for log lines about its response; `None` while there are none.
+    /// Id of the request, for verbose log lines about its response. `None` while verbose logging is off.
     id: Option<Box<Name>>,
 }
 
-/// A request that is being started. After an error nothing was queued.
+/// The start of a request. After an error nothing was queued.
 pub enum Started<T> {
     Done(Result<T>),
-    /// A thread of [`offload`] checks and starts it, which takes long.
+    /// A thread of [`offload`] checks and starts the request, because the check takes long.
     Offloaded(OffloadedStart<T>),
 }
 
-/// Resolves once the request was started. Dropped before that, it may never be.
+/// Resolves once the request was started. If it is dropped before, the request may never be started.
 pub type OffloadedStart<T> = Pin<Box<dyn Future<Output = Result<T>>>>;
 
 impl<T: Send + 'static> Started<T> {
-    /// Starts a request on another thread by `start`, which checks it.
+    /// Starts a request on a thread of [`offload`], by `start`, which checks it.
     pub fn offload(
         request: Box<InferRequest>,
         start: impl FnOnce(Box<InferRequest>) -> Result<T> + Send + 'static,
@@ -55,7 +55,7 @@ impl<T: Send + 'static> Started<T> {
     }
 
     /// # Errors
-    /// The refusal, and those of [`offload::run`].
+    /// The reason why the request was rejected, and the errors of [`offload::run`].
     pub async fn get(self) -> Result<T> {
         match self {
             Self::Done(started) => started,
@@ -64,7 +64,7 @@ impl<T: Send + 'static> Started<T> {
     }
 }
 
-/// Starts an inference, whatever its size; a cheap one is over when this returns.
+/// Starts an inference of any size. A cheap one is done when this returns.
 #[inline]
 pub fn start(version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Started<Inference> {
     if !is_long_to_check(&request) {
@@ -86,7 +86,7 @@ fn start_here(version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Result
     Ok(started)
 }
 
-/// Starts a request with its lines of `--log-verbose`. `begin` gets the id if responses are logged, too.
+/// Starts a request by `begin` and writes its lines of `--log-verbose`. `begin` gets the request's id if they are on.
 pub fn logged<T>(
     version: &ModelVersion,
     request: Box<InferRequest>,
@@ -98,7 +98,7 @@ pub fn logged<T>(
     let id = request.id.clone();
     let prepared = verbose::prepared_text(&version.signature, &request);
     let started = begin(request, Some(Box::new(id.clone())));
-    // What is refused was never prepared.
+    // A rejected request has no line that says it was prepared.
     match &started {
         Ok(_) => verbose::prepared(&prepared),
         Err(error) => verbose::infer_failed(Some(&id), error),
@@ -123,7 +123,7 @@ fn begin(version: &Arc<ModelVersion>, request: Box<InferRequest>, id: Option<Box
     })
 }
 
-/// Whether the check of a request takes long: it counts strings, and an error may repeat all names.
+/// Whether the check of a request takes long: it counts strings, and its error may list all names.
 pub fn is_long_to_check(request: &InferRequest) -> bool {
     let is_long = |i: &InputTensor| {
         i.data.len() > STRINGS_BYTES_ON_REACTOR_MAX && i.datatype.is_none_or(|t| t.byte_size().is_none())
@@ -131,7 +131,7 @@ pub fn is_long_to_check(request: &InferRequest) -> bool {
     request.inputs.len() + request.outputs.len() > ENTRIES_ON_REACTOR_MAX || request.inputs.iter().any(is_long)
 }
 
-/// Whether a response takes so long to print, rank or pack that another thread does it.
+/// Whether printing, ranking or compressing a response takes so long that another thread does it.
 pub fn is_long_to_encode(response: &InferResponse, encoding: Encoding) -> bool {
     let mut bytes = response.id.len();
     for output in &response.outputs {
@@ -145,19 +145,19 @@ pub fn is_long_to_encode(response: &InferResponse, encoding: Encoding) -> bool {
         || (encoding != Encoding::Identity && bytes > DEFLATE_BYTES_ON_REACTOR_MAX)
 }
 
-/// Whether another thread prints a response, which has all its tensors as text.
+/// Whether another thread prints a response whose tensors are all text.
 pub fn is_long_to_print(response: &InferResponse) -> bool {
     is_long_to_encode(response, Encoding::Identity)
         || response.outputs.iter().any(|output| output.answered_bytes() > PRINT_BYTES_ON_REACTOR_MAX)
 }
 
-/// Whether new inferences are rejected: the server ends and no sequence is in progress; else the engine decides.
+/// Whether new inferences are rejected because the server is shutting down and no sequence is in progress.
 #[inline]
 pub fn is_closed(shared: &Shared, engine: &Engine) -> bool {
     shared.is_draining() && engine.sequences() == 0
 }
 
-/// Lets [`offload`] free the memory of large tensors, whichever thread drops them last.
+/// Makes [`offload`] free the memory of large tensors, no matter which thread drops them last.
 pub fn dispose_offloaded(request: &mut InferRequest) {
     for input in &mut request.inputs {
         if let Data::Bytes(bytes) = &mut input.data {
@@ -166,7 +166,7 @@ pub fn dispose_offloaded(request: &mut InferRequest) {
     }
 }
 
-/// Attaches the charge for a body to the largest tensor that was made of it, which mostly is the only one.
+/// Attaches the charge for a body to the largest tensor made of it, usually the only one.
 pub fn charge(request: &mut InferRequest, charge: Charge) {
     if charge.bytes() == 0 {
         return;
@@ -178,7 +178,7 @@ pub fn charge(request: &mut InferRequest, charge: Charge) {
     }
 }
 
-/// Sink of a request, and what its [`InferenceFuture`] waits for.
+/// Sink of a request, which its [`InferenceFuture`] waits for.
 struct Reply(HandOver<Result<Box<InferResponse>>>);
 
 impl Sink for Reply {

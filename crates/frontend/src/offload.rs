@@ -1,11 +1,11 @@
-//! Work that grows with what a client sends or asks for, and would hold a reactor: parsing, printing, inflating,
-//! deflating, ranking, checking strings. Above sizes in [`limits`](crate::limits) it runs on a few threads of its own.
+//! A small thread pool for work that would hold a reactor, because it grows with the size of a request or response:
+//! parsing, printing, inflating, deflating, ranking, checking strings. The sizes are in [`limits`](crate::limits).
 //!
-//! Threads are started when none is idle and end when idle for a while. They have a lower priority than reactors. Work
-//! for a client that left is not begun, or finished and its result dropped.
+//! A thread is started when none is idle, and ends after it was idle for a while. The threads have a lower priority
+//! than reactors. Work for a client that disconnected is not begun, or its result is dropped.
 //!
-//! There are two queues. Heavy work may take seconds and never has all threads; light work passes it. So a client with
-//! a large body waits for other large bodies only, in their order. Health is never answered here.
+//! There are two queues. Heavy work may take seconds and never occupies all threads, so light work passes it. A client
+//! with a large body waits for other large bodies only, in their order. Health requests are never answered here.
 //!
 //! Invariants: queued work runs or is dropped, and its caller is woken once; at most [`JOBS_WAITING_MAX`] jobs wait.
 
@@ -28,7 +28,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tensor::{Error, Result, allowance};
 
-/// How long an idle thread stays.
+/// How long an idle thread waits before it ends.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -50,7 +50,7 @@ struct Pool {
 
 static POOL: LazyLock<Pool> = LazyLock::new(|| {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
-    // Two at least: light work passes heavy work. A reactor per four cores needs half of the others at most.
+    // At least two, so that light work passes heavy work. One reactor per four cores leaves half of the cores for this.
     Pool { state: Mutex::default(), work: Condvar::new(), threads_max: (cores / 2).max(2) }
 });
 
@@ -92,7 +92,7 @@ impl Pool {
 
     /// Wakes or starts a thread for a queued job.
     fn rouse(&'static self, mut state: MutexGuard<'_, OffloadState>) {
-        // Those idle may be promised to work queued just before.
+        // The idle threads may already have been woken for jobs that were queued just before.
         if state.idle >= state.light.len() + state.heavy.len() {
             drop(state);
             self.work.notify_one();
@@ -103,20 +103,20 @@ impl Pool {
                 let mut state = self.state.lock();
                 state.threads -= 1;
                 if state.threads == 0 {
-                    // The machine refuses even one: the work is dropped, and who awaits it is told.
+                    // The system cannot start even one thread: the jobs are dropped, and their callers get an error.
                     let dropped = (std::mem::take(&mut state.light), std::mem::take(&mut state.heavy));
                     drop(state);
                     drop(dropped);
                 }
             }
         } else {
-            // All there may be, and one of them may be idle because the rest of the work is heavy.
+            // All threads run, but one may be idle because all other queued jobs are heavy.
             drop(state);
             self.work.notify_one();
         }
     }
 
-    /// The next job, and whether it is heavy. One heavy job always runs, and one thread is left for light ones.
+    /// The next job, and whether it is heavy. One heavy job may always run, and one thread is reserved for light jobs.
     fn next(&self, state: &mut OffloadState) -> Option<(Job, bool)> {
         let may_heavy = state.heavy_running + 1 < self.threads_max;
         let first_heavy = state.heavy_running == 0 || state.light.is_empty();
@@ -139,7 +139,7 @@ impl Pool {
             if let Some((job, is_heavy)) = self.next(&mut state) {
                 state.heavy_running += usize::from(is_heavy);
                 drop(state);
-                // Its panic is told to who awaits it; here it only must not cost a thread.
+                // The caller gets an error if the job panics. The panic is caught here so that the thread survives.
                 let _ = catch_unwind(AssertUnwindSafe(job));
                 state = self.state.lock();
                 state.heavy_running -= usize::from(is_heavy);
@@ -159,7 +159,7 @@ impl Pool {
 enum Outcome<T> {
     Awaited(Option<Waker>),
     Done(T),
-    /// Taken, or there is no result.
+    /// The result was taken, or there will be none.
     Gone,
 }
 
@@ -168,7 +168,7 @@ struct JobResult<T> {
     cancelled: AtomicBool,
 }
 
-/// Whether the caller still waits for the result; long work checks it now and then.
+/// Set when the caller stops waiting for the result. Long work checks it from time to time.
 pub struct CancelFlag<'a>(&'a AtomicBool);
 
 impl CancelFlag<'_> {
@@ -177,7 +177,7 @@ impl CancelFlag<'_> {
     }
 }
 
-/// The worker's end: gives the result, or the notice that there is none.
+/// The worker's end of a job: sends the result to the caller. If dropped without one, the caller gets an error.
 struct Promise<T> {
     shared: Arc<JobResult<T>>,
     mailbox: Option<Arc<Mailbox>>,
@@ -186,7 +186,7 @@ struct Promise<T> {
 impl<T> Promise<T> {
     fn put(&self, new: Outcome<T>) {
         let mut outcome = self.shared.outcome.lock();
-        // After a result this is the end of the promise, and after a departure nobody waits: `new` is dropped here.
+        // The result was sent before, or the caller is gone: `new` is dropped.
         let Outcome::Awaited(waker) = &mut *outcome else { return };
         let waker = waker.take();
         *outcome = new;
@@ -205,15 +205,15 @@ impl<T> Drop for Promise<T> {
     }
 }
 
-/// Resolves with the result. If it is dropped before, the work is not begun or its result dropped.
+/// Resolves with the result of a job. If it is dropped before, the job is not begun or its result is dropped.
 pub struct Offloaded<T: Send + 'static> {
     shared: Arc<JobResult<T>>,
 }
 
-/// Starts `work`, which has to do with `bytes` bytes, on the pool.
+/// Starts `work` on the pool. `bytes`: the size of its data, which decides between the light and the heavy queue.
 ///
 /// # Errors
-/// UNAVAILABLE when too much work waits.
+/// UNAVAILABLE if too many jobs wait.
 pub fn start<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce(&CancelFlag<'_>) -> T + Send + 'static,
@@ -229,7 +229,8 @@ pub fn start<T: Send + 'static>(
     match POOL.submit(Box::new(job), bytes >= HEAVY_BYTES_MIN) {
         Ok(()) => Ok(Offloaded { shared }),
         Err(_) => Err(Error::unavailable(format!(
-            "the server has {JOBS_WAITING_MAX} large requests waiting to be read or written, which is the limit; try again later"
+            "the server has {JOBS_WAITING_MAX} large requests waiting to be read or written, which is the limit; \
+             try again later"
         ))),
     }
 }
@@ -237,7 +238,7 @@ pub fn start<T: Send + 'static>(
 /// Runs `work` on the pool and waits for its result.
 ///
 /// # Errors
-/// As `start`; INTERNAL when the work panicked.
+/// Those of [`start`]; INTERNAL if the work panicked.
 pub async fn run<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce(&CancelFlag<'_>) -> T + Send + 'static,
@@ -245,10 +246,10 @@ pub async fn run<T: Send + 'static>(
     start(bytes, work)?.await
 }
 
-/// As [`run`] if `is_long`; other work runs on the caller's thread.
+/// Like [`run`] if `is_long`; otherwise `work` runs on the calling thread.
 ///
 /// # Errors
-/// As [`run`].
+/// Those of [`run`].
 pub async fn run_if<T: Send + 'static>(
     is_long: bool,
     bytes: usize,
@@ -257,12 +258,12 @@ pub async fn run_if<T: Send + 'static>(
     if is_long { run(bytes, move |_| work()).await } else { Ok(work()) }
 }
 
-/// As [`start`], for work that makes large buffers: each is charged to `account` before it is made
-/// (`tensor::allowance`), and the charge for all of them comes out with the result. Where it can, it makes them of
-/// slabs, whose pages are there already.
+/// Like [`start`], for work that allocates large buffers. Each buffer is charged to `account` before it is allocated
+/// (`tensor::allowance`), and the charge for all of them is returned with the result. Buffers come from slabs where
+/// possible, because the pages of slabs are mapped already.
 ///
 /// # Errors
-/// As `start`.
+/// Those of [`start`].
 pub fn start_charged<T: Send + 'static>(
     account: &Account,
     kind: Kind,
@@ -279,7 +280,7 @@ pub fn start_charged<T: Send + 'static>(
             grown.borrow_mut().grow(bytes).inspect_err(|_| refused.set(true)).map_err(Error::from)
         };
         let result = allowance::within(Box::new(ask), SlabPool::lend, || work(cancel));
-        // Once, however often it asked: a parser may try two ways.
+        // Counted once per job: a parser may try two ways, and be rejected both times.
         if is_refused.get() {
             charge.borrow().account().count_refusal();
         }
@@ -288,10 +289,10 @@ pub fn start_charged<T: Send + 'static>(
     })
 }
 
-/// As [`start_charged`], and waits.
+/// Like [`start_charged`], and waits for the result.
 ///
 /// # Errors
-/// As [`run`].
+/// Those of [`run`].
 pub async fn run_charged<T: Send + 'static>(
     account: &Account,
     kind: Kind,
@@ -301,7 +302,7 @@ pub async fn run_charged<T: Send + 'static>(
     start_charged(account, kind, bytes, work)?.await
 }
 
-/// Bytes made by such work: their charge ends with the last view of them, and no reactor frees them.
+/// Attaches to bytes made by [`start_charged`] their charge, which ends with the last view. No reactor frees them.
 pub fn made(bytes: Bytes, mut charge: Charge) -> Bytes {
     charge.shrink(bytes.len());
     if charge.bytes() == 0 { disposed(bytes) } else { charged(disposed(bytes), charge) }
@@ -333,14 +334,14 @@ impl<T: Send + 'static> Drop for Offloaded<T> {
     fn drop(&mut self) {
         self.shared.cancelled.store(true, Ordering::Relaxed);
         let left = std::mem::replace(&mut *self.shared.outcome.lock(), Outcome::Gone);
-        // What is in it may have taken long to make, and may take long to drop.
+        // A large result may take long to drop.
         if matches!(left, Outcome::Done(_)) && crate::hold::is_reactor() {
             drop(POOL.submit(Box::new(move || drop(left)), false));
         }
     }
 }
 
-/// Bytes that the pool frees if a reactor drops them last: unmapping costs about 0.1 ms per MiB.
+/// Bytes that the pool frees if a reactor drops the last view: unmapping costs about 0.1 ms per MiB.
 struct Disposed(Bytes);
 
 impl AsRef<[u8]> for Disposed {
@@ -353,13 +354,13 @@ impl Drop for Disposed {
     fn drop(&mut self) {
         if crate::hold::is_reactor() {
             let bytes = std::mem::take(&mut self.0);
-            // With too much work waiting it is done here, after all.
+            // If too many jobs wait, the bytes are freed here.
             drop(POOL.submit(Box::new(move || drop(bytes)), false));
         }
     }
 }
 
-/// The same bytes; if they are many, no reactor frees them.
+/// Returns the same bytes. From `DISPOSE_BYTES_MIN` on, no reactor frees them.
 pub fn disposed(bytes: Bytes) -> Bytes {
     if bytes.len() < DISPOSE_BYTES_MIN { bytes } else { Bytes::from_owner(Disposed(bytes)) }
 }
@@ -375,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn results_come_back_and_a_panic_is_an_error() {
+    fn a_job_returns_its_result_and_a_panic_is_an_error() {
         assert_eq!(wait(run(1, |_| 7)).unwrap(), 7);
         let failed = wait(run(HEAVY_BYTES_MIN, |_| -> u8 { panic!("on purpose") })).unwrap_err();
         assert!(failed.message().contains("without a result"), "{failed}");
@@ -383,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn light_work_passes_heavy_work_that_never_has_all_threads() {
+    fn heavy_work_leaves_a_thread_for_light_work() {
         let (open, gate) = mpsc::channel::<()>();
         let gate = Arc::new(Mutex::new(gate));
         let heavy: Vec<_> = (0..2 * POOL.threads_max)
@@ -401,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn work_for_a_client_that_left_is_told_or_never_begun() {
+    fn work_whose_result_is_dropped_sees_its_cancel_flag() {
         let (tell, told) = mpsc::channel();
         let begun = Arc::new(AtomicBool::new(false));
         let (flag, seen) = (begun.clone(), tell.clone());

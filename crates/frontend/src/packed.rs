@@ -1,13 +1,14 @@
-//! Small answers that wait for a slow reader, packed one behind the other into slabs.
+//! Small responses that wait for a slow reader, packed one behind the other into slabs.
 //!
-//! An answer as the engine makes it is half a dozen small pieces of malloc. Tens of thousands of them for each of a hundred clients
-//! leave heaps that malloc does not give back to the system when they are freed, and freeing them takes milliseconds of the thread
-//! that does it. Packed, an answer is about a hundred bytes of a slab, and a slab goes back whole.
+//! A response of the engine is half a dozen small allocations. Tens of thousands of them for each of a hundred clients
+//! leave heaps that malloc does not return to the system, and freeing them takes a thread milliseconds. Packed, a
+//! response is about a hundred bytes of a slab, and a slab is freed as a whole.
 //!
-//! What all answers of a request have in common (names, types, the client's regions) is its [`Outline`], which stays with the request.
-//! An answer is not packed when it is large, for its tensors lie in slabs of their own, or when its request has no outline for it.
+//! The parts that all responses of a request have in common (names, types, the client's regions) are its [`Outline`],
+//! which is kept with the request. A response is not packed if it is large, because its tensors have slabs of their
+//! own, or if its request has no outline for it.
 //!
-//! Invariant: records come out in the order they were put in, each equal to what was put in.
+//! Invariant: records are taken in the order in which they were pushed, each equal to the response that was pushed.
 
 use bytes::{Buf, BufMut, Bytes};
 use engine::EngineResponse;
@@ -18,33 +19,32 @@ use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 use tensor::{Code, Data, DataType, Error, Name, RegionRef, Shape};
 
-/// Bytes of the first slab, which a reader that is a little behind never fills.
+/// Bytes of the first slab, which a reader that is only a little behind never fills.
 const FIRST_SLAB_BYTES: usize = 64 << 10;
-/// Bytes of each further one: few mappings, however much waits.
+/// Bytes of each further slab, large so that there are few mappings.
 const SLAB_BYTES: usize = 1 << 20;
-/// Part of a slab whose pages are made at once.
+/// Size of the part of a slab whose pages are prepared in one step.
 const PREPARED_BYTES: usize = 64 << 10;
-/// Larger tensors are not copied: their bytes lie in a slab already.
+/// Maximum size of a tensor that is packed. The contents of larger ones are in a slab already.
 const TENSOR_BYTES_MAX: usize = 4 << 10;
-/// Largest record.
 const RECORD_BYTES_MAX: usize = 16 << 10;
-/// Outlines of one request. Models make answers of few kinds.
+/// Maximum number of outlines of one request. Models make responses of few kinds.
 const OUTLINES_MAX: usize = 8;
 
-/// What the queue says of an answer, beside the answer.
+/// Properties of a queued response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Tag {
-    /// Place in the order of all answers of the inbox.
+    /// Position in the order of all responses of the inbox.
     pub number: u64,
     /// Key of its request.
     pub key: u32,
-    /// When it came, in ns since the inbox was made.
+    /// Time of its arrival, in ns since the inbox was made.
     pub came_ns: u64,
-    /// What it counts as.
+    /// Bytes that the response counts for.
     pub bytes: usize,
 }
 
-/// What answers of one request have in common.
+/// The parts that responses of one request have in common.
 pub(crate) struct Outline {
     model_name: Name,
     model_version: Name,
@@ -57,11 +57,11 @@ struct OutputOutline {
     index: u16,
     datatype: DataType,
     form: OutputForm,
-    /// Where the client wanted it; then the answer has no bytes of it.
+    /// Region in which the client wants the output; the record then has no contents.
     region: Option<RegionRef>,
 }
 
-/// The outlines of a request: the one that all its answers ordinarily have, and further ones.
+/// The outlines of a request: usually all its responses have the first one.
 #[derive(Default)]
 pub(crate) struct Outlines {
     first: OnceLock<Outline>,
@@ -69,7 +69,7 @@ pub(crate) struct Outlines {
 }
 
 impl Outlines {
-    /// The place of the outline that fits this response; none when there are too many.
+    /// Number of the outline that fits a response; `None` if there are too many outlines.
     fn find_or_add(&self, response: &InferResponse) -> Option<u8> {
         if self.first.get_or_init(|| Outline::of(response)).fits(response) {
             return Some(0);
@@ -87,7 +87,7 @@ impl Outlines {
         u8::try_from(at + 1).ok()
     }
 
-    /// What `read` makes with the outline of this place.
+    /// Calls `read` with the outline of this number.
     fn with<T>(&self, at: u8, read: impl FnOnce(&Outline) -> Option<T>) -> Option<T> {
         let Some(at) = usize::from(at).checked_sub(1) else { return read(self.first.get()?) };
         let outline = self.others.lock().get(at).cloned()?;
@@ -138,33 +138,34 @@ fn region_of(output: &OutputTensor) -> Option<&RegionRef> {
     }
 }
 
-/// Whether it is worth its copy, and nothing of it would keep memory elsewhere.
+/// Whether all tensors of a response are small or in the client's regions.
 fn is_packable(response: &InferResponse) -> bool {
     response.outputs.iter().all(|output| match &output.data {
         Data::Bytes(bytes) => bytes.len() <= TENSOR_BYTES_MAX,
-        // Memory of a device or a model is given back when its answer was sent, not when its request is over.
+        // Memory of a device or a model is returned when the response was sent. In an outline it would stay in use
+        // until the request ends.
         Data::Region(region) => region.is_shared(),
     })
 }
 
-/// Records in the order they were put in.
+/// A queue of records.
 #[derive(Default)]
 pub(crate) struct Packed {
     slabs: VecDeque<PackedSlab>,
-    /// Of the first slab; those before it were taken.
+    /// Bytes of the first slab whose records were taken.
     taken: usize,
     records: usize,
-    /// Tag of the record that comes next: it is asked for with each answer that comes.
+    /// Tag of the next record, kept because each push and each take needs it.
     front: Option<Tag>,
-    /// The next record while it is made.
+    /// Buffer in which a record is encoded.
     scratch: Vec<u8>,
 }
 
 struct PackedSlab {
     memory: SlabMut,
-    /// Records end here.
+    /// Offset at which the records end.
     filled: usize,
-    /// Pages are there up to here.
+    /// Offset at which the prepared pages end.
     prepared: usize,
 }
 
@@ -173,7 +174,7 @@ impl Packed {
         self.records
     }
 
-    /// Puts a record in. False when the answer is not of the kind that is packed, or the system has no memory; then nothing has changed.
+    /// Packs a response. Returns false, and changes nothing, if it cannot be packed or the system has no memory.
     pub(crate) fn push(&mut self, tag: Tag, answer: &EngineResponse, outlines: &Outlines) -> bool {
         self.scratch.clear();
         if !write(&mut self.scratch, tag, answer, outlines) || self.scratch.len() > RECORD_BYTES_MAX {
@@ -201,7 +202,7 @@ impl Packed {
         true
     }
 
-    /// The record that comes next.
+    /// Tag of the next record.
     pub(crate) fn front(&self) -> Option<Tag> {
         self.front
     }
@@ -212,18 +213,18 @@ impl Packed {
         rest.get(..u32::from_le_bytes(*head) as usize)
     }
 
-    /// Takes the record that comes next, made into an answer again. `outlines` are those of its request.
+    /// Takes the next record as a response. `outlines` are those of its request.
     pub(crate) fn take(&mut self, outlines: Option<&Outlines>) -> Option<EngineResponse> {
         let record = self.front_record()?;
         let taken = LENGTH_BYTES + record.len();
-        // Cannot be: it was written here.
+        // Cannot happen: `push` wrote the record.
         let broken =
             || EngineResponse::only(Err(Error::internal("a response that waited cannot be read; please report it")));
         let answer = read(record, outlines).unwrap_or_else(broken);
         self.taken += taken;
         self.records -= 1;
         if self.records == 0 {
-            // A reader that has caught up holds nothing.
+            // A reader that has caught up holds no slabs.
             *self = Self::default();
             return Some(answer);
         }
@@ -235,28 +236,28 @@ impl Packed {
         Some(answer)
     }
 
-    /// Drops everything, on another thread where it is much.
+    /// Drops all records, on another thread if they are many.
     pub(crate) fn discard(self) {
         let bytes = self.slabs.iter().map(|slab| slab.prepared).sum();
         reclaim::drop_later(bytes, self.slabs);
     }
 }
 
-/// A record of a small answer is not larger.
+/// Initial capacity for a record. Records of small responses are not larger.
 const RECORD_BYTES_USUAL: usize = 256;
-/// A tag at the beginning of a record.
+/// Size of the tag at the beginning of a record.
 const TAG_BYTES: usize = 4 * size_of::<u64>();
-/// In front of each record.
+/// Size of the length in front of a record.
 const LENGTH_BYTES: usize = size_of::<u32>();
 
-/// What a record holds.
+/// Kinds of records.
 mod kind {
     pub(super) const NOTHING: u8 = 0;
     pub(super) const RESPONSE: u8 = 1;
     pub(super) const ERROR: u8 = 2;
 }
 
-/// What a parameter is.
+/// Types of parameters.
 mod parameter {
     pub(super) const BOOL: u8 = 0;
     pub(super) const INT: u8 = 1;
@@ -434,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_come_out_in_order_as_they_were_put_in() {
+    fn responses_are_taken_unchanged_and_in_order() {
         let (mut packed, outlines) = (Packed::default(), Outlines::default());
         let (mut put, mut taken) = (0, 0);
         // Behind, far behind over several slabs, caught up, and behind again.
@@ -465,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn large_answers_and_those_of_too_many_kinds_are_not_packed() {
+    fn large_responses_and_those_of_too_many_kinds_are_not_packed() {
         let (mut packed, outlines) = (Packed::default(), Outlines::default());
         assert!(packed.push(tag(0), &answer(response(0, TENSOR_BYTES_MAX)), &outlines));
         assert!(!packed.push(tag(1), &answer(response(0, TENSOR_BYTES_MAX + 1)), &outlines));

@@ -1,4 +1,5 @@
-//! Bytes in several parts that go out as one: a response is a head and tensors, and joining them would copy the tensors.
+//! Bytes in several parts that are sent as one message: a response is a head and tensors, and joining them would copy
+//! the tensors.
 
 use crate::gate::Grant;
 use crate::limits::STEP_BYTES;
@@ -10,13 +11,13 @@ use std::io::IoSlice;
 /// A queue of parts. Invariant: no part is empty.
 #[derive(Debug, Default)]
 pub struct Rope {
-    /// In reverse: the next part is the last, so that advancing moves nothing.
+    /// In reverse order: the next part to send is the last, so that advancing moves nothing.
     parts: SmallVec<[Bytes; 4]>,
     length: usize,
 }
 
 impl Rope {
-    /// Parts in the order they are to be sent.
+    /// Makes a rope of parts, in the order in which they are sent.
     pub fn new(parts: impl DoubleEndedIterator<Item = Bytes>) -> Self {
         let parts: SmallVec<[Bytes; 4]> = parts.rev().filter(|p| !p.is_empty()).collect();
         let length = parts.iter().map(Bytes::len).sum();
@@ -44,13 +45,13 @@ impl Rope {
     }
 }
 
-/// The same bytes, with a charge that ends with their last view.
+/// Attaches a charge that ends with the last view of the bytes.
 pub fn charged(part: Bytes, charge: Charge) -> Bytes {
     charge.hold(part)
 }
 
 impl Rope {
-    /// The same, with a charge that ends when the last part is sent, or thrown away.
+    /// Attaches a charge that ends when the last part is sent or dropped.
     pub fn charged(mut self, charge: Charge) -> Self {
         if let Some(last) = self.parts.first_mut() {
             *last = charged(std::mem::take(last), charge);
@@ -60,7 +61,7 @@ impl Rope {
 }
 
 impl Rope {
-    /// The same, with a grant that is held until the last part is sent, or thrown away.
+    /// Attaches a grant that is held until the last part is sent or dropped.
     #[inline]
     pub fn granted(mut self, grant: &Grant) -> Self {
         if grant.is_some() {
@@ -89,7 +90,7 @@ impl Buf for Rope {
     }
 
     fn chunks_vectored<'a>(&'a self, dst: &mut [IoSlice<'a>]) -> usize {
-        // No more than one step, however much there is: the kernel copies it while others wait.
+        // At most one step, because the kernel copies it while other connections wait.
         let (mut n, mut room) = (0, STEP_BYTES);
         for (slot, part) in dst.iter_mut().zip(self.parts.iter().rev()) {
             *slot = IoSlice::new(part.get(..room).unwrap_or(part));
@@ -117,7 +118,7 @@ impl Buf for Rope {
     }
 
     fn copy_to_bytes(&mut self, n: usize) -> Bytes {
-        // A slice where one part suffices: this is how an HTTP/2 frame takes its share.
+        // A slice if one part suffices, so that an HTTP/2 frame is cut off without a copy.
         if let Some(part) = self.parts.last_mut()
             && part.len() >= n
         {
@@ -143,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_as_one_however_it_is_cut() {
+    fn a_rope_reads_as_one_buffer_in_steps_of_any_size() {
         for step in 1..12 {
             let mut rope = Rope::new([&b"abc"[..], b"", b"d", b"efghij"].into_iter().map(Bytes::from_static));
             let mut all = Vec::new();

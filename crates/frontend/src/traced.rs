@@ -1,8 +1,8 @@
-//! What the front ends note of requests that are traced (O 3.4) or have a line in a log: when they came, when their
-//! answers were there, when those left, and how they ended.
+//! Notes of the front ends about requests that are traced (O 3.4) or logged: times of arrival, completion and sending,
+//! and the result.
 //!
-//! Which model a request is for is known only after it was read. So where any model may be traced, or there is an
-//! access log, each request has a [`RequestTrace`] as soon as its head was read; where neither is, this costs one look at one
+//! The model of a request is known only after the request was read. So if any model may be traced, or if there is an
+//! access log, each request gets a [`RequestTrace`] as soon as its head was read. Otherwise the cost is one read of a
 //! counter.
 
 use crate::access_log::entry::{EventNotes, LoggedRequest, RequestName};
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use tensor::{Code, Error, Name};
 use trace::{Activity, Context, Trace};
 
-/// Activities that a front end records.
+/// Activities that the front end of one protocol records.
 #[derive(Debug)]
 pub struct Names {
     received: [Activity; 2],
@@ -38,7 +38,7 @@ const GRPC: Names = Names {
     sent: [Activity::GrpcSendStart, Activity::GrpcSendEnd],
 };
 
-/// A request that may be traced or is logged. Its line is written when the last owner drops it.
+/// A request that may be traced or is logged. Its log line is written when the last owner drops it.
 pub struct RequestTrace {
     names: &'static Names,
     begun: u64,
@@ -57,7 +57,7 @@ impl fmt::Debug for RequestTrace {
 }
 
 impl RequestTrace {
-    /// An HTTP request that begins now, if requests are traced or logged.
+    /// Begins to note an HTTP request, if requests are traced or logged.
     #[inline]
     pub fn http(
         shared: &Shared,
@@ -72,7 +72,7 @@ impl RequestTrace {
         Self::new(&HTTP, shared, caller, || RequestName::Http(protocol, method, path()))
     }
 
-    /// A gRPC call that begins now, if requests are traced or logged.
+    /// Begins to note a gRPC call, if requests are traced or logged.
     #[inline]
     pub fn grpc(
         shared: &Shared,
@@ -93,8 +93,8 @@ impl RequestTrace {
         Some(Rc::new(Self { names, begun, read: Cell::new(0), trace: RefCell::default(), entry }))
     }
 
-    /// For a request of a stream, that of whose call is `call`, and which was waited for and then read. One that was
-    /// read before there were any has none.
+    /// Begins to note a request of the stream `call`. `received`: when the wait for the request began, and when it was
+    /// read; `None` is returned if requests were not traced or logged then.
     pub fn in_stream(call: Option<&Rc<Self>>, received: [u64; 2], message: &Bytes) -> Noted {
         let [begun, read] = received;
         if read == 0 {
@@ -161,7 +161,7 @@ impl RequestTrace {
         self.trace.borrow().as_ref().is_some_and(Trace::is_recorded)
     }
 
-    /// Ends the trace of a request whose body was rejected; it is kept only if [`is_no_json`].
+    /// Ends the trace of a request whose body was rejected. The trace is kept only if the body [`is_no_json`].
     pub fn refused(&self, is_no_json: bool) {
         if let Some(trace) = self.take()
             && is_no_json
@@ -190,7 +190,7 @@ impl RequestTrace {
         self.note(self.names.sent[0]);
     }
 
-    /// Where the events of a reply are noted, which follow its beginning. Their trace is noted where they are made.
+    /// Counter for the events that follow the head of a reply. Their activities are traced where they are made.
     pub fn events(&self) -> Option<Arc<EventNotes>> {
         self.entry.as_ref().map(LoggedRequest::events)
     }
@@ -204,7 +204,7 @@ impl RequestTrace {
     /// Records the end of a call without a message.
     pub fn refusing(&self, status: &Status) {
         self.ending(status);
-        // What is in one frame with its end is sent as soon as it begins to be.
+        // The whole response is one frame, so its sending begins and ends at once.
         self.note(self.names.sent[0]);
         self.note(self.names.sent[1]);
     }
@@ -261,7 +261,7 @@ pub fn begin_grpc(slot: Option<&Rc<RequestTrace>>, head: &http2::RequestHead, ve
     slot?.begin(version, || grpc_context(head))
 }
 
-/// Completions that an answer of a stream adds to its trace: the end counts as one, as in Triton.
+/// Number of completions that a response of a stream adds to its trace. The end counts as one, as in Triton.
 pub fn completions(answer: &EngineResponse) -> usize {
     usize::from(answer.response.is_some()) + usize::from(answer.is_final)
 }

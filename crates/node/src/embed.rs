@@ -73,7 +73,7 @@ fn settled(call: u32, told: EmbedEvent, bodies: &Bodies) -> Settled {
 fn answer(call: u32, told: EmbedEvent, bodies: &Bodies) -> js::EmbeddedAnswer {
     let mut answer = js::EmbeddedAnswer::default();
     match told {
-        EmbedEvent::Wanted { bytes_max } => answer.wanted = Some(bytes_max as f64),
+        EmbedEvent::ReadBody { bytes_max } => answer.wanted = Some(bytes_max as f64),
         EmbedEvent::Reply { status, fields, body, more, sized } => {
             answer.status = Some(u32::from(status));
             answer.fields = Some(fields.into_iter().flat_map(|(name, value)| [name, value]).collect());

@@ -1,5 +1,5 @@
-//! Lines of the audit log: who asked for which change of the server, with what, and what came of it. Contents of files
-//! and configurations stand there as their size and SHA-256, which `sha256sum` prints of the file that was meant.
+//! Lines of the audit log: who requested which change of the server, with which parameters, and the result. Contents of
+//! files and configurations are logged as their size and SHA-256, which `sha256sum` prints for the original file.
 
 use super::entry::{LoggedRequest, RequestName};
 use super::json_line::JsonLine;
@@ -29,7 +29,7 @@ impl LoggedRequest {
             (RequestName::Grpc(Some(operation), _), Some(message)) => Some((Source::Message(*operation), message)),
             _ => None,
         };
-        // Settings are read and written by one call.
+        // One call both reads and writes settings; a call that only reads is not logged.
         if let Some((Source::Message(operation), message)) = &source
             && message.len() <= AUDIT_BYTES_ON_REACTOR_MAX
             && is_only_read(*operation, message)
@@ -57,7 +57,7 @@ impl LoggedRequest {
                 line.object("parameters", |line| what.parameters(&body, line));
             });
         }
-        // Many files take a while to be decoded and hashed.
+        // Decoding and hashing many files takes long.
         self.logs().audit_later(
             |line| facts(line, None),
             move |line| {
@@ -70,12 +70,12 @@ impl LoggedRequest {
     }
 }
 
-/// Where parameters are read.
+/// Where the parameters of a call are.
 #[derive(Debug, Clone, Copy)]
 enum Source {
     Load,
     Unload,
-    /// The members of the body, for regions and settings.
+    /// In the members of the body, for regions and settings.
     Members,
     Message(Operation),
 }
@@ -90,7 +90,7 @@ impl Source {
         })
     }
 
-    /// Writes the parameters, as far as they can be read.
+    /// Writes the parameters that can be read.
     fn parameters(self, body: &[u8], line: &mut JsonLine<'_>) {
         match self {
             Self::Message(operation) => _ = of_message(operation, body, line),
@@ -130,7 +130,7 @@ fn of_members(object: Option<Value<'_>>, line: &mut JsonLine<'_>) {
     let Some(members) = object.and_then(|object| object.members().ok()) else { return };
     for (name, value) in members.take(AUDIT_ITEMS_MAX) {
         let name = name.decode();
-        // Handles of device memory open it.
+        // Not logged: any process that has the handle of device memory can open it.
         if &*name != b"raw_handle" {
             line.client_key(&name, LOG_NAME_BYTES_MAX);
             put_value(value, line);
@@ -141,7 +141,7 @@ fn of_members(object: Option<Value<'_>>, line: &mut JsonLine<'_>) {
 fn put_value(value: Value<'_>, line: &mut JsonLine<'_>) {
     match value.text() {
         word @ (b"true" | b"false" | b"null") => line.value(word),
-        // JSON that Triton takes has `NaN`; JSON has not.
+        // Triton accepts `NaN`, which is not JSON and must not be copied to the line.
         number if number.iter().all(|b| matches!(b, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E')) => {
             line.value_of_at_most(number, 64)
         }
@@ -149,7 +149,7 @@ fn put_value(value: Value<'_>, line: &mut JsonLine<'_>) {
             let text = value.as_text().map(|text| text.decode().into_owned()).unwrap_or_default();
             line.text_value(&text, LOG_NAME_BYTES_MAX);
         }
-        // What settings have is a list of words.
+        // Lists of settings are logged as text.
         other => line.text_value(other, LOG_NAME_BYTES_MAX),
     }
 }
@@ -242,7 +242,7 @@ impl File {
 
 fn hash(contents: &[u8]) -> String {
     digest(&SHA256, contents).as_ref().iter().fold(String::with_capacity(64), |mut hex, byte| {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(hex, "{byte:02x}");
         hex
     })

@@ -1,5 +1,5 @@
-//! What is known of one request when it is over, and the line that this makes. The line is written when the request's
-//! [`LoggedRequest`] is dropped, whatever became of it: answered, refused, given up.
+//! Collects the facts about one request. Its line is written when its [`LoggedRequest`] is dropped, no matter whether
+//! the request was answered, rejected or cancelled.
 
 use super::Logs;
 use super::json_line::JsonLine;
@@ -21,14 +21,14 @@ use std::sync::{Arc, OnceLock};
 use tensor::{Code, Error, Name, Result};
 use trace::Trace;
 
-/// HTTP has no number for a client that left before its answer; this one is known from other servers.
+/// Status for a client that disconnected before its response. HTTP defines none; other servers use this one.
 const HTTP_CLIENT_LEFT: u16 = 499;
 
-/// What was asked, as its protocol says it.
+/// The request line of a request, in its protocol.
 pub enum RequestName {
-    /// Over HTTP: version, method, and the path without its query.
+    /// HTTP version, method, and the path without its query.
     Http(&'static str, Method, Bytes),
-    /// Over gRPC: the operation of a known call, and its head.
+    /// Operation of a known gRPC call, and its head.
     Grpc(Option<Operation>, Rc<http2::RequestHead>),
     /// A request in a gRPC stream.
     InStream,
@@ -55,7 +55,7 @@ enum Outcome {
     Grpc(u8),
 }
 
-/// Events of a response, counted by the thread that makes them.
+/// Counts of the events of a response, written by the thread that makes them.
 #[derive(Debug, Default)]
 pub struct EventNotes {
     count: AtomicU64,
@@ -68,7 +68,7 @@ impl EventNotes {
         self.count.fetch_add(1, Ordering::Relaxed);
         match event {
             Ok(json) => _ = self.bytes.fetch_add(json.len() as u64, Ordering::Relaxed),
-            // The first says why.
+            // The first error is kept.
             Err(error) => _ = self.error.set((error.code().grpc_status(), kept(error.message()))),
         }
     }
@@ -80,17 +80,17 @@ pub struct LoggedRequest {
     caller: Caller,
     asked: RequestName,
     begun: u64,
-    /// By its method and path, or its call, it changes the server.
+    /// The path or call changes the server.
     pub(super) is_write: bool,
     read: Cell<u64>,
     sending: Cell<u64>,
-    /// Responses that are being sent.
+    /// Number of responses that are being sent.
     on_their_way: Cell<u64>,
     sent: Cell<u64>,
     bytes_in: Cell<u64>,
     bytes_out: Cell<u64>,
     responses: Cell<u64>,
-    /// Requests of a stream.
+    /// Number of requests of a stream.
     requests: Cell<u64>,
     first_response: Cell<u64>,
     outcome: RefCell<Outcome>,
@@ -110,11 +110,11 @@ impl fmt::Debug for LoggedRequest {
     }
 }
 
-/// Messages of calls that are no inference are kept up to this size, for the names in them.
+/// Maximum size of a message that is kept for the names in it, for calls other than inference.
 const NAMES_BYTES_MAX: usize = 4096;
 
 impl LoggedRequest {
-    /// A request that begins now; `None` if it is not logged.
+    /// Begins to log a request; `None` if it is not logged.
     pub fn new(logs: &Arc<Logs>, caller: &Caller, asked: RequestName, begun: u64) -> Option<Self> {
         let is_write = logs.has_audit() && is_write(&asked);
         (logs.has_access() || is_write).then(|| Self {
@@ -143,7 +143,7 @@ impl LoggedRequest {
         })
     }
 
-    /// A request in the stream of this call.
+    /// Begins to log a request in the stream of this call.
     pub fn in_stream(&self, begun: u64) -> Option<Self> {
         self.requests.set(self.requests.get() + 1);
         let entry = Self::new(&self.logs, &self.caller, RequestName::InStream, begun)?;
@@ -151,7 +151,7 @@ impl LoggedRequest {
         Some(entry)
     }
 
-    /// Records that body or message was read.
+    /// Records that the body or message was read.
     pub fn received(&self, body: &Bytes) {
         self.read.set(now_ns());
         self.bytes_in.set(self.bytes_in.get() + body.len() as u64);
@@ -261,7 +261,7 @@ impl LoggedRequest {
         if sent == 0 { now_ns() } else { sent }
     }
 
-    /// Whether the client left before it had the whole response.
+    /// Whether the client disconnected before it had the whole response.
     fn is_left(&self) -> bool {
         matches!(&*self.outcome.borrow(), Outcome::None) || self.on_their_way.get() > 0
     }
@@ -282,7 +282,7 @@ impl LoggedRequest {
             RequestName::InStream => _ = line.flag("in_stream"),
         }
         line.word("verb", self.verb());
-        // A long one, which only the audit log wants, is read elsewhere.
+        // Longer messages are kept for the audit log only, which parses them itself.
         self.put_target(line, self.body.borrow().as_ref().filter(|body| body.len() <= NAMES_BYTES_MAX));
         let id = self.id.borrow();
         if !id.is_empty() {
@@ -300,7 +300,7 @@ impl LoggedRequest {
         match (self.caller.peer, self.caller.origin) {
             (Some(peer), _) => line.word("peer", &peer.to_string()),
             (None, Origin::Unix) => line.word("peer", "unix"),
-            // Another server of this process did not say it.
+            // The other server of this process did not pass it on.
             (None, _) => line.word("peer", "unknown"),
         };
         if let Some(key) = &*self.key.borrow() {
@@ -308,7 +308,7 @@ impl LoggedRequest {
         }
     }
 
-    /// Origin of the request; for the server's own sockets as far as the kernel knows it.
+    /// Origin of the request. For the server's own sockets, the one that the kernel reports.
     pub(super) fn origin(&self) -> &'static str {
         match (self.caller.face, self.caller.origin) {
             (Face::Embedded, _) => "embed",
@@ -374,7 +374,7 @@ impl LoggedRequest {
         self.error.borrow().is_some() || self.is_left()
     }
 
-    /// The phases, each from the end of the one before it; those that did not happen are left out.
+    /// Writes the phases, each from the end of the one before it. Phases that did not happen are omitted.
     fn times(&self, line: &mut JsonLine<'_>) {
         let end = self.ended_at();
         let measured = self.trace.borrow().as_ref().map(|trace| trace.phases().measured()).unwrap_or_default();
@@ -386,7 +386,7 @@ impl LoggedRequest {
         line.object("phases_us", |line| {
             let mut at = self.begun;
             let mut phase = |name: &str, until: u64| {
-                // Of a stream of answers some overlap: no time is told twice.
+                // Phases of a stream of responses may overlap; no time is counted twice.
                 if until > 0 {
                     line.micros(name, until.saturating_sub(at));
                     at = at.max(until);
@@ -400,7 +400,7 @@ impl LoggedRequest {
                 phase("infer", infer);
                 phase("output", outputs);
             } else {
-                // A hit of the response cache, an ensemble.
+                // The response came from the response cache or an ensemble.
                 phase("model", measured.ended);
             }
             phase("encode", if self.responses.get() > 1 { 0 } else { sending });
@@ -419,7 +419,7 @@ impl LoggedRequest {
         }
     }
 
-    /// What is asked, by one name for both protocols.
+    /// Name of the operation, the same for both protocols.
     pub(super) fn verb(&self) -> &'static str {
         match &self.asked {
             RequestName::Http(_, method, path) => {
@@ -474,7 +474,7 @@ fn kept(text: &str) -> String {
     text.get(..end).unwrap_or_default().to_owned()
 }
 
-/// The text of a reply's body that says what failed.
+/// The `error` member of a reply's body.
 fn error_text(body: &[Bytes]) -> String {
     let of = |part: &Bytes| Value::parse(part).ok()?.get("error")?.as_string().ok();
     body.iter().find_map(of).map_or_else(String::new, |text| kept(&text))
@@ -494,7 +494,7 @@ fn is_write(asked: &RequestName) -> bool {
     }
 }
 
-/// gRPC's names, for both protocols.
+/// Name of a gRPC status code, used for both protocols.
 fn grpc_name(number: u8) -> &'static str {
     const NAMES: [&str; 17] = [
         "OK",
@@ -518,7 +518,7 @@ fn grpc_name(number: u8) -> &'static str {
     NAMES.get(usize::from(number)).copied().unwrap_or("UNKNOWN")
 }
 
-/// Of a status that no error of ours stands behind.
+/// Name for an HTTP status that was set without an error code.
 fn http_name(status: u16) -> &'static str {
     grpc_name(match status {
         401 => 16,

@@ -1,29 +1,29 @@
-//! Where a log goes: a file, a FIFO, a device, or standard output. Opened again when its name means another file, as after a rotation.
+//! The file of a log: regular file, FIFO, device, or standard output. A regular file is reopened after a rotation.
 //!
-//! Writes block, which is what the thread of a log is for. Standard output and pipes have other writers, the server's log among them:
-//! there whole lines of up to `PIPE_BYTES` are written at a time, which the kernel does not mix with those of others.
+//! Writes block, so only the thread of a log calls this. Standard output and pipes may have other writers, such as the
+//! server's own log: lines are written to them in whole, up to `PIPE_BYTES` at a time, which the kernel does not mix.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether the name means another file.
+/// Interval of the checks whether the path still names the open file.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// What a pipe takes at once.
+/// Bytes that a pipe takes atomically.
 const PIPE_BYTES: usize = 4096;
-/// A descriptor that someone else made non-blocking takes nothing for a moment: the pause before the next try.
+/// Pause before a write is repeated, if another process made the descriptor non-blocking.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
-/// An open log.
+/// The open file of a log.
 #[derive(Debug)]
 pub struct LogFile {
     path: String,
     file: File,
-    /// Which file it is; `None` where a name has no bearing on that: standard output, FIFOs, devices.
+    /// `None` for standard output, FIFOs and devices, which are never reopened.
     identity: Option<Identity>,
     is_shared: bool,
     looked: Instant,
-    /// The last line was cut: the next one must not be taken for its end.
+    /// The last line was cut, so a line feed must precede the next one.
     is_torn: bool,
 }
 
@@ -31,20 +31,20 @@ pub struct LogFile {
 type Identity = (u64, u64);
 
 impl LogFile {
-    /// Opens `path`; `-` is standard output. A new file may be read by its owner and group, and written by its owner.
+    /// Opens `path`; `-` is standard output. A new file has mode 0640.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system call.
     pub fn open(path: &str) -> io::Result<Self> {
         let (file, identity, is_shared) = if path == "-" { (stdout()?, None, true) } else { open(path)? };
         Ok(Self { path: path.to_owned(), file, identity, is_shared, looked: Instant::now(), is_torn: false })
     }
 
-    /// Opens the file again if its name means another one by now, or none: it was moved away. If that fails, lines go on to the old one.
-    /// Looks once in a while only, unless it is to be `at_once`.
+    /// Reopens the file if its path names another file or none. If that fails, lines still go to the old file. Checks at
+    /// most every `LOOK_INTERVAL`, unless `at_once`.
     ///
     /// # Errors
-    /// Why it could not be opened.
+    /// The error of the system call that opens the file.
     pub fn look(&mut self, now: Instant, at_once: bool) -> io::Result<()> {
         let Some(identity) = self.identity else { return Ok(()) };
         if !at_once && now.duration_since(self.looked) < LOOK_INTERVAL {
@@ -59,10 +59,10 @@ impl LogFile {
         Ok(())
     }
 
-    /// Writes lines. `is_over` says when it is to give up on a reader that takes nothing.
+    /// Writes lines. Waits for a reader that takes nothing until `is_over`.
     ///
     /// # Errors
-    /// Bytes that were written, and the system's reason.
+    /// Number of bytes that were written, and the error of the system call.
     pub fn write(&mut self, lines: &[u8], is_over: impl Fn() -> bool) -> Result<(), (usize, io::Error)> {
         let mut written = 0;
         if self.is_torn {
@@ -83,7 +83,7 @@ impl LogFile {
         Ok(())
     }
 
-    #[expect(clippy::disallowed_methods, reason = "a pipe that is full, and the end of the server may come meanwhile")]
+    #[expect(clippy::disallowed_methods, reason = "a full pipe; the server may end meanwhile")]
     fn put(&mut self, bytes: &[u8], is_over: &impl Fn() -> bool) -> Result<(), (usize, io::Error)> {
         let mut written = 0;
         while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
@@ -99,7 +99,7 @@ impl LogFile {
     }
 }
 
-/// As many whole lines as a pipe takes at once; of a longer line a part.
+/// The whole lines that a pipe takes atomically, or part of a longer line.
 fn piece(lines: &[u8]) -> &[u8] {
     let Some(first) = lines.get(..PIPE_BYTES) else { return lines };
     let end = memchr::memrchr(b'\n', first).map_or(PIPE_BYTES, |at| at + 1);
@@ -122,8 +122,8 @@ fn open(path: &str) -> io::Result<(File, Option<Identity>, bool)> {
     use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
     let is_fifo = std::fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo());
     let file = match is_fifo {
-        // Opened for writing alone it would wait for a reader. With this end to read from, which is never used, it does not, and
-        // readers may come and go.
+        // Opened for writing only, it would block until there is a reader. With its own reading end, which is never
+        // used, it does not, and readers may come and go.
         true => OpenOptions::new().read(true).write(true).open(path)?,
         false => OpenOptions::new().append(true).create(true).mode(0o640).open(path)?,
     };
@@ -169,20 +169,20 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_file_that_was_moved_away_is_opened_again() {
+    fn a_file_that_was_moved_is_reopened() {
         use std::os::unix::fs::PermissionsExt;
-        let directory = std::env::temp_dir().join(format!("nereid-place-{}", std::process::id()));
+        let directory = std::env::temp_dir().join(format!("nereid-file-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let (path, moved) = (directory.join("a.log"), directory.join("a.log.1"));
-        let mut place = LogFile::open(path.to_str().unwrap()).unwrap();
+        let mut file = LogFile::open(path.to_str().unwrap()).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o137, 0, "at most 0640");
         let begin = Instant::now();
-        place.write(b"1\n", || false).unwrap();
+        file.write(b"1\n", || false).unwrap();
         std::fs::rename(&path, &moved).unwrap();
-        place.look(begin, false).unwrap();
-        place.write(b"2\n", || false).unwrap();
-        place.look(begin + LOOK_INTERVAL + Duration::from_secs(1), false).unwrap();
-        place.write(b"3\n", || false).unwrap();
+        file.look(begin, false).unwrap();
+        file.write(b"2\n", || false).unwrap();
+        file.look(begin + LOOK_INTERVAL + Duration::from_secs(1), false).unwrap();
+        file.write(b"3\n", || false).unwrap();
         assert_eq!(std::fs::read(&moved).unwrap(), b"1\n2\n");
         assert_eq!(std::fs::read(&path).unwrap(), b"3\n");
         std::fs::remove_dir_all(&directory).unwrap();
@@ -190,9 +190,9 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_full_disk_is_an_error_with_what_was_written() {
-        let mut place = LogFile::open("/dev/full").unwrap();
-        let (written, error) = place.write(b"1\n2\n", || false).unwrap_err();
+    fn an_error_of_a_full_disk_tells_how_many_bytes_were_written() {
+        let mut file = LogFile::open("/dev/full").unwrap();
+        let (written, error) = file.write(b"1\n2\n", || false).unwrap_err();
         assert_eq!((written, error.raw_os_error()), (0, Some(28)));
     }
 }

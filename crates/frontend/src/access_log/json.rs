@@ -1,14 +1,14 @@
-//! JSON on one line, whatever clients put into it. Text is escaped so that it can neither end a line nor drive a terminal: control
-//! characters of both ranges, DEL and the two separators of Unicode, too. What is no UTF-8 becomes U+FFFD.
+//! JSON values on one line. Text of clients is escaped so that it can neither end the line nor control a terminal: both
+//! ranges of control characters, DEL and the two line separators of Unicode. Invalid UTF-8 becomes U+FFFD.
 
-/// Appends a string, quotes included, of at most `most` bytes of `text`; of a longer one the beginning, and an ellipsis.
+/// Appends a quoted string of at most `most` bytes of `text`, and an ellipsis if `text` is longer.
 pub fn put_text(out: &mut Vec<u8>, text: &[u8], most: usize) {
     out.push(b'"');
     let kept = text.get(..most).unwrap_or(text);
     if kept.iter().all(|&b| is_plain(b)) {
         out.extend_from_slice(kept);
     } else {
-        // Cut inside a character, its part is not one any more.
+        // The cut may be inside a character, whose first bytes are dropped.
         let kept = if kept.len() < text.len() { whole(kept) } else { kept };
         for chunk in kept.utf8_chunks() {
             chunk.valid().chars().for_each(|c| put_char(out, c));
@@ -23,7 +23,7 @@ pub fn put_text(out: &mut Vec<u8>, text: &[u8], most: usize) {
     out.push(b'"');
 }
 
-/// Without the part of a character at the end.
+/// Removes an incomplete character from the end.
 fn whole(text: &[u8]) -> &[u8] {
     // A character has at most four bytes, and all but its first begin with 10.
     let first = text.iter().rev().take(4).position(|b| b & 0xc0 != 0x80).map(|back| text.len() - 1 - back);
@@ -58,7 +58,7 @@ fn hex(nibble: u32) -> u8 {
     b"0123456789abcdef".get(nibble as usize).copied().unwrap_or(b'0')
 }
 
-/// Appends `YYYY-MM-DDThh:mm:ss.uuuuuuZ`, quotes included.
+/// Appends a time as the quoted string `YYYY-MM-DDThh:mm:ss.uuuuuuZ`.
 pub fn put_time(out: &mut Vec<u8>, epoch_us: u64) {
     let (seconds, micros) = (epoch_us / 1_000_000, epoch_us % 1_000_000);
     let (year, month, day) = civil(seconds / 86_400);
@@ -76,9 +76,9 @@ pub fn put_time(out: &mut Vec<u8>, epoch_us: u64) {
     out.extend_from_slice(b"Z\"");
 }
 
-/// Year, month and day of so many days after 1970-01-01, in the Gregorian calendar.
+/// Year, month and day in the Gregorian calendar, from the number of days since 1970-01-01.
 fn civil(days: u64) -> (u64, u64, u64) {
-    // Years begin in March here, so that a leap day is the last one. An era is 400 years, which all have as many days.
+    // Years begin in March here, so that a leap day is the last day. An era is 400 years; all have the same length.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn text_of_clients_is_one_string_on_one_line() {
+    fn text_of_clients_is_escaped_to_one_line() {
         for (bytes, most, expected) in [
             (&b"plain"[..], 9, r#""plain""#),
             (b"a\"b\\c", 9, r#""a\"b\\c""#),
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn any_bytes_make_a_string_that_reads_back_without_control_characters() {
-        // A generator of its own: each run tries the same bytes, so a failure comes back.
+        // A deterministic generator, so that a failure is repeatable.
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut next = || {
             state ^= state << 13;

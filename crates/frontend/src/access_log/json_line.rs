@@ -1,8 +1,8 @@
-//! One line: an object whose fields are written one after the other.
+//! One line of a log: a JSON object whose fields are written one after the other.
 
 use super::json::{put_text, put_time};
 
-/// An object that is being written. `{` is there, `}` and the line feed come at the end.
+/// An object that is being written.
 #[derive(Debug)]
 pub struct JsonLine<'a> {
     out: &'a mut Vec<u8>,
@@ -11,13 +11,13 @@ pub struct JsonLine<'a> {
 }
 
 impl<'a> JsonLine<'a> {
-    /// Begins a line behind what `out` has.
+    /// Begins a line at the end of `out`.
     pub(super) fn begin(out: &'a mut Vec<u8>, epoch_us: u64) -> Self {
         out.push(b'{');
         Self { out, epoch_us }
     }
 
-    /// Goes on with a line that was begun.
+    /// Continues a line that was begun.
     pub(super) fn go_on(out: &'a mut Vec<u8>, epoch_us: u64) -> Self {
         Self { out, epoch_us }
     }
@@ -36,25 +36,25 @@ impl<'a> JsonLine<'a> {
         self.out
     }
 
-    /// A moment of the engine's clock, in ns.
+    /// Writes a time of the engine's clock, given in ns.
     pub fn time(&mut self, key: &str, ns: u64) -> &mut Self {
         let at = self.epoch_us + ns / 1000;
         put_time(self.key(key), at);
         self
     }
 
-    /// Text of anybody's, of which at most so many bytes are kept.
+    /// Writes at most `most` bytes of a client's text.
     pub fn text(&mut self, key: &str, text: &[u8], most: usize) -> &mut Self {
         put_text(self.key(key), text, most);
         self
     }
 
-    /// Text of our own, without anything to escape.
+    /// Writes text of the server, without a limit.
     pub fn word(&mut self, key: &str, text: &str) -> &mut Self {
         self.text(key, text.as_bytes(), text.len())
     }
 
-    /// An integer.
+    /// Writes an integer.
     pub fn number(&mut self, key: &str, number: impl itoa::Integer) -> &mut Self {
         let mut digits = itoa::Buffer::new();
         let digits = digits.format(number).as_bytes();
@@ -62,13 +62,13 @@ impl<'a> JsonLine<'a> {
         self
     }
 
-    /// `true`; what is false is left out.
+    /// Writes `true`. Flags that are false are omitted.
     pub fn flag(&mut self, key: &str) -> &mut Self {
         self.key(key).extend_from_slice(b"true");
         self
     }
 
-    /// A duration of so many ns, in µs with one digit behind the point.
+    /// Writes a duration, given in ns, in µs with one decimal place.
     pub fn micros(&mut self, key: &str, ns: u64) -> &mut Self {
         let mut digits = itoa::Buffer::new();
         let out = self.key(key);
@@ -78,7 +78,7 @@ impl<'a> JsonLine<'a> {
         self
     }
 
-    /// A key of anybody's, which a value follows.
+    /// Writes a key from a client, which a value has to follow.
     pub fn client_key(&mut self, key: &[u8], most: usize) {
         if !matches!(self.out.last(), Some(b'{')) {
             self.out.push(b',');
@@ -87,22 +87,22 @@ impl<'a> JsonLine<'a> {
         self.out.push(b':');
     }
 
-    /// The value behind it: JSON as it is.
+    /// Writes a value as it is, which has to be JSON.
     pub fn value(&mut self, json: &[u8]) {
         self.out.extend_from_slice(json);
     }
 
-    /// Likewise a number, or text if it is longer than any number that means something.
+    /// Writes a number as a value, or as text if it is longer than `most` bytes.
     pub fn value_of_at_most(&mut self, number: &[u8], most: usize) {
         if number.len() <= most { self.value(number) } else { self.text_value(number, most) }
     }
 
-    /// Likewise text of anybody's.
+    /// Writes at most `most` bytes of a client's text as a value.
     pub fn text_value(&mut self, text: &[u8], most: usize) {
         put_text(self.out, text, most);
     }
 
-    /// A list of objects.
+    /// Writes a list of objects.
     pub fn list<T>(&mut self, key: &str, items: &[T], mut fill: impl FnMut(&T, &mut JsonLine<'_>)) -> &mut Self {
         let epoch_us = self.epoch_us;
         let out = self.key(key);
@@ -116,7 +116,7 @@ impl<'a> JsonLine<'a> {
         self
     }
 
-    /// An object.
+    /// Writes an object.
     pub fn object(&mut self, key: &str, fill: impl FnOnce(&mut JsonLine<'_>)) -> &mut Self {
         let epoch_us = self.epoch_us;
         let out = self.key(key);

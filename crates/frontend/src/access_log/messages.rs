@@ -1,11 +1,11 @@
-//! Names in messages of gRPC: the models and regions that lines are about.
+//! Names of models and regions in gRPC messages, for log lines.
 
 use super::json_line::JsonLine;
 use crate::limits::LOG_NAME_BYTES_MAX;
 use crate::table::Operation;
 use prost::encoding::{decode_key, decode_varint, skip_field};
 
-/// Writes the names that the message of a call has, as far as it can be read. The numbers are those of its fields.
+/// Writes the names in the message of a call that can be read. The numbers are those of protobuf fields.
 pub fn put_names(operation: Operation, message: &[u8], line: &mut JsonLine<'_>) {
     let names: &[(&str, u32)] = match operation {
         Operation::ModelReady | Operation::ModelMetadata | Operation::ModelConfig | Operation::ModelStatistics => {
@@ -28,7 +28,7 @@ pub fn put_names(operation: Operation, message: &[u8], line: &mut JsonLine<'_>) 
     }
 }
 
-/// The text field of this number; empty if there is none. The last one counts, as for every reader of protobuf.
+/// The text field of this number; empty if there is none. The last occurrence counts, as protobuf demands.
 fn text(mut message: &[u8], number: u32) -> &[u8] {
     let mut found: &[u8] = b"";
     while let Ok((tag, wire_type)) = decode_key(&mut message) {

@@ -1,10 +1,10 @@
 //! The access log: a line of JSON for each request. The audit log: one for each call that changes the server.
 //!
-//! A reactor encodes a line, leaves it in a bounded buffer and goes on; a thread of each log writes what lies there. Without room a line
-//! is dropped and counted: no request waits for a disk, a full one loses lines and never a request. The logs share nothing, so lines of
-//! the one cannot drive out those of the other.
+//! A reactor encodes a line into a bounded buffer, and a thread of each log writes the buffer. Without room a line is
+//! dropped and counted, so no request waits for a disk. The logs share nothing, so lines of one never displace those of
+//! the other.
 //!
-//! Not here: what is noted of a request while it is on its way (`traced`).
+//! Not here: notes about a request while it is in progress (`traced`).
 
 mod audit;
 pub(crate) mod entry;
@@ -28,18 +28,18 @@ use tensor::Result;
 use trace::Measuring;
 use writer::LineLog;
 
-/// How long the end waits for lines to be written: a pipe may have a reader that does not read.
+/// How long the shutdown waits for lines to be written: the reader of a pipe may not read.
 const FINISH_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// What is logged, and where.
+/// Options of the logs.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LogOptions {
     /// A file, or `-` for standard output; empty = no access log.
     pub access: String,
-    /// The part of the requests that succeed which is logged, from 0 to 1. Those that fail always are.
+    /// Share of the successful requests that is logged, from 0 to 1. Failed requests are always logged.
     pub access_rate: f64,
-    /// As `access`, for the audit log.
+    /// Like `access`, for the audit log.
     pub audit: String,
 }
 
@@ -49,22 +49,22 @@ impl Default for LogOptions {
     }
 }
 
-/// The logs of a server: one of each, for its listeners and for what other servers of this process receive.
+/// The logs of a server, for its listeners and for embedded requests.
 #[derive(Debug)]
 pub struct Logs {
     access: Option<(LineLog, Sampler)>,
     audit: Option<LineLog>,
-    /// What was opened.
+    /// Paths of the log files.
     files: Vec<String>,
-    /// Each request is measured as long as there is a log.
+    /// Makes the engine measure each request while there is a log.
     _measuring: Measuring,
 }
 
 impl Logs {
-    /// Opens what is asked for; `None` when that is nothing.
+    /// Opens the logs; `None` if there are none.
     ///
     /// # Errors
-    /// INVALID_ARG for a file that cannot be opened; INTERNAL when the machine refuses a thread.
+    /// INVALID_ARG for a file that cannot be opened; INTERNAL if the system cannot start a thread.
     pub fn open(options: &LogOptions, reactors: usize) -> Result<Option<Self>> {
         let open = |flag: &'static str, path: &str, shards: usize, bytes_max: usize| match path {
             "" => Ok(None),
@@ -80,17 +80,15 @@ impl Logs {
         Ok(Some(Self { access, audit, files: files.cloned().collect(), _measuring: Measuring::begin() }))
     }
 
-    /// Whether there is an access log.
     pub(crate) fn has_access(&self) -> bool {
         self.access.is_some()
     }
 
-    /// Whether there is an audit log.
     pub(crate) fn has_audit(&self) -> bool {
         self.audit.is_some()
     }
 
-    /// Writes a line of a request to the access log, if it is one of those that are written.
+    /// Writes the line of a request to the access log, if the request failed or is sampled.
     pub(crate) fn access(&self, failed: bool, fill: impl FnOnce(&mut JsonLine<'_>)) {
         if let Some((log, sampler)) = &self.access
             && (failed || sampler.takes())
@@ -99,14 +97,14 @@ impl Logs {
         }
     }
 
-    /// Writes a line of a control call.
+    /// Writes a line to the audit log.
     pub(crate) fn audit(&self, fill: impl FnOnce(&mut JsonLine<'_>)) {
         if let Some(log) = &self.audit {
             log.put(fill);
         }
     }
 
-    /// Likewise, of which the thread of the log makes the last part. Where too many such wait, it is left out.
+    /// Like `audit`, with a last part that the thread of the log makes. It is omitted if too many such lines wait.
     pub(crate) fn audit_later(
         &self,
         fill: impl Fn(&mut JsonLine<'_>),
@@ -117,7 +115,7 @@ impl Logs {
         }
     }
 
-    /// What became of the lines of the logs of requests and of control calls, by their names; none of one that is off.
+    /// Counts of lines for each log that is on, with its name.
     pub fn counts(&self) -> impl Iterator<Item = (&'static str, LogCounts)> {
         let counts = [
             ("access", self.access.as_ref().map(|(log, _)| log.counts())),
@@ -126,14 +124,14 @@ impl Logs {
         counts.into_iter().filter_map(|(name, counts)| Some((name, counts?)))
     }
 
-    /// Opens files again that were moved away; returns all there are. What cannot be opened is logged, and lines go on to the old one.
+    /// Reopens files that were moved; returns the paths of all files. On failure it logs a warning and keeps the old file.
     pub fn reopen(&self) -> Vec<String> {
         let logs = self.access.iter().map(|(log, _)| log).chain(&self.audit);
         logs.for_each(LineLog::reopen);
         self.files.clone()
     }
 
-    /// Writes what waits, once nothing comes any more: later lines are lost. Blocks for as long as that takes, and at most a second.
+    /// Writes the lines that wait; later lines are lost. Blocks for at most a second.
     pub fn finish(&self) {
         let logs = self.access.iter().map(|(log, _)| log).chain(&self.audit);
         let end = Instant::now() + FINISH_TIME_MAX;

@@ -1,56 +1,56 @@
-//! Lines that wait to be written: bounded in bytes, for each reactor. Pure but for its locks; what is dropped is counted.
+//! Lines that wait to be written, bounded in bytes per reactor. Dropped lines are counted. No I/O and no clock here.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What became of the lines of a log.
+/// Counts of the lines of a log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LogCounts {
-    /// Written.
+    /// Lines written.
     pub written: u64,
-    /// Dropped, as too many waited.
+    /// Lines dropped because too many waited.
     pub lost_full: u64,
-    /// Not written, as the system refused.
+    /// Lines that the system failed to write.
     pub lost_error: u64,
-    /// Bytes of those that wait.
+    /// Bytes of the lines that wait.
     pub waiting_bytes: u64,
-    /// The most there may be, all reactors together.
+    /// Limit of `waiting_bytes`, the sum over all reactors.
     pub waiting_bytes_max: u64,
 }
 
-/// The lines of one reactor. On a line of the cache of its own: another reactor's must not slow this one down.
+/// The lines of one reactor. Aligned to cache lines, so that reactors do not slow each other down.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Shard(Mutex<Vec<u8>>);
 
-/// The lines of all.
+/// The lines of all reactors.
 #[derive(Debug)]
 pub struct Queue {
     shards: Box<[Shard]>,
-    /// Of each.
+    /// Maximum bytes per shard.
     bytes_max: usize,
     lost: AtomicU64,
 }
 
-/// What is to be done behind a line.
+/// Result of [`Queue::put`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
-    /// It waits with others.
+    /// The line waits.
     Waits,
-    /// So many wait that they should be written now.
+    /// Half of the room was just used up: the lines should be written now.
     Urgent,
-    /// There was no room.
+    /// The line was dropped, because there was no room.
     Lost,
 }
 
 impl Queue {
-    /// For so many reactors, and so many bytes of each.
+    /// Makes a queue with room for `bytes_max` bytes in each shard.
     pub fn new(shards: usize, bytes_max: usize) -> Self {
         let shards = (0..shards.max(1)).map(|_| Shard::default()).collect();
         Self { shards, bytes_max, lost: AtomicU64::new(0) }
     }
 
-    /// Takes a line, or drops it. `shard` is any number; that of a reactor is its own.
+    /// Adds a line, or drops it. `shard` may be any number; each reactor has its own.
     pub fn put(&self, shard: usize, line: &[u8]) -> Put {
         let Some(Shard(waiting)) = self.shards.get(shard % self.shards.len()) else { return Put::Lost };
         let mut waiting = waiting.lock();
@@ -71,11 +71,11 @@ impl Queue {
         self.shards.iter().all(|shard| shard.0.lock().is_empty())
     }
 
-    /// Hands what each reactor left to `write`, one after the other. `spare` goes in its place; its room is used again.
+    /// Passes the lines of each reactor to `write`, one reactor after the other. Their buffer is exchanged for `spare`.
     pub fn take(&self, spare: &mut Vec<u8>, mut write: impl FnMut(&[u8])) {
         for Shard(waiting) in &self.shards {
             spare.clear();
-            // Held for as long as it takes to exchange two pointers: a reactor may wait for it.
+            // The lock is held only for the exchange of two pointers, because a reactor may wait for it.
             std::mem::swap(&mut *waiting.lock(), spare);
             if !spare.is_empty() {
                 write(spare);
@@ -83,7 +83,7 @@ impl Queue {
         }
     }
 
-    /// What is known here of the counts.
+    /// Counts of lost and waiting lines; the writer knows the others.
     pub fn counts(&self) -> LogCounts {
         let waiting: usize = self.shards.iter().map(|shard| shard.0.lock().len()).sum();
         LogCounts {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_beyond_the_limit_are_dropped_and_counted_and_whole_ones_stay() {
+    fn lines_beyond_the_limit_are_dropped_as_a_whole_and_counted() {
         let queue = Queue::new(2, 10);
         assert_eq!(queue.put(0, b"1234\n"), Put::Waits);
         assert_eq!(queue.put(0, b"1\n"), Put::Urgent);

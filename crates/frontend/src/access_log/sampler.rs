@@ -1,32 +1,31 @@
-//! Which of the requests that succeed have a line.
+//! Chooses the successful requests that are logged.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One.
+/// The rate 1.
 const WHOLE: u64 = 1 << 32;
 
-/// Takes an even share: of 100 requests at a rate of 0.25, 25, and never two in a row.
+/// Chooses requests evenly: at a rate of 0.25, 25 of 100 requests, and never two in a row.
 #[derive(Debug)]
 pub struct Sampler {
-    /// In parts of `WHOLE`.
+    /// Rate in units of 1 / `WHOLE`.
     rate: u64,
     seen: AtomicU64,
 }
 
 impl Sampler {
-    /// For a rate from 0 to 1.
+    /// Makes a sampler for a rate from 0 to 1. Other values are clamped, and NaN is 0.
     pub fn new(rate: f64) -> Self {
-        // What is outside is brought in, and NaN is 0.
         Self { rate: (rate.clamp(0.0, 1.0) * WHOLE as f64) as u64, seen: AtomicU64::new(0) }
     }
 
-    /// Whether this request has a line.
+    /// Whether the next request is logged.
     #[inline]
     pub fn takes(&self) -> bool {
         if self.rate >= WHOLE {
             return true;
         }
-        // Wraps in a multiple of WHOLE.
+        // Wraps at a multiple of WHOLE.
         let before = self.seen.fetch_add(self.rate, Ordering::Relaxed);
         before.wrapping_add(self.rate) / WHOLE != before / WHOLE
     }

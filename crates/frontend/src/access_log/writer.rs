@@ -1,5 +1,5 @@
-//! A log with its thread, which writes what waits a few times a second. So a line costs a reactor no system call, but for one wake of
-//! that thread after a pause.
+//! A log with its thread, which writes waiting lines a few times a second. So a line costs a reactor no system call,
+//! except for waking the thread after a pause.
 
 use super::file::LogFile;
 use super::json_line::JsonLine;
@@ -16,26 +16,26 @@ use std::thread::Thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tensor::{Error, Result};
 
-/// How long lines gather before they are written, unless there are many.
+/// How long lines are collected before they are written, unless there are many.
 const GATHER_TIME: Duration = Duration::from_millis(100);
 
-/// What the thread adds to a line.
+/// Makes the last part of a line, on the thread of the log.
 pub type Rest = Box<dyn FnOnce(&mut JsonLine<'_>) + Send>;
 
-/// A line without its end, and what makes that.
+/// A line without its last part, and the function that makes it.
 type Unfinished = (Vec<u8>, Rest);
 
 thread_local! {
-    /// Where this thread encodes a line; kept for its memory.
+    /// Buffer in which this thread encodes a line, kept for reuse.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-    /// The part of a queue that is this thread's.
+    /// This thread's shard of every queue.
     static SHARD: Cell<usize> = {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         Cell::new(NEXT.fetch_add(1, Ordering::Relaxed))
     };
 }
 
-/// A log. Dropped, it writes what waits and ends.
+/// A log. When it is dropped, its thread writes the lines that wait and ends.
 #[derive(Debug)]
 pub struct LineLog {
     shared: Arc<LogWriterState>,
@@ -49,12 +49,12 @@ struct LogWriterState {
     /// The thread waits for a line.
     is_asleep: AtomicBool,
     is_closing: AtomicBool,
-    /// The file may have been moved away, and its name is to be looked at now.
+    /// The file may have been moved, and its path has to be checked now.
     is_moved: AtomicBool,
     /// The thread has written the last line.
     is_done: Mutex<bool>,
     done: Condvar,
-    /// Wall clock in µs at time 0 of the engine's clock. Looked up with each write, as the wall clock is set now and then.
+    /// Wall clock in µs at time 0 of the engine's clock. Updated with each write, because the wall clock may be set.
     epoch_us: AtomicU64,
     written: AtomicU64,
     lost_error: AtomicU64,
@@ -73,12 +73,12 @@ impl LogWriterState {
 }
 
 impl LineLog {
-    /// Opens the log of a flag, for so many reactors, with so many bytes that may wait of each.
+    /// Opens the log of a flag. `bytes_max`: limit of the waiting bytes of each reactor.
     ///
     /// # Errors
-    /// INVALID_ARG where it cannot be opened; INTERNAL when the machine refuses a thread.
+    /// INVALID_ARG if the file cannot be opened; INTERNAL if the system cannot start a thread.
     pub fn open(flag: &'static str, path: &str, reactors: usize, bytes_max: usize) -> Result<Self> {
-        let place = LogFile::open(path)
+        let file = LogFile::open(path)
             .map_err(|error| Error::invalid(format!("failed to open the file of --{flag}, '{path}': {error}")))?;
         let shared = Arc::new(LogWriterState {
             queue: Queue::new(reactors, bytes_max),
@@ -94,12 +94,12 @@ impl LineLog {
             lost_error: AtomicU64::new(0),
         });
         let of_thread = shared.clone();
-        let thread = std::thread::Builder::new().name(flag.into()).spawn(move || Writer::new(of_thread, place).run());
+        let thread = std::thread::Builder::new().name(flag.into()).spawn(move || Writer::new(of_thread, file).run());
         let thread = thread.map_err(|e| Error::internal(format!("cannot start the thread of --{flag}: {e}")))?;
         Ok(Self { shared, thread: thread.thread().clone() })
     }
 
-    /// Puts a line, or drops it where there is no room. Never waits.
+    /// Adds a line, or drops it if there is no room. Never waits.
     pub fn put(&self, fill: impl FnOnce(&mut JsonLine<'_>)) {
         SCRATCH.with_borrow_mut(|scratch| {
             scratch.clear();
@@ -108,14 +108,16 @@ impl LineLog {
             line.end();
             match self.shared.queue.put(SHARD.get(), scratch) {
                 Put::Urgent => self.thread.unpark(),
-                // Behind the lock of the queue, as is the thread's look at it: one of the two sees the other.
+                // Read after the queue was locked; the thread sets it before it locks the queue. So either this sees
+                // that the thread sleeps, or the thread sees the line.
                 Put::Waits if self.shared.is_asleep.load(Ordering::SeqCst) => self.thread.unpark(),
                 Put::Waits | Put::Lost => {}
             }
         });
     }
 
-    /// Puts a line whose last part takes a while, and is made by the thread of the log. Where `LINES_UNFINISHED_MAX` wait, it is left out.
+    /// Adds a line whose last part takes long and is made by the thread of the log. The part is omitted if
+    /// `LINES_UNFINISHED_MAX` such lines wait.
     pub fn put_later(&self, fill: impl Fn(&mut JsonLine<'_>), rest: Rest) {
         let mut begun = Vec::new();
         fill(&mut JsonLine::begin(&mut begun, self.shared.epoch_us.load(Ordering::Relaxed)));
@@ -132,13 +134,12 @@ impl LineLog {
         });
     }
 
-    /// Has the file opened again if it was moved away: lines that come after this go to the new one.
+    /// Reopens the file if it was moved: later lines go to the new file.
     pub fn reopen(&self) {
         self.shared.is_moved.store(true, Ordering::SeqCst);
         self.thread.unpark();
     }
 
-    /// What became of the lines.
     pub fn counts(&self) -> LogCounts {
         LogCounts {
             written: self.shared.written.load(Ordering::Relaxed),
@@ -147,7 +148,7 @@ impl LineLog {
         }
     }
 
-    /// Ends the log. Waits until what is there is written, up to `end`: a pipe may have a reader that does not read.
+    /// Ends the log. Waits until all lines are written, at most until `end`: the reader of a pipe may not read.
     pub fn finish(&self, end: Instant) {
         self.shared.is_closing.store(true, Ordering::SeqCst);
         self.thread.unpark();
@@ -158,7 +159,7 @@ impl LineLog {
 
 impl Drop for LineLog {
     fn drop(&mut self) {
-        // The thread goes on with what is there.
+        // The thread writes the remaining lines.
         self.shared.is_closing.store(true, Ordering::SeqCst);
         self.thread.unpark();
     }
@@ -171,20 +172,20 @@ fn epoch_us() -> u64 {
     now.saturating_sub(now_ns() / 1000)
 }
 
-/// The thread's part.
+/// The state of the log's thread.
 struct Writer {
     shared: Arc<LogWriterState>,
-    place: LogFile,
+    file: LogFile,
     spare: Vec<u8>,
-    /// Lines lost since the last that was written; 0 = none.
+    /// Number of lines lost since the last one that was written.
     missing: u64,
-    /// It was told that the file could not be opened again.
+    /// The failure to reopen the file was logged.
     is_stuck: bool,
 }
 
 impl Writer {
-    fn new(shared: Arc<LogWriterState>, place: LogFile) -> Self {
-        Self { shared, place, spare: Vec::new(), missing: 0, is_stuck: false }
+    fn new(shared: Arc<LogWriterState>, file: LogFile) -> Self {
+        Self { shared, file, spare: Vec::new(), missing: 0, is_stuck: false }
     }
 
     fn run(mut self) {
@@ -199,7 +200,7 @@ impl Writer {
                     std::thread::park();
                 }
                 shared.is_asleep.store(false, Ordering::SeqCst);
-                // A line that makes it urgent ends this.
+                // An urgent line ends the wait.
                 if !shared.is_moved.load(Ordering::SeqCst) {
                     std::thread::park_timeout(GATHER_TIME);
                 }
@@ -216,7 +217,7 @@ impl Writer {
 
     fn write(&mut self) {
         let at_once = self.shared.is_moved.swap(false, Ordering::SeqCst);
-        let looked = self.place.look(Instant::now(), at_once);
+        let looked = self.file.look(Instant::now(), at_once);
         match looked {
             Ok(()) => self.is_stuck = false,
             Err(error) if !self.is_stuck => {
@@ -228,7 +229,7 @@ impl Writer {
             }
             Err(_) => {}
         }
-        // One at a time: what it holds is given back before the next is looked at.
+        // One at a time, so that the memory of one is freed before the next is finished.
         loop {
             let next = self.shared.unfinished.lock().pop_front();
             let Some((begun, rest)) = next else { break };
@@ -247,7 +248,7 @@ impl Writer {
     fn write_lines(&mut self, lines: &[u8]) {
         let shared = self.shared.clone();
         let count = |bytes: &[u8]| memchr::memchr_iter(b'\n', bytes).count() as u64;
-        match self.place.write(lines, || shared.is_closing.load(Ordering::SeqCst)) {
+        match self.file.write(lines, || shared.is_closing.load(Ordering::SeqCst)) {
             Ok(()) => {
                 shared.written.fetch_add(count(lines), Ordering::Relaxed);
                 if self.missing > 0 {
@@ -260,7 +261,7 @@ impl Writer {
                 shared.written.fetch_add(count(done), Ordering::Relaxed);
                 let lost = count(left);
                 shared.lost_error.fetch_add(lost, Ordering::Relaxed);
-                // One line in the log, however long it lasts.
+                // The failure is logged once, and not for each line.
                 if self.missing == 0 {
                     log::error!("lines of --{} are lost, as they cannot be written: {error}", shared.flag);
                 }
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_is_written_and_what_waits_at_the_end_too() {
+    fn every_line_is_written_even_at_the_end() {
         let path = file("all");
         let log = LineLog::open("access-log", path.to_str().unwrap(), 2, 1 << 20).unwrap();
         std::thread::scope(|scope| {
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_written_soon_without_another_one() {
+    fn a_single_line_is_written_soon() {
         let path = file("one");
         let log = LineLog::open("access-log", path.to_str().unwrap(), 1, 1 << 20).unwrap();
         for n in 1..4 {
@@ -322,7 +323,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn what_a_full_disk_does_not_take_is_counted() {
+    fn lines_that_a_full_disk_does_not_take_are_counted() {
         let log = LineLog::open("audit-log", "/dev/full", 1, 1 << 20).unwrap();
         (0..10).for_each(|n| log.put(|line| _ = line.number("n", n)));
         log.finish(end());

@@ -1,10 +1,11 @@
-//! gRPC without a socket: calls that another server has received, in the same process. Messages come and go as bytes; the calls themselves are
-//! served by the code that serves connections (`grpc::call`), on a stream whose other end is here ([`Peer`]).
+//! gRPC without a socket, for calls that another server in the same process has received. Messages cross as bytes. The
+//! calls are served by `grpc::call`, like those of connections, on a stream whose client end ([`Peer`]) is here.
 //!
-//! A call begins with its metadata and, if it has one small message, with that; others follow in pieces, each told to be taken when there is
-//! room for the next. Answers are pulled: what is not asked for waits in the stream, where it is counted.
+//! A call begins with its metadata and, if it has a single small message, with that message. Other messages follow in
+//! pieces, each acknowledged when there is room for the next. Responses are pulled, so that they wait in the stream,
+//! where they are counted.
 
-use super::{EmbedEvent, Say, Settle};
+use super::{EmbedEvent, EmbedInput, Settle};
 use crate::grpc::call;
 use crate::grpc::context::GrpcContext;
 use crate::grpc::reply::FIXED;
@@ -28,21 +29,22 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
-/// Flag and length in front of each message.
+/// Size of the flag and the length in front of each message.
 const PREFIX_BYTES: usize = 5;
-/// Where the data of a tensor should begin, as for a message of a connection.
+/// Alignment of the first tensor's contents, as in a message of a connection.
 const TENSOR_ALIGN: usize = 64;
 
-/// A call as another server read it. All bytes are the caller's no more.
+/// A call that another server has received. Owns all its bytes.
 #[derive(Debug, Default)]
 pub struct EmbeddedCall {
-    /// `/inference.GRPCInferenceService/ModelInfer`.
+    /// Path, such as `/inference.GRPCInferenceService/ModelInfer`.
     pub path: String,
-    /// Metadata: names and values by turns, those of `-bin` in base64, without what says how messages are packed: they are not.
+    /// Metadata: names and values by turns, values of `-bin` names in base64. No compression fields: messages are not
+    /// compressed here.
     pub fields: Vec<String>,
-    /// Of the connection; where it is not known the call comes from the network.
+    /// Address of the client. Without it the call counts as one from the network.
     pub peer: Option<SocketAddr>,
-    /// This end of the connection.
+    /// Address of the server's end of the connection.
     pub local: Option<SocketAddr>,
     /// The only message; `None` = messages follow.
     pub message: Option<Piece>,
@@ -51,49 +53,49 @@ pub struct EmbeddedCall {
 /// How a call ended.
 #[derive(Debug, PartialEq, Eq)]
 pub struct CallEnd {
-    /// gRPC's number.
+    /// Status code of gRPC.
     pub code: u32,
-    /// As it is meant, not as it is sent.
+    /// Status message, not percent-encoded.
     pub text: String,
-    /// Of the trailers the rest.
+    /// All other trailers.
     pub trailers: Vec<(String, String)>,
 }
 
-/// A part of what a client sends.
+/// Part of a message of the client, or all of it.
 #[derive(Debug, Default)]
 pub struct Piece {
     bytes: Bytes,
-    /// It is all of a message, which is used where it is.
+    /// The piece is a whole message, which is used without a copy.
     is_whole: bool,
 }
 
 impl Piece {
-    /// The beginning of a message of `length` bytes, or all of it. Copied, so that the first tensor of a whole one is aligned.
+    /// Copies the beginning of a message of `length` bytes, or all of it. The first tensor of a whole one is aligned.
     pub fn first(length: usize, bytes: &[u8]) -> Self {
         let at = protocol::grpc::raw_offset(bytes).unwrap_or(0);
         let mut framed = BytesMut::with_capacity(TENSOR_ALIGN + PREFIX_BYTES + bytes.len());
         let pad = framed.as_ptr().addr().wrapping_add(PREFIX_BYTES + at).wrapping_neg() % TENSOR_ALIGN;
         framed.put_bytes(0, pad);
         framed.put_u8(0);
-        // One that is longer than that is longer than any may be, and refused as such.
+        // A longer message exceeds every limit and is rejected for that.
         framed.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
         framed.put_slice(bytes);
         Self { bytes: framed.freeze().slice(pad..), is_whole: bytes.len() == length }
     }
 
-    /// A further part of a message. Copied.
+    /// Copies a further part of a message.
     pub fn further(bytes: &[u8]) -> Self {
         Self { bytes: Bytes::copy_from_slice(bytes), is_whole: false }
     }
 }
 
-/// Serves one call to its end, on the thread.
+/// Serves one call to its end.
 pub(super) async fn run(
     context: &Arc<GrpcContext>,
     account: Rc<Account>,
     ticket: u32,
     request: EmbeddedCall,
-    said: UnboundedReceiver<Say>,
+    said: UnboundedReceiver<EmbedInput>,
     settle: Settle,
 ) {
     let EmbeddedCall { path, fields, peer, local, message } = request;
@@ -103,7 +105,8 @@ pub(super) async fn run(
     let begun = Peer::begin(&path, fields, HEADER_LIST_BYTES_MAX as usize, &FIXED, SEND_BUFFER_BYTES_MAX);
     let Ok((stream, request, respond)) = begun else {
         let text = format!(
-            "the path or the metadata of a call is against HTTP/2, or longer than {HEADER_LIST_BYTES_MAX} bytes together"
+            "the path or the metadata of a call is against HTTP/2, \
+             or longer than {HEADER_LIST_BYTES_MAX} bytes together"
         );
         return calls.end(Status::new(code::INTERNAL, text));
     };
@@ -124,10 +127,10 @@ pub(super) async fn run(
         }
         exchange.poll(cx)
     });
-    if let Over::GivenUp = over.await {
+    if let Over::Cancelled = over.await {
         exchange.calls.cancel();
         exchange.stream.reset(Reason::CANCEL);
-        // It hears of that as of a client that left, and ends.
+        // The service sees a client that disconnected, and ends.
         if let Some(service) = exchange.service {
             service.await;
         }
@@ -136,14 +139,13 @@ pub(super) async fn run(
 
 /// How an exchange ended.
 enum Over {
-    /// JavaScript was told how the call did.
-    Told,
-    GivenUp,
+    Completed,
+    Cancelled,
 }
 
 type Service = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Hands a piece to the service. A whole message is charged here; longer ones are where their parts are put together, which may wait.
+/// Passes a piece to the service. A whole message is charged here, others where they are assembled, which may wait.
 fn push(stream: &Peer, account: &Account, piece: Piece) -> Result<(), Status> {
     let Piece { mut bytes, is_whole } = piece;
     if is_whole {
@@ -156,10 +158,10 @@ fn push(stream: &Peer, account: &Account, piece: Piece) -> Result<(), Status> {
     Ok(())
 }
 
-/// What JavaScript waits for.
+/// The open calls of JavaScript.
 struct Calls {
     settle: Settle,
-    said: UnboundedReceiver<Say>,
+    said: UnboundedReceiver<EmbedInput>,
     next: Option<u32>,
     pushing: Option<u32>,
 }
@@ -169,7 +171,7 @@ impl Calls {
         (self.settle)(call, told);
     }
 
-    /// Tells how the call ended, and nothing before that.
+    /// Answers with the status of a call that failed before it began.
     fn end(&mut self, status: Status) {
         if let Some(call) = self.next.take() {
             self.tell(
@@ -189,9 +191,11 @@ impl Calls {
 impl Drop for Calls {
     fn drop(&mut self) {
         self.cancel();
-        // Calls that came after the last answer, or that the end of the thread cut off.
+        // Calls made after the last answer, or when the thread ended.
         self.said.close();
-        while let Ok(Say::Body(call, _) | Say::Next(call) | Say::Piece { call, .. }) = self.said.try_recv() {
+        while let Ok(EmbedInput::Body(call, _) | EmbedInput::Next(call) | EmbedInput::Piece { call, .. }) =
+            self.said.try_recv()
+        {
             self.tell(call, Err(Error::cancelled("the call is over")));
         }
     }
@@ -209,8 +213,8 @@ impl Exchange {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Over> {
         while let Poll::Ready(said) = self.calls.said.poll_recv(cx) {
             match said {
-                Some(Say::Next(call)) if self.calls.next.is_none() => self.calls.next = Some(call),
-                Some(Say::Piece { call, piece, ends }) if self.calls.pushing.is_none() => {
+                Some(EmbedInput::Next(call)) if self.calls.next.is_none() => self.calls.next = Some(call),
+                Some(EmbedInput::Piece { call, piece, ends }) if self.calls.pushing.is_none() => {
                     self.calls.pushing = Some(call);
                     match piece.map_or(Ok(()), |piece| push(&self.stream, &self.account, piece)) {
                         Ok(()) if ends => self.stream.end(),
@@ -221,10 +225,10 @@ impl Exchange {
                         }
                     }
                 }
-                Some(Say::Next(call) | Say::Body(call, _) | Say::Piece { call, .. }) => {
+                Some(EmbedInput::Next(call) | EmbedInput::Body(call, _) | EmbedInput::Piece { call, .. }) => {
                     self.calls.tell(call, Err(Error::internal("an embedded call was asked for two things at once")));
                 }
-                Some(Say::GivenUp) | None => return Poll::Ready(Over::GivenUp),
+                Some(EmbedInput::Cancel) | None => return Poll::Ready(Over::Cancelled),
             }
         }
         if let Some(service) = &mut self.service
@@ -237,7 +241,7 @@ impl Exchange {
         {
             self.calls.tell(call, Ok(EmbedEvent::Taken));
         }
-        // What is not asked for stays in the stream, where it is charged, and holds up the service.
+        // Responses that were not requested stay in the stream, where they are charged and slow the service down.
         let Some(call) = self.calls.next else { return Poll::Pending };
         while self.answer.end.is_none() && !self.answer.is_full() {
             match self.stream.poll_sent(cx) {
@@ -251,20 +255,20 @@ impl Exchange {
         let is_over = self.answer.end.is_some();
         self.calls.next = None;
         self.calls.tell(call, Ok(self.answer.told()));
-        if is_over { Poll::Ready(Over::Told) } else { Poll::Pending }
+        if is_over { Poll::Ready(Over::Completed) } else { Poll::Pending }
     }
 }
 
-/// What of the answer was taken and not told.
+/// Part of the response that was taken from the stream and not yet passed on.
 #[derive(Default)]
 struct PartialResponse {
     begun: bool,
     messages: Vec<Vec<u8>>,
     /// Bytes of `messages`.
     bytes: usize,
-    /// As much as came of what stands in front of the next message.
+    /// Received part of the prefix of the next message.
     prefix: Vec<u8>,
-    /// The message that comes, and how many of its bytes are missing.
+    /// Received part of the next message, and the number of its missing bytes.
     message: Option<(Vec<u8>, usize)>,
     end: Option<CallEnd>,
 }
@@ -290,7 +294,7 @@ impl PartialResponse {
     fn take(&mut self, sent: Option<Sent>) {
         match sent {
             Some(Sent::Data(data)) => self.take_data(&data),
-            // That of a refusal is its end, too.
+            // The head of a rejected call is its end, too.
             Some(Sent::Head(_, fields)) if fields.iter().any(|(name, _)| name == STATUS) => {
                 self.end = Some(CallEnd::read(fields));
             }
@@ -303,7 +307,7 @@ impl PartialResponse {
         }
     }
 
-    /// Copied here, once: what JavaScript gets is one piece of its own.
+    /// Copies data into messages: JavaScript gets each message as one buffer that it owns.
     fn take_data(&mut self, mut data: &[u8]) {
         loop {
             if let Some((message, missing)) = &mut self.message {
@@ -322,7 +326,7 @@ impl PartialResponse {
             let (now, later) = data.split_at(data.len().min(PREFIX_BYTES - self.prefix.len()));
             self.prefix.extend_from_slice(now);
             data = later;
-            // The flag says that a message is packed; none is, as no call here says that it may be.
+            // The flag marks a compressed message. None is compressed, because no call here accepts compression.
             let [_, length @ ..] = &self.prefix[..] else { return };
             let Ok(length) = <[u8; 4]>::try_from(length) else { return };
             let length = u32::from_be_bytes(length) as usize;
@@ -347,7 +351,7 @@ impl CallEnd {
             match name.as_str() {
                 STATUS => end.code = value.parse().unwrap_or(end.code),
                 "grpc-message" => end.text = percent_decode(&value),
-                // The outer server writes its own.
+                // The other server writes these itself.
                 "content-type" | "grpc-accept-encoding" | "grpc-encoding" => {}
                 _ => end.trailers.push((name, value)),
             }
@@ -356,7 +360,7 @@ impl CallEnd {
     }
 }
 
-/// The opposite of what a status does to its text.
+/// Decodes the percent-encoded text of a status.
 fn percent_decode(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -376,7 +380,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_whole_however_their_bytes_come() {
+    fn messages_are_whole_for_any_split_of_their_bytes() {
         let framed = b"\0\0\0\0\x03abc\0\0\0\0\0\0\0\0\0\x02de";
         for size in 1..=framed.len() {
             let mut answer = PartialResponse::default();
@@ -387,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_has_the_text_as_it_is_meant_and_the_other_trailers() {
+    fn the_end_of_a_call_has_the_decoded_text_and_the_other_trailers() {
         for text in ["plain", "100% of 'a'\n", "größer: 中", "%", "%zz", "a%2"] {
             let status = Status { retry_after: Some(std::time::Duration::from_millis(1500)), ..Status::new(8, text) };
             let fields = status.with_fields(|fields| {
@@ -401,7 +405,7 @@ mod tests {
             assert_eq!(end, CallEnd::of(status));
             assert_eq!((end.code, &*end.text, end.trailers.len()), (8, text, 1));
         }
-        assert_eq!(percent_decode("a%2"), "a%2", "no escape, as some write it");
+        assert_eq!(percent_decode("a%2"), "a%2", "not an escape");
     }
 
     #[test]
