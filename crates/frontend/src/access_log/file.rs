@@ -40,8 +40,8 @@ impl LogFile {
         Ok(Self { path: path.to_owned(), file, identity, is_shared, looked: Instant::now(), is_torn: false })
     }
 
-    /// Reopens the file if its path names another file or none. If that fails, lines still go to the old file. Checks at
-    /// most every `LOOK_INTERVAL`, unless `at_once`.
+    /// Reopens the file if its path names another file or none. If that fails, lines still go to the old file. Checks
+    /// at most every `LOOK_INTERVAL`, unless `at_once`.
     ///
     /// # Errors
     /// The error of the system call that opens the file.

@@ -124,7 +124,7 @@ impl Logs {
         counts.into_iter().filter_map(|(name, counts)| Some((name, counts?)))
     }
 
-    /// Reopens files that were moved; returns the paths of all files. On failure it logs a warning and keeps the old file.
+    /// Reopens files that were moved; returns the paths of all files. On failure it logs a warning and keeps the file.
     pub fn reopen(&self) -> Vec<String> {
         let logs = self.access.iter().map(|(log, _)| log).chain(&self.audit);
         logs.for_each(LineLog::reopen);

@@ -1,4 +1,4 @@
-//! One call: what is common to all of them. Who may make it, how it is packed, how long it may take, how it ends.
+//! The common part of all calls: access, compression, deadline, status.
 
 use super::context::{Call, GrpcContext};
 use super::message::Messages;
@@ -24,11 +24,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// What the head of a call says. It stays the same for as long as the server has the same options, so it is kept with
-/// the head: clients repeat theirs, and nothing of this is done again for the next call.
+/// Facts derived from the head of a call and the options of the server. Kept with the head, because clients repeat
+/// heads, so that nothing is parsed again for the next call.
 struct CallRules {
     is_grpc: bool,
-    /// The operation and the question for the gate; `None`: unknown call.
+    /// The operation and its query for the gate; `None` = unknown call.
     operation: Option<(Operation, Option<Ask<'static>>)>,
     encoding: Result<Encoding, Status>,
     response_encoding: Encoding,
@@ -58,7 +58,7 @@ impl CallRules {
         }
     }
 
-    /// Checks what can change from one call to the next.
+    /// Checks the call against state that can change between calls.
     #[inline]
     fn admit(
         &self,
@@ -66,7 +66,7 @@ impl CallRules {
         client: &Client,
         head: &RequestHead,
     ) -> Result<(Operation, Encoding, Grant), Status> {
-        // As gRPC's own servers, and before anything else.
+        // Checked first, as gRPC's own servers do.
         if self.deadline.is_err() {
             return Err(Status::new(code::INTERNAL, "Error parsing 'grpc-timeout' metadata"));
         }
@@ -79,7 +79,7 @@ impl CallRules {
             operation,
             Operation::ServerLive | Operation::ServerReady | Operation::HealthCheck | Operation::HealthWatch
         );
-        // Sequences that have begun go on; whether a request is of one, the engine decides.
+        // Sequences that have begun continue. The engine decides whether a request belongs to one.
         let may_continue = matches!(operation, Operation::Infer | Operation::StreamInfer);
         if context.shared.is_draining() && !is_health && !(may_continue && context.engine.sequences() > 0) {
             return Err(Status::shutting_down());
@@ -88,9 +88,9 @@ impl CallRules {
     }
 }
 
-/// Answers a call as far as possible without waiting; returns the rest, if any, for a task of its own.
+/// Answers a call without waiting if possible. Otherwise returns the rest, for a task of its own.
 ///
-/// The usual inference is over when this returns: no future was made for it, and nothing of it outlives the turn.
+/// A cheap inference is done when this returns, and no future was made for it.
 pub fn begin(
     context: &Arc<GrpcContext>,
     cx: &mut Context<'_>,
@@ -139,13 +139,13 @@ pub fn begin(
     }
     let (response_encoding, deadline) = (plan.response_encoding, plan.deadline.unwrap_or_default());
     let bytes_max = context.engine.options().http_input_bytes_max;
-    // Without devices one branch.
+    // Without devices this costs one branch.
     let is_inference = || matches!(operation, Operation::Infer | Operation::StreamInfer);
     let near = (memory::has_devices() && is_inference()).then(|| context.engine.clone());
     let messages = Messages::new(body, encoding, account.clone(), bytes_max, operation.is_stream(), near);
     let mut call =
         Call { head, caller: client.caller, grant, messages, response_encoding, account: account.clone(), trace };
-    // Held until the task that goes on with it, if there is one, counts for itself.
+    // Held until the task that continues the call, if any, counts itself.
     let _request = (!operation.is_stream()).then(|| context.shared.request());
     let mut sent = None;
     if operation == Operation::Infer
@@ -194,13 +194,13 @@ async fn go_on(
 ) {
     let head = call.head.clone();
     match operation {
-        // In boxes of their own: the future of every call is as large as the largest it may become.
+        // Boxed: the future of every call is as large as its largest branch.
         Operation::StreamInfer => {
             Box::pin(stream::serve(&context, call, respond, deadline)).await;
             verbose::grpc_done(head.path());
         }
         Operation::HealthWatch | Operation::LoadReports | Operation::Reflection => {
-            // The client ends them, when it has what it wants.
+            // The client ends these calls, so they count as successful.
             if let Some(slot) = &call.trace {
                 slot.succeeded();
             }
@@ -233,7 +233,7 @@ async fn go_on(
                 Some(limit) => limited(limit, watched).await,
             };
             match outcome {
-                // The client is gone; dropping the answer's future cancelled what it was waiting for.
+                // The client disconnected; dropping the future cancelled the work.
                 None => verbose::grpc_cancelled(head.path()),
                 Some(Ok(message)) => {
                     note_sending(trace.as_ref(), &message);
@@ -274,7 +274,7 @@ fn note_refused(trace: Option<&Rc<RequestTrace>>, status: &Status) {
     }
 }
 
-/// Limits the time of `work`. Boxed, as most calls have no deadline.
+/// Limits the time of `work`. Boxed, because most calls have no deadline.
 async fn limited<T>(
     limit: Duration,
     work: impl Future<Output = Option<Result<T, Status>>>,
@@ -282,14 +282,14 @@ async fn limited<T>(
     Box::pin(tokio::time::timeout(limit, work)).await.unwrap_or_else(|_| Some(Err(Status::deadline_exceeded())))
 }
 
-/// gzip if the client accepts it, else deflate, else nothing.
+/// gzip if the client accepts it, otherwise deflate or no compression.
 fn accepted(head: &RequestHead) -> Encoding {
     let list = head.get("grpc-accept-encoding").unwrap_or_default();
     let has = |e: Encoding| list.split(|&b| b == b',').any(|n| n.trim_ascii() == e.name().as_bytes());
     [Encoding::Gzip, Encoding::Deflate].into_iter().find(|&e| has(e)).unwrap_or(Encoding::Identity)
 }
 
-/// Runs `work` for as long as the client is interested; that it no longer is takes effect after `delay`.
+/// Runs `work` until the client resets the stream. The reset takes effect after `delay`.
 async fn until_reset<T>(
     respond: &mut StreamWriter,
     delay: Option<Duration>,
@@ -312,7 +312,7 @@ async fn until_reset<T>(
 
 #[cfg(test)]
 mod tests {
-    /// Printed by `--no-capture`. A future is copied into its box for each call that waits.
+    /// A future is copied into its box for each call that waits. `--no-capture` prints the size.
     #[test]
     fn the_future_of_a_call_stays_small() {
         fn size<A, B, C, D, E, G, F: Future>(_: impl Fn(A, B, C, D, E, G) -> F) -> usize {

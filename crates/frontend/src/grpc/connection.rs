@@ -1,9 +1,9 @@
 //! One HTTP/2 connection of gRPC clients: accepts streams, keeps the connection alive, ends it in time.
 //!
-//! A call is begun where it was accepted: a small inference is then over, and goes out with the connection's next write
-//! without any task having been woken. Only calls that wait become tasks.
+//! A call is begun where it was accepted. A small inference is done by then, and its response is sent with the
+//! connection's next write, without waking a task. Only calls that wait become tasks.
 //!
-//! Keep-alive options (P 2.7): `keepalive_*` and `max_connection_age*` are seen to here, `http2_*` by the HTTP/2 layer.
+//! Keep-alive options (P 2.7): this file handles `keepalive_*` and `max_connection_age*`, the HTTP/2 layer `http2_*`.
 
 use super::call;
 use super::context::GrpcContext;
@@ -25,10 +25,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::time::{Instant, sleep_until};
 
-/// How many calls one read brought are begun between looks at how long that took. A usual call takes 5 µs.
+/// Number of calls that are begun between checks of the time. A usual call takes 5 µs.
 pub const CALLS_PER_LOOK: u32 = 8;
 
-/// Runs `work` as far as it goes without waiting; what is left becomes a task of its own.
+/// Polls `work` once, and makes it a task if it is not done.
 pub async fn start(work: impl Future<Output = ()> + 'static) {
     let mut work = Box::pin(work);
     let waits = poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx).is_pending())).await;
@@ -37,7 +37,7 @@ pub async fn start(work: impl Future<Output = ()> + 'static) {
     }
 }
 
-/// Counts open calls of a connection.
+/// Counts as an open call of a connection until it is dropped.
 struct OpenCall(Rc<Cell<usize>>);
 
 impl Drop for OpenCall {
@@ -53,7 +53,7 @@ pub async fn run<S: Io>(io: S, context: Arc<GrpcContext>, caller: Caller, place:
     let account = Rc::new(context.shared.budget().account());
     let mut calls = Calls { open: Rc::default(), heard_at: now, any: Rc::default(), account, client: caller.into() };
     let mut upkeep = Upkeep::new(context.keepalive, context.age, now);
-    // Made once, not for each read: both register with their owners, under a lock.
+    // Made once and not for each read, because both register with their owners under a lock.
     let mut timer = pin!(sleep_until(upkeep.due()));
     let mut leaves = pin!(until_it_leaves(&context.shared, calls.any.clone()));
     poll_fn(|cx| {
@@ -65,7 +65,7 @@ pub async fn run<S: Io>(io: S, context: Arc<GrpcContext>, caller: Caller, place:
             if calls.poll(cx, &mut connection, &context).is_ready() {
                 return Poll::Ready(());
             }
-            // Whatever changes below goes out when the connection is polled again.
+            // Changes made below are sent when the connection is polled again.
             let mut changed = false;
             if upkeep.awaits_pong() && connection.take_pong() {
                 upkeep.ponged(Instant::now());
@@ -87,7 +87,7 @@ pub async fn run<S: Io>(io: S, context: Arc<GrpcContext>, caller: Caller, place:
                 changed = true;
             }
             if !upkeep.is_leaving() && leaves.as_mut().poll(cx).is_ready() {
-                // The reactor ends us when the grace of the whole server is over.
+                // The reactor closes the connection when the server's grace period is over.
                 upkeep.leave(None);
                 connection.drain();
                 changed = true;
@@ -100,7 +100,7 @@ pub async fn run<S: Io>(io: S, context: Arc<GrpcContext>, caller: Caller, place:
     })
     .await;
     if let Some((io, read)) = connection.into_stray() {
-        // In a box: no other connection needs it.
+        // Boxed, because other connections do not need it.
         Box::pin(stray::end_at_grpc(io, &read, context.shared.strays(), &caller)).await;
     }
 }
@@ -114,17 +114,17 @@ pub fn rest<S: Io>(cx: &Context<'_>, connection: &Connection<S>, place: &IdleHan
     }
 }
 
-/// Tells the client of an idle connection that it ends; as far as that goes at once.
+/// Drains an idle connection, as far as that is possible without waiting.
 pub fn dismiss<S: Io>(cx: &mut Context<'_>, connection: &mut Connection<S>) {
     connection.drain_now();
-    // A call that came with this very turn is reset with the connection: it was told that it is not served.
+    // A call that arrived in this turn is reset with the connection: the GOAWAY said that it is not served.
     while let Poll::Ready(Some(_)) = connection.poll_accept(cx) {}
 }
 
-/// Until the client is to be asked to go. One that connects while the server leaves is asked with its first answer:
-/// asked before it made a call, it would only connect again.
+/// Waits until the connection has to be drained. A client that connects during the shutdown is told with its first
+/// response; told before its first call, it would only connect again.
 async fn until_it_leaves(shared: &Shared, any: Rc<Cell<bool>>) {
-    // An error means that there is no server any more.
+    // An error means that the server was dropped.
     let mut phase = shared.watch();
     let _ = phase.wait_for(|p| *p != Phase::Serving).await;
     let mut closing = pin!(phase.wait_for(|p| matches!(p, Phase::Closing(_))));
@@ -133,20 +133,18 @@ async fn until_it_leaves(shared: &Shared, any: Rc<Cell<bool>>) {
 
 /// The calls of one connection.
 struct Calls {
-    /// Those that became tasks and are not over.
+    /// Number of open calls that became tasks.
     open: Rc<Cell<usize>>,
-    /// When the last call came.
+    /// Time of the last call.
     heard_at: Instant,
-    /// Whether one ever came.
+    /// Whether there was a call.
     any: Rc<Cell<bool>>,
-    /// What they make us hold.
     account: Rc<Account>,
-    /// Who makes them.
     client: Client,
 }
 
 impl Calls {
-    /// Runs the calls that have come; their responses are sent together. Ready when no more will come.
+    /// Begins the calls that have arrived; their responses are sent together. Ready when there will be no more.
     fn poll<S: Io>(
         &mut self,
         cx: &mut Context<'_>,
@@ -167,7 +165,7 @@ impl Calls {
             self.any.set(true);
             self.begin(cx, context, request, respond);
             if taken.is_multiple_of(CALLS_PER_LOOK) && hold::is_due() {
-                // What was answered goes out with the rest, in the next turn.
+                // Responses are sent in the next turn.
                 self.heard_at = Instant::now();
                 hold::yield_turn(cx);
                 return Poll::Pending;

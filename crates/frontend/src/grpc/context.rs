@@ -1,4 +1,4 @@
-//! What every gRPC connection and every call knows.
+//! Context of gRPC connections and of calls.
 
 use super::delays::Delays;
 use super::message::Messages;
@@ -27,7 +27,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tensor::Result;
 
-/// What every gRPC connection knows.
+/// Shared context of all gRPC connections.
 pub struct GrpcContext {
     pub engine: Arc<Engine>,
     pub control: Arc<dyn Control>,

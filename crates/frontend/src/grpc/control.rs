@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tensor::{DataType, Error, Name, Result};
 
-/// Answers a call with this message.
+/// Runs an operation with the message of a call.
 pub async fn answer(
     context: &Arc<GrpcContext>,
     operation: Operation,
@@ -129,7 +129,7 @@ pub async fn answer(
             regions::unregister(with, RegionKind::Cuda, name).await?;
             frame(&pb::CudaSharedMemoryUnregisterResponse {})
         }
-        // Answered elsewhere, or asked for over HTTP alone; they never come here.
+        // Never reached: handled by other modules, or available over HTTP only.
         _ => return Err(Status::new(code::UNIMPLEMENTED, "")),
     })
 }
@@ -140,7 +140,7 @@ async fn read<T: Send + 'static>(message: Bytes, work: fn(Bytes) -> Result<T, St
     offload::run_if(bytes > MESSAGE_BYTES_ON_REACTOR_MAX, bytes, move || work(message)).await?
 }
 
-/// Decodes the message of a call that needs no long one.
+/// Decodes a message, which may not be long.
 fn decode<M: Message + Default>(message: Bytes) -> Result<M, Status> {
     let (bytes, most) = (message.len(), MESSAGE_BYTES_ON_REACTOR_MAX);
     if bytes <= most {
@@ -185,7 +185,7 @@ fn read_load(message: Bytes) -> Result<Load, Status> {
 /// The field `parameters` of a `RepositoryModelLoadRequest`.
 const LOAD_PARAMETERS: u32 = 3;
 
-/// How often a message has this field, as far as it can be read.
+/// Number of occurrences of a field in the readable part of a message.
 fn fields(mut message: &[u8], wanted: u32) -> usize {
     let mut count = 0;
     while let Ok((tag, wire_type)) = prost::encoding::decode_key(&mut message) {
@@ -318,7 +318,7 @@ fn metadata_frame(metadata: &Metadata) -> Rope {
 fn config_frame(config: &Bytes) -> Rope {
     let mut head = BytesMut::with_capacity(16);
     head.put_u8(0x0a);
-    // There is room: BytesMut grows.
+    // Cannot fail: BytesMut grows.
     let _ = prost::encode_length_delimiter(config.len(), &mut head);
     let length = head.len() + config.len();
     let mut prefix = BytesMut::with_capacity(5);

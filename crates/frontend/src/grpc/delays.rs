@@ -1,22 +1,21 @@
-//! Two switches of Triton's QA, read from the environment at start: they make races that its tests look for. Off unless set.
+//! Two delays that Triton's QA sets in the environment to provoke races. Read at start; off unless set.
 
 use std::time::Duration;
 
-/// The longest pause that can be asked for.
+/// Maximum of a delay.
 const DELAY_MAX: Duration = Duration::from_secs(600);
 
-/// Pauses of every gRPC call.
+/// Delays of every gRPC call.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Delays {
-    /// Before the response of a call with one response, inferences excepted: `TRITONSERVER_SERVER_DELAY_GRPC_RESPONSE_SEC`, in
-    /// seconds.
+    /// Delay before the response of a unary call other than inference, `TRITONSERVER_SERVER_DELAY_GRPC_RESPONSE_SEC`.
     pub response: Option<Duration>,
-    /// Before the server takes notice that a client went away: `TRITONSERVER_DELAY_GRPC_NOTIFICATION`, in ms.
+    /// Delay before a disconnect of the client takes effect, `TRITONSERVER_DELAY_GRPC_NOTIFICATION` (in ms).
     pub notification: Option<Duration>,
 }
 
 impl Delays {
-    /// What the environment asks for.
+    /// Reads the delays from the environment.
     pub fn from_env() -> Self {
         let read = |name: &str, unit: Duration| read(&std::env::var(name).ok()?, unit);
         Self {
@@ -36,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_count_of_units_is_a_pause_and_anything_else_is_none() {
+    fn only_a_positive_number_is_a_delay() {
         let second = Duration::from_secs(1);
         assert_eq!(read(" 2", second), Some(Duration::from_secs(2)));
         assert_eq!(read("99999", second), Some(DELAY_MAX));

@@ -1,8 +1,8 @@
-//! `xds.service.orca.v3.OpenRcaService/StreamCoreMetrics`: the load of the server, as often as a load balancer asks, once a second at most. Triton has no
-//! such service.
+//! `xds.service.orca.v3.OpenRcaService/StreamCoreMetrics`: reports of the server's load, at the interval that the load
+//! balancer requests, at most once a second. Triton has no such service.
 //!
-//! `application_utilization` is that of the model that has most to do ([`engine::Load`]). A client that does not read is told nothing
-//! until it does. The first sign of a shutdown ends the call, so that no drain waits for it.
+//! `application_utilization` is that of the busiest model ([`engine::Load`]). No reports are queued for a client that
+//! does not read. The call ends when a shutdown begins, so that no drain waits for it.
 
 use super::context::{Call, GrpcContext};
 use super::message::frame;
@@ -18,7 +18,7 @@ use std::future::poll_fn;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Serves one load balancer until it leaves, its time is up or the server goes.
+/// Serves one load balancer until it disconnects, its deadline passes or the server shuts down.
 pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: StreamWriter, deadline: Option<Duration>) {
     let until = deadline.map(|limit| Instant::now() + limit);
     let full = format!("{HEALTH_WATCHERS_MAX} clients are told of health and load, which is the limit");
@@ -27,7 +27,7 @@ pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: StreamWri
     let mut phase = context.shared.watch();
     let mut is_first = true;
     let status = loop {
-        // Without room the last report is still on its way.
+        // Without room the last report was not sent yet.
         if (is_first || respond.capacity() > 0)
             && respond.send_data(frame(&report(context.engine.load())), false).is_err()
         {
@@ -36,7 +36,7 @@ pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: StreamWri
         is_first = false;
         tokio::select! {
             biased;
-            // An error means that there is no server any more.
+            // An error means that the server was dropped.
             _ = phase.wait_for(|p| *p != Phase::Serving) => break Status::ok(),
             _ = poll_fn(|cx| respond.poll_reset(cx)) => return,
             () = sleep_for(until) => break Status::deadline_exceeded(),
@@ -46,7 +46,7 @@ pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: StreamWri
     reply::end(&mut respond, &status);
 }
 
-/// How often reports are sent.
+/// Interval between reports.
 fn interval(OrcaLoadReportRequest { report_interval }: OrcaLoadReportRequest) -> Duration {
     let asked = report_interval.unwrap_or_default();
     let seconds = Duration::from_secs(u64::try_from(asked.seconds).unwrap_or(0));

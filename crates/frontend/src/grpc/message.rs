@@ -25,7 +25,7 @@ use tensor::Error;
 
 const PREFIX_BYTES: usize = 5;
 
-/// Where the data of a tensor should begin: on a cache line, which suits every element type and the widest loads.
+/// Alignment of the contents of a tensor: a cache line, which suits every datatype and the widest loads.
 const TENSOR_ALIGN: usize = 64;
 
 /// Reads messages from a stream.
@@ -35,36 +35,35 @@ pub struct Messages {
     unpacked_bytes_max: usize,
     /// Received and not yet used.
     chunk: Bytes,
-    /// Bytes received of which the client was not told that there is room for as many more.
+    /// Received bytes that were not returned to the flow-control window yet.
     unreleased: usize,
     state: MessageState,
     account: Rc<Account>,
-    /// The client may be silent between two messages.
+    /// A streaming call, whose client may pause between two messages.
     is_stream: bool,
     lost_one: bool,
-    /// Of inferences, on a machine with devices: tells whether a message is read where devices read it themselves.
+    /// Set for inferences on a machine with devices: knows whether a message is received in pinned memory.
     engine: Option<Arc<Engine>>,
 }
 
 enum MessageState {
-    /// Collecting a prefix that did not come in one piece.
+    /// Part of a prefix was received.
     Prefix([u8; PREFIX_BYTES], usize),
-    /// The beginning of a message that did not come in one piece waits for room.
+    /// The received beginning of a message waits for room.
     Begin { compressed: bool, place: Box<Assembler> },
-    /// The rest of it is collected where the connection reads.
+    /// The connection collects the rest of the message.
     Message { compressed: bool },
-    /// Of a message of a stream that was refused for lack of room: bytes of it still to be thrown away.
+    /// A message was rejected for lack of room; `left` bytes of it are skipped.
     Skip { left: usize },
-    /// A large message is unpacked elsewhere.
+    /// Another thread decompresses a large message.
     Inflating(Offloaded<(Result<Bytes, Unpacking>, Charge)>),
     /// Nothing more is read.
     Ended,
 }
 
 impl Messages {
-    /// Messages of a request whose `grpc-encoding` was `encoding`; packed ones become at most `unpacked_bytes_max` bytes. Those of
-    /// a stream come when they come; the one of a unary call has to, like the rest of any message that has begun. `engine` knows the
-    /// models of inferences, where there are devices that these may run on.
+    /// Reads the messages of a call. `encoding`: its `grpc-encoding`. `unpacked_bytes_max`: limit of a decompressed
+    /// message. `is_stream`: there is no timeout between messages. `engine`: set for inferences if there are devices.
     pub fn new(
         body: Body,
         encoding: Encoding,
@@ -89,11 +88,11 @@ impl Messages {
         }
     }
 
-    /// The next message; `None` once the client has said that there are no more.
+    /// The next message; `None` at the end of the request.
     ///
     /// # Errors
-    /// CANCELLED when the client is gone, RESOURCE_EXHAUSTED for a message that is too large, INTERNAL for broken framing. Nothing more
-    /// can be read then, unless `lost_one` says otherwise.
+    /// CANCELLED if the client disconnected, RESOURCE_EXHAUSTED for a message that is too large, INTERNAL for broken
+    /// framing. Nothing more can be read then, unless `lost_one` returns true.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Status>> {
         loop {
             match &mut self.state {
@@ -129,7 +128,7 @@ impl Messages {
                         }
                         let (compressed, length) = (flag == 1, length as usize);
                         if self.chunk.len() >= length {
-                            // The usual small message: used where it is.
+                            // The usual small message is used without a copy.
                             let message = self.chunk.split_to(length);
                             self.state = MessageState::Prefix([0; PREFIX_BYTES], 0);
                             match self.unpack(message, compressed) {
@@ -160,8 +159,8 @@ impl Messages {
                     }
                 }
                 MessageState::Begin { place, .. } => {
-                    // What came with the prefix; the rest is read to its place. It waits, and with it the client, who is told of no
-                    // more room than it had.
+                    // Copies the bytes that came with the prefix. While it waits for room, the client's window stays
+                    // closed.
                     while !self.chunk.is_empty() && place.missing() > 0 {
                         if let Err(short) = ready!(place.poll_room(cx)) {
                             let missing = place.missing();
@@ -172,9 +171,8 @@ impl Messages {
                     }
                     let begun = std::mem::replace(&mut self.state, MessageState::Ended);
                     let MessageState::Begin { compressed, place } = begun else { continue };
-                    // Even an empty slice would keep the buffer that the next read is to go into.
+                    // Even an empty slice would keep the buffer of the next read in use.
                     self.chunk = Bytes::new();
-                    // The usual small message never gets here, and what is left at the end of a call is given back with it.
                     self.body.release(std::mem::take(&mut self.unreleased));
                     self.body.collect(place);
                     self.state = MessageState::Message { compressed };
@@ -207,8 +205,7 @@ impl Messages {
                     }
                 }
             }
-            // Given back as soon as more is wanted, and not before: the usual request is one chunk, and what is left at the end of
-            // a call is given back with it.
+            // Released only when more is read: the usual request is one chunk, which is released with its stream.
             if self.unreleased > 0 {
                 self.body.release(std::mem::take(&mut self.unreleased));
             }
@@ -235,19 +232,19 @@ impl Messages {
         }
     }
 
-    /// Whether the message that begins is for a model that runs on a device, as far as its name has come.
+    /// Whether the message that begins is for a model that runs on a device. False if its name was not received yet.
     fn is_near_device(&self) -> bool {
         let Some(engine) = &self.engine else { return false };
         let Some((name, version)) = model_of(&self.chunk) else { return false };
         engine.model(name, version).is_ok_and(|model| model.reads_on_device())
     }
 
-    /// Whether the last error concerns one message of a stream, and the next one can be read. To be asked after each error.
+    /// Whether the last error lost one message of a stream only, so that the next can be read. Call after each error.
     pub fn lost_one(&mut self) -> bool {
         std::mem::take(&mut self.lost_one)
     }
 
-    /// There is no room for a message, of which so many bytes are still to come. Of a stream only that message is lost.
+    /// Rejects a message for lack of room; `left` bytes of it are still to come. A stream loses only that message.
     fn refuse(&mut self, short: Short, left: usize) -> Poll<Result<Option<Bytes>, Status>> {
         self.account.count_refusal();
         if !self.is_stream {
@@ -258,7 +255,7 @@ impl Messages {
         Poll::Ready(Err(short.into()))
     }
 
-    /// What was sent is read to its end: of a stream, a message for which there is no room is lost alone.
+    /// Error of a message that was read, but not decompressed. For lack of room, a stream loses only that message.
     fn not_unpacked(&mut self, why: Unpacking) -> Status {
         self.lost_one = self.is_stream && matches!(why, Unpacking::NoRoom(_));
         why.into()
@@ -269,7 +266,7 @@ impl Messages {
         Poll::Ready(Err(status))
     }
 
-    /// The message as it is meant; `None` when it is being unpacked elsewhere.
+    /// Decompresses a message if necessary; `None` if another thread does that.
     fn unpack(&mut self, message: Bytes, compressed: bool) -> Option<Result<Bytes, Status>> {
         match (compressed, self.encoding) {
             (false, _) => return Some(Ok(message)),
@@ -283,7 +280,7 @@ impl Messages {
         if let Some(unpacked) = decompress_small(&message, bytes_max) {
             return Some(unpacked.map_err(|why| self.not_unpacked(why)));
         }
-        // What comes out is not known; it is as if it were all that may.
+        // The decompressed size is unknown, so the maximum decides between light and heavy work.
         let bytes = message.len().saturating_mul(INFLATE_RATIO_MAX);
         let work = offload::start_charged(&self.account, Kind::Unpacked, bytes, move |cancel| {
             decompress(&message, bytes_max, || cancel.is_set())
@@ -311,18 +308,18 @@ impl From<Unpacking> for Status {
     }
 }
 
-/// A message ready to be sent, its prefix included.
+/// Encodes a message with its prefix.
 pub fn frame(message: &impl Message) -> Rope {
     let length = message.encoded_len();
     let mut out = BytesMut::with_capacity(PREFIX_BYTES + length);
     out.put_u8(0);
     out.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
-    // There is room: it was reserved above.
+    // Cannot fail: the room was reserved above.
     let _ = message.encode(&mut out);
     out.freeze().into()
 }
 
-/// How inference responses of a call are packed.
+/// Compression of the inference responses of a call.
 #[derive(Debug, Clone, Copy)]
 pub struct Packing {
     encoding: Encoding,
@@ -330,12 +327,11 @@ pub struct Packing {
 }
 
 impl Packing {
-    /// As the client and the options want it.
     pub fn new(level: Option<u32>, encoding: Encoding) -> Self {
         Self { encoding, level: level.unwrap_or_default() }
     }
 
-    /// Whether an answer is ranked or packed for so long that it is done elsewhere.
+    /// Whether ranking or compressing a response takes so long that another thread does it.
     pub fn is_long(self, response: &InferResponse) -> bool {
         let mut bytes = response.id.len();
         for output in &response.outputs {
@@ -350,10 +346,10 @@ impl Packing {
     }
 }
 
-/// An inference response, packed when both sides want that.
+/// Frames an inference response, compressed if `packing` says so.
 ///
 /// # Errors
-/// RESOURCE_EXHAUSTED when there is no memory to pack it.
+/// RESOURCE_EXHAUSTED if there is no memory to compress it.
 pub fn frame_encoded(encoded: protocol::grpc::Encoded, packing: Packing) -> Result<Rope, Error> {
     let Packing { encoding, level } = packing;
     if encoding == Encoding::Identity {
@@ -378,7 +374,7 @@ mod tests {
     use protocol::pb::inference as pb;
 
     #[test]
-    fn the_model_is_known_once_its_name_has_come() {
+    fn the_model_is_known_once_its_name_was_received() {
         let message = |model: &str, version: &str| pb::ModelInferRequest {
             model_name: model.into(),
             model_version: version.into(),
@@ -390,13 +386,13 @@ mod tests {
         assert_eq!(model_of(&bytes), Some(("résumé", "12")));
         let bytes = message("m", "").encode_to_vec();
         assert_eq!(model_of(&bytes), Some(("m", "")));
-        // Name (three bytes), then the id: without it nothing says that no version follows.
+        // Name (three bytes), then the id, whose tag shows that no version follows.
         assert_eq!(
             (model_of(&bytes[..2]), model_of(&bytes[..3]), model_of(&bytes[..4])),
             (None, None, Some(("m", "")))
         );
-        assert_eq!(model_of(&message("", "").encode_to_vec()), None, "clients name one first, or it is not known yet");
-        // Another order, no text, a length that leads out.
+        assert_eq!(model_of(&message("", "").encode_to_vec()), None, "no name at the beginning");
+        // Another order, invalid UTF-8, a length beyond the end.
         for other in [&[0x12, 1, b'1', 0x0a, 1, b'm'][..], &[0x0a, 1, 0xff, 0x12], &[0x0a, 0x7f, b'm'], &[0x08, 1], &[]]
         {
             assert_eq!(model_of(other), None, "{other:x?}");
@@ -404,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_raw_tensor_is_found_wherever_it_begins() {
+    fn the_first_raw_tensor_is_found_at_any_offset() {
         for n in 0..70 {
             let raw = vec![Bytes::from(vec![0xaa; 500]), Bytes::from(vec![0xbb; 10])];
             let message = pb::ModelInferRequest {

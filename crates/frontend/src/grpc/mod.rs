@@ -1,4 +1,4 @@
-//! gRPC by hand, over our own HTTP/2: connections, framing, calls. A unary call that need not wait is one function call.
+//! gRPC over the `http2` crate: connections, framing, calls. A unary call that does not wait is one function call.
 
 pub mod call;
 pub mod connection;

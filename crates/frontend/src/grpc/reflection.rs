@@ -1,5 +1,5 @@
-//! Server reflection, v1 and v1alpha (the same on the wire): what grpcurl and its like ask before they call. Answers come from the
-//! descriptors the proto files were compiled to; the index over them is built when somebody first asks.
+//! Server reflection, v1 and v1alpha (the same on the wire), which tools such as grpcurl use before they call. The
+//! index of the compiled proto descriptors is built at the first request.
 
 use super::context::Call;
 use super::message::frame;
@@ -21,7 +21,7 @@ use std::sync::OnceLock;
 
 const NOT_FOUND: i32 = 5;
 
-/// The fields of google.protobuf.FileDescriptorSet and its parts that the index needs; unknown ones are skipped.
+/// The fields of google.protobuf.FileDescriptorSet and its parts that the index needs. Others are skipped.
 #[derive(Clone, PartialEq, Message)]
 struct FileSet {
     #[prost(bytes = "bytes", repeated, tag = "1")]
@@ -86,7 +86,7 @@ impl Index {
 
     fn build(set: &Bytes) -> Self {
         let mut index = Self::default();
-        // Ours and tested; what cannot be read is as good as not there.
+        // The descriptors are part of the server and tested; an unreadable one would be skipped.
         for raw in FileSet::decode(set.clone()).unwrap_or_default().files {
             let Ok(file) = File::decode(raw.clone()) else { continue };
             let scope = if file.package.is_empty() { String::new() } else { format!("{}.", file.package) };
@@ -122,7 +122,7 @@ impl Index {
         self.messages.push(name);
     }
 
-    /// A file and everything it imports, itself first.
+    /// A file and all its imports, the file first.
     fn with_imports(&self, name: &str) -> Option<Vec<Bytes>> {
         let mut wanted = vec![name];
         let mut found = Vec::new();
@@ -177,7 +177,7 @@ impl Index {
     }
 }
 
-/// Serves one stream of questions.
+/// Serves one stream of reflection requests.
 pub async fn serve(mut call: Call, mut respond: StreamWriter) {
     if reply::begin(&mut respond, call.response_encoding).is_err() {
         return;

@@ -1,4 +1,4 @@
-//! What a call answers besides messages: heads, trailers, and refusals, which are both at once.
+//! Heads and trailers of responses. A rejected call has one head, which is its trailers, too.
 
 use super::status::Status;
 use crate::encoding::Encoding;
@@ -9,7 +9,7 @@ use http2::{Field, Gone, StreamWriter};
 use memory::{Account, Kind};
 use tensor::Error;
 
-/// Fields that repeat: one byte each from the second time on.
+/// Fields of many responses, each sent as one byte from the second time on.
 pub const FIXED: [(&str, &str); 5] = [
     ("content-type", "application/grpc"),
     ("grpc-accept-encoding", "identity,deflate,gzip"),
@@ -22,10 +22,10 @@ const OK: Field<'static> = Field::Fixed(2);
 const HEAD_GZIP: [Field<'static>; 3] = [Field::Fixed(0), Field::Fixed(1), Field::Fixed(3)];
 const HEAD_DEFLATE: [Field<'static>; 3] = [Field::Fixed(0), Field::Fixed(1), Field::Fixed(4)];
 
-/// Begins a response whose messages are packed like this.
+/// Begins a response whose messages have this compression.
 ///
 /// # Errors
-/// `Gone`, here and below, means that the client is.
+/// `Gone` if the client disconnected.
 pub fn begin(respond: &mut StreamWriter, encoding: Encoding) -> Result<(), Gone> {
     let fields: &[_] = match encoding {
         Encoding::Identity => &HEAD,
@@ -37,14 +37,14 @@ pub fn begin(respond: &mut StreamWriter, encoding: Encoding) -> Result<(), Gone>
 
 /// Ends a response that was begun.
 pub fn end(respond: &mut StreamWriter, status: &Status) {
-    // The client is gone, or it is not: there is nothing more to say in either case.
+    // If the client disconnected, there is nothing left to do.
     let _ = match status.is_ok() {
         true => respond.send_trailers(&[OK]),
         false => status.with_fields(|fields| respond.send_trailers(fields)),
     };
 }
 
-/// Ends a call that has nothing but a status. A client that still sends is told to stop when the call is dropped.
+/// Ends a call with a status only. A client that still sends is told to stop when the call is dropped.
 pub fn refuse(respond: &mut StreamWriter, status: &Status) {
     let _ = status.with_fields(|fields| {
         let all: smallvec::SmallVec<[Field<'_>; 4]> = HEAD.iter().chain(fields).copied().collect();
@@ -52,10 +52,10 @@ pub fn refuse(respond: &mut StreamWriter, status: &Status) {
     });
 }
 
-/// Charges a message that its client may be slow to read.
+/// Charges a message that the client may read slowly.
 ///
 /// # Errors
-/// RESOURCE_EXHAUSTED when there is no memory for it.
+/// RESOURCE_EXHAUSTED if there is no memory for it.
 pub fn charge(message: Rope, account: &Account) -> Result<Rope, Error> {
     let length = message.remaining();
     if length <= UNCHARGED_ANSWER_BYTES_MAX {
@@ -70,7 +70,7 @@ pub fn charge(message: Rope, account: &Account) -> Result<Rope, Error> {
     }
 }
 
-/// Ends a call with its one message, or without: how it ended.
+/// Ends a unary call with its message, or with the returned status if the message cannot be charged.
 pub fn finish(respond: &mut StreamWriter, message: Rope, encoding: Encoding, account: &Account) -> Result<(), Status> {
     let message = match charge(message, account) {
         Ok(message) => message,

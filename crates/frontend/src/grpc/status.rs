@@ -1,4 +1,4 @@
-//! How a call ends: a number and a message, carried in trailers.
+//! The status of a gRPC call: a code and a message, sent in trailers.
 
 use crate::limits::RETRY_AFTER;
 use crate::operations::OperationError;
@@ -9,7 +9,7 @@ use memory::Short;
 use std::time::Duration;
 use tensor::{Code, Error};
 
-/// Numbers that are used by name; the others come from `tensor::Code`.
+/// Status codes that are used by name; the others come from `tensor::Code`.
 pub mod code {
     #![allow(missing_docs)]
     pub const OK: u8 = 0;
@@ -99,15 +99,15 @@ impl From<OperationError> for Status {
     }
 }
 
-/// Bytes of `grpc-message` after encoding. Clients take 8 KiB of metadata and fail the whole call beyond.
+/// Maximum bytes of `grpc-message` after encoding. Clients accept 8 KiB of metadata and fail the call beyond that.
 const MESSAGE_BYTES_MAX: usize = 7 * 1024;
 
-/// Writes `%` and everything but printable ASCII as `%XX`. A text that is too long ends after a whole character.
+/// Writes `%` and all bytes except printable ASCII as `%XX`. A text that is too long is cut after a whole character.
 pub fn percent_encode(text: &str) -> String {
     let plain = |b: u8| (b' '..=b'~').contains(&b) && b != b'%';
     let mut out = String::with_capacity(text.len());
     for (at, &b) in text.as_bytes().iter().enumerate() {
-        // Twelve bytes: the longest character, encoded.
+        // The longest encoded character has twelve bytes.
         if text.is_char_boundary(at) && out.len() + 12 > MESSAGE_BYTES_MAX {
             break;
         }

@@ -1,11 +1,11 @@
 //! `ModelStreamInfer` (P 2.5): any number of requests, started as they arrive, for any mix of models.
 //!
-//! Responses of models that are not decoupled leave in request order; those of decoupled models leave when they are there.
-//! Errors are messages and do not end the stream, unless the client asked for that with `triton_grpc_error: true`.
+//! Responses of models that are not decoupled are sent in request order, those of decoupled models as they arrive.
+//! Errors are messages and do not end the stream, unless the client requested that with `triton_grpc_error: true`.
 //!
-//! One future, no task per request. Nothing is read while too many requests wait for their answer or the client does not take
-//! what is ready for it. Answers of decoupled models wait in the stream's inbox meanwhile, where they are counted and charged; a request
-//! whose answers become too many there is cancelled, and says so in its last message.
+//! One future, no task per request. Nothing is read while too many requests have no response or the client does not
+//! read. Meanwhile responses of decoupled models wait in the stream's inbox, where they are counted and charged. A
+//! request with too many responses there is cancelled, and its last message is the error.
 
 use super::context::{Call, GrpcContext};
 use super::message::{Packing, frame_encoded};
@@ -41,7 +41,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tensor::{Error, Name, Result};
 
-/// A request whose one answer is not here yet.
+/// A request that waits for its only response.
 struct UnaryRequest<'a> {
     state: Answering,
     version: Arc<ModelVersion>,
@@ -52,14 +52,14 @@ struct UnaryRequest<'a> {
 // The large variant is the usual one; the slot is boxed.
 #[allow(clippy::large_enum_variant)]
 enum Answering {
-    /// Taken when its answer is.
+    /// `None` once the response was taken.
     Inference(Option<Inference>),
-    /// The answer is here and takes long to frame, which is done elsewhere.
+    /// Another thread frames the response, because that takes long.
     Framing(Offloaded<Result<Rope>>),
 }
 
 impl UnaryRequest<'_> {
-    /// The framed answer.
+    /// Polls for the framed response.
     fn poll(&mut self, cx: &mut Context<'_>, packing: Packing) -> Poll<Result<Rope>> {
         let inference = match &mut self.state {
             Answering::Framing(work) => return Pin::new(work).poll(cx).map(|framed| framed.and_then(|framed| framed)),
@@ -95,7 +95,7 @@ fn framed(response: &InferResponse, version: &ModelVersion, is_final: bool, pack
     frame_encoded(encode_stream_response(response, &version.signature, is_final)?, packing)
 }
 
-/// As `framed`, for an answer that is ranked or packed for long.
+/// Like `framed`, on another thread, for a response that takes long to rank or compress.
 fn frame_offloaded(
     response: Box<InferResponse>,
     version: Arc<ModelVersion>,
@@ -106,17 +106,16 @@ fn frame_offloaded(
     offload::start(bytes, move |_| framed(&response, &version, is_final, packing))
 }
 
-/// A request to a decoupled model that is not over.
+/// An open request to a decoupled model.
 struct DecoupledCall<'a> {
     version: Arc<ModelVersion>,
-    /// As requested, like those of [`UnaryRequest`].
     names: Names,
-    /// The end is told also when it comes without a response.
+    /// The client wants a final message even if the model ends the request without a response.
     wants_empty_final: bool,
     _counted: Counted<'a>,
 }
 
-/// What becomes of an answer.
+/// Output of the stream for one response.
 enum StreamOutput {
     Nothing,
     Frame(Rope),
@@ -149,7 +148,7 @@ impl DecoupledCall<'_> {
     }
 }
 
-/// What messages repeat of a request.
+/// Names of a request, which its responses repeat.
 #[derive(Clone)]
 struct Names {
     id: Name,
@@ -173,7 +172,7 @@ impl Names {
         )
     }
 
-    /// The message that says that nothing follows, and nothing else.
+    /// Final message without a response.
     fn empty_final(&self, version: &ModelVersion) -> Result<Encoded> {
         let Names { id, model, version: number, .. } = self.clone();
         let response = InferResponse { id, model_name: model, model_version: number, ..InferResponse::default() };
@@ -181,7 +180,7 @@ impl Names {
     }
 }
 
-/// An answer of a decoupled model that is framed elsewhere. Those behind it wait for it.
+/// A response of a decoupled model that another thread frames. Later responses wait for it.
 struct Framing {
     work: Offloaded<Result<Rope>>,
     key: u32,
@@ -191,33 +190,32 @@ struct Framing {
 
 enum UnaryCall<'a> {
     Waiting(Box<UnaryRequest<'a>>),
-    /// Refused before it was queued; its place in the order remains.
+    /// Rejected before it was queued. The error keeps the request's position in the order.
     Refused(Encoded, Noted),
 }
 
-/// A request that is read or checked elsewhere. None that came behind it is started before it: of a sequence, order counts.
+/// Resolves when another thread has read or checked a request. Later requests wait, because sequences need the order.
 type Starting<'a> = Pin<Box<dyn Future<Output = Outcome<'a>> + 'a>>;
 
-/// What became of a message; outer errors are no request at all.
+/// Result of reading a message. The outer error means that the message has no readable request.
 type Outcome<'a> = Result<Result<Read<'a>, StreamError>>;
 
-/// Why a request was refused, and which it was.
+/// Why a request was rejected.
 struct StreamError {
     error: Error,
     id: Name,
-    /// Also of one that its model accepted before its queue was found full.
     noted: Noted,
 }
 
-/// A message that was read elsewhere.
+/// A request that was read.
 // The large variant is the usual one.
 #[allow(clippy::large_enum_variant)]
 enum Read<'a> {
-    /// Its request was started.
+    /// The request was started.
     Unary(UnaryRequest<'a>),
-    /// It is to be started with the stream's inbox.
+    /// The request has to be started with the stream's inbox.
     Decoupled(Box<InferRequest>, DecoupledCall<'a>),
-    /// A request of the inbox was checked and started elsewhere, or refused.
+    /// Another thread started the request with this key, or rejected it.
     Checked(u32, Result<()>),
 }
 
@@ -227,71 +225,68 @@ struct Session<'a> {
     respond: StreamWriter,
     packing: Packing,
     starting: Option<Starting<'a>>,
-    /// In request order.
+    /// Requests with one response, in request order.
     ordered: VecDeque<UnaryCall<'a>>,
     decoupled: Decoupled<'a>,
     inbox: Inbox,
     framing: Option<Framing>,
     output: Output,
     errors_end_stream: bool,
-    /// Messages since the poll began, for a look at the clock now and then.
+    /// Number of messages read in this poll, which decides when the clock is read.
     read_in_poll: u32,
-    /// Since when the next request is waited for, and when this one was read; 0 unless some were traced or logged then.
+    /// When the wait for the current request began, and when it was read; 0 unless requests were traced or logged then.
     received: [u64; 2],
-    /// Set once no more requests are read: how the stream ends when everything is out.
+    /// Set once no more requests are read: the status that ends the stream when all responses were sent.
     ending: Option<Status>,
 }
 
-/// Requests to decoupled models that are not over.
+/// Open requests to decoupled models.
 #[derive(Default)]
 struct Decoupled<'a> {
-    /// By their keys in the inbox.
+    /// Requests by their keys in the inbox.
     open: Vec<Option<DecoupledCall<'a>>>,
     count: usize,
 }
 
-/// Messages on their way out.
+/// Messages that wait to be sent.
 #[derive(Default)]
 struct Output {
-    /// Encoded and not yet handed to HTTP/2, and what is noted of the request it answers.
+    /// Encoded messages that were not passed to HTTP/2 yet, with the notes of their requests.
     frames: VecDeque<(Rope, Noted)>,
     bytes: usize,
-    /// A part of the first of them was handed over.
+    /// A part of the first message was passed to HTTP/2.
     is_mid_message: bool,
 }
 
-/// What a request asks for is known.
 fn name(noted: &Noted, head: &InferHead) {
     if let Some(slot) = noted {
         slot.named(&head.model_name, &head.model_version, &head.id);
     }
 }
 
-/// An answer is there.
 fn completed(noted: &Noted) {
     if let Some(slot) = noted {
         slot.completed();
     }
 }
 
-/// The request ends well, with its next message or without one.
+/// Notes that the request succeeded, before its last message is sent.
 fn succeeded(noted: &Noted) {
     if let Some(slot) = noted {
         slot.succeeded();
     }
 }
 
-/// One of its messages is a failure.
 fn failed(noted: &Noted, error: &Error) {
     if let Some(slot) = noted {
         slot.failed(error);
     }
 }
 
-/// The client is gone.
+/// The client disconnected.
 struct Gone;
 
-/// How many requests are started between looks at how long that took.
+/// Number of requests that are started between checks of the time.
 const MESSAGES_PER_LOOK: u32 = 8;
 
 fn refuse_draining(context: &GrpcContext) -> Result<()> {
@@ -299,7 +294,7 @@ fn refuse_draining(context: &GrpcContext) -> Result<()> {
     if refuses { Err(Error::unavailable(Status::shutting_down().message)) } else { Ok(()) }
 }
 
-/// A request to a model with one answer, if it was started.
+/// Makes the request of a model with one response wait, if it was started.
 fn waiting<'a>(
     started: Result<Inference>,
     version: Arc<ModelVersion>,
@@ -321,7 +316,7 @@ fn open<'a>(version: Arc<ModelVersion>, head: &InferHead, noted: Noted, counted:
     DecoupledCall { version, names: Names::of(head, noted), wants_empty_final, _counted: counted }
 }
 
-/// Reads a message that takes long to read, elsewhere, and starts its request.
+/// Reads a large message on another thread and starts its request.
 async fn read_large<'a>(
     context: &'a GrpcContext,
     grant: Grant,
@@ -343,7 +338,7 @@ async fn read_large<'a>(
         });
         Ok::<_, Error>((head, request))
     };
-    // Refused for lack of room, it is still a request.
+    // A message that is rejected for lack of room is still a request.
     let (read, charge) = match offload::run_charged(&account, Kind::Unpacked, usize::MAX, read).await {
         Ok(read) => read,
         Err(error) => return Ok(Err(StreamError { error, id: Name::new(), noted })),
@@ -404,8 +399,8 @@ pub async fn serve(context: &GrpcContext, call: Call, mut respond: StreamWriter,
             limited.unwrap_or_else(|_| Ok(Status::deadline_exceeded()))
         }
     };
-    // Dropping the session cancels what is still running, and resets the stream if it was not ended. So a deadline ends it inside a
-    // message: behind half of one, trailers would say that the client has all.
+    // Dropping the session cancels its requests, and resets the stream if it was not ended. A deadline inside a message
+    // does not end it: trailers after part of a message would mean that the message is complete.
     if let Ok(status) = ended
         && !session.output.is_mid_message
     {
@@ -441,7 +436,7 @@ impl<'a> Session<'a> {
             if self.respond.poll_reset(cx).is_ready() {
                 return Poll::Ready(Err(Gone));
             }
-            // A step stopped because of a limit that the ones behind it may have lifted: then nobody would wake us.
+            // A step may have stopped at a limit that later steps lifted. Nothing would wake the stream then.
             let goes_on = (read && self.may_read()) || (more && self.output.frames.is_empty());
             if !goes_on {
                 return Poll::Pending;
@@ -455,7 +450,7 @@ impl<'a> Session<'a> {
             && self.output.bytes < SEND_BUFFER_BYTES_MAX
     }
 
-    /// Starts requests until there are none, or a limit is reached; true in the latter case.
+    /// Starts requests until there are no more or a limit is reached; returns true in the latter case.
     fn read(&mut self, cx: &mut Context<'_>) -> Result<bool, Gone> {
         while self.may_read() {
             if let Some(starting) = &mut self.starting {
@@ -465,7 +460,7 @@ impl<'a> Session<'a> {
                 continue;
             }
             if self.read_in_poll.is_multiple_of(MESSAGES_PER_LOOK) && hold::is_due() {
-                // Others have their turn; what is here already does not wake us.
+                // Lets others run. Received messages do not wake the stream, so it wakes itself.
                 hold::yield_turn(cx);
                 return Ok(false);
             }
@@ -476,7 +471,7 @@ impl<'a> Session<'a> {
                 Poll::Ready(Ok(None)) => self.ending = Some(Status::ok()),
                 Poll::Ready(Err(status)) if status.code == code::CANCELLED => return Err(Gone),
                 Poll::Ready(Err(status)) if self.call.messages.lost_one() => {
-                    // It could not be read, so neither its id nor its model is known.
+                    // The message could not be read, so neither its id nor its model is known.
                     self.refuse(&Error::exhausted(status.message), &Name::new(), None);
                 }
                 Poll::Ready(Err(status)) => self.end(status),
@@ -494,7 +489,7 @@ impl<'a> Session<'a> {
             let now = now_ns();
             self.received = [if before == 0 { now } else { before }, now];
         } else {
-            // When the next wait begins is not known then: without traces no clock is read.
+            // Without traces and logs the clock is not read, so the next wait has no beginning.
             self.received = [0; 2];
         }
         let noted = RequestTrace::in_stream(self.call.trace.as_ref(), self.received, message);
@@ -513,7 +508,7 @@ impl<'a> Session<'a> {
         }
         let head = match peek(message) {
             Ok(head) => head,
-            // Without its fields there is no request to answer, and no telling what follows.
+            // Without its fields there is no request to answer, and later messages may be wrong, too.
             Err(error) => return self.end(error.into()),
         };
         let counted = self.context.shared.request();
@@ -555,7 +550,7 @@ impl<'a> Session<'a> {
             Ok(Ok(Read::Checked(_, Ok(())))) => {}
             Ok(Ok(Read::Checked(key, Err(error)))) => self.refused(key, &error),
             Ok(Err(StreamError { error, id, noted })) => self.refuse(&error, &id, noted),
-            // Without its fields there is no request to answer, and no telling what follows.
+            // As in `accept`.
             Err(error) => self.end(error.into()),
         }
     }
@@ -566,7 +561,7 @@ impl<'a> Session<'a> {
         self.ordered.push_back(UnaryCall::Refused(refusal, noted));
     }
 
-    /// Starts a request whose answers go to the inbox. It has its place there before its first answer can come.
+    /// Starts a request whose responses go to the inbox. It is registered before its first response can arrive.
     fn start_decoupled(&mut self, request: Box<InferRequest>, open: DecoupledCall<'a>) {
         let (version, key) = (open.version.clone(), self.inbox.reserve());
         let at = key as usize;
@@ -586,7 +581,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// A request of the inbox was refused.
+    /// Handles the rejection of a request of the inbox.
     fn refused(&mut self, key: u32, error: &Error) {
         self.inbox.release(key);
         if let Some(open) = self.over(key) {
@@ -594,14 +589,14 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The end of a request of the inbox.
+    /// Removes a request of the inbox that ended.
     fn over(&mut self, key: u32) -> Option<DecoupledCall<'a>> {
         let open = self.decoupled.open.get_mut(key as usize)?.take()?;
         self.decoupled.count -= 1;
         Some(open)
     }
 
-    /// Moves answers of decoupled models to the output, as much as HTTP/2 takes soon; true when there may be more of them.
+    /// Moves responses of decoupled models to the output while HTTP/2 takes them. Returns true if there may be more.
     fn collect_decoupled(&mut self, cx: &mut Context<'_>) -> bool {
         let mut taken = 0u32;
         while self.decoupled.count > 0 || self.framing.is_some() {
@@ -617,7 +612,7 @@ impl<'a> Session<'a> {
                 }
                 continue;
             }
-            // What the client does not take yet stays where it is counted, and its request cancelled if it becomes too much.
+            // Other responses stay in the inbox, which cancels a request that has too many.
             if self.output.bytes > ANSWERS_SENT_AHEAD_BYTES_MAX {
                 return true;
             }
@@ -635,7 +630,7 @@ impl<'a> Session<'a> {
         false
     }
 
-    /// Tells the client what a decoupled model answered.
+    /// Moves one response of a decoupled model to the output.
     fn take(&mut self, key: u32, answer: EngineResponse) {
         let is_final = answer.is_final;
         let Some(open) = self.decoupled.open.get(key as usize).and_then(Option::as_ref) else { return };
@@ -644,7 +639,7 @@ impl<'a> Session<'a> {
             told = match reply::charge(frame, &self.call.account) {
                 Ok(frame) => StreamOutput::Frame(frame),
                 Err(error) if is_final => open.failed(error, is_final),
-                // Its last answer says so.
+                // The error becomes the last response.
                 Err(error) => {
                     self.inbox.overrun(key, error);
                     StreamOutput::Nothing
@@ -671,7 +666,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Moves answers that are there and whose turn it is to the output.
+    /// Moves responses to the output in request order, until one is not ready.
     fn collect(&mut self, cx: &mut Context<'_>) {
         while let Some(slot) = self.ordered.front_mut() {
             let result = match slot {
@@ -692,7 +687,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Takes an answer that is charged, or its failure: that is this request's alone.
+    /// Moves a charged response, or the error of its request, to the output.
     fn answer(&mut self, names: &Names, result: Result<Rope>, is_final: bool) {
         match &result {
             Ok(_) if is_final => succeeded(&names.noted),
@@ -706,7 +701,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Ends the stream with a failure: what is ready still goes out, what is not is cancelled.
+    /// Ends the stream with an error. Encoded messages are still sent; all requests are cancelled.
     fn end(&mut self, status: Status) {
         self.ordered.clear();
         self.inbox.close();
@@ -718,7 +713,7 @@ impl<'a> Session<'a> {
     }
 
     fn put_encoded(&mut self, encoded: Encoded, noted: Noted) {
-        // What is not even room for a failure ends the stream.
+        // If there is no room even for an error, the stream ends.
         match frame_encoded(encoded, self.packing).and_then(|frame| reply::charge(frame, &self.call.account)) {
             Ok(frame) => self.queue(frame, noted),
             Err(error) => self.end(error.into()),
@@ -733,7 +728,7 @@ impl<'a> Session<'a> {
         self.output.frames.push_back((frame, noted));
     }
 
-    /// Hands HTTP/2 as much as the client's windows allow.
+    /// Passes as much to HTTP/2 as the client's windows allow.
     fn flush(&mut self, cx: &mut Context<'_>) -> Result<(), Gone> {
         while let Some((frame, _)) = self.output.frames.front_mut() {
             let capacity = match self.respond.poll_capacity(cx) {

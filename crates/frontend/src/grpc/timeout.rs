@@ -1,20 +1,21 @@
 //! The `grpc-timeout` header: a number and a unit.
 //!
-//! Read as gRPC's own servers read it, which is more than the protocol allows (eight digits): blanks around either part, and nine digits.
+//! Accepts what gRPC's own servers accept, which is more than the protocol allows (eight digits): nine digits, and
+//! blanks around both parts.
 
 use std::time::Duration;
 
-/// What is no timeout.
+/// The value is not a timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unreadable;
 
-/// Beyond this a number means that there is no deadline.
+/// Larger numbers mean that there is no deadline.
 const NUMBER_MAX: u64 = 1_000_000_000;
 
-/// Reads it; `Ok(None)` for a number so large that there is no deadline.
+/// Parses a timeout; `Ok(None)` if there is no deadline.
 ///
 /// # Errors
-/// It is no timeout: a client that set one must not wait without.
+/// The value is not a timeout. The call has to fail, because its client expects a deadline.
 pub fn parse(value: &[u8]) -> Result<Option<Duration>, Unreadable> {
     let value = value.trim_ascii();
     let length = value.iter().take_while(|b| b.is_ascii_digit()).count();
@@ -40,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_and_a_unit_as_grpc_reads_them() {
+    fn timeouts_are_parsed_as_grpc_servers_parse_them() {
         for (text, expected) in [
             ("1H", Duration::from_secs(3600)),
             ("2M", Duration::from_secs(120)),

@@ -33,7 +33,7 @@ pub async fn answer(context: &Arc<GrpcContext>, operation: Operation, call: &mut
     }
     match operation {
         Operation::Infer => Box::pin(send(context, call, message)?.finish()).await,
-        // Rare, and its future is large: not part of every inference's.
+        // Boxed: these calls are rare, and their large future must not be part of the future of every inference.
         _ => Box::pin(control::answer(context, operation, call, message)).await,
     }
 }
@@ -48,13 +48,13 @@ fn respond(version: &ModelVersion, response: &InferResponse, packing: Packing) -
     Ok(frame_encoded(encoded, packing)?)
 }
 
-/// A response that another thread makes, or that has to be waited for.
+/// Resolves with a response that is not ready yet.
 pub type LaterAnswer = Pin<Box<dyn Future<Output = Result<Rope, Status>>>>;
 
 pub enum Sent {
     Answered(Rope),
     Waits(Waits),
-    /// Another thread reads, checks or answers it, which takes long.
+    /// Another thread reads the request, checks it or encodes its response, because that takes long.
     Later(LaterAnswer),
 }
 
@@ -68,7 +68,7 @@ pub struct Waits {
     later: Option<LaterAnswer>,
 }
 
-/// Written by hand, so that it has no place for a response.
+/// Written by hand, so that the future has no space for a response.
 impl Future for Waits {
     type Output = Result<Rope, Status>;
 
@@ -107,7 +107,7 @@ fn completed(trace: Option<&Rc<RequestTrace>>) {
     }
 }
 
-/// Does what needs no waiting; a function, so that nothing of it is kept across the wait.
+/// Starts an inference. Not an async function, so that none of its variables are kept while the inference runs.
 pub fn send(context: &Arc<GrpcContext>, call: &Call, message: Bytes) -> Result<Sent, Status> {
     call.grant.charge(message.len());
     let packing = Packing::new(context.compression_level, call.response_encoding);
@@ -151,11 +151,11 @@ fn sent(
     })
 }
 
-/// The request of a message, and the version that is to answer it.
+/// Decodes a message. Returns the version that runs the request, and the request.
 fn read(context: &GrpcContext, call: &Call, message: Bytes) -> Result<(Arc<ModelVersion>, Box<InferRequest>), Status> {
     let log = |e: &Error| verbose::infer_failed(None, e);
     let head = protocol::grpc::peek(&message).inspect_err(log)?;
-    // Neither is kept: the request's buffer is reused as soon as its last tensor is gone.
+    // Dropped here so that the buffer can be reused as soon as the last tensor is dropped.
     drop(message);
     if let Some(slot) = &call.trace {
         slot.named(&head.model_name, &head.model_version, &head.id);
@@ -174,7 +174,7 @@ fn read(context: &GrpcContext, call: &Call, message: Bytes) -> Result<(Arc<Model
     Ok(read().inspect_err(log)?)
 }
 
-/// As `send`, for a message that another thread reads.
+/// Like `send`, for a message that another thread decodes.
 async fn infer_large(
     context: Arc<GrpcContext>,
     head: Rc<RequestHead>,
@@ -215,7 +215,7 @@ async fn infer_large(
     finish(version, started, packing, trace).await
 }
 
-/// Answers a request that another thread read, or that takes long to check.
+/// Waits for the start and the response of a request that another thread reads or checks.
 async fn finish(
     version: Arc<ModelVersion>,
     started: Started<Inference>,
@@ -238,7 +238,7 @@ impl Sent {
 /// Adds forwarded metadata to a request.
 ///
 /// # Errors
-/// INVALID_ARG for a key that is reserved.
+/// INVALID_ARG for a reserved key.
 pub fn forward(pattern: &HeaderForward, head: &RequestHead, request: &mut InferRequest) -> Result<()> {
     if !pattern.is_active() {
         return Ok(());

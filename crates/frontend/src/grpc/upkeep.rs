@@ -1,6 +1,6 @@
-//! When a connection is pinged, given up, asked to leave and closed. Pure: the caller has the clock, the pings and the connection.
+//! Decides when a connection is pinged, drained and closed. Pure: the caller has the clock and the connection.
 //!
-//! The timer of a busy connection is not moved with each call: when it fires, `tick` sees what was heard since and waits on.
+//! The timer of a busy connection is not reset with each call. When it fires, `tick` takes later calls into account.
 
 use std::time::Duration;
 use tokio::time::Instant;
@@ -10,35 +10,35 @@ use tokio::time::Instant;
 pub struct Keepalive {
     /// Silence after which the client is pinged.
     pub time: Duration,
-    /// Time it has to answer.
+    /// Time that the client has to answer a ping.
     pub timeout: Duration,
-    /// Ping even when no call is open.
+    /// Ping also without open calls.
     pub without_calls: bool,
 }
 
 /// How long a connection may live.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Age {
-    /// After this it is asked to leave.
+    /// Age at which the connection is drained.
     pub max: Option<Duration>,
-    /// And after this closed.
+    /// Time after the drain at which it is closed.
     pub grace: Option<Duration>,
 }
 
-/// What the caller is to do now.
+/// The next action of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tick {
-    /// Nothing until `due`.
+    /// Wait until `due`.
     Wait,
     /// Send a ping; then call `pinged`.
     Ping,
-    /// Ask the client to leave.
+    /// Drain the connection.
     Leave,
-    /// Close.
+    /// Close the connection.
     End,
 }
 
-/// The plan of one connection.
+/// The timers of one connection.
 #[derive(Debug)]
 pub struct Upkeep {
     keepalive: Keepalive,
@@ -51,26 +51,26 @@ pub struct Upkeep {
 }
 
 impl Upkeep {
-    /// A connection that begins now.
+    /// Starts the timers of a new connection.
     pub fn new(keepalive: Keepalive, age: Age, now: Instant) -> Self {
         let end_at = age.max.map(|max| now + max);
         Self { keepalive, age, ping_at: now + keepalive.time, pong_by: None, end_at, leaving: false }
     }
 
-    /// When to `tick` next.
+    /// Time at which `tick` has to be called next.
     pub fn due(&self) -> Instant {
         let next = self.pong_by.unwrap_or(self.ping_at);
         self.end_at.map_or(next, |end| end.min(next))
     }
 
-    /// Looks at the clock. `heard_at` is when the client last began a call.
+    /// Returns the next action. `heard_at`: time at which the client last began a call.
     pub fn tick(&mut self, now: Instant, heard_at: Instant, has_calls: bool) -> Tick {
         if self.pong_by.is_some_and(|by| by <= now) {
-            return Tick::End; // nobody is there any more
+            return Tick::End; // the client does not respond
         }
         if self.end_at.is_some_and(|end| end <= now) {
             if self.leaving {
-                return Tick::End; // out of grace
+                return Tick::End; // the grace period is over
             }
             self.leave(self.age.grace.map(|grace| now + grace));
             return Tick::Leave;
@@ -83,29 +83,27 @@ impl Upkeep {
         if has_calls || self.keepalive.without_calls { Tick::Ping } else { Tick::Wait }
     }
 
-    /// A ping is on its way.
+    /// Records that a ping was sent.
     pub fn pinged(&mut self, now: Instant) {
         self.pong_by = Some(now + self.keepalive.timeout);
     }
 
-    /// Whether a pong is awaited.
     pub fn awaits_pong(&self) -> bool {
         self.pong_by.is_some()
     }
 
-    /// The client answered a ping.
+    /// Records that the client answered a ping.
     pub fn ponged(&mut self, now: Instant) {
         self.pong_by = None;
         self.ping_at = now + self.keepalive.time;
     }
 
-    /// The client was asked to leave, and is closed at `end_at`; `None` = somebody else sees to that.
+    /// Records that the connection drains, and is closed at `end_at`; `None` = the caller closes it.
     pub fn leave(&mut self, end_at: Option<Instant>) {
         self.leaving = true;
         self.end_at = end_at;
     }
 
-    /// Whether the client was asked to leave.
     pub fn is_leaving(&self) -> bool {
         self.leaving
     }
@@ -119,7 +117,7 @@ mod tests {
         Duration::from_millis(n)
     }
 
-    /// Ticks at each time in turn, having heard of the client at the second and with calls if the third says so.
+    /// Ticks for each step: now, time of the last call, whether calls are open, expected action.
     fn check(upkeep: &mut Upkeep, start: Instant, steps: &[(u64, u64, bool, Tick)]) {
         for &(now, heard, calls, expected) in steps {
             let (now, heard) = (start + ms(now), start + ms(heard));
@@ -131,12 +129,12 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_pinged_once_and_no_answer_ends_the_connection() {
+    fn a_silent_client_is_pinged_and_its_connection_closed_without_an_answer() {
         let start = Instant::now();
         let keepalive = Keepalive { time: ms(100), timeout: ms(30), without_calls: false };
         let mut upkeep = Upkeep::new(keepalive, Age::default(), start);
         assert_eq!(upkeep.due(), start + ms(100));
-        // Heard at 60: quiet until 160. Without calls nobody is pinged.
+        // Last call at 60, so silent until 160. No ping without calls.
         check(&mut upkeep, start, &[(100, 60, true, Tick::Wait)]);
         assert_eq!(upkeep.due(), start + ms(160));
         check(&mut upkeep, start, &[(160, 60, false, Tick::Wait), (260, 60, true, Tick::Ping)]);
@@ -144,19 +142,19 @@ mod tests {
         upkeep.ponged(start + ms(270));
         assert_eq!(upkeep.due(), start + ms(370));
         check(&mut upkeep, start, &[(370, 60, true, Tick::Ping), (380, 375, true, Tick::Wait)]);
-        // A call that came meanwhile is no pong: the client asked, but does not answer.
+        // A new call is not an answer to the ping.
         check(&mut upkeep, start, &[(400, 375, true, Tick::End)]);
     }
 
     #[test]
-    fn age_asks_to_leave_then_closes() {
+    fn an_old_connection_is_drained_then_closed() {
         let start = Instant::now();
         let keepalive = Keepalive { time: ms(1000), timeout: ms(30), without_calls: true };
         let mut upkeep = Upkeep::new(keepalive, Age { max: Some(ms(50)), grace: Some(ms(20)) }, start);
         check(&mut upkeep, start, &[(50, 40, true, Tick::Leave)]);
         assert_eq!((upkeep.due(), upkeep.is_leaving()), (start + ms(70), true));
         check(&mut upkeep, start, &[(60, 55, true, Tick::Wait), (70, 65, true, Tick::End)]);
-        // Without a grace it may finish whatever it does.
+        // Without a grace period its calls may run to their end.
         let mut upkeep = Upkeep::new(keepalive, Age { max: Some(ms(50)), grace: None }, start);
         check(&mut upkeep, start, &[(50, 40, true, Tick::Leave), (60, 55, true, Tick::Wait)]);
         assert_eq!(upkeep.due(), start + ms(1055));

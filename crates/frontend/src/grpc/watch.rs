@@ -1,10 +1,10 @@
-//! `grpc.health.v1.Health/Watch`: the readiness of the server now, then each time it is another one. Triton has only `Check`.
+//! `grpc.health.v1.Health/Watch`: the readiness of the server now and after each change. Triton has only `Check`.
 //!
-//! As for `Check`, every `service` stands for the whole server. Watchers are woken when readiness changes: the thread that changes a model
-//! looks once for all of them. Models whose own code says whether they are ready are asked when a watcher begins, and every second by one
-//! watcher for all. A client that does not read gets the latest status when it does, never a backlog.
+//! As in `Check`, every `service` stands for the whole server. Watchers are woken when readiness changes: the thread
+//! that changes a model computes it once for all. Models whose own code decides their readiness are queried when a
+//! watch begins, and every second by one watcher for all. A client that reads late gets only the latest status.
 //!
-//! The first sign of a shutdown is the last message, NOT_SERVING; then the call ends, so that no drain waits for a watcher.
+//! When a shutdown begins, the last message is NOT_SERVING and the call ends, so that no drain waits for a watcher.
 
 use super::context::{Call, GrpcContext};
 use super::control::decode_long;
@@ -22,7 +22,7 @@ use std::future::poll_fn;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// Serves one watcher until it leaves, its time is up or the server goes.
+/// Serves one watcher until it disconnects, its deadline passes or the server shuts down.
 pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: StreamWriter, deadline: Option<Duration>) {
     let until = deadline.map(|limit| Instant::now() + limit);
     let full = format!("health is watched by {HEALTH_WATCHERS_MAX} clients, which is the limit; use Check");
@@ -34,7 +34,7 @@ pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: StreamWri
     let mut models = context.shared.models_readiness();
     let mut asking = Box::pin(ask(context, Duration::ZERO));
     if *readiness.borrow_and_update() {
-        // What nobody watched is not known; a model that takes its time is not waited for longer than a client would for `Check`.
+        // Without a watcher the readiness of models is unknown, so the first status waits for them, up to the deadline.
         tokio::select! {
             () = &mut asking => asking = Box::pin(ask(context, HEALTH_WATCH_ASK)),
             _ = phase.wait_for(|p| *p != Phase::Serving) => {}
@@ -46,7 +46,7 @@ pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: StreamWri
     let status = loop {
         let ready = *readiness.borrow_and_update() && *models.borrow_and_update() && !context.shared.is_draining();
         let now = if ready { ServingStatus::Serving } else { ServingStatus::NotServing };
-        // Without room the last message is still on its way.
+        // Without room the last message was not sent yet.
         let behind = told.is_some_and(|told| told != now) && respond.capacity() == 0;
         if told != Some(now) && !behind {
             if tell(&mut respond, now).is_err() {
@@ -56,7 +56,7 @@ pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: StreamWri
         }
         tokio::select! {
             biased;
-            // An error means that there is no server any more.
+            // An error means that the server was dropped.
             _ = phase.wait_for(|p| *p != Phase::Serving) => {
                 if told != Some(ServingStatus::NotServing) && tell(&mut respond, ServingStatus::NotServing).is_err() {
                     return;
@@ -66,7 +66,7 @@ pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: StreamWri
             _ = poll_fn(|cx| respond.poll_reset(cx)) => return,
             () = sleep_for(until) => break Status::deadline_exceeded(),
             () = sleep(HEALTH_WATCH_RETRY), if behind => {}
-            // The sender lives in `shared`, which we hold: this cannot fail.
+            // Cannot fail: the sender is in `shared`.
             _ = readiness.changed(), if !behind => {}
             _ = models.changed(), if !behind => {}
             () = &mut asking => asking = Box::pin(ask(context, HEALTH_WATCH_ASK)),
@@ -75,7 +75,7 @@ pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: StreamWri
     reply::end(&mut respond, &status);
 }
 
-/// Has models asked whether they are ready, after a while and if no other watcher had.
+/// Queries the readiness of models after a while, unless another watcher did.
 async fn ask(context: &GrpcContext, after: Duration) {
     if !after.is_zero() {
         sleep(after).await;
@@ -84,14 +84,15 @@ async fn ask(context: &GrpcContext, after: Duration) {
         }
     }
     let engine = &context.engine;
-    // Of a server that is not ready for another reason nothing is asked, and that reason is told as soon as it is gone.
+    // While the server is not ready for another reason, models are not queried and count as ready.
     let ready = !engine.is_ready() || engine.readiness().get().await || !engine.is_ready();
     context.shared.set_models_ready(ready);
 }
 
-/// Begins a call whose client is told things until it leaves: reads its one request, and counts it. None for one that was refused, or is gone.
+/// Begins a call that reports changes until its client disconnects: reads its request and counts it. `None` if it was
+/// rejected or the client disconnected.
 ///
-/// `full` is said where as many are told things as may be.
+/// `full`: error text if there are too many such calls.
 pub(super) async fn begin<'c, M: Message + Default>(
     context: &'c GrpcContext,
     call: &mut Call,

@@ -1,4 +1,4 @@
-//! Certificates and keys in files.
+//! Reads certificates and keys from files.
 
 use serde::Deserialize;
 use std::fs;
@@ -17,25 +17,25 @@ use super::names::ByName;
 use super::version1::{Clients, Version1};
 use crate::limits::{TLS_CERTIFICATES_MAX, TLS_FILE_BYTES_MAX};
 
-/// Where the certificate of a listener is, and whom it lets in.
+/// TLS options of a listener.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TlsOptions {
-    /// PEM: the certificate of the server, and those that lead from it to a root. Or several such files, joined by commas: a client is
-    /// shown the first that has the name it asks for, or the first of all.
+    /// PEM file with the server's certificate and its intermediates. With several such files, separated by commas, a
+    /// client gets the first that is valid for the name it requests, or else the first of all.
     pub certificate: PathBuf,
-    /// PEM: its key; or as many, in the same order.
+    /// PEM file with the private key, or as many files as certificates, in the same order.
     pub key: PathBuf,
-    /// PEM: roots of clients. Empty = none.
+    /// PEM file with the roots of client certificates. Empty = none.
     pub roots: PathBuf,
-    /// Whether clients must show a certificate of one of the roots.
+    /// Clients must have a certificate of one of the roots.
     pub mutual: bool,
 }
 
-/// When a file was written, its length, and its number on its device: a new one may have the time of the old one.
+/// Modification time, length and inode of each file. A new file may have the time of the old one.
 type Stamp = Vec<Option<(SystemTime, u64, u64)>>;
 
-/// The files of a listener, and the state in which they were read last.
+/// The files of a listener, with their stamps when they were last read.
 pub struct TlsFiles {
     options: TlsOptions,
     /// Certificates, each with its key.
@@ -46,7 +46,7 @@ pub struct TlsFiles {
 
 impl TlsFiles {
     /// # Errors
-    /// INVALID_ARG when a file is not named that is needed.
+    /// INVALID_ARG if a required file is not named.
     pub(super) fn new(options: &TlsOptions, protocols: &[&[u8]]) -> Result<Self> {
         let unnamed = |path: &Path| path.as_os_str().is_empty();
         if unnamed(&options.certificate) || unnamed(&options.key) {
@@ -73,14 +73,14 @@ impl TlsFiles {
         Ok(files)
     }
 
-    /// The files of the certificates, as they were given.
+    /// The certificate option as it was given.
     pub fn certificate(&self) -> &Path {
         &self.options.certificate
     }
 
     fn stamp(&self) -> Stamp {
         let of = |path: &PathBuf| {
-            // What a link leads to: that is how a cluster replaces certificates.
+            // Follows links: a cluster replaces certificates by changing the target of a link.
             let found = fs::metadata(path).ok()?;
             Some((found.modified().ok()?, found.len(), number_of(&found)))
         };
@@ -88,14 +88,14 @@ impl TlsFiles {
         pairs.chain([&self.options.roots]).map(of).collect()
     }
 
-    /// What the files say now, when they are not as they were, or in any case; `None` when they are.
+    /// Reads the files if they changed, or `in_any_case`; otherwise returns `None`.
     pub(super) fn changed(&mut self, in_any_case: bool) -> Option<Result<Arc<ServerConfig>>> {
         let now = self.stamp();
         if now == self.seen && !in_any_case {
             return None;
         }
         let read = self.config();
-        // Written while it was read: the next look finds the rest.
+        // The stamp from before the read, so that a write during the read is found by the next check.
         self.seen = now;
         Some(read)
     }
@@ -103,7 +103,7 @@ impl TlsFiles {
     /// Reads the files.
     ///
     /// # Errors
-    /// INVALID_ARG, with the file and what is wrong with it.
+    /// INVALID_ARG with the file and its mistake.
     pub(super) fn config(&self) -> Result<Arc<ServerConfig>> {
         let TlsOptions { roots, mutual, .. } = &self.options;
         let provider = Arc::new(ring::default_provider());
@@ -117,7 +117,8 @@ impl TlsFiles {
                 Err(rustls::Error::InconsistentKeys(_)) => {
                     let (certificate, key) = (certificate.display(), key.display());
                     Err(Error::invalid(format!(
-                        "the certificate of {certificate} and the key of {key} cannot be used together: the key is that of another certificate"
+                        "the certificate of {certificate} and the key of {key} cannot be used together: \
+                         the key is that of another certificate"
                     )))
                 }
                 Err(e) => Err(Error::invalid(format!("{} cannot be used: {e}", certificate.display()))),
@@ -141,24 +142,25 @@ impl TlsFiles {
         };
         let mut config = builder.with_cert_resolver(Arc::new(ByName(keys)));
         config.alpn_protocols.clone_from(&self.protocols);
-        // A client that comes again shows a ticket: no signature. Its keys change with the files and every six hours.
+        // A client that reconnects sends a ticket, which saves the signature. Ticket keys change with the files and
+        // every six hours.
         config.ticketer = ring::Ticketer::new().map_err(|e| Error::internal(e.to_string()))?;
         Ok(Arc::new(config))
     }
 }
 
-/// Whether the first certificate is that of the key.
+/// Checks that the key belongs to the first certificate.
 fn matches(chain: &[CertificateDer<'static>], key: &Arc<dyn SigningKey>) -> std::result::Result<(), rustls::Error> {
     let old = chain.first().and_then(|certificate| Version1::read(certificate));
     let shown = old.map_or_else(|| chain.to_vec(), |old| vec![old.version3().clone()]);
     match CertifiedKey::new(shown, key.clone()).keys_match() {
-        // A key that does not tell its public half is believed.
+        // A key whose public half is unknown is accepted.
         Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(()),
         result => result,
     }
 }
 
-/// The files of an option. One whose name has a comma in it is one.
+/// The files of an option. An existing file with a comma in its name is one file.
 fn list(option: &Path) -> Vec<PathBuf> {
     match option.to_str() {
         Some(text) if text.contains(',') && !option.exists() => text.split(',').map(PathBuf::from).collect(),
@@ -194,7 +196,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     Ok(found)
 }
 
-/// A file of at most `TLS_FILE_BYTES_MAX`. What is no file, a pipe say, is not read: it could keep the start waiting.
+/// Reads a regular file of at most `TLS_FILE_BYTES_MAX`. A pipe is rejected, because reading it could block the start.
 fn read(path: &Path) -> Result<Vec<u8>> {
     let failed = |e: std::io::Error| Error::invalid(format!("{} can not be read: {e}", path.display()));
     let found = fs::metadata(path).map_err(failed)?;

@@ -1,11 +1,11 @@
-//! One TLS connection without its socket: records of the client go in, what they say and records for the client come out.
+//! One TLS connection without its socket: takes records of the client, returns decrypted bytes and records to send.
 //!
-//! rustls does all of the protocol and the cryptography. This is about buffers: records are read from the socket many at a time and
-//! decrypted where they lie, and many are written at a time. A connection that waits holds none of these buffers: they are lent by
-//! its thread. What stays is the beginning of a record that has not come whole.
+//! rustls implements the protocol and the cryptography; this file manages buffers. Many records are read at a time and
+//! decrypted in place, and many are written at a time. The buffers belong to the thread: a connection that waits holds
+//! none, and keeps only an incomplete record.
 //!
-//! Invariants: what was encrypted is sent in its order; at most [`BUFFER_BYTES`] of the client's records are held, and about as
-//! many of ours.
+//! Invariants: records are sent in the order of encryption. A connection holds at most [`BUFFER_BYTES`] of the client's
+//! records, and about as many of its own.
 
 use std::cell::RefCell;
 use std::io::IoSlice;
@@ -17,23 +17,23 @@ use tokio_rustls::rustls::{Error, ServerConfig};
 
 /// Plain bytes of a full record.
 const RECORD_BYTES: usize = 16 * 1024;
-/// The most that a record is longer than what it says, of TLS 1.2 (RFC 5246, 6.2.3).
+/// Maximum overhead of a record of TLS 1.2 (RFC 5246, 6.2.3).
 const RECORD_OVERHEAD_MAX: usize = 5 + 2048;
-/// Four full records, and as much as may stand around them.
+/// Size of four full records with their overhead.
 pub const BUFFER_BYTES: usize = 4 * (RECORD_BYTES + RECORD_OVERHEAD_MAX);
 /// Plain bytes that are encrypted at a time, in full records.
 const ENCRYPT_BYTES: usize = 4 * RECORD_BYTES;
-/// The smallest read: a record, or some small ones.
+/// Size of the smallest read: a full record, or several small ones.
 const READ_BYTES_MIN: usize = RECORD_BYTES + RECORD_OVERHEAD_MAX;
-/// Buffers that a thread keeps. Of its connections few are in the middle of something when a turn ends.
+/// Number of buffers that a thread keeps. Few of its connections need one when a turn ends.
 const SPARE_MAX: usize = 4;
 
 thread_local! {
-    /// Each of `BUFFER_BYTES`.
+    /// Free buffers of `BUFFER_BYTES`.
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Bytes between two points of a buffer.
+/// The used range of a buffer.
 #[derive(Default)]
 struct Span {
     bytes: Vec<u8>,
@@ -50,7 +50,7 @@ impl Deref for Span {
 }
 
 impl Span {
-    /// A buffer of its own thread under what is there.
+    /// Moves the contents to a buffer of this thread.
     fn borrow(&mut self) {
         if self.bytes.len() < BUFFER_BYTES {
             let spare = SPARE.with(|spare| spare.borrow_mut().pop());
@@ -63,7 +63,7 @@ impl Span {
         }
     }
 
-    /// Gives the buffer back, and keeps what is in it.
+    /// Returns the buffer to this thread and keeps the contents.
     fn give_back(&mut self) {
         if self.bytes.len() < BUFFER_BYTES {
             if self.is_empty() {
@@ -82,7 +82,7 @@ impl Span {
         });
     }
 
-    /// Room for `n` bytes behind what is there.
+    /// Makes room for `n` bytes after the contents.
     fn room(&mut self, n: usize) -> &mut [u8] {
         if self.bytes.len() - self.to < n && self.from > 0 {
             self.bytes.copy_within(self.from..self.to, 0);
@@ -105,33 +105,33 @@ impl Span {
 /// The state of a connection.
 pub struct Machine {
     tls: UnbufferedServerConnection,
-    /// Records of the client that were not looked at.
+    /// Records of the client that were not processed yet.
     incoming: Span,
-    /// Records for the client that its socket did not take.
+    /// Records that were not written to the socket yet.
     outgoing: Span,
-    /// Decrypted, and not read.
+    /// Decrypted bytes that were not read yet.
     plain: Span,
-    /// The client said that nothing follows.
+    /// The client sent close_notify.
     is_closed: bool,
-    /// We said so.
+    /// The server sent close_notify.
     is_shut: bool,
-    /// What the client did wrong, of which it was told.
+    /// Protocol error of the client, which was sent as an alert.
     broken: Option<Error>,
 }
 
-/// What rustls wants before it goes on.
+/// Needs of rustls to continue.
 enum Next {
-    /// More of the client's bytes.
+    /// More bytes from the client.
     Input,
-    /// The same again.
+    /// Another call.
     Again,
 }
 
 impl Machine {
-    /// A connection before its handshake.
+    /// Makes a connection before its handshake.
     ///
     /// # Errors
-    /// Of rustls, when the configuration cannot be used.
+    /// The error of rustls for an unusable configuration.
     pub fn new(config: Arc<ServerConfig>) -> Result<Self, Error> {
         Ok(Self {
             tls: UnbufferedServerConnection::new(config)?,
@@ -144,49 +144,47 @@ impl Machine {
         })
     }
 
-    /// Whether the handshake is still going on.
     pub fn is_handshaking(&self) -> bool {
         self.tls.is_handshaking()
     }
 
-    /// Whether the client said that nothing follows, and all before was read.
+    /// Whether the client sent close_notify and all decrypted bytes were read.
     pub fn is_over(&self) -> bool {
         self.is_closed && self.plain.is_empty()
     }
 
-    /// Where the client's next bytes go, for a reader who wants `wanted` plain ones. Empty when the client sends what cannot be
-    /// used and never ends.
+    /// Buffer for the client's next bytes, for a reader that wants `wanted` decrypted ones. Empty if the client sends a
+    /// message that is too long for the buffer.
     pub fn room(&mut self, wanted: usize) -> &mut [u8] {
         self.incoming.borrow();
         let held = self.incoming.len();
-        // Somewhat more than is wanted: what is read beyond it stays in the buffer until somebody wants it.
+        // Somewhat more than wanted; the surplus stays in the buffer until the next read.
         let n = (wanted + wanted / 16 + 512).clamp(READ_BYTES_MIN, BUFFER_BYTES).min(BUFFER_BYTES - held);
         let room = self.incoming.room(n);
         room.get_mut(..n).unwrap_or_default()
     }
 
-    /// So many bytes are there now.
+    /// Records that `n` bytes were received.
     pub fn received(&mut self, n: usize) {
         self.incoming.to = (self.incoming.to + n).min(self.incoming.bytes.len());
     }
 
-    /// The client has no more for now: the buffer goes back, and the beginning of a record is kept.
+    /// Returns the buffer when there is nothing to read. Keeps an incomplete record.
     pub fn rest(&mut self) {
         self.incoming.give_back();
     }
 
-    /// Goes on with the handshake as far as what came allows. This is what takes its time: a signature and, with mutual TLS, the
-    /// check of a chain.
+    /// Continues the handshake with the received bytes. Slow: makes a signature and, with mutual TLS, checks a chain.
     ///
     /// # Errors
-    /// What is wrong with what the client sent; what tells the client is then in [`Machine::outgoing`].
+    /// A protocol error of the client. [`Machine::outgoing`] then has the alert.
     pub fn shake_hands(&mut self) -> Result<(), Error> {
         while self.tls.is_handshaking() {
             if let Next::Input = self.step(&mut |_| 0)? {
                 break;
             }
         }
-        // Tickets, and what a client of TLS 1.2 waits for.
+        // Session tickets, and the last messages of TLS 1.2.
         while !self.tls.is_handshaking() && !self.is_closed {
             if let Next::Input = self.step(&mut |_| 0)? {
                 break;
@@ -195,10 +193,10 @@ impl Machine {
         Ok(())
     }
 
-    /// Decrypts what came: at most `room` bytes, which go to `put` in their order. Returns how many there were.
+    /// Decrypts at most `room` bytes and passes them to `put` in order. Returns their number.
     ///
     /// # Errors
-    /// As [`Machine::shake_hands`].
+    /// Those of [`Machine::shake_hands`].
     pub fn read(&mut self, room: usize, put: &mut dyn FnMut(&[u8])) -> Result<usize, Error> {
         let mut left = room;
         let mut take = |bytes: &[u8]| {
@@ -227,7 +225,7 @@ impl Machine {
             match next {
                 Ok(Next::Again) => has_room = !is_full,
                 Ok(Next::Input) => break,
-                // What came before it is read first; it is kept.
+                // Bytes before the error are returned first; the error is kept for the next call.
                 Err(error) if left == room => return Err(error),
                 Err(_) => break,
             }
@@ -235,11 +233,10 @@ impl Machine {
         Ok(room - left)
     }
 
-    /// Encrypts what `from` begins with and returns how many bytes that were; they are then in [`Machine::outgoing`], which has
-    /// to be empty before.
+    /// Encrypts the beginning of `from` into [`Machine::outgoing`], which must be empty. Returns the number of bytes.
     ///
     /// # Errors
-    /// Of rustls: the connection is not in a state to send.
+    /// The error of rustls if the connection is not in a state to send.
     pub fn encrypt(&mut self, from: &[IoSlice<'_>]) -> Result<usize, Error> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
@@ -320,12 +317,12 @@ impl Machine {
         }
     }
 
-    /// Records that the client is to get.
+    /// Records that have to be sent.
     pub fn outgoing(&self) -> &[u8] {
         &self.outgoing
     }
 
-    /// So many of these bytes went.
+    /// Removes the first `n` bytes of the outgoing records, which were sent.
     pub fn sent(&mut self, n: usize) {
         self.outgoing.discard(n);
         if self.outgoing.is_empty() {
@@ -333,10 +330,10 @@ impl Machine {
         }
     }
 
-    /// Says that nothing follows.
+    /// Queues close_notify.
     ///
     /// # Errors
-    /// Of rustls: the connection was broken before.
+    /// The error of rustls if the connection failed before.
     pub fn shut(&mut self) -> Result<(), Error> {
         while !self.is_shut && self.broken.is_none() {
             let Self { tls, incoming, outgoing, plain, is_closed, is_shut, .. } = self;
@@ -364,7 +361,7 @@ impl Machine {
         Ok(())
     }
 
-    /// One step of rustls. Plain bytes go to `put`; what it does not take is kept.
+    /// Runs one step of rustls. Decrypted bytes go to `put`; those it does not take are kept.
     fn step(&mut self, put: &mut dyn FnMut(&[u8]) -> usize) -> Result<Next, Error> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
@@ -381,7 +378,7 @@ impl Machine {
         };
         incoming.discard(discard);
         if *is_closed {
-            // Whatever follows a farewell is not looked at.
+            // Bytes after close_notify are ignored.
             incoming.discard(incoming.len());
         }
         if let Err(error) = &next {
@@ -391,13 +388,13 @@ impl Machine {
         next
     }
 
-    /// What the client is told of its mistake.
+    /// Queues the alert for a protocol error.
     fn tell(&mut self) {
         let Self { tls, incoming, outgoing, .. } = self;
-        // Once: what was queued before went before, and after the alert the mistake would be found again.
+        // Called once: earlier records were queued before, and after the alert rustls would report the error again.
         let UnbufferedStatus { discard, state } = tls.process_tls_records(filled(incoming));
         if let Ok(ConnectionState::EncodeTlsData(mut data)) = state {
-            // If there is no room for it: the connection is over anyway.
+            // Without room for the alert, the connection ends all the same.
             let _ = seal_with(outgoing, |to| encode(&mut data, to));
         }
         incoming.discard(discard);
@@ -406,7 +403,7 @@ impl Machine {
 
 /// Why bytes were not written.
 enum Short {
-    /// So much room is needed.
+    /// The room needed in bytes.
     By(usize),
     Never,
 }
@@ -418,7 +415,7 @@ fn encode<D>(data: &mut tokio_rustls::rustls::unbuffered::EncodeTlsData<'_, D>, 
     })
 }
 
-/// Lets `write` write behind what is there.
+/// Calls `write` with the room after the contents, and again with as much room as it needs.
 fn seal_with(to: &mut Span, mut write: impl FnMut(&mut [u8]) -> Result<usize, Short>) -> Result<(), Error> {
     let mut needed = 0;
     loop {
@@ -434,7 +431,7 @@ fn seal_with(to: &mut Span, mut write: impl FnMut(&mut [u8]) -> Result<usize, Sh
     }
 }
 
-/// Bytes that nobody had room for.
+/// Keeps decrypted bytes that the reader had no room for.
 fn keep(plain: &mut Span, bytes: &[u8]) {
     if !bytes.is_empty() {
         if let Some(place) = plain.room(bytes.len()).get_mut(..bytes.len()) {
@@ -449,7 +446,7 @@ fn filled(span: &mut Span) -> &mut [u8] {
     span.bytes.get_mut(from..to).unwrap_or_default()
 }
 
-/// Does what a state asks for, but for sending.
+/// Handles a state of rustls, except for sending.
 fn settle<D>(
     state: ConnectionState<'_, '_, D>,
     outgoing: &mut Span,
@@ -463,14 +460,14 @@ fn settle<D>(
             }
         }
         ConnectionState::EncodeTlsData(mut data) => seal_with(outgoing, |to| encode(&mut data, to))?,
-        // It is sent in its turn, which is before anything that is encrypted later.
+        // Outgoing records are sent in order, so these precede records that are encrypted later.
         ConnectionState::TransmitTlsData(transmit) => transmit.done(),
         ConnectionState::PeerClosed => *is_closed = true,
         ConnectionState::Closed => {
             *is_closed = true;
             return Ok(Next::Input);
         }
-        // Early data is not offered: the first of these cannot be.
+        // Cannot happen: early data is not offered.
         ConnectionState::ReadEarlyData(_) => return Err(Error::General("early data".into())),
         _ => return Ok(Next::Input),
     }

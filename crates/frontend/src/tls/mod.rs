@@ -1,6 +1,6 @@
-//! TLS in front of a listener: certificates from files, read again when they change, and handshakes with a limit of time.
+//! TLS of a listener: certificates from files, which are reread when they change, and handshakes with a time limit.
 //!
-//! All cryptography and every byte of the protocol is rustls's, over ring. A connection keeps the certificate it began with.
+//! rustls implements the protocol, with the cryptography of ring. A connection keeps the certificate it began with.
 
 mod files;
 mod machine;
@@ -32,19 +32,19 @@ use tokio_rustls::rustls::{self, ServerConfig};
 
 /// Type of the first record of every TLS connection.
 const HANDSHAKE: u8 = 22;
-/// How often files are looked at.
+/// Interval of the checks for changed files.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// What a client gets that speaks HTTP where TLS is spoken. Plain text: it could read nothing else.
+/// Reply to a client that sends plain HTTP to a TLS port.
 const PLAIN_HTTP: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: 56\r\nConnection: close\r\n\r\n\
 {\"error\":\"this port speaks TLS: ask with https instead\"}";
 
-/// Handshakes that came to nothing, by reason. In the order of [`REASONS`].
+/// Counts of failed handshakes, in the order of [`REASONS`].
 static FAILED: [AtomicU64; REASONS.len()] = [const { AtomicU64::new(0) }; REASONS.len()];
-/// What a handshake can end by.
+/// Reasons why a handshake can fail.
 pub const REASONS: [&str; 5] = ["timeout", "not_tls", "certificate", "busy", "other"];
 
-/// Handshakes that came to nothing since the start of the process, by reason.
+/// Failed handshakes since the start of the process, by reason.
 pub fn failed_handshakes() -> impl Iterator<Item = (&'static str, u64)> {
     REASONS.iter().zip(&FAILED).map(|(reason, count)| (*reason, count.load(Ordering::Relaxed)))
 }
@@ -57,16 +57,16 @@ fn count(reason: &str) {
     }
 }
 
-/// The TLS of a listener.
+/// TLS configuration of a listener.
 pub struct Tls {
     current: ArcSwap<ServerConfig>,
     speaks_http: bool,
 }
 
-/// The TLS of listeners, each with its files.
+/// TLS configurations with their files.
 type Watched = Vec<(Arc<Tls>, TlsFiles)>;
 
-/// Looks at the files of all listeners until it is dropped.
+/// Checks the files of all listeners for changes until it is dropped.
 pub struct Watcher {
     watched: Arc<Mutex<Watched>>,
     stops: Arc<AtomicBool>,
@@ -74,17 +74,17 @@ pub struct Watcher {
 }
 
 impl Tls {
-    /// Reads the files. `protocols`: what is offered by ALPN, the best first.
+    /// Reads the files. `protocols`: the protocols offered by ALPN, the preferred one first.
     ///
     /// # Errors
-    /// INVALID_ARG, with the file and what is wrong with it.
+    /// INVALID_ARG with the file and its mistake.
     pub fn open(options: &TlsOptions, protocols: &[&[u8]], speaks_http: bool) -> Result<(Arc<Self>, TlsFiles)> {
         let files = TlsFiles::new(options, protocols)?;
         let tls = Self { current: ArcSwap::new(files.config()?), speaks_http };
         Ok((Arc::new(tls), files))
     }
 
-    /// The connection, once its handshake is over; `None` when it came to nothing, which is counted.
+    /// Runs the handshake of a connection. Returns `None` if it fails, which is counted.
     pub async fn accept(&self, io: TcpStream, strays: &Strays) -> Option<Encrypted> {
         let refused = match timeout(HANDSHAKE_TIME_MAX, self.shake_hands(io, strays)).await {
             Ok(Ok(encrypted)) => return encrypted,
@@ -95,7 +95,7 @@ impl Tls {
         None
     }
 
-    /// `Ok(None)`: the client left before it said anything, as probes of load balancers do. `Err`: one of [`REASONS`].
+    /// `Ok(None)`: the client sent nothing and closed, as probes of load balancers do. `Err`: one of [`REASONS`].
     async fn shake_hands(
         &self,
         mut io: TcpStream,
@@ -104,7 +104,7 @@ impl Tls {
         let mut machine = Machine::new(self.current.load_full()).map_err(|error| reason_of(&error))?;
         let mut is_first = true;
         while machine.is_handshaking() {
-            // What waits for a client holds no buffer.
+            // A connection that waits for its client holds no buffer.
             machine.rest();
             if io.readable().await.is_err() {
                 return Err("other");
@@ -120,7 +120,7 @@ impl Tls {
                 Ok(n) => n,
             };
             if is_first && room.first() != Some(&HANDSHAKE) {
-                // Enough to tell protocols apart.
+                // Four bytes are enough to recognize a protocol.
                 let mut begin = [0; 4];
                 begin.iter_mut().zip(room.get(..n).unwrap_or_default()).for_each(|(to, &byte)| *to = byte);
                 strays.note_plain(io.peer_addr().ok(), !self.speaks_http);
@@ -129,10 +129,10 @@ impl Tls {
             }
             is_first = false;
             machine.received(n);
-            // Nor does what waits for its turn: many may.
+            // Nor does one that waits for its turn, because many may.
             machine.rest();
             let (back, result) = compute(machine).await?;
-            // What the client is told of its mistake, too.
+            // Also sends the alert if the handshake failed.
             let mut encrypted = Encrypted { io, machine: back };
             let sent = poll_fn(|cx| encrypted.poll_sent(cx)).await;
             result.map_err(|error| {
@@ -147,19 +147,19 @@ impl Tls {
     }
 }
 
-/// The cryptography of a handshake: from 0.3 ms to 5 ms, which no reactor has. Few wait in the queue of the threads that do it, so
-/// that large requests of other clients find their place there; the rest wait here, until their time is over.
+/// Runs the cryptography of a handshake on [`offload`]: 0.3 ms to 5 ms, too long for a reactor. Only a few handshakes
+/// enter the queue of its threads, so that it has room for large requests; the others wait here until their time limit.
 async fn compute(mut machine: Machine) -> std::result::Result<(Machine, Result<(), rustls::Error>), &'static str> {
     static TURNS: LazyLock<Semaphore> =
         LazyLock::new(|| Semaphore::new(HANDSHAKES_PER_THREAD * offload::status().threads_max));
-    // It is never closed.
+    // Cannot fail: the semaphore is never closed.
     let _turn = TURNS.acquire().await;
     let work = offload::run(0, move |_| {
         let result = machine.shake_hands();
         (machine, result)
     });
     work.await.map_err(|error| {
-        log::debug!("a TLS handshake was given up: {}", error.message());
+        log::debug!("a TLS handshake was rejected: {}", error.message());
         "busy"
     })
 }
@@ -173,10 +173,10 @@ fn reason_of(error: &rustls::Error) -> &'static str {
 }
 
 impl Watcher {
-    /// Reads files again when they change. What cannot be used is logged once, and the certificate that is served stays.
+    /// Rereads files when they change. An invalid file is logged once, and the old certificate stays in use.
     ///
     /// # Errors
-    /// INTERNAL when the machine refuses a thread.
+    /// INTERNAL if the system cannot start a thread.
     pub fn start(watched: Vec<(Arc<Tls>, TlsFiles)>) -> Result<Option<Self>> {
         if watched.is_empty() {
             return Ok(None);
@@ -197,13 +197,13 @@ impl Watcher {
         Ok(Some(Self { watched, stops, thread: Some(thread) }))
     }
 
-    /// Reads all files again now; returns those of the certificates that are served from now on.
+    /// Rereads all files now. Returns the certificate files that are now in use.
     pub fn reread(&self) -> Vec<String> {
         look(&self.watched, true)
     }
 }
 
-/// Reads the files that changed, or all; returns those of certificates that could be used.
+/// Reads the files that changed, or all. Returns the certificate files that are valid.
 fn look(watched: &Mutex<Vec<(Arc<Tls>, TlsFiles)>>, all: bool) -> Vec<String> {
     let mut names = Vec::new();
     for (tls, files) in watched.lock().iter_mut() {
@@ -224,7 +224,7 @@ impl Drop for Watcher {
         self.stops.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // One that panicked is gone too.
+            // A thread that panicked has ended, too.
             let _ = thread.join();
         }
     }
@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_answer_to_plain_http_is_as_long_as_it_says() {
+    fn the_reply_to_plain_http_has_the_right_content_length() {
         let text = std::str::from_utf8(PLAIN_HTTP).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{}", body.len());

@@ -1,4 +1,4 @@
-//! Which of several certificates a client is shown: the first that is valid for the name it asks for.
+//! Chooses among several certificates: the first that is valid for the server name the client requests.
 
 use std::sync::Arc;
 use tokio_rustls::rustls::client::verify_server_name;
@@ -6,13 +6,13 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
 use tokio_rustls::rustls::sign::CertifiedKey;
 
-/// Certificates with their keys, the one for any other name first.
+/// Certificates with their keys. The first is also the default.
 #[derive(Debug)]
 pub(super) struct ByName(pub(super) Vec<Arc<CertifiedKey>>);
 
 impl ResolvesServerCert for ByName {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        // A client that names none, or one we do not have, is shown the first: as with one certificate, it decides what that is worth.
+        // The default, for a client that sends no name or an unknown one. The client decides whether to accept it.
         let first = self.0.first()?;
         let [_, _, ..] = self.0.as_slice() else { return Some(first.clone()) };
         let Some(name) = hello.server_name().and_then(|name| ServerName::try_from(name).ok()) else {
@@ -22,7 +22,7 @@ impl ResolvesServerCert for ByName {
             let parsed = key.cert.first().and_then(|certificate| ParsedCertificate::try_from(certificate).ok());
             parsed.is_some_and(|parsed| verify_server_name(&parsed, &name).is_ok())
         };
-        // Of those for that name one whose key the client can check, so that RSA may stand beside a curve.
+        // Prefers a certificate whose key type the client supports, so that RSA and a curve can be used together.
         let is_understood = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(hello.signature_schemes()).is_some();
         let found = self.0.iter().filter(has_name).find(is_understood).or_else(|| self.0.iter().find(has_name));
         Some(found.unwrap_or(first).clone())

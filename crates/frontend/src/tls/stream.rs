@@ -1,4 +1,4 @@
-//! A connection over TLS, as the front ends see any other.
+//! A TLS connection with the interface that the front ends use for all connections.
 
 use super::machine::Machine;
 use crate::socket::Io;
@@ -8,21 +8,22 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// A TLS connection whose handshake is over.
+/// A TLS connection after its handshake.
 pub struct Encrypted {
     pub(super) io: TcpStream,
     pub(super) machine: Machine,
 }
 
 impl Encrypted {
-    /// Plain bytes to `put`, at most `room`; 0 at the end.
+    /// Passes at most `room` decrypted bytes to `put`, and returns their number; 0 at the end of the stream.
     fn poll_plain(&mut self, cx: &mut Context<'_>, room: usize, put: &mut dyn FnMut(&[u8])) -> Poll<Result<usize>> {
         if room == 0 {
             return Poll::Ready(Ok(0));
         }
         loop {
             let read = self.machine.read(room, put);
-            // Answers to what came: new keys, an alert. If the socket is full they go with the next write.
+            // Records that rustls answers with, such as key updates and alerts. If the socket is full, they are sent
+            // with the next write.
             if !self.machine.outgoing().is_empty()
                 && let Poll::Ready(Err(error)) = self.poll_sent(cx)
             {
@@ -44,14 +45,14 @@ impl Encrypted {
                     return Poll::Pending;
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                // Without a farewell: what came may be cut short.
+                // Closed without close_notify: the data may be truncated.
                 Poll::Ready(Ok(())) if n == 0 => return Poll::Ready(Err(ErrorKind::UnexpectedEof.into())),
                 Poll::Ready(Ok(())) => self.machine.received(n),
             }
         }
     }
 
-    /// Ready once the socket took all records.
+    /// Ready once all records were written to the socket.
     pub(super) fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         while !self.machine.outgoing().is_empty() {
             match ready!(Pin::new(&mut self.io).poll_write(cx, self.machine.outgoing()))? {
@@ -75,7 +76,8 @@ impl AsyncWrite for Encrypted {
         self.poll_write_vectored(cx, &[IoSlice::new(from)])
     }
 
-    /// Ready when the socket took all that was encrypted before; what it does not take of these bytes goes with the next write or flush.
+    /// Waits until all earlier records were written. Records of these bytes that the socket does not take are written
+    /// by the next write or flush.
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -99,7 +101,7 @@ impl AsyncWrite for Encrypted {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         ready!(self.poll_sent(cx))?;
-        // Of one that was broken the client was told.
+        // Fails after a TLS error, for which the client got an alert.
         let _ = self.machine.shut();
         ready!(self.poll_sent(cx))?;
         Pin::new(&mut self.io).poll_shutdown(cx)

@@ -1,12 +1,11 @@
-//! End certificates of X.509 version 1: those of a plain `openssl x509 -req`, which have no extensions.
+//! End certificates of X.509 version 1, which have no extensions: `openssl x509 -req` makes them by default.
 //!
-//! webpki reads version 3 only. A certificate of version 1 means what one of version 3 without extensions means. So it is written as that
-//! one, which differs in nothing but its version, and webpki checks that as any other: dates, algorithms, the key, the way to a root.
-//! One thing must not be the rewritten one's: the bytes that the issuer signed. Where webpki asks for the signature of the rewritten
-//! bytes, that of the bytes that came is checked ([`AsSigned`]).
+//! webpki reads version 3 only. A certificate of version 1 means the same as one of version 3 without extensions, so it
+//! is rewritten as version 3, and webpki checks dates, algorithms, key and path to a root. The issuer signed the
+//! original bytes, though: where webpki checks the signature of the rewritten bytes, [`AsSigned`] uses them instead.
 //!
-//! Invariant: a certificate of version 1 is no CA. Only end certificates are rewritten; webpki refuses version 1 among those that lead
-//! to a root, and the rewritten one too, since it has no extension that says CA.
+//! Invariant: a certificate of version 1 is not a CA. Only end certificates are rewritten. webpki rejects intermediates
+//! of version 1, and rewritten ones too, because they lack the CA extension.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -22,24 +21,24 @@ use tokio_rustls::rustls::{
 
 const INTEGER: u8 = 0x02;
 const SEQUENCE: u8 = 0x30;
-/// What stands in front of the serial number in version 3, and in version 1 nothing.
+/// The version field of version 3, which precedes the serial number. Version 1 has no such field.
 const VERSION_3: [u8; 5] = [0xa0, 3, INTEGER, 1, 2];
-/// Serial number, algorithm of the signature, issuer, dates, subject, key. Version 1 has nothing behind them.
+/// Tags of serial number, signature algorithm, issuer, dates, subject and key, the only fields of version 1.
 const FIELDS: [u8; 6] = [INTEGER, SEQUENCE, SEQUENCE, SEQUENCE, SEQUENCE, SEQUENCE];
 
 /// A certificate of version 1.
 #[derive(Debug)]
 pub(super) struct Version1<'a> {
-    /// What the issuer signed.
+    /// The part that the issuer signed.
     signed: &'a [u8],
-    /// The same as version 3.
+    /// The signed part, rewritten as version 3.
     rewritten: Vec<u8>,
-    /// All of it as version 3.
+    /// The whole certificate, rewritten as version 3.
     version3: CertificateDer<'static>,
 }
 
 impl<'a> Version1<'a> {
-    /// `None` for a certificate of another version, and for what is none. What is in its fields is for webpki.
+    /// Parses a certificate. `None` if it has another version or is malformed. webpki checks the contents of fields.
     pub(super) fn read(certificate: &'a [u8]) -> Option<Self> {
         let whole = Element::read(certificate).filter(|whole| whole.tag == SEQUENCE && whole.rest.is_empty())?;
         let signed = Element::read(whole.contents).filter(|signed| signed.tag == SEQUENCE)?;
@@ -51,17 +50,17 @@ impl<'a> Version1<'a> {
             return None;
         }
         let rewritten = sequence(&VERSION_3, signed.contents)?;
-        // The signature, and its algorithm once more, stand behind what is signed.
+        // The signed part is followed by the algorithm again and the signature.
         let version3 = sequence(&rewritten, signed.rest)?;
         Some(Self { signed: signed.whole, rewritten, version3: version3.into() })
     }
 
-    /// The certificate as version 3, for code that reads its fields. Its signature does not match these bytes.
+    /// The certificate as version 3, for code that reads its fields. The signature does not match these bytes.
     pub(super) fn version3(&self) -> &CertificateDer<'static> {
         &self.version3
     }
 
-    /// As `ClientCertVerifier::verify_client_cert`.
+    /// Implements `ClientCertVerifier::verify_client_cert`.
     fn verify_client(
         &self,
         roots: &RootCertStore,
@@ -79,7 +78,7 @@ impl<'a> Version1<'a> {
     }
 }
 
-/// A certificate of any version for a reader that knows version 3 only. The key in it is the same; its own signature need not be valid.
+/// Converts a certificate to version 3 if necessary. The key stays the same; the signature may become invalid.
 fn as_version3<'c>(certificate: &'c CertificateDer<'c>) -> Cow<'c, CertificateDer<'c>> {
     match Version1::read(certificate) {
         Some(old) => Cow::Owned(old.version3),
@@ -90,15 +89,15 @@ fn as_version3<'c>(certificate: &'c CertificateDer<'c>) -> Cow<'c, CertificateDe
 /// An element of DER.
 struct Element<'a> {
     tag: u8,
-    /// Tag and length too.
+    /// The element with its tag and length.
     whole: &'a [u8],
     contents: &'a [u8],
-    /// What stands behind it.
+    /// The bytes after the element.
     rest: &'a [u8],
 }
 
 impl<'a> Element<'a> {
-    /// The first element, of at most 64 KiB as in webpki. Its length must be written as short as it can be.
+    /// Reads the first element, of at most 64 KiB as in webpki. Rejects a length that is not in the shortest form.
     fn read(bytes: &'a [u8]) -> Option<Self> {
         let (&[tag, first], after) = bytes.split_first_chunk()?;
         let (length, after) = match first {
@@ -122,7 +121,7 @@ impl<'a> Element<'a> {
     }
 }
 
-/// A sequence of two parts; `None` if it is longer than `Element::read` takes.
+/// Makes a sequence of two parts; `None` if it is longer than `Element::read` accepts.
 fn sequence(first: &[u8], second: &[u8]) -> Option<Vec<u8>> {
     let length = u16::try_from(first.len() + second.len()).ok()?;
     let [high, low] = length.to_be_bytes();
@@ -134,7 +133,7 @@ fn sequence(first: &[u8], second: &[u8]) -> Option<Vec<u8>> {
     Some([head, first, second].concat())
 }
 
-/// An algorithm that checks the signature of a certificate of version 1 over the bytes that were signed.
+/// A signature algorithm that, for one certificate of version 1, checks the original bytes.
 #[derive(Debug)]
 struct AsSigned<'a> {
     algorithm: &'static dyn SignatureVerificationAlgorithm,
@@ -143,7 +142,7 @@ struct AsSigned<'a> {
 
 impl SignatureVerificationAlgorithm for AsSigned<'_> {
     fn verify_signature(&self, public_key: &[u8], message: &[u8], signature: &[u8]) -> Result<(), InvalidSignature> {
-        // All other certificates of the chain are as they came.
+        // Other certificates of the chain are not rewritten.
         let message = if message == self.certificate.rewritten { self.certificate.signed } else { message };
         self.algorithm.verify_signature(public_key, message, signature)
     }
@@ -157,7 +156,7 @@ impl SignatureVerificationAlgorithm for AsSigned<'_> {
     }
 }
 
-/// In the words of rustls, which decide about the alert that the client gets.
+/// Converts an error to that of rustls, which decides the alert that the client gets.
 fn refusal(error: webpki::Error) -> Error {
     use webpki::Error as Pki;
     Error::InvalidCertificate(match error {
@@ -171,7 +170,7 @@ fn refusal(error: webpki::Error) -> Error {
     })
 }
 
-/// Checks certificates of clients: those of version 1 as said above, all others as `version3` does.
+/// Checks certificates of clients: those of version 1 as rewritten, all others by `version3`.
 #[derive(Debug)]
 pub(super) struct Clients {
     version3: Arc<dyn ClientCertVerifier>,
@@ -180,7 +179,7 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    /// `version3` is for the same roots and algorithms.
+    /// Makes a verifier. `version3` must have the same roots and algorithms.
     pub(super) fn new(
         version3: Arc<dyn ClientCertVerifier>,
         roots: Arc<RootCertStore>,
@@ -253,7 +252,7 @@ mod tests {
         CertificateDer::from_pem_file(format!("{directory}/{name}.pem")).unwrap()
     }
 
-    /// Lets in whom `root` signed.
+    /// Accepts clients whose certificates `root` signed.
     fn clients() -> Clients {
         let mut roots = RootCertStore::empty();
         roots.add(certificate("root")).unwrap();
@@ -273,18 +272,18 @@ mod tests {
     }
 
     #[test]
-    fn a_client_of_version_1_is_let_in_by_its_root_or_by_what_leads_there() {
+    fn a_client_of_version_1_is_accepted_through_its_root_or_an_intermediate() {
         assert_eq!(verify(&certificate("client"), &[], NOW), Ok(()));
         assert_eq!(verify(&certificate("below"), &[certificate("middle")], NOW), Ok(()));
         assert_eq!(verify(&certificate("below"), &[certificate("foreign"), certificate("middle")], NOW), Ok(()));
     }
 
     #[test]
-    fn a_client_of_version_1_is_refused_as_one_of_version_3_would_be() {
+    fn an_invalid_client_of_version_1_is_rejected_like_one_of_version_3() {
         let unknown = Err(CertificateError::UnknownIssuer);
         assert_eq!(verify(&certificate("foreign"), &[], NOW), unknown, "of another root");
         assert!(verify(&certificate("foreign"), &[certificate("client")], NOW).is_err(), "with another client's");
-        assert_eq!(verify(&certificate("below"), &[], NOW), unknown, "without what leads to the root");
+        assert_eq!(verify(&certificate("below"), &[], NOW), unknown, "without the intermediate");
         let expired = verify(&certificate("client"), &[], NOW + 200 * 366 * 86_400);
         assert!(matches!(expired, Err(CertificateError::ExpiredContext { .. })), "{expired:?}");
         let early = verify(&certificate("client"), &[], 1_000_000_000);
@@ -292,20 +291,20 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_of_version_1_is_no_authority() {
+    fn a_certificate_of_version_1_is_not_a_ca() {
         let old = certificate("old");
-        assert_eq!(verify(&old, &[], NOW), Ok(()), "an end certificate it is");
+        assert_eq!(verify(&old, &[], NOW), Ok(()), "valid as an end certificate");
         for below in ["below_old", "new_below_old"] {
             assert!(verify(&certificate(below), std::slice::from_ref(&old), NOW).is_err(), "{below}");
-            // Nor written as version 3, by whoever wants to use what is accepted for its signature.
-            let costume = Version1::read(&old).unwrap().version3().clone();
-            assert!(verify(&certificate(below), std::slice::from_ref(&costume), NOW).is_err(), "{below}");
-            assert!(verify(&costume, &[], NOW).is_err(), "and is not one that was signed");
+            // An attacker may send it rewritten as version 3.
+            let rewritten = Version1::read(&old).unwrap().version3().clone();
+            assert!(verify(&certificate(below), std::slice::from_ref(&rewritten), NOW).is_err(), "{below}");
+            assert!(verify(&rewritten, &[], NOW).is_err(), "not the bytes that were signed");
         }
     }
 
     #[test]
-    fn whatever_byte_is_changed_the_certificate_is_refused() {
+    fn a_certificate_with_any_changed_byte_is_rejected() {
         let good = certificate("client");
         for at in 0..good.len() {
             for bit in [1, 0x20, 0x80] {
@@ -343,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_written_as_short_as_they_can_be() {
+    fn lengths_have_the_shortest_form() {
         for length in [0, 1, 0x7f, 0x80, 0xff, 0x100, 0xffff] {
             let made = sequence(&vec![7; length], &[]).unwrap();
             let read = Element::read(&made).unwrap();
