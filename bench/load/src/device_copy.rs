@@ -1,4 +1,4 @@
-//! Copies from page-locked memory to device 0, in turn: those of the server's planner, and bare calls of the driver for the same bytes.
+//! Copies from page-locked memory to device 0, by the server's planner and by bare calls of the driver in turn.
 
 #![allow(unsafe_code)] // the bare calls
 
@@ -20,7 +20,7 @@ type Wait = unsafe extern "C" fn(*mut c_void) -> c_int;
 struct Bare {
     copy: Copy,
     wait: Wait,
-    /// Its functions are used as long as it lives.
+    /// Keeps the library open, because the two functions above belong to it.
     _library: Library,
 }
 
@@ -46,7 +46,7 @@ impl Bare {
     }
 }
 
-/// `{"pairs":…,"ratio":…,"planner_gbps":…,"bare_gbps":…}`: medians; the ratio is that of the bytes per second, pair by pair.
+/// `{"pairs":…,"ratio":…,"planner_gbps":…,"bare_gbps":…}`: medians; the ratio is taken pair by pair.
 pub fn run(a: &Arguments) -> Result<(), Failure> {
     let len = a.number("bytes", BYTES_DEFAULT)?;
     let duration = Duration::from_secs_f64(a.number("duration", 2.0)?);

@@ -1,5 +1,5 @@
-//! What goes on beside a server while its latency is measured, until standard input ends: questions put to it over and over, and,
-//! for comparison, work that has nothing to do with it.
+//! Disturbs a server while its latency is measured, until standard input ends: repeated requests and, for comparison,
+//! work that does not involve the server.
 //!
 //! A process of its own and without a runtime, so that the asking disturbs little where client and server share cores.
 

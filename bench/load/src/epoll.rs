@@ -1,5 +1,6 @@
-//! The lowest floor: epoll, one thread, no HTTP library. Reads a request by its Content-Length and writes ready-made bytes; with
-//! `--tail` the last bytes of the answer are those of the request, out of the buffer they were read into: an echo.
+//! The lowest floor: epoll, one thread, no HTTP library. Reads a request by its Content-Length and writes ready-made
+//! bytes; with `--tail` the last bytes of the answer are those of the request, out of the buffer they were read into:
+//! an echo.
 
 #![allow(unsafe_code)] // epoll has no safe wrapper in std; four calls, each with its reason
 
@@ -20,7 +21,7 @@ struct Connection {
     echo_end: usize,
 }
 
-/// What every request is answered with.
+/// The answer to every request.
 struct Answer {
     /// Head and body; without the echoed bytes.
     ready: Vec<u8>,
@@ -51,7 +52,8 @@ pub fn listen() -> Result<TcpListener, Failure> {
     Ok(listener)
 }
 
-/// Accepts connections for ever. Each has its `turn` when its socket can be read or written again, until that returns false.
+/// Accepts connections for ever. Calls `turn` of each when its socket can be read or written again, until it returns
+/// false.
 pub fn turns<C>(
     listener: &TcpListener,
     open: impl Fn(TcpStream) -> C,

@@ -1,6 +1,6 @@
-//! Servers that do nothing but the transport: the least a server built on the same libraries can cost.
-//! Each reads the whole request and answers with the bytes it was given at start; with `--tail` the last bytes of the answer are
-//! those of the request, in the pieces they came in: an echo without a copy.
+//! Servers that do nothing but the transport: the least a server built on the same libraries can cost. Each reads the
+//! whole request and answers with the bytes it was given at start; with `--tail` the last bytes of the answer are those
+//! of the request, in the pieces they came in: an echo without a copy.
 
 use crate::arguments::{Arguments, Failure};
 use crate::tls;

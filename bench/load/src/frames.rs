@@ -1,7 +1,8 @@
-//! The lowest floor of gRPC: epoll, one thread, no HTTP library. Reads the frames of HTTP/2, collects each message in the memory that it is
-//! echoed from, and answers with ready-made bytes; with `--tail` the last bytes of the answer are those of the request.
+//! The lowest floor of gRPC: epoll, one thread, no HTTP library. Reads the frames of HTTP/2, collects each message in
+//! the memory that it is echoed from, and answers with ready-made bytes; with `--tail` the last bytes of the answer are
+//! those of the request.
 //!
-//! For our load generator only: header blocks are skipped, frames are not padded, and answers ignore windows, which never end there.
+//! For our load generator only, whose frames have no padding and whose windows never end. Skips header blocks.
 
 use crate::arguments::{Arguments, Failure};
 use crate::epoll::{listen, turns};
@@ -16,7 +17,7 @@ use std::net::TcpStream;
 
 /// Larger than any frame that is not DATA.
 const INPUT_BYTES: usize = 64 << 10;
-/// What is read behind the end of a DATA frame: the next head, and little that is copied.
+/// Bytes read behind the end of a DATA frame: enough for the next head, and few to copy.
 const BEHIND_BYTES: usize = 64;
 /// Window of requests, of the connection and of each stream; that of the connection is given back by the half.
 const WINDOW: u32 = i32::MAX as u32;
@@ -24,10 +25,10 @@ const WINDOW: u32 = i32::MAX as u32;
 const FRAME_BYTES: u32 = 1 << 20;
 /// Parts of one write.
 const SLICES: usize = 64;
-/// What a message begins with: whether it is compressed, and its length.
+/// Head of a message: a flag for compression, and the length.
 const PREFIX_BYTES: usize = 5;
 
-/// What every request is answered with.
+/// The answer to every request.
 struct Answer {
     /// First bytes of the message; the echoed ones follow.
     ready: Bytes,
@@ -149,7 +150,7 @@ impl Connection {
         true
     }
 
-    /// Reads once, what belongs to a message straight into it. Returns how much came, and whether that was less than there was room for.
+    /// Reads once, the bytes of a message directly into it. Returns their count, and whether there was room for more.
     fn read(&mut self) -> std::io::Result<(usize, bool)> {
         if let Some(message) = self.messages.get_mut(&self.data.stream).filter(|_| self.data.missing > 0) {
             // Nothing of the input is left while bytes of a frame are missing.

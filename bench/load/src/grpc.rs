@@ -1,8 +1,9 @@
 //! A lean gRPC client: unary calls with a ready-made message, `connections` × `streams`.
 //!
-//! Client and server share the cores of the machine that measures, so what the client costs dilutes every ratio of two servers.
-//! Hence one task per connection, nothing allocated per call, and one write for all calls that one read made room for. On the wire
-//! it does what clients do: header fields go into the server's table with the first call and are a byte each from then on.
+//! Client and server share the cores of the machine that measures, so what the client costs dilutes every ratio of two
+//! servers. Hence one task per connection, nothing allocated per call, and one write for all calls that one read made
+//! room for. On the wire it does what clients do: header fields go into the server's table with the first call and are
+//! a byte each from then on.
 
 use crate::arguments::Failure;
 use crate::http1::STRIDE;
@@ -32,7 +33,7 @@ const FRAME_BYTES: u32 = 1 << 20;
 const INPUT_BYTES: usize = 64 << 10;
 /// A server that fails is told from one that is slow after so many.
 const ERRORS_MAX: u64 = 1000;
-/// Parts of a write: the head of a frame and its payload. The server reads a large message while the rest of it is written.
+/// Parts of a write: head and payload of a frame. The server reads a large message while the rest of it is written.
 const SLICES: usize = 2;
 
 /// A request as it goes out.
@@ -45,7 +46,7 @@ struct Wire {
 
 /// Every request of a plan, made once for all connections.
 fn wires(plan: &LoadPlan) -> Rc<[Wire]> {
-    // Of a single request all fields are kept in the server's table, as clients do with what they repeat.
+    // A plan with one request keeps all its fields in the server's table, as clients do with repeated fields.
     let own = |request: &Prepared| if plan.ring.len() == 1 { Vec::new() } else { literals(&request.headers) };
     plan.ring.iter().map(|request| Wire { message: framed(&request.body), fields: own(request) }).collect()
 }
@@ -69,9 +70,9 @@ struct Call {
     /// Which request of the ring.
     entry: usize,
     due: Instant,
-    /// What of the message waits for windows.
+    /// Part of the message that waits for windows.
     unsent: Bytes,
-    /// What the server lets us send on this stream.
+    /// Bytes that the server lets us send on this stream.
     window: i64,
     /// Body of the answer, where somebody wants to see it.
     answer: Vec<u8>,
@@ -438,8 +439,8 @@ impl Connection {
                 Poll::Pending => break,
             }
         }
-        // First every other connection that has something to read: what all of them send then meets the server at once, as it does
-        // with a client that reads and writes in tasks of their own.
+        // First every other connection that has something to read: what all of them send then meets the server at once,
+        // as it does with a client that reads and writes in tasks of their own.
         if !self.output.is_empty() && !std::mem::replace(&mut self.yielded, true) {
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -506,7 +507,7 @@ async fn work(plan: Rc<LoadPlan>, mut connection: Connection, mut pace: Pace) ->
         if tally.errors > ERRORS_MAX { Poll::Ready(Ok(())) } else { polled }
     });
     if let Err(e) = result.await {
-        // What was on its way is lost with the connection.
+        // The requests in flight are lost with the connection.
         (0..connection.calls.len().max(1)).for_each(|_| tally.failed(e.to_string()));
     }
     tally
@@ -518,7 +519,7 @@ mod tests {
     use std::time::Duration;
     use tokio::net::TcpListener;
 
-    /// What a test server does, beyond sending each message back.
+    /// Settings of a test server that sends each message back.
     #[derive(Clone, Copy)]
     struct Behaviour {
         window: u32,

@@ -1,7 +1,7 @@
 //! Closed and open loops over HTTP/1.1 or gRPC.
 //!
-//! Closed: every stream sends its next request when the last answer came. Open: requests are due at Poisson times whatever the
-//! server does, and latency counts from when a request was due, so a stall is seen in full; see `pace`.
+//! Closed: every stream sends its next request when the last answer came. Open: requests are due at Poisson times
+//! whatever the server does, and latency counts from when a request was due, so a stall is seen in full; see `pace`.
 
 use crate::arguments::{Arguments, Failure};
 use crate::report::Tally;
@@ -14,17 +14,17 @@ use tokio_rustls::TlsConnector;
 pub struct Prepared {
     pub headers: Vec<(String, String)>,
     pub body: bytes::Bytes,
-    /// What an answer must end with, when answers are looked at.
+    /// Expected end of an answer, when answers are checked.
     pub tail: bytes::Bytes,
-    /// Where eight digits of the body are overwritten with a counter, so that no request equals one sent before. HTTP only.
+    /// Where a counter overwrites eight digits of the body, so that all requests differ. HTTP only.
     pub counter_at: Option<usize>,
 }
 
-/// What every worker needs to know.
+/// The load, for all workers.
 #[derive(Default)]
 pub struct LoadPlan {
     pub address: String,
-    /// Of HTTP; empty = POST.
+    /// Method of HTTP; empty = POST.
     pub method: String,
     pub path: String,
     /// Sent in turn by every connection, each beginning elsewhere. Never empty.
@@ -54,7 +54,7 @@ impl LoadPlan {
     }
 }
 
-/// What the workers of a run found.
+/// Results of the workers of a run.
 pub struct Outcome {
     pub tallies: Vec<Tally>,
     /// When the requests that count began.
@@ -68,7 +68,7 @@ fn headers(text: &str) -> Vec<(String, String)> {
     fields.map(|(k, v)| (k.trim().to_owned(), v.trim().to_owned())).collect()
 }
 
-/// Reads a file of requests: for each a line `<bytes of the body> <bytes of the tail> <counter or -> <headers>`, then both.
+/// Reads a file of requests, each with a line `<body bytes> <tail bytes> <counter or -> <headers>`, a body and a tail.
 fn read_ring(mut file: bytes::Bytes) -> Result<Vec<Prepared>, Failure> {
     let mut ring = Vec::new();
     while !file.is_empty() {
@@ -135,7 +135,7 @@ pub fn run(a: &Arguments) -> Result<(), Failure> {
     if let Some(Outcome { tallies, start, unsent }) = total {
         let mut sum = Tally::new();
         tallies.iter().for_each(|t| sum.add(t));
-        // What arrived in the time of an open loop does not depend on when the last answer came.
+        // The rate of an open loop does not depend on when the last answer came.
         let open = sum.latency_ns.len() as f64 / plan.duration.as_secs_f64();
         sum.print(plan.duration, if plan.rate > 0.0 { open } else { sum.rate(start) }, unsent);
     }

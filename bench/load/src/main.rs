@@ -1,7 +1,6 @@
 //! Load generator and floors for `npm run bench`.
 //!
-//! One binary, so that every subject is driven by the same code and every floor is built with the same compiler settings.
-//! `nereid-bench load …` prints one JSON line; the floors print `ready <port>` and serve until they are ended.
+//! One binary, so that the same code drives every subject, and all floors are built with the same compiler settings.
 
 mod arguments;
 mod device_copy;
@@ -62,11 +61,11 @@ fn main() {
         "path-http1-varied" => path::http1_varied(&a),
         "path-http2" => path::http2(&a),
         "path-many" => path::many(&a),
-        _ => {
-            Err("usage: nereid-bench load|stream|read-slowly|ask|compute|floor-http|floor-h2|floor-epoll|floor-frames|floor-tls|ort-loop|device-copy|path-http|path-http1|path-grpc|path-http2|path-many --name=value …, \
+        _ => Err("usage: nereid-bench load|stream|read-slowly|ask|compute|floor-http|floor-h2|floor-epoll|\
+                 floor-frames|floor-tls|ort-loop|device-copy|path-http|path-http1|path-grpc|path-http2|path-many \
+                 --name=value …, \
                  or prompt COMMAND …"
-                .into())
-        }
+            .into()),
     });
     if let Err(e) = result {
         eprintln!("nereid-bench {command}: {e}");
@@ -74,8 +73,8 @@ fn main() {
     }
 }
 
-/// Becomes another program, all of whose threads have the short slices that Nereid's reactors ask for: whoever is compared must not
-/// lose to a setting of the scheduler. Returns only what went wrong.
+/// Becomes another program, all of whose threads have the short slices that Nereid's reactors ask for: whoever is
+/// compared must not lose to a setting of the scheduler. Returns only what went wrong.
 fn prompt(mut words: impl Iterator<Item = String>) -> std::io::Error {
     use std::os::unix::process::CommandExt;
     let Some(program) = words.next() else { return std::io::Error::other("a command is needed") };

@@ -1,13 +1,16 @@
 //! ONNX Runtime in a loop, and nothing else: what a model costs when nobody serves it.
 //!
-//! `--callers` threads, each with a session of its own and `--intra` threads in it, run the model on the same input until the time
-//! is over. The script tries the settings and takes the best one: that is the most a server on this machine could answer.
+//! `--callers` threads, each with a session of its own and `--intra` threads in it, run the model on the same input
+//! until the time is over. The script tries the settings and takes the best one: that is the most a server on this
+//! machine could answer.
 //!
-//! With `--lengths`, inputs of shape 1x-1 have these lengths, one request after the other. `--window` of them are put in order at a
-//! time and run `--batch` at a time, padded to the longest: what a server could do that knew that many requests at once. Each counts alone.
+//! With `--lengths`, inputs of shape 1x-1 have these lengths, one request after the other. `--window` of them are put
+//! in order at a time and run `--batch` at a time, padded to the longest: what a server could do that knew that many
+//! requests at once. Each counts alone.
 //!
-//! With `--provider=cuda` sessions run on device 0, and their inputs and outputs stay there (IoBinding). The library must find the provider beside
-//! itself, and the loader the libraries of CUDA; without them the loop fails, as a CPU's figures would mean nothing.
+//! With `--provider=cuda` sessions run on device 0, and their inputs and outputs stay there (IoBinding). The library
+//! must find the provider beside itself, and the loader the libraries of CUDA; without them the loop fails, as a CPU's
+//! figures would mean nothing.
 
 use crate::arguments::{Arguments, Failure};
 use crate::report::Tally;
@@ -182,7 +185,7 @@ fn work(
     }
     let rate = tally.rate(begin);
     if bound {
-        // The process ends next. CUDA's provider is unloaded with the last session, and what is left of it then breaks the heap.
+        // The process ends next. Unloading CUDA's provider with the last session would break the heap.
         std::mem::forget((bindings, session));
     }
     Ok((tally, rate))

@@ -1,9 +1,10 @@
 //! When requests are due. One schedule is shared by all workers of a run.
 //!
-//! Closed loop: a worker's next request is due when its last answer came. Open loop: arrivals form one Poisson process; an idle
-//! worker takes the next arrival and waits for its time, so a request waits for a worker only while all of them are busy, and
-//! that wait is part of its latency. (A process per worker would be Poisson in sum too, but a worker that is busy would then hold
-//! back its own arrivals while others are idle, and the client's queueing would look like the server's.)
+//! Closed loop: a worker's next request is due when its last answer came. Open loop: arrivals form one Poisson process;
+//! an idle worker takes the next arrival and waits for its time, so a request waits for a worker only while all of them
+//! are busy, and that wait is part of its latency. (A process per worker would be Poisson in sum too, but a worker that
+//! is busy would then hold back its own arrivals while others are idle, and the client's queueing would look like the
+//! server's.)
 
 use crate::load::LoadPlan;
 use crate::timer::Timer;
@@ -86,8 +87,9 @@ impl Pace {
         poll_fn(|cx| self.poll_due(cx)).await
     }
 
-    /// The same without waiting, for workers that have more to do. A worker whose connection takes several requests at a time asks
-    /// again after each: as it then waits for the earliest arrival nobody else has, none waits for another worker.
+    /// The same without waiting, for workers that have more to do. A worker whose connection takes several requests at
+    /// a time asks again after each: as it then waits for the earliest arrival nobody else has, none waits for another
+    /// worker.
     pub fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<Option<Instant>> {
         let due = match self.taken {
             Some(due) => due,

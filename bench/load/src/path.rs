@@ -1,13 +1,14 @@
-//! The infer path of each front end without sockets: parse, infer, encode, on one thread, `--n` times. What the CI guard counts
-//! instructions of.
+//! The infer path of each front end without sockets: parse, infer, encode, on one thread, `--n` times. What the CI
+//! guard counts instructions of.
 //!
 //! `many` is an exception: many answers of one request, in the engine alone.
 //!
-//! `http1` is another: a whole HTTP server with a connection over loopback, without what the kernel does. Reading and writing the
-//! heads of requests and answers is as much as the rest.
+//! `http1` is another: a whole HTTP server with a connection over loopback, without what the kernel does. Reading and
+//! writing the heads of requests and answers is as much as the rest.
 //!
-//! It runs the calls the front ends make, in their order: model lookup, parse against its signature (a head that is known), run inline, encode. The
-//! model is the native identity, so that ONNX Runtime's own instructions, which are not ours to guard, stay out of the count.
+//! It runs the calls the front ends make, in their order: model lookup, parse against its signature (a head that is
+//! known), run inline, encode. The model is the native identity, so that ONNX Runtime's own instructions, which are not
+//! ours to guard, stay out of the count.
 
 use crate::arguments::{Arguments, Failure};
 use crate::grpc::{framed, literals};
@@ -149,7 +150,8 @@ impl Control for NoControl {
 fn wire(body: &[u8], head_length: usize, more: &str) -> (Vec<u8>, usize) {
     let (length, host) = (body.len(), "Host: localhost:8000");
     let mut bytes = format!(
-        "POST /v2/models/{MODEL}/infer HTTP/1.1\r\n{host}\r\nContent-Length: {length}\r\nContent-Type: application/octet-stream\r\n\
+        "POST /v2/models/{MODEL}/infer HTTP/1.1\r\n{host}\r\nContent-Length: {length}\r\n\
+         Content-Type: application/octet-stream\r\n\
          Inference-Header-Content-Length: {head_length}\r\n{more}\r\n"
     )
     .into_bytes();
@@ -274,8 +276,8 @@ pub fn grpc(a: &Arguments) -> Result<(), Failure> {
 /// Responses of a request of `many`.
 const RESPONSES: usize = 64;
 
-/// Requests of a decoupled model, which runs on a thread of the pool: what the engine and the backend repeat do for 64 responses and
-/// an end. The sink only counts.
+/// Requests of a decoupled model, which runs on a thread of the pool: what the engine and the backend repeat do for 64
+/// responses and an end. The sink only counts.
 pub fn many(a: &Arguments) -> Result<(), Failure> {
     let input = |name: &str, data_type: pb::DataType, dim: i64| pb::ModelInput {
         name: name.into(),

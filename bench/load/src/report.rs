@@ -1,4 +1,4 @@
-//! What one load run found, as one JSON line.
+//! The result of a load run, as one JSON line.
 
 use hdrhistogram::Histogram;
 use std::time::{Duration, Instant};
@@ -27,8 +27,8 @@ impl Tally {
         self.last = Some(now);
     }
 
-    /// Answers per second since `start`. Requests in flight when the time was up were answered and count, so the clock runs until
-    /// the last of them: with slow models they are a tenth of all.
+    /// Answers per second since `start`. Requests in flight when the time was up were answered and count, so the clock
+    /// runs until the last of them: with slow models they are a tenth of all.
     pub fn rate(&self, start: Instant) -> f64 {
         let seconds = self.last.map_or(0.0, |last| (last - start).as_secs_f64());
         if seconds > 0.0 { self.latency_ns.len() as f64 / seconds } else { 0.0 }
@@ -48,12 +48,14 @@ impl Tally {
         }
     }
 
-    /// `{"requests":…,"rate":…,"p50_us":…,…}`. `unsent`: arrivals of an open loop that found no free connection in time.
+    /// `{"requests":…,"rate":…,"p50_us":…,…}`. `unsent`: arrivals of an open loop without a free connection in time.
     pub fn print(&self, duration: Duration, rate: f64, unsent: u64) {
         let us = |q: f64| self.latency_ns.value_at_quantile(q) as f64 / 1000.0;
         let error = self.first_error.as_deref().unwrap_or("").replace(['"', '\\', '\n'], " ");
         println!(
-            "{{\"requests\":{},\"seconds\":{:.3},\"rate\":{rate:.2},\"p50_us\":{:.1},\"p90_us\":{:.1},\"p99_us\":{:.1},\"p999_us\":{:.1},\"errors\":{},\"unsent\":{unsent},\"first_error\":\"{error}\"}}",
+            "{{\"requests\":{},\"seconds\":{:.3},\"rate\":{rate:.2},\"p50_us\":{:.1},\
+             \"p90_us\":{:.1},\"p99_us\":{:.1},\"p999_us\":{:.1},\"errors\":{},\
+             \"unsent\":{unsent},\"first_error\":\"{error}\"}}",
             self.latency_ns.len(),
             duration.as_secs_f64(),
             us(0.5),

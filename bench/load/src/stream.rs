@@ -1,8 +1,8 @@
 //! Clients of a decoupled model: responses are counted, and where that is asked for looked at one by one.
 //!
-//! The model is `repeat`: a request has values and delays, and each value comes back alone, with its index, after its delay. Every
-//! connection has requests of its own, so that a response which reaches the wrong reader is seen: a value tells its connection and its
-//! request.
+//! The model is `repeat`: a request has values and delays, and each value comes back alone, with its index, after its
+//! delay. Every connection has requests of its own, so that a response which reaches the wrong reader is seen: a value
+//! tells its connection and its request.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 
@@ -25,7 +25,7 @@ const CONNECTION_VALUES: i32 = 1 << 24;
 /// The model, unless `--model` names another that does the same.
 const MODEL: &str = "repeat";
 
-/// What all connections are to do.
+/// The load, for all connections.
 struct Plan {
     address: String,
     model: String,
@@ -42,7 +42,7 @@ struct Plan {
     requests: u32,
     /// Every response is decoded and compared.
     check: bool,
-    /// Of the id of an HTTP request, which each of its responses repeats; 0: without one.
+    /// Length of the id of an HTTP request, which each of its responses repeats; 0 = no id.
     id_bytes: usize,
 }
 
@@ -145,7 +145,7 @@ impl<'a> Expected<'a> {
     }
 }
 
-/// What a connection counted.
+/// Counts of a connection.
 struct Counted {
     tally: Tally,
     responses: u64,
@@ -371,7 +371,8 @@ pub fn run(a: &Arguments) -> Result<(), Failure> {
     let us = |q: f64| all.tally.latency_ns.value_at_quantile(q) as f64 / 1000.0;
     let error = all.tally.first_error.as_deref().unwrap_or("").replace(['"', '\\', '\n'], " ");
     println!(
-        "{{\"responses\":{},\"requests\":{},\"seconds\":{seconds:.3},\"rate\":{:.1},\"p50_us\":{:.1},\"p99_us\":{:.1},\"errors\":{},\"first_error\":\"{error}\"}}",
+        "{{\"responses\":{},\"requests\":{},\"seconds\":{seconds:.3},\"rate\":{:.1},\"p50_us\":{:.1},\
+         \"p99_us\":{:.1},\"errors\":{},\"first_error\":\"{error}\"}}",
         all.responses,
         all.requests,
         if seconds > 0.0 { all.responses as f64 / seconds } else { 0.0 },
@@ -382,8 +383,9 @@ pub fn run(a: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `read-slowly`: event streams of many responses whose readers read them all, or nothing. Each goes on for `--every-ms`, then its
-/// connection is closed and the next one opened. Until standard input ends; prints how many streams there were.
+/// `read-slowly`: event streams of many responses whose readers read them all, or nothing. Each goes on for
+/// `--every-ms`, then its connection is closed and the next one opened. Until standard input ends; prints how many
+/// streams there were.
 pub fn read_slowly(a: &Arguments) -> Result<(), Failure> {
     let plan = Plan {
         address: a.text("address")?.to_owned(),

@@ -1,5 +1,5 @@
-//! Waits until a point in time to some tens of microseconds. tokio's timers count whole milliseconds, which is more than most of
-//! the latencies that an open loop is there to see.
+//! Waits until a point in time to some tens of microseconds. tokio's timers count whole milliseconds, which is more
+//! than most of the latencies that an open loop is there to see.
 
 #![allow(unsafe_code)] // timerfd has no safe wrapper in std; three calls, each with its reason
 

@@ -1,7 +1,7 @@
 //! Connections of the load generator and listeners of the floors: plain TCP, TLS over it with rustls, or a Unix socket.
 //!
-//! The client takes any certificate: it measures servers that the bench started itself on loopback, and the time for a check of a
-//! chain would fall on the first request only.
+//! The client takes any certificate: it measures servers that the bench started itself on loopback, and the time for a
+//! check of a chain would fall on the first request only.
 
 use crate::arguments::{Arguments, Failure};
 use std::io::{IoSlice, Result};
@@ -93,7 +93,7 @@ impl Stream {
     }
 }
 
-/// What a floor answers TLS with: `None` = it speaks plainly. `--cert` and `--key` name its files.
+/// TLS of a floor, from the files `--cert` and `--key`; `None` = plain text.
 pub fn acceptor(a: &Arguments, protocol: &[u8]) -> std::result::Result<Option<TlsAcceptor>, Failure> {
     if a.optional("cert").is_none() {
         return Ok(None);

@@ -1,5 +1,6 @@
-//! What TLS costs with tokio-rustls as it comes: a server that reads a request by its Content-Length into a buffer and writes a
-//! ready-made answer. With `--tail` the last bytes of the answer are those of the request, out of the buffer they were read into.
+//! The cost of TLS with plain tokio-rustls: a server that reads a request by its Content-Length into a buffer and
+//! writes a ready-made answer. With `--tail` the last bytes of the answer are those of the request, out of the buffer
+//! they were read into.
 
 use crate::arguments::{Arguments, Failure};
 use crate::epoll::request_length;
