@@ -13,8 +13,9 @@ mod extract;
 
 const LIMITS: extract::Limits = extract::Limits { entries: 64, bytes: 64 * 1024 };
 
-/// Unpacks into a directory of its own and looks that nothing came to lie, or leads, outside. Damaged headers are refused by their checksum, so
-/// only bytes behind a first `r` are an archive as it is; others describe entries: kind, length and name, length and link, length of contents.
+/// Unpacks into a directory of its own and checks that nothing is written, or links, outside. The checksum rejects
+/// damaged headers, so only bytes behind a first `r` are used as an archive; others describe entries: kind, length and
+/// name, length and link, length of contents.
 pub fn archive(data: &[u8]) -> bool {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);

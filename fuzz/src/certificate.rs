@@ -1,4 +1,4 @@
-//! Certificates that a client shows, each behind two bytes with its length: its own, and those that lead from it to a root.
+//! Certificates of a client, each behind two bytes with its length: its own, and those that lead from it to a root.
 
 use crate::version1::{Clients, Version1};
 use std::sync::{Arc, LazyLock};
@@ -19,7 +19,7 @@ macro_rules! made {
     };
 }
 
-/// Those of version 1 that `root`, or `middle`, signed.
+/// Certificates of version 1 that `root` or `middle` signed.
 static GOOD: LazyLock<[CertificateDer<'static>; 3]> = LazyLock::new(|| [made!("client"), made!("below"), made!("old")]);
 
 static CLIENTS: LazyLock<Clients> = LazyLock::new(|| {
@@ -31,10 +31,11 @@ static CLIENTS: LazyLock<Clients> = LazyLock::new(|| {
     Clients::new(version3, roots, algorithms)
 });
 
-/// Shows them to a server that knows `root`. Whether the first was of version 1.
+/// Shows the chain to a server that trusts `root`. Returns whether the first certificate was of version 1.
 ///
 /// # Panics
-/// A client is let in whom nobody signed, or what was read as version 1 is so once more when it is written as version 3.
+/// If a client without a trusted signature is accepted, or if a certificate of version 1 is still one after its
+/// conversion to version 3.
 pub fn certificate(mut data: &[u8]) -> bool {
     let mut chain = Vec::new();
     while let Some((&length, rest)) = data.split_first_chunk()

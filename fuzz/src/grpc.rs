@@ -53,7 +53,7 @@ pub fn grpc(data: &[u8]) -> bool {
     true
 }
 
-/// Whether a map stands under a wire type that is not its own: prost then reads on as if it were, and nothing can be compared.
+/// Whether a map has a wire type that is not its own: prost reads it as a map, so nothing can be compared.
 fn has_strange_map(message: &[u8]) -> bool {
     let mut strange = false;
     fields(message, |number, wire_type, inside| match (number, wire_type) {

@@ -1,4 +1,4 @@
-//! What a client says on an HTTP/2 connection, behind the preface.
+//! Bytes of a client on an HTTP/2 connection, behind the preface.
 
 use bytes::{Bytes, BytesMut};
 use http2::{Body, Field, Machine, Options, StreamWriter};
@@ -60,8 +60,8 @@ fn read(body: &mut Body) -> (Vec<u8>, bool) {
 /// A call as far as it came: path, fields, body, whether that was all of it.
 type Call = (Vec<u8>, Vec<(String, Vec<u8>)>, Vec<u8>, bool);
 
-/// The calls that are there when everything was read; `None` when the connection ended. Nobody answers meanwhile, so that it
-/// cannot matter when what came.
+/// The calls that are there when everything was read; `None` when the connection ended. Nobody answers meanwhile, so
+/// that it cannot matter when what came.
 fn quiet(frames: &[u8], pieces: usize) -> Option<Vec<Call>> {
     let mut machine = Machine::new(options());
     feed(&mut machine, frames, pieces, |_| {});
@@ -106,7 +106,7 @@ fn busy(frames: &[u8], pieces: usize, how: u8) {
                 let _ = respond.send_trailers(&[Field::Fixed(1)]);
             }
         }
-        // Those whose stream is over go; the oldest of many goes unanswered.
+        // Calls whose stream is over are removed; the oldest of many is not answered.
         open.retain_mut(|(_, respond)| respond.poll_reset(&mut Context::from_waker(Waker::noop())).is_pending());
         if open.len() > 3 {
             open.remove(0);

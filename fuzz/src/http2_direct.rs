@@ -12,7 +12,7 @@ use std::time::Instant;
 const BEGINNING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\
     \x00\x00\x00\x04\x00\x00\x00\x00\x00\
     \x00\x00\x03\x01\x04\x00\x00\x00\x01\x83\x86\x84";
-/// What stands in front of a body in its place, and must stay.
+/// The byte in front of a body in its place; it must not change.
 const PAD: u8 = 0xaa;
 /// Where reads end, in bytes: behind a head, behind a frame of 16 KiB, inside of everything.
 const CUTS: [usize; 8] = [usize::MAX, 9, 50, 4096, 5001, 16_392, 16_393, 65_536];
@@ -30,7 +30,7 @@ pub fn http2_direct(data: &[u8]) -> bool {
     reads > 0
 }
 
-/// What becomes of a connection: the body of the first call and how it ends, the other calls, whether all of it failed.
+/// Result of a connection: the body of the first call and how it ends, the other calls, whether all of it failed.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     body: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Bodies of `infer` and `generate`: JSON heads with binary parts, packed or not, read with and without the memory of earlier heads.
+//! Bodies of `infer` and `generate`: JSON heads with binary parts, packed or not, with and without known heads.
 
 use crate::encoding::decompress;
 use crate::model::{NoRegions, echo, same, signature};
@@ -18,8 +18,8 @@ thread_local! {
     static CACHE: RefCell<HeadCache> = RefCell::default();
 }
 
-/// The first byte chooses whether the model batches, how the rest is cut, whether it is packed, whether the model has a single
-/// input (which may come without any head), and whether it is a body of `generate`.
+/// The first byte chooses whether the model batches, how the rest is cut, whether it is packed, whether the model has a
+/// single input (which may come without any head), and whether it is a body of `generate`.
 pub fn http_body(data: &[u8]) -> bool {
     protocol::fuzz_http(data);
     let Some((&mode, body)) = data.split_first() else { return false };

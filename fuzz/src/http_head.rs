@@ -30,7 +30,7 @@ pub fn http_head(data: &[u8]) -> bool {
     }
 }
 
-/// What the connection does, without the socket.
+/// Reads a head as the connection does, without the socket.
 fn read(text: &[u8], step: usize) -> Option<(RequestHead, usize)> {
     let (mut seen, mut end) = (0, 0);
     while end < text.len() {
@@ -55,7 +55,7 @@ fn print(head: &RequestHead) -> String {
     format!("{method:?} {path} {is_head} {http11} {keep_alive} {expect} {framing:?} {fields:?}")
 }
 
-/// What holds for any head that is accepted.
+/// Checks the invariants of an accepted head.
 fn check(head: &RequestHead) {
     let path = head.path();
     let hosts = head.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case(b"host")).count();
@@ -73,12 +73,12 @@ fn check(head: &RequestHead) {
         if text.eq_ignore_ascii_case("content-length") {
             length = Some(value.clone());
         }
-        // Whatever was sent under any name; never more than a choice of three.
+        // Any header value may be negotiated; there are only three results.
         let _ = Encoding::negotiate(&value);
     }
     // A proxy in front of us that goes by Content-Length must find the same end of the body.
     match (&head.framing, &length) {
-        // Beside chunked a length means nothing, but a proxy may have gone by it: nothing else comes of this connection.
+        // Beside chunked a length means nothing, but a proxy may have used it, so the connection is not kept.
         (Framing::Chunked, length) => assert!(head.http11 && (length.is_none() || !head.keep_alive)),
         (Framing::Length(n), Some(text)) => {
             assert_eq!(std::str::from_utf8(text).unwrap().parse().unwrap_or(u64::MAX), *n);
@@ -149,7 +149,7 @@ fn decode(text: &[u8], step: usize) -> Result<Option<(Bytes, usize)>, Broken> {
                 Progress::Done => return Ok(Some((body.freeze(), text.len() - given + buffer.len()))),
             }
         }
-        // What waits unused has a bound: a line, or the two bytes behind a chunk.
+        // Unused bytes have a bound: a line, or the two bytes behind a chunk.
         assert!(buffer.len() <= CHUNK_LINE_BYTES_MAX);
     }
     Ok(None)

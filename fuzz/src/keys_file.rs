@@ -1,4 +1,5 @@
-//! Keys files, and what a key of one may: the first line is a key that a client shows, a model's name behind a blank; the rest is the file.
+//! Keys files, and the permissions of a key. The first line is the key of a client and, behind a blank, a model's name;
+//! the rest is the file.
 
 use ::access::{Access, Act, Ask, Clock, Keys, LastShown, Of, Verb};
 
@@ -16,7 +17,7 @@ impl Clock for Still {
 /// Reads the file, and asks.
 ///
 /// # Panics
-/// A text that is read is refused when it is read again; or who may do something may not read it; or a place of a quota is lost.
+/// If a text is accepted and then rejected, if a key may change what it may not read, or if a place of a quota is lost.
 pub fn keys_file(data: &[u8]) -> bool {
     let (line, text) = data.split_at(data.iter().position(|&b| b == b'\n').map_or(0, |at| at + 1));
     let line = line.trim_ascii_end();
@@ -24,7 +25,7 @@ pub fn keys_file(data: &[u8]) -> bool {
     let keys = match Keys::parse(text, None) {
         Ok(keys) => keys,
         Err(error) => {
-            // What a file says is not repeated at length, and there is always something to say.
+            // The message is never empty, and does not repeat the file at length.
             assert!(!error.reason.is_empty() && error.to_string().chars().count() < 1024);
             return false;
         }

@@ -1,9 +1,9 @@
 //! Fuzz targets: each takes arbitrary bytes through one of the readers that stand between a socket and a model, or a
 //! file or a store and one.
 //!
-//! A target fails by panicking. Besides "nothing panics" it checks what must hold whatever came in: a request that arrives in
-//! pieces means what it means in one, two ways of reading the same agree, what is printed reads back the same.
-//! It returns whether the input was accepted, so that a run can tell that it got past the first check.
+//! A target fails by panicking. Besides "nothing panics" it checks what must hold whatever came in: a request that
+//! arrives in pieces means what it means in one, two ways of reading the same agree, what is printed reads back the
+//! same. It returns whether the input was accepted, so that a run can tell that it got past the first check.
 //!
 //! Not here: sockets, model configuration (TypeScript, see README.md).
 
@@ -48,8 +48,9 @@ pub use token::token;
 pub use trace_context::trace_context;
 pub use visible::visible;
 
-// The readers of the front end are private to it, and pure. They are compiled from where they stand, so that fuzzing needs neither
-// an opening in the server nor the server's sockets, runtime and engine. A new dependency of one of them shows as a build error here.
+// The readers of the front end are private to it, and pure. They are compiled from where they stand, so that fuzzing
+// needs neither an opening in the server nor the server's sockets, runtime and engine. A new dependency of one of them
+// shows as a build error here.
 #[allow(dead_code)]
 #[path = "../../crates/frontend/src/access.rs"]
 mod access;
@@ -88,7 +89,7 @@ mod machine;
 #[allow(dead_code)]
 #[path = "../../crates/frontend/src/tls/version1.rs"]
 mod version1;
-// What a head carries while requests are traced: here none is.
+// The trace of a head; nothing is traced here.
 #[allow(dead_code)]
 mod traced {
     #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! What a client sends to a port that speaks TLS: bytes that are anything, and a whole conversation with a client of rustls of which
+//! Bytes of a client on a port that speaks TLS: any bytes, and a whole conversation with a client of rustls of which
 //! some bytes are damaged, lost or added on their way.
 
 use crate::machine::{BUFFER_BYTES, Machine};
@@ -30,7 +30,7 @@ static SERVER: LazyLock<Arc<ServerConfig>> = LazyLock::new(|| {
     Arc::new(config)
 });
 
-/// Of TLS 1.2 and 1.3.
+/// Configurations for TLS 1.2 and 1.3.
 static CLIENTS: LazyLock<[Arc<ClientConfig>; 2]> = LazyLock::new(|| [client(&TLS12), client(&TLS13)]);
 
 #[derive(Debug)]
@@ -93,7 +93,7 @@ pub fn tls_front(data: &[u8]) -> bool {
     Conversation::new(usize::from(how >> 1 & 1), pieces).hold(rest)
 }
 
-/// Bytes of a client that is no client. Told apart is only whether they are refused: an alert may say more or less of what.
+/// Feeds any bytes. Only rejection is compared, because alerts may differ in detail.
 fn anything(bytes: &[u8], pieces: usize) -> Result<bool, ()> {
     let mut machine = Machine::new(SERVER.clone()).unwrap();
     for piece in bytes.chunks(pieces.min(bytes.len()).max(1)) {
@@ -102,7 +102,8 @@ fn anything(bytes: &[u8], pieces: usize) -> Result<bool, ()> {
     Ok(machine.outgoing().is_empty())
 }
 
-/// As a socket would: as much as there is room for at a time. During the handshake, and then until nothing is left.
+/// Feeds bytes like a socket, as many as there is room for at a time: during the handshake, and then until nothing is
+/// left.
 fn give(machine: &mut Machine, mut bytes: &[u8]) -> Result<Vec<u8>, Error> {
     let mut read = Vec::new();
     while !bytes.is_empty() {
@@ -130,10 +131,10 @@ struct Conversation {
     client: ClientConnection,
     server: Machine,
     pieces: usize,
-    /// What each said and the other has not heard.
+    /// Bytes that one side sent and the other has not received.
     from_client: Vec<u8>,
     from_server: Vec<u8>,
-    /// What the client's next records suffer.
+    /// Damage to the next records of the client.
     harm: Option<Harm>,
     is_harmed: bool,
     /// One side gave up, which only harm explains.
@@ -170,7 +171,8 @@ impl Conversation {
         }
     }
 
-    /// Steps of three bytes each: in the first, four bits of what is done and four of how. True when both sides understood each other to the end.
+    /// Runs steps of three bytes: the first has four bits for the action, four for its kind. Returns whether nothing
+    /// was harmed.
     fn hold(mut self, steps: &[u8]) -> bool {
         let mut at = 0;
         while let Some(&[what, a, b]) = steps.get(at..at + 3)
@@ -278,7 +280,7 @@ impl Conversation {
         }
         for piece in records.chunks(self.pieces.min(records.len()).max(1)) {
             match give(&mut self.server, piece) {
-                // Whatever was harmed: what is understood was said, in this order.
+                // The received text is a prefix of the sent text, even after damage.
                 Ok(read) => {
                     assert!(self.from_client.starts_with(&read), "the server heard what was not said");
                     self.from_client.drain(..read.len());

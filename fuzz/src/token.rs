@@ -13,10 +13,12 @@ impl Clock for Still {
     }
 }
 
-const KEYS: &[u8] = br#"{"oidc": {"rules": [{"name": "all", "claim": "iss", "value": "https://issuer", "scopes": [{"verbs": ["all"]}]}]}}"#;
+const KEYS: &[u8] = br#"{"oidc": {"rules": [{"name": "all", "claim": "iss", "value": "https://issuer",
+    "scopes": [{"verbs": ["all"]}]}]}}"#;
 
 /// The key of RFC 8037, A.2: its private half is in `make_seeds.py`.
-const SET: &[u8] = br#"{"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "rfc", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;
+const SET: &[u8] = br#"{"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "rfc",
+    "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;
 
 /// Reads the keys and the token.
 ///

@@ -1,7 +1,7 @@
 //! `smoke [--seconds N] [--seed N] [target …]`: every target over damaged seeds for a few seconds, on any compiler.
 //!
-//! Not a replacement for the libFuzzer targets: it does not see which code an input reaches. It is what every change can afford.
-//! A failing input is written to `fuzz/artifacts/<target>/`; `smoke <target> --input <file>` runs it again.
+//! Not a replacement for the libFuzzer targets: it does not see which code an input reaches. It is what every change
+//! can afford. A failing input is written to `fuzz/artifacts/<target>/`; `smoke <target> --input <file>` runs it again.
 //! The last line is `N passed, N failed`.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
@@ -87,7 +87,7 @@ fn seeds(name: &str) -> Vec<Vec<u8>> {
     files.iter().filter_map(|f| std::fs::read(f).ok()).collect()
 }
 
-/// What is running, and since when.
+/// The running input, and its start.
 type Current = Arc<Mutex<Option<(Instant, Vec<u8>)>>>;
 
 /// Ends the process when an input does not come back: nothing else can stop a loop without an end.
@@ -181,7 +181,7 @@ fn run(name: &'static str, target: Target, time: Duration, seed: u64) -> bool {
     useful
 }
 
-/// The search itself must be able to find something: a fault that needs one certain byte at one certain place of a seed.
+/// Checks that the search finds a fault that needs one certain byte at one certain place of a seed.
 fn finds_a_planted_fault(seed: u64) -> bool {
     let pool = vec![b"{\"inputs\":[{\"name\":\"I11\"}]}".to_vec()];
     let mut random = Random::new(seed);

@@ -1,4 +1,4 @@
-//! Damages inputs: bits, bytes, numbers at their edges, pieces moved, repeated, taken from another input. Seeded: a run repeats.
+//! Damages inputs: bits, bytes, numbers at their edges, pieces moved, repeated, or taken from another input. Seeded.
 
 /// SplitMix64: small, and the same on every machine.
 pub struct Random(u64);
@@ -26,7 +26,7 @@ impl Random {
     }
 }
 
-/// What the readers look for: their syntax, and numbers on both sides of every limit.
+/// Pieces of the syntax that readers accept, and numbers on both sides of every limit.
 const PIECES: [&[u8]; 56] = [
     b"{",
     b"}",
@@ -86,8 +86,8 @@ const PIECES: [&[u8]; 56] = [
     b"\"shape\":[",
 ];
 
-/// One to four changes to an input of `pool`, half of the time one of its first `seeds`; now and then a piece repeated up to
-/// `bytes_max`, which is how slow readers show.
+/// One to four changes to an input of `pool`, half of the time one of its first `seeds`; now and then a piece repeated
+/// up to `bytes_max`, which is how slow readers show.
 pub fn mutate(random: &mut Random, pool: &[Vec<u8>], seeds: usize, bytes_max: usize) -> Vec<u8> {
     // Most of the pool has been changed before. One change to something good is what finds a wrong limit.
     let from = if random.below(2) == 0 { seeds } else { pool.len() };
