@@ -8,7 +8,8 @@ export const STREAM_TEXT =
 export function STREAM_NOTES({ counted, slow }) {
   const lines = counted.map(({ transport, asked, wrong, firstError }) => {
     const what = `${asked.toLocaleString('en')} responses over ${transport}, each compared with the one that is due`
-    return `${what}: ${wrong === 0 ? 'none lost, doubled or swapped' : `${wrong} not as they must be, first: ${firstError}`}`
+    const found = wrong === 0 ? 'none lost, doubled or swapped' : `${wrong} not as they must be, first: ${firstError}`
+  return `${what}: ${found}`
   })
   if (slow) {
     lines.push(

@@ -32,8 +32,8 @@ const ELSEWHERE = {
   labels_up: labelled(`../../${name}/secret.txt`),
   labels_absolute: labelled(join(outside, 'secret.txt')),
   model_up:
-    `${config('onnxruntime', 0, [['INPUT0', 'TYPE_INT32', [16]]], [['OUTPUT0', 'TYPE_INT32', [16]]])}default_model_filename: ` +
-    `"../../../${name}/secret.txt"\n`,
+    `${config('onnxruntime', 0, [['INPUT0', 'TYPE_INT32', [16]]], [['OUTPUT0', 'TYPE_INT32', [16]]])}` +
+    `default_model_filename: "../../../${name}/secret.txt"\n`,
   warmup_up:
     `${config('identity', 0, [['INPUT0', 'TYPE_FP32', [3]]], FLOATS())}model_warmup [ { name: "w" batch_size: ` +
     '1 inputs { key: "INPUT0" value { data_type: TYPE_FP32 dims: [ 3 ] input_data_file: ' +
@@ -263,7 +263,8 @@ export const rows = [
       }
       const data = await t.post(
         FLOAT,
-        `{"inputs":[{"name":"INPUT0","shape":[1],"datatype":"FP32","data":${'['.repeat(100_000)}1${']'.repeat(100_000)}}]}`,
+        '{"inputs":[{"name":"INPUT0","shape":[1],"datatype":"FP32","data":' +
+          `${'['.repeat(100_000)}1${']'.repeat(100_000)}}]}`,
       )
       t.check(data.status === 400, `data: ${data.status}`)
       return `${BODIES.length * deep.length + 1} bodies`
@@ -292,7 +293,8 @@ export const rows = [
         await refused(FLOAT, f32([]).replace('[]', `[4294967296,${n},4294967296]`))
         await refused(
           SIMPLE,
-          `{"inputs":[{"name":"INPUT0","shape":[${n},16],"datatype":"INT32","data":[1]},{"name":"INPUT1","shape":[${n},16],"datatype":"INT32","data":[1]}]}`,
+          `{"inputs":[{"name":"INPUT0","shape":[${n},16],"datatype":"INT32","data":[1]},` +
+            `{"name":"INPUT1","shape":[${n},16],"datatype":"INT32","data":[1]}]}`,
         )
         await refused(
           FLOAT, `{"inputs":[{"name":"INPUT0","shape":[3],"datatype":"FP32","parameters":{"binary_data_size":${n}}}]}`,
@@ -300,7 +302,8 @@ export const rows = [
         )
         await refused(
           FLOAT,
-          `{"inputs":[{"name":"INPUT0","shape":[3],"datatype":"FP32","parameters":{"shared_memory_region":"r","shared_memory_offset":${n},"shared_memory_byte_size":${n}}}]}`,
+          `{"inputs":[{"name":"INPUT0","shape":[3],"datatype":"FP32","parameters":{` +
+            `"shared_memory_region":"r","shared_memory_offset":${n},"shared_memory_byte_size":${n}}}]}`,
         )
         await refused(SIMPLE, `{"inputs":[],"parameters":{"priority":${n},"timeout":${n},"sequence_id":${n}}}`)
         await refused('/v2/systemsharedmemory/region/r/register', `{"key":"/nothing","offset":${n},"byte_size":${n}}`)

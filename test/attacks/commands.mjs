@@ -46,12 +46,16 @@ const ALIASES = [
 ].join('\n')
 const SERVICE = 'services: { t: { image: tritonserver, command: '
 
+/** A mapping that merges the one before it twice. */
+const MERGE = (i) => `m${i}: &m${i} { <<: [${i === 0 ? '' : `*m${i - 1}, *m${i - 1}`}] }`
+
 /** Name of a file → its text and the exit codes that are right. */
 const FILES = {
   'aliases.yaml': [`${ALIASES}\n${SERVICE}*a40, environment: *a40, volumes: *a40 } }\n`, [1]],
   'rings.yaml': ['services: &s { t: { <<: *s, image: tritonserver, command: [tritonserver, *s] } }\n', [1, 2]],
   'merges.yaml': [
-    `${Array.from({ length: 200 }, (_, i) => `m${i}: &m${i} { <<: [${i === 0 ? '' : `*m${i - 1}, *m${i - 1}`}] }`).join('\n')}\n${SERVICE}[tritonserver], ` +
+    `${Array.from({ length: 200 }, (_, i) => MERGE(i)).join('\n')}\n` +
+        `${SERVICE}[tritonserver], ` +
       '<<: *m199 } }\n',
     [1, 2]
   ],

@@ -69,7 +69,8 @@ const explicit = server('models given in requests', { flags: ['--model-control-m
 
 /** The configuration of a model whose files come in the request. */
 const GIVEN =
-  '{"backend":"identity","input":[{"name":"INPUT0","data_type":"TYPE_INT32","dims":[1]}],"output":[{"name":"OUTPUT0","data_type":"TYPE_INT32","dims":[1]}]}'
+  '{"backend":"identity","input":[{"name":"INPUT0","data_type":"TYPE_INT32","dims":[1]}],' +
+  '"output":[{"name":"OUTPUT0","data_type":"TYPE_INT32","dims":[1]}]}'
 
 /** Number of regions that may be registered (SLOTS of crates/memory). */
 const REGIONS = 4096
@@ -386,7 +387,8 @@ export const rows = [
     (t) =>
       held(t, async () => {
         const body = '{"inputs":[{"name":"INPUT0","shape":[1],"datatype":"FP32","data":[1]}]}'
-        const one = `POST ${infer('identity_fp32')} HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n${body}`
+        const path = infer('identity_fp32')
+        const one = `POST ${path} HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n${body}`
         const socket = await t.socket()
         await socket.send(one.repeat(10_000))
         const has = () => socket.received.toString('latin1').split('HTTP/1.1 200').length - 1

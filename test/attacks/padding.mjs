@@ -11,7 +11,8 @@ const padded = server('padded requests', {
     const parameter = (key, text) => `parameters { key: "${key}" value { string_value: "${text}" } }\n`
     const more =
       'dynamic_batching { }\ninstance_group [ { count: 1 kind: KIND_CPU } ' +
-      `]\n${parameter('execute_delay_ms', 100)}${parameter('nereid.padding.INPUT0', '[n]')}${parameter('nereid.padding.OUTPUT0', '[n]')}`
+      `]\n${parameter('execute_delay_ms', 100)}${parameter('nereid.padding.INPUT0', '[n]')}` +
+      `${parameter('nereid.padding.OUTPUT0', '[n]')}`
     const io = [[['INPUT0', 'TYPE_INT32', [-1]]], [['OUTPUT0', 'TYPE_INT32', [-1]]]]
     writeModel(root, 'padded', { config: config('identity', 100_000, ...io, more) })
   },

@@ -65,7 +65,8 @@ async function grow(t, sequences, requests) {
         for (let id = 1 + part; id <= sequences; id += SOCKETS) {
           for (let i = from; i < to; i += 1) {
             const flags = `"sequence_start":${i === 0},"sequence_end":${i === requests}`
-            const text = `{"inputs":[{"name":"INPUT","datatype":"INT32","shape":[1],"data":[1]}],"parameters":{"sequence_id":${id},${flags}}}`
+            const text = `{"inputs":[{"name":"INPUT","datatype":"INT32","shape":[1],"data":[1]}],` +
+              `"parameters":{"sequence_id":${id},${flags}}}`
             raw.send(`POST /v2/models/grows/infer HTTP/1.1\r\nHost: x\r\nContent-Length: ${text.length}\r\n\r\n${text}`)
             const answer = await raw.answer()
             if (answer.status === 503) refused += 1
@@ -97,7 +98,8 @@ async function grow(t, sequences, requests) {
 }
 
 const body = (id, flags) =>
-  `{"inputs":[{"name":"INPUT","datatype":"INT32","shape":[1,1],"data":[1]}],"parameters":{"sequence_id":"${id}",${flags}}}`
+  `{"inputs":[{"name":"INPUT","datatype":"INT32","shape":[1,1],"data":[1]}],` +
+  `"parameters":{"sequence_id":"${id}",${flags}}}`
 const post = (id, flags) => {
   const text = body(id, flags)
   return `POST /v2/models/sums/infer HTTP/1.1\r\nHost: x\r\nContent-Length: ${text.length}\r\n\r\n${text}`

@@ -12,8 +12,11 @@ const FILES = {
 /** An XGBoost model of one tree; leaves have no children. */
 function json({ left, right, more = '', features = '2' }) {
   const list = (of) => JSON.stringify(left.map(of))
-  const tree = `{"left_children":${JSON.stringify(left)},"right_children":${JSON.stringify(right)},"split_indices":${list(() => 0)},"split_conditions":${list(() => 0.5)},"default_left":${list(() => 0)}${more}}`
-  const learner = `"gradient_booster":{"name":"gbtree","model":{"trees":[${tree}],"tree_info":[0]}},"learner_model_param":{"base_score":"5E-1","num_class":"0","num_feature":"${features}"},"objective":{"name":"reg:squarederror"}`
+  const tree = `{"left_children":${JSON.stringify(left)},"right_children":${JSON.stringify(right)},` +
+    `"split_indices":${list(() => 0)},"split_conditions":${list(() => 0.5)},"default_left":${list(() => 0)}${more}}`
+  const learner = `"gradient_booster":{"name":"gbtree","model":{"trees":[${tree}],"tree_info":[0]}},` +
+    `"learner_model_param":{"base_score":"5E-1","num_class":"0","num_feature":"${features}"},` +
+    '"objective":{"name":"reg:squarederror"}'
   return Buffer.from(`{"learner":{${learner}}}`)
 }
 
@@ -67,7 +70,8 @@ const ODD = {
     'xgboost_json',
     json({
       left: [1, -1, -1], right: [2, -1, -1],
-      more: `,"split_type":[1,0,0],"categories_nodes":[0],"categories_segments":[0],"categories_sizes":[200000],"categories":[${Array.from({ length: 200_000 }, (_, i) => 2 * i)}]`,
+      more: `,"split_type":[1,0,0],"categories_nodes":[0],"categories_segments":[0],"categories_sizes":[200000],` +
+        `"categories":[${Array.from({ length: 200_000 }, (_, i) => 2 * i)}]`,
     }),
     /a set of categories counts two for each run of neighbours/,
   ],

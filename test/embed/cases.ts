@@ -33,7 +33,9 @@ export async function answer(
 export const INFER = '/v2/models/simple/infer'
 const BINARY = Buffer.concat([
   Buffer.from(
-    '{"inputs":[{"name":"INPUT0","shape":[1,16],"datatype":"INT32","parameters":{"binary_data_size":64}},{"name":"INPUT1","shape":[1,16],"datatype":"INT32","parameters":{"binary_data_size":64}}],"parameters":{"binary_data_output":true}}',
+    '{"inputs":[{"name":"INPUT0","shape":[1,16],"datatype":"INT32","parameters":{"binary_data_size":64}},' +
+      '{"name":"INPUT1","shape":[1,16],"datatype":"INT32","parameters":{"binary_data_size":64}}],' +
+      '"parameters":{"binary_data_output":true}}',
   ),
   Buffer.alloc(128, 1),
 ])

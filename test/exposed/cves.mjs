@@ -174,7 +174,10 @@ export const CLASSES = [
     here: 'The number of outputs is checked before they are stored, and a duplicate is rejected.',
     proofs: [
       bulletin('a million outputs in a request'),
-      ['crates/protocol/src/grpc/tests/decode.rs', 'limits_of_tensors_and_parameters_are_checked_before_they_are_stored']
+      [
+        'crates/protocol/src/grpc/tests/decode.rs',
+        'limits_of_tensors_and_parameters_are_checked_before_they_are_stored'
+      ]
     ],
   },
   {

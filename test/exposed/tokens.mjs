@@ -24,7 +24,8 @@ export function makeTokens(directory) {
   }
   const message = (header, claims) => {
     const now = Math.floor(Date.now() / 1000)
-    return `${part({ alg: 'RS256', kid: KID, ...header })}.${part({ iss: ISSUER, aud: AUDIENCE, sub: 'ann', exp: now + 3600, groups: ['ops'], ...claims })}`
+    return `${part({ alg: 'RS256', kid: KID, ...header })}.` +
+      `${part({ iss: ISSUER, aud: AUDIENCE, sub: 'ann', exp: now + 3600, groups: ['ops'], ...claims })}`
   }
   const token = (claims, { by = issuer, ...header } = {}) => {
     const text = message(header, claims)

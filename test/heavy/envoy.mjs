@@ -249,7 +249,8 @@ async function run(checks) {
   const program = await envoyProgram()
   const redisVersion = /v=(\S+)/.exec(ask('redis-server', ['--version']) ?? '')?.[1]
   process.stdout.write(
-    `ran    ${PACKAGE}\n${redisVersion === undefined ? 'absent redis-server: apt-get install redis-server' : `ran    redis-server ${redisVersion}`}\n`,
+    `ran    ${PACKAGE}\n` +
+        `${redisVersion === undefined ? 'absent redis-server: apt-get install redis-server' : `ran    redis-server ${redisVersion}`}\n`,
   )
 
   await checks.step('the commands of docs/deploy/README.md', () =>

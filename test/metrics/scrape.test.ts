@@ -16,7 +16,8 @@ import { parseExposition } from './strict.js'
 
 /** The header of Prometheus 2.42. */
 const PROMETHEUS =
-  'application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1'
+  'application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,' +
+  'text/plain;version=0.0.4;q=0.5,*/*;q=0.1'
 
 const models = repositories()
 let server: TestServer

@@ -126,7 +126,7 @@ test('B-PY-24: a failed load reports and shows the line', async () => {
   )
 })
 
-test('B-PYR-05: a missing module is reported with the search path, a known package also with its install command', async () => {
+test('B-PYR-05: a missing module is reported with the search path, a known one with its install command', async () => {
   model('packages', `import sklearn_of_nobody\n${adds(1)}`)
   const text = await loadError('packages')
   expect(text).toContain("ModuleNotFoundError: No module named 'sklearn_of_nobody'")

@@ -75,7 +75,7 @@ test('R-49 a summary names each model that failed, and why', async () => {
   expect(said).toMatch(/model 'not_onnx'.*[Pp]rotobuf/)
 })
 
-test('--gpu-fallback=cpu serves GPU models on the CPU with a warning each; without it, an error names the flag', async () => {
+test('--gpu-fallback=cpu serves GPU models on the CPU with a warning each; otherwise an error names it', async () => {
   const root = mkdtempSync(join(tmpdir(), 'nereid-gpu-'))
   cpSync(join(models.path('small'), 'simple'), join(root, 'simple'), { recursive: true })
   const file = join(root, 'simple', 'config.pbtxt')

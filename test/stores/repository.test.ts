@@ -279,7 +279,7 @@ test('a cache directory that somebody removes: the server goes on, and has it ag
   expect(server.alive).toBe(true)
 })
 
-test('a load with its own configuration reads the files in the bucket; a load with its own files does not', async () => {
+test('a load with its own configuration reads files of the bucket; a load with its own files does not', async () => {
   const here = place()
   await upload(here.bucket, 'simple')
   const server = await serve(here, '--model-control-mode=explicit')

@@ -515,7 +515,8 @@ test('a client prints nothing, and its process ends when it is closed', async ()
     const { open } = await import(${JSON.stringify(`file://${ROOT}/dist/stores/s3.mjs`)})
     const client = await open(process.argv[1], process.env)
     const signal = new AbortController().signal
-    for await (const page of client.list(signal)) for (const object of page) if (object.size > 0) for await (const _ of await client.read(object, 0, 1, signal));
+    for await (const page of client.list(signal))
+      for (const object of page) if (object.size > 0) for await (const _ of await client.read(object, 0, 1, signal));
     client.close()`
   const child = spawn(process.execPath, ['--input-type=module', '-e', program, place()], {
     env: { ...process.env, ...KEYS, AWS_PROFILE: 'x' },

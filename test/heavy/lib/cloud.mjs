@@ -157,7 +157,8 @@ export async function askStore(checks, { scheme, url, urlOf, environment, betwee
       const { open } = await import(${JSON.stringify(pathToFileURL(clientOf(scheme)).href)})
       const client = await open(process.argv[1], process.env)
       const signal = new AbortController().signal
-      for await (const page of client.list(signal)) for (const object of page) if (object.size > 0) for await (const _ of await client.read(object, 0, 1, signal));
+      for await (const page of client.list(signal))
+        for (const object of page) if (object.size > 0) for await (const _ of await client.read(object, 0, 1, signal));
       client.close()`
     const child = spawn(process.execPath, ['--input-type=module', '-e', program, url], {
       env: { ...process.env, ...environment },
