@@ -3,7 +3,7 @@
 #![allow(unsafe_code)] // the bare calls
 
 use crate::arguments::{Arguments, Failure};
-use backend::carry;
+use backend::copy;
 use device::{PoolSizes, Stream, pinned, set_pool_sizes};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use std::ffi::{c_int, c_void};
@@ -63,7 +63,7 @@ pub fn run(a: &Arguments) -> Result<(), Failure> {
     let (mut pairs, began) = (Vec::new(), Instant::now());
     while pairs.len() < PAIRS_MIN || began.elapsed() < duration {
         let from = Instant::now();
-        carry::whole(&source, &region).map_err(|e| e.message().to_owned())?;
+        copy::whole(&source, &region).map_err(|e| e.message().to_owned())?;
         let planned = from.elapsed();
         let from = Instant::now();
         bare.copy(memory.address(), &bytes, &stream)?;

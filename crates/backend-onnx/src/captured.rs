@@ -10,7 +10,7 @@
 use crate::ffi::{Binding, CName, RunOptions, Session};
 use crate::inputs::Tensor;
 use crate::outputs::{OutputPlan, Produced, RunOutputs, Target, byte_len, from_graph};
-use backend::carry;
+use backend::copy;
 use parking_lot::Mutex;
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
@@ -131,7 +131,7 @@ impl Captured {
             if tensor.data.len() != buffer.region.len() {
                 return Err(Error::internal("an input of a CUDA graph has another size than its buffer"));
             }
-            carry::whole(&tensor.data, &buffer.region)?;
+            copy::whole(&tensor.data, &buffer.region)?;
         }
         let mut entries = self.run_entries.clone();
         entries.push((GRAPH.to_owned(), rows.to_string()));
@@ -166,15 +166,15 @@ fn copied_out(from: &Buffer, target: Target, device: u32) -> Result<Produced> {
     let data = Data::Region(from.region.clone());
     Ok(match target {
         Target::Slab { mut slab, .. } => {
-            carry::gather(std::slice::from_ref(&data), carry::Target::Host(&mut slab))?;
+            copy::gather(std::slice::from_ref(&data), copy::Target::Host(&mut slab))?;
             Produced::Bytes { shape, bytes: slab.freeze() }
         }
         Target::Region { region, .. } | Target::Device { region, .. } => {
-            carry::whole(&data, &region)?;
+            copy::whole(&data, &region)?;
             Produced::Region { shape, region }
         }
         Target::Runtime => Produced::Bytes { shape, bytes: data.to_bytes()? },
-        Target::RuntimeOnDevice => Produced::Region { shape, region: carry::copied_on(&data, device)? },
+        Target::RuntimeOnDevice => Produced::Region { shape, region: copy::to_device(&data, device)? },
     })
 }
 

@@ -6,7 +6,7 @@
 use crate::batch_input::BatchInput;
 use crate::ffi::{CName, DEVICE_ALIGNMENT, Runtime, StringCount, Value};
 use backend::gather::{batch_slab, frozen, gather, gather_on, gather_pinned, input_of, pinned_slab, rows_of};
-use backend::{BatchEntry, carry, shape};
+use backend::{BatchEntry, copy, shape};
 use protocol::{InputSpec, Signature};
 use smallvec::SmallVec;
 use std::ops::Deref;
@@ -107,7 +107,7 @@ fn on_device(entries: &[BatchEntry], index: u16, spec: &InputSpec, device: u32) 
     let row = if memory.address().is_multiple_of(DEVICE_ALIGNMENT) {
         row
     } else {
-        carry::copied_on(&Data::Region(row), device)?
+        copy::to_device(&Data::Region(row), device)?
     };
     Ok(Some(Data::Region(row)))
 }

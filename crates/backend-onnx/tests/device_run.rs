@@ -266,14 +266,14 @@ fn inner_pinned() {
     let s = addsub_signature(8, DataType::Fp32, &[1024]);
     let model = load(&addsub(F32, &[D::S("N"), D::N(1024)]), &s);
     let asked = |from: i32| request(&s, 1, &[(0, &[1, 1024], ramp(from, 1024)), (1, &[1, 1024], ramp(0, 1024))]);
-    let staged = (backend::carry::staged_bytes(), pageable());
+    let staged = (backend::copy::staged_bytes(), pageable());
     let (r, copies) = counted(|| run(&*model, vec![asked(1), asked(2)]));
     assert_eq!(copies, [4 * 4096, 4 * 4096, 0, 0], "each tensor once");
     for (n, from) in [(0, 1), (1, 2)] {
         same(&r[n], 0, &[1, 1024], f32s((0..1024).map(|i| (from + 2 * i) as f32)));
     }
     let by_driver = if std::env::var_os("PINNED").is_some() { 0 } else { 4 * 4096 };
-    assert_eq!((backend::carry::staged_bytes() - staged.0, pageable() - staged.1), (0, by_driver));
+    assert_eq!((backend::copy::staged_bytes() - staged.0, pageable() - staged.1), (0, by_driver));
     drop(r);
     let used: usize = device::pool_uses().iter().map(|pool| pool.used_bytes).sum();
     assert_eq!(used, 0, "all of it came back");

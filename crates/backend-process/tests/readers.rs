@@ -5,7 +5,7 @@
 
 mod support;
 
-use backend::poll::{Next, Poller, Ready, offer};
+use backend::poll::{Next, OnReadable, Poller, offer};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -20,7 +20,7 @@ struct Looking {
 }
 
 impl Poller for Looking {
-    fn watch(&self, socket: OwnedFd, mut ready: Ready) {
+    fn watch(&self, socket: OwnedFd, mut ready: OnReadable) {
         self.watched.fetch_add(1, SeqCst);
         let read = Arc::clone(&self.read);
         std::thread::spawn(move || {

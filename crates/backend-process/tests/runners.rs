@@ -5,7 +5,7 @@
 
 mod support;
 
-use backend::{Counted, Instances, Model, Readiness};
+use backend::{Counted, InstanceEvents, Model, Readiness};
 use backend_process::Limits;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -148,7 +148,7 @@ fn a_model_sees_cancellation_and_a_rescheduled_request_runs_again_b_py_19() {
 #[derive(Default)]
 struct InstanceLog(Mutex<Vec<String>>);
 
-impl Instances for InstanceLog {
+impl InstanceEvents for InstanceLog {
     fn down(&self, instance: u32, why: Error) {
         assert_eq!(why.code(), Code::Unavailable);
         self.0.lock().expect("no panic").push(format!("down {instance}"));

@@ -375,7 +375,7 @@ impl Runner {
                 return self.memory.take(tensor);
             }
             // Copied there: the runner can write where it lies.
-            let left = self.memory.part(lent).and_then(|part| scatter::left(part).map_err(Refused::Short));
+            let left = self.memory.part(lent).and_then(|part| scatter::kept_on_device(part).map_err(Refused::Short));
             self.memory.done_with(tensor);
             return left;
         };

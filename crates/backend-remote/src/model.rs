@@ -9,7 +9,7 @@ use crate::runner::{COPY_BYTES_MAX, Owner, Parts, Runner, Started};
 use crate::spec::{Instance, Limits, Spec};
 use crate::transport::{Executor, Way};
 use backend::{
-    Batch, Capabilities, Host, InstancesOf, Marks, NewInstance, OpenCalls, Readiness, ReadyAnswer, RemoteModel,
+    Batch, Capabilities, Host, InstanceEventsRef, Marks, NewInstance, OpenCalls, Readiness, ReadyAnswer, RemoteModel,
     RunControl, now_ns,
 };
 use parking_lot::{Mutex, RwLock};
@@ -37,7 +37,7 @@ pub(crate) struct Model {
     places: RwLock<Vec<Option<Arc<Place>>>>,
     /// Processes of instances that left, which still have requests, and since when.
     left_behind: Mutex<Vec<(Arc<Runner>, u64)>>,
-    listener: OnceLock<InstancesOf>,
+    listener: OnceLock<InstanceEventsRef>,
     /// It is not served any more: what dies is not started again.
     is_ending: AtomicBool,
     /// Nanoseconds that its processes may work for requests that nobody waits for; `NEVER` while new requests come.
@@ -514,7 +514,7 @@ impl RemoteModel for Served {
         self.0.leave(instance);
     }
 
-    fn serve(&self, instances: InstancesOf) {
+    fn serve(&self, instances: InstanceEventsRef) {
         if self.0.listener.set(Arc::clone(&instances)).is_ok() {
             // What happened before anybody listened.
             for place in self.0.all_places() {

@@ -2,7 +2,7 @@
 
 mod support;
 
-use backend::{Counted, Instances, Model, Readiness};
+use backend::{Counted, InstanceEvents, Model, Readiness};
 use backend_remote::frames::{self, InstanceId};
 use backend_remote::generated::{
     ANSWER_FLAG_FINAL, Answer, AnswerHead, Frame, Header, IsReadyResult, Place, Question, RESULT_FLAG_FAILED,
@@ -233,7 +233,7 @@ fn release(execute: &[u8]) -> Vec<u8> {
 #[test]
 fn a_runner_that_dies_fails_its_batch_and_is_started_again_b_pyr_07() {
     struct Told(Mutex<Vec<String>>);
-    impl Instances for Told {
+    impl InstanceEvents for Told {
         fn down(&self, instance: u32, _: Error) {
             self.0.lock().push(format!("{instance} down"));
         }

@@ -1,9 +1,8 @@
-//! Inputs on their way to a run. `stage` brings the data of regions into the host's memory where a backend must not read them in
-//! place; `gather` then puts one input of every request of a batch in a row: nothing is copied for one request, everything once for
-//! several.
+//! Inputs of a batch. `stage` copies contents of regions to the host where a backend must not read them in place;
+//! `gather` concatenates an input of all requests of a batch, without a copy for one request, with one for several.
 
 use crate::BatchEntry;
-use crate::carry::{self, Target};
+use crate::copy::{self, Target};
 use bytes::Bytes;
 use memory::budget::SMALL_BYTES_MAX;
 use memory::{Account, Budget, Charge, Kind, SlabMut, SlabPool};
@@ -14,25 +13,24 @@ use std::sync::LazyLock;
 use tensor::strings::Strings;
 use tensor::{Data, DataType, Error, RegionMemory, RegionRef, Result, element_count};
 
-/// Most bytes of one tensor that are copied out of a region: what a body may bring. A region costs its owner nothing until it is
-/// written, and may be larger than all memory.
+/// Maximum bytes of one tensor that are copied out of a region, equal to the limit of a request body. A region costs a
+/// client nothing until it is written, and may be larger than all memory.
 pub const REGION_COPY_BYTES_MAX: usize = i32::MAX as usize;
 
-/// The tensor a request gave for input `index` of the signature.
+/// The tensor of a request for input `index` of the signature.
 pub fn input_of(entry: &BatchEntry, index: u16) -> Option<&InputTensor> {
     let at = entry.checked.inputs.iter().position(|&i| i == index)?;
     entry.request.inputs.get(at)
 }
 
-/// Rows of a request; a model that does not batch has one per request.
+/// Rows of a request; 1 if the model does not batch.
 pub fn rows_of(entry: &BatchEntry) -> u64 {
     u64::from(entry.checked.rows.max(1))
 }
 
-/// The input's contents of all requests that have it and have not failed yet, in batch order. `None` when there is none.
+/// Contents of an input of all requests that have it and have not failed, in batch order. `None` when there are none.
 ///
-/// One request: its own bytes or region, shared. Several: one copy into a pooled slab. Raw BYTES tensors are gathered alike:
-/// their raw forms follow one another.
+/// One request: its own bytes or region, shared. Several: one copy into a pooled slab, raw BYTES tensors included.
 ///
 /// # Errors
 /// RESOURCE_EXHAUSTED when there is no memory for a copy.
@@ -40,7 +38,7 @@ pub fn gather(entries: &[BatchEntry], index: u16) -> Result<Option<Data>> {
     gather_into(entries, index, batch_slab)
 }
 
-/// As `gather`, in memory of the host that a device reads by itself (`pinned_slab`).
+/// Like `gather`, into host memory that a device can read directly (`pinned_slab`).
 ///
 /// # Errors
 /// As `gather`.
@@ -61,12 +59,12 @@ fn gather_into(
     let (mut slab, charge) = room(parts().map(Data::len).sum())?;
     let mut rest = &mut slab[..];
     for part in parts() {
-        // Lengths were taken from the same values a moment ago; a region changes its contents, never its length.
+        // Lengths come from the same values as the slab's; a region may change its contents, never its length.
         let (here, after) = std::mem::take(&mut rest).split_at_mut(part.len());
         match part {
             Data::Region(region) if region.host().is_none() => {
                 let sources: Vec<Data> = parts().cloned().collect();
-                carry::gather(&sources, Target::Host(&mut slab))?;
+                copy::gather(&sources, Target::Host(&mut slab))?;
                 break;
             }
             part => part.copy_to(0, here)?,
@@ -76,27 +74,27 @@ fn gather_into(
     Ok(Some(Data::Bytes(frozen(slab, charge))))
 }
 
-/// As `gather`, in memory of a device, for a backend that runs there: in place where that is in a row already. `shared` says whether bytes
-/// that clients may write meanwhile may stay where they are.
+/// Like `gather`, into memory of a device, without a copy if the contents are contiguous there already. With `shared`,
+/// contents that clients may still write are used in place, too.
 ///
 /// # Errors
-/// RESOURCE_EXHAUSTED or UNAVAILABLE without memory of the device, INTERNAL with what its driver said.
+/// RESOURCE_EXHAUSTED or UNAVAILABLE without device memory, INTERNAL with the error of the driver.
 pub fn gather_on(entries: &[BatchEntry], index: u16, device: u32, shared: bool) -> Result<Option<RegionRef>> {
     let parts = entries.iter().filter(|e| e.result.is_none()).filter_map(|e| Some(input_of(e, index)?.data.clone()));
-    carry::on_device(&parts.collect::<SmallVec<[Data; 8]>>(), device, shared)
+    copy::on_device(&parts.collect::<SmallVec<[Data; 8]>>(), device, shared)
 }
 
-/// A place for inputs of a batch, charged to the server as a whole: it belongs to no single connection. Small ones are free.
+/// Memory for inputs of a batch, charged to the server rather than to one connection. Small slabs are not charged.
 ///
 /// # Errors
-/// RESOURCE_EXHAUSTED when there is no memory for it now. The threads of the engine cannot wait for some.
+/// RESOURCE_EXHAUSTED when there is no memory for it now. Threads of the engine must not wait for memory.
 pub fn batch_slab(len: usize) -> Result<(SlabMut, Option<Charge>)> {
     let charge = charged(len)?;
     Ok((SlabPool::global().get(len)?, charge))
 }
 
-/// As `batch_slab`, for bytes that a device reads or writes: page-locked where the pinned pool has room, which bounds it in the place of the
-/// charge; ordinary memory is staged by the driver.
+/// Like `batch_slab`, for bytes that a device reads or writes. Page-locked if the pinned pool has room; that pool's own
+/// limit replaces the charge. Otherwise ordinary memory, which the driver stages.
 ///
 /// # Errors
 /// As `batch_slab`.
@@ -115,7 +113,7 @@ fn charged(len: usize) -> Result<Option<Charge>> {
     Ok(Some(charged.inspect_err(|_| ACCOUNT.count_refusal())?))
 }
 
-/// Such a place once it is written.
+/// The written slab as `Bytes`, which keep the charge.
 pub fn frozen(slab: SlabMut, charge: Option<Charge>) -> Bytes {
     match charge {
         Some(charge) => slab.freeze_with(charge),
@@ -123,17 +121,17 @@ pub fn frozen(slab: SlabMut, charge: Option<Charge>) -> Bytes {
     }
 }
 
-/// Copies out of regions what the run must not read there, and leaves every other tensor where it is. Nothing of it can change
-/// any more when this returns. A request that fails here has its result, and is left out of the batch.
+/// Copies contents of regions that the backend must not read in place; other tensors stay where they are. Staged inputs
+/// cannot change any more. A request that fails here gets its error as the result; the batch runs without it.
 ///
-/// Strings are always copied, and counted again in the copy: the client could have changed them since they were checked. Of one
-/// request alone, data stay in their region when `in_place` says that the backend may read that type there, and they are aligned
-/// for it; those of several are copied by `gather` anyway.
+/// Strings are always copied and counted again in the copy, because the client could have changed them since they were
+/// checked. The contents of a single request stay in their region if they are aligned and `in_place` returns true for
+/// their datatype; those of several requests are copied by `gather` anyway.
 pub fn stage(entries: &mut [BatchEntry], signature: &Signature, in_place: impl Fn(DataType) -> bool) {
     stage_but(entries, signature, |_| false, in_place);
 }
 
-/// As `stage`, for a backend that runs on a device: tensors that lie on one stay there, but for strings, and are for `gather_on`.
+/// Like `stage`, for a backend that runs on a device: device tensors, except strings, stay there for `gather_on`.
 pub fn stage_on(entries: &mut [BatchEntry], signature: &Signature, in_place: impl Fn(DataType) -> bool) {
     stage_but(entries, signature, |region| region.host().is_none(), in_place);
 }
@@ -172,8 +170,8 @@ fn stage_but(
     }
 }
 
-/// As `stage` of one request's strings; every other tensor stays where it is. For a backend that hands bytes on and does not read them:
-/// strings whose lengths the client changed must not go out as ours.
+/// Like `stage` for the strings of one request; all other tensors stay where they are. For a backend that forwards
+/// bytes without reading them: it must not forward strings whose lengths the client has changed.
 ///
 /// # Errors
 /// As `stage` puts into the request.
@@ -188,8 +186,7 @@ pub fn stage_strings(entry: &mut BatchEntry, signature: &Signature) -> Result<()
     Ok(())
 }
 
-/// Copies out the inputs of a request that lie in regions its outputs go to: for a backend that writes one output before it has
-/// read the input of the next.
+/// Copies inputs in regions that outputs are written to, for a backend that writes outputs before it read all inputs.
 ///
 /// # Errors
 /// As `stage` puts into the request.
@@ -205,7 +202,7 @@ pub fn detach(entry: &mut BatchEntry) -> Result<()> {
     Ok(())
 }
 
-/// The bytes of a region as they are now, in a slab.
+/// The current bytes of a region, in a slab.
 pub(crate) fn copied(region: &RegionRef) -> Result<Data> {
     may_copy(&**region)?;
     if region.host().is_none() {
@@ -216,10 +213,10 @@ pub(crate) fn copied(region: &RegionRef) -> Result<Data> {
     Ok(Data::Bytes(frozen(slab, charge)))
 }
 
-/// The bytes of a region of a device: into page-locked memory, where that is left, it writes them itself.
+/// The bytes of a device region, written by the device into page-locked memory if there is any.
 fn downloaded(region: &RegionRef) -> Result<Data> {
     let (mut slab, charge) = pinned_slab(region.len())?;
-    carry::gather(&[Data::Region(region.clone())], Target::Host(&mut slab))?;
+    copy::gather(&[Data::Region(region.clone())], Target::Host(&mut slab))?;
     Ok(Data::Bytes(frozen(slab, charge)))
 }
 
@@ -234,7 +231,7 @@ fn may_copy(region: &dyn RegionMemory) -> Result<()> {
     Ok(())
 }
 
-/// `data` back, when they are as many strings as the input's shape says.
+/// Returns `data` if they hold exactly as many strings as the input's shape.
 fn strings(data: Data, input: &InputTensor, signature: &Signature) -> Result<Data> {
     let expected = element_count(&input.shape).unwrap_or(0);
     let mut found = 0;
@@ -252,7 +249,7 @@ fn strings(data: Data, input: &InputTensor, signature: &Signature) -> Result<Dat
     Ok(data)
 }
 
-/// Whether every region the request reads from is still whole; called after the data were used.
+/// Checks, after the inputs were used, that all regions of the request were intact.
 ///
 /// # Errors
 /// INVALID_ARG `Invalid shared memory region: 'N'` when the client truncated it meanwhile.
@@ -279,7 +276,7 @@ mod tests {
     use std::sync::Arc;
     use tensor::{Location, Shape};
 
-    /// One request per list of inputs, each in a region of its own.
+    /// One request for each list of inputs, with each input in a region of its own.
     fn in_regions(datatype: DataType, requests: &[&[&[u8]]]) -> (Signature, Vec<BatchEntry>) {
         let count = requests.iter().map(|r| r.len()).max().unwrap_or(0);
         let spec = |i: usize| InputSpec {
@@ -308,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn data_stay_in_their_region_only_where_the_backend_may_read_them() {
+    fn contents_stay_in_their_region_only_if_the_backend_may_read_them_there() {
         use Location::{Host, Region};
         let check = |datatype, may, requests: &[&[&[u8]]], expected: &[Location]| {
             let (signature, mut entries) = in_regions(datatype, requests);
@@ -322,7 +319,7 @@ mod tests {
         };
         check(DataType::Uint8, true, &[&[b"a", b"b"]], &[Region, Region]);
         check(DataType::Uint8, false, &[&[b"a", b"b"]], &[Host, Host]);
-        // Those of several requests are copied once, when they are put in a row.
+        // With several requests, `gather` makes the copy.
         check(DataType::Uint8, false, &[&[b"a"], &[b"b"]], &[Region, Region]);
         let text = [1, 0, 0, 0, b'x'];
         check(DataType::Bytes, true, &[&[&text]], &[Host]);
@@ -343,17 +340,18 @@ mod tests {
     }
 
     #[test]
-    fn a_region_larger_than_what_may_be_copied_fails_its_request_and_is_not_touched() {
+    fn a_region_above_the_copy_limit_fails_its_request_and_is_not_read() {
         let (signature, mut entries) = in_regions(DataType::Int32, &[&[&[0; 4]], &[&[0; 4]]]);
         entries[1].request.inputs[0].data = Data::Region(Arc::new(Heap::endless(REGION_COPY_BYTES_MAX + 1)));
         stage(&mut entries, &signature, |_| false);
         assert!(entries[0].result.is_none());
-        let text = "[request id: <id_unknown>] 2147483648 bytes of shared memory region 'heap' would have to be copied, the limit is 2147483647";
+        let text = "[request id: <id_unknown>] 2147483648 bytes of shared memory region 'heap' would have to be copied, \
+                    the limit is 2147483647";
         assert_eq!(entries[1].result.as_ref().and_then(|r| r.as_ref().err()), Some(&Error::invalid(text)));
     }
 
     #[test]
-    fn inputs_are_copied_out_only_where_outputs_go_to() {
+    fn only_inputs_in_regions_of_outputs_are_copied() {
         let (_, mut entries) = in_regions(DataType::Uint8, &[&[b"a", b"b"]]);
         let Data::Region(region) = entries[0].request.inputs[1].data.clone() else { panic!("in a region") };
         let output = |region| RequestedOutput { name: "O".into(), form: Default::default(), region };

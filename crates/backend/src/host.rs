@@ -1,4 +1,4 @@
-//! What the code of a model may ask of the server that it runs in.
+//! Operations of the server that the code of a model may use.
 
 use crate::metrics::CustomMetrics;
 use crate::respond::RequestId;
@@ -8,107 +8,105 @@ use std::sync::Arc;
 use tensor::{Name, Result};
 use trace::Trace;
 
-/// The server, as models see it. Nothing here blocks; answers come from any thread.
+/// The server, as models see it. No method blocks; responses arrive on any thread.
 pub trait Host: Send + Sync {
-    /// Starts an inference that a model wants of another.
+    /// Starts an inference of another model.
     ///
     /// # Errors
-    /// It was refused; `answers` gets nothing then. Texts are those of the model's own front door, without a prefix.
+    /// The call was rejected; `answers` gets nothing then. The texts are those of inference requests, without a prefix.
     fn call(&self, call: ModelCall, answers: Arc<dyn CallAnswers>) -> Result<Box<dyn Call>>;
 
-    /// Loads, unloads or asks. Answered once, from any thread, with JSON: `{}`, or as the operation says.
+    /// Loads or unloads a model or queries its readiness. `answer` is called once, on any thread, with JSON or `{}`.
     fn control(&self, control: ModelControl, answer: ControlAnswer);
 
-    /// Metrics that models make: each process through a [`Holder`](crate::metrics::Holder) of its own.
+    /// Metrics that models create; each process uses a [`Holder`](crate::metrics::Holder) of its own.
     fn metrics(&self) -> &Arc<CustomMetrics>;
 }
 
-/// Takes the answer to a [`ModelControl`].
+/// Receives the result of a [`ModelControl`].
 pub type ControlAnswer = Box<dyn FnOnce(Result<String>) + Send>;
 
 /// An inference of one model by another.
 pub struct ModelCall {
-    /// Whom.
+    /// Name of the called model.
     pub model: String,
-    /// Version; -1 = as the version policy says.
+    /// Version; -1 lets the version policy decide.
     pub version: i64,
-    /// What. Its tensors are the server's own bytes or counted views; its `depth` is that of the request it is made for, and one more.
+    /// The request, with tensors that are owned or counted views; its `depth` is one more than that of its cause.
     pub request: Box<InferRequest>,
-    /// The caller takes any number of responses. Without it, a decoupled model is refused.
+    /// The caller accepts any number of responses. Without it, calls of decoupled models are rejected.
     pub decoupled: bool,
-    /// The trace that this is to be a child of.
+    /// Parent of the trace of this call.
     pub parent_trace: Option<Trace>,
 }
 
-/// Takes the answers of a call: in order, one at a time; after the final one none.
+/// Receives the responses of a call: in order, one at a time, none after the final one.
 pub trait CallAnswers: Send + Sync {
-    /// A response or an error, or only the end. Must not block.
+    /// Receives a response, an error, or only the end. Must not block.
     fn answer(&self, response: Option<Result<Box<InferResponse>>>, is_final: bool);
 }
 
-/// A call in progress. Dropped, it goes on.
+/// A call in progress. Dropping it does not cancel the call.
 pub trait Call: Any + Send + Sync {
-    /// Its answers are not wanted any more; a final one still comes.
+    /// Cancels the call; a final response still arrives.
     fn cancel(&self);
 }
 
-/// Calls that the code of one instance made and that are not over ([`RemoteModel::calls_made_before`](crate::RemoteModel::calls_made_before)).
+/// Unfinished calls of the code of one instance
+/// ([`RemoteModel::calls_made_before`](crate::RemoteModel::calls_made_before)).
+#[allow(missing_docs)]
 pub struct OpenCalls {
-    /// The instance that made them.
     pub instance: u32,
-    /// The batch that keeps the instance busy now. Each batch of an instance has another number.
+    /// Number of the batch that occupies the instance now, unique within the instance.
     pub batch: Option<u64>,
-    /// Requests of that batch that are answered when the batch is over. Those of a decoupled model are not among them.
+    /// Requests of that batch that are answered when the batch ends. Excludes requests of decoupled models.
     pub members: Vec<RequestId>,
-    /// The calls.
     pub calls: Vec<OpenCall>,
 }
 
-/// A call that is not over.
+/// An unfinished call.
 pub struct OpenCall {
-    /// What [`Host::call`] returned for it.
+    /// The call that [`Host::call`] returned.
     pub call: Arc<dyn Call>,
-    /// The request that it is made for, where that is known.
+    /// The request that the call is made for, if known.
     pub request: Option<RequestId>,
-    /// Whether the batch that keeps the instance busy waits for it.
+    /// Whether the batch that occupies the instance waits for this call.
     pub is_for_batch: bool,
-    /// When it was made ([`now_ns`](crate::now_ns)).
+    /// Start of the call ([`now_ns`](crate::now_ns)).
     pub since: u64,
 }
 
-/// What a model wants of the repository.
+/// An operation on the repository that a model requests.
 #[derive(Debug)]
+#[allow(missing_docs)]
 pub struct ModelControl {
-    /// What is asked.
     pub operation: ModelOperation,
-    /// The model that asks. It may be loading itself: nothing waits for that load then.
+    /// The requesting model. It may be loading itself; nothing waits for that load then.
     pub asker: Name,
 }
 
 /// An operation on the repository.
 #[derive(Debug)]
+#[allow(missing_docs)]
 pub enum ModelOperation {
-    /// Load or reload; answered when that is done.
+    /// Load or reload; answered when it is done.
     Load {
-        /// Model name.
         model: String,
-        /// Configuration in place of the file's, JSON; "" = none.
+        /// Configuration that replaces the file's, in JSON; "" = none.
         config: String,
-        /// Files in place of the directory's, by `file:…`; others are left out, as in Triton.
+        /// Files that replace the directory's, by `file:…`; other keys are ignored, as in Triton.
         files: Vec<(String, Vec<u8>)>,
     },
     /// Unload; answered when it has begun.
     Unload {
-        /// Model name.
         model: String,
-        /// Also the models that an ensemble is made of.
+        /// Also unload the models that an ensemble consists of.
         dependents: bool,
     },
-    /// Whether it can be used; answered `true` or `false`. Models that are not there cannot.
+    /// Query whether the model is ready; answered `true` or `false`. An unknown model is not ready.
     IsReady {
-        /// Model name.
         model: String,
-        /// Version as written; "" = as the policy says.
+        /// Version as text; "" lets the version policy decide.
         version: String,
     },
 }

@@ -1,28 +1,28 @@
-//! Instances that are more than a number: ones that stay busy after `execute` has returned, and ones that can be gone for a while.
+//! Instances of remote models, which may stay busy after `execute` has returned and may be unavailable for a while.
 
 use crate::Marks;
 use std::sync::Arc;
 use tensor::{Error, Result};
 
-/// What the engine does with an instance whose batch is over. Called once, from any thread.
+/// The engine's callback at the end of a batch. Called once, on any thread.
 pub trait Occupancy: Send {
-    /// As [`Occupied::free`]; `None` when the backend lost it.
+    /// As [`Occupied::free`]; `None` when the backend dropped it.
     fn free(self: Box<Self>, marks: Option<Marks>);
 }
 
-/// The instance that a batch runs on. A backend that takes it out of its [`Batch`](crate::Batch) keeps the instance busy after `execute` has returned, until it
-/// frees it, from whichever thread. Dropped, it is free as well, and nothing is learned of what the batch cost.
+/// The instance that a batch runs on. A backend that takes it out of its [`Batch`](crate::Batch) keeps it busy after
+/// `execute` has returned, until it frees it, on any thread. Dropping frees it without recording the batch's cost.
 ///
-/// Freeing may start the next batch on the calling thread: not under a lock that `execute` takes.
+/// Freeing may start the next batch on the calling thread, so the caller must not hold a lock that `execute` takes.
 pub struct Occupied(Option<Box<dyn Occupancy>>);
 
 impl Occupied {
-    /// For the engine, and for tests of backends.
+    /// Used by the engine, and by tests of backends.
     pub fn new(to: Box<dyn Occupancy>) -> Self {
         Self(Some(to))
     }
 
-    /// The batch is over, and the instance can take the next one. Its requests may end before or after.
+    /// Ends the batch; the instance can take the next one. The requests of the batch may end before or after.
     pub fn free(mut self, marks: Marks) {
         if let Some(to) = self.0.take() {
             to.free(Some(marks));
@@ -38,36 +38,36 @@ impl Drop for Occupied {
     }
 }
 
-/// What a model tells the engine of its instances while it serves. All calls return soon, and come from any thread.
-pub trait Instances: Send + Sync {
-    /// The instance takes no batches from now on, be it busy or not: its process is gone, say. One that was on its way is still given to `execute`.
-    /// Sequences that ran on it are over. When no instance is left, requests that wait and those that come are refused with `why`. As long as one is
-    /// gone the version is not ready, for that reason.
+/// Receives failures and recoveries of a serving model's instances. All methods return soon, on any thread.
+pub trait InstanceEvents: Send + Sync {
+    /// The instance, busy or idle, takes no batches from now on, for example because its process ended. `execute` may
+    /// still be called for a batch that is being started. Sequences on it end. While an instance is down, the version
+    /// is not ready, with the reason `why`; when all are, waiting and new requests are rejected with it.
     fn down(&self, instance: u32, why: Error);
-    /// It takes batches again.
+    /// The instance takes batches again.
     fn up(&self, instance: u32);
 }
 
-/// Whether a model that serves can be used.
+/// Whether a model can serve requests.
 pub enum Readiness {
-    /// Yes.
+    /// It can.
     Ready,
-    /// No, and why: for the log and the index.
+    /// It cannot, for this reason, which the log and the repository index show.
     NotReady(String),
-    /// The model is to be asked: it answers once, from any thread, within seconds.
+    /// The model has to be queried; it calls the argument once, on any thread, within seconds.
     Ask(Box<dyn FnOnce(ReadyAnswer) + Send>),
 }
 
-/// Takes the answer to [`Readiness::Ask`]: an error says why it is not ready.
+/// Receives the answer to [`Readiness::Ask`]; an error is the reason why the model is not ready.
 pub type ReadyAnswer = Box<dyn FnOnce(Result<()>) + Send>;
 
-/// Nobody listens: for models that are not served yet, and tests.
-pub struct NoInstances;
+/// Ignores all events: for models that do not serve yet, and for tests.
+pub struct NoInstanceEvents;
 
-impl Instances for NoInstances {
+impl InstanceEvents for NoInstanceEvents {
     fn down(&self, _: u32, _: Error) {}
     fn up(&self, _: u32) {}
 }
 
-/// Where a model's [`Instances`] are kept from when it begins to serve.
-pub type InstancesOf = Arc<dyn Instances>;
+/// The listener that a model gets when it begins to serve.
+pub type InstanceEventsRef = Arc<dyn InstanceEvents>;

@@ -1,10 +1,11 @@
-//! What a framework must offer to serve a model, and the batch it is given.
+//! The interface between the engine and a backend, and the batch that the engine passes to it.
 //!
-//! A backend runs batches. It knows nothing of queues, statistics, transports or versions; it is called from whichever thread
-//! the engine chose, at most `instance count` calls at a time for one model, and must not block on anything but the model. One answer per request goes into its batch entry; a decoupled model may take the
-//! entry's `Responder` instead and answer any number of times, also after the batch. One whose batches end later keeps its instance, too ([`Occupied`]).
+//! A backend runs batches and does not know about queues, statistics, transports or versions. The engine calls it on
+//! any thread, at most `instance count` calls at a time for one model; `execute` may block on the model only. Each
+//! request gets one response, in its batch entry; a decoupled model may take the entry's `Responder` and respond any
+//! number of times, also later. A model whose batches end after `execute` takes the instance, too ([`Occupied`]).
 
-pub mod carry;
+pub mod copy;
 pub mod gather;
 mod host;
 mod instance;
@@ -22,7 +23,7 @@ pub mod sync;
 mod testing;
 
 pub use host::{Call, CallAnswers, ControlAnswer, Host, ModelCall, ModelControl, ModelOperation, OpenCall, OpenCalls};
-pub use instance::{Instances, InstancesOf, NoInstances, Occupancy, Occupied, Readiness, ReadyAnswer};
+pub use instance::{InstanceEvents, InstanceEventsRef, NoInstanceEvents, Occupancy, Occupied, Readiness, ReadyAnswer};
 pub use memory::{MemoryLocation, Need};
 pub use needs::file_bytes;
 pub use placement::{Placement, all_placements, placements};

@@ -1,12 +1,12 @@
-//! Metrics that models make for themselves (B-PY-20): families, and series of them.
+//! Metrics that models create (B-PY-20): families, and the series in them.
 //!
-//! Families of the same name and kind are one, whose description is the first's; so are series with the same labels in one family. A
-//! family is gone when all that made it deleted it. A series stays until its family is gone, as in Triton. What a process made is given
-//! back when its [`Holder`] is dropped, so nothing of a process that died stays.
+//! Equal names and kinds share one family, which keeps the first description; equal labels share one series of it. A
+//! family is removed, with its series, when every process that created it has deleted it, as in Triton. Dropping a
+//! [`Holder`] deletes everything of its process, so nothing remains of a process that died.
 //!
-//! Updates take the holder's lock only; making and deleting also take the one lock of all families, which a scrape holds while it copies.
+//! Updates lock only the holder; creating and deleting also lock all families, as a scrape does while it copies.
 //!
-//! Texts are Triton's, without what its Python backend puts in front of them.
+//! Texts are Triton's, without the prefix that its Python backend adds.
 
 mod series;
 #[cfg(test)]
@@ -20,27 +20,27 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tensor::{Error, Result};
 
-/// Families of all models.
+/// Maximum number of families, over all models.
 pub const FAMILIES_MAX: usize = 1024;
-/// Series of all families: each is a line of a scrape, a histogram one for each bucket.
+/// Maximum number of series, over all families. A scrape has one line for each, a histogram one for each bucket.
 pub const SERIES_MAX: usize = 16_384;
-/// Labels of one series.
+/// Maximum number of labels of one series.
 pub const LABELS_MAX: usize = 64;
-/// Finite buckets of one histogram.
+/// Maximum number of finite buckets of one histogram.
 pub const BUCKETS_MAX: usize = 512;
-/// Bytes of the names, descriptions, labels and buckets of all families together.
+/// Maximum bytes of the names, descriptions, labels and buckets of all families together.
 pub const BYTES_MAX: usize = 16 << 20;
-/// Bytes of a name or a description, and of all labels of one series.
+/// Maximum bytes of a name or a description, and of all labels of one series.
 pub const TEXT_BYTES_MAX: usize = 16 << 10;
-/// What one process may hold, families and metrics together: the same series may be held many times.
+/// Maximum number of families and metrics that one process may hold; it may hold the same series many times.
 pub const HANDLES_MAX: usize = 65_536;
 
-/// Names and values, sorted by name.
+/// Label names and values, sorted by name.
 pub type Labels = BTreeMap<String, String>;
 
-/// All of them. Empty for most servers.
+/// All families of a server.
 pub struct CustomMetrics {
-    /// False where the server has no metrics at all.
+    /// False when the server has metrics turned off.
     is_on: bool,
     registry: Mutex<Registry>,
 }
@@ -48,21 +48,21 @@ pub struct CustomMetrics {
 #[derive(Default)]
 struct Registry {
     families: HashMap<String, Family>,
-    /// Families made so far.
+    /// Number of families created so far.
     made: u64,
     series: usize,
     bytes: usize,
 }
 
 struct Family {
-    /// Families are shown in the order in which they were made.
+    /// Position in the order of creation, in which families are shown.
     number: u64,
     description: String,
     kind: Kind,
-    /// Those that made it and did not delete it.
+    /// Number of holders that created the family and have not deleted it.
     holders: usize,
     series: BTreeMap<Labels, Arc<Series>>,
-    /// Its part of `Registry::bytes`.
+    /// This family's part of `Registry::bytes`.
     bytes: usize,
 }
 
@@ -73,7 +73,7 @@ pub struct FamilySnapshot {
     pub name: String,
     pub description: String,
     pub kind: Kind,
-    /// By labels.
+    /// Sorted by labels.
     pub series: Vec<(Labels, Value)>,
 }
 
@@ -95,12 +95,12 @@ fn is_label_name(name: &str, kind: Kind) -> bool {
 }
 
 impl CustomMetrics {
-    /// Of a server whose metrics are on, or off: then nothing can be made.
+    /// With `is_on` false, nothing can be created.
     pub fn new(is_on: bool) -> Arc<Self> {
         Arc::new(Self { is_on, registry: Mutex::default() })
     }
 
-    /// Everything now, in the order in which families were made.
+    /// All families, in the order of their creation.
     pub fn snapshot(&self) -> Vec<FamilySnapshot> {
         let registry = self.registry.lock();
         let mut families: Vec<_> = registry.families.iter().collect();
@@ -114,7 +114,7 @@ impl CustomMetrics {
         families.into_iter().map(snapshot).collect()
     }
 
-    /// How many families, series and bytes there are.
+    /// Current number of families, series and bytes.
     pub fn used(&self) -> [usize; 3] {
         let registry = self.registry.lock();
         [registry.families.len(), registry.series, registry.bytes]
@@ -122,7 +122,7 @@ impl CustomMetrics {
 
     fn hold(&self, name: &str, description: &str, kind: Kind) -> Result<()> {
         if !self.is_on {
-            // The vLLM backend looks for these words, and goes on without metrics.
+            // The vLLM backend matches this text and then continues without metrics.
             return Err(Error::unsupported("metrics not supported"));
         }
         if !is_metric_name(name) {
@@ -175,7 +175,7 @@ impl CustomMetrics {
         if labels.keys().any(|name| !is_label_name(name, family.kind)) {
             return Err(Error::invalid("Invalid label name"));
         }
-        // The first one's buckets are those of the series.
+        // An existing series keeps its buckets.
         if let Some(known) = family.series.get(&labels) {
             return Ok(known.clone());
         }
@@ -203,7 +203,7 @@ impl CustomMetrics {
     }
 }
 
-/// Checks the buckets of a metric: of a histogram finite bounds, ascending. The infinite last one is always there.
+/// Checks the buckets of a metric: a histogram's bounds must be finite and ascending. The infinite last one is implied.
 fn bounds(kind: Kind, buckets: Option<Vec<f64>>) -> Result<Vec<f64>> {
     match (kind, buckets) {
         (Kind::Histogram, None) => Err(Error::invalid("Failed to create metric. Missing required buckets.")),
@@ -214,7 +214,7 @@ fn bounds(kind: Kind, buckets: Option<Vec<f64>>) -> Result<Vec<f64>> {
             if bounds.len() > BUCKETS_MAX {
                 return Err(limit("buckets of a histogram", BUCKETS_MAX));
             }
-            // Triton does not look, and dies of some.
+            // Triton does not check this, and some bounds crash it.
             if bounds.iter().any(|b| b.is_nan() || *b == f64::INFINITY)
                 || !bounds.windows(2).all(|pair| matches!(pair, [a, b] if a < b))
             {
@@ -237,16 +237,16 @@ fn deleted() -> Error {
     )
 }
 
-/// What one process made. Numbers of families and metrics are its own, from 1, and never used twice. Dropped, it gives everything back.
+/// Families and metrics of one process, by its own numbers from 1, which are never reused. Dropping deletes them all.
 pub struct Holder {
     metrics: Arc<CustomMetrics>,
-    held: Mutex<Held>,
+    held: Mutex<HolderMetrics>,
 }
 
 #[derive(Default)]
-struct Held {
+struct HolderMetrics {
     numbers: u64,
-    /// Names of families.
+    /// Names of families by number.
     families: HashMap<u64, Arc<str>>,
     metrics: HashMap<u64, Metric>,
 }
@@ -256,7 +256,7 @@ struct Metric {
     series: Arc<Series>,
 }
 
-impl Held {
+impl HolderMetrics {
     fn number(&mut self) -> Result<u64> {
         if self.families.len() + self.metrics.len() >= HANDLES_MAX {
             return Err(limit("objects of one process", HANDLES_MAX));
@@ -273,15 +273,15 @@ impl Held {
 }
 
 impl Holder {
-    /// For a process that holds nothing yet.
+    /// A holder for a process that has no metrics yet.
     pub fn new(metrics: &Arc<CustomMetrics>) -> Self {
         Self { metrics: metrics.clone(), held: Mutex::default() }
     }
 
-    /// Makes a family, or joins the one of this name.
+    /// Creates a family, or joins the one of this name.
     ///
     /// # Errors
-    /// Metrics are off; a name that Prometheus does not take; one of another kind; a limit.
+    /// Metrics are off, the name is not a Prometheus name, the family exists with another kind, or a limit is reached.
     pub fn family_new(&self, name: &str, description: &str, kind: Kind) -> Result<u64> {
         let mut held = self.held.lock();
         let number = held.number()?;
@@ -290,17 +290,17 @@ impl Holder {
         Ok(number)
     }
 
-    /// Deletes a family: its metrics cannot be used by this process any more. One that is not known is deleted already.
+    /// Deletes a family; this process cannot use its metrics any more. An unknown family is ignored.
     pub fn family_delete(&self, family: u64) {
         if let Some(name) = self.held.lock().families.remove(&family) {
             self.metrics.release(&name);
         }
     }
 
-    /// Makes a metric of a family, or joins the one with these labels. `buckets` are of histograms, ascending.
+    /// Creates a metric in a family, or joins the one with these labels. `buckets` are ascending, of a histogram.
     ///
     /// # Errors
-    /// The family was deleted; a label that Prometheus does not take; missing, unexpected or unsorted buckets; a limit.
+    /// The family was deleted; a label or the buckets (missing, unexpected, unsorted) are invalid; a limit is reached.
     pub fn metric_new(&self, family: u64, labels: Labels, buckets: Option<Vec<f64>>) -> Result<u64> {
         let mut held = self.held.lock();
         let name = held.families.get(&family).cloned().ok_or_else(deleted)?;
@@ -310,15 +310,15 @@ impl Holder {
         Ok(number)
     }
 
-    /// Deletes a metric; what it counted stays in its family.
+    /// Deletes a metric; its value stays in the family.
     pub fn metric_delete(&self, metric: u64) {
         self.held.lock().metrics.remove(&metric);
     }
 
-    /// Changes a metric. NaN is a number like others.
+    /// Changes the value of a metric. NaN is accepted.
     ///
     /// # Errors
-    /// It is not known, its family was deleted, or its kind does not have this change.
+    /// The metric is unknown, its family was deleted, or its kind does not support this update.
     pub fn update(&self, metric: u64, update: Update, value: f64) -> Result<()> {
         self.held.lock().metric(metric)?.update(update, value)
     }
@@ -326,7 +326,7 @@ impl Holder {
     /// The value of a counter or a gauge.
     ///
     /// # Errors
-    /// It is not known, its family was deleted, or it is a histogram.
+    /// The metric is unknown, its family was deleted, or it is a histogram.
     pub fn value(&self, metric: u64) -> Result<f64> {
         match self.held.lock().metric(metric)?.value() {
             Value::Number(value) => Ok(value),

@@ -1,11 +1,11 @@
-//! What a model may be taken to need of memory before it is loaded.
+//! Estimates the memory that a model needs before it is loaded.
 
 use std::path::Path;
 
-/// Files and directories of a version that are looked at.
+/// Maximum number of directory entries that are read for one version.
 const FILES_MAX: usize = 100_000;
 
-/// Bytes of the regular files below a directory, links not followed: about what the weights of its model take where they are loaded.
+/// Bytes of the regular files below a directory, links not followed: an estimate of the memory for the weights.
 pub fn file_bytes(directory: &Path) -> u64 {
     let (mut bytes, mut seen, mut left) = (0u64, 0, vec![directory.to_owned()]);
     while let Some(directory) = left.pop() {
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_below_a_directory_are_counted_and_links_are_not() {
+    fn files_below_a_directory_are_counted_and_links_are_not_followed() {
         let root = std::env::temp_dir().join(format!("nereid-needs-{}", std::process::id()));
         std::fs::create_dir_all(root.join("data")).expect("writable");
         std::fs::write(root.join("model.onnx"), [0; 100]).expect("writable");

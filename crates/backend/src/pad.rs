@@ -1,21 +1,20 @@
-//! Tensors that grow to a larger shape, and shrink back: elements keep their index in every dimension, new ones lie behind the old.
+//! Pads tensors to a larger shape and cuts them back. Elements keep their index in every dimension.
 //!
-//! Pure geometry: the caller knows which shape, and sees to it that the two have the same rank.
+//! Pure geometry: the caller chooses the shape and makes sure that both shapes have the same rank.
 
 use crate::gather::{batch_slab, frozen};
 use bytes::Bytes;
 use tensor::{Data, Error, Result, element_count};
 
-/// A row-major tensor inside a larger one: pieces of `bytes` that lie together in both.
+/// Layout of a row-major tensor inside a larger one: pieces of `bytes` that are contiguous in both.
 struct Pieces {
-    /// Bytes of one piece.
     bytes: usize,
-    /// Dimensions in front of it: how often each counts in the small tensor, and how far apart its steps are in the large one.
+    /// Outer dimensions: the size of each in the small tensor, and its stride in bytes in the large one.
     outer: Vec<(usize, usize)>,
 }
 
 impl Pieces {
-    /// `None` when `large` is not at least `small` everywhere, or either is too large to be counted.
+    /// `None` when `large` is smaller than `small` in a dimension, or a size overflows.
     fn of(small: &[i64], large: &[i64], size: usize) -> Option<Self> {
         if small.len() != large.len() {
             return None;
@@ -41,7 +40,7 @@ impl Pieces {
         Some(Self { bytes, outer })
     }
 
-    /// Calls `each` with the places of every piece in the small tensor and in the large one.
+    /// Calls `each` with the offsets of every piece in the small tensor and in the large one.
     fn each(&self, mut each: impl FnMut(usize, usize) -> Result<()>) -> Result<()> {
         let count =
             self.outer.iter().fold(if self.bytes == 0 { 0 } else { 1 }, |n: usize, (c, _)| n.saturating_mul(*c));
@@ -57,10 +56,10 @@ impl Pieces {
     }
 }
 
-/// A copy of `data`, which has shape `shape`, in the shape `padded`; what is new holds `element` again and again.
+/// A copy of `data` (shape `shape`) in the shape `padded`; the padding repeats `element`.
 ///
 /// # Errors
-/// RESOURCE_EXHAUSTED when there is no memory for it; INTERNAL when the data are not what the shapes say.
+/// RESOURCE_EXHAUSTED when there is no memory for it; INTERNAL when the data do not match the shapes.
 pub fn grow(data: &Data, shape: &[i64], padded: &[i64], element: &[u8]) -> Result<Data> {
     let size = element.len();
     let len = |shape: &[i64]| usize::try_from(element_count(shape)?).ok()?.checked_mul(size);
@@ -83,7 +82,7 @@ pub fn grow(data: &Data, shape: &[i64], padded: &[i64], element: &[u8]) -> Resul
     Ok(Data::Bytes(frozen(slab, charge)))
 }
 
-/// The part of `data`, which has shape `padded`, that has shape `shape`: a view where it lies together, else a copy.
+/// The part of `data` (shape `padded`) that has shape `shape`: a view if it is contiguous, otherwise a copy.
 ///
 /// # Errors
 /// As `grow`.
@@ -118,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn new_elements_lie_behind_the_old_in_each_dimension() {
+    fn padding_follows_the_elements_in_each_dimension() {
         let check = |shape: &[i64], padded: &[i64], data: &[u8], expected: &[u8]| {
             let grown = grow(&bytes(data), shape, padded, &[9]).expect("fits").to_vec().expect("in memory");
             assert_eq!(grown, expected, "{shape:?} to {padded:?}");
@@ -135,20 +134,20 @@ mod tests {
     }
 
     #[test]
-    fn values_of_several_bytes_stay_whole() {
+    fn elements_of_several_bytes_are_padded_whole() {
         let grown = grow(&bytes(&[1, 0, 2, 0]), &[2, 1], &[2, 2], &[7, 8]).expect("fits");
         assert_eq!(grown.to_vec().expect("in memory"), [1, 0, 7, 8, 2, 0, 7, 8]);
     }
 
     #[test]
-    fn rows_of_one_request_are_not_copied_back() {
+    fn rows_of_one_request_are_cut_without_a_copy() {
         let padded = Bytes::from(vec![1u8; 12]);
         let own = shrink(&padded, &[1, 4, 3], &[1, 2, 3], 1).expect("fits");
         assert_eq!((own.len(), own.as_ptr()), (6, padded.as_ptr()));
     }
 
     #[test]
-    fn shapes_that_do_not_belong_together_are_an_error() {
+    fn shapes_that_do_not_match_are_an_error() {
         assert!(grow(&bytes(b"ab"), &[2], &[1], &[0]).is_err());
         assert!(grow(&bytes(b"ab"), &[2], &[2, 2], &[0]).is_err());
         assert!(grow(&bytes(b"abc"), &[2], &[3], &[0]).is_err(), "data longer than their shape");
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn random_shapes_survive_the_way_there_and_back() {
+    fn random_shapes_survive_padding_and_cutting() {
         let mut state = 7u64;
         let mut below = |n: u64| {
             state ^= state << 13;

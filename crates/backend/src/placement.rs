@@ -1,35 +1,35 @@
-//! Which instances a configuration asks for, in the order of their numbers, and where each is (C-13, C-14). Read by the engine, which counts and
-//! names them, and by backends, which put something on each device.
+//! The instances that a configuration declares, in the order of their numbers, with their locations (C-13, C-14). The
+//! engine counts and names them; backends use them to create one session for each device.
 
 use protocol::pb::inference::model_instance_group::Kind;
 use protocol::pb::inference::{ModelConfig, ModelInstanceGroup};
 
-/// An instance.
+/// An instance as the configuration declares it.
 #[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
 pub struct Placement<'a> {
-    /// Its group.
     pub group: &'a ModelInstanceGroup,
-    /// Its number in the group: with several devices each has one of that number.
+    /// Number within the group; with several devices, each device has an instance with this number.
     pub index: i32,
-    /// The device it is on, as an ordinal of this process; `None` is the host.
+    /// Device ordinal of this process; `None` is the host.
     pub device: Option<u32>,
 }
 
 impl Placement<'_> {
-    /// `<group>_<index>`, the same on each device.
+    /// `<group>_<index>`, equal on all devices.
     #[must_use]
     pub fn name(&self) -> String {
         format!("{}_{}", self.group.name, self.index)
     }
 }
 
-/// The instances of a configuration whose groups are resolved that get requests: on the devices that a group of kind GPU lists, `count` on each.
-/// Passive groups have none. A configuration without groups has none here; it means one instance on the host.
+/// The instances that get requests, for a configuration with resolved groups: `count` on each device that a GPU group
+/// lists, none for passive groups. A configuration without groups yields none, although it means one on the host.
 pub fn placements(config: &ModelConfig) -> impl Iterator<Item = Placement<'_>> {
     all_placements(config).filter(|instance| !instance.group.passive)
 }
 
-/// The same with those of passive groups, which are loaded and get no requests (C-15).
+/// All instances, including those of passive groups, which are loaded and get no requests (C-15).
 pub fn all_placements(config: &ModelConfig) -> impl Iterator<Item = Placement<'_>> {
     config.instance_group.iter().flat_map(|group| {
         let on_devices = group.kind() == Kind::Gpu && !group.gpus.is_empty();

@@ -1,44 +1,43 @@
-//! How bytes of tensors come from where they lie to where they are wanted (memory.md 3.2 to 3.5), worked out before any is copied.
+//! Plans the copies of tensors between kinds of memory (memory.md 3.2 to 3.5), before any byte is copied.
 //!
-//! Pure: knows kinds of memory, offsets and lengths; reads no byte and calls no driver. `carry` carries a plan out, with whatever memory
-//! and devices there are.
+//! Pure: knows kinds of memory, offsets and lengths; reads no byte and calls no driver. `copy` executes plans.
 //!
-//! Invariants: each byte of the pieces reaches its target once, through one staging block at most. What a device does may be under way until
-//! its `Synchronize`; behind that there are only copies out of staging blocks. A plan without devices has none of either.
+//! Invariants: each byte of the pieces reaches its target once, through at most one staging block. A device may copy
+//! until its `Synchronize`; only copies out of staging blocks follow. A plan without devices has neither.
 
 use smallvec::SmallVec;
 use std::fmt;
 use tensor::Extent;
 
-/// What kind of memory bytes lie in, as far as copies are concerned.
+/// Kind of memory, as far as copies are concerned.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Memory {
-    /// Of the host; a device may not read or write it while other things happen.
+    /// Pageable host memory, which a device cannot access asynchronously.
     Pageable,
-    /// Of the host, page-locked: devices copy from and to it by themselves.
+    /// Page-locked host memory, which devices copy from and to directly.
     Pinned,
-    /// Of the device with this ordinal.
+    /// Memory of the device with this ordinal.
     Device(u32),
 }
 
-/// A source or a target.
+/// The memory of a source or a target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Lies {
-    /// The kind.
+pub struct Endpoint {
+    #[allow(missing_docs)]
     pub memory: Memory,
-    /// Where it begins in the memory behind it, if that may be copied across the borders of sources: pieces of two sources that abut there
-    /// are one. `None` where each may be read only on its own.
+    /// Start within the underlying allocation, if copies may cross from one source to the next: adjacent pieces of two
+    /// sources are merged. `None` if each source has to be read by itself.
     pub extent: Option<Extent>,
 }
 
-impl Lies {
-    /// Memory that abuts no other.
+impl Endpoint {
+    /// Memory that is adjacent to no other.
     pub fn alone(memory: Memory) -> Self {
         Self { memory, extent: None }
     }
 }
 
-/// Bytes that are to be copied: `len` from `from` in the source to `to` in the target.
+/// Bytes to copy: `len` from offset `from` in the source to offset `to` in the target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub struct Piece {
@@ -49,89 +48,78 @@ pub struct Piece {
     pub len: usize,
 }
 
-/// One end of a copy.
+/// Index of a source, a target or a staging block, which is page-locked memory that lives while the plan is executed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
 pub enum End {
-    /// This source.
     Source(usize),
-    /// This target.
     Target(usize),
-    /// This staging block: page-locked memory of the host, that lives as long as the plan is carried out.
     Staging(usize),
 }
 
-/// A place at one end.
+/// A position in a source, a target or a staging block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct At {
-    /// Which.
+#[allow(missing_docs)]
+pub struct Position {
     pub end: End,
-    /// First byte in it.
     pub offset: usize,
 }
 
-/// What copies.
+/// Performer and direction of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum How {
-    /// The processor, in the memory of the host.
+pub enum CopyKind {
+    /// By the processor, within host memory.
     Memcpy,
-    /// This device, out of memory of the host.
+    /// By this device, from host memory.
     Upload(u32),
-    /// This device, into memory of the host.
+    /// By this device, to host memory.
     Download(u32),
-    /// This device, inside its memory.
+    /// By this device, within its memory.
     Within(u32),
-    /// From the first device's memory to the second's.
+    /// From the memory of the first device to that of the second.
     Peer(u32, u32),
 }
 
-/// A step of a plan, in order.
+/// A step of a plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
+#[allow(missing_docs)]
+pub enum CopyStep {
     /// Copies `len` bytes.
-    Copy {
-        /// What copies.
-        how: How,
-        /// First byte read.
-        from: At,
-        /// First byte written.
-        to: At,
-        /// Bytes.
-        len: usize,
-    },
-    /// Waits until the device has done all steps before.
+    Copy { how: CopyKind, from: Position, to: Position, len: usize },
+    /// Waits until the device has finished all previous steps.
     Synchronize(u32),
 }
 
-/// What to copy, in which order.
+/// Copies in the order in which they are made.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Plan {
-    steps: SmallVec<[Step; 4]>,
+pub struct CopyPlan {
+    steps: SmallVec<[CopyStep; 4]>,
     staging: SmallVec<[usize; 2]>,
     bytes: usize,
     copies: u32,
 }
 
-/// A row of pieces that go through one staging block: those before it of an upload, those behind it of a download.
+/// Contiguous pieces that share one staging block: copied into it before an upload, or out of it after a download.
 struct Queue {
-    how: How,
-    /// The end at which they are in a row, which the device reads or writes at once.
-    row: At,
+    how: CopyKind,
+    /// Start of the pieces in device memory, where one transfer reads or writes all of them.
+    row: Position,
     len: usize,
     pieces: SmallVec<[Piece; 4]>,
 }
 
-impl Plan {
-    /// A plan for these pieces, whose indices are those of `sources` and `targets`. `staging_bytes_max` is the most that one staging block
-    /// may have; 0 where there is no page-locked memory: what would be staged is then copied directly.
+impl CopyPlan {
+    /// A plan for `pieces`, which refer to `sources` and `targets` by index. No staging block is larger than
+    /// `staging_bytes_max`. With 0, for hosts without page-locked memory, everything is copied directly.
     pub fn new(
-        sources: &[Lies],
-        targets: &[Lies],
+        sources: &[Endpoint],
+        targets: &[Endpoint],
         pieces: impl IntoIterator<Item = Piece>,
         staging_bytes_max: usize,
     ) -> Self {
         let mut plan = Self::default();
         let mut queue: Option<Queue> = None;
-        let mut later = SmallVec::<[Step; 4]>::new();
+        let mut later = SmallVec::<[CopyStep; 4]>::new();
         let mut held: Option<Piece> = None;
         let mut merged: SmallVec<[Piece; 8]> = SmallVec::new();
         for piece in pieces.into_iter().filter(|piece| piece.len > 0) {
@@ -158,8 +146,8 @@ impl Plan {
             }
             plan.copies = 2;
             let row = match how {
-                How::Upload(_) => At { end: End::Target(piece.target), offset: piece.to },
-                _ => At { end: End::Source(piece.source), offset: piece.from },
+                CopyKind::Upload(_) => Position { end: End::Target(piece.target), offset: piece.to },
+                _ => Position { end: End::Source(piece.source), offset: piece.from },
             };
             match &mut queue {
                 Some(open)
@@ -185,63 +173,63 @@ impl Plan {
         plan
     }
 
-    /// A plan that puts sources of these lengths in a row.
-    pub fn gather(sources: &[(Lies, usize)], target: Memory, staging_bytes_max: usize) -> Self {
-        let lies: SmallVec<[Lies; 8]> = sources.iter().map(|(lies, _)| *lies).collect();
+    /// A plan that concatenates sources of these lengths.
+    pub fn gather(sources: &[(Endpoint, usize)], target: Memory, staging_bytes_max: usize) -> Self {
+        let endpoints: SmallVec<[Endpoint; 8]> = sources.iter().map(|(endpoint, _)| *endpoint).collect();
         let mut to = 0;
         let pieces = sources.iter().enumerate().map(|(source, &(_, len))| {
             let piece = Piece { source, from: 0, target: 0, to, len };
             to += len;
             piece
         });
-        Self::new(&lies, &[Lies::alone(target)], pieces, staging_bytes_max)
+        Self::new(&endpoints, &[Endpoint::alone(target)], pieces, staging_bytes_max)
     }
 
     /// A plan that copies the first bytes of one source to one target.
-    pub fn whole(source: Lies, target: Memory, len: usize, staging_bytes_max: usize) -> Self {
+    pub fn whole(source: Endpoint, target: Memory, len: usize, staging_bytes_max: usize) -> Self {
         Self::gather(&[(source, len)], target, staging_bytes_max)
     }
 
-    /// Its steps, in order.
-    pub fn steps(&self) -> &[Step] {
+    /// The steps, in order.
+    pub fn steps(&self) -> &[CopyStep] {
         &self.steps
     }
 
-    /// Bytes of each staging block that it needs.
+    /// Size in bytes of each staging block.
     pub fn staging(&self) -> &[usize] {
         &self.staging
     }
 
-    /// Bytes that are brought to a target.
+    /// Bytes that the plan writes to targets.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How often a byte is copied on its way, by the processor or a device (memory.md 3.5): of the bytes that it is most often.
+    /// The highest number of times that a byte is copied, by the processor or a device (memory.md 3.5).
     pub fn copies(&self) -> u32 {
         self.copies
     }
 
-    /// Devices that take part.
+    /// Devices that the plan uses.
     pub fn devices(&self) -> impl Iterator<Item = u32> {
         self.steps.iter().filter_map(|step| match step {
-            Step::Synchronize(device) => Some(*device),
-            Step::Copy { .. } => None,
+            CopyStep::Synchronize(device) => Some(*device),
+            CopyStep::Copy { .. } => None,
         })
     }
 
-    /// One block, one copy of the device, and those of the processor: an upload's before it, a download's after the device is done.
-    fn flush(&mut self, queue: &Queue, later: &mut SmallVec<[Step; 4]>) {
+    /// Adds a staging block, its transfer and its copies: before the transfer for an upload, in `later` for a download.
+    fn flush(&mut self, queue: &Queue, later: &mut SmallVec<[CopyStep; 4]>) {
         let end = End::Staging(self.staging.len());
         self.staging.push(queue.len);
-        let block = At { end, offset: 0 };
-        let is_upload = matches!(queue.how, How::Upload(_));
+        let block = Position { end, offset: 0 };
+        let is_upload = matches!(queue.how, CopyKind::Upload(_));
         let mut offset = 0;
         for piece in &queue.pieces {
             let (source, target) = ends(piece);
-            let here = At { end, offset };
+            let here = Position { end, offset };
             let (from, to) = if is_upload { (source, here) } else { (here, target) };
-            let step = Step::Copy { how: How::Memcpy, from, to, len: piece.len };
+            let step = CopyStep::Copy { how: CopyKind::Memcpy, from, to, len: piece.len };
             if is_upload {
                 self.steps.push(step)
             } else {
@@ -250,26 +238,26 @@ impl Plan {
             offset += piece.len;
         }
         let (from, to) = if is_upload { (block, queue.row) } else { (queue.row, block) };
-        self.steps.push(Step::Copy { how: queue.how, from, to, len: queue.len });
+        self.steps.push(CopyStep::Copy { how: queue.how, from, to, len: queue.len });
     }
 
-    fn end(&mut self, later: SmallVec<[Step; 4]>) {
+    fn end(&mut self, later: SmallVec<[CopyStep; 4]>) {
         let mut devices: SmallVec<[u32; 4]> = SmallVec::new();
         for step in &self.steps {
-            let Step::Copy { how, .. } = step else { continue };
+            let CopyStep::Copy { how, .. } = step else { continue };
             if let Some(device) = how.device()
                 && !devices.contains(&device)
             {
                 devices.push(device);
             }
         }
-        self.steps.extend(devices.into_iter().map(Step::Synchronize));
+        self.steps.extend(devices.into_iter().map(CopyStep::Synchronize));
         self.steps.extend(later);
     }
 }
 
 impl Queue {
-    fn is_followed_by(&self, sources: &[Lies], piece: &Piece, row: At) -> bool {
+    fn is_followed_by(&self, sources: &[Endpoint], piece: &Piece, row: Position) -> bool {
         match (self.row.end, self.pieces.last()) {
             (End::Target(_), _) => self.row.end == row.end && self.row.offset + self.len == row.offset,
             (_, Some(last)) => abut(sources, last, piece),
@@ -278,8 +266,8 @@ impl Queue {
     }
 }
 
-impl How {
-    /// The device on whose stream it is done.
+impl CopyKind {
+    /// The device whose stream makes the copy.
     pub fn device(self) -> Option<u32> {
         match self {
             Self::Memcpy => None,
@@ -290,14 +278,14 @@ impl How {
     }
 }
 
-/// Whether the second piece begins in memory where the first ends.
-fn abut(sources: &[Lies], before: &Piece, piece: &Piece) -> bool {
+/// Whether `piece` begins in memory where `before` ends.
+fn abut(sources: &[Endpoint], before: &Piece, piece: &Piece) -> bool {
     if before.source == piece.source {
         return before.from + before.len == piece.from;
     }
     let of = |piece: &Piece| {
-        let lies = sources.get(piece.source)?;
-        lies.extent.map(|e| (lies.memory, e.object, e.start.saturating_add(piece.from as u64)))
+        let endpoint = sources.get(piece.source)?;
+        endpoint.extent.map(|e| (endpoint.memory, e.object, e.start.saturating_add(piece.from as u64)))
     };
     let (Some((memory, object, at)), Some(next)) = (of(before), of(piece)) else { return false };
     next == (memory, object, at.saturating_add(before.len as u64))
@@ -308,27 +296,27 @@ fn is_staged(from: Memory, to: Memory) -> bool {
     matches!((from, to), (Memory::Pageable, Memory::Device(_)) | (Memory::Device(_), Memory::Pageable))
 }
 
-fn how(from: Memory, to: Memory) -> How {
+fn how(from: Memory, to: Memory) -> CopyKind {
     match (from, to) {
-        (Memory::Device(from), Memory::Device(to)) if from == to => How::Within(to),
-        (Memory::Device(from), Memory::Device(to)) => How::Peer(from, to),
-        (_, Memory::Device(to)) => How::Upload(to),
-        (Memory::Device(from), _) => How::Download(from),
-        _ => How::Memcpy,
+        (Memory::Device(from), Memory::Device(to)) if from == to => CopyKind::Within(to),
+        (Memory::Device(from), Memory::Device(to)) => CopyKind::Peer(from, to),
+        (_, Memory::Device(to)) => CopyKind::Upload(to),
+        (Memory::Device(from), _) => CopyKind::Download(from),
+        _ => CopyKind::Memcpy,
     }
 }
 
-fn ends(piece: &Piece) -> (At, At) {
-    let from = At { end: End::Source(piece.source), offset: piece.from };
-    (from, At { end: End::Target(piece.target), offset: piece.to })
+fn ends(piece: &Piece) -> (Position, Position) {
+    let from = Position { end: End::Source(piece.source), offset: piece.from };
+    (from, Position { end: End::Target(piece.target), offset: piece.to })
 }
 
-fn direct(how: How, piece: &Piece) -> Step {
+fn direct(how: CopyKind, piece: &Piece) -> CopyStep {
     let (from, to) = ends(piece);
-    Step::Copy { how, from, to, len: piece.len }
+    CopyStep::Copy { how, from, to, len: piece.len }
 }
 
-impl fmt::Display for At {
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, number) = match self.end {
             End::Source(n) => ("source", n),
@@ -339,7 +327,7 @@ impl fmt::Display for At {
     }
 }
 
-impl fmt::Display for How {
+impl fmt::Display for CopyKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memcpy => f.write_str("memcpy"),
@@ -351,7 +339,7 @@ impl fmt::Display for How {
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for CopyStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Copy { how, from, to, len } => write!(f, "{how}: {len} bytes, {from} -> {to}"),
@@ -361,7 +349,7 @@ impl fmt::Display for Step {
 }
 
 /// One line per step, and a line with the sum.
-impl fmt::Display for Plan {
+impl fmt::Display for CopyPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for step in &self.steps {
             writeln!(f, "{step}")?;

@@ -1,33 +1,33 @@
-//! How a backend answers a request any number of times, from any thread, also after `execute` has returned.
+//! Lets a backend answer a request any number of times, from any thread, also after `execute` has returned.
 
 use crate::{BatchEntry, Outcome};
 use std::sync::Arc;
 use tensor::{Error, Result};
 
-/// The request is cancelled: what was to be sent is dropped, and so should be the work on whatever would come next.
+/// The request is cancelled: the response was dropped, and the backend should stop working on further ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stopped;
 
-/// What a request counts as in the statistics of its model, once it is over.
+/// How a request is counted in the statistics of its model once it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Counted {
-    /// Failed if its last answer is an error.
+    /// As failed if its last response is an error, otherwise as a success.
     #[default]
     ByLastAnswer,
-    /// A success, whatever it was answered.
+    /// As a success, whatever the response.
     Success,
-    /// Nothing; its responses are counted, one by one.
+    /// Not at all; each of its responses is counted instead.
     Responses,
-    /// Nothing.
+    /// Not at all.
     Nothing,
 }
 
-/// Tells a request from all others that are not over.
+/// Identifies a request among all unfinished ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RequestId(pub usize);
 
-/// What takes the answers of one request: the engine. Calls may come from several threads; the order in which they arrive here
-/// is the order of the answers. After `finish` all of them do nothing.
+/// Receives the responses of one request; implemented by the engine. Methods may be called on several threads; the
+/// order of the calls is the order of the responses. After `finish` all methods do nothing.
 pub trait Answers: Send + Sync {
     /// As [`Responder::send`].
     ///
@@ -46,7 +46,7 @@ pub trait Answers: Send + Sync {
     fn finish(&self, last: Option<Result<Outcome>>);
     /// As [`Responder::again`].
     fn again(&self, entry: BatchEntry, outcome: Option<Outcome>);
-    /// The responder is gone. A request that was not finished ends with an error now.
+    /// The responder was dropped. An unfinished request ends with an error.
     fn abandon(&self);
     /// As [`Responder::is_cancelled`].
     fn is_cancelled(&self) -> bool;
@@ -58,30 +58,30 @@ pub trait Answers: Send + Sync {
     }
 }
 
-/// Answers one request of a decoupled model: any number of responses, then one end.
+/// Answers one request of a decoupled model with any number of responses and one end.
 ///
-/// A backend that takes it out of its [`BatchEntry`](crate::BatchEntry) owes the request an end. It may keep it and move it to
-/// other threads; the instance is free as soon as `execute` returns. Dropped unfinished, it ends the request with an error.
+/// A backend that takes it out of its [`BatchEntry`](crate::BatchEntry) has to end the request. It may move it to other
+/// threads; the instance is free as soon as `execute` returns. Dropping it unfinished ends the request with an error.
 pub struct Responder {
-    /// `None` once the request was given back to run again.
+    /// `None` once the request was returned to run again.
     to: Option<Arc<dyn Answers>>,
 }
 
 impl Responder {
-    /// For the engine, and for tests of backends.
+    /// Used by the engine, and by tests of backends.
     pub fn new(to: Arc<dyn Answers>) -> Self {
         Self { to: Some(to) }
     }
 
-    /// Sends a response; others follow. Never blocks.
+    /// Sends a response that is not the last one. Never blocks.
     ///
     /// # Errors
-    /// The request is cancelled, and the response was dropped. It still has to be finished.
+    /// The request is cancelled and the response was dropped. The request still has to be finished.
     pub fn send(&self, outcome: Outcome) -> Result<(), Stopped> {
         self.to.as_ref().map_or(Err(Stopped), |to| to.send(outcome))
     }
 
-    /// Sends an error in the place of a response; the request goes on.
+    /// Sends an error instead of a response; the request continues.
     pub fn fail(&self, error: Error) {
         if let Some(to) = &self.to {
             to.fail(error);
@@ -95,40 +95,40 @@ impl Responder {
         }
     }
 
-    /// The next response has been computed, and its outputs are made now: divides its time in the statistics.
+    /// Marks the end of the inference and the start of the outputs of the next response, for the statistics.
     pub fn output_begins(&self) {
         if let Some(to) = &self.to {
             to.output_begins();
         }
     }
 
-    /// Says what the request is to count as, if not as what it was answered: in Triton backends count themselves.
+    /// Overrides how the request is counted, as Triton's backends can.
     pub fn count_as(&self, counted: Counted) {
         if let Some(to) = &self.to {
             to.count_as(counted);
         }
     }
 
-    /// Ends the request, with a last response or error, or without.
+    /// Ends the request, optionally with a last response or error.
     pub fn finish(self, last: Option<Result<Outcome>>) {
         if let Some(to) = &self.to {
             to.finish(last);
         }
     }
 
-    /// Whether further answers are not wanted any more.
+    /// Whether the request is cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.to.as_ref().is_none_or(|to| to.is_cancelled())
     }
 
-    /// The request that it answers; `None` for a row without one.
+    /// The request; `None` for a row without one.
     pub fn request(&self) -> Option<RequestId> {
         self.to.as_ref().and_then(|to| to.request())
     }
 
-    /// Ends a step of an iterative sequence (S-25): sends a response, if there is one, and has the request run again, with another
-    /// responder. `entry` is the one that this responder was taken from; its inputs may have other contents, not other shapes. A model that is not
-    /// configured for that has its request ended with an error instead, and the response is dropped.
+    /// Ends a step of an iterative sequence (S-25): sends the response, if any, and runs the request again with another
+    /// responder. `entry` is the one that this responder was taken from; its inputs may have other contents, not other
+    /// shapes. For a model without iterative sequences, the request ends with an error and the response is dropped.
     pub fn again(mut self, entry: BatchEntry, outcome: Option<Outcome>) {
         if let Some(to) = self.to.take() {
             to.again(entry, outcome);
@@ -137,10 +137,10 @@ impl Responder {
 }
 
 impl Responder {
-    /// Has `hook` called when further answers are not wanted any more: at once if that is so already, never once the request is over.
+    /// Registers a hook for the cancellation of the request. It runs at once if that has happened, never after the end.
     ///
-    /// It is called from the thread that cancels, perhaps one that serves other requests, and must not block. It must not own the
-    /// responder, which would keep it until the request is forgotten.
+    /// The hook runs on the thread that cancels, which may serve other requests, so it must not block. It must not own
+    /// the responder, which would keep it alive as long as the request.
     pub fn on_cancel(&self, hook: impl FnOnce() + Send + 'static) {
         if let Some(to) = &self.to {
             to.on_cancel(Box::new(hook));

@@ -1,7 +1,7 @@
-//! The trait and the values that cross it.
+//! The traits of backends and models, and the values that they exchange with the engine.
 
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
-use crate::{Host, InstancesOf, Occupied, OpenCalls, Readiness, Responder};
+use crate::{Host, InstanceEventsRef, Occupied, OpenCalls, Readiness, Responder};
 use memory::Need;
 pub use memory::thread::now_ns;
 use protocol::pb::inference::ModelConfig;
@@ -11,65 +11,63 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use tensor::{DataType, Name, Result, Shape};
 
-/// A framework: opens model files.
+/// Opens model files of one kind.
 pub trait Backend: Send + Sync {
-    /// Name as in `backend: "…"`.
+    /// Name in `backend: "…"`.
     fn name(&self) -> &'static str;
 
-    /// Reads the model and says what its file knows of its inputs and outputs. May take seconds; called off the reactor.
+    /// Reads a model and the inputs and outputs that its file declares. May take seconds; never called on a reactor.
     ///
     /// # Errors
-    /// Whatever makes the version UNAVAILABLE; the text becomes the reason in the repository index.
+    /// The version becomes UNAVAILABLE; the text is its reason in the repository index.
     fn open(&self, spec: &OpenSpec) -> Result<Box<dyn Opened>>;
 
-    /// The server that its models may ask things of; told once, before any model is opened. Not to be owned: the server owns the backend.
+    /// Passes the server that models call back, before any is opened. Weak, because the server owns the backend.
     fn attach(&self, host: Weak<dyn Host>) {
         let _ = host;
     }
 }
 
-/// What a backend is told when it opens a version.
+/// Arguments of [`Backend::open`].
 #[derive(Debug, Clone)]
+#[allow(missing_docs)]
 pub struct OpenSpec {
-    /// Model name.
     pub model: Name,
-    /// Version number.
     pub version: i64,
-    /// Directory of the model (`config.pbtxt` lives here).
+    /// Contains `config.pbtxt`.
     pub model_directory: PathBuf,
-    /// Directory of the version.
     pub version_directory: PathBuf,
-    /// The configuration as the user wrote it, defaults normalised, before completion: `inference.ModelConfig`, protobuf-encoded.
+    /// The user's `inference.ModelConfig` with normalised defaults, before completion, protobuf-encoded.
     pub config: bytes::Bytes,
-    /// `--backend-config=<backend>,<key>=<value>` pairs for this backend, in command-line order.
+    /// `--backend-config=<backend>,<key>=<value>` pairs of this backend, in command-line order.
     pub settings: Vec<(String, String)>,
-    /// `config` in Triton's JSON form, for backends whose models read it.
+    /// `config` in Triton's JSON form.
     pub config_json: String,
-    /// Models may complete their configuration.
+    /// Whether models may complete their configuration.
     pub completes: bool,
-    /// Of a backend that is itself written in Python: its directory, where its code is.
+    /// Directory with the code of a backend that is itself written in Python.
     pub code_directory: Option<PathBuf>,
 }
 
-/// A model file that could be read. Not serving yet: its configuration may still be completed from `io`.
+/// A readable model file that does not serve yet. Its configuration may still be completed from `io`.
 pub trait Opened: Send {
-    /// Inputs and outputs the file declares; `None` for a backend that serves whatever the configuration says.
+    /// Inputs and outputs that the file declares; `None` if the configuration alone decides.
     fn io(&self) -> Option<ModelIo>;
 
-    /// What the model's code makes of the configuration, as JSON of `inference.ModelConfig`: `max_batch_size`, `input`, `output`, `dynamic_batching` and
-    /// `model_transaction_policy` are taken from it. `None`: it says nothing.
+    /// Configuration that the model's code completed, as JSON of `inference.ModelConfig`; `max_batch_size`, `input`,
+    /// `output`, `dynamic_batching` and `model_transaction_policy` are taken from it. `None` if it completes nothing.
     fn completed(&self) -> Option<String> {
         None
     }
 
-    /// The final configuration in Triton's JSON form, told before `finish`, for backends whose models read it.
+    /// Passes the final configuration in Triton's JSON form. Called before `finish`.
     fn configured(&mut self, json: &str) {
         let _ = json;
     }
 
-    /// Memory that the model is going to need, asked before `finish`: a load that does not fit is refused there, and the memory stays promised
-    /// until the model is dropped. An estimate will do, such as [`file_bytes`](crate::file_bytes) for each device that has an instance. Memory
-    /// that is not named here is not counted.
+    /// Estimated memory of the model, for example [`file_bytes`](crate::file_bytes) for each device that has an
+    /// instance. Called before `finish`: a load that does not fit is rejected there, otherwise the memory stays
+    /// promised until the model is dropped. Other memory is not counted.
     ///
     /// # Errors
     /// As `Backend::open`.
@@ -77,14 +75,14 @@ pub trait Opened: Send {
         Ok(Vec::new())
     }
 
-    /// Checks the final configuration and makes the model ready to run.
+    /// Checks the final configuration and prepares the model to run.
     ///
     /// # Errors
     /// As `Backend::open`.
     fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>>;
 }
 
-/// What a model file says about itself.
+/// Inputs and outputs that a model file declares.
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs)]
 pub struct ModelIo {
@@ -95,31 +93,32 @@ pub struct ModelIo {
 /// One tensor of a model file.
 #[derive(Debug, Clone)]
 pub struct TensorIo {
-    /// Name in the graph.
+    /// Name in the model's graph.
     pub name: String,
-    /// `None` when the graph uses an element type the protocol cannot carry.
+    /// `None` if the protocol has no such datatype.
     pub datatype: Option<DataType>,
-    /// Full shape of the graph, -1 = symbolic.
+    /// Full shape; -1 is a symbolic dimension.
     pub shape: Shape,
-    /// An initialiser of the same name exists: a request may leave the input out.
+    /// A request may omit the input, because an initialiser of the same name exists.
     pub optional: bool,
 }
 
 /// A model that can run.
 pub trait Model: Send + Sync {
-    /// Runs one batch and puts a result into every request of it: a failure that concerns one request fails only that request,
-    /// any other is put into all of them. Rows of the output go back to the request they came from.
+    /// Runs a batch and sets the result of each of its requests. An error that concerns one request fails only that
+    /// one, any other fails all of them. Each request gets its own rows of the outputs.
     ///
-    /// `instance` counts from 0 and tells concurrent calls apart.
+    /// `instance` starts at 0 and distinguishes concurrent calls.
     fn execute(&self, instance: u32, batch: &mut Batch<'_>, run: &RunControl) -> Marks;
 
-    /// Properties the engine relies on. Read once, after the model is finished.
+    /// Properties that the engine relies on. Read once, after `finish`.
     fn capabilities(&self) -> Capabilities {
         Capabilities::default()
     }
 
-    /// The interface of a model that runs outside this process; `None` if `execute` runs the batch itself. A remote model gets a responder with every
-    /// request and the instance with every batch ([`Batch::occupied`]), and completes both after `execute` has returned.
+    /// The interface of a model that runs outside this process; `None` if `execute` runs the batch. A remote model gets
+    /// a responder with every request and the instance with every batch ([`Batch::occupied`]), and completes both
+    /// later.
     fn remote(&self) -> Option<&dyn RemoteModel> {
         None
     }
@@ -129,7 +128,7 @@ pub trait Model: Send + Sync {
         Vec::new()
     }
 
-    /// How full its key-value cache is, of a model that generates text; load balancers ask for it.
+    /// Usage of the key-value cache of a model that generates text, for load balancers.
     fn key_value_cache(&self) -> Option<KeyValueCache> {
         None
     }
@@ -138,17 +137,16 @@ pub trait Model: Send + Sync {
 /// Properties of a model that decide how the engine schedules it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Up to this many bytes of inputs, `execute` only forwards the batch, within microseconds, and may be called on any thread, reactors included.
-    /// `None`: never.
+    /// Up to this many bytes of inputs, `execute` only forwards the batch, within microseconds, and may be called on
+    /// any thread, reactors included. `None`: never.
     pub starts_at_once_bytes: Option<usize>,
-    /// The run time may differ between inputs of the same shapes, or is unknown. Such a model never runs on a reactor, where a long run could not be
-    /// stopped and would block other clients.
+    /// The run time may differ between inputs of the same shapes, or is unknown. Such a model never runs on a reactor,
+    /// where a long run could not be stopped and would block other clients.
     pub cost_may_depend_on_data: bool,
-    /// `execute` does the same for every instance number, so the number of instances can change while the model serves. Otherwise a change of the
-    /// count is a reload.
+    /// `execute` does the same for every instance number, so the number of instances can change while the model serves.
+    /// Otherwise a change of the count is a reload.
     pub instances_are_permits: bool,
-    /// Batch size in the statistics of a model that does not batch; `None` counts each request as one. Triton's backends report it themselves and
-    /// differ.
+    /// Batch size in the statistics without batching; `None`: one per request. Triton's backends report it and differ.
     pub batch_size_without_batching: Option<u64>,
 }
 
@@ -166,10 +164,10 @@ impl Default for Capabilities {
 /// A model whose instances run outside this process. They can fail, restart and call other models.
 pub trait RemoteModel: Send + Sync {
     /// Registers the listener for failures and restarts of instances. Called before the first batch, including warm-up.
-    fn serve(&self, instances: InstancesOf);
+    fn serve(&self, instances: InstanceEventsRef);
 
-    /// No new requests follow: the model is unloaded or replaced, or the server exits. Work for cancelled requests is aborted after the model's own
-    /// grace period, `longest` at most. A later call with less shortens it.
+    /// No new requests follow: the model is unloaded or replaced, or the server exits. Work for cancelled requests is
+    /// aborted after the model's own grace period, `longest` at most. A later call with less shortens it.
     fn leave_service(&self, longest: std::time::Duration) {
         let _ = longest;
     }
@@ -184,20 +182,21 @@ pub trait RemoteModel: Send + Sync {
         0
     }
 
-    /// The unfinished calls that began before `at` ([`now_ns`](crate::now_ns)), by instance. Called about once a second while there are any.
+    /// Unfinished calls that began before `at` ([`now_ns`](crate::now_ns)), by instance. Polled once a second.
     fn calls_made_before(&self, at: u64) -> Vec<OpenCalls> {
         let _ = at;
         Vec::new()
     }
 
-    /// Starts additional instances for a configuration (also in Triton's JSON form) that differs from the current one in its instance groups only. Blocks until all of them can run batches; if one fails, none of them remains. `None`: only a reload
-    /// can change the instances.
+    /// Starts additional instances for a configuration (also in Triton's JSON form) that differs from the current one
+    /// in its instance groups only. Blocks until all of them can run batches; if one fails, none of them remains.
+    /// `None`: only a reload can change the instances.
     fn start_instances(&self, new: &[NewInstance], config: &ModelConfig, json: &str) -> Option<Result<()>> {
         let _ = (new, config, json);
         None
     }
 
-    /// Started instances get batches from now on. Failures since their start are reported to [`serve`](Self::serve)'s listener now.
+    /// Started instances get batches now. Failures since their start are reported to the listener of `serve` now.
     fn instances_serve(&self, instances: &[u32]) {
         let _ = instances;
     }
@@ -211,33 +210,31 @@ pub trait RemoteModel: Send + Sync {
 /// An instance to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewInstance {
-    /// The number that batches for it come with.
+    /// Instance number.
     pub number: u32,
-    /// Which of the [`placements`](crate::placements) of the configuration it is; 0 where there are none.
+    /// Index into the [`placements`](crate::placements) of the configuration; 0 if there are none.
     pub placement: usize,
 }
 
-/// The key-value cache of a model: memory for tokens, in blocks.
+/// Usage of a key-value cache, which holds tokens in blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct KeyValueCache {
-    /// Blocks in use.
     pub blocks_used: u64,
-    /// Blocks there are.
     pub blocks_max: u64,
-    /// Tokens that a block has room for.
     pub tokens_per_block: u64,
 }
 
-/// Requests to run together. Their shapes are compatible (S-12); rows add up to at most the configured maximum.
+/// Requests that run together. Their shapes are compatible (S-12); their rows do not exceed the configured maximum.
 pub struct Batch<'a> {
-    /// In the order their rows stand in the batch.
+    /// In the order of their rows.
     pub requests: &'a mut [BatchEntry],
-    /// The instance, of a model that answers later: taken, it stays busy until that is freed.
+    /// The instance, for a remote model: if `execute` takes it, it stays busy until it is freed.
     pub occupied: Option<Occupied>,
 }
 
 impl<'a> Batch<'a> {
-    /// A batch that is over when `execute` returns.
+    /// A batch that ends when `execute` returns.
     pub fn new(requests: &'a mut [BatchEntry]) -> Self {
         Self { requests, occupied: None }
     }
@@ -246,55 +243,55 @@ impl<'a> Batch<'a> {
 /// One request of a batch.
 #[derive(Default)]
 pub struct BatchEntry {
-    /// The request; the backend may take its data apart. Boxed where it is read: it changes hands a dozen times, at half a kilobyte.
+    /// The request; the backend may take its data out. Boxed: half a kilobyte would be moved about a dozen times.
     pub request: Box<InferRequest>,
-    /// What its check found out.
+    /// Results of the request's check.
     pub checked: Checked,
-    /// Filled in by `Model::execute`, unless it takes the responder.
+    /// Set by `Model::execute`, unless it takes the responder.
     pub result: Option<Result<Outcome>>,
-    /// Of a decoupled model: taken, it answers the request instead of `result`.
+    /// For a decoupled model: if `execute` takes it, it answers the request instead of `result`.
     pub responder: Option<Responder>,
 }
 
 impl BatchEntry {
-    /// A request to be answered once.
+    /// A request with one response.
     pub fn new(request: Box<InferRequest>, checked: Checked) -> Self {
         Self { request, checked, result: None, responder: None }
     }
 }
 
-/// What a request gets back.
+/// The response to a request.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// The wanted outputs, in configuration order.
+    /// The requested outputs, in configuration order.
     pub outputs: SmallVec<[OutputTensor; 2]>,
     /// Response parameters.
     pub parameters: Vec<(Name, Parameter)>,
 }
 
-/// When the phases of an execution ended, in nanoseconds of [`now_ns`] (S-43: D, E, F).
+/// When the phases of an execution ended, in ns of [`now_ns`] (points D, E and F of S-43).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// Inputs gathered, inference begins.
+    /// Inputs were gathered, and inference began.
     pub inputs_ready: u64,
     /// Inference ended.
     pub inference_end: u64,
-    /// Outputs split and copied.
+    /// Outputs were split and copied.
     pub outputs_ready: u64,
 }
 
 type Hook = Box<dyn FnOnce() + Send>;
 
-/// Lets a running batch be stopped when none of its requests is wanted any more.
+/// Stops a running batch once all of its requests are cancelled.
 ///
-/// Invariant: the hook runs at most once, and never after `disarm` returned.
+/// Invariant: the hook runs at most once, and never after `disarm` has returned.
 #[derive(Default)]
 pub struct RunControl {
     wanted: AtomicU32,
     hook: Mutex<HookState>,
-    /// Only the thread that runs the batch has it: no other thread can stop the run.
+    /// The batch cannot be stopped, because only the thread that runs it has this value.
     alone: bool,
-    /// The batch ran, later than `execute` did.
+    /// The batch ended after `execute` had returned.
     over: AtomicBool,
 }
 
@@ -303,7 +300,7 @@ enum HookState {
     #[default]
     Empty,
     Armed(Hook),
-    /// All requests of the batch are cancelled; a hook that is armed now is told at once.
+    /// All requests of the batch are cancelled; a hook that is armed now is not kept.
     Stopped,
 }
 
@@ -313,15 +310,15 @@ impl RunControl {
         Self { wanted: AtomicU32::new(requests), hook: Mutex::default(), alone: false, over: AtomicBool::new(false) }
     }
 
-    /// A control for a batch that cannot be stopped, since it runs on the thread that brought it.
+    /// A control for a batch that cannot be stopped, because the thread that submitted it also runs it.
     pub fn alone() -> Self {
         Self { wanted: AtomicU32::new(1), hook: Mutex::default(), alone: true, over: AtomicBool::new(false) }
     }
 
-    /// One request of the batch was cancelled. When it was the last wanted one, the execution is told to stop.
+    /// Counts a cancelled request of the batch. The last one stops the execution.
     pub fn cancel_one(&self) {
         if self.wanted.fetch_sub(1, Ordering::AcqRel) == 1 && !self.over.load(Ordering::Acquire) {
-            // The hook runs under the lock, so that `disarm` returns only after it ended.
+            // The hook runs under the lock, so that `disarm` waits for its end.
             let mut state = self.hook.lock();
             if let HookState::Armed(hook) = std::mem::replace(&mut *state, HookState::Stopped) {
                 hook();
@@ -329,8 +326,8 @@ impl RunControl {
         }
     }
 
-    /// Called by the backend before it starts something that the hook can stop. Returns false, without keeping the hook, when
-    /// the batch need not be started at all. `hook` is not asked for where no other thread could stop the batch.
+    /// Sets the hook that stops the execution; called by the backend before it starts. Returns false and drops the hook
+    /// if all requests are cancelled already. `hook` is not called for a batch that cannot be stopped.
     pub fn arm<H: FnOnce() + Send + 'static>(&self, hook: impl FnOnce() -> H) -> bool {
         if self.alone {
             return true;
@@ -343,7 +340,7 @@ impl RunControl {
         true
     }
 
-    /// Called by the backend when `hook` must not run any more.
+    /// Removes the hook.
     pub fn disarm(&self) {
         if self.alone {
             return;
@@ -354,13 +351,13 @@ impl RunControl {
         }
     }
 
-    /// The instance of the batch was freed: what is cancelled from now on does not concern it. A hook that runs right now goes on, for
-    /// it may itself be what freed the instance.
+    /// Marks the batch as ended, because its instance was freed: later cancellations do not concern it. Does not wait
+    /// for a running hook, which may itself have freed the instance.
     pub fn over(&self) {
         self.over.store(true, Ordering::Release);
     }
 
-    /// Whether every request of the batch was cancelled.
+    /// Whether all requests of the batch are cancelled.
     pub fn is_stopped(&self) -> bool {
         !self.alone && matches!(*self.hook.lock(), HookState::Stopped)
     }

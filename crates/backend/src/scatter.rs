@@ -1,22 +1,23 @@
-//! Brings outputs to where the client wants them: a slice of the batch's output, or its own shared memory region.
+//! Puts outputs where the client requested them: in the response, as slices of the batch's output, or in a region.
 
-use crate::carry;
+use crate::copy;
 use crate::gather::{copied, lost};
 use crate::{BatchEntry, Outcome};
 use protocol::{OutputForm, OutputSpec, OutputTensor};
 use tensor::{Base, Data, Error, RegionRef, Result, Shape};
 
-/// The region the client named for a wanted output, or that an ensemble offers for one that may be anywhere; `slot` is the second half of an entry of `Checked::outputs`.
+/// The region that the client named for an output, or that an ensemble offers for one that may be anywhere. `slot` is
+/// the second half of an entry of `Checked::outputs`.
 pub fn region_of(entry: &BatchEntry, slot: Option<u16>) -> Option<&RegionRef> {
     entry.request.outputs.get(usize::from(slot?))?.region.as_ref()
 }
 
-/// The region for an output of so many bytes. An offer that is too small is none: who made it has the words for that.
+/// The region for an output of `len` bytes, unless it is an offer that is too small, which the ensemble reports.
 pub fn region_for(entry: &BatchEntry, slot: Option<u16>, len: usize) -> Option<&RegionRef> {
     region_of(entry, slot).filter(|region| region.len() >= len || !form_of(entry, slot).anywhere)
 }
 
-/// How the client wants that output returned.
+/// The requested form of an output.
 pub fn form_of(entry: &BatchEntry, slot: Option<u16>) -> OutputForm {
     match slot {
         Some(slot) => entry.request.outputs.get(usize::from(slot)).map_or(OutputForm::ANYWHERE, |wanted| wanted.form),
@@ -24,19 +25,19 @@ pub fn form_of(entry: &BatchEntry, slot: Option<u16>) -> OutputForm {
     }
 }
 
-/// The slot of an output that the server itself wants, and nobody else: a state of a sequence.
+/// The slot of an output that only the server requested: a state of a sequence.
 pub const KEPT: u16 = u16::MAX;
 
-/// Whether data are the region itself: written in place.
+/// Whether `data` is the region itself, written in place.
 pub fn is_in(data: &Data, region: &RegionRef) -> bool {
     matches!(data, Data::Region(own) if std::ptr::addr_eq(&raw const **own, &raw const **region))
 }
 
-/// Puts `data` where it has to be: unchanged without a region, else written into it, unless it is there already.
+/// Returns `data` unchanged without a region; otherwise copies it into the region, unless it is there already.
 ///
 /// # Errors
-/// INTERNAL with Triton's text when the region is too small (memory.md 1.11), INVALID_ARG when it is no longer whole, or when more
-/// would have to be copied out of one than may be.
+/// INTERNAL with Triton's text when the region is too small (memory.md 1.11), INVALID_ARG when the client truncated it,
+/// or when a copy out of a region would exceed the limit.
 pub fn place(output: &str, data: Data, region: Option<&RegionRef>) -> Result<Data> {
     match (data, region) {
         (host @ Data::Bytes(_), None) => Ok(host),
@@ -48,7 +49,7 @@ pub fn place(output: &str, data: Data, region: Option<&RegionRef>) -> Result<Dat
             region.copy_from(0, &bytes)?;
             written(region)
         }
-        // Perhaps the same bytes: clients use one region as input and output at once.
+        // Source and target may overlap: clients use one region as input and output at once.
         (Data::Region(source), Some(region)) if region.host().is_some() && source.host().is_some() => {
             fits(output, region, source.len())?;
             region.copy_from_region(0, &*source, 0, source.len())?;
@@ -56,53 +57,54 @@ pub fn place(output: &str, data: Data, region: Option<&RegionRef>) -> Result<Dat
         }
         (data, Some(region)) => {
             fits(output, region, data.len())?;
-            carry::whole(&data, region)?;
+            copy::whole(&data, region)?;
             written(region)
         }
     }
 }
 
-/// An output that whoever asked takes where it lies: memory of a device, if nobody else writes there. Any other is brought to the host.
+/// An output that stays in device memory if no client can write there; otherwise it is copied, if need be to the host.
 ///
 /// # Errors
 /// As `place`.
-pub fn left(source: RegionRef) -> Result<Data> {
+pub fn kept_on_device(source: RegionRef) -> Result<Data> {
     let Base::Device(memory) = source.base() else { return copied(&source) };
     if !source.is_shared() {
         return Ok(Data::Region(source));
     }
-    let own = carry::on_device(&[Data::Region(source.clone())], memory.device(), false);
+    let own = copy::on_device(&[Data::Region(source.clone())], memory.device(), false);
     match own {
         Ok(Some(own)) => Ok(Data::Region(own)),
         Ok(None) => Ok(Data::empty()),
-        // No room there now.
+        // The device has no free memory now.
         Err(_) => copied(&source),
     }
 }
 
-/// Refuses a region smaller than `len` bytes.
+/// Rejects a region smaller than `len` bytes.
 ///
 /// # Errors
-/// INTERNAL, Triton's text.
+/// INTERNAL with Triton's text.
 pub fn fits(output: &str, region: &RegionRef, len: usize) -> Result<()> {
     if region.len() < len {
+        let found = region.len();
         return Err(Error::internal(format!(
-            "shared memory size specified with the request for output '{output}' ({} bytes) should be at least {len} bytes to hold the results",
-            region.len()
+            "shared memory size specified with the request for output '{output}' ({found} bytes) should be at least \
+             {len} bytes to hold the results"
         )));
     }
     Ok(())
 }
 
-/// The region as an output's data, once everything was written to it.
+/// The region as the contents of an output that was written to it.
 ///
 /// # Errors
-/// INVALID_ARG when the client truncated it meanwhile: what was written is lost.
+/// INVALID_ARG when the client truncated the region meanwhile, so that the output is lost.
 pub fn written(region: &RegionRef) -> Result<Data> {
     if region.is_intact() { Ok(Data::Region(region.clone())) } else { Err(lost(region.region_name())) }
 }
 
-/// One finished output, placed and described.
+/// A finished output tensor at its requested location.
 ///
 /// # Errors
 /// As `place`.
@@ -121,10 +123,10 @@ pub fn output(
         datatype: spec.datatype,
         shape,
         data: match (data, region) {
-            // The usual case, in which the name's text is not asked for.
+            // The most frequent case skips the conversion of the name.
             (host @ Data::Bytes(_), None) => host,
-            (Data::Region(source), None) if form.anywhere => left(source)?,
-            // Who offered it looks whether it is whole.
+            (Data::Region(source), None) if form.anywhere => kept_on_device(source)?,
+            // The ensemble that offered the region checks that it is intact.
             (data, Some(region)) if form.anywhere && is_in(&data, region) => data,
             (data, region) => place(&spec.name, data, region)?,
         },
@@ -132,7 +134,7 @@ pub fn output(
     })
 }
 
-/// Puts the same failure into every request that has no result yet (S-14).
+/// Fails every request that has no result yet with the same error (S-14).
 pub fn fail_all(entries: &mut [BatchEntry], error: &Error) {
     for entry in entries {
         entry.result.get_or_insert_with(|| Err::<Outcome, _>(error.clone()));
@@ -148,14 +150,14 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn without_a_region_rows_are_slices_of_the_batch_output() {
+    fn without_a_region_outputs_are_slices_of_the_batch_output() {
         let all = Bytes::from(vec![1u8, 2, 3, 4]);
         let row = place("O", Data::Bytes(all.slice(2..4)), None).unwrap_or_default();
         assert_eq!(row.host().map(|b| b.as_ptr()), Some(all[2..].as_ptr()));
     }
 
     #[test]
-    fn a_region_gets_the_bytes_and_keeps_the_rest() {
+    fn an_output_is_written_to_its_region_and_the_rest_stays() {
         let region: RegionRef = Arc::new(Heap::new(&[9; 6]));
         let placed = place("O", Data::Bytes(Bytes::from_static(b"abcd")), Some(&region)).unwrap_or_default();
         assert!(matches!(placed, Data::Region(_)));
@@ -170,15 +172,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_its_region_is_not_copied() {
-        // No memory: to copy one byte would be to read beyond its end.
+    fn an_output_that_is_in_its_region_already_is_not_copied() {
+        // The region has no memory: copying a byte would read out of bounds.
         let region: RegionRef = Arc::new(Heap::endless(1 << 20));
         let placed = place("O", Data::Region(Arc::clone(&region)), Some(&region)).expect("placed");
         assert!(is_in(&placed, &region));
     }
 
     #[test]
-    fn an_offer_that_is_too_small_is_left_to_who_made_it() {
+    fn an_offered_region_that_is_too_small_is_not_used() {
         let spec = OutputSpec {
             name: "O".into(),
             datatype: tensor::DataType::Uint8,
@@ -200,15 +202,16 @@ mod tests {
     }
 
     #[test]
-    fn a_region_that_is_too_small_names_both_sizes_memory_1_11() {
+    fn the_error_of_a_region_that_is_too_small_names_both_sizes_memory_1_11() {
         let region: RegionRef = Arc::new(Heap::new(&[0; 63]));
         let e = place("OUTPUT0", Data::Bytes(vec![0; 64].into()), Some(&region)).err();
-        let text = "shared memory size specified with the request for output 'OUTPUT0' (63 bytes) should be at least 64 bytes to hold the results";
+        let text = "shared memory size specified with the request for output 'OUTPUT0' (63 bytes) should be at least \
+                    64 bytes to hold the results";
         assert_eq!(e, Some(Error::internal(text)));
     }
 
     #[test]
-    fn a_region_that_was_lost_fails_the_output() {
+    fn a_truncated_region_fails_the_output() {
         let heap = Heap::new(&[0; 8]);
         heap.lose();
         let region: RegionRef = Arc::new(heap);
@@ -217,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_is_never_sent_from_without_a_copy() {
+    fn contents_of_a_region_are_copied_before_they_are_sent() {
         let region: RegionRef = Arc::new(Heap::new(b"abc"));
         let placed = place("O", Data::Region(region), None).unwrap_or_default();
         assert!(matches!(&placed, Data::Bytes(b) if &b[..] == b"abc"));
@@ -226,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn fail_all_keeps_results_that_are_there() {
+    fn fail_all_keeps_existing_results() {
         let mut batch = [entry(1, &[]), entry(1, &[])];
         batch[0].result = Some(Ok(Outcome::default()));
         fail_all(&mut batch, &Error::internal("x"));

@@ -1,6 +1,6 @@
-//! The synchronisation that cancellation, the thread pool and the hand-over of answers are built on: parking_lot and std. With the feature
-//! `loom` it is loom's, and a test tries every interleaving (crates/engine/tests/loom.rs). A feature and not loom's own cfg, because other
-//! crates react to that.
+//! Synchronisation primitives of cancellation, the thread pool and the hand-over of responses: parking_lot and std.
+//! With the feature `loom` they are loom's, so that crates/engine/tests/loom.rs can test every interleaving. This is a
+//! feature because loom's own cfg changes other crates, too.
 
 use std::time::Duration;
 
@@ -14,16 +14,16 @@ pub use loom::sync::MutexGuard;
 #[cfg(feature = "loom")]
 pub use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Starts a thread that serves and that nothing joins.
+/// Starts a detached thread that serves requests.
 ///
 /// # Errors
-/// The machine refuses.
+/// The operating system cannot start a thread.
 #[cfg(not(feature = "loom"))]
 pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     memory::serving::spawn(name, work).map(drop)
 }
 
-/// Starts a thread that nothing joins. The model ends when it has.
+/// Starts a detached thread. The model ends when the thread has.
 ///
 /// # Errors
 /// None.
@@ -33,7 +33,7 @@ pub fn spawn(_name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Resu
     Ok(())
 }
 
-/// Waits to be notified. True when that took too long.
+/// Waits for a notification. Returns true on timeout.
 #[cfg(not(feature = "loom"))]
 pub fn wait_for<'m, T>(
     condvar: &Condvar,
@@ -44,14 +44,14 @@ pub fn wait_for<'m, T>(
     (guard, timed_out)
 }
 
-/// Waits to be notified. True when time has passed, be it that of another who was waiting: more than a real clock may do.
+/// Waits for a notification. True once time has expired, for this or another waiter: more than a real clock allows.
 #[cfg(feature = "loom")]
 pub fn wait_for<'m, T>(condvar: &Condvar, guard: MutexGuard<'m, T>, _: Duration) -> (MutexGuard<'m, T>, bool) {
     let guard = condvar.waiters.wait(guard).unwrap_or_else(std::sync::PoisonError::into_inner);
     (guard, condvar.expired.load(Ordering::Relaxed))
 }
 
-/// loom's condition variable, whose time is passed by the model.
+/// loom's condition variable, with a clock that the model advances.
 #[cfg(feature = "loom")]
 #[derive(Default)]
 pub struct Condvar {
@@ -61,22 +61,22 @@ pub struct Condvar {
 
 #[cfg(feature = "loom")]
 impl Condvar {
-    /// One that nothing waits for.
+    /// A condition variable without waiters.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Wakes one.
+    /// Wakes one waiter.
     pub fn notify_one(&self) {
         self.waiters.notify_one();
     }
 
-    /// Wakes all.
+    /// Wakes all waiters.
     pub fn notify_all(&self) {
         self.waiters.notify_all();
     }
 
-    /// All that wait have waited for too long, now and from now on.
+    /// Lets all waits time out, now and from now on.
     pub fn expire(&self) {
         self.expired.store(true, Ordering::Relaxed);
         self.notify_all();
@@ -90,12 +90,12 @@ pub struct Mutex<T>(loom::sync::Mutex<T>);
 
 #[cfg(feature = "loom")]
 impl<T> Mutex<T> {
-    /// A mutex around `value`.
+    /// A mutex that contains `value`.
     pub fn new(value: T) -> Self {
         Self(loom::sync::Mutex::new(value))
     }
 
-    /// Waits for the lock.
+    /// Blocks until it has the lock.
     pub fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! Small requests and regions for the tests of this crate.
+//! Small requests and regions for tests.
 
 #![allow(unsafe_code)] // a region over heap memory
 
@@ -9,7 +9,7 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tensor::{Base, Data, DataType, Extent, RegionMemory, Shape};
 
-/// A request of UINT8 inputs whose order is the signature's.
+/// A request with UINT8 inputs in the order of the signature.
 pub(crate) fn entry(rows: u32, inputs: &[(&'static str, &[u8])]) -> BatchEntry {
     let mut request = InferRequest::default();
     let mut checked = Checked { rows, ..Checked::default() };
@@ -25,7 +25,7 @@ pub(crate) fn entry(rows: u32, inputs: &[(&'static str, &[u8])]) -> BatchEntry {
     BatchEntry::new(request.into(), checked)
 }
 
-/// A region that is heap memory and can be lost on demand.
+/// A region in heap memory that can be marked as lost.
 pub(crate) struct Heap {
     memory: Box<[UnsafeCell<u8>]>,
     len: usize,
@@ -37,7 +37,7 @@ impl Heap {
         let memory = contents.iter().map(|&b| UnsafeCell::new(b)).collect();
         Self { memory, len: contents.len(), intact: AtomicBool::new(true) }
     }
-    /// A region that says it has `len` bytes, for tests that touch none of them.
+    /// A region with a nominal length of `len` bytes and no memory, for tests that do not access it.
     pub(crate) fn endless(len: usize) -> Self {
         Self { len, ..Self::new(&[]) }
     }
@@ -50,8 +50,7 @@ impl Heap {
 unsafe impl Send for Heap {}
 // SAFETY: as above.
 unsafe impl Sync for Heap {}
-// SAFETY: the box lives as long as the value, and its cells may be written through shared references; `endless` ones are not
-// touched.
+// SAFETY: the box lives as long as the value, and its cells may be written through `&`; `endless` ones are not read.
 unsafe impl RegionMemory for Heap {
     fn base(&self) -> Base<'_> {
         Base::Host(UnsafeCell::raw_get(self.memory.as_ptr()))

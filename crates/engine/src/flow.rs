@@ -619,7 +619,7 @@ impl FlowDriver {
             let region = self.region_of(output).filter(|region| !is_offer || region.len() >= len);
             output.data = match std::mem::take(&mut output.data) {
                 // A step of the enclosing ensemble will use it.
-                Data::Region(source) if region.is_none() && is_offer => scatter::left(source)?,
+                Data::Region(source) if region.is_none() && is_offer => scatter::kept_on_device(source)?,
                 data => scatter::place(&output.name, data, region)?,
             };
         }

@@ -4,7 +4,7 @@
 //! (`resize`). Requests of sequences that ran on it are rejected; if no instance is left, all requests are.
 
 use crate::version::ModelVersion;
-use backend::{Instances, now_ns};
+use backend::{InstanceEvents, now_ns};
 use std::sync::{Arc, Weak};
 use tensor::Error;
 
@@ -17,7 +17,7 @@ impl InstanceListener {
     }
 }
 
-impl Instances for InstanceListener {
+impl InstanceEvents for InstanceListener {
     fn down(&self, instance: u32, why: Error) {
         if let Some(version) = self.0.upgrade() {
             version.instance_is_gone(instance, why);

@@ -6,7 +6,7 @@
 
 mod support;
 
-use backend::{carry, scatter};
+use backend::{copy, scatter};
 use backend_test::{DeviceBackend, IdentityBackend};
 use engine::{Engine, EngineOptions, ServerState};
 use protocol::pb::inference as pb;
@@ -236,21 +236,21 @@ fn rows() {
     let row = |start, len| Data::Region(part::part(&all, start, len).expect("inside"));
     // With the parts of the step before.
     let divided = [row(0, 100), row(100, 0), row(100, 60), row(160, 40)];
-    let (made, copied) = counted(|| carry::on_device(&divided, 1, true).expect("room").expect("a row"));
+    let (made, copied) = counted(|| copy::on_device(&divided, 1, true).expect("room").expect("a row"));
     assert_eq!((copied, made.len()), (NOTHING, 200));
     assert_eq!(Data::Region(made).to_vec().expect("read"), values(4)[..200]);
     // In another order, from another location, or in shared memory: copied, adjacent parts together.
     let host = Data::Bytes(values(5)[..8].to_vec().into());
     let mixed = [row(100, 60), row(160, 40), host.clone(), Data::Region(there(0, &[7; 8])), row(0, 100)];
-    let (made, copied) = counted(|| carry::on_device(&mixed, 1, true).expect("room").expect("a row"));
+    let (made, copied) = counted(|| copy::on_device(&mixed, 1, true).expect("room").expect("a row"));
     assert_eq!(copied, Copied { up: 8, down: 0, within: 200, peer: 8 });
     let expected = [&values(4)[100..200], &values(5)[..8], &[7; 8], &values(4)[..100]].concat();
     assert_eq!(Data::Region(made).to_vec().expect("read"), expected);
     // To the host.
     let mut found = vec![0; 208];
-    carry::gather(&[row(100, 100), host, row(0, 100)], carry::Target::Host(&mut found)).expect("copied");
+    copy::gather(&[row(100, 100), host, row(0, 100)], copy::Target::Host(&mut found)).expect("copied");
     assert_eq!(found, [&values(4)[100..200], &values(5)[..8], &values(4)[..100]].concat());
-    assert!(carry::on_device(&[], 0, true).expect("nothing").is_none());
+    assert!(copy::on_device(&[], 0, true).expect("nothing").is_none());
 }
 
 #[test]
@@ -298,15 +298,15 @@ fn anything() {
             })
             .collect();
         let mut host = vec![0; expected.len()];
-        carry::gather(&sources, carry::Target::Host(&mut host)).expect("copied");
+        copy::gather(&sources, copy::Target::Host(&mut host)).expect("copied");
         assert_eq!(host, expected, "to the host, round {round}");
         let mut locked = device::pinned(expected.len());
         if let Ok(locked) = &mut locked {
-            carry::gather(&sources, carry::Target::Host(locked)).expect("copied");
+            copy::gather(&sources, copy::Target::Host(locked)).expect("copied");
             assert_eq!(**locked, expected, "to locked memory, round {round}");
         }
         for device in 0..2 {
-            let made = carry::on_device(&sources, device, random(2) == 0).expect("room");
+            let made = copy::on_device(&sources, device, random(2) == 0).expect("room");
             let found = made.map_or(Vec::new(), |made| Data::Region(made).to_vec().expect("read"));
             assert_eq!(found, expected, "to device {device}, round {round}");
         }

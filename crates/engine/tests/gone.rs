@@ -4,7 +4,7 @@
 
 mod support;
 
-use backend::{InstancesOf, Occupied, Readiness, ReadyAnswer, Responder};
+use backend::{InstanceEventsRef, Occupied, Readiness, ReadyAnswer, Responder};
 use engine::{Engine, EngineOptions, ModelVersion, ReadinessState};
 use protocol::pb::inference as pb;
 use protocol::pb::inference::model_sequence_batching::{StrategyChoice, StrategyDirect, StrategyOldest};
@@ -29,7 +29,7 @@ fn dead() -> Error {
 fn of_instances(
     count: i32,
     change: impl FnOnce(&mut pb::ModelConfig),
-) -> (Arc<Engine>, Arc<ModelVersion>, Receiver<Out>, InstancesOf) {
+) -> (Arc<Engine>, Arc<ModelVersion>, Receiver<Out>, InstanceEventsRef) {
     let (model, out) = handing_out();
     let (model, told) = model.at_once().telling();
     let (engine, version) = model.model(|config| {

@@ -2,7 +2,7 @@
 
 mod support;
 
-use backend::{InstancesOf, NewInstance};
+use backend::{InstanceEventsRef, NewInstance};
 use bytes::Bytes;
 use engine::{Engine, EngineOptions, ModelVersion};
 use prost::Message;
@@ -25,7 +25,7 @@ struct Served {
     engine: Arc<Engine>,
     version: Arc<ModelVersion>,
     out: Receiver<Out>,
-    told: InstancesOf,
+    told: InstanceEventsRef,
     asked: Receiver<Asked>,
     /// Result of the next start.
     next: Arc<Mutex<Option<Result<()>>>>,

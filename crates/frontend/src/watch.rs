@@ -1,7 +1,7 @@
 //! Sockets of backends that a reactor waits for among its own: see [`backend::poll`].
 
 use crate::hold;
-use backend::poll::{Next, Poller, Ready};
+use backend::poll::{Next, OnReadable, Poller};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use tokio::io::Interest;
@@ -10,10 +10,10 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::yield_now;
 
 /// The way to a reactor. One message for each socket that it is to watch.
-struct Sockets(UnboundedSender<(OwnedFd, Ready)>);
+struct Sockets(UnboundedSender<(OwnedFd, OnReadable)>);
 
 impl Poller for Sockets {
-    fn watch(&self, socket: OwnedFd, ready: Ready) {
+    fn watch(&self, socket: OwnedFd, ready: OnReadable) {
         // A reactor that is gone drops it, which tells who asked.
         let _ = self.0.send((socket, ready));
     }
@@ -32,7 +32,7 @@ pub(crate) fn begin() -> Arc<dyn Poller> {
     poller
 }
 
-async fn listen(socket: OwnedFd, mut ready: Ready) {
+async fn listen(socket: OwnedFd, mut ready: OnReadable) {
     // Never blocked on: backends read it themselves, without waiting. And for reading only: a socket of the Unix domain can be written to again
     // each time its peer has read, of which a `tokio::net::UnixStream` hears. That woke the reactor once more for each request, just when the
     // other process had begun to work: 0.7 of the 2.7 times it slept.
@@ -62,7 +62,7 @@ mod tests {
     use tokio::task::LocalSet;
 
     /// Counts what it reads, a byte at a time, and leaves at a zero.
-    fn reader(mut from: UnixStream, read: Arc<AtomicUsize>) -> Ready {
+    fn reader(mut from: UnixStream, read: Arc<AtomicUsize>) -> OnReadable {
         let mut byte = [0];
         Box::new(move || match from.read(&mut byte) {
             Ok(1) if byte == [0] => Next::Leave,

@@ -41,7 +41,7 @@ pub fn usage() -> Option<js::DeviceMemoryUse> {
         locked_region_bytes_max: locked_max as f64,
         pinned_body_bytes: bodies as f64,
         pinned_body_bytes_max: bodies_max as f64,
-        staged_bytes: backend::carry::staged_bytes(),
+        staged_bytes: backend::copy::staged_bytes(),
     })
 }
 

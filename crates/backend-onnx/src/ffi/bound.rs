@@ -171,7 +171,7 @@ fn copy_of(session: &Session, address: u64, len: usize) -> Result<RegionRef> {
     let device = session.device().ok_or_else(elsewhere)?;
     // SAFETY: the caller has the value with these bytes until the copy is made, or for ever where that fails.
     let lent = unsafe { Adopted::region(device, address, len, Box::new(())) };
-    backend::carry::copied_on(&Data::Region(lent), device)
+    backend::copy::to_device(&Data::Region(lent), device)
 }
 
 #[cold]

@@ -1,10 +1,10 @@
-//! The value of one series, of whichever kind: changed from any thread, without the lock of the families.
+//! The value of one series. Any thread can update it without the lock of the families.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tensor::{Error, Result};
 
-/// What a family counts.
+/// Kind of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Kind {
@@ -14,7 +14,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As configuration and exposition write it.
+    /// The kind's name in configurations and in the exposition format.
     pub fn name(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -23,12 +23,12 @@ impl Kind {
         }
     }
 
-    /// Reads that.
+    /// Parses [`name`](Self::name).
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Counter, Self::Gauge, Self::Histogram].into_iter().find(|kind| kind.name() == name)
     }
 
-    /// As Triton's texts name it.
+    /// The kind's name in Triton's error texts.
     pub(super) fn constant(self) -> &'static str {
         match self {
             Self::Counter => "TRITONSERVER_METRIC_KIND_COUNTER",
@@ -38,7 +38,7 @@ impl Kind {
     }
 }
 
-/// What changes a metric.
+/// Operation that changes a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Update {
@@ -50,25 +50,25 @@ pub enum Update {
 /// The value of a series.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// Of a counter or a gauge.
+    /// Value of a counter or a gauge.
     Number(f64),
-    /// Of a histogram.
+    /// Value of a histogram.
     Histogram(HistogramSnapshot),
 }
 
 /// A histogram at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HistogramSnapshot {
-    /// Upper bounds of its buckets, ascending, without the last, infinite one.
+    /// Ascending upper bounds of the finite buckets.
     pub bounds: Vec<f64>,
-    /// Values in each bucket alone, the infinite one included.
+    /// Number of values in each bucket alone, including the infinite one.
     pub counts: Vec<u64>,
-    /// Of all values.
+    /// Sum of all values.
     pub sum: f64,
 }
 
 pub(super) enum Series {
-    /// Bits of a double.
+    /// Bits of an `f64`.
     Counter(AtomicU64),
     Gauge(AtomicU64),
     Histogram(Mutex<HistogramSnapshot>),
@@ -80,7 +80,7 @@ pub(super) fn unsupported(kind: Kind, what: &str) -> Error {
 
 fn add(bits: &AtomicU64, value: f64) {
     let sum = |bits| Some((f64::from_bits(bits) + value).to_bits());
-    // It always has a next value, so it never fails.
+    // `sum` always returns `Some`, so the update cannot fail.
     let _ = bits.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
 }
 
@@ -115,7 +115,7 @@ impl Series {
             (Self::Gauge(bits), Update::Set) => bits.store(value.to_bits(), Ordering::Relaxed),
             (Self::Histogram(histogram), Update::Observe) => {
                 let HistogramSnapshot { bounds, counts, sum } = &mut *histogram.lock();
-                // NaN is in no finite bucket.
+                // NaN falls into the infinite bucket.
                 let at = bounds.iter().position(|bound| value <= *bound).unwrap_or(bounds.len());
                 if let Some(count) = counts.get_mut(at) {
                     *count += 1;

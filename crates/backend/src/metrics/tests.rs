@@ -34,12 +34,12 @@ fn b_py_20_families_and_series_of_the_same_name_are_one() {
     assert_eq!((one.value(first), two.value(same)), (Ok(12.5), Ok(12.5)));
     let snapshot = metrics.snapshot();
     assert_eq!((snapshot.len(), &*snapshot[0].description), (1, "text"), "the first description stays");
-    // The handle of another process is none of this one.
+    // A handle of another process is unknown here.
     assert!(one.value(9).is_err());
 }
 
 #[test]
-fn b_py_20_a_family_is_gone_when_all_that_made_it_deleted_it_and_a_series_with_it() {
+fn b_py_20_a_family_is_removed_with_its_series_when_every_creator_deleted_it() {
     let metrics = CustomMetrics::new(true);
     let (one, two) = (Holder::new(&metrics), Holder::new(&metrics));
     let a = one.family_new("golden_life", "d", Kind::Gauge).expect("new");
@@ -65,7 +65,7 @@ fn b_py_20_a_family_is_gone_when_all_that_made_it_deleted_it_and_a_series_with_i
 }
 
 #[test]
-fn b_py_20_a_process_that_dies_gives_back_all_that_it_held() {
+fn b_py_20_everything_that_a_dead_process_held_is_deleted() {
     let metrics = CustomMetrics::new(true);
     let one = Holder::new(&metrics);
     let stays = one.family_new("shared", "d", Kind::Counter).expect("new");
@@ -81,7 +81,7 @@ fn b_py_20_a_process_that_dies_gives_back_all_that_it_held() {
         two.update(metric, Update::Increment, 7.0).expect("counts");
         assert_eq!(metrics.used()[..2], [11, 101]);
     }
-    // What it counted in a family that others hold stays there.
+    // Its value in a family that others hold stays.
     assert_eq!(numbers(&metrics, "shared"), [(Labels::new(), 7.0)]);
     assert_eq!(metrics.used()[..2], [1, 1]);
     one.family_delete(stays);
@@ -89,7 +89,7 @@ fn b_py_20_a_process_that_dies_gives_back_all_that_it_held() {
 }
 
 #[test]
-fn b_py_20_each_kind_takes_its_own_changes_and_says_so_of_others() {
+fn b_py_20_each_kind_rejects_updates_of_other_kinds() {
     let metrics = CustomMetrics::new(true);
     let holder = Holder::new(&metrics);
     let new = |kind: Kind, buckets: Option<Vec<f64>>| {
@@ -125,7 +125,7 @@ fn b_py_20_each_kind_takes_its_own_changes_and_says_so_of_others() {
 }
 
 #[test]
-fn b_py_20_names_and_buckets_that_prometheus_does_not_take_are_refused() {
+fn b_py_20_names_and_buckets_that_prometheus_does_not_accept_are_rejected() {
     let metrics = CustomMetrics::new(true);
     let holder = Holder::new(&metrics);
     for name in ["", "1golden", "golden bad-name", "__x", "ü"] {
@@ -138,7 +138,7 @@ fn b_py_20_names_and_buckets_that_prometheus_does_not_take_are_refused() {
         assert_eq!(text(holder.metric_new(counter, labels(&[(name, "x")]), None)), "Invalid label name", "{name}");
     }
     assert_eq!(text(holder.metric_new(histogram, labels(&[("le", "1")]), Some(vec![1.0]))), "Invalid label name");
-    holder.metric_new(counter, labels(&[("le", "a\"b\\c\n中")]), None).expect("any value, and any other name");
+    holder.metric_new(counter, labels(&[("le", "a\"b\\c\n中")]), None).expect("`le` on a counter, and any value");
 
     let histogram = |buckets: Option<&[f64]>| holder.metric_new(histogram, Labels::new(), buckets.map(<[f64]>::to_vec));
     assert_eq!(text(histogram(None)), "Failed to create metric. Missing required buckets.");
@@ -154,13 +154,13 @@ fn b_py_20_names_and_buckets_that_prometheus_does_not_take_are_refused() {
 }
 
 #[test]
-fn b_py_20_nothing_can_be_made_where_metrics_are_off() {
+fn b_py_20_nothing_can_be_created_when_metrics_are_off() {
     let holder = Holder::new(&CustomMetrics::new(false));
     assert_eq!(text(holder.family_new("a", "d", Kind::Counter)), "metrics not supported");
 }
 
 #[test]
-fn b_sec_07_what_models_make_is_bounded_and_the_error_says_by_what() {
+fn b_sec_07_metrics_of_models_are_limited_and_the_error_names_the_limit() {
     let metrics = CustomMetrics::new(true);
     let holder = Holder::new(&metrics);
     let family = holder.family_new("f", "d", Kind::Counter).expect("new");
@@ -173,7 +173,7 @@ fn b_sec_07_what_models_make_is_bounded_and_the_error_says_by_what() {
     let buckets = (0..=BUCKETS_MAX).map(|i| i as f64).collect();
     assert!(text(holder.metric_new(histogram, Labels::new(), Some(buckets))).contains("512 buckets"));
 
-    // Half of the longest text each: the bytes run out before the series do.
+    // Labels of half the maximum length reach the limit of bytes before that of series.
     let half = &long[1..TEXT_BYTES_MAX / 2];
     let error = (0..).find_map(|i: u32| holder.metric_new(family, labels(&[("l", &format!("{half}{i}"))]), None).err());
     assert!(error.expect("an end").message().contains("bytes of text"));
@@ -186,7 +186,7 @@ fn b_sec_07_what_models_make_is_bounded_and_the_error_says_by_what() {
     assert_eq!(metrics.used()[1], SERIES_MAX);
     let error = (0..).find_map(|_| holder.metric_new(family, labels(&[("i", "0")]), None).err());
     assert!(error.expect("an end").message().contains("objects of one process"));
-    // Others may go on, and so may this one once it deleted something.
+    // Other processes can continue until the limit of families.
     let other = Holder::new(&metrics);
     let error = (0..).find_map(|i: u32| other.family_new(&format!("f{i}"), "", Kind::Gauge).err());
     assert!(error.expect("an end").message().contains("families"));
@@ -196,7 +196,7 @@ fn b_sec_07_what_models_make_is_bounded_and_the_error_says_by_what() {
 }
 
 #[test]
-fn b_py_20_updates_from_many_threads_are_all_counted_while_families_come_and_go() {
+fn b_py_20_concurrent_updates_are_all_counted_while_families_are_created_and_deleted() {
     let metrics = CustomMetrics::new(true);
     const THREADS: usize = 4;
     const ROUNDS: usize = 2000;

@@ -1,4 +1,4 @@
-//! The tables of memory.md 3.2 to 3.5, and plans carried out over plain vectors.
+//! The tables of memory.md 3.2 to 3.5, and plans executed over vectors.
 
 use super::*;
 use Memory::{Device, Pageable, Pinned};
@@ -6,23 +6,23 @@ use proptest::prelude::*;
 
 const ROOM: usize = 1 << 20;
 
-fn alone(memory: Memory, len: usize) -> (Lies, usize) {
-    (Lies::alone(memory), len)
+fn alone(memory: Memory, len: usize) -> (Endpoint, usize) {
+    (Endpoint::alone(memory), len)
 }
 
-/// Memory of a device at an address.
-fn at(device: u32, start: u64, len: usize) -> (Lies, usize) {
-    (Lies { memory: Device(device), extent: Some(Extent { object: (u64::from(device), 7), start }) }, len)
+/// Device memory at an address.
+fn at(device: u32, start: u64, len: usize) -> (Endpoint, usize) {
+    (Endpoint { memory: Device(device), extent: Some(Extent { object: (u64::from(device), 7), start }) }, len)
 }
 
-fn lines(plan: &Plan) -> Vec<String> {
+fn lines(plan: &CopyPlan) -> Vec<String> {
     plan.to_string().lines().map(str::to_owned).collect()
 }
 
 #[test]
-fn m_29_what_is_staged_and_how_often_it_is_copied_is_the_table_of_3_2() {
+fn m_29_staging_and_the_number_of_copies_are_those_of_table_3_2() {
     let check = |from, to, copies, steps: &[&str]| {
-        let plan = Plan::whole(Lies::alone(from), to, 8, ROOM);
+        let plan = CopyPlan::whole(Endpoint::alone(from), to, 8, ROOM);
         let mut expected: Vec<String> = steps.iter().map(|&s| s.to_owned()).collect();
         expected.push(format!("8 bytes, copies: {copies}"));
         assert_eq!(lines(&plan), expected, "{from:?} to {to:?}");
@@ -46,7 +46,7 @@ fn m_29_what_is_staged_and_how_often_it_is_copied_is_the_table_of_3_2() {
 
 #[test]
 fn m_29_without_pinned_memory_nothing_is_staged() {
-    let up = Plan::gather(&[alone(Pageable, 3), alone(Pageable, 5)], Device(0), 0);
+    let up = CopyPlan::gather(&[alone(Pageable, 3), alone(Pageable, 5)], Device(0), 0);
     let expected = [
         "upload to device 0: 3 bytes, source 0+0 -> target 0+0",
         "upload to device 0: 5 bytes, source 1+0 -> target 0+3",
@@ -55,16 +55,16 @@ fn m_29_without_pinned_memory_nothing_is_staged() {
     ];
     assert_eq!(lines(&up), expected);
     assert!(up.staging().is_empty());
-    // Nor is a piece that has no room in a block.
-    let large = Plan::gather(&[alone(Pageable, 65), alone(Pageable, 2)], Device(0), 64);
+    // Nor is a piece that is larger than a block.
+    let large = CopyPlan::gather(&[alone(Pageable, 65), alone(Pageable, 2)], Device(0), 64);
     assert_eq!(large.staging(), [2]);
 }
 
 #[test]
-fn m_29_pieces_that_follow_one_another_on_the_device_share_a_block_and_one_transfer() {
+fn m_29_adjacent_pieces_on_the_device_share_a_staging_block_and_one_transfer() {
     let sources = [alone(Pageable, 8), alone(Pageable, 12), alone(Pinned, 4), alone(Pageable, 1), alone(Pageable, 2)];
     let expected = [
-        // The pinned one goes by itself, and ends the first row.
+        // The pinned source is uploaded directly and ends the first block.
         "upload to device 0: 4 bytes, source 2+0 -> target 0+20",
         "memcpy: 8 bytes, source 0+0 -> staging 0+0",
         "memcpy: 12 bytes, source 1+0 -> staging 0+8",
@@ -75,15 +75,15 @@ fn m_29_pieces_that_follow_one_another_on_the_device_share_a_block_and_one_trans
         "synchronize device 0",
         "27 bytes, copies: 2",
     ];
-    assert_eq!(lines(&Plan::gather(&sources, Device(0), ROOM)), expected);
-    // A block has a limit: a row that is longer needs several.
+    assert_eq!(lines(&CopyPlan::gather(&sources, Device(0), ROOM)), expected);
+    // More pieces than a block can hold need several blocks.
     let four = [alone(Pageable, 8); 4];
-    assert_eq!(Plan::gather(&four, Device(0), 16).staging(), [16, 16]);
+    assert_eq!(CopyPlan::gather(&four, Device(0), 16).staging(), [16, 16]);
 }
 
 #[test]
-fn m_29_parts_that_abut_are_one() {
-    // Three requests of one client, one behind the other in its region; then another region.
+fn m_29_adjacent_sources_on_a_device_are_copied_at_once() {
+    // Three adjacent requests in the region of one client; then another region.
     let sources = [at(0, 100, 10), at(0, 110, 10), at(0, 120, 5), at(0, 130, 5)];
     let expected = [
         "copy on device 0: 25 bytes, source 0+0 -> target 0+0",
@@ -91,17 +91,17 @@ fn m_29_parts_that_abut_are_one() {
         "synchronize device 0",
         "30 bytes, copies: 1",
     ];
-    assert_eq!(lines(&Plan::gather(&sources, Device(0), ROOM)), expected);
-    // The host's may be read on their own only.
-    let host = Plan::gather(&[alone(Pageable, 10), alone(Pageable, 10)], Pageable, ROOM);
+    assert_eq!(lines(&CopyPlan::gather(&sources, Device(0), ROOM)), expected);
+    // Host regions are read one by one.
+    let host = CopyPlan::gather(&[alone(Pageable, 10), alone(Pageable, 10)], Pageable, ROOM);
     assert_eq!(host.steps().len(), 2);
     assert_eq!(host.devices().count(), 0);
 }
 
 #[test]
-fn m_29_an_output_is_brought_down_at_once_and_divided_behind_the_synchronize() {
+fn m_29_an_output_is_downloaded_first_and_divided_after_the_synchronize() {
     let (source, targets) =
-        (Lies::alone(Device(1)), [Lies::alone(Pageable), Lies::alone(Pinned), Lies::alone(Pageable)]);
+        (Endpoint::alone(Device(1)), [Endpoint::alone(Pageable), Endpoint::alone(Pinned), Endpoint::alone(Pageable)]);
     let row = |target: usize| Piece { source: 0, from: 4 * target, target, to: 0, len: 4 };
     let expected = [
         "download from device 1: 4 bytes, source 0+4 -> target 1+0",
@@ -112,17 +112,17 @@ fn m_29_an_output_is_brought_down_at_once_and_divided_behind_the_synchronize() {
         "memcpy: 4 bytes, staging 1+0 -> target 2+0",
         "12 bytes, copies: 2",
     ];
-    assert_eq!(lines(&Plan::new(&[source], &targets, (0..3).map(row), ROOM)), expected);
+    assert_eq!(lines(&CopyPlan::new(&[source], &targets, (0..3).map(row), ROOM)), expected);
     let both = [targets[0], targets[2]];
-    let plan = Plan::new(&[source], &both, (0..2).map(row), ROOM);
+    let plan = CopyPlan::new(&[source], &both, (0..2).map(row), ROOM);
     assert_eq!((plan.staging(), plan.steps().len()), (&[8][..], 4), "one transfer for rows in a row");
 }
 
-/// The rows of 3.5 that are plans; the others copy nothing, or have no device in them and no plan.
+/// The rows of 3.5 that need a plan; the others copy nothing or stay on the host.
 #[test]
-fn m_30_copies_are_those_of_3_5() {
-    let check = |what: &str, sources: &[(Lies, usize)], target, copies| {
-        assert_eq!(Plan::gather(sources, target, ROOM).copies(), copies, "{what}");
+fn m_30_the_numbers_of_copies_are_those_of_3_5() {
+    let check = |what: &str, sources: &[(Endpoint, usize)], target, copies| {
+        assert_eq!(CopyPlan::gather(sources, target, ROOM).copies(), copies, "{what}");
     };
     check("HTTP binary to CPU, n requests", &[alone(Pageable, 4), alone(Pageable, 4)], Pageable, 1);
     check("HTTP binary to GPU", &[alone(Pageable, 4)], Device(0), 2);
@@ -136,11 +136,11 @@ fn m_30_copies_are_those_of_3_5() {
     check("nothing", &[alone(Pageable, 0)], Device(0), 0);
 }
 
-/// Every step over vectors, in order; a download may come as late as its synchronize.
-fn carried(plan: &Plan, sources: &[Vec<u8>], targets: &mut [Vec<u8>]) {
+/// Executes a plan over vectors, in order; downloads are delayed until their synchronize.
+fn executed(plan: &CopyPlan, sources: &[Vec<u8>], targets: &mut [Vec<u8>]) {
     let mut staging: Vec<Vec<u8>> = plan.staging().iter().map(|&len| vec![0xee; len]).collect();
-    let mut under_way: Vec<(u32, At, Vec<u8>)> = Vec::new();
-    fn write(to: At, bytes: &[u8], staging: &mut [Vec<u8>], targets: &mut [Vec<u8>]) {
+    let mut under_way: Vec<(u32, Position, Vec<u8>)> = Vec::new();
+    fn write(to: Position, bytes: &[u8], staging: &mut [Vec<u8>], targets: &mut [Vec<u8>]) {
         let place = match to.end {
             End::Staging(n) => &mut staging[n],
             End::Target(n) => &mut targets[n],
@@ -150,7 +150,7 @@ fn carried(plan: &Plan, sources: &[Vec<u8>], targets: &mut [Vec<u8>]) {
     }
     for step in plan.steps() {
         match *step {
-            Step::Copy { how, from, to, len } => {
+            CopyStep::Copy { how, from, to, len } => {
                 let whole = match from.end {
                     End::Source(n) => &sources[n],
                     End::Staging(n) => &staging[n],
@@ -162,14 +162,14 @@ fn carried(plan: &Plan, sources: &[Vec<u8>], targets: &mut [Vec<u8>]) {
                     None => write(to, &bytes, &mut staging, targets),
                 }
             }
-            Step::Synchronize(device) => {
+            CopyStep::Synchronize(device) => {
                 for (_, to, bytes) in under_way.extract_if(.., |(of, ..)| *of == device) {
                     write(to, &bytes, &mut staging, targets);
                 }
             }
         }
     }
-    assert!(under_way.is_empty(), "something is under way behind the end:\n{plan}");
+    assert!(under_way.is_empty(), "a transfer is not synchronized:\n{plan}");
 }
 
 fn memory() -> impl Strategy<Value = Memory> {
@@ -178,7 +178,7 @@ fn memory() -> impl Strategy<Value = Memory> {
 
 proptest! {
     #[test]
-    fn m_29_a_plan_carried_out_is_the_concatenation(
+    fn m_29_an_executed_plan_concatenates_its_sources(
         parts in prop::collection::vec((memory(), prop::collection::vec(any::<u8>(), 0..40)), 0..12),
         target in memory(),
         room in prop_oneof![Just(0usize), 1..200usize],
@@ -186,9 +186,9 @@ proptest! {
         let sources: Vec<_> = parts.iter().map(|(memory, bytes)| alone(*memory, bytes.len())).collect();
         let bytes: Vec<Vec<u8>> = parts.iter().map(|(_, bytes)| bytes.clone()).collect();
         let expected = bytes.concat();
-        let plan = Plan::gather(&sources, target, room);
+        let plan = CopyPlan::gather(&sources, target, room);
         let mut made = [vec![0; expected.len()]];
-        carried(&plan, &bytes, &mut made);
+        executed(&plan, &bytes, &mut made);
         prop_assert_eq!(&made[0], &expected, "{}", plan);
         prop_assert_eq!(plan.bytes(), expected.len());
         prop_assert!(plan.staging().iter().all(|&len| len <= room));
@@ -199,21 +199,21 @@ proptest! {
     }
 
     #[test]
-    fn m_29_an_output_is_divided_as_it_was_put_together(
+    fn m_29_dividing_an_output_is_the_inverse_of_concatenation(
         source in memory(),
         rows in prop::collection::vec((memory(), 0..30usize), 1..10),
         room in prop_oneof![Just(0usize), 1..100usize],
     ) {
         let all: Vec<u8> = (0..rows.iter().map(|r| r.1).sum::<usize>()).map(|i| i as u8).collect();
-        let targets: Vec<Lies> = rows.iter().map(|r| Lies::alone(r.0)).collect();
+        let targets: Vec<Endpoint> = rows.iter().map(|r| Endpoint::alone(r.0)).collect();
         let mut from = 0;
         let pieces: Vec<Piece> = rows.iter().enumerate().map(|(target, &(_, len))| {
             from += len;
             Piece { source: 0, from: from - len, target, to: 0, len }
         }).collect();
-        let plan = Plan::new(&[Lies::alone(source)], &targets, pieces, room);
+        let plan = CopyPlan::new(&[Endpoint::alone(source)], &targets, pieces, room);
         let mut made: Vec<Vec<u8>> = rows.iter().map(|r| vec![0; r.1]).collect();
-        carried(&plan, std::slice::from_ref(&all), &mut made);
+        executed(&plan, std::slice::from_ref(&all), &mut made);
         prop_assert_eq!(made.concat(), all, "{}", plan);
     }
 }

@@ -9,7 +9,7 @@
 use super::Row;
 use crate::data_file::{self, Want};
 use crate::limits::{STATE_BYTES_MAX, STATE_UNCHARGED_BYTES_MAX};
-use backend::{carry, gather};
+use backend::{copy, gather};
 use memory::Budget;
 use memory::budget::{Account, Kind, SMALL_BYTES_MAX};
 use parking_lot::Mutex;
@@ -252,7 +252,7 @@ fn on_its_device(data: &Data) -> Option<Data> {
     if !region.is_shared() && region.kept_len() / 2 <= region.len() {
         return Some(data.clone());
     }
-    carry::copied_on(data, memory.device()).ok().map(Data::Region)
+    copy::to_device(data, memory.device()).ok().map(Data::Region)
 }
 
 /// The state at the start of a sequence: variable dimensions are 1, and without an initial state all is zero.

@@ -2,7 +2,7 @@
 
 use super::load;
 use backend::{
-    Backend, Batch, Capabilities, InstancesOf, Marks, Model, ModelIo, NewInstance, Occupied, OpenSpec, Opened,
+    Backend, Batch, Capabilities, InstanceEventsRef, Marks, Model, ModelIo, NewInstance, Occupied, OpenSpec, Opened,
     Readiness, RemoteModel, Responder, RunControl, now_ns,
 };
 use engine::{Engine, EngineOptions, ModelVersion, ServerState};
@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use tensor::Result;
 
 type Execute = Arc<dyn Fn(u32, &mut Batch<'_>, &RunControl) + Send + Sync>;
-type Serve = Arc<dyn Fn(InstancesOf) + Send + Sync>;
+type Serve = Arc<dyn Fn(InstanceEventsRef) + Send + Sync>;
 type Ready = Arc<dyn Fn() -> Readiness + Send + Sync>;
 type Start = Arc<dyn Fn(&[NewInstance]) -> Option<Result<()>> + Send + Sync>;
 type Left = Arc<dyn Fn(u32) + Send + Sync>;
@@ -47,7 +47,7 @@ impl LaterModel {
     }
 
     /// Receives the listener of instance events.
-    pub fn telling(self) -> (Self, Receiver<InstancesOf>) {
+    pub fn telling(self) -> (Self, Receiver<InstanceEventsRef>) {
         let (send, receive) = channel();
         (Self { serve: Arc::new(move |instances| drop(send.send(instances))), ..self }, receive)
     }
@@ -131,7 +131,7 @@ impl Model for LaterModel {
 }
 
 impl RemoteModel for LaterModel {
-    fn serve(&self, instances: InstancesOf) {
+    fn serve(&self, instances: InstanceEventsRef) {
         (self.serve)(instances);
     }
     fn readiness(&self) -> Readiness {

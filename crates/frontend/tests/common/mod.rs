@@ -4,7 +4,7 @@
 #![allow(dead_code, missing_docs)]
 
 use backend::{
-    Backend, Batch, InstancesOf, KeyValueCache, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, Readiness,
+    Backend, Batch, InstanceEventsRef, KeyValueCache, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, Readiness,
     ReadyAnswer, RemoteModel, Responder, RunControl, now_ns,
 };
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -161,7 +161,7 @@ impl Model for FakeModel {
 #[derive(Default)]
 pub struct Elsewhere {
     /// Where its instances are told of.
-    pub told: Mutex<Option<InstancesOf>>,
+    pub told: Mutex<Option<InstanceEventsRef>>,
     /// Its code says whether it is ready.
     pub is_asked: AtomicBool,
     /// Those who asked.
@@ -169,7 +169,7 @@ pub struct Elsewhere {
 }
 
 impl Elsewhere {
-    pub fn told(&self) -> InstancesOf {
+    pub fn told(&self) -> InstanceEventsRef {
         self.told.lock().unwrap().clone().expect("it serves")
     }
 }
@@ -204,7 +204,7 @@ impl Model for ElsewhereModel {
 }
 
 impl RemoteModel for ElsewhereModel {
-    fn serve(&self, instances: InstancesOf) {
+    fn serve(&self, instances: InstanceEventsRef) {
         *self.0.told.lock().unwrap() = Some(instances);
     }
     fn readiness(&self) -> Readiness {

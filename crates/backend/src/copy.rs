@@ -1,38 +1,36 @@
-//! Carries plans out (`plan`): over memory of the host as it is, over devices with streams and page-locked blocks.
+//! Executes copy plans (`plan`), with streams of devices and page-locked staging blocks.
 //!
-//! Called by threads that run batches and place outputs. Waits until everything is where it belongs. Batches that lie in the host's memory
-//! altogether do not come here.
+//! Blocks the calling thread until all bytes are in place. Batches that are entirely in host memory do not need it.
 
-use crate::plan::{At, End, How, Lies, Memory, Plan, Step};
+use crate::plan::{CopyKind, CopyPlan, CopyStep, End, Endpoint, Memory, Position};
 use device::{Pending, Pinned, Stream};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tensor::{Base, Data, Error, RegionRef, Result, part};
 
-/// Most bytes of one staging block: what is larger, the driver stages itself, in blocks of its own.
+/// Maximum bytes of one staging block. The driver stages larger pieces itself.
 const STAGING_BYTES_MAX: usize = 64 << 20;
 
 static STAGED_BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// Bytes that the processor copied from or to page-locked blocks, so that a device could copy them: none for bytes that lie in page-locked
-/// memory. What the driver stages itself, where there is none, is not counted.
+/// Bytes that the processor copied from or to staging blocks; page-locked sources and the driver's staging excluded.
 #[must_use]
 pub fn staged_bytes() -> u64 {
     STAGED_BYTES.load(Relaxed)
 }
 
-/// Where a plan writes.
+/// Destination of a copy.
 pub enum Target<'a> {
-    /// Memory of this process that nobody else sees yet.
+    /// Memory of this process that is not shared yet.
     Host(&'a mut [u8]),
-    /// A region, of whatever place.
+    /// A region on the host or a device.
     Region(RegionRef),
 }
 
 impl Target<'_> {
-    fn lies(&self) -> Lies {
-        Lies::alone(match self {
+    fn endpoint(&self) -> Endpoint {
+        Endpoint::alone(match self {
             Self::Host(bytes) if device::is_pinned(bytes) => Memory::Pinned,
             Self::Host(_) => Memory::Pageable,
             Self::Region(region) => memory_of_region(region),
@@ -47,25 +45,25 @@ impl Target<'_> {
     }
 }
 
-/// Puts sources in a row in a target, which has room for exactly them.
+/// Concatenates sources in a target, which has room for exactly them.
 ///
 /// # Errors
-/// INTERNAL with what the driver said; nothing is known of the target's contents then.
+/// INTERNAL with the error of the driver; the contents of the target are undefined then.
 pub fn gather(sources: &[Data], target: Target<'_>) -> Result<()> {
     if sources.iter().map(Data::len).sum::<usize>() > target.len() {
         return Err(misplaced());
     }
-    let lies: SmallVec<[(Lies, usize); 8]> = sources.iter().map(|data| (lies(data), data.len())).collect();
-    let memory = target.lies().memory;
-    let make = |staging| Plan::gather(&lies, memory, staging);
-    carried(make, sources, &mut [target])
+    let endpoints: SmallVec<[(Endpoint, usize); 8]> = sources.iter().map(|data| (endpoint(data), data.len())).collect();
+    let memory = target.endpoint().memory;
+    let make = |staging| CopyPlan::gather(&endpoints, memory, staging);
+    run_plan(make, sources, &mut [target])
 }
 
-/// The sources in a row in memory of a device: where they lie, if they are in a row there already, else in memory that the server has. `shared`
-/// says whether bytes that others may write at any moment may stay. `None` of no sources.
+/// The concatenated sources in memory of a device: in place if contiguous there, otherwise in new memory of the server.
+/// With `shared`, bytes that others may still write are used in place, too. `None` without sources.
 ///
 /// # Errors
-/// RESOURCE_EXHAUSTED or UNAVAILABLE without memory of the device; otherwise as `gather`.
+/// RESOURCE_EXHAUSTED or UNAVAILABLE without device memory; otherwise as `gather`.
 pub fn on_device(sources: &[Data], device: u32, shared: bool) -> Result<Option<RegionRef>> {
     if sources.is_empty() {
         return Ok(None);
@@ -82,11 +80,11 @@ pub fn on_device(sources: &[Data], device: u32, shared: bool) -> Result<Option<R
     Ok(Some(made))
 }
 
-/// A copy of a source in memory of a device that the server has.
+/// Copies a source into new memory of the server on a device.
 ///
 /// # Errors
 /// As `on_device`.
-pub fn copied_on(source: &Data, device: u32) -> Result<RegionRef> {
+pub fn to_device(source: &Data, device: u32) -> Result<RegionRef> {
     let made = device::allocate(device, source.len())?;
     gather(std::slice::from_ref(source), Target::Region(made.clone()))?;
     Ok(made)
@@ -96,7 +94,7 @@ fn region_of(data: &Data) -> Option<&RegionRef> {
     if let Data::Region(region) = data { Some(region) } else { None }
 }
 
-/// Copies all of a source to the beginning of a region. The two may share bytes.
+/// Copies a source to the beginning of a region. The two may overlap.
 ///
 /// # Errors
 /// As `gather`.
@@ -105,33 +103,33 @@ pub fn whole(source: &Data, region: &RegionRef) -> Result<()> {
     if let Data::Region(from) = source
         && from.overlaps(&**region)
     {
-        // Perhaps nothing is to be done; if they overlap otherwise a device would copy in any order.
+        // Equal ranges need no copy; for other overlaps, a device's copy order would be undefined.
         let is_same = from.extent() == region.extent();
         return if is_same { Ok(()) } else { region.copy_from_region(0, &**from, 0, len) };
     }
-    let make = |staging| Plan::whole(lies(source), memory_of_region(region), len, staging);
-    carried(make, std::slice::from_ref(source), &mut [Target::Region(region.clone())])
+    let make = |staging| CopyPlan::whole(endpoint(source), memory_of_region(region), len, staging);
+    run_plan(make, std::slice::from_ref(source), &mut [Target::Region(region.clone())])
 }
 
-/// The plan with staging blocks of the pinned pool; without any where that has no room for them.
-fn carried(make: impl Fn(usize) -> Plan, sources: &[Data], targets: &mut [Target<'_>]) -> Result<()> {
+/// Executes a plan with staging blocks of the pinned pool, or without staging if the pool has no room for them.
+fn run_plan(make: impl Fn(usize) -> CopyPlan, sources: &[Data], targets: &mut [Target<'_>]) -> Result<()> {
     let plan = make(STAGING_BYTES_MAX);
     match plan.staging().iter().map(|&len| device::pinned(len)).collect::<Result<SmallVec<[Pinned; 2]>, _>>() {
-        Ok(blocks) => carry(&plan, sources, targets, blocks),
-        Err(_) => carry(&make(0), sources, targets, SmallVec::new()),
+        Ok(blocks) => execute(&plan, sources, targets, blocks),
+        Err(_) => execute(&make(0), sources, targets, SmallVec::new()),
     }
 }
 
-/// What kind of memory bytes lie in.
-pub fn lies(data: &Data) -> Lies {
+/// The memory of a tensor's contents.
+pub fn endpoint(data: &Data) -> Endpoint {
     match data {
-        Data::Bytes(bytes) if device::is_pinned(bytes) => Lies::alone(Memory::Pinned),
-        Data::Bytes(_) => Lies::alone(Memory::Pageable),
+        Data::Bytes(bytes) if device::is_pinned(bytes) => Endpoint::alone(Memory::Pinned),
+        Data::Bytes(_) => Endpoint::alone(Memory::Pageable),
         Data::Region(region) => {
             let memory = memory_of_region(region);
-            // Pages of the host's regions come and go one by one.
+            // Host regions of one object are mapped separately, so copies must not cross them.
             let extent = matches!(memory, Memory::Device(_)).then(|| region.extent());
-            Lies { memory, extent }
+            Endpoint { memory, extent }
         }
     }
 }
@@ -145,13 +143,13 @@ fn memory_of_region(region: &RegionRef) -> Memory {
 }
 
 thread_local! {
-    /// By device. Of each thread its own: to wait for a stream is to wait for everything in it.
+    /// Streams by device. Each thread has its own, because waiting for a stream waits for everything in it.
     static STREAMS: RefCell<Vec<Option<Stream>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// This thread's stream of a device.
+/// This thread's stream on a device.
 fn stream(device: u32) -> Result<Stream> {
-    // A thread that ends has none any more.
+    // A thread that is ending has lost its thread-locals.
     let found = STREAMS.try_with(|streams| {
         let mut streams = streams.borrow_mut();
         let at = device as usize;
@@ -167,15 +165,15 @@ fn stream(device: u32) -> Result<Stream> {
     found.unwrap_or_else(|_| Stream::new(device, 0))
 }
 
-/// A staging block on its way.
+/// State of a staging block.
 enum Block {
-    /// Being filled by the host.
+    /// The host is filling it.
     Open(Pinned),
-    /// Filled; the device reads it.
+    /// Filled by the host; the device reads it.
     Full(Data),
-    /// The device writes it.
+    /// The device is writing it.
     Pending(Pending<Pinned>),
-    /// Written by the device.
+    /// Filled by the device.
     Done(Pinned),
     Gone,
 }
@@ -185,7 +183,7 @@ impl Block {
         if let Self::Open(block) = self { Ok(block) } else { Err(misplaced()) }
     }
 
-    /// The block for a device to read.
+    /// The filled block, for a device to read.
     fn full(&mut self) -> Result<&Data> {
         if matches!(self, Self::Open(_))
             && let Self::Open(block) = std::mem::replace(self, Self::Gone)
@@ -195,7 +193,7 @@ impl Block {
         if let Self::Full(data) = self { Ok(data) } else { Err(misplaced()) }
     }
 
-    /// The block behind the device's writing.
+    /// The block, after waiting for the device's write.
     fn done(&mut self) -> Result<&Pinned> {
         if matches!(self, Self::Pending(_))
             && let Self::Pending(pending) = std::mem::replace(self, Self::Gone)
@@ -206,26 +204,26 @@ impl Block {
     }
 }
 
-fn carry(plan: &Plan, sources: &[Data], targets: &mut [Target<'_>], blocks: SmallVec<[Pinned; 2]>) -> Result<()> {
+fn execute(plan: &CopyPlan, sources: &[Data], targets: &mut [Target<'_>], blocks: SmallVec<[Pinned; 2]>) -> Result<()> {
     let mut blocks: SmallVec<[Block; 2]> = blocks.into_iter().map(Block::Open).collect();
     for step in plan.steps() {
         match *step {
-            Step::Synchronize(device) => stream(device)?.synchronize()?,
-            Step::Copy { how: How::Memcpy, from, to, len } => {
+            CopyStep::Synchronize(device) => stream(device)?.synchronize()?,
+            CopyStep::Copy { how: CopyKind::Memcpy, from, to, len } => {
                 if matches!(from.end, End::Staging(_)) || matches!(to.end, End::Staging(_)) {
                     STAGED_BYTES.fetch_add(len as u64, Relaxed);
                 }
                 memcpy((from, to, len), sources, targets, &mut blocks)?;
             }
-            Step::Copy { how, from, to, len } => transfer(how, (from, to, len), sources, targets, &mut blocks)?,
+            CopyStep::Copy { how, from, to, len } => transfer(how, (from, to, len), sources, targets, &mut blocks)?,
         }
     }
     Ok(())
 }
 
-/// A copy of the processor.
+/// Makes a copy of the processor.
 fn memcpy(
-    (from, to, len): (At, At, usize),
+    (from, to, len): (Position, Position, usize),
     sources: &[Data],
     targets: &mut [Target<'_>],
     blocks: &mut [Block],
@@ -262,10 +260,10 @@ fn memcpy(
     }
 }
 
-/// A copy of a device, started.
+/// Starts a copy of a device.
 fn transfer(
-    how: How,
-    (from, to, len): (At, At, usize),
+    how: CopyKind,
+    (from, to, len): (Position, Position, usize),
     sources: &[Data],
     targets: &mut [Target<'_>],
     blocks: &mut [Block],
@@ -277,7 +275,7 @@ fn transfer(
         return stream.copy(region, to.offset, block.full()?, from.offset, len);
     }
     let End::Source(n) = from.end else { return Err(misplaced()) };
-    let source = spanned(sources, n, from.offset.saturating_add(len))?;
+    let source = span(sources, n, from.offset.saturating_add(len))?;
     match (to.end, &source) {
         (End::Staging(k), Data::Region(region)) => {
             let place = blocks.get_mut(k).ok_or_else(misplaced)?;
@@ -287,15 +285,15 @@ fn transfer(
         }
         (End::Target(m), source) => match targets.get_mut(m).ok_or_else(misplaced)? {
             Target::Region(region) => stream.copy(region, to.offset, source, from.offset, len),
-            // Lent for as long as this call lasts, so it cannot be written later.
+            // The slice is borrowed only for this call, so an asynchronous copy must not write it.
             Target::Host(bytes) => source.copy_to(from.offset, range(bytes, to.offset, len)?),
         },
         _ => Err(misplaced()),
     }
 }
 
-/// The source from which so many bytes are wanted; with those behind it, where a plan found that they abut.
-fn spanned(sources: &[Data], at: usize, len: usize) -> Result<Data> {
+/// The source at index `at`, extended to `len` bytes by the adjacent sources that the plan merged with it.
+fn span(sources: &[Data], at: usize, len: usize) -> Result<Data> {
     let first = sources.get(at).ok_or_else(misplaced)?;
     if first.len() >= len {
         return Ok(first.clone());
@@ -305,7 +303,7 @@ fn spanned(sources: &[Data], at: usize, len: usize) -> Result<Data> {
     let mut there = 0;
     let mut regions: SmallVec<[&RegionRef; 8]> = SmallVec::new();
     for region in sources.iter().skip(at).filter_map(region_of) {
-        // Others may stand between those that abut.
+        // Sources that are not adjacent may be in between.
         if there < len && region.extent() == next {
             next.start = next.start.saturating_add(region.len() as u64);
             there += region.len();
