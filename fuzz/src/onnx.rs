@@ -1,7 +1,7 @@
 //! ONNX files: which operators they have, and whether what they cost follows from shapes.
 
 use crate::cost::follows_from_shapes;
-use crate::proto::Model;
+use crate::proto::GraphFacts;
 use std::io::Cursor;
 
 /// `graph { node { op_type: "Loop" attribute { g { } } } }`; behind another model, protobuf merges it with that.
@@ -13,7 +13,7 @@ const LOOP: [u8; 14] = [0x3a, 12, 0x0a, 10, 0x22, 4, b'L', b'o', b'o', b'p', 0x2
 /// A model with a Loop counts as one whose cost follows from shapes, or is read otherwise the second time.
 pub fn onnx(data: &[u8]) -> bool {
     let judged = |data: &[u8]| {
-        let model = Model::read(Cursor::new(data)).map_err(str::to_owned)?;
+        let model = GraphFacts::read(Cursor::new(data)).map_err(str::to_owned)?;
         Ok((follows_from_shapes(&model, false), follows_from_shapes(&model, true), model.graph.nodes.len()))
     };
     let found: Result<_, String> = judged(data);

@@ -1,5 +1,5 @@
-//! What one execution costs above ONNX Runtime's own `Run`: the add/sub model of two int32 [1,16] inputs, both measured in turn
-//! in one process. `cargo run --release -p nereid-backend-onnx --example run_cost [rounds]`
+//! Measures the overhead of an execution over ONNX Runtime's `Run`, with the add/sub model of two int32 [1,16] inputs,
+//! alternating both in one process. `cargo run --release -p nereid-backend-onnx --example run_cost [rounds]`
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -19,7 +19,7 @@ fn main() -> Result<()> {
     let ours = |requests: usize| {
         let mut spent = 0;
         for _ in 0..rounds {
-            // Making the requests is the front end's cost and stays outside the measurement.
+            // The front end creates requests, so this is not measured.
             let mut entries: Vec<_> = (0..requests)
                 .map(|_| request(&signature, 1, &[(0, &shape, fresh(&data)), (1, &shape, fresh(&data))]))
                 .collect();
@@ -59,7 +59,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Bytes as a front end has them: a slice of a counted body.
+/// Contents as a front end provides them: a slice of a counted body.
 fn fresh(data: &Data) -> Data {
     Data::Bytes(data.to_vec().expect("in memory").into())
 }

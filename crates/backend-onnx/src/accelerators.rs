@@ -1,7 +1,7 @@
-//! From a configuration to the providers of a session on a device, with their options (C-17, C-21). Pure, but for the paths of plugins.
+//! Translates a configuration to a device session's providers and options (C-17, C-21). Pure, but for plugin paths.
 //!
-//! Keys and values are Triton's. What a configuration may not say: addresses. Some options of the CUDA provider are pointers printed as
-//! numbers, and a configuration may come over the network. Paths that the provider writes to are ours (`cache`).
+//! Keys and values are Triton's. Addresses are rejected: some options of the CUDA provider are pointers printed as
+//! numbers, and a configuration may come over the network. Paths that the provider writes to are chosen by `cache`.
 
 use crate::options::{boolean, integer, library_of_repository};
 use crate::provider::{Appended, Kind};
@@ -9,7 +9,7 @@ use protocol::pb::inference::{ModelConfig, model_optimization_policy::execution_
 use std::path::Path;
 use tensor::{Error, Result};
 
-/// Options of the CUDA provider that are addresses in this process: streams, and functions that it would call.
+/// Options of the CUDA provider that are addresses in this process: streams and callbacks.
 const ADDRESSES: [&str; 6] = [
     "user_compute_stream",
     "has_user_compute_stream",
@@ -19,11 +19,11 @@ const ADDRESSES: [&str; 6] = [
     "default_memory_arena_cfg",
 ];
 
-/// Options that have a provider capture CUDA graphs.
+/// Options that let a provider capture CUDA graphs.
 const GRAPHS_OF_CUDA: &str = "enable_cuda_graph";
 const GRAPHS_OF_TENSORRT: &str = "trt_cuda_graph_enable";
 
-/// Which provider is to run by CUDA graphs, if one is; TensorRT's before CUDA's.
+/// The provider that captures CUDA graphs, if any; TensorRT before CUDA.
 pub(crate) fn captures(providers: &[Appended]) -> Option<Kind> {
     let asks = |p: &&Appended| {
         p.options
@@ -33,21 +33,20 @@ pub(crate) fn captures(providers: &[Appended]) -> Option<Kind> {
     providers.iter().find(asks).map(|p| p.kind)
 }
 
-/// How a value of the TensorRT accelerator is read.
+/// Syntax of a value of the TensorRT accelerator.
 #[derive(Clone, Copy)]
 enum Form {
     Boolean,
     Integer,
     Text,
-    /// A path that is written to: read and left out, since caches have a place of their own.
+    /// A path to write to: validated and ignored, because caches have their own directory.
     Written,
-    /// The name of a file, without a directory.
+    /// A file name without a directory.
     Name,
-    /// Libraries of code, separated by semicolons.
     Libraries,
 }
 
-/// The TensorRT accelerator: key, option of the provider, form.
+/// Parameters of the TensorRT accelerator: key, option of the provider, syntax.
 const TENSORRT: [(&str, &str, Form); 29] = [
     ("max_workspace_size_bytes", "trt_max_workspace_size", Form::Integer),
     ("int8_calibration_table_name", "trt_int8_calibration_table_name", Form::Name),
@@ -80,15 +79,15 @@ const TENSORRT: [(&str, &str, Form); 29] = [
     ("trt_ep_context_embed_mode", "trt_ep_context_embed_mode", Form::Integer),
 ];
 
-/// Of the same accelerator: they have the provider write a model, which goes where caches go.
+/// Parameters that let the TensorRT provider write a model, which goes to the cache directory.
 const DUMPS: [(&str, Form); 2] =
     [("trt_dump_ep_context_model", Form::Boolean), ("trt_ep_context_file_path", Form::Written)];
 
-/// Most bytes of a value, and values of an accelerator: profiles of a model with many inputs are long.
+/// Maximum bytes of a value and number of values of an accelerator; profiles of a model with many inputs are long.
 const VALUE_BYTES_MAX: usize = 64 << 10;
 const VALUES_MAX: usize = 256;
 
-/// The providers of a session on `device`: the accelerators that are listed, then CUDA, which is always there.
+/// The providers of a session on `device`: the configured accelerators, then always CUDA.
 ///
 /// # Errors
 /// INVALID_ARG with Triton's texts.
@@ -100,7 +99,8 @@ pub(crate) fn providers(config: &ModelConfig, model_directory: &Path, device: u3
         let long = accelerator.parameters.values().any(|v| v.len() > VALUE_BYTES_MAX);
         if long || accelerator.parameters.len() > VALUES_MAX {
             return Err(Error::invalid(format!(
-                "the parameters of Execution Accelerator '{}' are too many or too long: at most {VALUES_MAX} of {VALUE_BYTES_MAX} bytes are supported",
+                "the parameters of Execution Accelerator '{}' are too many or too long: at most {VALUES_MAX} of \
+                 {VALUE_BYTES_MAX} bytes are supported",
                 accelerator.name
             )));
         }
@@ -166,11 +166,12 @@ fn of_cuda(accelerator: &Accelerator, options: &mut Vec<(String, String)>) -> Re
     for (key, value) in &accelerator.parameters {
         if ADDRESSES.contains(&key.as_str()) {
             return Err(Error::invalid(format!(
-                "parameter '{key}' of the CUDA Execution Accelerator is an address in the server's memory: a configuration cannot set it"
+                "parameter '{key}' of the CUDA Execution Accelerator is an address in the server's memory: a \
+                 configuration cannot set it"
             )));
         }
         let value = match key.as_str() {
-            // An instance runs where its group says.
+            // The instance group decides.
             "device_id" => continue,
             GRAPHS_OF_CUDA | "do_copy_in_default_stream" | "use_ep_level_unified_stream" => {
                 u8::from(boolean(value)?).to_string()
@@ -182,8 +183,8 @@ fn of_cuda(accelerator: &Accelerator, options: &mut Vec<(String, String)>) -> Re
     Ok(())
 }
 
-/// Four keys of `parameters` that were there before accelerators. Where a model has any parameter at all, they are set to what they say, or to
-/// their defaults, and replace what the accelerator says: as in Triton.
+/// Four model parameters that are older than accelerators. As in Triton, a model with any parameter at all gets them,
+/// with their defaults where unset, and they override the accelerator's.
 fn deprecated(config: &ModelConfig, options: &mut Vec<(String, String)>) -> Result<()> {
     if config.parameters.is_empty() {
         return Ok(());
@@ -228,7 +229,7 @@ mod tests {
     use super::*;
     use protocol::pb::inference::{ModelOptimizationPolicy, ModelParameter, model_optimization_policy as policy};
 
-    /// `accelerators` are `name key=value key=value`.
+    /// Each accelerator is `name key=value key=value`.
     fn config(accelerators: &[&str], parameters: &[(&str, &str)]) -> ModelConfig {
         let read = |text: &&str| {
             let mut words = text.split(' ');
@@ -251,7 +252,7 @@ mod tests {
         }
     }
 
-    /// `tensorrt a=1 b=2 | cuda c=3`.
+    /// Prints `tensorrt a=1 b=2 | cuda c=3`.
     fn printed(accelerators: &[&str], parameters: &[(&str, &str)]) -> Result<String> {
         let providers = providers(&config(accelerators, parameters), Path::new("/usr/lib"), 1)?;
         let print = |p: &Appended| {
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn device_providers_come_in_the_order_of_the_configuration_and_cuda_is_last_c_17() {
+    fn device_providers_are_in_configured_order_with_cuda_last_c_17() {
         let check = |accelerators: &[&str], expected: &str| {
             assert_eq!(printed(accelerators, &[]).as_deref(), Ok(expected), "{accelerators:?}");
         };
@@ -280,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn device_providers_that_capture_are_known() {
+    fn device_providers_that_capture_graphs_are_detected() {
         let check = |accelerators: &[&str], expected: Option<Kind>| {
             let providers = providers(&config(accelerators, &[]), Path::new("/usr/lib"), 1).expect("reads");
             assert_eq!(captures(&providers), expected, "{accelerators:?}");
@@ -307,7 +308,7 @@ mod tests {
         check("int8_use_native_calibration_table=on", " trt_int8_use_native_calibration_table=1");
         check("trt_builder_optimization_level=3levels", " trt_builder_optimization_level=3");
         check("trt_profile_min_shapes=x:1x3", " trt_profile_min_shapes=x:1x3");
-        // Where the provider writes is ours to say.
+        // Paths that the provider writes to are ignored.
         check("trt_engine_cache_enable=1 trt_engine_cache_path=/etc", " trt_engine_cache_enable=1");
         check("trt_dump_ep_context_model=0 trt_ep_context_file_path=/etc/passwd", " trt_dump_ep_context_model=0");
         for (key, option, form) in TENSORRT {
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn device_options_that_cannot_be_are_refused_c_17() {
+    fn device_options_with_invalid_values_are_rejected_c_17() {
         let check = |accelerator: &str, text: &str| {
             assert_eq!(printed(&[accelerator], &[]), Err(Error::invalid(text.to_owned())), "{accelerator}");
         };
@@ -359,8 +360,9 @@ mod tests {
     }
 
     #[test]
-    fn device_options_of_old_configurations_replace_those_of_the_accelerator_c_21() {
-        let defaults = "cudnn_conv_algo_search=EXHAUSTIVE gpu_mem_limit=18446744073709551615 arena_extend_strategy=kNextPowerOfTwo do_copy_in_default_stream=1";
+    fn device_options_of_deprecated_parameters_override_the_accelerator_c_21() {
+        let defaults = "cudnn_conv_algo_search=EXHAUSTIVE gpu_mem_limit=18446744073709551615 \
+                        arena_extend_strategy=kNextPowerOfTwo do_copy_in_default_stream=1";
         let check = |accelerator: &str, parameters: &[(&str, &str)], expected: &str| {
             assert_eq!(printed(&[accelerator], parameters), Ok(expected.to_owned()), "{parameters:?}");
         };
@@ -372,7 +374,8 @@ mod tests {
             ("arena_extend_strategy", "1"),
             ("do_copy_in_default_stream", "0"),
         ];
-        let set = "cuda device_id=1 cudnn_conv_algo_search=DEFAULT gpu_mem_limit=1073741824 arena_extend_strategy=kSameAsRequested do_copy_in_default_stream=0";
+        let set = "cuda device_id=1 cudnn_conv_algo_search=DEFAULT gpu_mem_limit=1073741824 \
+                   arena_extend_strategy=kSameAsRequested do_copy_in_default_stream=0";
         check("cuda", &all, set);
         let refused =
             |key: &str, value: &str| printed(&["cuda"], &[(key, value)]).expect_err("refused").message().to_owned();

@@ -1,4 +1,4 @@
-//! Tensors the server makes up for a batch: counts and shapes of its requests (C-12, S-16).
+//! Tensors that the server adds to a batch: counts and shapes of its requests (C-12, S-16).
 
 use backend::BatchEntry;
 use backend::gather::{input_of, rows_of};
@@ -7,7 +7,7 @@ use protocol::Signature;
 use protocol::pb::inference::{self, batch_input::Kind};
 use tensor::{Data, DataType, Error, Result, Shape, element_count};
 
-/// One `batch_input` entry, resolved.
+/// A resolved `batch_input` entry.
 #[derive(Debug)]
 pub(crate) struct BatchInput {
     kind: Kind,
@@ -37,7 +37,6 @@ impl BatchInput {
         Ok(Self { kind, source, datatype, targets: config.target_name.clone() })
     }
 
-    /// Datatype, shape and contents for this batch.
     pub(crate) fn make(&self, entries: &[BatchEntry], batching: bool) -> (DataType, Shape, Data) {
         let sources = || {
             entries
@@ -52,7 +51,7 @@ impl BatchInput {
             Kind::BatchAccumulatedElementCountWithZero => {
                 flat(std::iter::once(0).chain(running_sum(counts())).collect())
             }
-            // Only the shape means something.
+            // Only the shape is significant.
             Kind::BatchMaxElementCountAsShape => {
                 let max = counts().max().unwrap_or(0);
                 flat(vec![0; usize::try_from(max).unwrap_or(0)])
@@ -90,7 +89,7 @@ fn running_sum(counts: impl Iterator<Item = i64>) -> Vec<i64> {
         .collect()
 }
 
-/// Four bytes per value either way. Values beyond the type's range saturate: no batch has two thousand million elements.
+/// Four bytes per value in both datatypes. Larger values saturate; no batch has two thousand million elements.
 fn encode(datatype: DataType, values: &[i64]) -> Bytes {
     let mut out = Vec::with_capacity(values.len() * 4);
     for &v in values {

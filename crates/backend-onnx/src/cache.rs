@@ -1,5 +1,5 @@
-//! Where engines and timings that TensorRT makes are kept between starts: outside of every model repository, apart for each device, release and
-//! model, and bounded. Building an engine takes minutes; reading one takes a second.
+//! Directory of the engines and timings that TensorRT caches between starts: outside of all model repositories, by
+//! device, release and model, and limited in size. Building an engine takes minutes; reading one takes a second.
 
 use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use tensor::{Error, Result};
 
-/// Bytes of all caches together, beyond which the oldest files go.
+/// Maximum bytes of all caches together; the oldest files beyond it are removed.
 pub(crate) const CACHE_BYTES_MAX: u64 = 16 << 30;
-/// Files looked at; what is beyond them goes.
+/// Maximum number of cached files; the oldest beyond it are removed.
 pub(crate) const CACHE_FILES_MAX: usize = 10_000;
 
-/// The root of all caches: `--backend-config=onnxruntime,cache-directory=…`, else where the system or the user keeps caches.
+/// Root of all caches: `--backend-config=onnxruntime,cache-directory=…`, or the service's or user's cache directory.
 pub(crate) fn root(settings: &[(String, String)], variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
     let of = |name: &str| variable(name).filter(|v| !v.is_empty()).map(PathBuf::from).filter(|p| p.is_absolute());
     let named = settings.iter().rev().find(|(k, _)| k == "cache-directory").map(|(_, v)| PathBuf::from(v));
     named
-        // Of a service, which systemd makes for it.
+        // Set by systemd for a service.
         .or_else(|| of("CACHE_DIRECTORY"))
         .or_else(|| of("XDG_CACHE_HOME").map(|d| d.join("nereid")))
         .or_else(|| of("HOME").map(|d| d.join(".cache/nereid")))
@@ -26,27 +26,27 @@ pub(crate) fn root(settings: &[(String, String)], variable: impl Fn(&str) -> Opt
         .join("tensorrt")
 }
 
-/// What tells caches apart beside the model's name: engines of one are no use to another.
+/// Identifies a cache: engines cannot be shared when any of these differ.
 pub(crate) struct Of<'a> {
     pub(crate) model: &'a str,
     pub(crate) version: i64,
-    /// The model's file: a changed one has its own.
+    /// The model's file; a changed file has a cache of its own.
     pub(crate) file: &'a Path,
     /// Name and compute capability of the device.
     pub(crate) device: String,
-    /// Release of the runtime.
     pub(crate) release: &'a str,
 }
 
-/// The directory of one model on one device, made if it is not there.
+/// The cache directory of a model on a device, which is created if necessary.
 ///
 /// # Errors
-/// It lies in the model repository, or cannot be made.
+/// The directory is in the model repository, or cannot be created.
 pub(crate) fn directory(root: &Path, of: &Of<'_>, model_directory: &Path) -> Result<PathBuf> {
     let repository = model_directory.parent().unwrap_or(model_directory);
     if root.starts_with(repository) {
         return Err(Error::invalid(format!(
-            "the cache directory '{}' lies in the model repository '{}': what is written there would be taken for a change of a model",
+            "the cache directory '{}' lies in the model repository '{}': what is written there would be taken for a \
+             change of a model",
             root.display(),
             repository.display()
         )));
@@ -57,7 +57,7 @@ pub(crate) fn directory(root: &Path, of: &Of<'_>, model_directory: &Path) -> Res
     Ok(path)
 }
 
-/// Readable at its begin, and of every part of `of`.
+/// A readable prefix and a hash of all parts of `of`.
 fn name(of: &Of<'_>) -> String {
     let stamp = std::fs::metadata(of.file).ok().map(|m| (m.len(), m.modified().ok()));
     let mut hasher = DefaultHasher::new();
@@ -67,7 +67,7 @@ fn name(of: &Of<'_>) -> String {
     format!("{plain}-{}-{:016x}", of.version, hasher.finish())
 }
 
-/// Removes the files of caches that were not written for longest, until they are within the limits. Ones that cannot be removed stay.
+/// Removes the least recently written cache files until the limits are met. Files that cannot be removed stay.
 pub(crate) fn prune(root: &Path) {
     let (mut files, mut left) = (Vec::new(), vec![root.to_path_buf()]);
     while let Some(directory) = left.pop() {
@@ -84,13 +84,13 @@ pub(crate) fn prune(root: &Path) {
     for file in beyond(files, CACHE_BYTES_MAX, CACHE_FILES_MAX) {
         let _ = std::fs::remove_file(&file);
         if let Some(directory) = file.parent() {
-            // Only where it is empty now.
+            // Fails unless it is empty now.
             let _ = std::fs::remove_dir(directory);
         }
     }
 }
 
-/// Of files (last written, bytes, path) those that are too many or too large together: the oldest.
+/// The oldest files (last written, bytes, path) that exceed the limits.
 fn beyond<T>(mut files: Vec<(SystemTime, u64, T)>, bytes_max: u64, files_max: usize) -> Vec<T> {
     files.sort_unstable_by_key(|file| std::cmp::Reverse(file.0));
     let (mut bytes, mut gone) = (0u64, Vec::new());
@@ -109,7 +109,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn device_caches_lie_where_the_user_keeps_caches() {
+    fn device_caches_are_in_the_cache_directory_of_the_user() {
         let check = |settings: &[(&str, &str)], variables: &[(&str, &str)], expected: &str| {
             let settings: Vec<_> = settings.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
             let of = |name: &str| variables.iter().find(|(k, _)| *k == name).map(|(_, v)| OsString::from(*v));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn device_caches_are_apart_for_each_device_and_release_and_never_in_a_repository() {
+    fn device_caches_differ_by_device_and_release_and_are_never_in_a_repository() {
         let of = |device: &str, release: &'static str| Of {
             model: "a/b",
             version: 3,

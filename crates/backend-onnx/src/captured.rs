@@ -1,11 +1,11 @@
-//! Runs on a device by CUDA graphs: the kernels of one run are captured, and launched together for all that come.
+//! Runs models on a device with CUDA graphs: the kernels of one run are captured, and later runs launch them together.
 //!
-//! What a graph reads and writes are the addresses of the run that was captured, so a shape has buffers of its own: inputs are copied into them, and
-//! outputs out of them. Shapes are fixed but for the rows of a batch, and each number of rows has its graph (`gpu_graph_id`).
+//! A graph reads and writes the addresses of the captured run, so each graph has buffers of its own, with copies in and
+//! out. Shapes are fixed except for the rows of a batch, and each number of rows has its own graph (`gpu_graph_id`).
 //!
-//! The runtime keeps the graphs of a thread apart from those of others, and captures and replays in one stream. So a session has one thread that
-//! runs it (`serve`); whoever has a batch waits for it. While it captures, the driver refuses allocations to all threads that do not
-//! say that captures of others are none of theirs (`Driver::enter`).
+//! The runtime keeps graphs per thread, and captures and replays in one stream. Therefore each session has one thread
+//! that runs it (`serve`), and callers wait for it. During a capture, the driver rejects allocations of all threads
+//! that are not set to ignore captures of others (`Driver::enter`).
 
 use crate::ffi::{Binding, CName, RunOptions, Session};
 use crate::inputs::Tensor;
@@ -19,12 +19,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use tensor::{Code, Data, DataType, Error, RegionRef, Result, Shape, ShapeDisplay};
 
-/// Numbers of rows that may have a graph each: a graph, and its buffers, are memory of the device for as long as the model is loaded.
+/// Maximum number of graphs: a graph and its buffers occupy device memory as long as the model is loaded.
 const GRAPHS_MAX: u32 = 64;
-/// The run option that says which graph a run is of.
+/// Run option with the id of the graph.
 const GRAPH: &str = "gpu_graph_id";
 
-/// One tensor of a graph, in memory of the server on the device.
+/// A tensor of a graph, in memory of the server on the device.
 struct Buffer {
     name: CName,
     datatype: DataType,
@@ -40,13 +40,13 @@ impl Buffer {
     }
 }
 
-/// What the graph of one number of rows reads and writes.
-struct Slot {
+/// The buffers of the graph for one number of rows.
+struct GraphBuffers {
     inputs: Vec<Buffer>,
     outputs: Vec<Buffer>,
 }
 
-impl Slot {
+impl GraphBuffers {
     fn run(&self, session: &Arc<Session>, options: &RunOptions) -> Result<()> {
         let mut binding = Binding::new(session)?;
         for b in &self.inputs {
@@ -60,33 +60,32 @@ impl Slot {
 }
 
 struct Job {
-    slot: Arc<Slot>,
+    buffers: Arc<GraphBuffers>,
     options: RunOptions,
     done: SyncSender<Result<()>>,
 }
 
-/// Runs what comes, until nobody can send any more.
+/// Runs jobs until all senders are gone.
 fn serve(session: &Arc<Session>, jobs: &Receiver<Job>) {
     device::stand_apart();
-    for Job { slot, options, done } in jobs {
-        // Whoever asked waits for it.
-        let _ = done.send(slot.run(session, &options));
+    for Job { buffers, options, done } in jobs {
+        // The requester waits for the result.
+        let _ = done.send(buffers.run(session, &options));
     }
 }
 
-/// The graphs of a session.
 pub(crate) struct Captured {
-    /// By number of rows. Held from the first copy in to the last copy out: there is one set of buffers for each.
-    slots: Vec<Mutex<Option<Arc<Slot>>>>,
+    /// By number of rows. Locked from the first copy in to the last copy out: each graph has one set of buffers.
+    buffers: Vec<Mutex<Option<Arc<GraphBuffers>>>>,
     jobs: Sender<Job>,
     run_entries: Vec<(String, String)>,
 }
 
 impl Captured {
-    /// Starts the thread of a session on a device, whose provider was told to capture.
+    /// Starts the thread of a session on a device whose provider captures graphs.
     ///
     /// # Errors
-    /// UNSUPPORTED for a model whose shapes are not fixed; INTERNAL when the machine refuses a thread.
+    /// UNSUPPORTED for a model without fixed shapes; INTERNAL if the thread cannot be started.
     pub(crate) fn new(
         session: &Arc<Session>,
         config: &ModelConfig,
@@ -103,11 +102,11 @@ impl Captured {
         let session = Arc::clone(session);
         let started = memory::serving::spawn("nereid-graph", move || serve(&session, &asked));
         started.map_err(|e| Error::internal(format!("no thread for CUDA graphs: {e}")))?;
-        let slots = (0..=signature.max_batch_size).map(|_| Mutex::default()).collect();
-        Ok(Self { slots, jobs, run_entries: run_entries.to_vec() })
+        let buffers = (0..=signature.max_batch_size).map(|_| Mutex::default()).collect();
+        Ok(Self { buffers, jobs, run_entries: run_entries.to_vec() })
     }
 
-    /// Runs a batch of so many rows; 0 without batching.
+    /// Runs a batch with this number of rows; 0 without batching.
     pub(crate) fn run(
         &self,
         session: &Session,
@@ -118,16 +117,16 @@ impl Captured {
         rows: u64,
     ) -> Result<SmallVec<[Produced; 2]>> {
         let device = session.device().ok_or_else(|| Error::internal("CUDA graphs run on devices"))?;
-        let of_rows = usize::try_from(rows).ok().and_then(|rows| self.slots.get(rows));
-        let mut slot = of_rows.ok_or_else(|| Error::internal("a batch has more rows than it may"))?.lock();
-        if slot.is_none() {
-            *slot = Some(Arc::new(made(device, plans, signature, tensors, rows)?));
+        let of_rows = usize::try_from(rows).ok().and_then(|rows| self.buffers.get(rows));
+        let mut buffers = of_rows.ok_or_else(|| Error::internal("a batch has more rows than it may"))?.lock();
+        if buffers.is_none() {
+            *buffers = Some(Arc::new(made(device, plans, signature, tensors, rows)?));
         }
-        let Some(slot) = &*slot else { return Err(Error::internal("a CUDA graph has no buffers")) };
-        if tensors.len() != slot.inputs.len() {
+        let Some(buffers) = &*buffers else { return Err(Error::internal("a CUDA graph has no buffers")) };
+        if tensors.len() != buffers.inputs.len() {
             return Err(Error::internal("a run by a CUDA graph has all inputs"));
         }
-        for (tensor, buffer) in tensors.iter().zip(&slot.inputs) {
+        for (tensor, buffer) in tensors.iter().zip(&buffers.inputs) {
             if tensor.data.len() != buffer.region.len() {
                 return Err(Error::internal("an input of a CUDA graph has another size than its buffer"));
             }
@@ -136,31 +135,36 @@ impl Captured {
         let mut entries = self.run_entries.clone();
         entries.push((GRAPH.to_owned(), rows.to_string()));
         let (done, ran) = sync_channel(1);
-        let job = Job { slot: Arc::clone(slot), options: session.run_options(&entries)?, done };
+        let job = Job { buffers: Arc::clone(buffers), options: session.run_options(&entries)?, done };
         let gone = || Error::internal("the thread of CUDA graphs has ended");
         self.jobs.send(job).map_err(|_| gone())?;
         ran.recv().map_err(|_| gone())??;
         let targets = std::mem::take(&mut plan.targets).into_iter().zip(&plan.wanted);
         let produced = targets.map(|(target, &index)| {
-            let buffer = slot.outputs.get(usize::from(index));
+            let buffer = buffers.outputs.get(usize::from(index));
             copied_out(buffer.ok_or_else(|| Error::internal("an output is not configured"))?, target, device)
         });
         produced.collect()
     }
 }
 
-/// The buffers of a number of rows.
-fn made(device: u32, plans: &[OutputPlan], signature: &Signature, tensors: &[Tensor<'_>], rows: u64) -> Result<Slot> {
+fn made(
+    device: u32,
+    plans: &[OutputPlan],
+    signature: &Signature,
+    tensors: &[Tensor<'_>],
+    rows: u64,
+) -> Result<GraphBuffers> {
     let inputs = tensors.iter().map(|t| Buffer::new(t.name, t.datatype, t.shape.clone(), device));
     let outputs = plans.iter().zip(&signature.outputs).map(|(plan, spec)| {
         let shape = from_graph(&plan.graph, signature.max_batch_size > 0, rows);
         let shape = shape.ok_or_else(|| Error::internal("an output of a CUDA graph has no fixed shape"))?;
         Buffer::new(plan.name, spec.datatype, shape, device)
     });
-    Ok(Slot { inputs: inputs.collect::<Result<_>>()?, outputs: outputs.collect::<Result<_>>()? })
+    Ok(GraphBuffers { inputs: inputs.collect::<Result<_>>()?, outputs: outputs.collect::<Result<_>>()? })
 }
 
-/// An output to where it is wanted: its buffer is written again by the next run.
+/// Copies an output to its target, because the next run overwrites its buffer.
 fn copied_out(from: &Buffer, target: Target, device: u32) -> Result<Produced> {
     let shape = from.shape.clone();
     let data = Data::Region(from.region.clone());
@@ -178,7 +182,7 @@ fn copied_out(from: &Buffer, target: Target, device: u32) -> Result<Produced> {
     })
 }
 
-/// Whether every run of a number of rows is like every other.
+/// Checks that all runs with the same number of rows have the same shapes.
 fn check(
     config: &ModelConfig,
     signature: &Signature,
@@ -225,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn device_graphs_are_as_many_as_the_provider_knows() {
+    fn device_graphs_are_limited_to_those_of_the_provider() {
         let refused = |rows: u32, has_one_graph: bool| {
             let signature = Signature { max_batch_size: rows, ..Signature::default() };
             check(&ModelConfig::default(), &signature, &[], has_one_graph).err()

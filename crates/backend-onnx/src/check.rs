@@ -1,4 +1,4 @@
-//! Compares a configuration with the graph it is for (model-repository.md 4.1, the table of checks, in its order).
+//! Compares a configuration with its graph (table of checks in model-repository.md 4.1, in its order).
 
 use crate::ffi::GraphTensor;
 use crate::graph::Graph;
@@ -13,7 +13,7 @@ use tensor::{DataType, Error, Result, Shape, ShapeDisplay};
 pub(crate) fn check(config: &ModelConfig, signature: &Signature, graph: &Graph) -> Result<()> {
     let model = &*signature.model;
     let sequence = sequence_inputs(config);
-    // The signature also has what the sequence batcher adds, behind what is configured.
+    // The signature also has the tensors of the sequence batcher, after the configured ones.
     let (configured_inputs, configured_outputs) = match config.scheduling_choice {
         Some(SchedulingChoice::SequenceBatching(_)) => (config.input.len(), config.output.len()),
         _ => (signature.inputs.len(), signature.outputs.len()),
@@ -26,7 +26,7 @@ pub(crate) fn check(config: &ModelConfig, signature: &Signature, graph: &Graph) 
             graph.inputs.len()
         )));
     }
-    // States are counted, not compared: the graph says what it thinks of them when it runs.
+    // States are counted, not compared: the graph checks them when it runs.
     for (name, _) in sequence.into_iter().filter(|(_, is_control)| *is_control) {
         check_control(model, name, signature.max_batch_size > 0, graph)?;
     }
@@ -37,15 +37,17 @@ pub(crate) fn check(config: &ModelConfig, signature: &Signature, graph: &Graph) 
         let t = &*spec.name;
         if spec.allow_ragged_batch {
             if found.shape[..] != [-1] {
-                // Two blanks: Triton's text.
+                // The spaces are those of Triton's text.
                 return Err(Error::invalid(format!(
-                    "unable to load model '{model}', configuration expects model provides input with shape [-1]  for ragged input '{t}', model provides {}",
+                    "unable to load model '{model}', configuration expects model provides input with shape [-1]  for \
+                     ragged input '{t}', model provides {}",
                     ShapeDisplay(&found.shape)
                 )));
             }
             if spec.optional {
                 return Err(Error::invalid(format!(
-                    "unable to load model '{model}', configuration expects model provides input with shape [-1] for ragged input '{t}', which is not supported for optional input"
+                    "unable to load model '{model}', configuration expects model provides input with shape [-1] for \
+                     ragged input '{t}', which is not supported for optional input"
                 )));
             }
             continue;
@@ -67,7 +69,7 @@ pub(crate) fn check(config: &ModelConfig, signature: &Signature, graph: &Graph) 
     for spec in signature.outputs.iter().take(configured_outputs) {
         let found = find(&outputs, &spec.name, "output")?;
         check_datatype(model, "output", spec.datatype, found)?;
-        // Scattered outputs get their shape from an input.
+        // Scattered outputs take their shape from an input.
         if config.batch_output.iter().any(|b| b.target_name.iter().any(|t| *spec.name == **t)) {
             continue;
         }
@@ -113,29 +115,30 @@ fn check_datatype(model: &str, what: &str, expected: DataType, found: &GraphTens
     )))
 }
 
-/// What a -1 of the graph matches.
+/// Which configured dimensions a -1 of the graph matches.
 #[derive(Clone, Copy, PartialEq)]
 enum Match {
-    /// Any configured dimension: a configuration may promise more than the graph.
+    /// All: a configuration may be narrower than the graph.
     Wildcard,
-    /// Only -1.
     Exact,
 }
 
 fn check_dims(model: &str, tensor: &str, dims: &[i64], batching: bool, graph: &[i64], by: Match) -> Result<()> {
     if batching && graph.first() != Some(&-1) {
         return Err(Error::invalid(format!(
-            "model '{model}', tensor '{tensor}': for the model to support batching the shape should have at least 1 dimension and the first dimension must be -1; but shape expected by the model is {}",
+            "model '{model}', tensor '{tensor}': for the model to support batching the shape should have at least 1 \
+             dimension and the first dimension must be -1; but shape expected by the model is {}",
             ShapeDisplay(graph)
         )));
     }
     if !batching && graph.is_empty() {
-        // However many of them: Triton compares each with 1.
+        // For any number of dimensions: Triton compares each with 1.
         if dims.iter().all(|&d| d == 1) {
             return Ok(());
         }
         return Err(Error::invalid(format!(
-            "unable to load model '{model}', scalar tensor '{tensor}', should only provide 1 in the model configuration when the model doesn't support batching. Model configuration provided: {}.",
+            "unable to load model '{model}', scalar tensor '{tensor}', should only provide 1 in the model \
+             configuration when the model doesn't support batching. Model configuration provided: {}.",
             ShapeDisplay(dims)
         )));
     }
@@ -145,12 +148,14 @@ fn check_dims(model: &str, tensor: &str, dims: &[i64], batching: bool, graph: &[
         return Ok(());
     }
     let how = if batching {
-        "an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making complete shape"
+        "an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making complete \
+         shape"
     } else {
         "shape"
     };
     Err(Error::invalid(format!(
-        "model '{model}', tensor '{tensor}': the model expects {} dimensions (shape {}) but the model configuration specifies {} dimensions ({how} {})",
+        "model '{model}', tensor '{tensor}': the model expects {} dimensions (shape {}) but the model configuration \
+         specifies {} dimensions ({how} {})",
         graph.len(),
         ShapeDisplay(graph),
         full.len(),
@@ -221,14 +226,16 @@ mod tests {
         refused(
             &s,
             &g,
-            "unable to load model 'm', configuration expects datatype TYPE_FP32 for output 'OUTPUT1', model provides TYPE_INT32",
+            "unable to load model 'm', configuration expects datatype TYPE_FP32 for output 'OUTPUT1', model provides \
+             TYPE_INT32",
         );
         let mut s = ok.clone();
         s.inputs[0].allow_ragged_batch = true;
         refused(
             &s,
             &g,
-            "unable to load model 'm', configuration expects model provides input with shape [-1]  for ragged input 'INPUT0', model provides [-1,16]",
+            "unable to load model 'm', configuration expects model provides input with shape [-1]  for ragged input \
+             'INPUT0', model provides [-1,16]",
         );
     }
 
@@ -237,26 +244,31 @@ mod tests {
         refused(
             &signature(8, &[8]),
             &graph(&[-1, 16]),
-            "model 'm', tensor 'INPUT0': the model expects 2 dimensions (shape [-1,16]) but the model configuration specifies 2 dimensions (an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making complete shape [-1,8])",
+            "model 'm', tensor 'INPUT0': the model expects 2 dimensions (shape [-1,16]) but the model configuration \
+             specifies 2 dimensions (an initial batch dimension because max_batch_size > 0 followed by the explicit \
+             tensor shape, making complete shape [-1,8])",
         );
         refused(
             &signature(0, &[16]),
             &graph(&[-1, 16]),
-            "model 'm', tensor 'INPUT0': the model expects 2 dimensions (shape [-1,16]) but the model configuration specifies 1 dimensions (shape [16])",
+            "model 'm', tensor 'INPUT0': the model expects 2 dimensions (shape [-1,16]) but the model configuration \
+             specifies 1 dimensions (shape [16])",
         );
         refused(
             &signature(8, &[16]),
             &graph(&[1, 16]),
-            "model 'm', tensor 'INPUT0': for the model to support batching the shape should have at least 1 dimension and the first dimension must be -1; but shape expected by the model is [1,16]",
+            "model 'm', tensor 'INPUT0': for the model to support batching the shape should have at least 1 dimension \
+             and the first dimension must be -1; but shape expected by the model is [1,16]",
         );
         refused(
             &signature(0, &[2]),
             &graph(&[]),
-            "unable to load model 'm', scalar tensor 'INPUT0', should only provide 1 in the model configuration when the model doesn't support batching. Model configuration provided: [2].",
+            "unable to load model 'm', scalar tensor 'INPUT0', should only provide 1 in the model configuration when \
+             the model doesn't support batching. Model configuration provided: [2].",
         );
         assert_eq!(check(&ModelConfig::default(), &signature(0, &[1]), &graph(&[])), Ok(()));
         assert_eq!(check(&ModelConfig::default(), &signature(0, &[1, 1]), &graph(&[])), Ok(()));
-        // An input may be configured more narrowly than the graph, an output may not.
+        // An input may be narrower than the graph, an output may not.
         let mut s = signature(8, &[-1]);
         s.inputs[0].dims = Shape::from_slice(&[5]);
         assert_eq!(check(&ModelConfig::default(), &s, &graph(&[-1, -1])), Ok(()));

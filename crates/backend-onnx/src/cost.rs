@@ -1,33 +1,33 @@
-//! Whether what a graph costs follows from the shapes of its inputs alone. Models of which that is not known never run on a reactor.
+//! Decides whether the cost of a graph follows from its input shapes alone. Only such models may run on a reactor.
 //!
-//! A run may take long for two reasons that shapes do not tell: a graph within the graph runs as often as a value says (Loop, If,
-//! Scan), or a tensor is as large as values say (NonZero; Range, Expand or Reshape whose operand was computed from data). So each
-//! operator must be one of a list, and operands that say how large or how often must be constants or come from shapes. Everything
-//! else counts as "may depend": operators of unknown domains, files that cannot be read.
+//! A run time may depend on values for two reasons: a nested graph runs as often as a value says (Loop, If, Scan), or a
+//! tensor is as large as values say (NonZero; Range, Expand or Reshape with a computed operand). Therefore each
+//! operator must be on a list, and operands that determine sizes or counts must be constants or come from shapes.
+//! Everything else counts as data-dependent: operators of unknown domains, unreadable files.
 //!
-//! The runtime does not list the operators of a session, so they are read from the file, by [`crate::proto`].
+//! The runtime does not list the operators of a session, so [`crate::proto`] reads them from the file.
 
-use crate::proto::{Graph, Model, Node};
+use crate::proto::{Graph, GraphFacts, Node};
 use std::collections::HashSet;
 
-/// The text says why the cost may depend on data, for the log. `has_strings`: requests bring strings.
-pub(crate) fn follows_from_shapes(model: &Model, has_strings: bool) -> Result<(), String> {
+/// Returns, for the log, why the cost may depend on data. `has_strings`: the model has string inputs.
+pub(crate) fn follows_from_shapes(model: &GraphFacts, has_strings: bool) -> Result<(), String> {
     let functions = model.functions.iter().map(|f| (domain(&f.domain), &f.name[..])).collect();
     let judge = Judge { functions, has_strings };
     judge.graph(&model.graph, model.can_override_initializers())?;
-    // What goes into a function is not followed: it may be anything.
+    // Operands of functions are not tracked and may depend on data.
     model.functions.iter().try_for_each(|f| judge.graph(&f.body, true))
 }
 
 struct Judge<'m> {
-    /// Domain and name of the functions the file defines.
+    /// Domain and name of the functions that the file defines.
     functions: HashSet<(&'m [u8], &'m [u8])>,
     has_strings: bool,
 }
 
 impl Judge<'_> {
     fn graph(&self, graph: &Graph, can_override: bool) -> Result<(), String> {
-        // Tensors whose values do not depend on data: constants, and what is computed from shapes and constants.
+        // Tensors whose values do not depend on data: constants, and values computed from shapes and constants.
         let mut fixed: HashSet<&[u8]> = graph.initializers.iter().map(|n| &n[..]).collect();
         if can_override {
             graph.inputs.iter().for_each(|name| _ = fixed.remove(&name[..]));
@@ -40,7 +40,7 @@ impl Judge<'_> {
 
     fn node<'g>(&self, node: &'g Node, fixed: &mut HashSet<&'g [u8]>) -> Result<(), String> {
         let operator = String::from_utf8_lossy(&node.operator);
-        // An operand that is left out has an empty name.
+        // An omitted operand has an empty name.
         let is_fixed = |name: &Vec<u8>| name.is_empty() || fixed.contains(&name[..]);
         if node.has_graph {
             return Err(format!("operator '{operator}' runs a graph of its own"));
@@ -79,35 +79,34 @@ impl Judge<'_> {
     }
 }
 
-/// The standard domain has two names.
+/// Maps both names of the standard domain to one.
 fn domain(name: &[u8]) -> &[u8] {
     if name == b"ai.onnx" { b"" } else { name }
 }
 
-/// Where the values of an operator's results come from.
+/// Origin of the values of an operator's results.
 #[derive(Clone, Copy)]
 enum Values {
-    /// Its operands.
+    /// Values of the operands.
     Computed,
-    /// The shapes of its operands.
+    /// Shapes of the operands.
     Shape,
-    /// Anywhere.
+    /// Anything.
     Any,
 }
 
 struct Rule {
-    /// Operands whose values decide how large a result is or how long it takes.
+    /// Operands whose values determine the size of a result or the run time.
     steers: &'static [usize],
     values: Values,
-    /// Strings of a request go through it at most once: their bytes tell what it costs.
+    /// Strings of a request pass at most once, so their bytes determine the cost.
     strings: bool,
 }
 
-/// What is known of an operator; `None`: its cost may depend on data whatever its operands.
+/// The rule of an operator; `None` if its cost may depend on data for any operands.
 ///
-/// Missing on purpose: whatever has a graph, sequences, optionals; string operators; trees of `ai.onnx.ml`, whose paths data choose;
-/// RoiAlign, MaxRoiPool and GridSample, which take as many samples as their regions are large; Mod, which divides floats by
-/// subtracting.
+/// Omitted on purpose: nested graphs, sequences, optionals, strings; trees of `ai.onnx.ml`, whose paths depend on data;
+/// RoiAlign, MaxRoiPool, GridSample, which sample by region size; Mod, which divides floats by subtraction.
 fn rule(domain: &[u8], operator: &[u8]) -> Option<Rule> {
     let (mut steers, mut values, mut strings): (&[usize], _, _) = (&[], Values::Computed, false);
     match (domain, operator) {
@@ -164,10 +163,10 @@ fn rule(domain: &[u8], operator: &[u8]) -> Option<Rule> {
             | b"NegativeLogLikelihoodLoss"
             | b"SoftmaxCrossEntropyLoss",
         ) => {}
-        // How many steps each sequence has.
+        // Operand 4 has the number of steps of each sequence.
         (b"", b"LSTM" | b"GRU" | b"RNN") => steers = &[4],
         (b"", b"QuantizeLinear" | b"DequantizeLinear" | b"DynamicQuantizeLinear") => {}
-        // Moving data. An index may repeat an element: fine for numbers, not for strings.
+        // Data movement. An index may repeat an element, which is acceptable for numbers, not for strings.
         (
             b"",
             b"Concat" | b"Constant" | b"DepthToSpace" | b"EyeLike" | b"Equal" | b"Gather" | b"GatherElements"
@@ -179,7 +178,7 @@ fn rule(domain: &[u8], operator: &[u8]) -> Option<Rule> {
             b"ReduceL1" | b"ReduceL2" | b"ReduceLogSum" | b"ReduceLogSumExp" | b"ReduceMax" | b"ReduceMean"
             | b"ReduceMin" | b"ReduceProd" | b"ReduceSum" | b"ReduceSumSquare" | b"CumSum" | b"CumProd",
         ) => steers = &[1],
-        // The size of the result.
+        // Operand 1 determines the size of the result.
         (b"", b"Expand" | b"Split" | b"TopK" | b"OneHot" | b"Upsample" | b"AffineGrid" | b"CenterCropPad") => {
             steers = &[1]
         }
@@ -190,7 +189,7 @@ fn rule(domain: &[u8], operator: &[u8]) -> Option<Rule> {
         (b"", b"MaxUnpool") => steers = &[2],
         (b"", b"ConstantOfShape" | b"HannWindow" | b"HammingWindow" | b"BlackmanWindow") => steers = &[0],
         (b"", b"Range") => steers = &[0, 1, 2],
-        // Exporters of models count with these: of a shape, the result is known.
+        // Exporters use these to count; on a shape, the result is known.
         (b"", b"NonZero" | b"Unique") => steers = &[0],
         (b"", b"Compress") => steers = &[1],
         (

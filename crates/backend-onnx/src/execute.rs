@@ -1,4 +1,4 @@
-//! Runs batches in the host's memory, and hands those that lie on a device to `on_device`.
+//! Runs batches in host memory, and passes batches with device memory to `on_device`.
 
 use crate::ffi::{CName, Outputs, RunOptions, Value};
 use crate::inputs;
@@ -96,10 +96,10 @@ impl OnnxModel {
         Ok(())
     }
 
-    /// Runs a batch of a kind that was run before.
+    /// Repeats a run with a recipe.
     ///
     /// # Errors
-    /// CANCELLED when all its requests are cancelled, or why the run failed.
+    /// CANCELLED when all its requests are cancelled, or the error of the run.
     fn repeat(
         &self,
         mut recipe: Box<Recipe>,
@@ -122,7 +122,7 @@ impl OnnxModel {
         }
         if let Err(error) = ran {
             let failed = if may_be_wrong_guess(&error) { Ok(Repeated::Failed) } else { Err(error) };
-            // Nothing is wrong with it then: the next batch may run.
+            // The recipe is not the cause, so later batches may use it.
             if failed.is_err() {
                 self.recipes.put(recipe);
             }
@@ -133,7 +133,7 @@ impl OnnxModel {
         Ok(Repeated::Answered)
     }
 
-    /// One `Run`; gives back the outputs the runtime allocated, `None` where they are in their targets.
+    /// Runs once and returns the outputs that the runtime allocated, `None` for those in their targets.
     fn run_once<'v>(
         &self,
         plan: &mut RunOutputs,
@@ -148,12 +148,11 @@ impl OnnxModel {
     }
 }
 
-/// What became of a run by a recipe.
 enum Repeated {
     Answered,
-    /// Nothing ran.
+    /// The inputs did not fit; nothing ran.
     Unfit,
-    /// Perhaps since an output has another shape this time: it is run without guesses, which has no effects but its outputs.
+    /// An output may have another shape this time. Running again without hints is safe, as runs have no side effects.
     Failed,
 }
 
@@ -168,7 +167,7 @@ impl Model for OnnxModel {
 
     fn execute(&self, _instance: u32, batch: &mut Batch<'_>, control: &RunControl) -> Marks {
         let mut marks = Marks::default();
-        // Without a batch dimension there is nothing to put requests together along.
+        // Without a batch dimension, requests cannot run together.
         let together = if self.signature.max_batch_size > 0 { batch.requests.len().max(1) } else { 1 };
         for entries in batch.requests.chunks_mut(together) {
             if let Err(e) = self.run(entries, control, &mut marks) {
@@ -176,7 +175,7 @@ impl Model for OnnxModel {
             }
         }
         marks.outputs_ready = now_ns();
-        // A batch that failed on the way did not reach every mark.
+        // A batch that failed early did not reach every mark.
         if marks.inputs_ready == 0 {
             marks.inputs_ready = marks.outputs_ready;
         }

@@ -1,20 +1,20 @@
-//! Errors of the CUDA and TensorRT providers after which a device may be of no use to this process any more (`device::failure`).
+//! Detects errors of the CUDA and TensorRT providers that may mean a lost device (`device::failure`).
 //!
-//! The providers say what CUDA said in the text of a status, and in nothing else. The text is only the reason that is told: it quotes names of
-//! nodes, which are a model author's words, and cuDNN and cuBLAS hide CUDA's error behind one of their own. The driver says what is true.
+//! CUDA's error appears only in a provider's text. That text is only the reported reason, because it quotes node names,
+//! which a model's author chooses, and cuDNN and cuBLAS replace CUDA's error by one of their own. The driver decides.
 
 use tensor::Error;
 
-/// What follows the words of a provider.
+/// Part of a provider's text that follows its prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Says {
-    /// The number of a CUDA error. The runtime's are the driver's since CUDA 10.1.
+    /// The number of a CUDA error. Since CUDA 10.1, the runtime's numbers are the driver's.
     Number,
-    /// An error of a library over CUDA, or none: what CUDA says to it may be anything.
+    /// No CUDA error number: an error of a library on top of CUDA, which may hide any CUDA error.
     Nothing,
 }
 
-/// Beginnings of what the providers write (`cuda_call.cc`, `cuda_common.h`, `tensorrt_execution_provider.cc` of ONNX Runtime 1.4 to 1.30).
+/// Prefixes of provider errors (`cuda_call.cc`, `cuda_common.h`, `tensorrt_execution_provider.cc`, 1.4 to 1.30).
 const TEXTS: [(&str, Says); 14] = [
     ("CUDA failure ", Says::Number),
     ("CUDA error ", Says::Nothing),
@@ -32,10 +32,10 @@ const TEXTS: [(&str, Says); 14] = [
     ("TensorRT EP failed to ", Says::Nothing),
 ];
 
-/// Most bytes of a text that become the reason of a failure.
+/// Maximum bytes of a text that is kept as the reason of a failure.
 const REASON_BYTES_MAX: usize = 300;
 
-/// The part of an error's text by which a device may have failed; `None` where it is no such error.
+/// The part of an error's text that indicates a lost device; `None` for other errors.
 fn suspicion(text: &str) -> Option<&str> {
     let found = TEXTS.iter().flat_map(|&(words, says)| text.match_indices(words).map(move |(at, _)| (at, words, says)));
     let told = found.filter_map(|(at, words, says)| {
@@ -45,15 +45,14 @@ fn suspicion(text: &str) -> Option<&str> {
         counts.then_some(at)
     });
     let reason = text.get(told.min()?..)?;
-    // What follows are the machine's name, and a line of the provider's source.
+    // The host name and the provider's source line follow.
     let reason = reason.split(" ; hostname=").next().unwrap_or(reason).trim_end();
     let end = reason.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|&end| end <= REASON_BYTES_MAX).last();
     reason.get(..end.unwrap_or(0))
 }
 
-/// Has the driver asked about a device on which something of the runtime failed, whatever it said: that also waits for what a run that was given
-/// up left under way, which may still read and write memory that is about to be given back. The error as it is to go on: UNAVAILABLE where
-/// the device is lost.
+/// Asks the driver about a device after any failed run. That also waits for pending work of a cancelled run, which may
+/// still access memory that is about to be freed. Returns the error, or UNAVAILABLE if the device is lost.
 #[cold]
 pub(crate) fn noticed(device: u32, error: Error) -> Error {
     let reason = suspicion(error.message()).unwrap_or("a run failed");
@@ -68,19 +67,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn device_errors_of_the_providers_are_told_apart_by_their_texts() {
+    fn device_errors_of_the_providers_are_distinguished_by_their_texts() {
         let check = |text: &str, expected: Option<&str>| assert_eq!(suspicion(text), expected, "{text}");
-        // As they are written by some release.
+        // Texts of actual releases.
         check(
-            "CUDA failure 700: an illegal memory access was encountered ; GPU=0 ; hostname=a ; file=/onnxruntime_src/onnxruntime/core/providers/cuda/gpu_data_transfer.cc ; line=63 ; expr=cudaMemcpyAsync(dst_data, src_data); ",
+            "CUDA failure 700: an illegal memory access was encountered ; GPU=0 ; hostname=a ; \
+             file=/onnxruntime_src/onnxruntime/core/providers/cuda/gpu_data_transfer.cc ; line=63 ; \
+             expr=cudaMemcpyAsync(dst_data, src_data); ",
             Some("CUDA failure 700: an illegal memory access was encountered ; GPU=0"),
         );
         check(
-            "onnx runtime error 6: Non-zero status code returned while running Add node. Name:'x' Status Message: CUDA failure 719: unspecified launch failure ; GPU=1 ; hostname=a ; expr=cudaStreamSynchronize(s);",
+            "onnx runtime error 6: Non-zero status code returned while running Add node. Name:'x' Status Message: \
+             CUDA failure 719: unspecified launch failure ; GPU=1 ; hostname=a ; expr=cudaStreamSynchronize(s);",
             Some("CUDA failure 719: unspecified launch failure ; GPU=1"),
         );
         check(
-            "/onnxruntime_src/onnxruntime/core/providers/cuda/cuda_call.cc:114 … CUBLAS failure 13: CUBLAS_STATUS_EXECUTION_FAILED ; GPU=0 ; hostname=egg ; line=121",
+            "/onnxruntime_src/onnxruntime/core/providers/cuda/cuda_call.cc:114 … CUBLAS failure 13: \
+             CUBLAS_STATUS_EXECUTION_FAILED ; GPU=0 ; hostname=egg ; line=121",
             Some("CUBLAS failure 13: CUBLAS_STATUS_EXECUTION_FAILED ; GPU=0"),
         );
         check(
@@ -92,7 +95,7 @@ mod tests {
             "Name:'TRTKernel_0' Status Message: TensorRT EP execution context enqueue failed.",
             Some("TensorRT EP execution context enqueue failed."),
         );
-        // What costs a request and nothing else.
+        // Errors that fail only their request.
         check("CUDA failure 2: out of memory ; GPU=0 ; hostname=a ; expr=cudaMalloc((void**)&p, size);", None);
         check("CUDA failure 100: no CUDA-capable device is detected ; GPU=-1 ; hostname=a", None);
         check(
@@ -100,7 +103,7 @@ mod tests {
             None,
         );
         check("Exiting due to terminate flag being set to true.", None);
-        // The first that counts, and what is long is cut at a character.
+        // The first relevant error counts, and a long text is cut at a character.
         check(
             "CUDA failure 2: out of memory ; GPU=0 ; then CUDA failure 710: device-side assert triggered",
             Some("CUDA failure 710: device-side assert triggered"),
@@ -109,8 +112,8 @@ mod tests {
     }
 
     #[test]
-    fn device_errors_whose_text_the_driver_does_not_confirm_stay_what_they_were() {
-        // There is no driver here, or one that works.
+    fn device_errors_that_the_driver_does_not_confirm_are_unchanged() {
+        // This machine has no driver, or a working one.
         let error = Error::internal("Name:'CUDA failure 700: mine' Status Message: wrong shape");
         assert_eq!(noticed(77, error.clone()), error);
         assert_eq!(device::failure::failed(77), None);

@@ -1,15 +1,14 @@
-//! The C interface of ONNX Runtime behind types that cannot be misused: values borrow the memory they look at, every handle is
-//! released once, every status is read.
+//! ONNX Runtime's C interface behind safe types: values borrow memory, handles are released once, statuses are checked.
 //!
-//! Goes to the function table directly instead of through the `ort` crate's sessions, which want `&mut self` to run and
-//! allocate names and hash maps on every call. `ort` still finds, loads and checks the library and owns the environment.
+//! Calls the function table directly, because the sessions of the `ort` crate need `&mut self` to run and allocate
+//! names and hash maps on every call. `ort` still finds, loads and checks the library and owns the environment.
 
 #![allow(unsafe_code)] // every call into the library
 
 mod base;
 mod bound;
+mod device_binding;
 pub(crate) mod devices;
-mod place;
 mod plugin;
 mod probe;
 mod threads;
@@ -35,13 +34,13 @@ use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
 use tensor::{Code, Data, DataType, Error, RegionRef, Result, Shape};
 
-/// The loaded library and the one environment of the process.
+/// The loaded library and the single environment of the process.
 pub(crate) struct Runtime {
     api: &'static sys::OrtApi,
     env: Arc<Environment>,
     cpu: RawMemoryInfo,
     allocator: NonNull<sys::OrtAllocator>,
-    /// Its release: `1.<minor>`.
+    /// Minor version of the release: `1.<minor>`.
     minor: u32,
 }
 
@@ -50,17 +49,17 @@ unsafe impl Send for Runtime {}
 // SAFETY: as above.
 unsafe impl Sync for Runtime {}
 
-/// Threads of the pool all sessions share; fixed when the first model is opened.
+/// Threads of the shared pool; fixed when the first model is opened.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PoolThreads {
-    /// Within an operator; 0 = the cores we may use.
+    /// Within an operator; 0 = the available cores.
     pub(crate) intra: usize,
     /// Between operators; 0 = one, which needs no thread.
     pub(crate) inter: usize,
 }
 
 impl Runtime {
-    /// The runtime, loaded by the first caller; later paths and thread counts have no effect.
+    /// The runtime, loaded by the first call; later paths and thread counts are ignored.
     pub(crate) fn get(library: &Path, pool_threads: PoolThreads) -> Result<&'static Self> {
         static RUNTIME: Mutex<Option<&'static Runtime>> = Mutex::new(None);
         let mut slot = RUNTIME.lock();
@@ -72,20 +71,20 @@ impl Runtime {
         };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let minor = probe::probe(library).map_err(|e| unusable(&e))?;
-        // Before the first model: what is freed goes by where it was allocated.
+        // Before the first model, because blocks are freed the way they were allocated.
         memory::heap::map_large_blocks();
         let builder = ort::init_from(library).map_err(|e| unusable(&e))?;
         let intra = if pool_threads.intra == 0 { cores } else { pool_threads.intra };
         let pool = GlobalThreadPoolOptions::default()
             .with_intra_threads(intra)
             .and_then(|p| p.with_inter_threads(pool_threads.inter.max(1)))
-            // A spinning thread takes a core from the reactors.
+            // A spinning thread would take a core from the reactors.
             .and_then(|p| p.with_spin_control(false))
             .and_then(|p| p.with_thread_manager(threads::Serving))
             .map_err(|e| unusable(&e))?;
         builder.with_name("nereid").with_telemetry(false).with_global_thread_pool(pool).commit();
         let env = Environment::current().map_err(|e| unusable(&e))?;
-        // Failures reach us as statuses; the library's own lines would repeat client-made text on stderr.
+        // Failures are returned as statuses; the library's log would repeat client-made text on stderr.
         env.set_log_level(ort::logging::LogLevel::Fatal);
         let api = ort::api();
         let (mut cpu, mut allocator) = (null_mut(), null_mut());
@@ -113,33 +112,30 @@ impl Runtime {
     }
 }
 
-/// The name of a tensor in a session: its number among those that the session keeps, and that are freed with it.
+/// Index of a tensor name among the names that a session owns.
 #[derive(Clone, Copy)]
 pub(crate) struct CName(u32);
 
 impl CName {
-    /// Tells the names of a session apart.
+    /// A number that is unique within the session.
     pub(crate) fn id(self) -> i64 {
         i64::from(self.0)
     }
 }
 
-/// Names as the library takes them.
 type Names = SmallVec<[*const c_char; 8]>;
 
-/// How a session is to be made.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(crate) struct SessionOptions {
     /// 0 off, 1 basic, 2 extended, 99 all.
     pub(crate) graph_level: GraphLevel,
-    /// Own thread counts; `None` = the shared pool.
+    /// Thread counts of its own; `None` = the shared pool.
     pub(crate) threads: Option<(i32, i32)>,
     pub(crate) parallel: bool,
     pub(crate) arena: Option<bool>,
     pub(crate) pattern: Option<bool>,
     pub(crate) entries: Vec<(String, String)>,
     pub(crate) op_libraries: Vec<String>,
-    /// Those of a session on a device.
     pub(crate) providers: Vec<Appended>,
 }
 
@@ -152,23 +148,22 @@ pub(crate) enum GraphLevel {
     All,
 }
 
-/// Where a model is.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
-    /// In a file, so that external data next to it are found.
+    /// A file; external data beside it are found.
     File(&'a Path),
-    /// In memory: all of it.
+    /// The complete model in memory.
     Memory(&'a [u8]),
 }
 
-/// A loaded model. `run` may be called from any number of threads.
+/// A loaded model. Any number of threads may call `run`.
 pub(crate) struct Session {
-    /// Until it is dropped.
+    /// Taken in `drop` only.
     raw: ManuallyDrop<RawSession>,
     runtime: &'static Runtime,
-    /// `None`: it runs on the CPU.
-    place: Option<place::Place>,
-    /// What `CName`s stand for. The library copies a name that it keeps.
+    /// `None` for a session on the CPU.
+    device_binding: Option<device_binding::DeviceBinding>,
+    /// Names by `CName`. The library copies names that it keeps.
     names: Vec<CString>,
 }
 
@@ -179,9 +174,9 @@ unsafe impl Sync for Session {}
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // SAFETY: taken here only, and not used afterwards.
+        // SAFETY: taken only here, and not used afterwards.
         let raw = unsafe { ManuallyDrop::take(&mut self.raw) };
-        // The thread that had the last answer of an unloaded model may be a reactor.
+        // The thread that drops the last response of an unloaded model may be a reactor.
         memory::release::drop_in_background(raw);
     }
 }
@@ -189,13 +184,13 @@ impl Drop for Session {
 /// Outputs of a run, in the order of their names.
 pub(crate) type Outputs<'a> = SmallVec<[Option<Value<'a>>; 4]>;
 
-/// What the graph says about one input, output or overridable initialiser.
+/// An input, output or overridable initializer, as the graph declares it.
 #[derive(Debug, Clone)]
 pub(crate) struct GraphTensor {
     pub(crate) name: String,
-    /// `None`: not a tensor, or an element type the protocol cannot carry.
+    /// `None` if it is not a tensor or the protocol has no such datatype.
     pub(crate) datatype: Option<DataType>,
-    /// -1 = symbolic.
+    /// -1 is a symbolic dimension.
     pub(crate) shape: Shape,
 }
 
@@ -207,7 +202,6 @@ pub(crate) enum Side {
 }
 
 impl Session {
-    /// Loads a model.
     pub(crate) fn load(
         runtime: &'static Runtime,
         model: Source<'_>,
@@ -215,7 +209,8 @@ impl Session {
         device: Option<u32>,
     ) -> Result<Self> {
         let api = runtime.api;
-        let place = device.map(|device| place::Place::new(runtime.api, device)).transpose()?;
+        let device_binding =
+            device.map(|device| device_binding::DeviceBinding::new(runtime.api, device)).transpose()?;
         let raw_options = options.build(runtime)?;
         let (env, options) = (runtime.env.ptr(), raw_options.0.as_ptr());
         let mut session = null_mut();
@@ -227,14 +222,20 @@ impl Session {
             }
             Source::Memory(bytes) => {
                 let (at, size) = (bytes.as_ptr().cast(), bytes.len());
-                // SAFETY: environment and options are live handles; the bytes are read before the call returns, and copied.
+                // SAFETY: environment and options are live handles; the bytes are read and copied before the call
+                // returns.
                 unsafe { check(api, (api.CreateSessionFromArray)(env, at, size, options, &raw mut session))? }
             }
         }
-        Ok(Self { raw: ManuallyDrop::new(RawSession(non_null(session)?, api)), runtime, place, names: Vec::new() })
+        Ok(Self {
+            raw: ManuallyDrop::new(RawSession(non_null(session)?, api)),
+            runtime,
+            device_binding,
+            names: Vec::new(),
+        })
     }
 
-    /// Keeps a name of a tensor, for runs of this session.
+    /// Stores the name of a tensor, for runs of this session.
     pub(crate) fn name(&mut self, name: &str) -> Result<CName> {
         let number = u32::try_from(self.names.len()).map_err(|_| Error::invalid("a model has too many tensors"))?;
         self.names.push(c_string(name)?);
@@ -254,7 +255,7 @@ impl Session {
         Ok(found)
     }
 
-    /// Every tensor of one side of the graph, in graph order.
+    /// All tensors of one side of the graph, in graph order.
     pub(crate) fn tensors(&self, side: Side) -> Result<Vec<GraphTensor>> {
         let api = self.runtime.api;
         let (count, type_info, name) = match side {
@@ -273,18 +274,17 @@ impl Session {
         (0..n)
             .map(|i| {
                 let (mut text, mut info) = (null_mut(), null_mut());
-                // SAFETY: `i` is below the count; the text is NUL-terminated, copied, and freed with the allocator it came
-                // from; the type info is owned by its handle.
+                // SAFETY: `i` is below the count; the text is NUL-terminated, copied, and freed; the info has an owner.
                 unsafe {
                     check(api, name(session, i, self.runtime.allocator.as_ptr(), &raw mut text))?;
                     let owned = CStr::from_ptr(text).to_string_lossy().into_owned();
                     check(api, (api.AllocatorFree)(self.runtime.allocator.as_ptr(), text.cast()))?;
                     check(api, type_info(session, i, &raw mut info))?;
                     let info = TypeInfo(non_null(info)?, api);
-                    // An integer, not the bindings' enum: newer libraries know more types.
+                    // An integer instead of the bindings' enum, because newer libraries have more types.
                     let mut kind = 0i32;
                     check(api, (api.GetOnnxTypeFromTypeInfo)(info.0.as_ptr(), (&raw mut kind).cast()))?;
-                    // Asked first: a sparse tensor has the description of a tensor, too.
+                    // Checked first, because sparse tensors have tensor info, too.
                     if kind != TENSOR {
                         return Err(unsupported(&owned, kind));
                     }
@@ -300,8 +300,7 @@ impl Session {
             .collect()
     }
 
-    /// Runs the model. `outputs` that are values are written in place; the others are allocated by the runtime and returned,
-    /// with `None` in the places of the former.
+    /// Runs the model. Outputs that are values are written in place, with `None` in the result; others are allocated.
     pub(crate) fn run<'i: 'o, 'o>(
         &self,
         options: &RunOptions,
@@ -312,8 +311,8 @@ impl Session {
     ) -> Result<Outputs<'i>> {
         let ours: SmallVec<[bool; 4]> = outputs.iter().map(Option::is_some).collect();
         self.run_raw(options, input_names, inputs, output_names, &mut outputs)?;
-        // What the runtime allocated is its own, or an input's when the graph hands one through; it never borrows from the
-        // memory of another output, so only `'i` binds it.
+        // The runtime's allocation belongs to it, or to an input that the graph passes through; it never borrows from
+        // the memory of another output, so only `'i` bounds it.
         let rebind = |value: Value<'o>| {
             let rebound = Value(value.0, PhantomData);
             std::mem::forget(value);
@@ -335,9 +334,9 @@ impl Session {
         }
         let api = self.runtime.api;
         let (input_names, output_names) = (self.c_names(input_names)?, self.c_names(output_names)?);
-        // SAFETY: names and values are as many as announced. The names are NUL-terminated and owned by this session. `Value` is
-        // transparent over the pointer the call wants, and `Option<Value>` has null in the place of `None`. The memory the values
-        // look at is borrowed for `'a`, so it outlives this call. New outputs are owned by the slots they are written to.
+        // SAFETY: there are as many names and values as announced. The names are NUL-terminated and owned by this
+        // session. `Value` is transparent over the expected pointer, and `Option<Value>` is null for `None`. The
+        // values' memory is borrowed for `'a`, longer than this call. New outputs are owned by their slots.
         let status = unsafe {
             (api.Run)(
                 self.raw.0.as_ptr(),
@@ -355,13 +354,13 @@ impl Session {
 
     #[cold]
     fn noticed(&self, error: Error) -> Error {
-        match &self.place {
-            Some(place) => failed::noticed(place.device, error),
+        match &self.device_binding {
+            Some(binding) => failed::noticed(binding.device, error),
             None => error,
         }
     }
 
-    /// Makes run options with the configured entries.
+    /// Creates run options with the configured entries.
     pub(crate) fn run_options(&self, entries: &[(String, String)]) -> Result<RunOptions> {
         let api = self.runtime.api;
         let mut raw = null_mut();
@@ -383,16 +382,16 @@ impl Session {
         self.runtime
     }
 
-    /// Where it runs; `None` is the CPU.
+    /// The device of the session; `None` is the CPU.
     pub(crate) fn device(&self) -> Option<u32> {
-        self.place.as_ref().map(|place| place.device)
+        self.device_binding.as_ref().map(|binding| binding.device)
     }
 }
 
 /// `ONNX_TYPE_TENSOR` of the library's header.
 const TENSOR: i32 = 1;
 
-/// Triton's text with its names of the types, of which it has none for optionals; and what to do about the usual case: converters of
+/// Triton's text with its type names (none exists for optionals), and the remedy for the usual cause: converters of
 /// scikit-learn end classifiers with a ZipMap.
 fn unsupported(name: &str, kind: i32) -> Error {
     let kind = match kind {
@@ -405,7 +404,8 @@ fn unsupported(name: &str, kind: i32) -> Error {
     Error::new(
         Code::Unsupported,
         format!(
-            "Unsupported ONNX Type '{kind}' for I/O '{name}', expected 'ONNX_TYPE_TENSOR'. A model converted from scikit-learn has tensors instead when it is converted with zipmap=False."
+            "Unsupported ONNX Type '{kind}' for I/O '{name}', expected 'ONNX_TYPE_TENSOR'. A model converted from \
+             scikit-learn has tensors instead when it is converted with zipmap=False."
         ),
     )
 }
@@ -470,7 +470,7 @@ unsafe fn describe(
     api: &sys::OrtApi,
     info: *const sys::OrtTensorTypeAndShapeInfo,
 ) -> Result<(Option<DataType>, Shape)> {
-    // An integer, not the bindings' enum: newer libraries know more element types.
+    // An integer instead of the bindings' enum, because newer libraries have more element types.
     let (mut element, mut rank) = (0i32, 0usize);
     // SAFETY: `info` is live by contract; the enum is an i32 in C, and `dims` has room for `rank` values.
     unsafe {
@@ -482,7 +482,7 @@ unsafe fn describe(
     }
 }
 
-/// Element types of ONNX in the order of `DataType`'s numbers. Their values are the numbers in ONNX files, too.
+/// ONNX element types in the order of `DataType`. Their values are the numbers in ONNX files, too.
 const ELEMENTS: [E; DataType::ALL.len()] = [
     E::ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL,
     E::ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8,
@@ -504,7 +504,7 @@ fn datatype(code: i32) -> Option<DataType> {
     DataType::ALL.into_iter().find(|t| element(*t) as i32 == code)
 }
 
-/// The number of a datatype in ONNX files.
+/// Number of a datatype in ONNX files.
 pub(crate) fn element_code(datatype: DataType) -> u64 {
     element(datatype) as u64
 }
@@ -513,41 +513,41 @@ fn element(datatype: DataType) -> E {
     ELEMENTS[datatype as usize - 1]
 }
 
-/// Options of one run; `terminate` may be called while it runs.
+/// Options of one run; `terminate` may be called during it.
 pub(crate) struct RunOptions(RawRunOptions);
 
-// SAFETY: the only call made on it from another thread is SetTerminate, which is made for that.
+// SAFETY: the only call made from another thread is SetTerminate, which allows that.
 unsafe impl Send for RunOptions {}
 // SAFETY: as above.
 unsafe impl Sync for RunOptions {}
 
 impl RunOptions {
-    /// Makes the run that uses these options, now or later, fail soon.
+    /// Fails the current or next run with these options soon.
     pub(crate) fn terminate(&self) {
         // SAFETY: a live handle.
         let status = unsafe { (self.0.1.RunOptionsSetTerminate)(self.0.0.as_ptr()) };
-        // It can only fail for a null handle.
+        // Fails only for a null handle.
         let _ = check(self.0.1, status);
     }
 }
 
-/// A tensor of the runtime over memory borrowed for `'a`, or over memory of its own.
+/// A tensor of the runtime, over memory borrowed for `'a` or over memory of its own.
 #[repr(transparent)]
 pub(crate) struct Value<'a>(NonNull<sys::OrtValue>, PhantomData<&'a ()>);
 
 // SAFETY: a value may be used and released by any thread, one at a time.
 unsafe impl Send for Value<'_> {}
-// SAFETY: shared use only reads it.
+// SAFETY: shared references only read it.
 unsafe impl Sync for Value<'_> {}
 
 impl Drop for Value<'_> {
     fn drop(&mut self) {
-        // SAFETY: owned by this value alone. A value exists only after the library was loaded.
+        // SAFETY: owned by this value alone; the library is loaded while values exist.
         unsafe { (ort::api().ReleaseValue)(self.0.as_ptr()) }
     }
 }
 
-/// Where the runtime finds the bytes.
+/// Address of the contents for the runtime.
 fn address(data: &Data) -> Result<*mut u8> {
     match data {
         Data::Bytes(bytes) => Ok(bytes.as_ptr().cast_mut()),
@@ -555,33 +555,32 @@ fn address(data: &Data) -> Result<*mut u8> {
     }
 }
 
-/// The first byte of a region that is mapped here. Those of devices were staged, or were not chosen.
+/// Address of a region in host memory. Regions on devices were staged, or were not chosen as targets.
 fn mapped(region: &RegionRef) -> Result<*mut u8> {
     region.host().ok_or_else(|| Error::internal("memory of a device was given to a run on the CPU"))
 }
 
-/// What empty tensors point to: the runtime wants an address even for no bytes.
+/// Address of empty tensors, because the runtime rejects null.
 static NOTHING: [u64; 8] = [0; 8];
 
 impl<'a> Value<'a> {
     /// An input over `data`, which must be aligned for its element type. Not for BYTES.
     ///
-    /// The runtime reads a region at its address. It is C++ code that sees plain memory: what a client changes meanwhile makes its
-    /// results wrong, and no more, for types that do not steer memory (`inputs::may_stay`).
+    /// The runtime reads a region by address. It is C++ code that sees plain memory: concurrent writes of a client only
+    /// spoil its own results, for datatypes that do not steer memory (`inputs::may_stay`).
     pub(crate) fn input(runtime: &Runtime, datatype: DataType, shape: &[i64], data: &'a Data) -> Result<Self> {
         let base = address(data)?;
-        // SAFETY: that many readable bytes, borrowed for `'a`. The runtime takes a mutable pointer for inputs and outputs alike, but
-        // never writes to what it is given as an input.
+        // SAFETY: that many readable bytes, borrowed for `'a`; the runtime takes `*mut` but does not write to inputs.
         unsafe { Self::over(&runtime.cpu, datatype, shape, base, data.len()) }
     }
 
-    /// An output over memory of ours. Not for BYTES.
+    /// An output over memory of the server. Not for BYTES.
     pub(crate) fn output(runtime: &Runtime, datatype: DataType, shape: &[i64], memory: &'a mut [u8]) -> Result<Self> {
         // SAFETY: exclusively borrowed for `'a`.
         unsafe { Self::over(&runtime.cpu, datatype, shape, memory.as_mut_ptr(), memory.len()) }
     }
 
-    /// An output over the first `len` bytes of a client's region, which are there and aligned. Not for BYTES.
+    /// An output over the first `len` bytes of a client's region, which exist and are aligned. Not for BYTES.
     pub(crate) fn region_output(
         runtime: &Runtime,
         datatype: DataType,
@@ -593,14 +592,14 @@ impl<'a> Value<'a> {
             return Err(Error::internal("an output must fit its region"));
         }
         let base = mapped(region)?;
-        // SAFETY: `RegionMemory` promises writable bytes for as long as the borrowed reference lives.
+        // SAFETY: `RegionMemory` guarantees writable bytes as long as the borrowed reference lives.
         unsafe { Self::over(&runtime.cpu, datatype, shape, base, len) }
     }
 
     /// A tensor over memory of the kind that `memory` describes.
     ///
     /// # Safety
-    /// `len` bytes at `base`, an address in that kind of memory, stay valid for `'a`, for writing too if the value is used as an output.
+    /// `len` bytes at `base`, in that kind of memory, stay valid for `'a`; those of an output are writable.
     unsafe fn over(
         memory: &RawMemoryInfo,
         datatype: DataType,
@@ -611,7 +610,7 @@ impl<'a> Value<'a> {
         let api = memory.1;
         let base = if len == 0 { NOTHING.as_ptr().cast_mut().cast() } else { base };
         let mut value = null_mut();
-        // SAFETY: `base` and `len` by contract; the library checks that the shape needs no more than `len` bytes, and copies it.
+        // SAFETY: `base` and `len` by contract; the library checks that the shape fits in `len` bytes, and copies it.
         unsafe {
             check(
                 api,
@@ -629,7 +628,7 @@ impl<'a> Value<'a> {
         Ok(Self(non_null(value)?, PhantomData))
     }
 
-    /// A string tensor of `count` elements; fewer or more in `elements` are an error that names the number found.
+    /// A string tensor of `count` elements; any other number is an error with the number found.
     pub(crate) fn strings<'s>(
         runtime: &Runtime,
         shape: &[i64],
@@ -654,8 +653,8 @@ impl<'a> Value<'a> {
         for text in elements {
             if filled < count {
                 let mut buffer: *mut c_char = null_mut();
-                // SAFETY: the library checks the index against the tensor and returns a buffer of exactly the length asked for,
-                // which keeps NUL bytes, unlike its calls that take C strings.
+                // SAFETY: the library checks the index and returns a buffer of the requested length, which may hold NUL
+                // bytes, unlike with its calls that take C strings.
                 unsafe {
                     check(
                         api,
@@ -677,7 +676,6 @@ impl<'a> Value<'a> {
         if filled == count { Ok(value) } else { Err(StringCount::Found(filled)) }
     }
 
-    /// Element type and shape.
     pub(crate) fn describe(&self, runtime: &Runtime) -> Result<(Option<DataType>, Shape)> {
         let api = runtime.api;
         let mut is_tensor = 0;
@@ -694,9 +692,9 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The contents of an output the runtime allocated, without a copy: the value lives on in the `Bytes`.
+    /// The contents of an output that the runtime allocated, without a copy: the `Bytes` own the value.
     ///
-    /// An output that is an input of the graph shares its memory; that one is copied, because `inputs` do not live on.
+    /// An output that is an input of the graph shares its memory and is copied, because `inputs` are freed earlier.
     pub(crate) fn into_bytes<'d>(
         self,
         session: &Arc<Session>,
@@ -720,9 +718,8 @@ impl<'a> Value<'a> {
             input.copy_to(offset, &mut copy)?;
             return Ok(copy.freeze());
         }
-        // `len` is the byte size of the tensor's own shape and type; nothing writes to it any more. `'a` is forgotten because memory
-        // that belongs to an input was copied above, and all other memory belongs to the value or, for constants of the graph, to the
-        // session.
+        // `len` is the byte size of the tensor's shape and type; nothing writes to it any more. `'a` can be dropped:
+        // memory of inputs was copied above; all other belongs to the value or, for constants, to the session.
         let value = Value(self.0, PhantomData);
         std::mem::forget(self);
         Ok(Bytes::from_owner(Owned {
@@ -732,12 +729,12 @@ impl<'a> Value<'a> {
         }))
     }
 
-    /// The strings of an output one after another, and where each begins.
+    /// The concatenated strings of an output, and the start of each.
     pub(crate) fn read_strings(&self, runtime: &Runtime, count: usize) -> Result<(Vec<u8>, Vec<usize>)> {
         let api = runtime.api;
         let mut len = 0;
-        // SAFETY: a live string tensor of `count` elements; buffers are as long as announced. For no elements the calls are
-        // left out, because they want non-null buffers.
+        // SAFETY: a live string tensor of `count` elements; buffers are as long as announced. The calls reject null
+        // buffers, so they are skipped for no elements.
         unsafe {
             check(api, (api.GetStringTensorDataLength)(self.0.as_ptr(), &raw mut len))?;
             let (mut bytes, mut starts) = (vec![0u8; len.max(1)], vec![0usize; count]);
@@ -759,23 +756,23 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Values over memory of their own for one class of small inputs and outputs. Making and releasing the values of a run costs
-/// more than copying a few hundred bytes, so these are made once and filled anew for each run.
-pub(crate) struct Frame {
-    // Before the memory they look at: fields are dropped in this order.
+/// Reusable values with memory of their own, for one class of small inputs and outputs. Creating and releasing the
+/// values of a run costs more than copying a few hundred bytes.
+pub(crate) struct ReusableValues {
+    // Fields are dropped in this order: the values before their memory.
     input_values: SmallVec<[Value<'static>; 4]>,
     output_values: Outputs<'static>,
     inputs: SmallVec<[Cells; 4]>,
     outputs: SmallVec<[Cells; 4]>,
 }
 
-/// Aligned memory the runtime has a pointer to.
+/// Aligned memory that the runtime has a pointer to.
 struct Cells {
     words: Box<[std::cell::UnsafeCell<u64>]>,
     len: usize,
 }
 
-// SAFETY: plain memory; a frame is used by one thread at a time, which its `&mut self` methods make sure of.
+// SAFETY: plain memory, used by one thread at a time, as the `&mut self` methods of its owner ensure.
 unsafe impl Send for Cells {}
 
 impl Cells {
@@ -788,14 +785,14 @@ impl Cells {
     }
 }
 
-impl Frame {
-    /// A frame for tensors of these datatypes, shapes and byte sizes.
+impl ReusableValues {
+    /// Values for tensors of these datatypes, shapes and byte sizes.
     pub(crate) fn new<'s>(
         runtime: &Runtime,
         inputs: impl Iterator<Item = (DataType, &'s [i64], usize)>,
         outputs: impl Iterator<Item = (DataType, &'s [i64], usize)>,
     ) -> Result<Self> {
-        let mut frame = Self {
+        let mut made = Self {
             input_values: SmallVec::new(),
             output_values: SmallVec::new(),
             inputs: SmallVec::new(),
@@ -803,36 +800,34 @@ impl Frame {
         };
         for (datatype, shape, len) in inputs {
             let cells = Cells::new(len);
-            // SAFETY: the cells' heap memory stays where it is and is freed after the value.
-            frame.input_values.push(unsafe { Value::over(&runtime.cpu, datatype, shape, cells.base(), len)? });
-            frame.inputs.push(cells);
+            // SAFETY: the cells are on the heap and freed after the value.
+            made.input_values.push(unsafe { Value::over(&runtime.cpu, datatype, shape, cells.base(), len)? });
+            made.inputs.push(cells);
         }
         for (datatype, shape, len) in outputs {
             let cells = Cells::new(len);
             // SAFETY: as above.
-            frame.output_values.push(Some(unsafe { Value::over(&runtime.cpu, datatype, shape, cells.base(), len)? }));
-            frame.outputs.push(cells);
+            made.output_values.push(Some(unsafe { Value::over(&runtime.cpu, datatype, shape, cells.base(), len)? }));
+            made.outputs.push(cells);
         }
-        Ok(frame)
+        Ok(made)
     }
 
-    /// Copies `data` into an input, from byte `at` on; false when there is no room for them.
+    /// Copies `data` into an input at offset `at`; returns false if they do not fit.
     pub(crate) fn put(&mut self, input: usize, at: usize, data: &Data) -> bool {
         let Some(cells) = self.inputs.get(input) else { return false };
         if at.checked_add(data.len()).is_none_or(|end| end > cells.len) {
             return false;
         }
-        // SAFETY: inside the cells, which are ours alone, initialised, and no run is using them: `&mut self`.
+        // SAFETY: in bounds of cells that are exclusively borrowed, initialised, and not in use by a run: `&mut self`.
         let room = unsafe { std::slice::from_raw_parts_mut(cells.base().add(at), data.len()) };
         data.copy_to(0, room).is_ok()
     }
 
-    /// Bytes of an input.
     pub(crate) fn input_len(&self, input: usize) -> usize {
         self.inputs.get(input).map_or(0, |cells| cells.len)
     }
 
-    /// Runs the model on what was put in.
     pub(crate) fn run(
         &mut self,
         session: &Session,
@@ -843,17 +838,17 @@ impl Frame {
         session.run_raw(options, input_names, &self.input_values, output_names, &mut self.output_values)
     }
 
-    /// What the last run wrote to an output.
+    /// Contents of an output after the last run.
     pub(crate) fn output(&self, output: usize) -> &[u8] {
         let Some(cells) = self.outputs.get(output) else { return &[] };
-        // SAFETY: `len` initialised bytes of ours; runs, which write them, need `&mut self`.
+        // SAFETY: `len` initialised bytes that we own; runs, which write them, need `&mut self`.
         unsafe { std::slice::from_raw_parts(cells.base(), cells.len) }
     }
 }
 
-/// Why a string tensor could not be filled.
+/// Reason why a string tensor could not be filled.
 pub(crate) enum StringCount {
-    /// So many elements were there instead.
+    /// The actual number of elements.
     Found(usize),
     Failed(Error),
 }
@@ -862,36 +857,36 @@ pub(crate) enum StringCount {
 struct Owned {
     base: NonNull<u8>,
     len: usize,
-    /// Until it is dropped.
+    /// Taken in `drop` only.
     owner: Option<OutputOwner>,
 }
 
 struct OutputOwner {
     _value: Value<'static>,
-    /// After the value: its allocator belongs to the session.
+    /// Dropped after the value, whose allocator it owns.
     _session: Arc<Session>,
 }
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // The last view of a batch's outputs is dropped by a reactor, however small that view is.
+        // A reactor drops the last view of a batch's outputs, however small that view is.
         memory::reclaim::drop_later(self.len, self.owner.take());
     }
 }
 
-// SAFETY: the memory is only read, and released by the thread that drops it last, which the library allows from any thread.
+// SAFETY: the memory is only read, and released by the thread that drops it last, which the library allows.
 unsafe impl Send for Owned {}
 // SAFETY: as above.
 unsafe impl Sync for Owned {}
 
 impl AsRef<[u8]> for Owned {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: `len` bytes owned by the value, which lives until `drop`, written before and never again.
+        // SAFETY: `len` bytes owned by the value, which lives until `drop`; they are not written any more.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 }
 
-/// Nanoseconds of one bare `Run` over prepared values, the mean of `rounds`: the floor our execution is compared with.
+/// Mean nanoseconds of a `Run` over prepared values, over `rounds`: the floor that our execution is compared with.
 #[doc(hidden)]
 pub fn bench_bare_run(
     library: &Path,

@@ -1,5 +1,5 @@
-//! Models of trees (backend `fil`): from the file of a framework to an ONNX model, in memory. The crate `trees` reads and writes; what is here
-//! is what a configuration has to say.
+//! Tree ensembles (backend `fil`): converts a framework's file to an ONNX model in memory. The crate `trees` does the
+//! conversion; this module reads the configuration.
 
 use crate::options;
 use protocol::pb::inference::ModelConfig;
@@ -9,31 +9,31 @@ use tensor::{Code, Error, Result};
 use trees::limits::FILE_BYTES_MAX;
 use trees::{Parameters, SHAP_OUTPUT, onnx};
 
-/// Comparisons of a row, at most, up to which what a run costs may be learned from shapes. Each takes some nanoseconds, whichever way it goes.
+/// Maximum comparisons per row for which the cost is learned from shapes. A comparison takes a few nanoseconds.
 const ROW_COMPARISONS_MAX: u64 = 2048;
 
 pub(crate) struct Forest {
-    /// The ONNX model.
     pub(crate) model: Vec<u8>,
-    /// What it was made of.
+    /// The converted file.
     pub(crate) file: PathBuf,
     /// Threads within and between operators.
     pub(crate) threads: Option<(i32, i32)>,
-    /// Rows may meet very different numbers of comparisons.
+    /// Rows may need very different numbers of comparisons.
     pub(crate) cost_may_depend_on_data: bool,
 }
 
-/// Reads a model; `find` has the path of a file of the version.
+/// Reads a model; `find` returns the path of a file of the version.
 ///
 /// # Errors
-/// What is wrong with the parameters or the file.
+/// The parameters or the file are invalid.
 pub(crate) fn read(config: &ModelConfig, find: impl Fn(&str) -> Result<PathBuf>) -> Result<Forest> {
     let parameters = Parameters::read(|name| config.parameters.get(name).map(|p| p.string_value.as_str()))?;
     if config.output.iter().any(|output| output.name == SHAP_OUTPUT) {
         return Err(Error::new(
             Code::Unsupported,
             format!(
-                "the output '{SHAP_OUTPUT}' is not supported: remove it from the configuration, and compute contributions with the framework (pred_contribs of XGBoost, pred_contrib of LightGBM)"
+                "the output '{SHAP_OUTPUT}' is not supported: remove it from the configuration, and compute \
+                 contributions with the framework (pred_contribs of XGBoost, pred_contrib of LightGBM)"
             ),
         ));
     }
@@ -44,13 +44,13 @@ pub(crate) fn read(config: &ModelConfig, find: impl Fn(&str) -> Result<PathBuf>)
     let name = Some(config.default_model_filename.as_str()).filter(|name| !name.is_empty());
     let file = find(name.unwrap_or_else(|| parameters.format.file_name()))?;
     let ensemble = trees::read(parameters.format, &contents(&file)?)?;
-    // A binary classifier answers with one probability or two, as the output has room for.
+    // A binary classifier returns one probability or two, depending on the output's dims.
     let output = config.output.iter().find(|output| output.name == onnx::OUTPUT);
     let columns = output.and_then(|output| match output.dims[..] {
         [columns] => Some(columns),
         _ => None,
     });
-    let model = onnx::write(&ensemble, parameters.answer(&ensemble, columns));
+    let model = onnx::write(&ensemble, parameters.output_kind(&ensemble, columns));
     let comparisons: u64 = ensemble.trees.iter().map(|tree| u64::from(tree.depth)).sum();
     let cost_may_depend_on_data = comparisons > ROW_COMPARISONS_MAX;
     let count = parameters.threads.map(i64::from);
@@ -63,7 +63,7 @@ fn contents(path: &Path) -> Result<Vec<u8>> {
     let cannot = |e: std::io::Error| Error::unavailable(format!("cannot read '{}': {e}", path.display()));
     let file = std::fs::File::open(path).map_err(cannot)?;
     let mut bytes = Vec::new();
-    // One more than `trees::read` takes, which says so then.
+    // One byte beyond the limit, so that `trees::read` reports it.
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(cannot)?;
     Ok(bytes)
 }

@@ -1,8 +1,7 @@
-//! What an ONNX graph says of its tensors.
+//! The tensors of an ONNX graph.
 
 use crate::ffi::GraphTensor;
 
-/// The tensors of a graph.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
     pub(crate) inputs: Vec<GraphTensor>,

@@ -1,7 +1,8 @@
-//! What a run is fed: each input of the batch as one tensor, in place where that is safe and aligned, else in a slab.
+//! Prepares the inputs of a run: each input of the batch becomes a tensor, in place if safe and aligned, else in a
+//! slab.
 //!
-//! Expects a batch that was staged (`backend::gather::stage`) with [`may_stay`]: what is left in a client's region is read there by
-//! the runtime, at its address, and by nothing of ours.
+//! Expects a batch that was staged (`backend::gather::stage`) with [`may_stay`]: the runtime reads the contents that
+//! remain in a client's region by address; Rust code does not.
 
 use crate::batch_input::BatchInput;
 use crate::ffi::{CName, DEVICE_ALIGNMENT, Runtime, StringCount, Value};
@@ -13,39 +14,37 @@ use std::ops::Deref;
 use tensor::strings::Strings;
 use tensor::{Base, Data, DataType, Error, Result, Shape, element_count};
 
-/// One configured input, prepared.
 pub(crate) struct InputPlan {
     pub(crate) name: CName,
-    /// The graph wants rank 0 where clients send `[1]`.
+    /// The graph's input is a scalar, for which clients send `[1]`.
     pub(crate) scalar: bool,
 }
 
-/// One input of a run.
 pub(crate) struct Tensor<'a> {
     pub(crate) name: CName,
     pub(crate) datatype: DataType,
     pub(crate) shape: Shape,
-    pub(crate) data: Held<'a>,
+    pub(crate) data: InputContents<'a>,
 }
 
-/// Contents that belong to a request, or to the run.
-pub(crate) enum Held<'a> {
-    Lent(&'a Data),
-    Own(Data),
+/// Contents owned by a request or by the run.
+pub(crate) enum InputContents<'a> {
+    Borrowed(&'a Data),
+    Owned(Data),
 }
 
-impl Deref for Held<'_> {
+impl Deref for InputContents<'_> {
     type Target = Data;
     fn deref(&self) -> &Data {
         match self {
-            Held::Lent(data) => data,
-            Held::Own(data) => data,
+            InputContents::Borrowed(data) => data,
+            InputContents::Owned(data) => data,
         }
     }
 }
 
-/// The inputs of a run over every entry that has no result yet. Optional inputs that no request gave are left out. Those of which a part lies on
-/// a device are brought together on `device`, that of the run; others of several requests in memory of the host that it reads by itself.
+/// The inputs of a run, from all entries without a result. Optional inputs that no request has are omitted. Inputs
+/// partly on a device are gathered on `device`, the run's; other inputs of several requests in page-locked memory.
 pub(crate) fn feed<'a>(
     plans: &[InputPlan],
     batch_inputs: &[(BatchInput, Vec<CName>)],
@@ -60,10 +59,10 @@ pub(crate) fn feed<'a>(
         let Some((first, input)) = live.find_map(|e| Some((e, input_of(e, index)?))) else { continue };
         let alone = live.next().is_none();
         let data = match device.map(|device| on_device(entries, index, spec, device)).transpose()?.flatten() {
-            Some(there) => Held::Own(there),
-            None if alone => Held::Lent(&input.data),
-            None if device.is_some() => Held::Own(gather_pinned(entries, index)?.unwrap_or_default()),
-            None => Held::Own(gather(entries, index)?.unwrap_or_default()),
+            Some(there) => InputContents::Owned(there),
+            None if alone => InputContents::Borrowed(&input.data),
+            None if device.is_some() => InputContents::Owned(gather_pinned(entries, index)?.unwrap_or_default()),
+            None => InputContents::Owned(gather(entries, index)?.unwrap_or_default()),
         };
         let shape = if spec.allow_ragged_batch {
             let parts =
@@ -88,13 +87,13 @@ pub(crate) fn feed<'a>(
     for (input, names) in batch_inputs {
         let (datatype, shape, data) = input.make(entries, batching);
         for &name in names {
-            tensors.push(Tensor { name, datatype, shape: shape.clone(), data: Held::Own(data.clone()) });
+            tensors.push(Tensor { name, datatype, shape: shape.clone(), data: InputContents::Owned(data.clone()) });
         }
     }
     Ok(tensors)
 }
 
-/// An input in a row on the device of the run, in place where that is safe and aligned; `None` where all of it lies in the host's memory.
+/// An input gathered on the device of the run, in place if safe and aligned; `None` if all of it is in host memory.
 fn on_device(entries: &[BatchEntry], index: u16, spec: &InputSpec, device: u32) -> Result<Option<Data>> {
     let mut parts = entries.iter().filter(|e| e.result.is_none()).filter_map(|e| Some(&input_of(e, index)?.data));
     if !parts.any(is_on_device) {
@@ -112,7 +111,7 @@ fn on_device(entries: &[BatchEntry], index: u16, spec: &InputSpec, device: u32) 
     Ok(Some(Data::Region(row)))
 }
 
-/// Whether bytes lie where only a device reaches them.
+/// Whether contents are in memory that only a device can access.
 pub(crate) fn is_on_device(data: &Data) -> bool {
     matches!(data, Data::Region(region) if region.host().is_none())
 }
@@ -122,8 +121,8 @@ fn total_rows(entries: &[BatchEntry], default: u64) -> i64 {
     i64::try_from(sum.max(default)).unwrap_or(i64::MAX)
 }
 
-/// Copies data of a body that do not lie as the runtime wants them: they stand wherever the head before them ended.
-fn aligned<'a>(data: Held<'a>, spec: &InputSpec, for_device: bool) -> Result<Held<'a>> {
+/// Copies contents of a request body that are misaligned, because they start wherever the preceding header ended.
+fn aligned<'a>(data: InputContents<'a>, spec: &InputSpec, for_device: bool) -> Result<InputContents<'a>> {
     let (Some(align), Some(bytes)) = (spec.datatype.byte_size(), data.host()) else { return Ok(data) };
     if (bytes.as_ptr() as usize).is_multiple_of(align) {
         return Ok(data);
@@ -131,22 +130,22 @@ fn aligned<'a>(data: Held<'a>, spec: &InputSpec, for_device: bool) -> Result<Hel
     let room = if for_device { pinned_slab } else { batch_slab };
     let (mut slab, charge) = room(bytes.len())?;
     slab.copy_from_slice(bytes);
-    Ok(Held::Own(Data::Bytes(frozen(slab, charge))))
+    Ok(InputContents::Owned(Data::Bytes(frozen(slab, charge))))
 }
 
-/// Whether the runtime may read tensors of this type in a client's region, where they can change at any time. Floats only make the
-/// results wrong that the client gets; but operators check indices and masks first and use them later.
+/// Whether the runtime may read this datatype in a client's region, where it can change at any time. Changed floats
+/// only spoil the client's own results; operators validate indices and masks first and use them later.
 pub(crate) fn may_stay(datatype: DataType) -> bool {
     !steers_memory(datatype)
 }
 
-/// Types whose values say where or how much an operator reads and writes: indices, shapes, masks.
+/// Datatypes whose values decide where or how much an operator reads and writes: indices, shapes, masks.
 pub(crate) fn steers_memory(datatype: DataType) -> bool {
     matches!(datatype, DataType::Bool | DataType::Int32 | DataType::Int64 | DataType::Bytes)
 }
 
 impl Tensor<'_> {
-    /// The tensor as the runtime wants it, over our memory; strings are copied into its own.
+    /// The tensor as a value of the runtime over our memory; strings are copied into memory of the runtime.
     pub(crate) fn value<'s>(&'s self, runtime: &Runtime, signature: &Signature) -> Result<Value<'s>> {
         if self.datatype != DataType::Bytes {
             return Value::input(runtime, self.datatype, &self.shape, &self.data);

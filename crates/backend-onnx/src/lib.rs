@@ -1,13 +1,12 @@
 //! Serves ONNX models with ONNX Runtime, found at run time.
 //!
-//! One session per model version, shared by its instances (`Run` is thread-safe): another instance costs no memory. All
-//! sessions share one pool of threads that sleep when idle, unless a model asks for its own counts.
+//! Each model version has one session, shared by its instances (`Run` is thread-safe), so an additional instance costs
+//! no memory. All sessions share one pool of threads that sleep when idle, unless a model configures its own counts.
 //!
-//! Does not complete configurations (TypeScript does, from `Opened::io`). Instances on devices have a session on each, through the providers that
-//! are found on the machine (`provider`).
-//! `unsafe` is confined to `ffi`.
+//! Does not complete configurations (TypeScript does, from `Opened::io`). Instances on devices have a session on each
+//! device, with the providers that are installed (`provider`). `unsafe` is confined to `ffi`.
 //!
-//! Invariant: nothing the runtime reads or writes during a run is freed or moved before the run returns.
+//! Invariant: nothing that the runtime reads or writes during a run is freed or moved before the run returns.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests wait for other threads, and look at clocks"))]
 
@@ -38,27 +37,27 @@ use backend::{Backend, OpenSpec, Opened};
 use std::path::{Path, PathBuf};
 use tensor::Result;
 
-/// A backend whose models ONNX Runtime runs, as they are or converted to ONNX when they are opened.
+/// A backend whose models ONNX Runtime runs, directly or after a conversion to ONNX.
 pub struct OnnxBackend {
     library: Option<PathBuf>,
     name: &'static str,
     open: fn(Option<&Path>, &OpenSpec) -> Result<open::OpenedOnnx>,
 }
 
-/// Each constructor makes a backend over the shared library at `library`. Nothing is loaded before the first model; without a library only models fail to
-/// load, with UNAVAILABLE. All of them have the settings of the backend `onnxruntime`.
+/// Each constructor takes the path of ONNX Runtime's shared library, which the first model loads; without a library,
+/// only loading a model fails, with UNAVAILABLE. All of these backends read the settings of `onnxruntime`.
 impl OnnxBackend {
     /// Backend `onnxruntime`.
     pub fn new(library: Option<PathBuf>) -> Self {
         Self { library, name: "onnxruntime", open: open::open }
     }
 
-    /// Backend `tensorrt`: plans, which ONNX Runtime's TensorRT provider runs.
+    /// Backend `tensorrt`: engine plans, run by ONNX Runtime's TensorRT provider.
     pub fn plans(library: Option<PathBuf>) -> Self {
         Self { library, name: "tensorrt", open: open::open_plan }
     }
 
-    /// Backend `fil`: trees of XGBoost, LightGBM and treelite, as an ONNX model that is made of them.
+    /// Backend `fil`: tree ensembles of XGBoost, LightGBM and treelite, converted to ONNX.
     pub fn forests(library: Option<PathBuf>) -> Self {
         Self { library, name: "fil", open: open::open_forest }
     }
@@ -74,17 +73,17 @@ impl Backend for OnnxBackend {
     }
 }
 
-/// Loads the library and makes its environment, some 20 ms that the first model need not wait for then. `settings` are those
-/// of every later `OpenSpec`; the thread pool is made from them.
+/// Loads the library and creates its environment in advance, which takes about 20 ms. `settings` are those of every
+/// later `OpenSpec`; they size the thread pool.
 ///
 /// # Errors
-/// As the first model would see them; trying again is harmless.
+/// Those of loading the first model; a later attempt may succeed.
 pub fn preload(library: &Path, settings: &[(String, String)]) -> Result<()> {
     let (chosen, _) = ffi::devices::choose(Some(library), settings)?;
     ffi::Runtime::get(chosen.as_deref().unwrap_or(library), options::pool_threads(settings)?).map(|_| ())
 }
 
-/// The bare runtime, for measuring what this crate adds to it. Not part of the interface.
+/// The runtime alone, to measure the overhead of this crate. Not part of the interface.
 #[doc(hidden)]
 pub mod bench {
     pub use crate::ffi::bench_bare_run;

@@ -1,5 +1,4 @@
-//! A session with all that is known of its tensors. One value per version, called by every instance at once; `execute` and `on_device`
-//! run batches.
+//! A session with its prepared inputs and outputs: one value per version, called by all instances at once.
 
 use crate::batch_input::BatchInput;
 use crate::captured::Captured;
@@ -15,7 +14,7 @@ use protocol::pb::inference::ModelConfig;
 use std::sync::Arc;
 use tensor::{Error, Result};
 
-/// Most idle run options kept; more than instances of a model are rarely needed.
+/// Maximum number of idle run options kept; models rarely have more instances.
 const RUN_OPTIONS_MAX: usize = 64;
 
 pub(crate) struct OnnxModel {
@@ -28,10 +27,10 @@ pub(crate) struct OnnxModel {
     run_entries: Vec<(String, String)>,
     run_options: Mutex<Vec<Arc<RunOptions>>>,
     pub(crate) recipes: Recipes,
-    /// Every output is cut by rows and written by the run, and every input comes from the requests.
+    /// Every output is split by rows and written by the run, and every input comes from the requests.
     pub(crate) may_repeat: bool,
     pub(crate) cost_may_depend_on_data: bool,
-    /// It runs by CUDA graphs.
+    /// Set for models that run with CUDA graphs.
     pub(crate) captured: Option<Captured>,
 }
 
@@ -105,17 +104,16 @@ impl OnnxModel {
         })
     }
 
-    /// Has it run by CUDA graphs, which the provider of its session was told to capture; one at most with `has_one_graph`.
+    /// Runs with CUDA graphs, which the provider of its session captures; with `has_one_graph`, only one graph.
     ///
     /// # Errors
-    /// UNSUPPORTED where shapes are not fixed.
+    /// UNSUPPORTED without fixed shapes.
     pub(crate) fn by_graphs(mut self, config: &ModelConfig, has_one_graph: bool) -> Result<Self> {
         let of = (&self.session, &*self.signature, &self.outputs, &self.run_entries);
         self.captured = Some(Captured::new(of.0, config, of.1, of.2, of.3, has_one_graph)?);
         Ok(self)
     }
 
-    /// Where it runs; `None` is the CPU.
     pub(crate) fn device(&self) -> Option<u32> {
         self.session.device()
     }
@@ -125,30 +123,30 @@ impl OnnxModel {
         idle.map_or_else(|| self.session.run_options(&self.run_entries).map(Arc::new), Ok)
     }
 
-    /// Options for a run that ends when all its requests are cancelled.
+    /// Run options for a batch; the run ends early when all of its requests are cancelled.
     ///
     /// # Errors
-    /// CANCELLED when they are already.
+    /// CANCELLED when they are cancelled already.
     pub(crate) fn begin(&self, control: &RunControl) -> Result<Arc<RunOptions>> {
         let options = self.take_options()?;
         if control.arm(|| stopper(&options)) { Ok(options) } else { Err(cancelled()) }
     }
 
-    /// Shapes of outputs follow from more than was thought.
+    /// Stops predicting output shapes, which depend on more than was assumed.
     pub(crate) fn without_hints(&self) {
         self.hints.give_up();
         self.recipes.clear();
     }
 
-    /// After the run, whatever became of it.
+    /// Ends a run, successful or not.
     ///
     /// # Errors
-    /// CANCELLED when it was told to end.
+    /// CANCELLED when it was stopped.
     pub(crate) fn end(&self, options: Arc<RunOptions>, control: &RunControl, marks: &mut Marks) -> Result<()> {
         control.disarm();
         marks.inference_end = now_ns();
         if control.is_stopped() {
-            // The flag cannot be trusted to be unset; these options are not used again.
+            // The terminate flag may be set, so these options are not used again.
             return Err(cancelled());
         }
         let mut idle = self.run_options.lock();
@@ -159,13 +157,13 @@ impl OnnxModel {
     }
 }
 
-/// Whether a run may have failed since an output did not have the shape we guessed. The library says so in words that change between its
-/// versions; all of them name a shape. Any other failure is final: to run again would take the time of a run once more.
+/// Whether a run may have failed because an output did not have the predicted shape. The library's texts differ between
+/// versions, but all contain "shape". Any other error is final, because a second run would take as long again.
 pub(crate) fn may_be_wrong_guess(error: &Error) -> bool {
     error.message().as_bytes().windows(5).any(|word| word.eq_ignore_ascii_case(b"shape"))
 }
 
-/// Ends the run that uses `options` as soon as the runtime looks.
+/// Ends the run that uses `options` at the next check of the runtime.
 pub(crate) fn stopper(options: &Arc<RunOptions>) -> impl FnOnce() + Send + 'static {
     let options = Arc::clone(options);
     move || options.terminate()

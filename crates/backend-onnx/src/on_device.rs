@@ -1,11 +1,10 @@
-//! Batches of which something lies on a device, or is wanted there, for a session that runs there: inputs are read and outputs written where they
-//! are. Batches that lie in the host's memory altogether do not come here: the runtime brings them over in the stream of the run.
+//! Runs batches with tensors on a device, or requested there, on that device's session, in place where possible.
+//! Batches entirely in host memory do not use this module: the runtime copies them in the stream of the run.
 //!
-//! What is copied, and why, of a tensor on the device of the session:
-//! - an input of several requests that do not lie in a row, or at an address that kernels cannot use (`DEVICE_ALIGNMENT`), once;
-//! - an input in a client's region whose values steer memory (`inputs::steers_memory`), once: the client could change it during the run;
-//! - an output that its region cannot have in place (`outputs::target_on`), once;
-//! - all others not at all.
+//! Tensors on the session's device are copied once in these cases, otherwise not at all:
+//! - an input of several requests that are not contiguous, or misaligned for kernels (`DEVICE_ALIGNMENT`);
+//! - an input in a client's region that steers memory (`inputs::steers_memory`): it could change during the run;
+//! - an output that cannot be written to its region directly (`outputs::target_on`).
 
 use crate::captured::Captured;
 use crate::ffi::{Binding, CName, RunOptions, Value};
@@ -18,14 +17,14 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 use tensor::{DataType, Error, Result};
 
-/// Whether something of a batch lies on a device, or may stay there.
+/// Whether a batch has inputs on a device, or outputs that may stay there.
 pub(crate) fn concerns(entries: &[BatchEntry]) -> bool {
     let live = || entries.iter().filter(|e| e.result.is_none());
     live().any(|e| e.request.inputs.iter().any(|i| is_on_device(&i.data)))
         || live().any(|e| e.checked.outputs.iter().any(|&(_, slot)| is_wanted_there(e, slot)))
 }
 
-/// Whether a request wants an output in memory of a device, or takes it there.
+/// Whether a request wants an output in device memory, or accepts it there.
 fn is_wanted_there(entry: &BatchEntry, slot: Option<u16>) -> bool {
     match scatter::region_of(entry, slot) {
         Some(region) => region.host().is_none(),
@@ -34,7 +33,7 @@ fn is_wanted_there(entry: &BatchEntry, slot: Option<u16>) -> bool {
 }
 
 impl OnnxModel {
-    /// Runs a batch that `concerns` a device, on that of the session.
+    /// Runs a batch that `concerns` a device, on the session's device.
     pub(crate) fn run_on(
         &self,
         device: u32,
@@ -78,7 +77,7 @@ impl OnnxModel {
                     && outcome.as_ref().is_err_and(may_be_wrong_guess)
                     && device::failure::check(device).is_ok()
                 {
-                    // As in a run in the host's memory: only here may an output have another shape than we expected.
+                    // As for runs in host memory, the failure may mean that an output has an unexpected shape.
                     plan.without_hints();
                     self.allocated_there(&mut plan, is_wanted);
                     outcome = self.run_bound(&mut plan, &options, &tensors, &feeds);
@@ -96,7 +95,7 @@ impl OnnxModel {
         Ok(())
     }
 
-    /// One run by a CUDA graph; gives back its outputs.
+    /// Runs with a CUDA graph and returns the outputs.
     fn by_graph(
         &self,
         captured: &Captured,
@@ -106,7 +105,7 @@ impl OnnxModel {
         control: &RunControl,
         marks: &mut Marks,
     ) -> Result<SmallVec<[Produced; 2]>> {
-        // A run that is ended half-way could not be captured, and one that is replayed has no half-way.
+        // A capture cannot be cancelled, and neither can a replay.
         if control.is_stopped() {
             return Err(cancelled());
         }
@@ -118,8 +117,8 @@ impl OnnxModel {
         ran
     }
 
-    /// Has the runtime allocate outputs on the device that are wanted there, where it allocates them at all. Strings are the host's, and what hands
-    /// an input through is wherever that is.
+    /// Lets the runtime allocate on the device those of its outputs that are requested there. Strings are always on the
+    /// host, and an output that passes an input through is where that input is.
     fn allocated_there(&self, plan: &mut RunOutputs, is_wanted: impl Fn(u16) -> bool) {
         for (target, &index) in plan.targets.iter_mut().zip(&plan.wanted) {
             let spec = self.signature.outputs.get(usize::from(index));
@@ -140,7 +139,6 @@ impl OnnxModel {
         }
     }
 
-    /// One run; gives back its outputs.
     fn run_bound(
         &self,
         plan: &mut RunOutputs,

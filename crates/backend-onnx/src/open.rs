@@ -1,4 +1,4 @@
-//! From a version directory to a session, and from a session and a final configuration to a model.
+//! Opens a version directory as sessions, and makes a model of the sessions and the final configuration.
 
 use crate::ffi::{GraphLevel, GraphTensor, Runtime, Session, SessionOptions, Side, Source, devices};
 use crate::graph::Graph;
@@ -14,21 +14,21 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use tensor::{DataType, Error, Result};
 
-/// Bytes of files, and elements of an input's row, up to which a model may count as small.
+/// Limits below which a model may count as small: bytes of its files, and elements of an input's row.
 const SMALL_MODEL_BYTES: u64 = 1 << 20;
 const SMALL_ROW_ELEMENTS: i64 = 4096;
 
-/// Threads of a session that runs on the thread that calls it, and has none of its own.
+/// Thread counts of a session that runs only on the calling thread.
 const CALLER_ONLY: (i32, i32) = (1, 1);
 
-/// A session and what its graph says.
+/// Sessions and their graph.
 pub(crate) struct OpenedOnnx {
-    /// One for each place that instances are in, and that has one already.
+    /// Sessions that were loaded to read the graph; `finish` loads the rest.
     sessions: Vec<Session>,
     devices: Devices,
     graph: Graph,
     run_entries: Vec<(String, String)>,
-    /// What a run costs may depend on more than shapes.
+    /// The run time may depend on more than shapes.
     cost_may_depend_on_data: bool,
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn open(library: Option<&Path>, spec: &OpenSpec) -> Result<OpenedOnnx
     devices.prepare(&config, providers.as_ref())?;
     let graph = match known {
         Some(graph) => graph,
-        // What is put on a device is first admitted, and that is asked when the configuration is complete.
+        // Loading on a device needs its memory to be granted first, for which the configuration must be complete.
         None => match devices.look() {
             Ok(graph) => graph,
             Err(_) => {
@@ -73,7 +73,7 @@ pub(crate) fn open(library: Option<&Path>, spec: &OpenSpec) -> Result<OpenedOnnx
     Ok(OpenedOnnx { sessions, devices, graph, run_entries, cost_may_depend_on_data })
 }
 
-/// A TensorRT plan: an ONNX model that stands for it, on the devices only.
+/// Opens a TensorRT plan, wrapped in an ONNX model, on devices only.
 pub(crate) fn open_plan(library: Option<&Path>, spec: &OpenSpec) -> Result<OpenedOnnx> {
     let config = decode(&spec.config)?;
     let graph = plan::graph(&config)?;
@@ -106,7 +106,7 @@ pub(crate) fn open_plan(library: Option<&Path>, spec: &OpenSpec) -> Result<Opene
     Ok(OpenedOnnx { sessions: Vec::new(), devices, graph, run_entries, cost_may_depend_on_data: true })
 }
 
-/// A model of trees: the ONNX model that is made of it, on the CPU.
+/// Opens a tree ensemble, converted to ONNX, on the CPU.
 pub(crate) fn open_forest(library: Option<&Path>, spec: &OpenSpec) -> Result<OpenedOnnx> {
     let config = decode(&spec.config)?;
     if places_of(&config).iter().any(Option::is_some) {
@@ -134,7 +134,7 @@ pub(crate) fn open_forest(library: Option<&Path>, spec: &OpenSpec) -> Result<Ope
     Ok(OpenedOnnx { sessions, devices, graph, run_entries, cost_may_depend_on_data })
 }
 
-/// The library to open, and the providers that it finds.
+/// The library to open, and the providers that were found for it.
 fn usable_library(library: Option<&Path>, spec: &OpenSpec) -> Result<(PathBuf, Option<Report>)> {
     match devices::choose(library, &spec.settings)? {
         (Some(path), providers) if path.is_file() => Ok((path, providers)),
@@ -143,7 +143,7 @@ fn usable_library(library: Option<&Path>, spec: &OpenSpec) -> Result<(PathBuf, O
     }
 }
 
-/// MemoryLocation instances are, each place once; `None` is the host.
+/// Distinct locations of the instances; `None` is the host.
 fn places_of(config: &ModelConfig) -> Vec<Option<u32>> {
     let mut places = Vec::new();
     for placed in placements(config) {
@@ -165,10 +165,9 @@ fn graph_of(session: &Session) -> Result<Graph> {
     })
 }
 
-/// A session on the CPU.
 fn load_on_host(runtime: &'static Runtime, model: Source<'_>, options: &SessionOptions) -> Result<(Session, Graph)> {
     let mut options = options.clone();
-    // A run of some microseconds takes longer, and three times the CPU, when it wakes a worker for half of a matrix.
+    // Waking a worker for half of a matrix makes a run of some microseconds slower and triples its CPU time.
     let is_small = match model {
         Source::File(file) => has_small_files(file),
         Source::Memory(bytes) => bytes.len() as u64 <= SMALL_MODEL_BYTES,
@@ -184,23 +183,22 @@ fn load_on_host(runtime: &'static Runtime, model: Source<'_>, options: &SessionO
     Ok((session, graph))
 }
 
-/// What it takes to put the version on the devices that it has instances on.
+/// Everything needed to load the version on the devices of its instances.
 struct Devices {
     ordinals: Vec<u32>,
     runtime: &'static Runtime,
     file: PathBuf,
-    /// Of the file and what lies beside it: about what its weights take.
+    /// Bytes of the file and the files beside it, which approximate the memory of the weights.
     bytes: u64,
     options: SessionOptions,
     model_directory: PathBuf,
     caches: Caches,
-    /// Runs in the place of the CUDA provider (`--backend-config=onnxruntime,provider-library=…`).
+    /// Replaces the CUDA provider (`--backend-config=onnxruntime,provider-library=…`).
     plugin: Option<PathBuf>,
-    /// Of a plan: what its generated model lies in.
+    /// The directory with a plan and its generated model.
     plan: Option<devices::Wrapped>,
 }
 
-/// What the caches of a version are told apart by.
 struct Caches {
     root: PathBuf,
     model: String,
@@ -220,7 +218,7 @@ impl Caches {
 }
 
 impl Devices {
-    /// Opens what the providers of the configuration need.
+    /// Opens the libraries of the configured providers.
     fn prepare(&self, config: &ModelConfig, found: Option<&Report>) -> Result<()> {
         for &device in &self.ordinals {
             let Some(found) = found else {
@@ -234,7 +232,7 @@ impl Devices {
         Ok(())
     }
 
-    /// What the graph says of itself, by a session that runs nothing. Fails for operators that only a device has.
+    /// Reads the graph with an unoptimised session. Fails for operators that only a device provides.
     fn look(&self) -> Result<Graph> {
         let options = SessionOptions { graph_level: GraphLevel::Off, arena: Some(false), ..self.options.clone() };
         graph_of(&Session::load(self.runtime, Source::File(&self.file), &options, None)?)
@@ -254,7 +252,7 @@ impl Devices {
         })
     }
 
-    /// A plan is TensorRT's, whatever accelerators are listed.
+    /// Always includes TensorRT for a plan.
     fn providers(&self, config: &ModelConfig, device: u32) -> Result<Vec<Appended>> {
         let mut providers = accelerators::providers(config, &self.model_directory, device)?;
         if self.plan.is_some() && providers.iter().all(|p| p.kind != Kind::Tensorrt) {
@@ -270,7 +268,7 @@ impl Devices {
         Ok(providers)
     }
 
-    /// Says where the provider may write, if it is to.
+    /// Sets the cache paths of options that write files.
     fn give_cache(&self, tensorrt: &mut Appended, device: u32) -> Result<()> {
         let writes =
             ["trt_engine_cache_enable", "trt_timing_cache_enable", "trt_dump_ep_context_model", "trt_dump_subgraphs"];
@@ -304,7 +302,7 @@ impl Devices {
 
 fn cost_may_depend_on_data(model: &str, file: &Path, graph: &Graph) -> bool {
     let has_strings = graph.inputs.iter().chain(&graph.initializers).any(|t| t.datatype == Some(DataType::Bytes));
-    let read = std::fs::File::open(file).map_err(|_| "the file cannot be read").and_then(proto::Model::read);
+    let read = std::fs::File::open(file).map_err(|_| "the file cannot be read").and_then(proto::GraphFacts::read);
     let follows = read.map_err(str::to_owned).and_then(|file| cost::follows_from_shapes(&file, has_strings));
     if let Err(why) = &follows {
         log::debug!("model '{model}' runs on worker threads only: what it costs may depend on data, as {why}");
@@ -312,12 +310,12 @@ fn cost_may_depend_on_data(model: &str, file: &Path, graph: &Graph) -> bool {
     follows.is_err()
 }
 
-/// Whether the model and whatever lies beside it, such as weights in files of their own, are small together.
+/// Whether the model and all files beside it, such as external weights, are small together.
 fn has_small_files(file: &Path) -> bool {
     let Some(entries) = file.parent().and_then(|d| std::fs::read_dir(d).ok()) else { return false };
     let mut bytes = 0;
     for entry in entries {
-        // What cannot be looked at, or into, may be anything.
+        // Unreadable entries and directories may be of any size.
         match entry.and_then(|e| std::fs::metadata(e.path())) {
             Ok(m) if m.is_file() => bytes += m.len(),
             _ => return false,
@@ -326,7 +324,7 @@ fn has_small_files(file: &Path) -> bool {
     bytes <= SMALL_MODEL_BYTES
 }
 
-/// Whether a row of every input is small and of a known size. Few weights over a large image, or a long text, are much to compute.
+/// Whether every input has rows of known, small size. A few weights over a large image or a long text can take long.
 fn has_small_rows(graph: &Graph) -> bool {
     graph.inputs.iter().all(|input| {
         let row = input.shape.get(1..).unwrap_or_default();
@@ -345,10 +343,10 @@ fn decode(config: &bytes::Bytes) -> Result<ModelConfig> {
         .map_err(|e| Error::internal(format!("failed to read the model configuration: {e}")))
 }
 
-/// The model's file: `model.onnx` or the configured name, or the file of that kind in a directory of that name.
+/// Path of the model: `model.onnx` or the configured name, or `model.onnx` in a directory of that name.
 fn model_file(directory: &Path, configured: &str) -> Result<PathBuf> {
     let name = Path::new(if configured.is_empty() { "model.onnx" } else { configured });
-    // A configuration may come over the network; it must not name files outside its version (memory.md 5.2, R2).
+    // Configurations may come from the network and must not name files outside the version (memory.md 5.2, R2).
     if name.components().any(|c| !matches!(c, Component::Normal(_) | Component::CurDir)) {
         return Err(Error::invalid(format!("model file name '{configured}' must stay inside the version directory")));
     }
@@ -362,7 +360,7 @@ fn stat(path: PathBuf) -> Result<PathBuf> {
 
 impl Opened for OpenedOnnx {
     fn io(&self) -> Option<ModelIo> {
-        // Of a plan the configuration says it all.
+        // For a plan, only the configuration declares tensors.
         if self.devices.plan.is_some() {
             return None;
         }
@@ -401,12 +399,12 @@ impl Opened for OpenedOnnx {
             };
             let model = OnnxModel::new(session, config, signature, &self.graph, &self.run_entries, depends)?;
             models.push(match captures {
-                // TensorRT's provider knows one graph, whatever a run says.
+                // TensorRT's provider supports a single graph and ignores the graph id of a run.
                 Some(kind) => model.by_graphs(config, kind == Kind::Tensorrt)?,
                 None => model,
             });
         }
-        // Instance groups are those that the sessions were made for: completing a configuration does not change them.
+        // Completing a configuration does not change the instance groups that the sessions were loaded for.
         let of = |device: Option<u32>| models.iter().position(|m| m.device() == device);
         let of_instance = placements(config).map(|p| of(p.device)).collect::<Option<Vec<_>>>();
         of_instance
@@ -420,7 +418,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_rows_are_known_and_short() {
+    fn a_row_is_small_only_if_its_size_is_known() {
         let check = |shapes: &[&[i64]], expected: bool| {
             let inputs = shapes
                 .iter()
@@ -438,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn files_beside_the_model_count() {
+    fn files_beside_the_model_count_as_its_size() {
         let directory = std::env::temp_dir().join(format!("nereid_small_{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let (model, weights) = (directory.join("model.onnx"), directory.join("weights.bin"));

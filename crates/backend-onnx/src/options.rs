@@ -1,24 +1,22 @@
-//! Reads what a configuration and `--backend-config=onnxruntime,…` say about sessions (C-16 … C-20).
+//! Reads the options of sessions from a configuration and `--backend-config=onnxruntime,…` (C-16 … C-20).
 //!
-//! Unknown keys are ignored, as Triton does; values that cannot be read are refused with its texts.
+//! Unknown keys are ignored, as in Triton; invalid values are rejected with its texts.
 
 use crate::ffi::{GraphLevel, PoolThreads, SessionOptions};
 use protocol::pb::inference::{ModelConfig, model_config};
 use std::path::Path;
 use tensor::{Error, Result};
 
-/// Threads of a pool, of one model or of all: each is a thread of the system from the moment the pool is made.
+/// Maximum number of threads of a pool, shared or a model's own; the pool starts all of them when it is created.
 const POOL_THREADS_MAX: i64 = 1024;
 
-/// What one model asks for.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Options {
     pub(crate) session: SessionOptions,
-    /// Entries of every run.
+    /// Config entries of every run.
     pub(crate) run: Vec<(String, String)>,
 }
 
-/// Settings of the shared pool.
 pub(crate) fn pool_threads(settings: &[(String, String)]) -> Result<PoolThreads> {
     if !global_pool(settings)? {
         return Ok(PoolThreads::default());
@@ -30,7 +28,6 @@ pub(crate) fn pool_threads(settings: &[(String, String)]) -> Result<PoolThreads>
     Ok(PoolThreads { intra: count("intra_op_thread_count")?, inter: count("inter_op_thread_count")? })
 }
 
-/// Options of one model.
 pub(crate) fn read(config: &ModelConfig, model_directory: &Path, settings: &[(String, String)]) -> Result<Options> {
     let mut options = Options::default();
     let session = &mut options.session;
@@ -42,7 +39,7 @@ pub(crate) fn read(config: &ModelConfig, model_directory: &Path, settings: &[(St
         2 => GraphLevel::Off,
         _ => GraphLevel::All,
     };
-    // Those of GPU instances are read where a session is made on a device (`accelerators`).
+    // Accelerators of GPU instances are read when a session is loaded on a device (`accelerators`).
     if let Some(accelerator) =
         optimization.and_then(|o| o.execution_accelerators.as_ref()).and_then(|a| a.cpu_execution_accelerator.first())
     {
@@ -54,13 +51,13 @@ pub(crate) fn read(config: &ModelConfig, model_directory: &Path, settings: &[(St
         None | Some(0) => false,
         Some(1) => true,
         Some(n) => {
-            // Two blanks and one before the full stop: Triton's text.
+            // The spaces are those of Triton's text.
             return Err(Error::invalid(format!(
                 "Invalid configuration value provided. Expected values for  execution_mode are 0 or 1 but got {n} ."
             )));
         }
     };
-    // A pool of its own only for a model that asks: hundreds of loaded models must not have hundreds of pools.
+    // Only a model that configures counts gets its own pool: hundreds of models must not have hundreds of pools.
     let own_pool = intra.is_some() || inter.is_some() || session.parallel;
     if own_pool && !global_pool(settings)? {
         let of_model = format!("model '{}'", config.name);
@@ -85,7 +82,7 @@ pub(crate) fn read(config: &ModelConfig, model_directory: &Path, settings: &[(St
     Ok(options)
 }
 
-/// A count of threads as the runtime wants it; 0 = its own choice.
+/// A thread count for the runtime, where 0 = its default.
 pub(crate) fn threads(key: &str, count: Option<i64>, of: &str) -> Result<i32> {
     let n = count.unwrap_or(0).max(0);
     if n > POOL_THREADS_MAX {
@@ -94,18 +91,18 @@ pub(crate) fn threads(key: &str, count: Option<i64>, of: &str) -> Result<i32> {
     Ok(i32::try_from(n).unwrap_or(0))
 }
 
-/// Graph inputs that are filled by the sequence batcher, not by clients: (name, is a control).
+/// Graph inputs that the sequence batcher fills instead of clients: (name, whether it is a control).
 pub(crate) fn sequence_inputs(config: &ModelConfig) -> Vec<(&str, bool)> {
     let Some(model_config::SchedulingChoice::SequenceBatching(sequence)) = &config.scheduling_choice else {
         return Vec::new();
     };
-    // As Triton counts them: one for each kind, though a tensor may have two.
+    // Counted as in Triton: one for each kind, although a tensor may have two.
     let controls = sequence.control_input.iter().flat_map(|c| c.control.iter().map(|_| (c.name.as_str(), true)));
     controls.chain(sequence.state.iter().map(|s| (s.input_name.as_str(), false))).collect()
 }
 
 pub(crate) fn setting<'a>(settings: &'a [(String, String)], key: &str) -> Option<&'a str> {
-    // The last one wins, as on the command line.
+    // The last setting wins, as on the command line.
     settings.iter().rev().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
 }
 
@@ -113,7 +110,7 @@ fn global_pool(settings: &[(String, String)]) -> Result<bool> {
     Ok(setting(settings, "enable-global-threadpool").map(boolean).transpose()?.unwrap_or(false))
 }
 
-/// `true`, `on`, `1` and their opposites, in any case.
+/// Parses `true`, `on`, `1` and their opposites, in any case.
 pub(crate) fn boolean(text: &str) -> Result<bool> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "on" | "1" => Ok(true),
@@ -122,7 +119,7 @@ pub(crate) fn boolean(text: &str) -> Result<bool> {
     }
 }
 
-/// The integer a text begins with.
+/// Parses the integer at the beginning of a text.
 pub(crate) fn integer(text: &str) -> Result<i64> {
     let trimmed = text.trim_start();
     let sign = usize::from(trimmed.starts_with(['-', '+']));
@@ -131,7 +128,7 @@ pub(crate) fn integer(text: &str) -> Result<i64> {
     number.ok_or_else(|| Error::invalid(format!("failed to convert '{text}' to integral number")))
 }
 
-/// A library of operators, or of plugins, is code: only files of the model repository are loaded (memory.md 5.2, R2).
+/// Libraries of operators or plugins are code, so only files of the model repository are loaded (memory.md 5.2, R2).
 pub(crate) fn library_of_repository(what: &str, name: &str, model_directory: &Path) -> Result<String> {
     let refused = |why: &str| Error::invalid(format!("unable to load {what} '{name}': {why}"));
     let path = model_directory.join(name).canonicalize().map_err(|e| refused(&e.to_string()))?;
@@ -181,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_accelerator_is_refused_c_17() {
+    fn an_unknown_accelerator_is_rejected_c_17() {
         let accelerator = policy::execution_accelerators::Accelerator { name: "nope".into(), ..Default::default() };
         let accelerators =
             policy::ExecutionAccelerators { cpu_execution_accelerator: vec![accelerator], ..Default::default() };
@@ -226,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn with_the_global_pool_the_model_s_counts_are_ignored_c_20() {
+    fn with_the_global_pool_the_counts_of_a_model_are_ignored_c_20() {
         let settings = [("enable-global-threadpool", "1"), ("intra_op_thread_count", "5")];
         let options = read_with(&[("intra_op_thread_count", "3")], &settings).unwrap_or_default();
         assert_eq!(options.session.threads, None);

@@ -1,8 +1,7 @@
-//! Where a run's outputs go: into a slab or straight into a client's region when their shapes are known beforehand, else into
-//! memory of the runtime that lives on as the response's bytes. No output is copied unless it must go into a region it could
-//! not be written to.
+//! Chooses where outputs of a run are written: if their shapes are known, into a slab or a client's region, otherwise
+//! into memory of the runtime, which the response owns. An output is copied only if its region could not be written.
 //!
-//! A known shape is only a hint. When it proves wrong the run is repeated without, and the model gets no hints any more.
+//! Predicted shapes are hints. After a wrong one, the run is repeated without hints, and the model gets none any more.
 
 use crate::ffi::{CName, DEVICE_ALIGNMENT, Outputs, Runtime, Session, Value};
 use crate::inputs::{Tensor, steers_memory};
@@ -20,28 +19,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tensor::part::part;
 use tensor::{Base, Data, DataType, Error, RegionRef, Result, Shape, ShapeDisplay, element_count};
 
-/// One configured output, prepared.
 pub(crate) struct OutputPlan {
     pub(crate) name: CName,
-    /// The graph's shape, -1 = symbolic.
+    /// Shape in the graph; -1 is a symbolic dimension.
     pub(crate) graph: Shape,
-    /// An input of the graph has this name, too. The runtime answers with that input's value, and writes nothing to memory it was
-    /// given for the output: such an output never gets a target.
+    /// An input of the graph has the same name. The runtime then returns that input's value and does not write to
+    /// memory for the output, so the output never gets a target.
     pub(crate) is_input: bool,
-    /// Cut by the shapes of this input's requests instead of by rows.
+    /// Split by the shapes of this input's requests instead of by rows.
     pub(crate) scatter: Option<u16>,
 }
 
-/// Most shape classes remembered per model.
+/// Maximum number of classes whose shapes a model remembers.
 const CLASSES_MAX: usize = 256;
 
-/// Most bytes made ready for an output before the run. What is larger, the runtime allocates when it is sure of it: a graph may
-/// declare any shape, and what it declares must not end the process.
+/// Maximum bytes allocated for an output before the run. The runtime allocates larger outputs once their shape is
+/// certain, because a shape that the graph merely declares must not exhaust memory.
 const PREPARED_BYTES_MAX: usize = 256 << 20;
 
 type Class = SmallVec<[i64; 16]>;
 
-/// Output shapes seen before, by input shapes.
+/// Output shapes of earlier runs, by input shapes.
 #[derive(Default)]
 pub(crate) struct Hints {
     wrong: AtomicBool,
@@ -49,7 +47,7 @@ pub(crate) struct Hints {
 }
 
 impl Hints {
-    /// The shapes all outputs of the model had for these inputs, where the graph does not tell.
+    /// Output shapes of the last run with these input shapes, for shapes that the graph leaves open.
     fn learned(&self, class: &Class) -> Option<Vec<Shape>> {
         self.learned.lock().get(class).cloned()
     }
@@ -61,59 +59,57 @@ impl Hints {
         }
     }
 
-    /// Whether a hint was wrong.
     pub(crate) fn are_wrong(&self) -> bool {
         self.wrong.load(Ordering::Relaxed)
     }
 
-    /// A hint was wrong: shapes depend on more than the inputs' shapes.
+    /// Disables hints, because output shapes depend on more than input shapes.
     pub(crate) fn give_up(&self) {
         self.wrong.store(true, Ordering::Relaxed);
         self.learned.lock().clear();
     }
 }
 
-/// Where one output of a run is written.
+/// Where an output of a run is written.
 pub(crate) enum Target {
-    /// The runtime allocates it.
+    /// Memory of the runtime on the host.
     Runtime,
     Slab {
         shape: Shape,
         slab: SlabMut,
     },
-    /// The only request's own region.
+    /// The region of the only request.
     Region {
         shape: Shape,
         region: RegionRef,
         len: usize,
     },
-    /// Memory of the device that the run is on: the only request's own region, or the server's.
+    /// Memory of the run's device: the region of the only request, or the server's.
     Device {
         shape: Shape,
         region: RegionRef,
         len: usize,
     },
-    /// The runtime allocates it there.
+    /// Memory of the runtime on the device.
     RuntimeOnDevice,
 }
 
-/// One output of a run, finished.
 pub(crate) enum Produced {
     Bytes { shape: Shape, bytes: Bytes },
     Region { shape: Shape, region: RegionRef },
     Strings { shape: Shape, text: Vec<u8>, starts: Vec<usize> },
 }
 
-/// The outputs of one run: `wanted` are the indices in the signature, ascending; `targets` are theirs.
+/// Outputs of a run: `wanted` are ascending indices in the signature; `targets` has one element for each.
 pub(crate) struct RunOutputs {
     pub(crate) wanted: SmallVec<[u16; 4]>,
     pub(crate) targets: SmallVec<[Target; 2]>,
-    /// Set when the shapes should be remembered after the run.
+    /// Set if the shapes are to be remembered after the run.
     class: Option<Class>,
 }
 
 impl RunOutputs {
-    /// Decides the targets of every output some entry wants.
+    /// Chooses the target of every output that an entry requests.
     pub(crate) fn new(
         plans: &[OutputPlan],
         hints: &Hints,
@@ -169,18 +165,17 @@ impl RunOutputs {
         Ok(plan)
     }
 
-    /// All outputs allocated by the runtime.
     pub(crate) fn without_hints(&mut self) {
         self.class = None;
         self.targets.iter_mut().for_each(|p| *p = Target::Runtime);
     }
 
-    /// Whether some output has a target that may be wrong.
+    /// Whether the target of an output is based on a hint.
     pub(crate) fn has_hints(&self) -> bool {
         self.targets.iter().any(|p| !matches!(p, Target::Runtime | Target::RuntimeOnDevice))
     }
 
-    /// The outputs as the runtime wants them; `None` = it allocates.
+    /// Values for the runtime; `None` = the runtime allocates the output.
     pub(crate) fn values<'s>(
         targets: &'s mut [Target],
         wanted: &[u16],
@@ -203,7 +198,6 @@ impl RunOutputs {
             .collect()
     }
 
-    /// Remembers the shapes for the next run with the same inputs.
     pub(crate) fn learn(&mut self, hints: &Hints, produced: &[Produced]) {
         if let Some(class) = self.class.take() {
             hints.learn(class, produced.iter().map(|p| p.shape().clone()).collect());
@@ -214,14 +208,14 @@ impl RunOutputs {
 fn class(inputs: &[Tensor<'_>], wanted: &[u16]) -> Class {
     let mut class: Class = wanted.iter().map(|&i| i64::from(i)).collect();
     for input in inputs {
-        class.push(-1); // between shapes, where no dimension can be
-        class.push(input.name.id()); // which of the optional inputs there are
+        class.push(-1); // separates shapes, as no dimension is negative
+        class.push(input.name.id()); // distinguishes optional inputs
         class.extend_from_slice(&input.shape);
     }
     class
 }
 
-/// The output's shape when the graph leaves nothing open but the batch dimension.
+/// The output's shape, if the graph leaves at most the batch dimension open.
 pub(crate) fn from_graph(graph: &Shape, batching: bool, rows: u64) -> Option<Shape> {
     let mut shape = Shape::from_slice(graph);
     if batching {
@@ -234,7 +228,7 @@ pub(crate) fn byte_len(datatype: DataType, shape: &[i64]) -> Option<usize> {
     usize::try_from(element_count(shape)?).ok()?.checked_mul(datatype.byte_size()?)
 }
 
-/// Where the host has an output of a shape that is known, or not.
+/// The target of an output on the host; `known` is its shape, if known.
 pub(crate) fn target(
     known: Option<Shape>,
     spec: &OutputSpec,
@@ -255,14 +249,14 @@ pub(crate) fn target(
     })
 }
 
-/// Whether the runtime may write the output in place: the region has room, nothing else of the request lies in it, and no
-/// operator behind this output will trust what a client could have changed.
+/// Whether the runtime may write the output in place: the region is large enough and aligned, overlaps nothing else of
+/// the request, and no subsequent operator trusts contents that the client could change.
 fn may_run_in(region: &RegionRef, datatype: DataType, len: usize, entry: &BatchEntry, slot: Option<u16>) -> bool {
     let aligned = region.host().is_some_and(|first| (first as usize).is_multiple_of(datatype.byte_size().unwrap_or(1)));
     aligned && is_apart(region, datatype, len, entry, slot)
 }
 
-/// Where an output is had that is wanted on `device`, on which the run is.
+/// The target of an output requested on `device`, where the run is.
 pub(crate) fn target_on(
     device: u32,
     known: Option<Shape>,
@@ -281,14 +275,14 @@ pub(crate) fn target_on(
         let is_aligned = memory.device() == device && memory.address().is_multiple_of(DEVICE_ALIGNMENT);
         (is_aligned && is_apart(region, spec.datatype, len, entry, slot)).then(|| region.clone())
     });
-    // Without room in the server's pool there may be some in the runtime's.
+    // The runtime's pool may have room when the server's has none.
     match own.map_or_else(|| device::allocate(device, len), Ok) {
         Ok(region) => Target::Device { shape, region, len },
         Err(_) => Target::RuntimeOnDevice,
     }
 }
 
-/// Whether an output fits a client's region in which nothing else of its request lies, and nothing will trust what is read back from there.
+/// Whether an output fits a client's region that overlaps nothing else of the request and is not trusted afterwards.
 fn is_apart(region: &RegionRef, datatype: DataType, len: usize, entry: &BatchEntry, slot: Option<u16>) -> bool {
     let reads_it = entry.request.inputs.iter().any(|i| matches!(&i.data, Data::Region(r) if r.overlaps(&**region)));
     let others = entry.request.outputs.iter().enumerate().filter(|(i, _)| slot.map(usize::from) != Some(*i));
@@ -303,7 +297,7 @@ impl Produced {
         }
     }
 
-    /// The shape of a value, which is of the output's datatype.
+    /// Shape of a value, after a check of its datatype.
     pub(crate) fn checked_shape(value: &Value<'_>, spec: &OutputSpec, session: &Session) -> Result<Shape> {
         let (datatype, shape) = value.describe(session.runtime())?;
         if datatype != Some(spec.datatype) {
@@ -317,7 +311,6 @@ impl Produced {
         Ok(shape)
     }
 
-    /// An output the runtime allocated.
     pub(crate) fn from_runtime<'d>(
         value: Value<'_>,
         spec: &OutputSpec,
@@ -335,7 +328,7 @@ impl Produced {
         }
     }
 
-    /// The elements `from..to` of the batch's output; `all` when that is everything and no other request needs it.
+    /// Elements `from..to` of the batch's output; `all` if those are all elements and no other request needs them.
     fn cut(&mut self, datatype: DataType, from: usize, to: usize, all: bool) -> Data {
         match self {
             Self::Bytes { bytes, .. } if all => Data::Bytes(std::mem::take(bytes)),
@@ -364,14 +357,14 @@ impl Produced {
     }
 }
 
-/// How far the batch was handed out.
+/// Position within the outputs of a batch.
 struct Cursor {
     rows: u64,
-    /// Elements, per wanted output that is cut by shapes.
+    /// Elements for each requested output that is split by shapes.
     elements: SmallVec<[usize; 4]>,
 }
 
-/// Hands every live entry its part of every output it wants.
+/// Gives every unfinished entry its part of each requested output.
 pub(crate) fn distribute(
     plans: &[OutputPlan],
     signature: &Signature,
@@ -394,7 +387,7 @@ pub(crate) fn distribute(
     }
 }
 
-/// The shape one request's part of a scattered output has; `None` for outputs cut by rows.
+/// Shape of a request's part of a scattered output; `None` for outputs split by rows.
 fn scattered(plans: &[OutputPlan], signature: &Signature, entry: &BatchEntry, index: u16) -> Option<Shape> {
     let source = plans.get(usize::from(index))?.scatter?;
     let spec = signature.outputs.get(usize::from(index))?;
@@ -450,7 +443,8 @@ fn outcome(
         let model_shape = in_client_rank(spec, model_shape, batching);
         let shape = shape::to_client(&spec.dims, spec.reshape.as_ref(), &model_shape, batching).ok_or_else(|| {
             Error::internal(format!(
-                "unexpected shape {} for inference output '{}' of model '{}': it does not fit the configured reshape {}",
+                "unexpected shape {} for inference output '{}' of model '{}': it does not fit the configured reshape \
+                 {}",
                 ShapeDisplay(&model_shape),
                 spec.name,
                 signature.model,
@@ -462,7 +456,7 @@ fn outcome(
     Ok(outcome)
 }
 
-/// The shape of an output as `shape::to_client` takes it: a scalar of the graph is [1] there, or [1,1], as it is configured.
+/// Shape of an output as `shape::to_client` expects it: a scalar of the graph becomes [1] or [1,1], as configured.
 pub(crate) fn in_client_rank(spec: &OutputSpec, shape: Shape, batching: bool) -> Shape {
     if batching || !shape.is_empty() {
         return shape;
@@ -470,12 +464,13 @@ pub(crate) fn in_client_rank(spec: &OutputSpec, shape: Shape, batching: bool) ->
     spec.reshape.as_ref().unwrap_or(&spec.dims).iter().map(|_| 1).collect()
 }
 
-/// S-14.
+/// The error of S-14.
 fn split_error(entry: &BatchEntry, spec: &OutputSpec, expected: usize, got: usize) -> Error {
     Error::new(
         tensor::Code::Unsupported,
         format!(
-            "{}failed to split the output tensor '{}' in responses: expected batch size of at least {expected} in model output, got {got}",
+            "{}failed to split the output tensor '{}' in responses: expected batch size of at least {expected} in \
+             model output, got {got}",
             IdPrefix(&entry.request.id),
             spec.name
         ),

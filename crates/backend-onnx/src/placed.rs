@@ -1,8 +1,8 @@
-//! A version with instances on devices: one session for each device, and one for the host where it has instances as well. Each session is a
-//! model of its own here; an instance runs that of its place.
+//! A version with instances on devices: one session, and one model, for each device and for the host if it has
+//! instances, too. Each instance runs the model of its location.
 //!
-//! Several runs on one device have a stream each: the runtime takes one for a run and keeps it for the next, so an instance needs none of
-//! its own, and the weights are on a device once.
+//! Concurrent runs on a device have separate streams, which the runtime assigns and reuses. So instances need no
+//! streams of their own, and the weights are on a device once.
 
 use crate::model::OnnxModel;
 use backend::{Batch, Marks, Model, RunControl, scatter};
@@ -11,17 +11,16 @@ use tensor::Error;
 
 pub(crate) struct PlacedModel {
     models: Vec<OnnxModel>,
-    /// By number of an instance, which of them it runs.
+    /// Index into `models` by instance number.
     of_instance: Vec<usize>,
 }
 
 impl PlacedModel {
-    /// `of_instance` are indices of `models`.
     pub(crate) fn new(models: Vec<OnnxModel>, of_instance: Vec<usize>) -> Self {
         Self { models, of_instance }
     }
 
-    /// The only model of a version without devices; a version like this one otherwise.
+    /// The only model of a version without devices, otherwise a `PlacedModel`.
     pub(crate) fn or_plain(mut models: Vec<OnnxModel>, of_instance: Vec<usize>) -> Option<Arc<dyn Model>> {
         if models.len() == 1 && models.first().is_some_and(|m| m.device().is_none()) {
             return Some(Arc::new(models.pop()?));
@@ -31,7 +30,7 @@ impl PlacedModel {
 }
 
 impl Model for PlacedModel {
-    // The default capabilities hold: an instance number names a device, and the CPU clock of a reactor does not measure the wait for a device.
+    // Default capabilities: an instance number selects a device, whose waits a reactor's CPU clock does not measure.
 
     fn execute(&self, instance: u32, batch: &mut Batch<'_>, control: &RunControl) -> Marks {
         let model = self.of_instance.get(instance as usize).and_then(|&at| self.models.get(at));

@@ -1,8 +1,8 @@
-//! TensorRT plans (`model.plan`), run by ONNX Runtime's TensorRT provider: an ONNX model of one node that names the plan (`EPContext`), made
-//! from the configuration. Nothing of the plan is read here. What TensorRT it was built with, its own runtime finds out.
+//! TensorRT plans (`model.plan`), run by ONNX Runtime's TensorRT provider: wraps a plan in an ONNX model of one node
+//! (`EPContext`), generated from the configuration. The plan itself is not read; TensorRT's runtime checks its version.
 //!
-//! The model is pure bytes of the configuration: the same configuration always makes the same ones. The provider wants it in a file with the plan
-//! beside it, so both are put into a directory of links while the session is made.
+//! Equal configurations generate equal bytes. The provider needs the model in a file with the plan beside it, so a
+//! directory of links has both while the session is loaded.
 
 use crate::ffi::GraphTensor;
 use crate::graph::Graph;
@@ -10,17 +10,19 @@ use protocol::pb::inference::{ModelConfig, ModelTensorReshape};
 use tensor::{Code, DataType, Error, Result, Shape};
 use trees::protobuf::{Node, bytes, model, value_info};
 
-/// What the plan is called beside the generated model, and that model.
+/// File names of the plan and of the generated model.
 pub(crate) const PLAN_LINK: &str = "model.plan";
 pub(crate) const WRAPPER: &str = "model.onnx";
 
-/// What else can be done with a plan that does not run here.
-pub(crate) const OTHER_WAYS: &str = "Other ways: serve the ONNX file that the plan was made from (backend \"onnxruntime\", with the accelerator \"tensorrt\" if it is wanted), or run the plan from a model.py with the package 'tensorrt'";
+/// Alternatives for a plan that cannot run here.
+pub(crate) const OTHER_WAYS: &str = "Other ways: serve the ONNX file that the plan was made from (backend \
+    \"onnxruntime\", with the accelerator \"tensorrt\" if it is wanted), or run the plan from a model.py with the package \
+    'tensorrt'";
 
-/// The tensors of the plan, as the configuration has them: the graph of the generated model.
+/// The graph of the generated model: the configured tensors.
 ///
 /// # Errors
-/// What a plan that is run so cannot have.
+/// The configuration has something that wrapped plans do not support.
 pub(crate) fn graph(config: &ModelConfig) -> Result<Graph> {
     let unsupported = |what: String| Error::new(Code::Unsupported, format!("{what}. {OTHER_WAYS}"));
     if config.input.is_empty() || config.output.is_empty() {
@@ -58,7 +60,7 @@ pub(crate) fn graph(config: &ModelConfig) -> Result<Graph> {
     })
 }
 
-/// An ONNX model whose one node stands for the plan beside it.
+/// An ONNX model with one node that refers to the plan beside it.
 pub(crate) fn wrapper(graph: &Graph) -> Vec<u8> {
     let names = |tensors: &[GraphTensor]| tensors.iter().map(|t| t.name.clone()).collect::<Vec<_>>();
     let (inputs, outputs) = (names(&graph.inputs), names(&graph.outputs));
@@ -115,7 +117,7 @@ mod tests {
         }
     }
 
-    /// The file is what `onnx` reads of it, too: checked with that package when it was made.
+    /// The expected file was checked with the `onnx` package when it was made.
     #[test]
     fn device_plans_are_wrapped_in_the_same_bytes_each_time() {
         let made = wrapper(&graph(&config()).expect("can be wrapped"));
@@ -130,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn device_plans_that_cannot_be_wrapped_are_refused_with_other_ways() {
+    fn device_plans_that_cannot_be_wrapped_are_rejected_with_alternatives() {
         let check = |change: &dyn Fn(&mut ModelConfig), text: &str| {
             let mut changed = config();
             change(&mut changed);

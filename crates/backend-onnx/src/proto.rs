@@ -1,28 +1,27 @@
-//! Reads from an ONNX file which operators it has and what they are connected to, and nothing else: weights are skipped where they
-//! stand, however large they are.
+//! Reads the operators and connections of an ONNX file; weights are skipped without being read, however large they are.
 //!
-//! The file is untrusted: it may come over the network. There is no recursion (graphs within graphs are only noted), and nodes,
-//! names and fields are limited. What is beyond a limit or not as protobuf wants it is refused; for the one user of this, `cost`,
-//! that means "not known".
+//! The file is untrusted: it may come over the network. There is no recursion (nested graphs are only noted), and
+//! nodes, names and fields are limited. Files that exceed a limit or are not valid protobuf are rejected; the only
+//! caller, `cost`, then treats the cost as unknown.
 //!
-//! Fields are those of `onnx.proto`; the numbers stand where they are read.
+//! Field numbers are those of `onnx.proto`.
 
 use std::io::{BufRead, BufReader, Read, Seek};
 
-/// Nodes of all graphs together. A model with more takes longer than an inline run may, whatever they are.
+/// Maximum number of nodes of all graphs. A larger model takes longer than an inline run may.
 const NODES_MAX: usize = 4096;
-/// Bytes of all names together.
+/// Maximum bytes of all names together.
 const NAME_BYTES_MAX: u64 = 1 << 20;
-/// Fields looked at, skipped ones included.
+/// Maximum number of fields, including skipped ones.
 const FIELDS_MAX: u32 = 1 << 20;
-/// Read at once; what is skipped is ordinarily longer.
+/// Read buffer; skipped fields are usually longer.
 const BUFFER_BYTES: usize = 16 << 10;
 
 type Name = Vec<u8>;
 
-/// What is read of a `ModelProto`.
+/// The relevant fields of a `ModelProto`.
 #[derive(Debug, Default)]
-pub(crate) struct Model {
+pub(crate) struct GraphFacts {
     ir_version: u64,
     pub(crate) graph: Graph,
     pub(crate) functions: Vec<Function>,
@@ -31,7 +30,6 @@ pub(crate) struct Model {
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
     pub(crate) nodes: Vec<Node>,
-    /// Names.
     pub(crate) inputs: Vec<Name>,
     pub(crate) initializers: Vec<Name>,
 }
@@ -49,15 +47,14 @@ pub(crate) struct Node {
     pub(crate) domain: Name,
     pub(crate) inputs: Vec<Name>,
     pub(crate) outputs: Vec<Name>,
-    /// An attribute is a graph.
     pub(crate) has_graph: bool,
 }
 
-impl Model {
-    /// Reads a file.
+impl GraphFacts {
+    /// Reads an ONNX file.
     ///
     /// # Errors
-    /// It is no ONNX file, or beyond a limit; the text says which.
+    /// The text tells whether the file is not ONNX or which limit it exceeds.
     pub(crate) fn read(source: impl Read + Seek) -> Result<Self, &'static str> {
         let mut reader =
             Reader { from: BufReader::with_capacity(BUFFER_BYTES, source), at: 0, fields: 0, nodes: 0, name_bytes: 0 };
@@ -66,7 +63,7 @@ impl Model {
         reader.model(end)
     }
 
-    /// Before version 4 every initializer had to be an input as well, and is a constant all the same.
+    /// Before version 4 every initializer also had to be an input, and yet was a constant.
     pub(crate) fn can_override_initializers(&self) -> bool {
         self.ir_version >= 4
     }
@@ -76,12 +73,11 @@ const UNREADABLE: &str = "the file cannot be read";
 const TRUNCATED: &str = "the file ends in the middle of a field";
 const NOT_PROTOBUF: &str = "the file is not an ONNX graph in protobuf";
 
-/// The value of a field.
 enum FieldValue {
     Varint(u64),
     /// Four or eight bytes, skipped.
     Fixed,
-    /// Bytes or a message up to this place. What of it is not read must be skipped.
+    /// Bytes or a message that ends at this offset; unread bytes must be skipped.
     Until(u64),
 }
 
@@ -94,12 +90,12 @@ struct Reader<R> {
 }
 
 impl<R: Read + Seek> Reader<R> {
-    fn model(&mut self, end: u64) -> Result<Model, &'static str> {
-        let mut model = Model::default();
+    fn model(&mut self, end: u64) -> Result<GraphFacts, &'static str> {
+        let mut model = GraphFacts::default();
         while let Some((field, value)) = self.field(end)? {
             match (field, value) {
                 (1, FieldValue::Varint(version)) => model.ir_version = version,
-                // A second one is merged with the first, as protobuf does.
+                // Repeated messages are merged, as in protobuf.
                 (7, FieldValue::Until(end)) => self.graph(end, &mut model.graph)?,
                 (25, FieldValue::Until(end)) => {
                     let function = self.function(end)?;
@@ -115,7 +111,7 @@ impl<R: Read + Seek> Reader<R> {
         while let Some((field, value)) = self.field(end)? {
             match (field, value) {
                 (1, FieldValue::Until(end)) => self.node(end, &mut graph.nodes)?,
-                // TensorProto's name, ValueInfoProto's name.
+                // 8 is TensorProto's name, 1 is ValueInfoProto's.
                 (5, FieldValue::Until(end)) => self.named(end, 8, &mut graph.initializers)?,
                 (11, FieldValue::Until(end)) => self.named(end, 1, &mut graph.inputs)?,
                 (_, value) => self.skip(value)?,
@@ -167,7 +163,6 @@ impl<R: Read + Seek> Reader<R> {
         Ok(())
     }
 
-    /// Whether an AttributeProto holds a graph, or several.
     fn is_graph(&mut self, end: u64) -> Result<bool, &'static str> {
         let mut is_graph = false;
         while let Some((field, value)) = self.field(end)? {
@@ -177,7 +172,7 @@ impl<R: Read + Seek> Reader<R> {
         Ok(is_graph)
     }
 
-    /// Reads the name of a message that has it in `name_field`.
+    /// Reads a message's name, which is in `name_field`.
     fn named(&mut self, end: u64, name_field: u64, names: &mut Vec<Name>) -> Result<(), &'static str> {
         let mut name = Name::new();
         while let Some((field, value)) = self.field(end)? {
@@ -190,7 +185,7 @@ impl<R: Read + Seek> Reader<R> {
         Ok(())
     }
 
-    /// The next field of a message that ends at `end`; `None` at its end.
+    /// The next field of the message that ends at `end`; `None` at the end.
     fn field(&mut self, end: u64) -> Result<Option<(u64, FieldValue)>, &'static str> {
         if self.at >= end {
             return if self.at == end { Ok(None) } else { Err(TRUNCATED) };
@@ -277,12 +272,12 @@ mod tests {
         [varint(field << 3 | 2), varint(body.len() as u64), body].concat()
     }
 
-    fn read(bytes: &[u8]) -> Result<Model, &'static str> {
-        Model::read(Cursor::new(bytes))
+    fn read(bytes: &[u8]) -> Result<GraphFacts, &'static str> {
+        GraphFacts::read(Cursor::new(bytes))
     }
 
     #[test]
-    fn nodes_names_and_functions_are_found_and_weights_are_skipped() {
+    fn nodes_names_and_functions_are_read_and_weights_are_skipped() {
         let weights = vec![0xff; 100_000];
         let node = message(1, &[&message(1, &[b"a"]), &message(2, &[b"b"]), &message(4, &[b"Relu"])]);
         let initializer = message(5, &[&message(9, &[&weights]), &message(8, &[b"w"])]);
@@ -301,12 +296,12 @@ mod tests {
             (&[b"w".to_vec()][..], &[b"a".to_vec()][..])
         );
         assert_eq!((&model.functions[0].name[..], model.functions[0].body.nodes.len()), (&b"F"[..], 1));
-        // Two graphs are one, as protobuf merges them.
+        // Two graphs are merged, as in protobuf.
         assert_eq!(read(&[graph.clone(), graph].concat()).map(|m| m.graph.nodes.len()), Ok(2));
     }
 
     #[test]
-    fn graphs_in_attributes_are_noted_wherever_they_stand() {
+    fn graphs_in_attributes_are_noted_at_any_position() {
         for field in [6, 11] {
             let inner = message(5, &[&message(1, &[b"body"]), &message(field, &[&message(2, &[b"g"])])]);
             let model = read(&message(7, &[&message(1, &[&message(4, &[b"If"]), &inner])])).expect("reads");
@@ -318,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_graph_or_beyond_a_limit_is_refused() {
+    fn invalid_files_and_files_beyond_a_limit_are_rejected() {
         assert_eq!(read(b"ORTM and so on").err(), Some(NOT_PROTOBUF), "the runtime's own format");
         assert_eq!(read(&[0x3a, 0x80, 0x80, 0x01, 1]).err(), Some(TRUNCATED));
         assert_eq!(read(&[0x3a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]).err(), Some(TRUNCATED));

@@ -1,7 +1,7 @@
-//! ONNX Runtime's providers for devices: what of them is on this machine, what is missing, what installs it.
+//! ONNX Runtime's device providers: which are installed on this machine, what they lack, and how to install it.
 //!
-//! `places` says where to look, `report` what is there, `elf` reads what a library needs, `known` keeps what was found while nothing changes. `nereid gpu` prints the report, and a load that
-//! wants a GPU opens the libraries in its order (`ffi::devices`).
+//! `places` lists directories, `report` searches them, `elf` reads dependencies, `known` caches the result. `nereid
+//! gpu` prints the report; a load on a GPU opens the libraries in its order (`ffi::devices`).
 
 mod appended;
 mod elf;

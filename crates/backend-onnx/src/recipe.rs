@@ -1,11 +1,10 @@
-//! Small runs that were seen before. A run of a few hundred bytes costs less than working out what it needs, so what the first
-//! one of a kind found out is kept with values ready to be filled: a later batch with the same shapes copies its bytes in, runs,
-//! and copies the outputs out.
+//! Repeats small runs. Working out what a run of a few hundred bytes needs costs more than the run, so the first run of
+//! a class leaves a recipe with reusable values: a later batch with the same shapes is copied in, run, and copied out.
 //!
-//! A recipe repeats a run that succeeded. When its run fails, for instance because an output has another shape this time, it is
-//! thrown away, and the run is worked out anew.
+//! A recipe repeats a successful run. If it fails, for example because an output has another shape this time, the
+//! recipe is dropped and the run is worked out anew.
 
-use crate::ffi::{CName, Frame, RunOptions, Session};
+use crate::ffi::{CName, ReusableValues, RunOptions, Session};
 use crate::inputs::Tensor;
 use crate::outputs::{Produced, in_client_rank};
 use backend::gather::{check_regions, input_of, rows_of};
@@ -17,23 +16,22 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use tensor::{Data, DataType, Result, Shape};
 
-/// Largest tensor of one request that is rather copied than described to the runtime anew.
+/// Maximum bytes of a request's tensor; copying larger ones costs more than describing them to the runtime.
 const REQUEST_BYTES_MAX: usize = 2 << 10;
 
-/// Largest tensor of a batch, which would be copied together in any case.
+/// Maximum bytes of a batch's tensor, which is copied in any case.
 const BATCH_BYTES_MAX: usize = 32 << 10;
 
-/// Most recipes kept by a model.
 const RECIPES_MAX: usize = 32;
 
-/// Recipes that no run is using.
-// Boxed: a recipe goes in and out for every run, and is most of a kilobyte.
+/// Idle recipes.
+// Boxed, because a recipe is most of a kilobyte and moves in and out for every run.
 #[allow(clippy::vec_box)]
 #[derive(Default)]
 pub(crate) struct Recipes(Mutex<Vec<Box<Recipe>>>);
 
 impl Recipes {
-    /// One that fits the batch; the one used last is found first.
+    /// Takes a recipe that fits the batch, starting with the most recent one.
     pub(crate) fn take(&self, entries: &[BatchEntry]) -> Option<Box<Recipe>> {
         let mut idle = self.0.lock();
         let at = idle.iter().rposition(|r| r.fits(entries))?;
@@ -53,21 +51,21 @@ impl Recipes {
     }
 }
 
-/// One kind of run: how many rows, which inputs in which shapes, which outputs.
+/// A class of runs: number of rows, inputs and their shapes, outputs.
 pub(crate) struct Recipe {
     rows: u64,
     inputs: SmallVec<[Column; 4]>,
     outputs: SmallVec<[Product; 4]>,
     input_names: SmallVec<[CName; 4]>,
     output_names: SmallVec<[CName; 4]>,
-    frame: Frame,
+    values: ReusableValues,
     options: Arc<RunOptions>,
 }
 
 /// An input, in configuration order.
 struct Column {
     index: u16,
-    /// The client's shape behind the batch dimension, where the configuration leaves some of it open.
+    /// The client's shape without the batch dimension, if the configuration has variable dims.
     shape: Option<Shape>,
 }
 
@@ -76,15 +74,15 @@ struct Product {
     index: u16,
     /// The client's shape; with a batch dimension, that of the whole batch.
     shape: Shape,
-    /// Bytes of one row, or of all when the model does not batch.
+    /// Bytes of one row, or of the whole output without batching.
     row_bytes: usize,
     bytes: usize,
 }
 
 impl Recipe {
-    /// What a run that succeeded needed; `None` when it is not small, or holds anything but plain tensors cut by rows.
+    /// A recipe of a successful run; `None` if it was not small, or had tensors that are not plain or split by rows.
     ///
-    /// `tensors` are what it was fed, one for each input of `entries`; `wanted` and `produced` are its outputs.
+    /// `tensors` are its inputs, one for each input of `entries`; `wanted` and `produced` are its outputs.
     pub(crate) fn of(
         session: &Session,
         options: impl FnOnce() -> Result<Arc<RunOptions>>,
@@ -132,7 +130,7 @@ impl Recipe {
             }
             _ => None,
         });
-        let frame = Frame::new(session.runtime(), fed, made).ok()?;
+        let values = ReusableValues::new(session.runtime(), fed, made).ok()?;
         let recipe = Self {
             options: options().ok()?,
             rows,
@@ -140,12 +138,12 @@ impl Recipe {
             outputs,
             input_names: tensors.iter().map(|t| t.name).collect(),
             output_names: output_names.into(),
-            frame,
+            values,
         };
         recipe.fits(entries).then(|| Box::new(recipe))
     }
 
-    /// Whether the batch is of this kind. The check of each request saw to everything the configuration leaves no choice in.
+    /// Whether the batch is of this class, beyond what the check of each request guarantees.
     fn fits(&self, entries: &[BatchEntry]) -> bool {
         entries.iter().map(rows_of).sum::<u64>() == self.rows
             && entries.iter().all(|entry| {
@@ -154,7 +152,7 @@ impl Recipe {
                     && entry.checked.inputs.len() == self.inputs.len()
                     && wanted.len() == self.outputs.len()
                     && wanted.iter().zip(&self.outputs).all(|((index, _), o)| *index == o.index)
-                    // An offer needs not be taken.
+                    // A region that is only offered may be ignored.
                     && entry.request.outputs.iter().all(|o| o.region.is_none() || o.form.anywhere)
                     && self.inputs.iter().all(|column| {
                         input_of(entry, column.index).is_some_and(|input| match &column.shape {
@@ -165,18 +163,18 @@ impl Recipe {
             })
     }
 
-    /// Copies the inputs in; false when they are not what the check promised.
+    /// Copies the inputs in; returns false if they do not match the check.
     pub(crate) fn fill(&mut self, entries: &[BatchEntry]) -> bool {
         for (i, column) in self.inputs.iter().enumerate() {
             let mut at = 0;
             for entry in entries {
                 let Some(input) = input_of(entry, column.index) else { return false };
-                if !self.frame.put(i, at, &input.data) {
+                if !self.values.put(i, at, &input.data) {
                     return false;
                 }
                 at += input.data.len();
             }
-            if at != self.frame.input_len(i) {
+            if at != self.values.input_len(i) {
                 return false;
             }
         }
@@ -187,17 +185,16 @@ impl Recipe {
         &self.options
     }
 
-    /// Runs the model on what was filled in.
     pub(crate) fn run(&mut self, session: &Session) -> Result<()> {
-        self.frame.run(session, &self.options, &self.input_names, &self.output_names)
+        self.values.run(session, &self.options, &self.input_names, &self.output_names)
     }
 
-    /// Gives every entry its rows of the outputs. They share one piece of memory.
+    /// Answers every entry with its rows of the outputs, which share one allocation.
     pub(crate) fn serve(&self, signature: &Signature, entries: &mut [BatchEntry]) {
         let batching = signature.max_batch_size > 0;
         let mut all = Vec::with_capacity(self.outputs.iter().map(|o| o.bytes).sum());
         for i in 0..self.outputs.len() {
-            all.extend_from_slice(self.frame.output(i));
+            all.extend_from_slice(self.values.output(i));
         }
         let all = Bytes::from(all);
         let mut row = 0;
@@ -211,7 +208,7 @@ impl Recipe {
                 if batching && let Some(first) = shape.first_mut() {
                     *first = rows as i64;
                 }
-                // Inside, by construction: rows of all entries add up to the batch's.
+                // In bounds: the rows of all entries add up to the batch's.
                 let from = (base + row * product.row_bytes).min(all.len());
                 let to = (from + rows * product.row_bytes).min(all.len());
                 base += product.bytes;

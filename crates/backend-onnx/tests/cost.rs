@@ -1,5 +1,4 @@
-//! Which models may run on a reactor: those whose cost follows from the shapes of their inputs. Every graph here is one that ONNX
-//! Runtime loads.
+//! Models whose cost follows from the shapes of their inputs may run on a reactor. ONNX Runtime loads every graph here.
 
 mod support;
 
@@ -57,7 +56,7 @@ fn operators_with_constant_operands_follow_from_shapes() {
 }
 
 #[test]
-fn what_is_computed_from_a_shape_is_known_with_the_shape() {
+fn values_computed_from_a_shape_are_known_with_the_shape() {
     let twice = [n("Shape", &["X"], "s"), n("Mul", &["s", "two"], "t"), n("ConstantOfShape", &["t"], "Y")];
     assert!(!depends(&twice, &[X], FLOATS, &[]));
     let counted = [
@@ -70,7 +69,7 @@ fn what_is_computed_from_a_shape_is_known_with_the_shape() {
 }
 
 #[test]
-fn operands_computed_from_data_decide_how_large_a_result_is() {
+fn operands_computed_from_data_may_determine_the_size_of_a_result() {
     let may = |nodes: &[Vec<u8>]| {
         assert!(depends(nodes, &[X, N], FLOATS, &[]), "{:?}", String::from_utf8_lossy(&nodes.concat()))
     };
@@ -82,7 +81,7 @@ fn operands_computed_from_data_decide_how_large_a_result_is() {
     may(&[n("Pad", &["X", "N"], "Y")]);
     may(&[n("ConstantOfShape", &["N"], "c"), n("Add", &["c", "X"], "Y")]);
     may(&[n("Add", &["N", "two"], "m"), n("Expand", &["one", "m"], "e"), n("Mul", &["e", "X"], "Y")]);
-    // How many there are is in the data.
+    // The number of elements depends on data.
     may(&[
         n("NonZero", &["X"], "i"),
         n("Reshape", &["i", "all"], "j"),
@@ -93,31 +92,31 @@ fn operands_computed_from_data_decide_how_large_a_result_is() {
 }
 
 #[test]
-fn graphs_within_the_graph_run_as_often_as_a_value_says() {
+fn nested_graphs_count_as_dependent() {
     let body = graph(
         &[n("Identity", &["go"], "again"), n("Mul", &["x", "x"], "x2")],
         &[tensor("i", I64, &[]), tensor("go", BOOL, &[]), tensor("x", F32, &[D::S("X")])],
         &[tensor("again", BOOL, &[]), tensor("x2", F32, &[D::S("X")])],
         &[],
     );
-    // Even where the count is a constant: it could be anything.
+    // Even with a constant count, because the rule does not check it.
     assert!(depends(&[loop_node("many", "yes", "X", "Y", &body)], &[X], FLOATS, &[]));
 }
 
 #[test]
-fn strings_may_be_as_long_as_they_like() {
+fn operators_that_may_repeat_strings_count_as_dependent() {
     assert!(!depends(&[n("Identity", &["S"], "Y")], &[S], STRINGS, &[]));
     let cast = |to| node("Cast", &["S"], &["Y"], &[("to", to)]);
     assert!(!depends(&[cast(F32)], &[S], FLOATS, &[]));
-    // An index may repeat the longest one.
+    // An index may repeat the longest string.
     assert!(depends(&[n("Gather", &["S", "N"], "Y")], &[S, N], STRINGS, &[]));
 }
 
 #[test]
-fn a_constant_that_requests_may_replace_is_no_constant() {
+fn an_initializer_that_requests_may_override_is_not_constant() {
     let shape = || initializer("N", I64, &[1], &i64s(&[-1]));
     let nodes = [n("Reshape", &["X", "N"], "Y")];
-    // As an input with a default value, it may come with the request.
+    // As an input with a default value, the request may override it.
     let file = |declared: &[Vec<u8>]| onnx(&nodes, declared, &[tensor("Y", F32, &[D::S("y")])], &[shape()]);
     let x = tensor("X", F32, &[D::S("X")]);
     let depends = |file: &[u8]| {
@@ -128,13 +127,13 @@ fn a_constant_that_requests_may_replace_is_no_constant() {
     assert!(depends(&file(&[x, tensor("N", I64, &[D::N(1)])])));
 }
 
-/// A node of another domain, and the field of a model that imports that domain.
+/// A node of another domain, and the model field that imports the domain.
 fn of_domain(operator: &str, domain: &str) -> (Vec<u8>, Vec<u8>) {
     let node = [n(operator, &["X"], "Y"), text(7, domain.as_bytes())].concat();
     (node, text(8, &[text(1, domain.as_bytes()), vec![2 << 3, 1]].concat()))
 }
 
-/// A field of bytes, short ones.
+/// A field with few bytes.
 fn text(field: u8, bytes: &[u8]) -> Vec<u8> {
     let key = if field < 16 { vec![field << 3 | 2] } else { vec![field << 3 | 0x82, field >> 4] };
     [key, vec![u8::try_from(bytes.len()).expect("short")], bytes.to_vec()].concat()
@@ -148,13 +147,13 @@ fn loaded_depends(node: Vec<u8>, more: &[Vec<u8>]) -> bool {
 }
 
 #[test]
-fn operators_nobody_knows_count_as_dependent() {
+fn unknown_operators_count_as_dependent() {
     let check = |operator, domain, expected| {
         let (node, import) = of_domain(operator, domain);
         assert_eq!(loaded_depends(node, &[import]), expected, "{operator} of '{domain}'");
     };
     check("Gelu", "com.microsoft", false);
-    // A matrix, which is what `Inverse` wants.
+    // `Inverse` needs a matrix.
     let (node, import) = of_domain("Inverse", "com.microsoft");
     let matrix = |name| tensor(name, F32, &[D::S("a"), D::S("b")]);
     let mut file = onnx(&[node], &[matrix("X")], &[matrix("Y")], &[]);
@@ -162,12 +161,12 @@ fn operators_nobody_knows_count_as_dependent() {
     let square: &[i64] = &[-1, -1];
     let signature = signature(0, vec![input("X", DataType::Fp32, square)], vec![output("Y", DataType::Fp32, square)]);
     assert!(Version::new(&file).load(&ModelConfig::default(), signature).capabilities().cost_may_depend_on_data);
-    // Remainders of floats take as long as the quotient is large.
+    // The remainder of floats takes time in proportion to the quotient.
     assert!(depends(&[support::node("Mod", &["X", "one"], &["Y"], &[("fmod", 1)])], &[X], FLOATS, &[]));
 }
 
 #[test]
-fn functions_are_looked_into() {
+fn the_bodies_of_functions_are_checked() {
     let function = |nodes: &[Vec<u8>]| {
         let mut body =
             [text(1, b"F"), text(10, b"d"), text(4, b"x"), text(5, b"y"), text(9, &[0x0a, 0, 16, 17])].concat();

@@ -1,6 +1,5 @@
-//! Models with instances on a GPU, on a machine where there is a driver (the stand-in of crates/device/tests/mock) and never a device that runs
-//! anything: what a load says then. The driver of a process is looked for once, so each case runs in a child: this program again, asked for one of
-//! the ignored tests.
+//! Loads models with instances on a GPU, with a driver (the mock of crates/device/tests/mock) but no device that runs
+//! anything. A process searches the driver once, so each case runs one of the ignored tests in a child process.
 
 #![cfg(target_os = "linux")]
 #![allow(missing_docs)]
@@ -17,7 +16,7 @@ use std::sync::OnceLock;
 use support::*;
 use tensor::{Code, DataType, Error};
 
-/// A directory for the tests of this process, with the driver's stand-in in it.
+/// A directory for the tests of this process, with the mock driver in it.
 fn root() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {
@@ -35,7 +34,7 @@ fn compile(source: &Path, to: &Path, more: &[&str]) {
     assert!(command.status().expect("cc is there, as Rust needs it").success(), "{} builds", to.display());
 }
 
-/// Runs one of the ignored tests with a driver of two devices, and without any variable that leads to libraries of this machine.
+/// Runs an ignored test with a driver of two devices, without variables that lead to libraries of this machine.
 fn child(test: &str, variables: &[(&str, &Path)]) {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args(["--exact", test, "--ignored", "--nocapture", "--test-threads=1"]);
@@ -61,7 +60,7 @@ fn on_gpu(gpus: &[i32]) -> ModelConfig {
     ModelConfig { name: "m".into(), instance_group: vec![group], ..ModelConfig::default() }
 }
 
-/// What a load with instances on the GPU says.
+/// The error of a load with instances on the GPU.
 fn refused(library: PathBuf, settings: &[(&str, &Path)]) -> Error {
     let version = Version::new(&identity(F32, &[D::N(1)]));
     let mut spec = version.spec(&on_gpu(&[1]));
@@ -79,7 +78,7 @@ fn refused(library: PathBuf, settings: &[(&str, &Path)]) -> Error {
 }
 
 #[test]
-fn device_instances_without_a_provider_are_refused_with_what_says_more() {
+fn device_instances_without_a_provider_are_rejected_with_a_hint() {
     child("inner_without_a_provider", &[]);
 }
 
@@ -94,7 +93,7 @@ fn inner_without_a_provider() {
         "{text}"
     );
     assert!(text.ends_with("'nereid gpu' says what this machine has and what installs the rest"), "{text}");
-    // The host is not concerned.
+    // Instances on the host still load.
     let version = Version::new(&identity(F32, &[D::N(1)]));
     OnnxBackend::new(Some(library())).open(&version.spec(&ModelConfig::default())).map(drop).expect("serves");
     let nowhere = Path::new("/nowhere");
@@ -107,7 +106,7 @@ fn inner_without_a_provider() {
 }
 
 #[test]
-fn device_plans_without_tensorrt_are_refused_with_other_ways() {
+fn device_plans_without_tensorrt_are_rejected_with_alternatives() {
     child("inner_plan", &[]);
 }
 
@@ -138,7 +137,7 @@ fn inner_plan() {
         "{without}"
     );
     assert_eq!(without.code(), Code::Unavailable);
-    // What the generated model lay in is gone.
+    // The directory of the generated model is removed.
     let left = std::fs::read_dir(std::env::temp_dir())
         .expect("readable")
         .flatten()
@@ -146,9 +145,9 @@ fn inner_plan() {
     assert_eq!(left.count(), 0);
 }
 
-/// Providers that are libraries, and not of ONNX Runtime: the runtime opens them through a directory of links, and says what they lack.
+/// The runtime opens providers that are not ONNX Runtime's through a directory of links, and reports what they lack.
 #[test]
-fn device_providers_that_are_other_libraries_are_refused_with_the_runtime_s_words() {
+fn device_providers_that_are_other_libraries_are_rejected_with_the_runtime_s_error() {
     let directory = root().join("providers");
     std::fs::create_dir_all(&directory).expect("made");
     let source = root().join("empty.c");
@@ -178,10 +177,10 @@ fn inner_other_libraries() {
     }
 }
 
-/// With the real provider and CUDA (`NEREID_TEST_PROVIDERS`, a directory with them, `NEREID_TEST_PACKAGES`, a virtual environment): all of it is
-/// found and opened, and CUDA itself refuses, since the driver is a stand-in. Not run where these are not: they are two gigabytes.
+/// With the real provider and CUDA (`NEREID_TEST_PROVIDERS` and `NEREID_TEST_PACKAGES`, a virtual environment), all of
+/// it is opened, and CUDA rejects the mock driver. Skipped without them: they have two gigabytes.
 #[test]
-fn device_provider_of_nvidia_is_appended_and_its_refusal_is_a_load_error() {
+fn device_provider_of_nvidia_is_appended_and_its_error_is_a_load_error() {
     let variable = |name| std::env::var_os(name).map(PathBuf::from);
     let (Some(providers), Some(packages)) = (variable("NEREID_TEST_PROVIDERS"), variable("NEREID_TEST_PACKAGES"))
     else {
@@ -189,7 +188,7 @@ fn device_provider_of_nvidia_is_appended_and_its_refusal_is_a_load_error() {
         return;
     };
     child("inner_real_provider", &[("TEST_PROVIDERS", &providers), ("VIRTUAL_ENV", &packages)]);
-    // The provider's files alone, with the runtime of npm.
+    // The provider's files alone, with npm's runtime.
     let alone = root().join("alone");
     std::fs::create_dir_all(&alone).expect("made");
     for name in ["shared", "cuda", "tensorrt"].map(|n| format!("libonnxruntime_providers_{n}.so")) {

@@ -1,5 +1,4 @@
-//! The search for providers over directories with stand-ins: libraries of no code that need what the real ones need. Nothing of
-//! NVIDIA's or of ONNX Runtime's is there.
+//! Searches providers in directories of stand-ins: libraries without code that have the dependencies of the real ones.
 
 #![cfg(target_os = "linux")]
 #![allow(missing_docs)]
@@ -9,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A directory that is gone with its value.
+/// A directory that is removed on drop.
 struct Root(PathBuf);
 
 impl Root {
@@ -21,7 +20,7 @@ impl Root {
         Self(path)
     }
 
-    /// A library at `path` that needs others; `release` gives a symbol the version that ONNX Runtime's symbols have.
+    /// A library at `path` with dependencies; `release` becomes a symbol version, as in ONNX Runtime.
     fn library(&self, path: &str, needs: &[&str], release: Option<&str>) -> PathBuf {
         let to = self.0.join(path);
         let directory = to.parent().expect("inside the root");
@@ -32,7 +31,7 @@ impl Root {
         let mut command = Command::new("cc");
         command.args(["-shared", "-fPIC", "-Wl,--no-as-needed", "-nostdlib"]).arg(&source);
         command.arg("-o").arg(&to).arg(format!("-Wl,-soname,{name}"));
-        // What is needed is only named: the linker wants to see a file of that name, which is not kept.
+        // The linker needs a file for each dependency, which is not kept.
         let seen = self.0.join("seen");
         std::fs::create_dir_all(&seen).expect("made");
         for needed in needs {
@@ -66,7 +65,7 @@ const CUDA: &[&str] = &["libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10
 const TENSORRT: &[&str] = &["libcublas.so.13", "libnvinfer.so.10", "libnvonnxparser.so.10", "libcudart.so.13"];
 const PACKAGES: &str = "venv/lib/python3.11/site-packages";
 
-/// npm's library without providers, and a virtual environment with the wheel and CUDA.
+/// A machine with npm's library without providers, and a virtual environment with the wheel and CUDA.
 fn machine(release: &str) -> (Root, Places) {
     let root = Root::new();
     let library = root.library("npm/libonnxruntime.so.1", &[], Some("1.30.0"));
@@ -86,7 +85,7 @@ fn machine(release: &str) -> (Root, Places) {
     (root, places)
 }
 
-/// Places of a machine whose only variable is its virtual environment; libraries of this machine's own system do not count.
+/// Places of a machine that has only a virtual environment; libraries of the actual system are left out.
 fn places(root: &Root, library: Option<PathBuf>, settings: &[(&str, &Path)]) -> Places {
     let settings: Vec<_> = settings.iter().map(|(k, v)| ((*k).to_owned(), v.to_string_lossy().into_owned())).collect();
     let venv = root.0.join("venv");
@@ -114,7 +113,7 @@ fn device_provider_of_pip_is_found_with_its_runtime_and_cuda() {
     assert_eq!((found.release.as_deref(), found.directory.as_deref()), (Some("1.30.0"), Some(&*capi)));
     assert!(found.cuda.is_usable(), "{found:?}");
     assert_eq!(found.cuda.command, None);
-    // Each stands behind what it needs: so they can be opened one after another. The driver's library is none of them.
+    // Each follows its dependencies, so they can be opened in order. The driver's library is not included.
     let cuda = [
         "libcublasLt.so.13",
         "libcublas.so.13",
@@ -135,7 +134,7 @@ fn device_provider_of_pip_is_found_with_its_runtime_and_cuda() {
 }
 
 #[test]
-fn device_provider_report_names_each_missing_piece_and_what_installs_it() {
+fn device_provider_report_names_each_missing_library_and_the_command_to_install_it() {
     let check = |gone: &str, problem: &str, command: &str| {
         let (root, places) = machine("1.30.0");
         root.remove(&format!("{PACKAGES}/{gone}"));
@@ -146,7 +145,8 @@ fn device_provider_report_names_each_missing_piece_and_what_installs_it() {
         assert!(!found.cuda.is_usable());
     };
     let whole = "pip install 'onnxruntime-gpu[cuda,cudnn]==1.30.0'";
-    let libraries = "pip install 'nvidia-cuda-runtime==13.*' 'nvidia-cublas==13.*' 'nvidia-cuda-nvrtc==13.*' 'nvidia-cufft==12.*' 'nvidia-curand==10.*' 'nvidia-cudnn-cu13==9.*'";
+    let libraries = "pip install 'nvidia-cuda-runtime==13.*' 'nvidia-cublas==13.*' 'nvidia-cuda-nvrtc==13.*' \
+                     'nvidia-cufft==12.*' 'nvidia-curand==10.*' 'nvidia-cudnn-cu13==9.*'";
     check(
         "onnxruntime/capi/libonnxruntime_providers_cuda.so",
         "there is no libonnxruntime_providers_cuda.so: not in '",
@@ -160,7 +160,7 @@ fn device_provider_report_names_each_missing_piece_and_what_installs_it() {
     for name in ["libcudart.so.13", "libcublas.so.13", "libcublasLt.so.13", "libcurand.so.10"] {
         check(&format!("nvidia/cu13/lib/{name}"), &format!("{name} is missing"), libraries);
     }
-    // What only some operators need is told, and stops nothing.
+    // A missing library that only some operators need is reported, and not a problem.
     let (root, places) = machine("1.30.0");
     root.remove(&format!("{PACKAGES}/nvidia/cudnn/lib/libcudnn.so.9"));
     let found = report(&places);
@@ -169,7 +169,7 @@ fn device_provider_report_names_each_missing_piece_and_what_installs_it() {
         (names(&found, Kind::Cuda, false), found.cuda.command.as_deref()),
         (vec!["libcudnn.so.9"], Some(libraries))
     );
-    // That of CUDA 12 has the same name, in the same directory.
+    // cuDNN for CUDA 12 has the same name in the same directory.
     let (root, places) = machine("1.30.0");
     let note = |cuda: u32| root.0.join(PACKAGES).join(format!("nvidia_cudnn_cu{cuda}-9.1.0.dist-info"));
     std::fs::create_dir_all(note(12)).expect("made");
@@ -182,24 +182,24 @@ fn device_provider_report_names_each_missing_piece_and_what_installs_it() {
 }
 
 #[test]
-fn device_provider_is_taken_from_where_the_operator_says() {
+fn device_provider_is_searched_where_the_settings_say() {
     let (root, before) = machine("1.30.0");
     let npm = before.library.clone().expect("npm's");
-    // Beside npm's library comes before pip's packages.
+    // The directory of npm's library precedes pip's packages.
     root.library("npm/libonnxruntime_providers_shared.so", &[], None);
     root.library("npm/libonnxruntime_providers_cuda.so", CUDA, None);
     let found = report(&before);
     assert_eq!((found.library.as_ref(), found.directory.as_deref()), (Some(&npm), npm.parent()));
     assert!(found.cuda.is_usable());
     assert!(found.tensorrt.problems[0].contains("libonnxruntime_providers_tensorrt.so"));
-    // A directory with the providers alone is used with npm's library.
+    // A directory with providers only is used with npm's library.
     root.library("cut/libonnxruntime_providers_shared.so", &[], None);
     root.library("cut/libonnxruntime_providers_cuda.so", CUDA, None);
     let cut = root.0.join("cut");
     let found = report(&places(&root, Some(npm.clone()), &[("provider-directory", &cut)]));
     assert_eq!((found.library.as_ref(), found.directory.as_ref()), (Some(&npm), Some(&cut)));
     assert!(found.cuda.is_usable(), "{found:?}");
-    // An older runtime, for CUDA 12, with its own providers: others are not looked for.
+    // An older runtime, for CUDA 12, is used with its own providers only.
     let older = root.library("old/libonnxruntime.so.1.24.1", &[], Some("1.24.1"));
     let found = report(&places(&root, Some(npm.clone()), &[("library", &older)]));
     assert_eq!((found.library.as_ref(), found.release.as_deref()), (Some(&older), Some("1.24.1")));
@@ -215,7 +215,7 @@ fn device_provider_is_taken_from_where_the_operator_says() {
 }
 
 #[test]
-fn device_provider_of_another_release_than_the_named_runtime_is_refused() {
+fn device_provider_of_another_release_than_the_configured_runtime_is_rejected() {
     let (root, before) = machine("1.31.1");
     assert_eq!(report(&before).release.as_deref(), Some("1.31.1"), "as a whole it is used");
     let npm = before.library.expect("npm's");
@@ -227,13 +227,13 @@ fn device_provider_of_another_release_than_the_named_runtime_is_refused() {
 }
 
 #[test]
-fn device_provider_report_of_a_machine_with_nothing_says_so() {
+fn device_provider_report_of_a_machine_without_providers_names_the_command_to_install_them() {
     let root = Root::new();
     let found = report(&places(&root, None, &[]));
     assert_eq!((found.library, found.release), (None, None));
     assert_eq!(found.cuda.problems, ["there is no libonnxruntime_providers_cuda.so: nowhere to look"]);
     assert_eq!(found.cuda.command.as_deref(), Some("pip install 'onnxruntime-gpu[cuda,cudnn]'"));
-    // Of this machine, whatever it has: nothing panics, and nothing is opened.
+    // On the actual machine, whatever is installed, nothing panics.
     let all = Places::of(None, &[], |name| std::env::var_os(name));
     let _ = report(&all);
 }

@@ -1,6 +1,6 @@
-//! Runs on a device, by ONNX Runtime itself: with a provider that is a plug-in (tests/mock/provider.c) and whose memory is that of the driver's stand-in
-//! (crates/device/tests/mock), which counts every byte that is copied to, from and on a device, by whomever. The driver of a process is looked
-//! for once, so each case runs in a child: this program again, asked for one of the ignored tests.
+//! Runs on a device with ONNX Runtime itself and a plug-in provider (tests/mock/provider.c) over the mock driver
+//! (crates/device/tests/mock), which counts all bytes copied to, from and on devices. A process searches the driver
+//! once, so each case runs an ignored test in a child process.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(missing_docs)]
@@ -21,7 +21,7 @@ use std::sync::{Arc, OnceLock};
 use support::*;
 use tensor::{Base, Code, Data, DataType, RegionRef, Result, part};
 
-/// The stand-ins, built once.
+/// Directory of the mocks, built once.
 fn root() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {
@@ -51,7 +51,7 @@ fn child(test: &str, variables: &[(&str, &str)]) {
     assert!(output.status.success() && text.contains("1 passed"), "{test}: {:?}\n{text}", output.status);
 }
 
-/// Instances of the device that runs of these tests are on, and of another.
+/// The device of these tests; there is another one.
 const DEVICE: u32 = 1;
 
 fn load(file: &[u8], signature: &Signature) -> Arc<dyn Model> {
@@ -76,7 +76,7 @@ fn opened(file: &[u8], signature: &Signature, optimization: ModelOptimizationPol
     opened.finish(&config, Arc::new(signature.clone()))
 }
 
-/// Runs by CUDA graphs.
+/// Enables CUDA graphs.
 fn graphs() -> ModelOptimizationPolicy {
     let parameters = BTreeMap::from([("enable_cuda_graph".to_owned(), "1".to_owned())]);
     let accelerator = Accelerator { name: "cuda".into(), parameters };
@@ -84,13 +84,13 @@ fn graphs() -> ModelOptimizationPolicy {
     ModelOptimizationPolicy { execution_accelerators: Some(accelerators), ..Default::default() }
 }
 
-/// Bytes copied so far: to devices, from them, inside one, between two.
+/// Bytes copied so far: to devices, from them, within one, between two.
 fn copied() -> [u64; 4] {
     let [up, down, within, peer, ..] = counters();
     [up, down, within, peer]
 }
 
-/// Of those to devices, the bytes that the driver had to stage: they lay in memory of the host that was not page-locked.
+/// Bytes of copies to devices that the driver had to stage, because they were in pageable memory.
 fn pageable() -> u64 {
     counters()[4]
 }
@@ -106,7 +106,7 @@ fn counters() -> [u64; 6] {
     }
 }
 
-/// What copies `f` makes.
+/// The result of `f` and the bytes that it copied.
 fn counted<T>(f: impl FnOnce() -> T) -> (T, [u64; 4]) {
     let before = copied();
     let done = f();
@@ -114,7 +114,7 @@ fn counted<T>(f: impl FnOnce() -> T) -> (T, [u64; 4]) {
     (done, std::array::from_fn(|n| after[n] - before[n]))
 }
 
-/// Memory of a device with these contents.
+/// A device region with these contents.
 fn on(device: u32, contents: &Data) -> RegionRef {
     let region = device::allocate(device, contents.len()).expect("there is room");
     region.copy_from(0, &contents.to_vec().expect("in memory")).expect("written");
@@ -128,11 +128,11 @@ fn address(region: &RegionRef) -> u64 {
     }
 }
 
-/// Has the outputs of a request written to these regions.
+/// Directs the outputs of a request to these regions.
 fn to(mut entry: BatchEntry, signature: &Signature, regions: &[Option<RegionRef>]) -> BatchEntry {
     entry.checked.outputs = regions.iter().enumerate().map(|(n, _)| (n as u16, Some(n as u16))).collect();
     for (spec, region) in signature.outputs.iter().zip(regions) {
-        // Without a region: wherever it is.
+        // Without a region: anywhere.
         let form = if region.is_none() { OutputForm::ANYWHERE } else { OutputForm::default() };
         entry.request.outputs.push(RequestedOutput { name: spec.name.clone(), form, region: region.clone() });
     }
@@ -148,7 +148,7 @@ fn contents(data: &Data) -> Vec<u8> {
 }
 
 #[test]
-fn device_tensors_are_read_and_written_where_they_lie() {
+fn device_tensors_are_read_and_written_in_place() {
     child("inner_in_place", &[]);
 }
 
@@ -162,7 +162,7 @@ fn inner_in_place() {
     let inputs = |a: &RegionRef, b: &RegionRef| {
         request(&s, 1, &[(0, &[1, 64], Data::Region(a.clone())), (1, &[1, 64], Data::Region(b.clone()))])
     };
-    // Into regions of the device: no byte is copied by anybody, and the region is what is answered.
+    // Into regions of the device: nothing is copied, and the response has the regions.
     let (x, y) = (device::allocate(DEVICE, 256).expect("room"), device::allocate(DEVICE, 512).expect("room"));
     let asked = to(inputs(&a, &b), &s, &[Some(x.clone()), Some(y.clone())]);
     let (r, copies) = counted(|| run(&*model, vec![asked]));
@@ -170,7 +170,7 @@ fn inner_in_place() {
     assert!(r[0].as_ref().expect("runs").outputs.iter().all(|o| matches!(o.data, Data::Region(_))));
     assert_eq!(contents(&Data::Region(x.clone())), contents(&sum));
     assert_eq!(contents(&Data::Region(part::part(&y, 0, 256).expect("inside"))), contents(&difference));
-    // Anywhere: in memory of the server on the device, as for the next step of an ensemble, which takes it in place.
+    // Anywhere: in memory of the server on the device, which the next step of an ensemble uses in place.
     let (r, copies) = counted(|| run(&*model, vec![to(inputs(&a, &b), &s, &[None, None])]));
     assert_eq!(copies, [0; 4]);
     let next: Vec<RegionRef> = r[0]
@@ -189,22 +189,22 @@ fn inner_in_place() {
         contents(&r[0].as_ref().expect("runs").outputs[0].data),
         contents(&f32s((0..64).map(|i| (20 + 2 * i) as f32)))
     );
-    // To the host: one transfer of each output, and none of an input.
+    // To the host: one transfer for each output, none for inputs.
     let (r, copies) = counted(|| run(&*model, vec![inputs(&a, &b)]));
     assert_eq!(copies, [0, 512, 0, 0]);
     same(&r[0], 0, &[1, 64], sum.clone());
-    // From the host: the runtime brings it over, and back.
+    // From the host: the runtime copies in both directions.
     let host = request(&s, 1, &[(0, &[1, 64], ramp(10, 64)), (1, &[1, 64], ramp(0, 64))]);
     let (r, copies) = counted(|| run(&*model, vec![host]));
     assert_eq!(copies, [512, 512, 0, 0]);
     same(&r[0], 1, &[1, 64], difference.clone());
-    // One of each.
+    // One input on each.
     let mixed = request(&s, 1, &[(0, &[1, 64], ramp(10, 64)), (1, &[1, 64], Data::Region(b.clone()))]);
     let (r, copies) = counted(|| run(&*model, vec![to(mixed, &s, &[Some(x.clone()), Some(y.clone())])]));
     assert!(r[0].is_ok());
     assert_eq!(copies, [256, 0, 0, 0]);
     assert_eq!(contents(&Data::Region(x.clone())), contents(&sum));
-    // The other device's memory: from one to the other, once.
+    // An input on the other device: one peer copy.
     let far = on(0, &ramp(10, 64));
     let (r, copies) = counted(|| run(&*model, vec![to(inputs(&far, &b), &s, &[Some(x.clone()), None])]));
     assert!(r[0].is_ok());
@@ -226,19 +226,19 @@ fn inner_copied() {
         |a: RegionRef, b: RegionRef| request(&s, 1, &[(0, &[1, 64], Data::Region(a)), (1, &[1, 64], Data::Region(b))]);
     let many = on(DEVICE, &ramp(0, 200));
     let at = |offset: usize| part::part(&many, offset, 256).expect("inside");
-    // An address that kernels cannot use.
+    // An address that is misaligned for kernels.
     let out = device::allocate(DEVICE, 300).expect("room");
     let odd = part::part(&out, 4, 256).expect("inside");
     let (r, copies) = counted(|| run(&*model, vec![to(inputs(at(4), at(0)), &s, &[Some(odd.clone()), None])]));
     assert!(r[0].is_ok(), "{:?}", r[0].as_ref().err());
     assert_eq!((copies, address(&odd) % 256), ([0, 0, 512, 0], 4), "the input and the output, once each");
     assert_eq!(contents(&Data::Region(odd)), contents(&f32s((0..64).map(|i| (2 * i + 1) as f32))));
-    // A window over an input of its own request.
+    // An output that overlaps an input of its own request.
     let (r, copies) = counted(|| run(&*model, vec![to(inputs(at(256), at(0)), &s, &[Some(at(256)), None])]));
     assert!(r[0].is_ok());
     assert_eq!(copies, [0, 0, 256, 0]);
     assert_eq!(contents(&Data::Region(at(256))), contents(&f32s((0..64).map(|i| (2 * i + 64) as f32))));
-    // A batch: inputs that lie in a row are a batch already, others are put in a row; outputs are parts of one.
+    // A batch: contiguous inputs are used in place, others are gathered; outputs are parts of one tensor.
     let row = on(DEVICE, &ramp(0, 128));
     let half = |n: usize| part::part(&row, 256 * n, 256).expect("inside");
     let (x, y) = (device::allocate(DEVICE, 256).expect("room"), on(DEVICE, &ramp(0, 64)));
@@ -254,9 +254,9 @@ fn inner_copied() {
 }
 
 #[test]
-fn m_29_requests_of_the_host_are_put_in_a_row_where_the_device_reads_them() {
+fn m_29_host_requests_are_gathered_in_page_locked_memory() {
     child("inner_pinned", &[("PINNED", "1")]);
-    // Without page-locked memory they are ordinary bytes, and arrive all the same.
+    // Without page-locked memory, pageable memory works, too.
     child("inner_pinned", &[("NEREID_MOCK_CUDA_FAIL", "cuMemHostAlloc:0:2")]);
 }
 
@@ -287,7 +287,7 @@ fn device_outputs_of_unknown_shape_stay_on_the_device() {
 #[test]
 #[ignore = "run by device_outputs_of_unknown_…"]
 fn inner_unknown() {
-    // The graph says nothing of the output's shape; the first run learns it.
+    // The graph does not declare the output's shape; the first run learns it.
     let file = onnx(
         &[node("Identity", &["I"], &["O"], &[])],
         &[tensor("I", F32, &[D::S("N"), D::S("M")])],
@@ -307,7 +307,7 @@ fn inner_unknown() {
         assert_eq!(copies, [0, 0, copies_to_region, 0], "round {round}");
         assert_eq!(contents(&Data::Region(region.clone())), contents(&ramp(0, 100)));
     }
-    // Allocated by the runtime, and alive after the model is gone.
+    // Allocated by the runtime, and alive after the model is dropped.
     let other = on(DEVICE, &ramp(5, 60));
     let asked = to(request(&s, 1, &[(0, &[1, 60], Data::Region(other))]), &s, &[None]);
     let (r, copies) = counted(|| run(&*model, vec![asked]));
@@ -319,14 +319,14 @@ fn inner_unknown() {
 }
 
 #[test]
-fn device_runs_that_fail_are_made_once() {
+fn device_runs_that_fail_are_not_repeated() {
     child("inner_failing", &[]);
 }
 
 #[test]
 #[ignore = "run by device_runs_that_fail_…"]
 fn inner_failing() {
-    // O = table[I + 0]. The sum is made on the device, and each run brings its 8 bytes to the host, where Gather is: they count the runs.
+    // O = table[I + 0]. Each run copies the sum's 8 bytes to the host, where Gather is, so bytes count the runs.
     let file = onnx(
         &[node("Add", &["I", "zero"], &["at"], &[]), node("Gather", &["table", "at"], &["O"], &[])],
         &[tensor("I", I32, &[D::N(2)])],
@@ -347,7 +347,8 @@ fn inner_failing() {
         assert_eq!(down, 8, "a run that fails is not made again");
     }
 
-    // How many of the elements are not zero is not known before the run: after one with as many as last time was expected, it is made again.
+    // The number of nonzero elements is unknown before a run: if the number of the previous run is wrong, the run is
+    // repeated.
     let file = onnx(
         &[node("Add", &["I", "zero"], &["x"], &[]), node("NonZero", &["x"], &["O"], &[])],
         &[tensor("I", I32, &[D::N(4)])],
@@ -371,8 +372,8 @@ fn inner_failing() {
 }
 
 #[test]
-fn device_runs_that_are_captured_answer_each_request_with_its_own_tensors() {
-    // A provider that reads and writes what its first run did, as CUDA graphs do.
+fn device_runs_with_captured_graphs_answer_each_request_with_its_own_tensors() {
+    // Like a CUDA graph, the provider reuses the addresses of its first run.
     child("inner_captured", &[("NEREID_MOCK_CUDA_GRAPHS", "1")]);
 }
 
@@ -395,7 +396,7 @@ fn inner_captured() {
         same(&r[0], 0, &[1, 64], sum(from));
         same(&r[1], 0, &[1, 64], sum(from + 50));
     }
-    // From and to memory of the device: into the graph's buffers and out of them, on the device.
+    // From and to device memory: into the graph's buffers and out of them, on the device.
     let (a, b) = (on(DEVICE, &ramp(5, 64)), on(DEVICE, &ramp(0, 64)));
     let x = device::allocate(DEVICE, 256).expect("room");
     let there = request(&s, 1, &[(0, &[1, 64], Data::Region(a)), (1, &[1, 64], Data::Region(b))]);
@@ -403,7 +404,7 @@ fn inner_captured() {
     assert!(r[0].is_ok(), "{:?}", r[0].as_ref().err());
     assert_eq!(copies, [0, 0, 4 * 256, 0]);
     assert_eq!(contents(&Data::Region(x)), contents(&sum(5)));
-    // From many threads: the runtime keeps the graphs of each thread apart, so one runs them all.
+    // From several threads: the runtime keeps graphs per thread, so one thread runs them all.
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let (model, asked, sum) = (&model, &asked, &sum);
@@ -415,7 +416,7 @@ fn inner_captured() {
             });
         }
     });
-    // Without graphs in the configuration this provider goes on with the addresses of its first run: the test can fail.
+    // Without graphs in the configuration, this provider still reuses the first addresses: the test can fail.
     let plain = load(&file, &s);
     let host = |from| run(&*plain, vec![asked(from)]);
     same(&host(1)[0], 0, &[1, 64], sum(1));
@@ -433,7 +434,8 @@ fn inner_captured() {
     assert_eq!(
         refused(&file_open, &open),
         format!(
-            "model '{}' cannot run by CUDA graphs: input 'INPUT0' has the dims [-1], which are not fixed. Leave the parameter out",
+            "model '{}' cannot run by CUDA graphs: input 'INPUT0' has the dims [-1], which are not fixed. Leave the \
+             parameter out",
             open.model
         )
     );
@@ -442,7 +444,7 @@ fn inner_captured() {
 }
 
 #[test]
-fn a_device_that_the_runtime_says_is_lost_is_lost_for_all() {
+fn a_device_that_the_runtime_reports_as_lost_is_lost_for_all() {
     child("inner_lost", &[]);
 }
 
@@ -454,7 +456,7 @@ fn inner_lost() {
     let asked = |first: f32| {
         run(&*model, vec![request(&s, 1, &[(0, &[1, 4], f32s([first, 0.0, 0.0, 0.0])), (1, &[1, 4], ramp(0, 4))])])
     };
-    // As in a server, which asked the device for its memory before.
+    // As in a server, which has allocated memory of the device before.
     drop(device::allocate(DEVICE, 4).expect("room"));
     assert!(asked(1.0)[0].is_ok() && device::failure::failures() == 0);
     let lost = asked(70000.0)[0].as_ref().map(|_| ()).expect_err("the device fails").clone();

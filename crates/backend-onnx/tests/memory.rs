@@ -1,4 +1,4 @@
-//! What a loaded model takes, and gives back. One test in a process of its own: it measures the whole process.
+//! Memory of a loaded model, and its release. One test in a process of its own, as it measures the whole process.
 
 #![cfg(target_os = "linux")]
 
@@ -8,7 +8,7 @@ use protocol::pb::inference::ModelConfig;
 use support::*;
 use tensor::DataType;
 
-/// Weights of 1 MiB each: below the size from which glibc, left to itself, would ever map them one by one again.
+/// Weights of 1 MiB each: below the size that glibc, by default, would ever map one by one again.
 const LAYERS: usize = 96;
 const WIDTH: usize = 512;
 const MIB: usize = 1 << 20;
@@ -21,7 +21,7 @@ fn resident_mib() -> usize {
 
 #[test]
 fn a_model_takes_its_size_each_time_it_is_loaded_and_gives_it_back() {
-    // All different: equal ones are kept once.
+    // All different, because equal weights are stored once.
     let weights = |i: usize| f32s((0..WIDTH * WIDTH).map(|n| (n * LAYERS + i) as f32)).to_vec().expect("in memory");
     let names: Vec<[String; 3]> =
         (0..LAYERS).map(|i| [format!("x{i}"), format!("w{i}"), format!("x{}", i + 1)]).collect();
@@ -35,11 +35,11 @@ fn a_model_takes_its_size_each_time_it_is_loaded_and_gives_it_back() {
     let last: &'static str = last.leak();
     let dims = [WIDTH as i64];
     let s = signature(8, vec![input("x0", DataType::Fp32, &dims)], vec![output(last, DataType::Fp32, &dims)]);
-    // The library itself, and what it makes once.
+    // The library itself, and what it allocates once.
     drop(Version::new(&identity(F32, &[D::N(1)])).open(&ModelConfig::default()).expect("opens"));
     let before = resident_mib();
     for round in 0..4 {
-        // On a thread of its own, as the engine loads: malloc gives it another heap each time.
+        // On a new thread, as in the engine: malloc uses another arena each time.
         let (model, loaded) = std::thread::scope(|scope| {
             let load = || {
                 let model = version.load(&ModelConfig::default(), s.clone());
@@ -47,7 +47,7 @@ fn a_model_takes_its_size_each_time_it_is_loaded_and_gives_it_back() {
             };
             scope.spawn(load).join().expect("loads")
         });
-        // This thread serves: the last answer of an unloaded model may be dropped by a reactor.
+        // This thread stands for a reactor, which may drop the last response of an unloaded model.
         let cpu = memory::thread::cpu_ns();
         drop(model);
         let cpu = memory::thread::cpu_ns() - cpu;

@@ -1,4 +1,4 @@
-//! Alone in its process, because it looks at the memory of that.
+//! Measures the memory of its process, so it has one of its own.
 
 #![cfg(target_os = "linux")]
 
@@ -11,13 +11,13 @@ use tensor::DataType;
 
 const NAME_BYTES: usize = 256 << 10;
 
-/// Pages of 4 KiB that the process has in memory.
+/// Resident pages of 4 KiB of the process.
 fn resident_pages() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
     statm.split(' ').nth(1).and_then(|n| n.parse().ok()).expect("a number")
 }
 
-/// Loads a model whose tensors have names of their own, runs it once and drops it.
+/// Loads a model with unique tensor names, runs it once and drops it.
 fn load_and_drop(number: usize) {
     let name = |side: &str| format!("{side}{number}{}", "x".repeat(NAME_BYTES));
     let (i, o) = (name("I"), name("O"));
@@ -34,11 +34,11 @@ fn load_and_drop(number: usize) {
 }
 
 #[test]
-fn names_of_tensors_go_with_their_model() {
+fn names_of_tensors_are_freed_with_their_model() {
     (0..10).for_each(load_and_drop);
     let before = resident_pages();
     (10..210).for_each(load_and_drop);
     let grown = resident_pages().saturating_sub(before) * 4096;
-    // Two names a model, had they stayed: 100 MiB.
+    // Two names per model would be 100 MiB, if leaked.
     assert!(grown < 40 << 20, "{grown} bytes more after 200 models");
 }

@@ -1,4 +1,4 @@
-//! What opening a version tells and refuses.
+//! Opening a version: what it reports and rejects.
 
 mod support;
 
@@ -17,7 +17,7 @@ fn refused(version: &Version, config: &ModelConfig) -> Error {
 }
 
 #[test]
-fn io_tells_names_types_shapes_and_what_may_be_left_out_model_repository_4_1() {
+fn io_has_names_datatypes_shapes_and_optional_inputs_model_repository_4_1() {
     let version = Version::new(&onnx(
         &[node("Add", &["I", "bias"], &["O"], &[])],
         &[tensor("I", F32, &[D::S("N"), D::N(3)]), tensor("bias", F32, &[D::N(3)])],
@@ -35,7 +35,7 @@ fn io_tells_names_types_shapes_and_what_may_be_left_out_model_repository_4_1() {
 }
 
 #[test]
-fn without_the_library_models_fail_and_nothing_else() {
+fn without_the_library_only_models_fail() {
     let version = Version::new(&identity(F32, &[]));
     for library in [None, Some("/nowhere/libonnxruntime.so".into())] {
         let error = OnnxBackend::new(library).open(&version.spec(&config())).err().expect("refused");
@@ -53,7 +53,7 @@ fn a_broken_file_has_the_runtime_s_text() {
 }
 
 #[test]
-fn a_sequence_is_no_tensor_and_the_text_says_so() {
+fn a_sequence_output_is_rejected_with_its_type() {
     // ValueInfoProto { name: "S", type { sequence_type { elem_type { tensor_type { elem_type: FLOAT shape { } } } } } }
     let sequence = [&[0x0a, 1, b'S', 0x12, 10, 0x22, 8, 0x0a, 6, 0x0a, 4, 8, 1, 0x12, 0][..]].concat();
     let version = Version::new(&onnx(
@@ -77,7 +77,7 @@ fn a_missing_file_is_named() {
 }
 
 #[test]
-fn the_file_may_have_another_name_or_be_a_directory_but_not_lie_elsewhere() {
+fn the_file_may_have_another_name_or_be_a_directory_inside_the_version_only() {
     let version = Version::new(&identity(F32, &[]));
     let named = |name: &str| ModelConfig { default_model_filename: name.into(), ..config() };
     std::fs::rename(version.0.join("model.onnx"), version.0.join("other.onnx")).expect("rename");
@@ -99,11 +99,11 @@ fn parameters_are_checked_before_the_model_is_read() {
 }
 
 #[test]
-fn sessions_with_threads_of_their_own_and_other_options_run_c_19() {
+fn sessions_with_their_own_threads_and_other_options_run_c_19() {
     let version = Version::new(&addsub(I32, &[D::S("N"), D::N(2)]));
     let s = addsub_signature(4, DataType::Int32, &[2]);
     let parameter = |k: &str, v: &str| (k.to_owned(), ModelParameter { string_value: v.into() });
-    // The arena can only be shrunk where there is one, so these two are not set together.
+    // Shrinking needs an arena, so these two are not combined.
     for arena in [parameter("enable_mem_arena", "0"), parameter("memory.enable_memory_arena_shrinkage", "cpu:0")] {
         let parameters = [
             parameter("intra_op_thread_count", "2"),
@@ -118,7 +118,7 @@ fn sessions_with_threads_of_their_own_and_other_options_run_c_19() {
     }
 }
 
-/// How many threads this process has.
+/// Number of threads of this process.
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
 }
@@ -130,7 +130,7 @@ fn loaded_models_add_no_threads() {
     let first = version.load(&config(), s.clone());
     let before = threads();
     let more: Vec<_> = (0..20).map(|_| version.load(&config(), s.clone())).collect();
-    // Other tests of this binary come and go meanwhile; twenty pools would be twenty threads at least.
+    // Other tests of this binary start and end meanwhile; twenty pools would have at least twenty threads.
     assert!(threads() < before + 15, "{before} threads before, {} after", threads());
     drop((first, more));
 }

@@ -54,7 +54,7 @@ fn only_wanted_outputs_are_returned_in_configuration_order() {
 }
 
 #[test]
-fn every_fixed_size_datatype_goes_through_unchanged() {
+fn every_fixed_size_datatype_passes_unchanged() {
     let codes =
         [(1, DataType::Fp32), (2, DataType::Uint8), (3, DataType::Int8), (4, DataType::Uint16), (5, DataType::Int16)]
             .into_iter()
@@ -72,7 +72,7 @@ fn every_fixed_size_datatype_goes_through_unchanged() {
         let model = version.load(&config(), s.clone());
         let size = datatype.byte_size().expect("fixed");
         let data = |n: usize| Data::Bytes((0..n * size).map(|i| u8::from(i % 3 == 1)).collect::<Vec<u8>>().into());
-        // Twice: the first run learns the shape, the second has memory of ours ready.
+        // The first run learns the shape, the second has memory allocated in advance.
         for _ in 0..2 {
             let r =
                 run(&*model, vec![request(&s, 1, &[(0, &[1, 5], data(5))]), request(&s, 2, &[(0, &[2, 5], data(10))])]);
@@ -85,7 +85,7 @@ fn every_fixed_size_datatype_goes_through_unchanged() {
 }
 
 #[test]
-fn data_at_odd_addresses_is_copied_first() {
+fn misaligned_contents_are_copied_first() {
     let version = Version::new(&addsub(F32, &[D::S("N"), D::N(2)]));
     let s = addsub_signature(8, DataType::Fp32, &[2]);
     let model = version.load(&config(), s.clone());
@@ -142,7 +142,7 @@ fn reshape_is_applied_both_ways_c_07() {
         same(&r, 0, &[1, 2, 2], i32s([0, 2, 4, 6]));
         same(&r, 1, &[1, 4], i32s([0; 4]));
     }
-    // Empty reshape: the model sees one scalar per row.
+    // With an empty reshape, the model has one scalar per row.
     let version = Version::new(&identity(F32, &[D::S("N")]));
     let mut s = signature(4, vec![input("I", DataType::Fp32, &[1])], vec![output("O", DataType::Fp32, &[1])]);
     s.inputs[0].reshape = Some(Shape::new());
@@ -187,7 +187,7 @@ fn a_model_without_inputs_runs() {
 }
 
 #[test]
-fn an_optional_input_left_out_takes_the_initialiser_s_value() {
+fn an_omitted_optional_input_has_the_value_of_its_initializer() {
     let version = Version::new(&onnx(
         &[node("Add", &["I", "bias"], &["O"], &[])],
         &[tensor("I", I32, &[D::N(2)]), tensor("bias", I32, &[D::N(2)])],
@@ -208,7 +208,7 @@ fn an_optional_input_left_out_takes_the_initialiser_s_value() {
 }
 
 #[test]
-fn a_graph_that_hands_an_input_through_does_not_share_its_memory() {
+fn outputs_that_pass_an_input_through_do_not_share_its_memory() {
     let both = [tensor("I", F32, &[D::S("n")])];
     let doubled = node("Add", &["I", "I"], &["O"], &[]);
     let version = Version::new(&onnx(&[doubled], &both, &[both[0].clone(), tensor("O", F32, &[D::S("n")])], &[]));
@@ -223,14 +223,14 @@ fn a_graph_that_hands_an_input_through_does_not_share_its_memory() {
         let range = data.host().expect("a body").as_ptr_range();
         assert!(!range.contains(&got.host().expect("a response").as_ptr()), "copied");
     }
-    // Two floats, which are run by recipe from the second time on; other ones each time, so that nothing old can look right.
+    // Two floats, run by a recipe from the second time on, with new values each time.
     for i in 0..4 {
         let data = f32s([i as f32, 7.0]);
         let r = run(&*model, vec![request(&s, 0, &[(0, &[2], data.clone())])]);
         same(&r[0], 0, &[2], data);
         same(&r[0], 1, &[2], f32s([2.0 * i as f32, 14.0]));
     }
-    // Out of a region, and into the same one.
+    // From a region, and into the same one.
     let floats = f32s((0..3000).map(|i| i as f32));
     let (key, regions) = shm("through", &[floats.to_vec().expect("in memory"), vec![0; 100]].concat());
     regions.register("r", &key, 0, 12_100).expect("fits");
@@ -248,8 +248,8 @@ fn a_graph_that_hands_an_input_through_does_not_share_its_memory() {
 }
 
 #[test]
-fn shapes_that_depend_on_values_are_never_guessed_wrong() {
-    // NonZero: the output's shape depends on the contents, so a learned shape must not be trusted.
+fn outputs_whose_shapes_depend_on_values_are_correct() {
+    // NonZero's output shape depends on values, so a learned shape is wrong.
     let file = onnx(
         &[node("NonZero", &["I"], &["O"], &[])],
         &[tensor("I", I32, &[D::S("n")])],
@@ -267,13 +267,13 @@ fn shapes_that_depend_on_values_are_never_guessed_wrong() {
 }
 
 #[test]
-fn runs_of_a_kind_seen_before_give_each_request_its_own() {
+fn repeated_runs_answer_each_request_with_its_own_rows() {
     let version = Version::new(&addsub(I32, &[D::S("N"), D::S("w")]));
     let s = addsub_signature(8, DataType::Int32, &[-1]);
     let model = version.load(&config(), s.clone());
     let (key, regions) = shm("repeat", &i32s(0..64).to_vec().expect("in memory"));
     regions.register("r", &key, 0, 256).expect("fits");
-    // Kinds come back in another order; what is in them differs each time.
+    // Classes recur in another order, with other values.
     let kinds: [(&[i32], i32); 6] = [(&[1], 4), (&[2], 4), (&[1, 2], 4), (&[1], 3), (&[3], 4), (&[1, 1, 1], 600)];
     for round in 0..4 {
         for (k, &(rows, width)) in kinds.iter().cycle().skip(round).take(kinds.len()).enumerate() {
@@ -303,7 +303,7 @@ fn runs_of_a_kind_seen_before_give_each_request_its_own() {
                 }
             }
         }
-        // From a region, whose contents are its client's.
+        // From a region.
         let data = Data::Region(regions.resolve("r", 0, 16).expect("inside"));
         let r = run(&*model, vec![request(&s, 1, &[(0, &[1, 4], data), (1, &[1, 4], i32s([5; 4]))])]);
         same(&r[0], 0, &[1, 4], i32s(5..9));
@@ -312,8 +312,8 @@ fn runs_of_a_kind_seen_before_give_each_request_its_own() {
 }
 
 #[test]
-fn a_run_that_fails_is_made_once() {
-    // O = table[I + 0], where the 0 takes a product of matrices: most of the time of a run is before it fails.
+fn a_failing_run_is_not_repeated() {
+    // O = table[I + 0], where 0 comes from a product of matrices, which takes most of the time before the failure.
     const SIDE: i64 = 512;
     let nodes = [
         node("Cast", &["I"], &["f"], &[("to", F32)]),
@@ -352,8 +352,8 @@ fn a_run_that_fails_is_made_once() {
 }
 
 #[test]
-fn a_failure_after_runs_of_its_kind_is_told_and_the_next_one_runs() {
-    // Gather refuses an index that is not there, whatever its shape.
+fn a_failure_of_a_repeated_run_is_returned_and_the_next_one_runs() {
+    // Gather rejects an index that is out of bounds, for any shape.
     let file = onnx(
         &[node("Gather", &["table", "I"], &["O"], &[])],
         &[tensor("I", I32, &[D::N(2)])],
@@ -398,8 +398,8 @@ fn a_failing_run_has_the_runtime_s_text_and_class_internal() {
 }
 
 #[test]
-fn too_few_rows_from_the_model_fail_the_requests_that_miss_theirs_s_14() {
-    // Only the first row passes the mask, whatever went in.
+fn too_few_rows_from_the_model_fail_the_requests_that_lack_rows_s_14() {
+    // Only the first row passes the mask.
     let file = onnx(
         &[node("Compress", &["I", "mask"], &["O"], &[("axis", 0)])],
         &[tensor("I", I32, &[D::S("N"), D::N(1)])],
@@ -415,7 +415,8 @@ fn too_few_rows_from_the_model_fail_the_requests_that_miss_theirs_s_14() {
         second.request.id = Name::from("x");
         let r = run(&*model, vec![entry(1), second]);
         same(&r[0], 0, &[1, 1], i32s([1]));
-        let text = "[request id: x] failed to split the output tensor 'O' in responses: expected batch size of at least 2 in model output, got 1";
+        let text = "[request id: x] failed to split the output tensor 'O' in responses: \
+                    expected batch size of at least 2 in model output, got 1";
         assert_eq!(r[1].as_ref().err(), Some(&Error::new(Code::Unsupported, text)));
     }
 }
@@ -427,7 +428,7 @@ fn shm(tag: &str, bytes: &[u8]) -> (String, RegionRegistry) {
 }
 
 #[test]
-fn a_constant_that_is_an_output_is_answered_every_time() {
+fn a_constant_output_is_returned_by_every_run() {
     let constants = f32s([1.5, 2.5]);
     let added = node("Add", &["I", "c"], &["O"], &[]);
     let version = Version::new(&onnx(
@@ -472,18 +473,19 @@ fn regions_are_read_and_written_in_place() {
         e
     };
     let sum = f32s([4.0, 6.0, 8.0, 10.0]);
-    // In place, through a window that is larger than needed.
+    // In place, in a region that is larger than needed.
     let r = run(&*model, vec![entry(at("out", 0, 64))]);
     assert!(matches!(r[0].as_ref().expect("runs").outputs[0].data, Data::Region(_)));
     assert_eq!(Data::Region(at("out", 0, 16)).to_vec().expect("in memory"), sum.to_vec().expect("in memory"));
-    // A batch, and a window over the input itself: copied after the run.
+    // A batch, and a region that overlaps the input: copied after the run.
     let r = run(&*model, vec![entry(at("out", 100, 16)), entry(at("in", 0, 16))]);
     assert!(r.iter().all(Result::is_ok));
     assert_eq!(Data::Region(at("out", 100, 16)).to_vec().expect("in memory"), sum.to_vec().expect("in memory"));
     assert_eq!(Data::Region(at("in", 0, 16)).to_vec().expect("in memory"), sum.to_vec().expect("in memory"));
     // Too small.
     let r = run(&*model, vec![entry(at("out", 0, 15))]);
-    let text = "shared memory size specified with the request for output 'OUTPUT0' (15 bytes) should be at least 16 bytes to hold the results";
+    let text = "shared memory size specified with the request for output 'OUTPUT0' (15 bytes) should be at least 16 \
+                bytes to hold the results";
     assert_eq!(r[0].as_ref().err(), Some(&Error::internal(text)));
     let _ = std::fs::remove_file(format!("/dev/shm/{key}"));
 }
@@ -575,8 +577,8 @@ fn ragged_inputs_are_concatenated_and_counted_c_12_s_16() {
 }
 
 #[test]
-fn a_batch_nobody_wants_is_stopped() {
-    // Long enough to be stopped in the middle: 1e8 rounds of a loop would take minutes.
+fn a_batch_whose_requests_are_cancelled_is_stopped() {
+    // 1e8 rounds of the loop would take minutes.
     let version = Version::new(&long_loop());
     let s = signature(0, vec![input("n", DataType::Int64, &[1])], vec![output("O", DataType::Fp32, &[1])]);
     let model = version.load(&config(), s.clone());
@@ -592,16 +594,16 @@ fn a_batch_nobody_wants_is_stopped() {
     model.execute(0, &mut Batch::new(&mut entries), &control);
     thread.join().expect("canceller");
     assert_eq!(entries[0].result.as_ref().and_then(|r| r.as_ref().err()).map(Error::code), Some(Code::Cancelled));
-    // Cancelled before it began: not run at all.
+    // A batch that is cancelled before it begins does not run.
     let mut entries = vec![request(&s, 0, &[(0, &[1], n(1 << 40))])];
     model.execute(0, &mut Batch::new(&mut entries), &control);
     assert_eq!(entries[0].result.as_ref().and_then(|r| r.as_ref().err()).map(Error::code), Some(Code::Cancelled));
-    // And the next one is not stopped by what happened to the last.
+    // The next batch is not stopped.
     same(&run(&*model, vec![request(&s, 0, &[(0, &[1], n(7))])])[0], 0, &[1], f32s([7.0]));
 }
 
 #[test]
-fn instances_run_one_session_at_once() {
+fn instances_run_one_session_concurrently() {
     let version = Version::new(&addsub(I32, &[D::S("N"), D::N(16)]));
     let s = addsub_signature(8, DataType::Int32, &[16]);
     let model = version.load(&config(), s.clone());

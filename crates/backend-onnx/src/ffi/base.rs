@@ -1,4 +1,4 @@
-//! What all calls into the library have in common: statuses, strings, and handles that are released once.
+//! Basics of all calls into the library: statuses, strings, and handles that are released once.
 
 use ort::sys;
 use std::ffi::{CStr, CString, c_int};
@@ -9,15 +9,15 @@ pub(super) fn non_null<T>(p: *mut T) -> Result<NonNull<T>> {
     NonNull::new(p).ok_or_else(|| Error::internal("onnx runtime returned no object and no error"))
 }
 
-/// Turns a status into our error, with Triton's text, and frees it.
+/// Converts a status to an error with Triton's text, and frees it.
 pub(super) fn check(api: &sys::OrtApi, status: sys::OrtStatusPtr) -> Result<()> {
     if status.0.is_null() { Ok(()) } else { Err(failure(api, status)) }
 }
 
 #[cold]
 fn failure(api: &sys::OrtApi, status: sys::OrtStatusPtr) -> Error {
-    // SAFETY: a non-null status owned by us: read, copied, released once. The code is fetched as the integer it is: newer
-    // libraries have codes the bindings' enum lacks, and such an enum value would be undefined behaviour.
+    // SAFETY: a non-null status that we own: read, copied, released once. The code is fetched as an integer, because
+    // newer libraries have codes that the bindings' enum lacks, and such an enum value would be undefined behaviour.
     unsafe {
         let code: unsafe extern "system" fn(*const sys::OrtStatus) -> c_int = std::mem::transmute(api.GetErrorCode);
         let code = code(status.0);
@@ -31,7 +31,7 @@ pub(super) fn c_string(text: &str) -> Result<CString> {
     CString::new(text).map_err(|_| Error::invalid(format!("'{}' contains a NUL character", text.escape_default())))
 }
 
-/// A handle released when dropped.
+/// Defines a handle that is released when dropped.
 macro_rules! handle {
     ($name:ident, $sys:ident, $release:ident) => {
         pub(super) struct $name(pub(super) NonNull<sys::$sys>, pub(super) &'static sys::OrtApi);

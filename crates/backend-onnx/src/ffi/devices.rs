@@ -1,9 +1,9 @@
-//! Providers for devices in the loaded library: which library is opened so that it finds them, the libraries of CUDA that they need, and
-//! their place in the options of a session.
+//! Device providers of the loaded library: chooses the library that finds them, opens the CUDA libraries that they
+//! need, and adds them to the options of a session.
 //!
-//! The runtime looks for a provider beside itself, and the loader for what that needs on paths that nobody sets. So the runtime is opened
-//! through a directory that has both, and libraries of CUDA are opened by their absolute paths first: one of the same name that is open
-//! already satisfies whoever asks for it later.
+//! The runtime searches a provider beside itself, and the loader searches its dependencies on paths that are usually
+//! not set. Therefore the runtime is opened through a directory with links to both, and CUDA libraries are opened
+//! first, by absolute path: the loader then resolves later references by name to the open library.
 
 use super::Runtime;
 use super::base::{RawOptions, c_string, check};
@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use tensor::{Error, Result};
 
-/// What the providers of this process are, and the library that finds them. Asked before the runtime is opened, and for each session on a
-/// device; without a device and without a setting nothing is looked for.
+/// The device providers and the library that finds them. Called before the runtime is opened and for each session on a
+/// device; without a device and without a setting, nothing is searched.
 #[expect(clippy::disallowed_methods, reason = "compared with the time of change of files")]
 pub(crate) fn choose(
     library: Option<&Path>,
@@ -44,13 +44,13 @@ pub(crate) fn choose(
     Ok((linked, Some(found)))
 }
 
-/// Begin of the names of directories with links, before the number of the process.
+/// Name prefix of link directories; the process id follows.
 const LINKS: &str = "nereid_providers_";
-/// Tries at a name, and entries that are looked at for those of dead processes.
+/// Maximum number of attempts at a name, and of entries read to find directories of dead processes.
 const TRIES_MAX: u32 = 64;
 const SWEPT_MAX: usize = 4096;
 
-/// The library by a path that has the providers beside it: a directory of links, made once for each pair.
+/// A path of the library with the providers beside it: a directory of links, created once for each pair.
 fn linked(library: &Path, providers: &Path) -> Result<PathBuf> {
     static MADE: Mutex<BTreeMap<(PathBuf, PathBuf), PathBuf>> = Mutex::new(BTreeMap::new());
     let mut made = MADE.lock();
@@ -78,11 +78,11 @@ fn linked(library: &Path, providers: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A directory with a generated model and the file that it names, gone with this value.
+/// A directory with a generated model and the file that it refers to; removed on drop.
 pub(crate) struct Wrapped(PathBuf);
 
 impl Wrapped {
-    /// `model` and `file` by these names.
+    /// Creates `model` and a link to `file` under these names.
     pub(crate) fn new(model: (&str, &[u8]), file: (&str, &Path)) -> Result<Self> {
         let failed = |e: std::io::Error| {
             Error::unavailable(format!("a directory for '{}' cannot be made: {e}", file.1.display()))
@@ -110,7 +110,7 @@ impl Drop for Wrapped {
     }
 }
 
-/// A directory that only this user reaches, and that was not there before: nobody else chose what it holds.
+/// A new directory with access for this user only, so that no other user controls its contents.
 fn fresh(parent: &Path) -> std::io::Result<PathBuf> {
     let mut made = Err(std::io::ErrorKind::AlreadyExists.into());
     for n in 0..TRIES_MAX {
@@ -123,7 +123,7 @@ fn fresh(parent: &Path) -> std::io::Result<PathBuf> {
     made
 }
 
-/// Removes what dead processes of this user left.
+/// Removes directories that dead processes of this user left behind.
 fn sweep(parent: &Path) {
     let Ok(entries) = std::fs::read_dir(parent) else { return };
     let own = std::fs::metadata("/proc/self").map(|m| m.uid()).ok();
@@ -135,7 +135,7 @@ fn sweep(parent: &Path) {
         if !is_own || process == std::process::id() || Path::new(&format!("/proc/{process}")).exists() {
             continue;
         }
-        // Links only: nothing they lead to is touched.
+        // Removes only links, not their targets.
         for link in
             std::fs::read_dir(entry.path()).into_iter().flatten().take(SWEPT_MAX).filter_map(std::result::Result::ok)
         {
@@ -145,10 +145,10 @@ fn sweep(parent: &Path) {
     }
 }
 
-/// Opens what a provider needs, by path and in order. They stay open until the process ends.
+/// Opens the dependencies of a provider, by path and in order. They stay open until the process ends.
 ///
 /// # Errors
-/// UNAVAILABLE, with what is missing or what the loader said.
+/// UNAVAILABLE, with the missing library or the loader's error.
 pub(crate) fn open_libraries(provider: &Provider) -> Result<()> {
     static OPEN: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     if let Some(why) = provider.problems.first() {
@@ -159,8 +159,8 @@ pub(crate) fn open_libraries(provider: &Provider) -> Result<()> {
     let mut open = OPEN.lock();
     for library in &provider.libraries {
         let Some(file) = library.file.as_ref().filter(|f| !open.contains(*f)) else { continue };
-        // SAFETY: opening runs the library's constructors. It comes from where the operator's packages or toolkit are, and the loader would
-        // open it for the provider anyway.
+        // SAFETY: opening runs constructors of the operator's packages, which the loader would do for the provider,
+        // too.
         match unsafe { Library::open(Some(file), RTLD_NOW | RTLD_LOCAL) } {
             Ok(opened) => {
                 std::mem::forget(opened);
@@ -178,19 +178,20 @@ pub(crate) fn open_libraries(provider: &Provider) -> Result<()> {
     Ok(())
 }
 
-/// The error of a load that wants a provider.
+/// The error of loading a model without its provider.
 pub(crate) fn unusable(kind: Kind, why: &str) -> Error {
     let name = match kind {
         Kind::Cuda => "CUDA",
         Kind::Tensorrt => "TensorRT",
     };
     Error::unavailable(format!(
-        "ONNX Runtime's {name} provider cannot be used: {why}; 'nereid gpu' says what this machine has and what installs the rest"
+        "ONNX Runtime's {name} provider cannot be used: {why}; 'nereid gpu' says what this machine has and what \
+         installs the rest"
     ))
 }
 
 impl Runtime {
-    /// Adds a provider to the options of a session, behind those that were added before. Opens the provider's library.
+    /// Appends a provider to the options of a session, and opens the provider's library.
     pub(super) fn append(&self, options: &RawOptions, provider: &Appended) -> Result<()> {
         let api = self.api;
         let mut texts = Vec::with_capacity(2 * provider.options.len());
@@ -205,8 +206,8 @@ impl Runtime {
             return appended.map_err(|e| unusable(provider.kind, e.message()));
         }
         let raw = options.0.as_ptr();
-        // SAFETY: valid out pointers; as many keys as values, NUL-terminated and copied; the options of the provider are released once,
-        // on every way out, and the session's keep a copy of them.
+        // SAFETY: valid out pointers; as many keys as values, NUL-terminated and copied; the provider's options are
+        // released once on every path, and the session's options keep a copy.
         let appended = unsafe {
             match provider.kind {
                 Kind::Cuda => {

@@ -1,7 +1,7 @@
-//! Providers that are plug-ins of ONNX Runtime: libraries with an interface of their own, which 1.23 was the first to open.
+//! Providers that are plug-ins of ONNX Runtime: libraries with their own interface, supported since 1.23.
 //!
-//! The bindings know these functions only where they ask for a library of at least that release. Ours may be older, so the functions are taken
-//! from their places in the table, which is never reordered, after the release was asked.
+//! The bindings expose these functions only if built for that release or later. The loaded library may be older, so its
+//! release is checked first and the functions are read from their positions in the table, which is never reordered.
 
 use super::Runtime;
 use super::base::{RawOptions, c_string, check};
@@ -17,7 +17,7 @@ use tensor::{Error, Result};
 /// First release with these functions: `1.<minor>`.
 const MINOR_MIN: u32 = 23;
 
-/// Places in `OrtApi`.
+/// Positions in `OrtApi`.
 const MEMORY_INFO_GET_ID: usize = 72;
 const REGISTER_LIBRARY: usize = 301;
 const GET_EP_DEVICES: usize = 303;
@@ -26,10 +26,10 @@ const EP_DEVICE_EP_NAME: usize = 312;
 const MEMORY_INFO_GET_VENDOR_ID: usize = 322;
 const EP_DEVICE_MEMORY_INFO: usize = 374;
 
-/// Vendor of memory that is CUDA's.
+/// Vendor id of CUDA memory.
 const NVIDIA: u32 = 0x10de;
 
-/// Opaque: a provider and a device that it offers to use.
+/// Opaque: a provider and a device that it supports.
 enum EpDevice {}
 
 type Register = unsafe extern "system" fn(*mut sys::OrtEnv, *const c_char, *const c_char) -> sys::OrtStatusPtr;
@@ -49,7 +49,6 @@ type MemoryOf = unsafe extern "system" fn(*const EpDevice, c_int) -> *const sys:
 type GetId = unsafe extern "system" fn(*const sys::OrtMemoryInfo, *mut c_int) -> sys::OrtStatusPtr;
 type GetVendor = unsafe extern "system" fn(*const sys::OrtMemoryInfo) -> u32;
 
-/// The functions, of a library that has them.
 struct Functions {
     register: Register,
     devices: GetDevices,
@@ -60,11 +59,11 @@ struct Functions {
     vendor: GetVendor,
 }
 
-/// A plug-in's device: it lives as long as the environment, which is never released.
+/// A plug-in's device, which lives as long as the environment, which is never released.
 #[derive(Clone, Copy)]
 struct Offered(NonNull<EpDevice>);
 
-// SAFETY: read only, and handed back to the library, which allows any thread to.
+// SAFETY: read only, and passed back to the library, which allows any thread.
 unsafe impl Send for Offered {}
 
 impl Functions {
@@ -76,7 +75,7 @@ impl Functions {
             )));
         }
         let table: *const *const () = std::ptr::from_ref(runtime.api).cast();
-        // SAFETY: a table of this release has at least so many functions, in these places and of these types.
+        // SAFETY: the table of this release has at least that many functions, in these positions and of these types.
         unsafe {
             Ok(Self {
                 register: std::mem::transmute::<*const (), Register>(*table.add(REGISTER_LIBRARY)),
@@ -90,19 +89,19 @@ impl Functions {
         }
     }
 
-    /// What providers offer, those of plug-ins and those of the library itself.
+    /// Devices of all providers, plug-ins and built-in.
     fn offered(&self, runtime: &Runtime) -> Result<Vec<Offered>> {
         let (mut found, mut count) = (null(), 0);
-        // SAFETY: a live environment and valid out pointers; the array and what it leads to are the environment's.
+        // SAFETY: a live environment and valid out pointers; the array and its elements belong to the environment.
         unsafe {
             check(runtime.api, (self.devices)(runtime.env.ptr(), &raw mut found, &raw mut count))?;
             Ok((0..count).filter_map(|n| NonNull::new((*found.add(n)).cast_mut())).map(Offered).collect())
         }
     }
 
-    /// The ordinal of a device of CUDA.
+    /// The ordinal of a CUDA device.
     fn ordinal(&self, runtime: &Runtime, offered: Offered) -> Option<u32> {
-        // SAFETY: a live device; its memory is described for as long. 0 is memory of the device itself.
+        // SAFETY: a live device; its memory info lives as long. 0 is the device's own memory.
         unsafe {
             let memory = (self.memory)(offered.0.as_ptr(), 0);
             if memory.is_null() || (self.vendor)(memory) != NVIDIA {
@@ -116,7 +115,7 @@ impl Functions {
 }
 
 impl Runtime {
-    /// Adds the provider of a plug-in for `device` to the options of a session; opens the plug-in where that was not done before.
+    /// Appends a plug-in's provider for `device` to the options of a session, and opens the plug-in if necessary.
     pub(super) fn append_plugin(
         &self,
         options: &RawOptions,
@@ -131,7 +130,7 @@ impl Runtime {
             return Err(Error::unavailable(format!("'{}' offers no device {device} of CUDA", library.display())));
         };
         let devices: [*const EpDevice; 1] = [offered.0.as_ptr()];
-        // SAFETY: live handles; as many keys as values, ended by NUL and copied.
+        // SAFETY: live handles; as many keys as values, NUL-terminated and copied.
         unsafe {
             let env: *mut sys::OrtEnv = self.env.ptr().cast_mut();
             let append = (functions.append)(
@@ -147,7 +146,7 @@ impl Runtime {
         }
     }
 
-    /// Names of the providers of a plug-in, which is opened once and stays open.
+    /// Provider names of a plug-in, which is opened once and stays open.
     fn plugin(&self, functions: &Functions, library: &Path) -> Result<Vec<String>> {
         static OPEN: Mutex<BTreeMap<PathBuf, Vec<String>>> = Mutex::new(BTreeMap::new());
         let mut open = OPEN.lock();
@@ -156,13 +155,13 @@ impl Runtime {
         }
         let before = functions.offered(self)?.len();
         let (path, name) = (c_string(&library.to_string_lossy())?, c_string(&format!("nereid {}", library.display()))?);
-        // SAFETY: a live environment and texts ended by NUL, which are copied. Opening runs code of the library, which the operator named.
+        // SAFETY: a live environment and NUL-terminated, copied texts. The operator chose the library whose code runs.
         unsafe {
             let env: *mut sys::OrtEnv = self.env.ptr().cast_mut();
             check(self.api, (functions.register)(env, name.as_ptr(), path.as_ptr()))?;
         }
         let new = functions.offered(self)?.split_off(before);
-        // SAFETY: a live device's name is ended by NUL.
+        // SAFETY: the name of a live device is NUL-terminated.
         let name_of = |o: &Offered| unsafe { CStr::from_ptr((functions.name)(o.0.as_ptr())) };
         let mut names: Vec<String> = new.iter().map(|o| name_of(o).to_string_lossy().into_owned()).collect();
         names.dedup();
@@ -171,7 +170,7 @@ impl Runtime {
     }
 
     fn plugin_devices(&self, functions: &Functions, names: &[String]) -> Result<Vec<(u32, Offered)>> {
-        // SAFETY: a live device's name is ended by NUL.
+        // SAFETY: the name of a live device is NUL-terminated.
         let name_of = |o: &Offered| unsafe { CStr::from_ptr((functions.name)(o.0.as_ptr())) };
         let all = functions.offered(self)?;
         let of_plugin = all.into_iter().filter(|o| names.iter().any(|n| name_of(o).to_bytes() == n.as_bytes()));

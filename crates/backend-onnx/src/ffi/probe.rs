@@ -1,34 +1,34 @@
-//! Opens the shared library before `ort` does, and says why it cannot be used.
+//! Opens the shared library before `ort` does, to report why it cannot be used.
 //!
-//! `ort` remembers a failed attempt as a success and panics at the next one, and it has not the loader's words. So it is only
-//! given libraries that were found usable here.
+//! `ort` remembers a failed attempt as a success and panics on the next one, and it drops the loader's message. So it
+//! is given only libraries that were usable here.
 
 use ort::sys;
 use std::ffi::CStr;
 use std::path::Path;
 
-/// Oldest release whose functions we call: `1.<minor>`.
+/// Oldest release that has all functions we call: `1.<minor>`.
 const MINOR_MIN: u32 = ort::MINOR_VERSION;
 
-/// Its release: `1.<minor>`.
+/// Returns the minor version of its release: `1.<minor>`.
 ///
 /// # Errors
-/// The loader's words, or what is missing in the library.
+/// The loader's message, or what the library lacks.
 pub(super) fn probe(path: &Path) -> Result<u32, String> {
-    // SAFETY: opening runs the library's constructors, as it does for `ort` right afterwards. The operator chose the file.
+    // SAFETY: opening runs the library's constructors, as `ort` does right afterwards. The operator chose the file.
     let library = unsafe { libloading::Library::new(path) }
         .map_err(|e| std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string))?;
     let usable = check(&library);
     if usable.is_ok() {
-        // Stays open: `ort` opens it again, and closing it in between would undo and repeat all of the work.
+        // Stays open, because `ort` opens it again; closing it in between would repeat all of the work.
         std::mem::forget(library);
     }
     usable
 }
 
 fn check(library: &libloading::Library) -> Result<u32, String> {
-    // SAFETY: the function's name and type are ONNX Runtime's contract. What it returns is checked before it is used, lives as
-    // long as the library, which is borrowed here, and its functions are called as the contract says.
+    // SAFETY: the function's name and type are ONNX Runtime's contract. The result is checked before use, lives as long
+    // as the library, which is borrowed here, and its functions are called as the contract requires.
     unsafe {
         let base = library
             .get::<unsafe extern "C" fn() -> *const sys::OrtApiBase>(b"OrtGetApiBase")

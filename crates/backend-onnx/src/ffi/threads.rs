@@ -1,4 +1,4 @@
-//! Threads of the library, which serve whatever thread made the session: see `memory::serving`.
+//! Creates the library's threads so that they count as threads of the server (`memory::serving`).
 
 use super::base::check;
 use ort::environment::ThreadManager;
@@ -11,7 +11,7 @@ use tensor::Result;
 
 const NAME: &str = "nereid-onnx";
 
-/// Threads of the pool that sessions share.
+/// Creates the threads of the shared pool.
 pub(super) struct Serving;
 
 impl ThreadManager for Serving {
@@ -26,12 +26,12 @@ impl ThreadManager for Serving {
     }
 }
 
-/// The same for the threads of one session.
+/// Creates the threads of one session's own pool in the same way.
 ///
 /// # Safety
 /// `options` are live session options.
 pub(super) unsafe fn set_for_session(api: &sys::OrtApi, options: *mut sys::OrtSessionOptions) -> Result<()> {
-    // SAFETY: the caller's promise. The functions below keep nothing of these options, and the library hands them its own pointers.
+    // SAFETY: by contract. The functions keep nothing of these options, and the library passes them its own pointers.
     unsafe {
         check(api, (api.SessionOptionsSetCustomThreadCreationOptions)(options, null_mut()))?;
         check(api, (api.SessionOptionsSetCustomCreateThreadFn)(options, Some(create)))?;
@@ -39,20 +39,20 @@ pub(super) unsafe fn set_for_session(api: &sys::OrtApi, options: *mut sys::OrtSe
     }
 }
 
-/// What the library's loop is called with.
+/// A worker loop of the library and its argument.
 struct Loop(sys::OrtThreadWorkerFn, *mut c_void);
 
-// SAFETY: the library hands both over to be used on the thread that is made, and nowhere else.
+// SAFETY: the library passes both for use on the new thread only.
 unsafe impl Send for Loop {}
 
 impl Loop {
     fn run(self) {
-        // SAFETY: once, on the thread that was made for it, with the argument that belongs to it.
+        // SAFETY: called once, on the thread made for it, with its own argument.
         unsafe { (self.0)(self.1) }
     }
 }
 
-/// Null, which the library reports as a failure, when the machine refuses a thread.
+/// Returns null, which the library reports as a failure, if no thread can be started.
 unsafe extern "system" fn create(
     _: *mut c_void,
     body: sys::OrtThreadWorkerFn,
@@ -69,6 +69,6 @@ unsafe extern "system" fn create(
 unsafe extern "system" fn join(thread: sys::OrtCustomThreadHandle) {
     // SAFETY: `create` made it from such a box, and the library joins each thread once.
     let thread = unsafe { Box::from_raw(thread.cast_mut().cast::<JoinHandle<()>>()) };
-    // It ended either way.
+    // A panic of the thread has no further effect.
     let _ = thread.join();
 }

@@ -1,19 +1,19 @@
-//! What a session on a device is told of its providers.
+//! Providers of a session on a device, as its options list them.
 
 use super::Kind;
 use std::path::PathBuf;
 
-/// A provider to append to a session, in the order of their priority.
+/// A provider to append to a session, in order of priority.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Appended {
     pub(crate) kind: Kind,
-    /// As the library wants them.
+    /// Keys and values in the spelling of the library.
     pub(crate) options: Vec<(String, String)>,
-    /// What takes the place of the library's own provider.
+    /// The plug-in that replaces the library's own provider.
     pub(crate) plugin: Option<Plugin>,
 }
 
-/// A provider that is a library by itself, and the device it is to run on.
+/// A plug-in provider and the device that it runs on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plugin {
     pub(crate) library: PathBuf,

@@ -1,26 +1,25 @@
-//! Reads from a shared library what it is called, which libraries it needs, and which release of ONNX Runtime it says it is, without
-//! opening it: opening runs its code, and fails at the first library that is missing without naming the others.
+//! Reads a shared library's name, its dependencies, and its ONNX Runtime release without opening it: opening would run
+//! its code, and fails at the first missing library without naming the others.
 //!
-//! The file is whatever lies at a place where a library is expected. Only tables are read, each of them limited; what is not a 64-bit
-//! little-endian ELF file, or is beyond a limit, is refused.
+//! The file is untrusted. Only tables are read, with limits; only 64-bit little-endian ELF files are accepted.
 
 use std::io::{Read, Seek, SeekFrom};
 
-/// Parts that a program loader looks at; libraries have about ten.
+/// Maximum number of program headers; libraries have about ten.
 const SEGMENTS_MAX: u16 = 256;
-/// Entries of the dynamic section; libraries have about forty.
+/// Maximum number of entries of the dynamic section; libraries have about forty.
 const DYNAMIC_MAX: u64 = 4096;
-/// Bytes of the names of all symbols: 3 MB in the CUDA provider.
+/// Maximum bytes of the string table; the CUDA provider has 3 MB.
 const NAMES_BYTES_MAX: u64 = 64 << 20;
 
-/// What a library says of itself.
+/// The dynamic section of a library.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Library {
-    /// What others need it as.
+    /// SONAME.
     pub(crate) name: Option<String>,
-    /// What it needs, in order.
+    /// Needed libraries, in order.
     pub(crate) needs: Vec<String>,
-    /// `1.30.0` of ONNX Runtime's own library, whose symbols have that version.
+    /// Release of ONNX Runtime's own library, from its symbol version, such as `1.30.0`.
     pub(crate) release: Option<String>,
 }
 
@@ -38,7 +37,7 @@ const SONAME: u64 = 14;
 /// Reads a library.
 ///
 /// # Errors
-/// What is wrong with the file, to be put behind its name.
+/// A text that follows the name of the file.
 pub(crate) fn read(mut file: impl Read + Seek) -> Result<Library, &'static str> {
     let head: [u8; 64] = at(&mut file, 0)?;
     if head.get(..6) != Some(b"\x7fELF\x02\x01") {
@@ -106,7 +105,7 @@ fn at<const N: usize>(file: &mut (impl Read + Seek), place: u64) -> Result<[u8; 
     Ok(bytes)
 }
 
-/// Eight bytes from `from` on; zero beyond the end, where callers do not look.
+/// Eight bytes from `from` on; zero beyond the end, which callers do not use.
 fn word(bytes: &[u8], from: usize) -> u64 {
     bytes.get(from..from + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
 }
@@ -120,7 +119,7 @@ mod tests {
     use super::*;
     use std::io::Cursor;
 
-    /// A library that is nothing but its tables.
+    /// A library that consists of tables only.
     fn library(names: &[u8], dynamic: &[(u64, u64)]) -> Vec<u8> {
         let mut out = vec![0; 64 + 2 * 56];
         out[..6].copy_from_slice(b"\x7fELF\x02\x01");
@@ -129,7 +128,7 @@ mod tests {
         out[56..58].copy_from_slice(&2u16.to_le_bytes());
         let names_at = out.len() as u64;
         let dynamic_at = names_at + names.len() as u64;
-        // Where it is loaded differs from where it lies in the file.
+        // The load address differs from the offset in the file.
         let address = 0x10000;
         let mut segment = |i: usize, kind: u32, offset: u64, address: u64, bytes: u64| {
             let from = 64 + i * 56;
@@ -163,14 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn device_libraries_say_what_they_need() {
+    fn device_libraries_list_what_they_need() {
         let read = read(Cursor::new(whole())).expect("reads");
         assert_eq!(read.needs, ["libcublas.so.13"], "what stands behind the end does not count");
         assert_eq!((read.name.as_deref(), read.release.as_deref()), (Some("libme.so.1"), Some("1.30.0")));
     }
 
     #[test]
-    fn device_files_that_are_no_libraries_are_refused() {
+    fn device_files_that_are_no_libraries_are_rejected() {
         let check = |bytes: Vec<u8>, why: &str| assert_eq!(read(Cursor::new(bytes)), Err(why));
         check(vec![], DAMAGED);
         check(vec![b'x'; 100], NOT_ELF);

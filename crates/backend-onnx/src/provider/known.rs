@@ -1,8 +1,7 @@
-//! What a search for providers found, for as long as nothing changed where it looked: a load on a machine with a GPU asks anew, and most of the
-//! search is reading dozens of ELF files.
+//! Caches the search for providers, which each load on a GPU needs and which reads dozens of ELF files.
 //!
-//! Invariant: what is given out is what a search would find now, as far as times of directories and files tell. One whose time is so young that
-//! the next change could have the same is never relied on.
+//! Invariant: a cached result equals that of a new search, as far as timestamps of directories and files tell. Files
+//! with a timestamp so recent that the next change could have the same one are never cached.
 
 use super::places::Places;
 use super::report::{Report, candidates};
@@ -10,19 +9,18 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// How coarse times of file systems may be: two seconds on FAT, and a tick of the kernel, 10 ms at most, on all that count.
+/// Resolution of file timestamps: two seconds on FAT, at most a kernel tick of 10 ms on the file systems that matter.
 const COARSE: Duration = Duration::from_secs(2);
 
-/// Device, inode, bytes, and when it was last changed in any way.
-type State = Option<(u64, u64, u64, i64, i64)>;
+/// Device, inode, size, and time of the last status change (seconds, nanoseconds).
+type FileStamp = Option<(u64, u64, u64, i64, i64)>;
 
-/// The last search, if it can be relied on.
 pub(crate) struct Known(Option<Last>);
 
 struct Last {
     places: Places,
-    /// What it depended on, as it was.
-    states: Vec<(PathBuf, State)>,
+    /// Stamps of the paths that the search depended on.
+    stamps: Vec<(PathBuf, FileStamp)>,
     found: Report,
 }
 
@@ -31,39 +29,39 @@ impl Known {
         Self(None)
     }
 
-    /// What `search` finds in `places`, without searching where nothing changed since it did.
+    /// The result of `search` in `places`, from the cache if no path has changed.
     pub(crate) fn of(&mut self, places: Places, now: SystemTime, search: impl FnOnce(&Places) -> Report) -> Report {
         if let Some(last) = &self.0
             && last.places == places
-            && last.states.iter().all(|(path, state)| state_of(path) == *state)
+            && last.stamps.iter().all(|(path, stamp)| stamp_of(path) == *stamp)
         {
             return last.found.clone();
         }
-        let before = states_of(watched(&places));
+        let before = stamps_of(watched(&places));
         let found = search(&places);
         let files = [&found.cuda, &found.tensorrt].into_iter().flat_map(|p| {
             let libraries = p.libraries.iter().filter_map(|l| l.file.clone());
             libraries.chain(p.file.clone())
         });
-        let states: Vec<_> = before.into_iter().chain(states_of(files.collect())).collect();
+        let stamps: Vec<_> = before.into_iter().chain(stamps_of(files.collect())).collect();
         let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let settled = now.saturating_sub(COARSE).as_secs() as i64;
-        let is_settled = states.iter().filter_map(|(_, state)| *state).all(|(.., seconds, _)| seconds < settled);
-        self.0 = is_settled.then(|| Last { places, states, found: found.clone() });
+        let is_settled = stamps.iter().filter_map(|(_, stamp)| *stamp).all(|(.., seconds, _)| seconds < settled);
+        self.0 = is_settled.then(|| Last { places, stamps, found: found.clone() });
         found
     }
 }
 
-fn states_of(paths: Vec<PathBuf>) -> Vec<(PathBuf, State)> {
-    paths.into_iter().map(|path| (path.clone(), state_of(&path))).collect()
+fn stamps_of(paths: Vec<PathBuf>) -> Vec<(PathBuf, FileStamp)> {
+    paths.into_iter().map(|path| (path.clone(), stamp_of(&path))).collect()
 }
 
-fn state_of(path: &Path) -> State {
+fn stamp_of(path: &Path) -> FileStamp {
     let found = std::fs::metadata(path).ok()?;
     Some((found.dev(), found.ino(), found.size(), found.ctime(), found.ctime_nsec()))
 }
 
-/// Files and directories by which a search may find something else: those it looks into, and those in which they may appear.
+/// Files and directories that a search reads, and those in which new ones may appear.
 fn watched(places: &Places) -> Vec<PathBuf> {
     let candidates = candidates(places);
     let mut all: Vec<PathBuf> = places.library.iter().cloned().collect();
@@ -74,7 +72,7 @@ fn watched(places: &Places) -> Vec<PathBuf> {
     }
     for beside in std::iter::once(None).chain(candidates.iter().map(|c| Some(c.as_path()))) {
         for directory in places.library_directories(beside) {
-            // Of a package of NVIDIA's, too, whose directory of libraries may come later.
+            // Includes NVIDIA's package directories, where a library directory may be added later.
             all.extend(directory.parent().map(Path::to_path_buf));
             all.push(directory);
         }
@@ -110,16 +108,16 @@ mod tests {
             searches.get()
         };
         let now = SystemTime::now();
-        assert_eq!((ask(&places, now), ask(&places, now)), (1, 2), "what was made a moment ago is not relied on");
+        assert_eq!((ask(&places, now), ask(&places, now)), (1, 2), "recent changes are not cached");
         assert_eq!((ask(&places, later), ask(&places, later), ask(&places, now)), (3, 3, 3));
         let capi = packages.join("onnxruntime/capi");
         std::fs::create_dir_all(&capi).expect("made");
         std::fs::write(capi.join("libonnxruntime_providers_cuda.so"), "no library").expect("written");
-        assert_eq!((ask(&places, later), ask(&places, later)), (4, 4), "a package came");
+        assert_eq!((ask(&places, later), ask(&places, later)), (4, 4), "a package was added");
         let other = Places { provider_directory: Some(capi.clone()), ..places.clone() };
         assert_eq!((ask(&other, later), ask(&other, later)), (5, 5), "other places");
         std::fs::write(lib.join("libcudart.so.13"), "").expect("written");
-        assert_eq!((ask(&other, later), ask(&other, later)), (6, 6), "a file came");
+        assert_eq!((ask(&other, later), ask(&other, later)), (6, 6), "a file was added");
         std::fs::remove_dir_all(&root).expect("removed");
     }
 }

@@ -1,31 +1,31 @@
-//! Where libraries of CUDA and of ONNX Runtime's providers may lie on this machine: what the operator names, pip's packages in the
-//! site-packages of the interpreters that are on the PATH, a CUDA toolkit, the system. Nothing is run to find out.
+//! Directories where libraries of CUDA and of ONNX Runtime's providers may be: those in the settings, site-packages of
+//! the Python interpreters on the PATH, CUDA toolkits, system directories. No program is run to find them.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-/// Directories looked into in one place, such as packages of pip or toolkits in /usr/local.
+/// Maximum number of entries read of one directory, such as pip's packages or the toolkits in /usr/local.
 const ENTRIES_MAX: usize = 4096;
 
-/// Where to look, in this order.
+/// Directories to search, in order.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Places {
-    /// ONNX Runtime: that of `--backend-config=onnxruntime,library=…`, else what npm brought.
+    /// ONNX Runtime: `--backend-config=onnxruntime,library=…`, otherwise the npm package's.
     pub library: Option<PathBuf>,
-    /// Whether the operator named it.
+    /// Whether `library` comes from the settings.
     pub is_named: bool,
-    /// `--backend-config=onnxruntime,provider-directory=…`: providers are looked for there and nowhere else.
+    /// `--backend-config=onnxruntime,provider-directory=…`: the only directory where providers are searched.
     pub provider_directory: Option<PathBuf>,
-    /// `--backend-config=onnxruntime,provider-library=…`: a plug-in of ONNX Runtime that takes the place of its CUDA provider.
+    /// `--backend-config=onnxruntime,provider-library=…`: a plug-in of ONNX Runtime that replaces its CUDA provider.
     pub plugin: Option<PathBuf>,
-    /// Where pip puts packages.
+    /// Package directories of pip.
     pub site_packages: Vec<PathBuf>,
-    /// Others that may have libraries of CUDA and TensorRT.
+    /// Other directories with libraries of CUDA and TensorRT.
     pub libraries: Vec<PathBuf>,
 }
 
 impl Places {
-    /// Those of this machine. `library` is what npm brought, `settings` those of the backend, `variable` reads the environment.
+    /// Places of this machine. `library` comes from npm, `settings` is the backend's, `variable` reads the environment.
     pub fn of(
         library: Option<PathBuf>,
         settings: &[(String, String)],
@@ -44,7 +44,7 @@ impl Places {
             if !python.is_file() {
                 continue;
             }
-            // What pyenv has on the PATH is a script, which chooses one of its interpreters.
+            // pyenv's entry on the PATH is a script that selects one of its interpreters.
             if directory.ends_with("shims")
                 && let Some(pyenv) = directory.parent()
             {
@@ -52,7 +52,7 @@ impl Places {
                     add(&mut site_packages, packages_below(&version));
                 }
             }
-            // That of a virtual environment is a link to the interpreter it was made with, whose packages may count as well.
+            // In a virtual environment this is a link to the base interpreter, whose packages may be visible as well.
             for program in [Some(python.clone()), python.canonicalize().ok()].into_iter().flatten() {
                 if let Some(root) = program.parent().and_then(Path::parent) {
                     add(&mut site_packages, packages_below(root));
@@ -79,7 +79,7 @@ impl Places {
         }
     }
 
-    /// Directories that may have libraries of CUDA and TensorRT, for a provider that lies in `beside`.
+    /// Directories that may have libraries of CUDA and TensorRT, for a provider in the directory `beside`.
     pub(crate) fn library_directories(&self, beside: Option<&Path>) -> Vec<PathBuf> {
         let mut found: Vec<PathBuf> = self.provider_directory.iter().cloned().collect();
         add(&mut found, beside.map(Path::to_path_buf));
@@ -94,8 +94,8 @@ impl Places {
     }
 }
 
-/// Whether a library of pip's packages is for this version of CUDA. That of cuDNN has one name for all of them, in one directory: which it is only
-/// the name of the package says, by what pip notes beside it. What says nothing fits.
+/// Whether a library of a pip package is for this version of CUDA. cuDNN's has the same path for all versions, so the
+/// name of the package decides, from its dist-info directory. Without one, the library is accepted.
 pub(crate) fn is_for_cuda(file: &Path, cuda: Option<u32>) -> bool {
     let Some(cuda) = cuda else { return true };
     let of_pip = file.parent().filter(|lib| lib.ends_with("nvidia/cudnn/lib"));
@@ -109,7 +109,7 @@ pub(crate) fn is_for_cuda(file: &Path, cuda: Option<u32>) -> bool {
     notes.is_empty() || notes.iter().any(is_it)
 }
 
-/// Adds what is not there yet.
+/// Appends the paths that are not in the list yet.
 fn add(to: &mut Vec<PathBuf>, more: impl IntoIterator<Item = PathBuf>) {
     for path in more {
         if !to.contains(&path) {
@@ -118,7 +118,7 @@ fn add(to: &mut Vec<PathBuf>, more: impl IntoIterator<Item = PathBuf>) {
     }
 }
 
-/// Where an interpreter that is installed in `root` has its packages.
+/// Package directories of an interpreter that is installed in `root`.
 fn packages_below(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for python in entries(&root.join("lib"), |name| name.to_string_lossy().starts_with("python3")) {
@@ -128,7 +128,7 @@ fn packages_below(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Entries of a directory by name, those with the highest numbers first; none where it cannot be read.
+/// Entries of a directory in descending order of names, so that higher versions come first; none if it is unreadable.
 fn entries(directory: &Path, wanted: impl Fn(&OsStr) -> bool) -> Vec<PathBuf> {
     let Ok(read) = std::fs::read_dir(directory) else { return Vec::new() };
     let all = read.take(ENTRIES_MAX).filter_map(Result::ok);
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn interpreters_of_pyenv_are_looked_into_though_a_script_stands_for_them() {
+    fn interpreters_of_pyenv_are_found_behind_its_shims() {
         let root = std::env::temp_dir().join(format!("nereid-places-{}", std::process::id()));
         let packages = root.join("versions/3.11.7/lib/python3.11/site-packages");
         std::fs::create_dir_all(&packages).expect("made");

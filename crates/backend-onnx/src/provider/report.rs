@@ -1,8 +1,8 @@
-//! What of ONNX Runtime's device providers is there, what is missing, and how to get it. A function of directories: nothing is opened
-//! or run, so it can be asked on any machine, with or without a GPU.
+//! Reports which of ONNX Runtime's device providers are installed, what they lack, and how to install it. Depends on
+//! directories only: nothing is opened or run, so it works on any machine, with or without a GPU.
 //!
-//! What a provider needs is read from its own file, so there is no table of releases and their CUDA versions here. The exception are
-//! libraries that a provider opens by name while it runs; these follow from the version of CUDA that it is built for.
+//! The dependencies of a provider are read from its file, so no table of releases and CUDA versions is needed. Only
+//! libraries that a provider opens by name at run time follow from its CUDA version.
 
 use super::elf;
 use super::places::{self, Places};
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// The providers in the order of their names.
+/// Device providers, in the order of their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `libonnxruntime_providers_cuda.so`.
@@ -20,7 +20,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As configurations call it.
+    /// The name in configurations.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cuda => "cuda",
@@ -33,17 +33,17 @@ impl Kind {
     }
 }
 
-/// What every provider is opened through; of a few kilobytes.
+/// The library of a few kilobytes through which every provider is opened.
 const SHARED: &str = "libonnxruntime_providers_shared.so";
 
-/// What was found.
+/// Result of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// The ONNX Runtime that fits the providers; where there are none, the one that is used without.
+    /// The ONNX Runtime that matches the providers, or the one used without providers.
     pub library: Option<PathBuf>,
-    /// Its release, such as `1.30.0`; `None` where its file does not say.
+    /// Release of `library`, such as `1.30.0`; `None` if its file has none.
     pub release: Option<String>,
-    /// Where the providers lie.
+    /// Directory of the providers.
     pub directory: Option<PathBuf>,
     /// The CUDA provider.
     pub cuda: Provider,
@@ -53,39 +53,38 @@ pub struct Report {
 
 /// One provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct Provider {
-    /// Which.
     pub kind: Kind,
-    /// Its file.
     pub file: Option<PathBuf>,
-    /// Libraries of CUDA and TensorRT that it needs or uses, each behind those that it needs itself.
+    /// Libraries of CUDA and TensorRT that it needs or uses; each follows its own dependencies.
     pub libraries: Vec<Needed>,
-    /// Why it cannot be used; empty where everything that it needs is there.
+    /// Reasons why it cannot be used; empty if it is complete.
     pub problems: Vec<String>,
-    /// What installs what is missing.
+    /// Shell command that installs the missing libraries.
     pub command: Option<String>,
 }
 
 /// A library of CUDA or TensorRT.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Needed {
-    /// As it is asked for: `libcudart.so.13`.
+    /// Name in the dependency, for example `libcudart.so.13`.
     pub name: String,
-    /// Where it is.
+    /// Path, if found.
     pub file: Option<PathBuf>,
-    /// Opened when an operator first wants it: without it, models that have none of these operators run.
+    /// Opened on first use by an operator: models without such operators run without it.
     pub is_optional: bool,
 }
 
 impl Provider {
-    /// Everything that it needs is there. Whether a device takes it, only a session shows.
+    /// Whether all dependencies are installed. Only a session shows whether a device accepts it.
     pub fn is_usable(&self) -> bool {
         self.file.is_some() && self.problems.is_empty()
     }
 }
 
 impl Report {
-    /// Of one provider.
+    /// The report on one provider.
     pub fn of(&self, kind: Kind) -> &Provider {
         match kind {
             Kind::Cuda => &self.cuda,
@@ -94,25 +93,25 @@ impl Report {
     }
 }
 
-/// Where providers may lie.
+/// Directories where providers may be.
 pub(super) fn candidates(places: &Places) -> Vec<PathBuf> {
     match &places.provider_directory {
         Some(named) => vec![named.clone()],
         None => {
             let beside = places.library.as_deref().and_then(Path::parent);
             let packages = places.site_packages.iter().map(|p| p.join("onnxruntime/capi"));
-            // A runtime that the operator named is used with its own providers or none.
+            // A configured runtime is used with its own providers only.
             beside.map(Path::to_path_buf).into_iter().chain(packages.filter(|_| !places.is_named)).collect()
         }
     }
 }
 
-/// Looks for the providers, and what they need.
+/// Searches the providers and their dependencies.
 pub fn report(places: &Places) -> Report {
     let beside = places.library.as_deref().and_then(Path::parent);
     let candidates = candidates(places);
     let directory = candidates.iter().find(|d| d.join(Kind::Cuda.file()).is_file()).cloned();
-    // Both come from one build, and know each other's insides: the runtime beside the providers is the one that fits.
+    // Provider and runtime must be of the same build, so the runtime beside the providers is preferred.
     let own = directory.as_deref().filter(|d| Some(*d) != beside).and_then(runtime_in);
     let release_of = |path: &PathBuf| elf::read(File::open(path).ok()?).ok()?.release;
     let library = match &own {
@@ -123,14 +122,15 @@ pub fn report(places: &Places) -> Report {
     let misfit =
         own.as_ref().and_then(release_of).zip(release.clone()).filter(|(of_provider, used)| of_provider != used);
     let misfit = misfit.map(|(of_provider, used)| {
-        format!("it is of ONNX Runtime {of_provider}, and the library that is used is {used}: both have to be of one release")
+        let both = "both have to be of one release";
+        format!("it is of ONNX Runtime {of_provider}, and the library that is used is {used}: {both}")
     });
     let of = |kind| provider(kind, directory.as_deref(), &candidates, places, release.as_deref(), misfit.clone());
     let cuda = places.plugin.as_deref().map_or_else(|| of(Kind::Cuda), plugged);
     Report { cuda, tensorrt: of(Kind::Tensorrt), library, release, directory }
 }
 
-/// `libonnxruntime.so`, with whatever numbers.
+/// `libonnxruntime.so`, with any version suffix.
 fn runtime_in(directory: &Path) -> Option<PathBuf> {
     let names = std::fs::read_dir(directory).ok()?.take(4096).filter_map(|e| e.ok()?.file_name().into_string().ok());
     let found =
@@ -138,7 +138,7 @@ fn runtime_in(directory: &Path) -> Option<PathBuf> {
     Some(directory.join(found.min()?))
 }
 
-/// A plug-in in the place of the CUDA provider. What it needs is its own affair.
+/// A plug-in that replaces the CUDA provider. Its dependencies are not checked.
 fn plugged(library: &Path) -> Provider {
     let is_there = library.is_file();
     let problem = (!is_there).then(|| format!("there is no file '{}'", library.display()));
@@ -218,18 +218,18 @@ fn provider(
     found
 }
 
-/// Libraries that come with CUDA, cuDNN or TensorRT. The driver's `libcuda.so.1` is none of them: it comes with the kernel's module.
+/// Whether a library is of CUDA, cuDNN or TensorRT. `libcuda.so.1` is not: it comes with the kernel module.
 fn is_of_nvidia(name: &str) -> bool {
     let prefixes = ["libcu", "libnv"];
     prefixes.iter().any(|p| name.starts_with(p)) && !name.starts_with("libcuda.so") && !name.starts_with("libnvidia")
-        // Not of NVIDIA: the name server's, curl's and curses' libraries.
+        // Unrelated libraries with the same prefix.
         && !name.starts_with("libcurl") && !name.starts_with("libcups") && !name.starts_with("libcurses")
 }
 
-/// What the CUDA provider opens when it first wants it, by the version of CUDA.
+/// Libraries that the CUDA provider opens on first use, by version of CUDA.
 fn opened_by_name(cuda: Option<u32>) -> Vec<String> {
     let Some(cuda) = cuda else { return Vec::new() };
-    // cuFFT counts one less than CUDA since 11; NVRTC of CUDA 11 is libnvrtc.so.11.2.
+    // cuFFT's major version is one less than CUDA's since CUDA 11; NVRTC of CUDA 11 is libnvrtc.so.11.2.
     let nvrtc = if cuda == 11 { "libnvrtc.so.11.2".to_owned() } else { format!("libnvrtc.so.{cuda}") };
     let cudnn = if cuda == 11 { 8 } else { 9 };
     vec![nvrtc, format!("libcufft.so.{}", cuda.saturating_sub(1)), format!("libcudnn.so.{cudnn}")]
@@ -240,7 +240,7 @@ fn major_of(needs: &[String], prefix: &str) -> Option<u32> {
     number.split('.').next()?.parse().ok()
 }
 
-/// pip's packages with the libraries of a version of CUDA; unknown versions are named as 13's are.
+/// pip packages with the libraries of a CUDA version; unknown versions are named like those of 13.
 fn packages_of(cuda: Option<u32>) -> Vec<String> {
     match cuda {
         Some(old @ (11 | 12)) => ["cuda-runtime", "cublas", "cufft", "curand", "cuda-nvrtc", "cudnn"]
@@ -260,27 +260,27 @@ fn packages_of(cuda: Option<u32>) -> Vec<String> {
     }
 }
 
-/// The wheel has both providers and its extras the libraries of CUDA.
+/// Command that installs the wheel with both providers and the CUDA libraries.
 fn of_provider(release: Option<&str>) -> String {
     let exactly = release.map(|r| format!("=={r}")).unwrap_or_default();
     pip(&[format!("onnxruntime-gpu[cuda,cudnn]{exactly}")])
 }
 
 fn pip(packages: &[String]) -> String {
-    // Stars and brackets mean something to a shell.
+    // Quoted, because `*` and `[` are special in a shell.
     let quoted: Vec<_> = packages.iter().map(|p| format!("'{p}'")).collect();
     format!("pip install {}", quoted.join(" "))
 }
 
 struct Search<'a> {
     directories: &'a [PathBuf],
-    /// What the provider is built for.
+    /// Version of CUDA that the provider was built for.
     cuda: Option<u32>,
     seen: BTreeSet<String>,
     found: Vec<Needed>,
 }
 
-/// How deep libraries may need each other; cuFFT needs one that needs one.
+/// Maximum depth of dependencies; cuFFT has two levels.
 const DEPTH_MAX: usize = 16;
 
 impl Search<'_> {
@@ -289,7 +289,7 @@ impl Search<'_> {
     }
 
     fn add_at(&mut self, name: &str, is_optional: bool, depth: usize) {
-        // A name that leads elsewhere is no name of a library.
+        // A name with a directory is not a library name.
         if name.contains('/') || depth > DEPTH_MAX || !self.seen.insert(name.to_owned()) {
             return;
         }

@@ -1,17 +1,17 @@
 /*
- * An execution provider without a GPU, for tests: a plug-in of ONNX Runtime (its C interface of 1.23 and newer) whose devices are those of the
- * mock libcuda (crates/device/tests/mock), and which runs Identity, Add and Sub of FLOAT and INT32 there, one node at a time.
+ * A plug-in execution provider for tests without a GPU (C interface of ONNX Runtime 1.23 and later). Its devices are those
+ * of the mock libcuda (crates/device/tests/mock); it runs Identity, Add and Sub of FLOAT and INT32, one node at a time.
  *
- * Memory of a device is not readable by the host, here as there: operators reach it through the mock, copies between it and the host go through
- * the mock's cuMemcpy…, which counts them. So whatever ONNX Runtime copies is seen.
+ * The host cannot read device memory, as in reality: operators access it through the mock, and copies use the mock's
+ * cuMemcpy functions, which count them. So every copy by ONNX Runtime is counted.
  *
- * NEREID_LIBCUDA             the mock
- * NEREID_MOCK_CUDA_DEVICES   as for the mock: how many devices there are
- * NEREID_MOCK_CUDA_GRAPHS    as with CUDA graphs: a node reads and writes, for each number of elements, where it did so first, whatever it is
- *                            given, and on that thread only
- * A Sub whose first FLOAT is 70000 has the device fail for good, and says so as the CUDA provider does.
+ * NEREID_LIBCUDA             path of the mock
+ * NEREID_MOCK_CUDA_DEVICES   number of devices, as for the mock
+ * NEREID_MOCK_CUDA_GRAPHS    emulate CUDA graphs: for each number of elements, a node reuses the addresses of its first run,
+ *                            on that thread only
+ * A Sub whose first FLOAT is 70000 makes the device fail permanently, with the CUDA provider's error text.
  *
- * Only what is used of the interface is declared here: places in tables of functions that never change once released.
+ * Declares only the used part of the interface: positions in function tables that never change after a release.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

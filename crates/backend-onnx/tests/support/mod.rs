@@ -1,4 +1,4 @@
-//! What the tests of this crate share: a writer of tiny ONNX files, and requests over them.
+//! Shared by the tests of this crate: writes small ONNX files and makes requests for them.
 
 #![allow(dead_code)] // each test binary uses its part
 
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tensor::{Data, DataType, Result, Shape};
 
-/// The shared library `npm ci` brings.
+/// The shared library that `npm ci` installs.
 pub fn library() -> PathBuf {
     let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" };
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -25,7 +25,7 @@ pub fn library() -> PathBuf {
     path
 }
 
-// Protobuf by hand: field numbers of onnx.proto.
+// Hand-written protobuf with field numbers of onnx.proto.
 
 fn varint(out: &mut Vec<u8>, mut v: u64) {
     while v >= 0x80 {
@@ -46,7 +46,7 @@ fn bytes(out: &mut Vec<u8>, field: u64, v: &[u8]) {
     out.extend_from_slice(v);
 }
 
-/// One dimension of a graph tensor.
+/// A dimension of a graph tensor.
 #[derive(Clone, Copy)]
 pub enum D {
     N(i64),
@@ -108,7 +108,7 @@ pub fn initializer(name: &str, element: i64, dims: &[i64], raw: &[u8]) -> Vec<u8
     out
 }
 
-/// A Loop over `rounds` that carries one value through `body`.
+/// A Loop of `rounds` that passes one value through `body`.
 pub fn loop_node(rounds: &str, condition: &str, start: &str, end: &str, body: &[u8]) -> Vec<u8> {
     let mut out = node("Loop", &[rounds, condition, start], &[end], &[]);
     let mut a = Vec::new();
@@ -157,7 +157,7 @@ pub fn identity(element: i64, dims: &[D]) -> Vec<u8> {
     onnx(&[node("Identity", &["I"], &["O"], &[])], &[tensor("I", element, dims)], &[tensor("O", element, dims)], &[])
 }
 
-/// A version directory that goes away with the test.
+/// A version directory, removed on drop.
 pub struct Version(pub PathBuf);
 
 impl Version {
@@ -228,7 +228,7 @@ pub fn addsub_signature(max_batch_size: u32, datatype: DataType, dims: &[i64]) -
     )
 }
 
-/// A request that gives the inputs `(index, shape, contents)` and wants every output.
+/// A request with the inputs `(index, shape, contents)` that wants all outputs.
 pub fn request(signature: &Signature, rows: u32, inputs: &[(u16, &[i64], Data)]) -> BatchEntry {
     let mut request = InferRequest::default();
     let mut checked = Checked { rows, ..Checked::default() };

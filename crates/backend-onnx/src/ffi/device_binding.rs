@@ -1,21 +1,21 @@
-//! Where a session on a device runs.
+//! The device that a session runs on.
 
 use super::base::{RawMemoryInfo, check, non_null};
 use ort::sys;
 use std::ptr::null_mut;
 use tensor::{Error, Result};
 
-pub(super) struct Place {
+pub(super) struct DeviceBinding {
     pub(super) device: u32,
     pub(super) memory: RawMemoryInfo,
 }
 
-impl Place {
+impl DeviceBinding {
     pub(super) fn new(api: &'static sys::OrtApi, device: u32) -> Result<Self> {
         use sys::{OrtAllocatorType, OrtMemType};
         let mut memory = null_mut();
         let ordinal = i32::try_from(device).map_err(|_| Error::invalid(format!("there is no device {device}")))?;
-        // SAFETY: a name that ends in NUL and is copied, and a valid out pointer.
+        // SAFETY: a NUL-terminated name that is copied, and a valid out pointer.
         unsafe {
             check(
                 api,
@@ -32,7 +32,7 @@ impl Place {
     }
 }
 
-// SAFETY: a description of memory that is never changed; any thread may read and release it.
-unsafe impl Send for Place {}
+// SAFETY: an immutable description of memory; any thread may read and release it.
+unsafe impl Send for DeviceBinding {}
 // SAFETY: as above.
-unsafe impl Sync for Place {}
+unsafe impl Sync for DeviceBinding {}
