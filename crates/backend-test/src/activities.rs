@@ -1,5 +1,5 @@
-//! Activities that an identity model reports of itself to the traces of its requests, as Triton's does (O-48): a pair with a pause in
-//! between, a single one, and as many nested pairs as the configuration asks for. They cost time only where a request is traced.
+//! Activities that an identity model reports to the traces of its requests, as Triton's does (O-48): a pair with a
+//! pause between, a single one, and a configured number of nested pairs. They take time only for traced requests.
 
 use crate::delay;
 use backend::{BatchEntry, RunControl, now_ns};
@@ -8,25 +8,25 @@ use std::time::Duration;
 use tensor::{Error, Result};
 use trace::{Activity, Trace};
 
-/// `nested_span_count`: each nested pair takes [`PAUSE`], and two activities of the record.
+/// Maximum of `nested_span_count`: each nested pair takes [`PAUSE`] and two activities of the record.
 const NESTED_MAX: u16 = 1000;
 
-/// How long a pair lasts that has no other one inside.
+/// Duration of an innermost pair.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What the parameters of a model ask for.
+/// Parameters of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Activities {
     nested: u16,
-    /// Every so many nested pairs, from the first on, one has a single activity inside.
+    /// Interval of nested pairs that contain a single activity, starting with the first pair.
     single_every: u16,
 }
 
 impl Activities {
-    /// `None` where the configuration asks for no activities.
+    /// `None` if activities are not enabled.
     ///
     /// # Errors
-    /// INVALID_ARG for a number that is none, or out of range.
+    /// INVALID_ARG for a value that is not a number or out of range.
     pub(crate) fn read(config: &ModelConfig) -> Result<Option<Self>> {
         let text = |key: &str| config.parameters.get(key).map(|parameter| &*parameter.string_value);
         if text("enable_custom_tracing") != Some("true") {
@@ -43,8 +43,7 @@ impl Activities {
         Ok(Some(Self { nested, single_every }))
     }
 
-    /// Reports them for each request of the batch that is traced, one request after the other. False when the batch was cancelled
-    /// meanwhile.
+    /// Reports activities to each traced request of the batch in turn. False if the batch was cancelled meanwhile.
     pub(crate) fn report(self, requests: &[BatchEntry], control: &RunControl) -> bool {
         let mut traces = requests.iter().filter_map(|entry| entry.request.trace.as_ref());
         traces.all(|trace| !trace.is_recorded() || self.report_to(trace, control))
@@ -65,7 +64,7 @@ impl Activities {
             }
             open += 1;
         }
-        // Also of a batch that was cancelled: what has begun ends.
+        // A cancelled batch ends its open activities, too.
         (0..open).rev().for_each(|number| note(Activity::CustomNestedEnd(number)));
         is_wanted
     }
@@ -87,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn o48_parameters_are_read_where_activities_are_enabled() {
+    fn o48_parameters_are_read_if_activities_are_enabled() {
         let on = ("enable_custom_tracing", "true");
         assert_eq!(read(&[("nested_span_count", "2")]), Ok(None));
         assert_eq!(read(&[("enable_custom_tracing", "false"), ("nested_span_count", "x")]), Ok(None));
@@ -104,8 +103,8 @@ mod tests {
         }
     }
 
-    /// Reports activities to a batch of requests without a trace and, behind them, one with a trace. What `report` returned, and the names of
-    /// the activities in the trace.
+    /// Reports activities to `untraced` requests followed by a traced one; returns the result and the trace's
+    /// activities.
     fn report(
         activities: Activities,
         untraced: usize,
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn o48_activities_are_reported_in_tritons_order_to_requests_that_are_traced() {
+    fn o48_activities_are_reported_in_tritons_order_to_traced_requests() {
         let (is_wanted, names) = report(Activities { nested: 3, single_every: 2 }, 1, &RunControl::new(2));
         assert!(is_wanted);
         assert_eq!(
@@ -150,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn o48_a_batch_that_was_cancelled_ends_what_it_began_and_begins_no_more() {
+    fn o48_a_cancelled_batch_ends_its_open_activities_and_begins_no_more() {
         let control = RunControl::new(1);
         control.cancel_one();
         let (is_wanted, names) = report(Activities { nested: 3, single_every: 2 }, 0, &control);

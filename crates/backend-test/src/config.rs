@@ -1,17 +1,17 @@
-//! Checks the configuration of an identity model, in Triton's order and with its texts (backends-native.md 11.1).
+//! Checks the configuration of an identity model in Triton's order and with its texts (backends-native.md 11.1).
 
 use protocol::pb::inference::{ModelConfig, ModelInput, ModelOutput, model_instance_group::Kind};
 use std::time::Duration;
 use tensor::{DataType, Error, Result, ShapeDisplay};
 
-/// What the parameters of a model ask for.
+/// Delays from the parameters of a model.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Delays {
-    /// Before the model is ready.
+    /// Delay before the model is ready.
     pub(crate) creation: Duration,
-    /// Of every execution.
+    /// Delay of every execution.
     pub(crate) execute: Duration,
-    /// Times the instance's index, at least 1.
+    /// Factor, multiplied by the instance's index, at least 1.
     pub(crate) instance_wise: u32,
 }
 
@@ -63,7 +63,7 @@ fn pattern(what: &str, prefix: &str, name: &str) -> Error {
     Error::invalid(format!("expected {what} name to follow {prefix}<index> pattern, got '{name}'"))
 }
 
-/// What follows the prefix: `INPUT` alone has an empty suffix and belongs to `OUTPUT`.
+/// The part after the prefix; `INPUT` has an empty suffix and belongs to `OUTPUT`.
 pub(crate) fn suffix<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
     name.strip_prefix(prefix)
 }
@@ -85,7 +85,7 @@ pub(crate) fn delays(config: &ModelConfig) -> Result<Delays> {
 }
 
 impl Delays {
-    /// How long one execution on that instance takes.
+    /// Delay of an execution on that instance.
     pub(crate) fn of_instance(&self, instance: u32) -> Duration {
         self.execute.saturating_mul(self.instance_wise.saturating_mul(instance).max(1))
     }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn configurations_are_refused_with_triton_s_texts() {
+    fn invalid_configurations_are_rejected_with_triton_s_texts() {
         const I: DataType = DataType::Int32;
         assert_eq!(
             check(&config(

@@ -1,9 +1,9 @@
-//! Waiting, on the thread that runs a batch or on one of its own.
+//! Delays on the thread that runs a batch, or on a timer thread.
 //!
-//! The thread of its own is one for all models: it runs whatever is due, in order of time, and ends when nothing has been for a
-//! while. Tasks may take a while themselves, but do a part at a time, so that others have their turn.
+//! All models share one timer thread. It runs due tasks in order of time, one step at a time so that tasks alternate,
+//! and ends after a period without tasks.
 //!
-//! It wakes up at whole ticks only. Delays are given in milliseconds, and what falls due within one is then done together: 64 streams
+//! It wakes at whole ticks only. Delays are in milliseconds, and everything due within a tick runs together: 64 streams
 //! with a response every 5 ms wake this thread and a reactor 1,000 times a second instead of 12,800.
 
 use backend::{RunControl, now_ns};
@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Waits; false when the batch was cancelled meanwhile.
+/// Waits; returns false if the batch was cancelled meanwhile.
 pub(crate) fn wait(duration: Duration, control: &RunControl) -> bool {
     if duration.is_zero() {
         return true;
@@ -38,40 +38,39 @@ pub(crate) fn wait(duration: Duration, control: &RunControl) -> bool {
     went_through
 }
 
-/// Work in parts.
+/// Work that is done in steps.
 pub(crate) trait Task: Send {
-    /// Does a part. Returns when the next one is due, in `now_ns` time; `None` when there is none.
+    /// Does a step. Returns when the next one is due, in `now_ns` time; `None` after the last one.
     fn step(&mut self) -> Option<u64>;
 }
 
-/// Names a task for [`hurry`].
+/// Identifies a task for [`expedite`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TaskId(u64);
 
-/// A name for a task that is to begin.
-pub(crate) fn name() -> TaskId {
+pub(crate) fn new_id() -> TaskId {
     let mut state = CLOCK.state.lock();
-    state.named += 1;
-    let id = TaskId(state.named);
-    state.places.insert(id, Place::Steps { hurried: false });
+    state.ids += 1;
+    let id = TaskId(state.ids);
+    state.states.insert(id, TaskState::Running { expedited: false });
     id
 }
 
-/// Does the first part of a task here, and the rest when it is due.
+/// Runs the first step of a task on this thread, and the rest on the timer thread.
 pub(crate) fn begin(id: TaskId, mut task: Box<dyn Task>) {
     match task.step() {
         Some(due) => CLOCK.push(due, id, task),
-        None => drop(CLOCK.state.lock().places.remove(&id)),
+        None => drop(CLOCK.state.lock().states.remove(&id)),
     }
 }
 
-/// The next part of a task is due now: what it waited for has changed.
-pub(crate) fn hurry(id: TaskId) {
+/// Makes the next step of a task due now, because the condition that it waits for has changed.
+pub(crate) fn expedite(id: TaskId) {
     let mut state = CLOCK.state.lock();
-    match state.places.get_mut(&id) {
+    match state.states.get_mut(&id) {
         None => {}
-        Some(Place::Steps { hurried }) => *hurried = true,
-        Some(Place::Waits { until }) => {
+        Some(TaskState::Running { expedited }) => *expedited = true,
+        Some(TaskState::Waiting { until }) => {
             let was = std::mem::take(until);
             if let Some(task) = state.tasks.remove(&(was, id)) {
                 state.tasks.insert((0, id), task);
@@ -81,18 +80,17 @@ pub(crate) fn hurry(id: TaskId) {
     }
 }
 
-/// Where a task is.
-enum Place {
-    /// A part of it is being done.
-    Steps { hurried: bool },
-    /// Among `tasks`.
-    Waits { until: u64 },
+enum TaskState {
+    /// A step is running.
+    Running { expedited: bool },
+    /// In `tasks`.
+    Waiting { until: u64 },
 }
 
-/// How long the thread stays without a task.
+/// Time without tasks after which the thread ends.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
-/// From one time at which the thread may wake up to the next.
+/// Interval at which the thread may wake.
 pub(crate) const TICK_NS: u64 = 1_000_000;
 
 static CLOCK: Clock = Clock { state: Mutex::new(State::new()), changed: Condvar::new() };
@@ -103,23 +101,23 @@ struct Clock {
 }
 
 struct State {
-    /// By time, and by the order in which they began.
+    /// By due time, then by id.
     tasks: BTreeMap<(u64, TaskId), Box<dyn Task>>,
-    places: BTreeMap<TaskId, Place>,
-    named: u64,
+    states: BTreeMap<TaskId, TaskState>,
+    ids: u64,
     is_running: bool,
 }
 
 impl State {
     const fn new() -> Self {
-        Self { tasks: BTreeMap::new(), places: BTreeMap::new(), named: 0, is_running: false }
+        Self { tasks: BTreeMap::new(), states: BTreeMap::new(), ids: 0, is_running: false }
     }
 
-    /// A task waits, at most until `due`.
+    /// Queues a task, due at `due` at the latest.
     fn put(&mut self, due: u64, id: TaskId, task: Box<dyn Task>) {
-        let hurried = matches!(self.places.get(&id), Some(Place::Steps { hurried: true }));
-        let until = if hurried { 0 } else { due };
-        self.places.insert(id, Place::Waits { until });
+        let expedited = matches!(self.states.get(&id), Some(TaskState::Running { expedited: true }));
+        let until = if expedited { 0 } else { due };
+        self.states.insert(id, TaskState::Waiting { until });
         self.tasks.insert((until, id), task);
     }
 }
@@ -136,9 +134,9 @@ impl Clock {
         }
         state.is_running = std::thread::Builder::new().name("nereid-test-clock".into()).spawn(|| self.run()).is_ok();
         if !state.is_running {
-            // Dropped, a task ends its requests with an error.
+            // Dropping a task ends its requests with an error.
             let orphans = std::mem::take(&mut state.tasks);
-            state.places.clear();
+            state.states.clear();
             drop(state);
             drop(orphans);
         }
@@ -151,21 +149,21 @@ impl Clock {
             match state.tasks.first_entry() {
                 Some(first) if first.key().0 <= now => {
                     let ((_, id), mut task) = first.remove_entry();
-                    state.places.insert(id, Place::Steps { hurried: false });
+                    state.states.insert(id, TaskState::Running { expedited: false });
                     drop(state);
-                    // One that panics is dropped, and ends its requests with that.
+                    // A task that panics is dropped, which ends its requests.
                     let step = catch_unwind(AssertUnwindSafe(|| task.step()));
                     state = self.state.lock();
                     if let Ok(Some(due)) = step {
                         state.put(due, id, task);
                     } else {
-                        state.places.remove(&id);
+                        state.states.remove(&id);
                         parking_lot::MutexGuard::unlocked(&mut state, || drop(task));
                     }
                 }
                 Some(first) => {
                     let due = first.key().0;
-                    // Time passes while tasks run.
+                    // Running tasks took time.
                     now = now_ns();
                     if due > now {
                         let pause = Duration::from_nanos(due.next_multiple_of(TICK_NS) - now);
@@ -207,11 +205,11 @@ mod tests {
     }
 
     #[test]
-    fn tasks_take_turns_in_order_of_time_and_survive_one_that_panics() {
+    fn tasks_alternate_in_order_of_time_and_survive_one_that_panics() {
         let (send, seen) = channel();
         let task = |name, left, pause_ms: u64| {
             let pause_ns = pause_ms * 1_000_000;
-            begin(super::name(), Box::new(Count { name, left, pause_ns, seen: send.clone() }));
+            begin(super::new_id(), Box::new(Count { name, left, pause_ns, seen: send.clone() }));
         };
         task("slow", 2, 300);
         task("panics", 1, 1);

@@ -1,4 +1,4 @@
-//! Answers every `OUTPUT<x>` with the bytes of `INPUT<x>` (backends-native.md 11.1).
+//! Returns the bytes of `INPUT<x>` as `OUTPUT<x>` (backends-native.md 11.1).
 //!
 //! The delay of an execution ends early when all requests of its batch are cancelled.
 
@@ -30,7 +30,7 @@ impl Backend for IdentityBackend {
     }
 }
 
-/// Most bytes made up for an optional input that a request leaves out; its shape is whatever the configuration says.
+/// Maximum bytes generated for an omitted optional input, whose shape comes from the configuration.
 const MADE_UP_BYTES_MAX: usize = 64 << 20;
 
 struct OpenedIdentity;
@@ -45,7 +45,7 @@ impl Opened for OpenedIdentity {
         config::check(config)?;
         let delays = config::delays(config)?;
         let activities = Activities::read(config)?;
-        // Loading runs on a thread of its own; this stands for a model that takes long to load.
+        // Loading has a thread of its own; this simulates a model that takes long to load.
         std::thread::sleep(delays.creation);
         let source = |name: &Name| {
             let index = suffix(name, "OUTPUT")?;
@@ -63,9 +63,8 @@ impl Opened for OpenedIdentity {
 struct Identity {
     signature: Arc<Signature>,
     delays: Delays,
-    /// Reported to traces.
     activities: Option<Activities>,
-    /// For each output the input it repeats.
+    /// Input of each output.
     sources: Vec<Option<u16>>,
     input_bytes: AtomicU64,
 }
@@ -81,7 +80,7 @@ impl Identity {
             let (Some(output), Some(source)) = (self.signature.outputs.get(at), self.sources.get(at)) else {
                 return Err(Error::internal("an output has no input"));
             };
-            // The output of a state, which no client asks for: it stays as it was.
+            // The output of a state, which no client requests.
             let Some(source) = source else { continue };
             let Some(spec) = self.signature.inputs.get(usize::from(*source)) else {
                 return Err(Error::internal("an output has no input"));
@@ -89,7 +88,7 @@ impl Identity {
             let batching = self.signature.max_batch_size > 0;
             let (seen, data) = match input_of(entry, *source) {
                 Some(input) => {
-                    // Counted per output that is asked for, as Triton does; its tests compare the sum.
+                    // Counted for each requested output, as in Triton, whose tests compare the sum.
                     self.input_bytes.fetch_add(input.data.len() as u64, Ordering::Relaxed);
                     (shape::to_model(&spec.dims, spec.reshape.as_ref(), &input.shape, batching), input.data.clone())
                 }
@@ -105,12 +104,12 @@ impl Identity {
     }
 }
 
-/// Zeros for an optional input the client left out.
+/// Zeros for an omitted optional input.
 fn missing(spec: &InputSpec, rows: Option<u64>) -> Result<(Shape, Data)> {
     if !spec.optional {
         return Err(Error::new(Code::Unsupported, format!("failed to get input '{}'", spec.name)));
     }
-    // Triton asks for a buffer of -1 bytes, strings having no size; clients see it say so.
+    // Triton tries to allocate -1 bytes, as strings have no size; clients see that in the error.
     let size = spec
         .datatype
         .byte_size()
@@ -130,7 +129,7 @@ fn missing(spec: &InputSpec, rows: Option<u64>) -> Result<(Shape, Data)> {
     Ok((shape, Data::Bytes(zeros.freeze())))
 }
 
-/// Every answer carries these, one of each type.
+/// Parameters of every response, one of each type.
 fn parameters() -> Vec<(Name, Parameter)> {
     vec![
         (Name::from_static("param0"), Parameter::String(Name::from_static("an example string parameter"))),
@@ -159,7 +158,7 @@ impl Model for Identity {
         Capabilities {
             batch_size_without_batching: Some(0),
             instances_are_permits: true,
-            // A delay is not computing, but it holds the thread.
+            // A delay uses no CPU time but occupies the thread.
             cost_may_depend_on_data: !self.delays.execute.is_zero() || self.activities.is_some(),
             ..Capabilities::default()
         }
@@ -221,7 +220,7 @@ mod tests {
         opened.finish(&config, Arc::new(signature)).expect("a good configuration")
     }
 
-    /// Inputs (index, shape, bytes) and wanted outputs.
+    /// A request with inputs (index, shape, bytes) and requested outputs.
     fn entry(inputs: &[(u16, &[i64], &[u8])], outputs: &[u16]) -> BatchEntry {
         let mut request = InferRequest::default();
         let mut checked = Checked { outputs: outputs.iter().map(|&o| (o, None)).collect(), ..Checked::default() };
@@ -258,7 +257,7 @@ mod tests {
 
     // B-BI-01
     #[test]
-    fn a_missing_optional_input_is_zeros_of_the_configured_shape() {
+    fn an_omitted_optional_input_is_zeros_of_the_configured_shape() {
         let m = model(0, 0);
         let r = run(&*m, vec![entry(&[(0, &[2], &[1; 8])], &[1])]);
         let output = &r[0].as_ref().expect("succeeds").outputs[0];
@@ -277,7 +276,7 @@ mod tests {
 
     // B-BI-01
     #[test]
-    fn what_cannot_be_made_up_fails_with_triton_s_texts() {
+    fn omitted_inputs_that_cannot_be_generated_fail_with_triton_s_texts() {
         let r =
             run(&*model(0, 0), vec![entry(&[(0, &[1], &[1; 4])], &[0, 1, 2]), entry(&[(1, &[2], &[1; 8])], &[0, 1])]);
         let text = "failed to reserve 18446744073709551615 bytes in output tensor buffer";
@@ -287,12 +286,12 @@ mod tests {
 
     // B-BI-01
     #[test]
-    fn inputs_that_outputs_are_written_over_are_read_first() {
+    fn inputs_that_outputs_overwrite_are_read_first() {
         let key = format!("nereid_identity_{}", std::process::id());
         let file = format!("/dev/shm/{key}");
         std::fs::write(&file, [[1u8; 8], [2; 8], [3; 8]].concat()).expect("/dev/shm is writable");
         let regions = memory::RegionRegistry::default();
-        // Two mappings of one object: addresses do not show that they are the same bytes.
+        // Two mappings of one object, so that addresses do not show the overlap.
         for name in ["in", "out"] {
             regions.register(name, &key, 0, 24).expect("fits");
         }
@@ -319,7 +318,7 @@ mod tests {
 
     // B-BI-01
     #[test]
-    fn a_cancelled_batch_does_not_wait_out_its_delay() {
+    fn a_cancelled_batch_ends_its_delay_early() {
         let m = model(0, 60_000);
         let control = Arc::new(RunControl::new(1));
         let canceller = Arc::clone(&control);

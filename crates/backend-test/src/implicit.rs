@@ -1,5 +1,5 @@
-//! Asks for states in all the ways a backend may get wrong (backends-native.md 11.6): the input `TEST_CASE` says in which. It answers
-//! no outputs and changes no state.
+//! Requests states in the ways that a backend may get wrong (backends-native.md 11.6), as the input `TEST_CASE`
+//! selects. Returns no outputs and changes no state.
 
 use backend::gather::input_of;
 use backend::{Backend, Batch, BatchEntry, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, RunControl, now_ns};
@@ -13,8 +13,7 @@ use tensor::{Code, Error, Name, Result};
 #[derive(Debug, Default)]
 pub struct ImplicitBackend;
 
-/// Values of `TEST_CASE` that mean something; with all others nothing happens. Triton's 3 grows a state in the memory of a
-/// GPU.
+/// Values of `TEST_CASE`; all others have no effect. Triton's 3 grows a state in GPU memory.
 const UNDEFINED_STATE: i32 = 0;
 const GPU_STATE: i32 = 1;
 const ONE_BUFFER: i32 = 2;
@@ -53,7 +52,7 @@ fn check(config: &ModelConfig) -> Result<&ModelSequenceBatching> {
     };
     let has = |name: &str| batching.control_input.iter().any(|input| input.name == name);
     if batching.control_input.len() != 3 || !["START", "END", "READY"].into_iter().all(has) {
-        // Triton's text, its missing quote included.
+        // Triton's text, with its missing quote.
         return Err(Error::invalid("'START', 'END, and 'READY' must be configured as the control inputs"));
     }
     Ok(batching)
@@ -61,11 +60,11 @@ fn check(config: &ModelConfig) -> Result<&ModelSequenceBatching> {
 
 struct Implicit {
     model: Name,
-    /// Indices of inputs.
+    /// Indices of the inputs.
     start: Option<u16>,
     ready: Option<u16>,
     test_case: u16,
-    /// Names of the states that are given back, and whether each has one buffer for input and output.
+    /// Output names of the states, and whether each has one buffer for input and output.
     states: Vec<(String, bool)>,
 }
 
@@ -97,7 +96,7 @@ impl Implicit {
                 self.state("OUTPUT_STATE")?;
                 return Err(Error::new(Code::Unsupported, "failed to create the state buffer in GPU memory"));
             }
-            // The first request of a sequence has no input state to compare with.
+            // The first request of a sequence has no input state to compare.
             Some(ONE_BUFFER) if !self.state("OUTPUT_STATE")? && !flag(self.start)? => {
                 let text = "Input and output state are using different buffers.";
                 return Err(Error::new(Code::Unsupported, text));
@@ -154,7 +153,7 @@ mod tests {
         Box::new(OpenedImplicit).finish(config, Arc::new(seen))
     }
 
-    /// The answers to the first and second request of a sequence.
+    /// Checks the responses to the first and second request of a sequence.
     fn check_case(state: &str, one_buffer: bool, case: i32, expected: [Option<&str>; 2]) {
         let model = load(&configured(&["START", "END", "READY"], state, one_buffer)).expect("loads");
         for (start, text) in [1, 0].into_iter().zip(expected) {
@@ -168,7 +167,7 @@ mod tests {
 
     // B-BI-04
     #[test]
-    fn s23_states_of_unknown_names_and_in_two_buffers_are_refused_as_recorded() {
+    fn s23_unknown_states_and_states_in_two_buffers_are_rejected_as_recorded() {
         let unknown = Some("state 'undefined_state' is not a valid state name.");
         check_case("OUTPUT_STATE", false, 0, [unknown, unknown]);
         let gpu = Some("failed to create the state buffer in GPU memory");
@@ -185,7 +184,7 @@ mod tests {
 
     // B-BI-04
     #[test]
-    fn s23_a_state_of_a_model_without_states_is_refused_with_triton_s_text() {
+    fn s23_a_state_of_a_model_without_states_is_rejected_with_triton_s_text() {
         let mut config = configured(&["START", "END", "READY"], "OUTPUT_STATE", false);
         let Some(SchedulingChoice::SequenceBatching(batching)) = &mut config.scheduling_choice else { unreachable!() };
         batching.state.clear();
@@ -199,7 +198,7 @@ mod tests {
 
     // B-BI-04
     #[test]
-    fn configurations_are_refused_with_triton_s_texts() {
+    fn invalid_configurations_are_rejected_with_triton_s_texts() {
         let text = "'START', 'END, and 'READY' must be configured as the control inputs";
         for controls in [&["START", "END"][..], &["START", "END", "X"], &["START", "END", "READY", "CORRID"]] {
             let error = load(&configured(controls, "OUTPUT_STATE", false)).err();

@@ -1,7 +1,7 @@
-//! Counts a number down to 0, one step an execution (backends-native.md 11.5): each step answers what is left and gives the request
-//! back to run again, the last one ends it.
+//! Counts a number down to 0, one step for each execution (backends-native.md 11.5): each step returns the remaining
+//! number and runs the request again, the last one ends it.
 //!
-//! A model that is not decoupled takes its steps in silence and answers the last one.
+//! A model that is not decoupled responds to the last step only.
 
 use crate::delay;
 use crate::tensors::{check_cpu, check_datatype, check_names, check_scalar, inputs, outputs};
@@ -19,9 +19,9 @@ use tensor::{Data, DataType, Error, Result, Shape};
 #[derive(Debug, Default)]
 pub struct IterativeBackend;
 
-/// How long a step takes, unless `execute_delay_ms` says otherwise.
+/// Duration of a step unless `execute_delay_ms` is configured.
 const STEP_MS_DEFAULT: u64 = 500;
-/// Longest step that a configuration may ask for.
+/// Maximum configurable duration of a step.
 const STEP_MS_MAX: u64 = 600_000;
 
 impl Backend for IterativeBackend {
@@ -71,7 +71,7 @@ struct Iterative {
 }
 
 impl Iterative {
-    /// What is left of a request after this step.
+    /// The remaining number after this step.
     fn left(entry: &BatchEntry) -> Result<i32> {
         let data = input_of(entry, 0).map_or(Ok(Vec::new()), |input| input.data.to_vec())?;
         let number = <[u8; 4]>::try_from(data).map(i32::from_le_bytes);
@@ -88,7 +88,7 @@ impl Iterative {
         Ok(outcome)
     }
 
-    /// A step of a request.
+    /// Runs a step of a request.
     fn count_down(&self, entry: &mut BatchEntry) {
         let left = match Self::left(entry) {
             Ok(left) => left,
@@ -114,7 +114,7 @@ impl Iterative {
             Ok(response) => response,
             Err(error) => return responder.finish(Some(Err(error))),
         };
-        // What is left is all the next step needs to know.
+        // The remaining number is the entire state of the request.
         if let Some(input) = entry.checked.inputs.iter().position(|&index| index == 0)
             && let Some(input) = entry.request.inputs.get_mut(input)
         {
@@ -144,7 +144,7 @@ impl Model for Iterative {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Did, Tensor, config, entry, load, refused, run, run_once};
+    use crate::testing::{Event, Tensor, config, entry, load, refused, run, run_once};
     use tensor::DataType::{Fp32, Int32};
 
     const INPUT: Tensor = ("INPUT", Int32, &[1]);
@@ -155,15 +155,15 @@ mod tests {
     }
 
     #[test]
-    fn s25_each_step_answers_what_is_left_and_gives_the_request_back() {
+    fn s25_each_step_returns_the_remaining_number_and_runs_the_request_again() {
         let model = model(&[("execute_delay_ms", "0")]);
         let mut step = entry(&[&[3]], 1);
         for left in [2, 1] {
             let ran = run(&*model, step);
-            assert_eq!(ran.answers(), [Did::Again(Some(vec![left]))]);
+            assert_eq!(ran.answers(), [Event::Again(Some(vec![left]))]);
             step = ran.back.lock().take().expect("given back");
         }
-        assert_eq!(run(&*model, step).answers(), [Did::Ended(None)]);
+        assert_eq!(run(&*model, step).answers(), [Event::Ended(None)]);
         for n in [1, 0, -7] {
             assert_eq!(run_once(&*model, entry(&[&[n]], 1)), Ok(vec![0]));
         }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn configurations_are_refused() {
+    fn invalid_configurations_are_rejected() {
         let check = |inputs: &[Tensor], outputs: &[Tensor], text| {
             refused(&IterativeBackend, &config(inputs, outputs, &[]), text);
         };

@@ -1,5 +1,5 @@
-//! Backends that need no framework, for trying a server out and testing it: `identity`, `repeat`, `square`, `sequence`,
-//! `dyna_sequence`, `implicit_state`, `iterative_sequence`, `device_identity`.
+//! Backends without a framework, for trials and tests: `identity`, `repeat`, `square`, `sequence`, `dyna_sequence`,
+//! `implicit_state`, `iterative_sequence`, `device_identity`.
 
 mod activities;
 mod config;
@@ -26,7 +26,7 @@ pub use square::SquareBackend;
 use backend::Backend;
 use std::sync::Arc;
 
-/// Every backend of this crate.
+/// All backends of this crate.
 pub fn all() -> Vec<Arc<dyn Backend>> {
     vec![
         Arc::new(IdentityBackend),

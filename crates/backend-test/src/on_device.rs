@@ -1,7 +1,7 @@
-//! Answers every `OUTPUT<x>` with `INPUT<x>`, on a device: its inputs and outputs lie in memory of the device of its instance, and nothing is
-//! computed. What is copied, and where to, is then the server's doing alone.
+//! Returns `INPUT<x>` as `OUTPUT<x>` on a device: inputs and outputs are in memory of the instance's device, and
+//! nothing is computed, so that every copy is one of the server.
 //!
-//! One input that lies on the device is used where it is; a batch is put in a row there, and divided without a copy.
+//! A single input on the device is used in place; a batch is gathered there and divided without a copy.
 
 use crate::config::suffix;
 use backend::gather::{check_regions, gather_on, input_of};
@@ -56,7 +56,7 @@ impl Opened for OpenedDevice {
 
 struct OnDevice {
     signature: Arc<Signature>,
-    /// For each output the input it repeats.
+    /// Input of each output.
     sources: Vec<u16>,
     devices: Vec<u32>,
 }
@@ -64,7 +64,7 @@ struct OnDevice {
 impl OnDevice {
     fn run(&self, instance: u32, entries: &mut [BatchEntry]) -> Result<()> {
         let device = self.devices.get(instance as usize).copied().unwrap_or(0);
-        // An output may be written over an input.
+        // An output may overwrite an input.
         let stays = entries.iter().all(|entry| entry.request.outputs.iter().all(|output| output.region.is_none()));
         let inputs = (0..self.signature.inputs.len())
             .map(|index| gather_on(entries, u16::try_from(index).unwrap_or(u16::MAX), device, stays))
@@ -101,7 +101,7 @@ impl OnDevice {
 impl Model for OnDevice {
     fn execute(&self, instance: u32, batch: &mut Batch<'_>, _control: &RunControl) -> Marks {
         let inputs_ready = now_ns();
-        // Without a batch dimension there is nothing to put requests together along.
+        // Without a batch dimension, requests cannot run together.
         let together = if self.signature.max_batch_size > 0 { batch.requests.len().max(1) } else { 1 };
         for entries in batch.requests.chunks_mut(together) {
             if let Err(e) = self.run(instance, entries) {

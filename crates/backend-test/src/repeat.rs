@@ -1,10 +1,10 @@
-//! Repeats the elements of a request one by one (backends-native.md 11.2): for each a response after a delay, then the end. The
-//! instance is held for WAIT, whatever the answers do.
+//! Repeats the elements of a request one by one (backends-native.md 11.2): a response for each after a delay, then the
+//! end. The instance stays busy for WAIT, independently of the responses.
 //!
-//! A model that is not decoupled is answered once, and only requests of one element can be.
+//! A model that is not decoupled responds once, to requests of one element only.
 
 use crate::delay::{self, TICK_NS, Task};
-use crate::tensors::{Given, check_cpu, check_datatype, check_names, check_scalar, inputs, outputs};
+use crate::tensors::{ConfigTensor, check_cpu, check_datatype, check_names, check_scalar, inputs, outputs};
 use backend::gather::{detach, input_of};
 use backend::{
     Backend, Batch, BatchEntry, Counted, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, Responder, RunControl,
@@ -30,9 +30,9 @@ impl Backend for RepeatBackend {
     }
 }
 
-/// Longest time a request may ask for: it holds an instance, or a place in a list.
+/// Maximum time of a request's delays; they occupy an instance, or an entry of the timer's list.
 const DELAY_MS_MAX: u32 = 600_000;
-/// Responses sent in a row before others have their turn.
+/// Responses sent in a row before other tasks run.
 const BURST: usize = 64;
 
 struct OpenedRepeat;
@@ -64,7 +64,7 @@ fn check(config: &ModelConfig) -> Result<()> {
     if values.dims != delays.dims {
         return Err(shapes_differ(values.dims, delays.dims));
     }
-    let scalars: [&Given<'_>; 3] = [wait, out, index];
+    let scalars: [&ConfigTensor<'_>; 3] = [wait, out, index];
     scalars.into_iter().try_for_each(check_scalar)?;
     check_datatype(values, DataType::Int32)?;
     check_datatype(delays, DataType::Uint32)?;
@@ -82,24 +82,24 @@ struct Repeat {
     signature: Arc<Signature>,
 }
 
-/// What a request asks for.
-struct Asked {
+/// The inputs of a request.
+struct RepeatRequest {
     values: Data,
-    /// As many.
+    /// One for each value.
     delays: Data,
     wait: Duration,
 }
 
-impl Asked {
+impl RepeatRequest {
     fn of(entry: &mut BatchEntry) -> Result<Self> {
-        // An output may be written over an input.
+        // An output may overwrite an input.
         detach(entry)?;
         let input = |index| input_of(entry, index).ok_or_else(|| Error::internal("an input is missing"));
         let (values, delays, wait) = (input(0)?, input(1)?, input(2)?);
         if values.shape != delays.shape {
             return Err(shapes_differ(&values.shape, &delays.shape));
         }
-        // Copied, so that a client that writes into its region changes nothing any more.
+        // Copied, so that later writes of the client to its region have no effect.
         let own = |data: &Data| data.to_vec().map(|copy| Data::Bytes(copy.into()));
         let asked = Self {
             values: own(&values.data)?,
@@ -125,13 +125,13 @@ impl Asked {
     }
 }
 
-/// The i-th value of four bytes; 0 beyond the end, where nobody asks.
+/// The i-th value of four bytes; 0 beyond the end, where callers do not read.
 fn read(data: &Data, i: usize) -> u32 {
     let Data::Bytes(bytes) = data else { return 0 };
     bytes.get(4 * i..4 * i + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
 }
 
-/// A response: both outputs, whatever was asked for.
+/// A response with both outputs, whichever were requested.
 fn response(entry: &BatchEntry, signature: &Signature, value: u32, index: u32) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     for (at, (spec, number)) in signature.outputs.iter().zip([value, index]).enumerate() {
@@ -143,13 +143,13 @@ fn response(entry: &BatchEntry, signature: &Signature, value: u32, index: u32) -
     Ok(outcome)
 }
 
-/// A request on its way.
+/// A request in progress.
 struct Repeating {
     responder: Option<Responder>,
     entry: BatchEntry,
-    asked: Asked,
+    asked: RepeatRequest,
     signature: Arc<Signature>,
-    /// The element whose delay began at `since`.
+    /// Index of the element whose delay began at `since`.
     next: usize,
     since: u64,
 }
@@ -186,7 +186,7 @@ impl Task for Repeating {
                 return None;
             }
             self.next += 1;
-            // Late by less than a tick it is because of the tick: the next one is not to be later for that.
+            // Lateness below a tick comes from the tick and must not delay the next response.
             self.since = if now < due + TICK_NS { due } else { now };
         }
         Some(now_ns())
@@ -202,29 +202,29 @@ impl Repeating {
 }
 
 impl Repeat {
-    /// Begins to answer; returns how long the instance is held.
+    /// Starts to respond; returns how long the instance stays busy.
     fn repeat(&self, entry: &mut BatchEntry) -> Duration {
         let Some(responder) = entry.responder.take() else { return Duration::ZERO };
-        // Triton's counts every request as a success.
+        // As in Triton, every request counts as a success.
         responder.count_as(Counted::Success);
-        let asked = match Asked::of(entry) {
+        let asked = match RepeatRequest::of(entry) {
             Ok(asked) => asked,
             Err(error) => {
                 responder.finish(Some(Err(error)));
                 return Duration::ZERO;
             }
         };
-        let task = delay::name();
-        responder.on_cancel(move || delay::hurry(task));
+        let task = delay::new_id();
+        responder.on_cancel(move || delay::expedite(task));
         let (wait, entry, signature) = (asked.wait, std::mem::take(entry), self.signature.clone());
         let responder = Some(responder);
         delay::begin(task, Box::new(Repeating { responder, entry, asked, signature, next: 0, since: now_ns() }));
         wait
     }
 
-    /// The one response of a model that is not decoupled.
+    /// The only response of a model that is not decoupled.
     fn only(&self, entry: &mut BatchEntry, control: &RunControl) -> Result<Outcome> {
-        let asked = Asked::of(entry)?;
+        let asked = RepeatRequest::of(entry)?;
         if asked.len() != 1 {
             return Err(Error::internal(format!("expected a single response, got {}", asked.len())));
         }
@@ -247,7 +247,7 @@ impl Model for Repeat {
                 entry.result = Some(self.only(entry, control));
             }
         }
-        // Ends early when nobody wants the batch any more.
+        // Ends early if all requests are cancelled.
         delay::wait(hold, control);
         let now = now_ns();
         Marks { inputs_ready, inference_end: now, outputs_ready: now }
@@ -257,7 +257,7 @@ impl Model for Repeat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Did, Tensor, config, entry, load, refused, run, run_once};
+    use crate::testing::{Event, Tensor, config, entry, load, refused, run, run_once};
     use std::time::Instant;
     use tensor::DataType::{Fp32, Int32, Uint32};
 
@@ -274,47 +274,47 @@ mod tests {
 
     // B-BI-02
     #[test]
-    fn each_element_is_a_response_and_then_the_end() {
+    fn each_element_is_a_response_followed_by_the_end() {
         let m = model();
-        assert_eq!(run(&*m, asked(&[], &[], 0)).answers(), [Did::Ended(None)]);
+        assert_eq!(run(&*m, asked(&[], &[], 0)).answers(), [Event::Ended(None)]);
         let all = run(&*m, asked(&[7, -8, 9], &[0, 30, 0], 0)).answers();
-        let sent = |value, index| Did::Sent(vec![value, index]);
-        assert_eq!(all, [sent(7, 0), sent(-8, 1), sent(9, 2), Did::Ended(None)]);
-        // More than are sent in a row.
+        let sent = |value, index| Event::Sent(vec![value, index]);
+        assert_eq!(all, [sent(7, 0), sent(-8, 1), sent(9, 2), Event::Ended(None)]);
+        // More than one burst.
         let many: Vec<i32> = (0..1000).collect();
         let all = run(&*m, asked(&many, &[0; 1000], 0)).answers();
-        assert_eq!(all, many.iter().map(|&i| sent(i, i)).chain([Did::Ended(None)]).collect::<Vec<_>>());
+        assert_eq!(all, many.iter().map(|&i| sent(i, i)).chain([Event::Ended(None)]).collect::<Vec<_>>());
     }
 
     // B-BI-02
     #[test]
-    fn responses_leave_after_their_delays_and_the_instance_after_wait() {
+    fn responses_follow_their_delays_and_the_instance_is_free_after_wait() {
         let m = model();
         let start = Instant::now();
         let all = run(&*m, asked(&[1, 2], &[0, 200], 60)).all();
         assert!(start.elapsed() >= Duration::from_millis(60), "the instance was free too early");
-        let times: Vec<_> = all.iter().filter(|(d, _)| matches!(d, Did::Sent(_))).map(|&(_, t)| t - start).collect();
+        let times: Vec<_> = all.iter().filter(|(d, _)| matches!(d, Event::Sent(_))).map(|&(_, t)| t - start).collect();
         assert!(times[0] < Duration::from_millis(150) && times[1] >= Duration::from_millis(200), "{times:?}");
-        assert_eq!(all[0].0, Did::Counts(Counted::Success), "whatever becomes of it");
+        assert_eq!(all[0].0, Event::Counts(Counted::Success), "whatever becomes of it");
     }
 
     // B-BI-02
     #[test]
-    fn a_request_that_nobody_wants_ends_without_its_delays() {
+    fn a_cancelled_request_ends_without_its_delays() {
         let m = model();
         let start = Instant::now();
         let request = run(&*m, asked(&[1, 2], &[0, 500_000], 0));
         request.cancel();
-        assert_eq!(request.answers(), [Did::Sent(vec![1, 0]), Did::Ended(None)]);
+        assert_eq!(request.answers(), [Event::Sent(vec![1, 0]), Event::Ended(None)]);
         assert!(start.elapsed() < Duration::from_secs(100));
     }
 
     // B-BI-02
     #[test]
-    fn requests_that_do_not_fit_fail_as_in_triton() {
+    fn invalid_requests_fail_as_in_triton() {
         let m = model();
         let failed = |entry, text: &'static str| {
-            assert_eq!(run(&*m, entry).answers(), [Did::Ended(Some(Error::invalid(text)))]);
+            assert_eq!(run(&*m, entry).answers(), [Event::Ended(Some(Error::invalid(text)))]);
         };
         failed(asked(&[1, 2, 3], &[1, 2], 0), "expected IN and DELAY shape to match, got [3] and [2]");
         let text = "[request id: <id_unknown>] DELAY is 4294967295 ms: at most 600000 is supported";
@@ -333,7 +333,7 @@ mod tests {
 
     // B-BI-02
     #[test]
-    fn configurations_are_refused_with_triton_s_texts() {
+    fn invalid_configurations_are_rejected_with_triton_s_texts() {
         let check = |inputs: &[Tensor], outputs: &[Tensor], text| {
             refused(&RepeatBackend, &config(inputs, outputs, &[]), text);
         };

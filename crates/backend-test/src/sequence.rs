@@ -1,9 +1,10 @@
-//! Adds up the elements of a sequence (backends-native.md 11.4): `sequence` by the row its slot has in every batch, `dyna_sequence`
-//! by correlation id, which it adds at the end. Both keep their sums themselves, and know the sequences by control tensors.
+//! Adds up the elements of a sequence (backends-native.md 11.4): `sequence` identifies it by its row in the batch,
+//! `dyna_sequence` by correlation id, which it adds at the end. Both keep the sums themselves and follow the control
+//! tensors.
 
 use crate::config::delays;
 use crate::delay;
-use crate::tensors::{Given, check_cpu, inputs, outputs};
+use crate::tensors::{ConfigTensor, check_cpu, inputs, outputs};
 use backend::gather::{detach, input_of};
 use backend::{
     Backend, Batch, BatchEntry, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, RunControl, now_ns, scatter,
@@ -22,13 +23,13 @@ use tensor::{Data, DataType, Error, Result};
 /// Backends `sequence` and `dyna_sequence`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SequenceBackend {
-    /// Knows a sequence by its row.
+    /// Identifies a sequence by its row.
     ByRow,
-    /// Knows a sequence by its id.
+    /// Identifies a sequence by its id.
     ById,
 }
 
-/// Sums kept per model; what is beyond them starts from 0. A sequence that is never ended leaves its sum behind.
+/// Maximum number of sums of a model; further ones start from 0. A sequence that never ends keeps its sum.
 const SUMS_MAX: usize = 1 << 20;
 
 impl Backend for SequenceBackend {
@@ -60,7 +61,7 @@ impl Opened for OpenedSequence {
     }
 }
 
-/// Checks a configuration; the names of its controls for START, END, READY and CORRID.
+/// Checks a configuration; returns the names of its controls for START, END, READY and CORRID.
 fn check(kind: SequenceBackend, config: &ModelConfig) -> Result<[Option<String>; 4]> {
     check_cpu(kind.name(), config)?;
     let Some(SchedulingChoice::SequenceBatching(batching)) = &config.scheduling_choice else {
@@ -97,7 +98,7 @@ fn check(kind: SequenceBackend, config: &ModelConfig) -> Result<[Option<String>;
 
 fn check_tensors(kind: SequenceBackend, config: &ModelConfig) -> Result<()> {
     let (inputs, outputs) = (inputs(config), outputs(config));
-    let one = |what: &str, name: &str, given: &[Given<'_>]| match given {
+    let one = |what: &str, name: &str, given: &[ConfigTensor<'_>]| match given {
         [tensor] if tensor.dims.len() == 1 => {
             if tensor.name != name {
                 return Err(Error::invalid(format!("model {what} must be named '{name}'")));
@@ -120,7 +121,7 @@ fn check_tensors(kind: SequenceBackend, config: &ModelConfig) -> Result<()> {
     Ok(())
 }
 
-/// Name and datatype of the control of a kind.
+/// Name and datatype of the control of this kind.
 fn named(batching: &ModelSequenceBatching, kind: Kind) -> Option<(String, i32)> {
     batching.control_input.iter().find_map(|input| {
         let control = input.control.iter().find(|c| c.kind() == kind)?;
@@ -128,7 +129,7 @@ fn named(batching: &ModelSequenceBatching, kind: Kind) -> Option<(String, i32)> 
     })
 }
 
-/// What a sum is kept by.
+/// Key of a sum.
 #[derive(PartialEq, Eq, Hash)]
 enum Key {
     Row { instance: u32, row: usize },
@@ -162,7 +163,7 @@ impl Sums {
             let id = IdPrefix(&entry.request.id);
             return Err(Error::invalid(format!("{id}correlation ID in request is not an unsigned int")));
         }
-        // An output may be written over the input.
+        // An output may overwrite the input.
         detach(entry)?;
         let id = self.id.and_then(|c| input_of(entry, c));
         let bytes = id.map_or(Ok(Vec::new()), |input| input.data.to_vec())?;
@@ -244,7 +245,7 @@ mod tests {
         config
     }
 
-    /// The model as the engine loads it: with its controls as inputs.
+    /// The model as the engine loads it, with its controls as inputs.
     fn sums(kind: SequenceBackend, controls: &[(&str, Kind)], id: DataType) -> Arc<dyn Model> {
         let config = with(config(&[INPUT], &[OUTPUT], &[]), controls, id);
         let mut seen = crate::testing::signature(&config);
@@ -258,7 +259,7 @@ mod tests {
         opened.finish(&config, Arc::new(seen)).expect("loads")
     }
 
-    /// A row: values, and the controls' contents.
+    /// A row with values and control contents.
     fn row(values: &[i32], controls: &[&[u8]]) -> BatchEntry {
         let mut made = entry(&[values], 1);
         for (index, data) in (1..).zip(controls) {
@@ -285,7 +286,7 @@ mod tests {
 
     // B-BI-04
     #[test]
-    fn sequence_knows_its_sequences_by_row() {
+    fn sequence_identifies_sequences_by_row() {
         let model = sums(SequenceBackend::ByRow, &[ALL[0], ALL[2]], Bool);
         let of = |values: &[i32], start: u8, ready: u8| row(values, &[&[start], &[ready]]);
         assert_eq!(run(&*model, vec![of(&[1, 2, 3], 1, 1), of(&[5], 1, 1)]), [vec![6, 6, 6], vec![5]]);
@@ -302,7 +303,7 @@ mod tests {
 
     // B-BI-04
     #[test]
-    fn dyna_sequence_knows_them_by_id_and_adds_it_at_the_end() {
+    fn dyna_sequence_identifies_sequences_by_id_and_adds_it_at_the_end() {
         let model = sums(SequenceBackend::ById, &ALL, Uint64);
         let of = |value, start: u8, end: u8, id: u64| row(&[value], &[&[start], &[end], &[1], &id.to_le_bytes()]);
         assert_eq!(run(&*model, vec![of(1, 1, 0, 301), of(5, 1, 0, 302)]), [[1], [5]]);
@@ -313,7 +314,7 @@ mod tests {
 
     // B-BI-04
     #[test]
-    fn configurations_are_refused_with_triton_s_texts() {
+    fn invalid_configurations_are_rejected_with_triton_s_texts() {
         let sequence =
             |inputs: &[Tensor], outputs: &[Tensor]| with(config(inputs, outputs, &[]), &[ALL[0], ALL[2]], Bool);
         let by_row = SequenceBackend::ByRow;

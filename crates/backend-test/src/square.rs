@@ -1,6 +1,6 @@
-//! Answers n with n responses of n each (backends-native.md 11.3); parameters make some of them late, fail or stay away.
+//! Answers n with n responses of n each (backends-native.md 11.3); parameters delay, fail or omit some of them.
 //!
-//! A model that is not decoupled is answered once, and only for n = 1.
+//! A model that is not decoupled responds once, to n = 1 only.
 
 use crate::delay::{self, Task};
 use crate::tensors::{check_cpu, check_datatype, check_names, check_scalar, inputs, outputs};
@@ -29,12 +29,12 @@ impl Backend for SquareBackend {
     }
 }
 
-/// Longest delay of a response that a configuration may ask for.
+/// Maximum configurable delay of a response.
 const DELAY_NS_MAX: u64 = 600_000_000_000;
-/// Responses sent in a row before others have their turn.
+/// Responses sent in a row before other tasks run.
 const BURST: usize = 64;
 
-/// What the parameters of a model ask for.
+/// Parameters of a model.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Parameters {
     infer_delay_ns: u64,
@@ -45,7 +45,7 @@ struct Parameters {
 }
 
 impl Parameters {
-    /// What is no number counts as 0, as in Triton.
+    /// Values that are not numbers count as 0, as in Triton.
     fn of(config: &ModelConfig) -> Self {
         let number =
             |key: &str| config.parameters.get(key).and_then(|p| p.string_value.parse::<u64>().ok()).unwrap_or(0);
@@ -59,7 +59,7 @@ impl Parameters {
         }
     }
 
-    /// What becomes of response `index` of `count`: the last ones are empty, those before them fail.
+    /// Kind of response `index` of `count`: the last ones are empty, and those before them fail.
     fn kind(&self, index: u64, count: u64) -> Kind {
         let after = count - index;
         if after <= self.empty_count {
@@ -109,7 +109,7 @@ struct Square {
     parameters: Parameters,
 }
 
-/// n of a request.
+/// The request's n.
 fn number(entry: &BatchEntry) -> Result<i32> {
     let data = input_of(entry, 0).map_or(Ok(Vec::new()), |input| input.data.to_vec())?;
     <[u8; 4]>::try_from(data).map(i32::from_le_bytes).map_err(|_| Error::invalid("unexpected shape for IN input"))
@@ -126,7 +126,7 @@ fn response(entry: &BatchEntry, signature: &Signature, number: i32) -> Result<Ou
     Ok(outcome)
 }
 
-/// A request on its way.
+/// A request in progress.
 struct Squaring {
     responder: Option<Responder>,
     entry: BatchEntry,
@@ -135,12 +135,12 @@ struct Squaring {
     number: i32,
     count: u64,
     index: u64,
-    phase: Phase,
+    phase: ResponsePhase,
 }
 
-/// What happens to the response `index`, and until when.
+/// ResponsePhase of response `index`, with the end of its delay.
 #[derive(Debug, Clone, Copy)]
-enum Phase {
+enum ResponsePhase {
     Begins,
     Computed { at: u64 },
     Made { at: u64 },
@@ -159,40 +159,44 @@ impl Task for Squaring {
 }
 
 impl Squaring {
-    /// Goes on with a response until it has to wait, or is done. `None`: there is nothing more to do.
+    /// Continues a response until it has to wait or is done. `None` after the last one.
     fn response(&mut self) -> Option<Option<u64>> {
         loop {
             let now = now_ns();
             let responder = self.responder.as_ref()?;
             self.phase = match self.phase {
-                Phase::Begins if self.index >= self.count => {
+                ResponsePhase::Begins if self.index >= self.count => {
                     self.end(None);
                     return None;
                 }
-                Phase::Begins | Phase::Computed { .. } | Phase::Made { .. } if responder.is_cancelled() => {
-                    Phase::Cancelled { at: now + self.parameters.cancel_delay_ns }
+                ResponsePhase::Begins | ResponsePhase::Computed { .. } | ResponsePhase::Made { .. }
+                    if responder.is_cancelled() =>
+                {
+                    ResponsePhase::Cancelled { at: now + self.parameters.cancel_delay_ns }
                 }
-                Phase::Begins => Phase::Computed { at: now + self.parameters.infer_delay_ns },
-                Phase::Computed { at } | Phase::Made { at } | Phase::Cancelled { at } if at > now => {
+                ResponsePhase::Begins => ResponsePhase::Computed { at: now + self.parameters.infer_delay_ns },
+                ResponsePhase::Computed { at } | ResponsePhase::Made { at } | ResponsePhase::Cancelled { at }
+                    if at > now =>
+                {
                     return Some(Some(at));
                 }
-                Phase::Computed { .. } => match self.parameters.kind(self.index, self.count) {
+                ResponsePhase::Computed { .. } => match self.parameters.kind(self.index, self.count) {
                     Kind::Empty => {
                         responder.skip();
                         self.index += 1;
-                        self.phase = Phase::Begins;
+                        self.phase = ResponsePhase::Begins;
                         return Some(None);
                     }
                     Kind::Sent | Kind::Failed => {
                         responder.output_begins();
-                        Phase::Made { at: now + self.parameters.output_delay_ns }
+                        ResponsePhase::Made { at: now + self.parameters.output_delay_ns }
                     }
                 },
-                Phase::Made { .. } => {
-                    self.phase = Phase::Begins;
+                ResponsePhase::Made { .. } => {
+                    self.phase = ResponsePhase::Begins;
                     return self.send().then_some(None);
                 }
-                Phase::Cancelled { .. } => {
+                ResponsePhase::Cancelled { .. } => {
                     responder.fail(Error::cancelled("cancelled"));
                     self.end(None);
                     return None;
@@ -201,7 +205,7 @@ impl Squaring {
         }
     }
 
-    /// Sends the response; false when the request is over.
+    /// Sends the response; returns false if the request has ended.
     fn send(&mut self) -> bool {
         let Some(responder) = &self.responder else { return false };
         if self.parameters.kind(self.index, self.count) == Kind::Failed {
@@ -233,15 +237,15 @@ impl Squaring {
 impl Square {
     fn square(&self, entry: &mut BatchEntry) {
         let Some(responder) = entry.responder.take() else { return };
-        // Triton's counts no request, but every response.
+        // As in Triton, only responses are counted.
         responder.count_as(Counted::Nothing);
         let number = match number(entry) {
             Ok(number) => number,
             Err(error) => return responder.finish(Some(Err(error))),
         };
         responder.count_as(Counted::Responses);
-        let task = delay::name();
-        responder.on_cancel(move || delay::hurry(task));
+        let task = delay::new_id();
+        responder.on_cancel(move || delay::expedite(task));
         let squaring = Squaring {
             responder: Some(responder),
             entry: std::mem::take(entry),
@@ -250,12 +254,12 @@ impl Square {
             number,
             count: u64::try_from(number).unwrap_or(0),
             index: 0,
-            phase: Phase::Begins,
+            phase: ResponsePhase::Begins,
         };
         delay::begin(task, Box::new(squaring));
     }
 
-    /// The one response of a model that is not decoupled.
+    /// The only response of a model that is not decoupled.
     fn only(&self, entry: &BatchEntry, control: &RunControl) -> Result<Outcome> {
         let number = number(entry)?;
         if number != 1 {
@@ -291,7 +295,7 @@ impl Model for Square {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Did, Tensor, config, entry, load, refused, run, run_once};
+    use crate::testing::{Event, Tensor, config, entry, load, refused, run, run_once};
     use std::time::Instant;
     use tensor::DataType::{Int32, Int64};
 
@@ -302,20 +306,20 @@ mod tests {
         load(&SquareBackend, &config(&[IN], &[OUT], parameters)).expect("a good configuration")
     }
 
-    /// The answers to n: `s`ent, `f`ailed, `e`mpty.
+    /// Checks the responses to n: `s`ent, `f`ailed, `e`mpty.
     fn check(parameters: &[(&str, &str)], n: i32, expected: &str) {
         let answers = run(&*model(parameters), entry(&[&[n]], 1)).answers();
         let kinds = answers.iter().map(|did| match did {
-            Did::Sent(values) => {
+            Event::Sent(values) => {
                 assert_eq!(*values, [n]);
                 's'
             }
-            Did::Failed(error) => {
+            Event::Failed(error) => {
                 assert_eq!(*error, Error::unknown("simulated failure"));
                 'f'
             }
-            Did::Skipped => 'e',
-            Did::Ended(None) => '.',
+            Event::Skipped => 'e',
+            Event::Ended(None) => '.',
             other => panic!("{other:?}"),
         });
         assert_eq!(kinds.collect::<String>(), expected, "{n} with {parameters:?}");
@@ -323,7 +327,7 @@ mod tests {
 
     // B-BI-03
     #[test]
-    fn n_is_answered_n_times_with_failures_and_empty_ones_at_the_end() {
+    fn n_has_n_responses_with_failures_and_empty_ones_at_the_end() {
         const FAIL: (&str, &str) = ("CUSTOM_FAIL_COUNT", "2");
         const EMPTY: (&str, &str) = ("CUSTOM_EMPTY_COUNT", "1");
         for (n, expected) in [(-1, "."), (0, "."), (1, "s."), (3, "sss.")] {
@@ -346,15 +350,15 @@ mod tests {
         let start = Instant::now();
         let all = run(&*model(&delays), entry(&[&[2]], 1)).all();
         let did: Vec<_> = all.iter().map(|(d, _)| d.clone()).collect();
-        let sent = Did::Sent(vec![2]);
+        let sent = Event::Sent(vec![2]);
         let expected = [
-            Did::Counts(Counted::Nothing),
-            Did::Counts(Counted::Responses),
-            Did::Output,
+            Event::Counts(Counted::Nothing),
+            Event::Counts(Counted::Responses),
+            Event::Output,
             sent.clone(),
-            Did::Output,
+            Event::Output,
             sent,
-            Did::Ended(None),
+            Event::Ended(None),
         ];
         assert_eq!(did, expected);
         let at = |i: usize| all[i].1 - start;
@@ -364,25 +368,25 @@ mod tests {
 
     // B-BI-03
     #[test]
-    fn a_cancelled_request_says_so_after_its_delay_and_stops() {
+    fn a_cancelled_request_fails_after_its_delay_and_stops() {
         let parameters = [("CUSTOM_INFER_DELAY_NS", "500000000000"), ("CUSTOM_CANCEL_DELAY_NS", "1000000")];
         let request = run(&*model(&parameters), entry(&[&[i32::MAX]], 1));
         request.cancel();
-        assert_eq!(request.answers(), [Did::Failed(Error::cancelled("cancelled")), Did::Ended(None)]);
-        // One that is answered as fast as it can be.
+        assert_eq!(request.answers(), [Event::Failed(Error::cancelled("cancelled")), Event::Ended(None)]);
+        // A request without delays.
         let model = model(&[]);
         let request = run(&*model, entry(&[&[i32::MAX]], 1));
         request.cancel();
-        assert_eq!(request.answers().last(), Some(&Did::Ended(None)));
+        assert_eq!(request.answers().last(), Some(&Event::Ended(None)));
     }
 
     // B-BI-03
     #[test]
-    fn a_shape_of_two_rows_is_refused() {
+    fn a_shape_of_two_rows_is_rejected() {
         let answers = run(&*model(&[]), entry(&[&[2, 2]], 1)).all();
         let text = "unexpected shape for IN input";
-        assert_eq!(answers[0].0, Did::Counts(Counted::Nothing));
-        assert_eq!(answers[1].0, Did::Ended(Some(Error::invalid(text))));
+        assert_eq!(answers[0].0, Event::Counts(Counted::Nothing));
+        assert_eq!(answers[1].0, Event::Ended(Some(Error::invalid(text))));
     }
 
     // B-BI-03
@@ -396,7 +400,7 @@ mod tests {
 
     // B-BI-03
     #[test]
-    fn configurations_are_refused_with_triton_s_texts() {
+    fn invalid_configurations_are_rejected_with_triton_s_texts() {
         let check = |inputs: &[Tensor], outputs: &[Tensor], text| {
             refused(&SquareBackend, &config(inputs, outputs, &[]), text);
         };

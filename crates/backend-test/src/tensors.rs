@@ -1,16 +1,16 @@
-//! Checks the tensors of a configuration against those of a backend that has its own, with Triton's texts (backends-native.md 11).
+//! Checks a configuration's tensors against those that a backend expects, with Triton's texts (backends-native.md 11).
 
 use protocol::pb::inference::{ModelConfig, model_instance_group::Kind};
 use tensor::{DataType, Error, Result, ShapeDisplay};
 
-/// A tensor as a configuration describes it.
-pub(crate) struct Given<'a> {
+/// A configured tensor.
+pub(crate) struct ConfigTensor<'a> {
     pub(crate) name: &'a str,
     datatype: i32,
     pub(crate) dims: &'a [i64],
 }
 
-impl Given<'_> {
+impl ConfigTensor<'_> {
     pub(crate) fn is(&self, datatype: DataType) -> bool {
         self.datatype == datatype as i32
     }
@@ -18,19 +18,19 @@ impl Given<'_> {
 
 const ORDINALS: [&str; 3] = ["first", "second", "third"];
 
-pub(crate) fn inputs(config: &ModelConfig) -> Vec<Given<'_>> {
-    config.input.iter().map(|t| Given { name: &t.name, datatype: t.data_type, dims: &t.dims }).collect()
+pub(crate) fn inputs(config: &ModelConfig) -> Vec<ConfigTensor<'_>> {
+    config.input.iter().map(|t| ConfigTensor { name: &t.name, datatype: t.data_type, dims: &t.dims }).collect()
 }
 
-pub(crate) fn outputs(config: &ModelConfig) -> Vec<Given<'_>> {
-    config.output.iter().map(|t| Given { name: &t.name, datatype: t.data_type, dims: &t.dims }).collect()
+pub(crate) fn outputs(config: &ModelConfig) -> Vec<ConfigTensor<'_>> {
+    config.output.iter().map(|t| ConfigTensor { name: &t.name, datatype: t.data_type, dims: &t.dims }).collect()
 }
 
-/// Number and names; `what` is `input` or `output`.
+/// Checks number and names; `what` is `input` or `output`.
 ///
 /// # Errors
 /// INVALID_ARG.
-pub(crate) fn check_names(what: &str, given: &[Given<'_>], expected: &[&str]) -> Result<()> {
+pub(crate) fn check_names(what: &str, given: &[ConfigTensor<'_>], expected: &[&str]) -> Result<()> {
     if given.len() != expected.len() {
         let plural = if expected.len() == 1 { "" } else { "s" };
         return Err(Error::invalid(format!("expected {} {what}{plural}, got {}", expected.len(), given.len())));
@@ -48,7 +48,7 @@ pub(crate) fn check_names(what: &str, given: &[Given<'_>], expected: &[&str]) ->
 
 /// # Errors
 /// INVALID_ARG.
-pub(crate) fn check_scalar(tensor: &Given<'_>) -> Result<()> {
+pub(crate) fn check_scalar(tensor: &ConfigTensor<'_>) -> Result<()> {
     if *tensor.dims == [1] {
         return Ok(());
     }
@@ -57,7 +57,7 @@ pub(crate) fn check_scalar(tensor: &Given<'_>) -> Result<()> {
 
 /// # Errors
 /// INVALID_ARG.
-pub(crate) fn check_datatype(tensor: &Given<'_>, expected: DataType) -> Result<()> {
+pub(crate) fn check_datatype(tensor: &ConfigTensor<'_>, expected: DataType) -> Result<()> {
     if tensor.datatype == expected as i32 {
         return Ok(());
     }

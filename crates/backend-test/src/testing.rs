@@ -1,4 +1,4 @@
-//! Runs a model as the engine does, and keeps what it answers.
+//! Runs a model as the engine does, and records its responses.
 
 use backend::{
     Answers, Backend, Batch, BatchEntry, Counted, Marks, Model, OpenSpec, Outcome, Responder, RunControl, Stopped,
@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tensor::{Code, Data, DataType, Error, Result, Shape};
 
-/// What a model did with a request, in order.
+/// A call of the responder, in order.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Did {
+pub(crate) enum Event {
     /// Sent these values of four bytes.
     Sent(Vec<i32>),
     Failed(Error),
@@ -21,23 +21,23 @@ pub(crate) enum Did {
     Output,
     Counts(Counted),
     Ended(Option<Error>),
-    /// Gave the request back, to run again, behind a response.
+    /// Returned the request to run again, after a response.
     Again(Option<Vec<i32>>),
     Dropped,
 }
 
 #[derive(Default)]
 pub(crate) struct Recorder {
-    did: Mutex<Vec<(Did, Instant)>>,
+    did: Mutex<Vec<(Event, Instant)>>,
     more: Condvar,
     cancelled: AtomicBool,
     hooks: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
-    /// What was given back.
+    /// The returned request.
     pub(crate) back: Mutex<Option<BatchEntry>>,
 }
 
 impl Recorder {
-    fn note(&self, did: Did) {
+    fn note(&self, did: Event) {
         self.did.lock().push((did, Instant::now()));
         self.more.notify_all();
     }
@@ -52,19 +52,19 @@ impl Recorder {
         hooks.into_iter().for_each(|hook| hook());
     }
 
-    /// Everything, when the request is over, and when.
-    pub(crate) fn all(&self) -> Vec<(Did, Instant)> {
+    /// All events with their times, once the request has ended.
+    pub(crate) fn all(&self) -> Vec<(Event, Instant)> {
         let mut did = self.did.lock();
-        while !did.iter().any(|(d, _)| matches!(d, Did::Ended(_) | Did::Again(_) | Did::Dropped)) {
+        while !did.iter().any(|(d, _)| matches!(d, Event::Ended(_) | Event::Again(_) | Event::Dropped)) {
             assert!(!self.more.wait_for(&mut did, Duration::from_secs(20)).timed_out(), "no end: {did:?}");
         }
         did.clone()
     }
 
-    /// The same without times, and without how outputs and counting were announced.
-    pub(crate) fn answers(&self) -> Vec<Did> {
+    /// All events without times, and without those of outputs and counting.
+    pub(crate) fn answers(&self) -> Vec<Event> {
         let all = self.all().into_iter().map(|(d, _)| d);
-        all.filter(|d| !matches!(d, Did::Output | Did::Counts(_))).collect()
+        all.filter(|d| !matches!(d, Event::Output | Event::Counts(_))).collect()
     }
 }
 
@@ -78,31 +78,31 @@ impl Answers for Recorder {
         if self.is_cancelled() {
             return Err(Stopped);
         }
-        self.note(Did::Sent(values(&outcome)));
+        self.note(Event::Sent(values(&outcome)));
         Ok(())
     }
     fn fail(&self, error: Error) {
-        self.note(Did::Failed(error));
+        self.note(Event::Failed(error));
     }
     fn skip(&self) {
-        self.note(Did::Skipped);
+        self.note(Event::Skipped);
     }
     fn output_begins(&self) {
-        self.note(Did::Output);
+        self.note(Event::Output);
     }
     fn count_as(&self, counted: Counted) {
-        self.note(Did::Counts(counted));
+        self.note(Event::Counts(counted));
     }
     fn finish(&self, last: Option<Result<Outcome>>) {
-        self.note(Did::Ended(last.and_then(Result::err)));
+        self.note(Event::Ended(last.and_then(Result::err)));
     }
     fn again(&self, entry: BatchEntry, outcome: Option<Outcome>) {
-        self.note(Did::Again(outcome.as_ref().map(values)));
+        self.note(Event::Again(outcome.as_ref().map(values)));
         *self.back.lock() = Some(entry);
     }
     fn abandon(&self) {
-        if !self.did.lock().iter().any(|(d, _)| matches!(d, Did::Ended(_))) {
-            self.note(Did::Dropped);
+        if !self.did.lock().iter().any(|(d, _)| matches!(d, Event::Ended(_))) {
+            self.note(Event::Dropped);
         }
     }
     fn is_cancelled(&self) -> bool {
@@ -116,7 +116,7 @@ impl Answers for Recorder {
     }
 }
 
-/// A tensor of a configuration: name, type, dims.
+/// Name, datatype and dims of a configured tensor.
 pub(crate) type Tensor = (&'static str, DataType, &'static [i64]);
 
 pub(crate) fn config(inputs: &[Tensor], outputs: &[Tensor], parameters: &[(&str, &str)]) -> ModelConfig {
@@ -136,7 +136,7 @@ pub(crate) fn config(inputs: &[Tensor], outputs: &[Tensor], parameters: &[(&str,
     config
 }
 
-/// What the engine makes of a configuration.
+/// The signature that the engine makes of a configuration.
 pub(crate) fn signature(config: &ModelConfig) -> Signature {
     let datatype = |number| DataType::from_number(number).unwrap_or(DataType::Int32);
     Signature {
@@ -170,7 +170,6 @@ pub(crate) fn signature(config: &ModelConfig) -> Signature {
     }
 }
 
-/// Loads a model.
 pub(crate) fn load(backend: &dyn Backend, config: &ModelConfig) -> Result<Arc<dyn Model>> {
     let spec = OpenSpec {
         model: "m".into(),
@@ -187,7 +186,7 @@ pub(crate) fn load(backend: &dyn Backend, config: &ModelConfig) -> Result<Arc<dy
     backend.open(&spec)?.finish(config, Arc::new(signature))
 }
 
-/// A request of these inputs in the order of the configuration; asks for all outputs.
+/// A request with these inputs, in configuration order, and all outputs.
 pub(crate) fn entry(inputs: &[&[i32]], outputs: u16) -> BatchEntry {
     let mut request = InferRequest::default();
     let mut checked = Checked { outputs: (0..outputs).map(|o| (o, None)).collect(), ..Checked::default() };
@@ -219,7 +218,7 @@ pub(crate) fn run_once(model: &dyn Model, mut entry: BatchEntry) -> Result<Vec<i
     entry.result.expect("a result").map(|outcome| values(&outcome))
 }
 
-/// A configuration is refused with this text.
+/// Asserts that a configuration is rejected with this text.
 pub(crate) fn refused(backend: &dyn Backend, config: &ModelConfig, text: &str) {
     let error = load(backend, config).err().unwrap_or_else(|| panic!("loads, instead of: {text}"));
     assert_eq!((error.code(), error.message()), (Code::InvalidArg, text));
