@@ -1,6 +1,6 @@
 //! Files of tree models, in each format.
 
-use trees::onnx::{Answer, write};
+use trees::onnx::{OutputKind, write};
 use trees::{Ensemble, Format, Node, limits};
 
 /// XGBoost's JSON.
@@ -40,7 +40,7 @@ fn read(format: Format, data: &[u8]) -> bool {
     }
     // A path of comparisons for each category: written only where that stays small.
     let nodes: usize = ensemble.trees.iter().map(|tree| tree.nodes.len()).sum();
-    nodes > 100_000 || !write(&ensemble, Answer::Prediction).is_empty()
+    nodes > 100_000 || !write(&ensemble, OutputKind::Prediction).is_empty()
 }
 
 /// From the root to a leaf, always `yes` or always `no`.

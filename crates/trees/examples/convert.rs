@@ -1,7 +1,7 @@
-//! `convert MODEL_TYPE FILE TO [class | both]`: writes the ONNX model that a model of trees becomes, for a look at it with other tools.
+//! `convert MODEL_TYPE FILE TO [class | both]`: converts a tree model to ONNX, for inspection with other tools.
 
 use std::process::ExitCode;
-use trees::onnx::{Answer, write};
+use trees::onnx::{OutputKind, write};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -10,9 +10,9 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let answer = match rest.first().map(String::as_str) {
-        Some("class") => Answer::Class { threshold: 0.5 },
-        Some("both") => Answer::BothClasses,
-        _ => Answer::Prediction,
+        Some("class") => OutputKind::Class { threshold: 0.5 },
+        Some("both") => OutputKind::BothClasses,
+        _ => OutputKind::Prediction,
     };
     let made = trees::Format::from_model_type(model_type)
         .ok_or_else(|| format!("{model_type} is no model_type"))

@@ -1,8 +1,8 @@
-//! A position in bytes, for binary formats.
+//! A reader of binary formats.
 
 use tensor::{Error, Result};
 
-/// What is left of a file.
+/// The unread part of a file.
 pub(crate) struct Bytes<'a> {
     file: &'a [u8],
     at: usize,
@@ -29,7 +29,7 @@ impl<'a> Bytes<'a> {
         self.at >= self.file.len()
     }
 
-    /// The next `count` items of `size` bytes. What a file announces is compared with what it has before anything is allocated.
+    /// The next `count` items of `size` bytes. Announced sizes are compared with the file before anything is allocated.
     pub(crate) fn take(&mut self, count: u64, size: u64) -> Result<&'a [u8]> {
         let left = self.file.len().saturating_sub(self.at);
         let length = count.checked_mul(size).and_then(|n| usize::try_from(n).ok()).filter(|n| *n <= left);
@@ -50,7 +50,7 @@ impl<'a> Bytes<'a> {
         self.array::<1>().map(|[byte]| byte)
     }
 
-    /// A number of four bytes, little-endian like all here.
+    /// A little-endian number of four bytes.
     pub(crate) fn i32(&mut self) -> Result<i32> {
         self.array().map(i32::from_le_bytes)
     }
@@ -64,7 +64,7 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Item `index` of bytes that hold one after the other.
+/// Item `index` of consecutive items of `N` bytes.
 pub(crate) fn item<const N: usize>(bytes: &[u8], index: usize) -> Option<[u8; N]> {
     let at = index.checked_mul(N)?;
     bytes.get(at..at.checked_add(N)?)?.try_into().ok()

@@ -1,7 +1,7 @@
-//! The comparisons that nodes of trees make.
+//! The comparisons of tree nodes.
 
-/// A comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
 pub enum Compare {
     /// `<`
     Less,

@@ -1,9 +1,9 @@
-//! What a reader asks of JSON and of UBJSON, in which XGBoost writes the same members.
+//! Reads JSON or UBJSON, in which XGBoost writes the same members.
 
 use crate::limits::NODES_MAX;
 use tensor::{Error, Result};
 
-/// Appends to a list of a tree.
+/// Appends to a list of a tree, within its limit.
 pub(crate) fn push<T>(at: &impl Document, to: &mut Vec<T>, value: T) -> Result<()> {
     if to.len() >= NODES_MAX {
         return Err(at.error(format_args!("a list of more than {NODES_MAX} items")));
@@ -12,35 +12,33 @@ pub(crate) fn push<T>(at: &impl Document, to: &mut Vec<T>, value: T) -> Result<(
     Ok(())
 }
 
-/// A position in a document. Each function takes one value and leaves the position behind it.
+/// A position in a document. Each method reads one value and advances past it.
 ///
-/// A caller's own nesting is the nesting of what it looks for, so there is no recursion over the document.
+/// The nesting of calls follows the expected structure, so the document cannot cause recursion.
 pub(crate) trait Document: Sized {
-    /// Bytes from the start of the file, for errors.
+    /// Offset from the start of the file, for errors.
     fn offset(&self) -> usize;
 
-    /// Takes an object. `member` is called for each of its members, and takes the value.
+    /// Reads an object. `member` is called for each member and has to read its value.
     fn object(&mut self, member: impl FnMut(&mut Self, &str) -> Result<()>) -> Result<()>;
 
-    /// Takes an array. `element` is called for each of its elements, and takes it.
+    /// Reads an array. `element` is called for each element and has to read it.
     fn array(&mut self, element: impl FnMut(&mut Self) -> Result<()>) -> Result<()>;
 
-    /// Takes a text.
     fn text(&mut self) -> Result<String>;
 
-    /// Takes an array of numbers and appends them.
+    /// Reads an array of numbers and appends them.
     fn floats(&mut self, to: &mut Vec<f32>) -> Result<()>;
 
-    /// Takes an array of integers, or of true and false, and appends them.
+    /// Reads an array of integers or booleans and appends them.
     fn integers(&mut self, to: &mut Vec<i64>) -> Result<()>;
 
-    /// Takes any value.
     fn skip(&mut self) -> Result<()>;
 
     /// Checks that nothing follows.
     fn end(&mut self) -> Result<()>;
 
-    /// An error about what is at the position.
+    /// An error at the current position.
     fn error(&self, text: impl std::fmt::Display) -> Error {
         Error::invalid(format!("byte {}: {text}", self.offset()))
     }

@@ -1,37 +1,37 @@
-//! Trees in memory, and how readers put them there.
+//! Tree ensembles in memory, and how readers build them.
 
 use crate::compare::Compare;
 use crate::limits::{DEPTH_MAX, FEATURES_MAX, NODES_MAX, OUTPUTS_MAX, TREES_MAX};
 use crate::pieces::Pieces;
 use tensor::{Code, Error, Result};
 
-/// A model: what its trees add up to, and what is made of the sums.
+/// A model: a sum of trees, and a transform of the sum.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Ensemble {
-    /// Columns of an input row.
+    /// Number of columns of an input row.
     pub features: u32,
-    /// Sums of a row: one for each class or target.
+    /// Number of sums of a row: one for each class or target.
     pub outputs: u32,
-    /// The sums are those of classes that exclude each other, so a class is the index of the largest.
+    /// The outputs are exclusive classes, so the predicted class is the index of the largest sum.
     pub is_multiclass: bool,
-    /// The trees, each for one of the outputs.
+    /// Trees, each for one of the outputs.
     pub trees: Vec<Tree>,
-    /// Added to the sums, one for each output.
+    /// Offset of each sum.
     pub base: Vec<f64>,
-    /// What the framework's prediction is of a sum.
-    pub link: Link,
-    /// How the framework adds.
+    /// Makes the framework's prediction of a sum.
+    pub transform: Transform,
+    /// Precision of the framework's sums.
     pub precision: Precision,
 }
 
-/// A tree. The first node is its root.
+/// A tree. The first node is the root.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Tree {
-    /// Index of the sum that its leaves are added to.
+    /// Index of the output that its leaves are added to.
     pub output: u32,
-    /// Comparisons on the longest path.
+    /// Number of comparisons on the longest path.
     pub depth: u32,
-    /// Nodes; indices in them are of this list. The `no` of a node is the child of no other, a `yes` may be shared.
+    /// Nodes, which refer to each other by index. The `no` of a node has no other parent; a `yes` may be shared.
     pub nodes: Vec<Node>,
 }
 
@@ -42,24 +42,24 @@ pub enum Node {
     Split {
         /// Column of the input row.
         feature: u32,
-        /// How to compare; the feature is at the left.
+        /// Comparison, with the feature on the left.
         compare: Compare,
-        /// What to compare with; not NaN.
+        /// Constant on the right; not NaN.
         threshold: f32,
-        /// Next node if the comparison is true.
+        /// Child if the comparison is true.
         yes: u32,
-        /// Next node if it is false.
+        /// Child if it is false.
         no: u32,
-        /// Whether a row without this feature (NaN) goes to `yes`.
+        /// Whether a row without this feature (NaN) takes `yes`.
         missing_yes: bool,
     },
-    /// The value that is added.
+    /// The value that is added to the output.
     Leaf(f64),
 }
 
-/// What a prediction is of a sum.
+/// Makes a prediction of a sum.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Link {
+pub enum Transform {
     /// The sum.
     Identity,
     /// 1 / (1 + exp(-alpha × sum)).
@@ -69,7 +69,7 @@ pub enum Link {
     },
     /// exp(sum).
     Exponential,
-    /// 2 to the power of -sum / ratio: isolation forests.
+    /// 2 to the power of -sum / ratio, for isolation forests.
     ExponentialRatio {
         /// The constant of the forest.
         ratio: f32,
@@ -84,30 +84,29 @@ pub enum Link {
     Softmax,
 }
 
-/// Precision of leaves and sums.
+/// Floating-point precision of leaves and sums.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
 pub enum Precision {
-    /// 32 bits.
     Single,
-    /// 64 bits.
     Double,
 }
 
-/// A node of a file.
-pub(crate) enum Found {
+/// A node as a file describes it.
+pub(crate) enum FileNode {
     Leaf(f64),
     Split { feature: u32, test: Test, left: u32, right: u32, missing_left: bool },
 }
 
-/// What decides between the children of a node.
+/// Selects a child of a node.
 pub(crate) enum Test {
-    /// Left if it is true.
+    /// Left if the comparison is true.
     Compare(Compare, f32),
-    /// Ranges of values that go left. Written with the comparison, of which a model should have one only: it is evaluated faster then.
+    /// Ranges of values that go left. Written with this comparison, as models with a single kind run faster.
     Pieces(Compare, Pieces),
 }
 
-/// Trees while they are read.
+/// Trees during reading.
 #[derive(Default)]
 pub(crate) struct Forest {
     pub(crate) trees: Vec<Tree>,
@@ -115,13 +114,13 @@ pub(crate) struct Forest {
     features_used: u32,
 }
 
-/// What a reader knows about the whole model.
-pub(crate) struct Whole {
+/// Properties of the whole model.
+pub(crate) struct ModelFacts {
     pub(crate) features: u64,
     pub(crate) outputs: u64,
     pub(crate) is_multiclass: bool,
     pub(crate) base: Vec<f64>,
-    pub(crate) link: Link,
+    pub(crate) transform: Transform,
     pub(crate) precision: Precision,
 }
 
@@ -129,20 +128,20 @@ pub(crate) fn unsupported(text: impl Into<String>) -> Error {
     Error::new(Code::Unsupported, text.into())
 }
 
-/// Puts a place in front of an error's text.
+/// Prefixes an error's text with a location.
 pub(crate) fn within(place: impl std::fmt::Display, error: Error) -> Error {
     Error::new(error.code(), format!("{place}: {}", error.message()))
 }
 
 impl Forest {
-    /// Adds the tree whose nodes `look` reads from a file, by their index below `count`, beginning with `root`. The walk refuses nodes that do
-    /// not exist and those that it meets twice, so it ends, and no index in the result is wrong.
+    /// Adds the tree whose nodes `look` reads from a file, by index below `count`, starting at `root`. The walk rejects
+    /// nonexistent and repeated nodes, so it ends, and all indices in the result are valid.
     pub(crate) fn add(
         &mut self,
         output: u32,
         count: usize,
         root: u32,
-        look: impl FnMut(u32) -> Result<Found>,
+        look: impl FnMut(u32) -> Result<FileNode>,
     ) -> Result<()> {
         let number = self.trees.len();
         let tree = self.walk(count, root, look).map_err(|e| within(format_args!("tree {number}"), e))?;
@@ -155,7 +154,7 @@ impl Forest {
         &mut self,
         count: usize,
         root: u32,
-        mut look: impl FnMut(u32) -> Result<Found>,
+        mut look: impl FnMut(u32) -> Result<FileNode>,
     ) -> Result<(Vec<Node>, u32)> {
         if self.trees.len() >= TREES_MAX {
             return Err(Error::invalid(format!("a model may have {TREES_MAX} trees")));
@@ -174,11 +173,13 @@ impl Forest {
             let place = |e| within(format_args!("node {from}"), e);
             let found = look(from).map_err(place)?;
             let (feature, test, left, right, missing_left) = match found {
-                Found::Leaf(value) => {
+                FileNode::Leaf(value) => {
                     put(&mut nodes, slot, Node::Leaf(value));
                     continue;
                 }
-                Found::Split { feature, test, left, right, missing_left } => (feature, test, left, right, missing_left),
+                FileNode::Split { feature, test, left, right, missing_left } => {
+                    (feature, test, left, right, missing_left)
+                }
             };
             if feature >= FEATURES_MAX {
                 return Err(place(Error::invalid(format!(
@@ -186,18 +187,20 @@ impl Forest {
                 ))));
             }
             self.features_used = self.features_used.max(feature + 1);
-            let links = match &test {
+            let comparisons = match &test {
                 Test::Compare(..) => 1,
                 Test::Pieces(_, pieces) => pieces.tests(),
             };
-            let depth = depth.saturating_add(u32::try_from(links).unwrap_or(u32::MAX));
+            let depth = depth.saturating_add(u32::try_from(comparisons).unwrap_or(u32::MAX));
             deepest = deepest.max(depth);
             if depth > DEPTH_MAX {
                 return Err(place(unsupported(format!(
-                    "a path of more than {DEPTH_MAX} comparisons; a set of categories counts two for each run of neighbours. Train with a smaller depth, or with fewer categories for each split (max_cat_threshold)"
+                    "a path of more than {DEPTH_MAX} comparisons; a set of categories counts two for each run of \
+                     neighbours. Train with a smaller depth, or with fewer categories for each split \
+                     (max_cat_threshold)"
                 ))));
             }
-            if self.nodes + nodes.len() + links + 1 > NODES_MAX {
+            if self.nodes + nodes.len() + comparisons + 1 > NODES_MAX {
                 return Err(place(Error::invalid(format!("a model may have {NODES_MAX} nodes"))));
             }
             let (to_left, to_right) = (push(&mut nodes), push(&mut nodes));
@@ -243,9 +246,9 @@ impl Forest {
         }
     }
 
-    /// The model, when everything in it exists.
-    pub(crate) fn finish(self, whole: Whole) -> Result<Ensemble> {
-        let Whole { is_multiclass, base, link, precision, .. } = whole;
+    /// The model, after a check of all features, outputs and limits.
+    pub(crate) fn finish(self, facts: ModelFacts) -> Result<Ensemble> {
+        let ModelFacts { is_multiclass, base, transform, precision, .. } = facts;
         let limited = |what: &str, n: u64, most: u32| match u32::try_from(n) {
             Ok(n) if (1..=most).contains(&n) => Ok(n),
             _ => Err(Error::invalid(format!("the model has {n} {what}, it may have 1 to {most}"))),
@@ -253,8 +256,8 @@ impl Forest {
         if self.trees.is_empty() {
             return Err(Error::invalid("the model has no trees"));
         }
-        let features = limited("features", whole.features, FEATURES_MAX)?;
-        let outputs = limited("classes or targets", whole.outputs, OUTPUTS_MAX)?;
+        let features = limited("features", facts.features, FEATURES_MAX)?;
+        let outputs = limited("classes or targets", facts.outputs, OUTPUTS_MAX)?;
         if self.features_used > features {
             let last = self.features_used - 1;
             return Err(Error::invalid(format!("a tree uses feature {last}, and the model says it has {features}")));
@@ -270,14 +273,14 @@ impl Forest {
         if let Some(value) = base.iter().find(|v| !v.is_finite()) {
             return Err(Error::invalid(format!("a base score becomes {value}, which is not finite")));
         }
-        Ok(Ensemble { features, outputs, is_multiclass, trees: self.trees, base, link, precision })
+        Ok(Ensemble { features, outputs, is_multiclass, trees: self.trees, base, transform, precision })
     }
 }
 
 fn push(nodes: &mut Vec<Node>) -> u32 {
     let index = nodes.len();
     nodes.push(Node::Leaf(0.0));
-    // `NODES_MAX` is asked first.
+    // In range, as `NODES_MAX` is checked first.
     index as u32
 }
 

@@ -1,4 +1,4 @@
-//! JSON, by the cursor that reads requests. It accepts NaN and Infinity, which XGBoost writes.
+//! Reads JSON with the cursor for requests. Accepts NaN and Infinity, which XGBoost writes.
 
 use crate::document::{Document, push};
 use crate::limits::TEXT_BYTES_MAX;
@@ -16,7 +16,7 @@ impl<'a> Json<'a> {
         Self { at }
     }
 
-    /// The text of a value that is no container and no string.
+    /// The text of a number, a literal or null.
     fn scalar(&mut self) -> Result<&'a str> {
         if matches!(self.at.peek(), b'{' | b'[' | b'"') {
             return Err(self.error("a number was expected"));
@@ -81,7 +81,7 @@ impl Document for Json<'_> {
     fn floats(&mut self, to: &mut Vec<f32>) -> Result<()> {
         self.array(|json| {
             let text = json.scalar()?;
-            // Read as a float, not as a double that is rounded once more.
+            // Parsed as a float, because a double would be rounded twice.
             let value = text.parse().map_err(|_| json.error(format_args!("'{text}' is not a number")))?;
             push(json, to, value)
         })

@@ -1,13 +1,13 @@
-//! Tree models (gradient boosting, random forests) of XGBoost, LightGBM and treelite, as the backend `fil` serves them: readers of their
-//! files, one form in memory for all of them ([`Ensemble`]), and a writer that makes an ONNX model of that.
+//! Tree models (gradient boosting, random forests) of XGBoost, LightGBM and treelite, for the backend `fil`: readers of
+//! their files, a common form in memory ([`Ensemble`]), and a writer of ONNX models.
 //!
-//! Pure: no files, no threads, no inference. ONNX Runtime evaluates the trees.
+//! Pure: no files, threads or inference. ONNX Runtime evaluates the trees.
 //!
-//! Files are untrusted. No reader recurses, panics, or allocates by a size that a file announces; [`limits`] bounds what is read.
-//! Errors name what was found and where: a line, a byte offset, or a tree and a node.
+//! Files are untrusted. No reader recurses, panics, or allocates by a size that a file announces; [`limits`] bounds
+//! what is read. Errors name the problem and its position: a line, a byte offset, or a tree and a node.
 //!
-//! Invariant of an [`Ensemble`]: from each root every path ends at a leaf within [`limits::DEPTH_MAX`] nodes, and every feature and output
-//! that a node names exists.
+//! Invariant of an [`Ensemble`]: from each root, every path reaches a leaf within [`limits::DEPTH_MAX`] nodes, and
+//! every feature and output that a node refers to exists.
 
 mod binary;
 mod compare;
@@ -26,12 +26,12 @@ mod xgboost;
 mod xgboost_binary;
 
 pub use compare::Compare;
-pub use ensemble::{Ensemble, Link, Node, Precision, Tree};
+pub use ensemble::{Ensemble, Node, Precision, Transform, Tree};
 pub use parameters::{Parameters, SHAP_OUTPUT};
 
 use tensor::{Error, Result};
 
-/// The format of a model file: the parameter `model_type`.
+/// Format of a model file; parameter `model_type`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     /// XGBoost's own binary format, which XGBoost 3.1 and later do not write.
@@ -46,7 +46,7 @@ pub enum Format {
     Treelite,
 }
 
-/// `model_type`, what the format is called in errors, and the model's file unless the configuration names another.
+/// `model_type`, the name in errors, and the default file name.
 const FORMATS: [(Format, &str, &str, &str); 5] = [
     (Format::XgboostBinary, "xgboost", "XGBoost binary model", "xgboost.model"),
     (Format::XgboostJson, "xgboost_json", "XGBoost JSON model", "xgboost.json"),
@@ -56,7 +56,7 @@ const FORMATS: [(Format, &str, &str, &str); 5] = [
 ];
 
 impl Format {
-    /// The format that a value of `model_type` stands for.
+    /// The format with this `model_type`.
     pub fn from_model_type(text: &str) -> Option<Self> {
         FORMATS.iter().find(|(_, name, ..)| *name == text).map(|(format, ..)| *format)
     }
@@ -74,8 +74,8 @@ impl Format {
 /// Reads a model.
 ///
 /// # Errors
-/// INVALID_ARG for a file that is damaged or of another format, UNSUPPORTED for a model that cannot be evaluated as its framework does; the
-/// text says where in the file, and what to do.
+/// INVALID_ARG for a damaged file or another format, UNSUPPORTED for a model that cannot be evaluated as by its
+/// framework. The text has the position in the file and the remedy.
 pub fn read(format: Format, file: &[u8]) -> Result<Ensemble> {
     if file.len() as u64 > limits::FILE_BYTES_MAX {
         let (bytes, most) = (file.len(), limits::FILE_BYTES_MAX);
@@ -98,7 +98,7 @@ pub fn read(format: Format, file: &[u8]) -> Result<Ensemble> {
     })
 }
 
-/// The format that a file seems to have, by its first bytes.
+/// Guesses the format from the first bytes.
 fn look(file: &[u8]) -> Option<Format> {
     let rest = file.trim_ascii_start();
     match rest {

@@ -1,37 +1,36 @@
-//! LightGBM's text: lines of `key=value`, a head and then one paragraph for each tree.
+//! Reads LightGBM's text format: lines of `key=value`, in a header and one section for each tree.
 //!
-//! Thresholds are doubles and features are floats here, so each is replaced by the float that compares alike. Leaves stay doubles.
+//! Thresholds are doubles, but features are floats here, so each threshold is replaced by the equivalent float.
 
 use crate::compare::Compare;
-use crate::ensemble::{Ensemble, Forest, Found, Link, Precision, Test, Whole, unsupported, within};
+use crate::ensemble::{Ensemble, FileNode, Forest, ModelFacts, Precision, Test, Transform, unsupported, within};
 use crate::limits::NODES_MAX;
-use crate::pieces::{Pieces, Shares, not_above};
+use crate::pieces::{Pieces, UnusedCategories, not_above};
 use std::collections::HashMap;
 use std::str::FromStr;
 use tensor::{Error, Result};
 
-/// Values this near to 0 are zeros (`kZeroThreshold`).
+/// Values up to this distance from 0 are zeros (`kZeroThreshold`).
 const ZERO: f32 = 1e-35;
 
 /// Bits of a split's `decision_type`.
 const BY_CATEGORIES: u8 = 1;
 const DEFAULT_LEFT: u8 = 2;
-/// What counts as missing: nothing, zeros, or NaN.
+/// Shift of the kind of missing values: none, zeros, or NaN.
 const MISSING_SHIFT: u8 = 2;
 const MISSING_ZERO: u8 = 1;
 const MISSING_NAN: u8 = 2;
 
-/// Words of the sets of categories of a tree, each with a bit for 32 categories.
+/// Maximum number of words in the category sets of a tree; each word has bits for 32 categories.
 const CATEGORY_WORDS_MAX: usize = NODES_MAX / 32;
 
-/// A paragraph: the line it begins at, and its keys.
+/// A section: its first line, and its keys.
 #[derive(Default)]
 struct Section<'a> {
     line: usize,
     values: HashMap<&'a str, &'a str>,
 }
 
-/// Reads a model.
 pub(crate) fn read(file: &[u8]) -> Result<Ensemble> {
     let mut lines = (1..).zip(file.split(|b| *b == b'\n'));
     let first = lines.next().map_or(&[][..], |(_, line)| line.trim_ascii());
@@ -80,7 +79,7 @@ impl Section<'_> {
         text.parse().map_err(|_| self.error(format!("'{key}' has '{text}', which is not a number that fits")))
     }
 
-    /// The numbers of a key, of which there must be so many.
+    /// The numbers of a key, of which there must be `length`.
     fn list<T: FromStr>(&self, key: &str, length: usize) -> Result<Vec<T>> {
         let mut list = Vec::new();
         for text in self.text(key)?.split_ascii_whitespace() {
@@ -109,7 +108,7 @@ impl Section<'_> {
         let splits = leaves - 1;
         let values: Vec<f64> = self.list("leaf_value", leaves)?;
         if splits == 0 {
-            return forest.add(0, 1, 0, |_| Ok(Found::Leaf(values.first().copied().unwrap_or(0.0))));
+            return forest.add(0, 1, 0, |_| Ok(FileNode::Leaf(values.first().copied().unwrap_or(0.0))));
         }
         let categories: usize = match self.values.get("num_cat") {
             Some(text) => self.number("num_cat", text)?,
@@ -133,7 +132,7 @@ impl Section<'_> {
             },
             left: self.list("left_child", splits)?,
             right: self.list("right_child", splits)?,
-            shares: Shares::of(bits.len()),
+            unused: UnusedCategories::of(bits.len()),
             begins,
             bits,
             values,
@@ -144,31 +143,31 @@ impl Section<'_> {
     }
 }
 
-/// A tree: a node is a split, or behind them a leaf.
+/// The arrays of a tree. Node indices count the splits first, then the leaves.
 struct Splits {
     features: Vec<u32>,
     thresholds: Vec<f64>,
     kinds: Vec<u8>,
     left: Vec<i64>,
     right: Vec<i64>,
-    /// Where the bits of each set of categories begin.
+    /// Start of each category set in `bits`.
     begins: Vec<usize>,
     bits: Vec<u32>,
-    shares: Shares,
+    unused: UnusedCategories,
     values: Vec<f64>,
 }
 
 impl Splits {
-    fn node(&self, node: usize) -> Result<Found> {
+    fn node(&self, node: usize) -> Result<FileNode> {
         let splits = self.left.len();
         if let Some(leaf) = node.checked_sub(splits) {
-            return Ok(Found::Leaf(self.values.get(leaf).copied().unwrap_or(0.0)));
+            return Ok(FileNode::Leaf(self.values.get(leaf).copied().unwrap_or(0.0)));
         }
         let missing = || Error::invalid("it is not in every list");
         let feature = self.features.get(node).copied().ok_or_else(missing)?;
         let threshold = self.thresholds.get(node).copied().ok_or_else(missing)?;
         let kind = self.kinds.get(node).copied().ok_or_else(missing)?;
-        // Leaves are counted from -1 downwards.
+        // Leaves have the indices -1, -2, and so on.
         let child = |list: &[i64]| {
             let n = list.get(node).copied().ok_or_else(missing)?;
             let index = if n < 0 { (!n).saturating_add(splits as i64) } else { n };
@@ -176,7 +175,7 @@ impl Splits {
         };
         let default_left = kind & DEFAULT_LEFT != 0;
         let (test, missing_left) = if kind & BY_CATEGORIES != 0 {
-            // Missing values go right, whatever `default_left` says.
+            // Missing values go right, for any `default_left`.
             (Test::Pieces(Compare::LessOrEqual, Pieces::categories(self.categories(threshold)?, true, true)), false)
         } else {
             match kind >> MISSING_SHIFT & 3 {
@@ -186,11 +185,11 @@ impl Splits {
                     let pieces = Pieces::around_zero(threshold, ZERO, default_left);
                     (Test::Pieces(Compare::LessOrEqual, pieces), default_left)
                 }
-                // NaN is taken for 0.
+                // NaN is replaced by 0.
                 _ => (compare(threshold), 0.0 <= threshold),
             }
         };
-        Ok(Found::Split { feature, test, left: child(&self.left)?, right: child(&self.right)?, missing_left })
+        Ok(FileNode::Split { feature, test, left: child(&self.left)?, right: child(&self.right)?, missing_left })
     }
 
     /// The categories that go left.
@@ -200,17 +199,17 @@ impl Splits {
         let begin = self.begins.get(at).copied().ok_or_else(wrong)?;
         let end = at.checked_add(1).and_then(|at| self.begins.get(at)).copied().ok_or_else(wrong)?;
         let words = self.bits.get(begin..end).ok_or_else(wrong)?;
-        self.shares.take(words.len())?;
+        self.unused.take(words.len())?;
         let of_word = |(first, word): (u32, &u32)| {
             let word = *word;
             (0..32).filter(move |bit| word >> bit & 1 == 1).map(move |bit| first + bit)
         };
-        // No list has so many words that this goes beyond 32 bits (`CATEGORY_WORDS_MAX`).
+        // Cannot overflow 32 bits, because of `CATEGORY_WORDS_MAX`.
         Ok((0..).step_by(32).zip(words).flat_map(of_word).collect())
     }
 }
 
-/// LightGBM takes every value near to 0 for 0, so those are all on the side of 0.
+/// LightGBM replaces every value near 0 by 0, so all of those are on the side of 0.
 fn compare(threshold: f64) -> Test {
     let near = if threshold.is_nan() { f32::NAN } else { not_above(threshold) };
     let threshold = match near {
@@ -239,18 +238,19 @@ fn finish(head: &Section<'_>, mut forest: Forest) -> Result<Ensemble> {
             Forest::scale(tree, Precision::Double, 1.0 / (trees / outputs) as f64);
         }
     }
-    let link = link(head)?;
-    if link == Link::Softmax && outputs == 1 {
+    let transform = transform(head)?;
+    if transform == Transform::Softmax && outputs == 1 {
         return Err(head.error("the objective 'multiclass' with one class".into()));
     }
-    // Refused by `Forest::finish` if there are too many; not allocated before.
+    // `Forest::finish` rejects larger numbers, so these are not allocated.
     let base = vec![0.0; outputs.min(u64::from(crate::limits::OUTPUTS_MAX) + 1) as usize];
     let features = features.saturating_add(1);
-    let whole = Whole { features, outputs, is_multiclass: outputs > 1, base, link, precision: Precision::Double };
-    forest.finish(whole)
+    let facts =
+        ModelFacts { features, outputs, is_multiclass: outputs > 1, base, transform, precision: Precision::Double };
+    forest.finish(facts)
 }
 
-fn link(head: &Section<'_>) -> Result<Link> {
+fn transform(head: &Section<'_>) -> Result<Transform> {
     let mut words = head.values.get("objective").copied().unwrap_or("custom").split_ascii_whitespace();
     let objective = words.next().unwrap_or("custom");
     let (mut alpha, mut is_root) = (1.0, false);
@@ -261,19 +261,20 @@ fn link(head: &Section<'_>) -> Result<Link> {
         }
     }
     Ok(match objective {
-        "regression" | "regression_l1" | "huber" | "fair" | "quantile" | "mape" if is_root => Link::SignedSquare,
+        "regression" | "regression_l1" | "huber" | "fair" | "quantile" | "mape" if is_root => Transform::SignedSquare,
         "regression" | "regression_l1" | "huber" | "fair" | "quantile" | "mape" | "lambdarank" | "rank_xendcg"
-        | "custom" | "none" => Link::Identity,
-        "binary" | "multiclassova" => Link::Sigmoid { alpha },
-        "cross_entropy" | "xentropy" => Link::Sigmoid { alpha: 1.0 },
-        "cross_entropy_lambda" | "xentlambda" => Link::Softplus,
-        "poisson" | "gamma" | "tweedie" => Link::Exponential,
-        "multiclass" => Link::Softmax,
+        | "custom" | "none" => Transform::Identity,
+        "binary" | "multiclassova" => Transform::Sigmoid { alpha },
+        "cross_entropy" | "xentropy" => Transform::Sigmoid { alpha: 1.0 },
+        "cross_entropy_lambda" | "xentlambda" => Transform::Softplus,
+        "poisson" | "gamma" | "tweedie" => Transform::Exponential,
+        "multiclass" => Transform::Softmax,
         other => {
             return Err(within(
                 format_args!("line {}", head.line),
                 unsupported(format!(
-                    "what predictions are of the objective '{other}' is not known. Train with another, or convert the model to ONNX"
+                    "what predictions are of the objective '{other}' is not known. Train with another, or convert the \
+                     model to ONNX"
                 )),
             ));
         }

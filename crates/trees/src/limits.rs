@@ -1,18 +1,18 @@
-//! What a file of trees may bring. Files are untrusted: they may come over the network.
+//! Limits of tree files, which are untrusted: they may come over the network.
 
-/// Bytes of a model file. Its trees take about as much again in memory, and twice that while ONNX Runtime reads them.
+/// Maximum bytes of a model file. The trees need as much memory again, and twice that while ONNX Runtime reads them.
 pub const FILE_BYTES_MAX: u64 = 1 << 30;
-/// Trees of a model.
+/// Maximum number of trees of a model.
 pub const TREES_MAX: usize = 1 << 18;
-/// Nodes of all trees together, those included that a set of categories or a range of zeros adds.
+/// Maximum number of nodes of all trees, including those added for category sets and ranges of zeros.
 pub const NODES_MAX: usize = 1 << 23;
-/// Nodes between a root and a leaf. ONNX Runtime recurses once for each when it loads a model.
+/// Maximum number of nodes between a root and a leaf. ONNX Runtime recurses once for each when it loads a model.
 pub const DEPTH_MAX: u32 = 1024;
-/// Features (columns) of a model.
+/// Maximum number of features (columns) of a model.
 pub const FEATURES_MAX: u32 = 1 << 20;
-/// Values per row: classes, or targets of a regression.
+/// Maximum number of values per row: classes, or targets of a regression.
 pub const OUTPUTS_MAX: u32 = 1 << 14;
-/// Bytes of a text that is kept: the name of an objective, a parameter.
+/// Maximum bytes of a stored text, such as the name of an objective or a parameter.
 pub const TEXT_BYTES_MAX: usize = 64 << 10;
-/// Objects and arrays inside each other in a part of a file that is skipped.
+/// Maximum nesting depth of skipped objects and arrays.
 pub const NESTING_MAX: usize = 64;

@@ -1,36 +1,36 @@
-//! An ensemble as an ONNX model: a `TreeEnsembleRegressor`, and nodes that make a prediction of the sums.
+//! Writes an ensemble as an ONNX model: a `TreeEnsembleRegressor`, and nodes that make a prediction of the sums.
 //!
-//! ONNX Runtime puts a node's `no` right behind it, so `no` must be the child of one node only; a `yes` may be shared
-//! ([`crate::Tree::nodes`] has it so).
+//! ONNX Runtime stores a node's `no` directly after it, so a `no` must have a single parent (see
+//! [`crate::Tree::nodes`]).
 
 use crate::compare::Compare;
-use crate::ensemble::{Ensemble, Link, Node, Precision};
+use crate::ensemble::{Ensemble, Node, Precision, Transform};
 use crate::protobuf::{self, DOUBLE, FLOAT, bytes, doubles, float, model, value_info};
 
-/// The input: a row of features for each.
+/// Name of the input: rows of features.
 pub const INPUT: &str = "input__0";
-/// The output.
+/// Name of the output.
 pub const OUTPUT: &str = "output__0";
 
-/// The domain of trees, and its version here: the first with values that are doubles.
+/// Operator domain of trees, and the first version with values of double precision.
 const TREES: (&str, u64) = ("ai.onnx.ml", 3);
 
-/// What is answered.
+/// Kind of the model's output.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Answer {
-    /// What the framework predicts.
+pub enum OutputKind {
+    /// The framework's prediction.
     Prediction,
-    /// The class, as a number: the first of the greatest, or with one output 1 above the threshold and else 0.
+    /// The class as a number: the first of the largest, or for one output 1 above the threshold, otherwise 0.
     Class {
-        /// Compared with the prediction.
+        /// Limit of the prediction.
         threshold: f32,
     },
-    /// The prediction of one output, p, as [1 - p, p].
+    /// The prediction p of one output, as [1 - p, p].
     BothClasses,
 }
 
-impl Answer {
-    /// Values of a row.
+impl OutputKind {
+    /// Number of values of a row.
     pub fn columns(self, ensemble: &Ensemble) -> u32 {
         match self {
             Self::Class { .. } if ensemble.is_multiclass => 1,
@@ -41,8 +41,8 @@ impl Answer {
 }
 
 /// Writes a model with the input [`INPUT`], FP32 [-1, features], and the output [`OUTPUT`], FP32 [-1, columns].
-pub fn write(ensemble: &Ensemble, answer: Answer) -> Vec<u8> {
-    let steps = steps(ensemble, answer);
+pub fn write(ensemble: &Ensemble, kind: OutputKind) -> Vec<u8> {
+    let steps = steps(ensemble, kind);
     let mut graph = Graph::default();
     let mut from = INPUT.to_owned();
     for (i, step) in steps.iter().enumerate() {
@@ -56,55 +56,55 @@ pub fn write(ensemble: &Ensemble, answer: Answer) -> Vec<u8> {
     graph.constants.iter().for_each(|constant| bytes(&mut inner, 5, constant));
     let dims = |columns: u32| [-1, i64::from(columns)];
     bytes(&mut inner, 11, &value_info(INPUT, FLOAT, &dims(ensemble.features)));
-    bytes(&mut inner, 12, &value_info(OUTPUT, FLOAT, &dims(answer.columns(ensemble))));
+    bytes(&mut inner, 12, &value_info(OUTPUT, FLOAT, &dims(kind.columns(ensemble))));
     model(&inner, &[("", 17), TREES])
 }
 
-/// A part of the graph, from one tensor to the next.
+/// A part of the graph, with one input and one output tensor.
 #[derive(Clone, Copy)]
-enum Step {
+enum OnnxStep {
     Cast(u64),
     Trees,
     /// An operator with one input.
     Apply(&'static str),
     Multiply(f32),
     SignedSquare,
-    /// 1 above a value, else 0.
+    /// 1 above a value, otherwise 0.
     Above(f32),
-    /// The index of the greatest.
+    /// Index of the largest.
     Greatest,
     BothClasses,
 }
 
-fn steps(ensemble: &Ensemble, answer: Answer) -> Vec<Step> {
+fn steps(ensemble: &Ensemble, kind: OutputKind) -> Vec<OnnxStep> {
     let mut steps = Vec::new();
     if ensemble.precision == Precision::Double {
-        steps.push(Step::Cast(DOUBLE));
+        steps.push(OnnxStep::Cast(DOUBLE));
     }
-    steps.push(Step::Trees);
-    if matches!(answer, Answer::Class { .. }) && ensemble.is_multiclass {
-        // No link changes which is the greatest.
-        steps.extend([Step::Greatest, Step::Cast(FLOAT)]);
+    steps.push(OnnxStep::Trees);
+    if matches!(kind, OutputKind::Class { .. }) && ensemble.is_multiclass {
+        // Every transform preserves the order.
+        steps.extend([OnnxStep::Greatest, OnnxStep::Cast(FLOAT)]);
         return steps;
     }
-    match ensemble.link {
-        Link::Identity => {}
-        Link::Sigmoid { alpha: 1.0 } => steps.push(Step::Apply("Sigmoid")),
-        Link::Sigmoid { alpha } => steps.extend([Step::Multiply(alpha), Step::Apply("Sigmoid")]),
-        Link::Exponential => steps.push(Step::Apply("Exp")),
-        Link::ExponentialRatio { ratio } => {
-            steps.extend([Step::Multiply(-std::f32::consts::LN_2 / ratio), Step::Apply("Exp")]);
+    match ensemble.transform {
+        Transform::Identity => {}
+        Transform::Sigmoid { alpha: 1.0 } => steps.push(OnnxStep::Apply("Sigmoid")),
+        Transform::Sigmoid { alpha } => steps.extend([OnnxStep::Multiply(alpha), OnnxStep::Apply("Sigmoid")]),
+        Transform::Exponential => steps.push(OnnxStep::Apply("Exp")),
+        Transform::ExponentialRatio { ratio } => {
+            steps.extend([OnnxStep::Multiply(-std::f32::consts::LN_2 / ratio), OnnxStep::Apply("Exp")]);
         }
-        Link::SignedSquare => steps.push(Step::SignedSquare),
-        Link::Softplus => steps.push(Step::Apply("Softplus")),
-        Link::Hinge => steps.extend([Step::Above(0.0), Step::Cast(FLOAT)]),
-        // Over the last dimension.
-        Link::Softmax => steps.push(Step::Apply("Softmax")),
+        Transform::SignedSquare => steps.push(OnnxStep::SignedSquare),
+        Transform::Softplus => steps.push(OnnxStep::Apply("Softplus")),
+        Transform::Hinge => steps.extend([OnnxStep::Above(0.0), OnnxStep::Cast(FLOAT)]),
+        // Along the last dimension.
+        Transform::Softmax => steps.push(OnnxStep::Apply("Softmax")),
     }
-    match answer {
-        Answer::Prediction => {}
-        Answer::Class { threshold } => steps.extend([Step::Above(threshold), Step::Cast(FLOAT)]),
-        Answer::BothClasses => steps.push(Step::BothClasses),
+    match kind {
+        OutputKind::Prediction => {}
+        OutputKind::Class { threshold } => steps.extend([OnnxStep::Above(threshold), OnnxStep::Cast(FLOAT)]),
+        OutputKind::BothClasses => steps.push(OnnxStep::BothClasses),
     }
     steps
 }
@@ -116,28 +116,28 @@ struct Graph {
 }
 
 impl Graph {
-    fn step(&mut self, ensemble: &Ensemble, step: Step, from: &str, to: &str) {
+    fn step(&mut self, ensemble: &Ensemble, step: OnnxStep, from: &str, to: &str) {
         let plain = |operator, inputs: &[&str], to: &str| protobuf::Node::new(to, "", operator, inputs, &[to]);
-        // Names that no step has.
+        // Names that are unique to this step.
         let (constant, between) = (format!("{to} constant"), format!("{to} part"));
         let node = match step {
-            Step::Cast(element) => plain("Cast", &[from], to).int("to", element),
-            Step::Trees => trees(ensemble, from, to),
-            Step::Apply(operator) => plain(operator, &[from], to),
-            Step::Multiply(by) => {
+            OnnxStep::Cast(element) => plain("Cast", &[from], to).int("to", element),
+            OnnxStep::Trees => trees(ensemble, from, to),
+            OnnxStep::Apply(operator) => plain(operator, &[from], to),
+            OnnxStep::Multiply(by) => {
                 self.constants.push(float(&constant, by));
                 plain("Mul", &[from, &constant], to)
             }
-            Step::SignedSquare => {
+            OnnxStep::SignedSquare => {
                 self.nodes.push(plain("Abs", &[from], &between).finish());
                 plain("Mul", &[from, &between], to)
             }
-            Step::Above(value) => {
+            OnnxStep::Above(value) => {
                 self.constants.push(float(&constant, value));
                 plain("Greater", &[from, &constant], to)
             }
-            Step::Greatest => plain("ArgMax", &[from], to).int("axis", 1),
-            Step::BothClasses => {
+            OnnxStep::Greatest => plain("ArgMax", &[from], to).int("axis", 1),
+            OnnxStep::BothClasses => {
                 self.constants.push(float(&constant, 1.0));
                 self.nodes.push(plain("Sub", &[&constant, from], &between).finish());
                 plain("Concat", &[&between, from], to).int("axis", 1)

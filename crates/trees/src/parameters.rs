@@ -1,31 +1,31 @@
-//! The parameters of a model of the backend `fil`: strings, as in every configuration. Names, defaults and texts are Triton's.
+//! Model parameters of the backend `fil`: strings in the configuration. Names, defaults and texts are Triton's.
 
 use crate::Format;
 use crate::ensemble::{Ensemble, unsupported};
-use crate::onnx::Answer;
+use crate::onnx::OutputKind;
 use tensor::{Error, Result};
 
-/// The output with the contribution of each feature, which is not supported.
+/// Output with the contribution of each feature, which is not supported.
 pub const SHAP_OUTPUT: &str = "treeshap_output";
 
-/// Parameters that decide what is answered, and warnings about those that do not.
+/// Parameters that determine the output, and names of ignored ones for a warning.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Parameters {
     /// `model_type`.
     pub format: Format,
-    /// `is_classifier`, or its old name `output_class`: the answer is a class, or a value.
+    /// `is_classifier`, or its old name `output_class`: the output is a class instead of a value.
     pub is_classifier: bool,
-    /// `predict_proba`: a classifier answers with probabilities.
+    /// `predict_proba`: a classifier returns probabilities.
     pub predict_proba: bool,
-    /// `threshold` of classes of one output.
+    /// `threshold` for classes of one output.
     pub threshold: f32,
-    /// `cpu_nthread`: threads of a run; `None` = the server's.
+    /// `cpu_nthread`: threads of a run; `None` = the server's default.
     pub threads: Option<u32>,
-    /// Parameters that change nothing here, for one line of the log.
+    /// Parameters without effect, for a line in the log.
     pub ignored: Vec<&'static str>,
 }
 
-/// Parameters that choose how Triton's engine evaluates trees on a GPU or CPU, and how each is read.
+/// Parameters of Triton's tree engine, which have no effect here, and their syntax.
 const ENGINE: [(&str, Kind); 9] = [
     ("algo", Kind::OneOf(&["ALGO_AUTO", "NAIVE", "TREE_REORG", "BATCH_TREE_REORG"])),
     ("storage_type", Kind::OneOf(&["AUTO", "DENSE", "SPARSE", "SPARSE8"])),
@@ -46,18 +46,19 @@ enum Kind {
 }
 
 impl Parameters {
-    /// Reads them; `get` gives the text of a parameter.
+    /// Reads the parameters; `get` returns the text of one.
     ///
     /// # Errors
-    /// INVALID_ARG, with the parameter, its value and what it may be; UNSUPPORTED for an unknown `model_type`, as in Triton.
+    /// INVALID_ARG, with parameter, value and valid values; UNSUPPORTED for an unknown `model_type`, as in Triton.
     pub fn read<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Result<Self> {
-        // An empty text is as none.
+        // An empty text counts as none.
         let get = |name: &str| get(name).map(str::trim).filter(|text| !text.is_empty());
         let boolean = |name: &str| get(name).map(|text| boolean(name, text)).transpose();
         let model_type = get("model_type").unwrap_or("xgboost");
         let format = Format::from_model_type(model_type).ok_or_else(|| {
             unsupported(format!(
-                "{model_type} not recognized as a valid serialization format. The parameter 'model_type' is one of xgboost, xgboost_json, xgboost_ubj, lightgbm and treelite_checkpoint"
+                "{model_type} not recognized as a valid serialization format. The parameter 'model_type' is one of \
+                 xgboost, xgboost_json, xgboost_ubj, lightgbm and treelite_checkpoint"
             ))
         })?;
         let is_classifier = match (boolean("output_class")?, boolean("is_classifier")?) {
@@ -65,7 +66,8 @@ impl Parameters {
             (None, Some(new)) => new,
             (None, None) => {
                 return Err(Error::invalid(
-                    "Required parameter is_classifier not found in config. Set it to \"true\" for a classifier and to \"false\" for a regressor",
+                    "Required parameter is_classifier not found in config. Set it to \"true\" for a classifier and to \
+                     \"false\" for a regressor",
                 ));
             }
         };
@@ -98,12 +100,12 @@ impl Parameters {
         Ok(Self { format, is_classifier, predict_proba, threshold, threads, ignored })
     }
 
-    /// What is answered, where the configuration says that the output has `columns` values; `None`: it does not say.
-    pub fn answer(&self, ensemble: &Ensemble, columns: Option<i64>) -> Answer {
+    /// Kind of the output; `columns` is its configured number of values, if any.
+    pub fn output_kind(&self, ensemble: &Ensemble, columns: Option<i64>) -> OutputKind {
         match (self.is_classifier, self.predict_proba) {
-            (true, false) => Answer::Class { threshold: self.threshold },
-            (true, true) if ensemble.outputs == 1 && columns != Some(1) => Answer::BothClasses,
-            _ => Answer::Prediction,
+            (true, false) => OutputKind::Class { threshold: self.threshold },
+            (true, true) if ensemble.outputs == 1 && columns != Some(1) => OutputKind::BothClasses,
+            _ => OutputKind::Prediction,
         }
     }
 }
@@ -160,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_parameters_are_named_with_what_they_may_be() {
+    fn invalid_parameters_are_named_with_their_valid_values() {
         let check = |pairs: &[(&str, &'static str)], text: &str| {
             let pairs = [&[("is_classifier", "true")], pairs].concat();
             assert_eq!(read(&pairs).expect_err(text).message(), text);
@@ -176,7 +178,8 @@ mod tests {
         );
         check(
             &[("model_type", "catboost")],
-            "catboost not recognized as a valid serialization format. The parameter 'model_type' is one of xgboost, xgboost_json, xgboost_ubj, lightgbm and treelite_checkpoint",
+            "catboost not recognized as a valid serialization format. The parameter 'model_type' is one of xgboost, \
+             xgboost_json, xgboost_ubj, lightgbm and treelite_checkpoint",
         );
         let none = read(&[]).expect_err("is_classifier is required");
         assert!(none.message().starts_with("Required parameter is_classifier not found in config"), "{none}");

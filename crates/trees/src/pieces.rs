@@ -1,21 +1,20 @@
-//! Splits that are no single comparison: sets of categories, and LightGBM's zeros that count as missing. Each is a number of ranges of the
-//! feature, which go left and right in turn, so a chain of comparisons gives exactly what the framework does, for every float.
+//! Splits that are not a single comparison: category sets, and LightGBM's zeros that count as missing. A chain of
+//! comparisons of ranges that go left and right alternately reproduces the framework exactly, for every float.
 
 use crate::compare::Compare;
 use std::cell::Cell;
 use tensor::{Error, Result};
 
-/// The list that the nodes of a tree have their categories in, each a part of its own. If they could share one, a small file
-/// would take very long to read.
+/// Number of unused items in the category list of a tree. Nodes must not share items, or a small file takes very long.
 #[derive(Default)]
-pub(crate) struct Shares(Cell<usize>);
+pub(crate) struct UnusedCategories(Cell<usize>);
 
-impl Shares {
+impl UnusedCategories {
     pub(crate) fn of(list: usize) -> Self {
         Self(Cell::new(list))
     }
 
-    /// A node takes so many items.
+    /// Assigns this number of items to a node.
     pub(crate) fn take(&self, count: usize) -> Result<()> {
         let left = self.0.get().checked_sub(count);
         self.0.set(left.ok_or_else(|| Error::invalid("its categories are also those of another node"))?);
@@ -23,34 +22,34 @@ impl Shares {
     }
 }
 
-/// Which way each range of values goes. Ranges end below a bound; at every bound the side changes.
+/// Side of each range of values. Ranges end below a bound; the side changes at every bound.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Pieces {
-    /// Where values below the first bound go.
+    /// Side of values below the first bound.
     first_left: bool,
     /// Ascending.
     bounds: Vec<f32>,
 }
 
-/// One comparison of a chain.
-pub(crate) struct Link {
+/// A comparison of a chain.
+pub(crate) struct Comparison {
     pub(crate) compare: Compare,
     pub(crate) threshold: f32,
-    /// Where values go for which it is true.
+    /// Side of values for which it is true.
     pub(crate) left: bool,
-    /// Where the others go, behind the last comparison.
+    /// Side of all other values, after the last comparison.
     pub(crate) otherwise_left: bool,
     pub(crate) missing_yes: bool,
 }
 
 impl Pieces {
-    /// Values of `categories` go left if `members_left`, all other values to the other side. Frameworks cut a value off to an integer
-    /// first; `cuts_negative`: those between -1 and 0 are category 0 then, and otherwise none.
+    /// Values of `categories` go left if `members_left`, all others to the other side. Frameworks first truncate a
+    /// value to an integer. With `cuts_negative`, values between -1 and 0 are category 0, otherwise they are none.
     pub(crate) fn categories(mut categories: Vec<u32>, members_left: bool, cuts_negative: bool) -> Self {
         categories.sort_unstable();
         categories.dedup();
         let mut bounds: Vec<f32> = Vec::new();
-        // A bound that comes twice is a range without floats in it.
+        // Two equal bounds enclose no float.
         let mut bound = |at: f32| {
             if bounds.last() == Some(&at) {
                 bounds.pop();
@@ -70,7 +69,7 @@ impl Pieces {
         Self { first_left: !members_left, bounds }
     }
 
-    /// Values up to `threshold` go left and others right, but those within `zero` of 0 go to `zero_left`.
+    /// Values up to `threshold` go left and others right, except those within `zero` of 0, which go to `zero_left`.
     pub(crate) fn around_zero(threshold: f64, zero: f32, zero_left: bool) -> Self {
         let end_of_left = not_above(threshold).next_up();
         let (begin, end) = (-zero, zero.next_up());
@@ -88,42 +87,42 @@ impl Pieces {
         Self { first_left, bounds }
     }
 
-    /// Comparisons that it takes.
     pub(crate) fn tests(&self) -> usize {
         self.bounds.len().max(1)
     }
 
-    /// The comparisons, each for values for which those before were false. Sides change with every comparison, so a missing value leaves the
-    /// chain at the first that has its side.
-    pub(crate) fn chain(&self, compare: Compare, missing_left: bool) -> Vec<Link> {
+    /// The comparisons; each applies to values for which all previous ones were false. The side alternates, so a
+    /// missing value leaves the chain at the first comparison with its side.
+    pub(crate) fn chain(&self, compare: Compare, missing_left: bool) -> Vec<Comparison> {
         if self.bounds.is_empty() {
-            // All values go one way: `x <= infinity` is false for a missing one only.
+            // All values go one way: `x <= infinity` is false only for a missing value.
             let (left, otherwise_left) = (self.first_left, !self.first_left);
             let missing_yes = missing_left == left;
             let (compare, threshold) = (Compare::LessOrEqual, f32::INFINITY);
-            return vec![Link { compare, threshold, left, otherwise_left, missing_yes }];
+            return vec![Comparison { compare, threshold, left, otherwise_left, missing_yes }];
         }
         let mut left = self.first_left;
-        let links = self.bounds.iter().map(|&bound| {
+        let comparisons = self.bounds.iter().map(|&bound| {
             let threshold = match compare {
                 Compare::Less => bound,
                 Compare::LessOrEqual => bound.next_down(),
             };
-            let link = Link { compare, threshold, left, otherwise_left: !left, missing_yes: missing_left == left };
+            let comparison =
+                Comparison { compare, threshold, left, otherwise_left: !left, missing_yes: missing_left == left };
             left = !left;
-            link
+            comparison
         });
-        links.collect()
+        comparisons.collect()
     }
 }
 
-/// The greatest float that is not above `value`: for every float `x`, `x <= not_above(value)` is `x <= value`.
+/// The largest float not above `value`: for every float `x`, `x <= not_above(value)` equals `x <= value`.
 pub(crate) fn not_above(value: f64) -> f32 {
     let near = value as f32;
     if f64::from(near) > value { near.next_down() } else { near }
 }
 
-/// The least float that is not below `value`: for every float `x`, `x < not_below(value)` is `x < value`.
+/// The smallest float not below `value`: for every float `x`, `x < not_below(value)` equals `x < value`.
 pub(crate) fn not_below(value: f64) -> f32 {
     let near = value as f32;
     if f64::from(near) < value { near.next_up() } else { near }
@@ -133,16 +132,16 @@ pub(crate) fn not_below(value: f64) -> f32 {
 mod tests {
     use super::*;
 
-    /// Where a chain sends a value.
-    fn goes_left(chain: &[Link], x: f32) -> bool {
-        for link in chain {
-            let yes = match link.compare {
-                _ if x.is_nan() => link.missing_yes,
-                Compare::Less => x < link.threshold,
-                Compare::LessOrEqual => x <= link.threshold,
+    /// Side of a value in a chain.
+    fn goes_left(chain: &[Comparison], x: f32) -> bool {
+        for comparison in chain {
+            let yes = match comparison.compare {
+                _ if x.is_nan() => comparison.missing_yes,
+                Compare::Less => x < comparison.threshold,
+                Compare::LessOrEqual => x <= comparison.threshold,
             };
             if yes {
-                return link.left;
+                return comparison.left;
             }
         }
         chain.last().expect("a comparison").otherwise_left
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_of_categories_are_exact_for_every_float() {
+    fn category_sets_are_exact_for_every_float() {
         let sets: [&[u32]; 7] =
             [&[], &[0], &[1], &[0, 1, 2, 5], &[2, 31, 32], &[16_777_216, 16_777_217, 16_777_219], &[u32::MAX]];
         for set in sets {
@@ -169,7 +168,7 @@ mod tests {
             ] {
                 let chain = Pieces::categories(set.to_vec(), members_left, cuts_negative).chain(compare, missing_left);
                 for x in floats() {
-                    // As LightGBM and XGBoost do it.
+                    // The rule of LightGBM and XGBoost.
                     let refused = if cuts_negative { x <= -1.0 } else { x < 0.0 };
                     let is_member = !refused && set.iter().any(|&c| f64::from(x).trunc() == f64::from(c));
                     assert_eq!(goes_left(&chain, x), is_member == members_left, "{x} of {set:?}, {compare:?}");

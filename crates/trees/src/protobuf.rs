@@ -1,5 +1,4 @@
-//! Protobuf of ONNX files, as they are written here: fields in the order of the calls. Numbers of fields are those of `onnx.proto`, and
-//! stand where they are written.
+//! Writes the protobuf of ONNX files, in the order of the calls. Field numbers are those of `onnx.proto`.
 
 use prost::encoding::{WireType, encode_key, encode_varint, uint64};
 
@@ -10,24 +9,24 @@ pub const INT64: u64 = 7;
 /// See [`FLOAT`].
 pub const DOUBLE: u64 = 11;
 
-/// A field that is a number.
+/// A number field.
 pub fn number(to: &mut Vec<u8>, field: u32, value: u64) {
     uint64::encode(field, &value, to);
 }
 
-/// A field that is a text or a message.
+/// A field with a string or a message.
 pub fn bytes(to: &mut Vec<u8>, field: u32, value: &[u8]) {
     head(to, field, value.len());
     to.extend_from_slice(value);
 }
 
-/// What stands before the bytes of a field.
+/// The key and length of a field.
 fn head(to: &mut Vec<u8>, field: u32, length: usize) {
     encode_key(field, WireType::LengthDelimited, to);
     encode_varint(length as u64, to);
 }
 
-/// A ValueInfoProto: a tensor of an element type. Dimensions below 0 are open; they have no value, and so are no two of them the same.
+/// A ValueInfoProto: a tensor of an element type. Dimensions below 0 are variable and have no name.
 pub fn value_info(name: &str, element: u64, dims: &[i64]) -> Vec<u8> {
     let mut shape = Vec::new();
     for &dim in dims {
@@ -46,7 +45,7 @@ pub fn value_info(name: &str, element: u64, dims: &[i64]) -> Vec<u8> {
     info
 }
 
-/// A model of one graph, which uses operators of these domains and versions.
+/// A ModelProto with one graph, which uses operators of these domains and versions.
 pub fn model(graph: &[u8], domains: &[(&str, u64)]) -> Vec<u8> {
     let mut model = Vec::with_capacity(graph.len() + 128);
     number(&mut model, 1, 9); // ir_version
@@ -67,8 +66,9 @@ pub struct Node {
     domain: &'static str,
 }
 
+#[allow(missing_docs)]
 impl Node {
-    /// A node; its domain is the standard one, if `domain` is empty.
+    /// A node; an empty `domain` is the standard one.
     pub fn new(
         name: &str,
         domain: &'static str,
@@ -84,7 +84,7 @@ impl Node {
         Self { message, domain }
     }
 
-    /// The bytes of the message.
+    /// The encoded message.
     pub fn finish(mut self) -> Vec<u8> {
         if !self.domain.is_empty() {
             bytes(&mut self.message, 7, self.domain.as_bytes());
@@ -92,7 +92,7 @@ impl Node {
         self.message
     }
 
-    /// An AttributeProto; `value` writes its value, and its type is `kind`.
+    /// Adds an AttributeProto of type `kind`, with the value that `value` writes.
     fn attribute(mut self, name: &str, kind: u64, value: impl FnOnce(&mut Vec<u8>)) -> Self {
         let mut attribute = Vec::new();
         bytes(&mut attribute, 1, name.as_bytes());
@@ -102,17 +102,14 @@ impl Node {
         self
     }
 
-    /// An attribute that is an integer.
     pub fn int(self, name: &str, value: u64) -> Self {
         self.attribute(name, 2, |to| number(to, 3, value))
     }
 
-    /// An attribute that is a text.
     pub fn text(self, name: &str, value: &str) -> Self {
         self.attribute(name, 3, |to| bytes(to, 4, value.as_bytes()))
     }
 
-    /// An attribute that is a list of floats.
     pub fn floats(self, name: &str, values: impl ExactSizeIterator<Item = f32>) -> Self {
         self.attribute(name, 6, |to| {
             head(to, 7, values.len() * 4);
@@ -120,25 +117,22 @@ impl Node {
         })
     }
 
-    /// An attribute that is a list of integers.
     pub fn ints(self, name: &str, values: impl Iterator<Item = u32>) -> Self {
         let mut packed = Vec::new();
         values.for_each(|value| encode_varint(u64::from(value), &mut packed));
         self.attribute(name, 7, |to| bytes(to, 8, &packed))
     }
 
-    /// An attribute that is a list of texts.
     pub fn texts(self, name: &str, values: impl Iterator<Item = &'static str>) -> Self {
         self.attribute(name, 8, |to| values.for_each(|value| bytes(to, 9, value.as_bytes())))
     }
 
-    /// An attribute that is a tensor.
     pub fn tensor(self, name: &str, tensor: &[u8]) -> Self {
         self.attribute(name, 4, |to| bytes(to, 5, tensor))
     }
 }
 
-/// A TensorProto of doubles, with one dimension.
+/// A one-dimensional TensorProto of doubles.
 pub fn doubles(name: &str, values: impl ExactSizeIterator<Item = f64>) -> Vec<u8> {
     let mut tensor = Vec::new();
     number(&mut tensor, 1, values.len() as u64);
@@ -149,7 +143,7 @@ pub fn doubles(name: &str, values: impl ExactSizeIterator<Item = f64>) -> Vec<u8
     tensor
 }
 
-/// A TensorProto that is one float, with one dimension.
+/// A one-dimensional TensorProto of one float.
 pub fn float(name: &str, value: f32) -> Vec<u8> {
     let mut tensor = Vec::new();
     number(&mut tensor, 1, 1);

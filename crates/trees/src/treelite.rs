@@ -1,10 +1,10 @@
-//! Checkpoints of treelite, of versions 4.x: scalars and counted arrays one behind the other, little-endian.
+//! Reads treelite checkpoints of versions 4.x: a sequence of little-endian scalars and counted arrays.
 
 use crate::binary::{Bytes, item};
 use crate::compare::Compare;
-use crate::ensemble::{Ensemble, Forest, Found, Link, Precision, Test, Whole, unsupported, within};
+use crate::ensemble::{Ensemble, FileNode, Forest, ModelFacts, Precision, Test, Transform, unsupported, within};
 use crate::limits::{NODES_MAX, TEXT_BYTES_MAX, TREES_MAX};
-use crate::pieces::{Pieces, Shares, not_above, not_below};
+use crate::pieces::{Pieces, UnusedCategories, not_above, not_below};
 use tensor::{Error, Result};
 
 const MAJOR: i32 = 4;
@@ -18,14 +18,14 @@ const LEAF: u8 = 0;
 const NUMERICAL: u8 = 1;
 const CATEGORICAL: u8 = 2;
 
-/// Reads a model.
 pub(crate) fn read(file: &[u8]) -> Result<Ensemble> {
     let mut at = Bytes::new(file);
     let version = [at.i32()?, at.i32()?, at.i32()?];
     if version[0] != MAJOR {
         let [major, minor, patch] = version;
         return Err(unsupported(format!(
-            "it was written by version {major}.{minor}.{patch}, and only checkpoints of 4.x are read. Load it with treelite {MAJOR} (which reads 3.9 too) and save it again with `model.serialize(\"checkpoint.tl\")`"
+            "it was written by version {major}.{minor}.{patch}, and only checkpoints of 4.x are read. Load it with \
+             treelite {MAJOR} (which reads 3.9 too) and save it again with `model.serialize(\"checkpoint.tl\")`"
         )));
     }
     let (thresholds, leaves) = (at.u8()?, at.u8()?);
@@ -54,7 +54,8 @@ pub(crate) fn read(file: &[u8]) -> Result<Ensemble> {
     skip_extensions(&mut at)?;
     if leaf_shape.iter().any(|n| *n != 1) {
         return Err(unsupported(format!(
-            "leaves with a value for each class or target (leaf_vector_shape {leaf_shape:?}), and only leaves of one are supported. Convert the model to ONNX, of scikit-learn with skl2onnx"
+            "leaves with a value for each class or target (leaf_vector_shape {leaf_shape:?}), and only leaves of one \
+             are supported. Convert the model to ONNX, of scikit-learn with skl2onnx"
         )));
     }
     if targets != 1 {
@@ -82,20 +83,20 @@ pub(crate) fn read(file: &[u8]) -> Result<Ensemble> {
             Forest::scale(tree, precision, 1.0 / count);
         }
     }
-    let link = match post_processor.as_str() {
-        "identity" | "identity_multiclass" => Link::Identity,
-        "signed_square" => Link::SignedSquare,
-        "hinge" => Link::Hinge,
-        "sigmoid" | "multiclass_ova" => Link::Sigmoid { alpha },
-        "exponential" => Link::Exponential,
-        "exponential_standard_ratio" => Link::ExponentialRatio { ratio },
-        "logarithm_one_plus_exp" => Link::Softplus,
-        "softmax" => Link::Softmax,
+    let transform = match post_processor.as_str() {
+        "identity" | "identity_multiclass" => Transform::Identity,
+        "signed_square" => Transform::SignedSquare,
+        "hinge" => Transform::Hinge,
+        "sigmoid" | "multiclass_ova" => Transform::Sigmoid { alpha },
+        "exponential" => Transform::Exponential,
+        "exponential_standard_ratio" => Transform::ExponentialRatio { ratio },
+        "logarithm_one_plus_exp" => Transform::Softplus,
+        "softmax" => Transform::Softmax,
         other => return Err(unsupported(format!("the postprocessor '{other}' is not known"))),
     };
     let unsigned = |n: i32| u64::try_from(n).unwrap_or(0);
     let (features, outputs, is_multiclass) = (unsigned(features), unsigned(outputs), task == MULTICLASS);
-    forest.finish(Whole { features, outputs, is_multiclass, base, link, precision })
+    forest.finish(ModelFacts { features, outputs, is_multiclass, base, transform, precision })
 }
 
 /// A counted array of items of `N` bytes.
@@ -124,7 +125,7 @@ fn text(at: &mut Bytes<'_>) -> Result<String> {
     at.take(length, 1).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
 }
 
-/// Fields that versions after 4.0 may have added: a name, and values of a size.
+/// Fields of versions after 4.0: a name and values of a size.
 fn skip_extensions(at: &mut Bytes<'_>) -> Result<()> {
     let count = at.i32()?;
     for _ in 0..count {
@@ -136,7 +137,7 @@ fn skip_extensions(at: &mut Bytes<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A tree: arrays with an item for each node.
+/// The arrays of a tree, with an item for each node.
 struct Arrays<'a> {
     count: usize,
     is_double: bool,
@@ -152,7 +153,7 @@ struct Arrays<'a> {
     categories: &'a [u8],
     category_begins: &'a [u8],
     category_ends: &'a [u8],
-    shares: Shares,
+    unused: UnusedCategories,
 }
 
 impl<'a> Arrays<'a> {
@@ -193,11 +194,11 @@ impl<'a> Arrays<'a> {
             categories,
             category_begins,
             category_ends,
-            shares: Shares::of(categories.len() / 4),
+            unused: UnusedCategories::of(categories.len() / 4),
         })
     }
 
-    fn node(&self, node: usize) -> Result<Found> {
+    fn node(&self, node: usize) -> Result<FileNode> {
         let missing = || Error::invalid("it is not in every list");
         let byte = |list: &[u8]| list.get(node).copied().ok_or_else(missing);
         let integer = |list: &[u8]| {
@@ -211,7 +212,7 @@ impl<'a> Arrays<'a> {
         };
         let kind = byte(self.kinds)?;
         if kind == LEAF {
-            return Ok(Found::Leaf(real(self.leaves)?));
+            return Ok(FileNode::Leaf(real(self.leaves)?));
         }
         let feature = integer(self.features)?;
         let (mut left, mut right) = (integer(self.left)?, integer(self.right)?);
@@ -222,7 +223,7 @@ impl<'a> Arrays<'a> {
                 if threshold.is_nan() {
                     return Err(Error::invalid("the threshold is not a number"));
                 }
-                // `>=` and `>` are `<` and `<=` with the children changed over.
+                // `>=` and `>` become `<` and `<=` with the children swapped.
                 let operator = byte(self.operators)?;
                 if matches!(operator, 4 | 5) {
                     (left, right, missing_left) = (right, left, !missing_left);
@@ -243,13 +244,13 @@ impl<'a> Arrays<'a> {
                 if begin > end || end > all {
                     return Err(Error::invalid(format!("its categories are {begin} to {end} of {all}")));
                 }
-                self.shares.take(end - begin)?;
+                self.unused.take(end - begin)?;
                 let categories = (begin..end).filter_map(|i| item(self.categories, i).map(u32::from_le_bytes));
                 let members_left = byte(self.members_right)? == 0;
                 Test::Pieces(Compare::Less, Pieces::categories(categories.collect(), members_left, false))
             }
             other => return Err(Error::invalid(format!("its type is {other}"))),
         };
-        Ok(Found::Split { feature, test, left, right, missing_left })
+        Ok(FileNode::Split { feature, test, left, right, missing_left })
     }
 }

@@ -1,4 +1,4 @@
-//! UBJSON (draft 12): numbers are big-endian, and containers may have one type for all elements, and a count.
+//! Reads UBJSON (draft 12): big-endian numbers, and containers with an optional element type and count.
 
 use crate::binary::Bytes;
 use crate::document::{Document, push};
@@ -7,16 +7,16 @@ use tensor::{Error, Result};
 
 pub(crate) struct Ubjson<'a> {
     at: Bytes<'a>,
-    /// Type of the next value, if it has none of its own.
+    /// Type of the next value, if it has no marker of its own.
     marker: Option<u8>,
 }
 
-/// What is left of a container.
+/// The unread part of a container.
 #[derive(Clone, Copy)]
 struct Container {
     is_object: bool,
     marker: Option<u8>,
-    /// Elements, if they are counted; else it ends with a bracket.
+    /// Remaining elements if counted; otherwise a bracket ends the container.
     left: Option<u64>,
 }
 
@@ -66,13 +66,13 @@ impl<'a> Ubjson<'a> {
         self.at.take(count, 1)
     }
 
-    /// Behind the bracket that opens a container.
+    /// Reads the start of a container after its opening bracket.
     fn open(&mut self, is_object: bool) -> Result<Container> {
         let mut marker = None;
         if self.at.peek() == Some(b'$') {
             self.at.u8()?;
             let of_all = self.at.u8()?;
-            // Values without bytes could be announced without end.
+            // An element without bytes would allow an arbitrary count.
             if matches!(of_all, b'Z' | b'N' | b'T' | b'F') {
                 return Err(self.error("a container whose elements have no bytes"));
             }
@@ -113,7 +113,7 @@ impl<'a> Ubjson<'a> {
         })
     }
 
-    /// Bytes of a value that is no container.
+    /// Skips a value that is not a container.
     fn skip_scalar(&mut self, marker: u8) -> Result<()> {
         let size = match marker {
             b'Z' | b'T' | b'F' => 0,

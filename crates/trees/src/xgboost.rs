@@ -1,13 +1,13 @@
-//! XGBoost's JSON and UBJSON, of versions 1.0 to 3.x. Members that are not known are passed over.
+//! Reads XGBoost's JSON and UBJSON of versions 1.0 to 3.x. Unknown members are skipped.
 
 use crate::compare::Compare;
 use crate::document::Document;
-use crate::ensemble::{Ensemble, Forest, Found, Link, Precision, Test, Whole, unsupported, within};
+use crate::ensemble::{Ensemble, FileNode, Forest, ModelFacts, Precision, Test, Transform, unsupported, within};
 use crate::limits::{NODES_MAX, TREES_MAX};
-use crate::pieces::{Pieces, Shares};
+use crate::pieces::{Pieces, UnusedCategories};
 use tensor::{Error, Result};
 
-/// What the whole file says, in whatever order.
+/// Contents of the file, whose members may be in any order.
 #[derive(Default)]
 struct Learner {
     booster: String,
@@ -22,7 +22,6 @@ struct Learner {
     targets: String,
 }
 
-/// Reads a model.
 pub(crate) fn read(document: &mut impl Document) -> Result<Ensemble> {
     let mut learner = None;
     document.object(|d, key| match key {
@@ -70,7 +69,7 @@ fn booster<D: Document>(d: &mut D, found: &mut Learner) -> Result<()> {
             Ok(())
         }
         "model" => model(d, found),
-        // Of "dart", around the trees.
+        // In "dart", the trees are one level deeper.
         "gbtree" => d.object(|d, key| match key {
             "model" => model(d, found),
             _ => d.skip(),
@@ -96,18 +95,18 @@ fn model<D: Document>(d: &mut D, found: &mut Learner) -> Result<()> {
     })
 }
 
-/// A tree: arrays with an item for each node.
+/// The arrays of a tree, with an item for each node.
 #[derive(Default)]
 struct Arrays {
     left: Vec<i64>,
     right: Vec<i64>,
     features: Vec<i64>,
-    /// Of leaves, their value.
+    /// Thresholds of splits, values of leaves.
     conditions: Vec<f32>,
     default_left: Vec<i64>,
-    /// 1: by categories. Not written before version 1.3.
+    /// 1 for splits by category. Missing before version 1.3.
     split_types: Vec<i64>,
-    /// Nodes with categories, and for each of them where they begin and how many they are.
+    /// Nodes with categories, with the start and number of each one's categories.
     category_nodes: Vec<i64>,
     category_begins: Vec<i64>,
     category_counts: Vec<i64>,
@@ -163,7 +162,8 @@ impl Arrays {
         let wrong = |text: String| Error::invalid(format!("tree {tree}: {text}"));
         if !matches!(self.leaf_size.as_str(), "" | "0" | "1") {
             return Err(unsupported(format!(
-                "tree {tree}: its leaves have {} values (multi_strategy \"multi_output_tree\"), and only leaves of one are supported. Train with multi_strategy \"one_output_per_tree\"",
+                "tree {tree}: its leaves have {} values (multi_strategy \"multi_output_tree\"), and only leaves of \
+                 one are supported. Train with multi_strategy \"one_output_per_tree\"",
                 self.leaf_size
             )));
         }
@@ -181,7 +181,7 @@ impl Arrays {
         if let Some((name, length)) = lengths.into_iter().find(|(_, n)| *n != nodes) {
             return Err(wrong(format!("'{name}' has {length} items, and 'left_children' has {nodes}")));
         }
-        // For each node, where in the lists of categories it is.
+        // Index of each node's categories in the lists.
         let mut place = Vec::new();
         if !self.category_nodes.is_empty() {
             place.resize(nodes, usize::MAX);
@@ -190,29 +190,29 @@ impl Arrays {
                 *of.ok_or_else(|| wrong(format!("'categories_nodes' names node {node}, which does not exist")))? = i;
             }
         }
-        let shares = Shares::of(self.categories.len());
-        forest.add(0, nodes, 0, |node| self.node(node as usize, &place, &shares))
+        let unused = UnusedCategories::of(self.categories.len());
+        forest.add(0, nodes, 0, |node| self.node(node as usize, &place, &unused))
     }
 
-    fn node(&self, node: usize, place: &[usize], shares: &Shares) -> Result<Found> {
+    fn node(&self, node: usize, place: &[usize], unused: &UnusedCategories) -> Result<FileNode> {
         let missing = || Error::invalid("it is not in every list");
         let at = |list: &[i64]| list.get(node).copied().ok_or_else(missing);
         let condition = self.conditions.get(node).copied().ok_or_else(missing)?;
         let (left, right) = (at(&self.left)?, at(&self.right)?);
         if left == -1 {
-            return Ok(Found::Leaf(f64::from(condition)));
+            return Ok(FileNode::Leaf(f64::from(condition)));
         }
         let index = |what: &str, n: i64| u32::try_from(n).map_err(|_| Error::invalid(format!("{what} {n} is not one")));
         let test = match self.split_types.get(node) {
             None | Some(0) => Test::Compare(Compare::Less, condition),
             Some(1) => {
-                let categories = self.categories(place.get(node).copied().unwrap_or(usize::MAX), shares)?;
+                let categories = self.categories(place.get(node).copied().unwrap_or(usize::MAX), unused)?;
                 // Categories of the set go right.
                 Test::Pieces(Compare::Less, Pieces::categories(categories, false, false))
             }
             Some(other) => return Err(unsupported(format!("a split of type {other} is not known"))),
         };
-        Ok(Found::Split {
+        Ok(FileNode::Split {
             feature: index("feature", at(&self.features)?)?,
             test,
             left: index("left child", left)?,
@@ -221,12 +221,11 @@ impl Arrays {
         })
     }
 
-    /// The categories of a node.
-    fn categories(&self, place: usize, shares: &Shares) -> Result<Vec<u32>> {
+    fn categories(&self, place: usize, unused: &UnusedCategories) -> Result<Vec<u32>> {
         let wrong = || Error::invalid("its categories are not in 'categories'");
         let at = |list: &[i64]| list.get(place).and_then(|n| usize::try_from(*n).ok()).ok_or_else(wrong);
         let (begin, count) = (at(&self.category_begins)?, at(&self.category_counts)?);
-        shares.take(count)?;
+        unused.take(count)?;
         let end = begin.checked_add(count).ok_or_else(wrong)?;
         let categories = self.categories.get(begin..end).ok_or_else(wrong)?;
         let category = |c: &i64| u32::try_from(*c).map_err(|_| Error::invalid(format!("category {c} is not one")));
@@ -258,7 +257,7 @@ impl Learner {
     }
 }
 
-/// What a model says about its size.
+/// Sizes of a model.
 pub(crate) struct Shape {
     pub(crate) classes: u64,
     pub(crate) targets: u64,
@@ -275,7 +274,7 @@ pub(crate) fn check_booster(name: &str) -> Result<()> {
     }
 }
 
-/// Multiplies trees of "dart" with their weights.
+/// Multiplies the trees of "dart" by their weights.
 pub(crate) fn weigh(forest: &mut Forest, weights: &[f32]) -> Result<()> {
     let (trees, found) = (forest.trees.len(), weights.len());
     if found != trees {
@@ -287,7 +286,7 @@ pub(crate) fn weigh(forest: &mut Forest, weights: &[f32]) -> Result<()> {
     Ok(())
 }
 
-/// What is common to the formats. `scores` are predictions, unless they are sums already (`are_predictions`).
+/// Common to all XGBoost formats. `scores` are predictions with `are_predictions`, otherwise sums.
 pub(crate) fn finish(
     mut forest: Forest,
     tree_info: &[i64],
@@ -296,7 +295,7 @@ pub(crate) fn finish(
     scores: &[f32],
     are_predictions: bool,
 ) -> Result<Ensemble> {
-    let (link, to_sum): (_, fn(f32) -> f32) = match objective {
+    let (transform, to_sum): (_, fn(f32) -> f32) = match objective {
         "reg:squarederror"
         | "reg:linear"
         | "reg:squaredlogerror"
@@ -307,18 +306,21 @@ pub(crate) fn finish(
         | "binary:logitraw"
         | "rank:pairwise"
         | "rank:ndcg"
-        | "rank:map" => (Link::Identity, |s| s),
-        "reg:logistic" | "binary:logistic" => (Link::Sigmoid { alpha: 1.0 }, logit),
-        "binary:hinge" => (Link::Hinge, |s| s),
-        "count:poisson" | "reg:gamma" | "reg:tweedie" | "survival:cox" | "survival:aft" => (Link::Exponential, f32::ln),
-        "multi:softmax" | "multi:softprob" => (Link::Softmax, |s| s),
+        | "rank:map" => (Transform::Identity, |s| s),
+        "reg:logistic" | "binary:logistic" => (Transform::Sigmoid { alpha: 1.0 }, logit),
+        "binary:hinge" => (Transform::Hinge, |s| s),
+        "count:poisson" | "reg:gamma" | "reg:tweedie" | "survival:cox" | "survival:aft" => {
+            (Transform::Exponential, f32::ln)
+        }
+        "multi:softmax" | "multi:softprob" => (Transform::Softmax, |s| s),
         other => {
             return Err(unsupported(format!(
-                "what predictions are of the objective '{other}' is not known. Train with another, or convert the model to ONNX"
+                "what predictions are of the objective '{other}' is not known. Train with another, or convert the \
+                 model to ONNX"
             )));
         }
     };
-    let is_multiclass = link == Link::Softmax;
+    let is_multiclass = transform == Transform::Softmax;
     let outputs = shape.classes.max(shape.targets).max(1);
     if shape.classes > 1 && shape.targets > 1 {
         return Err(unsupported("a model with several classes and several targets"));
@@ -332,15 +334,15 @@ pub(crate) fn finish(
     }
     let sum = |s: &f32| f64::from(if are_predictions { to_sum(*s) } else { *s });
     let base = match scores {
-        // Refused by `Forest::finish` if there are too many; not allocated before.
+        // `Forest::finish` rejects larger numbers, so these are not allocated.
         [one] if outputs <= u64::from(crate::limits::OUTPUTS_MAX) => vec![sum(one); outputs as usize],
         all => all.iter().map(sum).collect(),
     };
     let features = shape.features;
-    forest.finish(Whole { features, outputs, is_multiclass, base, link, precision: Precision::Single })
+    forest.finish(ModelFacts { features, outputs, is_multiclass, base, transform, precision: Precision::Single })
 }
 
-/// The sum of a probability, as XGBoost computes it.
+/// The sum that has this probability, with XGBoost's arithmetic.
 fn logit(probability: f32) -> f32 {
     -(1.0 / probability - 1.0).ln()
 }

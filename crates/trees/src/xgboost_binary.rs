@@ -1,20 +1,19 @@
-//! XGBoost's own binary format (`xgboost.model`), which versions before 3.1 write: structs of C, little-endian.
+//! Reads XGBoost's own binary format (`xgboost.model`) of versions before 3.1: little-endian C structs.
 
 use crate::binary::{Bytes, item};
 use crate::compare::Compare;
-use crate::ensemble::{Ensemble, Forest, Found, Test, unsupported, within};
+use crate::ensemble::{Ensemble, FileNode, Forest, Test, unsupported, within};
 use crate::limits::TEXT_BYTES_MAX;
 use crate::xgboost::{Shape, check_booster, finish, weigh};
 use tensor::{Error, Result};
 
 /// Bytes of a node: parent, left, right, feature with the default direction in its highest bit, condition or value.
 const NODE_BYTES: usize = 20;
-/// Bytes of a node's statistics, which no prediction needs.
+/// Bytes of a node's statistics, which predictions do not use.
 const STATISTICS_BYTES: u64 = 16;
-/// A left child that is none: the node is a leaf.
+/// Left child of a leaf.
 const NO_NODE: i32 = -1;
 
-/// Reads a model.
 pub(crate) fn read(file: &[u8]) -> Result<Ensemble> {
     if file.starts_with(b"bs64") {
         return Err(unsupported(
@@ -56,7 +55,7 @@ pub(crate) fn read(file: &[u8]) -> Result<Ensemble> {
     }
     let count = |n: i32| u64::try_from(n).unwrap_or(0);
     let shape = Shape { classes: count(classes), targets: count(targets), features: u64::from(features) };
-    // Version 0 wrote the sum, later ones what the user said.
+    // Version 0 wrote the sum, later ones the user's value.
     finish(forest, &info, &objective, &shape, &[base_score], major >= 1)
 }
 
@@ -68,7 +67,7 @@ fn text(at: &mut Bytes<'_>) -> Result<String> {
     at.take(length, 1).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
 }
 
-/// The nodes of a tree.
+/// Reads the nodes of a tree.
 fn tree<'a>(at: &mut Bytes<'a>, major: i32) -> Result<&'a [u8]> {
     // TreeParam, 148 bytes.
     let roots = at.i32()?;
@@ -86,7 +85,7 @@ fn tree<'a>(at: &mut Bytes<'a>, major: i32) -> Result<&'a [u8]> {
     if leaf_size > 1 {
         return Err(unsupported(format!("its leaves have {leaf_size} values, and only leaves of one are supported")));
     }
-    // Before version 2 the sizes 0 and 1 differ in whether a list follows.
+    // Before version 2, a list follows for size 1 but not for 0.
     if leaf_size != 0 && major < 2 {
         let count = at.u64()?;
         at.take(count, 4)?;
@@ -94,17 +93,17 @@ fn tree<'a>(at: &mut Bytes<'a>, major: i32) -> Result<&'a [u8]> {
     Ok(nodes)
 }
 
-fn node(nodes: &[u8], index: usize) -> Result<Found> {
+fn node(nodes: &[u8], index: usize) -> Result<FileNode> {
     let bytes: [u8; NODE_BYTES] = item(nodes, index).ok_or_else(|| Error::invalid("it does not exist"))?;
     let field = |i| item::<4>(&bytes, i).unwrap_or_default();
     let (left, right) = (i32::from_le_bytes(field(1)), i32::from_le_bytes(field(2)));
     let feature = u32::from_le_bytes(field(3));
     let value = f32::from_le_bytes(field(4));
     if left == NO_NODE {
-        return Ok(Found::Leaf(f64::from(value)));
+        return Ok(FileNode::Leaf(f64::from(value)));
     }
     let child = |n: i32| u32::try_from(n).map_err(|_| Error::invalid(format!("{n} is named as a child")));
-    Ok(Found::Split {
+    Ok(FileNode::Split {
         feature: feature & (u32::MAX >> 1),
         test: Test::Compare(Compare::Less, value),
         left: child(left)?,

@@ -1,10 +1,10 @@
-//! Models of the frameworks, and what these predict: `make.py` writes both.
+//! Compares models of the frameworks with the frameworks' predictions; `make.py` writes both.
 //!
-//! Trees are evaluated here as ONNX Runtime does it, by what an ensemble says, with sums of 64 bits. So the tests need no runtime.
+//! The tests evaluate trees as ONNX Runtime does, with sums in 64 bits, so they need no runtime.
 
 use std::path::{Path, PathBuf};
-use trees::onnx::Answer;
-use trees::{Compare, Ensemble, Format, Link, Node};
+use trees::onnx::OutputKind;
+use trees::{Compare, Ensemble, Format, Node, Transform};
 
 fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models").join(name)
@@ -44,27 +44,27 @@ fn sums(ensemble: &Ensemble, row: &[f32]) -> Vec<f64> {
     sums
 }
 
-fn predict(ensemble: &Ensemble, answer: Answer, row: &[f32]) -> Vec<f64> {
+fn predict(ensemble: &Ensemble, answer: OutputKind, row: &[f32]) -> Vec<f64> {
     let sums = sums(ensemble, row);
-    if ensemble.is_multiclass && answer != Answer::Prediction {
+    if ensemble.is_multiclass && answer != OutputKind::Prediction {
         let most = sums.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         return vec![sums.iter().position(|s| *s == most).expect("one") as f64];
     }
     let total: f64 = sums.iter().map(|s| s.exp()).sum();
-    let link = |s: &f64| match ensemble.link {
-        Link::Identity => *s,
-        Link::Sigmoid { alpha } => 1.0 / (1.0 + (-f64::from(alpha) * s).exp()),
-        Link::Exponential => s.exp(),
-        Link::ExponentialRatio { ratio } => (-s / f64::from(ratio)).exp2(),
-        Link::SignedSquare => s * s.abs(),
-        Link::Softplus => s.exp().ln_1p(),
-        Link::Hinge => f64::from(u8::from(*s > 0.0)),
-        Link::Softmax => s.exp() / total,
+    let transform = |s: &f64| match ensemble.transform {
+        Transform::Identity => *s,
+        Transform::Sigmoid { alpha } => 1.0 / (1.0 + (-f64::from(alpha) * s).exp()),
+        Transform::Exponential => s.exp(),
+        Transform::ExponentialRatio { ratio } => (-s / f64::from(ratio)).exp2(),
+        Transform::SignedSquare => s * s.abs(),
+        Transform::Softplus => s.exp().ln_1p(),
+        Transform::Hinge => f64::from(u8::from(*s > 0.0)),
+        Transform::Softmax => s.exp() / total,
     };
-    sums.iter().map(link).collect()
+    sums.iter().map(transform).collect()
 }
 
-/// Rows, and for each what the framework predicts.
+/// Rows with the framework's predictions.
 fn rows(name: &str) -> Vec<(Vec<f32>, Vec<f64>)> {
     let text = std::fs::read_to_string(file(&format!("{name}.rows"))).expect("predictions");
     let line = |line: &str| {
@@ -75,8 +75,8 @@ fn rows(name: &str) -> Vec<(Vec<f32>, Vec<f64>)> {
     text.lines().map(line).collect()
 }
 
-/// Every row is predicted as by the framework, whose sums have a precision of their own.
-fn check(name: &str, answer: Answer, error_max: f64) {
+/// Asserts that every row is predicted as by the framework, within the precision of its sums.
+fn check(name: &str, answer: OutputKind, error_max: f64) {
     let ensemble = load(name).unwrap_or_else(|e| panic!("{name}: {e}"));
     let rows = rows(name.split_once('.').expect("an ending").0);
     assert!(rows.len() > 10);
@@ -121,15 +121,15 @@ fn xgboost_models_predict_as_xgboost_does() {
         "reg_squaredlogerror.json",
         "rank_ndcg.json",
     ] {
-        check(name, Answer::Prediction, 1e-6);
+        check(name, OutputKind::Prediction, 1e-6);
     }
-    check("softmax.json", Answer::Class { threshold: 0.5 }, 0.0);
+    check("softmax.json", OutputKind::Class { threshold: 0.5 }, 0.0);
 }
 
 #[test]
 fn xgboost_binary_models_predict_as_xgboost_does() {
     for name in ["bin_squared.model", "bin_logistic.model", "bin_softprob.model", "bin_dart.model"] {
-        check(name, Answer::Prediction, 1e-6);
+        check(name, OutputKind::Prediction, 1e-6);
     }
 }
 
@@ -151,16 +151,16 @@ fn lightgbm_models_predict_as_lightgbm_does() {
         "lgb_zero.txt",
         "lgb_no_missing.txt",
     ] {
-        // Steepness is a float here.
-        check(name, Answer::Prediction, 1e-7);
+        // The steepness is a float here.
+        check(name, OutputKind::Prediction, 1e-7);
     }
-    check("lgb_regression.txt", Answer::Prediction, 1e-15);
+    check("lgb_regression.txt", OutputKind::Prediction, 1e-15);
 }
 
 #[test]
 fn treelite_checkpoints_predict_as_treelite_does() {
     for name in ["tl_logistic.tl", "tl_softprob.tl", "tl_categories.tl", "tl_forest.tl", "tl_doubles.tl"] {
-        check(name, Answer::Prediction, 1e-6);
+        check(name, OutputKind::Prediction, 1e-6);
     }
 }
 
@@ -173,7 +173,7 @@ fn json_and_ubjson_of_a_model_are_the_same_ensemble() {
 }
 
 #[test]
-fn models_that_cannot_be_evaluated_are_refused_with_the_reason() {
+fn models_that_cannot_be_evaluated_are_rejected_with_the_reason() {
     let check = |name: &str, text: &str| {
         let error = load(name).expect_err(name);
         assert!(error.message().contains(text), "{error}");
@@ -185,7 +185,7 @@ fn models_that_cannot_be_evaluated_are_refused_with_the_reason() {
 }
 
 #[test]
-fn a_file_of_another_format_is_named() {
+fn a_file_of_another_format_is_identified() {
     let read = |format, name: &str| {
         let file = std::fs::read(file(name)).expect("a model");
         trees::read(format, &file).expect_err(name).message().to_owned()
@@ -202,9 +202,9 @@ fn a_file_of_another_format_is_named() {
     check(Format::Lightgbm, "tl_forest.tl", "treelite_checkpoint");
 }
 
-/// Cut anywhere or with any byte changed, a file is refused or read: nothing panics, and what is read is whole.
+/// Truncated files and files with a changed byte are rejected or read as valid ensembles; nothing panics.
 #[test]
-fn damaged_files_are_refused_or_are_whole() {
+fn damaged_files_are_rejected_or_valid() {
     let files = [
         ("squared.json", Format::XgboostJson),
         ("categories.ubj", Format::XgboostUbjson),
@@ -213,18 +213,18 @@ fn damaged_files_are_refused_or_are_whole() {
         ("tl_categories.tl", Format::Treelite),
     ];
     for (name, format) in files {
-        let whole = std::fs::read(file(name)).expect("a model");
+        let facts = std::fs::read(file(name)).expect("a model");
         let whole_ensemble = trees::read(format, &whole).expect(name);
-        for end in (0..whole.len()).step_by(211) {
+        for end in (0..facts.len()).step_by(211) {
             let read = trees::read(format, &whole[..end]);
             assert!(read.is_err() || read == Ok(whole_ensemble.clone()), "{name}, cut at {end}");
         }
-        for at in (0..whole.len()).step_by(157) {
+        for at in (0..facts.len()).step_by(157) {
             for value in [0, b'9', 0xff] {
-                let mut changed = whole.clone();
+                let mut changed = facts.clone();
                 changed[at] = value;
                 if let Ok(ensemble) = trees::read(format, &changed) {
-                    // Every index exists.
+                    // Every index is valid.
                     sums(&ensemble, &vec![0.5; ensemble.features as usize]);
                 }
             }
@@ -233,7 +233,7 @@ fn damaged_files_are_refused_or_are_whole() {
 }
 
 #[test]
-fn nodes_of_lightgbm_that_name_what_is_not_there_are_refused() {
+fn nodes_of_lightgbm_with_invalid_references_are_rejected() {
     let lines = |changes: &[(&str, &'static str)]| {
         let mut lines = vec![
             ("num_leaves", "3"),
@@ -271,15 +271,15 @@ fn nodes_of_lightgbm_that_name_what_is_not_there_are_refused() {
     check("leaf_value", "1 2 x", "line 6: 'leaf_value' has 'x', which is not a number that fits");
 }
 
-/// For a look at the models with ONNX Runtime in Python.
+/// ONNX Runtime in Python can run the models that this test writes.
 #[test]
 fn onnx_models_have_the_sizes_that_the_configuration_names() {
     let logistic = load("logistic.json").expect("a model");
     let softprob = load("softprob.json").expect("a model");
-    let class = Answer::Class { threshold: 0.5 };
-    let columns = [Answer::Prediction, class, Answer::BothClasses].map(|a| a.columns(&logistic));
+    let class = OutputKind::Class { threshold: 0.5 };
+    let columns = [OutputKind::Prediction, class, OutputKind::BothClasses].map(|a| a.columns(&logistic));
     assert_eq!(columns, [1, 1, 2]);
-    assert_eq!([Answer::Prediction, class].map(|a| a.columns(&softprob)), [3, 1]);
+    assert_eq!([OutputKind::Prediction, class].map(|a| a.columns(&softprob)), [3, 1]);
     let Some(to) = std::env::var_os("NEREID_WRITE_TREES") else { return };
     for entry in std::fs::read_dir(file("")).expect("models") {
         let name = entry.expect("an entry").file_name().into_string().expect("a name");
@@ -287,7 +287,7 @@ fn onnx_models_have_the_sizes_that_the_configuration_names() {
             continue;
         }
         if let Ok(ensemble) = load(&name) {
-            let answer = if name == "softmax.json" { class } else { Answer::Prediction };
+            let answer = if name == "softmax.json" { class } else { OutputKind::Prediction };
             let model = trees::onnx::write(&ensemble, answer);
             std::fs::write(Path::new(&to).join(format!("{name}.onnx")), model).expect("written");
         }
