@@ -1,22 +1,21 @@
 //! Divides a block of memory into pieces. Pure: knows offsets, not addresses.
 //!
-//! The smallest free piece that is large enough is taken; a piece that comes back is joined with its free neighbours.
+//! Takes the smallest free piece that is large enough; a returned piece is merged with its free neighbours.
 //!
-//! Invariant: pieces that were handed out do not overlap, begin at multiples of `ALIGNMENT` and lie inside the block; no two free
-//! pieces touch each other.
+//! Invariant: pieces in use are disjoint, aligned to `ALIGNMENT` and inside the block; no free pieces are adjacent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What kernels and copies of devices like best; `cuMemAlloc` promises as much.
+/// Alignment for kernels and copies of devices; `cuMemAlloc` guarantees the same.
 pub const ALIGNMENT: usize = 256;
 
 /// The pieces of one block.
 #[derive(Debug, Default)]
 pub struct Arena {
     size: usize,
-    /// Free pieces: length by offset.
+    /// Lengths of free pieces by offset.
     free: BTreeMap<usize, usize>,
-    /// The same, as (length, offset).
+    /// Free pieces as (length, offset).
     by_length: BTreeSet<(usize, usize)>,
     used: usize,
 }
@@ -24,14 +23,14 @@ pub struct Arena {
 /// A part of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
-    /// Where it begins in the block.
+    /// Offset in the block.
     pub offset: usize,
     /// Bytes, a multiple of `ALIGNMENT`.
     pub len: usize,
 }
 
 impl Arena {
-    /// Of a block of `size` bytes, of which those beyond a multiple of `ALIGNMENT` are not used.
+    /// An arena for a block of `size` bytes, rounded down to a multiple of `ALIGNMENT`.
     pub fn new(size: usize) -> Self {
         let size = size / ALIGNMENT * ALIGNMENT;
         let mut arena = Self { size, ..Self::default() };
@@ -44,12 +43,12 @@ impl Arena {
         self.size
     }
 
-    /// Bytes that are handed out.
+    /// Bytes in use.
     pub fn used(&self) -> usize {
         self.used
     }
 
-    /// A piece of at least `len` bytes; `None` where no free one is so long.
+    /// Takes a piece of at least `len` bytes; `None` if no free piece is large enough.
     pub fn take(&mut self, len: usize) -> Option<Piece> {
         let len = len.max(1).checked_next_multiple_of(ALIGNMENT)?;
         let &(room, offset) = self.by_length.range((len, 0)..).next()?;
@@ -59,7 +58,7 @@ impl Arena {
         Some(Piece { offset, len })
     }
 
-    /// Takes a piece back. One that was not handed out, or partly came back before, is refused: false.
+    /// Returns a piece. Rejects, with false, one that is not in use entirely.
     pub fn give(&mut self, piece: Piece) -> bool {
         let Some(end) = piece.offset.checked_add(piece.len).filter(|&end| end <= self.size) else { return false };
         let before = self.free.range(..=piece.offset).next_back().map(|(&offset, &len)| (offset, len));
@@ -110,13 +109,13 @@ mod tests {
     }
 
     #[test]
-    fn m_28_pieces_are_aligned_and_come_back_whole() {
+    fn m_28_pieces_are_aligned_and_can_all_be_returned() {
         let mut arena = Arena::new(4096 + 100);
         assert_eq!(arena.size(), 4096);
         let all: Vec<Piece> = std::iter::from_fn(|| arena.take(200)).collect();
         assert_eq!((all.len(), arena.used()), (16, 4096));
         assert_eq!(arena.take(0), None, "full");
-        // Every other one first: nothing can be joined until the rest follows.
+        // Pieces with neighbours in use cannot be merged.
         assert!(all.iter().step_by(2).all(|&piece| arena.give(piece)));
         assert_eq!((arena.take(257), arena.free.len()), (None, 8), "half is free, in pieces");
         assert!(all.iter().skip(1).step_by(2).all(|&piece| arena.give(piece)));
@@ -125,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn m_28_what_was_not_handed_out_is_not_taken_back() {
+    fn m_28_pieces_that_are_not_in_use_are_rejected() {
         let mut arena = Arena::new(4096);
         let piece = arena.take(1000).expect("room");
         for wrong in [

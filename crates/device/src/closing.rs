@@ -1,18 +1,18 @@
-//! Handles that are about to be closed here: processes that were given one to open close it as well.
+//! Announces handles that are about to be closed, so that other processes which opened them close them as well.
 
 use crate::driver::Handle;
 use parking_lot::Mutex;
 use std::sync::Weak;
 
-/// Passed handles on to another process.
+/// Passes handles on to another process.
 pub trait Closing: Send + Sync {
-    /// The handle is not used here any more. Called from any thread, once for each time it was opened; to return soon.
+    /// The handle is closed here. Called on any thread, once for each time it was opened; must return soon.
     fn closing(&self, device: u32, handle: &Handle);
 }
 
 static ALL: Mutex<Vec<Weak<dyn Closing>>> = Mutex::new(Vec::new());
 
-/// Has `one` told of each handle that is closed, for as long as it lives.
+/// Notifies `one` of each closed handle, as long as it lives.
 pub fn watch_closing(one: Weak<dyn Closing>) {
     let mut all = ALL.lock();
     all.retain(|known| known.strong_count() > 0);

@@ -1,7 +1,7 @@
-//! The devices of this process, as the driver describes them once. Their ordinals are those of `CUDA_VISIBLE_DEVICES`, which the driver
-//! itself applies: a device that it hides is not there.
+//! The devices of this process, read from the driver once. Ordinals follow `CUDA_VISIBLE_DEVICES`, which the driver
+//! applies: a device that it hides does not exist here.
 //!
-//! Invariant: what the driver does not say of a device is missing, with a line in the log; the device and the others are there.
+//! Invariant: a property that the driver does not report is missing, with a line in the log; the device remains.
 
 use crate::driver::{Driver, driver};
 use crate::library::Unavailable;
@@ -16,23 +16,23 @@ const COMPUTE_CAPABILITY_MINOR: i32 = 76;
 /// A device, or an instance of one in MIG mode.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Device {
-    /// What this process calls it: from 0, in the order of `CUDA_VISIBLE_DEVICES`.
+    /// Ordinal in this process: from 0, in the order of `CUDA_VISIBLE_DEVICES`.
     pub ordinal: u32,
-    /// Such as `NVIDIA H200`; empty where the driver does not say.
+    /// For example `NVIDIA H200`; empty if the driver does not report it.
     pub name: String,
-    /// Of an instance its own.
+    /// An instance has a uuid of its own.
     pub uuid: Option<Uuid>,
-    /// Of an instance that of the device it is part of.
+    /// Address of the device, also for an instance of it.
     pub pci: Option<PciAddress>,
-    /// Major and minor, such as 9 and 0.
+    /// Major and minor, for example 9 and 0.
     pub compute_capability: Option<(u32, u32)>,
-    /// Bytes of its memory.
+    /// Size of its memory.
     pub memory_bytes: Option<usize>,
-    /// Ordinals of the devices whose memory it can read.
+    /// Ordinals of the devices whose memory it can access.
     pub peers: Vec<u32>,
 }
 
-/// What a device is known by on every machine; without the `GPU-` or `MIG-` that is written in front.
+/// Unique id of a device on all machines, without the written prefix `GPU-` or `MIG-`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Uuid(pub [u8; 16]);
 
@@ -46,7 +46,7 @@ impl fmt::Display for Uuid {
     }
 }
 
-/// Where on the bus a device is.
+/// PCI address of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PciAddress {
     /// Usually 0.
@@ -58,7 +58,7 @@ pub struct PciAddress {
 }
 
 impl PciAddress {
-    /// Reads `0000:17:00.0`, with a domain of any length; the function behind the point is 0 of every device.
+    /// Parses `0000:17:00.0`, with a domain of any length; the function after the point is 0 for all devices.
     pub fn parse(text: &str) -> Option<Self> {
         let (place, _) = text.trim().split_once('.')?;
         let mut parts = place.split(':');
@@ -76,10 +76,10 @@ impl fmt::Display for PciAddress {
     }
 }
 
-/// The devices of this process, described once.
+/// The devices of this process, read once.
 ///
 /// # Errors
-/// Why there is none.
+/// The reason why there is none.
 pub fn devices() -> Result<&'static [Device], &'static Unavailable> {
     static DEVICES: LazyLock<Result<Vec<Device>, &'static Unavailable>> = LazyLock::new(|| {
         let driver = driver()?;
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_both_libraries_are_one_place() {
+    fn addresses_of_both_libraries_are_equal() {
         let cuda = PciAddress::parse("0000:17:00.0");
         assert_eq!(cuda, Some(PciAddress { domain: 0, bus: 0x17, slot: 0 }));
         assert_eq!(PciAddress::parse("00000000:17:00.0"), cuda);

@@ -1,4 +1,4 @@
-//! The functions of `libcuda.so.1` that are used, each optional, behind calls that cannot be made wrongly.
+//! The used functions of `libcuda.so.1`, each optional, behind safe calls.
 
 #![allow(unsafe_code)] // calls a C library, whose prototypes are those of cuda.h
 
@@ -11,19 +11,19 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tensor::{Error, Result};
 
-/// Bytes of what a process gives another to share memory of a device.
+/// Bytes of a handle for shared device memory.
 pub const HANDLE_BYTES: usize = 64;
 
-/// What a process gives another to share memory of a device; opaque.
+/// Opaque handle that lets another process open device memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(C)]
 pub struct Handle(pub [u8; HANDLE_BYTES]);
 
 pub(crate) type Address = u64;
-/// What the library hands out for a stream, an event or a context.
+/// Opaque pointer to a stream, an event or a context.
 pub(crate) type Thing = *mut c_void;
 
-/// Opening shared memory makes peers of devices accessible when it is first needed there.
+/// Opening shared memory enables peer access when it is first needed.
 const LAZY_ENABLE_PEER_ACCESS: c_uint = 1;
 
 functions! {
@@ -76,60 +76,60 @@ functions! {
 }
 
 thread_local! {
-    /// The device that this thread's calls are about: an error of one of them may be the end of it.
+    /// Device of this thread's calls, to which their errors are attributed.
     static ENTERED: Cell<Option<u32>> = const { Cell::new(None) };
-    /// Whether this thread said that captures of others are none of its own.
+    /// Whether this thread ignores captures of other threads.
     static IS_APART: Cell<bool> = const { Cell::new(false) };
 }
 
 /// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`.
 const CAPTURES_OF_THIS_THREAD: c_int = 1;
 
-/// Has captures of other threads be none of this one's, which runs something on a device and does not [`Driver::enter`] it.
+/// Makes this thread ignore captures of others; for threads that use a device without [`Driver::enter`].
 pub fn stand_apart() {
     if let Ok(driver) = driver() {
         driver.stand_apart();
     }
 }
 
-/// A driver that works and has at least one device. Never unloaded.
+/// A working driver with at least one device. Never unloaded.
 pub struct Driver {
     pub(crate) functions: Functions,
     devices: u32,
     version: c_int,
-    /// The primary context of each device, once something of it was used. Kept until the process ends.
+    /// Primary context of each device that was used. Kept until the process ends.
     contexts: Mutex<Vec<Option<Context>>>,
 }
 
 #[derive(Clone, Copy)]
 pub(crate) struct Context(pub(crate) Thing);
 
-// SAFETY: a context may be current on any number of threads; the pointer is only handed back to the library.
+// SAFETY: a context may be current on any number of threads; the pointer is only passed back to the library.
 unsafe impl Send for Context {}
 
-/// Not libcuda.so: with a toolkit installed that is a stub, which finds no device and says so with a misleading number.
+/// Not libcuda.so: a toolkit installs a stub by that name, which finds no device and returns a misleading error.
 const PLACES: [&str; 2] = ["libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"];
 
-/// Whether a driver was looked for and found.
+/// Whether a driver was searched and found.
 static FOUND: AtomicBool = AtomicBool::new(false);
 
-/// Whether there is a device, as far as is known: nothing is looked for, so this may be asked on any path.
+/// Whether a device is known. Never searches a driver, so it is cheap on any path.
 pub fn has_devices() -> bool {
     FOUND.load(Relaxed)
 }
 
-/// Whether devices reach each other's memory, where they can (`--enable-peer-access`).
+/// Whether devices may access each other's memory (`--enable-peer-access`).
 static PEERS: AtomicBool = AtomicBool::new(true);
 
-/// Says whether devices that are used from now on reach each other's memory, where they can. They do unless this said otherwise.
+/// Sets whether devices that are used from now on may access each other's memory. Allowed by default.
 pub fn allow_peers(allowed: bool) {
     PEERS.store(allowed, Relaxed);
 }
 
-/// The driver of this process, looked for once.
+/// The driver of this process, searched once.
 ///
 /// # Errors
-/// Why there is none.
+/// The reason why there is none.
 pub fn driver() -> Result<&'static Driver, &'static Unavailable> {
     static DRIVER: LazyLock<Result<Driver, Unavailable>> = LazyLock::new(|| {
         let found = Driver::open(&candidates("NEREID_LIBCUDA", &PLACES));
@@ -139,10 +139,11 @@ pub fn driver() -> Result<&'static Driver, &'static Unavailable> {
     DRIVER.as_ref()
 }
 
-/// For a library that calls the driver by itself and told of an error that may be the end of a device: asks the driver, which says the same error
-/// to everybody then, and notes the failure with `why` before its words. Waits for what is under way on the device. Whether it failed.
+/// Asks the driver about a device, for a library that reported an error which may mean its loss. If the device failed,
+/// all callers get the same error, and the failure is recorded with `why` before the driver's text. Waits for pending
+/// work on the device. Returns whether it failed.
 ///
-/// A text alone is not believed: it may quote what a model's author wrote.
+/// A text alone is no proof: it may quote a model's author.
 pub fn suspect(device: u32, why: &str) -> bool {
     if failure::failed(device).is_some() {
         return true;
@@ -157,10 +158,10 @@ pub fn suspect(device: u32, why: &str) -> bool {
 }
 
 impl Driver {
-    /// Opens the first library of `candidates` that there is.
+    /// Opens the first existing library of `candidates`.
     ///
     /// # Errors
-    /// Why there is no device.
+    /// The reason why there is no device.
     pub fn open(candidates: &[std::ffi::OsString]) -> Result<Self, Unavailable> {
         let library = open_first(candidates)?;
         let functions = Functions::of(&library);
@@ -172,7 +173,7 @@ impl Driver {
             0 => Err("the CUDA driver finds no device".to_owned()),
             _ => Ok(()),
         });
-        // The usual reason where there was one yesterday.
+        // The usual reason if there was a device before.
         found.map_err(|why| match std::env::var("CUDA_VISIBLE_DEVICES") {
             Ok(list) => Unavailable(format!("{why}; CUDA_VISIBLE_DEVICES is '{list}'")),
             Err(_) => Unavailable(why),
@@ -182,7 +183,7 @@ impl Driver {
 
     fn start(&mut self) -> Result<()> {
         let functions = &self.functions;
-        // SAFETY: no arguments that lead anywhere.
+        // SAFETY: no pointer arguments.
         self.check("cuInit", functions.init.map(|f| unsafe { f(0) }))?;
         let (mut version, mut count) = (0, 0);
         // SAFETY: writes one integer.
@@ -195,21 +196,21 @@ impl Driver {
         Ok(())
     }
 
-    /// Devices, in the order of `CUDA_VISIBLE_DEVICES`.
+    /// Number of devices, in the order of `CUDA_VISIBLE_DEVICES`.
     pub fn devices(&self) -> u32 {
         self.devices
     }
 
-    /// CUDA version that the driver is made for, such as `13.0`.
+    /// CUDA version of the driver, for example `13.0`.
     pub fn version(&self) -> String {
         format!("{}.{}", self.version / 1000, self.version % 1000 / 10)
     }
 
-    /// Opens memory that another process shares, on `device`: its address and size. Each success wants its `close`.
+    /// Opens memory that another process shares: returns its address and size. Each success needs a `close_handle`.
     pub(crate) fn open_handle(&self, device: u32, handle: Handle) -> Result<(Address, usize)> {
         self.enter(device)?;
         let (mut address, mut base, mut size) = (0, 0, 0);
-        // SAFETY: writes one address; a handle that means nothing is refused by the driver.
+        // SAFETY: writes one address; the driver rejects invalid handles.
         let opened =
             self.functions.open_handle.map(|f| unsafe { f(&raw mut address, handle, LAZY_ENABLE_PEER_ACCESS) });
         self.check("cuIpcOpenMemHandle", opened)?;
@@ -219,47 +220,47 @@ impl Driver {
             let _ = self.close_handle(device, address);
             return Err(e);
         }
-        // A handle is of a whole allocation, and its address the first one.
+        // A handle refers to a whole allocation, whose first address it opens.
         Ok((address, size.saturating_sub(address.saturating_sub(base) as usize)))
     }
 
-    /// What another process opens to reach memory that `allocate` gave.
+    /// A handle with which another process opens memory from `allocate`.
     pub(crate) fn handle_of(&self, device: u32, address: Address) -> Result<Handle> {
         self.enter(device)?;
         let mut handle = Handle([0; HANDLE_BYTES]);
-        // SAFETY: writes one handle; the driver knows which addresses it gave, and refuses others.
+        // SAFETY: writes one handle; the driver rejects addresses that it did not allocate.
         self.check("cuIpcGetMemHandle", self.functions.get_handle.map(|f| unsafe { f(&raw mut handle, address) }))?;
         Ok(handle)
     }
 
-    /// Gives back what `open_handle` opened.
+    /// Closes memory that `open_handle` opened.
     pub(crate) fn close_handle(&self, device: u32, address: Address) -> Result<()> {
         self.enter(device)?;
-        // SAFETY: the driver knows which addresses it opened, and refuses others.
+        // SAFETY: the driver rejects addresses that it did not open.
         self.check("cuIpcCloseMemHandle", self.functions.close_handle.map(|f| unsafe { f(address) }))
     }
 
-    /// Copies memory of a device into `to`; done when it returns.
+    /// Copies device memory into `to`, and waits for the copy.
     ///
     /// # Safety
-    /// `to.len()` bytes from `from` on lie in memory of `device` that is open.
+    /// `to.len()` bytes from `from` on are in open memory of `device`.
     pub(crate) unsafe fn read(&self, device: u32, from: Address, to: &mut [u8]) -> Result<()> {
         self.enter(device)?;
         let to_address = to.as_mut_ptr().cast();
-        // SAFETY: by contract, and `to` is ours. The call returns when the bytes are there.
+        // SAFETY: by contract, and `to` is borrowed. The call waits for the copy.
         self.check("cuMemcpyDtoH", self.functions.copy_to_host.map(|f| unsafe { f(to_address, from, to.len()) }))
     }
 
-    /// Copies `from` into memory of a device; readers of the device see it when it returns.
+    /// Copies `from` into device memory, and waits until the device can read it.
     ///
     /// # Safety
     /// As `read`.
     pub(crate) unsafe fn write(&self, device: u32, to: Address, from: &[u8]) -> Result<()> {
         self.enter(device)?;
         let from_address = from.as_ptr().cast();
-        // SAFETY: by contract, and `from` is borrowed; the call returns when it was read.
+        // SAFETY: by contract, and `from` is borrowed; the call returns after reading it.
         self.check("cuMemcpyHtoD", self.functions.copy_from_host.map(|f| unsafe { f(to, from_address, from.len()) }))?;
-        // Of pageable memory the last part may still be on its way.
+        // The last part of pageable memory may still be in transfer.
         // SAFETY: no arguments.
         self.check("cuCtxSynchronize", self.functions.synchronize.map(|f| unsafe { f() }))
     }
@@ -268,34 +269,34 @@ impl Driver {
         let number = self.number(device)?;
         let name = |text: &mut [u8]| {
             let (to, len) = (text.as_mut_ptr().cast(), text.len() as c_int);
-            // SAFETY: writes at most `len` bytes, which are there.
+            // SAFETY: writes at most `len` existing bytes.
             self.functions.device_name.map(|f| unsafe { f(to, len, number) })
         };
         self.text("cuDeviceGetName", name)
     }
 
-    /// Of an instance of a device in MIG mode its own.
+    /// The uuid of a device or of a MIG instance.
     pub(crate) fn device_uuid(&self, device: u32) -> Result<[u8; 16]> {
         let (number, mut uuid) = (self.number(device)?, [0; 16]);
-        // Drivers before 11.4 have only the one that knows no instances.
+        // Drivers before 11.4 have only the old function, which does not support instances.
         let function = self.functions.device_uuid.or(self.functions.device_uuid_old);
         // SAFETY: writes 16 bytes.
         self.check("cuDeviceGetUuid", function.map(|f| unsafe { f(&raw mut uuid, number) }))?;
         Ok(uuid)
     }
 
-    /// Such as `0000:17:00.0`; of an instance that of the device it is part of.
+    /// For example `0000:17:00.0`; for an instance, the address of its device.
     pub(crate) fn device_pci(&self, device: u32) -> Result<String> {
         let number = self.number(device)?;
         let pci = |text: &mut [u8]| {
             let (to, len) = (text.as_mut_ptr().cast(), text.len() as c_int);
-            // SAFETY: writes at most `len` bytes, which are there.
+            // SAFETY: writes at most `len` existing bytes.
             self.functions.device_pci.map(|f| unsafe { f(to, len, number) })
         };
         self.text("cuDeviceGetPCIBusId", pci)
     }
 
-    /// Bytes of its memory.
+    /// Size of its memory in bytes.
     pub(crate) fn device_memory(&self, device: u32) -> Result<usize> {
         let (number, mut bytes) = (self.number(device)?, 0);
         // SAFETY: writes one size.
@@ -303,16 +304,16 @@ impl Driver {
         Ok(bytes)
     }
 
-    /// A number of `CUdevice_attribute`.
+    /// The value of a `CUdevice_attribute`.
     pub(crate) fn device_attribute(&self, device: u32, attribute: c_int) -> Result<c_int> {
         let (number, mut value) = (self.number(device)?, 0);
-        // SAFETY: writes one integer; an attribute that the driver does not know is refused.
+        // SAFETY: writes one integer; the driver rejects unknown attributes.
         let asked = self.functions.device_attribute.map(|f| unsafe { f(&raw mut value, attribute, number) });
         self.check("cuDeviceGetAttribute", asked)?;
         Ok(value)
     }
 
-    /// Whether code on a device can read memory of another.
+    /// Whether code on a device can access the memory of another.
     pub(crate) fn can_access_peer(&self, device: u32, peer: u32) -> Result<bool> {
         let (number, other, mut can) = (self.number(device)?, self.number(peer)?, 0);
         // SAFETY: writes one integer.
@@ -321,7 +322,7 @@ impl Driver {
         Ok(can != 0)
     }
 
-    /// A text that a function writes and ends by NUL.
+    /// A NUL-terminated text that a function writes.
     fn text(&self, function: &str, write: impl FnOnce(&mut [u8]) -> Option<Code>) -> Result<String> {
         let mut text = [0; 256];
         let done = write(&mut text);
@@ -330,29 +331,29 @@ impl Driver {
         Ok(String::from_utf8_lossy(text.get(..end).unwrap_or(&text)).into_owned())
     }
 
-    /// Has the driver go on serving this thread while another captures a graph: allocations, which it refuses otherwise, and which
-    /// would spoil that capture. Older drivers do not know it; then they refuse.
+    /// Lets the driver serve this thread while another one captures a graph. Otherwise it rejects allocations, which
+    /// would also break the capture. Older drivers do not support this and reject them.
     pub(crate) fn stand_apart(&self) {
         if !IS_APART.replace(true)
             && let Some(exchange) = self.functions.capture_mode
         {
             let mut mode = CAPTURES_OF_THIS_THREAD;
-            // SAFETY: exchanges one number for another, of this thread alone.
+            // SAFETY: exchanges one number of this thread.
             unsafe { exchange(&raw mut mode) };
         }
     }
 
-    /// Makes the device's primary context the current one of this thread.
+    /// Makes the primary context of the device current on this thread.
     pub(crate) fn enter(&self, device: u32) -> Result<()> {
         let context = self.context(device)?;
         ENTERED.set(Some(device));
-        // SAFETY: a context that was retained and is never released.
+        // SAFETY: a retained context that is never released.
         self.check("cuCtxSetCurrent", self.functions.set_context.map(|f| unsafe { f(context.0) }))?;
         self.stand_apart();
         Ok(())
     }
 
-    /// The device's primary context, retained when it is first asked for. Another context may be the current one afterwards.
+    /// The primary context of the device, retained on first use. Another context may be current afterwards.
     pub(crate) fn context(&self, device: u32) -> Result<Context> {
         let mut contexts = self.contexts.lock();
         let Some(known) = contexts.get_mut(device as usize) else {
@@ -371,7 +372,7 @@ impl Driver {
         Ok(context)
     }
 
-    /// Lets two devices reach each other's memory. Without that, copies between them go through the host, and all is well.
+    /// Enables access between two devices. Without it, copies between them use the host.
     fn make_peers(&self, a: u32, b: u32) {
         for (from, to) in [(a, b), (b, a)] {
             match self.enable_peer(from, to) {
@@ -384,7 +385,7 @@ impl Driver {
         }
     }
 
-    /// What the library calls a device.
+    /// The driver's number of a device.
     pub(crate) fn number(&self, device: u32) -> Result<c_int> {
         let mut number = 0;
         // SAFETY: writes one integer.
@@ -400,15 +401,15 @@ impl Driver {
         Ok(Context(context))
     }
 
-    /// Asks the device's context whether it still works, and waits for what is under way there: what the driver said if it never will again.
+    /// Checks the context of a device and waits for its pending work. Returns the error if it is permanently lost.
     ///
     /// # Errors
-    /// Whatever else it said, and where it has no such function.
+    /// Any other error, also if the driver lacks the function.
     pub(crate) fn lost(&self, device: u32) -> Result<Option<String>> {
-        // Without a context of ours so far, it is making one that fails.
+        // Without a context so far, creating one shows the failure.
         ENTERED.set(Some(device));
         let context = self.context(device)?;
-        // SAFETY: a context that was retained and is never released; the second has no arguments.
+        // SAFETY: a retained context that is never released; the second call has no arguments.
         let asked = unsafe {
             [
                 ("cuCtxSetCurrent", self.functions.set_context.map(|f| f(context.0))),
@@ -426,7 +427,7 @@ impl Driver {
         Ok(None)
     }
 
-    /// `done` is `None` where the library lacks the function.
+    /// `done` is `None` if the library lacks the function.
     pub(crate) fn check(&self, function: &str, done: Option<Code>) -> Result<()> {
         match done {
             Some(0) => Ok(()),
@@ -443,13 +444,13 @@ impl Driver {
         }
     }
 
-    /// Such as `CUDA_ERROR_INVALID_HANDLE (400): invalid resource handle`.
+    /// For example `CUDA_ERROR_INVALID_HANDLE (400): invalid resource handle`.
     fn words(&self, code: Code) -> String {
         let text = |function: Option<unsafe extern "C" fn(Code, *mut *const c_char) -> Code>| {
             let mut found = std::ptr::null();
             // SAFETY: writes one pointer, to a constant text or null.
             let done = function.map(|f| unsafe { f(code, &raw mut found) });
-            // SAFETY: constant and ended by NUL, as documented of both functions.
+            // SAFETY: constant and NUL-terminated, as documented for both functions.
             (done == Some(0) && !found.is_null()).then(|| unsafe { CStr::from_ptr(found) }.to_string_lossy())
         };
         match (text(self.functions.error_name), text(self.functions.error_text)) {

@@ -1,16 +1,16 @@
-//! Devices that failed for this process: after some errors the driver answers every call with the same one, until the process ends.
+//! Devices that failed for this process: after some errors the driver returns the same one for every later call.
 //!
-//! Which errors those are is `cuda.h`'s word: "leaves the process in an inconsistent state … the process must be terminated and relaunched".
-//! Others, such as memory that is short or a handle that is stale, cost what was asked and nothing else.
+//! `cuda.h` documents these errors: "leaves the process in an inconsistent state … the process must be terminated and
+//! relaunched". Others, such as a lack of memory or a stale handle, fail only their call.
 //!
-//! Invariant: a device that failed stays failed; its first reason is kept.
+//! Invariant: a failed device stays failed and keeps its first reason.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tensor::Error;
 
-/// Names are those of `CUDA_ERROR_…`.
+/// Names without the prefix `CUDA_ERROR_`.
 const STICKY: [i32; 15] = [
     214, // ECC_UNCORRECTABLE
     220, // NVLINK_UNCORRECTABLE
@@ -29,23 +29,23 @@ const STICKY: [i32; 15] = [
     999, // UNKNOWN
 ];
 
-/// Whether the process cannot use the device any more after this error of the driver.
+/// Whether the process cannot use the device any more after this error.
 #[must_use]
 pub fn is_sticky(code: i32) -> bool {
     STICKY.contains(&code)
 }
 
-/// Ordinal and reason of each device that failed.
+/// Ordinal and reason of each failed device.
 static FAILED: Mutex<Vec<(u32, Arc<str>)>> = Mutex::new(Vec::new());
-/// How many those are: what asks on every copy takes no lock while there is none.
+/// Number of failed devices, so that checks on every copy need no lock while it is 0.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 type Listener = Arc<dyn Fn(u32, &str) + Send + Sync>;
 static LISTENERS: Mutex<Vec<(u64, Listener)>> = Mutex::new(Vec::new());
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// Somebody who is told of devices that fail, until this is dropped. One that is being told at that moment hears to the end.
-#[must_use = "dropped, nobody is told"]
+/// A registered listener; dropping it ends the notifications, except one in progress.
+#[must_use = "dropping it ends the notifications"]
 #[derive(Debug)]
 pub struct Listening(u64);
 
@@ -54,12 +54,12 @@ impl Drop for Listening {
         let mut all = LISTENERS.lock();
         let gone = all.iter().position(|(id, _)| *id == self.0).map(|at| all.remove(at));
         drop(all);
-        // What it owns may want any lock.
+        // Its captured values may take any lock when dropped.
         drop(gone);
     }
 }
 
-/// Why the device cannot be used any more; `None` while it can.
+/// The reason why the device cannot be used any more; `None` while it can.
 #[must_use]
 pub fn failed(device: u32) -> Option<Arc<str>> {
     if COUNT.load(Ordering::Acquire) == 0 {
@@ -68,16 +68,16 @@ pub fn failed(device: u32) -> Option<Arc<str>> {
     FAILED.lock().iter().find(|(failed, _)| *failed == device).map(|(_, why)| Arc::clone(why))
 }
 
-/// How many devices failed.
+/// Number of failed devices.
 #[must_use]
 pub fn failures() -> usize {
     COUNT.load(Ordering::Acquire)
 }
 
-/// What is told to whoever needs a device that failed.
+/// Returns an error for a failed device.
 ///
 /// # Errors
-/// UNAVAILABLE with the reason; nothing while the device can be used.
+/// UNAVAILABLE with the reason.
 pub fn check(device: u32) -> Result<(), Error> {
     match failed(device) {
         None => Ok(()),
@@ -85,15 +85,15 @@ pub fn check(device: u32) -> Result<(), Error> {
     }
 }
 
-/// UNAVAILABLE, with the reason.
+/// The error of a failed device: UNAVAILABLE with the reason.
 #[must_use]
 pub fn lost(device: u32, why: &str) -> Error {
     Error::unavailable(format!("GPU {device} failed: {why}; it cannot be used until the server is started again"))
 }
 
-/// Notes that a device failed, with what the driver said. For libraries that call the driver themselves, too; once for each device.
+/// Records the failure of a device with the driver's error, for this and other libraries. Only a device's first counts.
 ///
-/// Listeners are told by a thread of their own: this may be called under any lock.
+/// A separate thread notifies listeners, because this may be called under any lock.
 pub fn report(device: u32, why: &str) {
     let mut all = FAILED.lock();
     if all.iter().any(|(failed, _)| *failed == device) {
@@ -114,10 +114,10 @@ pub fn report(device: u32, why: &str) {
     }
 }
 
-/// Has `listener` told of each device that fails, with its reason, until what it returns is dropped; also of those that did before.
+/// Notifies `listener` of each failed device, past and future, with its reason, until the returned value is dropped.
 pub fn on_failure(listener: impl Fn(u32, &str) + Send + Sync + 'static) -> Listening {
     let (listener, id): (Listener, _) = (Arc::new(listener), NEXT.fetch_add(1, Ordering::Relaxed));
-    // Under the lock, so that no failure falls between.
+    // Under the lock, so that no failure is missed.
     let failed = FAILED.lock();
     LISTENERS.lock().push((id, Arc::clone(&listener)));
     let before = failed.clone();

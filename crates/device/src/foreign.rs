@@ -1,4 +1,4 @@
-//! Memory of a device that another library allocated, as a region: an output that lives on as long as somebody wants it.
+//! Device memory that another library allocated, as a region: for outputs that live as long as they are used.
 
 #![allow(unsafe_code)] // vouches for memory of a library
 
@@ -6,7 +6,7 @@ use crate::driver::{Address, driver};
 use std::any::Any;
 use tensor::{Base, DeviceMemory, Error, Extent, RegionMemory, RegionRef, Result};
 
-/// Such memory, with what keeps it.
+/// Such memory and its owner.
 pub struct Adopted {
     device: u32,
     address: Address,
@@ -15,10 +15,10 @@ pub struct Adopted {
 }
 
 impl Adopted {
-    /// `len` bytes at `address` of `device`, an ordinal of this process. `owner` is dropped with the last owner of the region, by its thread.
+    /// `len` bytes at `address` of `device`, an ordinal here. The thread that drops the region last drops `owner`.
     ///
     /// # Safety
-    /// The bytes stay allocated as long as `owner` lives, and nobody writes them but through the region.
+    /// The bytes stay allocated as long as `owner` lives, and are written only through the region.
     #[must_use]
     pub unsafe fn region(device: u32, address: Address, len: usize, owner: Box<dyn Any + Send + Sync>) -> RegionRef {
         std::sync::Arc::new(Self { device, address, len, _owner: owner })
@@ -50,7 +50,7 @@ unsafe impl RegionMemory for Adopted {
         "device memory"
     }
     fn extent(&self) -> Extent {
-        // As of memory that clients share: no file has such a device number.
+        // As for memory shared with clients: no file has such a device number.
         Extent { object: (u64::MAX - u64::from(self.device), self.address), start: 0 }
     }
     fn is_shared(&self) -> bool {
@@ -69,7 +69,7 @@ impl DeviceMemory for Adopted {
         crate::failure::check(self.device)?;
         let from = self.at(offset, to.len())?;
         let driver = driver().map_err(|why| Error::unavailable(format!("no GPU: {why}")))?;
-        // SAFETY: `at` made sure that the range is inside, and the owner keeps it.
+        // SAFETY: `at` checked the range, and the owner keeps the memory.
         unsafe { driver.read(self.device, from, to) }
     }
     fn write(&self, offset: usize, from: &[u8]) -> Result<()> {

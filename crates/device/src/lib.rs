@@ -1,14 +1,14 @@
-//! Devices of this machine: the CUDA driver, found at run time, and memory of a device that another process shares with us.
+//! Devices of this machine: the CUDA driver, found at run time, and device memory that another process shares.
 //!
-//! One binary serves machines with and without a GPU. `libcuda.so.1` is opened when something first asks for a device; where it is
-//! missing, too old or finds nothing, that is "no GPU", with the reason as a text. Only the driver API is used, through the primary
-//! context of each device, so that addresses mean the same to libraries in this process that use the runtime API.
+//! One binary serves machines with and without a GPU. `libcuda.so.1` is opened when a device is first needed; if it is
+//! missing, too old or finds no device, there is "no GPU", with a reason. Only the driver API is used, through primary
+//! contexts, so that addresses are also valid for libraries in this process that use the runtime API.
 //!
-//! Knows nothing of requests, tensors or names of regions. `unsafe` is confined to `driver`, `library` and `raw` (the library's functions),
-//! `shared` (ranges of device memory), `pool` (pieces of blocks), `locked` (pages of mappings) and `stream` (what a copy touches stays until
-//! it was made).
+//! Knows nothing of requests, tensors or names of regions. `unsafe` is confined to `driver`, `library` and `raw`
+//! (functions of the library), `shared` (ranges of device memory), `pool` (pieces of blocks), `locked` (pages of
+//! mappings) and `stream` (lifetimes of copies).
 //!
-//! Invariant: a call that the library refuses is an error with its name and number; no missing library, symbol or device panics.
+//! Invariant: a rejected call is an error with its name and number; no missing library, symbol or device panics.
 
 pub mod arena;
 mod closing;

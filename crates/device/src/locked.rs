@@ -1,7 +1,7 @@
-//! Locks the pages of memory that others mapped, so that devices read and write it directly: regions of clients, which would otherwise be
-//! copied to locked memory first.
+//! Locks pages of existing mappings, so that devices can access them directly: regions of clients, which would
+//! otherwise be copied to locked memory first.
 //!
-//! Locked pages are never moved out of memory, so all of them together have a limit. A refusal costs only speed.
+//! Locked pages cannot be swapped out, so their total is limited. A failure costs only speed.
 
 #![allow(unsafe_code)] // vouches for a mapping
 
@@ -10,18 +10,18 @@ use crate::pool::HOST_DEVICE;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
-/// Bytes that may be locked where nothing else is said.
+/// Default limit of locked bytes.
 pub const LOCKED_BYTES_DEFAULT: usize = 1 << 30;
 
 static BYTES_MAX: AtomicUsize = AtomicUsize::new(LOCKED_BYTES_DEFAULT);
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Sets how many bytes may be locked; those that are stay so. 0 locks none.
+/// Sets the limit of locked bytes; pages that are locked stay so. 0 locks none.
 pub fn lock_at_most(bytes: usize) {
     BYTES_MAX.store(bytes, Relaxed);
 }
 
-/// Bytes that are locked, and most that may be.
+/// Locked bytes, and their limit.
 pub fn locked_bytes() -> (usize, usize) {
     (BYTES.load(Relaxed), BYTES_MAX.load(Relaxed))
 }
@@ -33,16 +33,16 @@ pub struct Locked {
     len: usize,
 }
 
-// SAFETY: only the address is kept, to be handed back to the driver.
+// SAFETY: the address is only stored, to be passed back to the driver.
 unsafe impl Send for Locked {}
 // SAFETY: as above.
 unsafe impl Sync for Locked {}
 
 impl Locked {
-    /// Locks a mapping. `None` without a device, beyond the limit, or where the driver refuses; the first refusal is logged.
+    /// Locks a mapping. `None` without a device, beyond the limit, or if the driver fails, which is logged once.
     ///
     /// # Safety
-    /// `len` bytes at `start` are mapped, and stay so until what this returns is dropped.
+    /// `len` bytes at `start` are mapped, and stay so until the returned value is dropped.
     pub unsafe fn new(start: NonNull<u8>, len: usize) -> Option<Self> {
         let most = BYTES_MAX.load(Relaxed);
         if most == 0 || len == 0 {

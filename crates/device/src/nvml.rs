@@ -1,7 +1,7 @@
-//! The functions of `libnvidia-ml.so.1` that are used, each optional: what a device does at the moment, and all devices of the machine, also those
-//! that `CUDA_VISIBLE_DEVICES` hides from the CUDA driver.
+//! The used functions of `libnvidia-ml.so.1`, each optional: current usage of devices, and all devices of the machine,
+//! including those that `CUDA_VISIBLE_DEVICES` hides from the CUDA driver.
 //!
-//! Calls may take long, and for ever on a device that hangs: they are made on threads that nothing waits for (`usage`), or by a command.
+//! Calls may take long, or never return on a hanging device: commands and threads without waiters (`usage`) make them.
 
 #![allow(unsafe_code)] // calls a C library, whose prototypes are those of nvml.h
 
@@ -13,9 +13,9 @@ use std::sync::LazyLock;
 
 const SUCCESS: Code = 0;
 const NOT_SUPPORTED: Code = 3;
-/// Bytes of a uuid, a name or a version, with room to spare.
+/// Maximum bytes of a uuid, a name or a version, with a margin.
 const TEXT_BYTES: usize = 256;
-/// Instances of a device are seven at most; a library that says more is not believed.
+/// Maximum number of instances of a device; devices have up to seven.
 const INSTANCES_MAX: u32 = 64;
 const PLACES: [&str; 2] = ["libnvidia-ml.so.1", "/usr/lib/wsl/lib/libnvidia-ml.so.1"];
 
@@ -36,7 +36,7 @@ pub(crate) struct MemoryV1 {
     used: u64,
 }
 
-/// What the driver keeps for itself is counted apart.
+/// Counts the driver's own reserved memory separately.
 #[derive(Default)]
 #[repr(C)]
 pub(crate) struct MemoryV2 {
@@ -79,36 +79,36 @@ functions! {
     energy as b"nvmlDeviceGetTotalEnergyConsumption\0": fn(Raw, *mut u64);
 }
 
-/// The library, initialised. Never unloaded.
+/// The initialised library. Never unloaded.
 pub struct Nvml {
     functions: Functions,
     error_text: Option<unsafe extern "C" fn(Code) -> *const c_char>,
 }
 
-/// A device or an instance of one, as the library knows it.
+/// A device or an instance of one.
 #[derive(Clone, Copy)]
 pub struct NvmlDevice(Raw);
 
-// SAFETY: the library may be called from any thread, and the pointer is only handed back to it.
+// SAFETY: the library may be called from any thread, and the pointer is only passed back to it.
 unsafe impl Send for NvmlDevice {}
 // SAFETY: as above.
 unsafe impl Sync for NvmlDevice {}
 
-/// Why a question was not answered.
+/// An error of the library.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unanswered {
-    /// It never will be: of this device, by this driver.
+    /// The driver will never support this query for this device.
     pub is_final: bool,
-    /// For the log.
+    /// Text for the log.
     pub text: String,
 }
 
 type Answer<T> = Result<T, Unanswered>;
 
-/// The library of this process, looked for once.
+/// The library of this process, searched once.
 ///
 /// # Errors
-/// Why there is none.
+/// The reason why there is none.
 pub fn nvml() -> Result<&'static Nvml, &'static Unavailable> {
     static NVML: LazyLock<Result<Nvml, Unavailable>> =
         LazyLock::new(|| Nvml::open(&candidates("NEREID_LIBNVML", &PLACES)));
@@ -116,10 +116,10 @@ pub fn nvml() -> Result<&'static Nvml, &'static Unavailable> {
 }
 
 impl Nvml {
-    /// Opens the first library of `candidates` that there is.
+    /// Opens the first existing library of `candidates`.
     ///
     /// # Errors
-    /// Why it cannot be used.
+    /// The reason why it cannot be used.
     pub fn open(candidates: &[OsString]) -> Result<Self, Unavailable> {
         let library = open_first(candidates)?;
         // SAFETY: the prototype is that of nvml.h.
@@ -132,21 +132,21 @@ impl Nvml {
         Ok(nvml)
     }
 
-    /// Version of the driver, such as `580.65.06`.
+    /// Version of the driver, for example `580.65.06`.
     ///
     /// # Errors
-    /// As every question here: `Unanswered`.
+    /// `Unanswered`, as for all queries.
     pub fn driver_version(&self) -> Answer<String> {
         self.text("nvmlSystemGetDriverVersion", |to, len| {
-            // SAFETY: writes at most `len` bytes, which are there.
+            // SAFETY: writes at most `len` existing bytes.
             self.functions.driver_version.map(|f| unsafe { f(to, len) })
         })
     }
 
-    /// All devices of the machine, in the order of their addresses.
+    /// All accessible devices of the machine, in the order of their addresses.
     ///
     /// # Errors
-    /// `Unanswered` when they cannot be counted; one that cannot be had is left out.
+    /// `Unanswered` if they cannot be counted.
     pub fn devices(&self) -> Answer<Vec<NvmlDevice>> {
         let mut count = 0;
         // SAFETY: writes one integer.
@@ -158,7 +158,7 @@ impl Nvml {
         Ok((0..count).filter_map(|index| at(index).ok()).collect())
     }
 
-    /// The device at an address; of instances that which they are part of.
+    /// The device at an address; for an instance, the device that it is part of.
     ///
     /// # Errors
     /// `Unanswered`.
@@ -181,7 +181,7 @@ impl Nvml {
         find: Option<unsafe extern "C" fn(*const c_char, *mut Raw) -> Code>,
     ) -> Answer<NvmlDevice> {
         let text = CString::new(text).map_err(|e| Unanswered { is_final: true, text: e.to_string() })?;
-        // SAFETY: reads a text that ends by NUL, writes one pointer.
+        // SAFETY: reads a NUL-terminated text, writes one pointer.
         self.handle(function, |to| find.map(|f| unsafe { f(text.as_ptr(), to) }))
     }
 
@@ -191,18 +191,18 @@ impl Nvml {
         Ok(NvmlDevice(raw))
     }
 
-    /// Such as `GPU-…`, and `MIG-…` of an instance.
+    /// For example `GPU-…`, or `MIG-…` for an instance.
     ///
     /// # Errors
     /// `Unanswered`.
     pub fn uuid(&self, device: NvmlDevice) -> Answer<String> {
         self.text("nvmlDeviceGetUUID", |to, len| {
-            // SAFETY: a device of the library; writes at most `len` bytes, which are there.
+            // SAFETY: a device of the library; writes at most `len` existing bytes.
             self.functions.uuid.map(|f| unsafe { f(device.0, to, len) })
         })
     }
 
-    /// Such as `NVIDIA H200`.
+    /// For example `NVIDIA H200`.
     ///
     /// # Errors
     /// `Unanswered`.
@@ -213,12 +213,12 @@ impl Nvml {
         })
     }
 
-    /// Where it is.
+    /// PCI address of a device.
     ///
     /// # Errors
     /// `Unanswered`.
     pub fn pci(&self, device: NvmlDevice) -> Answer<PciAddress> {
-        // SAFETY: integers and bytes, of which zero is a value.
+        // SAFETY: consists of integers and bytes, for which zero is valid.
         let mut pci: Pci = unsafe { std::mem::zeroed() };
         // SAFETY: a device of the library; writes one structure.
         self.check("nvmlDeviceGetPciInfo", self.functions.pci.map(|f| unsafe { f(device.0, &raw mut pci) }))?;
@@ -226,10 +226,10 @@ impl Nvml {
         Ok(PciAddress { domain: pci.domain, bus: byte(pci.bus), slot: byte(pci.device) })
     }
 
-    /// The instances of a device in MIG mode; none of one that is not.
+    /// The instances of a device in MIG mode; none for other devices.
     ///
     /// # Errors
-    /// `Unanswered`; a device without that mode is no error.
+    /// `Unanswered`; a device without MIG mode is not an error.
     pub fn instances(&self, device: NvmlDevice) -> Answer<Vec<NvmlDevice>> {
         let (mut now, mut later, mut most) = (0, 0, 0);
         // SAFETY: a device of the library; writes two integers.
@@ -248,11 +248,11 @@ impl Nvml {
                 self.functions.instance.map(|f| unsafe { f(device.0, index, to) })
             })
         };
-        // Places of instances that were not made are empty.
+        // Positions without an instance are skipped.
         Ok((0..most.min(INSTANCES_MAX)).filter_map(|index| at(index).ok()).collect())
     }
 
-    /// Part of the time in which something ran on it, in per cent.
+    /// Share of time during which kernels ran, in per cent.
     ///
     /// # Errors
     /// `Unanswered`.
@@ -264,14 +264,14 @@ impl Nvml {
         Ok(rates.gpu)
     }
 
-    /// Bytes of its memory: all, and in use.
+    /// Bytes of its memory: total, and in use.
     ///
     /// # Errors
     /// `Unanswered`.
     pub fn memory(&self, device: NvmlDevice) -> Answer<(u64, u64)> {
-        // The size, and the number of the form above it.
+        // The version has the size in its low bits and the version of the structure above them.
         let mut memory = MemoryV2 { version: size_of::<MemoryV2>() as c_uint | 2 << 24, ..MemoryV2::default() };
-        // SAFETY: a device of the library; writes one structure of the form that it names.
+        // SAFETY: a device of the library; writes one structure of this version.
         let asked = self.functions.memory_v2.map(|f| unsafe { f(device.0, &raw mut memory) });
         if asked == Some(SUCCESS) {
             return Ok((memory.total, memory.used));
@@ -283,7 +283,7 @@ impl Nvml {
         Ok((memory.total, memory.used))
     }
 
-    /// Power that it takes, in mW.
+    /// Current power, in mW.
     ///
     /// # Errors
     /// `Unanswered`.
@@ -291,7 +291,7 @@ impl Nvml {
         self.number("nvmlDeviceGetPowerUsage", self.functions.power, device)
     }
 
-    /// The most it may take, in mW.
+    /// Power limit, in mW.
     ///
     /// # Errors
     /// `Unanswered`.
@@ -326,7 +326,7 @@ impl Nvml {
         Ok(String::from_utf8_lossy(text.get(..end).unwrap_or(&text)).into_owned())
     }
 
-    /// `done` is `None` where the library lacks the function.
+    /// `done` is `None` if the library lacks the function.
     fn check(&self, function: &str, done: Option<Code>) -> Answer<()> {
         match done {
             Some(SUCCESS) => Ok(()),
@@ -338,14 +338,14 @@ impl Nvml {
         }
     }
 
-    /// Such as `error 15: GPU is lost`.
+    /// For example `error 15: GPU is lost`.
     fn words(&self, code: Code) -> String {
-        // SAFETY: answers a constant text, or null.
+        // SAFETY: returns a constant text, or null.
         let text = self.error_text.map_or(std::ptr::null(), |f| unsafe { f(code) });
         if text.is_null() {
             return format!("error {code}");
         }
-        // SAFETY: constant and ended by NUL, as documented.
+        // SAFETY: constant and NUL-terminated, as documented.
         format!("error {code}: {}", unsafe { CStr::from_ptr(text) }.to_string_lossy())
     }
 }

@@ -1,9 +1,9 @@
-//! Memory that the server itself has of devices, and of the host with its pages locked: one block for each, divided into pieces.
+//! Memory pools of the server: a block on each device and a page-locked block on the host, divided into pieces.
 //!
-//! A block is made when something first asks for a piece of it, since that makes the device's context as well, and a server whose
-//! models all run on the CPU shall not have one. It goes with `release`.
+//! A block is allocated on first use, because that also creates the context of the device, which a server with models
+//! on the CPU only must not have. `release` frees it.
 //!
-//! Invariant: a piece keeps its block; it comes back when its last owner is dropped, whatever failed meanwhile.
+//! Invariant: a piece keeps its block and returns to it when its last owner is dropped, even after failures.
 
 #![allow(unsafe_code)] // vouches for pieces of blocks
 
@@ -21,24 +21,23 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use tensor::{Base, DeviceMemory, Error, Exported, Extent, RegionMemory, RegionRef, Result};
 
-/// `--pinned-memory-pool-byte-size` where it is not given.
+/// Default of `--pinned-memory-pool-byte-size`.
 pub const PINNED_BYTES_DEFAULT: usize = 256 << 20;
-/// `--cuda-memory-pool-byte-size` of a device for which it is not given.
+/// Default of `--cuda-memory-pool-byte-size` for each device.
 pub const DEVICE_BYTES_DEFAULT: usize = 64 << 20;
-/// Parts of the pinned pool that bodies of requests may have, all together and one of them: what clients send slowly must leave room for
-/// staging and for outputs, and one client room for others.
+/// Divisor of the pinned pool for all request bodies together: slow uploads must leave room for staging and outputs.
 pub const BODIES_PINNED_SHARE: usize = 2;
-/// As above, of one body.
+/// Divisor of the pinned pool for one request body: each client must leave room for others.
 pub const BODY_PINNED_SHARE: usize = 8;
-/// The device through whose context memory of the host is locked. Every other one reaches it too.
+/// The device whose context locks host memory; all others can access it, too.
 pub(crate) const HOST_DEVICE: u32 = 0;
 
-/// How large the pools are.
+/// Configured sizes of the pools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolSizes {
-    /// Bytes of the pinned pool; 0 is none.
+    /// Bytes of the pinned pool; 0 = none.
     pub pinned: usize,
-    /// Bytes of the pool of a device; 0 is none. Of several of a device the last counts.
+    /// Bytes of each device's pool; 0 = none. The last entry of a device counts.
     pub devices: Vec<(u32, usize)>,
 }
 
@@ -48,27 +47,27 @@ impl Default for PoolSizes {
     }
 }
 
-/// What a pool has and did, for metrics.
+/// Usage of a pool, for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolUse {
     /// `None` is the pinned pool.
     pub device: Option<u32>,
-    /// Bytes it may have.
+    /// Size limit.
     pub bytes_max: usize,
-    /// Bytes that are handed out.
+    /// Bytes in use.
     pub used_bytes: usize,
-    /// How often it had no room.
+    /// Number of requests that found no room.
     pub exhausted: u64,
-    /// Bytes of the device's memory altogether; 0 of the pinned pool, and where the driver does not say.
+    /// Size of the device's memory; 0 for the pinned pool or if unknown.
     pub device_bytes: u64,
 }
 
-/// Why a pool has nothing to give.
+/// Reason why a pool has no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoRoom {
-    /// There is none: no device, a size of 0, or the driver refused the block.
+    /// No pool: no device, size 0, or the driver rejected the block.
     NoPool,
-    /// None of its free pieces is long enough.
+    /// No free piece is large enough.
     Exhausted,
 }
 
@@ -85,11 +84,11 @@ struct OnDevice {
     address: Address,
 }
 
-/// Handles of blocks that were asked for, by device and address; `None` where the driver makes none.
+/// Handles of blocks by device and address; `None` if the driver cannot make one.
 static HANDLES: Mutex<BTreeMap<(u32, Address), Option<Handle>>> = Mutex::new(BTreeMap::new());
 
 impl OnDevice {
-    /// What other processes open to reach the block. The driver is asked once.
+    /// Handle with which other processes open the block. Requested from the driver once.
     fn handle(&self) -> Option<Handle> {
         *HANDLES.lock().entry((self.device, self.address)).or_insert_with(|| {
             let made = self.driver.handle_of(self.device, self.address);
@@ -127,19 +126,19 @@ struct OfHost {
     start: NonNull<u8>,
 }
 
-// SAFETY: the block is plain memory; its pieces have one owner each.
+// SAFETY: the block is plain memory; each of its pieces has one owner.
 unsafe impl Send for OfHost {}
 // SAFETY: as above.
 unsafe impl Sync for OfHost {}
 
-/// Where the pinned block is; an end of 0 is nowhere.
+/// Start and end of the pinned block; an end of 0 means none.
 static PINNED: (AtomicUsize, AtomicUsize) = (AtomicUsize::new(0), AtomicUsize::new(0));
 
 impl Block for OfHost {
     fn make(device: u32, len: usize) -> Result<Self> {
         let driver = driver().map_err(|why| Error::unavailable(why.to_string()))?;
         let start = driver.allocate_host(device, len)?;
-        // The driver does not say what is in it, and slices must not be of what was never written.
+        // The contents are undefined, and slices of uninitialised memory are not allowed.
         // SAFETY: `len` bytes that were just allocated.
         unsafe { start.as_ptr().write_bytes(0, len) };
         PINNED.0.store(start.as_ptr() as usize, Relaxed);
@@ -149,14 +148,14 @@ impl Block for OfHost {
 
     fn end(self) {
         PINNED.1.store(0, Relaxed);
-        // SAFETY: a pool ends its block when no piece of it is out.
+        // SAFETY: a pool frees its block when no piece is in use.
         if let Err(e) = unsafe { self.driver.free_host(HOST_DEVICE, self.start) } {
             log::warn!("the pinned memory pool was not given back: {}", e.message());
         }
     }
 }
 
-/// A block, made when it is first needed, and its pieces.
+/// A block, allocated on first use, and its pieces.
 struct Pool<B> {
     name: String,
     device: u32,
@@ -169,7 +168,7 @@ struct Pool<B> {
 enum State<B> {
     Unmade,
     Made(B, Arena),
-    /// The driver refused it; it is not asked again, since each time takes it long.
+    /// The driver rejected the block; not retried, because each attempt takes long.
     Refused,
 }
 
@@ -208,7 +207,7 @@ impl<B: Block> Pool<B> {
         Ok(Taken { pool: Arc::clone(self), block: *block, piece })
     }
 
-    /// Makes the block, if there is to be one.
+    /// Allocates the block, unless the size is 0.
     fn prepare(self: &Arc<Self>) {
         drop(self.take(1));
     }
@@ -219,7 +218,7 @@ impl<B: Block> Pool<B> {
         PoolUse { device, bytes_max: self.size.load(Relaxed), used_bytes, exhausted, device_bytes: self.device_bytes }
     }
 
-    /// Gives the block back, if no piece of it is out.
+    /// Frees the block, if no piece is in use.
     fn release(&self) {
         let mut state = self.state.lock();
         match &*state {
@@ -279,7 +278,7 @@ fn pools() -> Option<&'static Pools> {
     made.as_ref()
 }
 
-/// Sets the sizes of pools. Blocks that were made keep theirs.
+/// Sets the sizes of pools. Allocated blocks keep theirs.
 pub fn set_pool_sizes(sizes: PoolSizes) {
     if let Some(Some(pools)) = POOLS.get() {
         pools.pinned.size.store(sizes.pinned, Relaxed);
@@ -290,14 +289,14 @@ pub fn set_pool_sizes(sizes: PoolSizes) {
     *SIZES.lock() = sizes;
 }
 
-/// What the pools have: the pinned one first. Empty before a device was looked for, and without one.
+/// Usage of all pools, the pinned one first. Empty without a known device.
 pub fn pool_uses() -> Vec<PoolUse> {
     let Some(pools) = has_devices().then(pools).flatten() else { return Vec::new() };
     let devices = pools.devices.iter().map(|pool| pool.usage(Some(pool.device)));
     std::iter::once(pools.pinned.usage(None)).chain(devices).collect()
 }
 
-/// Gives blocks back of which no piece is out; they are made again when they are needed.
+/// Frees blocks without pieces in use; they are allocated again when needed.
 pub fn release_pools() {
     let Some(Some(pools)) = POOLS.get() else { return };
     pools.pinned.release();
@@ -307,24 +306,24 @@ pub fn release_pools() {
 /// `len` bytes of the pinned pool. Their contents are unspecified.
 ///
 /// # Errors
-/// Why there are none. What to take instead, and whom to tell, is the caller's business.
+/// No room or no pool. The caller chooses an alternative.
 pub fn pinned(len: usize) -> Result<Pinned, NoRoom> {
     let taken = pools().ok_or(NoRoom::NoPool)?.pinned.take(len)?;
     Ok(Pinned { taken, len, _of_bodies: None })
 }
 
-/// Makes the pinned pool now: later it may be asked for by threads that must not wait for the driver, which takes it a tenth of a second.
+/// Allocates the pinned pool now. Later users must not wait for the driver, which takes a tenth of a second.
 pub fn prepare_pinned() {
     if let Some(pools) = pools() {
         pools.pinned.prepare();
     }
 }
 
-/// Bytes of the pinned pool that bodies of requests have.
+/// Bytes of the pinned pool used by request bodies.
 static BODIES: AtomicUsize = AtomicUsize::new(0);
 
-/// `len` bytes of the pinned pool for the body of a request, which may take its client long to send. `None` before `prepare_pinned`, where
-/// the pool has no room, and beyond the share that bodies may have. Never asks the driver for anything.
+/// `len` bytes of the pinned pool for a request body, which its client may send slowly. `None` before `prepare_pinned`,
+/// without room, and beyond the share of bodies. Never calls the driver.
 pub fn pinned_for_body(len: usize) -> Option<Pinned> {
     let pool = &POOLS.get()?.as_ref()?.pinned;
     let size = pool.size.load(Relaxed);
@@ -336,19 +335,19 @@ pub fn pinned_for_body(len: usize) -> Option<Pinned> {
     Some(Pinned { taken, len, _of_bodies: Some(share) })
 }
 
-/// Bytes of the pinned pool that bodies of requests have, and may have.
+/// Bytes of the pinned pool used by request bodies, and their limit.
 pub fn pinned_bodies() -> (usize, usize) {
     let size = pools().map_or(0, |pools| pools.pinned.size.load(Relaxed));
     (BODIES.load(Relaxed), size / BODIES_PINNED_SHARE)
 }
 
-/// What a body has of the share of bodies; it comes back when this is dropped.
+/// A body's part of the share of bodies, returned on drop.
 struct OfBodies(usize);
 
 impl OfBodies {
     fn take(len: usize, most: usize) -> Option<Self> {
         let share = Self(len);
-        // Counted before it is looked at, and given back by the drop if it was too much: the maximum is never exceeded.
+        // Added before the comparison, and subtracted by the drop if too much, so the limit is never exceeded.
         (BODIES.fetch_add(len, Relaxed).saturating_add(len) <= most).then_some(share)
     }
 }
@@ -359,18 +358,18 @@ impl Drop for OfBodies {
     }
 }
 
-/// Whether these bytes lie in the pinned pool, so that a device reads and writes them directly.
+/// Whether these bytes are in the pinned pool, so that devices access them directly.
 pub fn is_pinned(bytes: &[u8]) -> bool {
     let (start, end) = (PINNED.0.load(Relaxed), PINNED.1.load(Relaxed));
     let at = bytes.as_ptr() as usize;
     !bytes.is_empty() && start <= at && at < end
 }
 
-/// `len` bytes of the pool of a device, as a region. Their contents are unspecified. They come back with the last owner, which must wait
-/// for what still uses them; copies of a `Stream` keep them themselves.
+/// `len` bytes of a device's pool, as a region with undefined contents. They return with the last owner, which must
+/// wait for pending uses; copies of a `Stream` own them themselves.
 ///
 /// # Errors
-/// RESOURCE_EXHAUSTED without room, which the first time is logged; UNAVAILABLE without such a pool, or when the device failed.
+/// RESOURCE_EXHAUSTED without room, logged the first time; UNAVAILABLE without such a pool or if the device failed.
 pub fn allocate(device: u32, len: usize) -> Result<RegionRef> {
     static TOLD: AtomicBool = AtomicBool::new(false);
     failure::check(device)?;
@@ -393,7 +392,7 @@ pub fn allocate(device: u32, len: usize) -> Result<RegionRef> {
     }
 }
 
-/// Memory of a device that the server has: for outputs, and for tensors between the steps of an ensemble.
+/// Device memory of the server: for outputs, and for tensors between the steps of an ensemble.
 struct DeviceBuffer {
     taken: Taken<OnDevice>,
     len: usize,
@@ -427,7 +426,7 @@ unsafe impl RegionMemory for DeviceBuffer {
         "device memory"
     }
     fn extent(&self) -> Extent {
-        // As of memory that clients share: no file has such a device number.
+        // As for memory shared with clients: no file has such a device number.
         let object = (u64::MAX - u64::from(self.taken.block.device), self.taken.block.address);
         Extent { object, start: self.taken.piece.offset as u64 }
     }
@@ -445,7 +444,7 @@ impl DeviceMemory for DeviceBuffer {
     }
     fn read(&self, offset: usize, to: &mut [u8]) -> Result<()> {
         let from = self.at(offset, to.len())?;
-        // SAFETY: `at` made sure that the range is inside, and the block lives as long as `self`.
+        // SAFETY: `at` checked the range, and the block lives as long as `self`.
         unsafe { self.taken.block.driver.read(self.taken.block.device, from, to) }
     }
     fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
@@ -453,14 +452,14 @@ impl DeviceMemory for DeviceBuffer {
         // SAFETY: as in `read`.
         unsafe { self.taken.block.driver.write(self.taken.block.device, to, from) }
     }
-    /// Whoever opens it reaches the whole block, as with any piece of an allocation.
+    /// The opener can access the whole block, as for any part of an allocation.
     fn exported(&self) -> Option<Exported> {
         let handle = self.taken.block.handle()?;
         Some(Exported { handle: handle.0, offset: self.taken.piece.offset as u64 })
     }
 }
 
-/// Memory of the host that devices read and write directly, with one owner; `freeze` makes it shareable.
+/// Host memory that devices access directly, with one owner; `freeze` makes it shareable.
 pub struct Pinned {
     taken: Taken<OfHost>,
     len: usize,
@@ -468,12 +467,12 @@ pub struct Pinned {
 }
 
 impl Pinned {
-    /// Makes it immutable and shareable without copying; the last clone gives it back.
+    /// Makes it immutable and shareable without a copy; dropping the last clone returns it.
     pub fn freeze(self) -> Bytes {
         Bytes::from_owner(self)
     }
 
-    /// Shortens it; longer lengths change nothing.
+    /// Shortens it; a larger length has no effect.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
@@ -482,14 +481,14 @@ impl Pinned {
 impl Deref for Pinned {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: a piece of at least `len` bytes of a block that was written when it was made, that nobody else has.
+        // SAFETY: a piece of at least `len` bytes, owned by this value, of a block that was initialised.
         unsafe { std::slice::from_raw_parts(self.taken.block.start.as_ptr().add(self.taken.piece.offset), self.len) }
     }
 }
 
 impl DerefMut for Pinned {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; `&mut self` makes this the only view.
+        // SAFETY: as in `deref`; `&mut self` makes the access exclusive.
         unsafe {
             std::slice::from_raw_parts_mut(self.taken.block.start.as_ptr().add(self.taken.piece.offset), self.len)
         }

@@ -1,6 +1,6 @@
-//! Calls of the driver for memory, streams and events: each an error with the function's name where the library refuses or lacks it.
+//! The driver's functions for memory, streams and events; failures and missing functions are errors with their names.
 //!
-//! What is handed out here is not given back by itself: `pool`, `pinned` and `stream` own it.
+//! Returned resources are not freed automatically: `pool`, `locked` and `stream` own them.
 
 #![allow(unsafe_code)] // calls a C library whose prototypes are written down in `driver`
 
@@ -9,31 +9,31 @@ use std::ffi::c_int;
 use std::ptr::NonNull;
 use tensor::{Error, Result};
 
-/// Every context reaches the block.
+/// Every context can access the block.
 const PORTABLE: u32 = 1;
-/// The stream does not wait for what libraries do in the stream that has no name.
+/// The stream does not wait for the default stream, which libraries use.
 const NON_BLOCKING: u32 = 1;
-/// The thread that waits sleeps, and no time is taken.
+/// A waiting thread sleeps, and no timestamps are recorded.
 const BLOCKING_WITHOUT_TIME: u32 = 1 | 2;
 /// `CUDA_ERROR_NOT_READY`.
 const NOT_READY: c_int = 600;
 /// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`.
 const PEERS_ALREADY: c_int = 704;
 
-/// Memory of a device, whoever uses it.
+/// Memory of a device, for all processes together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
-    /// Bytes that nobody has.
+    /// Free bytes.
     pub free: u64,
-    /// Bytes there are.
+    /// All bytes.
     pub total: u64,
 }
 
 impl Driver {
-    /// What a device has of memory, and what of it is free; of all processes.
+    /// Total and free memory of a device.
     ///
     /// # Errors
-    /// INTERNAL, with what the driver said.
+    /// INTERNAL, with the driver's error.
     pub fn memory(&self, device: u32) -> Result<MemoryInfo> {
         self.enter(device)?;
         let (mut free, mut total) = (0, 0);
@@ -43,24 +43,24 @@ impl Driver {
         Ok(MemoryInfo { free: free as u64, total: total as u64 })
     }
 
-    /// Lets `device` reach the memory of `peer` directly, where the machine can do that. Whether it does.
+    /// Enables direct access of `device` to the memory of `peer`, if supported. Returns whether it is enabled.
     ///
     /// # Errors
-    /// INTERNAL, with what the driver said.
+    /// INTERNAL, with the driver's error.
     pub fn enable_peer(&self, device: u32, peer: u32) -> Result<bool> {
         if !self.can_access_peer(device, peer)? {
             return Ok(false);
         }
         let context = self.context(peer)?;
         self.enter(device)?;
-        // SAFETY: a context that was retained and is never released.
+        // SAFETY: a retained context that is never released.
         match self.functions.enable_peer.map(|f| unsafe { f(context.0, 0) }) {
             Some(PEERS_ALREADY) => Ok(true),
             done => self.check("cuCtxEnablePeerAccess", done).map(|()| true),
         }
     }
 
-    /// `len` bytes of a device, to be given to `free`.
+    /// Allocates `len` bytes of a device, for `free`.
     pub(crate) fn allocate(&self, device: u32, len: usize) -> Result<Address> {
         self.enter(device)?;
         let mut address = 0;
@@ -69,14 +69,14 @@ impl Driver {
         Ok(address)
     }
 
-    /// Gives back what `allocate` made.
+    /// Frees memory of `allocate`.
     pub(crate) fn free(&self, device: u32, address: Address) -> Result<()> {
         self.enter(device)?;
-        // SAFETY: the driver knows what it allocated, and refuses other addresses. Its one owner calls this.
+        // SAFETY: the driver rejects addresses that it did not allocate. The only owner calls this.
         self.check("cuMemFree", self.functions.free.map(|f| unsafe { f(address) }))
     }
 
-    /// `len` page-locked bytes of the host that every device reaches, to be given to `free_host`. Their contents are unspecified.
+    /// Allocates `len` page-locked host bytes with undefined contents for all devices, to be freed by `free_host`.
     pub(crate) fn allocate_host(&self, device: u32, len: usize) -> Result<NonNull<u8>> {
         self.enter(device)?;
         let mut block = std::ptr::null_mut();
@@ -86,24 +86,24 @@ impl Driver {
         NonNull::new(block.cast()).ok_or_else(|| Error::internal("cuMemHostAlloc gave no memory"))
     }
 
-    /// Gives back what `allocate_host` made.
+    /// Frees memory of `allocate_host`.
     ///
     /// # Safety
-    /// Nobody reads or writes it any more.
+    /// It is not accessed any more.
     pub(crate) unsafe fn free_host(&self, device: u32, block: NonNull<u8>) -> Result<()> {
         self.enter(device)?;
-        // SAFETY: by contract; the driver refuses what it did not make.
+        // SAFETY: by contract; the driver rejects memory that it did not allocate.
         self.check("cuMemFreeHost", self.functions.free_host.map(|f| unsafe { f(block.as_ptr().cast()) }))
     }
 
-    /// Locks the pages of a mapping, so that devices read and write it directly. To be undone with `unlock` before it is unmapped.
+    /// Locks the pages of a mapping, so that devices can access it directly. `unlock` must precede unmapping.
     ///
     /// # Safety
     /// `len` bytes at `start` are mapped, and stay so until `unlock`.
     pub(crate) unsafe fn lock(&self, device: u32, start: NonNull<u8>, len: usize) -> Result<()> {
         self.enter(device)?;
         let locked = self.functions.lock_host.map(|f| {
-            // SAFETY: by contract. Nothing of the memory changes.
+            // SAFETY: by contract. The contents do not change.
             unsafe { f(start.as_ptr().cast(), len, PORTABLE) }
         });
         self.check("cuMemHostRegister", locked)
@@ -112,11 +112,11 @@ impl Driver {
     /// Undoes `lock`.
     pub(crate) fn unlock(&self, device: u32, start: NonNull<u8>) -> Result<()> {
         self.enter(device)?;
-        // SAFETY: the driver knows what it locked, and refuses the rest.
+        // SAFETY: the driver rejects memory that it did not lock.
         self.check("cuMemHostUnregister", self.functions.unlock_host.map(|f| unsafe { f(start.as_ptr().cast()) }))
     }
 
-    /// A stream; `None` where the driver has no functions for streams. To be given to `end_stream`.
+    /// Creates a stream for `end_stream`; `None` if the driver has no functions for streams.
     pub(crate) fn make_stream(&self, device: u32, priority: i32) -> Result<Option<Thing>> {
         let f = &self.functions;
         let (Some(make), Some(_), Some(_)) = (f.make_stream, f.end_stream, f.wait_for_stream) else { return Ok(None) };
@@ -144,8 +144,7 @@ impl Driver {
         self.check("cuStreamSynchronize", self.functions.wait_for_stream.map(|f| unsafe { f(stream) }))
     }
 
-    /// An event that marks what was started in the stream so far; `None` where the driver has no functions for events. To be given to
-    /// `end_event`.
+    /// An event that marks the work started in the stream so far, for `end_event`; `None` without such functions.
     ///
     /// # Safety
     /// As `wait_for_stream`.

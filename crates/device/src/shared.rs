@@ -1,4 +1,4 @@
-//! Memory of a device that another process shares with us, by the handle it sent (memory.md 2.2).
+//! Device memory that another process shares, opened by the handle it sent (memory.md 2.2).
 
 #![allow(unsafe_code)] // vouches for ranges of device memory
 
@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
 
-/// An open handle. Closed when the last owner drops it.
+/// An open handle, closed when the last owner drops it.
 ///
-/// The process that exported the memory must not free it before that: the driver cannot tell, and neither can we.
+/// The process that exported the memory must not free it before that, which the driver cannot detect.
 pub struct Imported {
     driver: &'static Driver,
     device: u32,
@@ -22,25 +22,25 @@ pub struct Imported {
     len: usize,
 }
 
-/// Why memory was not opened.
+/// Reason why memory was not opened.
 #[derive(Debug)]
 pub enum Refused {
     /// There is no GPU.
     NoDevice(&'static Unavailable),
-    /// The driver, or what was asked of it; for the log.
+    /// Error of the driver, for the log.
     Failed(Error),
-    /// The device failed before, for good.
+    /// The device failed earlier, permanently.
     Lost(Error),
 }
 
-/// A handle is opened once, whoever registers it under how many names: each open counts in the driver, and opening is slow.
+/// Each handle is opened once, for any number of registrations, because opening is slow and the driver counts it.
 static OPEN: Mutex<BTreeMap<(u32, Handle), Weak<Imported>>> = Mutex::new(BTreeMap::new());
 
 impl Imported {
-    /// Opens the handle on a device, as an ordinal of this process.
+    /// Opens the handle on a device, an ordinal of this process.
     ///
     /// # Errors
-    /// `Refused`, with what the driver said.
+    /// `Refused`, with the driver's error.
     pub fn open(device: u32, handle: Handle) -> Result<Arc<Self>, Refused> {
         let driver = driver().map_err(Refused::NoDevice)?;
         failure::check(device).map_err(Refused::Lost)?;
@@ -59,17 +59,17 @@ impl Imported {
         self.device
     }
 
-    /// Bytes of the allocation behind it.
+    /// Size of the allocation.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none; the driver exports no such memory.
+    /// Always false in practice: the driver exports no empty memory.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// What was opened: another process can open it, too, but for the one that exported it.
+    /// The handle; other processes can open it too, except the one that exported it.
     pub fn handle(&self) -> Handle {
         self.handle
     }
@@ -79,17 +79,17 @@ impl Imported {
         self.address
     }
 
-    /// Copies the bytes from `offset` on into `to`. Waits for it; not for a reactor.
+    /// Copies the bytes from `offset` on into `to`. Blocks, so not for a reactor.
     ///
     /// # Errors
-    /// INTERNAL, with what the driver said, or when the memory ends before; UNAVAILABLE once the device has failed.
+    /// INTERNAL, with the driver's error, or beyond the end of the memory; UNAVAILABLE once the device has failed.
     pub fn read(&self, offset: usize, to: &mut [u8]) -> Result<()> {
         let from = self.at(offset, to.len())?;
-        // SAFETY: `at` made sure that the range is inside, and the handle is open as long as `self` lives.
+        // SAFETY: `at` checked the range, and the handle is open as long as `self` lives.
         unsafe { self.driver.read(self.device, from, to) }
     }
 
-    /// Copies `from` to the bytes from `offset` on. Waits until others see it.
+    /// Copies `from` to the bytes from `offset` on, and waits until others see it.
     ///
     /// # Errors
     /// As `read`.
@@ -115,7 +115,7 @@ impl Drop for Imported {
     fn drop(&mut self) {
         closing::tell(self.device, &self.handle);
         let mut open = OPEN.lock();
-        // Another may have opened it again meanwhile: that one counts for itself.
+        // Another thread may have opened it again meanwhile, which is counted separately.
         if open.get(&(self.device, self.handle)).is_some_and(|known| known.strong_count() == 0) {
             open.remove(&(self.device, self.handle));
         }

@@ -1,9 +1,9 @@
-//! Streams of a device: copies that are started and waited for later, and events that mark how far a stream has come.
+//! Streams of a device: copies that run asynchronously, and events that mark positions in a stream.
 //!
-//! A driver that lacks a function for that costs only time: the copy is then made before the call returns.
+//! If the driver lacks a function for this, copies are made synchronously, which costs only time.
 //!
-//! Invariant: what a copy reads or writes is kept until the stream was waited for after it. Where waiting fails, nobody knows what the
-//! device still does, and what it may touch is never given back.
+//! Invariant: sources and targets of a copy are kept until the stream was waited for. If waiting fails, the device may
+//! still access them, so they are never freed.
 
 #![allow(unsafe_code)] // vouches for the addresses of copies
 
@@ -13,26 +13,26 @@ use std::ops::DerefMut;
 use std::sync::Arc;
 use tensor::{Base, Data, Error, RegionRef, Result};
 
-/// Copies that are not waited for; the next one waits for them all.
+/// Maximum number of copies in progress; the next one first waits for all of them.
 const STARTED_MAX: usize = 1024;
 
-/// Copies of one device that are made one after the other. Clones are the same stream. Any thread may use it.
+/// A sequence of copies of one device. Clones are the same stream, which any thread may use.
 #[derive(Clone)]
 pub struct Stream(Arc<Inner>);
 
 struct Inner {
     driver: &'static Driver,
     device: u32,
-    /// `None` where the driver has no streams: everything is made at once.
+    /// `None` if the driver has no streams and all copies are synchronous.
     stream: Option<Handle>,
-    /// Owners of what copies touch that were started and not waited for.
+    /// Owners of the memory of copies in progress.
     kept: Mutex<Vec<Box<dyn Send>>>,
 }
 
 #[derive(Clone, Copy)]
 struct Handle(Thing);
 
-// SAFETY: the library allows any thread to use a stream or an event; the pointer is only handed back to it.
+// SAFETY: any thread may use a stream or an event; the pointer is only passed back to the library.
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
@@ -45,10 +45,10 @@ enum Side {
 }
 
 impl Stream {
-    /// A stream of `device`, an ordinal of this process. Lower numbers of `priority` go first; 0 is the usual one.
+    /// A stream of `device`, an ordinal of this process. Lower values of `priority` are more urgent; 0 is the default.
     ///
     /// # Errors
-    /// UNAVAILABLE without a GPU; INTERNAL with what the driver said.
+    /// UNAVAILABLE without a GPU; INTERNAL with the driver's error.
     pub fn new(device: u32, priority: i32) -> Result<Self> {
         let driver = driver().map_err(|why| Error::unavailable(format!("no GPU: {why}")))?;
         let stream = driver.make_stream(device, priority)?.map(Handle);
@@ -60,17 +60,16 @@ impl Stream {
         self.0.device
     }
 
-    /// The `CUstream`, for libraries that work in it; null, which is the stream without a name, where the driver has no others. Valid
-    /// as long as this value or a clone of it lives.
+    /// The `CUstream`, or null for the default stream; for other libraries. Valid as long as a clone of this lives.
     pub fn as_raw(&self) -> *mut std::ffi::c_void {
         self.0.stream.map_or(std::ptr::null_mut(), |stream| stream.0)
     }
 
-    /// Starts a copy of `len` bytes of `from`, from `from_offset` on, to the bytes of `to` from `to_offset` on. At least one of them is
-    /// on a device. Others see it when the stream was waited for.
+    /// Starts a copy of `len` bytes from `from_offset` in `from` to `to_offset` in `to`, at least one of which is on a
+    /// device. Others see it after a wait for the stream.
     ///
     /// # Errors
-    /// INTERNAL, with what the driver said, or for a range that does not lie inside.
+    /// INTERNAL, with the driver's error, or for a range out of bounds.
     pub fn copy(&self, to: &RegionRef, to_offset: usize, from: &Data, from_offset: usize, len: usize) -> Result<()> {
         let target = side_of_region(to, to_offset, len)?;
         let source = match from {
@@ -83,11 +82,11 @@ impl Stream {
         if len == 0 {
             return Ok(());
         }
-        // SAFETY: both sides were checked; `from` and `to` are kept. Bytes of the host are only read, those of regions may be written.
+        // SAFETY: both sides were checked and are kept. Host bytes are only read; those of regions may be written.
         unsafe { self.start(target, source, len, Box::new((to.clone(), from.clone()))) }
     }
 
-    /// Starts a copy of memory of a device, from `offset` on, into all of `to`, which comes back when it was waited for.
+    /// Starts a copy of device memory from `offset` on into all of `to`, which is returned after waiting.
     ///
     /// # Errors
     /// As `copy`.
@@ -101,25 +100,25 @@ impl Stream {
         let source = side_of_region(from, offset, len)?;
         let pending = Pending { stream: self.clone(), buffer: Some(buffer) };
         if len > 0 {
-            // SAFETY: the buffer is owned by `pending`, behind a pointer that does not move, and nobody looks at it before the stream was
-            // waited for; `from` is kept.
+            // SAFETY: `pending` owns the buffer, at an address that does not change, and no code reads it before the
+            // stream was waited for; `from` is kept.
             unsafe { self.start(target, source, len, Box::new(from.clone()))? };
         }
         Ok(pending)
     }
 
-    /// Returns when everything that was started in the stream, by whom so ever, is done.
+    /// Waits for everything that was started in the stream, by any thread.
     ///
     /// # Errors
-    /// INTERNAL, with what the driver said: also of copies that were started before.
+    /// INTERNAL, with the driver's error, also of earlier copies.
     pub fn synchronize(&self) -> Result<()> {
         self.0.synchronize()
     }
 
-    /// Marks what was started so far.
+    /// Records an event after everything that was started so far.
     ///
     /// # Errors
-    /// INTERNAL, with what the driver said.
+    /// INTERNAL, with the driver's error.
     pub fn record(&self) -> Result<Event> {
         let inner = &self.0;
         let recorded = match inner.stream {
@@ -133,10 +132,10 @@ impl Stream {
         Ok(Event { driver: inner.driver, device: inner.device, event: recorded.map(Handle) })
     }
 
-    /// Has what is started from now on wait for the event, of whatever stream.
+    /// Makes later work of this stream wait for an event of any stream.
     ///
     /// # Errors
-    /// INTERNAL, with what the driver said.
+    /// INTERNAL, with the driver's error.
     pub fn after(&self, event: &Event) -> Result<()> {
         if let (Some(stream), Some(of)) = (self.0.stream, event.event) {
             // SAFETY: both live.
@@ -147,17 +146,17 @@ impl Stream {
         event.wait()
     }
 
-    /// Starts a copy, or makes it where it cannot be started, and keeps `owner` until it is done.
+    /// Starts a copy, or makes it synchronously if that is impossible, and keeps `owner` until it is done.
     ///
     /// # Safety
-    /// `len` bytes at `to` are writable and at `from` readable for as long as `owner` lives, and nobody has a reference into `to`.
+    /// While `owner` lives, `len` bytes at `to` are writable, without references, and those at `from` readable.
     unsafe fn start(&self, to: Side, from: Side, len: usize, owner: Box<dyn Send>) -> Result<()> {
         let Inner { driver, device, stream, .. } = &*self.0;
         if self.0.kept.lock().len() >= STARTED_MAX {
             self.synchronize()?;
         }
         enter(driver, *device, [to, from])?;
-        // Held while the copy is started: who waits takes either none of both or both.
+        // Locked while the copy is started, so that a waiter takes the copy and its owner together or not at all.
         let mut kept = self.0.kept.lock();
         let f = &driver.functions;
         let started = match (stream, to, from) {
@@ -192,7 +191,7 @@ impl Stream {
     }
 }
 
-/// Makes the context of `device` the current one, those of both sides being there: making one may make it current.
+/// Makes the context of `device` current after creating those of both sides, because creating one may make it current.
 fn enter(driver: &Driver, device: u32, sides: [Side; 2]) -> Result<()> {
     for side in sides {
         if let Side::Device(of, _) = side {
@@ -202,7 +201,7 @@ fn enter(driver: &Driver, device: u32, sides: [Side; 2]) -> Result<()> {
     driver.enter(device)
 }
 
-/// Makes a copy; it is done when this returns.
+/// Makes a copy synchronously.
 ///
 /// # Safety
 /// As `Stream::start`.
@@ -230,7 +229,7 @@ unsafe fn copy_now(driver: &Driver, device: u32, to: Side, from: Side, len: usiz
         (Side::Host(_), Side::Host(_)) => return Err(Error::internal("a stream copies to or from a device")),
     };
     driver.check(function, made)?;
-    // Of pageable memory, and between devices, the last part may still be on its way.
+    // For pageable memory and between devices, the last part may still be in transfer.
     // SAFETY: no arguments.
     driver.check("cuCtxSynchronize", f.synchronize.map(|f| unsafe { f() }))
 }
@@ -238,7 +237,7 @@ unsafe fn copy_now(driver: &Driver, device: u32, to: Side, from: Side, len: usiz
 impl Inner {
     fn synchronize(&self) -> Result<()> {
         let Some(stream) = self.stream else { return Ok(()) };
-        // Those of copies that are started from now on are not waited for, and not dropped.
+        // Owners of copies that are started from now on are not dropped.
         let kept = std::mem::take(&mut *self.kept.lock());
         // SAFETY: the stream lives as long as `self`.
         let waited = unsafe { self.driver.wait_for_stream(self.device, stream.0) };
@@ -262,25 +261,25 @@ impl Drop for Inner {
     }
 }
 
-/// How far a stream had come.
+/// A position in a stream.
 pub struct Event {
     driver: &'static Driver,
     device: u32,
-    /// `None` where it had happened before this was made.
+    /// `None` if it had been reached when this was made.
     event: Option<Handle>,
 }
 
 impl Event {
-    /// Returns when it has happened. What copies of the stream touch is still kept until the stream itself is waited for.
+    /// Waits until the position is reached. Memory of copies is still kept until the stream itself is waited for.
     ///
     /// # Errors
-    /// INTERNAL, with what the driver said: also of what was started before.
+    /// INTERNAL, with the driver's error, also of earlier work.
     pub fn wait(&self) -> Result<()> {
         // SAFETY: the event lives as long as `self`.
         self.event.map_or(Ok(()), |event| unsafe { self.driver.wait_for_event(self.device, event.0) })
     }
 
-    /// Whether it has happened.
+    /// Whether the position was reached.
     ///
     /// # Errors
     /// As `wait`.
@@ -289,7 +288,7 @@ impl Event {
         self.event.map_or(Ok(true), |event| unsafe { self.driver.is_over(self.device, event.0) })
     }
 
-    /// The `CUevent`; null where it had happened before this was made.
+    /// The `CUevent`; null if the position had been reached when this was made.
     pub fn as_raw(&self) -> *mut std::ffi::c_void {
         self.event.map_or(std::ptr::null_mut(), |event| event.0)
     }
@@ -298,24 +297,24 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         let Some(event) = self.event else { return };
-        // SAFETY: this is its owner. The library keeps what streams still wait for.
+        // SAFETY: this is its owner. The library keeps events that streams still wait for.
         if let Err(e) = unsafe { self.driver.end_event(self.device, event.0) } {
             log::warn!("{}", e.message());
         }
     }
 }
 
-/// A buffer of the host that a device writes.
+/// A host buffer that a device is writing.
 pub struct Pending<T> {
     stream: Stream,
     buffer: Option<Box<T>>,
 }
 
 impl<T> Pending<T> {
-    /// The buffer, written.
+    /// Waits, and returns the written buffer.
     ///
     /// # Errors
-    /// INTERNAL, with what the driver said. The buffer is lost then: nobody knows whether the device still writes it.
+    /// INTERNAL, with the driver's error. The buffer is leaked then, because the device may still write it.
     pub fn wait(mut self) -> Result<T> {
         match (self.stream.synchronize(), self.buffer.take()) {
             (Ok(()), Some(buffer)) => Ok(*buffer),
@@ -343,7 +342,7 @@ fn side_of_region(region: &RegionRef, offset: usize, len: usize) -> Result<Side>
         return Err(outside(offset, len, region.len()));
     }
     Ok(match region.base() {
-        // SAFETY: inside, as was just checked, of memory that is one allocation by the trait's contract.
+        // SAFETY: in bounds, as checked, of memory that is one allocation by the trait's contract.
         Base::Host(first) => Side::Host(unsafe { first.add(offset) }),
         Base::Device(memory) => Side::Device(memory.device(), memory.address() + offset as u64),
     })

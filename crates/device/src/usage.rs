@@ -1,9 +1,9 @@
-//! What the devices of this process do at the moment, for metrics: asked regularly, by a thread for each device.
+//! Current usage of this process's devices, for metrics: polled regularly by one thread for each device.
 //!
-//! A library that asks a device may wait for it, and for ever for one that hangs. So no thread that serves asks: a scrape takes what was last
-//! answered ([`Monitor::status`]), and a device that does not answer costs its own values only.
+//! A query may block, on a hanging device forever. So no serving thread queries: a scrape takes the last values
+//! ([`Monitor::status`]), and a device that does not respond lacks only its own values.
 //!
-//! Invariant: a value is shown only when its device gave it at most `KEPT_INTERVALS` intervals ago.
+//! Invariant: a value is shown only if its device returned it at most `KEPT_INTERVALS` intervals ago.
 
 use crate::devices::{Device, devices};
 use crate::driver::driver;
@@ -14,47 +14,47 @@ use std::sync::Arc;
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-/// A value that was not given this often in a row is told in the log.
+/// Number of consecutive failures of a value after which the log reports it.
 const FAILURES_TOLD: u32 = 3;
-/// What was answered is shown for this many intervals, and for `KEPT_MIN` at least.
+/// Number of intervals for which a value is shown, but at least `KEPT_MIN`.
 const KEPT_INTERVALS: u32 = 3;
 const KEPT_MIN: Duration = Duration::from_secs(5);
-/// Between two questions, whatever interval is asked for.
+/// Minimum pause between two queries.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
-/// For threads to end; one that waits for a device is left behind.
+/// Maximum wait for the end of threads; one that is blocked by a device is left behind.
 const END_MAX: Duration = Duration::from_millis(200);
 
-/// What one device does. What it does not say is missing.
+/// Usage of a device. Values that it does not report are missing.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Usage {
-    /// Such as `GPU-…`, or `MIG-…` of an instance.
+    /// For example `GPU-…`, or `MIG-…` for an instance.
     pub uuid: String,
-    /// Part of the time in which something runs on it, 0 to 1.
+    /// Share of time during which kernels run, from 0 to 1.
     pub utilization: Option<f64>,
-    /// Bytes of its memory.
+    /// Size of its memory.
     pub memory_total_bytes: Option<u64>,
-    /// Of these, bytes in use, by all processes.
+    /// Memory in use, by all processes.
     pub memory_used_bytes: Option<u64>,
-    /// Power that it takes, in W.
+    /// Current power, in W.
     pub power_watts: Option<f64>,
-    /// The most it may take, in W.
+    /// Power limit, in W.
     pub power_limit_watts: Option<f64>,
-    /// Energy since it was first asked, in J.
+    /// Energy since the first query, in J.
     pub energy_joules: Option<f64>,
 }
 
-/// What is known now.
+/// The latest values.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Status {
-    /// Why this process has no GPU; `None` when it has one.
+    /// Reason why this process has no GPU; `None` if it has one.
     pub unavailable: Option<String>,
-    /// Of each device that gave a value lately, in the order of ordinals.
+    /// Usage of each device that returned a value recently, in the order of ordinals.
     pub usage: Vec<Usage>,
-    /// By ordinal, of the devices that were found, whether or not they answer now.
+    /// Uuids by ordinal of all devices, whether or not they respond now.
     pub uuids: Vec<Option<String>>,
 }
 
-/// Asks until it is dropped.
+/// Polls until it is dropped.
 pub struct Monitor {
     shared: Arc<Shared>,
 }
@@ -62,14 +62,14 @@ pub struct Monitor {
 struct Shared {
     interval: Duration,
     known: Mutex<Known>,
-    /// It ends, or a thread of it ended.
+    /// Notified when the monitor is dropped or a thread ends.
     changed: Condvar,
 }
 
 struct Known {
     unavailable: Option<String>,
     devices: usize,
-    /// By ordinal, with the time of the answer.
+    /// Values by ordinal, with the time of the response.
     usage: Vec<Option<(Instant, Usage)>>,
     uuids: Vec<Option<String>>,
     is_over: bool,
@@ -77,7 +77,7 @@ struct Known {
 }
 
 impl Monitor {
-    /// Looks for devices on a thread of its own and, with an interval, asks them twice in each, so that a change is seen within 1.2 of them.
+    /// Searches devices on a separate thread and polls them twice per interval, so that changes show within 1.2.
     pub fn start(interval: Option<Duration>) -> Self {
         let looking = Some("it is still being looked for".to_owned());
         let known = Known {
@@ -98,11 +98,11 @@ impl Monitor {
         Self { shared }
     }
 
-    /// What is known now. Waits for no device.
+    /// The latest values, without waiting for a device.
     pub fn status(&self) -> Status {
         let kept = KEPT_MIN.max(self.shared.interval * KEPT_INTERVALS);
         let known = self.shared.known.lock();
-        // A process whose last device failed has none until it is started again.
+        // A process whose last device failed has none until a restart.
         let last = failure::failed(0).filter(|_| failure::failures() >= known.devices);
         let failed = last.map(|why| why.to_string());
         let lately = |(at, usage): &(Instant, Usage)| (at.elapsed() <= kept).then(|| usage.clone());
@@ -125,11 +125,11 @@ impl Drop for Monitor {
 }
 
 impl Shared {
-    /// Without the thread there are no values, as a log line says.
+    /// Without the thread there are no values; a log line reports that.
     fn spawn(self: &Arc<Self>, name: String, work: impl FnOnce() + Send + 'static) {
         self.known.lock().threads += 1;
         let shared = self.clone();
-        // Dropped when the thread ends, also by a panic, and when it cannot be had.
+        // Dropped when the thread ends, also after a panic, or cannot be started.
         let counted = Counted(shared);
         let started = Builder::new().name(name).spawn(move || {
             let _counted = counted;
@@ -142,7 +142,7 @@ impl Shared {
 
     fn look(self: &Arc<Self>, asks: bool) {
         let found = devices();
-        // Here and not where the driver is opened: that may be before there is a log.
+        // Logged here, because the driver may be opened before there is a log.
         match driver() {
             Ok(driver) => log::info!("CUDA driver {} with {} device(s)", driver.version(), driver.devices()),
             Err(why) => log::info!("no GPU: {why}"),
@@ -185,7 +185,7 @@ impl Shared {
     }
 }
 
-/// A thread that is still there.
+/// Counts a running thread.
 struct Counted(Arc<Shared>);
 
 impl Drop for Counted {
@@ -195,7 +195,7 @@ impl Drop for Counted {
     }
 }
 
-/// One device, and how it answered so far.
+/// A device and its earlier responses.
 #[derive(Default)]
 struct Asked {
     found: Option<(NvmlDevice, String)>,
@@ -212,7 +212,7 @@ impl Asked {
     fn once(&mut self, nvml: &Nvml, device: &Device) -> Option<Usage> {
         if self.found.is_none() {
             let name = format!("device {}", device.ordinal);
-            // Also a refusal that is final may be of a device that is being reset.
+            // A permanent error may also come from a device that is being reset.
             self.found =
                 self.finding.ask(&name, || find(nvml, device).map_err(|e| Unanswered { is_final: false, ..e }));
         }
@@ -236,8 +236,7 @@ impl Asked {
     }
 }
 
-/// The device as NVML knows it, and its uuid there. By address, since NVML counts all devices of the machine; an instance has its device's
-/// address, and is known by its uuid.
+/// NVML's device and uuid: by address, as NVML numbers all devices of the machine; for an instance by uuid.
 fn find(nvml: &Nvml, device: &Device) -> Result<(NvmlDevice, String), Unanswered> {
     let by_uuid = |kind: &str| match device.uuid {
         Some(uuid) => nvml.by_uuid(format!("{kind}-{uuid}")),

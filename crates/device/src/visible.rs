@@ -1,18 +1,17 @@
-//! Reads `CUDA_VISIBLE_DEVICES` as its documents say, to tell people why a device is missing. Pure; the driver itself applies it.
+//! Parses `CUDA_VISIBLE_DEVICES` as documented, to explain why a device is missing. Pure; the driver itself applies it.
 //!
-//! Does not say which device an index means: the driver numbers devices by speed, and tells their numbers only while the variable is not set.
+//! Does not map indices to devices: the driver numbers them by speed, and shows that only without the variable.
 
-/// An entry that chooses no device; it and all entries behind it are ignored.
+/// An entry that selects no device; it and all later entries are ignored.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ignored {
-    /// As it stands there.
+    /// The entry's text.
     pub entry: String,
-    /// Why it chooses none, such as `there are 2 devices`.
+    /// The reason, for example `there are 2 devices`.
     pub why: String,
 }
 
-/// The first entry of `list` that chooses none of the machine's devices, of which `uuids` are those of all devices and instances (`GPU-…`,
-/// `MIG-…`). None when each chooses one.
+/// The first entry of `list` that selects no device of the machine; `uuids` has those of all devices and instances.
 pub fn first_ignored(list: &str, uuids: &[String]) -> Option<Ignored> {
     let devices = uuids.iter().filter(|uuid| uuid.starts_with("GPU-")).count();
     list.split(',').find_map(|entry| {
@@ -22,7 +21,7 @@ pub fn first_ignored(list: &str, uuids: &[String]) -> Option<Ignored> {
             let is_there = usize::try_from(index).is_ok_and(|index| index < devices);
             return if is_there { None } else { ignored(format!("there are {devices} devices, counted from 0")) };
         }
-        // The old form of an instance names its device: MIG-GPU-<uuid>/1/0.
+        // The old form of an instance includes its device: MIG-GPU-<uuid>/1/0.
         let beginning = entry
             .strip_prefix("MIG-GPU-")
             .map_or(entry.to_owned(), |rest| format!("GPU-{}", rest.split('/').next().unwrap_or_default()));
@@ -43,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_entry_that_chooses_nothing_is_named_with_the_reason() {
+    fn the_first_entry_that_selects_no_device_is_named_with_the_reason() {
         let uuids = ["GPU-a0000000-1", "GPU-a1000000-2", "MIG-b1000000-2", "MIG-b1100000-2"].map(String::from);
         let check = |list: &str, expected: Option<(&str, &str)>| {
             let found = first_ignored(list, &uuids);
