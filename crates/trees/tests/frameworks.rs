@@ -213,15 +213,15 @@ fn damaged_files_are_rejected_or_valid() {
         ("tl_categories.tl", Format::Treelite),
     ];
     for (name, format) in files {
-        let facts = std::fs::read(file(name)).expect("a model");
+        let whole = std::fs::read(file(name)).expect("a model");
         let whole_ensemble = trees::read(format, &whole).expect(name);
-        for end in (0..facts.len()).step_by(211) {
+        for end in (0..whole.len()).step_by(211) {
             let read = trees::read(format, &whole[..end]);
             assert!(read.is_err() || read == Ok(whole_ensemble.clone()), "{name}, cut at {end}");
         }
-        for at in (0..facts.len()).step_by(157) {
+        for at in (0..whole.len()).step_by(157) {
             for value in [0, b'9', 0xff] {
-                let mut changed = facts.clone();
+                let mut changed = whole.clone();
                 changed[at] = value;
                 if let Ok(ensemble) = trees::read(format, &changed) {
                     // Every index is valid.
