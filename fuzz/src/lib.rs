@@ -74,11 +74,11 @@ mod http {
     pub mod request;
 }
 #[allow(dead_code)]
+#[path = "../../crates/frontend/src/gate_error.rs"]
+mod gate_error;
+#[allow(dead_code)]
 #[path = "../../crates/frontend/src/limits.rs"]
 mod limits;
-#[allow(dead_code)]
-#[path = "../../crates/frontend/src/refusal.rs"]
-mod refusal;
 #[allow(dead_code)]
 #[path = "../../crates/frontend/src/table/mod.rs"]
 mod table;

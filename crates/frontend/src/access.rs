@@ -1,12 +1,12 @@
-//! What is asked of the gate, and restricted APIs (P 1.15, P 2.6): a category may ask for a header with a secret. Compiled once, one array
-//! access per request.
+//! Operations as the gate sees them, and restricted APIs (P 1.15, P 2.6): a category may require a header with a secret.
+//! Compiled once; a request costs one array access.
 
 use serde::Deserialize;
 use std::sync::Arc;
 use tensor::{Error, Result};
 
 pub use ::access::Act;
-/// What may be restricted: the verbs that keys are for.
+/// Category of operations that may be restricted: the verbs of keys.
 pub use ::access::Verb as Category;
 
 /// The operation that a request asks for.
@@ -16,7 +16,7 @@ pub struct Ask<'a> {
     pub category: Category,
     /// Whether it changes something.
     pub act: Act,
-    /// The model that it names. `None` where that is not known before the body is read.
+    /// The named model; `None` if only the body names it.
     pub model: Option<&'a str>,
 }
 
@@ -28,11 +28,11 @@ pub struct Restriction {
     pub apis: Vec<String>,
     /// Header that must be present.
     pub key: String,
-    /// What it must equal.
+    /// Required value of the header.
     pub value: String,
 }
 
-/// A header that must be there.
+/// A required header.
 #[derive(Debug, Clone)]
 pub struct Rule {
     /// Header name as it was configured.
@@ -43,7 +43,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Whether `value`, the first header of that name, opens the door. Takes the same time wherever the values differ.
+    /// True if `value`, the first header of that name, is the secret. Takes the same time wherever the values differ.
     pub fn admits(&self, value: Option<&[u8]>) -> bool {
         let Some(value) = value else { return false };
         value.len() == self.value.len() && value.iter().zip(&self.value).fold(0, |d, (a, b)| d | (a ^ b)) == 0
@@ -58,7 +58,7 @@ impl Restrictions {
     /// Compiles the groups of a front end, which calls a category an `api` (HTTP) or a `protocol` (gRPC).
     ///
     /// # Errors
-    /// INVALID_ARG for a category that does not exist or stands in two groups.
+    /// INVALID_ARG for a category that does not exist or is in two groups.
     pub fn new(noun: &str, groups: &[Restriction]) -> Result<Self> {
         let mut rules = Self::default();
         for group in groups {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_category_asks_for_exactly_its_value() {
+    fn a_category_requires_exactly_its_value() {
         let r = Restrictions::new("protocol", &[group(&["trace", "model-config"], "secret", "sesame")]).unwrap();
         let rule = r.rule(Category::Trace).unwrap();
         assert_eq!((&*rule.header, &*rule.name), ("secret", "secret"));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_category_stands_in_one_group_only_and_must_exist() {
+    fn a_category_must_exist_and_be_in_one_group() {
         let refused = |groups: &[Restriction]| Restrictions::new("protocol", groups).unwrap_err().message().to_owned();
         assert_eq!(
             refused(&[group(&["trace"], "a", "b"), group(&["trace"], "c", "d")]),

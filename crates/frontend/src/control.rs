@@ -1,4 +1,4 @@
-//! Operations that TypeScript decides: model control and settings. They are rare, so they travel as JSON text.
+//! Operations that TypeScript decides: model control and settings. They are rare, so they are passed as JSON text.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -41,8 +41,8 @@ impl ControlOperation {
 pub struct Argument {
     /// The JSON of the native contract.
     pub json: String,
-    /// Files of a load, by their parameter (`file:<path>`), instead of base64 in the JSON: decoding a hundred megabytes
-    /// of it held the JavaScript thread for a quarter of a second.
+    /// Files of a load, by their parameter (`file:<path>`). Not base64 in the JSON: decoding 100 MB of it blocked the
+    /// JavaScript thread for 250 ms.
     pub files: Vec<(String, Vec<u8>)>,
 }
 
@@ -70,12 +70,12 @@ impl Drop for Argument {
     }
 }
 
-/// Resolves with the JSON of the answer.
+/// Future of a response: its JSON.
 pub type ControlReply = Pin<Box<dyn Future<Output = Result<String>> + Send>>;
 
 /// Decides control operations.
 pub trait Control: Send + Sync {
-    /// Starts the operation, which continues if the future is dropped: a load does not stop because its client left.
+    /// Starts the operation, which continues if the future is dropped: a load does not end with its client's connection.
     fn call(&self, operation: ControlOperation, argument: Argument) -> ControlReply;
 }
 
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_files_count_as_their_contents_do() {
+    fn the_size_of_an_argument_includes_names_and_contents_of_files() {
         let files = vec![("file:a".to_owned(), vec![0; 10]), ("file:longer".to_owned(), Vec::new())];
         assert_eq!(Argument { json: "{}".into(), files }.bytes(), 2 + 6 + 10 + 11);
     }

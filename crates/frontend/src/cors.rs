@@ -1,8 +1,9 @@
-//! Which web pages may read answers (`--http-cors-origin`). Off unless it is asked for. What they are told is in `http::cors`.
+//! Web pages that may send requests and read responses (`--http-cors-origin`); none by default. `http::cors` writes the
+//! headers.
 
 use tensor::{Error, Result};
 
-/// The origins that may ask.
+/// The allowed origins.
 #[derive(Debug)]
 pub struct Cors {
     any: bool,
@@ -10,10 +11,10 @@ pub struct Cors {
 }
 
 impl Cors {
-    /// From the option; `None` when it names none.
+    /// Parses the option; `None` if it is empty.
     ///
     /// # Errors
-    /// INVALID_ARG for what is neither `*` nor an origin as browsers write it.
+    /// INVALID_ARG for an entry that is neither `*` nor an origin as browsers write it.
     pub fn new(origins: &[String]) -> Result<Option<Self>> {
         let is_origin = |text: &str| {
             let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
@@ -22,19 +23,20 @@ impl Cors {
         };
         if let Some(wrong) = origins.iter().find(|o| *o != "*" && !is_origin(o)) {
             return Err(Error::invalid(format!(
-                "'{wrong}' is no origin: scheme://host or scheme://host:port in lower case, without a path, or * for any"
+                "'{wrong}' is no origin: scheme://host or scheme://host:port in lower case, without a path, or * \
+                 for any"
             )));
         }
         let any = origins.iter().any(|o| o == "*");
         Ok((!origins.is_empty()).then(|| Self { any, origins: origins.to_vec() }))
     }
 
-    /// Whether pages of this origin may ask.
+    /// Whether pages of this origin may send requests.
     pub fn allows(&self, origin: &[u8]) -> bool {
         self.any || self.origins.iter().any(|o| o.as_bytes() == origin)
     }
 
-    /// Whether pages of any origin may.
+    /// Whether pages of any origin may send requests.
     pub fn is_any(&self) -> bool {
         self.any
     }

@@ -1,4 +1,5 @@
-//! The tables of routes and calls as JSON: for the OpenAPI document, which JavaScript makes, and as `routes.json` for the suite `exposed`.
+//! Encodes the tables of routes and calls as JSON: for the OpenAPI document, which TypeScript makes, and as `routes.json`
+//! for the suite `exposed`.
 
 use crate::access::Act;
 use crate::http::method::Method;
@@ -6,7 +7,7 @@ use crate::table::routes::{Documentation, Form, ROWS, Row};
 use crate::table::{Needs, Operation, calls, wants};
 use crate::text::Text;
 
-/// `{"routes":[…],"calls":[…]}`.
+/// The tables as `{"routes":[…],"calls":[…]}`.
 pub fn described() -> String {
     let mut text = Text::begin(b'{');
     text.key("routes").open(b'[');
@@ -20,7 +21,7 @@ pub fn described() -> String {
         text.close(b'}');
     }
     text.close(b']').close(b'}');
-    // All of it was written in this crate.
+    // Always UTF-8: all parts are literals of this crate.
     text.into_string().unwrap_or_default()
 }
 
@@ -73,10 +74,9 @@ fn facts(operation: Operation, text: &mut Text) {
 mod tests {
     use super::*;
 
-    /// `NEREID_UPDATE=1` writes it.
     #[test]
-    fn the_tables_in_the_repository_are_these() {
-        // A line for each row.
+    fn routes_json_is_up_to_date() {
+        // One line per row.
         let text = described().replace("[{", "[\n{").replace("},{", "},\n{").replace("}]", "}\n]") + "\n";
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/routes.json");
         if std::env::var_os("NEREID_UPDATE").is_some() {
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn every_change_needs_something_from_the_network() {
+    fn every_change_from_the_network_needs_a_flag_or_a_secret() {
         let operations = ROWS.iter().map(|row| row.operation).chain(calls::CALLS.iter().map(|call| call.operation));
         for ask in operations.filter_map(|operation| operation.ask(None)) {
             assert_eq!(ask.act == Act::Read, wants(ask.category, ask.act).far == Needs::Nothing, "{ask:?}");

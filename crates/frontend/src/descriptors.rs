@@ -1,8 +1,8 @@
-//! How many connections the descriptors of this process allow.
+//! Limit of connections, from the descriptors of this process.
 
 use crate::limits::{CONNECTIONS_PER_REACTOR_MAX, DESCRIPTORS_RESERVED};
 
-/// Descriptors this process may have open, as the system says at start. Node raises the soft limit to the hard one before.
+/// Descriptors that this process may have open. Node raises the soft limit to the hard one before this is read.
 fn limit() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/limits").ok()?;
     let line = text.lines().find_map(|l| l.strip_prefix("Max open files"))?;
@@ -15,7 +15,7 @@ pub fn connections_max(reactors: usize) -> usize {
 }
 
 fn allowed(descriptors: u64, reactors: usize) -> usize {
-    // With very few descriptors the reserve may not leave nothing.
+    // With very few descriptors the reserve takes half of them.
     let left = descriptors - DESCRIPTORS_RESERVED.min(descriptors / 2);
     usize::try_from(left).unwrap_or(usize::MAX).min(CONNECTIONS_PER_REACTOR_MAX * reactors.max(1))
 }

@@ -1,6 +1,6 @@
-//! Compression of bodies (P 1.12.8): what the client accepts, unpacking within a limit, packing.
+//! Compression of bodies (P 1.12.8): negotiation, decompression within a limit, compression.
 //!
-//! Deliberately without a thread of its own: which thread does the work is for the caller to say. The fuzz targets include this file.
+//! The caller chooses the thread. The fuzz targets include this file.
 
 use crate::limits::{
     INFLATE_BYTES_ON_REACTOR_MAX, INFLATE_MEMBERS_MAX, INFLATE_MEMBERS_ON_REACTOR_MAX, INFLATE_RATIO_FREE_BYTES,
@@ -13,7 +13,7 @@ use flate2::write::{GzEncoder, ZlibEncoder};
 use std::io::{Read, Write};
 use tensor::{Error, Result, allowance};
 
-/// How a body is packed. `Deflate` is the zlib container, as everywhere in HTTP.
+/// Compression of a body. `Deflate` is the zlib container, as everywhere in HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Encoding {
@@ -42,8 +42,8 @@ impl Encoding {
         }
     }
 
-    /// The encoding an `Accept-Encoding` list prefers: highest weight, first listed on ties. Names we do not know, `*`, weight 0
-    /// and weights that are no numbers do not count.
+    /// The encoding that an `Accept-Encoding` list prefers: highest weight, first listed on ties. Unknown names, `*`,
+    /// weight 0 and weights that are not numbers are ignored.
     pub fn negotiate(accept: &[u8]) -> Self {
         let mut best = (Self::Identity, 0.0f32);
         for entry in accept.split(|&b| b == b',') {
@@ -66,55 +66,56 @@ impl Encoding {
     }
 }
 
-/// Why nothing came out of a packed body.
+/// Reason why a body cannot be decompressed.
 #[derive(Debug)]
-pub enum Unpacking {
-    /// Nothing there, or a broken stream.
+pub enum DecompressError {
+    /// The body is empty or the stream is broken.
     Broken(Error),
-    /// Larger than it may be, altogether or for what was sent.
+    /// The contents exceed the limit, or the limit for the bytes that were sent.
     TooLarge(Error),
-    /// There is no memory for what comes out.
+    /// There is no memory for the contents.
     NoRoom(Error),
 }
 
-impl From<Unpacking> for Error {
-    fn from(why: Unpacking) -> Self {
+impl From<DecompressError> for Error {
+    fn from(why: DecompressError) -> Self {
         match why {
-            Unpacking::Broken(error) | Unpacking::TooLarge(error) | Unpacking::NoRoom(error) => error,
+            DecompressError::Broken(error) | DecompressError::TooLarge(error) | DecompressError::NoRoom(error) => error,
         }
     }
 }
 
-/// How a gzip member begins: two bytes that say gzip, one that says deflate, which is all there is.
+/// First bytes of a gzip member: two for gzip, one for deflate, the only method.
 const GZIP_DEFLATE: &[u8] = &[0x1f, 0x8b, 8];
 
-/// What is made of a body between two looks at the limits, at the memory there is, and at whether anybody still wants it.
+/// Bytes that are inflated between two checks of the limits, of free memory and of cancellation.
 const INFLATE_STEP_BYTES: usize = 256 * 1024;
 
-/// Unpacks a whole body of at most `bytes_max` bytes; gzip and zlib are told apart by their first bytes, whatever the header said.
+/// Decompresses a body to at most `bytes_max` bytes. The first bytes tell gzip from zlib, whatever the header says.
 ///
-/// Between steps it asks whether the result is still wanted, and for room for the next one (`tensor::allowance`).
+/// Between steps it checks for cancellation and takes memory for the next step (`tensor::allowance`).
 ///
 /// # Errors
-/// INVALID_ARG; CANCELLED when the result is no longer wanted, RESOURCE_EXHAUSTED when there is no room.
-pub fn decompress(packed: &[u8], bytes_max: usize, is_abandoned: impl Fn() -> bool) -> Result<Bytes, Unpacking> {
+/// INVALID_ARG; CANCELLED if the request was cancelled, RESOURCE_EXHAUSTED if there is no memory.
+pub fn decompress(packed: &[u8], bytes_max: usize, is_abandoned: impl Fn() -> bool) -> Result<Bytes, DecompressError> {
     let by_ratio = packed.len().saturating_mul(INFLATE_RATIO_MAX).max(INFLATE_RATIO_FREE_BYTES);
     let limit = bytes_max.min(by_ratio);
     if has_more_members_than(INFLATE_MEMBERS_MAX, packed) {
-        return Err(Unpacking::TooLarge(Error::invalid(format!(
-            "the body has more than {INFLATE_MEMBERS_MAX} gzip members, which is the maximum. Send the data as one member."
+        return Err(DecompressError::TooLarge(Error::invalid(format!(
+            "the body has more than {INFLATE_MEMBERS_MAX} gzip members, which is the maximum. Send the data as one \
+             member."
         ))));
     }
     let Some(out) = inflate(packed, limit, is_abandoned)? else {
-        return Err(Unpacking::TooLarge(Error::invalid(if limit == bytes_max {
+        return Err(DecompressError::TooLarge(Error::invalid(if limit == bytes_max {
             format!(
                 "Decompressed data size exceeds the maximum allowed value of {bytes_max} bytes. \
                  Use --http-max-input-size to increase the limit."
             )
         } else {
             format!(
-                "Decompressed data size exceeds {INFLATE_RATIO_MAX} times the {} bytes received, the maximum for more than \
-                 {INFLATE_RATIO_FREE_BYTES} bytes. Send the data uncompressed.",
+                "Decompressed data size exceeds {INFLATE_RATIO_MAX} times the {} bytes received, the maximum for more \
+                 than {INFLATE_RATIO_FREE_BYTES} bytes. Send the data uncompressed.",
                 packed.len()
             )
         })));
@@ -122,8 +123,8 @@ pub fn decompress(packed: &[u8], bytes_max: usize, is_abandoned: impl Fn() -> bo
     Ok(out)
 }
 
-/// As `decompress`, for a reactor; `None` when it would take too long there.
-pub fn decompress_small(packed: &[u8], bytes_max: usize) -> Option<Result<Bytes, Unpacking>> {
+/// `decompress` on a reactor; `None` if it would take too long there.
+pub fn decompress_small(packed: &[u8], bytes_max: usize) -> Option<Result<Bytes, DecompressError>> {
     if packed.len() > INFLATE_BYTES_ON_REACTOR_MAX
         || bytes_max < INFLATE_BYTES_ON_REACTOR_MAX
         || has_more_members_than(INFLATE_MEMBERS_ON_REACTOR_MAX, packed)
@@ -133,16 +134,16 @@ pub fn decompress_small(packed: &[u8], bytes_max: usize) -> Option<Result<Bytes,
     inflate(packed, INFLATE_BYTES_ON_REACTOR_MAX, || false).transpose()
 }
 
-/// Whether a body may have more gzip members than `max`: each begins anew, whatever is in it, which takes as long as 1 KiB of data. Their
-/// first bytes are counted, so data that look like them count as well: one in 16 MiB of packed data.
+/// Whether a body may have more gzip members than `max`: starting one takes as long as 1 KiB of data. Counts their first
+/// bytes, so data that look like them count as well: one in 16 MiB of packed data.
 fn has_more_members_than(max: usize, packed: &[u8]) -> bool {
     memchr::memmem::find_iter(packed, GZIP_DEFLATE).nth(max).is_some()
 }
 
-/// What is packed; `None` when that is more than `limit` bytes.
-fn inflate(packed: &[u8], limit: usize, is_abandoned: impl Fn() -> bool) -> Result<Option<Bytes>, Unpacking> {
+/// Decompressed contents; `None` if they exceed `limit` bytes.
+fn inflate(packed: &[u8], limit: usize, is_abandoned: impl Fn() -> bool) -> Result<Option<Bytes>, DecompressError> {
     if packed.is_empty() {
-        return Err(Unpacking::Broken(Error::invalid("nothing to be decompressed")));
+        return Err(DecompressError::Broken(Error::invalid("nothing to be decompressed")));
     }
     let (mut gzip, mut zlib);
     let stream: &mut dyn Read = if packed.starts_with(&[0x1f, 0x8b]) {
@@ -152,20 +153,19 @@ fn inflate(packed: &[u8], limit: usize, is_abandoned: impl Fn() -> bool) -> Resu
         zlib = ZlibDecoder::new(packed);
         &mut zlib
     };
-    // A guess that saves most of the growing and cannot be used to make us reserve much more than the client sent.
+    // Saves most reallocations, and a client cannot use it to reserve much more memory than it sent.
     let mut out = Vec::new();
     let mut more = packed.len().saturating_mul(2).min(limit).min(INFLATE_STEP_BYTES);
     loop {
-        // A little more than is read: `read_to_end` never grows it.
+        // Slightly more than is read, so that `read_to_end` never grows it.
         if out.capacity() - out.len() < more + 64 {
             let room = more.max(out.len() / 4) + 64;
-            allowance::grow_by(&mut out, room).map_err(Unpacking::NoRoom)?;
+            allowance::grow_by(&mut out, room).map_err(DecompressError::NoRoom)?;
         }
-        // Triton goes on with whatever came out of a broken stream; an answer computed from half a tensor helps nobody.
-        let n = (&mut *stream)
-            .take(more as u64)
-            .read_to_end(&mut out)
-            .map_err(|e| Unpacking::Broken(Error::invalid(format!("failed to decompress the request body: {e}"))))?;
+        // Triton runs inference with the part before the break; a response computed from half a tensor is useless.
+        let n = (&mut *stream).take(more as u64).read_to_end(&mut out).map_err(|e| {
+            DecompressError::Broken(Error::invalid(format!("failed to decompress the request body: {e}")))
+        })?;
         if out.len() > limit {
             return Ok(None);
         }
@@ -174,21 +174,21 @@ fn inflate(packed: &[u8], limit: usize, is_abandoned: impl Fn() -> bool) -> Resu
         }
         more = INFLATE_STEP_BYTES.min(limit - out.len() + 1);
         if is_abandoned() {
-            return Err(Unpacking::Broken(Error::cancelled("")));
+            return Err(DecompressError::Broken(Error::cancelled("")));
         }
     }
 }
 
-/// Packs a body given in parts; `None` for identity.
+/// Compresses a body given in parts; `None` for identity.
 ///
 /// # Errors
-/// RESOURCE_EXHAUSTED when there is no memory for it.
+/// RESOURCE_EXHAUSTED if there is no memory for it.
 pub fn compress<'a>(
     parts: impl Iterator<Item = &'a [u8]> + Clone,
     encoding: Encoding,
     level: u32,
 ) -> Result<Option<Bytes>> {
-    // Writing into a Vec does not fail; were it to, the body goes out as it is.
+    // Writing into a Vec does not fail; if it did, the body would be sent uncompressed.
     fn all<'a>(mut to: impl Write, parts: impl Iterator<Item = &'a [u8]>) -> Option<()> {
         for part in parts {
             to.write_all(part).ok()?;
@@ -198,8 +198,8 @@ pub fn compress<'a>(
     if encoding == Encoding::Identity {
         return Ok(None);
     }
-    // Room for all it can become, so that it never grows: deflate adds 5 bytes to each 16 KiB that it cannot pack. What is not
-    // written takes no memory.
+    // The largest possible result, so that it never grows: deflate adds 5 bytes to each 16 KiB that it cannot compress.
+    // Unwritten pages take no memory.
     let length: usize = parts.clone().map(<[u8]>::len).sum();
     let mut out = Vec::new();
     allowance::grow_by(&mut out, length + length / 1024 + 128)?;
@@ -249,14 +249,14 @@ mod tests {
     }
 
     #[test]
-    fn unpacks_what_was_packed_whatever_the_label() {
+    fn compressed_bodies_are_decompressed_whatever_the_header_says() {
         let body = vec![7u8; 10_000];
         for encoding in [Encoding::Gzip, Encoding::Deflate] {
             let packed = compress([&body[..5000], &body[5000..]].into_iter(), encoding, 1).unwrap().unwrap();
             assert_eq!(unpack(&packed, 10_000).unwrap(), body);
             assert_eq!(decompress_small(&packed, 1 << 20).unwrap().unwrap(), body);
             assert!(unpack(&packed, 9_999).unwrap_err().message().starts_with("Decompressed data size exceeds"));
-            assert!(unpack(&packed[..packed.len() - 6], 10_000).is_err(), "a truncated stream is refused");
+            assert!(unpack(&packed[..packed.len() - 6], 10_000).is_err(), "a truncated stream is rejected");
         }
         assert_eq!(unpack(b"", 1).unwrap_err().message(), "nothing to be decompressed");
         assert!(unpack(b"not compressed", 1000).is_err());
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_few_on_a_reactor_and_not_without_end_elsewhere() {
+    fn gzip_members_are_limited_and_more_so_on_a_reactor() {
         let members = |n: usize| {
             let one = compress(std::iter::once(&b"x"[..]), Encoding::Gzip, 1).unwrap().unwrap();
             one.repeat(n)
@@ -281,14 +281,14 @@ mod tests {
     }
 
     #[test]
-    fn a_body_inflates_to_so_many_times_its_size_and_any_body_to_some() {
+    fn the_inflate_ratio_is_limited_beyond_a_free_size() {
         let zeros = |n: usize| compress(std::iter::once(&vec![0; n][..]), Encoding::Gzip, 9).unwrap().unwrap();
         assert_eq!(unpack(&zeros(INFLATE_RATIO_FREE_BYTES), usize::MAX).unwrap().len(), INFLATE_RATIO_FREE_BYTES);
         let packed = zeros(INFLATE_RATIO_FREE_BYTES + 1);
         let refused = unpack(&packed, usize::MAX).unwrap_err();
         let text = format!("Decompressed data size exceeds 256 times the {} bytes received", packed.len());
         assert!(refused.message().starts_with(&text), "{refused}");
-        // A reactor gives up where it would be held, without a verdict.
+        // A reactor stops without a result if it would take too long.
         assert!(decompress_small(&packed, usize::MAX).is_none());
         assert!(decompress_small(&zeros(INFLATE_BYTES_ON_REACTOR_MAX), usize::MAX).unwrap().is_ok());
         assert!(decompress_small(&zeros(100), 10).is_none(), "a smaller limit has its own text");

@@ -3,7 +3,7 @@
 use regex::{Regex, RegexBuilder};
 use tensor::{Error, Result};
 
-/// Names a header may not take over: they already mean something as request parameters (P 1.12.5). Case matters.
+/// Names of request parameters, which no header may set (P 1.12.5). Case matters.
 const RESERVED: [&str; 7] =
     ["sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output"];
 
@@ -15,7 +15,7 @@ impl HeaderForward {
     /// Compiles a pattern; empty = nothing is forwarded.
     ///
     /// # Errors
-    /// INVALID_ARG when it is not a regular expression.
+    /// INVALID_ARG if it is not a regular expression.
     pub fn new(pattern: &str) -> Result<Self> {
         if pattern.is_empty() {
             return Ok(Self(None));
@@ -26,7 +26,7 @@ impl HeaderForward {
             .map_err(|e| Error::invalid(format!("invalid header forward pattern '{pattern}': {e}")))
     }
 
-    /// Whether there is a pattern at all; callers walk the headers only then.
+    /// Whether there is a pattern; without one, callers skip the headers.
     pub fn is_active(&self) -> bool {
         self.0.is_some()
     }
@@ -34,7 +34,7 @@ impl HeaderForward {
     /// Whether the header `name` is to be forwarded.
     ///
     /// # Errors
-    /// INVALID_ARG when it matches but is reserved.
+    /// INVALID_ARG if it matches but is reserved.
     pub fn wants(&self, name: &str) -> Result<bool> {
         if !self.0.as_ref().is_some_and(|r| r.is_match(name)) {
             return Ok(false);

@@ -1,26 +1,26 @@
-//! Decides whether a request is allowed. Both front ends call this after they have read the head of a request and before they read its body.
+//! Decides whether a request is allowed, after the head of the request was read and before its body is.
 //!
-//! The checks, in this order: Triton's restricted APIs; whether this listener answers the operation (`--control-address`); keys; and, for a
-//! request that changes the server, where it comes from. What a key permits is decided by `access`, not here.
+//! The checks, in this order: Triton's restricted APIs; whether this listener answers the operation (`--control-address`);
+//! keys; and, for a request that changes the server, its origin. `access` decides what a key permits.
 //!
 //! Invariants:
 //! - Unless a flag asks for checks, a request that only reads costs one branch.
-//! - Unless a flag allows it, no request from the network changes the server. [`wants`] says what each operation needs, and a test compares
-//!   that with what [`Gate::admit`] does.
+//! - Unless a flag allows it, no request from the network changes the server. [`wants`] lists what each operation
+//!   needs, and a test compares that with what [`Gate::admit`] does.
 
 use crate::access::{Act, Ask, Category, Restrictions};
 use crate::cors::Cors;
+use crate::gate_error::GateError;
 use crate::keys::Keyring;
 use crate::origin::{Caller, Client, Face, Origin};
-use crate::refusal::Refusal;
 use crate::table::{Needs, wants};
 use ::access::Admitted;
 use bytes::Bytes;
 use serde::Deserialize;
 use std::sync::Arc;
 
-/// Permission of a request. The request keeps it until the last byte of its answer was written. Copies share one permission, which ends when the
-/// last copy is dropped.
+/// Permission of a request, kept until the last byte of the response was written. Copies share one permission, which ends
+/// when the last copy is dropped.
 #[derive(Debug, Clone, Default)]
 pub struct Grant(Option<Arc<Granted>>);
 
@@ -38,7 +38,7 @@ struct Granted {
 #[derive(Debug)]
 struct Keyed {
     ring: Arc<Keyring>,
-    /// Result of the check. Occupies a place in the key's quota of concurrent requests.
+    /// Result of the check. It counts towards the key's quota of concurrent requests.
     admitted: Admitted,
     category: Category,
     act: Act,
@@ -50,11 +50,12 @@ impl Grant {
         self.0.as_ref()?.key.as_ref()
     }
 
-    /// Returns the same bytes, which keep this permission alive until they are dropped: an answer may be written long after it was made.
+    /// Returns the same bytes, which keep this permission until they are dropped: a response may be written long after it
+    /// was made.
     pub fn hold(&self, part: Bytes) -> Bytes {
         match &self.0 {
             None => part,
-            Some(granted) => Bytes::from_owner(Held { part, _granted: granted.clone() }),
+            Some(granted) => Bytes::from_owner(GrantedBytes { part, _granted: granted.clone() }),
         }
     }
 
@@ -63,20 +64,20 @@ impl Grant {
     /// # Errors
     /// As [`Gate::admit`].
     #[inline]
-    pub fn admit_model(&self, model: &str) -> Result<(), Refusal> {
+    pub fn admit_model(&self, model: &str) -> Result<(), GateError> {
         match &self.0 {
             None => Ok(()),
             Some(granted) => granted.admit_model(model),
         }
     }
 
-    /// Whether it carries anything: a key, or a restricted API's header.
+    /// True if the request passed a check: of keys, or of a restricted API.
     #[inline]
     pub fn is_some(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Counts bytes of the request or of its answer against the quota of its key.
+    /// Counts bytes of the request or of its response against the quota of its key.
     #[inline]
     pub fn charge(&self, bytes: usize) {
         if let Some(granted) = &self.0 {
@@ -87,7 +88,7 @@ impl Grant {
 
 impl Granted {
     #[cold]
-    fn admit_model(&self, model: &str) -> Result<(), Refusal> {
+    fn admit_model(&self, model: &str) -> Result<(), GateError> {
         let Some(Keyed { ring, admitted, category, act }) = &self.keyed else { return Ok(()) };
         ring.next(admitted, &Ask { category: *category, act: *act, model: Some(model) })
     }
@@ -100,12 +101,13 @@ impl Granted {
     }
 }
 
-struct Held {
+/// Bytes of a response, with the permission of its request.
+struct GrantedBytes {
     part: Bytes,
     _granted: Arc<Granted>,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for GrantedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.part
     }
@@ -114,12 +116,12 @@ impl AsRef<[u8]> for Held {
 /// Finds a header of a request, by its name in lower case and its index among the headers of that name, from 0.
 pub type Headers<'h, 'a> = &'h dyn Fn(&str, usize) -> Option<&'a [u8]>;
 
-/// Refusal of a change of settings from another machine.
-const FAR: &str = "settings are changed from the server's own machine (loopback, and not through a proxy): from elsewhere it takes a \
-     secret for this API, or a server that was started with --allow-remote-settings";
+/// Error for a change of settings from another machine.
+const REMOTE_CHANGE: &str = "settings are changed from the server's own machine (loopback, and not through a proxy): from \
+    elsewhere it takes a secret for this API, or a server that was started with --allow-remote-settings";
 
-/// Refusal of a change by a web page.
-const PAGE: &str = "the request comes from a web page of an origin that is not in --http-cors-origin";
+/// Error for a change by a web page.
+const PAGE_CHANGE: &str = "the request comes from a web page of an origin that is not in --http-cors-origin";
 
 /// Settings of the operator for all front ends.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -138,7 +140,7 @@ pub struct GateOptions {
     pub keys: Option<Arc<Keyring>>,
 }
 
-/// What gRPC calls a category in a refusal. Over gRPC the message names the model, not the path.
+/// Noun for a category in the error texts of gRPC. Over gRPC the message names the model, not the path.
 pub const PROTOCOL: &str = "protocol";
 
 /// The checks of one front end.
@@ -151,13 +153,13 @@ pub struct Gate {
 
 #[derive(Debug)]
 struct Guards {
-    /// What a refusal calls a category: `API` or `protocol`.
+    /// Noun for a category in error texts: `API` or `protocol`.
     noun: &'static str,
     restrictions: Restrictions,
 }
 
 impl Gate {
-    /// Creates the checks of a front end. `noun`: what its refusals call a category, `API` or [`PROTOCOL`].
+    /// Creates the checks of a front end. `noun` stands for a category in its error texts: `API` or [`PROTOCOL`].
     pub fn new(noun: &'static str, restrictions: Restrictions, options: GateOptions) -> Self {
         let guards = !restrictions.is_empty() || options.control.is_some() || options.keys.is_some();
         let guards = guards.then(|| Box::new(Guards { noun, restrictions }));
@@ -167,14 +169,14 @@ impl Gate {
     /// Checks a request before its body is read. `header` finds a header as [`Headers`] describes.
     ///
     /// # Errors
-    /// Why the request is refused.
+    /// The reason why the request is rejected.
     #[inline]
     pub fn admit<'a>(
         &self,
         client: &Client,
         ask: &Ask<'_>,
         header: impl Fn(&str, usize) -> Option<&'a [u8]>,
-    ) -> Result<Grant, Refusal> {
+    ) -> Result<Grant, GateError> {
         match (&self.guards, ask.act) {
             (None, Act::Read) => Ok(Grant::default()),
             _ => self.examine(client, ask, &header),
@@ -182,24 +184,24 @@ impl Gate {
     }
 
     #[cold]
-    fn examine(&self, client: &Client, ask: &Ask<'_>, header: Headers<'_, '_>) -> Result<Grant, Refusal> {
+    fn examine(&self, client: &Client, ask: &Ask<'_>, header: Headers<'_, '_>) -> Result<Grant, GateError> {
         let mut granted = Granted::default();
         if let Some(guards) = &self.guards
             && let Some(rule) = guards.restrictions.rule(ask.category)
         {
             check_single(header, &rule.name, &rule.header)?;
             if !rule.admits(header(&rule.name, 0)) {
-                return Err(Refusal::Restricted { noun: guards.noun, header: rule.header.clone() });
+                return Err(GateError::Restricted { noun: guards.noun, header: rule.header.clone() });
             }
             granted.has_shown = true;
         }
         if let Some(address) = &self.options.control {
             match client.caller.face {
                 Face::Public | Face::Embedded if ask.category.is_of_control() => {
-                    return Err(Refusal::NotHere { address: address.clone() });
+                    return Err(GateError::NotHere { address: address.clone() });
                 }
                 Face::Control if ask.category == Category::Inference => {
-                    return Err(Refusal::Forbidden("inferences are not answered at the control address".into()));
+                    return Err(GateError::Forbidden("inferences are not answered at the control address".into()));
                 }
                 _ => {}
             }
@@ -218,7 +220,7 @@ impl Gate {
         Ok(Grant(has_any.then(|| Arc::new(granted))))
     }
 
-    /// Second check, for a gRPC call whose message says that it changes something.
+    /// Second check, for a gRPC call whose message changes settings.
     ///
     /// # Errors
     /// As `admit`.
@@ -228,7 +230,7 @@ impl Gate {
         grant: &Grant,
         ask: &Ask<'_>,
         header: Headers<'_, '_>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), GateError> {
         let Some(granted) = grant.0.as_deref() else {
             return self.examine_change(caller, &Granted::default(), ask, header);
         };
@@ -244,28 +246,28 @@ impl Gate {
         granted: &Granted,
         ask: &Ask<'_>,
         header: Headers<'_, '_>,
-    ) -> Result<(), Refusal> {
-        // A web page of another site can make a browser on this machine send a request, and does not need to read the answer.
+    ) -> Result<(), GateError> {
+        // A page of another site can make a browser on this machine send a request, without reading the response.
         let is_of_page = |origin: &[u8]| !self.options.cors.as_ref().is_some_and(|cors| cors.allows(origin));
         if (0..).map_while(|at| header("origin", at)).any(is_of_page) {
-            return Err(Refusal::Forbidden(PAGE.into()));
+            return Err(GateError::Forbidden(PAGE_CHANGE.into()));
         }
         let is_near_only = matches!(wants(ask.category, ask.act).far, Needs::SecretOr(_));
         let may = !is_near_only
             || self.options.allow_remote_settings
             || granted.has_shown
-            // The key has a scope for this: `examine` and `admit_change` refuse all others before this check.
+            // The key has a scope for this: `examine` and `admit_change` rejected all others before this check.
             || granted.key.is_some()
             || caller.origin_of(|name| header(name, 0)) != Origin::Network;
-        if may { Ok(()) } else { Err(Refusal::Forbidden(FAR.into())) }
+        if may { Ok(()) } else { Err(GateError::Forbidden(REMOTE_CHANGE.into())) }
     }
 }
 
-/// Refuses a request in which a header that authenticates the caller occurs twice.
-fn check_single(header: Headers<'_, '_>, name: &str, written: &str) -> Result<(), Refusal> {
+/// Rejects a request in which a header that authenticates the caller occurs twice.
+fn check_single(header: Headers<'_, '_>, name: &str, written: &str) -> Result<(), GateError> {
     match header(name, 1) {
         None => Ok(()),
-        Some(_) => Err(Refusal::Repeated { header: written.into() }),
+        Some(_) => Err(GateError::Repeated { header: written.into() }),
     }
 }
 
@@ -293,14 +295,14 @@ mod tests {
         Caller { origin, face: Face::Public, peer: None }
     }
 
-    /// What the gate is asked by each route and each call.
+    /// Operations of all routes and calls, as the gate checks them.
     fn asks() -> impl Iterator<Item = Ask<'static>> {
         let operations = ROWS.iter().map(|row| row.operation).chain(CALLS.iter().map(|call| call.operation));
         operations.filter_map(|operation| operation.ask(None))
     }
 
     #[test]
-    fn each_operation_needs_from_each_origin_what_the_table_says() {
+    fn each_operation_is_admitted_from_each_origin_as_the_table_lists() {
         let plain = gate(&[], GateOptions::default());
         let remote = gate(&[], GateOptions { allow_remote_settings: true, ..GateOptions::default() });
         for ask in asks() {
@@ -328,14 +330,14 @@ mod tests {
             gate(&[], GateOptions::default()).admit(&caller(Origin::Loopback).into(), &ask, passed_on).unwrap_err();
         assert_eq!((refused.http_status(), refused.grpc_status()), (403, 7));
         assert!(refused.text().contains(REMOTE), "{}", refused.text());
-        // Calls whose message says so are checked in the second step.
+        // Calls whose message changes settings are checked in the second step.
         let open = gate(&[], GateOptions::default());
         let change = |origin, grant: &Grant| open.admit_change(&caller(origin), grant, &ask, &|_, _| None);
         assert!(change(Origin::Network, &Grant::default()).is_err() && change(Origin::Unix, &Grant::default()).is_ok());
     }
 
     #[test]
-    fn a_header_that_lets_a_caller_in_stands_once() {
+    fn a_header_that_authenticates_must_occur_once() {
         let restricted = gate(&["logging"], GateOptions::default());
         let ask = Ask { category: Category::Logging, act: Act::Read, model: None };
         for both in [[&b"s3cret"[..], b"wrong"], [b"wrong", b"s3cret"], [b"s3cret", b"s3cret"]] {
@@ -354,9 +356,9 @@ mod tests {
                 |times: usize| move |asked: &str, at: usize| (asked == name && at < times).then_some(&b"Basic a"[..]);
             let refused = keyed.admit(&caller(Origin::Loopback).into(), &ask, times(2)).unwrap_err();
             assert_eq!(refused.text(), format!("the request has more than one header '{name}': send one"));
-            // One is looked at.
+            // A single header is checked.
             let one = keyed.admit(&caller(Origin::Loopback).into(), &ask, times(1));
-            assert!(!matches!(one, Err(Refusal::Repeated { .. })), "{name}");
+            assert!(!matches!(one, Err(GateError::Repeated { .. })), "{name}");
         }
     }
 
@@ -394,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_being_written_holds_what_was_granted() {
+    fn a_response_that_is_being_written_keeps_its_permission() {
         let granted = Arc::new(Granted { has_shown: true, ..Granted::default() });
         let grant = Grant(Some(granted.clone()));
         let part = grant.hold(Bytes::from_static(b"answer"));

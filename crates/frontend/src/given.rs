@@ -1,8 +1,7 @@
-//! Sockets that a service manager opened before this process was started, and which it keeps: a connection that comes while there is
-//! no server waits in them for the next one.
+//! Sockets that a service manager opened before it started this process. It keeps them open, so a connection that arrives
+//! while no server runs waits for the next one.
 //!
-//! Which socket is for which front end is decided by the caller, from what [`describe`] says. A socket is taken once: [`take`] owns
-//! the descriptor from then on.
+//! The caller assigns sockets to front ends, from the result of [`describe`]. [`take`] owns the descriptor from then on.
 #![allow(unsafe_code)]
 
 pub use crate::given_socket::GivenSocket;
@@ -17,10 +16,10 @@ use tensor::{Error, Result};
 /// Descriptors that belong to a listener of this process.
 static TAKEN: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
 
-/// Looks at a descriptor, and lets programs that are started from here not inherit it.
+/// Describes a descriptor, and makes it close-on-exec.
 ///
 /// # Errors
-/// INVALID_ARG when it is not open or no socket.
+/// INVALID_ARG if it is not an open socket.
 pub fn describe(fd: RawFd) -> Result<GivenSocket> {
     let socket = borrow(fd)?;
     let failed = |e: io::Error| Error::invalid(format!("descriptor {fd} can not be looked at: {e}"));
@@ -43,7 +42,7 @@ pub fn describe(fd: RawFd) -> Result<GivenSocket> {
 /// Makes `count` listeners of a descriptor, which share its queue of connections, and returns them with its port.
 ///
 /// # Errors
-/// INVALID_ARG when it is no listening TCP socket, or was taken before.
+/// INVALID_ARG if it is not a listening TCP socket, or was taken before.
 pub fn take(fd: RawFd, count: usize) -> Result<(u16, Vec<TcpListener>)> {
     let socket = describe(fd)?;
     if !socket.is_stream || !socket.is_listening || socket.port == 0 {
@@ -55,8 +54,8 @@ pub fn take(fd: RawFd, count: usize) -> Result<(u16, Vec<TcpListener>)> {
     }
     taken.push(fd);
     drop(taken);
-    // SAFETY: `describe` found an open socket there. Nothing else in this process owns it: the service manager passed it on with
-    // the start of the process, the caller names such descriptors only, and `TAKEN` lets each through once.
+    // SAFETY: `describe` found an open socket. Nothing else in this process owns it: the service manager passed it to this
+    // process at start, the caller names such descriptors only, and `TAKEN` lets each through once.
     let listener = unsafe { TcpListener::from_raw_fd(fd) };
     let failed = |e: io::Error| Error::unavailable(format!("descriptor {fd} can not be listened to: {e}"));
     listener.set_nonblocking(true).map_err(failed)?;
@@ -70,14 +69,14 @@ pub fn take(fd: RawFd, count: usize) -> Result<(u16, Vec<TcpListener>)> {
 
 /// The socket at a descriptor, which stays open.
 fn borrow(fd: RawFd) -> Result<ManuallyDrop<Socket>> {
-    // Where there is no /proc there are no service managers of this kind either.
+    // Systems without /proc have no service managers of this kind.
     let is_socket = fd >= 0
         && std::fs::read_link(format!("/proc/self/fd/{fd}"))
             .is_ok_and(|link| link.to_string_lossy().starts_with("socket:"));
     if !is_socket {
         return Err(Error::invalid(format!("descriptor {fd} is no open socket")));
     }
-    // SAFETY: the descriptor is open and a socket, as /proc says, and it is not closed when this value goes.
+    // SAFETY: the descriptor is an open socket according to /proc, and dropping this value does not close it.
     Ok(ManuallyDrop::new(unsafe { Socket::from_raw_fd(fd) }))
 }
 
@@ -105,12 +104,12 @@ mod tests {
         accepted.set_nonblocking(false).unwrap();
         accepted.read_exact(&mut [0]).unwrap();
         drop(listeners);
-        // The other owner's is open: a connection waits there.
+        // The other owner's descriptor is still open: a connection waits there.
         assert!(TcpStream::connect(("127.0.0.1", port)).is_ok());
     }
 
     #[test]
-    fn what_is_no_listening_tcp_socket_is_described_and_refused() {
+    fn a_descriptor_that_is_no_listening_tcp_socket_is_described_and_rejected() {
         let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
         assert!(!describe(udp.as_raw_fd()).unwrap().is_stream);
         let stream = socket2::Socket::new(Domain::IPV6, Type::STREAM, None).unwrap();

@@ -1,4 +1,4 @@
-//! As `given`, where no service manager gives sockets.
+//! `given` for systems without socket activation: both functions fail.
 
 pub use crate::given_socket::GivenSocket;
 use std::net::TcpListener;
@@ -6,7 +6,7 @@ use tensor::{Error, Result};
 
 const NOT_HERE: &str = "sockets can be given to a process on Linux only";
 
-/// Looks at no descriptor.
+/// Fails.
 ///
 /// # Errors
 /// UNSUPPORTED, always.
@@ -14,7 +14,7 @@ pub fn describe(_: i32) -> Result<GivenSocket> {
     Err(Error::unsupported(NOT_HERE))
 }
 
-/// Takes no descriptor.
+/// Fails.
 ///
 /// # Errors
 /// UNSUPPORTED, always.

@@ -1,14 +1,14 @@
-//! What is known of a socket that somebody else opened.
+//! Facts about a socket that this process did not open.
 
-/// What a descriptor is.
+/// Facts about a descriptor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GivenSocket {
     /// `IPv4`, `IPv6`, `unix` or `other`.
     pub family: &'static str,
-    /// A stream socket, not of datagrams.
+    /// True for a stream socket, false for datagrams.
     pub is_stream: bool,
     /// `listen` was called on it.
     pub is_listening: bool,
-    /// 0 where the family has none.
+    /// Port; 0 if the family has none.
     pub port: u16,
 }

@@ -1,10 +1,10 @@
-//! The keys of a server: the file they stand in, which is read again when it changes, and the clock they are measured by.
+//! The keys of a server: their file, which is read again when it changes, and the clock of their quotas.
 //!
-//! What a key may do is decided by `access`, which has no file and no clock; `gate` asks here.
+//! `access` decides what a key permits; it has no file and no clock. `gate` calls this module.
 
 use crate::access::Ask;
+use crate::gate_error::GateError;
 use crate::http::method::Method;
-use crate::refusal::Refusal;
 use crate::table::routes::Route;
 use ::access::limits::FILE_BYTES_MAX;
 use ::access::{Access, Act, Admitted, Clock, Issuer, Keys, LastShown, Of, Verb};
@@ -17,27 +17,27 @@ use std::thread::Thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tensor::{Error, Result};
 
-/// How often the file is looked at.
+/// Interval of checks for a changed file.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// When a file was written, its length, and its number on its device: a new one may have the time of the old one.
+/// Modification time, length and inode of a file: a new file may have the time of the old one.
 type Stamp = Option<(SystemTime, u64, u64)>;
 
-/// Whose tokens are taken beside keys.
+/// Issuer whose tokens are accepted besides keys.
 #[derive(Debug, Clone)]
 pub struct IssuerOptions {
-    /// What its tokens say.
+    /// Required contents of its tokens.
     pub issuer: Issuer,
-    /// The file of its keys, a JWK set; `None` = they are brought by [`Keyring::replace_issuer_keys`].
+    /// The file of its keys, a JWK set; `None` = [`Keyring::replace_issuer_keys`] sets them.
     pub keys: Option<PathBuf>,
 }
 
-/// The keys of a file, as they are now.
+/// The current keys of a file.
 pub struct Keyring {
     access: Access,
     started: Instant,
     files: parking_lot::Mutex<Vec<Watched>>,
-    /// Looks at the file until the keyring is dropped.
+    /// Checks the files until the keyring is dropped.
     watcher: parking_lot::Mutex<Option<Thread>>,
 }
 
@@ -48,10 +48,11 @@ impl fmt::Debug for Keyring {
 }
 
 impl Keyring {
-    /// Reads the keys of a file, and reads them again when it changes. What cannot be used then is logged once, and the keys stay.
+    /// Reads the keys of a file, and reads them again when it changes. A file that is wrong then is logged once, and the
+    /// keys stay.
     ///
     /// # Errors
-    /// INVALID_ARG, with the file, the line, the field, and what is wrong; INTERNAL when the machine refuses a thread.
+    /// INVALID_ARG, with the file, the line, the field, and what is wrong; INTERNAL if no thread can be started.
     pub fn open(path: &Path, issuer: Option<IssuerOptions>) -> Result<Arc<Self>> {
         let (issuer, issuer_keys) = issuer.map_or((None, None), |one| (Some(one.issuer), one.keys));
         let mut files = vec![Watched { path: path.to_owned(), seen: stamp(path), is_of_issuer: false }];
@@ -75,40 +76,40 @@ impl Keyring {
         Ok(ring)
     }
 
-    /// Whether requests with this method and path need no key, as the keys are now; false for a path that is none.
+    /// Whether the current keys permit requests with this method and path without a key; false for an unknown path.
     pub fn is_open(&self, method: &str, path: &str) -> bool {
         let method = if method == "POST" { Method::Post } else { Method::Get };
         let ask = Route::find(method, path).and_then(|route| route.ask());
-        ask.is_some_and(|ask| self.access.is_open(&asked(&ask, false)))
+        ask.is_some_and(|ask| self.access.is_open(&to_access(&ask, false)))
     }
 
-    /// What the keys have used.
+    /// The keys with their usage.
     pub fn access(&self) -> &Access {
         &self.access
     }
 
-    /// Takes the keys of the issuer, a JWK set; returns how many can be used.
+    /// Replaces the keys of the issuer by a JWK set; returns how many can be used.
     ///
     /// # Errors
-    /// What is wrong with it. The keys stay as they are.
+    /// The mistake in the set. The keys stay as they are.
     pub fn replace_issuer_keys(&self, text: &[u8]) -> Result<usize, String> {
         self.access.replace_issuer_keys(text)
     }
 
-    /// Reads the files again now; returns those whose keys hold from now on. What cannot be used is logged, and the keys stay.
+    /// Reads the files again now; returns those that were accepted. A file that is wrong is logged, and its keys stay.
     pub fn reread(&self) -> Vec<String> {
-        self.look(true)
+        self.update(true)
     }
 
-    /// Reads the files that changed, or all; returns those that could be used.
-    fn look(&self, all: bool) -> Vec<String> {
+    /// Reads the files that changed, or all; returns those that were accepted.
+    fn update(&self, all: bool) -> Vec<String> {
         let mut names = Vec::new();
         for Watched { path, seen, is_of_issuer } in self.files.lock().iter_mut() {
             let now = stamp(path);
             if now == *seen && !all {
                 continue;
             }
-            // Written while it is read: the next look finds the rest.
+            // Taken before reading: if the file is written meanwhile, the next check reads it again.
             *seen = now;
             let taken = read(path).and_then(|text| {
                 let wrong = |why: String| Error::invalid(format!("{}: {why}", path.display()));
@@ -130,25 +131,25 @@ impl Keyring {
         admitted.hold.charge(bytes as u64, || self.ns());
     }
 
-    /// Lets a request in, or says why not. `is_message`: the model is named in a message, which was not read yet.
+    /// Checks a request. `is_message`: the model is named in a message, which was not read yet.
     pub(crate) fn admit<'a>(
         &self,
         ask: &Ask<'_>,
         is_message: bool,
         header: impl Fn(&str) -> Option<&'a [u8]>,
         last: &LastShown,
-    ) -> Result<Admitted, Refusal> {
-        self.access.admit(&asked(ask, is_message), header, last, self).map_err(Refusal::from)
+    ) -> Result<Admitted, GateError> {
+        self.access.admit(&to_access(ask, is_message), header, last, self).map_err(GateError::from)
     }
 
-    /// Whether a request that was let in may ask for this too.
-    pub(crate) fn check(&self, admitted: &Admitted, ask: &Ask<'_>) -> Result<(), Refusal> {
-        self.access.check(admitted, &asked(ask, false), self).map_err(Refusal::from)
+    /// Checks another operation of a request that was admitted.
+    pub(crate) fn check(&self, admitted: &Admitted, ask: &Ask<'_>) -> Result<(), GateError> {
+        self.access.check(admitted, &to_access(ask, false), self).map_err(GateError::from)
     }
 
-    /// The same for a message of a call: those behind the first are requests of their own to the quota.
-    pub(crate) fn next(&self, admitted: &Admitted, ask: &Ask<'_>) -> Result<(), Refusal> {
-        self.access.next(admitted, &asked(ask, false), self).map_err(Refusal::from)
+    /// Checks a message of a call. Each message after the first counts as a request for the quota.
+    pub(crate) fn next(&self, admitted: &Admitted, ask: &Ask<'_>) -> Result<(), GateError> {
+        self.access.next(admitted, &to_access(ask, false), self).map_err(GateError::from)
     }
 }
 
@@ -157,7 +158,7 @@ impl Clock for Keyring {
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    #[expect(clippy::disallowed_methods, reason = "tokens say when they end by the wall clock")]
+    #[expect(clippy::disallowed_methods, reason = "tokens expire by the wall clock")]
     fn unix_secs(&self) -> u64 {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
     }
@@ -171,11 +172,11 @@ impl Drop for Keyring {
     }
 }
 
-/// A file, and the state in which it was read last.
+/// A file, and its stamp when it was last read.
 struct Watched {
     path: PathBuf,
     seen: Stamp,
-    /// It has the keys of the issuer, and not ours.
+    /// True for the keys of the issuer, false for those of the server.
     is_of_issuer: bool,
 }
 
@@ -183,7 +184,7 @@ fn watch(ring: &Weak<Keyring>) {
     loop {
         std::thread::park_timeout(LOOK_INTERVAL);
         let Some(ring) = ring.upgrade() else { return };
-        for name in ring.look(false) {
+        for name in ring.update(false) {
             log::info!("{name} was read again");
         }
     }
@@ -198,7 +199,7 @@ pub fn check_keys_file(path: &Path) -> Result<Keys> {
 }
 
 fn stamp(path: &Path) -> Stamp {
-    // What a link leads to: that is how a cluster replaces files.
+    // Follows links: Kubernetes replaces files by changing a link.
     let found = fs::metadata(path).ok()?;
     Some((found.modified().ok()?, found.len(), number_of(&found)))
 }
@@ -213,7 +214,7 @@ fn number_of(_: &fs::Metadata) -> u64 {
     0
 }
 
-/// What is no file, a pipe say, is not read: it could keep the start waiting.
+/// Reads a regular file; anything else, such as a pipe, could block the start.
 fn read(path: &Path) -> Result<Vec<u8>> {
     let failed = |e: std::io::Error| Error::invalid(format!("{} can not be read: {e}", path.display()));
     let found = fs::metadata(path).map_err(failed)?;
@@ -222,14 +223,14 @@ fn read(path: &Path) -> Result<Vec<u8>> {
         return Err(Error::invalid(format!("{path} is no file of at most {FILE_BYTES_MAX} bytes")));
     }
     let mut text = Vec::new();
-    // It may grow meanwhile.
+    // The file may grow meanwhile.
     let limit = FILE_BYTES_MAX as u64 + 1;
     fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut text)).map_err(failed)?;
     Ok(text)
 }
 
-/// In the words of `access`.
-fn asked<'a>(ask: &Ask<'a>, is_message: bool) -> ::access::Ask<'a> {
+/// Converts an operation to the type of `access`.
+fn to_access<'a>(ask: &Ask<'a>, is_message: bool) -> ::access::Ask<'a> {
     let (verb, act) = (ask.category, ask.act);
     let names_a_model = match verb {
         Verb::ModelRepository => act == Act::Write,
@@ -244,7 +245,7 @@ fn asked<'a>(ask: &Ask<'a>, is_message: bool) -> ::access::Ask<'a> {
     ::access::Ask { verb, act, of }
 }
 
-impl From<::access::AuthError> for Refusal {
+impl From<::access::AuthError> for GateError {
     fn from(error: ::access::AuthError) -> Self {
         match error {
             ::access::AuthError::Unauthenticated(text) => Self::Unauthenticated(text.into()),
@@ -261,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_file_is_not_waited_for() {
+    fn a_keys_file_that_is_not_a_regular_file_is_rejected() {
         for path in ["/dev/zero", "/", "/nowhere/keys.json"] {
             let error = check_keys_file(Path::new(path)).err().unwrap();
             assert!(error.message().starts_with(path), "{}", error.message());

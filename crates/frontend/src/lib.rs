@@ -1,13 +1,13 @@
 //! Listeners, routing, authorisation, limits: HTTP and gRPC.
 //!
-//! Sockets begin and end here. A request is read, understood by `protocol`, run by `engine` and answered on one thread, without
-//! a task of its own unless it has to wait; what is decided elsewhere (model control, settings) leaves through [`Control`].
+//! This crate owns the sockets. One thread reads a request, parses it with `protocol`, runs it with `engine` and answers it,
+//! without a task of its own unless it has to wait. TypeScript decides model control and settings, through [`Control`].
 //! Not here: what a tensor is, what a model accepts, when a batch is formed, what the settings mean.
 //!
 //! Invariants:
-//! - Nothing on a reactor blocks, and nothing holds it for longer than a millisecond: [`hold`] counts.
-//! - A client that is gone, or whose deadline has passed, has cancelled its inference: dropping the future of an answer does it.
-//! - Every buffer a client can fill has a limit, and they all stand in [`limits`].
+//! - Nothing on a reactor blocks, and nothing occupies it for longer than a millisecond: [`hold`] counts.
+//! - The end of a connection and a deadline cancel the inference: dropping the future of a response does it.
+//! - Every buffer that a client can fill has a limit in [`limits`].
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests wait for other threads, and look at clocks"))]
 
@@ -23,6 +23,7 @@ pub mod embed;
 mod encoding;
 mod forward;
 mod gate;
+mod gate_error;
 #[cfg(target_os = "linux")]
 pub mod given;
 #[cfg(not(target_os = "linux"))]
@@ -43,7 +44,6 @@ mod options;
 mod origin;
 mod packed;
 mod place;
-mod refusal;
 mod rope;
 mod server;
 mod shared;
@@ -63,10 +63,10 @@ pub use control::{Argument, Control, ControlOperation, ControlReply};
 pub use describe::described as described_routes;
 pub use hold::{BOUNDS_NS as HOLD_BOUNDS_NS, HoldTotals};
 pub use keys::{IssuerOptions, Keyring, check_keys_file};
-pub use listen::Held;
+pub use listen::BoundListener;
 pub use offload::{OffloadStatus, status as offload_status};
 pub use operations::models::Metadata;
 pub use options::{
     ControlOptions, FrontendOptions, GateOptions, GrpcOptions, HttpOptions, Restriction, TlsOptions, reactors,
 };
-pub use server::{Bound, Failure, Running, bind, bind_metrics, serve};
+pub use server::{Bound, Failure, FrontEnd, bind, bind_metrics, serve};

@@ -1,4 +1,4 @@
-//! Where a listener is, and why it cannot be there.
+//! Addresses of listeners, and errors of binding them.
 
 use std::io;
 use tensor::Error;
@@ -9,9 +9,9 @@ pub fn unix_path(address: &str) -> Option<&str> {
     Some(path.strip_prefix("//").filter(|path| path.starts_with('/')).unwrap_or(path))
 }
 
-/// UNAVAILABLE `Socket '<place>' already in use `, in Triton's words, when another process has it; INVALID_ARG with the system's words for what
-/// can not be had whoever ends.
-pub fn refused(place: &str, error: &io::Error) -> Error {
+/// UNAVAILABLE `Socket '<address>' already in use `, Triton's text, if another process has it; INVALID_ARG with the text of
+/// the system otherwise.
+pub fn bind_error(place: &str, error: &io::Error) -> Error {
     let advice = match error.kind() {
         io::ErrorKind::AddrInUse => return Error::unavailable(format!("Socket '{place}' already in use ")),
         io::ErrorKind::AddrNotAvailable => "; no interface of this machine has this address",

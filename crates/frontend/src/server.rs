@@ -10,7 +10,7 @@ use crate::http::connection as http;
 use crate::http::context::HttpContext;
 use crate::idle::{Idle, IdleHandle};
 use crate::limits::{CONNECTIONS_SHARE, CONTROL_CONNECTIONS_MAX, DESERTED_TIME, IDLE_SWEEP_INTERVAL, IDLE_TIME_MAX};
-use crate::listen::{Held, Listener, Listening, SocketFile, Wanted, hold, unix_path};
+use crate::listen::{self, BoundListener, ListenAddress, Listener, Listening, SocketFile, unix_path};
 use crate::options::{FrontendOptions, HttpOptions};
 use crate::origin::{Caller, Face, Origin};
 use crate::shared::{Phase, Shared};
@@ -47,7 +47,7 @@ const GRPC: usize = 1;
 const CONTROL: usize = 2;
 
 /// A front end that serves.
-pub struct Running {
+pub struct FrontEnd {
     /// Port of the HTTP listener, 0 when it is off or a Unix socket.
     pub http_port: u16,
     /// Port of the gRPC listener, 0 when it is off or a Unix socket.
@@ -67,7 +67,7 @@ pub struct Running {
 }
 
 /// A front end that does not listen yet.
-type Ready<C> = (Arc<C>, Option<Arc<Tls>>, Held);
+type BoundFrontEnd<C> = (Arc<C>, Option<Arc<Tls>>, BoundListener);
 
 /// Front ends with their ports, certificates and options: all that can be wrong with them is known. Clients are refused until they serve.
 pub struct Bound {
@@ -77,9 +77,9 @@ pub struct Bound {
     pub grpc_port: u16,
     /// Port of the control address, 0 when there is none or it is a Unix socket.
     pub control_port: u16,
-    control: Option<Ready<HttpContext>>,
-    grpc: Option<Ready<GrpcContext>>,
-    http: Option<Ready<HttpContext>>,
+    control: Option<BoundFrontEnd<HttpContext>>,
+    grpc: Option<BoundFrontEnd<GrpcContext>>,
+    http: Option<BoundFrontEnd<HttpContext>>,
     watched: Vec<(Arc<Tls>, TlsFiles)>,
     shared: Arc<Shared>,
     count: usize,
@@ -100,7 +100,7 @@ pub struct Failure {
 ///
 /// # Errors
 /// Of the first [`Failure`]; INTERNAL when the machine refuses a thread.
-pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOptions) -> Result<Running> {
+pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOptions) -> Result<FrontEnd> {
     match bind(engine, control, &options) {
         Ok(bound) => bound.serve(),
         Err(failures) => Err(failures.into_iter().map(|failure| failure.error).next().unwrap_or_else(no_reason)),
@@ -127,43 +127,45 @@ pub fn bind(
     };
     let budget = options.budget.clone().unwrap_or_else(|| memory::Budget::global().clone());
     let shared = Arc::new(Shared::new(connections_max, budget).with_logs(options.logs.clone()));
-    let told = shared.clone();
-    engine.on_change(move |engine| told.set_ready(|| engine.is_ready()));
+    let changed = shared.clone();
+    engine.on_change(move |engine| changed.set_ready(|| engine.is_ready()));
     let mut watched = Vec::new();
     let mut failures = Vec::new();
     let mut gate = options.gate.clone();
     let mode = options.unix_socket_mode;
     let control_face = options.control.as_ref().map(|o| {
-        let wanted = Wanted { given_fd: None, address: &o.address, port: o.port, reuse_port: false, mode };
-        let held = hold(wanted, count)?;
-        let tls = open_tls(o.tls.as_ref(), wanted, &[b"h2", b"http/1.1"], true, &mut watched)?;
+        let at = ListenAddress { given_fd: None, address: &o.address, port: o.port, reuse_port: false, mode };
+        let listener = listen::bind(at, count)?;
+        let tls = open_tls(o.tls.as_ref(), at, &[b"h2", b"http/1.1"], true, &mut watched)?;
         let is_file = unix_path(&o.address).is_some();
         gate.control =
-            Some(if is_file { o.address.as_str().into() } else { format!("{}:{}", o.address, held.port).into() });
+            Some(if is_file { o.address.as_str().into() } else { format!("{}:{}", o.address, listener.port).into() });
         // What it asks of callers is what the others ask, whether these serve or not.
         let http = HttpOptions { cors_origins: Vec::new(), ..options.http.clone().unwrap_or_default() };
         let mut context = HttpContext::new(engine.clone(), control.clone(), shared.clone(), &http, gate.clone())?;
         let grpc = options.grpc.clone().unwrap_or_default();
         let calls = GrpcContext::new(engine.clone(), control.clone(), shared.clone(), &grpc, gate.clone());
         context.grpc = Some(Arc::new(calls?));
-        Ok((Arc::new(context), tls, held))
+        Ok((Arc::new(context), tls, listener))
     });
     let control_face = started("control", control_face, &mut failures);
     // gRPC first, as Triton does: when both ports are taken, the first text names the same service.
     let grpc = options.grpc.as_ref().map(|o| {
         let context = GrpcContext::new(engine.clone(), control.clone(), shared.clone(), o, gate.clone())?;
-        let wanted = Wanted { given_fd: o.given_fd, address: &o.address, port: o.port, reuse_port: o.reuse_port, mode };
-        let held = hold(wanted, count)?;
-        let tls = open_tls(o.tls.as_ref(), wanted, &[b"h2"], false, &mut watched)?;
-        Ok((Arc::new(context), tls, held))
+        let at =
+            ListenAddress { given_fd: o.given_fd, address: &o.address, port: o.port, reuse_port: o.reuse_port, mode };
+        let listener = listen::bind(at, count)?;
+        let tls = open_tls(o.tls.as_ref(), at, &[b"h2"], false, &mut watched)?;
+        Ok((Arc::new(context), tls, listener))
     });
     let grpc = started("GRPC", grpc, &mut failures);
     let http = options.http.as_ref().map(|o| {
         let context = HttpContext::new(engine.clone(), control.clone(), shared.clone(), o, gate.clone())?;
-        let wanted = Wanted { given_fd: o.given_fd, address: &o.address, port: o.port, reuse_port: o.reuse_port, mode };
-        let held = hold(wanted, count)?;
-        let tls = open_tls(o.tls.as_ref(), wanted, &[b"h2", b"http/1.1"], true, &mut watched)?;
-        Ok((Arc::new(context), tls, held))
+        let at =
+            ListenAddress { given_fd: o.given_fd, address: &o.address, port: o.port, reuse_port: o.reuse_port, mode };
+        let listener = listen::bind(at, count)?;
+        let tls = open_tls(o.tls.as_ref(), at, &[b"h2", b"http/1.1"], true, &mut watched)?;
+        Ok((Arc::new(context), tls, listener))
     });
     let http = started("HTTP", http, &mut failures);
     if !failures.is_empty() {
@@ -192,13 +194,13 @@ pub fn bind(
 ///
 /// # Errors
 /// As [`bind`].
-pub fn bind_metrics(address: &str, port: u16) -> std::result::Result<Held, Failure> {
-    let wanted = Wanted { given_fd: None, address, port, reuse_port: false, mode: 0 };
-    hold(wanted, 1).map_err(|error| Failure { service: "Metrics", error: not_started("Metrics", &error) })
+pub fn bind_metrics(address: &str, port: u16) -> std::result::Result<BoundListener, Failure> {
+    let at = ListenAddress { given_fd: None, address, port, reuse_port: false, mode: 0 };
+    listen::bind(at, 1).map_err(|error| Failure { service: "Metrics", error: not_started("Metrics", &error) })
 }
 
-fn port_of<C>(front: Option<&Ready<C>>) -> u16 {
-    front.map_or(0, |(_, _, held)| held.port)
+fn port_of<C>(front: Option<&BoundFrontEnd<C>>) -> u16 {
+    front.map_or(0, |(_, _, listener)| listener.port)
 }
 
 /// What was started; what could not be is among the failures.
@@ -220,9 +222,9 @@ impl Bound {
     ///
     /// # Errors
     /// UNAVAILABLE as [`Failure`] where another process came first; INTERNAL when the machine refuses a thread.
-    pub fn serve(self) -> Result<Running> {
+    pub fn serve(self) -> Result<FrontEnd> {
         let Self { count, shared, connections_max, .. } = self;
-        let mut running = Running {
+        let mut running = FrontEnd {
             http_port: self.http_port,
             grpc_port: self.grpc_port,
             control_port: self.control_port,
@@ -262,9 +264,9 @@ impl Bound {
     }
 }
 
-fn open<C>(front: Option<Ready<C>>, service: &str, files: &mut Vec<SocketFile>) -> Result<Option<Listens<C>>> {
-    let Some((context, tls, held)) = front else { return Ok(None) };
-    let Listening { listeners, file } = held.listen().map_err(|e| not_started(service, &e))?;
+fn open<C>(front: Option<BoundFrontEnd<C>>, service: &str, files: &mut Vec<SocketFile>) -> Result<Option<Listens<C>>> {
+    let Some((context, tls, listener)) = front else { return Ok(None) };
+    let Listening { listeners, file } = listener.listen().map_err(|e| not_started(service, &e))?;
     files.extend(file);
     Ok(Some((context, tls, listeners)))
 }
@@ -272,16 +274,16 @@ fn open<C>(front: Option<Ready<C>>, service: &str, files: &mut Vec<SocketFile>) 
 /// The TLS of a listener, whose files are then among those that are watched.
 fn open_tls(
     options: Option<&TlsOptions>,
-    wanted: Wanted<'_>,
+    at: ListenAddress<'_>,
     protocols: &[&[u8]],
     speaks_http: bool,
     watched: &mut Vec<(Arc<Tls>, TlsFiles)>,
 ) -> Result<Option<Arc<Tls>>> {
     let Some(options) = options else { return Ok(None) };
-    if wanted.given_fd.is_none() && unix_path(wanted.address).is_some() {
+    if at.given_fd.is_none() && unix_path(at.address).is_some() {
         return Err(Error::invalid(format!(
             "TLS is not spoken over a Unix socket ({}): what goes through it stays on this machine, and the mode of its file says who may connect",
-            wanted.address
+            at.address
         )));
     }
     let (tls, files) = Tls::open(options, protocols, speaks_http)?;
@@ -295,7 +297,7 @@ fn not_started(service: &str, error: &Error) -> Error {
     Error::new(code, format!("failed to start {service} service: {} - {text}", code.name()))
 }
 
-impl Running {
+impl FrontEnd {
     /// Refuses new inferences and lets connections go with their next answer; the listeners stay open. False when nobody is
     /// connected, and nobody connected lately: there is no need to wait before they are closed.
     pub fn leave(&self) -> bool {
@@ -369,7 +371,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for FrontEnd {
     fn drop(&mut self) {
         self.end(Duration::ZERO);
     }
@@ -562,16 +564,16 @@ fn whenever(notified: Arc<Notify>, work: impl Fn() + 'static) {
 }
 
 /// Counts connections of this reactor.
-struct Open(Rc<Cell<usize>>);
+struct ConnectionCount(Rc<Cell<usize>>);
 
-impl Open {
+impl ConnectionCount {
     fn new(cell: &Rc<Cell<usize>>) -> Self {
         cell.set(cell.get() + 1);
         Self(cell.clone())
     }
 }
 
-impl Drop for Open {
+impl Drop for ConnectionCount {
     fn drop(&mut self) {
         self.0.set(self.0.get().saturating_sub(1));
     }
@@ -624,7 +626,7 @@ async fn accept<L: Accept, F: Future<Output = ()> + 'static>(
         let caller = Caller { origin, face, peer };
         let place = room.idle.register(kind);
         let task_setter = place.task_setter();
-        let (served, counts) = (serve(io, caller, place), (Open::new(&room.open), Open::new(&of_kind)));
+        let (served, counts) = (serve(io, caller, place), (ConnectionCount::new(&room.open), ConnectionCount::new(&of_kind)));
         let shared = room.shared.clone();
         let task = hold::spawn(async move {
             let _counted = shared.connection();

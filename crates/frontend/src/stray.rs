@@ -1,8 +1,7 @@
-//! Clients at the wrong port: TLS where plain text is served, plain text where TLS is, HTTP where gRPC is served, gRPC where HTTP is. Each is
-//! told which port is the right one, in a form that it can read; TLS at a plain port is closed, and so is plain text at one of TLS, and a line of
-//! the log says so.
+//! Clients at the wrong port. HTTP at the gRPC port and gRPC at the HTTP port get an error that names the right port. TLS at
+//! a plain port and plain text at a TLS port are closed, and logged.
 //!
-//! Requests pay nothing for this: it is asked once the beginning of a connection, or a path, was not understood.
+//! Valid requests pay nothing for this: it runs once the start of a connection, or a path, is not recognised.
 
 use crate::limits::{LINGER_TIME_MAX, READ_AHEAD_BYTES_MAX, STRAY_LINE_INTERVAL};
 use crate::listen::unix_path;
@@ -17,40 +16,39 @@ use tokio::time::timeout;
 
 const METHODS: [&[u8]; 7] = [b"GET ", b"POST ", b"HEAD ", b"PUT ", b"DELETE ", b"OPTIONS ", b"PATCH "];
 
-/// Where HTTP and gRPC are served, for people: `at port 8000`; `None` = nowhere.
+/// Addresses of HTTP and gRPC for error texts: `at port 8000`; `None` = not served.
 #[derive(Debug, Default)]
+#[allow(missing_docs)]
 pub struct Places {
-    /// HTTP.
     pub http: Option<String>,
-    /// gRPC.
     pub grpc: Option<String>,
 }
 
-/// A place of [`Places`].
+/// An address of [`Places`].
 pub fn place(address: &str, port: u16) -> String {
     if unix_path(address).is_some() { format!("at {address}") } else { format!("at port {port}") }
 }
 
-/// What a server knows about clients at the wrong port.
+/// State of a server about clients at the wrong port.
 #[derive(Debug, Default)]
 pub struct Strays {
-    /// Not of a server whose requests come from another one.
+    /// Unset for an embedded server.
     places: OnceLock<Places>,
     /// Lines about TLS at the HTTP port or the control address, and at the gRPC port.
-    lines: [Mutex<Line>; 2],
+    lines: [Mutex<ThrottledLine>; 2],
     /// Lines about plain text at the same ports.
-    plain_lines: [Mutex<Line>; 2],
+    plain_lines: [Mutex<ThrottledLine>; 2],
 }
 
-/// A line of the log that is written once in [`STRAY_LINE_INTERVAL`].
+/// A log line that is written at most once per [`STRAY_LINE_INTERVAL`].
 #[derive(Debug, Default)]
-struct Line {
+struct ThrottledLine {
     written: Option<Instant>,
     left_out: u64,
 }
 
-impl Line {
-    /// How many were left out since the last one; `None`: so is this one.
+impl ThrottledLine {
+    /// Lines left out since the last one; `None` if this one is left out as well.
     fn take(&mut self, now: Instant) -> Option<u64> {
         if self.written.is_some_and(|at| now.duration_since(at) < STRAY_LINE_INTERVAL) {
             self.left_out += 1;
@@ -62,27 +60,27 @@ impl Line {
 }
 
 impl Strays {
-    /// To be called once, before anything is served.
+    /// Sets the addresses. Called once, before anything is served.
     pub fn set_places(&self, places: Places) {
         let _ = self.places.set(places);
     }
 
-    /// For a client of gRPC at the HTTP port; `None`: there are no ports.
+    /// Error text for gRPC at the HTTP port; `None` without ports.
     pub fn at_http(&self) -> Option<String> {
         let place = self.places.get()?.grpc.as_deref();
         Some(format!("this is the HTTP port; gRPC is {}", place.unwrap_or("not served (--allow-grpc)")))
     }
 
-    /// For a client of HTTP at the gRPC port.
+    /// Error text for HTTP at the gRPC port.
     pub fn at_grpc(&self) -> String {
         let Some(places) = self.places.get() else { return "this is the gRPC port".to_owned() };
         format!("this is the gRPC port; HTTP is {}", places.http.as_deref().unwrap_or("not served (--allow-http)"))
     }
 
-    /// TLS came to a port that serves plain text. An attacker must not fill the log.
+    /// Logs TLS at a port that serves plain text, throttled so that an attacker cannot fill the log.
     #[cold]
     pub fn note_tls(&self, caller: &Caller, is_grpc: bool) {
-        // Over a Unix socket TLS cannot be turned on.
+        // TLS cannot be enabled on a Unix socket.
         if caller.origin == Origin::Unix {
             return;
         }
@@ -95,11 +93,12 @@ impl Strays {
         };
         let (peer, more) = (shown(caller.peer), since(left_out));
         log::warn!(
-            "{peer} speaks TLS at {port}, which serves plain text; its connection is closed{more}. {flag}=true serves TLS there"
+            "{peer} speaks TLS at {port}, which serves plain text; its connection is closed{more}. {flag}=true serves \
+             TLS there"
         );
     }
 
-    /// Plain text came to a port that speaks TLS.
+    /// Logs plain text at a port that serves TLS.
     #[cold]
     pub fn note_plain(&self, peer: Option<SocketAddr>, is_grpc: bool) {
         let [http, grpc] = &self.plain_lines;
@@ -107,7 +106,8 @@ impl Strays {
         let Some(left_out) = line.lock().take(Instant::now()) else { return };
         let (peer, more) = (shown(peer), since(left_out));
         log::warn!(
-            "{peer} speaks plain text at {port}, which serves TLS; its connection is closed{more}. Clients have to ask for TLS there: https://, or ssl=True of tritonclient"
+            "{peer} speaks plain text at {port}, which serves TLS; its connection is closed{more}. Clients have to ask \
+             for TLS there: https://, or ssl=True of tritonclient"
         );
     }
 }
@@ -120,12 +120,12 @@ fn since(left_out: u64) -> String {
     if left_out > 0 { format!(" ({left_out} more since the last such line)") } else { String::new() }
 }
 
-/// Whether a connection begins as TLS does: with a record of a handshake, of version 3.
+/// Whether a connection begins with a TLS handshake record of version 3.
 pub fn is_tls(read: &[u8]) -> bool {
     read.starts_with(&[22, 3])
 }
 
-/// Whether a connection begins as HTTP/1 does: with the name of a method, or as much of it as came.
+/// Whether a connection begins with the name of an HTTP method, or the received part of one.
 fn is_http1(read: &[u8]) -> bool {
     let begins = |method: &&[u8]| read.iter().zip(*method).all(|(a, b)| a == b);
     !read.is_empty() && METHODS.iter().any(begins)
@@ -140,8 +140,8 @@ pub async fn end_at_grpc<S: Io>(io: S, read: &[u8], strays: &Strays, caller: &Ca
     }
 }
 
-/// Ends a connection to a TLS port that began with `read`, which is plain text. `refusal` is what clients are told at the HTTP port; `None` at the
-/// gRPC port, where clients of gRPC are told nothing: after a GOAWAY they would connect again until their deadline.
+/// Ends a connection to a TLS port that began with `read`, which is plain text. `refusal` is the response at the HTTP port;
+/// `None` at the gRPC port, where gRPC clients get no response: after a GOAWAY they would reconnect until their deadline.
 pub async fn end_at_tls<S: Io>(io: S, read: &[u8], strays: &Strays, refusal: Option<&[u8]>) {
     match refusal {
         Some(refusal) => end_with(io, refusal).await,
@@ -154,11 +154,14 @@ pub async fn end_at_tls<S: Io>(io: S, read: &[u8], strays: &Strays, refusal: Opt
 
 fn http1_refusal(text: &str) -> Vec<u8> {
     let length = text.len() + 1;
-    format!("HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{text}\n")
-        .into_bytes()
+    format!(
+        "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\nConnection: close\r\n\
+         \r\n{text}\n"
+    )
+    .into_bytes()
 }
 
-/// Writes and closes, so that the client can read it: a socket that is closed with something unread in it takes the answer back.
+/// Writes and closes so that the client can read the response: closing a socket with unread data resets the connection.
 async fn end_with<S: Io>(mut io: S, bytes: &[u8]) {
     let work = async {
         io.write_all(bytes).await?;
@@ -173,7 +176,7 @@ async fn end_with<S: Io>(mut io: S, bytes: &[u8]) {
         }
         std::io::Result::Ok(())
     };
-    // Whether it is heard is the client's affair.
+    // A client that does not read it misses the error only.
     let _ = timeout(LINGER_TIME_MAX, work).await;
 }
 
@@ -182,8 +185,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_written_once_in_its_interval_and_counts_those_left_out() {
-        let (mut line, begin) = (Line::default(), Instant::now());
+    fn a_line_is_written_once_per_interval_with_the_number_left_out() {
+        let (mut line, begin) = (ThrottledLine::default(), Instant::now());
         assert_eq!(line.take(begin), Some(0));
         assert_eq!((line.take(begin), line.take(begin + STRAY_LINE_INTERVAL / 2)), (None, None));
         assert_eq!(line.take(begin + STRAY_LINE_INTERVAL), Some(2));
@@ -202,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_ports_and_files_and_may_be_none() {
+    fn error_texts_name_the_port_or_the_file_that_serves_the_protocol() {
         let strays = Strays::default();
         assert_eq!((strays.at_http(), strays.at_grpc().as_str()), (None, "this is the gRPC port"));
         strays.set_places(Places { http: None, grpc: Some(place("unix:/run/n", 0)) });

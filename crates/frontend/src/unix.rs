@@ -1,10 +1,10 @@
-//! Unix sockets: files that processes of this machine connect to, as far as the mode of the file lets them.
+//! Unix sockets: files that processes of this machine connect to, if the mode of the file permits it.
 //!
-//! A file that is there already is replaced only when it is a socket that no process listens on: one that a server left that was
-//! killed. The file of a server that ends is removed with it, unless it is another's by then.
+//! An existing file is replaced only if it is a socket that no process listens on, left by a server that was killed. A
+//! server that ends removes its file, unless another server has replaced it.
 
 use crate::limits::{ACCEPT_BACKLOG, SOCKET_PATH_BYTES_MAX};
-use crate::place::refused;
+use crate::place::bind_error;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::fs::Permissions;
 use std::io;
@@ -17,7 +17,7 @@ use tensor::{Error, Result};
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    /// Device and inode: another server may have put its own in the same place.
+    /// Device and inode: another server may have replaced the file.
     identity: (u64, u64),
 }
 
@@ -27,7 +27,7 @@ impl SocketFile {
         Ok(Self { path, identity: (found.dev(), found.ino()) })
     }
 
-    /// Whether it is still there, and no other in its place.
+    /// Whether the path still leads to this file.
     fn is_there(&self) -> bool {
         std::fs::symlink_metadata(&self.path).is_ok_and(|f| (f.dev(), f.ino()) == self.identity)
     }
@@ -38,26 +38,27 @@ impl Drop for SocketFile {
         if self.is_there()
             && let Ok(address) = SockAddr::unix(&self.path)
         {
-            // Inodes are used again: it may still be another's, who listens then. What cannot be removed, the next server finds stale.
+            // Inodes are reused: it may be the file of another server, which listens on it. If the removal fails, the
+            // next server removes the file as stale.
             let _ = remove_stale(&self.path, &address);
         }
     }
 }
 
-/// A socket at a file that does not listen yet: clients are refused.
+/// A Unix socket that is bound and does not listen yet: connections are rejected.
 #[derive(Debug)]
-pub struct Held {
+pub struct BoundSocketFile {
     path: String,
-    /// Before the file, which is removed once nobody has it.
+    /// Dropped before `file`, which is removed only if no process has the socket.
     socket: Socket,
     file: SocketFile,
 }
 
-impl Held {
+impl BoundSocketFile {
     /// Listens, with `count` listeners that share one queue.
     ///
     /// # Errors
-    /// As [`bind`], where another process took the file meanwhile.
+    /// Those of [`bind`] if another process replaced the file meanwhile.
     pub fn listen(self, count: usize) -> Result<(SocketFile, Vec<UnixListener>)> {
         let Self { path, socket, file } = self;
         let listening = || -> io::Result<Vec<UnixListener>> {
@@ -77,19 +78,19 @@ impl Held {
 }
 
 fn failed(path: &str, error: &io::Error) -> Error {
-    refused(&format!("unix:{path}"), error)
+    bind_error(&format!("unix:{path}"), error)
 }
 
-/// Binds a socket to `path`. `mode` says who may connect once it listens.
+/// Binds a socket to `path`. `mode` is the mode of the file.
 ///
 /// # Errors
-/// As [`refused`]; INVALID_ARG for a path that is too long.
-pub fn bind(path: &str, mode: u32) -> Result<Held> {
+/// Those of [`bind_error`]; INVALID_ARG for a path that is too long.
+pub fn bind(path: &str, mode: u32) -> Result<BoundSocketFile> {
     let bytes = path.len();
     if bytes == 0 || bytes > SOCKET_PATH_BYTES_MAX || path.contains('\0') {
         return Err(Error::invalid(format!(
-            "the path of a Unix socket has 1 to {SOCKET_PATH_BYTES_MAX} bytes, '{path}' has {bytes}: a shorter one, or one that is relative to the directory the \
-             server is started in, will do"
+            "the path of a Unix socket has 1 to {SOCKET_PATH_BYTES_MAX} bytes, '{path}' has {bytes}: a shorter one, or \
+             one that is relative to the directory the server is started in, will do"
         )));
     }
     let text = path;
@@ -106,26 +107,26 @@ pub fn bind(path: &str, mode: u32) -> Result<Held> {
     };
     bound.map_err(failed)?;
     let file = SocketFile::of(path).map_err(failed)?;
-    // Before it listens: until then nobody can connect, whatever the mode is.
+    // Before it listens: until then no connection is accepted, whatever the mode is.
     std::fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed)?;
-    Ok(Held { path: text.to_owned(), socket, file })
+    Ok(BoundSocketFile { path: text.to_owned(), socket, file })
 }
 
-/// Whether a process has a socket that is bound to this path, also one that does not listen yet: a server that loads its models.
+/// Whether a process has a socket bound to this path, also one that does not listen yet because its models are loading.
 fn is_bound(path: &Path) -> bool {
     let end = format!(" {}", path.display());
-    // Columns: number, references, protocol, flags, type, state, inode, path. Sockets of connections have the path, too, in state 03.
+    // Columns: number, references, protocol, flags, type, state, inode, path. Connections have the path too, in state 03.
     let is_it = |line: &str| line.ends_with(&end) && line.split_ascii_whitespace().nth(5) == Some("01");
     std::fs::read_to_string("/proc/net/unix").is_ok_and(|sockets| sockets.lines().any(is_it))
 }
 
-/// Removes a socket that no process has.
+/// Removes the file of a socket that no process has.
 fn remove_stale(path: &Path, address: &SockAddr) -> io::Result<()> {
     if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
         return Err(io::Error::other("there is a file of this name that is no socket"));
     }
     let probe = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    // One whose queue is full is there, and would keep us waiting.
+    // A blocking connect would wait for a server whose queue is full.
     probe.set_nonblocking(true)?;
     match probe.connect(address) {
         Err(e) if e.kind() == io::ErrorKind::ConnectionRefused && !is_bound(path) => std::fs::remove_file(path),
@@ -176,13 +177,13 @@ mod tests {
         let refused = bind(&path, 0o660).unwrap_err();
         assert_eq!(refused.message(), format!("Socket 'unix:{path}' already in use "));
         assert!(UnixStream::connect(&path).is_ok());
-        // The listeners are closed, and the file is still there: what a server leaves that was killed.
+        // Closed listeners with a file are what a killed server leaves.
         drop(listeners);
         let (second, listeners) = bind(&path, 0o660).unwrap().listen(1).unwrap();
-        // The first one finds a file that is not its own.
+        // The first server does not remove the file of the second.
         drop(file);
         assert!(UnixStream::connect(&path).is_ok());
-        // As at the end of a server: its listeners are closed first.
+        // A server that ends closes its listeners first.
         drop(listeners);
         drop(second);
         assert!(!Path::new(&path).exists());

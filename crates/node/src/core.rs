@@ -15,7 +15,7 @@ use device::Monitor;
 use device::failure::Listening;
 use engine::{Engine, ServerState, Started, Ticket, VersionState};
 use frontend::embed::Embedded;
-use frontend::{Bound, Failure, FrontendOptions, Held, Running};
+use frontend::{Bound, BoundListener, Failure, FrontEnd, FrontendOptions};
 use napi::bindgen_prelude::{BigInt, Buffer, FnArgs, Function};
 use napi_derive::napi;
 use parking_lot::Mutex;
@@ -43,11 +43,11 @@ pub struct NativeCore {
     /// Logs of requests and control calls of all front ends; dropped by `close`.
     logs: Mutex<Option<Arc<frontend::Logs>>>,
     settler: Mutex<Option<Settler>>,
-    running: Arc<Mutex<Option<Running>>>,
+    running: Arc<Mutex<Option<FrontEnd>>>,
     /// Front ends that are bound, but do not serve yet.
     bound: Mutex<Option<Bound>>,
     /// Socket for metrics, which JavaScript serves, until it takes the socket.
-    metrics: Mutex<Option<Held>>,
+    metrics: Mutex<Option<BoundListener>>,
     tickets: Arc<Mutex<HashMap<u32, Ticket>>>,
     streams: Mutex<HashMap<u32, Arc<Pull>>>,
     /// Requests that other servers of this process received; dropped by `close`.
@@ -339,7 +339,7 @@ impl NativeCore {
     #[napi]
     pub fn reread(&self) -> Vec<String> {
         let mut files = self.keys.lock().as_ref().map(|ring| ring.reread()).unwrap_or_default();
-        files.extend(self.running.lock().as_ref().map(Running::reread).unwrap_or_default());
+        files.extend(self.running.lock().as_ref().map(FrontEnd::reread).unwrap_or_default());
         files.extend(self.logs.lock().as_ref().map(|logs| logs.reopen()).unwrap_or_default());
         files
     }
@@ -478,7 +478,7 @@ impl NativeCore {
     /// True if all reactors have shown activity since the last call, and before they are started.
     #[napi]
     pub fn pulse(&self) -> bool {
-        self.running.lock().as_ref().is_none_or(Running::pulse)
+        self.running.lock().as_ref().is_none_or(FrontEnd::pulse)
     }
 
     /// Rejects new inferences and closes connections with their next response; the listeners stay open. False if no
@@ -489,7 +489,7 @@ impl NativeCore {
         if let Some(embedded) = &*self.embedded.lock() {
             embedded.leave();
         }
-        self.running.lock().as_ref().is_some_and(Running::leave)
+        self.running.lock().as_ref().is_some_and(FrontEnd::leave)
     }
 
     /// Sequences in progress, including those of replaced versions.

@@ -2,7 +2,7 @@
 
 use super::status::{Status, code};
 use crate::assemble::Assembler;
-use crate::encoding::{Encoding, Unpacking, compress, decompress, decompress_small};
+use crate::encoding::{DecompressError, Encoding, compress, decompress, decompress_small};
 use crate::limits::{
     BODY_BYTES_MAX, DEFLATE_BYTES_ON_REACTOR_MAX, INFLATE_RATIO_MAX, PRINT_BYTES_ON_REACTOR_MAX,
     RANK_BYTES_ON_REACTOR_MAX,
@@ -56,7 +56,7 @@ enum MessageState {
     /// A message was rejected for lack of room; `left` bytes of it are skipped.
     Skip { left: usize },
     /// Another thread decompresses a large message.
-    Inflating(Offloaded<(Result<Bytes, Unpacking>, Charge)>),
+    Inflating(Offloaded<(Result<Bytes, DecompressError>, Charge)>),
     /// Nothing more is read.
     Ended,
 }
@@ -256,8 +256,8 @@ impl Messages {
     }
 
     /// Error of a message that was read, but not decompressed. For lack of room, a stream loses only that message.
-    fn not_unpacked(&mut self, why: Unpacking) -> Status {
-        self.lost_one = self.is_stream && matches!(why, Unpacking::NoRoom(_));
+    fn not_unpacked(&mut self, why: DecompressError) -> Status {
+        self.lost_one = self.is_stream && matches!(why, DecompressError::NoRoom(_));
         why.into()
     }
 
@@ -298,12 +298,12 @@ impl Messages {
     }
 }
 
-impl From<Unpacking> for Status {
-    fn from(why: Unpacking) -> Self {
+impl From<DecompressError> for Status {
+    fn from(why: DecompressError) -> Self {
         match why {
-            Unpacking::Broken(error) => Self::new(code::INTERNAL, error.message()),
-            Unpacking::TooLarge(error) => Self::new(code::RESOURCE_EXHAUSTED, error.message()),
-            Unpacking::NoRoom(error) => error.into(),
+            DecompressError::Broken(error) => Self::new(code::INTERNAL, error.message()),
+            DecompressError::TooLarge(error) => Self::new(code::RESOURCE_EXHAUSTED, error.message()),
+            DecompressError::NoRoom(error) => error.into(),
         }
     }
 }

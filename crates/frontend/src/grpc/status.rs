@@ -1,8 +1,8 @@
 //! The status of a gRPC call: a code and a message, sent in trailers.
 
+use crate::gate_error::GateError;
 use crate::limits::RETRY_AFTER;
 use crate::operations::OperationError;
-use crate::refusal::Refusal;
 use crate::text::cut;
 use http2::Field;
 use memory::Short;
@@ -83,8 +83,8 @@ impl From<Error> for Status {
     }
 }
 
-impl From<Refusal> for Status {
-    fn from(refusal: Refusal) -> Self {
+impl From<GateError> for Status {
+    fn from(refusal: GateError) -> Self {
         let retry_after = refusal.retry_after();
         Self { retry_after, ..Self::new(refusal.grpc_status(), refusal.text()) }
     }

@@ -14,11 +14,11 @@ pub struct Chunks {
     chunks: u32,
     /// Bytes of trailer fields so far.
     trailer: usize,
-    state: State,
+    state: ChunkState,
 }
 
 #[derive(Clone, Copy)]
-enum State {
+enum ChunkState {
     Size,
     Data(usize),
     DataEnd,
@@ -48,18 +48,18 @@ pub enum Broken {
 impl Chunks {
     /// A body of at most `bytes_max` bytes.
     pub fn new(bytes_max: u64) -> Self {
-        Self { bytes_max, total: 0, chunks: 0, trailer: 0, state: State::Size }
+        Self { bytes_max, total: 0, chunks: 0, trailer: 0, state: ChunkState::Size }
     }
 
     /// Takes the next step of the body from `input`.
     pub fn next(&mut self, input: &mut BytesMut) -> Result<Progress, Broken> {
         loop {
             match self.state {
-                State::Size => {
+                ChunkState::Size => {
                     let Some(line) = take_line(input)? else { return Ok(Progress::More) };
                     let size = parse_size(&line)?;
                     if size == 0 {
-                        self.state = State::Trailer;
+                        self.state = ChunkState::Trailer;
                         continue;
                     }
                     self.chunks += 1;
@@ -72,22 +72,23 @@ impl Chunks {
                     if self.total > self.bytes_max {
                         return Err(Broken::TooLarge(self.total));
                     }
-                    self.state = State::Data(usize::try_from(size).unwrap_or(usize::MAX));
+                    self.state = ChunkState::Data(usize::try_from(size).unwrap_or(usize::MAX));
                 }
-                State::Data(left) => {
+                ChunkState::Data(left) => {
                     let piece = input.split_to(left.min(input.len()));
-                    self.state = if piece.len() < left { State::Data(left - piece.len()) } else { State::DataEnd };
+                    self.state =
+                        if piece.len() < left { ChunkState::Data(left - piece.len()) } else { ChunkState::DataEnd };
                     return Ok(if piece.is_empty() { Progress::More } else { Progress::Data(piece) });
                 }
-                State::DataEnd => match input.get(..2) {
+                ChunkState::DataEnd => match input.get(..2) {
                     None => return Ok(Progress::More),
                     Some(b"\r\n") => {
                         input.advance(2);
-                        self.state = State::Size;
+                        self.state = ChunkState::Size;
                     }
                     Some(_) => return Err(Broken::Malformed("malformed chunk")),
                 },
-                State::Trailer => {
+                ChunkState::Trailer => {
                     let Some(line) = take_line(input)? else { return Ok(Progress::More) };
                     if line.is_empty() {
                         return Ok(Progress::Done);

@@ -5,13 +5,13 @@ use super::reply::{JSON, Reply};
 use super::request::RequestHead;
 use crate::control::ControlOperation;
 use crate::gate::Grant;
+use crate::gate_error::GateError;
 use crate::limits::JSON_BYTES_ON_REACTOR_MAX;
 use crate::offload;
 use crate::operations::regions::Registration;
 use crate::operations::repository::{Files, Load};
 use crate::operations::settings::{Settings, settings};
 use crate::operations::{self, models, regions, repository};
-use crate::refusal::Refusal;
 use crate::table::Operation;
 use crate::table::routes::{Names, Route};
 use crate::text::{Text, decode_base64};
@@ -185,7 +185,7 @@ fn given<'q>(query: &'q [u8], name: &str) -> Cow<'q, str> {
 ///
 /// # Errors
 /// Why not.
-pub fn admit_described(grant: &Grant, query: &[u8]) -> std::result::Result<(), Refusal> {
+pub fn admit_described(grant: &Grant, query: &[u8]) -> std::result::Result<(), GateError> {
     match given(query, "model") {
         model if model.is_empty() => Ok(()),
         model => grant.admit_model(&model),

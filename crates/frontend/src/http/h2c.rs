@@ -146,8 +146,8 @@ async fn serve(
                         grant.charge(body.len());
                         Some(service::respond(&context, &account, route, &head, body).await)
                     }
-                    Err(Refused::TooLarge(bytes)) => Some(service::too_large(&context, route, bytes)),
-                    Err(Refused::Short(short)) => {
+                    Err(BodyRejection::TooLarge(bytes)) => Some(service::too_large(&context, route, bytes)),
+                    Err(BodyRejection::Short(short)) => {
                         account.count_refusal();
                         Some(Reply::short(&short))
                     }
@@ -218,7 +218,7 @@ fn poll_events(respond: &mut StreamWriter, events: &mut Events, cx: &mut Context
 }
 
 /// Why a body is not read.
-enum Refused {
+enum BodyRejection {
     /// It is longer than allowed: its length so far.
     TooLarge(u64),
     /// There is no memory for it.
@@ -232,20 +232,20 @@ async fn read(
     length: u64,
     bytes_max: u64,
     near_device: bool,
-) -> Option<Result<Bytes, Refused>> {
+) -> Option<Result<Bytes, BodyRejection>> {
     if length > bytes_max {
-        return Some(Err(Refused::TooLarge(length)));
+        return Some(Err(BodyRejection::TooLarge(length)));
     }
     if length > INLINE_BODY_BYTES_MAX as u64 {
         let place = match Assembler::new(length as usize, 0, account, near_device) {
             Ok(place) => place,
-            Err(short) => return Some(Err(Refused::Short(short))),
+            Err(short) => return Some(Err(BodyRejection::Short(short))),
         };
         // HTTP/2 sees to it that so many bytes come.
         body.collect(Box::new(place));
         return match poll_fn(|cx| body.poll_collected(cx)).await? {
             Ok(bytes) => Some(Ok(bytes)),
-            Err(NotCollected::NoRoom { .. }) => Some(Err(Refused::Short(account.short()))),
+            Err(NotCollected::NoRoom { .. }) => Some(Err(BodyRejection::Short(account.short()))),
             Err(NotCollected::Ended(_)) => None,
         };
     }
@@ -257,7 +257,7 @@ async fn read(
         let before = all.as_ref().map_or(first.len(), |all| all.length() - all.missing());
         let total = (before + chunk.len()) as u64;
         if total > bytes_max {
-            return Some(Err(Refused::TooLarge(total)));
+            return Some(Err(BodyRejection::TooLarge(total)));
         }
         if first.is_empty() && all.is_none() {
             first = chunk;
@@ -267,13 +267,13 @@ async fn read(
             let most = usize::try_from(bytes_max).unwrap_or(usize::MAX).min(account.most());
             match Assembler::growing(most.max(total as usize), account) {
                 Ok(place) => all = Some(place),
-                Err(short) => return Some(Err(Refused::Short(short))),
+                Err(short) => return Some(Err(BodyRejection::Short(short))),
             }
         }
         let Some(place) = &mut all else { continue };
         for piece in [std::mem::take(&mut first), chunk] {
             if let Err(short) = place.collect(&piece).await {
-                return Some(Err(Refused::Short(short)));
+                return Some(Err(BodyRejection::Short(short)));
             }
         }
     }

@@ -1,10 +1,10 @@
 //! A reply before it is written, and its head as bytes. Header names are spelled as the protocol document spells them.
 
 use super::events::{self, Events};
+use crate::gate_error::GateError;
 use crate::grpc::status::percent_encode;
 use crate::limits::RETRY_AFTER;
 use crate::operations::OperationError;
-use crate::refusal::Refusal;
 use crate::rope::charged;
 use crate::text::cut;
 use bytes::Bytes;
@@ -128,9 +128,9 @@ impl Reply {
     }
 
     /// Rejects a caller without permission.
-    pub fn refused(refusal: &Refusal) -> Self {
+    pub fn refused(refusal: &GateError) -> Self {
         let mut reply = Self::text_error(refusal.http_status(), JSON, &refusal.text());
-        if matches!(refusal, Refusal::Unauthenticated(_)) {
+        if matches!(refusal, GateError::Unauthenticated(_)) {
             reply.add("www-authenticate", "Bearer");
         }
         if let Some(after) = refusal.retry_after() {

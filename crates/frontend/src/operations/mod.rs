@@ -12,9 +12,9 @@ pub mod settings;
 
 use crate::control::{Control, ControlOperation};
 use crate::gate::{Gate, Grant, Headers};
+use crate::gate_error::GateError;
 use crate::limits::CONTROL_ARGUMENT_BYTES_MAX;
 use crate::origin::Caller;
-use crate::refusal::Refusal;
 use crate::table::Operation;
 use crate::text::Text;
 use engine::Engine;
@@ -39,14 +39,14 @@ pub enum Permission<'a> {
 /// Why an operation has no answer: the caller may not ask for it, or it failed.
 #[derive(Debug)]
 pub enum OperationError {
-    Refused(Refusal),
+    Refused(GateError),
     Failed(Error),
 }
 
 pub type Result<T> = std::result::Result<T, OperationError>;
 
-impl From<Refusal> for OperationError {
-    fn from(refusal: Refusal) -> Self {
+impl From<GateError> for OperationError {
+    fn from(refusal: GateError) -> Self {
         Self::Refused(refusal)
     }
 }

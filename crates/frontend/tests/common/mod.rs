@@ -10,7 +10,7 @@ use backend::{
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use engine::{Engine, EngineOptions, PublishSpec, ServerMetadata, ServerState};
 use frontend::{
-    Argument, Control, ControlOperation, ControlReply, FrontendOptions, GrpcOptions, HttpOptions, Running, serve,
+    Argument, Control, ControlOperation, ControlReply, FrontEnd, FrontendOptions, GrpcOptions, HttpOptions, serve,
 };
 use prost::Message;
 use protocol::pb::inference as pb;
@@ -297,7 +297,7 @@ pub struct Server {
     pub engine: Arc<Engine>,
     pub probe: Arc<Probe>,
     pub elsewhere: Arc<Elsewhere>,
-    pub running: Option<Running>,
+    pub running: Option<FrontEnd>,
     pub http: u16,
     pub grpc: u16,
 }

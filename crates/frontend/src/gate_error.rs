@@ -1,29 +1,29 @@
-//! Why a request is not served: the text, and the numbers of both protocols.
+//! Reasons why the gate rejects a request: the text, and the status numbers of both protocols.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 use tensor::Error;
 
-/// Why a request is not served.
+/// Reason why the gate rejects a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum GateError {
     /// The API is restricted as in Triton, and the required header is missing or has another value.
     Restricted {
-        /// What the message calls a category: `API` over HTTP, `protocol` over gRPC.
+        /// Noun for a category in the message: `API` over HTTP, `protocol` over gRPC.
         noun: &'static str,
         /// Name of the header, as configured.
         header: Arc<str>,
     },
-    /// A header that authenticates the caller occurs twice in the request. A proxy in front of the server may have checked the other one.
+    /// A header that authenticates the caller occurs twice. A proxy in front of the server may have checked the other one.
     Repeated {
         /// Name of the header.
         header: Arc<str>,
     },
     /// The server requires a key, and the request has no valid one: the reason.
     Unauthenticated(Cow<'static, str>),
-    /// The caller's key, or the place that the request comes from, does not permit this: the reason.
+    /// The caller's key or the origin of the request does not permit this: the reason.
     Forbidden(Cow<'static, str>),
     /// Another listener answers this operation.
     NotHere {
@@ -32,14 +32,14 @@ pub enum Refusal {
     },
     /// A quota of the key is used up.
     Exhausted {
-        /// Which quota, as text.
+        /// The message, which names the quota.
         reason: Cow<'static, str>,
         /// Time after which the client may try again.
         retry_after: Duration,
     },
 }
 
-impl Refusal {
+impl GateError {
     /// Message for the client.
     pub fn text(&self) -> Cow<'_, str> {
         match self {
@@ -56,7 +56,7 @@ impl Refusal {
         }
     }
 
-    /// Status over HTTP.
+    /// HTTP status.
     pub fn http_status(&self) -> u16 {
         match self {
             Self::Repeated { .. } => 400,
@@ -66,7 +66,7 @@ impl Refusal {
         }
     }
 
-    /// Number over gRPC.
+    /// gRPC status.
     pub fn grpc_status(&self) -> u8 {
         match self {
             // As Triton.
@@ -78,7 +78,7 @@ impl Refusal {
         }
     }
 
-    /// When to try again.
+    /// Time after which the client may try again.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Exhausted { retry_after, .. } => Some(*retry_after),
@@ -87,12 +87,12 @@ impl Refusal {
     }
 }
 
-/// In a stream a refusal is a message, which has no place for more than a text.
-impl From<Refusal> for Error {
-    fn from(refusal: Refusal) -> Self {
+/// Error in a message of a stream, which carries a text only.
+impl From<GateError> for Error {
+    fn from(refusal: GateError) -> Self {
         match &refusal {
-            Refusal::Exhausted { .. } => Self::exhausted(refusal.text().into_owned()),
-            Refusal::Repeated { .. } => Self::invalid(refusal.text().into_owned()),
+            GateError::Exhausted { .. } => Self::exhausted(refusal.text().into_owned()),
+            GateError::Repeated { .. } => Self::invalid(refusal.text().into_owned()),
             _ => Self::unavailable(refusal.text().into_owned()),
         }
     }
@@ -103,11 +103,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_says_when_to_come_again_and_has_the_codes_of_its_kind() {
-        let exhausted = Refusal::Exhausted { reason: "busy".into(), retry_after: Duration::from_millis(1500) };
+    fn errors_have_the_status_of_their_kind_and_a_time_to_retry() {
+        let exhausted = GateError::Exhausted { reason: "busy".into(), retry_after: Duration::from_millis(1500) };
         assert_eq!((exhausted.http_status(), exhausted.grpc_status()), (429, 8));
         assert_eq!(exhausted.retry_after(), Some(Duration::from_millis(1500)));
-        let unknown = Refusal::Unauthenticated("no key".into());
+        let unknown = GateError::Unauthenticated("no key".into());
         assert_eq!((unknown.http_status(), unknown.grpc_status()), (401, 16));
     }
 }
