@@ -1,7 +1,7 @@
 //! HTTP/1 as it comes off the socket: the head, then a body framed by it.
 
 use crate::encoding::Encoding;
-use crate::http::chunked::{Broken, Chunks, Progress};
+use crate::http::chunked::{ChunkError, Chunks, Progress};
 use crate::http::method::{Method, OtherMethod};
 use crate::http::request::{Framing, RequestHead, head_length};
 use crate::limits::{CHUNK_LINE_BYTES_MAX, HEAD_BYTES_MAX, HEADERS_MAX};
@@ -125,7 +125,7 @@ fn chunks(text: &[u8], step: usize) {
     let (whole, pieces) = (decode(text, text.len().max(1)), decode(text, step));
     match (&whole, &pieces) {
         // Which of the two complaints about an endless line depends on how much of it was seen.
-        (Err(Broken::Malformed(_)), Err(Broken::Malformed(_))) => {}
+        (Err(ChunkError::Malformed(_)), Err(ChunkError::Malformed(_))) => {}
         _ => assert_eq!(whole, pieces, "in pieces of {step}"),
     }
     if let Ok(Some((body, left))) = whole {
@@ -133,7 +133,7 @@ fn chunks(text: &[u8], step: usize) {
     }
 }
 
-fn decode(text: &[u8], step: usize) -> Result<Option<(Bytes, usize)>, Broken> {
+fn decode(text: &[u8], step: usize) -> Result<Option<(Bytes, usize)>, ChunkError> {
     let (mut chunks, mut buffer, mut body) = (Chunks::new(BODY_BYTES_MAX), BytesMut::new(), BytesMut::new());
     let mut given = 0;
     for piece in text.chunks(step) {

@@ -1,5 +1,5 @@
-//! Operations as the gate sees them, and restricted APIs (P 1.15, P 2.6): a category may require a header with a secret.
-//! Compiled once; a request costs one array access.
+//! Operations as the gate sees them, and restricted APIs (P 1.15, P 2.6): a category may require a header with a
+//! secret. Compiled once; a request costs one array access.
 
 use serde::Deserialize;
 use std::sync::Arc;

@@ -75,7 +75,7 @@ pub type ControlReply = Pin<Box<dyn Future<Output = Result<String>> + Send>>;
 
 /// Decides control operations.
 pub trait Control: Send + Sync {
-    /// Starts the operation, which continues if the future is dropped: a load does not end with its client's connection.
+    /// Starts the operation, which continues if the future is dropped: a load does not end with its connection.
     fn call(&self, operation: ControlOperation, argument: Argument) -> ControlReply;
 }
 

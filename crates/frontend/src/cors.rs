@@ -1,5 +1,4 @@
-//! Web pages that may send requests and read responses (`--http-cors-origin`); none by default. `http::cors` writes the
-//! headers.
+//! Web pages that may send requests and read responses (`--http-cors-origin`). `http::cors` writes the headers.
 
 use tensor::{Error, Result};
 

@@ -1,5 +1,5 @@
-//! Encodes the tables of routes and calls as JSON: for the OpenAPI document, which TypeScript makes, and as `routes.json`
-//! for the suite `exposed`.
+//! Encodes the tables of routes and calls as JSON: for the OpenAPI document, which TypeScript makes, and as
+//! `routes.json` for the suite `exposed`.
 
 use crate::access::Act;
 use crate::http::method::Method;

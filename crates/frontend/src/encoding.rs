@@ -134,8 +134,8 @@ pub fn decompress_small(packed: &[u8], bytes_max: usize) -> Option<Result<Bytes,
     inflate(packed, INFLATE_BYTES_ON_REACTOR_MAX, || false).transpose()
 }
 
-/// Whether a body may have more gzip members than `max`: starting one takes as long as 1 KiB of data. Counts their first
-/// bytes, so data that look like them count as well: one in 16 MiB of packed data.
+/// Whether a body may have more gzip members than `max`: starting one takes as long as 1 KiB of data. Counts their
+/// first bytes, so data that look like them count as well: one in 16 MiB of packed data.
 fn has_more_members_than(max: usize, packed: &[u8]) -> bool {
     memchr::memmem::find_iter(packed, GZIP_DEFLATE).nth(max).is_some()
 }

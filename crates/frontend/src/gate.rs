@@ -1,7 +1,7 @@
 //! Decides whether a request is allowed, after the head of the request was read and before its body is.
 //!
-//! The checks, in this order: Triton's restricted APIs; whether this listener answers the operation (`--control-address`);
-//! keys; and, for a request that changes the server, its origin. `access` decides what a key permits.
+//! The checks, in this order: Triton's restricted APIs; whether this listener answers the operation
+//! (`--control-address`); keys (see `access`); and, for a request that changes the server, its origin.
 //!
 //! Invariants:
 //! - Unless a flag asks for checks, a request that only reads costs one branch.
@@ -19,8 +19,8 @@ use bytes::Bytes;
 use serde::Deserialize;
 use std::sync::Arc;
 
-/// Permission of a request, kept until the last byte of the response was written. Copies share one permission, which ends
-/// when the last copy is dropped.
+/// Permission of a request, kept until the last byte of the response was written. Copies share one permission, which
+/// ends when the last copy is dropped.
 #[derive(Debug, Clone, Default)]
 pub struct Grant(Option<Arc<Granted>>);
 
@@ -50,8 +50,7 @@ impl Grant {
         self.0.as_ref()?.key.as_ref()
     }
 
-    /// Returns the same bytes, which keep this permission until they are dropped: a response may be written long after it
-    /// was made.
+    /// Returns the same bytes, which keep this permission until they are dropped, after they were written.
     pub fn hold(&self, part: Bytes) -> Bytes {
         match &self.0 {
             None => part,
@@ -117,8 +116,8 @@ impl AsRef<[u8]> for GrantedBytes {
 pub type Headers<'h, 'a> = &'h dyn Fn(&str, usize) -> Option<&'a [u8]>;
 
 /// Error for a change of settings from another machine.
-const REMOTE_CHANGE: &str = "settings are changed from the server's own machine (loopback, and not through a proxy): from \
-    elsewhere it takes a secret for this API, or a server that was started with --allow-remote-settings";
+const REMOTE_CHANGE: &str = "settings are changed from the server's own machine (loopback, and not through a proxy): \
+    from elsewhere it takes a secret for this API, or a server that was started with --allow-remote-settings";
 
 /// Error for a change by a web page.
 const PAGE_CHANGE: &str = "the request comes from a web page of an origin that is not in --http-cors-origin";

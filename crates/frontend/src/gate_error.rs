@@ -16,7 +16,7 @@ pub enum GateError {
         /// Name of the header, as configured.
         header: Arc<str>,
     },
-    /// A header that authenticates the caller occurs twice. A proxy in front of the server may have checked the other one.
+    /// A header that authenticates the caller occurs twice: a proxy may have checked the other one.
     Repeated {
         /// Name of the header.
         header: Arc<str>,

@@ -1,7 +1,7 @@
-//! Sockets that a service manager opened before it started this process. It keeps them open, so a connection that arrives
-//! while no server runs waits for the next one.
+//! Sockets that a service manager opened before it started this process. It keeps them open, so a connection that
+//! arrives while no server runs waits for the next one.
 //!
-//! The caller assigns sockets to front ends, from the result of [`describe`]. [`take`] owns the descriptor from then on.
+//! The caller assigns sockets to front ends, by [`describe`]. [`take`] owns the descriptor from then on.
 #![allow(unsafe_code)]
 
 pub use crate::given_socket::GivenSocket;
@@ -54,8 +54,8 @@ pub fn take(fd: RawFd, count: usize) -> Result<(u16, Vec<TcpListener>)> {
     }
     taken.push(fd);
     drop(taken);
-    // SAFETY: `describe` found an open socket. Nothing else in this process owns it: the service manager passed it to this
-    // process at start, the caller names such descriptors only, and `TAKEN` lets each through once.
+    // SAFETY: `describe` found an open socket. Nothing else in this process owns it: the service manager passed it to
+    // this process at start, the caller names such descriptors only, and `TAKEN` lets each through once.
     let listener = unsafe { TcpListener::from_raw_fd(fd) };
     let failed = |e: io::Error| Error::unavailable(format!("descriptor {fd} can not be listened to: {e}"));
     listener.set_nonblocking(true).map_err(failed)?;

@@ -48,8 +48,7 @@ impl fmt::Debug for Keyring {
 }
 
 impl Keyring {
-    /// Reads the keys of a file, and reads them again when it changes. A file that is wrong then is logged once, and the
-    /// keys stay.
+    /// Reads the keys of a file, and reads them again when it changes. A wrong file is logged once, and the keys stay.
     ///
     /// # Errors
     /// INVALID_ARG, with the file, the line, the field, and what is wrong; INTERNAL if no thread can be started.

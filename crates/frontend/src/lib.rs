@@ -1,8 +1,8 @@
 //! Listeners, routing, authorisation, limits: HTTP and gRPC.
 //!
-//! This crate owns the sockets. One thread reads a request, parses it with `protocol`, runs it with `engine` and answers it,
-//! without a task of its own unless it has to wait. TypeScript decides model control and settings, through [`Control`].
-//! Not here: what a tensor is, what a model accepts, when a batch is formed, what the settings mean.
+//! This crate owns the sockets. One thread reads a request, parses it with `protocol`, runs it with `engine` and
+//! answers it, without a task of its own unless it has to wait. TypeScript decides model control and settings, through
+//! [`Control`]. Not here: what a tensor is, what a model accepts, when a batch is formed, what the settings mean.
 //!
 //! Invariants:
 //! - Nothing on a reactor blocks, and nothing occupies it for longer than a millisecond: [`hold`] counts.

@@ -50,10 +50,9 @@ pub const INFLATE_RATIO_MAX: usize = 256;
 pub const INFLATE_RATIO_FREE_BYTES: usize = 16 * 1024 * 1024;
 /// Bytes of an error text that are sent: it contains names and ids from the client.
 pub const ERROR_TEXT_BYTES_MAX: usize = 16 * 1024;
-/// Bytes of the body of a rejected request that are read and discarded to keep the connection; beyond that it is closed.
+/// Bytes of the body of a rejected request that are discarded to keep the connection; beyond that it is closed.
 pub const DISCARD_BYTES_MAX: u64 = 1024 * 1024;
-/// Bytes that a closing connection still reads and discards, so that a client that sends its whole body first can read
-/// the error.
+/// Bytes that a closing connection still discards, so that a client that sends its whole body first reads the error.
 pub const LINGER_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Time that a closing connection reads and discards.
 pub const LINGER_TIME_MAX: Duration = Duration::from_secs(5);
@@ -73,12 +72,12 @@ pub const TLS_FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 pub const HEAD_TIME_MAX: Duration = Duration::from_secs(60);
 /// Time without progress of a body in either direction before the connection is closed.
 pub const BODY_STALL_TIME_MAX: Duration = Duration::from_secs(300);
-/// A server without connections for this long closes its listeners without a grace period: longer than the usual interval
-/// of probes and scrapes.
+/// A server without connections for this long closes its listeners without a grace period: longer than the usual
+/// interval of probes and scrapes.
 pub const DESERTED_TIME: Duration = Duration::from_secs(60);
 /// Open connections of both front ends per reactor; fewer if the process has fewer descriptors.
 pub const CONNECTIONS_PER_REACTOR_MAX: usize = 16_384;
-/// Descriptors that connections do not use: 256 for connections of metrics, the others for model files, libraries, regions.
+/// Descriptors that connections do not use: 256 for connections of metrics, the others for files and regions.
 pub const DESCRIPTORS_RESERVED: u64 = 384;
 /// Each front end can always have one n-th of the connections, however many the other one has open.
 pub const CONNECTIONS_SHARE: usize = 8;
@@ -113,26 +112,25 @@ pub const STREAM_REQUESTS_PENDING_MAX: usize = 1024;
 pub const ANSWERS_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Bytes that a response counts beside its tensors: for its struct, names and shapes.
 pub const ANSWER_OVERHEAD_BYTES: usize = 512;
-/// Responses that an inbox keeps as they are. Small ones after them are packed (`frontend::packed`), which takes 0.1 µs.
+/// Responses that an inbox keeps as they are. Small ones after them are packed (`frontend::packed`), in 0.1 µs each.
 pub const ANSWERS_UNPACKED_MAX: usize = 128;
 /// Responses in one inbox.
 pub const ANSWERS_WAITING_MAX: usize = 32_768;
 /// Age of the oldest response in an inbox when another one is added.
 pub const ANSWERS_AGE_MAX: Duration = Duration::from_secs(60);
-/// Bytes of encoded responses of decoupled models that HTTP/2 queues for one stream. Further responses stay in the inbox,
-/// which counts and charges them.
+/// Bytes of encoded responses of decoupled models that HTTP/2 queues for one stream. Further responses stay in the
+/// inbox, which counts and charges them.
 pub const ANSWERS_SENT_AHEAD_BYTES_MAX: usize = UNCHARGED_ANSWER_BYTES_MAX;
 /// Responses that are taken between two checks of the elapsed time. One takes 1 to 2 µs.
 pub const ANSWERS_PER_LOOK: u32 = 32;
 /// Open `grpc.health.v1.Health/Watch` and load report calls of the server.
 pub const HEALTH_WATCHERS_MAX: usize = 1024;
-/// Interval in which one watcher, for all, queries models that report their readiness themselves. Without watchers none is
-/// queried.
+/// Interval in which one watcher, for all, queries models that report their readiness themselves.
 pub const HEALTH_WATCH_ASK: Duration = Duration::from_secs(1);
 /// Interval in which a watcher checks whether its client reads again.
 pub const HEALTH_WATCH_RETRY: Duration = Duration::from_millis(250);
-/// Bytes of JSON that a control operation other than a load may pass to TypeScript: parsing 64 MiB would block metrics and
-/// other control operations for a second. A load contains files, up to the limits of its transport.
+/// Bytes of JSON that a control operation other than a load may pass to TypeScript: parsing 64 MiB would block metrics
+/// and other control operations for a second. A load contains files, up to the limits of its transport.
 pub const CONTROL_ARGUMENT_BYTES_MAX: usize = 1024 * 1024;
 /// Files of a load: each becomes a JavaScript object, and a full JavaScript heap ends the process. The same limit is in
 /// `src/repository/override.ts`.
@@ -141,8 +139,8 @@ pub const LOAD_FILES_MAX: usize = 1024;
 pub const CHARGE_BYTES_MIN: usize = 16 * 1024;
 /// Time that a request waits for memory before it is rejected.
 pub const MEMORY_WAIT_TIME_MAX: Duration = Duration::from_secs(5);
-/// Time without progress after which a body is rejected with a 408 if other requests wait for memory: a few clients that
-/// stop sending could otherwise keep all of it for `BODY_STALL_TIME_MAX`.
+/// Time without progress after which a body is rejected with a 408 if other requests wait for memory: a few clients
+/// that stop sending could otherwise keep all of it for `BODY_STALL_TIME_MAX`.
 pub const STALLED_BODY_GIVES_WAY_TIME: Duration = Duration::from_secs(5);
 /// Interval in which a stalled body checks whether other requests wait.
 pub const STALLED_BODY_LOOK_INTERVAL: Duration = Duration::from_secs(1);

@@ -144,8 +144,7 @@ fn bind_port(address: &str, port: u16, reuse_port: bool, count: usize) -> Result
     let resolved = (address, port).to_socket_addrs().map_err(failed)?.next();
     let mut target = resolved.ok_or_else(|| failed(io::ErrorKind::AddrNotAvailable.into()))?;
     let share = reuse_port || count > 1;
-    // SO_REUSEPORT, which our sockets need, would also share the port with another server. Binding without it first
-    // detects one.
+    // SO_REUSEPORT, which several sockets need, would also share the port of another server. Binds without it first.
     let alone = !reuse_port && port != 0;
     let mut reuse_address = reuse_port;
     let mut first = socket(target, reuse_address, share && !alone);

@@ -1,5 +1,5 @@
-//! What the front ends are told at start. Read from what TypeScript gives, as it is: an option whose row in src/cli/flags.ts is passed on as
-//! `grpc.keepaliveTimeMs` is the field `keepalive_time_ms` of [`GrpcOptions`], and is written nowhere else.
+//! Options of the front ends, deserialized from those of TypeScript: an option that src/cli/flags.ts passes on as
+//! `grpc.keepaliveTimeMs` is the field `keepalive_time_ms` of [`GrpcOptions`].
 
 pub use crate::access::Restriction;
 use crate::access_log::Logs;
@@ -27,7 +27,7 @@ pub struct HttpOptions {
     pub header_forward_pattern: String,
     /// Restricted APIs.
     pub restrictions: Vec<Restriction>,
-    /// Origins of web pages that may ask, or `*`; empty = none.
+    /// Origins of web pages that may send requests, or `*`; empty = none.
     pub cors_origins: Vec<String>,
 }
 
@@ -45,23 +45,23 @@ pub struct GrpcOptions {
     pub given_fd: Option<i32>,
     /// `None` = plain text.
     pub tls: Option<TlsOptions>,
-    /// As for HTTP, over metadata keys.
+    /// Regular expression searched in metadata keys, case-insensitive; empty = none.
     pub header_forward_pattern: String,
     /// Restricted protocols; keys are whole metadata keys, `triton-grpc-protocol-…`.
     pub restrictions: Vec<Restriction>,
     /// `none`, `low`, `medium`, `high`; anything else is `none`.
     pub infer_response_compression_level: String,
-    /// Idle time after which we ping the client.
+    /// Idle time after which the server pings the client.
     pub keepalive_time_ms: u64,
-    /// Time the client has to answer it.
+    /// Time that the client has to answer the ping.
     pub keepalive_timeout_ms: u64,
-    /// Ping even when no call is open.
+    /// Ping even if no call is open.
     pub keepalive_permit_without_calls: bool,
-    /// Pings we send with neither headers nor data sent between them; 0 = any number.
+    /// Pings that are sent without headers or data between them; 0 = any number.
     pub http2_max_pings_without_data: u32,
-    /// A client's ping that comes sooner after its last one, with nothing sent to it between the two, is a strike; 0 = never.
+    /// A ping of the client sooner after its last one, with nothing sent to it in between, is a strike; 0 = never.
     pub http2_min_recv_ping_interval_without_data_ms: u64,
-    /// More strikes than this end the connection; 0 = they do not.
+    /// Strikes beyond which the connection is closed; 0 = any number.
     pub http2_max_ping_strikes: u32,
     /// 0 = unlimited.
     pub max_connection_age_ms: u64,
@@ -89,21 +89,21 @@ pub struct FrontendOptions {
     pub http: Option<HttpOptions>,
     /// `None` = off.
     pub grpc: Option<GrpcOptions>,
-    /// Where operations that manage the server are answered; `None` = on the other two.
+    /// Listener for operations that manage the server; `None` = the other two answer them.
     pub control: Option<ControlOptions>,
     /// Mode of the files of Unix sockets; 0 = 660.
     pub unix_socket_mode: u32,
-    /// Of all front ends.
+    /// Checks of all front ends.
     pub gate: GateOptions,
     /// 0 = one up to 4 cores, then one per 4 cores.
     pub reactor_threads: usize,
     /// Connections of all reactors together; 0 = as many as the descriptors of the process allow.
     #[serde(skip)]
     pub connections_max: usize,
-    /// What requests and answers in flight may hold; `None` = the budget of the process.
+    /// Memory budget of inflight requests and responses; `None` = the budget of the process.
     #[serde(skip)]
     pub budget: Option<Budget>,
-    /// Logs of requests and of control calls, which who opened them ends.
+    /// Logs of requests and of control calls; the caller closes them.
     #[serde(skip)]
     pub logs: Option<Arc<Logs>>,
 }
@@ -115,9 +115,9 @@ impl FrontendOptions {
     }
 }
 
-/// The number of reactor threads to run where so many are asked for; 0 = as many as suit the machine.
-pub fn reactors(asked: usize) -> usize {
-    match asked {
+/// The number of reactor threads to run for a configured number; 0 = as many as suit the machine.
+pub fn reactors(configured: usize) -> usize {
+    match configured {
         0 => std::thread::available_parallelism().map_or(1, |n| n.get() / 4).max(1),
         n => n,
     }

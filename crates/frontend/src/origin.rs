@@ -1,48 +1,48 @@
-//! Where a connection comes from, as far as the kernel knows it. What a request says of itself (`X-Forwarded-For`) can only take
-//! trust away: see [`Caller::origin_of`].
+//! Origin of a connection, from the kernel. Headers of a request (`X-Forwarded-For`) can only reduce trust:
+//! [`Caller::origin_of`].
 
 use ::access::LastShown;
 use std::net::{IpAddr, SocketAddr};
 
-/// Where a connection comes from.
+/// Origin of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// Both ends are loopback addresses: a process of this machine.
     Loopback,
-    /// A Unix socket: a process of this machine that the mode of the file lets in.
+    /// A Unix socket: a process of this machine that the mode of the file permits.
     Unix,
-    /// Anything else, also this machine by an address that others can reach.
+    /// Anything else, including this machine by an address that others can reach.
     Network,
 }
 
-/// Which listener took a connection.
+/// Listener of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Face {
-    /// One for everybody.
+    /// The HTTP or gRPC listener.
     Public,
-    /// That of `--control-address`.
+    /// The listener of `--control-address`.
     Control,
-    /// None of ours: another server of this process received it.
+    /// No listener of this server: the application that embeds it received the connection.
     Embedded,
 }
 
-/// Who is connected. Made once, when the connection is accepted.
+/// Peer of a connection, determined when the connection is accepted.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller {
-    /// Where from.
+    /// Origin of the connection.
     pub origin: Origin,
-    /// By which listener.
+    /// Listener of the connection.
     pub face: Face,
-    /// The address of the other end; a Unix socket has none, and another server may not say it.
+    /// Address of the peer; `None` for a Unix socket, and possibly for an embedded server.
     pub peer: Option<SocketAddr>,
 }
 
-/// A connection: who is at its other end, and the key that was shown over it last.
+/// Peer of a connection, with the last key that it showed.
 #[derive(Debug)]
 pub struct Client {
-    /// Who is connected.
+    /// Peer of the connection.
     pub caller: Caller,
-    /// What need not be hashed again.
+    /// The last key, which need not be hashed again.
     pub last: LastShown,
 }
 
@@ -52,11 +52,11 @@ impl From<Caller> for Client {
     }
 }
 
-/// What a proxy adds to the requests that it passes on.
+/// Headers that a proxy adds to requests.
 const FORWARDED: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
 
 impl Origin {
-    /// Of a TCP connection. `local` is asked only where it decides.
+    /// Origin of a TCP connection. `local` is called only if it decides.
     pub fn of(peer: SocketAddr, local: impl FnOnce() -> Option<SocketAddr>) -> Self {
         let is_loopback = |address: SocketAddr| match address.ip() {
             IpAddr::V4(ip) => ip.is_loopback(),
@@ -71,8 +71,8 @@ impl Origin {
 }
 
 impl Caller {
-    /// Where a request of this connection comes from. One that a proxy passed on comes from the network, whoever the proxy is: such a
-    /// header can only cost a caller what it would have had without.
+    /// Origin of a request of this connection. A request from a proxy comes from the network, whatever the proxy is:
+    /// with these headers a caller can only lose permissions.
     pub fn origin_of<'a>(&self, header: impl Fn(&str) -> Option<&'a [u8]>) -> Origin {
         match self.origin {
             Origin::Network => Origin::Network,
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_is_of_this_machine_when_both_ends_are_loopback_addresses() {
+    fn a_connection_is_local_if_both_ends_are_loopback_addresses() {
         for (peer, local, expected) in [
             ("127.0.0.1:9", "127.0.0.1:8000", Origin::Loopback),
             ("127.8.9.1:9", "127.0.0.1:8000", Origin::Loopback),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_proxies_take_trust_away_and_never_give_any() {
+    fn headers_of_proxies_reduce_trust_and_never_add_any() {
         let caller = |origin| Caller { origin, face: Face::Public, peer: None };
         for header in FORWARDED {
             let has = |name: &str| (name == header).then_some(&b"127.0.0.1"[..]);

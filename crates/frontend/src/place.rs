@@ -9,8 +9,8 @@ pub fn unix_path(address: &str) -> Option<&str> {
     Some(path.strip_prefix("//").filter(|path| path.starts_with('/')).unwrap_or(path))
 }
 
-/// UNAVAILABLE `Socket '<address>' already in use `, Triton's text, if another process has it; INVALID_ARG with the text of
-/// the system otherwise.
+/// UNAVAILABLE `Socket '<address>' already in use `, Triton's text, if another process has it; INVALID_ARG with the
+/// text of the system otherwise.
 pub fn bind_error(place: &str, error: &io::Error) -> Error {
     let advice = match error.kind() {
         io::ErrorKind::AddrInUse => return Error::unavailable(format!("Socket '{place}' already in use ")),

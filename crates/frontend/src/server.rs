@@ -1,5 +1,5 @@
-//! Reactors: threads that accept, read, answer and write. Each has its own listeners and its own connections; they share nothing
-//! that is written per request but two counters.
+//! Reactors: threads that accept, read, answer and write. Each has its own listeners and connections; per request they
+//! write to two shared counters only.
 
 use crate::control::Control;
 use crate::descriptors;
@@ -36,9 +36,9 @@ use tokio::sync::Notify;
 use tokio::task::{JoinHandle as JoinTask, LocalSet};
 use tokio::time::{Instant, sleep};
 
-/// How often a closing reactor looks whether it may go.
+/// Interval in which a closing reactor checks whether it can end.
 const CLOSE_POLL: Duration = Duration::from_millis(2);
-/// Pause after an accept that failed for lack of descriptors or memory.
+/// Pause after an accept failed for lack of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Numbers of the front ends.
@@ -46,36 +46,36 @@ const HTTP: usize = 0;
 const GRPC: usize = 1;
 const CONTROL: usize = 2;
 
-/// A front end that serves.
+/// The running HTTP, gRPC and control listeners with their reactors.
 pub struct FrontEnd {
-    /// Port of the HTTP listener, 0 when it is off or a Unix socket.
+    /// Port of the HTTP listener; 0 if it is off or a Unix socket.
     pub http_port: u16,
-    /// Port of the gRPC listener, 0 when it is off or a Unix socket.
+    /// Port of the gRPC listener; 0 if it is off or a Unix socket.
     pub grpc_port: u16,
-    /// Port of the control address, 0 when there is none or it is a Unix socket.
+    /// Port of the control address; 0 if it is off or a Unix socket.
     pub control_port: u16,
-    /// Of Unix sockets; removed when nothing listens there any more.
+    /// Files of Unix sockets, removed once nothing listens on them.
     files: Vec<SocketFile>,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    /// Of each reactor.
+    /// Hold times, one per reactor.
     holds: Vec<Arc<Holds>>,
-    /// The last pulse that each reactor has answered.
+    /// The last pulse that each reactor answered.
     pulses: Vec<Arc<AtomicU64>>,
-    /// Looks for new certificates.
+    /// Reads changed certificates.
     watcher: Option<Watcher>,
 }
 
-/// A front end that does not listen yet.
+/// Context, TLS and socket of a listener that is bound and does not listen yet.
 type BoundFrontEnd<C> = (Arc<C>, Option<Arc<Tls>>, BoundListener);
 
-/// Front ends with their ports, certificates and options: all that can be wrong with them is known. Clients are refused until they serve.
+/// Listeners whose ports, certificates and options were checked. Connections are rejected until [`Bound::serve`].
 pub struct Bound {
-    /// Port of the HTTP listener, 0 when it is off or a Unix socket.
+    /// Port of the HTTP listener; 0 if it is off or a Unix socket.
     pub http_port: u16,
-    /// Port of the gRPC listener, 0 when it is off or a Unix socket.
+    /// Port of the gRPC listener; 0 if it is off or a Unix socket.
     pub grpc_port: u16,
-    /// Port of the control address, 0 when there is none or it is a Unix socket.
+    /// Port of the control address; 0 if it is off or a Unix socket.
     pub control_port: u16,
     control: Option<BoundFrontEnd<HttpContext>>,
     grpc: Option<BoundFrontEnd<GrpcContext>>,
@@ -91,15 +91,15 @@ pub struct Bound {
 pub struct Failure {
     /// `control`, `GRPC`, `HTTP` or `Metrics`.
     pub service: &'static str,
-    /// `failed to start HTTP service: …`: UNAVAILABLE `Socket '<address>:<port>' already in use `, or INVALID_ARG for options or files
-    /// that cannot be.
+    /// `failed to start HTTP service: …`: UNAVAILABLE `Socket '<address>:<port>' already in use `, or INVALID_ARG for
+    /// wrong options or files.
     pub error: Error,
 }
 
 /// Binds and serves.
 ///
 /// # Errors
-/// Of the first [`Failure`]; INTERNAL when the machine refuses a thread.
+/// The error of the first [`Failure`]; INTERNAL if no thread can be started.
 pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOptions) -> Result<FrontEnd> {
     match bind(engine, control, &options) {
         Ok(bound) => bound.serve(),
@@ -114,7 +114,7 @@ fn no_reason() -> Error {
 /// Binds, and reads certificates.
 ///
 /// # Errors
-/// One for each service that cannot be started.
+/// One failure per service that cannot be started.
 pub fn bind(
     engine: Arc<Engine>,
     control: Arc<dyn Control>,
@@ -140,7 +140,7 @@ pub fn bind(
         let is_file = unix_path(&o.address).is_some();
         gate.control =
             Some(if is_file { o.address.as_str().into() } else { format!("{}:{}", o.address, listener.port).into() });
-        // What it asks of callers is what the others ask, whether these serve or not.
+        // The control address checks callers as the other listeners do, whether these serve or not.
         let http = HttpOptions { cors_origins: Vec::new(), ..options.http.clone().unwrap_or_default() };
         let mut context = HttpContext::new(engine.clone(), control.clone(), shared.clone(), &http, gate.clone())?;
         let grpc = options.grpc.clone().unwrap_or_default();
@@ -149,7 +149,7 @@ pub fn bind(
         Ok((Arc::new(context), tls, listener))
     });
     let control_face = started("control", control_face, &mut failures);
-    // gRPC first, as Triton does: when both ports are taken, the first text names the same service.
+    // gRPC first, as in Triton: if both ports are taken, the first error names the same service.
     let grpc = options.grpc.as_ref().map(|o| {
         let context = GrpcContext::new(engine.clone(), control.clone(), shared.clone(), o, gate.clone())?;
         let at =
@@ -190,10 +190,10 @@ pub fn bind(
     })
 }
 
-/// Takes the port of a server of metrics, which another part of this process is.
+/// Binds the port of the metrics server, which another part of this process runs.
 ///
 /// # Errors
-/// As [`bind`].
+/// The failure of the service `Metrics`.
 pub fn bind_metrics(address: &str, port: u16) -> std::result::Result<BoundListener, Failure> {
     let at = ListenAddress { given_fd: None, address, port, reuse_port: false, mode: 0 };
     listen::bind(at, 1).map_err(|error| Failure { service: "Metrics", error: not_started("Metrics", &error) })
@@ -203,7 +203,7 @@ fn port_of<C>(front: Option<&BoundFrontEnd<C>>) -> u16 {
     front.map_or(0, |(_, _, listener)| listener.port)
 }
 
-/// What was started; what could not be is among the failures.
+/// Returns the service, or records its failure.
 fn started<C>(service: &'static str, made: Option<Result<C>>, failures: &mut Vec<Failure>) -> Option<C> {
     match made? {
         Ok(front) => Some(front),
@@ -214,14 +214,14 @@ fn started<C>(service: &'static str, made: Option<Result<C>>, failures: &mut Vec
     }
 }
 
-/// What serves, the TLS in front of it, and a listener for each reactor.
+/// Context, TLS, and a listener per reactor.
 type Listens<C> = (Arc<C>, Option<Arc<Tls>>, Vec<Listener>);
 
 impl Bound {
     /// Listens and serves.
     ///
     /// # Errors
-    /// UNAVAILABLE as [`Failure`] where another process came first; INTERNAL when the machine refuses a thread.
+    /// UNAVAILABLE as [`Failure`] if another process listened first; INTERNAL if no thread can be started.
     pub fn serve(self) -> Result<FrontEnd> {
         let Self { count, shared, connections_max, .. } = self;
         let mut running = FrontEnd {
@@ -257,7 +257,7 @@ impl Bound {
                 reactor(&runtime, (http, grpc, control), &shared, pulse, connections_max.div_ceil(count));
             };
             let thread = std::thread::Builder::new().name(format!("reactor-{i}")).spawn(body);
-            // Dropping `running` ends those that were started.
+            // Dropping `running` ends the threads that were started.
             running.threads.push(thread.map_err(failed)?);
         }
         Ok(running)
@@ -271,7 +271,7 @@ fn open<C>(front: Option<BoundFrontEnd<C>>, service: &str, files: &mut Vec<Socke
     Ok(Some((context, tls, listeners)))
 }
 
-/// The TLS of a listener, whose files are then among those that are watched.
+/// Opens the TLS of a listener and adds its files to `watched`.
 fn open_tls(
     options: Option<&TlsOptions>,
     at: ListenAddress<'_>,
@@ -282,7 +282,8 @@ fn open_tls(
     let Some(options) = options else { return Ok(None) };
     if at.given_fd.is_none() && unix_path(at.address).is_some() {
         return Err(Error::invalid(format!(
-            "TLS is not spoken over a Unix socket ({}): what goes through it stays on this machine, and the mode of its file says who may connect",
+            "TLS is not spoken over a Unix socket ({}): what goes through it stays on this machine, and the mode of \
+             its file says who may connect",
             at.address
         )));
     }
@@ -291,40 +292,39 @@ fn open_tls(
     Ok(Some(tls))
 }
 
-/// Says which service could not start, in Triton's words.
+/// Error of a service that cannot start, in Triton's words.
 fn not_started(service: &str, error: &Error) -> Error {
     let (code, text) = (error.code(), error.message());
     Error::new(code, format!("failed to start {service} service: {} - {text}", code.name()))
 }
 
 impl FrontEnd {
-    /// Refuses new inferences and lets connections go with their next answer; the listeners stay open. False when nobody is
-    /// connected, and nobody connected lately: there is no need to wait before they are closed.
+    /// Rejects new inferences and closes connections after their next response; the listeners stay open. False if there
+    /// is no connection and was none recently: the caller need not wait before it closes the listeners.
     pub fn leave(&self) -> bool {
         self.shared.advance(Phase::Leaving);
         !self.shared.is_deserted(DESERTED_TIME)
     }
 
-    /// Closes the listeners, for a process that goes on with their sockets. Requests on connections that are there are answered as
-    /// ever, and the connections end with their answers.
+    /// Closes the listeners, for a process that continues with their sockets. Requests on open connections are
+    /// answered, then the connections end.
     pub fn hand_over(&self) {
         self.shared.advance(Phase::HandingOver);
     }
 
-    /// Asks every reactor for a sign of life. Whether all of them gave theirs since the last call: a thread that is held up by one
-    /// task has none left for this.
+    /// Sends a pulse to every reactor. True if all of them answered the last one, which a blocked reactor does not.
     pub fn pulse(&self) -> bool {
-        let asked = self.shared.pulse();
-        // One that is idle may have answered the new one by now.
-        self.pulses.iter().all(|answered| answered.load(Ordering::Acquire) >= asked)
+        let last = self.shared.pulse();
+        // An idle reactor may have answered the new pulse already.
+        self.pulses.iter().all(|answered| answered.load(Ordering::Acquire) >= last)
     }
 
-    /// Closes the listeners and refuses new inferences; connections stay.
+    /// Closes the listeners and rejects new inferences; connections stay.
     pub fn stop_accepting(&self) {
         self.shared.advance(Phase::Draining);
     }
 
-    /// Requests that were begun and not yet answered to the last byte.
+    /// Requests whose response is not written to the last byte.
     pub fn inflight(&self) -> u64 {
         self.shared.requests()
     }
@@ -334,8 +334,8 @@ impl FrontEnd {
         self.shared.gauges()
     }
 
-    /// Reads certificates, keys and roots again now; returns the files of the certificates. What cannot be used is logged, and what is
-    /// served stays.
+    /// Reads certificates, keys and roots again now; returns the files of the certificates. Wrong files are logged, and
+    /// the previous contents stay in use.
     pub fn reread(&self) -> Vec<String> {
         self.watcher.as_ref().map(Watcher::reread).unwrap_or_default()
     }
@@ -350,14 +350,14 @@ impl FrontEnd {
         self.shared.connections()
     }
 
-    /// How long reactors worked for one client at a stretch.
+    /// Times for which reactors worked for one client without a pause.
     pub fn holds(&self) -> HoldTotals {
         let mut totals = HoldTotals::default();
         self.holds.iter().for_each(|holds| totals.add(holds));
         totals
     }
 
-    /// Ends everything: what is being answered has `grace` to finish. Blocks until all threads are gone.
+    /// Ends everything: inflight requests have `grace` to finish. Blocks until all threads have ended.
     pub fn close(mut self, grace: Duration) {
         self.end(grace);
     }
@@ -365,7 +365,7 @@ impl FrontEnd {
     fn end(&mut self, grace: Duration) {
         self.shared.advance(Phase::Closing(grace));
         for thread in self.threads.drain(..) {
-            // A reactor that panicked is gone too, which is what is wanted.
+            // A reactor that panicked has ended as well.
             let _ = thread.join();
         }
     }
@@ -377,7 +377,7 @@ impl Drop for FrontEnd {
     }
 }
 
-/// What serves, the TLS in front of it, and the listener.
+/// Context, TLS and the listener of one reactor.
 type Front<C> = (Arc<C>, Option<Arc<Tls>>, Listener);
 /// HTTP, gRPC and the control address.
 type Fronts = (Option<Front<HttpContext>>, Option<Front<GrpcContext>>, Option<Front<HttpContext>>);
@@ -399,10 +399,10 @@ fn reactor(
             }
         });
         let grpc_open = Rc::new(Cell::new(0));
-        let room = Room { open: Rc::default(), max: connections_max, idle: Idle::new(), shared: shared.clone() };
-        // Apart from the others: clients that take all connections, or have all idle ones closed, leave those of the operator.
+        let room = Capacity { open: Rc::default(), max: connections_max, idle: Idle::new(), shared: shared.clone() };
+        // Counted separately: clients that exhaust the connections, or have idle ones closed, do not affect operators.
         let aside =
-            Room { open: Rc::default(), max: CONTROL_CONNECTIONS_MAX, idle: Idle::new(), shared: shared.clone() };
+            Capacity { open: Rc::default(), max: CONTROL_CONNECTIONS_MAX, idle: Idle::new(), shared: shared.clone() };
         let (idle, idle_aside, swept) = (room.idle.clone(), aside.idle.clone(), shared.clone());
         hold::spawn(async move {
             loop {
@@ -413,19 +413,19 @@ fn reactor(
         });
         let mut accepting = Vec::new();
         if let Some(front) = control {
-            let desk = Desk { room: aside, kind: CONTROL, open: Rc::default(), face: Face::Control };
-            accepting.push(listening(front, desk, http::run::<TcpStream>, http::run::<Encrypted>, http::run::<Local>));
+            let info = ListenerInfo { room: aside, kind: CONTROL, open: Rc::default(), face: Face::Control };
+            accepting.push(listening(front, info, http::run::<TcpStream>, http::run::<Encrypted>, http::run::<Local>));
         }
         if let Some(front) = http {
-            let desk = Desk { room: room.clone(), kind: HTTP, open: Rc::default(), face: Face::Public };
-            accepting.push(listening(front, desk, http::run::<TcpStream>, http::run::<Encrypted>, http::run::<Local>));
+            let info = ListenerInfo { room: room.clone(), kind: HTTP, open: Rc::default(), face: Face::Public };
+            accepting.push(listening(front, info, http::run::<TcpStream>, http::run::<Encrypted>, http::run::<Local>));
         }
         if let Some(front) = grpc {
-            let desk = Desk { room, kind: GRPC, open: grpc_open.clone(), face: Face::Public };
-            accepting.push(listening(front, desk, grpc::run::<TcpStream>, grpc::run::<Encrypted>, grpc::run::<Local>));
+            let info = ListenerInfo { room, kind: GRPC, open: grpc_open.clone(), face: Face::Public };
+            accepting.push(listening(front, info, grpc::run::<TcpStream>, grpc::run::<Encrypted>, grpc::run::<Local>));
         }
         let mut phase = shared.watch();
-        // The sender lives in `shared`, which we hold: neither wait can fail.
+        // `shared` owns the sender: neither wait can fail.
         let _ = phase.wait_for(|p| *p == Phase::HandingOver || *p >= Phase::Draining).await;
         accepting.iter().for_each(tokio::task::JoinHandle::abort);
         let grace = match phase.wait_for(|p| matches!(p, Phase::Closing(_))).await.map(|p| *p) {
@@ -433,36 +433,36 @@ fn reactor(
             _ => Duration::ZERO,
         };
         let end = Instant::now() + grace;
-        // gRPC connections go by themselves once they have written everything; HTTP connections are idle between requests.
+        // gRPC connections end once they have written everything; HTTP connections are idle between requests.
         while (shared.requests() > 0 || grpc_open.get() > 0) && Instant::now() < end {
             sleep(CLOSE_POLL).await;
         }
     });
-    // Dropping the set drops the connections that are left.
+    // Dropping the set drops the remaining connections.
 }
 
-/// Where connections of one listener are counted, and as what.
-struct Desk {
-    room: Room,
+/// Kind, face and connection counts of one listener.
+struct ListenerInfo {
+    room: Capacity,
     kind: usize,
-    /// Those of this listener that are open.
+    /// Open connections of this listener.
     open: Rc<Cell<usize>>,
     face: Face,
 }
 
-/// What a connection to a Unix socket is; where there are none, anything.
+/// Connection to a Unix socket; on systems without them, any type.
 #[cfg(unix)]
 type Local = UnixStream;
 #[cfg(not(unix))]
 type Local = TcpStream;
 
-/// Serves the connections that come to a socket.
+/// Serves one connection.
 type Serve<S, C, F> = fn(S, Arc<C>, Caller, IdleHandle) -> F;
 
-/// Accepts connections of a front end, and serves them as they are or once their handshakes are over.
+/// Accepts connections of a front end and serves them, after their handshake if they use TLS.
 fn listening<C: 'static, P, E, U>(
     (context, tls, listener): Front<C>,
-    desk: Desk,
+    info: ListenerInfo,
     plain: Serve<TcpStream, C, P>,
     encrypted: Serve<Encrypted, C, E>,
     local: Serve<Local, C, U>,
@@ -479,36 +479,36 @@ where
         #[cfg(unix)]
         Listener::Unix(listener) => {
             let serve = move |io, caller, place| local(io, context.clone(), caller, place);
-            return hold::spawn(accept(UnixListener::from_std(listener), desk, serve));
+            return hold::spawn(accept(UnixListener::from_std(listener), info, serve));
         }
     };
     let Some(tls) = tls else {
         let serve = move |io, caller, place| plain(io, context.clone(), caller, place);
-        return hold::spawn(accept(listener, desk, serve));
+        return hold::spawn(accept(listener, info, serve));
     };
-    let shared = desk.room.shared.clone();
+    let shared = info.room.shared.clone();
     let serve = move |io, caller, place: IdleHandle| {
         let (context, tls, shared) = (context.clone(), tls.clone(), shared.clone());
         async move {
-            // Until then it is a connection that nobody asked anything on: one that may be closed when there is no room.
+            // Idle during the handshake: the connection may be closed to make room for another one.
             place.wait();
-            // In a box: the handshake needs more than what follows it.
+            // Boxed: the future of the handshake is larger than the rest.
             if let Some(io) = Box::pin(tls.accept(io, shared.strays())).await {
                 encrypted(io, context, caller, place).await;
             }
         }
     };
-    hold::spawn(accept(listener, desk, serve))
+    hold::spawn(accept(listener, info, serve))
 }
 
-/// A socket that connections come to.
+/// A socket that accepts connections.
 trait Accept: 'static {
     type Io: 'static;
 
-    /// The next one, where it comes from, and the address of its other end.
+    /// The next connection, its origin and the address of the peer.
     async fn accept(&self) -> io::Result<(Self::Io, Origin, Option<SocketAddr>)>;
 
-    /// Whether it can be served.
+    /// Sets options of a connection; false if it cannot be served.
     fn prepare(_: &Self::Io) -> bool {
         true
     }
@@ -537,24 +537,24 @@ impl Accept for UnixListener {
     }
 }
 
-/// Begins what a thread needs to run inferences by itself and to be woken by others: turns, mail and the sockets of backends. They end with
-/// what comes back. To be called inside the thread's `LocalSet`.
+/// Starts turns, mail and the sockets of backends, with which a thread runs inferences and is woken by others. They end
+/// when the result is dropped. Called inside the `LocalSet` of the thread.
 pub(crate) fn begin_reactor() -> Arc<dyn backend::poll::Poller> {
-    // Woken by the first request of a turn, this task runs after all that were ready before it: at the end of the turn.
+    // The first request of a turn wakes this task, which runs after all tasks that were ready: at the end of the turn.
     let turn = Arc::new(Notify::new());
     let wake = turn.clone();
     engine::begin_turns(move || wake.notify_one());
-    whenever(turn, engine::end_turn);
-    // Answers of other threads: all that lie there wake their tasks before any of these runs, and then write together.
+    on_notify(turn, engine::end_turn);
+    // All responses in the mailbox wake their tasks before one of these runs, and are written together.
     let mail = Arc::new(Notify::new());
     let wake = mail.clone();
     let mailbox = engine::begin_mail(move || wake.notify_one());
-    whenever(mail, move || mailbox.open());
+    on_notify(mail, move || mailbox.open());
     watch::begin()
 }
 
-/// A task of this reactor that does `work` each time it was notified.
-fn whenever(notified: Arc<Notify>, work: impl Fn() + 'static) {
+/// Spawns a task that calls `work` after each notification.
+fn on_notify(notified: Arc<Notify>, work: impl Fn() + 'static) {
     hold::spawn(async move {
         loop {
             notified.notified().await;
@@ -563,7 +563,7 @@ fn whenever(notified: Arc<Notify>, work: impl Fn() + 'static) {
     });
 }
 
-/// Counts connections of this reactor.
+/// Counts one connection of this reactor until it is dropped.
 struct ConnectionCount(Rc<Cell<usize>>);
 
 impl ConnectionCount {
@@ -579,9 +579,9 @@ impl Drop for ConnectionCount {
     }
 }
 
-/// Room for connections on one reactor.
+/// Connections that one reactor may have.
 #[derive(Clone)]
-struct Room {
+struct Capacity {
     /// Open connections of both front ends.
     open: Rc<Cell<usize>>,
     max: usize,
@@ -589,8 +589,8 @@ struct Room {
     shared: Arc<Shared>,
 }
 
-impl Room {
-    /// Whether a front end that has `of_kind` connections has all it may: each leaves a share to the other.
+impl Capacity {
+    /// Whether a front end with `of_kind` connections has reached its limit, which leaves a share to the other.
     fn is_out_of_share(&self, of_kind: usize) -> bool {
         of_kind >= self.max - self.max / CONNECTIONS_SHARE
     }
@@ -604,22 +604,22 @@ impl Room {
 
 async fn accept<L: Accept, F: Future<Output = ()> + 'static>(
     listener: io::Result<L>,
-    Desk { room, kind, open: of_kind, face }: Desk,
+    ListenerInfo { room, kind, open: of_kind, face }: ListenerInfo,
     serve: impl Fn(L::Io, Caller, IdleHandle) -> F,
 ) {
     let Ok(listener) = listener else { return };
     loop {
         let Ok((io, origin, peer)) = listener.accept().await else {
-            // Mostly for lack of descriptors, wherever they went.
+            // Usually for lack of descriptors, which an idle connection frees.
             room.close_oldest(None);
             sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        // One that has its share makes room among its own, or its connections at work would drive out the idle ones of the other.
+        // A front end beyond its share closes an idle connection of its own, not one of the other front end.
         let is_out_of_share = room.is_out_of_share(of_kind.get());
         let is_full = is_out_of_share || room.open.get() >= room.max;
         let of = is_out_of_share.then_some(kind);
-        // No room: the client sees a closed connection, which is what it would see from an overloaded kernel.
+        // Without room the connection is closed, as an overloaded kernel would do.
         if (is_full && !room.close_oldest(of)) || !L::prepare(&io) {
             continue;
         }
@@ -635,7 +635,7 @@ async fn accept<L: Accept, F: Future<Output = ()> + 'static>(
         });
         task_setter(task.abort_handle());
         if is_full {
-            // A connection that is closed gives its descriptor back in its own next turn.
+            // A closed connection frees its descriptor when its task runs next.
             tokio::task::yield_now().await;
         }
     }

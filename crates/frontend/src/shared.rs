@@ -1,4 +1,4 @@
-//! What every reactor of a server knows: how far the shutdown is, and how much is going on.
+//! State that the reactors of a server share: the phase of a shutdown, and counts of requests and connections.
 
 use crate::access_log::Logs;
 use crate::limits::{HEALTH_WATCH_ASK, HEALTH_WATCHERS_MAX};
@@ -9,20 +9,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// How far a shutdown is. Only ever moves down the list.
+/// Phase of a shutdown. Only moves down the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Everything is open.
     Serving,
-    /// Listeners are closed, as another process goes on with their sockets. Requests are answered as ever; connections end with
-    /// their next reply, and gRPC connections are asked to go.
+    /// Listeners are closed, as another process continues with their sockets. Requests are answered; HTTP connections
+    /// end with their next response, and gRPC connections get a GOAWAY.
     HandingOver,
-    /// Listeners stay open, as load balancers go on sending for a moment: health answers that we are not ready, new inferences
-    /// are refused. HTTP connections end with their next reply; gRPC connections are asked to go once they made a call.
+    /// Listeners stay open, because load balancers send for a moment longer: the server is not ready and rejects new
+    /// inferences. HTTP connections end with their next response; gRPC connections get a GOAWAY after their next call.
     Leaving,
     /// Listeners are closed as well.
     Draining,
-    /// Connections finish what they are doing and go, within this time.
+    /// Connections finish their requests and end, within this time.
     Closing(Duration),
 }
 
@@ -48,18 +48,18 @@ struct Connections {
     open: AtomicU64,
     max: u64,
     closed_idle: AtomicU64,
-    /// When one was last accepted, in ms since the start, plus 1; 0 = never.
+    /// Time of the last accept, in ms since the start, plus 1; 0 = never.
     accepted: AtomicU64,
 }
 
-/// What is told to those who watch the health of the server.
+/// State of the watchers of the server's health.
 #[derive(Debug)]
 struct Health {
     watchers: AtomicU64,
     ready: watch::Sender<bool>,
-    /// What models that are asked said last.
+    /// Last readiness of the models that report it themselves.
     models_ready: watch::Sender<bool>,
-    /// When they were asked for watchers last, in ms since the start.
+    /// Time of their last query for watchers, in ms since the start.
     models_asked: AtomicU64,
 }
 
@@ -70,7 +70,7 @@ impl Default for Shared {
 }
 
 impl Shared {
-    /// For so many connections, and what requests may hold.
+    /// State with a limit of connections and the budget of requests.
     pub fn new(connections_max: usize, budget: Budget) -> Self {
         Self {
             parting: AtomicBool::new(false),
@@ -97,14 +97,14 @@ impl Shared {
         }
     }
 
-    /// The same, with logs of its requests.
+    /// Sets the logs of requests.
     pub fn with_logs(mut self, logs: Option<Arc<Logs>>) -> Self {
         self.logs = logs;
         self
     }
 }
 
-/// Counts one thing for as long as it lives.
+/// Counts one item until it is dropped.
 pub struct Counted<'a>(&'a AtomicU64);
 
 impl Drop for Counted<'_> {
@@ -114,7 +114,7 @@ impl Drop for Counted<'_> {
 }
 
 impl Shared {
-    /// Idle connections were closed for lack of room, or for their age.
+    /// Counts idle connections that were closed for lack of room, or for their age.
     pub fn count_closed_idle(&self, n: usize) {
         self.connections.closed_idle.fetch_add(n as u64, Ordering::Relaxed);
     }
@@ -136,29 +136,29 @@ impl Shared {
         ]
     }
 
-    /// A request begins.
+    /// Counts a request that begins.
     pub fn request(&self) -> Counted<'_> {
         self.requests.fetch_add(1, Ordering::AcqRel);
         Counted(&self.requests)
     }
 
-    /// Where requests and control calls are logged.
+    /// Logs of requests and control calls.
     #[inline]
     pub fn logs(&self) -> Option<&Arc<Logs>> {
         self.logs.as_ref()
     }
 
-    /// What clients at the wrong port are told.
+    /// State about clients at the wrong port.
     pub fn strays(&self) -> &Strays {
         &self.strays
     }
 
-    /// What requests and answers may hold.
+    /// Memory budget of requests and responses.
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
 
-    /// A connection was accepted.
+    /// Counts an accepted connection.
     pub fn connection(&self) -> Counted<'_> {
         self.connections.open.fetch_add(1, Ordering::AcqRel);
         let ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
@@ -166,15 +166,15 @@ impl Shared {
         Counted(&self.connections.open)
     }
 
-    /// Somebody watches our health; `None` when as many do as may.
+    /// Counts a watcher of the server's health; `None` at the limit.
     pub fn watcher(&self) -> Option<Counted<'_>> {
-        // Counted first: of two that come together only one may have the last place.
+        // Counted before the check: of two concurrent watchers only one may be the last.
         let before = self.health.watchers.fetch_add(1, Ordering::AcqRel);
         let counted = Counted(&self.health.watchers);
         (before < HEALTH_WATCHERS_MAX as u64).then_some(counted)
     }
 
-    /// Requests begun and not yet answered to the last byte.
+    /// Requests whose response is not written to the last byte.
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Acquire)
     }
@@ -184,7 +184,7 @@ impl Shared {
         self.connections.open.load(Ordering::Acquire)
     }
 
-    /// Whether nobody is connected, and nobody connected within `time`: nobody will miss us at once.
+    /// True if there is no connection and none was accepted within `time`.
     pub fn is_deserted(&self, time: Duration) -> bool {
         let last = match self.connections.accepted.load(Ordering::Acquire) {
             0 => return true,
@@ -193,17 +193,17 @@ impl Shared {
         self.connections() == 0 && self.started.elapsed().saturating_sub(last) > time
     }
 
-    /// Whether connections end with their next reply.
+    /// Whether connections end with their next response.
     pub fn is_parting(&self) -> bool {
         self.parting.load(Ordering::Acquire)
     }
 
-    /// Whether new inferences are refused.
+    /// Whether new inferences are rejected.
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// Moves the shutdown on; never back.
+    /// Moves the shutdown forward; an earlier phase is ignored.
     pub fn advance(&self, to: Phase) {
         self.parting.store(true, Ordering::Release);
         if to > Phase::HandingOver {
@@ -218,7 +218,7 @@ impl Shared {
         });
     }
 
-    /// Starts the next pulse; the number of the one before.
+    /// Starts the next pulse; returns the number of the previous one.
     pub fn pulse(&self) -> u64 {
         let before = *self.pulse.borrow();
         self.pulse.send_replace(before + 1);
@@ -230,7 +230,7 @@ impl Shared {
         self.pulse.subscribe()
     }
 
-    /// Tells watchers whether the server is ready. `look` is asked under a lock: of two changes at once, the later look wins.
+    /// Notifies watchers of the readiness. `look` is called under a lock: of concurrent changes, the later look wins.
     pub fn set_ready(&self, look: impl FnOnce() -> bool) {
         self.health.ready.send_if_modified(|ready| {
             let before = std::mem::replace(ready, look());
@@ -243,21 +243,21 @@ impl Shared {
         self.health.ready.subscribe()
     }
 
-    /// Whether a watcher that has waited for `HEALTH_WATCH_ASK` is to ask models now: one of all of them does.
-    pub fn takes_asking(&self) -> bool {
+    /// Whether a watcher that has waited for `HEALTH_WATCH_ASK` should query models now: one of all watchers does.
+    pub fn is_query_due(&self) -> bool {
         let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let last = self.health.models_asked.load(Ordering::Acquire);
-        // Ticks of one watcher are never quite that far apart.
+        // 3/4, because the ticks of a watcher vary a little.
         let is_due = now.saturating_sub(last) >= HEALTH_WATCH_ASK.as_millis() as u64 * 3 / 4;
         is_due && self.health.models_asked.compare_exchange(last, now, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Tells watchers what models said.
+    /// Notifies watchers of the readiness that models reported.
     pub fn set_models_ready(&self, ready: bool) {
         self.health.models_ready.send_if_modified(|before| std::mem::replace(before, ready) != ready);
     }
 
-    /// Follows what models say while somebody asks them.
+    /// Follows the readiness that models report while watchers query them.
     pub fn models_readiness(&self) -> watch::Receiver<bool> {
         self.health.models_ready.subscribe()
     }
@@ -273,22 +273,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_deserted_when_nobody_came_for_a_while_and_nobody_is_left() {
+    fn a_server_is_deserted_without_open_and_recent_connections() {
         let shared = Shared::default();
-        assert!(shared.is_deserted(Duration::MAX), "nobody ever came");
+        assert!(shared.is_deserted(Duration::MAX), "no connection yet");
         let connection = shared.connection();
-        assert!(!shared.is_deserted(Duration::ZERO), "somebody is here");
+        assert!(!shared.is_deserted(Duration::ZERO), "an open connection");
         drop(connection);
-        assert!(!shared.is_deserted(Duration::from_secs(60)), "somebody was here a moment ago");
+        assert!(!shared.is_deserted(Duration::from_secs(60)), "a recent connection");
         std::thread::sleep(Duration::from_millis(5));
         assert!(shared.is_deserted(Duration::from_millis(1)));
     }
 
     #[test]
-    fn no_more_watchers_than_the_limit_and_places_come_back() {
+    fn watchers_are_limited_and_dropped_ones_do_not_count() {
         let shared = Shared::default();
         let mut all: Vec<_> = (0..HEALTH_WATCHERS_MAX).map(|_| shared.watcher().expect("a place")).collect();
-        assert!(shared.watcher().is_none() && shared.watcher().is_none(), "a refusal takes no place");
+        assert!(shared.watcher().is_none() && shared.watcher().is_none(), "a rejected watcher does not count");
         all.pop();
         let again = shared.watcher();
         assert!(again.is_some() && shared.watcher().is_none());

@@ -7,25 +7,25 @@ use tokio::io::Interest;
 
 /// A connected socket.
 pub trait Io: http2::Socket + 'static {
-    /// What comes from it was decrypted.
+    /// True if the socket decrypts.
     const IS_ENCRYPTED: bool = false;
 
-    /// Ready when the client has closed the connection, or its side of it, whatever is still to be read.
+    /// Ready once the client has closed the connection or its side of it, even if there is unread data.
     fn left(&self) -> impl Future<Output = ()>;
 }
 
-/// For each socket of tokio, which have these methods without a trait in common.
+/// Implements [`Io`] for a socket of tokio; tokio has no trait for these methods.
 macro_rules! io {
     ($socket:ty) => {
         impl Io for $socket {
             #[cfg(target_os = "linux")]
             async fn left(&self) {
-                // Ready for priority data, which is not listened for, or when the other side is closed. Interest in reading would be ready at
-                // once, for what was sent before.
+                // Ready for priority data, which is ignored, or when the peer has closed. Interest in reading would be
+                // ready at once if there is unread data.
                 let _ = self.ready(Interest::PRIORITY).await;
             }
 
-            /// Elsewhere there is no such event: whatever waits beside it ends with its time.
+            /// Never ready: other systems have no such event, and the caller's wait ends with its timeout.
             #[cfg(not(target_os = "linux"))]
             async fn left(&self) {
                 std::future::pending().await

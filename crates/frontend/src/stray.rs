@@ -1,5 +1,5 @@
-//! Clients at the wrong port. HTTP at the gRPC port and gRPC at the HTTP port get an error that names the right port. TLS at
-//! a plain port and plain text at a TLS port are closed, and logged.
+//! Clients at the wrong port. HTTP at the gRPC port and gRPC at the HTTP port get an error that names the right port.
+//! TLS at a plain port and plain text at a TLS port are closed, and logged.
 //!
 //! Valid requests pay nothing for this: it runs once the start of a connection, or a path, is not recognised.
 
@@ -140,8 +140,8 @@ pub async fn end_at_grpc<S: Io>(io: S, read: &[u8], strays: &Strays, caller: &Ca
     }
 }
 
-/// Ends a connection to a TLS port that began with `read`, which is plain text. `refusal` is the response at the HTTP port;
-/// `None` at the gRPC port, where gRPC clients get no response: after a GOAWAY they would reconnect until their deadline.
+/// Ends a connection to a TLS port that began with `read`, which is plain text. `refusal` is the response at the HTTP
+/// port; `None` at the gRPC port, where gRPC clients get none: after a GOAWAY they would reconnect until their deadline.
 pub async fn end_at_tls<S: Io>(io: S, read: &[u8], strays: &Strays, refusal: Option<&[u8]>) {
     match refusal {
         Some(refusal) => end_with(io, refusal).await,

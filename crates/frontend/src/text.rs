@@ -1,5 +1,4 @@
-//! Small texts: JSON written by hand, for arguments of control operations and short replies; errors that are not too
-//! long.
+//! Small texts: JSON for arguments of control operations and short replies; shortened errors.
 
 use crate::limits::ERROR_TEXT_BYTES_MAX;
 use base64::Engine as _;
@@ -73,8 +72,7 @@ impl Text {
     }
 
     /// # Errors
-    /// INVALID_ARG when it holds what a client sent and that is no UTF-8: a name or a configuration with other letters
-    /// in it than were meant would be worse.
+    /// INVALID_ARG if it contains bytes of a client that are not UTF-8: replacing them would change its names.
     pub fn into_string(self) -> Result<String> {
         String::from_utf8(self.0).map_err(|_| Error::invalid("the request holds text that is not UTF-8"))
     }

@@ -115,7 +115,7 @@ pub fn bind(path: &str, mode: u32) -> Result<BoundSocketFile> {
 /// Whether a process has a socket bound to this path, also one that does not listen yet because its models are loading.
 fn is_bound(path: &Path) -> bool {
     let end = format!(" {}", path.display());
-    // Columns: number, references, protocol, flags, type, state, inode, path. Connections have the path too, in state 03.
+    // Columns: number, references, protocol, flags, type, state, inode, path. Connections have the path in state 03.
     let is_it = |line: &str| line.ends_with(&end) && line.split_ascii_whitespace().nth(5) == Some("01");
     std::fs::read_to_string("/proc/net/unix").is_ok_and(|sockets| sockets.lines().any(is_it))
 }

@@ -1,5 +1,5 @@
-//! Lines of `--log-verbose=1` about requests, in Triton's words; its QA scripts and its users look for them. While the level is off
-//! each costs a relaxed load and a branch. Left out is what says nothing here: addresses of buffers, states of Triton's own objects.
+//! Lines of `--log-verbose=1` about requests, in Triton's words, for which its QA scripts and users search. While the
+//! level is off, each costs a relaxed load and a branch. Addresses of buffers and states of Triton's objects are omitted.
 
 use crate::http::method::Method;
 use log::Level;
@@ -7,15 +7,15 @@ use protocol::{CorrelationId, InferRequest, InferResponse, Signature};
 use std::fmt::Write;
 use tensor::{Error, Name, Result};
 
-/// No line is longer; the log cuts there anyway.
+/// Bytes of a line; the log cuts longer ones as well.
 const LINE_BYTES_MAX: usize = 16 * 1024;
 
-/// Whether the lines are wanted.
+/// Whether the lines are logged.
 pub fn is_on() -> bool {
     log::log_enabled!(Level::Debug)
 }
 
-/// An HTTP request was routed. Without its query, which may hold secrets.
+/// An HTTP request was routed. Without its query, which may contain secrets.
 pub fn http_request(method: Method, path: &[u8]) {
     log::debug!("HTTP request: {} {}", number(method), String::from_utf8_lossy(path));
 }
@@ -56,19 +56,19 @@ pub fn grpc_done(path: &[u8]) {
     }
 }
 
-/// The client of a call went away before its answer.
+/// The client of a call disconnected before its response.
 pub fn grpc_cancelled(path: &[u8]) {
     log::debug!("Cancellation notification received for {}, rpc_ok=1", name(path));
 }
 
-/// What a step belongs to. Triton counts calls and contexts, from 0; here all have that number.
+/// Handler of a step. Triton numbers calls and contexts from 0; here all have the number 0.
 fn handler(path: &[u8]) -> String {
     let context = if method(path) == b"ModelStreamInfer" { "context 0, " } else { "" };
     format!("{}, rpc_ok=1, {context}", name(path))
 }
 
-/// `ModelInferHandler` and `ModelStreamInferHandler`; the other calls share one handler and go by their own names, short ones
-/// for two of them.
+/// Name of a handler: `ModelInferHandler` and `ModelStreamInferHandler`. The other calls share one handler and have
+/// their own names, two of them shorter ones.
 fn name(path: &[u8]) -> String {
     match method(path) {
         b"LogSettings" => "Logging".to_owned(),
@@ -85,7 +85,7 @@ fn method(path: &[u8]) -> &[u8] {
     path.rsplit(|&b| b == b'/').next().unwrap_or_default()
 }
 
-/// An inference failed before it had an id, or after.
+/// An inference failed.
 pub fn infer_failed(id: Option<&Name>, error: &Error) {
     log::debug!("[request id: {}] Infer failed: {}", printed(id.map_or("", |id| id)), error.message());
 }
@@ -95,7 +95,7 @@ pub fn prepared(text: &str) {
     log::debug!("{text}");
 }
 
-/// An inference has its answer.
+/// An inference has a response.
 pub fn answered(id: &Name, result: &Result<Box<InferResponse>>) {
     match result {
         Ok(response) => {
@@ -142,9 +142,9 @@ pub fn prepared_text(signature: &Signature, request: &InferRequest) -> String {
         }
     }
     text.push_str("requested outputs:\n");
-    let asked = request.outputs.iter().map(|o| &o.name);
+    let requested = request.outputs.iter().map(|o| &o.name);
     let all = signature.outputs.iter().map(|o| &o.name).filter(|_| request.outputs.is_empty());
-    for name in asked.chain(all) {
+    for name in requested.chain(all) {
         let _ = writeln!(text, "{name}");
         if text.len() > LINE_BYTES_MAX {
             break;
@@ -153,13 +153,13 @@ pub fn prepared_text(signature: &Signature, request: &InferRequest) -> String {
     text
 }
 
-/// `[1,16]`.
+/// Formats a shape: `[1,16]`.
 fn dims(shape: &[i64]) -> String {
     let all: Vec<_> = shape.iter().map(i64::to_string).collect();
     format!("[{}]", all.join(","))
 }
 
-/// An id as messages name it.
+/// Formats an id for a message.
 fn printed(id: &str) -> &str {
     if id.is_empty() { "<id_unknown>" } else { id }
 }
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn handlers_have_their_names() {
+    fn handlers_have_the_names_of_triton() {
         assert_eq!(handler(b"/inference.GRPCInferenceService/ModelInfer"), "ModelInferHandler, rpc_ok=1, ");
         assert_eq!(
             handler(b"/inference.GRPCInferenceService/ModelStreamInfer"),

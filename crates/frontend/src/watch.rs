@@ -1,4 +1,4 @@
-//! Sockets of backends that a reactor waits for among its own: see [`backend::poll`].
+//! Sockets of backends that a reactor polls with its own: see [`backend::poll`].
 
 use crate::hold;
 use backend::poll::{Next, OnReadable, Poller};
@@ -9,17 +9,17 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::yield_now;
 
-/// The way to a reactor. One message for each socket that it is to watch.
+/// Sender of sockets that a reactor should watch.
 struct Sockets(UnboundedSender<(OwnedFd, OnReadable)>);
 
 impl Poller for Sockets {
     fn watch(&self, socket: OwnedFd, ready: OnReadable) {
-        // A reactor that is gone drops it, which tells who asked.
+        // A reactor that has ended drops `ready`, which notifies the caller.
         let _ = self.0.send((socket, ready));
     }
 }
 
-/// Offers this reactor, as long as what comes back lives. Its sockets are dropped with its other tasks.
+/// Offers this reactor to backends until the result is dropped. Its sockets are dropped with its other tasks.
 pub(crate) fn begin() -> Arc<dyn Poller> {
     let (send, mut sockets) = unbounded_channel();
     hold::spawn(async move {
@@ -33,9 +33,9 @@ pub(crate) fn begin() -> Arc<dyn Poller> {
 }
 
 async fn listen(socket: OwnedFd, mut ready: OnReadable) {
-    // Never blocked on: backends read it themselves, without waiting. And for reading only: a socket of the Unix domain can be written to again
-    // each time its peer has read, of which a `tokio::net::UnixStream` hears. That woke the reactor once more for each request, just when the
-    // other process had begun to work: 0.7 of the 2.7 times it slept.
+    // Backends read it themselves, without blocking. Interest in reading only: a Unix socket becomes writable each time
+    // its peer has read, which wakes a `tokio::net::UnixStream`. That woke the reactor once more per request, just when
+    // the other process began to work: 0.7 of the 2.7 times it slept.
     #[expect(
         deprecated,
         reason = "its successor is unsafe, for descriptors that may be closed meanwhile: this one is owned"
@@ -44,7 +44,7 @@ async fn listen(socket: OwnedFd, mut ready: OnReadable) {
     loop {
         let Ok(mut readable) = socket.readable().await else { return };
         match ready() {
-            // So the next call waits until something comes.
+            // Makes the next `readable` wait for new data.
             Next::Wait => readable.clear_ready(),
             Next::Again => yield_now().await,
             Next::Leave => return,
@@ -61,7 +61,7 @@ mod tests {
     use tokio::runtime::Builder;
     use tokio::task::LocalSet;
 
-    /// Counts what it reads, a byte at a time, and leaves at a zero.
+    /// Counts the bytes that it reads, and ends at a zero.
     fn reader(mut from: UnixStream, read: Arc<AtomicUsize>) -> OnReadable {
         let mut byte = [0];
         Box::new(move || match from.read(&mut byte) {
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_read_by_the_reactor_until_its_reader_leaves_or_the_reactor_does() {
+    fn a_reactor_watches_a_socket_until_its_reader_or_the_reactor_ends() {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let read = Arc::new(AtomicUsize::new(0));
         let (mut first, theirs) = UnixStream::pair().unwrap();
@@ -93,7 +93,7 @@ mod tests {
                 socket.set_nonblocking(true).unwrap();
                 poller.watch(socket.try_clone().unwrap().into(), reader(socket, read.clone()));
             }
-            // One byte, and many at once: whatever is there is read, in steps.
+            // One byte, then many at once: all are read.
             first.write_all(&[1]).unwrap();
             until(|| read.load(Ordering::SeqCst) == 1).await;
             first.write_all(&[1; 100]).unwrap();

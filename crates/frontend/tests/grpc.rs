@@ -233,7 +233,7 @@ fn b_py_26_a_model_that_says_itself_whether_it_is_ready_is_asked_and_holds_no_re
     let server = Server::start();
     server.load_elsewhere();
     server.elsewhere.is_asked.store(true, Ordering::SeqCst);
-    // Each query is answered some milliseconds after it came, by another thread; the one reactor serves others meanwhile.
+    // Another thread answers each query some milliseconds later; the one reactor serves other clients meanwhile.
     let answering = |says: bool| {
         let (elsewhere, done) = (server.elsewhere.clone(), Arc::new(AtomicBool::new(false)));
         let stop = done.clone();

@@ -206,7 +206,7 @@ fn a_client_that_leaves_has_its_requests_cancelled_however_it_was_asked() {
     wait_for("everything to be gone", || server.running.as_ref().unwrap().inflight() == 0);
 }
 
-/// Runs a client that does not read on a server with a budget of its own, and looks at what that has charged all the while.
+/// Runs a client that does not read, on a server with its own budget, and samples the charged bytes.
 fn with_slow_reader(client: impl FnOnce(&Server)) {
     let budget = Budget::new(1 << 30);
     let server = Server::with_budget(Some(budget.clone()), |_, _, _| {});

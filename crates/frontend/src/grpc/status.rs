@@ -93,7 +93,7 @@ impl From<GateError> for Status {
 impl From<OperationError> for Status {
     fn from(error: OperationError) -> Self {
         match error {
-            OperationError::Refused(refusal) => refusal.into(),
+            OperationError::Rejected(refusal) => refusal.into(),
             OperationError::Failed(error) => error.into(),
         }
     }

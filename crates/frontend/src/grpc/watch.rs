@@ -79,7 +79,7 @@ pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: StreamWri
 async fn ask(context: &GrpcContext, after: Duration) {
     if !after.is_zero() {
         sleep(after).await;
-        if !context.shared.takes_asking() {
+        if !context.shared.is_query_due() {
             return;
         }
     }

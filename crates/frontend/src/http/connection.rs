@@ -1,10 +1,10 @@
-//! One HTTP/1 connection: read a head, read its body, answer, write, again. Requests are answered one at a time and in order;
-//! what a client sends ahead waits in the buffer.
+//! One HTTP/1 connection: read a head, read its body, answer, write, again. Requests are answered one at a time and in
+//! order; requests that a client sends ahead wait in the buffer.
 //!
-//! While a request is being answered the socket is watched: a client that leaves drops the answer's future, and with it the
-//! inference (P 1.1). Nothing here knows what a path means.
+//! While a request is being answered the socket is watched: if the client disconnects, the future of the response is
+//! dropped, and with it the inference (P 1.1). The meaning of paths is in `service`.
 
-use super::chunked::{Broken, Chunks, Progress};
+use super::chunked::{ChunkError, Chunks, Progress};
 use super::context::HttpContext;
 use super::events::{self, Events};
 use super::reply::{JSON, Parts, Reply};
@@ -35,14 +35,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 const READ_BYTES: usize = 16 * 1024;
-/// A body this small is copied behind the head: one plain write is cheaper than a vectored one.
+/// A body of at most this size is copied behind the head: one plain write is cheaper than a vectored one.
 const JOIN_BYTES_MAX: usize = 2048;
-/// Small events that are there at once are written together, up to this size.
+/// Small events that are ready at once are written together, up to this size.
 const EVENTS_WRITE_BYTES: usize = 16 * 1024;
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
 
-/// Runs one read or write of a body, with an end to patience. The timer is made only when there is something to wait for.
-async fn patient<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+/// Runs one read or write of a body, with a timeout. The timer is created only if the work has to wait.
+async fn with_timeout<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     let mut work = pin!(work);
     match poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await {
         Poll::Ready(result) => result,
@@ -52,35 +52,35 @@ async fn patient<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> 
     }
 }
 
-/// As `patient`, for a read of a body that holds memory: when others wait for some, a body that stands still gives way.
-async fn patient_body<T>(account: &Account, work: impl Future<Output = io::Result<T>>) -> Result<T, BodyError> {
+/// `with_timeout` for a read of a body that holds memory: if other requests wait for memory, a stalled body fails.
+async fn with_body_timeout<T>(account: &Account, work: impl Future<Output = io::Result<T>>) -> Result<T, BodyError> {
     let mut work = pin!(work);
     if let Poll::Ready(result) = poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await {
         return Ok(result?);
     }
-    let mut still = Duration::ZERO;
-    while still < BODY_STALL_TIME_MAX {
+    let mut stalled = Duration::ZERO;
+    while stalled < BODY_STALL_TIME_MAX {
         if let Ok(result) = timeout(STALLED_BODY_LOOK_INTERVAL, work.as_mut()).await {
             return Ok(result?);
         }
-        still += STALLED_BODY_LOOK_INTERVAL;
-        if still >= STALLED_BODY_GIVES_WAY_TIME && account.used() > 0 && account.is_short() {
-            return Err(BodyError::GivesWay(still));
+        stalled += STALLED_BODY_LOOK_INTERVAL;
+        if stalled >= STALLED_BODY_GIVES_WAY_TIME && account.used() > 0 && account.is_short() {
+            return Err(BodyError::Stalled(stalled));
         }
     }
     Err(BodyError::Gone)
 }
 
-/// Waits for memory for a body, for as long as its client is there: one that left gives up its place at once.
+/// Waits for memory for a body until its client disconnects.
 ///
-/// A client that closed its side counts as gone, as it does while it is answered. It is noticed as long as the kernel had room for
-/// all it sent: the end of a connection stands behind its bytes.
-async fn while_there(io: &impl Io, wait: impl Future<Output = Result<(), Short>>) -> Result<(), BodyError> {
+/// A client that closed its side counts as disconnected, as it does while it is answered. This is noticed if the kernel
+/// had room for all it sent: the end of a connection comes after its bytes.
+async fn while_connected(io: &impl Io, wait: impl Future<Output = Result<(), Short>>) -> Result<(), BodyError> {
     let mut wait = pin!(wait);
     if let Poll::Ready(result) = poll_fn(|cx| Poll::Ready(wait.as_mut().poll(cx))).await {
         return Ok(result?);
     }
-    // In a box: few connections ever wait, and the future of each is as large as the largest it may become.
+    // Boxed: few connections ever wait, and the future of each has the size of its largest state.
     let mut left = Box::pin(io.left());
     poll_fn(|cx| match wait.as_mut().poll(cx) {
         Poll::Ready(result) => Poll::Ready(result.map_err(BodyError::from)),
@@ -89,16 +89,16 @@ async fn while_there(io: &impl Io, wait: impl Future<Output = Result<(), Short>>
     .await
 }
 
-/// Why no request came out of the connection.
+/// Reason why the connection has no next request.
 enum Stop {
-    /// It is over: the client closed it, or reading failed.
+    /// The client closed the connection, or reading failed.
     Gone,
     /// The client speaks HTTP/2.
     Http2,
-    /// The client speaks TLS, and this port does not.
+    /// The client speaks TLS at a plain port.
     Tls,
-    /// The client sent something that cannot be answered any other way.
-    Refuse(Box<Reply>),
+    /// The head is rejected with this response.
+    Reject(Box<Reply>),
 }
 
 impl From<io::Error> for Stop {
@@ -110,7 +110,7 @@ impl From<io::Error> for Stop {
 impl From<BodyError> for Stop {
     fn from(error: BodyError) -> Self {
         match error {
-            BodyError::Short(short) => Self::Refuse(Box::new(Reply::short(&short))),
+            BodyError::Short(short) => Self::Reject(Box::new(Reply::short(&short))),
             _ => Self::Gone,
         }
     }
@@ -118,21 +118,21 @@ impl From<BodyError> for Stop {
 
 impl From<BadRequest> for Stop {
     fn from(bad: BadRequest) -> Self {
-        Self::Refuse(Box::new(Reply::text_error(400, JSON, &bad.0).closing()))
+        Self::Reject(Box::new(Reply::text_error(400, JSON, &bad.0).closing()))
     }
 }
 
 struct Connection<S> {
     io: S,
-    /// Read and not yet used.
+    /// Bytes that were read and not yet used.
     buffer: BytesMut,
     /// Head of the reply being written; kept for its memory.
     out: Vec<u8>,
-    /// What it makes us hold, beside `buffer` and `out` in their first size.
+    /// Memory of the connection beyond the initial size of `buffer` and `out`.
     account: Account,
-    /// For a body in `buffer` beyond its first size, until it is answered.
+    /// Charge of a body in `buffer` beyond its initial size, until it is answered.
     charge: Option<Charge>,
-    /// For heads in `buffer` beyond its first size: of requests sent ahead, or one that is very long.
+    /// Charge of heads in `buffer` beyond its initial size: of requests sent ahead, or a very long one.
     ahead: Option<Charge>,
 }
 
@@ -151,7 +151,7 @@ pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, caller: Caller, place:
     let mut head = RequestHead::default();
     loop {
         if !connection.buffer.is_empty() {
-            // The client sent its next request already, and perhaps many more: others are served between them.
+            // The client has sent its next request, and perhaps many more: other clients are served in between.
             hold::pause().await;
         }
         place.wait();
@@ -165,7 +165,7 @@ pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, caller: Caller, place:
                 let Connection { io, buffer, .. } = connection;
                 return super::h2c::run(io, buffer, context, caller, &place).await;
             }
-            Err(Stop::Refuse(reply)) => {
+            Err(Stop::Reject(reply)) => {
                 let mut unread = RequestHead::default();
                 unread.note(&context.shared, &caller, "http/1.1");
                 if let Some(slot) = &unread.trace {
@@ -175,7 +175,7 @@ pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, caller: Caller, place:
                     if let Some(slot) = &unread.trace {
                         slot.sent();
                     }
-                    // Its line in the access log is written now and not after the wait for the client.
+                    // Writes its line in the access log now, not after the wait for the client.
                     drop(unread);
                     place.wait();
                     connection.linger().await;
@@ -203,21 +203,21 @@ pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, caller: Caller, place:
 }
 
 impl<S: Io> Connection<S> {
-    /// Answers one request; `Ok(false)` when the connection is to be closed after it.
+    /// Answers one request; `Ok(false)` if the connection must be closed after it.
     async fn exchange(&mut self, head: &RequestHead, context: &Arc<HttpContext>, client: &Client) -> io::Result<bool> {
         // Counted until the last byte is written: a drain waits for that.
         let inflight = context.shared.request();
-        // The grant, too, is held until then.
+        // The grant is kept until then as well.
         let (grant, admission) = service::admit(context, client, head);
         if let Some(slot) = &head.trace {
             slot.granted(grant.key());
         }
-        // What is still to come of a body that nobody wants, and stands between this request and the next.
-        let mut unwanted = 0;
+        // Bytes to come of a body that is not read, before the next request.
+        let mut unread = 0;
         let (reply, reusable) = match admission {
             Admission::Reply(reply) => {
                 let left = self.skip_body(head);
-                unwanted = left.unwrap_or_default();
+                unread = left.unwrap_or_default();
                 (reply, left.is_some())
             }
             Admission::Read { route, bytes_max } => match self.read_body(context, &route, head, bytes_max).await {
@@ -237,32 +237,32 @@ impl<S: Io> Connection<S> {
                         None => return Ok(false),
                     }
                 }
-                Err(BodyError::Refused(reply)) => {
+                Err(BodyError::NotWanted(reply)) => {
                     let left = self.skip_body(head);
-                    unwanted = left.unwrap_or_default();
+                    unread = left.unwrap_or_default();
                     (*reply, left.is_some())
                 }
-                // Where a refused body ends is unknown, or far away: whatever follows on this connection is no request.
+                // The end of a rejected body is unknown or far away: no further request can be read.
                 Err(BodyError::TooLarge(n)) => (service::too_large(context, route, n), false),
                 Err(BodyError::Malformed(why)) => (Reply::text_error(400, JSON, why), false),
                 Err(BodyError::Short(short)) => {
                     self.account.count_refusal();
                     (Reply::short(&short), false)
                 }
-                Err(BodyError::GivesWay(still)) => {
+                Err(BodyError::Stalled(time)) => {
                     self.account.count_refusal();
-                    (stalled(still), false)
+                    (stalled(time), false)
                 }
                 Err(BodyError::Gone) => return Err(io::ErrorKind::UnexpectedEof.into()),
             },
         };
-        // Taken while the request's own charge may still live: an output that is the input costs nothing more.
+        // Charged while the charge of the request still exists: an output that is the input costs nothing more.
         let (mut reply, _charge) = match self.charge_answer(&reply) {
             Ok(charge) => (reply, charge),
             Err(short) => (Reply::short(&short), None),
         };
         service::complete(context, head, &mut reply);
-        // Without chunks a body that goes on ends with its connection.
+        // Without chunks, the end of a streamed body is the end of the connection.
         let has_end = head.http11 || reply.rest.is_none();
         let keep = head.keep_alive && reusable && has_end && !reply.close && !context.shared.is_parting();
         if let Some(slot) = &head.trace {
@@ -275,17 +275,17 @@ impl<S: Io> Connection<S> {
         }
         self.charge = None;
         drop((inflight, grant));
-        // Behind the answer, which no client has to wait for.
-        Ok(keep && self.discard(unwanted).await)
+        // After the response, so that the client does not wait for it.
+        Ok(keep && self.discard(unread).await)
     }
 
-    /// The charge for an answer that its client may be slow to read.
+    /// The charge of a response that its client may read slowly.
     fn charge_answer(&self, reply: &Reply) -> Result<Option<Charge>, Short> {
         let length = reply.body_length();
         if length <= UNCHARGED_ANSWER_BYTES_MAX {
             return Ok(None);
         }
-        // One request at a time: what is still charged for it is its body, which lives on in this answer.
+        // One request at a time: the account holds the charge of its body, which is part of this response.
         let more = length.saturating_sub(self.account.used());
         let charge = self.account.charge(Kind::Answer, false, more).map(Some);
         charge.inspect_err(|_| self.account.count_refusal())
@@ -314,11 +314,11 @@ impl<S: Io> Connection<S> {
                 seen = self.buffer.len();
                 if seen > READ_BYTES && self.ahead.is_none() {
                     let mut charge = self.account.empty(Kind::Head, true);
-                    while_there(&self.io, grow(&mut charge, HEAD_BYTES_MAX)).await?;
+                    while_connected(&self.io, grow(&mut charge, HEAD_BYTES_MAX)).await?;
                     self.ahead = Some(charge);
                 }
             }
-            // The clock starts with the first byte: an idle connection costs nothing and may stay.
+            // The timeout starts with the first byte: an idle connection may stay open.
             let read = match (seen, deadline) {
                 (0, _) => self.fill().await?,
                 (_, None) => {
@@ -337,10 +337,10 @@ impl<S: Io> Connection<S> {
         fill(&mut self.io, &mut self.buffer).await
     }
 
-    /// As `fill`, with an end to patience: a body must make progress.
+    /// `fill` with the timeout of a body.
     async fn fill_body(&mut self) -> Result<(), BodyError> {
         hold::pause().await;
-        match patient_body(&self.account, fill(&mut self.io, &mut self.buffer)).await? {
+        match with_body_timeout(&self.account, fill(&mut self.io, &mut self.buffer)).await? {
             0 => Err(BodyError::Gone),
             _ => Ok(()),
         }
@@ -356,7 +356,7 @@ impl<S: Io> Connection<S> {
         if may_be_spared(head)
             && let Some(reply) = service::refused_by_head(context, route, head)
         {
-            return Err(BodyError::Refused(Box::new(reply)));
+            return Err(BodyError::NotWanted(Box::new(reply)));
         }
         match head.framing {
             Framing::Length(0) => Ok(Bytes::new()),
@@ -387,7 +387,7 @@ impl<S: Io> Connection<S> {
         Ok(())
     }
 
-    /// A small body: used where it was read, without a copy.
+    /// Reads a small body, which stays in the buffer, without a copy.
     async fn read_inline(&mut self, length: usize) -> Result<Bytes, BodyError> {
         if length > READ_BYTES {
             self.charge_small(length).await?;
@@ -403,26 +403,26 @@ impl<S: Io> Connection<S> {
 
     async fn charge_small(&mut self, bytes: usize) -> Result<(), BodyError> {
         let mut charge = self.account.empty(Kind::Body, true);
-        while_there(&self.io, grow(&mut charge, bytes)).await?;
+        while_connected(&self.io, grow(&mut charge, bytes)).await?;
         self.charge = Some(charge);
         Ok(())
     }
 
-    /// A large body: read straight into a slab of its size.
+    /// Reads a large body directly into a slab of its size.
     async fn read_slab(&mut self, head: &RequestHead, length: usize, near_device: bool) -> Result<Bytes, BodyError> {
-        // The raw tensors begin behind the JSON; shifting the body makes that place the aligned one.
+        // Shifts the body so that the raw tensors, which follow the JSON, are aligned.
         let json = head.headers.get("inference-header-content-length");
         let json = json.and_then(|v| std::str::from_utf8(v).ok()?.parse::<usize>().ok()).filter(|&n| n <= length);
         let shift = json.map_or(0, |n| (64 - n % 64) % 64);
         let mut body = Assembler::new(length, shift, &self.account, near_device)?;
         while body.missing() > 0 {
-            while_there(&self.io, body.room()).await?;
+            while_connected(&self.io, body.room()).await?;
             let taken = body.push(&self.buffer);
             if taken > 0 {
                 self.buffer.advance(taken);
                 continue;
             }
-            match patient_body(&self.account, self.io.read(body.spare())).await? {
+            match with_body_timeout(&self.account, self.io.read(body.spare())).await? {
                 0 => return Err(BodyError::Gone),
                 n => body.filled(n),
             }
@@ -438,16 +438,16 @@ impl<S: Io> Connection<S> {
                 Progress::Data(data) => {
                     let length = small.len() + data.len();
                     if large.is_none() && length > INLINE_BODY_BYTES_MAX {
-                        // Its length is unknown, and address space is cheap: however long it gets, it stays where it is.
+                        // The length is unknown: reserves address space, which is cheap, so that the body never moves.
                         let length_max = usize::try_from(bytes_max).unwrap_or(usize::MAX).min(self.account.most());
                         let mut body = Assembler::growing(length_max.max(length), &self.account)?;
                         let begun = std::mem::take(&mut small);
-                        while_there(&self.io, body.collect(&begun)).await?;
+                        while_connected(&self.io, body.collect(&begun)).await?;
                         self.charge = None;
                         large = Some(body);
                     }
                     match &mut large {
-                        Some(body) => while_there(&self.io, body.collect(&data)).await?,
+                        Some(body) => while_connected(&self.io, body.collect(&data)).await?,
                         None => {
                             if length > READ_BYTES && self.charge.is_none() {
                                 self.charge_small(INLINE_BODY_BYTES_MAX).await?;
@@ -465,12 +465,12 @@ impl<S: Io> Connection<S> {
         }
     }
 
-    /// Throws away what came of a body of which nothing was read. Returns how much is still to come; `None` when that is too much, is
-    /// not known, or breaks the rules, and the connection has to go.
+    /// Discards the received part of a body of which nothing was read. Returns the bytes to come; `None` if they are
+    /// too many, unknown or malformed, and the connection must be closed.
     fn skip_body(&mut self, head: &RequestHead) -> Option<usize> {
         match head.framing {
             Framing::Length(0) => Some(0),
-            // The client may be waiting to be told to send it, and will not be.
+            // The client may wait for a `100 Continue`, which is not sent.
             _ if head.expect => None,
             Framing::Length(length) if length > DISCARD_BYTES_MAX => None,
             Framing::Length(length) => {
@@ -492,7 +492,7 @@ impl<S: Io> Connection<S> {
         }
     }
 
-    /// Throws away so many bytes that are still to come; false when they do not.
+    /// Reads and discards `left` bytes; false if they do not arrive.
     async fn discard(&mut self, mut left: usize) -> bool {
         while left > 0 {
             if self.fill_body().await.is_err() {
@@ -509,7 +509,7 @@ impl<S: Io> Connection<S> {
         self.out.clear();
         reply.write_head(&mut self.out, http11, keep_alive);
         if is_head {
-            return patient(write_all(&mut self.io, &self.out)).await;
+            return with_timeout(write_all(&mut self.io, &self.out)).await;
         }
         let chunked = reply.chunked && http11;
         let length = reply.body_length();
@@ -529,12 +529,12 @@ impl<S: Io> Connection<S> {
                 self.out.extend_from_slice(part);
             }
             self.out.extend_from_slice(end);
-            return patient(write_all(&mut self.io, &self.out)).await;
+            return with_timeout(write_all(&mut self.io, &self.out)).await;
         }
         self.write_out(Rope::new(reply.body.into_iter().chain(std::iter::once(Bytes::from_static(end))))).await
     }
 
-    /// Writes what is in `out`, and `rest` behind it.
+    /// Writes `out` and then `rest`.
     async fn write_out(&mut self, mut rest: Rope) -> io::Result<()> {
         let mut head = self.out.as_slice();
         while !head.is_empty() || rest.has_remaining() {
@@ -546,10 +546,10 @@ impl<S: Io> Connection<S> {
                 *first = IoSlice::new(head);
                 1 + rest.chunks_vectored(others)
             };
-            // Of one piece the kernel has no list to take: half a microsecond less for each response of a stream.
+            // One piece is written without a vector: saves half a microsecond per response of a stream.
             let written = match slices.get(..n).unwrap_or_default() {
-                [one] => patient(self.io.write(one)).await?,
-                several => patient(self.io.write_vectored(several)).await?,
+                [one] => with_timeout(self.io.write(one)).await?,
+                several => with_timeout(self.io.write_vectored(several)).await?,
             };
             if written == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
@@ -561,14 +561,14 @@ impl<S: Io> Connection<S> {
                 hold::pause().await;
             }
         }
-        patient(self.io.flush()).await
+        with_timeout(self.io.flush()).await
     }
 
-    /// Writes `first`, whose size line is in `out` if it is a chunk, and then each event as soon as it is there. While none is, the
-    /// client is watched; what it does not take keeps its answers where they are counted.
+    /// Writes `first`, whose size line is in `out` if it is a chunk, and then each event as soon as it is ready.
+    /// Watches the client while it waits. Responses that the client does not read stay in the inbox, which counts them.
     async fn write_events(&mut self, first: Parts, mut events: Box<Events>, chunked: bool) -> io::Result<()> {
         let end: &'static [u8] = if chunked { b"\r\n" } else { b"" };
-        // One that is small leaves with those that came with it.
+        // A small event is written together with those that are ready.
         if first.iter().map(Bytes::len).sum::<usize>() <= JOIN_BYTES_MAX {
             first.iter().for_each(|part| self.out.extend_from_slice(part));
             self.out.extend_from_slice(end);
@@ -578,7 +578,7 @@ impl<S: Io> Connection<S> {
             self.out.clear();
         }
         loop {
-            // Those that came together leave together.
+            // Events that are ready at once are written together.
             let mut large = None;
             let mut is_over = false;
             let mut taken = 0u32;
@@ -617,8 +617,8 @@ impl<S: Io> Connection<S> {
         }
     }
 
-    /// Closes so that the client can read what we wrote: closing a socket with unread data in it resets the connection, and a
-    /// reset may overtake the reply.
+    /// Closes so that the client can read the response: closing a socket with unread data resets the connection, and
+    /// the reset may overtake the response.
     async fn linger(&mut self) {
         let drain = async {
             if self.io.shutdown().await.is_err() {
@@ -638,12 +638,12 @@ impl<S: Io> Connection<S> {
     }
 }
 
-/// Whether a body is long, may be, or is held back until it is asked for: then it is worth a look whether it is wanted.
+/// Whether a body may be long or awaits `100 Continue`: then the head is checked for errors before the body is read.
 fn may_be_spared(head: &RequestHead) -> bool {
     head.expect || !matches!(head.framing, Framing::Length(length) if length <= DISCARD_BYTES_MAX)
 }
 
-/// Writes all of it, and what a socket that encrypts may still have of it.
+/// Writes and flushes: a TLS socket may buffer.
 async fn write_all(io: &mut impl Io, bytes: &[u8]) -> io::Result<()> {
     io.write_all(bytes).await?;
     io.flush().await
@@ -656,8 +656,8 @@ async fn fill(io: &mut impl Io, buffer: &mut BytesMut) -> io::Result<usize> {
     io.read_buf(buffer).await
 }
 
-/// Ready once the client is gone. Reads ahead meanwhile, up to a limit, or less when there is no memory for it: beyond it the
-/// client's departure is noticed only when the reply is written.
+/// Ready once the client has disconnected. Reads ahead up to a limit, or less if there is no memory: beyond it a
+/// disconnect is noticed only when the response is written.
 fn poll_watch(
     io: &mut impl Io,
     buffer: &mut BytesMut,
@@ -681,7 +681,7 @@ fn poll_watch(
     Poll::Pending
 }
 
-/// Appends an event, as a chunk or as it is. What is not worth copying is returned, to be written behind it.
+/// Appends an event, as a chunk or as it is. A large part is not copied but returned, to be written next.
 fn put_event(out: &mut Vec<u8>, json: Bytes, chunked: bool) -> Option<Rope> {
     if chunked {
         let length = events::BEFORE.len() + json.len() + events::BEHIND.len();
@@ -698,27 +698,27 @@ fn put_event(out: &mut Vec<u8>, json: Bytes, chunked: bool) -> Option<Rope> {
     None
 }
 
-fn stalled(still: Duration) -> Reply {
+fn stalled(time: Duration) -> Reply {
     let text = format!(
         "nothing of the request body came for {} s, and other requests wait for the memory it holds (--memory-limit)",
-        still.as_secs()
+        time.as_secs()
     );
     Reply::text_error(408, JSON, &text).closing()
 }
 
-/// Why there is no body. The connection ends with the answer, if there is one.
+/// Reason why a body was not read. The connection ends after the response, if there is one.
 enum BodyError {
-    /// It is not wanted: the answer.
-    Refused(Box<Reply>),
-    /// It is, or has become, longer than allowed: this long.
+    /// The head is rejected with this response.
+    NotWanted(Box<Reply>),
+    /// The body is longer than allowed: its length so far.
     TooLarge(u64),
-    /// Its framing breaks the rules.
+    /// The framing is invalid: the error text.
     Malformed(&'static str),
-    /// There is no memory for it.
+    /// There is no memory for the body.
     Short(Short),
-    /// It stands still, for so long, and others wait for its memory.
-    GivesWay(Duration),
-    /// The client is gone, or stopped sending.
+    /// The body made no progress for this time, and other requests wait for its memory.
+    Stalled(Duration),
+    /// The client disconnected or stopped sending.
     Gone,
 }
 
@@ -734,11 +734,11 @@ impl From<Short> for BodyError {
     }
 }
 
-impl From<Broken> for BodyError {
-    fn from(broken: Broken) -> Self {
+impl From<ChunkError> for BodyError {
+    fn from(broken: ChunkError) -> Self {
         match broken {
-            Broken::TooLarge(bytes) => Self::TooLarge(bytes),
-            Broken::Malformed(why) => Self::Malformed(why),
+            ChunkError::TooLarge(bytes) => Self::TooLarge(bytes),
+            ChunkError::Malformed(why) => Self::Malformed(why),
         }
     }
 }

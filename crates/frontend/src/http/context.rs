@@ -1,4 +1,4 @@
-//! What every HTTP connection knows.
+//! State that all HTTP connections share.
 
 use crate::access::Restrictions;
 use crate::control::Control;
@@ -14,7 +14,7 @@ use protocol::http::Limits;
 use std::sync::Arc;
 use tensor::Result;
 
-/// What every HTTP connection knows.
+/// State that all HTTP connections share.
 pub struct HttpContext {
     pub engine: Arc<Engine>,
     pub control: Arc<dyn Control>,
@@ -58,7 +58,7 @@ impl HttpContext {
         })
     }
 
-    /// For operations of a request that was admitted before its body was read.
+    /// Context for operations of a request that was admitted before its body was read.
     pub fn operations(&self) -> operations::Context<'_> {
         let permission = operations::Permission::Checked;
         operations::Context { engine: &self.engine, control: &*self.control, permission }

@@ -1,4 +1,4 @@
-//! Operations besides inference over HTTP: decodes requests and encodes answers for `operations`.
+//! Operations besides inference over HTTP: decodes requests and encodes responses for `operations`.
 
 use super::context::HttpContext;
 use super::reply::{JSON, Reply};
@@ -40,7 +40,7 @@ pub async fn answer(context: &HttpContext, route: Route<'_>, head: &RequestHead,
     }
 }
 
-/// The JSON of an answer; empty where the status says all.
+/// The JSON of a response; empty if the status is the response.
 async fn json(context: &HttpContext, route: Route<'_>, head: &RequestHead, body: Bytes) -> operations::Result<Bytes> {
     let with = &context.operations();
     let operation = route.operation;
@@ -88,7 +88,7 @@ async fn json(context: &HttpContext, route: Route<'_>, head: &RequestHead, body:
             repository::load(with, load.await?).await.map(done)
         }
         Operation::Unload => {
-            // What is not a boolean is false, and the unload goes on (P 1.8).
+            // A value that is not a boolean counts as false, and the model is unloaded (P 1.8).
             let dependents = read(body, |body| {
                 let parameters = optional(body)?.and_then(|v| v.get("parameters"));
                 Ok(parameters.and_then(|p| p.get("unload_dependents")?.as_bool().ok()).unwrap_or(false))
@@ -100,7 +100,7 @@ async fn json(context: &HttpContext, route: Route<'_>, head: &RequestHead, body:
             let model = is_trace.then(|| model.to_owned());
             let request = read(body, move |body| {
                 let changes = if operation.is_change() { Some(Value::parse(body)?) } else { None };
-                // JSON that is no object counts as an empty one (P 1.14).
+                // JSON that is not an object counts as an empty one (P 1.14).
                 let changes = changes.map(|value| if value.is_object() { value.text() } else { b"{}" });
                 Ok(Settings::new(model.as_deref(), "http", changes))
             });
@@ -116,12 +116,12 @@ async fn json(context: &HttpContext, route: Route<'_>, head: &RequestHead, body:
         }
         Operation::SystemRegionUnregister => regions::unregister(with, RegionKind::System, region).await.map(done),
         Operation::CudaRegionUnregister => regions::unregister(with, RegionKind::Cuda, region).await.map(done),
-        // Answered by the service, or asked for over gRPC alone.
+        // Answered by `service`, or in gRPC only.
         _ => Err(Error::not_found("Not Found").into()),
     }
 }
 
-/// Reads a body; on another thread if it is long.
+/// Parses a body; on another thread if it is long.
 async fn read<T: Send + 'static>(body: Bytes, work: impl FnOnce(&Bytes) -> Result<T> + Send + 'static) -> Result<T> {
     let bytes = body.len();
     offload::run_if(bytes > JSON_BYTES_ON_REACTOR_MAX, bytes, move || work(&body)).await?
@@ -132,8 +132,8 @@ fn optional(body: &Bytes) -> Result<Option<Value<'_>>> {
     if body.is_empty() { Ok(None) } else { Value::parse(body).map(Some) }
 }
 
-/// Writes the parameters of a load. The files of long ones are decoded; one that is not base64 stays, and is rejected
-/// with what is wrong with the other values.
+/// Writes the parameters of a load. Decodes the files of long ones; a file that is not base64 stays in the parameters,
+/// where TypeScript rejects it with other wrong values.
 fn parameters(body: &Bytes, argument: &mut Text, files: &mut Files) -> Result<()> {
     let parameters = optional(body)?.and_then(|v| v.get("parameters"));
     let long = parameters.filter(|p| p.is_object() && p.text().len() > JSON_BYTES_ON_REACTOR_MAX);
@@ -145,7 +145,7 @@ fn parameters(body: &Bytes, argument: &mut Text, files: &mut Files) -> Result<()
     Load::check_files(parameters.members()?.filter(|(key, _)| key.decode().starts_with(b"file:")).count())?;
     argument.open(b'{');
     for (key, value) in parameters.members()? {
-        // A name that is not UTF-8 is refused with the text as a whole.
+        // A name that is not UTF-8 is rejected with the whole text.
         let name = key.decode();
         let contents = if name.starts_with(b"file:") { decoded(value) } else { None };
         match (contents, std::str::from_utf8(&name)) {
@@ -158,7 +158,7 @@ fn parameters(body: &Bytes, argument: &mut Text, files: &mut Files) -> Result<()
     Ok(())
 }
 
-/// Decodes `%XX`; what is no such escape, or does not decode to UTF-8, stays as it is.
+/// Decodes `%XX`. An invalid escape stays as it is, and so does a text that does not decode to UTF-8.
 pub fn percent_decode(text: &str) -> Cow<'_, str> {
     if !text.contains('%') {
         return Cow::Borrowed(text);
@@ -202,7 +202,7 @@ pub async fn page(context: &HttpContext, page: Operation, head: &RequestHead) ->
     let is_html = page == Operation::Docs || (is_home && head.accepts(b"text/html"));
     let path = String::from_utf8_lossy(head.path());
     let host = head.headers.get("host").and_then(|host| std::str::from_utf8(host).ok());
-    // Over HTTP/2 the host is that of the target, which is not among the fields.
+    // Over HTTP/2 the host is part of the target, not a header field.
     let mut argument = Text::begin(b'{');
     argument.key("page").string(&path).key("html").boolean(is_html);
     argument.key("host").string(host.unwrap_or_default()).close(b'}');
@@ -218,7 +218,7 @@ pub async fn page(context: &HttpContext, page: Operation, head: &RequestHead) ->
     reply.add("content-security-policy", POLICY);
     reply.add("x-content-type-options", "nosniff");
     reply.add("referrer-policy", "no-referrer");
-    // Names of models are for whoever may ask for them, and not for those who ask a cache.
+    // A cache must not pass names of models to clients without permission.
     reply.add("cache-control", if is_home { "no-store" } else { "no-cache" });
     if is_home {
         reply.add("vary", "accept");

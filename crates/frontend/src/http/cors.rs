@@ -1,43 +1,43 @@
-//! What web pages are told: the CORS protocol of the Fetch standard.
+//! The CORS protocol of the Fetch standard: headers for web pages.
 //!
-//! A page of a listed origin may send credentials (certificates); where any origin may ask, none may. Not here: who may ask for what
-//! (`gate`), which CORS says nothing about.
+//! A page of a listed origin may send credentials (certificates); with `*`, no page may. Not here: permissions
+//! (`gate`), which CORS does not cover.
 
 use super::reply::{PLAIN, Reply};
 use crate::cors::Cors;
 use crate::limits::CORS_HEADERS_BYTES_MAX;
 
-/// How long a browser may keep the answer of a preflight.
+/// Time for which a browser may cache the response to a preflight.
 const MAX_AGE_SECONDS: &str = "600";
-/// What pages may read beside the fields that they may always read.
+/// Header fields that pages may read besides those that they may always read.
 const EXPOSED: &str =
     "Inference-Header-Content-Length, Content-Encoding, Retry-After, WWW-Authenticate, endpoint-load-metrics";
 
 impl Cors {
-    /// The answer to a preflight; `None` when it is none, or one of a page that may not ask.
+    /// The response to a preflight; `None` if the request is not one, or its origin is not allowed.
     pub fn preflight<'a>(&self, header: impl Fn(&str) -> Option<&'a [u8]>) -> Option<Reply> {
         let origin = header("origin").filter(|origin| self.allows(origin))?;
         header("access-control-request-method")?;
         let mut reply = Reply::empty(PLAIN);
         self.add(Some(origin), &mut reply);
         reply.add("access-control-allow-methods", "GET, POST");
-        // Named one by one: `*` would not stand for Authorization.
+        // A list: `*` would not include Authorization.
         let is_list = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~, ".contains(&b);
-        let asked = header("access-control-request-headers");
-        if let Some(asked) = asked.filter(|a| a.len() <= CORS_HEADERS_BYTES_MAX && a.iter().copied().all(is_list)) {
-            reply.add("access-control-allow-headers", String::from_utf8_lossy(asked).into_owned());
+        let list = header("access-control-request-headers");
+        if let Some(list) = list.filter(|l| l.len() <= CORS_HEADERS_BYTES_MAX && l.iter().copied().all(is_list)) {
+            reply.add("access-control-allow-headers", String::from_utf8_lossy(list).into_owned());
         }
         reply.add("access-control-max-age", MAX_AGE_SECONDS);
         Some(reply)
     }
 
-    /// Says in an answer who may read it.
+    /// Adds the headers that let pages of `origin` read a reply.
     pub fn add(&self, origin: Option<&[u8]>, reply: &mut Reply) {
         if reply.extra.as_ref().is_some_and(|extra| extra.iter().any(|(name, _)| *name == "vary")) {
             return;
         }
         if !self.is_any() {
-            // Also to those who name no origin: a cache between must not give their answer to a page.
+            // Also without an origin: a cache in between must not pass that response to a page.
             reply.add("vary", "Origin");
         }
         let Some(origin) = origin.filter(|origin| self.allows(origin)) else { return };
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_origin_is_refused() {
+    fn an_invalid_origin_is_rejected() {
         for wrong in ["https://a.example/", "a.example", "https://A.example", "https://", "null", "", "https://a b"] {
             let refused = Cors::new(&[wrong.to_owned()]).unwrap_err();
             assert!(refused.message().starts_with(&format!("'{wrong}' is no origin")), "{}", refused.message());

@@ -1,4 +1,4 @@
-//! Responses of one request as server-sent events, as they come: what is sent behind the head of a streamed reply.
+//! Responses of one request as server-sent events, sent as soon as they are ready after the head of a streamed reply.
 
 use crate::access_log::entry::EventNotes;
 use crate::answers::Inbox;
@@ -38,9 +38,9 @@ pub struct Events {
     ahead: Option<Result<Bytes>>,
     is_last: bool,
     trace: Option<Trace>,
-    /// Counts the events behind the first, for the line of the request.
+    /// Counts the events after the first, for the access log.
     notes: Option<Arc<EventNotes>>,
-    /// The last event that was handed out may still be on its way.
+    /// Whether the last event that was returned may not be written yet.
     is_sending: bool,
 }
 
@@ -72,7 +72,7 @@ impl Events {
         self.notes = notes;
     }
 
-    /// The next response, printed; `None` behind the last.
+    /// The next response, printed; `None` after the last.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
         if self.trace.is_some() {
             self.sent();

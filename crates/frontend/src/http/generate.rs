@@ -132,7 +132,7 @@ async fn many(
     match only(&inbox, head).await {
         (1, Some(Ok(response))) => object(printed(account, version, response).await),
         (1, Some(Err(error))) => object(Err(error)),
-        // The first response decides about the status, and not about the text.
+        // The first response decides the status only.
         (_, first) => {
             let status = if matches!(first, Some(Err(_))) { 400 } else { 200 };
             Reply::new(status, JSON, protocol::json::error_json(WRONG_RESPONSE_COUNT)).chunked()
@@ -140,7 +140,7 @@ async fn many(
     }
 }
 
-/// The number of responses, and the first of them. All are waited for, as the model makes them anyway.
+/// Waits for all responses, which the model makes anyway. Returns their number and the first of them.
 async fn only(inbox: &Inbox, head: &RequestHead) -> (u64, Option<Result<Box<InferResponse>>>) {
     let (mut count, mut first, mut taken) = (0u64, None, 0u32);
     loop {
@@ -187,6 +187,6 @@ fn object(printed: Result<Bytes>) -> Reply {
         Ok(json) => (200, None, json),
         Err(error) => (400, Some(error.code()), protocol::json::error_json(error.message())),
     };
-    // Where it is long it was printed elsewhere, and charged there.
+    // A long text was printed and charged by another thread.
     Reply { is_charged: true, code, ..Reply::new(status, JSON, json).chunked() }
 }

@@ -1,5 +1,5 @@
-//! HTTP/2 on the HTTP port, for clients that begin with it or agree on it by ALPN. Triton has none; requests mean the same as over
-//! HTTP/1. On the control address, calls of gRPC come the same way.
+//! HTTP/2 on the HTTP port, for clients that start with it or agree on it by ALPN. Not in Triton; requests are handled
+//! as over HTTP/1. On the control address it also serves gRPC.
 
 use super::context::HttpContext;
 use super::events::{self, Events};
@@ -31,9 +31,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-/// Fields that repeat.
-///
-/// Those of gRPC first: a connection to the control address has both, and each of the two means its own numbers.
+/// Header fields with fixed numbers. Those of gRPC come first: a connection to the control address uses both, and each
+/// protocol has its own numbers.
 const FIXED: [(&str, &str); 8] = {
     let [a, b, c, d, e] = crate::grpc::reply::FIXED;
     [a, b, c, d, e, ("content-type", JSON), ("content-type", OCTETS), ("accept-encoding", "gzip, deflate")]
@@ -45,7 +44,7 @@ pub async fn run<S: Io>(io: S, read: BytesMut, context: Arc<HttpContext>, caller
     let client = Rc::new(Client::from(caller));
     let mut phase = context.shared.watch();
     let account = context.shared.budget().account();
-    // What the calls of gRPC on it hold.
+    // Account of the gRPC calls on this connection.
     let shared_account = Rc::new(account.clone());
     let (mut leaving, mut called, mut taken) = (false, false, 0u32);
     loop {
@@ -73,12 +72,12 @@ pub async fn run<S: Io>(io: S, read: BytesMut, context: Arc<HttpContext>, caller
                 }
                 taken = taken.wrapping_add(1);
                 if taken.is_multiple_of(CALLS_PER_LOOK) {
-                    // What was answered goes out with the rest, in the next turn.
+                    // Responses are written in the next turn.
                     hold::pause().await;
                 }
             }
-            // A client that connects during the grace is told so with its first answer, not before it could ask anything.
-            closing = phase.wait_for(|p| matches!(p, Phase::Closing(_)) || (called && *p != Phase::Serving)), if !leaving => {
+            // A client that connects during the grace period gets its GOAWAY after its first response.
+            closing = phase.wait_for(|p| is_ending(*p, called)), if !leaving => {
                 if closing.is_err() {
                     return;
                 }
@@ -87,6 +86,10 @@ pub async fn run<S: Io>(io: S, read: BytesMut, context: Arc<HttpContext>, caller
             }
         }
     }
+}
+
+fn is_ending(phase: Phase, called: bool) -> bool {
+    matches!(phase, Phase::Closing(_)) || (called && phase != Phase::Serving)
 }
 
 fn is_grpc(head: &http2::RequestHead) -> bool {
@@ -161,7 +164,7 @@ async fn serve(
         Poll::Pending => respond.poll_reset(cx).map(|_| None),
     });
     let Some(mut reply) = reply.await else { return };
-    // The connection writes it when it can; what this task holds ends before that.
+    // The connection writes the reply later, after this task has ended.
     grant.charge(reply.body_length());
     if grant.is_some()
         && let Some(last) = reply.body.last_mut()
@@ -185,8 +188,8 @@ async fn serve(
     }
 }
 
-/// Sends each event as soon as it is there; ready when there will be none (true), or nobody to have it. What the client does not take keeps
-/// its answers where they are counted.
+/// Sends each event as soon as it is ready. Ready after the last one (true), or once the client has disconnected.
+/// Responses that the client does not read stay in the inbox, which counts them.
 fn poll_events(respond: &mut StreamWriter, events: &mut Events, cx: &mut Context<'_>) -> Poll<bool> {
     let mut taken = 0u32;
     loop {
@@ -217,15 +220,15 @@ fn poll_events(respond: &mut StreamWriter, events: &mut Events, cx: &mut Context
     }
 }
 
-/// Why a body is not read.
+/// Reason why a body is not read.
 enum BodyRejection {
-    /// It is longer than allowed: its length so far.
+    /// The body is longer than allowed: its length so far.
     TooLarge(u64),
-    /// There is no memory for it.
+    /// There is no memory for the body.
     Short(Short),
 }
 
-/// The body; `None` when the client is gone.
+/// Reads the body; `None` if the client has disconnected.
 async fn read(
     body: &mut Body,
     account: &Account,
@@ -241,7 +244,7 @@ async fn read(
             Ok(place) => place,
             Err(short) => return Some(Err(BodyRejection::Short(short))),
         };
-        // HTTP/2 sees to it that so many bytes come.
+        // HTTP/2 checks that this number of bytes arrives.
         body.collect(Box::new(place));
         return match poll_fn(|cx| body.poll_collected(cx)).await? {
             Ok(bytes) => Some(Ok(bytes)),
@@ -280,7 +283,7 @@ async fn read(
     Some(Ok(all.map_or(first, Assembler::into_bytes)))
 }
 
-/// The reply with a charge for as long as its client takes to read it, or the one that there is no memory for it.
+/// The reply with a charge until its client has read it, or an error if there is no memory for it.
 fn charged(reply: Reply, account: &Account) -> Reply {
     let length = reply.body_length();
     if reply.is_charged || length <= UNCHARGED_ANSWER_BYTES_MAX {
@@ -295,7 +298,7 @@ fn charged(reply: Reply, account: &Account) -> Reply {
     }
 }
 
-/// Sends a reply as far as it is there. Returns the events that follow.
+/// Sends a reply. Returns the events that follow it.
 fn send(respond: &mut StreamWriter, mut reply: Reply, is_head: bool) -> Option<Box<Events>> {
     let (mut length, mut header_length, mut seconds) = (itoa::Buffer::new(), itoa::Buffer::new(), itoa::Buffer::new());
     let mut fields: SmallVec<[Field<'_>; 8]> = SmallVec::new();
@@ -327,7 +330,7 @@ fn send(respond: &mut StreamWriter, mut reply: Reply, is_head: bool) -> Option<B
     }
     let rest = reply.rest.take().filter(|_| !is_head);
     let ends = is_head || (reply.body.is_empty() && rest.is_none());
-    // Failures mean that the client is gone.
+    // Failures mean that the client has disconnected.
     let mut sent = respond.send_head(reply.status, &fields, ends);
     if sent.is_ok() && !ends {
         sent = respond.send_data(Rope::new(reply.body.into_iter()), rest.is_none());

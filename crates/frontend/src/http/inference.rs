@@ -1,4 +1,4 @@
-//! `infer`. Checks have the order of P 1.12.2. How far a request got decides the content type of its error (P 1.1).
+//! `infer`. Checks have the order of P 1.12.2. The check that fails decides the content type of its error (P 1.1).
 
 use super::context::HttpContext;
 use super::reply::{JSON, OCTETS, Parts, Reply};
@@ -30,9 +30,8 @@ thread_local! {
 
 /// `POST …/infer`.
 ///
-/// A request of usual size is read, checked and, if the model is cheap, answered right here. What grows with a body and
-/// would hold the reactor is done by [`offload`], in the boxed branches: the future of every request is as large as the
-/// largest it may become.
+/// A request of usual size is parsed, checked and, if the model is cheap, answered on the reactor. Work that grows with
+/// the body is done by [`offload`], in boxed branches: the future of every request has the size of its largest state.
 pub async fn infer(
     context: &HttpContext,
     account: &Account,
@@ -77,7 +76,7 @@ pub async fn infer(
     }
 }
 
-/// As `infer`, for a body that another thread unpacks or parses.
+/// `infer` for a body that another thread decompresses or parses.
 async fn infer_large(
     context: &HttpContext,
     account: &Account,
@@ -88,7 +87,7 @@ async fn infer_large(
 ) -> Reply {
     let body = if is_packed {
         let (bytes, bytes_max) = (body.len(), context.limits.input_bytes_max);
-        // What comes out is not known; it is as if it were all that may.
+        // The size is unknown: charges the largest possible one.
         let bytes = bytes.saturating_mul(INFLATE_RATIO_MAX);
         let work = offload::run_charged(account, Kind::Unpacked, bytes, move |cancel| {
             decompress(&body, bytes_max, || cancel.is_set()).map_err(Error::from)
@@ -155,7 +154,7 @@ async fn finish(
     }
 }
 
-/// Bytes of JSON in a body; 0 where the head is wrong about that, as that is soon found out.
+/// Bytes of JSON in a body; 0 if the head has a wrong length, which a later check rejects.
 fn json_length(head: &RequestHead, body: &Bytes) -> usize {
     header_length(head, body).map_or(0, |length| length.unwrap_or(body.len()))
 }

@@ -1,17 +1,17 @@
 //! Methods of HTTP, with the numbers of Triton's library for those that no route takes.
 
-/// Methods a route answers.
+/// Method of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// GET.
     Get,
     /// POST.
     Post,
-    /// Anything else: always 405.
+    /// Any other method: 405, except where HEAD or OPTIONS is served.
     Other(OtherMethod),
 }
 
-/// A method that no route takes, by its number in Triton's HTTP library: the log says it (`--log-verbose=1`).
+/// A method by its number in Triton's HTTP library, for the log (`--log-verbose=1`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OtherMethod(pub u8);
 
@@ -22,12 +22,12 @@ impl Default for Method {
 }
 
 impl Method {
-    /// OPTIONS, which only the preflights of browsers send.
+    /// OPTIONS, for CORS preflights only.
     pub const OPTIONS: Self = Self::Other(OtherMethod(8));
-    /// HEAD, which pages for people answer.
+    /// HEAD, for pages only.
     pub const HEAD: Self = Self::Other(OtherMethod(1));
 
-    /// As it stands in the request line.
+    /// Parses the method of a request line.
     pub fn parse(name: &[u8]) -> Self {
         match name {
             b"GET" => Self::Get,
@@ -36,7 +36,7 @@ impl Method {
         }
     }
 
-    /// Its name; that of one that nobody knows is `?`.
+    /// Name of the method; `?` if it is unknown.
     pub fn name(self) -> &'static str {
         match self {
             Self::Get => "GET",

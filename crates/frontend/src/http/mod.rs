@@ -1,4 +1,4 @@
-//! HTTP/1 and, for clients that know it, HTTP/2 without TLS: transport on one side, the v2 REST operations on the other.
+//! The HTTP front end: HTTP/1 and HTTP/2 on one side, the v2 REST operations on the other.
 
 mod chunked;
 pub mod connection;

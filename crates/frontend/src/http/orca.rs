@@ -1,5 +1,5 @@
-//! Load reports in response headers, for load balancers (ORCA). A request asks for one by `endpoint-load-metrics-format`: `generate` reports the key-value
-//! cache of its model (P 1.13), `infer` the load of the server, for which Triton has no report.
+//! Load reports in response headers, for load balancers (ORCA). Requests ask for one by `endpoint-load-metrics-format`:
+//! `generate` reports the key-value cache of its model (P 1.13), `infer` the load of the server (not in Triton).
 
 use super::context::HttpContext;
 use super::reply::Reply;
@@ -8,7 +8,7 @@ use engine::{KeyValueCache, Load};
 
 const FORMAT: &str = "endpoint-load-metrics-format";
 
-/// Adds the load to a reply, if the request asks for it in a form that is known. One that was refused says nothing.
+/// Adds the load of a model's cache to a reply if the request was accepted and asks for it in a known format.
 pub fn add_cache_report(
     context: &HttpContext,
     name: &str,
@@ -16,7 +16,7 @@ pub fn add_cache_report(
     head: &RequestHead,
     mut reply: Reply,
 ) -> Reply {
-    // What is accepted is answered in chunks.
+    // Responses to accepted requests are chunked.
     if reply.chunked
         && let Some(format) = head.headers.get(FORMAT)
     {

@@ -47,10 +47,10 @@ pub struct Reply {
     pub retry_after: bool,
     /// Fields that few replies have, by their names in lower case.
     pub extra: Option<Box<Fields>>,
-    /// The connection ends after it.
+    /// Whether the connection is closed after the reply.
     pub close: bool,
     pub body: Parts,
-    /// The body carries its charge.
+    /// Whether the body contains its charge.
     pub is_charged: bool,
     /// Events that follow the body.
     pub rest: Option<Box<Events>>,
@@ -89,7 +89,7 @@ impl Reply {
         let mut reply = Self::new(status, EVENTS, events::json(first)).chunked();
         reply.body.insert(0, Bytes::from_static(events::BEFORE));
         reply.body.push(Bytes::from_static(events::BEHIND));
-        // Where it is long it was printed elsewhere, and charged there.
+        // A long text was printed and charged by another thread.
         reply.is_charged = true;
         reply.code = code;
         reply.rest = rest;
@@ -120,7 +120,7 @@ impl Reply {
 
     /// Ends a gRPC call that is not served here.
     pub fn grpc(code: u8, message: &str) -> Self {
-        // Without a length: the head is all there is.
+        // Without a length: the response has no body.
         let mut reply = Self::empty("application/grpc").chunked();
         reply.add("grpc-status", code.to_string());
         reply.add("grpc-message", percent_encode(message));
@@ -134,7 +134,7 @@ impl Reply {
             reply.add("www-authenticate", "Bearer");
         }
         if let Some(after) = refusal.retry_after() {
-            // Whole seconds, none of them too early.
+            // Whole seconds, rounded up.
             reply.add("retry-after", (after.as_secs() + u64::from(after.subsec_nanos() > 0)).to_string());
         }
         reply
@@ -142,7 +142,7 @@ impl Reply {
 
     pub fn failed(error: &OperationError) -> Self {
         match error {
-            OperationError::Refused(refusal) => Self::refused(refusal),
+            OperationError::Rejected(refusal) => Self::refused(refusal),
             OperationError::Failed(error) => Self::error(JSON, error),
         }
     }
@@ -151,7 +151,7 @@ impl Reply {
         self.extra.get_or_insert_default().push((name, value.into()));
     }
 
-    /// There is no memory for the request or its response. The body may not have been read to its end.
+    /// Error for lack of memory for the request or its response. The body may not have been read to its end.
     pub fn short(short: &Short) -> Self {
         let retry_after = matches!(short, Short::Now { .. });
         let status = if retry_after { 503 } else { 400 };
@@ -168,7 +168,7 @@ impl Reply {
         self
     }
 
-    /// The same with a charge for its body.
+    /// Adds the charge of its body.
     pub fn charged(mut self, mut charge: Charge) -> Self {
         charge.shrink(self.body_length());
         if charge.bytes() > 0
@@ -216,7 +216,7 @@ impl Reply {
             out.extend_from_slice(b"\r\nendpoint-load-metrics: ");
             out.extend_from_slice(load.as_bytes());
         }
-        // HTTP/1.0 knows no chunks: the length does, or where that isn't known, the end of the connection.
+        // HTTP/1.0 has no chunks: the body ends by its length or, if that is unknown, with the connection.
         if self.chunked && http11 {
             out.extend_from_slice(b"\r\nTransfer-Encoding: chunked");
         } else if self.rest.is_none() {

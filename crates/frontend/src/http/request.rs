@@ -1,13 +1,13 @@
 //! A request head, parsed in place: one counted buffer and spans into it, no allocation for up to sixteen header fields.
-//! `httparse` splits it into request line and fields; what they mean for the request, and how it is framed, is decided here.
+//! `httparse` splits it into request line and fields; this module decides their meaning and the framing.
 //!
-//! Not left to a whole HTTP library for three rules of the protocol that libraries hide: header names keep
-//! the client's capitals (forwarded headers, P 1.15), any `Expect` is answered (P 1.1), and chunks are counted (P 1.1).
+//! Not an HTTP library, because libraries hide three rules of the protocol: header names keep the client's capitals
+//! (forwarded headers, P 1.15), any `Expect` is answered (P 1.1), and chunks are counted (P 1.1).
 //!
-//! Deliberately strict where leniency lets two servers disagree about where a request ends: bare line feeds, folded fields,
-//! blanks before the colon, differing lengths, codings other than `chunked`, hosts that are none or two. A length beside
-//! `Transfer-Encoding: chunked` is ignored as RFC 9112 wants it, and the connection ends with the answer: a proxy in front that
-//! went by the length has another idea of what comes next.
+//! Deliberately strict where two servers could disagree about the end of a request: rejects bare line feeds, folded
+//! fields, blanks before the colon, differing lengths, codings other than `chunked`, and missing or repeated hosts. A
+//! length beside `Transfer-Encoding: chunked` is ignored, as RFC 9112 requires, and the connection is closed after the
+//! response: a proxy that used the length would expect the next request elsewhere.
 
 use super::method::Method;
 use crate::limits::{HEAD_BYTES_MAX, HEADERS_MAX};
@@ -25,7 +25,7 @@ struct Span {
     end: u32,
 }
 
-/// Header fields in the order they came, names as the client wrote them.
+/// Header fields in the order of the request, names as the client wrote them.
 #[derive(Debug, Default)]
 pub struct Headers {
     bytes: Bytes,
@@ -42,9 +42,9 @@ impl Headers {
         self.all(name).next()
     }
 
-    /// Fields of that name, whatever its case, in the order they came.
+    /// Fields of that name, whatever its case, in the order of the request.
     pub fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
-        // Most fields are told apart by their length, without a look at their bytes.
+        // The length alone tells most fields apart.
         let is_it = move |n: &Span| {
             (n.end - n.start) as usize == name.len() && self.at(*n).eq_ignore_ascii_case(name.as_bytes())
         };
@@ -62,7 +62,7 @@ impl Headers {
         self.fields.iter().map(|(name, value)| (self.at(*name), self.at(*value)))
     }
 
-    /// Fields from elsewhere (HTTP/2), written into one buffer.
+    /// Fields of an HTTP/2 request, written into one buffer.
     pub fn from_pairs<'a>(pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Self {
         let (mut bytes, mut fields) = (Vec::new(), SmallVec::new());
         let put = |b: &mut Vec<u8>, part: &[u8]| {
@@ -78,12 +78,12 @@ impl Headers {
     }
 }
 
-/// How long the body is.
+/// Framing of the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
-    /// That many bytes.
+    /// A number of bytes.
     Length(u64),
-    /// Until the chunk of size zero.
+    /// Chunks, the last of size zero.
     Chunked,
 }
 
@@ -101,32 +101,31 @@ pub struct RequestHead {
     /// HEAD: the reply carries no body.
     pub is_head: bool,
     path: Span,
-    /// Where the target ends that did not come in a request line; 0 for one that did.
+    /// End of the target in the buffer for HTTP/2; 0 for a request line.
     target_end: u32,
     /// HTTP/1.1 rather than 1.0.
     pub http11: bool,
-    /// Whether the connection stays open afterwards, as far as the client is concerned.
+    /// Whether the client lets the connection stay open after the response.
     pub keep_alive: bool,
-    /// The client waits for `100 Continue`.
+    /// Whether the client waits for `100 Continue`.
     pub expect: bool,
-    /// Where the body ends.
+    /// Framing of the body.
     pub framing: Framing,
     /// Header fields.
     pub headers: Headers,
-    /// While requests are traced; set by the connection.
+    /// Set by the connection while requests are traced.
     pub trace: Option<Rc<RequestTrace>>,
 }
 
-/// Why a head is refused; the connection is closed after the reply.
+/// Reason why a head is rejected; the connection is closed after the response.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BadRequest(pub String);
 
 impl RequestHead {
-    /// Parses a complete head, what [`head_length`] measured, in the place of this one: a connection has one, which stays where it is.
-    /// After an error nothing of either is left.
+    /// Replaces this head by a complete one, of the length of [`head_length`]. Empty after an error.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The mistake in the head.
     pub fn read(&mut self, bytes: Bytes) -> Result<(), BadRequest> {
         self.clear();
         let read = self.parse(&bytes);
@@ -137,7 +136,7 @@ impl RequestHead {
         read
     }
 
-    /// Lets go of the bytes of the head, so that the buffer they are part of can be used again.
+    /// Drops the bytes of the head, so that their buffer can be reused.
     pub fn clear(&mut self) {
         self.headers.bytes = Bytes::new();
         self.headers.fields.clear();
@@ -157,11 +156,11 @@ impl RequestHead {
         accept.split(|b| *b == b',').any(|entry| range(entry) == media)
     }
 
-    /// What follows the path behind `?`, as sent; empty when nothing does. Looked for anew: hardly any route reads it.
+    /// The query behind `?`, as sent; empty if there is none. Searched on each call: few routes read it.
     pub fn query(&self) -> &[u8] {
         let rest = self.headers.bytes.get(self.path.end as usize..).unwrap_or_default();
         let Some(query) = rest.strip_prefix(b"?") else { return &[] };
-        // In a request line a blank ends it. Of a target on its own, the field that follows it in the buffer is not part of it.
+        // In a request line a blank ends the query. An HTTP/2 target is followed by the next field in the buffer.
         let end = match self.target_end {
             0 => query.iter().position(|&b| b == b' ').unwrap_or(query.len()),
             end => (end as usize).saturating_sub(self.path.end as usize + 1),
@@ -175,7 +174,7 @@ impl RequestHead {
         self.headers.bytes.slice_ref(self.path())
     }
 
-    /// A head that did not come as text (HTTP/2). `target` may have a query.
+    /// Head of an HTTP/2 request. `target` may have a query.
     pub fn from_parts<'a>(
         method: Method,
         is_head: bool,
@@ -184,7 +183,7 @@ impl RequestHead {
     ) -> Self {
         let headers = Headers::from_pairs(std::iter::once((&b":path"[..], target)).chain(fields));
         let whole = headers.fields.first().map_or(Span { start: 0, end: 0 }, |f| f.1);
-        // As in a request line: what stands behind a `#` is part of the path.
+        // As in a request line, a `#` and the text after it are part of the path.
         let path = memchr::memchr(b'?', target).unwrap_or(target.len());
         let path = Span { start: whole.start, end: whole.start + path as u32 };
         Self {
@@ -202,18 +201,18 @@ impl RequestHead {
     }
 }
 
-/// What a head ends with. Made once: making a searcher costs as much as the search.
+/// Searches for the end of a head. Built once: building it costs as much as the search.
 static END: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\r\n\r\n"));
 
-/// Length of the head at the start of `buffer`, blank line included; `None` while it is incomplete. `seen` is how many bytes an
-/// earlier call already looked at.
+/// Length of the head at the start of `buffer`, blank line included; `None` while it is incomplete. An earlier call has
+/// searched the first `seen` bytes.
 pub fn head_length(buffer: &[u8], seen: usize) -> Result<Option<usize>, BadRequest> {
     let from = seen.saturating_sub(3).min(buffer.len());
     let found = END.find(buffer.get(from..).unwrap_or_default());
     match found.map(|at| from + at + 4) {
         Some(length) if length <= HEAD_BYTES_MAX => Ok(Some(length)),
         None if buffer.len() < HEAD_BYTES_MAX => {
-            // Without this a client that ends lines with a bare line feed would wait for ever.
+            // Without this, a client that ends lines with a bare line feed would wait until the timeout.
             if memchr::memmem::find(buffer.get(from..).unwrap_or_default(), b"\n\n").is_some() {
                 Err(bad("bare line feed in the request head"))
             } else {
@@ -228,10 +227,6 @@ fn bad(why: &str) -> BadRequest {
     BadRequest(why.to_owned())
 }
 
-/// As [`RequestHead::read`], for tests.
-///
-/// # Errors
-/// As `read`.
 #[cfg(test)]
 fn parse_head(bytes: Bytes) -> Result<RequestHead, BadRequest> {
     let mut head = RequestHead::default();
@@ -240,7 +235,7 @@ fn parse_head(bytes: Bytes) -> Result<RequestHead, BadRequest> {
 
 impl RequestHead {
     fn parse(&mut self, text: &[u8]) -> Result<(), BadRequest> {
-        // Two things that httparse takes: lines that end with a bare line feed, and empty lines in front.
+        // httparse accepts lines that end with a bare line feed, and empty lines at the start.
         if has_bare_line_feed(text) {
             return Err(bad("bare line feed in the request head"));
         }
@@ -258,7 +253,7 @@ impl RequestHead {
             return Err(bad("malformed request line"));
         };
         let (name, target) = (name.as_bytes(), target.as_bytes());
-        // Where a part of `text` stands in it. What is empty may stand anywhere.
+        // Position of a part of `text`; any for an empty part.
         let span = |part: &[u8]| {
             let start = (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
             Span { start: start as u32, end: (start + part.len()) as u32 }
@@ -276,10 +271,10 @@ impl RequestHead {
         let (mut chunked, mut closes, mut has_host) = (false, false, false);
         for field in request.headers.iter() {
             let name = field.name.as_bytes();
-            // A value of blanks only keeps them.
+            // httparse keeps the blanks of a value that has nothing else.
             let value = field.value.trim_ascii();
             head.headers.fields.push((span(name), span(value)));
-            // Told apart by length first: most fields are none of these.
+            // Compares the length first: most fields are none of these.
             match name.len() {
                 4 if name.eq_ignore_ascii_case(b"host") => {
                     if std::mem::replace(&mut has_host, true) {
@@ -329,15 +324,15 @@ impl RequestHead {
     }
 }
 
-/// Without a branch, so that the compiler compares sixteen bytes at a time: heads have a line feed every twenty, and a search
-/// that stops at each costs three times as much.
+/// Branchless, so that the compiler compares 16 bytes at a time. Heads have a line feed about every 20 bytes, and a
+/// search that stops at each takes three times as long.
 fn has_bare_line_feed(text: &[u8]) -> bool {
     let behind = text.get(1..).unwrap_or_default();
     let is_bare = |(&before, &byte): (&u8, &u8)| u8::from(byte == b'\n') & u8::from(before != b'\r');
     text.first() == Some(&b'\n') || text.iter().zip(behind).fold(0, |found, pair| found | is_bare(pair)) != 0
 }
 
-/// What the client is told about what httparse refused.
+/// Error text for a head that httparse rejected.
 #[cold]
 fn fault(error: httparse::Error, text: &[u8]) -> &'static str {
     use httparse::Error::{HeaderName, HeaderValue, TooManyHeaders};
@@ -347,7 +342,7 @@ fn fault(error: httparse::Error, text: &[u8]) -> &'static str {
         TooManyHeaders => return "too many header fields",
         _ => {}
     }
-    // Something in the request line; httparse says at which byte it stopped, and not in which of the three parts.
+    // The request line is wrong; httparse does not report which of its three parts.
     let line = text.split(|&b| b == b'\r').next().unwrap_or_default();
     let (Some(first), Some(last)) = (memchr::memchr(b' ', line), memchr::memrchr(b' ', line)) else {
         return "malformed request line";
@@ -363,7 +358,7 @@ fn fault(error: httparse::Error, text: &[u8]) -> &'static str {
     }
 }
 
-/// Digits only; a number too large for 64 bits is as good as the largest.
+/// Parses a length: digits only. A number beyond 64 bits counts as the largest.
 fn parse_length(value: &[u8]) -> Result<u64, BadRequest> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return Err(BadRequest(format!("Unable to parse Content-Length, got: {}", String::from_utf8_lossy(value))));
@@ -376,7 +371,7 @@ pub fn origin_form(target: &[u8]) -> Result<&[u8], BadRequest> {
     Ok(target.get(path_of(target)?.0..).unwrap_or_default())
 }
 
-/// Where the path stands inside a target: after the authority of an absolute one, before the query.
+/// Position and length of the path in a target: after the authority of an absolute one, before the query.
 fn path_of(target: &[u8]) -> Result<(usize, usize), BadRequest> {
     let skip = match target.get(..7) {
         Some(scheme) if scheme.eq_ignore_ascii_case(b"http://") => {
@@ -431,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn the_query_is_what_follows_the_path_wherever_the_head_came_from() {
+    fn the_query_follows_the_path_over_http1_and_http2() {
         for (target, path, query) in [
             ("/v2", "/v2", ""),
             ("/v2?", "/v2", ""),
@@ -452,8 +447,12 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_matters() {
-        let h = parse("POST http://x/v2/models/m/infer?a=b HTTP/1.1\r\nHost: x\r\nX-Foo:  bar \r\ncontent-LENGTH: 5\r\nExpect: yes\r\n\r\n").unwrap();
+    fn a_head_is_parsed_and_names_keep_their_capitals() {
+        let h = parse(
+            "POST http://x/v2/models/m/infer?a=b HTTP/1.1\r\nHost: x\r\nX-Foo:  bar \r\ncontent-LENGTH: 5\r\n\
+             Expect: yes\r\n\r\n",
+        )
+        .unwrap();
         assert_eq!((h.path(), h.method, h.framing), (&b"/v2/models/m/infer"[..], Method::Post, Framing::Length(5)));
         assert!(h.http11 && h.keep_alive && h.expect);
         assert_eq!(h.headers.get("x-foo"), Some(&b"bar"[..]));
@@ -476,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_two_servers_could_read_differently_are_refused() {
+    fn heads_that_two_servers_could_read_differently_are_rejected() {
         for text in [
             "GET / HTTP/1.1\nHost: x\n\n",
             "GET / HTTP/1.1\r\nHost: x\r\nA: b\nC: d\r\n\r\n",
@@ -517,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_says_which_part_of_the_head_is_wrong() {
+    fn the_error_names_the_wrong_part_of_the_head() {
         let many = format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", "A: b\r\n".repeat(HEADERS_MAX));
         for (text, why) in [
             ("GET / HTTP/1.1\r\nHost: x\r\nA: b\nC: d\r\n\r\n", "bare line feed in the request head"),
@@ -556,7 +555,8 @@ mod tests {
     fn a_length_beside_chunked_is_ignored_and_ends_the_connection() {
         for text in [
             "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
-            "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: Chunked\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: Chunked\r\nContent-Length: 5\r\n\
+             Content-Length: 5\r\n\r\n",
         ] {
             let head = parse(text).unwrap();
             assert_eq!((head.framing, head.keep_alive), (Framing::Chunked, false), "{text:?}");
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_names_one_host() {
+    fn a_request_has_exactly_one_valid_host() {
         for (text, why) in [
             ("GET / HTTP/1.1\r\n\r\n", "missing Host header field"),
             ("GET http://x/ HTTP/1.1\r\n\r\n", "missing Host header field"),
@@ -601,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_may_arrive_in_any_pieces_but_not_grow_for_ever() {
+    fn a_head_may_arrive_in_any_pieces_up_to_a_limit() {
         let text = b"GET / HTTP/1.1\r\nHost: x\r\n\r\nrest";
         for cut in 0..text.len() {
             let first = head_length(&text[..cut], 0).unwrap();

@@ -20,13 +20,13 @@ use tensor::Error;
 
 /// The next step for a request whose body was not read yet.
 pub enum Admission<'a> {
-    /// Answer; the body is not wanted.
+    /// Answer without reading the body.
     Reply(Reply),
     /// Read a body of at most `bytes_max`, then `respond`.
     Read { route: Route<'a>, bytes_max: u64 },
 }
 
-/// Route, gate, method: in this order (P 1.2, P 1.12.2). The grant is to live until the answer was written.
+/// Checks route, gate and method, in this order (P 1.2, P 1.12.2). The caller keeps the grant until it has responded.
 pub fn admit<'a>(context: &HttpContext, client: &Client, head: &'a RequestHead) -> (Grant, Admission<'a>) {
     verbose::http_request(head.method, head.path());
     let Some(route) = std::str::from_utf8(head.path()).ok().and_then(|path| Route::find(head.method, path)) else {
@@ -119,7 +119,7 @@ pub fn too_large(context: &HttpContext, route: Route<'_>, bytes: u64) -> Reply {
     }
 }
 
-/// Answers a request. Rare operations are boxed: the future of every request is as large as the largest it may become.
+/// Answers a request. Rare operations are boxed: the future of every request has the size of its largest state.
 pub async fn respond(
     context: &HttpContext,
     account: &Account,

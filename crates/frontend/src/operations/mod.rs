@@ -1,9 +1,8 @@
-//! Operations besides inference: a typed request in, a typed answer out.
+//! Operations besides inference: a typed request in, a typed response out.
 //!
-//! HTTP and gRPC decode requests and encode answers, for sockets and for other servers of this process alike. What
-//! decides stands here once: which model a caller may name, the limits of arguments, the order of checks, and what is
-//! called. Routes and calls are listed in [`table`](crate::table); `access_log::audit` writes a line for each request
-//! that changes the server.
+//! HTTP and gRPC decode requests and encode responses, also for an embedded server. The decisions are here: which model
+//! a caller may name, the limits of arguments, the order of checks. [`table`](crate::table) lists routes and calls;
+//! `access_log::audit` writes a line for each request that changes the server.
 
 pub mod models;
 pub mod regions;
@@ -21,33 +20,33 @@ use engine::Engine;
 use std::sync::Arc;
 use tensor::Error;
 
-/// What an operation works on, and for whom.
+/// Context of an operation.
 pub struct Context<'a> {
     pub engine: &'a Arc<Engine>,
     pub control: &'a dyn Control,
     pub permission: Permission<'a>,
 }
 
-/// How far the permission of a request was checked before its body was read.
+/// Permission of a request, as checked before its body was read.
 pub enum Permission<'a> {
-    /// Completely: the path of an HTTP request names the operation and the model.
+    /// Checked completely: the path of an HTTP request names the operation and the model.
     Checked,
-    /// Except for what the message of a gRPC call says: the model, and whether settings change.
+    /// Checked except for facts of the message of a gRPC call: the model, and whether settings change.
     OfMessage { gate: &'a Gate, grant: &'a Grant, caller: &'a Caller, headers: Headers<'a, 'a> },
 }
 
-/// Why an operation has no answer: the caller may not ask for it, or it failed.
+/// Reason why an operation has no response: the gate rejected it, or it failed.
 #[derive(Debug)]
 pub enum OperationError {
-    Refused(GateError),
+    Rejected(GateError),
     Failed(Error),
 }
 
 pub type Result<T> = std::result::Result<T, OperationError>;
 
 impl From<GateError> for OperationError {
-    fn from(refusal: GateError) -> Self {
-        Self::Refused(refusal)
+    fn from(error: GateError) -> Self {
+        Self::Rejected(error)
     }
 }
 
@@ -76,7 +75,7 @@ impl Context<'_> {
         }
     }
 
-    /// Runs an operation that TypeScript decides: its argument and its answer are the JSON of the native contract.
+    /// Runs an operation that TypeScript decides. Its argument and response are the JSON of the native contract.
     ///
     /// # Errors
     /// INVALID_ARG for an argument above [`CONTROL_ARGUMENT_BYTES_MAX`]; those of the operation.

@@ -1,4 +1,4 @@
-//! What is known of models: readiness, metadata, configuration, statistics.
+//! Readiness, metadata, configuration and statistics of models.
 
 use super::{Context, Result};
 use crate::limits::{ENTRIES_ON_REACTOR_MAX, MODELS_ON_REACTOR_MAX};
@@ -20,26 +20,26 @@ impl Metadata {
     /// Looks a model up; an empty `version` means the greatest that is ready.
     ///
     /// # Errors
-    /// As [`Engine::model`].
+    /// Those of [`Engine::model`].
     pub fn find(engine: &Engine, name: &str, version: &str) -> tensor::Result<Self> {
         let found = engine.model(name, version)?;
         let versions = if version.is_empty() { engine.ready_versions(name) } else { vec![found.identity.number] };
         Ok(Self { version: found, versions })
     }
 
-    /// The body of the HTTP answer.
+    /// The body of the HTTP response.
     pub fn json(&self) -> Bytes {
         model_metadata_json(&self.version.signature, &self.versions, &self.version.identity.platform)
     }
 }
 
-/// Whether a model is ready, which its own code may have to be asked.
+/// Readiness of a model, for which its own code may have to be called.
 pub fn readiness(context: &Context<'_>, name: &str, version: &str) -> Result<ReadinessState> {
     context.admit_model(name)?;
     Ok(context.engine.model_ready(name, version)?)
 }
 
-/// The version whose configuration is asked for.
+/// The version whose configuration is requested.
 pub fn configured(context: &Context<'_>, name: &str, version: &str) -> Result<Arc<ModelVersion>> {
     context.admit_model(name)?;
     Ok(context.engine.model(name, version)?)

@@ -1,7 +1,5 @@
-//! Regions of shared memory. All of it runs on the threads of [`offload`]: a large region takes long to unmap, there
-//! may be thousands, and the first call to a device's driver is slow.
-//!
-//! CUDA regions do not exist without a GPU: none is found, none registered.
+//! Regions of shared memory. All operations run on the threads of [`offload`]: a large region takes long to unmap,
+//! there may be thousands, and the first call to a device's driver is slow. Without a GPU there are no CUDA regions.
 
 use super::{Context, Result};
 use crate::offload;
@@ -13,7 +11,7 @@ use tensor::Error;
 pub enum Registration {
     /// A shared memory object of the system.
     System { key: String, offset: u64, byte_size: u64 },
-    /// Memory of a device, by the handle that its driver gave.
+    /// Memory of a device, by the handle of its driver.
     Cuda { handle: Vec<u8>, device_id: i64, byte_size: u64 },
 }
 

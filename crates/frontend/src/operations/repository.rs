@@ -1,4 +1,4 @@
-//! The model repository: which models there are, loads and unloads.
+//! The model repository: index, loads and unloads.
 
 use super::{Context, Result};
 use crate::control::{Argument, ControlOperation};
@@ -68,7 +68,7 @@ pub async fn load(context: &Context<'_>, load: Load) -> Result<()> {
     Ok(())
 }
 
-/// Unloads a model and, if `dependents`, which is decoded last, says so, the models that only it uses.
+/// Unloads a model and, if `dependents` resolves to true, the models that only it uses.
 pub async fn unload(
     context: &Context<'_>,
     repository: &str,

@@ -3,12 +3,12 @@
 use super::Operation;
 use Operation as Op;
 
-/// A call that is answered.
+/// A call of gRPC.
 #[derive(Debug, Clone, Copy)]
 pub struct Call {
     /// `/package.Service/Method`.
     pub path: &'static str,
-    /// What it asks for.
+    /// Operation of the call.
     pub operation: Operation,
 }
 
@@ -16,7 +16,7 @@ const fn call(path: &'static str, operation: Operation) -> Call {
     Call { path, operation }
 }
 
-/// All of them; the usual ones first.
+/// All calls; the usual ones first.
 pub const CALLS: [Call; 25] = [
     call("/inference.GRPCInferenceService/ModelInfer", Op::Infer),
     call("/inference.GRPCInferenceService/ModelStreamInfer", Op::StreamInfer),
@@ -45,19 +45,19 @@ pub const CALLS: [Call; 25] = [
     call("/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics", Op::LoadReports),
 ];
 
-/// What the call of this path asks for; a query is not part of it.
+/// Operation of the call with this path; a query is ignored.
 pub fn find(path: &[u8]) -> Option<Operation> {
     let path = path.split(|b| matches!(b, b'?' | b'#')).next()?;
     CALLS.iter().find(|call| call.path.as_bytes() == path).map(|call| call.operation)
 }
 
 impl Operation {
-    /// Whether its call may go on for ever, and counts by its requests, if at all, instead of as one.
+    /// Whether the call has no end of its own. Its requests are counted, if at all, instead of the call.
     pub fn is_stream(self) -> bool {
         matches!(self, Self::StreamInfer | Self::HealthWatch | Self::Reflection | Self::LoadReports)
     }
 
-    /// Whether its call may change the server: of settings the message says it.
+    /// Whether the call may change the server; for settings the message decides.
     pub fn may_change(self) -> bool {
         self.is_change() || matches!(self, Self::TraceSettings | Self::LogSettings)
     }

@@ -1,8 +1,8 @@
-//! What the server can be asked for, whatever the protocol.
+//! The operations of the server, over any protocol.
 //!
-//! An [`Operation`] has its name, its category and what it needs here; [`routes`] and [`calls`] list how HTTP and gRPC ask for it. Routing,
-//! permissions, names in logs, the OpenAPI document and the suite `exposed` derive from these three tables: a new route is a row there and
-//! an arm in `http::control`.
+//! This module has the name, category and needs of each [`Operation`]; [`routes`] and [`calls`] list its paths over
+//! HTTP and gRPC. Routing, permissions, names in logs, the OpenAPI document and the suite `exposed` derive from these
+//! three tables: a new route is a row there and an arm in `http::control`.
 
 pub mod calls;
 pub mod routes;
@@ -53,8 +53,8 @@ pub enum Operation {
 impl Operation {
     /// Name in logs, category, and whether it changes the server.
     ///
-    /// Reflection has no category: it returns the published proto files, which need no protection. Over gRPC settings are read and changed by
-    /// one call, whose message says which.
+    /// Reflection has no category: it returns the published proto files, which need no protection. Over gRPC one call
+    /// reads and changes settings; its message decides.
     const fn facts(self) -> (&'static str, Option<Category>, Act) {
         use Act::{Read, Write};
         use Category::{
@@ -97,7 +97,7 @@ impl Operation {
         }
     }
 
-    /// Its name in logs, the same for both protocols.
+    /// Name in logs, the same for both protocols.
     pub const fn name(self) -> &'static str {
         self.facts().0
     }
@@ -107,7 +107,7 @@ impl Operation {
         self.facts().2 == Act::Write
     }
 
-    /// What the gate is asked; `None` for an operation that needs no permission.
+    /// The operation as the gate checks it; `None` if it needs no permission.
     #[inline]
     pub fn ask(self, model: Option<&str>) -> Option<Ask<'_>> {
         let (_, category, act) = self.facts();
@@ -115,28 +115,28 @@ impl Operation {
     }
 }
 
-/// What an operation needs in addition to configured keys and restricted APIs.
+/// Requirement of an operation in addition to configured keys and restricted APIs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
     /// Nothing.
     Nothing,
-    /// The server was started with this flag, which is off by default. Checked by the code that carries out the operation, not by the gate.
+    /// The server was started with this flag, which is off by default. The operation checks it, not the gate.
     Flag(&'static str),
     /// The request has a secret for this category, or the server was started with this flag.
     SecretOr(&'static str),
 }
 
-/// What operations of this kind need.
+/// Requirements of an operation by the origin of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wants {
-    /// From a process of this machine: over loopback or a Unix socket, and not through a proxy.
+    /// For a process of this machine: over loopback or a Unix socket, and not through a proxy.
     pub near: Needs,
-    /// From anywhere else.
+    /// For all others.
     pub far: Needs,
 }
 
-/// What operations of a category need. A category that is not listed with [`Act::Write`] needs what settings need: a new one is closed to
-/// the network until a row opens it.
+/// Requirements of the operations of a category. A category that is not listed with [`Act::Write`] has those of
+/// settings: a new one is closed to the network until a row opens it.
 pub fn wants(category: Category, act: Act) -> Wants {
     let both = |needs| Wants { near: needs, far: needs };
     match (category, act) {

@@ -1,5 +1,5 @@
-//! The routing table of P 1.2, with what the OpenAPI document says of each route. Paths are taken as they are sent: no decoding, no
-//! tolerance: `/v2/` is not `/v2`.
+//! The routing table of P 1.2, with the OpenAPI documentation of each route. Paths are matched as they are sent,
+//! without decoding or tolerance: `/v2/` is not `/v2`.
 
 use super::Operation;
 use crate::access::Ask;
@@ -12,43 +12,43 @@ use std::sync::LazyLock;
 pub struct Row {
     /// `Get` or `Post`.
     pub method: Method,
-    /// HEAD is answered as well.
+    /// Whether HEAD is answered as well.
     takes_head: bool,
-    /// The path, with names in braces and a part that may be missing in brackets. A `{version}` has digits only.
+    /// The path, with names in braces and an optional part in brackets. A `{version}` has digits only.
     pub path: &'static str,
-    /// What it asks for.
+    /// Operation of the route.
     pub operation: Operation,
-    /// What the document says; `None` leaves the route out.
+    /// Entry in the OpenAPI document; `None` leaves the route out.
     pub documentation: Option<Documentation>,
 }
 
-/// What the OpenAPI document says of a route. Schemas are named as in `src/api/openapi/schemas.ts`.
+/// Entry of a route in the OpenAPI document. Schemas are named as in `src/api/openapi/schemas.ts`.
 #[derive(Debug, Clone, Copy)]
 pub struct Documentation {
     /// `operationId`.
     pub id: &'static str,
     /// `summary`.
     pub summary: &'static str,
-    /// Schema of the body; `None` = no body is wanted.
+    /// Schema of the request body; `None` = no body.
     pub request: Option<&'static str>,
-    /// Schema of the answer; `None` = it has no body.
+    /// Schema of the response body; `None` = no body.
     pub response: Option<&'static str>,
-    /// What is not plain JSON about it.
+    /// Form of request and response.
     pub form: Form,
 }
 
-/// How request and answer are sent.
+/// Form of request and response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// As JSON.
+    /// JSON.
     Json,
-    /// As JSON; the request may come without a body.
+    /// JSON; the request body is optional.
     OptionalBody,
-    /// Tensors may follow the JSON in binary.
+    /// JSON, which binary tensors may follow.
     Tensors,
-    /// The answer is a stream of server-sent events.
+    /// JSON request; the response is a stream of server-sent events.
     Events,
-    /// The answer is HTML, at least for clients that ask for it.
+    /// HTML response, at least for clients that accept it.
     Page,
 }
 
@@ -70,7 +70,7 @@ impl Row {
         self
     }
 
-    /// Adds the documentation, of an answer without a body and a request without one.
+    /// Adds documentation without bodies.
     const fn doc(mut self, id: &'static str, summary: &'static str) -> Self {
         self.documentation = Some(Documentation { id, summary, request: None, response: None, form: Form::Json });
         self
@@ -98,8 +98,8 @@ impl Row {
     }
 }
 
-/// The first row that fits a path answers it. Inferences stand first, as they are looked for most; otherwise the order counts for
-/// `/v2/models/stats` alone, which is no model. A repository's name is taken where it is refused or means the same without.
+/// The first row that matches a path answers it. Inferences are first, as they are most frequent; otherwise the order
+/// counts only for `/v2/models/stats`, which is not a model. Rows with a repository reject its name or ignore it.
 pub static ROWS: [Row; 41] = [
     post("/v2/models/{model}[/versions/{version}]/infer", Op::Infer)
         .doc("modelInfer", "Infer.")
@@ -116,32 +116,41 @@ pub static ROWS: [Row; 41] = [
         .answers("GenerateResponse")
         .form(Form::Events),
     get("/v2/health/live", Op::ServerLive)
-        .doc("serverLive", "Whether the process is there: the status says it. The body is for requests whose Accept names application/json.")
+        .doc(
+            "serverLive",
+            "Whether the process is there: the status says it. The body is for requests whose Accept names \
+             application/json.",
+        )
         .answers("Live"),
     get("/v2/health/ready", Op::ServerReady)
-        .doc("serverReady", "Whether every model can be used: the status says it. The body is for requests whose Accept names application/json.")
+        .doc(
+            "serverReady",
+            "Whether every model can be used: the status says it. The body is for requests whose Accept names \
+             application/json.",
+        )
         .answers("Ready"),
-    get("/", Op::Home).with_head()
+    get("/", Op::Home)
+        .with_head()
         .doc("home", "The server and its models: HTML for requests whose Accept names text/html, JSON for others.")
         .answers("Home")
         .form(Form::Page),
-    get("/docs", Op::Docs).with_head()
-        .doc("docs", "A page that shows this description.")
-        .form(Form::Page),
+    get("/docs", Op::Docs).with_head().doc("docs", "A page that shows this description.").form(Form::Page),
     get("/docs/page.js", Op::DocsScript).with_head(),
     get("/docs/page.css", Op::DocsStyle).with_head(),
     get("/v2", Op::ServerMetadata)
         .doc("serverMetadata", "Name, version and extensions of the server.")
         .answers("ServerMetadata"),
     get("/v2/openapi.json", Op::OpenApi)
-        .doc("openApi", "This description; with ?model= that of a model, with the names, types and shapes of its tensors.")
+        .doc(
+            "openApi",
+            "This description; with ?model= that of a model, with the names, types and shapes of its tensors.",
+        )
         .answers("Description"),
-    get("/v2/models", Op::Models).with_head()
+    get("/v2/models", Op::Models)
+        .with_head()
         .doc("models", "Names of the models of the repository, whatever their state.")
         .answers("Models"),
-    get("/v2/models/stats", Op::AllStatistics)
-        .doc("statistics", "Statistics of all models.")
-        .answers("Statistics"),
+    get("/v2/models/stats", Op::AllStatistics).doc("statistics", "Statistics of all models.").answers("Statistics"),
     get("/v2/models/{model}[/versions/{version}]", Op::ModelMetadata)
         .doc("modelMetadata", "Versions and tensors of a model.")
         .answers("ModelMetadata"),
@@ -189,7 +198,7 @@ pub static ROWS: [Row; 41] = [
         .answers("SystemRegions"),
     post("/v2/systemsharedmemory/region/{region}/unregister", Op::SystemRegionUnregister)
         .doc("unregisterSystemRegion", "Let go of a region of system shared memory."),
-    // A region cannot be registered without its name: refused, and so not described.
+    // Always rejected, as a region needs a name, and so not documented.
     post("/v2/systemsharedmemory/register", Op::SystemRegionRegister),
     get("/v2/cudasharedmemory/status", Op::CudaRegionStatus)
         .doc("cudaRegions", "Regions of CUDA shared memory.")
@@ -212,21 +221,19 @@ pub static ROWS: [Row; 41] = [
         .doc("updateTraceSettings", "Change trace settings of models without their own.")
         .takes("TraceSettings")
         .answers("TraceSettings"),
-    get("/v2/logging", Op::LogSettings)
-        .doc("logSettings", "Log settings.")
-        .answers("LogSettings"),
+    get("/v2/logging", Op::LogSettings).doc("logSettings", "Log settings.").answers("LogSettings"),
     post("/v2/logging", Op::LogUpdate)
         .doc("updateLogSettings", "Change log settings.")
         .takes("LogSettings")
         .answers("LogSettings"),
 ];
 
-/// What a request asks for.
+/// Route of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route<'a> {
-    /// The operation: of a method that the path does not take, that of another method.
+    /// The operation; that of another method if the path does not take the method.
     pub operation: Operation,
-    /// The path takes the method.
+    /// Whether the path takes the method.
     pub is_allowed: bool,
     /// Names in the path, as sent; empty where the path has none.
     pub names: Names<'a>,
@@ -243,7 +250,7 @@ pub struct Names<'a> {
 }
 
 impl<'a> Route<'a> {
-    /// What a request asks for. `path` has no query.
+    /// Finds the route of a request. `path` has no query.
     pub fn find(method: Method, path: &'a str) -> Option<Self> {
         let mut other = None;
         for (row, pattern) in PATTERNS.iter() {
@@ -258,21 +265,21 @@ impl<'a> Route<'a> {
         other
     }
 
-    /// What the gate is asked.
+    /// The operation as the gate checks it.
     #[inline]
     pub fn ask(&self) -> Option<Ask<'a>> {
         self.operation.ask((!self.names.model.is_empty()).then_some(self.names.model))
     }
 }
 
-/// The rows with their paths taken apart.
+/// The rows with their parsed paths.
 static PATTERNS: LazyLock<Vec<(Row, Pattern)>> =
     LazyLock::new(|| ROWS.iter().map(|row| (*row, Pattern::new(row.path))).collect());
 
-/// A path in pieces.
+/// A parsed path.
 struct Pattern {
     before: Vec<Piece>,
-    /// What may be missing between the other two.
+    /// Optional pieces between the other two.
     optional: Vec<Piece>,
     after: Vec<Piece>,
 }
@@ -292,7 +299,7 @@ impl Pattern {
         Self { before: pieces(before), optional: pieces(optional), after: pieces(after) }
     }
 
-    /// The names in a path that this is the pattern of.
+    /// The names in a path; `None` if it does not match.
     #[inline]
     fn names<'a>(&self, path: &'a str) -> Option<Names<'a>> {
         let mut names = Names::default();
@@ -309,7 +316,7 @@ impl Pattern {
 }
 
 fn pieces(text: &'static str) -> Vec<Piece> {
-    // What stands between braces is every second part.
+    // Every second part is a name in braces.
     let piece = |(at, part)| match (at % 2, part) {
         (_, "") => None,
         (0, text) => Some(Piece::Text(text)),
@@ -321,7 +328,8 @@ fn pieces(text: &'static str) -> Vec<Piece> {
     text.split(['{', '}']).enumerate().filter_map(piece).collect()
 }
 
-/// Takes pieces off a path: what is left of it, or `None` if it does not begin with them. A name is not empty and ends with its segment.
+/// Removes pieces from the start of a path and returns the rest; `None` if the path does not begin with them. A name is
+/// not empty and ends with its segment.
 #[inline]
 fn take<'a>(pieces: &[Piece], mut rest: &'a str, names: &mut Names<'a>) -> Option<&'a str> {
     for piece in pieces {
@@ -357,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn p005_every_path_of_the_table_and_none_beside_it() {
+    fn p005_only_the_paths_of_the_table_are_routed() {
         let plain = |operation| Some((operation, [""; 4]));
         let model = |name, version, operation| Some((operation, [name, version, "", ""]));
         let region = |name, operation| Some((operation, ["", "", name, ""]));
@@ -430,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn p006_methods() {
+    fn p006_each_path_takes_its_methods() {
         for (path, allowed) in [
             ("/v2", "G"),
             ("/v2/health/live", "G"),
@@ -457,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_method_that_a_path_does_not_take_asks_for_what_the_path_reads() {
+    fn an_unsupported_method_has_the_operation_of_another_method() {
         let other = Route::find(Method::parse(b"PUT"), "/v2/logging").unwrap();
         assert_eq!((other.operation, other.is_allowed), (Op::LogSettings, false));
         let post = Route::find(Method::Post, "/v2/logging").unwrap();

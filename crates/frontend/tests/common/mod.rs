@@ -216,9 +216,9 @@ impl RemoteModel for ElsewhereModel {
     }
 }
 
-/// Answers of the decoupled models, on a thread of their own. `many` sends a response for each value, a failure for a negative one.
-/// `gated` sends 1, waits for the gate, sends 2, and ends with 3. `endless` sends as many values as it was asked for, again and again,
-/// until it is told to stop.
+/// Answers of the decoupled models, on a thread of their own. `many` sends a response for each value, a failure for a
+/// negative one. `gated` sends 1, waits for the gate, sends 2, and ends with 3. `endless` sends as many values as it
+/// was asked for, again and again, until it is told to stop.
 fn answer_many(name: &str, probe: &Probe, responder: Responder, values: &[i32]) {
     let outcome = |values: &[i32]| {
         let output = OutputTensor {
