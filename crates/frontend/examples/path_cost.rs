@@ -98,7 +98,8 @@ fn main() {
     }
     let answer = run(parse());
     println!(
-        "InferRequest {} InputTensor {} RequestedOutput {} Checked {} BatchEntry {} Outcome {} OutputTensor {} InferResponse {}",
+        "InferRequest {} InputTensor {} RequestedOutput {} Checked {} BatchEntry {} Outcome {} OutputTensor {} \
+         InferResponse {}",
         size_of::<protocol::InferRequest>(),
         size_of::<protocol::InputTensor>(),
         size_of::<protocol::RequestedOutput>(),

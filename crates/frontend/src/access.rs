@@ -12,9 +12,7 @@ pub use ::access::Verb as Category;
 /// The operation that a request asks for.
 #[derive(Debug, Clone, Copy)]
 pub struct Ask<'a> {
-    /// Kind of the operation.
     pub category: Category,
-    /// Whether it changes something.
     pub act: Act,
     /// The named model; `None` if only the body names it.
     pub model: Option<&'a str>,

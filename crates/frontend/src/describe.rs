@@ -21,7 +21,7 @@ pub fn described() -> String {
         text.close(b'}');
     }
     text.close(b']').close(b'}');
-    // Always UTF-8: all parts are literals of this crate.
+    // Always UTF-8.
     text.into_string().unwrap_or_default()
 }
 

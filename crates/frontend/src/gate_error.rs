@@ -17,10 +17,7 @@ pub enum GateError {
         header: Arc<str>,
     },
     /// A header that authenticates the caller occurs twice: a proxy may have checked the other one.
-    Repeated {
-        /// Name of the header.
-        header: Arc<str>,
-    },
+    Repeated { header: Arc<str> },
     /// The server requires a key, and the request has no valid one: the reason.
     Unauthenticated(Cow<'static, str>),
     /// The caller's key or the origin of the request does not permit this: the reason.

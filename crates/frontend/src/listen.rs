@@ -22,7 +22,6 @@ const SOCKET_MODE: u32 = 0o660;
 
 /// A listening socket.
 #[derive(Debug)]
-#[allow(missing_docs)]
 pub enum Listener {
     Tcp(TcpListener),
     #[cfg(unix)]

@@ -29,9 +29,7 @@ pub enum Face {
 /// Peer of a connection, determined when the connection is accepted.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller {
-    /// Origin of the connection.
     pub origin: Origin,
-    /// Listener of the connection.
     pub face: Face,
     /// Address of the peer; `None` for a Unix socket, and possibly for an embedded server.
     pub peer: Option<SocketAddr>,
@@ -40,7 +38,6 @@ pub struct Caller {
 /// Peer of a connection, with the last key that it showed.
 #[derive(Debug)]
 pub struct Client {
-    /// Peer of the connection.
     pub caller: Caller,
     /// The last key, which need not be hashed again.
     pub last: LastShown,

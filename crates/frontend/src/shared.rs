@@ -18,7 +18,8 @@ pub enum Phase {
     /// end with their next response, and gRPC connections get a GOAWAY.
     HandingOver,
     /// Listeners stay open, because load balancers send for a moment longer: the server is not ready and rejects new
-    /// inferences. HTTP connections end with their next response; gRPC connections get a GOAWAY after their next call.
+    /// inferences. HTTP connections end with their next response; gRPC connections get a GOAWAY once they have made a
+    /// call.
     Leaving,
     /// Listeners are closed as well.
     Draining,

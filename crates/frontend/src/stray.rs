@@ -18,7 +18,6 @@ const METHODS: [&[u8]; 7] = [b"GET ", b"POST ", b"HEAD ", b"PUT ", b"DELETE ", b
 
 /// Addresses of HTTP and gRPC for error texts: `at port 8000`; `None` = not served.
 #[derive(Debug, Default)]
-#[allow(missing_docs)]
 pub struct Places {
     pub http: Option<String>,
     pub grpc: Option<String>,
@@ -141,7 +140,7 @@ pub async fn end_at_grpc<S: Io>(io: S, read: &[u8], strays: &Strays, caller: &Ca
 }
 
 /// Ends a connection to a TLS port that began with `read`, which is plain text. `refusal` is the response at the HTTP
-/// port; `None` at the gRPC port, where gRPC clients get none: after a GOAWAY they would reconnect until their deadline.
+/// port; `None` at the gRPC port: after a GOAWAY gRPC clients would reconnect until their deadline.
 pub async fn end_at_tls<S: Io>(io: S, read: &[u8], strays: &Strays, refusal: Option<&[u8]>) {
     match refusal {
         Some(refusal) => end_with(io, refusal).await,

@@ -1,5 +1,5 @@
 //! Lines of `--log-verbose=1` about requests, in Triton's words, for which its QA scripts and users search. While the
-//! level is off, each costs a relaxed load and a branch. Addresses of buffers and states of Triton's objects are omitted.
+//! level is off, each costs a relaxed load and a branch. Addresses of buffers and states of objects are left out.
 
 use crate::http::method::Method;
 use log::Level;

@@ -165,7 +165,7 @@ async fn next_status(body: &mut h2::RecvStream) -> i32 {
 }
 
 #[test]
-fn health_watch_tells_the_status_now_and_each_change_and_ends_with_the_server() {
+fn health_watch_sends_the_status_and_each_change_and_ends_with_the_server() {
     let mut server = Server::start();
     let (engine, running) = (server.engine.clone(), server.running.take().unwrap());
     client(async {
@@ -192,7 +192,7 @@ fn health_watch_tells_the_status_now_and_each_change_and_ends_with_the_server() 
     running.close(Duration::from_secs(5));
 }
 
-/// ServerReady, Health/Check and ModelReady of `elsewhere`, and what HTTP says of the server and the model.
+/// ServerReady, Health/Check and ModelReady of `elsewhere`, and readiness of the server and the model over HTTP.
 async fn readiness(server: &Server, grpc: &mut Grpc) -> [bool; 5] {
     let ready: pb::ServerReadyResponse = grpc.unary("ServerReady", &pb::ServerReadyRequest {}).await.unwrap();
     let checked = grpc.call("/grpc.health.v1.Health/Check", &[], &[frame(0, &[])]).await;
@@ -208,31 +208,31 @@ async fn readiness(server: &Server, grpc: &mut Grpc) -> [bool; 5] {
 }
 
 #[test]
-fn b_py_26_an_instance_that_is_gone_makes_the_model_and_the_server_not_ready_and_watchers_hear_of_it_at_once() {
+fn b_py_26_a_lost_instance_makes_model_and_server_not_ready_and_notifies_watchers_at_once() {
     let server = Server::start();
     server.load_elsewhere();
-    let told = server.elsewhere.told();
+    let instances = server.elsewhere.instances();
     client(async {
         let mut grpc = Grpc::connect(&server).await;
         let mut watched = watch(&mut grpc).await;
         assert_eq!(next_status(&mut watched).await, 1);
         assert_eq!(readiness(&server, &mut grpc).await, [true; 5]);
         let from = std::time::Instant::now();
-        told.down(0, Error::unavailable("Stub process 'elsewhere_0' is not healthy."));
+        instances.down(0, Error::unavailable("Stub process 'elsewhere_0' is not healthy."));
         assert_eq!(next_status(&mut watched).await, 2);
         assert!(from.elapsed() < Duration::from_millis(100), "{:?}", from.elapsed());
         assert_eq!(readiness(&server, &mut grpc).await, [false; 5]);
-        told.up(0);
+        instances.up(0);
         assert_eq!(next_status(&mut watched).await, 1);
         assert_eq!(readiness(&server, &mut grpc).await, [true; 5]);
     });
 }
 
 #[test]
-fn b_py_26_a_model_that_says_itself_whether_it_is_ready_is_asked_and_holds_no_reactor() {
+fn b_py_26_a_model_that_reports_its_readiness_is_queried_without_blocking_the_reactor() {
     let server = Server::start();
     server.load_elsewhere();
-    server.elsewhere.is_asked.store(true, Ordering::SeqCst);
+    server.elsewhere.has_queries.store(true, Ordering::SeqCst);
     // Another thread answers each query some milliseconds later; the one reactor serves other clients meanwhile.
     let answering = |says: bool| {
         let (elsewhere, done) = (server.elsewhere.clone(), Arc::new(AtomicBool::new(false)));
@@ -240,7 +240,7 @@ fn b_py_26_a_model_that_says_itself_whether_it_is_ready_is_asked_and_holds_no_re
         let thread = std::thread::spawn(move || {
             while !stop.load(Ordering::SeqCst) {
                 std::thread::sleep(Duration::from_millis(10));
-                for answer in elsewhere.asked.lock().unwrap().drain(..) {
+                for answer in elsewhere.queries.lock().unwrap().drain(..) {
                     answer(if says { Ok(()) } else { Err(Error::unavailable("user-defined check failed")) });
                 }
             }
@@ -258,7 +258,7 @@ fn b_py_26_a_model_that_says_itself_whether_it_is_ready_is_asked_and_holds_no_re
         });
         stop();
     }
-    // Many wait for one answer: health is served beside them.
+    // Health is served while many requests wait for one query.
     let waiting: Vec<_> = (0..64)
         .map(|_| {
             let mut client = server.connect();
@@ -266,7 +266,7 @@ fn b_py_26_a_model_that_says_itself_whether_it_is_ready_is_asked_and_holds_no_re
             client
         })
         .collect();
-    wait_for("the model to be asked", || !server.elsewhere.asked.lock().unwrap().is_empty());
+    wait_for("the query of the model", || !server.elsewhere.queries.lock().unwrap().is_empty());
     assert_eq!(server.get("/v2/health/live").status, 200);
     let stop = answering(true);
     for mut client in waiting {
@@ -276,7 +276,7 @@ fn b_py_26_a_model_that_says_itself_whether_it_is_ready_is_asked_and_holds_no_re
 }
 
 #[test]
-fn health_watch_obeys_deadline_restriction_and_its_limit_and_makes_room_when_a_watcher_leaves() {
+fn health_watch_obeys_deadline_restriction_and_limit_and_frees_the_count_of_a_closed_watcher() {
     let server = Server::with(|_, _, grpc| {
         grpc.restrictions =
             vec![frontend::Restriction { apis: vec!["health".into()], key: "k".into(), value: "v".into() }];
@@ -359,7 +359,7 @@ fn p2_7_compression_both_ways() {
         assert_eq!(
             (outcome.status, outcome.encoding, outcome.messages[0].0),
             (0, None, 0),
-            "not asked for, not packed"
+            "not requested, not compressed"
         );
         let outcome = grpc.call(INFER, &[("grpc-encoding", "br")], std::slice::from_ref(&message)).await;
         assert_eq!(outcome.status, 12);
@@ -426,7 +426,7 @@ fn a_timeout_that_cannot_be_read_fails_its_call_as_in_grpc() {
                 assert_eq!((outcome.status, outcome.message.as_str()), expected, "{path} {timeout:?}");
             }
         }
-        // More digits than the protocol has are fine, as there.
+        // More digits than the protocol permits are accepted, as in gRPC.
         for timeout in ["123456789S", "99999999999999H"] {
             let outcome = grpc.call(INFER, &[("grpc-timeout", timeout)], std::slice::from_ref(&message)).await;
             assert_eq!(outcome.status, 0, "{timeout}: {}", outcome.message);
@@ -435,7 +435,7 @@ fn a_timeout_that_cannot_be_read_fails_its_call_as_in_grpc() {
 }
 
 #[test]
-fn a_restricted_header_that_stands_twice_is_refused() {
+fn a_restricted_header_that_occurs_twice_is_rejected() {
     let server = Server::with(|_, http, grpc| {
         let group =
             frontend::Restriction { apis: vec!["inference".into()], key: "Admin-Key".into(), value: "s3cret".into() };
@@ -495,7 +495,7 @@ fn p2_5_p2_6_a_reset_or_a_lost_connection_cancels_the_inference() {
     wait_for("everything to be gone", || server.running.as_ref().unwrap().inflight() == 0);
 }
 
-fn stream_messages(outcome: &common::Outcome2) -> Vec<pb::ModelStreamInferResponse> {
+fn stream_messages(outcome: &common::CallOutcome) -> Vec<pb::ModelStreamInferResponse> {
     outcome.messages.iter().map(|(_, m)| pb::ModelStreamInferResponse::decode(m.clone()).unwrap()).collect()
 }
 
@@ -513,7 +513,7 @@ fn p2_5_stream_answers_in_request_order_errors_included() {
     let probe = server.probe.clone();
     client(async {
         let mut grpc = Grpc::connect(&server).await;
-        // The slow one first: the others wait for it, although they are done long before.
+        // The slow request is first: the responses of the others, which are ready long before, wait for it.
         let mut messages = vec![encoded(&infer_request("slow", "0", &[0]))];
         for i in 1..200 {
             let model = match i % 4 {
@@ -555,7 +555,7 @@ fn p2_5_stream_answers_in_request_order_errors_included() {
 
 // P-148
 #[test]
-fn p2_5_decoupled_answers_do_not_wait_for_their_turn() {
+fn p2_5_decoupled_responses_are_sent_out_of_order() {
     let server = Server::start();
     let probe = server.probe.clone();
     client(async {
@@ -586,7 +586,7 @@ fn p2_6_a_deadline_inside_a_message_resets_the_stream() {
         tokio::task::spawn_local(async move { drop(connection.await) });
         let mut grpc = Grpc { send };
         let (response, mut body) = grpc.open(STREAM, &[("grpc-timeout", "300m")]).await;
-        // More than the window that this client gives.
+        // Larger than the window of this client.
         body.send_data(encoded(&infer_request("id", "", &vec![7; 1 << 18])), false).unwrap();
         let mut answer = response.await.unwrap().into_body();
         let mut got = 0;
@@ -626,7 +626,7 @@ fn p2_5_a_stream_whose_client_does_not_read_is_paused_and_loses_nothing() {
     let server = Server::start();
     client(async {
         let mut grpc = Grpc::connect(&server).await;
-        // 64 MiB of answers against 8 MiB of windows and 16 MiB of buffer.
+        // 64 MiB of responses against 8 MiB of windows and 16 MiB of buffers.
         let input: Vec<i32> = (0..262_144).collect();
         let message = encoded(&infer_request("id", "", &input));
         let (response, mut body) = grpc.open(STREAM, &[]).await;
@@ -662,7 +662,7 @@ fn server_reflection_lists_the_service() {
 }
 
 #[test]
-fn p2_7_a_leaving_server_sends_its_clients_away_refuses_new_calls_and_finishes_those_that_run() {
+fn p2_7_a_leaving_server_sends_goaway_rejects_new_calls_and_finishes_running_ones() {
     let mut server = Server::start();
     let probe = server.probe.clone();
     let running = server.running.take().unwrap();
@@ -681,11 +681,11 @@ fn p2_7_a_leaving_server_sends_its_clients_away_refuses_new_calls_and_finishes_t
         }
         assert!(running.leave(), "somebody is connected");
         let text = "GRPC server is shutting down and has stopped accepting new requests.";
-        // GOAWAY: no further call begins here, so that the client connects again, to another server if there is one.
+        // GOAWAY: no further call starts on this connection, so the client reconnects, possibly to another server.
         while grpc.send.clone().ready().await.is_ok() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        // Whoever connects to us all the same hears why, and is sent away with the answer.
+        // A client that connects to this server nevertheless gets an error and a GOAWAY.
         let mut late = Grpc::connect(&server).await;
         let outcome = late.call(INFER, &[], &[encoded(&infer_request("id", "", &[1]))]).await;
         assert_eq!((outcome.status, outcome.message.as_str()), (14, text));
@@ -726,7 +726,7 @@ fn p2_7_connection_age_and_keepalive() {
 }
 
 #[test]
-fn d12_a_client_that_pings_too_often_is_told_to_calm_down() {
+fn d12_a_client_that_pings_too_often_gets_enhance_your_calm() {
     let server = Server::with(|_, _, grpc| {
         grpc.http2_min_recv_ping_interval_without_data_ms = 300_000;
         grpc.http2_max_ping_strikes = 2;

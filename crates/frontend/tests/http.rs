@@ -10,7 +10,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const INFER: &str = "/v2/models/id/infer";
-const ANSWER: &str = r#"{"model_name":"id","model_version":"1","outputs":[{"name":"OUT","datatype":"INT32","shape":[3],"data":[1,2,3]}]}"#;
+const ANSWER: &str = "{\"model_name\":\"id\",\"model_version\":\"1\",\"outputs\":\
+    [{\"name\":\"OUT\",\"datatype\":\"INT32\",\"shape\":[3],\"data\":[1,2,3]}]}";
 
 #[test]
 fn p005_p006_routes_methods_and_content_types() {
@@ -29,7 +30,9 @@ fn p005_p006_routes_methods_and_content_types() {
             "GET /v2/models/id",
             200,
             json,
-            r#"{"name":"id","versions":["1"],"platform":"fake","inputs":[{"name":"IN","datatype":"INT32","shape":[-1]}],"outputs":[{"name":"OUT","datatype":"INT32","shape":[-1]}]}"#,
+            "{\"name\":\"id\",\"versions\":[\"1\"],\"platform\":\"fake\",\
+             \"inputs\":[{\"name\":\"IN\",\"datatype\":\"INT32\",\"shape\":[-1]}],\
+             \"outputs\":[{\"name\":\"OUT\",\"datatype\":\"INT32\",\"shape\":[-1]}]}",
         ),
         ("GET /v2/models/id/versions/1/config", 200, json, r#"{"name":"id"}"#),
         ("GET /v2/models/nope", 404, json, r#"{"error":"Request for unknown model: 'nope' is not found"}"#),
@@ -57,7 +60,8 @@ fn p005_p006_routes_methods_and_content_types() {
             "POST /v2/systemsharedmemory/unregister",
             501,
             json,
-            r#"{"error":"Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."}"#,
+            "{\"error\":\"Client shared memory is disabled. \
+             Start the server with '--allow-client-shm=true' to enable.\"}",
         ),
         ("POST /v2/repository/index", 200, json, r#"[{"name":"m","version":"1","state":"READY"},{"name":"n"}]"#),
         (
@@ -84,7 +88,7 @@ fn p005_p006_routes_methods_and_content_types() {
 }
 
 #[test]
-fn control_operations_leave_as_the_contract_says() {
+fn control_operations_are_passed_on_as_in_the_native_contract() {
     let server = Server::start();
     let check = |path: &str, body: &str, status: u16, expected: &str| {
         let response = server.post(path, "", body.as_bytes());
@@ -99,7 +103,7 @@ fn control_operations_leave_as_the_contract_says() {
         r#"{"model":"m","settings":{"trace_rate":null},"protocol":"http"}"#,
     );
     check("/v2/repository/models/m/load", r#"{"parameters":{"config":"{}"}}"#, 200, "");
-    // Parameters travel as they are: whoever decides about them also says what is wrong with them.
+    // Parameters are passed on unchanged: TypeScript checks them.
     for (body, parameters) in [
         (r#"{"parameters":"x"}"#, r#"\"x\""#),
         (r#"{"parameters":[1]}"#, "[1]"),
@@ -111,15 +115,14 @@ fn control_operations_leave_as_the_contract_says() {
         let told = format!(r#"{{"error":"{{\"model\":\"told\",\"parameters\":{parameters}}}"}}"#);
         check("/v2/repository/models/told/load", body, 503, &told);
     }
-    // Long files stand beside them, decoded; what is no base64 stays.
+    // Long files are decoded and passed separately; a file that is not base64 stays in the parameters.
     let long = "QUJD".repeat(20_000);
     let body =
         format!(r#"{{"parameters":{{"config":"{{}}","file:1/m":"{long}","file:a":"-_8=","file:b":"%","file:c":7}}}}"#);
     let files = " file:1/m=60000:41 file:a=2:fb";
-    let told = format!(
-        r#"{{"error":"{{\"model\":\"told\",\"parameters\":{{\"config\":\"{{}}\",\"file:b\":\"%\",\"file:c\":7}}}}{files}"}}"#
-    );
-    check("/v2/repository/models/told/load", &body, 503, &told);
+    let parameters = r#"{\"config\":\"{}\",\"file:b\":\"%\",\"file:c\":7}"#;
+    let expected = format!(r#"{{"error":"{{\"model\":\"told\",\"parameters\":{parameters}}}{files}"}}"#);
+    check("/v2/repository/models/told/load", &body, 503, &expected);
     let files: Vec<_> = (0..=1024).map(|i| format!(r#""file:{i}":"QUJDQUJD""#)).collect();
     let body = format!(r#"{{"parameters":{{"config":"{{}}",{}}}}}"#, files.join(","));
     let told = r#"{"error":"1025 file parameters, at most 1024 are taken"}"#;
@@ -163,7 +166,7 @@ fn p1_12_infer_json_and_binary_on_one_connection() {
         first_head = json;
     }
     assert!(first_head > 0);
-    // Beyond the connection's own buffer: into a slab, and back out without being joined.
+    // Larger than the connection's own buffer: the body is in a slab, and the response is written in parts.
     let values: Vec<i32> = (0..300_000).collect();
     let (head, body) = infer_binary(&values);
     client.send(&post(INFER, &format!("Inference-Header-Content-Length: {head}\r\n"), &body));
@@ -174,7 +177,7 @@ fn p1_12_infer_json_and_binary_on_one_connection() {
 }
 
 #[test]
-fn errors_are_json_whatever_found_them() {
+fn all_errors_are_json() {
     let server = Server::start();
     let ok = infer_json(&[1]);
     for (path, headers, body, status, content_type, text) in [
@@ -261,7 +264,8 @@ fn p1_1_chunked_bodies_and_their_limit() {
         (response.status, response.text(), response.header("Content-Type"), response.header("Connection")),
         (
             400,
-            r#"{"error":"Chunked request body exceeds maximum of 65536 non-empty chunks. Send fewer or larger HTTP chunks."}"#,
+            "{\"error\":\"Chunked request body exceeds maximum of 65536 non-empty chunks. \
+             Send fewer or larger HTTP chunks.\"}",
             Some("application/json"),
             Some("close")
         )
@@ -316,7 +320,8 @@ fn p1_1_connections_stay_or_close_as_asked() {
 fn p1_1_head_has_no_body_and_long_heads_pass() {
     let server = Server::start();
     let mut client = server.connect();
-    client.send(b"HEAD /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\nGET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    client.send(b"HEAD /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n");
+    client.send(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     let mut text = String::new();
     std::io::Read::read_to_string(&mut client.io, &mut text).unwrap();
     assert!(text.starts_with("HTTP/1.1 405 ") && !text.contains("error") && text.contains("HTTP/1.1 200 OK"), "{text}");
@@ -330,7 +335,7 @@ fn p1_1_head_has_no_body_and_long_heads_pass() {
 
 // P-010, S-41
 #[test]
-fn p1_1_a_client_that_leaves_cancels_its_inference() {
+fn p1_1_a_client_that_disconnects_cancels_its_inference() {
     let server = Server::start();
     let mut client = server.connect();
     client.send(&post("/v2/models/slow/infer", "", infer_json(&[1]).as_bytes()));
@@ -394,7 +399,7 @@ fn web_pages_of_listed_origins_may_ask_and_pages_of_others_change_nothing() {
     let response = ask("OPTIONS /v2", &format!("{listed}{preflight}"));
     assert_eq!(response.header("access-control-allow-headers"), Some("authorization"));
     assert_eq!(response.header("access-control-allow-credentials"), Some("true"));
-    // Off, nothing is said of it, and pages still change nothing.
+    // Without the option there are no CORS headers, and pages still change nothing.
     let off = Server::start();
     let response = off.ask(&format!("OPTIONS /v2 HTTP/1.1\r\nHost: x\r\n{listed}{preflight}\r\n"));
     assert_eq!((response.status, response.header("vary")), (405, None));
@@ -446,7 +451,8 @@ fn p1_12_8_compression_both_ways() {
         (response.status, response.text()),
         (
             400,
-            r#"{"error":"Decompressed data size exceeds the maximum allowed value of 2000 bytes. Use --http-max-input-size to increase the limit."}"#
+            "{\"error\":\"Decompressed data size exceeds the maximum allowed value of 2000 bytes. \
+             Use --http-max-input-size to increase the limit.\"}"
         )
     );
 }
@@ -462,7 +468,8 @@ fn p1_12_9_size_limits() {
             (response.status, response.text()),
             (
                 400,
-                r#"{"error":"request JSON size of 2001 bytes exceeds the maximum allowed input size of 2000 bytes. Use --http-max-input-size to increase the limit."}"#
+                "{\"error\":\"request JSON size of 2001 bytes exceeds the maximum allowed input size of 2000 bytes. \
+                 Use --http-max-input-size to increase the limit.\"}"
             ),
             "{path}"
         );
@@ -472,14 +479,15 @@ fn p1_12_9_size_limits() {
         (response.status, response.text()),
         (
             400,
-            r#"{"error":"Unable to parse Content-Length, value is out of range [ -2147483648, 2147483647 ], got: 2147483648"}"#
+            "{\"error\":\"Unable to parse Content-Length, value is out of range [ -2147483648, 2147483647 ], \
+             got: 2147483648\"}"
         )
     );
 }
 
 // P-106, P-107, P-113, P-114
 #[test]
-fn p115_o23_generate_reports_the_load_of_its_model_to_those_who_ask() {
+fn p115_o23_generate_reports_the_load_of_its_model_on_request() {
     let server = Server::start();
     let load = |path: &str, format: &str, body: &[u8]| {
         let headers =
@@ -494,7 +502,7 @@ fn p115_o23_generate_reports_the_load_of_its_model_to_those_who_ask() {
     assert_eq!(load("id/versions/1/generate", "text", body), (200, Some(text)));
     assert_eq!(load("many/generate", "json", body), (200, json.clone()));
     assert_eq!(load("many/generate_stream", "json", body), (200, json.clone()));
-    // A failure is a response, a refusal is none.
+    // A failed inference has a load report, a rejected request has none.
     assert_eq!(load("fail/generate", "json", body), (400, json.clone()));
     assert_eq!(load("id/generate", "json", b"{"), (500, None));
     assert_eq!(load("nobody/generate", "json", body).1, None);
@@ -517,7 +525,7 @@ fn p115_o23_generate_reports_the_load_of_its_model_to_those_who_ask() {
 }
 
 #[test]
-fn infer_reports_the_load_of_the_server_to_those_who_ask() {
+fn infer_reports_the_load_of_the_server_on_request() {
     let server = Server::start();
     let infer = br#"{"inputs":[{"name":"IN","shape":[1],"datatype":"INT32","data":[1]}]}"#;
     let load = |path: &str, format: &str, body: &[u8]| {
@@ -534,7 +542,7 @@ fn infer_reports_the_load_of_the_server_to_those_who_ask() {
     assert_eq!(status, 200);
     assert!(json.starts_with(r#"JSON {"application_utilization":"#), "{json}");
     assert!(names.iter().all(|name| json.contains(&format!("\"{name}\":"))), "{json}");
-    // Errors are told as well: whoever weighs servers wants to know of those that fail.
+    // Errors have a load report as well: load balancers need it from failing servers too.
     let (status, text) = load("nobody", "text", infer);
     assert_eq!(status, 404);
     assert!(text.as_deref().is_some_and(|text| text.starts_with("TEXT application_utilization=")), "{text:?}");
@@ -594,7 +602,7 @@ fn http2_with_prior_knowledge_on_the_http_port() {
 }
 
 #[test]
-fn p014_p015_health_has_a_body_for_those_who_name_json() {
+fn p014_p015_health_has_a_body_for_clients_that_accept_json() {
     let server = Server::start();
     let mut client = server.connect();
     for (accept, has_body) in [
@@ -623,7 +631,7 @@ fn p014_p015_health_has_a_body_for_those_who_name_json() {
 }
 
 #[test]
-fn a_leaving_server_says_so_to_old_and_new_connections_until_the_port_closes() {
+fn a_leaving_server_rejects_inferences_on_old_and_new_connections_until_the_port_closes() {
     let mut server = Server::start();
     let mut idle = server.connect();
     idle.send(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -657,7 +665,7 @@ fn a_leaving_server_says_so_to_old_and_new_connections_until_the_port_closes() {
 }
 
 #[test]
-fn a_server_that_hands_over_closes_its_port_and_answers_what_is_connected() {
+fn a_server_that_hands_over_closes_its_port_and_answers_open_connections() {
     let mut server = Server::start();
     let mut idle = server.connect();
     idle.send(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -674,14 +682,14 @@ fn a_server_that_hands_over_closes_its_port_and_answers_what_is_connected() {
 }
 
 #[test]
-fn a_reactor_that_is_held_up_gives_no_sign_of_life() {
+fn a_blocked_reactor_does_not_answer_the_pulse() {
     let server = Server::start();
     let running = server.running.as_ref().unwrap();
     let answered = (0..20).filter(|_| {
         std::thread::sleep(Duration::from_millis(50));
         running.pulse()
     });
-    // On a busy machine one may be late.
+    // On a busy machine an answer may be late.
     assert!(answered.count() > 10, "a reactor that has nothing to do answers every pulse");
     let mut client = server.connect();
     client.send(&post("/v2/repository/models/x/load", "", br#"{"parameters":{"a":"hold the reactor"}}"#));
@@ -689,7 +697,7 @@ fn a_reactor_that_is_held_up_gives_no_sign_of_life() {
         std::thread::sleep(Duration::from_millis(50));
         !running.pulse()
     });
-    // The pulse that was missed is answered late; later ones are answered as ever.
+    // The missed pulse is answered late, later ones in time.
     wait_for("the reactor to go on", || {
         std::thread::sleep(Duration::from_millis(50));
         running.pulse()
@@ -698,7 +706,7 @@ fn a_reactor_that_is_held_up_gives_no_sign_of_life() {
 }
 
 #[test]
-fn a_server_that_nobody_ever_asked_need_not_wait_before_it_closes_the_port() {
+fn a_server_without_connections_need_not_wait_before_it_closes_the_port() {
     let server = Server::start();
     assert!(!server.running.as_ref().unwrap().leave());
 }
@@ -717,10 +725,10 @@ fn health_is_a_status_without_a_body() {
     }
 }
 
-/// What a server that lost its place in a body would take for a request.
+/// Bytes in a body that a server with wrong framing would parse as a request.
 const SMUGGLED: &[u8] = b"GET /v2/models/smuggled HTTP/1.1\r\nHost: x\r\n\r\n";
 
-/// Sends `request`, expects one answer of `status` that ends the connection, and nothing behind it.
+/// Sends `request` and expects a single response with `status`, then the end of the connection.
 #[track_caller]
 fn one_answer_then_closed(server: &Server, request: &[u8], status: u16, text: &str) {
     let mut client = server.connect();
@@ -739,13 +747,13 @@ fn one_answer_then_closed(server: &Server, request: &[u8], status: u16, text: &s
     assert_eq!(String::from_utf8_lossy(&rest), "", "a second answer");
 }
 
-/// A chunked request whose second chunk passes `bytes_max` and holds a request of its own.
+/// A chunked request whose second chunk exceeds `bytes_max` and contains a request.
 fn passes_limit(method: &str, path: &str, bytes_max: usize) -> Vec<u8> {
     let mut all = format!("{method} {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n").into_bytes();
     all.extend(format!("{bytes_max:x}\r\n").into_bytes());
     all.extend(std::iter::repeat_n(b' ', bytes_max));
     all.extend_from_slice(b"\r\n");
-    // A decoder that starts afresh behind the size line reads a last chunk, and then a request.
+    // A decoder that restarts after the size line would read a last chunk, and then a request.
     let chunk = [b"0\r\n\r\n", SMUGGLED].concat();
     all.extend(format!("{:x}\r\n", chunk.len()).into_bytes());
     all.extend(chunk);
@@ -754,7 +762,7 @@ fn passes_limit(method: &str, path: &str, bytes_max: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_chunked_body_that_passes_its_limit_gets_one_answer_and_no_other_request_is_read_from_it() {
+fn a_chunked_body_beyond_its_limit_gets_one_response_and_is_not_parsed_as_a_request() {
     let server = Server::with(|engine, _, _| engine.http_input_bytes_max = 3_000_000);
     let mib = 1024 * 1024;
     one_answer_then_closed(&server, &passes_limit("GET", "/v2/health/live", mib), 400, "a body that is not wanted");
@@ -766,7 +774,7 @@ fn a_chunked_body_that_passes_its_limit_gets_one_answer_and_no_other_request_is_
             "exceeds the maximum allowed input",
         );
     }
-    // Nobody wants the body at all: its framing decides all the same.
+    // A body that is discarded is decoded in the same way.
     for (method, path, status) in [("PUT", "/v2", 405), ("HEAD", "/v2/health/live", 405), ("POST", "/nope", 404)] {
         let mut client = server.connect();
         let _ = client.io.write_all(&passes_limit(method, path, mib));
@@ -776,7 +784,7 @@ fn a_chunked_body_that_passes_its_limit_gets_one_answer_and_no_other_request_is_
         assert!(text.starts_with(&format!("HTTP/1.1 {status} ")) && text.contains("Connection: close"), "{text}");
         assert_eq!((text.matches("HTTP/1.1").count(), text.contains("smuggled")), (1, false), "{text}");
     }
-    // 2 GiB are the limit of an inference: the announcement alone passes it.
+    // The announced size alone exceeds the limit of an inference, 2 GiB.
     let mut huge =
         format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n80000000\r\n").into_bytes();
     huge.extend([b"0\r\n\r\n", SMUGGLED].concat());
@@ -784,7 +792,7 @@ fn a_chunked_body_that_passes_its_limit_gets_one_answer_and_no_other_request_is_
 }
 
 #[test]
-fn after_a_framing_error_there_is_one_answer_and_the_connection_ends() {
+fn a_framing_error_gets_one_response_and_ends_the_connection() {
     let server = Server::start();
     let chunked = format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
     for (body, text) in [
@@ -825,7 +833,7 @@ fn after_a_framing_error_there_is_one_answer_and_the_connection_ends() {
 }
 
 #[test]
-fn chunked_wins_over_a_length_and_then_the_connection_ends() {
+fn chunked_overrides_a_length_and_the_connection_ends() {
     let server = Server::start();
     let body = infer_json(&[1, 2, 3]);
     for (first, second) in
@@ -838,14 +846,14 @@ fn chunked_wins_over_a_length_and_then_the_connection_ends() {
 }
 
 #[test]
-fn a_body_announced_to_an_operation_that_refuses_it_never_becomes_a_request() {
+fn a_body_for_a_rejected_operation_is_never_parsed_as_a_request() {
     let server = Server::start();
     let length = SMUGGLED.len();
     for (head, status, closes) in [
         (format!("POST /nope HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"), 404, false),
         (format!("PUT /v2 HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"), 405, false),
         (format!("GET /v2/health/live HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"), 200, false),
-        // The client was not told to send it, and it is not known whether it will.
+        // The client got no `100 Continue`, and may or may not send the body.
         (
             format!("POST /nope HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: {length}\r\n\r\n"),
             404,
@@ -868,7 +876,7 @@ fn a_body_announced_to_an_operation_that_refuses_it_never_becomes_a_request() {
 }
 
 #[test]
-fn a_client_that_sends_a_refused_body_to_its_end_can_still_read_why() {
+fn a_client_that_sends_a_rejected_body_to_its_end_can_read_the_error() {
     let server = Server::with(|engine, _, _| engine.http_input_bytes_max = 2000);
     let mut client = server.connect();
     client.send(b"POST /v2/logging HTTP/1.1\r\nHost: x\r\nContent-Length: 16777216\r\n\r\n");
@@ -879,7 +887,7 @@ fn a_client_that_sends_a_refused_body_to_its_end_can_still_read_why() {
     assert!(client.is_closed());
 }
 
-/// Sends a head and nothing of its body: what comes back, and whether the connection then ends.
+/// Sends a head without its body. Returns status, `Connection` header and body of the response.
 fn answer_without_body(server: &Server, head: &str) -> (u16, Option<String>, String) {
     let mut client = server.connect();
     client.io.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -888,7 +896,7 @@ fn answer_without_body(server: &Server, head: &str) -> (u16, Option<String>, Str
     (response.status, response.header("Connection").map(str::to_owned), response.text().to_owned())
 }
 
-/// Its head is looked at before its body comes, and has nothing that is refused.
+/// The check of the head before the body is read finds no error.
 #[test]
 fn a_packed_body_in_chunks_is_read_and_unpacked() {
     use flate2::{Compression, write::GzEncoder};
@@ -905,7 +913,7 @@ fn a_packed_body_in_chunks_is_read_and_unpacked() {
 }
 
 #[test]
-fn a_request_that_its_head_refuses_is_answered_before_its_body_comes() {
+fn a_request_with_a_wrong_head_is_answered_before_its_body_arrives() {
     let server = Server::start();
     let unknown = "Request for unknown model: 'nope' is not found";
     let close = Some("close".to_owned());
@@ -918,7 +926,7 @@ fn a_request_that_its_head_refuses_is_answered_before_its_body_comes() {
         ("/v2/models/nope/generate_stream", "Content-Length: 60000000", 404, true, unknown),
         (INFER, "Content-Length: 2000000000\r\nContent-Encoding: br", 501, true, "Unsupported compression type"),
         ("/v2/models/id/generate", "Content-Length: 60000000\r\nContent-Encoding: gzip", 400, true, "only 'identity'"),
-        // A rest that is small is waited for behind the answer.
+        // A small rest of the body is read after the response.
         ("/nope", "Content-Length: 1000000", 404, false, "Not Found"),
         ("/nope", "Content-Length: 2000000", 404, true, "Not Found"),
         ("/nope", "Transfer-Encoding: chunked", 404, true, "Not Found"),
@@ -928,14 +936,14 @@ fn a_request_that_its_head_refuses_is_answered_before_its_body_comes() {
         assert_eq!((found, connection), (status, close.clone().filter(|_| closes)), "{head}");
         assert!(said.contains(text), "{head}: {said}");
     }
-    // The rest comes behind the answer, and a request behind that.
+    // The rest of the body follows the response, and then a request.
     let mut client = server.connect();
     client.send(b"POST /nope HTTP/1.1\r\nHost: x\r\nContent-Length: 300000\r\n\r\nbegun");
     assert_eq!(client.response().status, 404);
     client.send(&vec![b' '; 299_995]);
     client.send(b"GET /v2/models/id/ready HTTP/1.1\r\nHost: x\r\n\r\n");
     assert_eq!(client.response().status, 200);
-    // What came in chunks altogether is over.
+    // A chunked body that was received completely needs no further bytes.
     client.send(
         b"POST /v2/models/nope/infer HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
     );
@@ -945,7 +953,7 @@ fn a_request_that_its_head_refuses_is_answered_before_its_body_comes() {
 }
 
 #[test]
-fn over_http2_too_a_request_that_its_head_refuses_is_answered_before_its_body_comes() {
+fn over_http2_too_a_request_with_a_wrong_head_is_answered_before_its_body_arrives() {
     let server = Server::start();
     common::client(async {
         let io = tokio::net::TcpStream::connect(("127.0.0.1", server.http)).await.unwrap();
@@ -965,7 +973,7 @@ fn over_http2_too_a_request_that_its_head_refuses_is_answered_before_its_body_co
 }
 
 #[test]
-fn silent_connections_and_half_heads_make_room_for_new_ones_and_work_is_not_disturbed() {
+fn idle_connections_and_incomplete_heads_are_closed_for_new_connections_and_busy_ones_are_not() {
     let server = Server::with_room(16);
     let mut busy = server.connect();
     busy.send(&post("/v2/models/slow/infer", "", infer_json(&[1]).as_bytes()));
@@ -993,7 +1001,7 @@ fn silent_connections_and_half_heads_make_room_for_new_ones_and_work_is_not_dist
     });
     let running = server.running.as_ref().unwrap();
     assert!(running.connections() <= 17, "{} connections", running.connections());
-    // The oldest went, the newest are still served.
+    // The oldest are closed, the newest are still served.
     pooled.io.set_nonblocking(false).unwrap();
     assert!(pooled.is_closed(), "the oldest that waited");
     let newest = silent.last_mut().unwrap();

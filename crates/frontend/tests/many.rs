@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
-const WRONG_COUNT: &str = "generate expects model to produce exactly 1 response, use generate stream for model that generates \
-various number of responses";
+const WRONG_COUNT: &str = "generate expects model to produce exactly 1 response, use generate stream for model that \
+generates various number of responses";
 const OVERRUN: &str = "the request was cancelled because its responses are not read as fast as they come";
 
 fn request(model: &str, id: &str, values: &[i32], wants_empty_final: bool) -> Bytes {
@@ -60,7 +60,7 @@ async fn next_line(body: &mut h2::RecvStream) -> String {
 }
 
 #[test]
-fn p2_5_responses_of_a_decoupled_model_come_when_they_are_made() {
+fn p2_5_responses_of_a_decoupled_model_are_sent_when_they_are_made() {
     let server = Server::start();
     client(async {
         let mut grpc = Grpc::connect(&server).await;
@@ -68,7 +68,7 @@ fn p2_5_responses_of_a_decoupled_model_come_when_they_are_made() {
         body.send_data(request("gated", "g", &[0], true), false).unwrap();
         let mut stream = response.await.unwrap().into_body();
         assert_eq!(next_line(&mut stream).await, "g: [1], false");
-        // Nobody waits for the rest.
+        // Cancels the rest.
         body.send_data(request("id", "i", &[7], false), false).unwrap();
         assert_eq!(next_line(&mut stream).await, "i: [7], true");
         server.probe.open();
@@ -88,7 +88,7 @@ fn p2_5_responses_of_a_decoupled_model_come_when_they_are_made() {
 }
 
 #[test]
-fn p_150_an_end_that_comes_alone_is_a_message_for_those_who_asked() {
+fn p_150_an_empty_final_response_is_a_message_on_request() {
     let server = Server::start();
     client(async {
         let mut grpc = Grpc::connect(&server).await;
@@ -159,7 +159,7 @@ fn p2_5_triton_grpc_error_ends_the_stream_with_the_first_failure_of_a_decoupled_
 }
 
 #[test]
-fn a_client_that_leaves_has_its_requests_cancelled_however_it_was_asked() {
+fn a_client_that_disconnects_cancels_its_requests_over_every_transport() {
     let server = Server::start();
     let mut n = 0;
     client(async {
@@ -197,7 +197,7 @@ fn a_client_that_leaves_has_its_requests_cancelled_however_it_was_asked() {
     client.chunk();
     drop(client);
     server.probe.wait_stopped(n + 1);
-    // One that waits for `generate` has no answer at all yet.
+    // A client of `generate` has no response yet.
     let mut client = server.connect();
     client.send(&post("/v2/models/endless/generate", "", br#"{"IN":[1]}"#));
     server.probe.wait_started(n + 2);
@@ -227,14 +227,14 @@ fn with_slow_reader(client: impl FnOnce(&Server)) {
         client.unwrap();
         watch.join().unwrap()
     });
-    // Beside what waits, what the transport has taken.
+    // The transport holds some bytes besides the inbox.
     assert!(most > ANSWERS_BYTES_MAX / 2 && most < ANSWERS_BYTES_MAX + (1 << 20), "{most} bytes were charged");
     wait_for("all charges to end", || used() == 0);
     wait_for("everything to be gone", || server.running.as_ref().unwrap().inflight() == 0);
 }
 
 #[test]
-fn a_stream_that_is_not_read_ends_with_the_reason_behind_what_it_has() {
+fn a_stream_that_is_not_read_ends_with_an_error_after_its_queued_responses() {
     with_slow_reader(|server| {
         client(async {
             let mut grpc = Grpc::connect(server).await;
@@ -253,7 +253,7 @@ fn a_stream_that_is_not_read_ends_with_the_reason_behind_what_it_has() {
 }
 
 #[test]
-fn events_that_are_not_read_end_with_the_reason_and_the_connection_goes_on() {
+fn events_that_are_not_read_end_with_an_error_and_the_connection_stays_open() {
     with_slow_reader(|server| {
         let mut client = server.connect();
         client.send(&post("/v2/models/endless/generate_stream", "", br#"{"IN":[16384]}"#));
@@ -277,7 +277,7 @@ fn generate(client: &mut Client, path: &str, values: &[i32]) -> (u16, String) {
 }
 
 #[test]
-fn p_112_generate_wants_one_response_and_its_first_decides_about_the_status() {
+fn p_112_generate_requires_one_response_and_the_first_decides_the_status() {
     let server = Server::start();
     let mut client = server.connect();
     let wrong = format!(r#"{{"error":"{WRONG_COUNT}"}}"#);
@@ -320,7 +320,7 @@ fn p_113_generate_stream_has_an_event_for_each_response_and_each_failure() {
 }
 
 #[test]
-fn p_107_an_event_is_sent_when_it_is_there_in_a_chunk_of_its_own() {
+fn p_107_an_event_is_sent_at_once_in_its_own_chunk() {
     let server = Server::start();
     let mut client = server.connect();
     client.send(&post("/v2/models/gated/generate_stream", "", br#"{"IN":[0]}"#));
@@ -340,13 +340,8 @@ fn http10_has_no_chunks_so_its_events_end_with_the_connection() {
     server.probe.open();
     let mut client = server.connect();
     let body = r#"{"IN":[0]}"#;
-    client.send(
-        format!(
-            "POST /v2/models/gated/generate_stream HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        )
-        .as_bytes(),
-    );
+    let head = "POST /v2/models/gated/generate_stream HTTP/1.0\r\nConnection: keep-alive";
+    client.send(format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes());
     let mut all = String::new();
     client.io.read_to_string(&mut all).unwrap();
     let (head, events) = all.split_once("\r\n\r\n").unwrap();

@@ -1,4 +1,4 @@
-//! What a server does when its memory budget is short, over real sockets.
+//! A server with a small memory budget, over real sockets.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 #![allow(missing_docs)]
@@ -22,12 +22,12 @@ fn server() -> (Server, Budget) {
     (Server::with_budget(Some(budget.clone()), |_, _, _| {}), budget)
 }
 
-/// Takes all that large bodies may have.
+/// Charges all memory of large bodies.
 fn exhaust(budget: &Budget) -> Vec<(Account, Charge)> {
     exhaust_beside(budget, 0)
 }
 
-/// As `exhaust`, where so much is charged already.
+/// Charges all memory of large bodies if `used` bytes are charged already.
 fn exhaust_beside(budget: &Budget, used: usize) -> Vec<(Account, Charge)> {
     let charge = |bytes| {
         let account = budget.account();
@@ -54,7 +54,7 @@ fn large() -> Vec<u8> {
 }
 
 #[test]
-fn a_body_that_no_connection_may_hold_is_refused_by_its_length() {
+fn a_body_larger_than_the_share_of_a_connection_is_rejected_by_its_length() {
     let (server, budget) = server();
     let mut client = server.connect();
     client.send(format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", LIMIT / 4 + 1).as_bytes());
@@ -72,7 +72,7 @@ fn a_large_body_waits_for_memory_and_small_requests_do_not() {
     let (server, budget) = server();
     let held = exhaust(&budget);
     let mut waiting = server.connect();
-    // More than a socket takes would block this thread: the announcement, and some of it.
+    // The head and a part of the body: the whole body would block this thread.
     waiting.send(&large()[..100_000]);
     wait_for("the body to wait", || budget.counters().waiting == 1);
     assert_eq!(server.get("/v2/health/live").status, 200);
@@ -86,7 +86,7 @@ fn a_large_body_waits_for_memory_and_small_requests_do_not() {
 }
 
 #[test]
-fn when_memory_stays_short_the_client_is_told_when_to_try_again() {
+fn a_request_rejected_for_lack_of_memory_has_a_retry_after() {
     let (server, budget) = server();
     let held = exhaust(&budget);
     let begun = Instant::now();
@@ -108,9 +108,8 @@ fn when_memory_stays_short_the_client_is_told_when_to_try_again() {
     assert_eq!((budget.counters().refused, budget.counters().waiting), (2, 0));
 }
 
-/// Whoever waits for memory in a queue of others, and leaves, must not keep its place until its time is over.
 #[test]
-fn a_client_that_leaves_while_it_waits_gives_up_its_place_at_once() {
+fn a_client_that_disconnects_leaves_the_queue_for_memory_at_once() {
     let (server, budget) = server();
     let mut held = exhaust(&budget);
     let large_body = &large()[..100_000];
@@ -155,7 +154,7 @@ fn a_client_that_leaves_while_it_waits_gives_up_its_place_at_once() {
         assert!(left.elapsed() < Duration::from_secs(1), "a call: noticed after {:?}", left.elapsed());
         drop(response);
     });
-    // A small one waits only when its reserve is used up as well.
+    // A small body waits only if the reserve for small bodies is used up as well.
     let account = budget.account();
     held.push((account.clone(), account.charge(Kind::Body, true, LIMIT / 8).expect("room")));
     let mut small = Some(server.connect());
@@ -168,7 +167,7 @@ fn a_client_that_leaves_while_it_waits_gives_up_its_place_at_once() {
 }
 
 #[test]
-fn a_body_is_charged_as_it_comes_until_the_answer_is_written() {
+fn a_body_is_charged_as_it_arrives_until_the_response_is_written() {
     let (server, budget) = server();
     let mut http = server.connect();
     let (headers, body) = binary(VALUES);
@@ -204,7 +203,7 @@ fn chunked_bodies_are_charged_too() {
     http.send(b"0\r\n\r\n");
     assert_eq!(http.response().status, 200);
     wait_for("the charge to end", || used(&budget) == 0);
-    // More than a connection may hold, which only shows when it has come.
+    // Exceeds the share of a connection, which is known only once it has arrived.
     let mut http = server.connect();
     http.send(
         format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n", LIMIT).as_bytes(),
@@ -218,12 +217,12 @@ fn chunked_bodies_are_charged_too() {
 }
 
 #[test]
-fn a_body_that_stands_still_gives_its_memory_to_those_who_wait() {
+fn a_stalled_body_loses_its_memory_to_waiting_requests() {
     let (server, budget) = server();
     let mut stalled = server.connect();
     stalled.send(&large()[..600_000]);
     wait_for("it to hold some", || used(&budget) >= 500_000);
-    // Until all that came has its room: one that waits for more is refused instead.
+    // Waits until all received bytes are charged: a body that waits for memory would be rejected instead.
     std::thread::sleep(Duration::from_millis(300));
     let held = exhaust_beside(&budget, used(&budget));
     std::thread::sleep(Duration::from_secs(5));
@@ -253,7 +252,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_made_of_a_body_is_charged_until_its_request_is_over() {
+fn decompressed_and_parsed_contents_are_charged_until_their_request_ends() {
     let (server, budget) = server();
     let values = vec![1234; VALUES / 2];
     let (headers, body) = binary(VALUES / 2);
@@ -267,7 +266,7 @@ fn what_is_made_of_a_body_is_charged_until_its_request_is_over() {
             http
         })
         .collect();
-    // One runs and one waits for it; both hold what was made of their body.
+    // One runs and one waits for it; both hold the contents of their body.
     wait_for("both to be unpacked", || (VALUES * 4..VALUES * 4 + 1000).contains(&used_for(&budget, Kind::Unpacked)));
     server.probe.wait_started(1);
     server.probe.open();
@@ -279,7 +278,7 @@ fn what_is_made_of_a_body_is_charged_until_its_request_is_over() {
 }
 
 #[test]
-fn what_cannot_be_made_for_lack_of_memory_is_refused_at_once() {
+fn requests_whose_contents_exceed_the_memory_are_rejected_at_once() {
     let (server, budget) = server();
     let (headers, body) = binary(VALUES);
     let packed = post(INFER, &format!("{headers}Content-Encoding: gzip\r\n"), &gzip(&body));
@@ -293,7 +292,7 @@ fn what_cannot_be_made_for_lack_of_memory_is_refused_at_once() {
     let printed = post(INFER, &format!("Inference-Header-Content-Length: {}\r\n", text.len()), &plain);
     for (what, request) in [("gzip", &packed), ("json", &json), ("printed", &printed)] {
         let mut http = server.connect();
-        // All but its last byte has come, and is charged; then memory gets short.
+        // All but the last byte is received and charged; then memory gets short.
         http.send(&request[..request.len() - 1]);
         std::thread::sleep(Duration::from_millis(100));
         let mut held = exhaust_beside(&budget, used(&budget));
@@ -315,7 +314,7 @@ fn what_cannot_be_made_for_lack_of_memory_is_refused_at_once() {
 const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 
 /// Error, or number of values, of each message.
-fn told(outcome: &common::Outcome2) -> Vec<Result<usize, String>> {
+fn results(outcome: &common::CallOutcome) -> Vec<Result<usize, String>> {
     let read = |(_, message): &(u8, bytes::Bytes)| {
         let message = pb::ModelStreamInferResponse::decode(message.clone()).expect("a message");
         match message.error_message.as_str() {
@@ -327,49 +326,49 @@ fn told(outcome: &common::Outcome2) -> Vec<Result<usize, String>> {
 }
 
 #[test]
-fn p2_5_a_message_without_room_is_refused_and_its_stream_goes_on() {
+fn p2_5_a_message_without_memory_is_rejected_and_its_stream_continues() {
     let (server, budget) = server();
     let of = |id: &str, values: usize| frame(0, &infer_request("id", id, &vec![7; values]).encode_to_vec());
     let outcome = client(async {
         let mut grpc = Grpc::connect(&server).await;
-        // More than a connection may have; its beginning may look like a message of its own.
+        // Exceeds the share of a connection; its start may look like a message.
         grpc.call(STREAM, &[], &[of("a", 3), of("b", 3 * VALUES), of("c", 5), of("d", 3 * VALUES), of("e", 7)]).await
     });
-    let told = told(&outcome);
+    let results = results(&outcome);
     let text = "are more than one connection may hold";
-    assert_eq!((outcome.status, told.len()), (0, 5), "{} {told:?}", outcome.message);
-    assert_eq!((&told[0], &told[2], &told[4]), (&Ok(3), &Ok(5), &Ok(7)));
-    assert!([&told[1], &told[3]].iter().all(|r| r.as_ref().is_err_and(|e| e.contains(text))), "{told:?}");
+    assert_eq!((outcome.status, results.len()), (0, 5), "{} {results:?}", outcome.message);
+    assert_eq!((&results[0], &results[2], &results[4]), (&Ok(3), &Ok(5), &Ok(7)));
+    assert!([&results[1], &results[3]].iter().all(|r| r.as_ref().is_err_and(|e| e.contains(text))), "{results:?}");
     wait_for("all charges to end", || used(&budget) == 0);
     assert_eq!(budget.counters().refused, 2);
 }
 
 #[test]
-fn p2_5_a_message_that_has_no_room_unpacked_is_refused_and_its_stream_goes_on() {
+fn p2_5_a_message_without_memory_for_its_decompression_is_rejected_and_its_stream_continues() {
     let (server, budget) = server();
     let of = |id: &str, values: usize| frame(1, &gzip(&infer_request("id", id, &vec![7; values]).encode_to_vec()));
     let outcome = client(async {
         let mut grpc = Grpc::connect(&server).await;
-        // 3 MiB in some 20 KB, where a connection may have 2.
+        // 3 MiB in about 20 KB; the share of a connection is 2 MiB.
         let all = [of("a", 3), of("b", 3 * VALUES), of("c", 5)];
         grpc.call(STREAM, &[("grpc-encoding", "gzip")], &all).await
     });
-    let told = told(&outcome);
-    assert_eq!((outcome.status, told.len()), (0, 3), "{} {told:?}", outcome.message);
-    assert_eq!((&told[0], &told[2]), (&Ok(3), &Ok(5)));
-    assert!(told[1].as_ref().is_err_and(|e| e.contains("are more than one connection may hold")), "{told:?}");
+    let results = results(&outcome);
+    assert_eq!((outcome.status, results.len()), (0, 3), "{} {results:?}", outcome.message);
+    assert_eq!((&results[0], &results[2]), (&Ok(3), &Ok(5)));
+    assert!(results[1].as_ref().is_err_and(|e| e.contains("are more than one connection may hold")), "{results:?}");
     wait_for("all charges to end", || used(&budget) == 0);
     assert_eq!(budget.counters().refused, 1);
 }
 
 #[test]
-fn p2_5_a_message_for_which_memory_stays_short_is_refused_and_its_stream_goes_on() {
+fn p2_5_a_message_for_which_memory_stays_short_is_rejected_and_its_stream_continues() {
     let (server, budget) = server();
     let outcome = client(async {
         let mut grpc = Grpc::connect(&server).await;
         let (response, mut body) = grpc.open(STREAM, &[]).await;
         let large = frame(0, &infer_request("id", "", &vec![7; VALUES]).encode_to_vec());
-        // Some of it has room.
+        // There is memory for a part of it.
         body.send_data(large.slice(..400_000), false).expect("open");
         while used(&budget) < 300_000 {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -384,15 +383,15 @@ fn p2_5_a_message_for_which_memory_stays_short_is_refused_and_its_stream_goes_on
         body.send_data(frame(0, &infer_request("id", "", &[1, 2]).encode_to_vec()), true).expect("open");
         common::finish(response).await
     });
-    let told = told(&outcome);
-    assert_eq!((outcome.status, told.len()), (0, 2), "{} {told:?}", outcome.message);
-    assert!(told[0].as_ref().is_err_and(|e| e.contains("the server is short of memory")), "{told:?}");
-    assert_eq!(told[1], Ok(2));
+    let results = results(&outcome);
+    assert_eq!((outcome.status, results.len()), (0, 2), "{} {results:?}", outcome.message);
+    assert!(results[0].as_ref().is_err_and(|e| e.contains("the server is short of memory")), "{results:?}");
+    assert_eq!(results[1], Ok(2));
     wait_for("all charges to end", || used(&budget) == 0);
 }
 
 #[test]
-fn p2_5_an_answer_without_room_fails_its_request_and_its_stream_goes_on() {
+fn p2_5_a_response_without_memory_fails_its_request_and_its_stream_continues() {
     let (server, budget) = server();
     let outcome = client(async {
         let mut grpc = Grpc::connect(&server).await;
@@ -410,10 +409,10 @@ fn p2_5_an_answer_without_room_fails_its_request_and_its_stream_goes_on() {
         body.send_data(frame(0, &infer_request("id", "", &[1, 2]).encode_to_vec()), true).expect("open");
         common::finish(response).await
     });
-    let told = told(&outcome);
-    assert_eq!((outcome.status, told.len()), (0, 2), "{} {told:?}", outcome.message);
-    assert!(told[0].as_ref().is_err_and(|e| e.contains("--memory-limit")), "{told:?}");
-    assert_eq!(told[1], Ok(2));
+    let results = results(&outcome);
+    assert_eq!((outcome.status, results.len()), (0, 2), "{} {results:?}", outcome.message);
+    assert!(results[0].as_ref().is_err_and(|e| e.contains("--memory-limit")), "{results:?}");
+    assert_eq!(results[1], Ok(2));
     wait_for("all charges to end", || used(&budget) == 0);
 }
 
@@ -441,7 +440,7 @@ fn very_long_heads_and_requests_sent_ahead_are_charged() {
 }
 
 #[test]
-fn answers_over_h2c_are_charged_until_they_are_read_and_refused_when_memory_is_short() {
+fn responses_over_h2c_are_charged_until_they_are_read_and_fail_if_memory_is_short() {
     let (server, budget) = server();
     let (head, body) = infer_binary(&vec![7; VALUES / 2]);
     client(async {

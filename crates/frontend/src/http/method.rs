@@ -3,9 +3,7 @@
 /// Method of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// GET.
     Get,
-    /// POST.
     Post,
     /// Any other method: 405, except where HEAD or OPTIONS is served.
     Other(OtherMethod),

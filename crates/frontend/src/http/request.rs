@@ -1,4 +1,4 @@
-//! A request head, parsed in place: one counted buffer and spans into it, no allocation for up to sixteen header fields.
+//! A request head, parsed in place: one counted buffer with spans, no allocation for up to sixteen header fields.
 //! `httparse` splits it into request line and fields; this module decides their meaning and the framing.
 //!
 //! Not an HTTP library, because libraries hide three rules of the protocol: header names keep the client's capitals
@@ -96,7 +96,6 @@ impl Default for Framing {
 /// A request without its body.
 #[derive(Debug, Default)]
 pub struct RequestHead {
-    /// The method.
     pub method: Method,
     /// HEAD: the reply carries no body.
     pub is_head: bool,
@@ -109,9 +108,7 @@ pub struct RequestHead {
     pub keep_alive: bool,
     /// Whether the client waits for `100 Continue`.
     pub expect: bool,
-    /// Framing of the body.
     pub framing: Framing,
-    /// Header fields.
     pub headers: Headers,
     /// Set by the connection while requests are traced.
     pub trace: Option<Rc<RequestTrace>>,

@@ -68,7 +68,7 @@ pub async fn load(context: &Context<'_>, load: Load) -> Result<()> {
     Ok(())
 }
 
-/// Unloads a model and, if `dependents` resolves to true, the models that only it uses.
+/// Unloads a model and, if `dependents`, awaited after the other checks, is true, the models that only it uses.
 pub async fn unload(
     context: &Context<'_>,
     repository: &str,

@@ -8,7 +8,6 @@ use Operation as Op;
 pub struct Call {
     /// `/package.Service/Method`.
     pub path: &'static str,
-    /// Operation of the call.
     pub operation: Operation,
 }
 
@@ -52,7 +51,7 @@ pub fn find(path: &[u8]) -> Option<Operation> {
 }
 
 impl Operation {
-    /// Whether the call has no end of its own. Its requests are counted, if at all, instead of the call.
+    /// Whether the call may last indefinitely. Its requests are counted, if at all, instead of the call.
     pub fn is_stream(self) -> bool {
         matches!(self, Self::StreamInfer | Self::HealthWatch | Self::Reflection | Self::LoadReports)
     }

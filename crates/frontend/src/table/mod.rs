@@ -118,7 +118,6 @@ impl Operation {
 /// Requirement of an operation in addition to configured keys and restricted APIs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
-    /// Nothing.
     Nothing,
     /// The server was started with this flag, which is off by default. The operation checks it, not the gate.
     Flag(&'static str),

@@ -16,7 +16,6 @@ pub struct Row {
     takes_head: bool,
     /// The path, with names in braces and an optional part in brackets. A `{version}` has digits only.
     pub path: &'static str,
-    /// Operation of the route.
     pub operation: Operation,
     /// Entry in the OpenAPI document; `None` leaves the route out.
     pub documentation: Option<Documentation>,
@@ -33,7 +32,6 @@ pub struct Documentation {
     pub request: Option<&'static str>,
     /// Schema of the response body; `None` = no body.
     pub response: Option<&'static str>,
-    /// Form of request and response.
     pub form: Form,
 }
 

@@ -22,7 +22,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use tensor::{DataType, Error, Result};
 
-/// What the model `slow` is doing: it runs until it is told to stop or the gate opens.
+/// State of the model `slow`, which runs until it is cancelled or the gate opens.
 #[derive(Default)]
 pub struct Probe {
     pub started: AtomicU32,
@@ -48,7 +48,7 @@ impl Probe {
     }
 }
 
-/// The limit is there so that a test ends; how long something takes is not looked at here.
+/// The timeout only makes sure that a test ends.
 pub fn wait_for(what: &str, done: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !done() {
@@ -157,26 +157,26 @@ impl Model for FakeModel {
     }
 }
 
-/// A model whose batches run elsewhere, as far as readiness is concerned.
+/// Readiness of the model `elsewhere`, which runs outside of this process.
 #[derive(Default)]
-pub struct Elsewhere {
-    /// Where its instances are told of.
-    pub told: Mutex<Option<InstanceEventsRef>>,
-    /// Its code says whether it is ready.
-    pub is_asked: AtomicBool,
-    /// Those who asked.
-    pub asked: Mutex<Vec<ReadyAnswer>>,
+pub struct ModelReadiness {
+    /// Receives the events of its instances.
+    pub instances: Mutex<Option<InstanceEventsRef>>,
+    /// Whether its code reports its readiness.
+    pub has_queries: AtomicBool,
+    /// Open queries of its readiness.
+    pub queries: Mutex<Vec<ReadyAnswer>>,
 }
 
-impl Elsewhere {
-    pub fn told(&self) -> InstanceEventsRef {
-        self.told.lock().unwrap().clone().expect("it serves")
+impl ModelReadiness {
+    pub fn instances(&self) -> InstanceEventsRef {
+        self.instances.lock().unwrap().clone().expect("it serves")
     }
 }
 
-struct ElsewhereModel(Arc<Elsewhere>);
+struct OutsideModel(Arc<ModelReadiness>);
 
-impl Backend for ElsewhereModel {
+impl Backend for OutsideModel {
     fn name(&self) -> &'static str {
         "elsewhere"
     }
@@ -185,7 +185,7 @@ impl Backend for ElsewhereModel {
     }
 }
 
-impl Opened for ElsewhereModel {
+impl Opened for OutsideModel {
     fn io(&self) -> Option<ModelIo> {
         None
     }
@@ -194,7 +194,7 @@ impl Opened for ElsewhereModel {
     }
 }
 
-impl Model for ElsewhereModel {
+impl Model for OutsideModel {
     fn execute(&self, _: u32, _: &mut Batch<'_>, _: &RunControl) -> Marks {
         Marks::default()
     }
@@ -203,22 +203,22 @@ impl Model for ElsewhereModel {
     }
 }
 
-impl RemoteModel for ElsewhereModel {
+impl RemoteModel for OutsideModel {
     fn serve(&self, instances: InstanceEventsRef) {
-        *self.0.told.lock().unwrap() = Some(instances);
+        *self.0.instances.lock().unwrap() = Some(instances);
     }
     fn readiness(&self) -> Readiness {
-        if !self.0.is_asked.load(Ordering::SeqCst) {
+        if !self.0.has_queries.load(Ordering::SeqCst) {
             return Readiness::Ready;
         }
-        let asked = self.0.clone();
-        Readiness::Ask(Box::new(move |answer| asked.asked.lock().unwrap().push(answer)))
+        let state = self.0.clone();
+        Readiness::Ask(Box::new(move |answer| state.queries.lock().unwrap().push(answer)))
     }
 }
 
-/// Answers of the decoupled models, on a thread of their own. `many` sends a response for each value, a failure for a
-/// negative one. `gated` sends 1, waits for the gate, sends 2, and ends with 3. `endless` sends as many values as it
-/// was asked for, again and again, until it is told to stop.
+/// Responses of the decoupled models, sent by their own thread. `many` sends a response for each value, a failure for
+/// a negative one. `gated` sends 1, waits for the gate, sends 2, and ends with 3. `endless` sends the values again and
+/// again until it is cancelled.
 fn answer_many(name: &str, probe: &Probe, responder: Responder, values: &[i32]) {
     let outcome = |values: &[i32]| {
         let output = OutputTensor {
@@ -258,15 +258,15 @@ fn answer_many(name: &str, probe: &Probe, responder: Responder, values: &[i32]) 
     }
 }
 
-/// How long an operation with `hold the reactor` in it does that.
+/// Time for which an operation with `hold the reactor` in its argument blocks the reactor.
 pub const HELD: Duration = Duration::from_secs(2);
 
-/// Repeats what it is asked, so that tests can see what arrived.
+/// Repeats its arguments, so that tests can check them.
 struct Echo;
 
 impl Control for Echo {
     fn call(&self, operation: ControlOperation, mut argument: Argument) -> ControlReply {
-        // Files stand behind the JSON: how long they are, and how they begin.
+        // Files follow the JSON: their lengths and first bytes.
         let files: String = std::mem::take(&mut argument.files)
             .iter()
             .map(|(name, contents)| format!(" {name}={}:{:02x}", contents.len(), contents[0]))
@@ -281,7 +281,7 @@ impl Control for Echo {
                     Ok(r#"[{"name":"m","version":"1","state":"READY"},{"name":"n"}]"#.to_owned())
                 }
                 ControlOperation::RepositoryUnload => Err(Error::unavailable(argument)),
-                // A load says nothing when it succeeds: this one tells what arrived.
+                // A successful load has no response: this one fails with its arguments.
                 ControlOperation::RepositoryLoad if argument.starts_with(r#"{"model":"told""#) => {
                     Err(Error::unavailable(argument))
                 }
@@ -296,7 +296,7 @@ impl Control for Echo {
 pub struct Server {
     pub engine: Arc<Engine>,
     pub probe: Arc<Probe>,
-    pub elsewhere: Arc<Elsewhere>,
+    pub elsewhere: Arc<ModelReadiness>,
     pub running: Option<FrontEnd>,
     pub http: u16,
     pub grpc: u16,
@@ -311,12 +311,12 @@ impl Server {
         Self::of(0, None, change)
     }
 
-    /// With room for so many connections.
+    /// A server with a limit of connections.
     pub fn with_room(connections_max: usize) -> Self {
         Self::of(connections_max, None, |_, _, _| {})
     }
 
-    /// A server of its own memory budget.
+    /// A server with its own memory budget.
     pub fn with_budget(
         budget: Option<memory::Budget>,
         change: impl FnOnce(&mut EngineOptions, &mut HttpOptions, &mut GrpcOptions),
@@ -341,9 +341,9 @@ impl Server {
         let mut grpc = GrpcOptions { address: "127.0.0.1".into(), ..GrpcOptions::default() };
         change(&mut engine_options, &mut http, &mut grpc);
         let probe = Arc::new(Probe::default());
-        let elsewhere = Arc::new(Elsewhere::default());
+        let elsewhere = Arc::new(ModelReadiness::default());
         let backends: Vec<Arc<dyn Backend>> =
-            vec![Arc::new(Fake(probe.clone())), Arc::new(ElsewhereModel(elsewhere.clone()))];
+            vec![Arc::new(Fake(probe.clone())), Arc::new(OutsideModel(elsewhere.clone()))];
         let engine = Engine::new(engine_options, backends).unwrap();
         for (name, decoupled) in [
             ("id", false),
@@ -381,7 +381,7 @@ impl Server {
         Client { io, buffer: Vec::new() }
     }
 
-    /// One request on a connection of its own.
+    /// Sends one request on its own connection.
     pub fn ask(&self, request: &str) -> Response {
         let mut client = self.connect();
         client.send(request.as_bytes());
@@ -443,7 +443,7 @@ fn publish(engine: &Engine, name: &str, backend: &str, decoupled: bool) {
     engine.publish(opened.handle, spec).unwrap();
 }
 
-/// A client that sends exactly what it is told.
+/// A client that sends raw bytes.
 pub struct Client {
     pub io: TcpStream,
     buffer: Vec<u8>,
@@ -452,7 +452,7 @@ pub struct Client {
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Response {
     pub status: u16,
-    /// As on the wire.
+    /// Names and values as on the wire.
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
 }
@@ -461,7 +461,7 @@ impl Response {
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
     }
-    /// The value of a header spelled exactly so.
+    /// The value of a header with exactly this name.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
@@ -472,7 +472,7 @@ impl Client {
         self.io.write_all(bytes).unwrap();
     }
 
-    /// Reads until the connection ends; true when it did.
+    /// Whether the connection ends without further bytes.
     pub fn is_closed(&mut self) -> bool {
         let mut rest = Vec::new();
         self.io.read_to_end(&mut rest).is_ok_and(|n| n == 0)
@@ -501,7 +501,7 @@ impl Client {
         self.buffer.drain(..n).collect()
     }
 
-    /// Status and headers; the body comes piece by piece.
+    /// Status and headers, without the body.
     pub fn head(&mut self) -> Response {
         let head = String::from_utf8(self.take_until(b"\r\n\r\n")).unwrap();
         let mut lines = head.trim_end().split("\r\n");
@@ -547,20 +547,18 @@ pub fn infer_json(values: &[i32]) -> String {
 
 /// A binary inference: JSON head and whole body.
 pub fn infer_binary(values: &[i32]) -> (usize, Vec<u8>) {
-    let mut body = format!(
-        r#"{{"inputs":[{{"name":"IN","datatype":"INT32","shape":[{}],"parameters":{{"binary_data_size":{}}}}}],"outputs":[{{"name":"OUT","parameters":{{"binary_data":true}}}}]}}"#,
-        values.len(),
-        values.len() * 4
-    )
-    .into_bytes();
+    let (shape, size) = (values.len(), values.len() * 4);
+    let input = format!(r#""datatype":"INT32","shape":[{shape}],"parameters":{{"binary_data_size":{size}}}"#);
+    let output = r#"{"name":"OUT","parameters":{"binary_data":true}}"#;
+    let mut body = format!(r#"{{"inputs":[{{"name":"IN",{input}}}],"outputs":[{output}]}}"#).into_bytes();
     let head = body.len();
     body.extend(values.iter().flat_map(|v| v.to_le_bytes()));
     (head, body)
 }
 
-/// What a gRPC call came to.
+/// Result of a gRPC call.
 #[derive(Debug, Default)]
-pub struct Outcome2 {
+pub struct CallOutcome {
     pub status: u32,
     pub message: String,
     pub encoding: Option<String>,
@@ -599,7 +597,7 @@ impl Grpc {
         ready.send_request(request.body(()).unwrap(), false).unwrap()
     }
 
-    pub async fn call(&mut self, path: &str, metadata: &[(&'static str, &str)], messages: &[Bytes]) -> Outcome2 {
+    pub async fn call(&mut self, path: &str, metadata: &[(&'static str, &str)], messages: &[Bytes]) -> CallOutcome {
         let (response, mut body) = self.open(path, metadata).await;
         for (i, message) in messages.iter().enumerate() {
             let _ = body.send_data(message.clone(), i + 1 == messages.len());
@@ -620,16 +618,16 @@ impl Grpc {
     }
 }
 
-pub async fn finish(response: h2::client::ResponseFuture) -> Outcome2 {
+pub async fn finish(response: h2::client::ResponseFuture) -> CallOutcome {
     rest(response.await.unwrap()).await
 }
 
-/// What of an answer was not read yet, to its end.
-pub async fn rest(response: http::Response<h2::RecvStream>) -> Outcome2 {
+/// Reads the rest of a response.
+pub async fn rest(response: http::Response<h2::RecvStream>) -> CallOutcome {
     assert_eq!(response.status(), 200);
     assert_eq!(response.headers()["content-type"], "application/grpc");
     let text = |h: &http::HeaderMap, n: &str| h.get(n).map(|v| v.to_str().unwrap().to_owned());
-    let mut outcome = Outcome2 { encoding: text(response.headers(), "grpc-encoding"), ..Outcome2::default() };
+    let mut outcome = CallOutcome { encoding: text(response.headers(), "grpc-encoding"), ..CallOutcome::default() };
     let mut end = response.headers().clone();
     let mut body = response.into_body();
     let mut all = BytesMut::new();
@@ -674,7 +672,7 @@ pub fn infer_request(model: &str, id: &str, values: &[i32]) -> pb::ModelInferReq
     }
 }
 
-/// Runs a client on a thread of its own kind.
+/// Runs a client in a current-thread runtime.
 pub fn client<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, async {
