@@ -32,7 +32,7 @@ pub struct Restriction {
 
 /// A required header.
 #[derive(Debug, Clone)]
-pub struct Rule {
+pub struct RequiredHeader {
     /// Header name as it was configured.
     pub header: Arc<str>,
     /// The same in lower case, as metadata is on the wire.
@@ -40,7 +40,7 @@ pub struct Rule {
     value: Vec<u8>,
 }
 
-impl Rule {
+impl RequiredHeader {
     /// True if `value`, the first header of that name, is the secret. Takes the same time wherever the values differ.
     pub fn admits(&self, value: Option<&[u8]>) -> bool {
         let Some(value) = value else { return false };
@@ -50,7 +50,7 @@ impl Rule {
 
 /// The rules of one front end.
 #[derive(Debug, Default)]
-pub struct Restrictions([Option<Rule>; Category::ALL.len()]);
+pub struct Restrictions([Option<RequiredHeader>; Category::ALL.len()]);
 
 impl Restrictions {
     /// Compiles the groups of a front end, which calls a category an `api` (HTTP) or a `protocol` (gRPC).
@@ -70,7 +70,7 @@ impl Restrictions {
                         "restricted {noun} '{api}' can not be specified in multiple config groups"
                     )));
                 }
-                *slot = Some(Rule {
+                *slot = Some(RequiredHeader {
                     header: group.key.as_str().into(),
                     name: group.key.to_ascii_lowercase(),
                     value: group.value.clone().into_bytes(),
@@ -86,7 +86,7 @@ impl Restrictions {
     }
 
     /// The rule of a category, if it has one.
-    pub fn rule(&self, category: Category) -> Option<&Rule> {
+    pub fn rule(&self, category: Category) -> Option<&RequiredHeader> {
         self.0.get(category as usize)?.as_ref()
     }
 }

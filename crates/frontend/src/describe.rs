@@ -3,7 +3,7 @@
 
 use crate::access::Act;
 use crate::http::method::Method;
-use crate::table::routes::{Documentation, Form, ROWS, Row};
+use crate::table::routes::{Documentation, Form, ROWS, RouteRow};
 use crate::table::{Needs, Operation, calls, wants};
 use crate::text::Text;
 
@@ -25,7 +25,7 @@ pub fn described() -> String {
     text.into_string().unwrap_or_default()
 }
 
-fn route(row: &Row, text: &mut Text) {
+fn route(row: &RouteRow, text: &mut Text) {
     text.open(b'{').key("method").string(if row.method == Method::Post { "POST" } else { "GET" });
     text.key("paths").open(b'[');
     match (row.path.split_once('['), row.path.split_once(']')) {

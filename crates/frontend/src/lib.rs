@@ -69,4 +69,4 @@ pub use operations::models::Metadata;
 pub use options::{
     ControlOptions, FrontendOptions, GateOptions, GrpcOptions, HttpOptions, Restriction, TlsOptions, reactors,
 };
-pub use server::{Bound, Failure, FrontEnd, bind, bind_metrics, serve};
+pub use server::{Bound, FrontEnd, StartFailure, bind, bind_metrics, serve};

@@ -88,7 +88,7 @@ pub struct Bound {
 
 /// A service that cannot be started.
 #[derive(Debug)]
-pub struct Failure {
+pub struct StartFailure {
     /// `control`, `GRPC`, `HTTP` or `Metrics`.
     pub service: &'static str,
     /// `failed to start HTTP service: …`: UNAVAILABLE `Socket '<address>:<port>' already in use `, or INVALID_ARG for
@@ -99,7 +99,7 @@ pub struct Failure {
 /// Binds and serves.
 ///
 /// # Errors
-/// The error of the first [`Failure`]; INTERNAL if no thread can be started.
+/// The error of the first [`StartFailure`]; INTERNAL if no thread can be started.
 pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOptions) -> Result<FrontEnd> {
     match bind(engine, control, &options) {
         Ok(bound) => bound.serve(),
@@ -119,7 +119,7 @@ pub fn bind(
     engine: Arc<Engine>,
     control: Arc<dyn Control>,
     options: &FrontendOptions,
-) -> std::result::Result<Bound, Vec<Failure>> {
+) -> std::result::Result<Bound, Vec<StartFailure>> {
     let count = options.reactors();
     let connections_max = match options.connections_max {
         0 => descriptors::connections_max(count),
@@ -194,9 +194,9 @@ pub fn bind(
 ///
 /// # Errors
 /// The failure of the service `Metrics`.
-pub fn bind_metrics(address: &str, port: u16) -> std::result::Result<BoundListener, Failure> {
+pub fn bind_metrics(address: &str, port: u16) -> std::result::Result<BoundListener, StartFailure> {
     let at = ListenAddress { given_fd: None, address, port, reuse_port: false, mode: 0 };
-    listen::bind(at, 1).map_err(|error| Failure { service: "Metrics", error: not_started("Metrics", &error) })
+    listen::bind(at, 1).map_err(|error| StartFailure { service: "Metrics", error: not_started("Metrics", &error) })
 }
 
 fn port_of<C>(front: Option<&BoundFrontEnd<C>>) -> u16 {
@@ -204,11 +204,11 @@ fn port_of<C>(front: Option<&BoundFrontEnd<C>>) -> u16 {
 }
 
 /// Returns the service, or records its failure.
-fn started<C>(service: &'static str, made: Option<Result<C>>, failures: &mut Vec<Failure>) -> Option<C> {
+fn started<C>(service: &'static str, made: Option<Result<C>>, failures: &mut Vec<StartFailure>) -> Option<C> {
     match made? {
         Ok(front) => Some(front),
         Err(error) => {
-            failures.push(Failure { service, error: not_started(service, &error) });
+            failures.push(StartFailure { service, error: not_started(service, &error) });
             None
         }
     }
@@ -221,7 +221,7 @@ impl Bound {
     /// Listens and serves.
     ///
     /// # Errors
-    /// UNAVAILABLE as [`Failure`] if another process listened first; INTERNAL if no thread can be started.
+    /// UNAVAILABLE as [`StartFailure`] if another process listened first; INTERNAL if no thread can be started.
     pub fn serve(self) -> Result<FrontEnd> {
         let Self { count, shared, connections_max, .. } = self;
         let mut running = FrontEnd {
@@ -626,7 +626,8 @@ async fn accept<L: Accept, F: Future<Output = ()> + 'static>(
         let caller = Caller { origin, face, peer };
         let place = room.idle.register(kind);
         let task_setter = place.task_setter();
-        let (served, counts) = (serve(io, caller, place), (ConnectionCount::new(&room.open), ConnectionCount::new(&of_kind)));
+        let (served, counts) =
+            (serve(io, caller, place), (ConnectionCount::new(&room.open), ConnectionCount::new(&of_kind)));
         let shared = room.shared.clone();
         let task = hold::spawn(async move {
             let _counted = shared.connection();

@@ -15,7 +15,7 @@ use device::Monitor;
 use device::failure::Listening;
 use engine::{Engine, ServerState, Started, Ticket, VersionState};
 use frontend::embed::Embedded;
-use frontend::{Bound, BoundListener, Failure, FrontEnd, FrontendOptions};
+use frontend::{Bound, BoundListener, FrontEnd, FrontendOptions, StartFailure};
 use napi::bindgen_prelude::{BigInt, Buffer, FnArgs, Function};
 use napi_derive::napi;
 use parking_lot::Mutex;
@@ -57,7 +57,7 @@ pub struct NativeCore {
     gpus: Mutex<Option<(Monitor, Listening)>>,
 }
 
-fn failure(Failure { service, error }: Failure) -> js::BindFailure {
+fn failure(StartFailure { service, error }: StartFailure) -> js::BindFailure {
     js::BindFailure { service: service.into(), code: error.code().constant(), message: error.message().into() }
 }
 

@@ -7,7 +7,7 @@
 use super::chunked::{ChunkError, Chunks, Progress};
 use super::context::HttpContext;
 use super::events::{self, Events};
-use super::reply::{JSON, Parts, Reply};
+use super::reply::{BodyParts, JSON, Reply};
 use super::request::{BadRequest, Framing, RequestHead, head_length};
 use super::service::{self, Admission};
 use crate::assemble::{Assembler, grow};
@@ -566,7 +566,7 @@ impl<S: Io> Connection<S> {
 
     /// Writes `first`, whose size line is in `out` if it is a chunk, and then each event as soon as it is ready.
     /// Watches the client while it waits. Responses that the client does not read stay in the inbox, which counts them.
-    async fn write_events(&mut self, first: Parts, mut events: Box<Events>, chunked: bool) -> io::Result<()> {
+    async fn write_events(&mut self, first: BodyParts, mut events: Box<Events>, chunked: bool) -> io::Result<()> {
         let end: &'static [u8] = if chunked { b"\r\n" } else { b"" };
         // A small event is written together with those that are ready.
         if first.iter().map(Bytes::len).sum::<usize>() <= JOIN_BYTES_MAX {

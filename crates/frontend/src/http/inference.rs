@@ -1,7 +1,7 @@
 //! `infer`. Checks have the order of P 1.12.2. The check that fails decides the content type of its error (P 1.1).
 
 use super::context::HttpContext;
-use super::reply::{JSON, OCTETS, Parts, Reply};
+use super::reply::{BodyParts, JSON, OCTETS, Reply};
 use super::request::RequestHead;
 use crate::encoding::{Encoding, compress, decompress, decompress_small};
 use crate::inference::{self, Inference, Started, is_long_to_encode};
@@ -288,7 +288,7 @@ fn forward(context: &HttpContext, head: &RequestHead, request: &mut InferRequest
 
 fn encode(version: &ModelVersion, response: &InferResponse, encoding: Encoding) -> Result<Reply> {
     let encoded = encode_infer(response, &version.signature)?;
-    let mut parts = Parts::new();
+    let mut parts = BodyParts::new();
     parts.push(offload::disposed(encoded.json));
     parts.extend(encoded.binary.into_iter().map(offload::disposed));
     let mut reply = Reply::empty(if encoded.inference_header_length.is_some() { OCTETS } else { JSON });

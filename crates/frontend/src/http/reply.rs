@@ -23,7 +23,7 @@ pub const OCTETS: &str = "application/octet-stream";
 pub const EVENTS: &str = "text/event-stream; charset=utf-8";
 
 /// Parts of a body, which are written without being joined. Small ones have one part: a reply changes hands often.
-pub type Parts = SmallVec<[Bytes; 1]>;
+pub type BodyParts = SmallVec<[Bytes; 1]>;
 
 pub type Fields = Vec<(&'static str, Cow<'static, str>)>;
 
@@ -49,7 +49,7 @@ pub struct Reply {
     pub extra: Option<Box<Fields>>,
     /// Whether the connection is closed after the reply.
     pub close: bool,
-    pub body: Parts,
+    pub body: BodyParts,
     /// Whether the body contains its charge.
     pub is_charged: bool,
     /// Events that follow the body.
@@ -60,7 +60,7 @@ impl Reply {
     /// A reply with a body in one piece.
     pub fn new(status: u16, content_type: &'static str, body: impl Into<Bytes>) -> Self {
         let body: Bytes = body.into();
-        let mut parts = Parts::new();
+        let mut parts = BodyParts::new();
         if !body.is_empty() {
             parts.push(body);
         }

@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::sync::LazyLock;
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Span {
+struct HeadSpan {
     start: u32,
     end: u32,
 }
@@ -29,11 +29,11 @@ struct Span {
 #[derive(Debug, Default)]
 pub struct Headers {
     bytes: Bytes,
-    fields: SmallVec<[(Span, Span); 16]>,
+    fields: SmallVec<[(HeadSpan, HeadSpan); 16]>,
 }
 
 impl Headers {
-    fn at(&self, span: Span) -> &[u8] {
+    fn at(&self, span: HeadSpan) -> &[u8] {
         self.bytes.get(span.start as usize..span.end as usize).unwrap_or_default()
     }
 
@@ -45,7 +45,7 @@ impl Headers {
     /// Fields of that name, whatever its case, in the order of the request.
     pub fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         // The length alone tells most fields apart.
-        let is_it = move |n: &Span| {
+        let is_it = move |n: &HeadSpan| {
             (n.end - n.start) as usize == name.len() && self.at(*n).eq_ignore_ascii_case(name.as_bytes())
         };
         self.fields.iter().filter(move |(n, _)| is_it(n)).map(|(_, value)| self.at(*value))
@@ -53,7 +53,7 @@ impl Headers {
 
     /// All fields, as counted slices of the head.
     pub fn iter(&self) -> impl Iterator<Item = (Bytes, Bytes)> + '_ {
-        let cut = |s: Span| self.bytes.slice_ref(self.at(s));
+        let cut = |s: HeadSpan| self.bytes.slice_ref(self.at(s));
         self.fields.iter().map(move |(n, v)| (cut(*n), cut(*v)))
     }
 
@@ -68,7 +68,7 @@ impl Headers {
         let put = |b: &mut Vec<u8>, part: &[u8]| {
             let start = b.len() as u32;
             b.extend_from_slice(part);
-            Span { start, end: b.len() as u32 }
+            HeadSpan { start, end: b.len() as u32 }
         };
         for (name, value) in pairs {
             let name = put(&mut bytes, name);
@@ -99,7 +99,7 @@ pub struct RequestHead {
     pub method: Method,
     /// HEAD: the reply carries no body.
     pub is_head: bool,
-    path: Span,
+    path: HeadSpan,
     /// End of the target in the buffer for HTTP/2; 0 for a request line.
     target_end: u32,
     /// HTTP/1.1 rather than 1.0.
@@ -179,10 +179,10 @@ impl RequestHead {
         fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
     ) -> Self {
         let headers = Headers::from_pairs(std::iter::once((&b":path"[..], target)).chain(fields));
-        let whole = headers.fields.first().map_or(Span { start: 0, end: 0 }, |f| f.1);
+        let whole = headers.fields.first().map_or(HeadSpan { start: 0, end: 0 }, |f| f.1);
         // As in a request line, a `#` and the text after it are part of the path.
         let path = memchr::memchr(b'?', target).unwrap_or(target.len());
-        let path = Span { start: whole.start, end: whole.start + path as u32 };
+        let path = HeadSpan { start: whole.start, end: whole.start + path as u32 };
         Self {
             method,
             is_head,
@@ -253,7 +253,7 @@ impl RequestHead {
         // Position of a part of `text`; any for an empty part.
         let span = |part: &[u8]| {
             let start = (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
-            Span { start: start as u32, end: (start + part.len()) as u32 }
+            HeadSpan { start: start as u32, end: (start + part.len()) as u32 }
         };
         let http11 = request.version == Some(1);
         let method = Method::parse(name);

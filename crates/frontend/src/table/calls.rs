@@ -5,18 +5,18 @@ use Operation as Op;
 
 /// A call of gRPC.
 #[derive(Debug, Clone, Copy)]
-pub struct Call {
+pub struct CallRow {
     /// `/package.Service/Method`.
     pub path: &'static str,
     pub operation: Operation,
 }
 
-const fn call(path: &'static str, operation: Operation) -> Call {
-    Call { path, operation }
+const fn call(path: &'static str, operation: Operation) -> CallRow {
+    CallRow { path, operation }
 }
 
 /// All calls; the usual ones first.
-pub const CALLS: [Call; 25] = [
+pub const CALLS: [CallRow; 25] = [
     call("/inference.GRPCInferenceService/ModelInfer", Op::Infer),
     call("/inference.GRPCInferenceService/ModelStreamInfer", Op::StreamInfer),
     call("/inference.GRPCInferenceService/ServerLive", Op::ServerLive),

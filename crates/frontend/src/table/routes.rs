@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 /// A row of the table.
 #[derive(Debug, Clone, Copy)]
-pub struct Row {
+pub struct RouteRow {
     /// `Get` or `Post`.
     pub method: Method,
     /// Whether HEAD is answered as well.
@@ -50,19 +50,19 @@ pub enum Form {
     Page,
 }
 
-const fn row(method: Method, path: &'static str, operation: Operation) -> Row {
-    Row { method, takes_head: false, path, operation, documentation: None }
+const fn row(method: Method, path: &'static str, operation: Operation) -> RouteRow {
+    RouteRow { method, takes_head: false, path, operation, documentation: None }
 }
 
-const fn get(path: &'static str, operation: Operation) -> Row {
+const fn get(path: &'static str, operation: Operation) -> RouteRow {
     row(Method::Get, path, operation)
 }
 
-const fn post(path: &'static str, operation: Operation) -> Row {
+const fn post(path: &'static str, operation: Operation) -> RouteRow {
     row(Method::Post, path, operation)
 }
 
-impl Row {
+impl RouteRow {
     const fn with_head(mut self) -> Self {
         self.takes_head = true;
         self
@@ -98,7 +98,7 @@ impl Row {
 
 /// The first row that matches a path answers it. Inferences are first, as they are most frequent; otherwise the order
 /// counts only for `/v2/models/stats`, which is not a model. Rows with a repository reject its name or ignore it.
-pub static ROWS: [Row; 41] = [
+pub static ROWS: [RouteRow; 41] = [
     post("/v2/models/{model}[/versions/{version}]/infer", Op::Infer)
         .doc("modelInfer", "Infer.")
         .takes("InferRequest")
@@ -271,18 +271,18 @@ impl<'a> Route<'a> {
 }
 
 /// The rows with their parsed paths.
-static PATTERNS: LazyLock<Vec<(Row, Pattern)>> =
+static PATTERNS: LazyLock<Vec<(RouteRow, Pattern)>> =
     LazyLock::new(|| ROWS.iter().map(|row| (*row, Pattern::new(row.path))).collect());
 
 /// A parsed path.
 struct Pattern {
-    before: Vec<Piece>,
+    before: Vec<PathPiece>,
     /// Optional pieces between the other two.
-    optional: Vec<Piece>,
-    after: Vec<Piece>,
+    optional: Vec<PathPiece>,
+    after: Vec<PathPiece>,
 }
 
-enum Piece {
+enum PathPiece {
     Text(&'static str),
     Model,
     Version,
@@ -313,15 +313,15 @@ impl Pattern {
     }
 }
 
-fn pieces(text: &'static str) -> Vec<Piece> {
+fn pieces(text: &'static str) -> Vec<PathPiece> {
     // Every second part is a name in braces.
     let piece = |(at, part)| match (at % 2, part) {
         (_, "") => None,
-        (0, text) => Some(Piece::Text(text)),
-        (_, "model") => Some(Piece::Model),
-        (_, "version") => Some(Piece::Version),
-        (_, "region") => Some(Piece::Region),
-        _ => Some(Piece::Repository),
+        (0, text) => Some(PathPiece::Text(text)),
+        (_, "model") => Some(PathPiece::Model),
+        (_, "version") => Some(PathPiece::Version),
+        (_, "region") => Some(PathPiece::Region),
+        _ => Some(PathPiece::Repository),
     };
     text.split(['{', '}']).enumerate().filter_map(piece).collect()
 }
@@ -329,9 +329,9 @@ fn pieces(text: &'static str) -> Vec<Piece> {
 /// Removes pieces from the start of a path and returns the rest; `None` if the path does not begin with them. A name is
 /// not empty and ends with its segment.
 #[inline]
-fn take<'a>(pieces: &[Piece], mut rest: &'a str, names: &mut Names<'a>) -> Option<&'a str> {
+fn take<'a>(pieces: &[PathPiece], mut rest: &'a str, names: &mut Names<'a>) -> Option<&'a str> {
     for piece in pieces {
-        if let Piece::Text(text) = piece {
+        if let PathPiece::Text(text) = piece {
             rest = rest.strip_prefix(text)?;
             continue;
         }
@@ -341,11 +341,11 @@ fn take<'a>(pieces: &[Piece], mut rest: &'a str, names: &mut Names<'a>) -> Optio
             return None;
         }
         match piece {
-            Piece::Version if !name.bytes().all(|b| b.is_ascii_digit()) => return None,
-            Piece::Version => names.version = name,
-            Piece::Region => names.region = name,
-            Piece::Repository => names.repository = name,
-            Piece::Model | Piece::Text(_) => names.model = name,
+            PathPiece::Version if !name.bytes().all(|b| b.is_ascii_digit()) => return None,
+            PathPiece::Version => names.version = name,
+            PathPiece::Region => names.region = name,
+            PathPiece::Repository => names.repository = name,
+            PathPiece::Model | PathPiece::Text(_) => names.model = name,
         }
         rest = behind;
     }
