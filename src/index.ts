@@ -50,7 +50,7 @@ type FlagOptions = { [K in keyof Options]?: Options[K] | (Options[K] extends (in
 /** Every command-line option in camelCase, with the same checks and texts; see docs/flags.md. */
 export interface ServerOptions extends Omit<FlagOptions, 'help' | 'version' | 'config' | 'backendConfig'> {
   modelRepository: string | string[]
-  /** As on the command line, or by backend: `{ onnxruntime: { 'default-max-batch-size': '4' } }`. */
+  /** Settings as on the command line, or by backend: `{ onnxruntime: { 'default-max-batch-size': '4' } }`. */
   backendConfig?: string | string[] | Record<string, Record<string, string>>
   /**
    * Front ends; off by default. Alternatively `httpPort`, `httpAddress` or `allowHttp: true` open HTTP as on the

@@ -22,7 +22,7 @@ export function parseJson(text: string): unknown {
 const STRING = /"[^"\\]*(?:\\.[^"\\]*)*"/y
 const SCALAR = /-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])|true\b|false\b|null\b|-?NaN\b|-?Infinity\b|-?Inf\b/y
 const SPACE = /\s*/y
-/** Same limit as servers. */
+/** Limit that servers have, too. */
 const NESTING_MAX = 100
 
 class Parser {

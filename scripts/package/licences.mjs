@@ -42,7 +42,7 @@ export function cratesText(triple) {
 
 /** Libraries whose code is in dist/: name, version, licence and directory. */
 export function packedLibraries() {
-  // Those of dist/stores are in another node_modules, perhaps in another version.
+  // Packages of dist/stores are in another node_modules, perhaps in another version.
   const found = new Map()
   for (const { path } of filesBelow(ROOT, ['dist'], (name) => name.endsWith('.map'))) {
     for (const source of JSON.parse(readFileSync(join(ROOT, path), 'utf8')).sources) {

@@ -10,7 +10,7 @@ import { ROOT, SetupError } from '../setup.mjs'
 import { zigbuild } from './zig.mjs'
 
 const BUILD = join(ROOT, 'target', 'package', 'build')
-/** Same minimum as the libonnxruntime for macOS. */
+/** Minimum of the libonnxruntime for macOS. */
 const MACOS_MIN = '14.0'
 
 /** Reason why this machine cannot build for a target, with the command that fixes it; null if it can. */

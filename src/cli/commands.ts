@@ -16,7 +16,7 @@ export interface Command {
   /** One sentence, ASCII, for help and docs. */
   meaning: string
   options?: readonly CommandOption[]
-  /** Also accepts the server's options. */
+  /** Accepts the server's options as well. */
   takesFlags?: true
   /** Possible arguments: words, or files with one of these endings (directories always). */
   words?: () => readonly string[]

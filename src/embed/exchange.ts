@@ -72,7 +72,7 @@ function replyOf(embedding: Embedding, answer: EmbeddedAnswer, settled: () => vo
   return { status: status ?? 500, fields: pairs, body: body ?? Buffer.alloc(0), sized: sized ?? true, events }
 }
 
-/** Not a generator: `return` of one that has not begun would not cancel the request. */
+/** No generator: `return` of one that has not begun would not cancel the request. */
 function eventsOf(embedding: Embedding, settled: () => void): Events {
   let isOver = false
   const over = (): IteratorReturnResult<undefined> => {

@@ -78,7 +78,7 @@ export interface GrpcService {
 }
 
 export interface GrpcOptions {
-  /** Also serve `grpc.health.v1.Health`; default true. */
+  /** Serve `grpc.health.v1.Health` as well; default true. */
   health?: boolean
 }
 

@@ -57,7 +57,7 @@ export function address(host: string | undefined, port: number | undefined): str
   return host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`
 }
 
-/** Also accepts a body that the outer server has already read, if it is still bytes. */
+/** Accepts a body that the outer server has already read, if it is still bytes. */
 async function read(request: IncomingMessage, bytesMax: number): Promise<Buffer[] | number> {
   const parsed = (request as { body?: unknown }).body
   if (Buffer.isBuffer(parsed)) return parsed.length > bytesMax ? parsed.length : [parsed]

@@ -47,7 +47,7 @@ export interface Embedding {
 
 /** An open gRPC call. Of `next` and `piece` one call at a time each; all reject with `CANCELLED` after its end. */
 export interface EmbeddedCalling {
-  /** As `next`. */
+  /** See `next`. */
   readonly answer: Promise<EmbeddedCallAnswer>
   /**
    * Sends a part of a message, at most 256 KiB, which is copied; `length` is the length of the message that it begins,

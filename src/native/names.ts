@@ -92,7 +92,7 @@ export interface Route {
   method: 'GET' | 'POST'
   /** Paths with names in braces: `{model}`, `{version}`, `{region}`. Of two paths, the second has a version. */
   paths: string[]
-  /** Its name in `--http-restricted-api`. */
+  /** Name in `--http-restricted-api`. */
   category: string
   /** Absent for routes that are not documented. */
   documentation?: RouteDocumentation

@@ -12,7 +12,7 @@ import { eachIn } from './walk.js'
 /** The directory and configuration that a model was loaded from. */
 export interface Source {
   directory: string
-  /** As polled, before completion. */
+  /** Configuration as polled, before completion. */
   config: ModelConfig
   /** Latest change by entry of the model directory, without the configurations. */
   entries: ReadonlyMap<string, bigint>

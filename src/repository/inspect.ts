@@ -69,7 +69,7 @@ export interface InspectedModel {
   directories: string[]
   /** The configuration file; null when there is none. */
   file: string | null
-  /** As far as it could be completed; null when it could not be read. */
+  /** Configuration, completed as far as possible; null when it could not be read. */
   config: ModelConfig | null
   /** With inputs and outputs of the model file, where they are known. */
   completed: ModelConfig | null

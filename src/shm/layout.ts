@@ -8,7 +8,7 @@
 import { DATATYPES } from '../native/datatypes.js'
 import { ServerError } from '../native/index.js'
 
-/** As in shm/protocol.json: a cache line, which suits vector instructions. */
+/** Alignment of shm/protocol.json: a cache line, which suits vector instructions. */
 export const ALIGNMENT = 64
 /** Maximum total size of the regions that a server maps; a larger one could never be registered. */
 export const REGION_BYTES_MAX = 2 ** 40

@@ -222,7 +222,7 @@ export class HttpWire implements Wire {
     return answer.body.length === 0 ? null : this.#parse(call, decodeText(answer.body))
   }
 
-  /** Not ready is a valid response; other statuses are errors. */
+  /** A server that is not ready responds validly; other statuses are errors. */
   #isReady(call: Call, answer: HttpAnswer): boolean {
     if (answer.status === 401 || answer.status === 403 || answer.status === 429) throw this.#error(call, answer)
     return answer.status === 200

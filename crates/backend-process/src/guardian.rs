@@ -43,7 +43,7 @@ struct Guardian {
     /// Line about each runner that has not ended.
     runners: BTreeMap<u64, String>,
     process: Option<Process>,
-    /// It could not be started, which was logged.
+    /// The guardian could not be started, which was logged.
     is_missing: bool,
 }
 

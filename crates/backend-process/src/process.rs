@@ -33,7 +33,7 @@ pub(crate) struct Process {
     inbound: Mutex<Inbound>,
     /// Another thread copies for it, and the hub does not watch it.
     is_parked: AtomicBool,
-    /// It has ended, which is handled once it is no longer parked.
+    /// The process has ended, which is handled once it is no longer parked.
     has_ended: AtomicBool,
 }
 

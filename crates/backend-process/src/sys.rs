@@ -22,7 +22,7 @@ pub(crate) struct Epoll(OwnedFd);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Event {
     pub token: u64,
-    /// It can be read, or the other side is closed.
+    /// The descriptor is readable, or the other side is closed.
     pub readable: bool,
     pub writable: bool,
 }
@@ -155,7 +155,7 @@ pub(crate) struct Program {
     environment: Vec<CString>,
     /// Limit of the address space in bytes.
     pub address_space: Option<u64>,
-    /// It does not end with the thread that starts it.
+    /// The child outlives the thread that starts it.
     pub outlives: bool,
     /// Set-user-id programs that it starts gain their privileges; otherwise they do not (`no_new_privs`).
     pub new_privileges: bool,

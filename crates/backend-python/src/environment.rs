@@ -184,7 +184,7 @@ impl Allowed<'_> {
 }
 
 impl Environment {
-    /// Its interpreter.
+    /// Path of the interpreter.
     pub fn python(&self) -> PathBuf {
         let python = self.root.join("bin/python");
         if python.exists() { python } else { self.root.join("bin/python3") }

@@ -37,7 +37,7 @@ const DEPTH_MAX: usize = 64;
 /// Why an archive is rejected; the texts contain no paths of this server.
 #[derive(Debug)]
 pub enum ArchiveError {
-    /// Not a tar file, plain or gzipped, or truncated.
+    /// The file is no tar file, plain or gzipped, or is truncated.
     Unreadable,
     /// An archive of another format.
     Format(Format),
@@ -67,7 +67,7 @@ impl Format {
         (b"hsqs", Self::Squashfs),
     ];
 
-    /// Its name, and the command that converts `archive` into a readable one.
+    /// Name of the format, and the command that converts `archive` into a readable one.
     pub fn advice(self, archive: &str) -> (&'static str, String) {
         let again = |name, program: &str| (name, format!("`{program} -dc {archive} | gzip > env.tar.gz`"));
         let pack = |name| (name, "`conda-pack --format tar.gz`".to_owned());

@@ -183,7 +183,7 @@ fn b_sec_06_links_that_lead_outside_are_rejected() {
     assert!(refused(&stairs).ends_with("links out of the archive"));
 }
 
-/// As written by venv-pack.
+/// Layout that venv-pack writes.
 fn of_venv(interpreter: &str) -> [Item<'_>; 5] {
     [
         file("bin/activate", b""),

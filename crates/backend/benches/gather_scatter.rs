@@ -1,4 +1,4 @@
-//! What it costs to put the inputs of a batch in a row and to hand its output out again:
+//! Measures gathering the inputs of a batch and scattering its output:
 //! `cargo bench -p nereid-backend --bench gather_scatter [-- TEXT]`.
 //!
 //! Sizes are of one request's tensor; rates count the whole batch.

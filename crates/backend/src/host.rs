@@ -100,7 +100,7 @@ pub enum ModelOperation {
     /// Unload; answered when it has begun.
     Unload {
         model: String,
-        /// Also unload the models that an ensemble consists of.
+        /// Unload the models of an ensemble as well.
         dependents: bool,
     },
     /// Query whether the model is ready; answered `true` or `false`. An unknown model is not ready.

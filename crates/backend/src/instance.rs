@@ -6,7 +6,7 @@ use tensor::{Error, Result};
 
 /// The engine's callback at the end of a batch. Called once, on any thread.
 pub trait Occupancy: Send {
-    /// As [`Occupied::free`]; `None` when the backend dropped it.
+    /// See [`Occupied::free`]; `None` when the backend dropped it.
     fn free(self: Box<Self>, marks: Option<Marks>);
 }
 
@@ -50,9 +50,9 @@ pub trait InstanceEvents: Send + Sync {
 
 /// Whether a model can serve requests.
 pub enum Readiness {
-    /// It can.
+    /// The instance can serve a request now.
     Ready,
-    /// It cannot, for this reason, which the log and the repository index show.
+    /// The instance cannot serve; the log and the repository index show the reason.
     NotReady(String),
     /// The model has to be queried; it calls the argument once, on any thread, within seconds.
     Ask(Box<dyn FnOnce(ReadyAnswer) + Send>),

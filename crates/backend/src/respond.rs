@@ -11,14 +11,14 @@ pub struct Stopped;
 /// How a request is counted in the statistics of its model once it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Counted {
-    /// As failed if its last response is an error, otherwise as a success.
+    /// Counts a failure if the last response is an error, otherwise a success.
     #[default]
     ByLastAnswer,
-    /// As a success, whatever the response.
+    /// Counts a success, whatever the response.
     Success,
-    /// Not at all; each of its responses is counted instead.
+    /// Counts each response instead of the request.
     Responses,
-    /// Not at all.
+    /// Counts nothing.
     Nothing,
 }
 
@@ -29,30 +29,30 @@ pub struct RequestId(pub usize);
 /// Receives the responses of one request; implemented by the engine. Methods may be called on several threads; the
 /// order of the calls is the order of the responses. After `finish` all methods do nothing.
 pub trait Answers: Send + Sync {
-    /// As [`Responder::send`].
+    /// See [`Responder::send`].
     ///
     /// # Errors
     /// As there.
     fn send(&self, outcome: Outcome) -> Result<(), Stopped>;
-    /// As [`Responder::fail`].
+    /// See [`Responder::fail`].
     fn fail(&self, error: Error);
-    /// As [`Responder::skip`].
+    /// See [`Responder::skip`].
     fn skip(&self);
-    /// As [`Responder::output_begins`].
+    /// See [`Responder::output_begins`].
     fn output_begins(&self);
-    /// As [`Responder::count_as`].
+    /// See [`Responder::count_as`].
     fn count_as(&self, counted: Counted);
-    /// As [`Responder::finish`].
+    /// See [`Responder::finish`].
     fn finish(&self, last: Option<Result<Outcome>>);
-    /// As [`Responder::again`].
+    /// See [`Responder::again`].
     fn again(&self, entry: BatchEntry, outcome: Option<Outcome>);
     /// The responder was dropped. An unfinished request ends with an error.
     fn abandon(&self);
-    /// As [`Responder::is_cancelled`].
+    /// See [`Responder::is_cancelled`].
     fn is_cancelled(&self) -> bool;
-    /// As [`Responder::on_cancel`].
+    /// See [`Responder::on_cancel`].
     fn on_cancel(&self, hook: Box<dyn FnOnce() + Send>);
-    /// As [`Responder::request`].
+    /// See [`Responder::request`].
     fn request(&self) -> Option<RequestId> {
         None
     }

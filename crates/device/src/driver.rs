@@ -107,7 +107,8 @@ pub(crate) struct Context(pub(crate) Thing);
 // SAFETY: a context may be current on any number of threads; the pointer is only passed back to the library.
 unsafe impl Send for Context {}
 
-/// Not libcuda.so: a toolkit installs a stub by that name, which finds no device and returns a misleading error.
+/// The name is not libcuda.so: a toolkit installs a stub by that name, which finds no device and returns a misleading
+/// error.
 const PLACES: [&str; 2] = ["libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"];
 
 /// Whether a driver was searched and found.

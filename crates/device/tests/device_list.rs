@@ -1,4 +1,5 @@
-//! The list of devices against a `libcuda.so.1` without a GPU (tests/mock). The driver of a process is looked for once, so each case is a child:
+//! The list of devices against a `libcuda.so.1` without a GPU (tests/mock). The driver of a process is looked for once,
+//! so each case is a child:
 //! this program again, asked for the ignored test, which prints what it found.
 
 #![cfg(target_os = "linux")]
@@ -23,7 +24,7 @@ fn mock() -> &'static Path {
     })
 }
 
-/// What a process finds with these variables.
+/// Devices that a process finds with these variables.
 fn found(variables: &[(&str, &str)]) -> String {
     let mut command = Command::new(std::env::current_exe().expect("its own path"));
     command.args(["--ignored", "--exact", "--nocapture", "print_the_list"]).env_remove("CUDA_VISIBLE_DEVICES");

@@ -64,7 +64,8 @@ fn asked(function: &str, what: u8) -> i32 {
     }
 }
 
-/// What was made and not given back: blocks of devices, of the host, locked ranges, streams, events.
+/// Counts of objects that were created and not released: blocks of devices, of the host, locked ranges, streams,
+/// events.
 fn live() -> [i32; 5] {
     [b'b', b'h', b'l', b's', b'e'].map(|what| asked("mockLive\0", what))
 }
@@ -96,7 +97,7 @@ fn copies_are_started_and_waited_for() {
         stream.copy(&here, 500, &Data::Region(here.clone()), 0, 100)?;
         stream.synchronize()?;
         assert_eq!(contents(&here)[500..600], numbers[..100]);
-        // What a copy touches lives until it was made; who drops everything waits.
+        // Buffers of a copy live until the copy ends; dropping the last handle waits for it.
         let (gone, buffer) =
             (allocate(0, 5000)?, pinned(5000).map_err(|_| tensor::Error::unavailable("no pinned pool"))?);
         stream.copy(&gone, 0, &Bytes::from(vec![7; 5000]).into(), 0, 5000)?;
@@ -160,7 +161,8 @@ fn m_25_each_call_that_fails_is_named_and_nothing_leaks() {
             assert!(told == failed || rarely, "{function} {nth}: {told}");
         }
     }
-    // Of a wait that fails nobody knows what the device still does: the buffers of the copy are kept for ever, the server goes on.
+    // After a failed wait the device may still write: the buffers of the copy are never freed, and the server
+    // continues.
     let told = child("a_wait_that_fails_keeps_what_the_device_may_touch", "cuStreamSynchronize:1:700", &[]);
     assert_eq!(told, format!("cuStreamSynchronize failed with {words}; 512 bytes are kept"));
     for function in ["cuStreamDestroy_v2", "cuEventDestroy_v2"] {

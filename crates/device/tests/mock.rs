@@ -1,6 +1,7 @@
 //! The driver and shared memory against a `libcuda.so.1` without a GPU (tests/mock), with a client in another process.
 //!
-//! The driver of a process is looked for once, so what needs another one runs in a child: this program again, asked for one of the
+//! The driver of a process is looked for once, so what needs another one runs in a child: this program again, asked for
+//! one of the
 //! ignored tests, which do nothing else.
 
 #![cfg(target_os = "linux")]
@@ -307,7 +308,7 @@ fn suspect_the_device() {
 fn m_22_a_device_that_a_library_says_is_lost_is_lost_when_the_driver_says_so_too() {
     let told = child("suspect_the_device", "", "2", "cuCtxSynchronize:2:719");
     assert_eq!(told, "true; a library says 700 (cuCtxSynchronize failed with error 719); None true");
-    // What does not last, and a driver that answers, is no reason.
+    // A passing error of a driver that responds is no reason.
     assert_eq!(child("suspect_the_device", "", "2", "cuCtxSynchronize:2:2"), "false; ; None false");
     assert_eq!(child("suspect_the_device", "", "2", ""), "false; ; None false");
 }

@@ -11,7 +11,7 @@ pub(crate) type Key = SmallVec<[i64; 8]>;
 /// Dimensions not to compare, by index of the input and of the dimension behind the batch dimension.
 pub(crate) type Masked<'m> = &'m dyn Fn(u16, usize) -> bool;
 
-/// What has to be compared, decided once per version.
+/// Properties that are compared, decided once per version.
 pub(crate) enum ShapeRule {
     /// Fixed dims and no optional inputs: all requests fit each other.
     Any,

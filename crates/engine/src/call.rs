@@ -6,9 +6,9 @@ use tensor::Result;
 
 /// Result of an accepted request.
 pub enum Started {
-    /// It ran on the calling thread; the sink was not used.
+    /// The request ran on the calling thread; the sink was not used.
     Answered(Result<Box<InferResponse>>),
-    /// It waits, or runs on another thread.
+    /// The request waits, or runs on another thread.
     Queued(Ticket),
 }
 

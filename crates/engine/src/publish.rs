@@ -36,7 +36,7 @@ use tensor::{Error, Result};
 pub struct PublishSpec {
     /// Completed `inference.ModelConfig`, encoded.
     pub config: Bytes,
-    /// Its JSON form.
+    /// Configuration as JSON.
     pub config_json: String,
     /// Label files by output name.
     pub labels: Vec<(String, Bytes)>,

@@ -29,9 +29,9 @@ pub(crate) enum Next {
 /// Why a request left without running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RemovalReason {
-    /// It waited longer than its queue policy allows.
+    /// The request waited longer than its queue policy allows.
     Expired,
-    /// Its sequence waited too long for a slot.
+    /// The sequence waited too long for a slot.
     SequenceExpired,
     /// The client cancelled it.
     Cancelled,

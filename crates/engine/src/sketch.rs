@@ -84,7 +84,7 @@ fn value_of(bucket: usize) -> f64 {
 /// Counts per bucket of a histogram with fixed upper bounds.
 pub(crate) struct Histogram {
     pub(crate) bounds: Vec<f64>,
-    /// Not cumulative; one more than `bounds`.
+    /// Counts per bucket, not cumulative; one more than `bounds`.
     pub(crate) counts: Vec<u64>,
     pub(crate) sum: u64,
 }

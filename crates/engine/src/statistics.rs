@@ -112,7 +112,7 @@ pub(crate) struct Totals {
     /// Successful requests.
     pub(crate) requests: u64,
     pub(crate) failures: u64,
-    /// As [`VersionStatistics::execution_ns`].
+    /// See [`VersionStatistics::execution_ns`].
     pub(crate) execution_ns: u64,
 }
 
@@ -535,7 +535,7 @@ pub struct Snapshot {
 /// A resource of the rate limiter (S-35).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceUse {
-    /// Its name.
+    /// Name of the response.
     pub name: String,
     /// Device of the resource; `None` if it is global.
     pub device: Option<u32>,

@@ -41,7 +41,7 @@ struct RequestProgress {
     stage: TicketStage,
     /// Error to respond with, if it was ended with another one than CANCELLED.
     reason: Option<Box<Error>>,
-    /// Its number among the children of its parent, until it is removed there.
+    /// Number among the children of the parent, until it is removed there.
     number: Option<usize>,
     /// Created with the first child.
     children: Option<Box<Children>>,

@@ -28,9 +28,9 @@ struct Turn {
 #[derive(Clone, Copy)]
 enum Stretch {
     None,
-    /// Its end is not decided yet.
+    /// The end of the turn is not decided yet.
     Begun,
-    /// Its end, in `now_ns` time.
+    /// End of the turn, in `now_ns` time.
     Until(u64),
 }
 

@@ -41,7 +41,7 @@ pub struct RequestHead {
     fields: SmallVec<[FieldSpan; 12]>,
     content_length: Option<u64>,
     derived: OnceCell<Box<dyn Any>>,
-    /// Its charge in the connection's ledger.
+    /// Charge in the connection's ledger.
     held: Option<HeadCharge>,
 }
 

@@ -70,7 +70,7 @@ impl Kind {
 /// Why a charge failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Short {
-    /// It can never fit: it exceeds the maximum of one connection.
+    /// The charge can never fit: it exceeds the maximum of one connection.
     TooLarge {
         /// Size of the whole buffer.
         bytes: usize,
@@ -279,7 +279,7 @@ pub struct Account(Arc<AccountInner>);
 struct AccountInner {
     budget: Arc<Inner>,
     used: AtomicUsize,
-    /// It may have one of this many parts of the budget.
+    /// The account may have one of this many parts of the budget.
     share: usize,
 }
 

@@ -26,7 +26,7 @@ const PAGE_BYTES: u64 = 4096;
 pub(crate) enum MapError {
     /// No such object, or one of a name that is not opened.
     Open,
-    /// Not a regular file, or an empty one.
+    /// The path is no regular file, or the file is empty.
     NotAFile,
     /// The window ends after the end of the object.
     Bounds,

@@ -30,7 +30,7 @@ pub struct CoreOptions {
     /// `--memory-limit`: most bytes of bodies, heads and unread responses; 0 = half of the machine's or container's
     /// memory.
     pub memory_limit_bytes: i64,
-    /// Not allocated without a GPU.
+    /// Memory pools of the devices, which are only made with a GPU.
     pub device_memory: DeviceMemoryOptions,
     /// `--sequence-limit`: sequences per model, in progress or waiting.
     pub sequence_limit: u32,
@@ -130,7 +130,7 @@ pub struct Setting {
 pub struct ProviderReport {
     /// The ONNX Runtime that fits the providers, or the one used without providers.
     pub library: Option<String>,
-    /// Its release, such as `1.30.0`.
+    /// Release, such as `1.30.0`.
     pub release: Option<String>,
     /// Directory of the providers.
     pub directory: Option<String>,
@@ -246,7 +246,7 @@ pub struct IssuerOptions {
     pub audience: String,
     /// Default claim of rules.
     pub claim: String,
-    /// Its keys, a JWK set, read again when it changes; null: `setIssuerKeys` provides them.
+    /// File with the issuer's keys, a JWK set, read again when it changes; null: `setIssuerKeys` provides them.
     pub keys_file: Option<String>,
 }
 
@@ -373,7 +373,7 @@ pub struct Gauge {
 #[napi(object, object_from_js = false, use_nullable = true)]
 pub struct VersionStatistics {
     pub name: String,
-    /// Its repository, if repositories are namespaces; else ''.
+    /// Repository of the model, if repositories are namespaces; else ''.
     pub namespace: String,
     pub version: i64,
     pub inference_count: u64,
@@ -730,7 +730,7 @@ pub struct EmbeddedCall {
     pub path: String,
     /// Metadata, names and values alternately; binary values in base64.
     pub fields: Vec<String>,
-    /// As in `EmbeddedRequest`.
+    /// See `EmbeddedRequest`.
     pub peer: Option<String>,
     pub local: Option<String>,
     /// The only message, of at most 64 KiB. Copied. null = messages follow, as `piece`.
@@ -809,7 +809,7 @@ pub struct TraceCall {
     pub parent_id: f64,
     pub model: String,
     pub version: i64,
-    /// As the client sent it, any characters; empty = none.
+    /// Id that the client sent, any characters; empty = none.
     pub request_id: String,
     /// Span id that the model received (`trace::Trace::context`), 16 hex digits; empty = none.
     pub span_id: String,

@@ -27,7 +27,7 @@ pub struct Dynamic {
     pub preferred: Vec<u32>,
     /// `max_queue_delay_microseconds`.
     pub max_queue_delay_us: u64,
-    /// Not used here: the order of responses is the caller's.
+    /// The scheduler ignores this: the order of responses is the caller's.
     pub preserve_ordering: bool,
     /// 0 = no priorities: one level, and the `priority` parameter is ignored.
     pub priority_levels: u32,

@@ -8,20 +8,20 @@ pub type Batch<T> = SmallVec<[T; 1]>;
 /// Why a request was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PushError {
-    /// Its level holds `max_queue_size` requests (S-05).
+    /// The priority level holds `max_queue_size` requests (S-05).
     QueueFull,
 }
 
 /// Why a request left without running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RemovalReason {
-    /// It waited longer than its timeout, and the policy is to reject (S-06).
+    /// The request waited longer than its timeout, and the policy is to reject (S-06).
     Expired,
     /// The client cancelled it (S-41).
     Cancelled,
 }
 
-/// What the caller should do next.
+/// The caller's next action.
 #[derive(Debug)]
 pub enum NextBatch<T> {
     /// Run this batch on an idle instance, then call `step` again with one idle instance less. Never empty.

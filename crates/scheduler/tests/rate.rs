@@ -331,7 +331,7 @@ struct Known {
     limited: Limited,
     /// Executions times priority, raised to those of the others.
     taken: u64,
-    /// Its rank, and the number of its request.
+    /// Rank of the grant, and the number of its request.
     waits: Option<(u64, u64)>,
     executes: bool,
     leaves: bool,

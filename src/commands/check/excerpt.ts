@@ -4,7 +4,7 @@ import type { Span } from '../../config/index.js'
 
 /** Characters shown of a line. */
 const WIDTH_MAX = 120
-/** Same tab width as the parsers of configurations. */
+/** Tab width of the parsers of configurations. */
 const TAB_WIDTH = 8
 
 export interface Place {

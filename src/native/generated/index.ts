@@ -258,7 +258,7 @@ export interface CoreOptions {
    * memory.
    */
   memoryLimitBytes: number
-  /** Not allocated without a GPU. */
+  /** Memory pools of the devices, which are only made with a GPU. */
   deviceMemory: DeviceMemoryOptions
   /** `--sequence-limit`: sequences per model, in progress or waiting. */
   sequenceLimit: number
@@ -387,7 +387,7 @@ export interface EmbeddedCall {
   path: string
   /** Metadata, names and values alternately; binary values in base64. */
   fields: Array<string>
-  /** As in `EmbeddedRequest`. */
+  /** See `EmbeddedRequest`. */
   peer: string | null
   local: string | null
   /** The only message, of at most 64 KiB. Copied. null = messages follow, as `piece`. */
@@ -516,7 +516,7 @@ export interface IssuerOptions {
   audience: string
   /** Default claim of rules. */
   claim: string
-  /** Its keys, a JWK set, read again when it changes; null: `setIssuerKeys` provides them. */
+  /** File with the issuer's keys, a JWK set, read again when it changes; null: `setIssuerKeys` provides them. */
   keysFile: string | null
 }
 
@@ -720,7 +720,7 @@ export interface ProviderLibrary {
 export interface ProviderReport {
   /** The ONNX Runtime that fits the providers, or the one used without providers. */
   library?: string
-  /** Its release, such as `1.30.0`. */
+  /** Release, such as `1.30.0`. */
   release?: string
   /** Directory of the providers. */
   directory?: string
@@ -863,7 +863,7 @@ export interface TraceCall {
   parentId: number
   model: string
   version: number
-  /** As the client sent it, any characters; empty = none. */
+  /** Id that the client sent, any characters; empty = none. */
   requestId: string
   /** Span id that the model received (`trace::Trace::context`), 16 hex digits; empty = none. */
   spanId: string
@@ -959,7 +959,7 @@ export interface Unready {
 /** Counters of one version, read consistently. */
 export interface VersionStatistics {
   name: string
-  /** Its repository, if repositories are namespaces; else ''. */
+  /** Repository of the model, if repositories are namespaces; else ''. */
   namespace: string
   version: number
   inferenceCount: bigint

@@ -82,7 +82,7 @@ pub struct Block {
     pub stream: u32,
     pub bytes: Vec<u8>,
     pub ends: bool,
-    /// Its priority makes the stream depend on itself.
+    /// The priority makes the stream depend on itself.
     pub depends_on_itself: bool,
     pub continuations: u32,
 }

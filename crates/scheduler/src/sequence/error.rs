@@ -12,7 +12,7 @@ pub enum SequenceError {
     NoId,
     /// The model stops and accepts no new sequences; those in progress go on.
     Stopping,
-    /// It continues an unknown sequence: never started, ended, idle for too long, expired or cancelled.
+    /// The request continues an unknown sequence: never started, ended, idle for too long, expired or cancelled.
     NotStarted(SequenceId),
     /// The model has the maximum number of sequences.
     TooMany {
@@ -21,9 +21,9 @@ pub enum SequenceError {
     },
     /// Only steps of iterative sequences may be queued again.
     NotIterative,
-    /// It would continue a sequence that was drained.
+    /// The request would continue a sequence that was drained.
     Drained,
-    /// It would continue a sequence whose instance ended.
+    /// The request would continue a sequence whose instance ended.
     InstanceGone,
 }
 
@@ -73,7 +73,7 @@ pub fn conflict_warning(id: &SequenceId, model: &str) -> String {
 /// Why a request left without running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RemovalReason {
-    /// Its sequence waited for a slot for longer than the `timeout` of one of its requests (S-19).
+    /// The sequence waited for a slot for longer than the `timeout` of one of its requests (S-19).
     Expired,
     /// This request, or an earlier one of its sequence, was cancelled (S-41).
     Cancelled,

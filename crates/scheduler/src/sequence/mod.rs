@@ -146,7 +146,7 @@ pub struct Accepted {
     pub conflict: bool,
 }
 
-/// What the caller should do next.
+/// The caller's next action.
 #[derive(Debug)]
 pub enum NextRun<T> {
     /// Run this on its instance, which is then busy, and call `step` again.

@@ -31,7 +31,7 @@ pub(super) struct Sequence<T> {
     pub out: u32,
     /// The last request handed out ended it.
     pub has_ended: bool,
-    /// Its instance ended: a request that the model has cannot return.
+    /// The instance ended: a request that the model has cannot return.
     pub gone: bool,
     /// Start of the idle time.
     pub last_arrival: u64,
