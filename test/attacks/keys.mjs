@@ -109,7 +109,7 @@ export const rows = [
   },
   {
     attack: 'two keys in one request, one of them good, in headers of one name',
-    limit: 'The answer is 400 and INVALID_ARGUMENT, with the name of the header (`frontend::gate::Refusal::Repeated`).',
+    limit: 'The answer is 400 and INVALID_ARGUMENT, with the name of the header (`frontend::gate_error::GateError::Repeated`).',
     server: keyed,
     async run(t) {
       const pairs = [
@@ -299,7 +299,7 @@ export const rows = [
   },
   {
     attack: '2,000 clients of a key with one place that leave before their answers',
-    limit: '`access::Hold` returns its place when its answer is written or its connection closes.',
+    limit: '`access::QuotaHold` returns its place when its answer is written or its connection closes.',
     server: keyed,
     async run(t) {
       for (let i = 0; i < 2000; i += 50) {

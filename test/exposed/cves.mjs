@@ -198,7 +198,7 @@ export const CLASSES = [
     here: 'A request has one owner, and Rust frees it once. Responses to a cancelled request are dropped.',
     proofs: [
       STREAMS,
-      ['crates/frontend/tests/many.rs', 'a_client_that_leaves_has_its_requests_cancelled_however_it_was_asked'],
+      ['crates/frontend/tests/many.rs', 'a_client_that_disconnects_cancels_its_requests_over_every_transport'],
       ['crates/frontend/tests/grpc.rs', 'p2_5_triton_grpc_error_ends_the_stream_with_the_first_failure_after_enqueue']
     ],
   },
