@@ -109,7 +109,9 @@ export const rows = [
   },
   {
     attack: 'two keys in one request, one of them good, in headers of one name',
-    limit: 'The answer is 400 and INVALID_ARGUMENT, with the name of the header (`frontend::gate_error::GateError::Repeated`).',
+    limit:
+      'The answer is 400 and INVALID_ARGUMENT, with the name of the header ' +
+      '(`frontend::gate_error::GateError::Repeated`).',
     server: keyed,
     async run(t) {
       const pairs = [
