@@ -28,7 +28,7 @@ pub(crate) struct Rest {
     pub(crate) version: Arc<ModelVersion>,
     pub(crate) instance: u32,
     pub(crate) ran: Ran,
-    /// 0 = nothing to learn.
+    /// Duration of the batch in ns, which its profile learns; 0: nothing to learn.
     pub(crate) duration: AtomicU64,
     pub(crate) then: Then,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Rest {
 impl Drop for Rest {
     fn drop(&mut self) {
         let ran = Ran { duration: self.duration.load(Ordering::Relaxed), end: now_ns(), ..self.ran };
-        // Also while a panic unwinds, where another panic would end the process.
+        // A panic may be unwinding, and a second one would end the process.
         let rested = catch_unwind(AssertUnwindSafe(|| match &self.then {
             Then::Serve => self.version.freed(self.instance, ran),
             Then::WarmUp(warm_up) => warm_up.freed(),

@@ -87,9 +87,9 @@ impl RequestTrace {
     }
 
     #[cold]
-    fn new(names: &'static Names, shared: &Shared, caller: &Caller, asked: impl FnOnce() -> RequestName) -> Noted {
+    fn new(names: &'static Names, shared: &Shared, caller: &Caller, name: impl FnOnce() -> RequestName) -> Noted {
         let begun = now_ns();
-        let entry = shared.logs().and_then(|logs| LoggedRequest::new(logs, caller, asked(), begun));
+        let entry = shared.logs().and_then(|logs| LoggedRequest::new(logs, caller, name(), begun));
         Some(Rc::new(Self { names, begun, read: Cell::new(0), trace: RefCell::default(), entry }))
     }
 
