@@ -20,6 +20,10 @@ function linted() {
   return driver && existsSync(driver) ? { ...process.env, RUSTC_WORKSPACE_WRAPPER: driver } : null
 }
 
+/** Runs Cargo quietly, with clippy's compiler where it is installed: everything here shares one compilation. */
+const cargo = (root, args, options = {}) =>
+  capture('cargo', args, { cwd: root, env: linted() ?? process.env, quiet: true, ...options })
+
 /** Prints the compiler's messages without the lines of compiled crates. */
 const complain = (errors) =>
   process.stdout.write(
@@ -48,17 +52,21 @@ export async function compiled(root, command, args) {
     const crate = /([^/#]+)(?:#|@)[\d.]+$/.exec(message.package_id)?.[1] ?? target.name
     found.push({ crate, target: kind, name: target.name, executable, directory: dirname(manifest) })
   }
-  const { code, errors } = await capture('cargo', [command, '--message-format=json-render-diagnostics', ...args], {
-    cwd: root, env: linted() ?? process.env, quiet: true, onLine,
-  })
+  const { code, errors } = await cargo(root, [command, '--message-format=json-render-diagnostics', ...args], { onLine })
   if (code === 0) return found
   complain(errors)
   return null
 }
 
+/** Lines of a failed binary's output that are printed. */
+const LINES_SHOWN = 400
+
 const BROKEN = (what) => ({
   passed: 0, failed: 1, skipped: '', failures: [`${what} could not be compiled: see the lines above`],
 })
+
+/** The last lines of a test's output, without the tests that passed. */
+const endOf = (text) => text.split('\n').filter((line) => !line.endsWith('... ok')).slice(-LINES_SHOWN).join('\n')
 
 /** Runs one test binary like `cargo test` does, with arguments `filters`. Names of failures begin with the binary's. */
 async function runOne({ crate, target, executable, directory }, filters = []) {
@@ -66,14 +74,7 @@ async function runOne({ crate, target, executable, directory }, filters = []) {
   const from = Date.now()
   const { code, text } = await capture(executable, filters, { cwd: directory, env, quiet: true })
   const counts = cargoCounts(code, text)
-  if (code !== 0)
-    process.stdout.write(
-      `${crate} ${target}:\n${text
-        .split('\n')
-        .filter((line) => !line.endsWith('... ok'))
-        .slice(-400)
-        .join('\n')}\n`,
-    )
+  if (code !== 0) process.stdout.write(`${crate} ${target}:\n${endOf(text)}\n`)
   return {
     ...counts, failures: counts.failures.map((test) => `${crate} ${target}: ${test}`),
     seconds: (Date.now() - from) / 1000,
@@ -90,9 +91,7 @@ export async function rustTests(root) {
     .filter(({ counts }) => counts.seconds > 3)
     .map(({ one, counts }) => `${one.crate} ${one.target} ${counts.seconds.toFixed(0)} s`)
   if (slow.length > 0) process.stdout.write(`slow: ${slow.join(', ')}\n`)
-  const { code, text } = await capture('cargo', ['test', '--doc', ...WORKSPACE], {
-    cwd: root, env: linted() ?? process.env, quiet: true,
-  })
+  const { code, text } = await cargo(root, ['test', '--doc', ...WORKSPACE])
   if (code !== 0) process.stdout.write(text)
   const docs = cargoCounts(code, text)
   const every = [...all.map(({ counts }) => counts), docs]
@@ -128,22 +127,14 @@ export async function program(root, name) {
 
 /** Runs the tests of some crates, by arguments of `cargo test`. */
 export async function cargoTests(root, args) {
-  const { code, text } = await capture('cargo', ['test', '--no-fail-fast', ...args], { cwd: root, quiet: true })
-  if (code !== 0)
-    process.stdout.write(
-      `${text
-        .split('\n')
-        .filter((line) => !line.endsWith('... ok'))
-        .slice(-400)
-        .join('\n')}\n`,
-    )
+  const { code, text } = await cargo(root, ['test', '--no-fail-fast', ...args])
+  if (code !== 0) process.stdout.write(`${endOf(text)}\n`)
   return cargoCounts(code, text)
 }
 
 /** Every lint of clippy and every warning of the compiler, in all targets; printed. Resolves with an exit code. */
 export async function clippy(root) {
-  const env = linted()
-  if (env === null) {
+  if (linted() === null) {
     process.stdout.write('clippy is not installed. Get it with: rustup component add clippy\n')
     return 1
   }
@@ -156,9 +147,7 @@ export async function clippy(root) {
     process.stdout.write(message.rendered)
   }
   for (const args of [['test', ...WORKSPACE, '--all-targets', '--no-run'], ['build', '--package=nereid-node']]) {
-    const { code, errors } = await capture('cargo', [...args, '--message-format=json'], {
-      cwd: root, env, quiet: true, onLine,
-    })
+    const { code, errors } = await cargo(root, [...args, '--message-format=json'], { onLine })
     if (code === 0) continue
     complain(errors)
     return code
