@@ -16,8 +16,8 @@ pub(crate) const WRAPPER: &str = "model.onnx";
 
 /// Alternatives for a plan that cannot run here.
 pub(crate) const OTHER_WAYS: &str = "Other ways: serve the ONNX file that the plan was made from (backend \
-    \"onnxruntime\", with the accelerator \"tensorrt\" if it is wanted), or run the plan from a model.py with the package \
-    'tensorrt'";
+    \"onnxruntime\", with the accelerator \"tensorrt\" if it is wanted), or run the plan from a model.py with the \
+    package 'tensorrt'";
 
 /// The graph of the generated model: the configured tensors.
 ///

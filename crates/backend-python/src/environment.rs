@@ -178,7 +178,8 @@ impl Allowed<'_> {
         }
         Err(Error::invalid(format!(
             "EXECUTION_ENV_PATH {path} is neither in the model repository nor below a root that \
-             --backend-config=python,environment-root=PATH names, and models of this server can be loaded over the network"
+             --backend-config=python,environment-root=PATH names, and models of this server can be loaded over the \
+             network"
         )))
     }
 }

@@ -345,8 +345,8 @@ mod tests {
         entries[1].request.inputs[0].data = Data::Region(Arc::new(Heap::endless(REGION_COPY_BYTES_MAX + 1)));
         stage(&mut entries, &signature, |_| false);
         assert!(entries[0].result.is_none());
-        let text = "[request id: <id_unknown>] 2147483648 bytes of shared memory region 'heap' would have to be copied, \
-                    the limit is 2147483647";
+        let text = "[request id: <id_unknown>] 2147483648 bytes of shared memory region 'heap' would have to be \
+                    copied, the limit is 2147483647";
         assert_eq!(entries[1].result.as_ref().and_then(|r| r.as_ref().err()), Some(&Error::invalid(text)));
     }
 

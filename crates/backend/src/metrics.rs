@@ -232,8 +232,8 @@ fn bounds(kind: Kind, buckets: Option<Vec<f64>>) -> Result<Vec<f64>> {
 #[cold]
 fn deleted() -> Error {
     Error::internal(
-        "Invalid metric operation as the corresponding 'MetricFamily' has been deleted. The 'MetricFamily' object should be deleted \
-         AFTER its corresponding 'Metric' objects have been deleted.",
+        "Invalid metric operation as the corresponding 'MetricFamily' has been deleted. The 'MetricFamily' object \
+         should be deleted AFTER its corresponding 'Metric' objects have been deleted.",
     )
 }
 

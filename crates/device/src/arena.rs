@@ -143,13 +143,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn m_28_pieces_never_overlap_and_nothing_is_lost(steps in prop::collection::vec((any::<bool>(), 0..5000usize), 1..200)) {
+        fn m_28_pieces_never_overlap_and_nothing_is_lost(
+            steps in prop::collection::vec((any::<bool>(), 0..5000usize), 1..200)
+        ) {
             let mut arena = Arena::new(64 << 10);
             let mut held: Vec<Piece> = Vec::new();
             for (take, n) in steps {
                 if take {
                     if let Some(piece) = arena.take(n) {
-                        prop_assert!(piece.len >= n && piece.offset.is_multiple_of(ALIGNMENT) && piece.offset + piece.len <= arena.size());
+                        prop_assert!(piece.len >= n && piece.offset.is_multiple_of(ALIGNMENT));
+                        prop_assert!(piece.offset + piece.len <= arena.size());
                         prop_assert!(held.iter().all(|&other| !overlap(piece, other)));
                         held.push(piece);
                     }

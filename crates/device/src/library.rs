@@ -22,7 +22,9 @@ pub(crate) type Code = std::ffi::c_int;
 /// A table of optional functions: an old driver lacks some, and only their users fail.
 macro_rules! functions {
     ($($name:ident as $symbol:literal: fn($($argument:ty),*);)*) => {
-        pub(crate) struct Functions { $(pub(crate) $name: Option<unsafe extern "C" fn($($argument),*) -> $crate::library::Code>,)* }
+        pub(crate) struct Functions {
+            $(pub(crate) $name: Option<unsafe extern "C" fn($($argument),*) -> $crate::library::Code>,)*
+        }
 
         impl Functions {
             fn of(library: &libloading::os::unix::Library) -> Self {

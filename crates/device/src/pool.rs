@@ -381,8 +381,8 @@ pub fn allocate(device: u32, len: usize) -> Result<RegionRef> {
         Err(NoRoom::Exhausted) => {
             let PoolUse { bytes_max, used_bytes, .. } = pool.usage(None);
             let text = format!(
-                "the memory pool of device {device} has no room for {len} bytes: {used_bytes} of {bytes_max} bytes are in use; \
-                 --cuda-memory-pool-byte-size={device}:BYTES makes it larger"
+                "the memory pool of device {device} has no room for {len} bytes: {used_bytes} of {bytes_max} bytes are \
+                 in use; --cuda-memory-pool-byte-size={device}:BYTES makes it larger"
             );
             if !TOLD.swap(true, Relaxed) {
                 log::warn!("{text}");

@@ -236,7 +236,8 @@ fn live_blocks() -> i32 {
 
 #[test]
 fn m_27_m_28_pools_are_bounded_come_back_and_are_made_when_they_are_needed() {
-    let full = "the memory pool of device 0 has no room for 257 bytes: 7936 of 8192 bytes are in use; --cuda-memory-pool-byte-size=0:BYTES makes it larger";
+    let full = "the memory pool of device 0 has no room for 257 bytes: 7936 of 8192 bytes are in use; \
+                --cuda-memory-pool-byte-size=0:BYTES makes it larger";
     let uses = "[(None, 4096, 0, 1), (Some(0), 8192, 0, 2), (Some(1), 0, 0, 0)]";
     assert_eq!(child("pools_divide_their_blocks", "", &[]), format!("{full}; {uses}; {NOTHING}"));
     let none = "[(None, 4096, 0, 0), (Some(0), 8192, 0, 0), (Some(1), 0, 0, 0)]";

@@ -52,8 +52,8 @@ fn b_py_20_a_family_is_removed_with_its_series_when_every_creator_deleted_it() {
     let b = two.family_new("golden_life", "d", Kind::Gauge).expect("joined");
     one.family_delete(a);
     one.family_delete(a);
-    let gone = "Invalid metric operation as the corresponding 'MetricFamily' has been deleted. The 'MetricFamily' object should be \
-                deleted AFTER its corresponding 'Metric' objects have been deleted.";
+    let gone = "Invalid metric operation as the corresponding 'MetricFamily' has been deleted. The 'MetricFamily' \
+                object should be deleted AFTER its corresponding 'Metric' objects have been deleted.";
     assert_eq!(text(one.value(again)), gone);
     for update in [Update::Increment, Update::Set, Update::Observe] {
         assert_eq!(text(one.update(again, update, 1.0)), gone);
