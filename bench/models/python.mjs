@@ -14,7 +14,8 @@ ${code}        return responses
 
 /** Sum and difference, as `simple`. */
 const ADD_SUB =
-  eachRequest(`            a, b = (pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in ("INPUT0", "INPUT1"))
+  eachRequest(`            inputs = [pb_utils.get_input_tensor_by_name(request, name) for name in ("INPUT0", "INPUT1")]
+            a, b = (tensor.as_numpy() for tensor in inputs)
             outputs = [pb_utils.Tensor("OUTPUT0", a + b), pb_utils.Tensor("OUTPUT1", a - b)]
             responses.append(pb_utils.InferenceResponse(output_tensors=outputs))
 `)
@@ -27,7 +28,8 @@ const IDENTITY = eachRequest(`            tensor = pb_utils.get_input_tensor_by_
 /** Passes its inputs to `simple` and returns the outputs. */
 const CALLER =
   eachRequest(`            inputs = [pb_utils.get_input_tensor_by_name(request, name) for name in ("INPUT0", "INPUT1")]
-            call = pb_utils.InferenceRequest(model_name="simple", requested_output_names=["OUTPUT0", "OUTPUT1"], inputs=inputs)
+            outputs = ["OUTPUT0", "OUTPUT1"]
+            call = pb_utils.InferenceRequest(model_name="simple", requested_output_names=outputs, inputs=inputs)
             answer = call.exec()
             if answer.has_error():
                 raise pb_utils.TritonModelException(answer.error().message())
@@ -50,7 +52,8 @@ def repeat(request):
         if delay:
             due += delay / 1000
             time.sleep(max(0, due - time.monotonic()))
-        outputs = [pb_utils.Tensor("OUT", np.array([value], np.int32)), pb_utils.Tensor("IDX", np.array([i], np.uint32))]
+        index = pb_utils.Tensor("IDX", np.array([i], np.uint32))
+        outputs = [pb_utils.Tensor("OUT", np.array([value], np.int32)), index]
         sender.send(pb_utils.InferenceResponse(output_tensors=outputs))
     sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 

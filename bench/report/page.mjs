@@ -12,16 +12,42 @@ import { barChart, colourOf, escape, lineChart } from './plots.mjs'
 const STYLE = `
 :root { color-scheme: light; }
 body { font: 15px/1.5 system-ui, sans-serif; color: #1f2328; max-width: 1320px; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.7rem; margin-bottom: .2rem; } h2 { margin-top: 2.4rem; border-bottom: 1px solid #d8dde3; padding-bottom: .2rem; }
+h1 { font-size: 1.7rem; margin-bottom: .2rem; }
+h2 { margin-top: 2.4rem; border-bottom: 1px solid #d8dde3; padding-bottom: .2rem; }
 p { max-width: 70ch; } .small { color: #59636e; font-size: .85rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .85rem; }
-th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid #e6e9ed; vertical-align: top; } td.n, th.n { text-align: right; } td.n { white-space: nowrap; }
-td.met, td.missed, td.none { white-space: nowrap; } .met { color: #1a7f37; } .missed { color: #b42318; font-weight: 600; } .none { color: #6e7781; }
+th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid #e6e9ed; vertical-align: top; }
+td.n, th.n { text-align: right; } td.n { white-space: nowrap; }
+td.met, td.missed, td.none { white-space: nowrap; }
+.met { color: #1a7f37; } .missed { color: #b42318; font-weight: 600; } .none { color: #6e7781; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(560px, 1fr)); gap: 1.2rem; }
-svg { width: 100%; max-width: 680px; height: auto; font: 13px system-ui, sans-serif; } svg .title { font-weight: 600; font-size: 14px; } svg .unit { fill: #59636e; font-weight: 400; font-size: 12px; }
+svg { width: 100%; max-width: 680px; height: auto; font: 13px system-ui, sans-serif; }
+svg .title { font-weight: 600; font-size: 14px; } svg .unit { fill: #59636e; font-weight: 400; font-size: 12px; }
 svg .grid { stroke: #e6e9ed; } svg .range { stroke: #1f2328; stroke-width: 1.2; }
 details { margin: .6rem 0; } summary { cursor: pointer; }
 `
+
+/** The paragraph below each heading of plots. */
+const SECTION_TEXTS = {
+  front:
+    'The model adds and subtracts 16 integers, so nearly all of the cost is the server. ' +
+    'Thin lines show the range over the repetitions.',
+  curve:
+    'Requests arrive at random times whatever the server does (open loop), and latency counts from when a request ' +
+    'was due: a stall is seen in full.',
+  pipeline: 'Models that return their inputs, in a chain: the cost of another step.',
+  sequence:
+    'The same model without sequences and with them, direct and oldest: the cost of finding the slot of a sequence.',
+  cache: 'The cache has the response before the model runs, so the rest of the cost is the server alone.',
+  batching:
+    'Requests of one model can run together. Nereid learns the cost of a batch and decides whether to wait for more ' +
+    'requests; other servers wait for a fixed time that somebody has to choose (dashed: the full time).',
+  compute: 'Networks of real size beside ONNX Runtime in a bare loop at the best of its thread settings.',
+  threads:
+    'The defaults of a model beside settings chosen by hand (dashed): ' +
+    'so many instances, each with so many threads of its own, and one pool for the whole process.',
+  heavy: 'p99 at the server that does the work, and at the same moment at another server that does not.',
+}
 
 const median = (c, key) => c[key]?.median ?? null
 
@@ -181,10 +207,9 @@ function pipelinePlots(result) {
     const cells = result.cells.filter(
       (c) => c.suite === 'pipeline' && c.transport === transport && c.c === 8 && c.cpuUs !== null,
     )
-    const named = cells.map((c) => ({
-      ...c,
-      subject: `${c.subject}, ${c.workload === 'identity' ? 'the model alone' : `ensemble of ${c.workload.replace('chain_', '')}`}`,
-    }))
+    const model = (workload) =>
+      workload === 'identity' ? 'the model alone' : `ensemble of ${workload.replace('chain_', '')}`
+    const named = cells.map((c) => ({ ...c, subject: `${c.subject}, ${model(c.workload)}` }))
     return barChart({
       title: `${transport}, 8 requests at a time`, unit: 'server CPU, µs per request: shorter is better',
       bars: bars(named, 'cpuUs'),
@@ -264,10 +289,11 @@ function streamPlots(result) {
   })
 }
 
+const tableRow = (cell, values) =>
+  `<tr>${values.map((v, i) => `<${cell}${i > 1 ? ' class="n"' : ''}>${escape(v)}</${cell}>`).join('')}</tr>`
+
 const table = (head, rows) =>
-  `<table><thead><tr>${head.map((h, i) => `<th${i > 1 ? ' class="n"' : ''}>${escape(h)}</th>`).join('')}</tr></thead><tbody>${rows
-    .map((r) => `<tr>${r.map((v, i) => `<td${i > 1 ? ' class="n"' : ''}>${escape(v)}</td>`).join('')}</tr>`)
-    .join('')}</tbody></table>`
+  `<table><thead>${tableRow('th', head)}</thead><tbody>${rows.map((r) => tableRow('td', r)).join('')}</tbody></table>`
 
 function targetRows(targets) {
   const cls = { met: 'met', missed: 'missed', undecided: 'none', 'not measured': 'none' }
@@ -336,26 +362,35 @@ export function page(result) {
     ...(result.counts?.missing ?? []).map((m) => ({ name: `counts by ${m.tool}`, reason: m.reason }))
   ]
   const latency = result.isolation?.latency ?? []
+  const counts = ['met', 'missed', 'undecided', 'not measured'].map(
+    (verdict, i) => `${count(verdict)} ${i === 0 ? 'targets ' : ''}${verdict}`,
+  )
+  const unmeasured = result.targets.filter((t) => t.verdict === 'not measured')
   return `<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Nereid: measurements</title><style>${STYLE}</style></head><body>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>Nereid: measurements</title><style>${STYLE}</style></head><body>
 <h1>Nereid: measurements</h1>
-<p>Nereid is an inference server with the network API of NVIDIA Triton. This page says what a request costs in it, beside other servers and beside bare <b>echoes</b>: programs that only move the bytes of the same request, built from the same libraries. <b>Varied</b> traffic, the default, sends requests that differ in id, data, rows, headers and deadline; <b>repeated</b> traffic sends one again and again. <b>CPU per request</b> is what decides how many machines a service needs.</p>
-<p><b>${count('met')} targets met, ${count('missed')} missed, ${count('undecided')} undecided, ${count('not measured')} not measured</b>${result.quick ? ' in a quick run' : ''}.</p>
+<p>Nereid is an inference server with the network API of NVIDIA Triton. This page shows what a request costs in it,
+beside other servers and beside bare <b>echoes</b>: programs that only move the bytes of the same request, built from
+the same libraries. <b>Varied</b> traffic, the default, sends requests that differ in id, data, rows, headers and
+deadline; <b>repeated</b> traffic sends one again and again. <b>CPU per request</b> decides how many machines a service
+needs.</p>
+<p><b>${counts.join(', ')}</b>${result.quick ? ' in a quick run' : ''}.</p>
 <p class="small">${escape(conditionsText(result))}</p>
-${section('Small requests', 'The model adds and subtracts 16 integers, so nearly all of the cost is the server. Thin lines show the range over the repetitions.', frontPlots(result))}
-${section('Latency over rate', 'Requests arrive at random times whatever the server does (open loop), and latency counts from when a request was due: a stall is seen in full.', curvePlots(result))}
-${section('Ensembles', 'Models that give back what they get, one behind the other: what a step more costs.', pipelinePlots(result))}
+${section('Small requests', SECTION_TEXTS.front, frontPlots(result))}
+${section('Latency over rate', SECTION_TEXTS.curve, curvePlots(result))}
+${section('Ensembles', SECTION_TEXTS.pipeline, pipelinePlots(result))}
 ${section('Models in Python', PYTHON_TEXT, pythonPlots(result))}
 ${section('Models of frameworks', FRAMEWORKS_TEXT, frameworkPlots(result))}
 ${treesSection(result)}
-${section('Sequences', 'The same model without sequences and with them, direct and oldest: what it costs that each request finds the slot of its sequence.', sequencePlots(result))}
-${section('Response cache', 'The answer is there before the model is asked, so what is left is the server alone.', cachePlots(result))}
+${section('Sequences', SECTION_TEXTS.sequence, sequencePlots(result))}
+${section('Response cache', SECTION_TEXTS.cache, cachePlots(result))}
 ${section('Many answers', STREAM_TEXT, streamPlots(result))}
 ${result.stream ? `<ul>${STREAM_NOTES(result.stream).map((text) => `<li>${escape(text)}</li>`).join('')}</ul>` : ''}
 ${section('Sizes', 'The same floats come back.', sizePlots(result))}
-${section('Batching', 'Requests of one model can run together. Nereid learns what a batch costs and decides whether waiting for company pays; other servers wait for a fixed time that somebody has to choose (dashed: that time is waited out literally).', batchingPlots(result))}
-${section('Models that compute', 'Networks of real size beside ONNX Runtime in a bare loop at the best of its thread settings.', computePlots(result))}
-${section('Threads and instances', 'What a model gets when its configuration says nothing, beside settings chosen by hand (dashed): so many instances, each with so many threads of its own, and one pool for the whole process.', threadPlots(result))}
+${section('Batching', SECTION_TEXTS.batching, batchingPlots(result))}
+${section('Models that compute', SECTION_TEXTS.compute, computePlots(result))}
+${section('Threads and instances', SECTION_TEXTS.threads, threadPlots(result))}
 ${scaleSection(result)}
 ${countsSection(result)}
 ${
@@ -369,7 +404,7 @@ ${
 ${
   (result.isolation?.heavy ?? []).length === 0
     ? ''
-    : `<h3>Clients that ask for much work</h3><p>p99 at the server that does the work, and at the same moment at another server that does not.</p>${table(
+    : `<h3>Clients that request much work</h3><p>${SECTION_TEXTS.heavy}</p>${table(
         ['p99 of', 'beside', 'other server µs', 'this server µs', 'ratio', 'cores'],
         result.isolation.heavy.map((l) => [
           l.of, l.name, withRange(l.p99Control), withRange(l.p99Disturbed), withRange(l.p99Ratio), short(l.share)
@@ -378,19 +413,35 @@ ${
 }
 ${crosscheckSection(result)}
 <h2>Targets</h2>
-<p>Ratios compare two sides that were measured in turn; the figure is the median of the pairs, with the range behind it. A target is undecided when its limit lies inside the range.</p>
+<p>Ratios compare two sides that were measured in turn; the figure is the median of the pairs, with the range behind it.
+A target is undecided when its limit lies inside the range.</p>
 ${targetRows(result.targets.filter((t) => t.verdict !== 'not measured'))}
-${count('not measured') === 0 ? '' : `<details><summary>${count('not measured')} not measured here, with the reasons</summary>${targetRows(result.targets.filter((t) => t.verdict === 'not measured'))}</details>`}
+${
+  unmeasured.length === 0
+    ? ''
+    : `<details><summary>${unmeasured.length} not measured here, with the reasons</summary>
+${targetRows(unmeasured)}</details>`
+}
 <h2>Memory</h2>
 ${table(
   ['server', 'version', 'resting MiB', 'peak MiB'],
   result.subjects.map((s) => [s.name, s.version ?? '', whole(s.restingMiB), whole(s.peakMiB)]),
 )}
-${result.startUp ? `<p>Nereid with two small models: ready after ${withRange(result.startUp.readyMs)} ms, then ${short(result.startUp.restingMiB.median)} MiB.</p>` : ''}
+${
+  result.startUp
+    ? `<p>Nereid with two small models: ready after ${withRange(result.startUp.readyMs)} ms, then
+${short(result.startUp.restingMiB.median)} MiB.</p>`
+    : ''
+}
 <h2>Not compared</h2>
-${gone.length === 0 ? '<p>Everything ran.</p>' : `<ul>${gone.map((g) => `<li><b>${escape(g.name)}</b>: ${escape(g.reason)}</li>`).join('')}</ul>`}
+${
+  gone.length === 0
+    ? '<p>Everything ran.</p>'
+    : `<ul>${gone.map((g) => `<li><b>${escape(g.name)}</b>: ${escape(g.reason)}</li>`).join('')}</ul>`
+}
 <h2>Every figure</h2>
-<details${result.cells.length < 30 ? ' open' : ''}><summary>${result.cells.length} cells</summary>${everyCell(result)}</details>
+<details${result.cells.length < 30 ? ' open' : ''}><summary>${result.cells.length} cells</summary>
+${everyCell(result)}</details>
 </body></html>
 `
 }

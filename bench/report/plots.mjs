@@ -42,9 +42,9 @@ export function barChart({ title, unit, bars, standalone = false }) {
   const alone = standalone
     ? ` xmlns="http://www.w3.org/2000/svg" width="${labelWidth + plotWidth + 80}" height="${height}"` : ''
   const style = standalone
-    ? '<style>text{font:13px ' +
-      'system-ui,sans-serif;fill:#1f2328}.title{font-weight:600;font-size:14px}.unit{fill:#59636e;font-weight:400;font-size:12px}.range{stroke:#1f2328;stroke-width:1.2}</style><rect ' +
-      'width="100%" height="100%" fill="#fff"/>'
+    ? '<style>text{font:13px system-ui,sans-serif;fill:#1f2328}.title{font-weight:600;font-size:14px}' +
+      '.unit{fill:#59636e;font-weight:400;font-size:12px}.range{stroke:#1f2328;stroke-width:1.2}</style>' +
+      '<rect width="100%" height="100%" fill="#fff"/>'
     : ''
   return (
     `<svg${alone} viewBox="0 0 ${labelWidth + plotWidth + 80} ${height}" role="img" ` +

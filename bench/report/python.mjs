@@ -98,10 +98,11 @@ export function pythonRows(result, { row, ratio, single, python }) {
   }
   const idle = result.python?.idle
   const [other] = result.python?.peers ?? []
+  const notes = [idle && `${idle.seconds} s`, other && `Triton: ${short(other.cpuUsPerSecond)} µs`]
   row('an instance that nobody asks: CPU of its process in a second', 0, 'most', single(idle?.cpuUsPerSecond), {
     ...missing,
     unit: 'µs',
-    note: [idle && `${idle.seconds} s`, other && `Triton: ${short(other.cpuUsPerSecond)} µs`].filter(Boolean).join('; '),
+    note: notes.filter(Boolean).join('; '),
   })
   row('an instance that nobody asks: memory of its process (PSS)', 30, 'most', single(idle?.pssMB), {
     ...missing,

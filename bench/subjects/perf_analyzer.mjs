@@ -12,7 +12,8 @@ sys.path.insert(0, sys.argv[1])
 import perf
 try:
     path, env = perf.binary()
-    print(json.dumps({"path": path, "version": perf.VERSION, "env": {k: v for k, v in env.items() if os.environ.get(k) != v}}))
+    added = {k: v for k, v in env.items() if os.environ.get(k) != v}
+    print(json.dumps({"path": path, "version": perf.VERSION, "env": added}))
 except perf.Unavailable as e:
     print(json.dumps({"reason": str(e)}))
 `

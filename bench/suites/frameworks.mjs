@@ -138,9 +138,10 @@ async function withEvaluation(ctx, one) {
 }
 
 async function trees(ctx, family, python, repository, loop) {
-  const text =
-    'backend: "fil"\nmax_batch_size: ' +
-    `4096\n${parameter('model_type', 'xgboost_json')}${parameter('is_classifier', 'false')}${parameter('cpu_nthread', 1)}`
+  const text = [
+    'backend: "fil"\nmax_batch_size: 4096\n', parameter('model_type', 'xgboost_json'),
+    parameter('is_classifier', 'false'), parameter('cpu_nthread', 1),
+  ].join('')
   writeModel(repository, 'trees', { config: text })
   const server = await startNereid(ctx.root, { repository, models: ['trees'], name: SERVED(family.title) })
   try {

@@ -1,6 +1,6 @@
 /**
- * Makes static pages of the Markdown that the repository holds. They need no network and no server: every link is relative and names a
- * file, so they open from a disk and below any path. Nothing here knows what a page says; `pages.mjs` knows which there are.
+ * Makes static pages of the Markdown that the repository holds. They need no network and no server: every link is
+ * relative and names a file, so they open from a disk and below any path. `pages.mjs` lists the pages.
  */
 import { existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs'
 import { dirname, join, posix } from 'node:path'

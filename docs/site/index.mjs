@@ -1,4 +1,4 @@
-/** What the search looks through: one entry for each heading, with the text below it, and for each named row of a table. */
+/** Makes the index of the search: an entry for each heading, with the text below it, and for each named table row. */
 
 const ENTITIES = { amp: '&', lt: '<', gt: '>', quot: '"' }
 
@@ -14,7 +14,10 @@ const textOf = (html) =>
 /** A row about one flag, option or metric is an entry of its own. */
 const NAMED_ROW = /<tr id="([^"]*)">([\s\S]*?)<\/tr>/g
 
-/** Pages are an address, the title for one that has none of its own, and HTML. Entries: `[address, page title, heading, text]`. */
+/**
+ * Entries of the index, `[address, page title, heading, text]`. A page is an address, a title that is used if the HTML
+ * has none, and HTML.
+ */
 export function indexOf(pages) {
   return pages.flatMap(([address, name, html]) => {
     const body = /<article[^>]*>([\s\S]*)<\/article>/.exec(html)?.[1] ?? ''
@@ -24,7 +27,8 @@ export function indexOf(pages) {
       .filter((part) => part.startsWith('<h'))
       .map((part) => {
         const [, id = '', heading = ''] = /^<h[123] id="([^"]*)"[^>]*>([\s\S]*?)<\/h/.exec(part) ?? []
-        return [`${address}#${id}`, title, textOf(heading), textOf(part.slice(part.indexOf('</h') + 5).replaceAll(NAMED_ROW, ''))]
+        const below = part.slice(part.indexOf('</h') + 5).replaceAll(NAMED_ROW, '')
+        return [`${address}#${id}`, title, textOf(heading), textOf(below)]
       })
     const rows = [...body.matchAll(NAMED_ROW)].map(([, id, cells]) => {
       const [name = '', ...rest] = cells.split('</td>').map(textOf)

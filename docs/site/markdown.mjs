@@ -1,4 +1,7 @@
-/** The Markdown of the repository as HTML: headings with GitHub's anchors, links between published pages, code with colours. */
+/**
+ * Converts the Markdown of the repository to HTML: headings with GitHub's anchors, links between published pages, code
+ * with colours.
+ */
 import { existsSync } from 'node:fs'
 import { join, posix } from 'node:path'
 import hljs from 'highlight.js/lib/core'
@@ -30,7 +33,7 @@ const LANGUAGES = { bash, dockerfile, ini, javascript, json, python, rust, types
 for (const [name, language] of Object.entries(LANGUAGES)) hljs.registerLanguage(name, language)
 hljs.registerAliases(['sh', 'console'], { languageName: 'bash' })
 
-/** What GitHub makes of a heading, so that one link is right there and here. */
+/** The anchor that GitHub gives a heading, so that a link works both on GitHub and in these pages. */
 export function slug(text) {
   return text
     .trim()
@@ -39,7 +42,11 @@ export function slug(text) {
     .replaceAll(/\s/g, '-')
 }
 
-const plain = (inline) => (inline.children ?? []).filter((t) => t.type === 'text' || t.type === 'code_inline').map((t) => t.content).join('')
+const plain = (inline) =>
+  (inline.children ?? [])
+    .filter((t) => t.type === 'text' || t.type === 'code_inline')
+    .map((t) => t.content)
+    .join('')
 
 /** The address that a link of `source` becomes, or null for a file of the repository that is not published. */
 function resolved(href, source, { root, addresses }) {
@@ -57,7 +64,8 @@ function resolved(href, source, { root, addresses }) {
 export function markdown({ root, addresses }) {
   const md = new MarkdownIt({
     html: true,
-    highlight: (code, language) => (hljs.getLanguage(language) === undefined ? '' : hljs.highlight(code, { language }).value),
+    highlight: (code, language) =>
+      hljs.getLanguage(language) === undefined ? '' : hljs.highlight(code, { language }).value,
   })
 
   md.core.ruler.push('anchors', ({ tokens }) => {
@@ -77,7 +85,8 @@ export function markdown({ root, addresses }) {
     for (const [at, token] of tokens.entries()) {
       if (token.type !== 'tr_open' || tokens[at + 1]?.type !== 'td_open') continue
       const first = tokens[at + 2]?.children?.[0]
-      const name = first?.type === 'code_inline' ? /^(?:--)?([a-z][\w-]{3,})(?:=|$)/.exec(first.content)?.[1] : undefined
+      const code = first?.type === 'code_inline' ? first.content : ''
+      const name = /^(?:--)?([a-z][\w-]{3,})(?:=|$)/.exec(code)?.[1]
       if (name === undefined || used.has(name)) continue
       used.add(name)
       token.attrSet('id', name)

@@ -1,6 +1,6 @@
 /**
- * Which files are published, under which names, and in which order the navigation lists them. Paths are those of the repository; a
- * third text is the name in the navigation where the page's own title is long.
+ * Lists the published files and their names, in the order of the navigation. Paths are those of the repository; a third
+ * text is the name in the navigation of a page whose own title is long.
  */
 
 export const GROUPS = [

@@ -211,7 +211,9 @@ const garbage = fresh(
       writeFileSync(
         join(elsewhere, 'hook.cjs'),
         `const m = require('node:module'); const was = m._resolveFilename
-         m._resolveFilename = function (name, ...rest) { return name === 'onnxruntime-node/package.json' ? ${found} : was.call(this, name, ...rest) }\n`,
+         m._resolveFilename = function (name, ...rest) {
+           return name === 'onnxruntime-node/package.json' ? ${found} : was.call(this, name, ...rest)
+         }\n`,
       )
       for (const name of ['first', 'second']) writeModel(root, name, { versions: { 1: addSub() } })
       writeModel(root, 'other', model(0, ''))

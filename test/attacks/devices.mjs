@@ -32,7 +32,8 @@ class TritonPythonModel:
                 self.kept.clear()
             else:
                 self.kept.append(tensor)
-            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", np.array([0 if tensor.is_cpu() else 1], np.float32))]))
+            output = pb_utils.Tensor("OUTPUT0", np.array([0 if tensor.is_cpu() else 1], np.float32))
+            answers.append(pb_utils.InferenceResponse([output]))
         return answers
 `
 

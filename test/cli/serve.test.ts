@@ -59,7 +59,7 @@ test.each([
   expect(server.stderr).toBe(`${warning}error: creating server: Internal - failed to stat file /nowhere\n`)
 })
 
-test('R-49: with --exit-on-error=false a repository that can not be read leaves a server neither live nor ready', async () => {
+test('R-49: with --exit-on-error=false a server with an unreadable repository is neither live nor ready', async () => {
   const server = await TestServer.start('/nowhere', ['--exit-on-error=false', '--strict-readiness=false'], {
     path: '/v2',
   })

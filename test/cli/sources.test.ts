@@ -49,7 +49,7 @@ describe('precedence', () => {
     NEREID_CONFIG: config, NEREID_HTTP_PORT: '2', NEREID_GRPC_PORT: '2', NEREID_LOAD_MODEL: 'c\nd e\n', NEREID_ID: '',
   }
 
-  test('the command line overrides variables, variables the file, the file the defaults; lists are not merged', async () => {
+  test('flags override variables, variables the file, the file the defaults; lists are not merged', async () => {
     const { options, given, warnings } = await readOptions(['--http-port=1'], variables)
     expect(options).toMatchObject({
       httpPort: 1, grpcPort: 2, metricsPort: 3, id: 'file', modelRepository: ['/file', '/more'],
@@ -68,7 +68,7 @@ describe('precedence', () => {
     expect((await readOptions(['--config='], variables)).options.metricsPort).toBe(8002)
   })
 
-  test('every flag but help and version has a variable, and every flag but those and config a line in a file', async () => {
+  test('all flags but help and version have a variable; all but those and config have a line in a file', async () => {
     for (const flag of TABLE) {
       const text =
         flag.kind === 'string' ? 'x'
@@ -152,7 +152,7 @@ describe('a server', () => {
     },
   )
 
-  test('a port that Kubernetes links to a Service is ignored with a warning, and other variables of it are left alone', async () => {
+  test('a port variable that Kubernetes sets for a Service is ignored with a warning', async () => {
     const variables = {
       NEREID_HTTP_PORT: 'tcp://10.0.0.1:8000', NEREID_HTTP_SERVICE_HOST: '10.0.0.1', NEREID_HTTP_SERVICE_PORT: '8000',
       NEREID_HTTP_PORT_8000_TCP: 'tcp://10.0.0.1:8000', NEREID_HTTP_PORT_8000_TCP_PROTO: 'tcp',

@@ -105,7 +105,9 @@ describe.each(WAYS)('$name', (way) => {
     const target = client(way)
     const data = Int32Array.from({ length: 16 }, (_, i) => i)
     using region = Region.create({
-      INPUT0: { data, shape: [1, 16] }, INPUT1: { data, shape: [1, 16] }, OUTPUT0: { datatype: 'INT32', shape: [1, 16] },
+      INPUT0: { data, shape: [1, 16] },
+      INPUT1: { data, shape: [1, 16] },
+      OUTPUT0: { datatype: 'INT32', shape: [1, 16] },
     })
     await target.systemSharedMemory.register(region.name, region.registration)
     expect(await target.systemSharedMemory.status(region.name)).toEqual([

@@ -46,7 +46,8 @@ const MODELS: Record<string, [string, string]> = {
     code(`out = []
 for r in requests:
     texts = pb_utils.get_input_tensor_by_name(r, "TEXT").as_numpy()
-    out.append(pb_utils.InferenceResponse([pb_utils.Tensor("UPPER", np.array([[t.decode().upper().encode() for t in row] for row in texts], dtype=np.object_))]))
+    upper = np.array([[t.decode().upper().encode() for t in row] for row in texts], dtype=np.object_)
+    out.append(pb_utils.InferenceResponse([pb_utils.Tensor("UPPER", upper)]))
 return out
 `),
   ],

@@ -302,10 +302,13 @@ describe('a file outside of a model', () => {
 
 describe('a repository', () => {
   test('mistakes in directories, names, files and ensembles', async () => {
+    const maps = 'input_map { key: "A" value: "A" } output_map { key: "B" value: "B" }'
+    const scheduling = (model: string): string =>
+      `ensemble_scheduling { step [ { model_name: "${model}" ${maps} } ] }`
     const step = (model: string): string => `platform: "ensemble"
 input [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]
 output [ { name: "B" data_type: TYPE_FP32 dims: [ 1 ] } ]
-ensemble_scheduling { step [ { model_name: "${model}" input_map { key: "A" value: "A" } output_map { key: "B" value: "B" } } ] }
+${scheduling(model)}
 `
     const { out } = await checked({
       'ensemble/1/': '',

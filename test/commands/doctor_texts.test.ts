@@ -280,7 +280,10 @@ test('Kubernetes objects that start a Triton and are no pods', async () => {
   const manifest = `apiVersion: machinelearning.seldon.io/v1
 kind: SeldonDeployment
 metadata: { name: simple }
-spec: { predictors: [ { name: default, graph: { implementation: TRITON_SERVER, modelUri: "gs://models/simple", name: simple } } ] }
+spec:
+  predictors:
+  - name: default
+    graph: { implementation: TRITON_SERVER, modelUri: "gs://models/simple", name: simple }
 ---
 apiVersion: v1
 kind: ConfigMap
@@ -302,18 +305,23 @@ spec: { predictor: { model: { modelFormat: { name: pytorch }, runtime: kserve-tr
 apiVersion: v1
 kind: Pod
 metadata: { name: t }
-spec: { containers: [ { name: t, image: "nereid:1", args: [tritonserver, --model-repository=/m], livenessProbe: { exec: { command: [curl, localhost:8000/v2/health/live] } } } ] }
+spec:
+  containers:
+  - name: t
+    image: "nereid:1"
+    args: [tritonserver, --model-repository=/m]
+    livenessProbe: { exec: { command: [curl, localhost:8000/v2/health/live] } }
 `
   const { lines } = await examined('all.yaml', manifest)
   expect(lines.filter((line) => !/ same /.test(line))).toEqual([
     '1 change SeldonDeployment simple: Seldon starts the image of Triton for it: name an image of Nereid in ' +
       'its componentSpecs',
-    '6 differs ConfigMap start: has a script that starts a Triton: give it to doctor as a file of its own',
-    '21 change runtime: kserve-tritonserver: name a ServingRuntime with an image of Nereid',
-    '26 change livenessProbe: curl localhost:8000/v2/health/live: curl may not be in the image: write ' +
+    '9 differs ConfigMap start: has a script that starts a Triton: give it to doctor as a file of its own',
+    '24 change runtime: kserve-tritonserver: name a ServingRuntime with an image of Nereid',
+    '34 change livenessProbe: curl localhost:8000/v2/health/live: curl may not be in the image: write ' +
       'httpGet with /v2/health/live',
   ])
-  expect(lines).toContain('13 same ConfigMap notes: is left alone')
+  expect(lines).toContain('16 same ConfigMap notes: is left alone')
 })
 
 describe('docker run in scripts', () => {
@@ -346,9 +354,8 @@ describe('docker run in scripts', () => {
   })
 
   test('an image in a variable is the image', async () => {
-    const open = await examined(
-      'run.sh', 'docker run --rm -v $PWD/models:/models $TRITON_IMAGE tritonserver --model-repository=/models\n', MODELS,
-    )
+    const line = 'docker run --rm -v $PWD/models:/models $TRITON_IMAGE tritonserver --model-repository=/models\n'
+    const open = await examined('run.sh', line, MODELS)
     expect(open.lines.join('\n')).toContain('change image $TRITON_IMAGE: its name is known when it runs; take nereid')
     expect(open.commands).toEqual(['nereid --model-repository=./models'])
     const both = await examined('run.sh', 'docker run $ARGS "$IMAGE" tritonserver --model-repository=/m\n')

@@ -161,7 +161,7 @@ describe('trees', () => {
     expect(readFileSync(join(directory, 'out/d/config.pbtxt'), 'utf8')).toContain('\nmax_batch_size: 64\n')
   })
 
-  test('files that no framework wrote are refused, and so are trees that are not evaluated; nothing is left', async () => {
+  test('unknown files and tree models that are not supported are rejected, and leave no files', async () => {
     const none =
       /is no \.onnx, \.pt or \.xml file, no trees of XGBoost, LightGBM or treelite, and no directory with a model\.py/
     const refused: [string, string | Uint8Array, RegExp][] = [

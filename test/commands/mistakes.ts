@@ -205,7 +205,9 @@ export const MISTAKES: Mistake[] = [
     name: 'a name, an input and a type at once',
     files: {
       'm/1/model.onnx': GRAPH,
-      'm/config.pbtxt': `name: "n" ${CONFIG.replace('"INPUT0"', '"IN"').replace('"INPUT1" data_type: TYPE_INT32 dims: [ 16 ]', '"INPUT1" data_type: TYPE_FP16 dims: [ 5 ]')}`,
+      'm/config.pbtxt': `name: "n" ${CONFIG.replace('"INPUT0"', '"IN"').replace(
+        '"INPUT1" data_type: TYPE_INT32 dims: [ 16 ]', '"INPUT1" data_type: TYPE_FP16 dims: [ 5 ]',
+      )}`,
     },
     reported: [
       "m/config.pbtxt:1:7: error: unexpected directory name 'm' for model 'n'",
@@ -300,7 +302,8 @@ export const MISTAKES: Mistake[] = [
   {
     name: 'a plan of TensorRT that is not there',
     files: {
-      'm/1/resnet.plan': 'plan', 'm/config.pbtxt': CONFIG.replace('backend: "onnxruntime"', 'platform: "tensorrt_plan"'),
+      'm/1/resnet.plan': 'plan',
+      'm/config.pbtxt': CONFIG.replace('backend: "onnxruntime"', 'platform: "tensorrt_plan"'),
     },
     reported: ['failed to stat file', 'm/1/model.plan', "there is 'resnet.plan'"],
   },
@@ -331,7 +334,8 @@ export const MISTAKES: Mistake[] = [
     reported: ['m/1/model.onnx', 'opset 99', 'opset_version='],
   },
   {
-    name: 'a file format that is too new', files: file(versioned(99, 19)), reported: ['m/1/model.onnx', 'IR version 99'],
+    name: 'a file format that is too new', files: file(versioned(99, 19)),
+    reported: ['m/1/model.onnx', 'IR version 99'],
   },
   {
     name: 'weights that are not there', files: file(external('model.onnx_data')),
@@ -395,7 +399,9 @@ export const MISTAKES: Mistake[] = [
     name: 'dynamic batching without batches',
     files: {
       'm/1/model.onnx': FIXED,
-      'm/config.pbtxt': `${CONFIG.replace('max_batch_size: 8', 'max_batch_size: 0').replaceAll('[ 16 ]', '[ 1, 16 ]')}dynamic_batching { }\n`,
+      'm/config.pbtxt': `${CONFIG.replace('max_batch_size: 8', 'max_batch_size: 0').replaceAll(
+        '[ 16 ]', '[ 1, 16 ]',
+      )}dynamic_batching { }\n`,
     },
     reported: ['m/config.pbtxt:11:', 'max_batch_size'], isWarning: true,
   },

@@ -270,7 +270,6 @@ describe('reasons of models that do not load (R-16, C-06, C-12, C-14; suite brok
 })
 
 function addsubIo(shape: number[]): ReturnType<typeof io> {
-  return io(
-    [tensor('INPUT0', 8, shape), tensor('INPUT1', 8, shape)], [tensor('OUTPUT0', 8, shape), tensor('OUTPUT1', 8, shape)],
-  )
+  const pair = (one: string, other: string) => [tensor(one, 8, shape), tensor(other, 8, shape)]
+  return io(pair('INPUT0', 'INPUT1'), pair('OUTPUT0', 'OUTPUT1'))
 }

@@ -337,7 +337,7 @@ describe('C-13, C-14 instance groups', () => {
   ]
   test.each(cases)('%j with GPUs %j', (text, gpus, expected) => expect(groups(text, gpus)).toBe(expected))
 
-  test('before the file is opened, groups come before inputs and outputs, which are checked when the file adds nothing', () => {
+  test('groups are checked before the file is opened; inputs and outputs too if the file adds nothing', () => {
     const ready = (text: string, flags = AUTO): string =>
       reason(() => prepareConfig(parsePbtxt(`name: "m" backend: "onnxruntime" ${text}`, ''), flags, NO_GPUS)).replace(
         'Invalid argument: ', '',

@@ -138,9 +138,8 @@ test.each([
     const found = await report()
     expect(found.devices.map(({ ordinal }) => ordinal)).toEqual([0, 1])
     const isSilent = name === 'nvmlInit_v2' || name === 'nvmlDeviceGetCount_v2'
-    expect(found.notes).toEqual(
-      isSilent ? [`there are no GPU metrics: ${name.slice(0, -'_v2'.length)} failed with error 999: Unknown Error`] : [],
-    )
+    const failed = `${name.slice(0, -'_v2'.length)} failed with error 999: Unknown Error`
+    expect(found.notes).toEqual(isSilent ? [`there are no GPU metrics: ${failed}`] : [])
     expect(found.driver.version).toBe(isSilent || name === 'nvmlSystemGetDriverVersion' ? null : '580.00.01')
   } finally {
     mocks.tell()

@@ -54,9 +54,8 @@ class Tab {
     const id = (this.#last += 1)
     return new Promise((resolve, reject) => {
       this.#waiting.set(id, { resolve, reject })
-      ;(this.#browser.stdio[3] as Writable).write(
-        `${JSON.stringify({ id, method, params, ...(this.#session === undefined ? {} : { sessionId: this.#session }) })}\0`,
-      )
+      const session = this.#session === undefined ? {} : { sessionId: this.#session }
+      ;(this.#browser.stdio[3] as Writable).write(`${JSON.stringify({ id, method, params, ...session })}\0`)
     })
   }
 
@@ -146,7 +145,13 @@ describe.skipIf(CHROMIUM === undefined)('Chromium', { timeout: 60_000 }, () => {
       const box = document.querySelector('#the-pages').getBoundingClientRect()
       const first = document.querySelector('#the-pages a').getBoundingClientRect()
       const top = document.elementFromPoint(first.left + 5, first.top + 5)
-      return { scrolled: scrollY > 1000, below: box.top === document.querySelector('header').getBoundingClientRect().bottom, inside: box.bottom <= innerHeight, seen: (top?.closest('#the-pages') ?? null) !== null, wide: document.documentElement.scrollWidth }
+      return {
+        scrolled: scrollY > 1000,
+        below: box.top === document.querySelector('header').getBoundingClientRect().bottom,
+        inside: box.bottom <= innerHeight,
+        seen: (top?.closest('#the-pages') ?? null) !== null,
+        wide: document.documentElement.scrollWidth,
+      }
     })()`)
     expect(opened).toEqual({ scrolled: true, below: true, inside: true, seen: true, wide: 390 })
     // A click elsewhere and Escape close it.
@@ -166,7 +171,11 @@ describe.skipIf(CHROMIUM === undefined)('Chromium', { timeout: 60_000 }, () => {
       document.addEventListener('copy', () => (copied = getSelection().toString()), { once: true })
       code.querySelector('button').click()
       while (code.querySelector('button').textContent === 'Copy') await new Promise(requestAnimationFrame)
-      return { clipboard: typeof navigator.clipboard, button: code.querySelector('button').textContent, same: copied?.trim() === code.querySelector('code').textContent.trim() }
+      return {
+        clipboard: typeof navigator.clipboard,
+        button: code.querySelector('button').textContent,
+        same: copied?.trim() === code.querySelector('code').textContent.trim(),
+      }
     })()`)
     expect(output).toEqual({ clipboard: 'undefined', button: 'Copied', same: true })
   })
@@ -182,7 +191,10 @@ describe.skipIf(CHROMIUM === undefined)('Chromium', { timeout: 60_000 }, () => {
           field.dispatchEvent(new Event('input'))
           const list = document.querySelector('.search ol')
           while (list.hidden || list.dataset.words !== words) await new Promise(requestAnimationFrame)
-          found[words] = [...list.querySelectorAll('strong')].map((title) => [title.textContent, title.getBoundingClientRect().left >= 0 && title.getBoundingClientRect().width > 0])
+          found[words] = [...list.querySelectorAll('strong')].map((title) => {
+            const box = title.getBoundingClientRect()
+            return [title.textContent, box.left >= 0 && box.width > 0]
+          })
         }
         return found
       })()`)) as Record<string, [string, boolean][]>

@@ -94,7 +94,7 @@ test('each failed test is one line with its suite, and the number of lines of a 
   expect(many.at(-1)).toContain('1940 more')
 })
 
-test('a test that fails once and passes alone counts as passed and is named; one that fails twice has failed', async () => {
+test('a test that passes when repeated alone counts as passed and is named; one that fails twice fails', async () => {
   const first = { passed: 7, failed: 2, failures: ['a', 'b'] }
   const asked: string[][] = []
   const again = (answer: { passed: number; failed: number; failures: string[] }) => async (failures: string[]) => {

@@ -35,6 +35,7 @@ const FACTS = {
 const linux = TARGETS.filter(({ name }) => name.startsWith('linux-'))
 const names = (targets: typeof TARGETS) => targets.map(({ name }) => name.split('-')[1]).join(' and ')
 const glibc = new Set(linux.map((target) => target.glibc))
+const checked = `releases ${FACTS.releases} were checked for [differences](../COMPAT.md)`
 
 const PAGE = `# What is supported
 
@@ -45,7 +46,7 @@ This page lists the platforms and versions that this release supports.
 | what | version | notes |
 |---|---|---|
 | Nereid | ${FACTS.nereid} | not released yet: [changes](../CHANGELOG.md) |
-| Triton | ${SERVER_VERSION} | the API that the server reports; releases ${FACTS.releases} were checked for [differences](../COMPAT.md) |
+| Triton | ${SERVER_VERSION} | the API that the server reports; ${checked} |
 | Linux | ${names(linux)} | glibc ${[...glibc].join(', ')} or newer: Debian 10, Ubuntu 20.04, RHEL 8 |
 | Alpine | no | ONNX Runtime has no build for musl |
 | macOS | ${names(TARGETS.filter(({ name }) => name.startsWith('darwin-')))} | 14 or newer, for development |

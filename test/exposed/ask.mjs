@@ -24,8 +24,9 @@ export async function askCurl(to, verbs, directory) {
   const parts = asked.map((verb) => {
     // The port of the metrics speaks plain text, whatever the others do.
     const isSecure = to.tls !== undefined && verb.http.port === undefined
+    const origin = `${isSecure ? 'https' : 'http'}://${to.host}:${to.ports[verb.http.port ?? 'http']}`
     const lines = [
-      `url = ${quoted(`${isSecure ? 'https' : 'http'}://${to.host}:${to.ports[verb.http.port ?? 'http']}${verb.http.path}`)}`,
+      `url = ${quoted(origin + verb.http.path)}`,
       `request = ${verb.http.method}`,
       `output = ${quoted(file(verb))}`,
       'write-out = "%{http_code} %{exitcode}\\n"',

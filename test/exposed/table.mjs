@@ -23,10 +23,10 @@ export function heading(section) {
 
 /** A section as SECURITY.md has it. */
 export function sectionText(section, verbs) {
-  const rows = verbs.map(
-    (verb) =>
-      `| ${[verb.title, ...section.columns.map(({ expect }) => cell(verb, (transport) => expect(verb, transport)))].join(' | ')} |`,
-  )
+  const rows = verbs.map((verb) => {
+    const cells = section.columns.map(({ expect }) => cell(verb, (transport) => expect(verb, transport)))
+    return `| ${[verb.title, ...cells].join(' | ')} |`
+  })
   return `${heading(section)}\n${rows.join('\n')}\n`
 }
 

@@ -44,7 +44,8 @@ const RECORDED = ['main', 'explicit', 'restricted', 'many', 'ensemble', 'ragged'
 const DOUBLE = `import triton_python_backend_utils as pb_utils
 class TritonPythonModel:
     def execute(self, requests):
-        return [pb_utils.InferenceResponse([pb_utils.Tensor('OUT', pb_utils.get_input_tensor_by_name(r, 'IN').as_numpy() * 2)]) for r in requests]
+        inputs = [pb_utils.get_input_tensor_by_name(request, 'IN').as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor('OUT', data * 2)]) for data in inputs]
 `
 const DOUBLE_CONFIG = `backend: "python"
 input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]

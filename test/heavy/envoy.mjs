@@ -248,10 +248,11 @@ async function run(checks) {
   const { connect } = await import(join(ROOT, 'client/dist/node.js'))
   const program = await envoyProgram()
   const redisVersion = /v=(\S+)/.exec(ask('redis-server', ['--version']) ?? '')?.[1]
-  process.stdout.write(
-    `ran    ${PACKAGE}\n` +
-        `${redisVersion === undefined ? 'absent redis-server: apt-get install redis-server' : `ran    redis-server ${redisVersion}`}\n`,
-  )
+  const redis =
+    redisVersion === undefined
+      ? 'absent redis-server: apt-get install redis-server'
+      : `ran    redis-server ${redisVersion}`
+  process.stdout.write(`ran    ${PACKAGE}\n${redis}\n`)
 
   await checks.step('the commands of docs/deploy/README.md', () =>
     typed(commandsOf('docs/deploy/README.md', 'envoy'), program, join(HERE, 'typed')),

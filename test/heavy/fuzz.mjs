@@ -130,9 +130,9 @@ async function run(checks) {
     for (let name = waiting.shift(); name !== undefined; name = waiting.shift()) {
       const result = await checks.step(name, () => hunt(name, seconds))
       if (result !== undefined) results.set(name, result)
-      process.stdout.write(
-        `  ${name}: ${result === undefined ? 'FAILED' : `${result.runs} inputs, ${result.coverage} edges, ${result.kept} of ${result.found} kept`}\n`,
-      )
+      const summary = ({ runs, coverage, kept, found }) =>
+        `${runs} inputs, ${coverage} edges, ${kept} of ${found} kept`
+      process.stdout.write(`  ${name}: ${result === undefined ? 'FAILED' : summary(result)}\n`)
     }
   }
   await Promise.all(Array.from({ length: jobs }, worker))

@@ -139,7 +139,9 @@ async function run(checks) {
 export const gcs = {
   about: 'the client of Google Cloud Storage (`npm run stores`) against fake-gcs-server',
   missing: () =>
-    program() === null ? [`fake-gcs-server: CGO_ENABLED=0 go install github.com/fsouza/fake-gcs-server@${VERSION}`] : [],
+    program() === null
+      ? [`fake-gcs-server: CGO_ENABLED=0 go install github.com/fsouza/fake-gcs-server@${VERSION}`]
+      : [],
   steps: ['npm packages'],
   run,
 }

@@ -38,7 +38,8 @@ source = os.path.join(here, 'source')
 if what == 'fill':
     s.create_bucket(Bucket='large')
     for i in range(models):
-        s.put_object(Bucket='large', Key=f'm{i}/config.pbtxt', Body=open(os.path.join(here, 'config.pbtxt'), 'rb').read())
+        config = open(os.path.join(here, 'config.pbtxt'), 'rb').read()
+        s.put_object(Bucket='large', Key=f'm{i}/config.pbtxt', Body=config)
         s.upload_file(source, 'large', f'm{i}/1/weights')
 else:
     begin = time.monotonic()

@@ -96,7 +96,8 @@ async function run(checks) {
     const from = performance.now()
     const { requests, wrong } = await inOrder(HERE, REQUESTS, BUSY)
     must(wrong.length === 0, `${wrong.length} wrong answers: ${wrong.slice(0, 5).join('; ')}`)
-    measured = `${requests} requests in ${((performance.now() - from) / 1000).toFixed(0)} s, ${wrong.length} out of order`
+    const seconds = ((performance.now() - from) / 1000).toFixed(0)
+    measured = `${requests} requests in ${seconds} s, ${wrong.length} out of order`
   })
   return measured
 }

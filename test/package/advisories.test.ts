@@ -23,7 +23,8 @@ test('nothing that is installed with nereid has an install script', () => {
 
 test('findings of npm audit count where they are about something in the packages', () => {
   const one = (name: string) => ({ name, severity: 'high', via: [{ title: 'bad' }] })
-  const text = `npm warn something\n${JSON.stringify({ auditReportVersion: 2, vulnerabilities: { yaml: one('yaml'), vitest: one('vitest') } })}`
+  const vulnerabilities = { yaml: one('yaml'), vitest: one('vitest') }
+  const text = `npm warn something\n${JSON.stringify({ auditReportVersion: 2, vulnerabilities })}`
   expect(readAudit(text, new Set(['yaml']))).toEqual({ bad: ['yaml: high: bad'], tools: ['vitest: high: bad'] })
   expect(readAudit('{"vulnerabilities":{}}', new Set())).toEqual({ bad: [], tools: [] })
 })

@@ -287,7 +287,8 @@ const FACTS = [
         `import { Server } from 'nereid'
 const server = await Server.start({ modelRepository: ${JSON.stringify(join(t.root, 'one'))} })
 const data = new Int32Array(16).fill(2)
-const result = await server.model('simple').infer({ inputs: { INPUT0: { data, shape: [1, 16] }, INPUT1: { data, shape: [1, 16] } } })
+const tensor = { data, shape: [1, 16] }
+const result = await server.model('simple').infer({ inputs: { INPUT0: tensor, INPUT1: tensor } })
 if (result.output('OUTPUT0').data[0] !== 4) throw new Error('wrong')
 await server.stop()
 `,

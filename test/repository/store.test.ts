@@ -431,8 +431,10 @@ test('fields without effect are named in one line, except for defaults', () => {
     ),
   ).toEqual([])
   expect(
-    warned(`response_cache { enable: true } optimization { priority: PRIORITY_MAX cuda { graphs: true } eager_batching: true }
-      instance_group [ { count: 1 }, { rate_limiter { priority: 2 } host_policy: "p" } ] cc_model_filenames { key: "7.5" value: "x" }
+    warned(`response_cache { enable: true }
+      optimization { priority: PRIORITY_MAX cuda { graphs: true } eager_batching: true }
+      instance_group [ { count: 1 }, { rate_limiter { priority: 2 } host_policy: "p" } ]
+      cc_model_filenames { key: "7.5" value: "x" }
       parameters { key: "gpu_mem_limit" value { string_value: "1" } }`),
   ).toEqual([
     "warning model 'm' configures what has no effect in this release: instance_group.host_policy, " +

@@ -129,13 +129,14 @@ test('classifiers return a class, by their threshold, or probabilities of one cl
     output_class: 'true', threshold: '0.7', algo: 'ALGO_AUTO', storage_type: 'AUTO', blocks_per_sm: '0',
     use_experimental_optimizations: 'true',
   }
+  const probabilities = { is_classifier: 'true', predict_proba: 'true' }
   const server = await serving({
     low: { ...binary, parameters: { is_classifier: 'true', threshold: '0.3' }, config: io(5, 1) },
     old: { ...binary, parameters: old, config: io(5, 1) },
-    one: { ...binary, parameters: { is_classifier: 'true', predict_proba: 'true' }, config: io(5, 1) },
-    both: { ...binary, parameters: { is_classifier: 'true', predict_proba: 'true' }, config: io(5, 2) },
+    one: { ...binary, parameters: probabilities, config: io(5, 1) },
+    both: { ...binary, parameters: probabilities, config: io(5, 2) },
     classes: { of: 'softprob.json', parameters: { is_classifier: 'true' }, config: io(5, 1) },
-    forest: { of: 'lgb_multiclass.txt', parameters: { is_classifier: 'true', predict_proba: 'true' }, config: io(5, 3) },
+    forest: { of: 'lgb_multiclass.txt', parameters: probabilities, config: io(5, 3) },
   })
   expect(server.failures).toEqual([])
   const { features, predictions } = rowsOf('logistic')

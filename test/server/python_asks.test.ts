@@ -231,10 +231,12 @@ import triton_python_backend_utils as pb_utils
 class TritonPythonModel:
     def execute(self, requests):
         for request in requests:
-            threading.Thread(target=self.answer, args=(request.get_response_sender(), request.inputs()[0].as_numpy())).start()
+            sender = request.get_response_sender()
+            threading.Thread(target=self.answer, args=(sender, request.inputs()[0].as_numpy())).start()
 
     def answer(self, sender, code):
-        call = pb_utils.InferenceRequest(model_name="deep", requested_output_names=["OUT"], inputs=[pb_utils.Tensor("CODE", code)])
+        inputs = [pb_utils.Tensor("CODE", code)]
+        call = pb_utils.InferenceRequest(model_name="deep", requested_output_names=["OUT"], inputs=inputs)
         first = next(call.exec(decoupled=True))
         text = first.error().message().encode() if first.has_error() else first.output_tensors()[0].as_numpy()[0]
         sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([text], dtype=object))]), flags=1)

@@ -499,7 +499,8 @@ describe('answers of something else than storage', () => {
   test.each([1, 2, 3])('a list whose tokens repeat after %d pages ends', async (round) => {
     const client = await open(place(), KEYS)
     const list = (token: string) =>
-      `<ListBucketResult><Name>models</Name><IsTruncated>true</IsTruncated><NextContinuationToken>${token}</NextContinuationToken></ListBucketResult>`
+      '<ListBucketResult><Name>models</Name><IsTruncated>true</IsTruncated>' +
+      `<NextContinuationToken>${token}</NextContinuationToken></ListBucketResult>`
     between.answers = Array.from({ length: 50 }, (_, i) => ({ status: 200, body: list(`token${i % round}`) }))
     const { failure, message } = await thrown(() => all(client))
     expect([failure, message]).toEqual([

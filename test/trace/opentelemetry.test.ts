@@ -31,10 +31,8 @@ const flags = (...settings: string[]): string[] =>
 
 /** A server that sends its spans to the collector with little delay. */
 function start(...settings: string[]): Promise<TestServer> {
-  return TestServer.start(
-    directory,
-    flags(`opentelemetry,url=127.0.0.1:${collector.port}/v1/traces`, 'opentelemetry,bsp_schedule_delay=20', ...settings),
-  )
+  const url = `opentelemetry,url=127.0.0.1:${collector.port}/v1/traces`
+  return TestServer.start(directory, flags(url, 'opentelemetry,bsp_schedule_delay=20', ...settings))
 }
 
 beforeAll(async () => {

@@ -28,7 +28,9 @@ class TritonPythonModel:
             if what != "leaf":
                 more = {"trace": request.trace()} if what == "traced" else {}
                 leaf = pb_utils.Tensor("IN", np.array([b"leaf"], dtype=object))
-                below = pb_utils.InferenceRequest(model_name="leaf", requested_output_names=["OUT"], inputs=[leaf], **more).exec()
+                call = pb_utils.InferenceRequest(
+                    model_name="leaf", requested_output_names=["OUT"], inputs=[leaf], **more)
+                below = call.exec()
                 told += json.loads(below.output_tensors()[0].as_numpy()[0])
             out = np.array([json.dumps(told).encode()], dtype=object)
             answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", out)]))

@@ -18,7 +18,10 @@ function navigationOf({ navigation, address, to }) {
 function outlineOf(content) {
   const found = [...content.matchAll(/<h([23]) id="([^"]*)">([\s\S]*?)<\/h/g)]
   if (found.length < 3) return ''
-  const items = found.map(([, level, id, html]) => `<li class="l${level}"><a href="#${id}">${html.replaceAll(/<\/?a[^>]*>/g, '')}</a></li>`)
+  const items = found.map(([, level, id, html]) => {
+    const text = html.replaceAll(/<\/?a[^>]*>/g, '')
+    return `<li class="l${level}"><a href="#${id}">${text}</a></li>`
+  })
   return `<nav class="outline" aria-label="On this page"><ul>${items.join('')}</ul></nav>`
 }
 
@@ -26,7 +29,8 @@ export default function page(data) {
   const { content, title, address, previous, next } = data
   const to = (target) => posix.relative(posix.dirname(address), target)
   const up = to('x').slice(0, -1)
-  const turn = (one, rel) => (one === null ? '<span></span>' : `<a rel="${rel}" href="${to(one.address)}">${escaped(one.name)}</a>`)
+  const turn = (one, rel) =>
+    one === null ? '<span></span>' : `<a rel="${rel}" href="${to(one.address)}">${escaped(one.name)}</a>`
   const [first] = data.navigation[0].pages
   return `<!doctype html>
 <html lang="en" data-up="${up}">
@@ -42,7 +46,9 @@ export default function page(data) {
 <a class="skip" href="#the-text">To the text</a>
 <header>
 <a class="brand" href="${to(first.address)}"><img src="${up}icon.svg" alt="" width="22" height="22">Nereid</a>
-<div class="search" role="search"><input type="search" placeholder="Search" aria-label="Search" autocomplete="off" spellcheck="false"><ol hidden></ol></div>
+<div class="search" role="search">
+<input type="search" placeholder="Search" aria-label="Search" autocomplete="off" spellcheck="false"><ol hidden></ol>
+</div>
 <button class="theme" type="button" aria-label="Light or dark">◐</button>
 <button class="menu" type="button" aria-expanded="false" aria-controls="the-pages">Pages</button>
 </header>

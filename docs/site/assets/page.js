@@ -3,12 +3,15 @@ const root = document.documentElement
 const up = root.dataset.up
 
 document.querySelector('.theme').addEventListener('click', () => {
-  const dark = root.dataset.theme === undefined ? matchMedia('(prefers-color-scheme: dark)').matches : root.dataset.theme === 'dark'
+  const dark =
+    root.dataset.theme === undefined
+      ? matchMedia('(prefers-color-scheme: dark)').matches
+      : root.dataset.theme === 'dark'
   root.dataset.theme = dark ? 'light' : 'dark'
   try {
     localStorage.setItem('nereid-theme', root.dataset.theme)
   } catch {
-    // It holds for this page, then.
+    // Without storage the choice applies to this page only.
   }
 })
 
@@ -19,13 +22,16 @@ function unfold(open) {
 }
 menu.addEventListener('click', () => unfold(!document.body.classList.contains('open')))
 
-/** Without a secure origin (pages from a disk, or over plain HTTP) there is no clipboard for scripts: the text is selected and copied as a user would. */
+/**
+ * Copies the text of a node. Scripts have no clipboard without a secure origin (pages from a disk, or over plain HTTP),
+ * so the text is then selected and copied with the command of the browser.
+ */
 async function copy(node) {
   if (navigator.clipboard !== undefined) {
     try {
       return await navigator.clipboard.writeText(node.textContent)
     } catch {
-      // Not allowed here, then.
+      // The clipboard is forbidden here: use the command below.
     }
   }
   const selection = getSelection()
@@ -40,7 +46,7 @@ for (const code of document.querySelectorAll('.code')) {
   button.type = 'button'
   button.textContent = 'Copy'
   button.addEventListener('click', async () => {
-    // What could not be copied stays selected, for the user's own keys.
+    // Text that could not be copied stays selected, so that the user can copy it.
     button.textContent = await copy(code.querySelector('code')).then(() => 'Copied', () => 'Selected')
     setTimeout(() => (button.textContent = 'Copy'), 1500)
   })
@@ -64,7 +70,10 @@ function load() {
   return loading
 }
 
-/** 0 when a word is missing. A word in a heading counts more than one in the text, and at its beginning more than inside. */
+/**
+ * Rank of an entry of the index: 0 when a word is missing. A word in a heading counts more than one in the text, and at
+ * its beginning more than inside.
+ */
 function score([, title, heading, text], words) {
   let sum = 0
   for (const word of words) {
@@ -77,7 +86,8 @@ function score([, title, heading, text], words) {
 }
 
 function excerpt(text, words) {
-  const at = Math.max(0, Math.min(...words.map((word) => text.toLowerCase().indexOf(word)).filter((i) => i >= 0), text.length) - 40)
+  const found = words.map((word) => text.toLowerCase().indexOf(word)).filter((i) => i >= 0)
+  const at = Math.max(0, Math.min(...found, text.length) - 40)
   return `${at > 0 ? '… ' : ''}${text.slice(at, at + 130)}`
 }
 

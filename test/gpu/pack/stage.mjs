@@ -17,8 +17,10 @@ const CACHE = join(ROOT, 'target/gpu/cache')
 const PROVIDER = 'libonnxruntime_providers_cuda.so'
 const PROVIDERS = [PROVIDER, 'libonnxruntime_providers_shared.so', 'libonnxruntime_providers_tensorrt.so']
 /** The version of npm's onnxruntime-node, because its library loads the provider. */
-const WHEEL = () =>
-  `onnxruntime-gpu==${JSON.parse(readFileSync(join(ROOT, 'node_modules/onnxruntime-node/package.json'), 'utf8')).version}`
+const WHEEL = () => {
+  const manifest = readFileSync(join(ROOT, 'node_modules/onnxruntime-node/package.json'), 'utf8')
+  return `onnxruntime-gpu==${JSON.parse(manifest).version}`
+}
 const PLATFORMS = [
   'manylinux_2_28_x86_64', 'manylinux_2_27_x86_64', 'manylinux_2_24_x86_64', 'manylinux_2_17_x86_64',
   'manylinux2014_x86_64'
