@@ -27,9 +27,49 @@ export function fragments(text) {
   return found
 }
 
+/** With a longer part of a literal, a line of JavaScript is a recorded text: an answer, a snapshot or a pattern. */
+export const LITERAL_MAX = 100
+
+/** A pattern begins after an operator, an opening bracket or `return`; anywhere else a slash divides. */
+const PATTERN = /(?<=(?:[(,=:[!&|?{};>]|\breturn)\s*)\/(?![/*])(?:[^/\\[\n]|\\.|\[(?:[^\]\\\n]|\\.)*\])+\//
+const TOKEN = new RegExp(
+  String.raw`//.*|/\*[^]*?\*/|${PATTERN.source}|(['"])(?:(?!\1)[^\\\n]|\\.)*\1|[` + '`{}]', 'g',
+)
+const TEMPLATE = /(?:[^`\\$]|\\[^]|\$(?!\{))*(?:`|\$\{)/y
+
+/** Strings, patterns and parts of templates in a text of JavaScript or TypeScript. */
+function literals(text) {
+  const found = []
+  /** For each open brace, whether it interrupts a template. */
+  const open = []
+  for (let token, at = 0; ; at = TOKEN.lastIndex) {
+    TOKEN.lastIndex = at
+    if ((token = TOKEN.exec(text)) === null) return found
+    const [word] = token
+    if (word === '{') open.push(false)
+    else if (word === '`' || (word === '}' && open.pop())) {
+      TEMPLATE.lastIndex = TOKEN.lastIndex
+      const part = TEMPLATE.exec(text)?.[0] ?? ''
+      if (part.endsWith('{')) open.push(true)
+      found.push({ index: TOKEN.lastIndex, part })
+      TOKEN.lastIndex += part.length
+    } else if (/^['"]|^\/[^/*]/.test(word)) found.push({ index: token.index, part: word })
+  }
+}
+
 /** Numbers of the lines with more than `COLUMNS_MAX` characters. */
 export const longLines = (text) =>
   text.split('\n').flatMap((line, index) => ([...line].length > COLUMNS_MAX ? [index + 1] : []))
+
+/** Numbers of the lines of JavaScript that are recorded texts, long lines or not. */
+export function recordedLines(text) {
+  const lines = new Set()
+  for (const { index, part } of literals(text)) {
+    const first = text.slice(0, index).split('\n').length
+    for (const [below, line] of part.split('\n').entries()) if (line.length > LITERAL_MAX) lines.add(first + below)
+  }
+  return lines
+}
 
 /** Names of the types that a file of Rust defines. */
 export const typeNames = (text) =>

@@ -70,6 +70,19 @@ test('a comment that begins as a fragment, a long line and a type name in four m
   expect(counts.get('type names in more than 3 modules')?.list).toEqual([`Slot: ${files}`])
 })
 
+test('a long line of a test that has a long literal is a recorded text; one of the server is a long line', () => {
+  const answer = 'x'.repeat(120)
+  const source = [
+    `const a = '${answer}'`, `const b = /${answer}/`, 'const c = `', `{'"${answer}`, `\${f({ d: "'" })}${answer}\``,
+    `f('${answer.slice(60)}', '${answer.slice(60)}')`, `// '${answer}'`, `const e = a / ${answer} / b`,
+  ].join('\n')
+  const { counts } = count(tree({ 'test/a.ts': source, 'src/api/a.ts': `export const a = '${answer}'\n` }))
+  const recorded = [1, 2, 4, 5].map((line) => `test/a.ts:${line}`)
+  expect(counts.get('recorded texts beyond 120 columns')?.list).toEqual(recorded)
+  const long = ['src/api/a.ts:1', ...[6, 7, 8].map((line) => `test/a.ts:${line}`)]
+  expect(counts.get('TypeScript beyond 120 columns')?.list).toEqual(long)
+})
+
 const SETTINGS: { limits: Record<string, number>; records: object; folders: Record<string, string[]>; loads: object } =
   { limits: { 'lines of TypeScript': 100 }, records: {}, folders: { config: [], api: ['config'] }, loads: {} }
 
