@@ -13,17 +13,17 @@
 //! Invariants: at most `LOOKUPS_MAX` lookups, and `INSERTIONS_MAX` insertions with `INSERTION_BYTES_MAX` together, are
 //! pending; every accepted lookup gets exactly one result or is dropped once.
 
-mod bounded;
 mod limits;
 mod link;
+mod resp;
 
 pub use limits::*;
 
 use crate::link::{CommandError, Connections};
+use crate::resp::Reply;
 use bytes::Bytes;
 use cache::{Cache, Counters, Found, Insertion, Key, KeySpace, Lookup, Output, OutputSet};
 use parking_lot::Mutex;
-use redis::{Cmd, Value};
 use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -256,9 +256,7 @@ async fn serve(connections: Arc<Connections>, counts: Arc<Counts>, mut jobs: Unb
                     }
                 }
                 Job::Insert(permit, key, text) => {
-                    let mut command = Cmd::new();
-                    command.arg("SET").arg(name(&key)).arg(text);
-                    if connections.ask(command).await.is_err() {
+                    if connections.ask(&[b"SET", name(&key).as_bytes(), &text]).await.is_err() {
                         counts.dropped.fetch_add(1, Relaxed);
                     }
                     drop(permit);
@@ -270,13 +268,12 @@ async fn serve(connections: Arc<Connections>, counts: Arc<Counts>, mut jobs: Unb
 }
 
 async fn look_up(connections: &Connections, counts: &Counts, key: &Key) -> Option<cache::Entry> {
-    let mut command = Cmd::new();
     // At most one byte more than the limit, because another program may have stored a larger value.
-    command.arg("GETRANGE").arg(name(key)).arg(0).arg(ENTRY_BYTES_MAX);
-    let text = match connections.ask(command).await {
+    let last = ENTRY_BYTES_MAX.to_string();
+    let text = match connections.ask(&[b"GETRANGE", name(key).as_bytes(), b"0", last.as_bytes()]).await {
         // The key does not exist, or is empty.
-        Ok(Value::BulkString(text)) if text.is_empty() => return None,
-        Ok(Value::BulkString(text)) => Bytes::from(text),
+        Ok(Reply::Value(text)) if text.is_empty() => return None,
+        Ok(Reply::Value(text)) => Bytes::from(text),
         // The key has another type.
         Ok(_) | Err(CommandError::Rejected) => Bytes::new(),
         Err(CommandError::Failed) => {

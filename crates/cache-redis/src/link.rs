@@ -1,11 +1,9 @@
 //! Connections to Redis: one task per connection opens, watches and reopens it. Commands use any open connection.
 
 use crate::Settings;
-use crate::bounded::{Bounded, Unanswered};
 use crate::limits::{LASTED, PAUSES, PIPELINE_MAX};
+use crate::resp::{self, Commands, Reply};
 use parking_lot::Mutex;
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, RedisResult, Value};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
@@ -23,8 +21,6 @@ pub(crate) enum CommandError {
 
 pub(crate) struct Connections {
     settings: Settings,
-    /// Without credentials: the library hides the reason of a rejected password, so [`greet`](Self::greet) sends it.
-    info: RedisConnectionInfo,
     connections: Vec<RedisConnection>,
     /// Permits for commands in flight.
     room: Semaphore,
@@ -43,8 +39,7 @@ struct RedisConnection {
 
 #[derive(Clone)]
 struct OpenConnection {
-    connection: MultiplexedConnection,
-    unanswered: Unanswered,
+    commands: Commands,
     failure: Arc<Failure>,
 }
 
@@ -60,7 +55,6 @@ impl Connections {
         let size = settings.pool_size;
         Self {
             settings,
-            info: RedisConnectionInfo::default().set_skip_set_lib_name(),
             connections: (0..size).map(|_| RedisConnection::default()).collect(),
             room: Semaphore::new(size * PIPELINE_MAX),
             turn: AtomicUsize::new(0),
@@ -94,7 +88,7 @@ impl Connections {
                     // Ends when the connection is closed or a command reports its failure. Dropping the driver then
                     // fails all commands in flight at once.
                     let why = tokio::select! {
-                        () = driver => "the connection was closed".to_owned(),
+                        why = driver => why,
                         () = failure.reported.notified() => failure.why.lock().clone(),
                     };
                     *slot.open.lock() = None;
@@ -111,47 +105,35 @@ impl Connections {
         }
     }
 
-    async fn connect(&self) -> Result<(OpenConnection, impl Future<Output = ()>), String> {
+    async fn connect(&self) -> Result<(OpenConnection, impl Future<Output = String>), String> {
         let Settings { host, port, .. } = &self.settings;
         let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(|e| self.cannot_connect(&e))?;
         stream.set_nodelay(true).map_err(|e| e.to_string())?;
-        let unanswered = Unanswered::default();
-        let stream = Bounded { stream, unanswered: unanswered.clone() };
-        let (mut connection, driver) =
-            MultiplexedConnection::new_with_config(&self.info, stream, AsyncConnectionConfig::new())
-                .await
-                .map_err(|e| error_text(&e))?;
-        // Longer than the timeout in `ask`, which also closes the connection.
-        connection.set_response_timeout(self.settings.socket_timeout * 2);
+        let (commands, driver) = resp::open(stream);
         let mut driver = Box::pin(driver);
-        let mut greeting = connection.clone();
         tokio::select! {
-            () = &mut driver => return Err("the connection was closed".to_owned()),
-            greeted = self.greet(&mut greeting) => greeted.map_err(|e| error_text(&e))?,
+            why = &mut driver => return Err(why),
+            greeted = self.greet(&commands) => greeted?,
         }
-        unanswered.store(0, Relaxed);
-        Ok((OpenConnection { connection, unanswered, failure: Arc::default() }, driver))
+        Ok((OpenConnection { commands, failure: Arc::default() }, driver))
     }
 
     /// Authenticates, selects the database, and waits for the reply to a PING.
-    async fn greet(&self, connection: &mut MultiplexedConnection) -> RedisResult<()> {
+    async fn greet(&self, commands: &Commands) -> Result<(), String> {
         let Settings { user, password, database, .. } = &self.settings;
         match (user, password) {
             (_, None) => {}
-            (None, Some(password)) => _ = send(connection, &["AUTH", password]).await?,
-            (Some(user), Some(password)) => match send(connection, &["AUTH", user, password]).await {
+            (None, Some(password)) => send(commands, &["AUTH", password]).await?,
+            (Some(user), Some(password)) => match send(commands, &["AUTH", user, password]).await {
                 // A Redis before 6.0 has no users.
-                Err(e) if e.detail().is_some_and(|detail| detail.contains("wrong number of arguments")) => {
-                    _ = send(connection, &["AUTH", password]).await?;
-                }
-                reply => _ = reply?,
+                Err(why) if why.contains("wrong number of arguments") => send(commands, &["AUTH", password]).await?,
+                greeted => greeted?,
             },
         }
         if *database != 0 {
-            send(connection, &["SELECT", &database.to_string()]).await?;
+            send(commands, &["SELECT", &database.to_string()]).await?;
         }
-        send(connection, &["PING"]).await?;
-        Ok(())
+        send(commands, &["PING"]).await
     }
 
     /// The error in the form of Triton's Redis client: `Connection refused`, without the number of the error.
@@ -182,8 +164,8 @@ impl Connections {
         format!("{}:{}", self.settings.host, self.settings.port)
     }
 
-    /// Sends a command on one of the connections and returns the reply.
-    pub(crate) async fn ask(&self, command: Cmd) -> Result<Value, CommandError> {
+    /// Sends a command on one of the connections and returns the reply, which is no error.
+    pub(crate) async fn ask(&self, words: &[&[u8]]) -> Result<Reply, CommandError> {
         let Ok(Ok(_room)) = timeout(self.settings.wait_timeout, self.room.acquire()).await else {
             return Err(CommandError::Failed);
         };
@@ -193,41 +175,36 @@ impl Connections {
             let open = slot.open.lock().clone()?;
             Some((slot, open))
         });
-        let Some((slot, mut open)) = found else { return Err(CommandError::Failed) };
-        let why = match timeout(self.settings.socket_timeout, open.connection.send_packed_command(&command)).await {
-            Err(_) => format!("no answer within {} ms", self.settings.socket_timeout.as_millis()),
-            // Not an error of Redis: the reply breaks the protocol, or the connection is closed.
-            Ok(Err(e)) if e.code().is_none() => e.to_string(),
-            Ok(reply) => {
-                open.unanswered.store(0, Relaxed);
-                return reply.and_then(Value::extract_error).map_err(|e| self.rejected(&e));
+        let Some((slot, open)) = found else { return Err(CommandError::Failed) };
+        match timeout(self.settings.socket_timeout, open.commands.ask(words)).await {
+            Ok(Some(Reply::Error(why))) => Err(self.rejected(&why)),
+            Ok(Some(reply)) => Ok(reply),
+            // The driver knows why.
+            Ok(None) => Err(CommandError::Failed),
+            Err(_) => {
+                let why = format!("no answer within {} ms", self.settings.socket_timeout.as_millis());
+                slot.fail(why, &open.failure);
+                Err(CommandError::Failed)
             }
-        };
-        slot.fail(why, &open.failure);
-        Err(CommandError::Failed)
+        }
     }
 
     /// Logs an error of Redis: it is full, read-only, loading, or denies access. The connection still works.
-    fn rejected(&self, why: &redis::RedisError) -> CommandError {
+    fn rejected(&self, why: &str) -> CommandError {
         if !self.is_rejecting.swap(true, Relaxed) {
-            let (address, text) = (self.address(), error_text(why));
-            log::warn!("the Redis of the response cache at {address} refuses a command: {text}");
+            log::warn!("the Redis of the response cache at {} refuses a command: {why}", self.address());
         }
         CommandError::Rejected
     }
 }
 
-async fn send(connection: &mut MultiplexedConnection, words: &[&str]) -> RedisResult<Value> {
-    let mut command = Cmd::new();
-    words.iter().for_each(|word| _ = command.arg(word));
-    connection.send_packed_command(&command).await.and_then(Value::extract_error)
-}
-
-/// Text of an error; for an error of Redis its original text: `NOAUTH Authentication required.`
-fn error_text(error: &redis::RedisError) -> String {
-    match (error.code(), error.detail()) {
-        (Some(code), Some(detail)) => format!("{code} {detail}"),
-        _ => error.to_string(),
+/// Fails with the text of an error of Redis.
+async fn send(commands: &Commands, words: &[&str]) -> Result<(), String> {
+    let words: Vec<_> = words.iter().map(|word| word.as_bytes()).collect();
+    match commands.ask(&words).await {
+        Some(Reply::Error(why)) => Err(why),
+        Some(_) => Ok(()),
+        None => Err("the connection was closed".to_owned()),
     }
 }
 
