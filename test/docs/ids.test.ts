@@ -89,6 +89,6 @@ test('the sections that are asked for have rows, and rows have tests', () => {
       ).toBe(true)
   }
   const tested = (id: string) => rows.find((row) => row.id === id)?.tests.join(' ') ?? ''
-  expect(tested('S-17')).toContain('crates/scheduler/tests/sequence.rs: s17_sequence_requests_are_checked')
+  expect(tested('S-17')).toContain('crates/scheduler/tests/all/sequence.rs: s17_sequence_requests_are_checked')
   expect(tested('P-153')).toContain('test/python/test_async.py: test_half_closing_a_stream_finishes_what_was_sent')
 })

@@ -228,7 +228,7 @@ export const CLASSES = [
     here: 'A model that cannot be loaded is reported with its reason, and the others serve.',
     proofs: [
       attack('configuration', 'the same configurations in a repository that is loaded at start'),
-      ['crates/engine/tests/panics.rs', 'a_panic_only_fails_its_own_requests']
+      ['crates/engine/tests/all/panics.rs', 'a_panic_only_fails_its_own_requests']
     ],
   },
   {

@@ -1,4 +1,4 @@
-/** Error texts for invalid parameters `nereid.padding.…`; crates/engine/tests/padding.rs tests each rule. */
+/** Error texts for invalid parameters `nereid.padding.…`; crates/engine/tests/all/padding.rs tests each rule. */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

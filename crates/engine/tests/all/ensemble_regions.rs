@@ -3,14 +3,12 @@
 
 #![cfg(target_os = "linux")]
 
-mod support;
-
+use crate::support::*;
 use backend::{Batch, BatchEntry, Outcome, scatter};
 use engine::{Engine, EngineOptions, ModelVersion};
 use protocol::pb::inference as pb;
 use protocol::{InferRequest, InferResponse, InputTensor, OutputTensor, Regions, RequestedOutput};
 use std::sync::{Arc, Mutex};
-use support::*;
 use tensor::{Code, Data, DataType, Error, RegionRef, Result, Shape};
 
 /// Regions offered to steps, as `model:output`, in the order of runs.

@@ -1,7 +1,6 @@
 //! The work-conserving rule against simulated load: a queue delay may help and must not hurt.
 
-mod common;
-use common::*;
+use crate::common::*;
 use scheduler::{Config, NextBatch, Scheduler};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,7 +1,6 @@
 //! Priority levels and queue policies (spec §2), which mean the same in both modes.
 
-mod common;
-use common::*;
+use crate::common::*;
 use scheduler::TimeoutAction::{Delay, Reject};
 use scheduler::{Config, Dynamic};
 

@@ -2,16 +2,14 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 
-mod support;
-
+use crate::support::Got::{Failed, Nothing, Number};
+use crate::support::*;
 use backend::{Counted, Stopped};
 use engine::{EngineResponse, Sink, Started, Ticket};
 use protocol::pb::inference as pb;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
-use support::Got::{Failed, Nothing, Number};
-use support::*;
 use tensor::{Code, Error};
 
 #[test]

@@ -1,7 +1,7 @@
 //! The response cache of a version: which requests run, what is stored, and what is counted.
 
-mod support;
-
+use crate::support::Got::{Failed, Number};
+use crate::support::*;
 use backend::Batch;
 use engine::{CacheCounters, Engine, EngineOptions, ModelVersion, VersionStatistics};
 use protocol::pb::inference as pb;
@@ -9,8 +9,6 @@ use protocol::{InferRequest, Regions, RequestedOutput};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use support::Got::{Failed, Number};
-use support::*;
 use tensor::{Code, Data, Error};
 
 const SIZE: usize = 1 << 20;

@@ -1,14 +1,12 @@
 //! Sequences that continue on the version on which they began, through reloads and the exit of the server.
 
-mod support;
-
+use crate::support::{self, *};
 use engine::{Engine, ModelVersion, ServerState};
 use protocol::pb::inference as pb;
 use protocol::pb::inference::model_sequence_batching::{StrategyChoice, StrategyDirect};
 use protocol::{CorrelationId, InferRequest, Sequence};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use support::*;
 use tensor::Result;
 
 const IDLE_US: u64 = 60_000_000;

@@ -2,8 +2,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 
-mod support;
-
+use crate::support::later::{LaterModel, Out, handing_out, marks, one_resource, two_that_share};
+use crate::support::*;
 use backend::{Batch, Marks, RunControl, now_ns};
 use engine::VersionStatistics;
 use protocol::pb::inference as pb;
@@ -13,8 +13,6 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
-use support::later::{LaterModel, Out, handing_out, marks, one_resource, two_that_share};
-use support::*;
 use tensor::Code;
 
 fn one_by_one(config: &mut pb::ModelConfig) {

@@ -1,7 +1,6 @@
 //! Default scheduler and dynamic batcher without policies: which requests run together, and when.
 
-mod common;
-use common::*;
+use crate::common::*;
 use scheduler::Config;
 
 #[test]

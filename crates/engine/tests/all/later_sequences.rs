@@ -1,7 +1,8 @@
 //! Sequences of models whose batches run in other processes.
 
-mod support;
-
+use crate::support::later::{LaterModel, marks};
+use crate::support::sequences::sums_down_from;
+use crate::support::*;
 use backend::{BatchEntry, Occupied, Outcome, Responder};
 use engine::{Engine, ModelVersion};
 use protocol::pb::inference as pb;
@@ -14,9 +15,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
-use support::later::{LaterModel, marks};
-use support::sequences::sums_down_from;
-use support::*;
 use tensor::{Data, DataType};
 
 /// Control START and a state of one byte.

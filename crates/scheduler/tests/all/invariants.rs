@@ -1,7 +1,6 @@
 //! Properties of every schedule: seeded simulation and property tests.
 
-mod common;
-use common::{Random, Request, request};
+use crate::common::{Random, Request, request};
 use proptest::prelude::*;
 use scheduler::{Config, Dynamic, NextBatch, Policy, RemovalReason, Scheduler, TimeoutAction};
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Changes of instances that a backend starts, while the version serves.
 
-mod support;
-
+use crate::support::later::{Out, handing_out};
+use crate::support::*;
 use backend::{InstanceEventsRef, NewInstance};
 use bytes::Bytes;
 use engine::{Engine, EngineOptions, ModelVersion};
@@ -9,8 +9,6 @@ use prost::Message;
 use protocol::pb::inference as pb;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
-use support::later::{Out, handing_out};
-use support::*;
 use tensor::{Error, Result};
 
 /// Calls of the backend.

@@ -2,8 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 
-mod support;
-
+use crate::support::*;
 use backend::{Batch, RunControl};
 use bytes::Bytes;
 use engine::{Available, Engine, EngineOptions, ModelVersion};
@@ -15,7 +14,6 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use support::*;
 use tensor::{Code, Result};
 
 fn limited(resources: &[(&str, u32)]) -> EngineOptions {

@@ -3,14 +3,12 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 
-mod support;
-
+use crate::support::*;
 use engine::Ticket;
 use protocol::pb::inference as pb;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use support::*;
 use tensor::Code;
 
 const MANY: usize = 10_000;

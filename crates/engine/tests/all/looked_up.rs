@@ -1,7 +1,7 @@
 //! Requests that wait for a response cache in another process, whose answers the test controls.
 
-mod support;
-
+use crate::support::Got::{Failed, Number};
+use crate::support::*;
 use backend::Batch;
 use cache::{Cache, Counters, Entry, Found, Insertion, Key, KeySpace, Lookup, Output, OutputSet};
 use engine::{Engine, EngineOptions, ModelVersion, ServerState, Ticket, VersionStatistics};
@@ -11,8 +11,6 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use support::Got::{Failed, Number};
-use support::*;
 use tensor::{Code, Data, DataType, Error, Shape};
 
 type Kept = (Key, OutputSet, Vec<Output>);

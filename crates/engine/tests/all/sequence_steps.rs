@@ -1,7 +1,7 @@
 //! Sequences of decoupled models, and iterative ones, whose requests return to the scheduler (S-25).
 
-mod support;
-
+use crate::support::sequences::{direct, of, sum_state, sums_down_from, with_state};
+use crate::support::*;
 use backend::{Batch, BatchEntry, Responder};
 use engine::{Engine, ModelVersion};
 use protocol::InferRequest;
@@ -10,8 +10,6 @@ use protocol::pb::inference::model_sequence_batching::control::Kind;
 use protocol::pb::inference::model_sequence_batching::{Control, ControlInput, StrategyChoice, StrategyOldest};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
-use support::sequences::{direct, of, sum_state, sums_down_from, with_state};
-use support::*;
 use tensor::{Code, Data};
 
 /// Control START and a state of one byte.

@@ -2,8 +2,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 
-mod support;
-
+use crate::support::sequences::{direct, of, sum_state, with_state};
+use crate::support::{self, Got, asked, instances, model, try_request};
 use backend::{Batch, BatchEntry, Outcome};
 use engine::ServerState;
 use protocol::pb::inference as pb;
@@ -11,8 +11,6 @@ use protocol::pb::inference::model_sequence_batching::control::Kind;
 use protocol::pb::inference::model_sequence_batching::{Control, ControlInput, StrategyChoice, StrategyOldest};
 use protocol::{CorrelationId, InferRequest};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use support::sequences::{direct, of, sum_state, with_state};
-use support::{Got, asked, instances, model, try_request};
 use tensor::DataType;
 
 fn control(name: &str, kind: Kind) -> ControlInput {

@@ -1,15 +1,13 @@
 //! Random requests to two equal models, one with the response cache, from several threads while both are reloaded:
 //! responses do not differ. The cache is so small that it evicts entries all the time.
 
-mod support;
-
+use crate::support::*;
 use backend::{Batch, BatchEntry, Outcome};
 use engine::{Engine, EngineOptions, ModelVersion};
 use protocol::pb::inference as pb;
 use protocol::{InferRequest, InferResponse, InputTensor, OutputForm, OutputTensor, RequestedOutput};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use support::*;
 use tensor::{Data, DataType, Error, Result, Shape};
 
 const CACHE_BYTES: usize = 1 << 20;

@@ -2,8 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 
-mod support;
-
+use crate::support::{self, Call, Got, WITHIN, call, instances, settles, soon, try_model_of};
 use bytes::Bytes;
 use engine::{Engine, EngineOptions, ModelVersion};
 use prost::Message;
@@ -11,7 +10,6 @@ use protocol::pb::inference as pb;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use support::{Call, Got, WITHIN, call, instances, settles, soon, try_model_of};
 use tensor::Code;
 
 /// A model that announces the begin of each run, and waits for the test to end it.

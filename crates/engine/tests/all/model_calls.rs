@@ -2,15 +2,13 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 
-mod support;
-
+use crate::support::{self, Got, WITHIN, asked, handing_out, instances, model, outcome, settles, soon};
 use backend::{CallAnswers, ModelCall};
 use engine::{Engine, MODEL_CALLS_DEPTH_MAX, ModelVersion, ServerState};
 use protocol::InferResponse;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
-use support::{Got, WITHIN, asked, handing_out, instances, model, outcome, settles, soon};
 use tensor::{Code, Error, Result};
 
 type Answered = (Option<Result<Box<InferResponse>>>, bool);

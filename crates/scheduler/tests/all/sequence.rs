@@ -7,9 +7,7 @@
 //!
 //! The trace: `10:run0[3<,_,4]` instance 0 runs request 3, with START, in slot 0, nothing in slot 1, and 4 in slot 2.
 
-mod common;
-
-use common::Request;
+use crate::common::{self, Request};
 use scheduler::sequence::{
     Config, Head, NextRun, Origin, RemovalReason, SEQUENCES_MAX_DEFAULT, SequenceError, SequenceId, SequenceScheduler,
     SlotId, Strategy, conflict_warning,

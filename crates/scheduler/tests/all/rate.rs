@@ -1,7 +1,6 @@
 //! The rate limiter: which executions run side by side, in which order, and what is rejected.
 
-mod common;
-use common::Random;
+use crate::common::Random;
 use scheduler::rate::{Available, InstanceId, Limited, RESOURCES_MAX, RateLimiter, RegisterError, Resource};
 use std::collections::{BTreeMap, VecDeque};
 

@@ -2,8 +2,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 
-mod support;
-
+use crate::support::later::{LaterModel, Out, handing_out, one_resource, two_that_share};
+use crate::support::*;
 use backend::{InstanceEventsRef, Occupied, Readiness, ReadyAnswer, Responder};
 use engine::{Engine, EngineOptions, ModelVersion, ReadinessState};
 use protocol::pb::inference as pb;
@@ -17,8 +17,6 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
-use support::later::{LaterModel, Out, handing_out, one_resource, two_that_share};
-use support::*;
 use tensor::{Code, Error};
 
 fn dead() -> Error {

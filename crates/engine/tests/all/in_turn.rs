@@ -2,16 +2,14 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 
-mod support;
-
+use crate::support::sequences::{direct, of, sum_state, with_state};
+use crate::support::*;
 use backend::Batch;
 use engine::{Engine, ModelVersion};
 use protocol::pb::inference as pb;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use support::sequences::{direct, of, sum_state, with_state};
-use support::*;
 
 /// Models `before` (different durations) and `sums` (a sequence model), with four instances each. The ensemble `m`
 /// calls both in this order, or `before` and then the ensemble `inner`, which does so.

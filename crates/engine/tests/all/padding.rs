@@ -1,7 +1,6 @@
 //! `nereid.padding`: requests of different lengths in one batch, as backends and clients see them.
 
-mod support;
-
+use crate::support::{self, Call, WITHIN, dynamic, instances, settles, try_model, try_model_of, try_request};
 use backend::{Batch, BatchEntry, Outcome, RunControl};
 use bytes::Bytes;
 use engine::{Engine, EngineOptions, ModelVersion};
@@ -9,7 +8,6 @@ use protocol::pb::inference as pb;
 use protocol::{InferRequest, InferResponse, InputTensor, OutputForm, OutputTensor};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use support::{Call, WITHIN, dynamic, instances, settles, try_model, try_model_of, try_request};
 use tensor::{Data, DataType, Result, Shape};
 
 const UINT8: i32 = 2;

@@ -7,11 +7,8 @@
 //! Each cancellation is reported to it at once. In half of the worlds cancellations come without a call, and instances
 //! come and go; these have no prediction.
 
-mod common;
-mod naive;
-
-use common::{Random, Request};
-use naive::Naive;
+use crate::common::{Random, Request};
+use crate::naive::Naive;
 use scheduler::sequence::{
     Config, Head, NextRun, Origin, RemovalReason, Run, SequenceError, SequenceId, SequenceScheduler, Strategy,
 };

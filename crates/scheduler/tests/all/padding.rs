@@ -1,8 +1,6 @@
 //! Batches of requests of different lengths: seeded simulation of random traffic, and the total cost of batches.
 
-mod common;
-
-use common::Random;
+use crate::common::Random;
 use scheduler::padding::{BATCH_BYTES_MAX, PaddedTensor, Padding, ROW_BYTES_FREE, ROW_RATIO_MAX};
 use scheduler::profile::{FinishedRun, RunClass};
 use scheduler::{Config, Dynamic, NextBatch, RemovalReason, Scheduler, Waiting};

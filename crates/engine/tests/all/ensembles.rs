@@ -3,8 +3,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 
-mod support;
-
+use crate::support::Got::{Failed, Nothing, Number};
+use crate::support::*;
 use backend::{Batch, Stopped};
 use bytes::Bytes;
 use engine::{Engine, ModelVersion, Ticket};
@@ -16,8 +16,6 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use support::Got::{Failed, Nothing, Number};
-use support::*;
 use tensor::{Code, Data, Error, Result};
 
 thread_local! {
