@@ -15,7 +15,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 # Built with the whole workspace, as the tests are: `-p` alone would compile its dependencies again, for another set of features.
-cargo build --quiet --locked --workspace --exclude nereid-node --bin nereid-protocol-gen
+cargo build --quiet --locked --workspace --bin nereid-protocol-gen
 "${CARGO_TARGET_DIR:-target}/debug/nereid-protocol-gen" proto "$work/rust" "$work/commented.bin"
 node scripts/generate-typescript.mjs "$work/commented.bin" "$work/$typescript" model_config.proto
 node scripts/generate-client.mjs "$work/commented.bin" "$work/$client/schema.ts"

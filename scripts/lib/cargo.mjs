@@ -7,8 +7,7 @@ import { dirname, join } from 'node:path'
 import { cargoCounts, ignored, sumOf } from './counts.mjs'
 import { ask, capture } from './run.mjs'
 
-/** The binding is a library for Node and cannot be linked into a test; vitest and pytest test it. */
-const WORKSPACE = ['--workspace', '--exclude=nereid-node']
+const WORKSPACE = '--workspace'
 
 /**
  * Environment in which Cargo compiles the workspace with clippy's compiler, which lints what it compiles: the tests and
@@ -83,7 +82,7 @@ async function runOne({ crate, target, executable, directory }, filters = []) {
 
 /** Runs all tests of the workspace, those of documentation included; continues after failures. */
 export async function rustTests(root) {
-  const binaries = await compiled(root, 'test', [...WORKSPACE, '--no-run'])
+  const binaries = await compiled(root, 'test', [WORKSPACE, '--no-run'])
   if (binaries === null) return BROKEN('the Rust tests')
   const all = []
   for (const one of binaries) all.push({ one, counts: await runOne(one) })
@@ -91,7 +90,7 @@ export async function rustTests(root) {
     .filter(({ counts }) => counts.seconds > 3)
     .map(({ one, counts }) => `${one.crate} ${one.target} ${counts.seconds.toFixed(0)} s`)
   if (slow.length > 0) process.stdout.write(`slow: ${slow.join(', ')}\n`)
-  const { code, text } = await cargo(root, ['test', '--doc', ...WORKSPACE])
+  const { code, text } = await cargo(root, ['test', '--doc', WORKSPACE])
   if (code !== 0) process.stdout.write(text)
   const docs = cargoCounts(code, text)
   const every = [...all.map(({ counts }) => counts), docs]
@@ -113,15 +112,21 @@ export async function rustTests(root) {
 /** Runs every interleaving of the lock-free parts: the same crates with loom's locks and atomics. */
 export async function loomTests(root) {
   const binaries = await compiled(root, 'test', [
-    ...WORKSPACE, '--features=nereid-engine/loom', '--test=loom', '--no-run'
+    WORKSPACE, '--features=nereid-engine/loom', '--test=loom', '--no-run'
   ])
   if (binaries === null) return BROKEN('the loom tests')
   return sumOf(await Promise.all(binaries.map((one) => runOne(one))))
 }
 
+/**
+ * `cargo build` selects the features that tests need, too, only if it builds examples; with other features it would
+ * compile most of the workspace again.
+ */
+const LIKE_TESTS = [WORKSPACE, '--examples']
+
 /** Compiles a program of the workspace like the tests; null after printing the errors. */
 export async function program(root, name) {
-  const found = await compiled(root, 'build', [...WORKSPACE, `--bin=${name}`])
+  const found = await compiled(root, 'build', [...LIKE_TESTS, `--bin=${name}`])
   return found?.find((one) => one.name === name)?.executable ?? null
 }
 
@@ -146,7 +151,8 @@ export async function clippy(root) {
     warnings += 1
     process.stdout.write(message.rendered)
   }
-  for (const args of [['test', ...WORKSPACE, '--all-targets', '--no-run'], ['build', '--package=nereid-node']]) {
+  const targets = ['--tests', '--benches', '--bins']
+  for (const args of [['test', WORKSPACE, ...targets, '--no-run'], ['build', ...LIKE_TESTS, '--lib']]) {
     const { code, errors } = await cargo(root, [...args, '--message-format=json'], { onLine })
     if (code === 0) continue
     complain(errors)
