@@ -1,9 +1,10 @@
 #!/usr/bin/env node
 /**
- * Runs the attacks: `node test/attacks/run.mjs [--only=TEXT] [-v] [--nightly] [--phase=beside|alone]`. One line per row
- * with its worst figure; the last line is `N passed, N failed`. README.md says what a row is, and what the phases are.
+ * Runs the attacks. One line per row with its worst figure; the last line is `N passed, N failed`. README.md says what
+ * a row is, and what the phases are.
  */
 import { fileURLToPath } from 'node:url'
+import { parseArgs } from 'node:util'
 import { endAll, killAll } from '../../bench/lib/process.mjs'
 import { Target } from './lib/target.mjs'
 import { allRows } from './rows.mjs'
@@ -113,15 +114,21 @@ function within(ms, work) {
   return Promise.race([work, late]).finally(() => clearTimeout(timer))
 }
 
-/** The value of `--name=`, null where it is not there. */
-const option = (name) => process.argv.find((a) => a.startsWith(`--${name}=`))?.slice(name.length + 3) ?? null
+const USAGE = 'node test/attacks/run.mjs [--only=TEXT] [-v] [--nightly] [--phase=beside|alone]'
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const [only, phase] = [option('only'), option('phase')]
-  if (![null, 'beside', 'alone'].includes(phase)) throw new Error(`no phase ${phase}: there are beside and alone`)
-  const { passed, failed } = await attacks({
-    only, phase, verbose: process.argv.includes('-v'), nightly: process.argv.includes('--nightly'),
-  })
+  const { only = null, phase = null, verbose, nightly, help } = parseArgs({
+    options: {
+      only: { type: 'string' }, phase: { type: 'string' }, verbose: { type: 'boolean', short: 'v' },
+      nightly: { type: 'boolean' }, help: { type: 'boolean', short: 'h' },
+    },
+  }).values
+  if (help) {
+    process.stdout.write(`${USAGE}\n`)
+    process.exit(0)
+  }
+  if (![null, 'beside', 'alone'].includes(phase)) throw new Error(`no phase ${phase}: ${USAGE}`)
+  const { passed, failed } = await attacks({ only, phase, verbose, nightly })
   process.stdout.write(`${passed} passed, ${failed} failed\n`)
   process.exit(failed === 0 && passed > 0 ? 0 : 1)
 }

@@ -63,6 +63,9 @@ async function ask(client, first, sequences, wrong) {
     wrong.push('an answer that was not asked for')
 }
 
+/** Ends with its parent, which may be killed before it ends the loop. */
+const LOOP = `while (process.ppid === ${process.pid});`
+
 /**
  * Asks a server of its own for so many requests of sequences beside busy loops. `directory` is emptied.
  *
@@ -73,11 +76,9 @@ export async function inOrder(directory, asked, busyLoops) {
   mkdirSync(directory, { recursive: true })
   writeModels(join(directory, 'models'))
   const server = await startNereid(ROOT, { repository: join(directory, 'models') })
-  const busy = Array.from({ length: busyLoops }, () =>
-    spawn(process.execPath, ['-e', 'for (;;);'], { stdio: 'ignore' }),
-  )
   const { connect } = await import(join(ROOT, 'client/dist/node.js'))
   const client = connect(`grpc://127.0.0.1:${server.grpc}`)
+  const busy = Array.from({ length: busyLoops }, () => spawn(process.execPath, ['-e', LOOP], { stdio: 'ignore' }))
   try {
     const wrong = []
     const each = Math.ceil(asked / LENGTH / STREAMS)
