@@ -92,7 +92,7 @@ const attacksAgain = (options) => async (failures) => {
   return sumOf(runs)
 }
 
-const SECONDS_FUZZ = { usual: 2, nightly: 60 }
+const SECONDS_FUZZ = { usual: 1, nightly: 60 }
 
 /**
  * Each receives `{ nightly, all, strict, triton, only, tarballs, together }`, where `together` is true if other suites
@@ -102,7 +102,7 @@ export const SUITES = {
   rust: { lane: 'compile', clocks: true, run: () => rustTests(ROOT) },
   /** Every interleaving of the lock-free parts. */
   loom: { lane: 'compile', run: () => loomTests(ROOT) },
-  /** A few seconds of damaged input for every parser; fuzz/README.md describes longer runs. */
+  /** A second of damaged input for every parser; fuzz/README.md describes longer runs. */
   fuzz: {
     lane: 'compile',
     async run({ nightly }) {

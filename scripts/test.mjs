@@ -176,6 +176,8 @@ async function main() {
   if (options.nightly) process.env.NEREID_NIGHTLY = '1'
   // Byte code is kept: compiling our runtime takes a third of the CPU of a Python model's start.
   process.env.PYTHONDONTWRITEBYTECODE = ''
+  // A third of what `import numpy` takes is its threads, which no test needs.
+  process.env.OPENBLAS_NUM_THREADS ??= '1'
   const report = valueOf('suite-report')
   if (report !== null) {
     writeFileSync(report, JSON.stringify(await run(names[0])))

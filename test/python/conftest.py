@@ -11,6 +11,16 @@ from memory import named_memory
 from server import NODE, ROOT, Server
 
 
+def pytest_collection_modifyitems(items):
+    """Skips what only `npm test -- --nightly` runs."""
+    if os.environ.get("NEREID_NIGHTLY"):
+        return
+    for item in items:
+        for mark in item.iter_markers("nightly"):
+            if not mark.args or item.callspec.id.startswith(mark.args):
+                item.add_marker(pytest.mark.skip(reason="runs with --nightly"))
+
+
 @pytest.fixture(scope="session")
 def repositories(tmp_path_factory):
     """Directory with the repositories `main`, `small` and `broken`."""

@@ -1,6 +1,7 @@
 """GET /v2/openapi.json: what a well-kept validator says of it, and whether the server does what it says."""
 import hashlib
 import json
+import os
 import re
 import subprocess
 import urllib.error
@@ -172,7 +173,8 @@ def test_every_model_has_a_document(server):
     with InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
         models = {model.name for model in client.get_model_repository_index().models if model.state == "READY"}
     assert len(models) > 10
-    for model in sorted(models):
+    # The validation of one takes 50 ms.
+    for model in sorted(models)[:: 1 if os.environ.get("NEREID_NIGHTLY") else 5]:
         OpenAPIV31SpecValidator(document(server, f"?model={urllib.parse.quote(model)}")).validate()
 
 

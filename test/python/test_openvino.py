@@ -175,6 +175,7 @@ def test_parameters_are_those_of_triton_in_any_case(load, place):
     assert load("streams", parameters(NUM_STREAMS="2", PERFORMANCE_HINT="throughput"), "fixed").infer(X=A).as_numpy("Y").tolist() == [[2, 4, 6]]
 
 
+@pytest.mark.nightly("COMPILATION", "HINT_BF16", "NUM_STREAMS", "PERFORMANCE")
 @pytest.mark.parametrize(
     "key, value, text",
     [
@@ -208,6 +209,7 @@ def test_layers_are_reshaped_to_the_configuration_where_it_says_so(load):
 # Errors and the page.
 
 
+@pytest.mark.nightly("few", "made_up", "flat")
 @pytest.mark.parametrize(
     "name, config, text",
     [

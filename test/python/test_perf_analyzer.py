@@ -36,6 +36,7 @@ def analyze(server, tmp_path_factory):
     return go
 
 
+@pytest.mark.nightly("sync-grpc", "async-http")
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_closed_loop(analyze, protocol, mode):
@@ -67,6 +68,7 @@ def test_streaming_of_a_decoupled_model(analyze, tmp_path):
     assert float(rows[0]["Response Throughput"]) > 2 * float(rows[0]["Inferences/Second"]), said
 
 
+@pytest.mark.nightly("http-simple_dyna", "http-ensemble", "grpc-simple_sequence")
 @pytest.mark.parametrize("model", ["simple_sequence", "simple_dyna_sequence", "ensemble_sequence"])
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_sequences(analyze, steps, protocol, model):

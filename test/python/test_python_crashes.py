@@ -84,6 +84,8 @@ def crashing(tmp_path_factory):
     assert until(lambda: named_memory() <= before), f"left behind in /dev/shm: {sorted(named_memory() - before)}"
 
 
+# Each fault while it executes, and each moment with other faults, are in the usual run.
+@pytest.mark.nightly("a loop without end-calling", "a loop without end-decoupled", "os._exit(3)-", "a fork that outlives-calling", "a segmentation fault-calling")
 @pytest.mark.parametrize("moment", ["idle", "executing", "decoupled", "calling"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_b_pyr_07_a_fault_costs_its_own_requests_and_nothing_else(crashing, report, fault, moment):

@@ -70,6 +70,7 @@ def abandoned(server, code, model="victim"):
     client.close()
 
 
+@pytest.mark.nightly("a loop without end-stream", "stopped-stream")
 @pytest.mark.parametrize("model", ["victim", "stream"])
 @pytest.mark.parametrize("hang", HANGS)
 def test_b_pyr_09_a_process_that_hangs_ends_with_the_unload_of_its_model(graceful, hang, model):
@@ -116,6 +117,7 @@ def test_b_pyr_09_an_idle_process_that_was_stopped_ends_with_the_unload_of_its_m
         assert until(lambda: not is_running(pid), 15), server.tail()
 
 
+@pytest.mark.nightly("a loop without end")
 @pytest.mark.parametrize("hang", HANGS)
 def test_b_pyr_09_a_process_that_hangs_for_nobody_does_not_keep_its_server(serving, hang):
     """With the graces that are the default: it ends with 0, long before --exit-timeout-secs."""

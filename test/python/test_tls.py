@@ -397,6 +397,7 @@ def test_a_client_that_comes_again_resumes(tls, tmp_path, version):
     assert "\nReused, TLSv1" in second and "HTTP/1.1 200" in second
 
 
+@pytest.mark.nightly("rsa:4096")
 @pytest.mark.parametrize("kind", [("rsa:2048",), ("rsa:4096",), ("ed25519",), ("ec", "-pkeyopt", "ec_paramgen_curve:secp384r1")], ids=lambda kind: kind[-1])
 def test_keys_of_every_kind_are_served(start, pki, repositories, kind):
     pair = pki.root.issue(f"kind-{kind[-1]}".replace(":", "-"), kind=kind)
