@@ -26,7 +26,9 @@ const ROOT = fileURLToPath(new URL('..', import.meta.url))
 const RECORD = join(ROOT, 'bench/results/guard.json')
 /** Runs of one binary differ by 0.3 %. The record of `release` is older than the limit of 1 %. */
 const GROWTH_MAX = { quick: 0.01, release: 0.03 }
-const [FEW, MANY] = [1000, 3000]
+const REQUESTS = [1000, 3000]
+/** One has 64 responses. */
+const REQUESTS_MANY = [200, 600]
 const PATHS = ['http', 'http-varied', 'http1', 'http1-varied', 'grpc', 'http2', 'http2-varied', 'many']
 
 /** Functions of the C library's allocator, and the mean instructions of a call on these paths. */
@@ -100,8 +102,9 @@ export async function guard({ profiles = ['quick', 'release'], record = false, b
       const program = binary ?? build(profile)
       const now = {}
       for (const path of PATHS) {
-        const [few, many] = await Promise.all([FEW, MANY].map((n) => count(program, path, n, directory)))
-        now[path] = Math.round((many - few) / (MANY - FEW))
+        const requests = path === 'many' ? REQUESTS_MANY : REQUESTS
+        const [few, more] = await Promise.all(requests.map((n) => count(program, path, n, directory)))
+        now[path] = Math.round((more - few) / (requests[1] - requests[0]))
         const before = known[profile]?.[path]
         const change = before === undefined ? null : now[path] / before - 1
         const isGood = record || (change !== null && change <= GROWTH_MAX[profile])
