@@ -102,6 +102,29 @@ export async function bundleStoreThread(root) {
   )
 }
 
+/** The backend `javascript`: entries of a worker and of a process, and the module of models, which share one chunk. */
+export async function bundleRunner(root) {
+  const entries = ['index', 'testing', 'worker', 'process', 'hooks']
+  const isEntry = (id) => entries.some((name) => id.endsWith(`/src/javascript/${name}.ts`))
+  await pack(
+    { cwd: root, input: Object.fromEntries(entries.map((name) => [name, `src/javascript/${name}.ts`])) },
+    {
+      dir: join(root, 'dist/javascript'),
+      sourcemap: true,
+      comments: { legal: true, annotation: false, jsdoc: false },
+      chunkFileNames: '[name].js',
+      codeSplitting: {
+        // Entries keep their own paths: each runs when it is imported.
+        groups: [
+          { name: 'runner', test: (id) => !isEntry(id), priority: 1 },
+          // Alone, because Node also reads them on a thread that resolves modules.
+          { name: 'loader', test: /\/src\/javascript\/hooks\.ts$/, priority: 2 },
+        ],
+      },
+    },
+  )
+}
+
 /** The client: two entries and a shared chunk, because the browser entry must not import anything of Node. */
 export async function bundleClient(root) {
   const output = await pack(

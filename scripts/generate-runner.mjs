@@ -1,5 +1,5 @@
 /**
- * Makes the constants and layouts of the runner protocol for Rust, C and Python from `shm/protocol.json`:
+ * Makes the constants and layouts of the runner protocol for Rust, C, Python and TypeScript from `shm/protocol.json`:
  * `generate-runner.mjs [--check]`.
  *
  * --check writes nothing and fails if the committed files differ. Needs `rustfmt`.
@@ -113,11 +113,37 @@ function python() {
   return `${[head, `VERSION = ${table.version}`, constants.join('\n'), ...enums, ...structs].join('\n\n')}\n`
 }
 
+/** Layouts are offsets of members, for a DataView; `BYTES` is the size of the whole. */
+function typescript() {
+  const member = (name) => name.replace(/_([a-z0-9])/g, (_, first) => first.toUpperCase())
+  const object = (name, entries) => {
+    const lines = entries.map(([key, value]) => `  ${key}: ${value},`)
+    return `export const ${name} = {\n${lines.join('\n')}\n} as const`
+  }
+  const structs = Object.entries(table.structs).map(([name, fields]) => {
+    let at = 0
+    const offsets = fields.map(([field, type]) => {
+      at += SIZES[type]
+      return [member(field), at - SIZES[type]]
+    })
+    return object(name, [['BYTES', at], ...offsets])
+  })
+  const constants = Object.entries(table.constants).map(([name, value]) => `export const ${name} = ${value}`)
+  return `${[
+    `/** ${NOTE} */`,
+    `export const VERSION = ${table.version}`,
+    constants.join('\n'),
+    ...Object.entries(table.enums).map(([name, members]) => object(name, Object.entries(members))),
+    ...structs,
+  ].join('\n\n')}\n`
+}
+
 const OUTPUTS = {
   'crates/backend-remote/src/generated.rs': rust(),
   'shm/c/nereid_shm.h': c(),
   'shm/python/nereid_shm/protocol.py': python(),
   'crates/backend-python/runtime/nereid_runner/_protocol.py': python(),
+  'src/javascript/generated/protocol.ts': typescript(),
 }
 
 const isCheck = process.argv.includes('--check')

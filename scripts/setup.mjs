@@ -137,8 +137,8 @@ const STEPS = [
         (path) => !path.startsWith('src/stores/cloud/'),
       ),
     outputs: () => [
-      'dist/cli/main.js', 'dist/index.js', 'dist/index.d.ts', 'dist/shm/index.js', 'client/dist/node.js',
-      'client/dist/index.d.ts'
+      'dist/cli/main.js', 'dist/index.js', 'dist/index.d.ts', 'dist/shm/index.js',
+      'dist/javascript/worker.js', 'client/dist/node.js', 'client/dist/index.d.ts'
     ],
     expect: 'seconds',
     async run() {
@@ -148,9 +148,10 @@ const STEPS = [
       await must('the TypeScript build', bin('tsc'), ['-p', 'tsconfig.json', '--emitDeclarationOnly'])
       rmSync(join(ROOT, 'client', 'dist'), { recursive: true, force: true })
       await must('the build of the client', bin('tsc'), ['-p', 'client/tsconfig.json', '--emitDeclarationOnly'])
-      const { bundle, bundleClient, bundleStoreThread } = await import('./bundle.mjs')
+      const { bundle, bundleClient, bundleRunner, bundleStoreThread } = await import('./bundle.mjs')
       await bundle(ROOT)
       await bundleStoreThread(ROOT)
+      await bundleRunner(ROOT)
       await bundleClient(ROOT)
       // npx marks it once, when it makes its link, and not after the next build.
       chmodSync(join(ROOT, 'dist/cli/main.js'), 0o755)

@@ -1,0 +1,99 @@
+/** Hooks of Node's module loader. `module.register` runs this file on its own thread: it imports no other of ours. */
+
+import { readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { fileURLToPath } from 'node:url'
+import { stripVTControlCharacters } from 'node:util'
+
+const OURS = new Map([
+  ['nereid/backend', new URL('./index.js', import.meta.url).href],
+  ['nereid/backend/testing', new URL('./testing.js', import.meta.url).href],
+])
+
+/** This package, for a model that imports it by name. */
+export function resolveOurs(specifier: string): { url: string; shortCircuit: true } | null {
+  const url = OURS.get(specifier)
+  return url === undefined ? null : { url, shortCircuit: true }
+}
+
+type Transpile = (source: string, file: string) => string
+
+const inline = (code: string, map: unknown) => {
+  const text = typeof map === 'string' ? map : JSON.stringify(map)
+  return `${code}\n//# sourceMappingURL=data:application/json;base64,${Buffer.from(text).toString('base64')}\n`
+}
+
+interface Rolldown {
+  transformSync(file: string, source: string, options: object): { code: string; map: unknown; errors: Error[] }
+}
+interface Esbuild {
+  transformSync(source: string, options: object): { code: string }
+}
+interface TypeScript {
+  transpileModule(source: string, options: object): { outputText: string }
+}
+
+/** Transpilers in order of preference, as packages and their use. */
+const TRANSPILERS: readonly [string, (module: unknown) => Transpile | null][] = [
+  ['rolldown/utils', (module) => (source, file) => {
+    const options = { lang: 'ts', sourcemap: true, target: 'esnext' }
+    const { code, map, errors } = (module as Rolldown).transformSync(file, source, options)
+    const [error] = errors as (Error & { loc?: { line: number; column: number } })[]
+    if (error === undefined) return inline(code, map)
+    const { line = 1 } = error.loc ?? {}
+    const text = (stripVTControlCharacters(error.message).split('\n')[0] ?? '').replace(/^\[PARSE_ERROR\]\s*/, '')
+    const problem = new SyntaxError(text)
+    // In the form of Node, which names the place above the error.
+    problem.stack = `${file}:${line}\n${source.split('\n')[line - 1] ?? ''}\n\nSyntaxError: ${text}`
+    throw problem
+  }],
+  ['esbuild', (module) => (source, file) => (module as Esbuild).transformSync(source, {
+    loader: 'ts', sourcefile: file, sourcemap: 'inline', format: 'esm', target: 'esnext',
+  }).code],
+  ['typescript', (module) => {
+    const { transpileModule } = module as Partial<TypeScript>
+    const compilerOptions = { module: 99, target: 99, inlineSourceMap: true, inlineSources: true }
+    // TypeScript 7 has no such function.
+    return transpileModule === undefined
+      ? null
+      : (source, fileName) => transpileModule(source, { fileName, compilerOptions }).outputText
+  }],
+]
+
+let found: Transpile | null = null
+
+/** A transpiler of this package, or of the model. */
+function transpiler(file: string): Transpile {
+  if (found !== null) return found
+  for (const [name, use] of TRANSPILERS) {
+    for (const from of [import.meta.url, file]) {
+      try {
+        found = use(createRequire(from)(name))
+        if (found !== null) return found
+      } catch {
+        // It is not installed there, or not for this platform.
+      }
+    }
+  }
+  throw Object.assign(new Error('no transpiler of TypeScript is installed'), { code: 'NEREID_NO_TRANSPILER' })
+}
+
+/** A TypeScript file as an ES module; null for another file. */
+export function transpiled(url: string): { format: 'module'; source: string; shortCircuit: true } | null {
+  const { protocol, pathname } = new URL(url)
+  if (protocol !== 'file:' || !/\.m?ts$/.test(pathname)) return null
+  const file = fileURLToPath(url)
+  return { format: 'module', source: transpiler(file)(readFileSync(file, 'utf8'), file), shortCircuit: true }
+}
+
+type Next<Result> = (specifier: string, context: object) => Promise<Result>
+
+/** Hook for `module.register`. */
+export async function resolve(specifier: string, context: object, next: Next<object>): Promise<object> {
+  return resolveOurs(specifier) ?? next(specifier, context)
+}
+
+/** Hook for `module.register`: Nodes that have only this one strip no types, or with a flag. */
+export async function load(url: string, context: object, next: Next<object>): Promise<object> {
+  return transpiled(url) ?? next(url, context)
+}

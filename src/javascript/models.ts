@@ -1,0 +1,182 @@
+/** Other models, as a model calls and manages them. */
+
+import { NoRoom } from './arena.js'
+import { RuleError, TritonError } from './errors.js'
+import { CallFlag, CallHead, Frame } from './generated/protocol.js'
+import type { Inputs, OutputTensor, Outputs } from './declarations.js'
+import { type InferenceRequest, type Progress, progressOf } from './request.js'
+import { type RequestOptions, tensorsOf, writeRequest } from './outgoing.js'
+import type { InferenceResponse } from './response.js'
+import type { Deliver, Server } from './server.js'
+import type { Tensor } from './tensor.js'
+import { giveBack, nothingTaken } from './writer.js'
+
+/** Slot of a call that belongs to no request. */
+const NO_SLOT = 2 ** 32 - 1
+
+/** Inputs of a call: by name if the called model is known. */
+export type CallInputs<M> = M extends { readonly inputs: infer I extends Inputs }
+  ? { readonly [K in keyof I]: I[K] extends { readonly optional: true } ? Tensor<I[K]['datatype']> | undefined
+        : Tensor<I[K]['datatype']> }
+  : Readonly<Record<string, Tensor | undefined>> | readonly Tensor[]
+
+/** Response of a call: `output(name)` has the datatype that a known model declares. */
+export type CallResponse<M> = M extends { readonly outputs: infer O extends Outputs }
+  ? { output<K extends keyof O & string>(name: K): Tensor<O[K]['datatype'], K> } & InferenceResponse<OutputTensor<O>>
+  : InferenceResponse
+
+export interface CallOptions extends RequestOptions {
+  /** The newest version if it is left out. */
+  readonly version?: number
+  /** The request that the call is made for: it is cancelled with it, and belongs to its trace. */
+  readonly request?: InferenceRequest
+}
+
+/**
+ * Other models of the server. Outputs of a call are memory of the request that it was made for, and end with it.
+ *
+ * `infer<typeof other>('other', …)` has the types of a model that is known: `import type other from '…/model.ts'`.
+ */
+export interface Models {
+  /** Runs an inference. Rejects with a `TritonError` if the model answers with an error. */
+  infer<M = unknown>(model: string, inputs: CallInputs<M>, options?: CallOptions): Promise<CallResponse<M>>
+  /** Runs an inference of a decoupled model: each response as it comes. Throws a `TritonError` for an error. */
+  stream<M = unknown>(
+    model: string, inputs: CallInputs<M>, options?: CallOptions,
+  ): AsyncGenerator<CallResponse<M>, void, void>
+  /** Loads a model and waits. `config`: JSON in place of its configuration; `files`: contents by `file:<path>`. */
+  load(model: string, options?: { config?: object | string; files?: Record<string, Uint8Array> }): Promise<void>
+  /** Starts to unload a model; does not wait for its end. */
+  unload(model: string, options?: { dependents?: boolean }): Promise<void>
+  /** Whether a model, or one of its versions, is ready. */
+  isReady(model: string, version?: string): Promise<boolean>
+}
+
+/** Models as the instance sees them; calls are made for `request` if no other one is named. */
+export function modelsOf(server: Server, request: Progress | null): Models {
+  return {
+    infer: (model, inputs, options = {}) =>
+      infer(server, ownerOf(server, request, options), model, inputsOf(model, inputs), options) as never,
+    stream: (model, inputs, options = {}) =>
+      stream(server, ownerOf(server, request, options), model, inputsOf(model, inputs), options) as never,
+    load: async (model, { config = '', files = {} } = {}) => {
+      const text = typeof config === 'string' ? config : JSON.stringify(config)
+      const encoded = Object.entries(files).map(([path, bytes]) => [path, Buffer.from(bytes).toString('base64')])
+      await server.control('load', { model, config: text, files: Object.fromEntries(encoded) as object })
+    },
+    unload: async (model, { dependents = false } = {}) => {
+      await server.control('unload', { model, dependents })
+    },
+    isReady: async (model, version = '') => (await server.control('is_ready', { model, version }))['ready'] === true,
+  }
+}
+
+const inputsOf = (model: string, inputs: unknown) => tensorsOf(`an input of a call of model '${model}'`, inputs)
+
+/** The request that a call is made for, or null. */
+function ownerOf(server: Server, request: Progress | null, { request: named }: CallOptions): Progress | null {
+  if (named !== undefined) return progressOf(named)
+  if (request !== null) return request
+  // Several requests share the context: the call is for no one of them. One that was left open may be it, too.
+  return server.batch?.length === 1 && server.left === 0 ? (server.batch[0] ?? null) : null
+}
+
+/** Sends a call; returns its number. */
+async function start(
+  server: Server, owner: Progress | null, model: string, inputs: Tensor[], options: CallOptions, isStream: boolean,
+  deliver: Deliver,
+): Promise<number> {
+  if (server.load.mode === 'complete' || !server.mayCall)
+    throw new RuleError('Other models can be called after `initialize` and before `finalize` only.')
+  options.signal?.throwIfAborted()
+  const number = server.nextCall()
+  for (;;) {
+    const taken = nothingTaken()
+    try {
+      write(server, number, owner, model, inputs, options, isStream, taken)
+      server.startCall(number, { deliver, owner, uses: taken.uses })
+      return number
+    } catch (error) {
+      giveBack(taken)
+      const reason = (text: string) => `Model ${model} - Error when running inference: ${text}`
+      if (error instanceof RuleError) throw new TritonError('INTERNAL', reason(error.message))
+      if (!(error instanceof NoRoom)) throw error
+      if ((await server.blocks?.grow(error.bytes)) !== true)
+        throw new TritonError('UNAVAILABLE', reason('Failed to allocate memory for the request'))
+    }
+  }
+}
+
+function write(
+  server: Server, number: number, owner: Progress | null, model: string, inputs: Tensor[], options: CallOptions,
+  isStream: boolean, taken: ReturnType<typeof nothingTaken>,
+): void {
+  const { writer } = server
+  writer.begin(Frame.CALL)
+  const at = writer.take(CallHead.BYTES)
+  const modelBytes = writer.text(model)
+  const { view } = writer
+  writer.u64(at + CallHead.call, number)
+  view.setBigInt64(at + CallHead.version, BigInt(options.version ?? -1), true)
+  view.setUint32(at + CallHead.parentSlot, owner?.slot ?? NO_SLOT, true)
+  view.setUint32(at + CallHead.parentGeneration, owner?.generation ?? 0, true)
+  view.setUint16(at + CallHead.modelBytes, modelBytes, true)
+  view.setUint8(at + CallHead.flags, (isStream ? CallFlag.DECOUPLED : 0) | (owner === null ? 0 : CallFlag.TRACED))
+  view.setUint8(at + CallHead.reserved, 0)
+  view.setUint32(at + CallHead.reserved2, 0, true)
+  writeRequest(writer, 0, 0, inputs, options, taken)
+}
+
+async function infer(
+  server: Server, owner: Progress | null, model: string, inputs: Tensor[], options: CallOptions,
+): Promise<InferenceResponse> {
+  let kept: InferenceResponse | null = null
+  let settle: (response: InferenceResponse | null) => void = () => {}
+  const answer = new Promise<InferenceResponse | null>((resolve) => (settle = resolve))
+  const number = await start(server, owner, model, inputs, options, false, (response, isLast) => {
+    // The end may come after the only response, alone.
+    kept = response ?? kept
+    if (isLast) settle(kept)
+  })
+  const cancel = () => server.cancelCall(number)
+  options.signal?.addEventListener('abort', cancel)
+  try {
+    const response = await answer
+    if (response === null) throw new TritonError('INTERNAL', `model '${model}' ended without a response`)
+    if (response.error !== null) throw response.error
+    return response
+  } finally {
+    options.signal?.removeEventListener('abort', cancel)
+  }
+}
+
+async function* stream(
+  server: Server, owner: Progress | null, model: string, inputs: Tensor[], options: CallOptions,
+): AsyncGenerator<InferenceResponse, void, void> {
+  const came: InferenceResponse[] = []
+  let isEnded = false
+  let wake: () => void = () => {}
+  const number = await start(server, owner, model, inputs, options, true, (response, isLast) => {
+    if (response !== null) came.push(response)
+    isEnded = isLast
+    wake()
+  })
+  const cancel = () => server.cancelCall(number)
+  options.signal?.addEventListener('abort', cancel)
+  try {
+    for (;;) {
+      const response = came.shift()
+      if (response !== undefined) {
+        if (response.error !== null) throw response.error
+        yield response
+      } else if (isEnded) return
+      else await new Promise<void>((resolve) => (wake = resolve))
+    }
+  } finally {
+    options.signal?.removeEventListener('abort', cancel)
+    if (!isEnded) {
+      cancel()
+      server.closeCall(number)
+    }
+  }
+}
