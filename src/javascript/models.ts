@@ -14,15 +14,22 @@ import { giveBack, nothingTaken } from './writer.js'
 /** Slot of a call that belongs to no request. */
 const NO_SLOT = 2 ** 32 - 1
 
+type OptionalOf<I extends Inputs> = { [K in keyof I]: I[K] extends { readonly optional: true } ? K : never }[keyof I]
+type NamedInputs<I extends Inputs> = { readonly [K in Exclude<keyof I, OptionalOf<I>>]: Tensor<I[K]['datatype']> } & {
+  readonly [K in OptionalOf<I>]?: Tensor<I[K]['datatype']> | undefined
+}
+
 /** Inputs of a call: by name if the called model is known. */
 export type CallInputs<M> = M extends { readonly inputs: infer I extends Inputs }
-  ? { readonly [K in keyof I]: I[K] extends { readonly optional: true } ? Tensor<I[K]['datatype']> | undefined
-        : Tensor<I[K]['datatype']> }
-  : Readonly<Record<string, Tensor | undefined>> | readonly Tensor[]
+  ? string extends keyof I ? AnyInputs : NamedInputs<I>
+  : AnyInputs
+type AnyInputs = Readonly<Record<string, Tensor | undefined>> | readonly Tensor[]
 
 /** Response of a call: `output(name)` has the datatype that a known model declares. */
 export type CallResponse<M> = M extends { readonly outputs: infer O extends Outputs }
-  ? { output<K extends keyof O & string>(name: K): Tensor<O[K]['datatype'], K> } & InferenceResponse<OutputTensor<O>>
+  ? string extends keyof O
+    ? InferenceResponse
+    : { output<K extends keyof O & string>(name: K): Tensor<O[K]['datatype'], K> } & InferenceResponse<OutputTensor<O>>
   : InferenceResponse
 
 export interface CallOptions extends RequestOptions {

@@ -3,12 +3,15 @@
  * package wherever the model lies.
  */
 
+import { spawnSync } from 'node:child_process'
 import * as nodeModule from 'node:module'
 import { extname } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { RuleError } from './errors.js'
 import { resolveOurs, transpiled } from './hooks.js'
 import type { Load } from './load.js'
+
+const CHECK_MS_MAX = 5000
 
 const isTypeScript = (file: string) => ['.ts', '.mts', '.cts'].includes(extname(file))
 
@@ -56,9 +59,18 @@ export async function importModel({ file, model }: Pick<Load, 'file' | 'model'>)
     const compiled = exported as { ['__esModule']?: boolean; default?: unknown }
     return compiled['__esModule'] === true ? compiled.default : exported
   } catch (error) {
+    if (error instanceof SyntaxError) locate(error, file)
     if (!isTypeScript(file) || (error as { code?: string }).code !== 'NEREID_NO_TRANSPILER') throw error
     throw new RuleError(
       `TypeScript model '${model}' needs Node 22.18 or newer, or esbuild installed next to the server`,
     )
   }
+}
+
+/** Writes the place of a syntax error above its stack. V8 tells it to Node only, which prints it where it ends. */
+function locate(error: SyntaxError, file: string): void {
+  if (/^\S+:\d+\n/.test(error.stack ?? '')) return
+  const { stderr } = spawnSync(process.execPath, ['--check', file], { encoding: 'utf8', timeout: CHECK_MS_MAX })
+  const [place] = /^\S+:\d+\n/.exec(stderr) ?? []
+  if (place !== undefined) error.stack = `${place}\n${error.stack}`
 }

@@ -48,13 +48,17 @@ export class Tensor<D extends Datatype = Datatype, N extends string = string> {
    *
    * @throws {TypeError} naming the tensor, if shape, length and datatype do not fit each other.
    */
-  static from<const N extends string, A extends TypedArray, D extends Datatype = DatatypeOf<A>>(
-    name: N, data: A, shape?: readonly number[], datatype?: D,
-  ): Tensor<D, N> {
+  static from<const N extends string, A extends TypedArray>(
+    name: N, data: A, shape?: readonly number[],
+  ): Tensor<DatatypeOf<A>, N>
+  static from<const N extends string, D extends Exclude<Datatype, 'BYTES'>>(
+    name: N, data: Arrays[D], shape: readonly number[], datatype: D,
+  ): Tensor<D, N>
+  static from(name: string, data: TypedArray, shape?: readonly number[], datatype?: Datatype): Tensor {
     const where = named(name)
     const found = ArrayBuffer.isView(data) ? datatypeOf(data) : undefined
     if (found === undefined) throw new TypeError(`${where}: data is ${kindOf(data)}, expected a typed array`)
-    const kind = datatype ?? (found as D)
+    const kind = datatype ?? found
     const array = arrayOf(kind)
     if (array === undefined) throw new TypeError(`${where}: there is no datatype '${kind}'`)
     const isHeld = array !== null && (data instanceof array || (kind === 'FP16' && found === 'FP16'))
@@ -63,7 +67,7 @@ export class Tensor<D extends Datatype = Datatype, N extends string = string> {
     const dims = checkedShape(where, shape, data.length)
     const { buffer, byteOffset, byteLength } = data
     const made = new Tensor(name, kind, dims, { buffer: buffer as ArrayBuffer, offset: byteOffset, bytes: byteLength })
-    if (data instanceof array) made.#data = data as unknown as Arrays[D]
+    if (data instanceof array) made.#data = data
     return made
   }
 
@@ -101,7 +105,8 @@ export class Tensor<D extends Datatype = Datatype, N extends string = string> {
     }
     const array = arrayOf(datatype)
     if (array === undefined) throw new TypeError(`${where}: there is no datatype '${datatype}'`)
-    return Tensor.from(name, elements(where, datatype, array as ArrayType, flat), shape, datatype) as Tensor<D, N>
+    const data = elements(where, datatype, array as ArrayType, flat)
+    return Tensor.from(name, data as never, shape, datatype as 'FP32') as unknown as Tensor<D, N>
   }
 
   /** The elements: a typed array, or one Buffer for each element of BYTES. */
@@ -112,6 +117,8 @@ export class Tensor<D extends Datatype = Datatype, N extends string = string> {
   #view(): Arrays[D] {
     const { buffer, offset, bytes } = this.#contents
     const array = arrayOf(this.datatype)
+    if (bytes > 0 && buffer.byteLength === 0)
+      throw new Error(`tensor '${this.name}' is memory of a request that has ended: copy its data before`)
     const data = array === null ? split(this.#contents) : new array(buffer, offset, bytes / array.BYTES_PER_ELEMENT)
     return data as Arrays[D]
   }

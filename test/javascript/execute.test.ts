@@ -1,6 +1,10 @@
 /** Batches of models, over a channel in memory: `testModel` is the server. */
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import { expect, test } from 'vitest'
-import { InferenceResponse, Tensor, TritonError, defineModel } from '../../src/javascript/index.js'
+import {
+  type InferenceRequest, InferenceResponse, Model, Tensor, TritonError, defineModel,
+} from '../../src/javascript/index.js'
 import { testModel } from '../../src/javascript/testing.js'
 
 const FP32 = { datatype: 'FP32', dims: [-1] } as const
@@ -15,6 +19,16 @@ const double = defineModel({
     }),
 })
 const input = (...values: number[]) => ({ IN: Tensor.from('IN', new Float32Array(values), [1, values.length]) })
+const empty = () => new InferenceResponse([])
+
+/** The answers to a batch of two of a model with this `execute`: the texts of errors, or null. */
+async function answers(execute: (requests: InferenceRequest[]) => unknown, model: object = {}) {
+  const tested = await testModel({ ...model, execute })
+  const all = await tested.batch([{}, {}])
+  await tested.close()
+  return all.map((one) => (one instanceof TritonError ? `${one.code} ${one.message}` : null))
+}
+const failed = (text: string) => `INTERNAL Failed to process the request(s) for model 'model_0', message: ${text}`
 
 test('a model answers numbers with numbers', async () => {
   const model = await testModel(double)
@@ -23,18 +37,245 @@ test('a model answers numbers with numbers', async () => {
   await model.close()
 })
 
-test('a thrown error answers the whole batch with its text and the frames of the model', async () => {
+test('a model answers strings with strings', async () => {
   const model = await testModel(
     defineModel({
-      execute() {
-        throw new Error('boom')
+      inputs: { TEXT: { datatype: 'BYTES', dims: [1] } },
+      outputs: { OUT: { datatype: 'BYTES', dims: [1] } },
+      execute: (requests) =>
+        requests.map((request) => {
+          const texts = request.input('TEXT').strings().map((text) => text.toUpperCase())
+          return new InferenceResponse([Tensor.fromStrings('OUT', texts)])
+        }),
+    }),
+  )
+  const response = await model.infer({ TEXT: Tensor.fromStrings('TEXT', ['grüße']) })
+  expect(response.output('OUT').strings()).toEqual(['GRÜSSE'])
+})
+
+test('a thrown error answers the whole batch with its text and the frames of the model', async () => {
+  const [first, second] = await answers(() => {
+    throw new RangeError('boom', { cause: new Error('deep') })
+  })
+  expect(first).toMatch(
+    /^INTERNAL Failed .* for model 'model_0', message: RangeError: boom\n {4}at .*execute\.test\.ts:\d+/,
+  )
+  expect(first).toMatch(/\nCaused by: Error: deep\n/)
+  expect(first).not.toContain('src/javascript')
+  expect(second).toBe(first)
+})
+
+test('rejections, errors with a code and values that are no errors answer the batch', async () => {
+  expect((await answers(() => Promise.reject(new Error('later'))))[1]).toMatch(/message: Error: later\n {4}at/)
+  expect(await answers(() => Promise.reject(new TritonError('INVALID_ARG', 'no')))).toEqual([
+    'INVALID_ARG no', 'INVALID_ARG no',
+  ])
+  expect((await answers(() => Promise.reject('text')))[0]).toBe(
+    failed('Error: a value that is no Error was thrown: text'))
+})
+
+test('a wrong value of execute fails the batch with a text that says what was expected', async () => {
+  expect((await answers(() => 5))[1]).toBe(failed('Expected an array in the execute return, found a number.'))
+  const count = 'Number of InferenceResponse objects do not match the number of InferenceRequest objects. '
+  expect((await answers(() => [empty()]))[0]).toBe(
+    failed(`${count}InferenceRequest(s) size is:2, and InferenceResponse(s) size is:1\n`),
+  )
+  expect((await answers(() => [empty(), { outputs: [] }]))[1]).toBe(
+    failed('Expected an InferenceResponse in the execute function return array, found a value of class Object.'),
+  )
+  expect((await answers((requests) => requests.map(() => empty()), { decoupled: true }))[0]).toBe(
+    failed(
+      "Model 'model_0' is using the decoupled mode and the execute function must return null: its responses are " +
+        'sent by the senders of its requests, or yielded by a generator.',
+    ),
+  )
+})
+
+test('a wrong output is an error of its request only', async () => {
+  const outputs = { OUT: FP32 }
+  const other = new InferenceResponse([Tensor.from('OTHER', new Float32Array(1))])
+  const wrong = new InferenceResponse([Tensor.from('OUT', new Int32Array(1))])
+  expect(await answers(() => [other, empty()], { outputs })).toEqual([
+    "INTERNAL model 'model' returned output 'OTHER', and its configuration has 'OUT'", null,
+  ])
+  expect(await answers(() => [empty(), wrong], { outputs })).toEqual([
+    null, "INTERNAL model 'model' returned output 'OUT' as TYPE_INT32, and its configuration expects TYPE_FP32",
+  ])
+})
+
+test('one request of a batch may be an error with a code', async () => {
+  expect(await answers(() => [InferenceResponse.error('NOT_FOUND', 'no such id'), empty()])).toEqual([
+    'NOT_FOUND no such id', null,
+  ])
+})
+
+test('answers follow their requests when the model sorts its batch', async () => {
+  const model = await testModel(
+    defineModel({
+      outputs: { OUT: { datatype: 'INT32', dims: [1] } },
+      execute(requests) {
+        requests.reverse()
+        return requests.map((request) => {
+          const [value = 0] = (request.input('N') as Tensor<'INT32'>).data
+          return new InferenceResponse([Tensor.from('OUT', new Int32Array([value]))])
+        })
       },
     }),
   )
-  const [first, second] = await model.batch([{}, {}])
-  expect((first as TritonError).message).toMatch(
-    /^Failed .* for model 'model_0', message: Error: boom\n {4}at .*execute.*execute\.test\.ts:\d+/,
-  )
-  expect((first as TritonError).message).not.toContain('src/javascript')
-  expect((second as TritonError).code).toBe('INTERNAL')
+  const all = await model.batch([1, 2, 3].map((value) => ({ N: Tensor.from('N', new Int32Array([value])) })))
+  expect(all.map((one) => (one as InferenceResponse).output('OUT')?.data[0])).toEqual([1, 2, 3])
+})
+
+test('execute is never called before the last call has ended', async () => {
+  let running = 0
+  let most = 0
+  const model = await testModel({
+    async execute(requests: InferenceRequest[]) {
+      most = Math.max(most, (running += 1))
+      await new Promise(setImmediate)
+      running -= 1
+      return requests.map(empty)
+    },
+  })
+  await Promise.all(Array.from({ length: 20 }, () => model.infer({})))
+  expect(most).toBe(1)
+})
+
+test('only outputs that the client asks for are sent', async () => {
+  const outputs = { A: FP32, B: FP32 }
+  const one = new Float32Array(1)
+  const execute = () => [new InferenceResponse([Tensor.from('A', one), Tensor.from('B', one)])]
+  const model = await testModel({ outputs, execute })
+  const names = async (...outputs: string[]) => (await model.infer({}, { outputs })).outputs.map(({ name }) => name)
+  expect([await names('B'), await names('B', 'A'), await names()]).toEqual([['B'], ['A', 'B'], []])
+})
+
+test('a request has its parameters, its sequence and its names; a response has parameters', async () => {
+  const seen: unknown[] = []
+  const model = await testModel({
+    outputs: { OUT: FP32 },
+    execute([request]: InferenceRequest[]) {
+      if (request === undefined) return []
+      const { id, correlationId, isSequenceStart, isSequenceEnd, timeoutUs, parameters } = request
+      seen.push(id, correlationId, isSequenceStart, isSequenceEnd, timeoutUs, parameters, [...request.requestedOutputs])
+      return [new InferenceResponse({ parameters: { took: 5, who: 'me\0not this' } })]
+    },
+  })
+  const response = await model.infer({}, {
+    id: 'é', correlationId: 2n ** 63n, sequenceStart: true, timeoutUs: 9, parameters: { a: 'b', n: 1, t: true },
+  })
+  expect(seen).toEqual(['é', 2n ** 63n, true, false, 9n, { a: 'b', n: 1, t: true }, ['OUT']])
+  expect(response.parameters).toEqual({ took: 5, who: 'me' })
+})
+
+test('a request that is left open is answered by its sender', async () => {
+  const model = await testModel({
+    outputs: { OUT: FP32 },
+    execute(requests: InferenceRequest[]) {
+      for (const request of requests)
+        setTimeout(() => void request.sender.send(new InferenceResponse([Tensor.from('OUT', new Float32Array([1]))])))
+      return null
+    },
+  })
+  const all = await model.batch([{}, {}])
+  expect(all.map((one) => (one as InferenceResponse).outputs.length)).toEqual([1, 1])
+})
+
+test('wrong use of a sender is an error of the caller', async () => {
+  const texts: string[] = []
+  const attempt = async (action: () => Promise<void>) => {
+    try {
+      await action()
+      texts.push('sent')
+    } catch (error) {
+      texts.push((error as Error).message)
+    }
+  }
+  const model = await testModel({
+    async execute([request]: InferenceRequest[]) {
+      const { sender } = request as InferenceRequest
+      await attempt(() => sender.send(5 as never))
+      await attempt(() => sender.send(empty()))
+      await attempt(() => sender.send(empty()))
+      await attempt(() => sender.end())
+      // It has been answered: this is ignored.
+      return [empty()]
+    },
+  })
+  await model.infer({})
+  await model.close()
+  expect(texts).toEqual([
+    'Expected an InferenceResponse as response, found a number.', 'sent',
+    'Unable to send response. Non-decoupled model cannot send more than one response.', 'sent',
+  ])
+})
+
+test('a request that the model forgets is answered with an error', async () => {
+  setFlagsFromString('--expose_gc')
+  const gc = runInNewContext('gc') as () => void
+  const model = await testModel({ execute: () => null })
+  const answer = model.infer({})
+  const collect = setInterval(gc, 5)
+  await expect(answer).rejects.toThrow('the request was not answered: its response sender ended before its final')
+  clearInterval(collect)
+})
+
+test('a rescheduled request runs again, and gets no answer', async () => {
+  const execute = (requests: InferenceRequest[]) => {
+    requests[0]?.reschedule()
+    return [null, empty()]
+  }
+  expect(await answers(execute)).toEqual(['UNSUPPORTED the model asks for the next step of the sequence', null])
+  expect((await answers((requests) => (requests[0]?.reschedule(), [empty(), empty()])))[0]).toBe(
+    failed('Expected null in the execute function return array for a rescheduled request, found a response.'))
+})
+
+test('a class is a model, and each instance has its own state', async () => {
+  class Counter extends Model {
+    override readonly outputs = { OUT: { datatype: 'INT32', dims: [1] } } as const
+    count = 0
+
+    initialize() {
+      this.count = 10
+    }
+
+    execute(requests: InferenceRequest[]) {
+      return requests.map(() => new InferenceResponse([Tensor.from('OUT', new Int32Array([(this.count += 1)]))]))
+    }
+  }
+  const object = defineModel({
+    outputs: { OUT: { datatype: 'INT32', dims: [1] } },
+    state: () => ({ count: 10 }),
+    execute(requests) {
+      return requests.map(() => new InferenceResponse([Tensor.from('OUT', new Int32Array([(this.count += 1)]))]))
+    },
+  })
+  for (const model of [Counter, object]) {
+    const [first, second] = [await testModel(model as typeof object), await testModel(model as typeof object)]
+    const next = async (tested: typeof first) => (await tested.infer({})).output('OUT').data[0]
+    expect([await next(first), await next(first), await next(second)]).toEqual([11, 12, 11])
+  }
+})
+
+test('initialize, isReady and finalize run in turn, and errors of finalize are logged', async () => {
+  const seen: string[] = []
+  const model = await testModel({
+    initialize: async () => void seen.push('initialize'),
+    isReady: async () => seen.push('isReady') > 0,
+    finalize: async () => {
+      seen.push('finalize')
+      throw new Error('late')
+    },
+    execute: () => null,
+  })
+  expect(await model.isReady()).toBe(true)
+  await model.close()
+  expect(seen).toEqual(['initialize', 'isReady', 'finalize'])
+  expect(model.logs.at(-1)?.text).toMatch(/^Model 'model_0', finalize: Error: late\n/)
+})
+
+test('a model that does not load rejects with its error', async () => {
+  const initialize = () => Promise.reject(new Error('no weights'))
+  await expect(testModel({ initialize, execute: () => null })).rejects.toThrow(/^Error: no weights\n {4}at/)
+  await expect(testModel({})).rejects.toThrow('model.ts does not implement `execute`: expected a default export')
 })

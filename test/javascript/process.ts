@@ -93,6 +93,11 @@ export class RunnerProcess {
     return this.child.exitCode
   }
 
+  /** Closes the sockets, as a server that ends does. */
+  close(): void {
+    for (const socket of this.#sockets) socket.destroy()
+  }
+
   kill(): void {
     this.child.kill('SIGKILL')
   }

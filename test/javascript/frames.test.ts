@@ -1,0 +1,299 @@
+/** Frames of a runner, byte by byte: shm/README.md. */
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { expect, test, vi } from 'vitest'
+import { InferenceResponse, Tensor, type InferenceRequest, defineModel } from '../../src/javascript/index.js'
+import {
+  CallHead, CallId, Frame, Header, Place, Segment, VERSION,
+} from '../../src/javascript/generated/protocol.js'
+import { tensorOf } from '../../src/javascript/tensor.js'
+import { ROOT } from '../docs/pages.js'
+import { RawHost, SEGMENT_BYTES } from './raw.js'
+
+interface Vector {
+  name: string
+  hex: string
+  value: Record<string, unknown>
+}
+const vectors = JSON.parse(readFileSync(join(ROOT, 'shm/vectors/frames.json'), 'utf8')) as {
+  good: Vector[]
+  lies: Vector[]
+}
+const bytesOf = (name: string) => {
+  const vector = vectors.good.find((one) => one.name === name)
+  if (vector === undefined) throw new Error(`there is no vector ${name}`)
+  return Buffer.from(vector.hex, 'hex')
+}
+const OUT = [{ name: 'OUT', data_type: 'TYPE_FP32', dims: [-1] }]
+const echo = defineModel({
+  execute: (requests) =>
+    requests.map((request) => {
+      const tensor = request.input('IN') as Tensor<'FP32'>
+      return new InferenceResponse([Tensor.from('OUT', tensor.data, tensor.shape)])
+    }),
+})
+const large = (values: number) => new Float32Array(values).fill(1.5)
+const input = (data: Float32Array) => Tensor.from('IN', data)
+
+test('a batch of the vectors is read', async () => {
+  const seen: InferenceRequest[][] = []
+  const host = new RawHost()
+  await host.load({
+    execute(requests: InferenceRequest[]) {
+      seen.push(requests)
+      // Looked at now: memory of requests ends with them.
+      expect([...(requests[0]?.inputs.values() ?? [])].map((one) => [one.name, one.shape])).toEqual([
+        ['X', [1, 2]], ['B', [10000]],
+      ])
+      expect([...(requests[0]?.input('X')?.data ?? [])]).toEqual([1.5, -2])
+      return requests.map(() => new InferenceResponse([]))
+    },
+  })
+  host.deliver(0, bytesOf('execute'))
+  await host.result()
+  const [first, second] = seen[0] as [InferenceRequest, InferenceRequest]
+  expect([first.id, first.correlationId, first.timeoutUs, first.flags]).toEqual(['a1', 42n, 1000n, 1])
+  expect([first.isSequenceStart, first.isSequenceEnd, first.trace]).toEqual([true, false, null])
+  expect(first.parameters).toEqual({ k: 'v', n: 1, d: 2, t: true })
+  expect([...first.requestedOutputs]).toEqual(['OUT', 'É'])
+  expect([second.id, second.correlationId, [...second.requestedOutputs]]).toEqual(['', 's1', ['OUT']])
+  expect(() => first.input('B')?.data).toThrow("tensor 'B' is memory of a request that has ended")
+})
+
+test('frames that the vectors name are sent as they are there', async () => {
+  const host = new RawHost()
+  await host.load({ execute: () => null, isReady: () => true })
+  for (const name of ['is_ready']) host.deliver(1, bytesOf(name))
+  const isReady = await host.next(Frame.IS_READY_RESULT)
+  expect(isReady.bytes.toString('hex')).toBe(bytesOf('is_ready_result').toString('hex'))
+  host.writer.begin(Frame.PING, 0, 0, true)
+  host.writer.u64(host.writer.take(8), 12)
+  host.deliver(1)
+  expect((await host.next(Frame.PONG)).bytes.toString('hex')).toBe(bytesOf('pong').toString('hex'))
+})
+
+test('frames of a runner that a server must not accept end in an error, never in a hang', async () => {
+  for (const { hex } of vectors.lies) {
+    const host = new RawHost()
+    await host.load(echo)
+    try {
+      host.deliver(0, Buffer.from(hex, 'hex'))
+    } catch (error) {
+      expect(error).toBeInstanceOf(Error)
+    }
+  }
+})
+
+test('READY has the version of the protocol, and says whether the model is asked for its readiness', async () => {
+  const host = new RawHost()
+  const loading = host.load({ execute: () => null, isReady: async () => false })
+  const ready = await loading
+  expect(ready).toEqual({ runner: `Node ${process.version}`, pid: process.pid, asks_ready: true })
+  host.writer.begin(Frame.IS_READY)
+  host.writer.u64(host.writer.take(8), 5)
+  host.deliver(1)
+  expect((await host.next(Frame.IS_READY_RESULT)).bytes.at(-1)).toBe(0)
+  const other = new RawHost()
+  const sent = vi.spyOn(other, 'send')
+  await other.load(echo)
+  expect(sent.mock.calls[0]?.[1][Header.flags]).toBe(VERSION)
+})
+
+test('a large input is a view that ends with its request, and its block goes back with the next batch', async () => {
+  const kept: Tensor<'FP32'>[] = []
+  const host = new RawHost()
+  await host.load({
+    execute: (requests: InferenceRequest[]) =>
+      requests.map((request) => {
+        kept.push(request.input('IN') as Tensor<'FP32'>)
+        expect(kept[0]?.data[5]).toBe(1.5)
+        return new InferenceResponse([])
+      }),
+  })
+  host.executeBlock(128, large(2000))
+  expect((await host.result()).releases).toEqual([])
+  expect([kept[0]?.data.length, host.detached.length]).toEqual([0, 1])
+  host.execute([[input(large(1))]])
+  expect((await host.result()).releases).toEqual([128])
+})
+
+test('many free bytes of requests are given back at once', async () => {
+  const host = new RawHost()
+  await host.load({ execute: () => [new InferenceResponse([])] })
+  host.executeBlock(0, large(SEGMENT_BYTES / 8))
+  await host.result()
+  expect(await host.released()).toEqual([0])
+})
+
+test('an output that is the memory of an input is sent where it lies', async () => {
+  const host = new RawHost()
+  await host.load(echo, { config: { output: OUT } })
+  host.executeBlock(256, large(2000))
+  const { tensors, releases } = await host.result()
+  expect(tensors).toEqual([{ place: Place.REQUEST, segment: 0, offset: 256, bytes: 8000 }])
+  expect(releases).toEqual([])
+  // The RESULT that names it and this one may be read in any order, so it is not given back here.
+  host.executeBlock(512, large(2000))
+  expect((await host.result()).releases).toEqual([256])
+})
+
+test('large outputs lie in blocks that are free again when the server gives them back', async () => {
+  const host = new RawHost()
+  const model = {
+    execute: () => [new InferenceResponse([Tensor.from('OUT', large(SEGMENT_BYTES / 8))])],
+  }
+  await host.load(model, { config: { output: OUT } })
+  const blocks: number[] = []
+  for (const releases of [[], [], [0], [SEGMENT_BYTES / 2]]) {
+    host.execute([[]], {}, releases)
+    const [tensor] = (await host.result()).tensors
+    expect(tensor?.place).toBe(Place.RESPONSE)
+    blocks.push(tensor?.offset ?? -1)
+  }
+  expect(blocks).toEqual([0, SEGMENT_BYTES / 2, 0, SEGMENT_BYTES / 2])
+  expect(new Float32Array(host.segments[0] as ArrayBuffer)[100]).toBe(1.5)
+})
+
+test('a full segment is followed by another one, which the runner asks for', async () => {
+  const host = new RawHost()
+  await host.load({ execute: () => [new InferenceResponse([Tensor.from('OUT', large(SEGMENT_BYTES))])] }, {
+    config: { output: OUT },
+  })
+  host.execute([[]])
+  const need = await host.next(Frame.NEED_SEGMENT)
+  expect([need.way, RawHost.numberOf(need)]).toEqual([1, 4 * SEGMENT_BYTES])
+  const answer = (refused: number) => {
+    host.writer.begin(Frame.SEGMENT)
+    const at = host.writer.take(Segment.BYTES)
+    host.writer.u64(at, 4 * SEGMENT_BYTES)
+    host.writer.view.setUint16(at + Segment.segment, 1, true)
+    host.writer.view.setUint8(at + Segment.place, Place.RESPONSE)
+    host.writer.view.setUint8(at + Segment.refused, refused)
+    host.deliver(1)
+  }
+  host.segments.push(new ArrayBuffer(4 * SEGMENT_BYTES))
+  answer(0)
+  expect((await host.result()).tensors).toEqual([
+    { place: Place.RESPONSE, segment: 1, offset: 0, bytes: 4 * SEGMENT_BYTES },
+  ])
+  host.execute([[]])
+  await host.next(Frame.NEED_SEGMENT)
+  answer(1)
+  const { frame } = await host.result()
+  expect(frame.bytes.toString()).toContain("Failed to allocate memory for the response of model 'm'")
+})
+
+test('an array of ctx.alloc is sent where it is, and one that is not sent is free again', async () => {
+  const offsets: number[] = []
+  const host = new RawHost()
+  await host.load(
+    defineModel({
+      execute(requests, ctx) {
+        ctx.alloc('FP32', [5000]).fill(9)
+        const data = ctx.alloc('FP32', [2, 1000]).fill(2)
+        offsets.push(data.byteOffset)
+        return requests.map(() => new InferenceResponse([Tensor.from('OUT', data, [2, 1000])]))
+      },
+    }),
+    { config: { output: OUT } },
+  )
+  for (let i = 0; i < 2; i += 1) {
+    host.execute([[]])
+    const { tensors } = await host.result()
+    expect(tensors).toEqual([{ place: Place.RESPONSE, segment: 0, offset: offsets[i], bytes: 8000 }])
+    host.release(offsets[i] ?? 0)
+  }
+  expect(offsets).toEqual([20032, 20032])
+})
+
+test('without shared memory everything is inline', async () => {
+  const host = new RawHost({ hasMemory: false })
+  await host.load(
+    defineModel({ execute: (requests, ctx) => requests.map(() =>
+      new InferenceResponse([Tensor.from('OUT', ctx.alloc('FP32', [20000]).fill(3))])) }),
+    { config: { output: OUT } },
+  )
+  host.execute([[]])
+  const { frame, tensors } = await host.result()
+  expect([tensors, frame.end > 80_000]).toEqual([[], true])
+})
+
+test('a signal aborts when the flag of its slot says so, and is polled only while somebody looks', async () => {
+  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
+  try {
+    const signals: AbortSignal[] = []
+    let answer: () => void = () => {}
+    const host = new RawHost()
+    await host.load({
+      execute: async (requests: InferenceRequest[]) => {
+        expect(vi.getTimerCount()).toBe(0)
+        signals.push((requests[0] as InferenceRequest).signal)
+        await new Promise<void>((resolve) => (answer = resolve))
+        expect(requests[0]?.cancelled).toBe(true)
+        return [new InferenceResponse([])]
+      },
+    })
+    host.execute([[]])
+    expect(vi.getTimerCount()).toBe(1)
+    // A flag of another generation is about another request.
+    host.flags[0] = (2 << 1) | 1
+    vi.advanceTimersByTime(10)
+    expect(signals[0]?.aborted).toBe(false)
+    host.flags[0] = (1 << 1) | 1
+    vi.advanceTimersByTime(10)
+    expect([signals[0]?.aborted, vi.getTimerCount()]).toEqual([true, 0])
+    answer()
+    await host.result()
+  } finally {
+    vi.useRealTimers()
+  }
+})
+
+test('a call names its request, takes the memory of an input in place and is cancelled by a frame', async () => {
+  const host = new RawHost()
+  const abort = new AbortController()
+  await host.load(
+    defineModel({
+      async execute([request], ctx) {
+        const { data } = (request as InferenceRequest).input('IN') as Tensor<'FP32'>
+        const call = ctx.models.infer('other', { X: Tensor.from('X', data) }, { signal: abort.signal, version: 3 })
+        await expect(call).rejects.toMatchObject({ code: 'CANCELLED', message: 'gone' })
+        return [new InferenceResponse([])]
+      },
+    }),
+  )
+  host.executeBlock(64, large(2000))
+  const call = await host.next(Frame.CALL)
+  const number = RawHost.numberOf(call)
+  const { view, at, bytes } = call
+  expect([call.way, view.getBigInt64(at + CallHead.version, true)]).toEqual([1, 3n])
+  expect([view.getUint32(at + CallHead.parentSlot, true), view.getUint8(at + CallHead.flags)]).toEqual([0, 2])
+  const name = at + CallHead.BYTES
+  expect([bytes.toString('utf8', name, name + 5), call.end < 200]).toEqual(['other', true])
+  abort.abort()
+  expect(RawHost.numberOf(await host.next(Frame.CALL_CANCEL))).toBe(number)
+  host.writer.begin(Frame.CALL_RESPONSE)
+  host.writer.u64(host.writer.take(CallId.BYTES), number)
+  host.writer.error('CANCELLED', 'gone', 1)
+  host.deliver(1)
+  await host.result()
+  expect(host.detached.length).toBe(1)
+})
+
+test('an input with an unaligned place in its frame is copied to an aligned one', async () => {
+  const host = new RawHost()
+  const seen: number[] = []
+  await host.load({
+    execute: (requests: InferenceRequest[]) =>
+      requests.map((request) => {
+        for (const { data } of request.inputs.values()) seen.push(...(data as Float64Array))
+        return new InferenceResponse([])
+      }),
+  })
+  const data = new Float64Array([0.5, -7])
+  const named = (name: string) =>
+    tensorOf(name, 'FP64', [2], { buffer: data.buffer as ArrayBuffer, offset: 0, bytes: 16 })
+  host.execute([[named('a'), named('ab'), named('abc'), named('abcd')]])
+  await host.result()
+  expect(seen).toEqual([0.5, -7, 0.5, -7, 0.5, -7, 0.5, -7])
+})
