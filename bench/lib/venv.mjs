@@ -6,8 +6,11 @@ import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { ask, capture } from '../../scripts/lib/run.mjs'
 
-/** @param packages what pip installs; none makes a bare environment */
-export async function peerEnvironment(root, peer, packages, say) {
+/**
+ * @param packages what pip installs; none makes a bare environment
+ * @param compile whether Python's byte code is written now, so that no measured start does it
+ */
+export async function peerEnvironment(root, peer, packages, say, { compile = true } = {}) {
   const base = join(root, '.venv-bench')
   mkdirSync(base, { recursive: true })
   writeFileSync(join(base, '.gitignore'), '*\n')
@@ -20,7 +23,7 @@ export async function peerEnvironment(root, peer, packages, say) {
     const made = await capture('python3', ['-m', 'venv', directory], { quiet: true })
     if (made.code !== 0) throw new Error(`python3 -m venv failed: ${lastLine(made.text)}`)
   }
-  if (packages.length > 0) await install(python, packages)
+  if (packages.length > 0) await install(python, [...(compile ? [] : ['--no-compile']), ...packages])
   writeFileSync(stamp, '')
   return environment(directory, python)
 }

@@ -101,7 +101,9 @@ async function make() {
     rmSync(DIRECTORY, { recursive: true, force: true })
     if ((await show('python3', ['-m', 'venv', DIRECTORY])) !== 0) throw new SetupError('python3 -m venv failed')
   }
-  const pip = ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', '-r', REQUIREMENTS]
+  // Python compiles what is imported; pip would compile everything.
+  const quick = ['--quiet', '--disable-pip-version-check', '--no-compile']
+  const pip = ['-m', 'pip', 'install', ...quick, '-r', REQUIREMENTS]
   if ((await show(PYTHON, pip, { cwd: ROOT })) !== 0)
     throw new SetupError('pip could not install the test requirements')
   stamps.record('python', inputs)

@@ -11,7 +11,7 @@ const READY_MS_MAX = 60_000
 
 /** @throws {Error} when pip cannot fetch it */
 export const motoEnvironment = () =>
-  peerEnvironment(ROOT, 'moto', PACKAGES, (text) => process.stdout.write(`${text}\n`))
+  peerEnvironment(ROOT, 'moto', PACKAGES, (text) => process.stdout.write(`${text}\n`), { compile: false })
 
 /** An authorization header. moto reads only its service, unless keys are required. */
 const signed = (service) =>
