@@ -14,9 +14,13 @@ native=src/native/generated/index.ts
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# Built with the whole workspace, as the tests are: `-p` alone would compile its dependencies again, for another set of features.
-cargo build --quiet --locked --workspace --bin nereid-protocol-gen
-"${CARGO_TARGET_DIR:-target}/debug/nereid-protocol-gen" proto "$work/rust" "$work/commented.bin"
+# `npm test` has compiled it like its tests. By itself it has other features, and its dependencies are compiled again.
+generator=${PROTOCOL_GEN:-}
+if [[ -z $generator ]]; then
+  cargo build --quiet --locked --workspace --bin nereid-protocol-gen
+  generator=${CARGO_TARGET_DIR:-target}/debug/nereid-protocol-gen
+fi
+"$generator" proto "$work/rust" "$work/commented.bin"
 node scripts/generate-typescript.mjs "$work/commented.bin" "$work/$typescript" model_config.proto
 node scripts/generate-client.mjs "$work/commented.bin" "$work/$client/schema.ts"
 node scripts/generate-declarations.mjs "$work/native.ts"
