@@ -26,7 +26,7 @@ function exportsOf(file) {
   )) {
     if (kind !== undefined) found.push([kind, file])
     else
-      for (const name of names.split(','))
+      for (const name of names.replace(/,\s*$/, '').split(','))
         found.push([
           name.trim().replace(/^type /, ''),
           from === undefined ? imported(text, file, name.trim().replace(/^type /, '')) : resolve(file, from)
@@ -59,7 +59,11 @@ function declarationOf(name, file) {
   }
   const lines = text.slice(start.index).split('\n')
   // The indentation shows where a declaration ends.
-  const last = /[;}]$/.test(lines[0]) ? 0 : lines.findIndex((line, i) => i > 0 && /^\S/.test(line))
+  const endOf = (first) =>
+    /[;}]$/.test(lines[first]) ? first : lines.findIndex((line, i) => i > first && /^\S/.test(line))
+  const isOverload = (line) => line?.startsWith(`export declare function ${name}<`)
+  let last = endOf(0)
+  while (isOverload(lines[last + 1])) last = endOf(last + 1)
   const comment = /\/\*\*((?:(?!\*\/)[\s\S])*)\*\/\s*$/.exec(text.slice(0, start.index))?.[1] ?? ''
   const code = lines.slice(0, last + 1).join('\n')
   // A type that lists the items of a constant is meaningless without them.
@@ -81,11 +85,12 @@ const prose = (comment) =>
     .map((line) => line.replace(/^\s*\* ?/, '').trimEnd())
     .join('\n')
     .trim()
+    .replaceAll(/^```ts$/gm, '<!-- not run: an example in a comment -->\n```ts')
 
 /** Removes what only the compiler needs. */
 const shown = (code) =>
   code
-    .replaceAll(/^ +(?:#private|private .*|constructor\((?:native|core): .*);\n/gm, '')
+    .replaceAll(/^ +(?:#private|private .*|constructor\((?:native|core|server|request|config): .*);\n/gm, '')
     .replaceAll(/^export (?:declare )?/gm, '')
     .replaceAll(/^( +)(?= *\S)/gm, (indent) => ' '.repeat(Math.ceil(indent.length / 2)))
     .replaceAll(/;$/gm, '')
@@ -108,6 +113,8 @@ export function reference(dist) {
   const shared = exportsOf(main).map(([name]) => name)
   return [
     HEAD, section("import from 'nereid'", main),
-    section("import from 'nereid/shm'", join(dist, 'shm/index.d.ts'), shared)
+    section("import from 'nereid/shm'", join(dist, 'shm/index.d.ts'), shared),
+    section("import from 'nereid/backend'", join(dist, 'javascript/index.d.ts')),
+    section("import from 'nereid/backend/testing'", join(dist, 'javascript/testing.d.ts')),
   ].join('\n')
 }

@@ -12,7 +12,8 @@ export interface ConfigTensor {
   optional?: boolean
 }
 
-interface RawTensor {
+/** A tensor of a configuration in the JSON form of Triton. */
+export interface RawTensor {
   name: string
   data_type?: string
   dims?: readonly (number | string)[]

@@ -23,7 +23,9 @@ export interface Arrays {
   BYTES: Buffer[]
 }
 
+/** A datatype by the name that clients use. */
 export type Datatype = keyof Arrays
+/** An array that holds a tensor other than BYTES. */
 export type TypedArray = Exclude<Arrays[Datatype], Buffer[]>
 
 /** The datatype of an array, if none is named. */

@@ -14,7 +14,9 @@ export interface InputDeclaration extends OutputDeclaration {
   readonly optional?: boolean
 }
 
+/** Inputs by name. */
 export type Inputs = Readonly<Record<string, InputDeclaration>>
+/** Outputs by name. */
 export type Outputs = Readonly<Record<string, OutputDeclaration>>
 
 /** Type of `request.input(name)`. */

@@ -5,7 +5,16 @@ import { readFileSync } from 'node:fs'
 import { Code } from './generated/protocol.js'
 
 /** Codes of errors, as clients see them. */
-export type ErrorCode = keyof typeof Code
+export type ErrorCode =
+  | 'UNKNOWN'
+  | 'INTERNAL'
+  | 'NOT_FOUND'
+  | 'INVALID_ARG'
+  | 'UNAVAILABLE'
+  | 'UNSUPPORTED'
+  | 'ALREADY_EXISTS'
+  | 'CANCELLED'
+  | 'RESOURCE_EXHAUSTED'
 
 /**
  * An error with a code. Thrown by `execute`, it answers the whole batch with its code and its bare message; a call of
@@ -16,7 +25,7 @@ export class TritonError extends Error {
 
   /** @throws {TypeError} for a code that does not exist. */
   constructor(code: ErrorCode, message: string) {
-    if (Code[code] === undefined)
+    if (!(code in Code))
       throw new TypeError(`TritonError: there is no code '${code}': codes are ${Object.keys(Code).join(', ')}`)
     super(message)
     this.name = 'TritonError'
@@ -26,7 +35,7 @@ export class TritonError extends Error {
 
 /** Name of the code with this number. */
 export const codeNamed = (number: number): ErrorCode => CODES[number] ?? 'UNKNOWN'
-const CODES: readonly ErrorCode[] = Object.keys(Code) as ErrorCode[]
+const CODES: readonly ErrorCode[] = Object.keys(Code) as (keyof typeof Code)[]
 
 /** A model broke a rule of the API: the message is the whole text. */
 export class RuleError extends Error {}

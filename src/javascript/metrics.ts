@@ -4,6 +4,7 @@ import { RuleError, TritonError } from './errors.js'
 import { MetricOperation } from './generated/protocol.js'
 import type { Server } from './server.js'
 
+/** Kind of a family. */
 export type MetricKind = 'counter' | 'gauge' | 'histogram'
 
 /** Makes metrics. A family and a series exist at once: the server is told in the background, errors are logged. */

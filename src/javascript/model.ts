@@ -14,7 +14,8 @@ export type Responses<O extends Outputs> =
   | undefined
   | void
 
-interface Shared<I extends Inputs, O extends Outputs, S> {
+/** Members that all models may have. */
+export interface ModelMembers<I extends Inputs, O extends Outputs, S> {
   /** Name for messages of `nereid/backend/testing`. */
   readonly name?: string
   /** `max_batch_size` where the configuration has none. */
@@ -35,7 +36,7 @@ interface Shared<I extends Inputs, O extends Outputs, S> {
 
 /** A model that runs batches. */
 export interface BatchModel<I extends Inputs = Inputs, O extends Outputs = Outputs, S = object>
-  extends Shared<I, O, S> {
+  extends ModelMembers<I, O, S> {
   readonly decoupled?: boolean
   /** Runs one batch. Never called again before the last call has ended: a promise keeps the instance busy. */
   execute(requests: InferenceRequest<I>[], ctx: Context): Awaitable<Responses<O>>
@@ -43,7 +44,7 @@ export interface BatchModel<I extends Inputs = Inputs, O extends Outputs = Outpu
 
 /** A decoupled model whose requests run one after another: each value of the generator is one response. */
 export interface StreamModel<I extends Inputs = Inputs, O extends Outputs = Outputs, S = object>
-  extends Shared<I, O, S> {
+  extends ModelMembers<I, O, S> {
   readonly decoupled: true
   execute(
     request: InferenceRequest<I>, ctx: Context,
@@ -88,7 +89,7 @@ export abstract class Model<I extends Inputs = Inputs, O extends Outputs = Outpu
 }
 
 /** Any model, as the runner sees it. */
-export interface AnyModel extends Shared<Inputs, Outputs, object> {
+export interface AnyModel extends ModelMembers<Inputs, Outputs, object> {
   readonly decoupled?: boolean
   execute(requests: InferenceRequest[] | InferenceRequest, ctx: Context): unknown
 }

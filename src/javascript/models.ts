@@ -27,11 +27,13 @@ type AnyInputs = Readonly<Record<string, Tensor | undefined>> | readonly Tensor[
 
 /** Response of a call: `output(name)` has the datatype that a known model declares. */
 export type CallResponse<M> = M extends { readonly outputs: infer O extends Outputs }
-  ? string extends keyof O
-    ? InferenceResponse
-    : { output<K extends keyof O & string>(name: K): Tensor<O[K]['datatype'], K> } & InferenceResponse<OutputTensor<O>>
+  ? string extends keyof O ? InferenceResponse : NamedResponse<O>
   : InferenceResponse
+interface NamedResponse<O extends Outputs> extends InferenceResponse<OutputTensor<O>> {
+  output<K extends keyof O & string>(name: K): Tensor<O[K]['datatype'], K>
+}
 
+/** Everything of a call besides its inputs. */
 export interface CallOptions extends RequestOptions {
   /** The newest version if it is left out. */
   readonly version?: number

@@ -21,7 +21,7 @@ let received: (name: string, datatype: Datatype, shape: number[], contents: Cont
 
 /**
  * A named array. Inputs are views of memory that belongs to their request: they have length 0 after it has ended, and
- * `slice()` makes a copy that stays.
+ * `data.slice()` makes a copy that stays.
  */
 export class Tensor<D extends Datatype = Datatype, N extends string = string> {
   readonly name: N

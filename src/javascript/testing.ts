@@ -35,6 +35,7 @@ export type ModelStub = (
   inputs: Readonly<Record<string, Tensor>>, call: { readonly parameters: Parameters; readonly model: string },
 ) => Answers | Promise<Answers> | AsyncIterable<Answers> | Iterable<InferenceResponse>
 
+/** The surroundings of a tested model. */
 export interface TestOptions {
   /** Members of the configuration, in the JSON form of Triton. */
   readonly config?: Configuration
@@ -62,6 +63,7 @@ export interface TestedModel<M> {
   stream(inputs: CallInputs<M>, options?: RequestOptions): AsyncGenerator<CallResponse<M>, void, void>
   /** Runs requests as one batch: a response, or an error, for each. */
   batch(requests: readonly CallInputs<M>[], options?: RequestOptions): Promise<(CallResponse<M> | TritonError)[]>
+  /** The answer of the model's own `isReady`; true without one. */
   isReady(): Promise<boolean>
   /** The configuration, completed by the model. */
   readonly config: Configuration
@@ -72,7 +74,11 @@ export interface TestedModel<M> {
   close(): Promise<void>
 }
 
-/** @throws {TritonError} `UNAVAILABLE` with the model's error if it does not load. */
+/**
+ * Loads a model: the value that its file exports.
+ *
+ * @throws {TritonError} `UNAVAILABLE` with the model's error if it does not load.
+ */
 export async function testModel<M>(model: M, options: TestOptions = {}): Promise<TestedModel<M>> {
   const host = new TestHost(options)
   await host.load(model)

@@ -1,4 +1,4 @@
-/** Declarations complete config.pbtxt; what contradicts it is an error that names both. */
+/** B-JS-02: declarations complete config.pbtxt; what contradicts it is an error that names both. */
 import { expect, test } from 'vitest'
 import { Frame } from '../../src/javascript/generated/protocol.js'
 import { type Configuration, type ModelConfig, defineModel } from '../../src/javascript/index.js'

@@ -1,4 +1,4 @@
-/** Batches of models, over a channel in memory: `testModel` is the server. */
+/** B-JS-01, B-JS-02: batches of models, over a channel in memory; `testModel` is the server. */
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { expect, test } from 'vitest'

@@ -1,4 +1,4 @@
-/** Files of models, as a process of Node loads them: `dist/javascript` with real sockets. */
+/** B-JS-04, B-JS-07: files of models, as a process of Node loads them, with real sockets. */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'

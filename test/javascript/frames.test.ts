@@ -1,4 +1,4 @@
-/** Frames of a runner, byte by byte: shm/README.md. */
+/** B-JS-03, B-JS-06: frames of a runner, byte by byte (shm/README.md). */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test, vi } from 'vitest'

@@ -1,4 +1,4 @@
-/** Everything a model has besides its requests: other models, control, metrics, the log. */
+/** B-JS-02, B-JS-03: everything a model has besides its requests: other models, control, metrics, the log. */
 import { expect, test } from 'vitest'
 import {
   type Context, type InferenceRequest, InferenceResponse, Tensor, TritonError, defineModel,

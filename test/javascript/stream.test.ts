@@ -1,4 +1,4 @@
-/** Decoupled models: generators, senders, cancels. */
+/** B-JS-03: decoupled models, generators, senders, cancels. */
 import { expect, test } from 'vitest'
 import {
   type InferenceRequest, InferenceResponse, Tensor, TritonError, defineModel,

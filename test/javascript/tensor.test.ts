@@ -1,4 +1,4 @@
-/** Tensors of models: shapes are checked at once, datatypes by their arrays. */
+/** B-JS-02: tensors of models. Shapes are checked at once, datatypes by their arrays. */
 import { expect, test } from 'vitest'
 import { fromBrain, fromHalf, toBrain, toHalf } from '../../src/javascript/datatypes.js'
 import { InferenceResponse, Tensor, TritonError } from '../../src/javascript/index.js'

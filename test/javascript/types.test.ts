@@ -1,4 +1,4 @@
-/** Types that follow from declarations. The compiler checks them: `npm run lint`. */
+/** B-JS-02: types that follow from declarations. The compiler checks them: `npm run lint`. */
 import { expectTypeOf, test } from 'vitest'
 import {
   type Context, type InferenceRequest, InferenceResponse, Tensor, type Datatype, defineModel,

@@ -1,0 +1,77 @@
+/** B-JS-01, B-JS-05: the entry of a worker thread, over a stand-in of the native module. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { text } from 'node:stream/consumers'
+import { Worker } from 'node:worker_threads'
+import { afterAll, expect, test } from 'vitest'
+import { ExecuteHead, Frame, Header } from '../../src/javascript/generated/protocol.js'
+import { writeRequest } from '../../src/javascript/outgoing.js'
+import { Writer, nothingTaken } from '../../src/javascript/writer.js'
+import { ROOT } from '../docs/pages.js'
+
+const directory = mkdtempSync(join(tmpdir(), 'nereid-worker-'))
+afterAll(() => rmSync(directory, { recursive: true }))
+
+/** Carries frames as messages of the thread. */
+const LIBRARY = `const { parentPort } = require('node:worker_threads')
+exports.attachRunner = (runner, receive) => {
+  parentPort.on('message', (frames) => receive(0, Buffer.from(frames)))
+  return { send: (way, frames) => parentPort.postMessage([way, Uint8Array.from(frames)]) }
+}`
+const library = join(directory, 'library.cjs')
+writeFileSync(library, LIBRARY)
+
+/** Runs a model whose `execute` has this body: kinds of frames that came, the exit code and what was printed. */
+async function live(body: string, frames: readonly number[] = [Frame.EXECUTE, Frame.UNLOAD]) {
+  const file = join(directory, 'model.mjs')
+  writeFileSync(file, `import { InferenceResponse } from 'nereid/backend'\nexport default { execute() { ${body} } }\n`)
+  const workerData = { library, runner: 1 }
+  const main = join(ROOT, 'dist/javascript/worker.js')
+  const worker = new Worker(main, { workerData, env: {}, stdout: true, stderr: true })
+  const printed = Promise.all([text(worker.stdout), text(worker.stderr)])
+  const writer = new Writer(null, null)
+  writer.model = 1
+  const came: number[] = []
+  const send = () => worker.postMessage(Uint8Array.from(writer.end()))
+  worker.on('message', ([, sent]: [number, Uint8Array]) => {
+    came.push(sent[Header.frame] ?? 0)
+    const next = frames[came.length - 1]
+    if (next === undefined) return
+    writer.begin(next, 0, next === Frame.EXECUTE ? 1 : 0)
+    if (next === Frame.EXECUTE) {
+      writer.append(new Uint8Array(ExecuteHead.BYTES))
+      writeRequest(writer, 0, 1, [], {}, nothingTaken())
+    }
+    send()
+  })
+  writer.begin(Frame.LOAD, 2)
+  writer.text(JSON.stringify({
+    mode: 'run', instance: 'm_0', model: 'm', version: '1', model_directory: directory, version_directory: directory,
+    file, arguments: {}, inputs: [], outputs: [], decoupled: false, iterative: false, segments: null,
+    config: '{ "name": "m" }',
+  }))
+  send()
+  const code = await new Promise<number>((resolve) => worker.on('exit', resolve))
+  const [out, err] = await printed
+  return { came, code, out, err }
+}
+
+test('a worker runs batches and ends with UNLOAD; the console of a model is its own', async () => {
+  const ended = await live("console.log('out'); console.error('err'); return [new InferenceResponse([])]")
+  expect(ended).toEqual({ came: [Frame.READY, Frame.RESULT], code: 0, out: 'out\n', err: 'err\n' })
+})
+
+test('process.exit of a model ends its worker only', async () => {
+  expect(await live("console.log('bye'); process.exit(7)")).toEqual({
+    came: [Frame.READY], code: 7, out: 'bye\n', err: '',
+  })
+})
+
+test('an exception or a rejection that nothing caught ends a worker with 1, after its stack was printed', async () => {
+  const error = "new Error('outside')"
+  for (const wrong of [`setTimeout(() => { throw ${error} })`, `void Promise.reject(${error})`]) {
+    const { code, err } = await live(`${wrong}; return new Promise(() => {})`)
+    expect([code, err]).toEqual([1, expect.stringMatching(/^Uncaught Error: outside\n {4}at .*model\.mjs:2:/)])
+  }
+})
