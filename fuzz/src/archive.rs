@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[path = "../../crates/backend-python/src/extract.rs"]
 mod extract;
 
-const LIMITS: extract::Limits = extract::Limits { entries: 64, bytes: 64 * 1024 };
+const LIMITS: extract::ArchiveLimits = extract::ArchiveLimits { entries: 64, bytes: 64 * 1024 };
 
 /// Unpacks into a directory of its own and checks that nothing is written, or links, outside. The checksum rejects
 /// damaged headers, so only bytes behind a first `r` are used as an archive; others describe entries: kind, length and

@@ -1,7 +1,7 @@
 //! Files of tree models, in each format.
 
 use trees::onnx::{OutputKind, write};
-use trees::{Ensemble, Format, Node, limits};
+use trees::{Ensemble, Format, TreeNode, limits};
 
 /// XGBoost's JSON.
 pub fn trees_json(data: &[u8]) -> bool {
@@ -44,12 +44,12 @@ fn read(format: Format, data: &[u8]) -> bool {
 }
 
 /// From the root to a leaf, always `yes` or always `no`.
-fn walk(ensemble: &Ensemble, nodes: &[Node], depth: u32, yes_side: bool) {
+fn walk(ensemble: &Ensemble, nodes: &[TreeNode], depth: u32, yes_side: bool) {
     let mut at = 0u32;
     for _ in 0..=depth {
         match nodes[at as usize] {
-            Node::Leaf(_) => return,
-            Node::Split { feature, threshold, yes, no, .. } => {
+            TreeNode::Leaf(_) => return,
+            TreeNode::Split { feature, threshold, yes, no, .. } => {
                 assert!(feature < ensemble.features && !threshold.is_nan());
                 at = if yes_side { yes } else { no };
             }

@@ -9,7 +9,7 @@ use crate::epoll::{listen, turns};
 use crate::grpc::literals;
 use bytes::{Bytes, BytesMut};
 use http2::parts::{
-    FRAME_BYTES_MIN, FrameHead, HEAD_BYTES, Output, PREFACE, WINDOW_DEFAULT, flag, kind, number31, setting,
+    FRAME_BYTES_MIN, FrameHead, HEAD_BYTES, OutputBuffer, PREFACE, WINDOW_DEFAULT, flag, kind, number31, setting,
 };
 use std::collections::HashMap;
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
@@ -65,7 +65,7 @@ struct Connection {
     data: Data,
     /// Memory of messages; free again when nothing else refers to it.
     spare: Vec<Bytes>,
-    output: Output,
+    output: OutputBuffer,
     /// Largest frame that the client takes.
     frame_max: usize,
     /// Bytes of DATA that were not given back to the window of the connection.
@@ -100,7 +100,7 @@ impl Connection {
             messages: HashMap::new(),
             data: Data::default(),
             spare: Vec::new(),
-            output: Output::default(),
+            output: OutputBuffer::default(),
             frame_max: FRAME_BYTES_MIN as usize,
             received: 0,
         };

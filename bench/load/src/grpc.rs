@@ -13,8 +13,8 @@ use crate::report::Tally;
 use crate::tls::Stream;
 use bytes::{BufMut, Bytes, BytesMut};
 use http2::parts::{
-    Decoder, Encoder, FRAME_BYTES_MIN, FrameHead, HEAD_BYTES, Output, PREFACE, WINDOW_DEFAULT, flag, kind, number31,
-    setting,
+    Decoder, Encoder, FRAME_BYTES_MIN, FrameHead, HEAD_BYTES, OutputBuffer, PREFACE, WINDOW_DEFAULT, flag, kind,
+    number31, setting,
 };
 use http2::{Field, Reason};
 use std::future::poll_fn;
@@ -108,7 +108,7 @@ struct Connection {
     input: Vec<u8>,
     /// Bytes of `input` that hold something.
     filled: usize,
-    output: Output,
+    output: OutputBuffer,
     decoder: Decoder,
     encoder: Encoder,
     partial: Partial,
@@ -154,7 +154,7 @@ impl Connection {
             keep: !plan.expected.is_empty() || plan.verify,
             input: vec![0; INPUT_BYTES],
             filled: 0,
-            output: Output::default(),
+            output: OutputBuffer::default(),
             decoder: Decoder::new(),
             // For the life of a process that measures once.
             encoder: Encoder::new(fields.leak()),

@@ -57,7 +57,7 @@ pub(crate) struct File {
     #[serde(default)]
     pub anonymous: Option<Object<Anonymous>>,
     #[serde(default)]
-    pub keys: Entries<Key>,
+    pub keys: Entries<KeyEntry>,
     #[serde(default)]
     pub oidc: Option<Object<Oidc>>,
 }
@@ -73,7 +73,7 @@ pub(crate) struct Anonymous {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Key {
+pub(crate) struct KeyEntry {
     pub name: Name,
     pub sha256: Hashes,
     pub scopes: Scopes,
@@ -193,7 +193,7 @@ trait NamedItem {
     }
 }
 
-impl NamedItem for Key {
+impl NamedItem for KeyEntry {
     fn name(&self) -> &str {
         &self.name.0
     }

@@ -3,7 +3,7 @@
 use crate::file::{ANONYMOUS, File, FileError, Object};
 use crate::jwt::{self, Issuer, Oidc, Verified};
 use crate::limits::TOKEN_BYTES_MAX;
-use crate::meter::{Meter, Outcome, Part, Quota, QuotaHold, RESULTS};
+use crate::meter::{AccessResult, Meter, Part, Quota, QuotaHold, RESULTS};
 use crate::scope::{Act, Of, Scopes, Verb};
 use crate::token::{Hash, LastShown, presented};
 use arc_swap::ArcSwap;
@@ -270,7 +270,7 @@ impl Access {
         };
         check(who, &shown, ask, clock)?;
         let hold = who.meter.hold(&who.quota, || clock.ns()).map_err(|(part, wait)| exhausted(who, part, wait))?;
-        who.meter.count(Outcome::Admitted);
+        who.meter.count(AccessResult::Admitted);
         Ok(Admitted { who: who.clone(), hold, shown, reading: keys.reading, has_begun: AtomicBool::new(false) })
     }
 
@@ -333,7 +333,7 @@ impl Access {
                 return Ok(());
             }
             who.meter.spend(&who.quota, || clock.ns()).map_err(|(part, wait)| exhausted(who, part, wait))?;
-            who.meter.count(Outcome::Admitted);
+            who.meter.count(AccessResult::Admitted);
             Ok(())
         })
     }
@@ -384,13 +384,13 @@ fn check(who: &Principal, shown: &Shown, ask: &Ask<'_>, clock: &impl Clock) -> R
         None
     };
     if let Some(why) = gone {
-        who.meter.count(Outcome::Expired);
+        who.meter.count(AccessResult::Expired);
         return Err(AuthError::Unauthenticated(format!("The key '{name}' {why}")));
     }
     if who.scopes.cover(ask.verb, ask.act, ask.of) {
         return Ok(());
     }
-    who.meter.count(Outcome::Forbidden);
+    who.meter.count(AccessResult::Forbidden);
     let what = what(ask);
     if !matches!(shown, Shown::Nothing) {
         return Err(AuthError::Forbidden(format!("The key '{name}' has no scope for {what}")));
@@ -417,7 +417,7 @@ fn what(ask: &Ask<'_>) -> String {
 }
 
 fn exhausted(who: &Principal, part: Part, wait: u64) -> AuthError {
-    who.meter.count(Outcome::Exhausted);
+    who.meter.count(AccessResult::Exhausted);
     let retry_after = wait.div_ceil(1_000_000_000).clamp(1, 86_400);
     let caller = match &*who.name {
         ANONYMOUS => "Requests without a key have".to_owned(),

@@ -20,6 +20,6 @@ pub use bucket::{Bucket, Rate};
 pub use file::FileError;
 pub use jwt::Issuer;
 pub use keys::{Access, Admitted, Ask, AuthError, Clock, Keys, Principal};
-pub use meter::{Meter, Outcome, Part, Quota, QuotaHold, RESULTS};
+pub use meter::{AccessResult, Meter, Part, Quota, QuotaHold, RESULTS};
 pub use scope::{Act, Of, Scopes, Verb};
 pub use token::{HEADERS, Hash, LastShown, presented};

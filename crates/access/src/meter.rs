@@ -45,7 +45,7 @@ impl Part {
 /// Result of the access check of a request, in the order of [`RESULTS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub enum Outcome {
+pub enum AccessResult {
     Admitted,
     Forbidden,
     Exhausted,
@@ -66,7 +66,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    pub(crate) fn count(&self, outcome: Outcome) {
+    pub(crate) fn count(&self, outcome: AccessResult) {
         if let Some(counter) = self.outcomes.get(outcome as usize) {
             counter.fetch_add(1, Ordering::Relaxed);
         }

@@ -4,7 +4,7 @@
 //! numbers, and a configuration may come over the network. Paths that the provider writes to are chosen by `cache`.
 
 use crate::options::{boolean, integer, library_of_repository};
-use crate::provider::{Appended, Kind};
+use crate::provider::{Appended, ProviderKind};
 use protocol::pb::inference::{ModelConfig, model_optimization_policy::execution_accelerators::Accelerator};
 use std::path::Path;
 use tensor::{Error, Result};
@@ -24,7 +24,7 @@ const GRAPHS_OF_CUDA: &str = "enable_cuda_graph";
 const GRAPHS_OF_TENSORRT: &str = "trt_cuda_graph_enable";
 
 /// The provider that captures CUDA graphs, if any; TensorRT before CUDA.
-pub(crate) fn captures(providers: &[Appended]) -> Option<Kind> {
+pub(crate) fn captures(providers: &[Appended]) -> Option<ProviderKind> {
     let asks = |p: &&Appended| {
         p.options
             .iter()
@@ -106,14 +106,14 @@ pub(crate) fn providers(config: &ModelConfig, model_directory: &Path, device: u3
         }
         match accelerator.name.as_str() {
             "tensorrt" => {
-                providers.push(Appended::new(Kind::Tensorrt, tensorrt(accelerator, model_directory, device)?));
+                providers.push(Appended::new(ProviderKind::Tensorrt, tensorrt(accelerator, model_directory, device)?));
             }
             "cuda" => of_cuda(accelerator, &mut cuda)?,
             name => return Err(Error::invalid(format!("unknown Execution Accelerator '{name}' is requested"))),
         }
     }
     deprecated(config, &mut cuda)?;
-    providers.push(Appended::new(Kind::Cuda, cuda));
+    providers.push(Appended::new(ProviderKind::Cuda, cuda));
     Ok(providers)
 }
 
@@ -282,15 +282,15 @@ mod tests {
 
     #[test]
     fn device_providers_that_capture_graphs_are_detected() {
-        let check = |accelerators: &[&str], expected: Option<Kind>| {
+        let check = |accelerators: &[&str], expected: Option<ProviderKind>| {
             let providers = providers(&config(accelerators, &[]), Path::new("/usr/lib"), 1).expect("reads");
             assert_eq!(captures(&providers), expected, "{accelerators:?}");
         };
         check(&["cuda", "tensorrt"], None);
         check(&["cuda enable_cuda_graph=false", "tensorrt trt_cuda_graph_enable=0"], None);
-        check(&["cuda enable_cuda_graph=true"], Some(Kind::Cuda));
-        check(&["tensorrt trt_cuda_graph_enable=ON"], Some(Kind::Tensorrt));
-        check(&["cuda enable_cuda_graph=1", "tensorrt trt_cuda_graph_enable=1"], Some(Kind::Tensorrt));
+        check(&["cuda enable_cuda_graph=true"], Some(ProviderKind::Cuda));
+        check(&["tensorrt trt_cuda_graph_enable=ON"], Some(ProviderKind::Tensorrt));
+        check(&["cuda enable_cuda_graph=1", "tensorrt trt_cuda_graph_enable=1"], Some(ProviderKind::Tensorrt));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! that are not set to ignore captures of others (`Driver::enter`).
 
 use crate::ffi::{Binding, CName, RunOptions, Session};
-use crate::inputs::Tensor;
+use crate::inputs::RunInput;
 use crate::outputs::{OutputPlan, Produced, RunOutputs, Target, byte_len, from_graph};
 use backend::copy;
 use parking_lot::Mutex;
@@ -59,16 +59,16 @@ impl GraphBuffers {
     }
 }
 
-struct Job {
+struct GraphRun {
     buffers: Arc<GraphBuffers>,
     options: RunOptions,
     done: SyncSender<Result<()>>,
 }
 
 /// Runs jobs until all senders are gone.
-fn serve(session: &Arc<Session>, jobs: &Receiver<Job>) {
+fn serve(session: &Arc<Session>, jobs: &Receiver<GraphRun>) {
     device::stand_apart();
-    for Job { buffers, options, done } in jobs {
+    for GraphRun { buffers, options, done } in jobs {
         // The requester waits for the result.
         let _ = done.send(buffers.run(session, &options));
     }
@@ -77,7 +77,7 @@ fn serve(session: &Arc<Session>, jobs: &Receiver<Job>) {
 pub(crate) struct Captured {
     /// By number of rows. Locked from the first copy in to the last copy out: each graph has one set of buffers.
     buffers: Vec<Mutex<Option<Arc<GraphBuffers>>>>,
-    jobs: Sender<Job>,
+    jobs: Sender<GraphRun>,
     run_entries: Vec<(String, String)>,
 }
 
@@ -113,7 +113,7 @@ impl Captured {
         plans: &[OutputPlan],
         signature: &Signature,
         plan: &mut RunOutputs,
-        tensors: &[Tensor<'_>],
+        tensors: &[RunInput<'_>],
         rows: u64,
     ) -> Result<SmallVec<[Produced; 2]>> {
         let device = session.device().ok_or_else(|| Error::internal("CUDA graphs run on devices"))?;
@@ -135,7 +135,7 @@ impl Captured {
         let mut entries = self.run_entries.clone();
         entries.push((GRAPH.to_owned(), rows.to_string()));
         let (done, ran) = sync_channel(1);
-        let job = Job { buffers: Arc::clone(buffers), options: session.run_options(&entries)?, done };
+        let job = GraphRun { buffers: Arc::clone(buffers), options: session.run_options(&entries)?, done };
         let gone = || Error::internal("the thread of CUDA graphs has ended");
         self.jobs.send(job).map_err(|_| gone())?;
         ran.recv().map_err(|_| gone())??;
@@ -152,7 +152,7 @@ fn made(
     device: u32,
     plans: &[OutputPlan],
     signature: &Signature,
-    tensors: &[Tensor<'_>],
+    tensors: &[RunInput<'_>],
     rows: u64,
 ) -> Result<GraphBuffers> {
     let inputs = tensors.iter().map(|t| Buffer::new(t.name, t.datatype, t.shape.clone(), device));

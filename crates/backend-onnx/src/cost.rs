@@ -7,7 +7,7 @@
 //!
 //! The runtime does not list the operators of a session, so [`crate::proto`] reads them from the file.
 
-use crate::proto::{Graph, GraphFacts, Node};
+use crate::proto::{Graph, GraphFacts, GraphNode};
 use std::collections::HashSet;
 
 /// Returns, for the log, why the cost may depend on data. `has_strings`: the model has string inputs.
@@ -38,7 +38,7 @@ impl Judge<'_> {
         Ok(())
     }
 
-    fn node<'g>(&self, node: &'g Node, fixed: &mut HashSet<&'g [u8]>) -> Result<(), String> {
+    fn node<'g>(&self, node: &'g GraphNode, fixed: &mut HashSet<&'g [u8]>) -> Result<(), String> {
         let operator = String::from_utf8_lossy(&node.operator);
         // An omitted operand has an empty name.
         let is_fixed = |name: &Vec<u8>| name.is_empty() || fixed.contains(&name[..]);

@@ -123,7 +123,7 @@ impl CName {
     }
 }
 
-type Names = SmallVec<[*const c_char; 8]>;
+type NamePointers = SmallVec<[*const c_char; 8]>;
 
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(crate) struct SessionOptions {
@@ -149,7 +149,7 @@ pub(crate) enum GraphLevel {
 }
 
 #[derive(Clone, Copy)]
-pub(crate) enum Source<'a> {
+pub(crate) enum ModelSource<'a> {
     /// A file; external data beside it are found.
     File(&'a Path),
     /// The complete model in memory.
@@ -204,7 +204,7 @@ pub(crate) enum Side {
 impl Session {
     pub(crate) fn load(
         runtime: &'static Runtime,
-        model: Source<'_>,
+        model: ModelSource<'_>,
         options: &SessionOptions,
         device: Option<u32>,
     ) -> Result<Self> {
@@ -215,12 +215,12 @@ impl Session {
         let (env, options) = (runtime.env.ptr(), raw_options.0.as_ptr());
         let mut session = null_mut();
         match model {
-            Source::File(path) => {
+            ModelSource::File(path) => {
                 let path = c_string(&path.to_string_lossy())?;
                 // SAFETY: environment and options are live handles, the path is NUL-terminated.
                 unsafe { check(api, (api.CreateSession)(env, path.as_ptr(), options, &raw mut session))? }
             }
-            Source::Memory(bytes) => {
+            ModelSource::Memory(bytes) => {
                 let (at, size) = (bytes.as_ptr().cast(), bytes.len());
                 // SAFETY: environment and options are live handles; the bytes are read and copied before the call
                 // returns.
@@ -247,8 +247,8 @@ impl Session {
         Ok(kept)
     }
 
-    fn c_names(&self, names: &[CName]) -> Result<Names> {
-        let mut found = Names::with_capacity(names.len());
+    fn c_names(&self, names: &[CName]) -> Result<NamePointers> {
+        let mut found = NamePointers::with_capacity(names.len());
         for name in names {
             found.push(self.c_name(*name)?.as_ptr());
         }
@@ -897,7 +897,7 @@ pub fn bench_bare_run(
     rounds: u32,
 ) -> Result<f64> {
     let runtime = Runtime::get(library, PoolThreads::default())?;
-    let mut session = Session::load(runtime, Source::File(model), &SessionOptions::default(), None)?;
+    let mut session = Session::load(runtime, ModelSource::File(model), &SessionOptions::default(), None)?;
     let options = session.run_options(&[])?;
     let size = tensor::element_count(shape).unwrap_or(0) as usize * datatype.byte_size().unwrap_or(0);
     let data: Vec<Data> = names.0.iter().map(|_| Data::Bytes(Bytes::from(vec![0u8; size]))).collect();

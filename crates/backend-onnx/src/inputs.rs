@@ -20,7 +20,7 @@ pub(crate) struct InputPlan {
     pub(crate) scalar: bool,
 }
 
-pub(crate) struct Tensor<'a> {
+pub(crate) struct RunInput<'a> {
     pub(crate) name: CName,
     pub(crate) datatype: DataType,
     pub(crate) shape: Shape,
@@ -51,7 +51,7 @@ pub(crate) fn feed<'a>(
     signature: &Signature,
     entries: &'a [BatchEntry],
     device: Option<u32>,
-) -> Result<SmallVec<[Tensor<'a>; 4]>> {
+) -> Result<SmallVec<[RunInput<'a>; 4]>> {
     let batching = signature.max_batch_size > 0;
     let mut tensors = SmallVec::new();
     for (index, (plan, spec)) in (0u16..).zip(plans.iter().zip(&signature.inputs)) {
@@ -77,7 +77,7 @@ pub(crate) fn feed<'a>(
             }
             shape
         };
-        tensors.push(Tensor {
+        tensors.push(RunInput {
             name: plan.name,
             datatype: spec.datatype,
             shape,
@@ -87,7 +87,7 @@ pub(crate) fn feed<'a>(
     for (input, names) in batch_inputs {
         let (datatype, shape, data) = input.make(entries, batching);
         for &name in names {
-            tensors.push(Tensor { name, datatype, shape: shape.clone(), data: InputContents::Owned(data.clone()) });
+            tensors.push(RunInput { name, datatype, shape: shape.clone(), data: InputContents::Owned(data.clone()) });
         }
     }
     Ok(tensors)
@@ -144,7 +144,7 @@ pub(crate) fn steers_memory(datatype: DataType) -> bool {
     matches!(datatype, DataType::Bool | DataType::Int32 | DataType::Int64 | DataType::Bytes)
 }
 
-impl Tensor<'_> {
+impl RunInput<'_> {
     /// The tensor as a value of the runtime over our memory; strings are copied into memory of the runtime.
     pub(crate) fn value<'s>(&'s self, runtime: &Runtime, signature: &Signature) -> Result<Value<'s>> {
         if self.datatype != DataType::Bytes {

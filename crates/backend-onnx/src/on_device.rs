@@ -8,7 +8,7 @@
 
 use crate::captured::Captured;
 use crate::ffi::{Binding, CName, RunOptions, Value};
-use crate::inputs::{self, Tensor, is_on_device};
+use crate::inputs::{self, RunInput, is_on_device};
 use crate::model::{OnnxModel, cancelled, may_be_wrong_guess};
 use crate::outputs::{self, Produced, RunOutputs, Target, byte_len};
 use backend::gather::rows_of;
@@ -101,7 +101,7 @@ impl OnnxModel {
         captured: &Captured,
         entries: &[BatchEntry],
         plan: &mut RunOutputs,
-        tensors: &[Tensor<'_>],
+        tensors: &[RunInput<'_>],
         control: &RunControl,
         marks: &mut Marks,
     ) -> Result<SmallVec<[Produced; 2]>> {
@@ -130,7 +130,7 @@ impl OnnxModel {
         }
     }
 
-    fn value_of<'t>(&self, tensor: &'t Tensor<'_>) -> Result<Value<'t>> {
+    fn value_of<'t>(&self, tensor: &'t RunInput<'_>) -> Result<Value<'t>> {
         match &*tensor.data {
             tensor::Data::Region(region) if region.host().is_none() => {
                 self.session.on_device(tensor.datatype, &tensor.shape, region, region.len())
@@ -143,7 +143,7 @@ impl OnnxModel {
         &self,
         plan: &mut RunOutputs,
         options: &RunOptions,
-        tensors: &[Tensor<'_>],
+        tensors: &[RunInput<'_>],
         feeds: &[Value<'_>],
     ) -> Result<SmallVec<[Produced; 2]>> {
         let specs: SmallVec<[_; 4]> =

@@ -1,10 +1,10 @@
 //! Opens a version directory as sessions, and makes a model of the sessions and the final configuration.
 
-use crate::ffi::{GraphLevel, GraphTensor, Runtime, Session, SessionOptions, Side, Source, devices};
+use crate::ffi::{GraphLevel, GraphTensor, ModelSource, Runtime, Session, SessionOptions, Side, devices};
 use crate::graph::Graph;
 use crate::model::OnnxModel;
 use crate::placed::PlacedModel;
-use crate::provider::{Appended, Kind, Plugin, Report};
+use crate::provider::{Appended, Plugin, ProviderKind, Report};
 use crate::{accelerators, cache, check, cost, failed, forest, options, plan, proto};
 use backend::{MemoryLocation, Model, ModelIo, Need, OpenSpec, Opened, TensorIo, file_bytes, placements};
 use prost::Message;
@@ -42,7 +42,7 @@ pub(crate) fn open(library: Option<&Path>, spec: &OpenSpec) -> Result<OpenedOnnx
     let places = places_of(&config);
     let (mut sessions, mut known) = (Vec::new(), None);
     if places.contains(&None) {
-        let (session, graph) = load_on_host(runtime, Source::File(&file), &options.session)?;
+        let (session, graph) = load_on_host(runtime, ModelSource::File(&file), &options.session)?;
         known = Some(graph);
         sessions.push(session);
     }
@@ -117,7 +117,7 @@ pub(crate) fn open_forest(library: Option<&Path>, spec: &OpenSpec) -> Result<Ope
     let (library, providers) = usable_library(library, spec)?;
     let runtime = Runtime::get(&library, options::pool_threads(&spec.settings)?)?;
     options.session.threads = options.session.threads.or(forest.threads);
-    let (session, graph) = load_on_host(runtime, Source::Memory(&forest.model), &options.session)?;
+    let (session, graph) = load_on_host(runtime, ModelSource::Memory(&forest.model), &options.session)?;
     let devices = Devices {
         ordinals: Vec::new(),
         runtime,
@@ -165,12 +165,16 @@ fn graph_of(session: &Session) -> Result<Graph> {
     })
 }
 
-fn load_on_host(runtime: &'static Runtime, model: Source<'_>, options: &SessionOptions) -> Result<(Session, Graph)> {
+fn load_on_host(
+    runtime: &'static Runtime,
+    model: ModelSource<'_>,
+    options: &SessionOptions,
+) -> Result<(Session, Graph)> {
     let mut options = options.clone();
     // Waking a worker for half of a matrix makes a run of some microseconds slower and triples its CPU time.
     let is_small = match model {
-        Source::File(file) => has_small_files(file),
-        Source::Memory(bytes) => bytes.len() as u64 <= SMALL_MODEL_BYTES,
+        ModelSource::File(file) => has_small_files(file),
+        ModelSource::Memory(bytes) => bytes.len() as u64 <= SMALL_MODEL_BYTES,
     };
     let may_be_small = options.threads.is_none() && is_small;
     options.threads = options.threads.or(may_be_small.then_some(CALLER_ONLY));
@@ -223,7 +227,7 @@ impl Devices {
         for &device in &self.ordinals {
             let Some(found) = found else {
                 let why = device::driver().err().map(|why| format!("no GPU: {why}"));
-                return Err(devices::unusable(Kind::Cuda, &why.unwrap_or_default()));
+                return Err(devices::unusable(ProviderKind::Cuda, &why.unwrap_or_default()));
             };
             for provider in self.providers(config, device)? {
                 devices::open_libraries(found.of(provider.kind)).map_err(|e| self.with_other_ways(e))?;
@@ -235,17 +239,17 @@ impl Devices {
     /// Reads the graph with an unoptimised session. Fails for operators that only a device provides.
     fn look(&self) -> Result<Graph> {
         let options = SessionOptions { graph_level: GraphLevel::Off, arena: Some(false), ..self.options.clone() };
-        graph_of(&Session::load(self.runtime, Source::File(&self.file), &options, None)?)
+        graph_of(&Session::load(self.runtime, ModelSource::File(&self.file), &options, None)?)
     }
 
     fn load(&self, config: &ModelConfig, device: u32) -> Result<Session> {
         device::stand_apart();
         let mut providers = self.providers(config, device)?;
-        for tensorrt in providers.iter_mut().filter(|p| p.kind == Kind::Tensorrt) {
+        for tensorrt in providers.iter_mut().filter(|p| p.kind == ProviderKind::Tensorrt) {
             self.give_cache(tensorrt, device)?;
         }
         let options = SessionOptions { providers, ..self.options.clone() };
-        let loaded = Session::load(self.runtime, Source::File(&self.file), &options, Some(device));
+        let loaded = Session::load(self.runtime, ModelSource::File(&self.file), &options, Some(device));
         loaded.map_err(|e| failed::noticed(device, e)).map_err(|e| {
             let why = format!("unable to load the model on GPU {device}: {}", e.message());
             self.with_other_ways(Error::unavailable(why))
@@ -255,12 +259,12 @@ impl Devices {
     /// Always includes TensorRT for a plan.
     fn providers(&self, config: &ModelConfig, device: u32) -> Result<Vec<Appended>> {
         let mut providers = accelerators::providers(config, &self.model_directory, device)?;
-        if self.plan.is_some() && providers.iter().all(|p| p.kind != Kind::Tensorrt) {
+        if self.plan.is_some() && providers.iter().all(|p| p.kind != ProviderKind::Tensorrt) {
             let options = vec![("device_id".to_owned(), device.to_string())];
-            providers.insert(0, Appended::new(Kind::Tensorrt, options));
+            providers.insert(0, Appended::new(ProviderKind::Tensorrt, options));
         }
         if let Some(library) = &self.plugin {
-            for cuda in providers.iter_mut().filter(|p| p.kind == Kind::Cuda) {
+            for cuda in providers.iter_mut().filter(|p| p.kind == ProviderKind::Cuda) {
                 cuda.options.retain(|(key, _)| key != "device_id");
                 cuda.plugin = Some(Plugin { library: library.clone(), device });
             }
@@ -400,7 +404,7 @@ impl Opened for OpenedOnnx {
             let model = OnnxModel::new(session, config, signature, &self.graph, &self.run_entries, depends)?;
             models.push(match captures {
                 // TensorRT's provider supports a single graph and ignores the graph id of a run.
-                Some(kind) => model.by_graphs(config, kind == Kind::Tensorrt)?,
+                Some(kind) => model.by_graphs(config, kind == ProviderKind::Tensorrt)?,
                 None => model,
             });
         }

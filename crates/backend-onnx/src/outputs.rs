@@ -4,7 +4,7 @@
 //! Predicted shapes are hints. After a wrong one, the run is repeated without hints, and the model gets none any more.
 
 use crate::ffi::{CName, DEVICE_ALIGNMENT, Outputs, Runtime, Session, Value};
-use crate::inputs::{Tensor, steers_memory};
+use crate::inputs::{RunInput, steers_memory};
 use backend::gather::{check_regions, input_of, rows_of};
 use backend::{BatchEntry, Outcome, scatter, shape};
 use bytes::Bytes;
@@ -115,7 +115,7 @@ impl RunOutputs {
         hints: &Hints,
         signature: &Signature,
         entries: &[BatchEntry],
-        inputs: &[Tensor<'_>],
+        inputs: &[RunInput<'_>],
         target: impl Fn(Option<Shape>, &OutputSpec, u16, Option<&BatchEntry>) -> Result<Target>,
     ) -> Result<Self> {
         let live = || entries.iter().filter(|e| e.result.is_none());
@@ -205,7 +205,7 @@ impl RunOutputs {
     }
 }
 
-fn class(inputs: &[Tensor<'_>], wanted: &[u16]) -> Class {
+fn class(inputs: &[RunInput<'_>], wanted: &[u16]) -> Class {
     let mut class: Class = wanted.iter().map(|&i| i64::from(i)).collect();
     for input in inputs {
         class.push(-1); // separates shapes, as no dimension is negative

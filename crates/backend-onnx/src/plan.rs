@@ -8,7 +8,7 @@ use crate::ffi::GraphTensor;
 use crate::graph::Graph;
 use protocol::pb::inference::{ModelConfig, ModelTensorReshape};
 use tensor::{Code, DataType, Error, Result, Shape};
-use trees::protobuf::{Node, bytes, model, value_info};
+use trees::protobuf::{OnnxNode, bytes, model, value_info};
 
 /// File names of the plan and of the generated model.
 pub(crate) const PLAN_LINK: &str = "model.plan";
@@ -64,7 +64,7 @@ pub(crate) fn graph(config: &ModelConfig) -> Result<Graph> {
 pub(crate) fn wrapper(graph: &Graph) -> Vec<u8> {
     let names = |tensors: &[GraphTensor]| tensors.iter().map(|t| t.name.clone()).collect::<Vec<_>>();
     let (inputs, outputs) = (names(&graph.inputs), names(&graph.outputs));
-    let node = Node::new("plan", "com.microsoft", "EPContext", &inputs, &outputs)
+    let node = OnnxNode::new("plan", "com.microsoft", "EPContext", &inputs, &outputs)
         .int("embed_mode", 0)
         .int("main_context", 1)
         .text("ep_cache_context", PLAN_LINK)

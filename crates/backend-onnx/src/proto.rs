@@ -29,7 +29,7 @@ pub(crate) struct GraphFacts {
 
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
-    pub(crate) nodes: Vec<Node>,
+    pub(crate) nodes: Vec<GraphNode>,
     pub(crate) inputs: Vec<Name>,
     pub(crate) initializers: Vec<Name>,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Function {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Node {
+pub(crate) struct GraphNode {
     pub(crate) operator: Name,
     pub(crate) domain: Name,
     pub(crate) inputs: Vec<Name>,
@@ -56,8 +56,13 @@ impl GraphFacts {
     /// # Errors
     /// The text tells whether the file is not ONNX or which limit it exceeds.
     pub(crate) fn read(source: impl Read + Seek) -> Result<Self, &'static str> {
-        let mut reader =
-            Reader { from: BufReader::with_capacity(BUFFER_BYTES, source), at: 0, fields: 0, nodes: 0, name_bytes: 0 };
+        let mut reader = ProtoReader {
+            from: BufReader::with_capacity(BUFFER_BYTES, source),
+            at: 0,
+            fields: 0,
+            nodes: 0,
+            name_bytes: 0,
+        };
         let end = reader.from.seek(std::io::SeekFrom::End(0)).map_err(|_| UNREADABLE)?;
         reader.from.rewind().map_err(|_| UNREADABLE)?;
         reader.model(end)
@@ -81,7 +86,7 @@ enum FieldValue {
     Until(u64),
 }
 
-struct Reader<R> {
+struct ProtoReader<R> {
     from: BufReader<R>,
     at: u64,
     fields: u32,
@@ -89,7 +94,7 @@ struct Reader<R> {
     name_bytes: u64,
 }
 
-impl<R: Read + Seek> Reader<R> {
+impl<R: Read + Seek> ProtoReader<R> {
     fn model(&mut self, end: u64) -> Result<GraphFacts, &'static str> {
         let mut model = GraphFacts::default();
         while let Some((field, value)) = self.field(end)? {
@@ -137,12 +142,12 @@ impl<R: Read + Seek> Reader<R> {
         Ok(function)
     }
 
-    fn node(&mut self, end: u64, nodes: &mut Vec<Node>) -> Result<(), &'static str> {
+    fn node(&mut self, end: u64, nodes: &mut Vec<GraphNode>) -> Result<(), &'static str> {
         self.nodes += 1;
         if self.nodes > NODES_MAX {
             return Err("the graph has very many nodes");
         }
-        let mut node = Node::default();
+        let mut node = GraphNode::default();
         while let Some((field, value)) = self.field(end)? {
             match (field, value) {
                 (1, FieldValue::Until(end)) => {

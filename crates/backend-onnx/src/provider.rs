@@ -12,4 +12,4 @@ mod report;
 pub(crate) use appended::{Appended, Plugin};
 pub(crate) use known::Known;
 pub use places::Places;
-pub use report::{Kind, Needed, Provider, Report, report};
+pub use report::{Needed, Provider, ProviderKind, Report, report};

@@ -5,7 +5,7 @@
 //! recipe is dropped and the run is worked out anew.
 
 use crate::ffi::{CName, ReusableValues, RunOptions, Session};
-use crate::inputs::Tensor;
+use crate::inputs::RunInput;
 use crate::outputs::{Produced, in_client_rank};
 use backend::gather::{check_regions, input_of, rows_of};
 use backend::{BatchEntry, Outcome, scatter, shape};
@@ -88,7 +88,7 @@ impl Recipe {
         options: impl FnOnce() -> Result<Arc<RunOptions>>,
         signature: &Signature,
         entries: &[BatchEntry],
-        tensors: &[Tensor<'_>],
+        tensors: &[RunInput<'_>],
         output_names: &[CName],
         (wanted, produced): (&[u16], &[Produced]),
     ) -> Option<Box<Self>> {

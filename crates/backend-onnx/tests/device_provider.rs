@@ -3,7 +3,7 @@
 #![cfg(target_os = "linux")]
 #![allow(missing_docs)]
 
-use backend_onnx::provider::{Kind, Places, Report, report};
+use backend_onnx::provider::{Places, ProviderKind, Report, report};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -95,7 +95,7 @@ fn places(root: &Root, library: Option<PathBuf>, settings: &[(&str, &Path)]) -> 
     places
 }
 
-fn names(report: &Report, kind: Kind, is_there: bool) -> Vec<&str> {
+fn names(report: &Report, kind: ProviderKind, is_there: bool) -> Vec<&str> {
     let all = report.of(kind).libraries.iter().filter(|l| l.file.is_some() == is_there);
     all.map(|l| l.name.as_str()).collect()
 }
@@ -123,10 +123,10 @@ fn device_provider_of_pip_is_found_with_its_runtime_and_cuda() {
         "libcufft.so.12",
         "libcudnn.so.9",
     ];
-    assert_eq!(names(&found, Kind::Cuda, true), cuda);
-    assert!(names(&found, Kind::Cuda, false).is_empty());
+    assert_eq!(names(&found, ProviderKind::Cuda, true), cuda);
+    assert!(names(&found, ProviderKind::Cuda, false).is_empty());
     assert_eq!(found.tensorrt.problems.len(), 2, "{found:?}");
-    assert_eq!(names(&found, Kind::Tensorrt, false), ["libnvinfer.so.10", "libnvonnxparser.so.10"]);
+    assert_eq!(names(&found, ProviderKind::Tensorrt, false), ["libnvinfer.so.10", "libnvonnxparser.so.10"]);
     assert_eq!(found.tensorrt.command.as_deref(), Some("pip install 'tensorrt-cu13==10.*'"));
     root.library(&format!("{PACKAGES}/tensorrt_libs/libnvinfer.so.10"), &[], None);
     root.library(&format!("{PACKAGES}/tensorrt_libs/libnvonnxparser.so.10"), &["libnvinfer.so.10"], None);
@@ -166,16 +166,16 @@ fn device_provider_report_names_each_missing_library_and_the_command_to_install_
     let found = report(&places);
     assert!(found.cuda.is_usable());
     assert_eq!(
-        (names(&found, Kind::Cuda, false), found.cuda.command.as_deref()),
+        (names(&found, ProviderKind::Cuda, false), found.cuda.command.as_deref()),
         (vec!["libcudnn.so.9"], Some(libraries))
     );
     // cuDNN for CUDA 12 has the same name in the same directory.
     let (root, places) = machine("1.30.0");
     let note = |cuda: u32| root.0.join(PACKAGES).join(format!("nvidia_cudnn_cu{cuda}-9.1.0.dist-info"));
     std::fs::create_dir_all(note(12)).expect("made");
-    assert_eq!(names(&report(&places), Kind::Cuda, false), ["libcudnn.so.9"]);
+    assert_eq!(names(&report(&places), ProviderKind::Cuda, false), ["libcudnn.so.9"]);
     std::fs::create_dir_all(note(13)).expect("made");
-    assert_eq!(names(&report(&places), Kind::Cuda, false), [""; 0], "whichever was installed last");
+    assert_eq!(names(&report(&places), ProviderKind::Cuda, false), [""; 0], "whichever was installed last");
     let garbage = root.0.join(PACKAGES).join("onnxruntime/capi/libonnxruntime_providers_cuda.so");
     std::fs::write(garbage, "no library").expect("written");
     assert!(report(&places).cuda.problems[0].ends_with("cannot be used: its tables lead out of the file"));
@@ -208,7 +208,7 @@ fn device_provider_is_searched_where_the_settings_say() {
     root.library("old/libonnxruntime_providers_cuda.so", &["libcudart.so.12", "libcublas.so.12"], None);
     let found = report(&places(&root, Some(npm), &[("library", &older)]));
     assert_eq!(
-        names(&found, Kind::Cuda, false),
+        names(&found, ProviderKind::Cuda, false),
         ["libcudart.so.12", "libcublas.so.12", "libnvrtc.so.12", "libcufft.so.11"]
     );
     assert!(found.cuda.command.is_some_and(|c| c.contains("'nvidia-cudnn-cu12'")));

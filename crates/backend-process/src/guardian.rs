@@ -7,7 +7,7 @@
 //! Invariant: only the end of the server closes the socket of a running guardian, which then ends all runners.
 
 use crate::output::Printed;
-use crate::spec::{Command, Output};
+use crate::spec::{Command, OutputTarget};
 use crate::sys::{self, Child, Program};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -63,7 +63,7 @@ impl Process {
         let mut program = Program::new(&command.program, &arguments, &command.environment)?;
         program.outlives = true;
         let child = sys::spawn(&program, &[theirs.as_fd(), their_out.as_fd(), nothing.as_fd()])?;
-        Printed::get()?.add(out, "guardian", false, Output::Lines, OUTPUT_BYTES_PER_SECOND)?;
+        Printed::get()?.add(out, "guardian", false, OutputTarget::Lines, OUTPUT_BYTES_PER_SECOND)?;
         Ok(Self { _child: child, socket })
     }
 

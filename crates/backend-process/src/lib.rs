@@ -31,7 +31,7 @@ mod watched;
 pub use backend_remote::{Failure, Further, Source, Spec};
 #[cfg(target_os = "linux")]
 pub use guardian::guard_with;
-pub use spec::{Command, Instance, Limits, Output};
+pub use spec::{Command, Instance, OutputTarget, RunnerLimits};
 #[cfg(target_os = "linux")]
 pub use start::{complete_config, hosted, start, wait_for_ends};
 #[cfg(not(target_os = "linux"))]

@@ -3,7 +3,7 @@
 //! One thread reads for all runners, so that endless output delays no response of another. A runner can always print:
 //! output beyond its rate is read and dropped, and the number of dropped bytes is logged once a second.
 
-use crate::spec::Output;
+use crate::spec::OutputTarget;
 use crate::sys::{self, Epoll, Event, Interest};
 use backend::now_ns;
 use parking_lot::Mutex;
@@ -92,7 +92,7 @@ struct Pipe {
     fd: OwnedFd,
     name: String,
     is_error: bool,
-    form: Output,
+    form: OutputTarget,
     lines: Lines,
 }
 
@@ -116,7 +116,7 @@ impl Printed {
     }
 
     /// Reads a pipe until its other end is closed.
-    pub(crate) fn add(&self, fd: OwnedFd, name: &str, is_error: bool, form: Output, rate: u32) -> io::Result<()> {
+    pub(crate) fn add(&self, fd: OwnedFd, name: &str, is_error: bool, form: OutputTarget, rate: u32) -> io::Result<()> {
         let mut next = self.next.lock();
         *next += 1;
         let token = *next;
@@ -154,13 +154,13 @@ impl Printed {
 impl Pipe {
     fn add(&mut self, bytes: &[u8], lines: &mut Vec<OutputLine>) {
         match self.form {
-            Output::Lines => {
+            OutputTarget::Lines => {
                 self.lines.take(bytes, now_ns(), lines);
                 self.log(lines);
             }
             // A slow reader of our own output delays only the thread that reads runners' output.
-            Output::Raw if self.is_error => drop(io::stderr().write_all(bytes)),
-            Output::Raw => {
+            OutputTarget::Raw if self.is_error => drop(io::stderr().write_all(bytes)),
+            OutputTarget::Raw => {
                 // A line without an end would stay in the buffer of our own output.
                 let mut output = io::stdout().lock();
                 drop(output.write_all(bytes).and_then(|()| output.flush()));

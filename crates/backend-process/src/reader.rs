@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// A reactor's turn to read a runner's work socket.
-struct Reader {
+struct SocketReader {
     process: Arc<Process>,
     turn: u64,
     scratch: Vec<u8>,
@@ -26,11 +26,11 @@ pub(crate) fn pass_to_reactor(process: &Arc<Process>) {
     // A descriptor of its own: the runner's may be closed while the reactor still waits.
     let Ok(socket) = process.link.socket(Way::Work).stream.as_fd().try_clone_to_owned() else { return };
     let Some(turn) = process.link.pass_to_reactor() else { return };
-    let mut reader = Reader { process: Arc::clone(process), turn, scratch: vec![0; READ_BYTES] };
+    let mut reader = SocketReader { process: Arc::clone(process), turn, scratch: vec![0; READ_BYTES] };
     poller.watch(socket, Box::new(move || reader.ready()));
 }
 
-impl Reader {
+impl SocketReader {
     fn ready(&mut self) -> Next {
         if !self.process.link.is_read_by(self.turn) {
             return Next::Leave;
@@ -50,7 +50,7 @@ impl Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for SocketReader {
     fn drop(&mut self) {
         self.process.link.take_back(self.turn);
     }

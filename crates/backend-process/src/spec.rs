@@ -29,7 +29,7 @@ pub struct Instance {
 
 /// Destination of a process's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Output {
+pub enum OutputTarget {
     /// Into the log line by line, after the instance's name, within a rate.
     #[default]
     Lines,
@@ -39,7 +39,7 @@ pub enum Output {
 
 /// Limits of a runner.
 #[derive(Debug, Clone)]
-pub struct Limits {
+pub struct RunnerLimits {
     /// Passes tensors in shared memory, else through the sockets (B-PYR-01), where models cannot see a cancellation.
     pub shared_memory: bool,
     /// Passes inputs on a device as they are; otherwise copies them to the host (FORCE_CPU_ONLY_INPUT_TENSORS).
@@ -66,7 +66,7 @@ pub struct Limits {
     pub output_bytes_per_second: u32,
 }
 
-impl Limits {
+impl RunnerLimits {
     /// The limits that apply to a runner of any transport.
     pub fn of_runner(&self) -> backend_remote::Limits {
         backend_remote::Limits {

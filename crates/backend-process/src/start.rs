@@ -5,7 +5,7 @@ use crate::hub::Hub;
 use crate::link::Link;
 use crate::output::Printed;
 use crate::process::Process;
-use crate::spec::{Command, Instance, Limits, Output};
+use crate::spec::{Command, Instance, OutputTarget, RunnerLimits};
 use crate::sys::{self, Program};
 use backend::{Host, Model};
 use backend_remote::generated::SLOTS_MAX;
@@ -27,12 +27,12 @@ const POPULATED_BYTES: usize = 256 << 10;
 struct Starter {
     name: Name,
     command: Command,
-    limits: Limits,
-    output: Output,
+    limits: RunnerLimits,
+    output: OutputTarget,
 }
 
 /// An instance of a model that is served by a process.
-pub fn hosted(instance: Instance, limits: &Limits, output: Output) -> backend_remote::Instance {
+pub fn hosted(instance: Instance, limits: &RunnerLimits, output: OutputTarget) -> backend_remote::Instance {
     let Instance { name, command, load } = instance;
     let load = load_of(&load, limits);
     let start = Arc::new(Starter { name: name.clone(), command, limits: limits.clone(), output });
@@ -40,7 +40,7 @@ pub fn hosted(instance: Instance, limits: &Limits, output: Output) -> backend_re
 }
 
 /// The caller's LOAD object with `segments` and `devices` added.
-fn load_of(load: &str, limits: &Limits) -> String {
+fn load_of(load: &str, limits: &RunnerLimits) -> String {
     let rest = load.trim_start().strip_prefix('{').unwrap_or("}").trim_start();
     let comma = if rest.starts_with('}') { "" } else { "," };
     let bytes = limits.segment_bytes;
@@ -64,7 +64,11 @@ pub fn start(spec: Spec, signature: Arc<Signature>, host: Weak<dyn Host>) -> Res
 ///
 /// # Errors
 /// The error of the code, or that the process died.
-pub fn complete_config(instance: &Instance, limits: &Limits, output: Output) -> Result<Option<String>, Failure> {
+pub fn complete_config(
+    instance: &Instance,
+    limits: &RunnerLimits,
+    output: OutputTarget,
+) -> Result<Option<String>, Failure> {
     let instance = hosted(instance.clone(), limits, output);
     backend_remote::ask(&instance, &limits.of_runner(), &executor()?)
 }
@@ -97,7 +101,7 @@ impl Start for Starter {
         let (side, their_side) = UnixStream::pair()?;
         let id = hub.name();
         let link = Link::new(id, work, side)?;
-        let memory = if limits.shared_memory { Some(Memory::new(limits.segment_bytes)?) } else { None };
+        let memory = if limits.shared_memory { Some(InheritedMemory::new(limits.segment_bytes)?) } else { None };
         let (out, their_out) = sys::pipe()?;
         let (err, their_err) = sys::pipe()?;
         let nothing = File::open("/dev/null")?;
@@ -110,7 +114,7 @@ impl Start for Starter {
         program.new_privileges = limits.new_privileges;
         let mut descriptors =
             vec![nothing.as_fd(), their_out.as_fd(), their_err.as_fd(), their_work.as_fd(), their_side.as_fd()];
-        if let Some(Memory { requests, responses, flags }) = &memory {
+        if let Some(InheritedMemory { requests, responses, flags }) = &memory {
             descriptors.extend([requests.as_fd(), responses.as_fd(), flags.as_fd()]);
         }
         let child = sys::spawn(&program, &descriptors)?;
@@ -120,18 +124,18 @@ impl Start for Starter {
         printed.add(out, label, false, *output, limits.output_bytes_per_second)?;
         printed.add(err, label, true, *output, limits.output_bytes_per_second)?;
         let transport = Process::new(id, hub, link, child, guarded);
-        Ok(Connection { transport, segments: memory.map(Memory::segments) })
+        Ok(Connection { transport, segments: memory.map(InheritedMemory::segments) })
     }
 }
 
 /// Memory that a process inherits.
-struct Memory {
+struct InheritedMemory {
     requests: Arc<Memfd>,
     responses: Arc<Memfd>,
     flags: Arc<Memfd>,
 }
 
-impl Memory {
+impl InheritedMemory {
     fn new(segment_bytes: u64) -> io::Result<Self> {
         let segment = || {
             let memory = Memfd::new(usize::try_from(segment_bytes).unwrap_or(usize::MAX))?;

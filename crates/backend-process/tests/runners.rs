@@ -6,7 +6,7 @@
 mod support;
 
 use backend::{Counted, InstanceEvents, Model, Readiness};
-use backend_process::Limits;
+use backend_process::RunnerLimits;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support::*;
@@ -34,7 +34,7 @@ fn tensors_of_every_size_round_trip_b_py_04() {
 
 #[test]
 fn without_shared_memory_tensors_pass_through_the_sockets_b_pyr_01() {
-    let model = start("echo", 1, Limits { shared_memory: false, ..limits() }).expect("starts");
+    let model = start("echo", 1, RunnerLimits { shared_memory: false, ..limits() }).expect("starts");
     for count in [0, 1, 4096, 4097, 700_000, 20 << 20, 5] {
         echoed(&*model, count);
     }
@@ -217,7 +217,7 @@ fn repeated_crashes_restart_after_growing_pauses_that_are_reported_b_pyr_07() {
 
 #[test]
 fn a_batch_that_takes_too_long_is_a_crash_b_pyr_08() {
-    let limits = backend_process::Limits { execute_timeout: Some(Duration::from_millis(300)), ..limits() };
+    let limits = backend_process::RunnerLimits { execute_timeout: Some(Duration::from_millis(300)), ..limits() };
     let model = start("echo", 1, limits).expect("starts");
     let log = Arc::new(InstanceLog::default());
     remote(&*model).serve(log.clone());
@@ -231,7 +231,7 @@ fn a_batch_that_takes_too_long_is_a_crash_b_pyr_08() {
 
 #[test]
 fn a_hanging_process_without_clients_ends_once_its_model_leaves_service_b_pyr_09() {
-    let model = start("echo", 2, Limits { exit_grace: Duration::from_millis(300), ..limits() }).expect("starts");
+    let model = start("echo", 2, RunnerLimits { exit_grace: Duration::from_millis(300), ..limits() }).expect("starts");
     let log = Arc::new(InstanceLog::default());
     remote(&*model).serve(log.clone());
     let ran = [run(&*model, 0, vec![bytes("hang", 10)]), run(&*model, 1, vec![bytes("hang", 10)])];
@@ -270,13 +270,13 @@ fn a_failed_start_returns_its_reason_and_leaves_nothing_b_py_03() {
     let failure = start("old", 1, limits()).err().expect("fails");
     let text = "the runtime speaks version 1 of the runner protocol, the server 2";
     assert_eq!(failure.error, Error::internal(text));
-    let limit = Limits { start_timeout: Duration::from_millis(500), ..limits() };
+    let limit = RunnerLimits { start_timeout: Duration::from_millis(500), ..limits() };
     let failure = start("mute", 1, limit).err().expect("fails");
     assert_eq!(failure.error, Error::unavailable("m_0 was started and not heard of for 0.5 s"));
     let mut none = instance("echo", 0);
     none.command.program = "/no/such/program".into();
     let failure =
-        backend_process::complete_config(&none, &limits(), backend_process::Output::Lines).expect_err("fails");
+        backend_process::complete_config(&none, &limits(), backend_process::OutputTarget::Lines).expect_err("fails");
     assert!(failure.error.message().contains("No such file"), "{failure:?}");
 }
 
@@ -284,7 +284,7 @@ fn a_failed_start_returns_its_reason_and_leaves_nothing_b_py_03() {
 fn a_process_inherits_only_its_own_descriptors_b_sec_01() {
     // A descriptor that is not close-on-exec, as other code may open it.
     let completed =
-        backend_process::complete_config(&instance("descriptors", 0), &limits(), backend_process::Output::Lines);
+        backend_process::complete_config(&instance("descriptors", 0), &limits(), backend_process::OutputTarget::Lines);
     let facts = completed.expect("an answer").expect("facts");
     assert_eq!(
         facts,
@@ -317,7 +317,7 @@ fn readiness_queries_are_shared_and_bounded_b_py_26() {
 
 #[test]
 fn a_full_arena_fails_its_request_only_b_sec_10() {
-    let limits = backend_process::Limits { arena_bytes_max: 4 << 20, ..limits() };
+    let limits = backend_process::RunnerLimits { arena_bytes_max: 4 << 20, ..limits() };
     let model = start("echo", 1, limits).expect("starts");
     echoed(&*model, 2 << 20);
     let ran = run(&*model, 0, vec![bytes("", 5 << 20), bytes("", 9000)]);
@@ -335,7 +335,7 @@ fn a_full_arena_fails_its_request_only_b_sec_10() {
 
 #[test]
 fn releases_of_an_unsent_batch_are_sent_with_another_b_sec_11() {
-    let limits = backend_process::Limits { arena_bytes_max: 4 << 20, ..limits() };
+    let limits = backend_process::RunnerLimits { arena_bytes_max: 4 << 20, ..limits() };
     let model = start("echo", 1, limits).expect("starts");
     // There is memory for only four such responses.
     for _ in 0..8 {

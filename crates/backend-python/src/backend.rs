@@ -1,6 +1,6 @@
 //! The backend `python`: from a version's directory to running processes.
 
-use crate::code::{Code, check_name, directory_of};
+use crate::code::{ModelCode, check_name, directory_of};
 use crate::environment::{Allowed, Environments};
 use crate::launch;
 use crate::load::{LoadContent, PlacedInstance, instances};
@@ -8,7 +8,7 @@ use crate::options::Options;
 use crate::probe::{Interpreter, Prober};
 use crate::search::{self, Variables};
 use backend::{Backend, Host, Model, ModelIo, OpenSpec, Opened};
-use backend_process::{Command, Failure, Further, Instance, Limits, Spec, hosted};
+use backend_process::{Command, Failure, Further, Instance, RunnerLimits, Spec, hosted};
 use parking_lot::Mutex;
 use prost::Message;
 use protocol::Signature;
@@ -91,8 +91,8 @@ impl PythonBackendState {
         self.warn_of(&unknown, &model);
         let runtime = &self.options.runtime;
         let code = match &spec.code_directory {
-            Some(directory) => Code::of_backend(directory, runtime),
-            None => Code::of_version(&spec.version_directory, &config.default_model_filename, runtime)?,
+            Some(directory) => ModelCode::of_backend(directory, runtime),
+            None => ModelCode::of_version(&spec.version_directory, &config.default_model_filename, runtime)?,
         };
         code.require()?;
         warn_of_stub(&spec.model_directory, &model);
@@ -190,7 +190,7 @@ struct OpenedPython {
     model_directory: PathBuf,
     version_directory: PathBuf,
     file_directory: PathBuf,
-    code: Code,
+    code: ModelCode,
     options: Options,
     interpreter: Interpreter,
     variables: Variables,
@@ -264,7 +264,7 @@ impl Opened for OpenedPython {
             matches!(&config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(s)) if s.iterative_sequence);
         let host = self.shared.host.get().cloned();
         let host = host.ok_or_else(|| Error::internal("the Python backend was load_content of no server"))?;
-        let limits = Limits { device_inputs, ..self.options.limits.clone() };
+        let limits = RunnerLimits { device_inputs, ..self.options.limits.clone() };
         let instances = Arc::new(InstanceFactory { opened: *self, signature: signature.clone(), iterative, limits });
         let opened = &instances.opened;
         let spec = Spec {
@@ -283,7 +283,7 @@ struct InstanceFactory {
     opened: OpenedPython,
     signature: Arc<Signature>,
     iterative: bool,
-    limits: Limits,
+    limits: RunnerLimits,
 }
 
 impl Further for InstanceFactory {

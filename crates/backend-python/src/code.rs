@@ -10,7 +10,7 @@ const FILE_DEFAULT: &str = "model.py";
 const FORBIDDEN: &str = ";|&$`<>()[]{}\\\"'*?~#!";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Code {
+pub(crate) struct ModelCode {
     /// Absolute path.
     pub(crate) file: PathBuf,
     /// Package of its relative imports; empty for the code of a backend.
@@ -21,7 +21,7 @@ pub(crate) struct Code {
     pub(crate) paths: Vec<PathBuf>,
 }
 
-impl Code {
+impl ModelCode {
     /// The code in a version's directory; `file` as configured. `runtime` is the directory of our Python modules.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ mod tests {
     fn b_py_03_a_file_is_imported_from_its_directory() {
         let check = |file: &str, package: &str, module: &str, paths: [&str; 2]| {
             assert_eq!(directory_of(Path::new("/r/m/1"), file), Path::new(paths[0]), "{file}");
-            let code = Code::of_version(Path::new("/r/m/1"), file, Path::new("/rt")).unwrap();
+            let code = ModelCode::of_version(Path::new("/r/m/1"), file, Path::new("/rt")).unwrap();
             assert_eq!((code.package.as_str(), code.module.as_str()), (package, module), "{file}");
             assert_eq!(code.paths, [Path::new(paths[0]), Path::new(paths[1]), Path::new("/rt")], "{file}");
         };
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn b_sec_05_a_file_outside_the_version_is_rejected() {
         let check = |file: &str, text: &str| {
-            let error = Code::of_version(Path::new("/r/m/1"), file, Path::new("/rt")).unwrap_err();
+            let error = ModelCode::of_version(Path::new("/r/m/1"), file, Path::new("/rt")).unwrap_err();
             assert_eq!(error, Error::invalid(text.to_owned()));
         };
         check("model.txt", "Model name must end with '.py'. Model name is \"model.txt\".");
@@ -119,7 +119,7 @@ mod tests {
     /// The parent directory is not searched: a backend named `mine` would hide the package `mine`.
     #[test]
     fn b_pyb_01_the_code_of_a_backend_has_no_package() {
-        let code = Code::of_backend(Path::new("/b/mine"), Path::new("/rt"));
+        let code = ModelCode::of_backend(Path::new("/b/mine"), Path::new("/rt"));
         assert_eq!(
             (code.file.as_path(), code.package.as_str(), code.module.as_str()),
             (Path::new("/b/mine/model.py"), "", "model")

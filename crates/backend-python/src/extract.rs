@@ -17,7 +17,7 @@ use tar::{Archive, Entry, EntryType};
 
 /// Limits of an archive.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct ArchiveLimits {
     /// Files, directories and links.
     pub entries: u64,
     /// Unpacked bytes of all files together.
@@ -25,7 +25,7 @@ pub struct Limits {
 }
 
 /// A large environment (PyTorch with CUDA) has some 60,000 entries and 8 GB.
-pub const LIMITS: Limits = Limits { entries: 1_000_000, bytes: 64 << 30 };
+pub const LIMITS: ArchiveLimits = ArchiveLimits { entries: 1_000_000, bytes: 64 << 30 };
 
 /// Bytes of an entry's path and of a link's target.
 const PATH_BYTES_MAX: usize = 4096;
@@ -97,7 +97,7 @@ fn tar_of<'a>(mut archive: impl Read + 'a) -> Result<Box<dyn Read + 'a>, Archive
 ///
 /// # Errors
 /// See [`ArchiveError`].
-pub fn extract(archive: impl Read, target: &Path, limits: Limits) -> Result<(), ArchiveError> {
+pub fn extract(archive: impl Read, target: &Path, limits: ArchiveLimits) -> Result<(), ArchiveError> {
     let mut archive = Archive::new(tar_of(archive)?);
     // Raw: the library would read names of any length into memory.
     let entries = archive.entries().map_err(|_| ArchiveError::Unreadable)?.raw(true);

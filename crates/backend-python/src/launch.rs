@@ -3,7 +3,7 @@
 use crate::failure::explain;
 use crate::probe::Interpreter;
 use backend::{Host, Model};
-use backend_process::{Failure, Instance, Limits, Output, Spec};
+use backend_process::{Failure, Instance, OutputTarget, RunnerLimits, Spec};
 use protocol::Signature;
 use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
@@ -21,8 +21,8 @@ pub(crate) fn start(
 /// Has the code complete the configuration; `None` if it does not change it.
 pub(crate) fn complete(
     instance: &Instance,
-    limits: &Limits,
-    output: Output,
+    limits: &RunnerLimits,
+    output: OutputTarget,
     interpreter: &Interpreter,
 ) -> Result<Option<String>> {
     backend_process::complete_config(instance, limits, output).map_err(|failure| explained(&failure, interpreter))

@@ -1,6 +1,6 @@
 //! The first message to a runner: the JSON of `LOAD` (shm/README.md), except for properties of `backend_process`.
 
-use crate::code::Code;
+use crate::code::ModelCode;
 use protocol::json::write_string;
 use protocol::pb::inference::{ModelConfig, model_instance_group::Kind};
 use std::path::Path;
@@ -41,7 +41,7 @@ pub(crate) struct LoadContent<'a> {
     pub(crate) version_directory: &'a Path,
     /// Directory of the model's file in it.
     pub(crate) file_directory: &'a Path,
-    pub(crate) code: &'a Code,
+    pub(crate) code: &'a ModelCode,
     /// In Triton's JSON form.
     pub(crate) config: &'a str,
     pub(crate) inputs: Vec<&'a str>,
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn b_py_02_initialize_gets_seven_strings() {
-        let code = Code::of_version(Path::new("/r/m/1"), "", Path::new("/rt")).unwrap();
+        let code = ModelCode::of_version(Path::new("/r/m/1"), "", Path::new("/rt")).unwrap();
         let load_content = LoadContent {
             model: "m",
             version: 1,

@@ -4,7 +4,7 @@
 //! without any fails with that function's name. The last value applies; a model's parameter overrides the backend's
 //! setting.
 
-use backend_process::{Limits, Output};
+use backend_process::{OutputTarget, RunnerLimits};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tensor::{Error, Result};
@@ -31,8 +31,8 @@ const OTHERS: [&str; 4] =
 /// Settings of the backend and parameters of a model.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
-    pub(crate) limits: Limits,
-    pub(crate) output: Output,
+    pub(crate) limits: RunnerLimits,
+    pub(crate) output: OutputTarget,
     /// `python-executable`: from the command line only, because a configuration may come over the network.
     pub(crate) interpreter: Option<PathBuf>,
     /// `environment-root`: locations of environments outside the repository (B-SEC-05); from the command line only.
@@ -42,7 +42,7 @@ pub(crate) struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            limits: Limits {
+            limits: RunnerLimits {
                 shared_memory: true,
                 device_inputs: false,
                 segment_bytes: SEGMENT_BYTES_DEFAULT,
@@ -56,7 +56,7 @@ impl Default for Options {
                 new_privileges: false,
                 output_bytes_per_second: OUTPUT_BYTES_PER_SECOND_DEFAULT,
             },
-            output: Output::Lines,
+            output: OutputTarget::Lines,
             interpreter: None,
             environment_roots: Vec::new(),
         }
@@ -137,8 +137,8 @@ impl Options {
             "restart" => limits.restart = switch(key, value)?,
             "output" => {
                 self.output = match value {
-                    "raw" => Output::Raw,
-                    "lines" => Output::Lines,
+                    "raw" => OutputTarget::Raw,
+                    "lines" => OutputTarget::Lines,
                     _ => return Err(Error::invalid(format!("{key} must be 'lines' or 'raw', not '{value}'."))),
                 }
             }

@@ -61,7 +61,7 @@ pub struct Interpreter {
 pub type Unusable = String;
 
 /// Program, its real path and modification time, and the module path, which changes what the same file reports.
-type Key = (PathBuf, PathBuf, SystemTime, Option<OsString>);
+type ProbeKey = (PathBuf, PathBuf, SystemTime, Option<OsString>);
 
 /// State of one interpreter.
 #[derive(Default)]
@@ -75,7 +75,7 @@ struct InterpreterQuery {
 /// Remembers the results of probes.
 #[derive(Default)]
 pub struct Prober {
-    known: Mutex<HashMap<Key, Arc<InterpreterQuery>>>,
+    known: Mutex<HashMap<ProbeKey, Arc<InterpreterQuery>>>,
 }
 
 impl Prober {

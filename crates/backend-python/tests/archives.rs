@@ -1,6 +1,6 @@
 //! Unpacking archives of Python environments, including hostile ones (B-SEC-06).
 
-use backend_python::extract::{ArchiveError, Format, LIMITS, Limits, extract};
+use backend_python::extract::{ArchiveError, ArchiveLimits, Format, LIMITS, extract};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::fs;
@@ -305,14 +305,14 @@ fn b_sec_06_devices_and_pipes_are_rejected() {
 
 #[test]
 fn b_sec_06_an_archive_has_limits() {
-    let check = |items: &[Item<'_>], limits: Limits, expected: &str| {
+    let check = |items: &[Item<'_>], limits: ArchiveLimits, expected: &str| {
         let place = Temporary::new();
         match extract(archive(items).as_slice(), &place.target(), limits) {
             Err(ArchiveError::InvalidEntry(why)) => assert_eq!(why, expected),
             other => panic!("{other:?}"),
         }
     };
-    let few = Limits { entries: 2, bytes: 100 };
+    let few = ArchiveLimits { entries: 2, bytes: 100 };
     check(&[file("a", b""), file("b", b""), file("c", b"")], few, "it has more than 2 entries");
     check(&[file("a", &[0; 60]), file("b", &[0; 60])], few, "it has more than 100 bytes");
     // 64 MiB of zeros are 64 KiB here: the limit applies to unpacked bytes.
@@ -320,7 +320,7 @@ fn b_sec_06_an_archive_has_limits() {
     let packed = archive(&[file("zeros", &bomb)]);
     assert!(packed.len() < 1 << 20);
     let place = Temporary::new();
-    let outcome = extract(packed.as_slice(), &place.target(), Limits { entries: 10, bytes: 1 << 20 });
+    let outcome = extract(packed.as_slice(), &place.target(), ArchiveLimits { entries: 10, bytes: 1 << 20 });
     assert!(matches!(outcome, Err(ArchiveError::InvalidEntry(_))), "{outcome:?}");
     assert_eq!(fs::read_dir(place.target()).unwrap().count(), 0, "refused by its announced size, before it is written");
 }

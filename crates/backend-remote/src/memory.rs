@@ -342,9 +342,9 @@ impl TensorMemory {
         } else {
             let opened = Imported::open(lent.device, Handle(*lent.handle)).map_err(|refused| {
                 Refused::Short(match refused {
-                    device::Refused::Lost(why) => why,
-                    device::Refused::NoDevice(why) => Error::internal(format!("an output lies on a GPU: {why}")),
-                    device::Refused::Failed(why) => {
+                    device::OpenError::Lost(why) => why,
+                    device::OpenError::NoDevice(why) => Error::internal(format!("an output lies on a GPU: {why}")),
+                    device::OpenError::Failed(why) => {
                         Error::internal(format!("an output on a GPU cannot be read: {}", why.message()))
                     }
                 })

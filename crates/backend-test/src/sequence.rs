@@ -131,7 +131,7 @@ fn named(batching: &ModelSequenceBatching, kind: Kind) -> Option<(String, i32)> 
 
 /// Key of a sum.
 #[derive(PartialEq, Eq, Hash)]
-enum Key {
+enum SumKey {
     Row { instance: u32, row: usize },
     Id(Vec<u8>),
 }
@@ -145,7 +145,7 @@ struct Sums {
     id: Option<u16>,
     pause: Duration,
     signature: Arc<Signature>,
-    sums: Mutex<HashMap<Key, i32>>,
+    sums: Mutex<HashMap<SumKey, i32>>,
 }
 
 impl Sums {
@@ -173,8 +173,8 @@ impl Sums {
             _ => bytes.first_chunk().copied().map(i32::from_le_bytes),
         };
         let key = match self.kind {
-            SequenceBackend::ByRow => Key::Row { instance, row },
-            SequenceBackend::ById => Key::Id(bytes),
+            SequenceBackend::ByRow => SumKey::Row { instance, row },
+            SequenceBackend::ById => SumKey::Id(bytes),
         };
         let (starts, ends) = (self.flag(entry, self.start)?, self.flag(entry, self.end)?);
         let input = input_of(entry, 0).ok_or_else(|| Error::internal("an input is missing"))?;

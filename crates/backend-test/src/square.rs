@@ -60,20 +60,20 @@ impl Parameters {
     }
 
     /// Kind of response `index` of `count`: the last ones are empty, and those before them fail.
-    fn kind(&self, index: u64, count: u64) -> Kind {
+    fn kind(&self, index: u64, count: u64) -> Sent {
         let after = count - index;
         if after <= self.empty_count {
-            Kind::Empty
+            Sent::Empty
         } else if after <= self.empty_count.saturating_add(self.fail_count) {
-            Kind::Failed
+            Sent::Failed
         } else {
-            Kind::Sent
+            Sent::Sent
         }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Kind {
+enum Sent {
     Sent,
     Failed,
     Empty,
@@ -181,13 +181,13 @@ impl Squaring {
                     return Some(Some(at));
                 }
                 ResponsePhase::Computed { .. } => match self.parameters.kind(self.index, self.count) {
-                    Kind::Empty => {
+                    Sent::Empty => {
                         responder.skip();
                         self.index += 1;
                         self.phase = ResponsePhase::Begins;
                         return Some(None);
                     }
-                    Kind::Sent | Kind::Failed => {
+                    Sent::Sent | Sent::Failed => {
                         responder.output_begins();
                         ResponsePhase::Made { at: now + self.parameters.output_delay_ns }
                     }
@@ -208,7 +208,7 @@ impl Squaring {
     /// Sends the response; returns false if the request has ended.
     fn send(&mut self) -> bool {
         let Some(responder) = &self.responder else { return false };
-        if self.parameters.kind(self.index, self.count) == Kind::Failed {
+        if self.parameters.kind(self.index, self.count) == Sent::Failed {
             responder.fail(Error::new(Code::Unknown, "simulated failure"));
         } else {
             match response(&self.entry, &self.signature, self.number).map(|outcome| responder.send(outcome)) {
@@ -270,9 +270,9 @@ impl Square {
             return Err(Error::cancelled("cancelled"));
         }
         match self.parameters.kind(0, 1) {
-            Kind::Sent => response(entry, &self.signature, number),
-            Kind::Failed => Err(Error::new(Code::Unknown, "simulated failure")),
-            Kind::Empty => Err(Error::internal("expected a single response, got 0")),
+            Sent::Sent => response(entry, &self.signature, number),
+            Sent::Failed => Err(Error::new(Code::Unknown, "simulated failure")),
+            Sent::Empty => Err(Error::internal("expected a single response, got 0")),
         }
     }
 }

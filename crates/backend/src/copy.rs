@@ -2,8 +2,8 @@
 //!
 //! Blocks the calling thread until all bytes are in place. Batches that are entirely in host memory do not need it.
 
-use crate::plan::{CopyKind, CopyPlan, CopyStep, End, Endpoint, Memory, Position};
-use device::{Pending, Pinned, Stream};
+use crate::plan::{CopyEnd, CopyKind, CopyPlan, CopyStep, Endpoint, MemoryKind, Position};
+use device::{DeviceRead, Pinned, Stream};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -31,8 +31,8 @@ pub enum Target<'a> {
 impl Target<'_> {
     fn endpoint(&self) -> Endpoint {
         Endpoint::alone(match self {
-            Self::Host(bytes) if device::is_pinned(bytes) => Memory::Pinned,
-            Self::Host(_) => Memory::Pageable,
+            Self::Host(bytes) if device::is_pinned(bytes) => MemoryKind::Pinned,
+            Self::Host(_) => MemoryKind::Pageable,
             Self::Region(region) => memory_of_region(region),
         })
     }
@@ -123,22 +123,22 @@ fn run_plan(make: impl Fn(usize) -> CopyPlan, sources: &[Data], targets: &mut [T
 /// The memory of a tensor's contents.
 pub fn endpoint(data: &Data) -> Endpoint {
     match data {
-        Data::Bytes(bytes) if device::is_pinned(bytes) => Endpoint::alone(Memory::Pinned),
-        Data::Bytes(_) => Endpoint::alone(Memory::Pageable),
+        Data::Bytes(bytes) if device::is_pinned(bytes) => Endpoint::alone(MemoryKind::Pinned),
+        Data::Bytes(_) => Endpoint::alone(MemoryKind::Pageable),
         Data::Region(region) => {
             let memory = memory_of_region(region);
             // Host regions of one object are mapped separately, so copies must not cross them.
-            let extent = matches!(memory, Memory::Device(_)).then(|| region.extent());
+            let extent = matches!(memory, MemoryKind::Device(_)).then(|| region.extent());
             Endpoint { memory, extent }
         }
     }
 }
 
-fn memory_of_region(region: &RegionRef) -> Memory {
+fn memory_of_region(region: &RegionRef) -> MemoryKind {
     match region.base() {
-        Base::Device(memory) => Memory::Device(memory.device()),
-        Base::Host(_) if region.is_page_locked() => Memory::Pinned,
-        Base::Host(_) => Memory::Pageable,
+        Base::Device(memory) => MemoryKind::Device(memory.device()),
+        Base::Host(_) if region.is_page_locked() => MemoryKind::Pinned,
+        Base::Host(_) => MemoryKind::Pageable,
     }
 }
 
@@ -166,19 +166,19 @@ fn stream(device: u32) -> Result<Stream> {
 }
 
 /// State of a staging block.
-enum Block {
+enum StagingBlock {
     /// The host is filling it.
     Open(Pinned),
     /// Filled by the host; the device reads it.
     Full(Data),
     /// The device is writing it.
-    Pending(Pending<Pinned>),
+    Pending(DeviceRead<Pinned>),
     /// Filled by the device.
     Done(Pinned),
     Gone,
 }
 
-impl Block {
+impl StagingBlock {
     fn open(&mut self) -> Result<&mut Pinned> {
         if let Self::Open(block) = self { Ok(block) } else { Err(misplaced()) }
     }
@@ -205,12 +205,12 @@ impl Block {
 }
 
 fn execute(plan: &CopyPlan, sources: &[Data], targets: &mut [Target<'_>], blocks: SmallVec<[Pinned; 2]>) -> Result<()> {
-    let mut blocks: SmallVec<[Block; 2]> = blocks.into_iter().map(Block::Open).collect();
+    let mut blocks: SmallVec<[StagingBlock; 2]> = blocks.into_iter().map(StagingBlock::Open).collect();
     for step in plan.steps() {
         match *step {
             CopyStep::Synchronize(device) => stream(device)?.synchronize()?,
             CopyStep::Copy { how: CopyKind::Memcpy, from, to, len } => {
-                if matches!(from.end, End::Staging(_)) || matches!(to.end, End::Staging(_)) {
+                if matches!(from.end, CopyEnd::Staging(_)) || matches!(to.end, CopyEnd::Staging(_)) {
                     STAGED_BYTES.fetch_add(len as u64, Relaxed);
                 }
                 memcpy((from, to, len), sources, targets, &mut blocks)?;
@@ -226,14 +226,14 @@ fn memcpy(
     (from, to, len): (Position, Position, usize),
     sources: &[Data],
     targets: &mut [Target<'_>],
-    blocks: &mut [Block],
+    blocks: &mut [StagingBlock],
 ) -> Result<()> {
     match (from.end, to.end) {
-        (End::Source(n), End::Staging(k)) => {
+        (CopyEnd::Source(n), CopyEnd::Staging(k)) => {
             let block = blocks.get_mut(k).ok_or_else(misplaced)?.open()?;
             sources.get(n).ok_or_else(misplaced)?.copy_to(from.offset, range(block, to.offset, len)?)
         }
-        (End::Source(n), End::Target(m)) => {
+        (CopyEnd::Source(n), CopyEnd::Target(m)) => {
             let source = sources.get(n).ok_or_else(misplaced)?;
             match (targets.get_mut(m).ok_or_else(misplaced)?, source) {
                 (Target::Host(bytes), source) => source.copy_to(from.offset, range(bytes, to.offset, len)?),
@@ -246,7 +246,7 @@ fn memcpy(
                 }
             }
         }
-        (End::Staging(k), End::Target(m)) => {
+        (CopyEnd::Staging(k), CopyEnd::Target(m)) => {
             let block = blocks.get_mut(k).ok_or_else(misplaced)?.done()?;
             let end = from.offset.saturating_add(len);
             let bytes = block.get(from.offset..end).ok_or_else(misplaced)?;
@@ -266,24 +266,26 @@ fn transfer(
     (from, to, len): (Position, Position, usize),
     sources: &[Data],
     targets: &mut [Target<'_>],
-    blocks: &mut [Block],
+    blocks: &mut [StagingBlock],
 ) -> Result<()> {
     let stream = stream(how.device().ok_or_else(misplaced)?)?;
-    if let End::Staging(k) = from.end {
-        let (Some(block), End::Target(m)) = (blocks.get_mut(k), to.end) else { return Err(misplaced()) };
+    if let CopyEnd::Staging(k) = from.end {
+        let (Some(block), CopyEnd::Target(m)) = (blocks.get_mut(k), to.end) else { return Err(misplaced()) };
         let Some(Target::Region(region)) = targets.get(m) else { return Err(misplaced()) };
         return stream.copy(region, to.offset, block.full()?, from.offset, len);
     }
-    let End::Source(n) = from.end else { return Err(misplaced()) };
+    let CopyEnd::Source(n) = from.end else { return Err(misplaced()) };
     let source = span(sources, n, from.offset.saturating_add(len))?;
     match (to.end, &source) {
-        (End::Staging(k), Data::Region(region)) => {
+        (CopyEnd::Staging(k), Data::Region(region)) => {
             let place = blocks.get_mut(k).ok_or_else(misplaced)?;
-            let Block::Open(block) = std::mem::replace(place, Block::Gone) else { return Err(misplaced()) };
-            *place = Block::Pending(stream.download(region, from.offset, block)?);
+            let StagingBlock::Open(block) = std::mem::replace(place, StagingBlock::Gone) else {
+                return Err(misplaced());
+            };
+            *place = StagingBlock::Pending(stream.download(region, from.offset, block)?);
             Ok(())
         }
-        (End::Target(m), source) => match targets.get_mut(m).ok_or_else(misplaced)? {
+        (CopyEnd::Target(m), source) => match targets.get_mut(m).ok_or_else(misplaced)? {
             Target::Region(region) => stream.copy(region, to.offset, source, from.offset, len),
             // The slice is borrowed only for this call, so an asynchronous copy must not write it.
             Target::Host(bytes) => source.copy_to(from.offset, range(bytes, to.offset, len)?),

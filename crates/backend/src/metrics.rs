@@ -12,7 +12,7 @@ mod series;
 #[cfg(test)]
 mod tests;
 
-pub use series::{HistogramSnapshot, Kind, Update, Value};
+pub use series::{HistogramSnapshot, Kind, SeriesValue, Update};
 
 use parking_lot::Mutex;
 use series::Series;
@@ -74,7 +74,7 @@ pub struct FamilySnapshot {
     pub description: String,
     pub kind: Kind,
     /// Sorted by labels.
-    pub series: Vec<(Labels, Value)>,
+    pub series: Vec<(Labels, SeriesValue)>,
 }
 
 fn limit(what: &str, limit: usize) -> Error {
@@ -329,8 +329,8 @@ impl Holder {
     /// The metric is unknown, its family was deleted, or it is a histogram.
     pub fn value(&self, metric: u64) -> Result<f64> {
         match self.held.lock().metric(metric)?.value() {
-            Value::Number(value) => Ok(value),
-            Value::Histogram(_) => Err(series::unsupported(Kind::Histogram, "Value")),
+            SeriesValue::Number(value) => Ok(value),
+            SeriesValue::Histogram(_) => Err(series::unsupported(Kind::Histogram, "Value")),
         }
     }
 }

@@ -11,7 +11,7 @@ use tensor::Extent;
 
 /// Kind of memory, as far as copies are concerned.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Memory {
+pub enum MemoryKind {
     /// Pageable host memory, which a device cannot access asynchronously.
     Pageable,
     /// Page-locked host memory, which devices copy from and to directly.
@@ -24,7 +24,7 @@ pub enum Memory {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Endpoint {
     #[allow(missing_docs)]
-    pub memory: Memory,
+    pub memory: MemoryKind,
     /// Start within the underlying allocation, if copies may cross from one source to the next: adjacent pieces of two
     /// sources are merged. `None` if each source has to be read by itself.
     pub extent: Option<Extent>,
@@ -32,7 +32,7 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// Memory that is adjacent to no other.
-    pub fn alone(memory: Memory) -> Self {
+    pub fn alone(memory: MemoryKind) -> Self {
         Self { memory, extent: None }
     }
 }
@@ -51,7 +51,7 @@ pub struct Piece {
 /// Index of a source, a target or a staging block, which is page-locked memory that lives while the plan is executed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
-pub enum End {
+pub enum CopyEnd {
     Source(usize),
     Target(usize),
     Staging(usize),
@@ -61,7 +61,7 @@ pub enum End {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub struct Position {
-    pub end: End,
+    pub end: CopyEnd,
     pub offset: usize,
 }
 
@@ -100,7 +100,7 @@ pub struct CopyPlan {
 }
 
 /// Contiguous pieces that share one staging block: copied into it before an upload, or out of it after a download.
-struct Queue {
+struct StagedCopy {
     how: CopyKind,
     /// Start of the pieces in device memory, where one transfer reads or writes all of them.
     row: Position,
@@ -118,7 +118,7 @@ impl CopyPlan {
         staging_bytes_max: usize,
     ) -> Self {
         let mut plan = Self::default();
-        let mut queue: Option<Queue> = None;
+        let mut queue: Option<StagedCopy> = None;
         let mut later = SmallVec::<[CopyStep; 4]>::new();
         let mut held: Option<Piece> = None;
         let mut merged: SmallVec<[Piece; 8]> = SmallVec::new();
@@ -146,8 +146,8 @@ impl CopyPlan {
             }
             plan.copies = 2;
             let row = match how {
-                CopyKind::Upload(_) => Position { end: End::Target(piece.target), offset: piece.to },
-                _ => Position { end: End::Source(piece.source), offset: piece.from },
+                CopyKind::Upload(_) => Position { end: CopyEnd::Target(piece.target), offset: piece.to },
+                _ => Position { end: CopyEnd::Source(piece.source), offset: piece.from },
             };
             match &mut queue {
                 Some(open)
@@ -159,7 +159,7 @@ impl CopyPlan {
                     open.pieces.push(piece);
                 }
                 _ => {
-                    let begun = Queue { how, row, len: piece.len, pieces: SmallVec::from_slice(&[piece]) };
+                    let begun = StagedCopy { how, row, len: piece.len, pieces: SmallVec::from_slice(&[piece]) };
                     if let Some(full) = queue.replace(begun) {
                         plan.flush(&full, &mut later);
                     }
@@ -174,7 +174,7 @@ impl CopyPlan {
     }
 
     /// A plan that concatenates sources of these lengths.
-    pub fn gather(sources: &[(Endpoint, usize)], target: Memory, staging_bytes_max: usize) -> Self {
+    pub fn gather(sources: &[(Endpoint, usize)], target: MemoryKind, staging_bytes_max: usize) -> Self {
         let endpoints: SmallVec<[Endpoint; 8]> = sources.iter().map(|(endpoint, _)| *endpoint).collect();
         let mut to = 0;
         let pieces = sources.iter().enumerate().map(|(source, &(_, len))| {
@@ -186,7 +186,7 @@ impl CopyPlan {
     }
 
     /// A plan that copies the first bytes of one source to one target.
-    pub fn whole(source: Endpoint, target: Memory, len: usize, staging_bytes_max: usize) -> Self {
+    pub fn whole(source: Endpoint, target: MemoryKind, len: usize, staging_bytes_max: usize) -> Self {
         Self::gather(&[(source, len)], target, staging_bytes_max)
     }
 
@@ -219,8 +219,8 @@ impl CopyPlan {
     }
 
     /// Adds a staging block, its transfer and its copies: before the transfer for an upload, in `later` for a download.
-    fn flush(&mut self, queue: &Queue, later: &mut SmallVec<[CopyStep; 4]>) {
-        let end = End::Staging(self.staging.len());
+    fn flush(&mut self, queue: &StagedCopy, later: &mut SmallVec<[CopyStep; 4]>) {
+        let end = CopyEnd::Staging(self.staging.len());
         self.staging.push(queue.len);
         let block = Position { end, offset: 0 };
         let is_upload = matches!(queue.how, CopyKind::Upload(_));
@@ -256,10 +256,10 @@ impl CopyPlan {
     }
 }
 
-impl Queue {
+impl StagedCopy {
     fn is_followed_by(&self, sources: &[Endpoint], piece: &Piece, row: Position) -> bool {
         match (self.row.end, self.pieces.last()) {
-            (End::Target(_), _) => self.row.end == row.end && self.row.offset + self.len == row.offset,
+            (CopyEnd::Target(_), _) => self.row.end == row.end && self.row.offset + self.len == row.offset,
             (_, Some(last)) => abut(sources, last, piece),
             _ => false,
         }
@@ -292,23 +292,23 @@ fn abut(sources: &[Endpoint], before: &Piece, piece: &Piece) -> bool {
 }
 
 /// The table of memory.md 3.2.
-fn is_staged(from: Memory, to: Memory) -> bool {
-    matches!((from, to), (Memory::Pageable, Memory::Device(_)) | (Memory::Device(_), Memory::Pageable))
+fn is_staged(from: MemoryKind, to: MemoryKind) -> bool {
+    matches!((from, to), (MemoryKind::Pageable, MemoryKind::Device(_)) | (MemoryKind::Device(_), MemoryKind::Pageable))
 }
 
-fn how(from: Memory, to: Memory) -> CopyKind {
+fn how(from: MemoryKind, to: MemoryKind) -> CopyKind {
     match (from, to) {
-        (Memory::Device(from), Memory::Device(to)) if from == to => CopyKind::Within(to),
-        (Memory::Device(from), Memory::Device(to)) => CopyKind::Peer(from, to),
-        (_, Memory::Device(to)) => CopyKind::Upload(to),
-        (Memory::Device(from), _) => CopyKind::Download(from),
+        (MemoryKind::Device(from), MemoryKind::Device(to)) if from == to => CopyKind::Within(to),
+        (MemoryKind::Device(from), MemoryKind::Device(to)) => CopyKind::Peer(from, to),
+        (_, MemoryKind::Device(to)) => CopyKind::Upload(to),
+        (MemoryKind::Device(from), _) => CopyKind::Download(from),
         _ => CopyKind::Memcpy,
     }
 }
 
 fn ends(piece: &Piece) -> (Position, Position) {
-    let from = Position { end: End::Source(piece.source), offset: piece.from };
-    (from, Position { end: End::Target(piece.target), offset: piece.to })
+    let from = Position { end: CopyEnd::Source(piece.source), offset: piece.from };
+    (from, Position { end: CopyEnd::Target(piece.target), offset: piece.to })
 }
 
 fn direct(how: CopyKind, piece: &Piece) -> CopyStep {
@@ -319,9 +319,9 @@ fn direct(how: CopyKind, piece: &Piece) -> CopyStep {
 impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, number) = match self.end {
-            End::Source(n) => ("source", n),
-            End::Target(n) => ("target", n),
-            End::Staging(n) => ("staging", n),
+            CopyEnd::Source(n) => ("source", n),
+            CopyEnd::Target(n) => ("target", n),
+            CopyEnd::Staging(n) => ("staging", n),
         };
         write!(f, "{name} {number}+{}", self.offset)
     }

@@ -71,10 +71,10 @@ pub struct RedisCache {
     connections: Arc<Connections>,
     counts: Arc<Counts>,
     /// `None` once the cache is closed.
-    jobs: Mutex<Option<UnboundedSender<Job>>>,
+    jobs: Mutex<Option<UnboundedSender<RedisJob>>>,
 }
 
-enum Job {
+enum RedisJob {
     Lookup(JobPermit, Key, OutputSet, Found),
     Insert(JobPermit, Key, Vec<u8>),
 }
@@ -139,7 +139,7 @@ impl RedisCache {
         Ok(Self { connections, counts, jobs: Mutex::new(Some(jobs)) })
     }
 
-    fn send(&self, job: Job) {
+    fn send(&self, job: RedisJob) {
         let jobs = self.jobs.lock().clone();
         // A job that cannot be sent is dropped without the lock; dropping its receiver is a miss.
         if let Some(jobs) = jobs {
@@ -163,7 +163,7 @@ impl Cache for RedisCache {
             self.counts.failed.fetch_add(1, Relaxed);
             return Lookup::Miss;
         };
-        self.send(Job::Lookup(permit, *key, asked.clone(), found()));
+        self.send(RedisJob::Lookup(permit, *key, asked.clone(), found()));
         Lookup::Later
     }
 
@@ -235,27 +235,27 @@ impl RedisCache {
         let permit = JobPermit::insertion(&self.counts, bytes)
             .ok_or_else(|| Error::exhausted("too many answers are on their way to Redis"))?;
         let text = cache::store(key, asked, outputs).ok_or_else(|| Error::invalid("an answer of too many parts"))?;
-        self.send(Job::Insert(permit, *key, text));
+        self.send(RedisJob::Insert(permit, *key, text));
         Ok(())
     }
 }
 
 /// Runs jobs until the cache is closed.
-async fn serve(connections: Arc<Connections>, counts: Arc<Counts>, mut jobs: UnboundedReceiver<Job>) {
+async fn serve(connections: Arc<Connections>, counts: Arc<Counts>, mut jobs: UnboundedReceiver<RedisJob>) {
     let keepers: Vec<_> =
         (0..connections.settings().pool_size).map(|n| tokio::spawn(connections.clone().keep(n))).collect();
     while let Some(job) = jobs.recv().await {
         let (connections, counts) = (connections.clone(), counts.clone());
         tokio::spawn(async move {
             match job {
-                Job::Lookup(permit, key, asked, found) => {
+                RedisJob::Lookup(permit, key, asked, found) => {
                     let entry = look_up(&connections, &counts, &key).await.filter(|e| e.answers(&asked));
                     drop(permit);
                     if catch_unwind(AssertUnwindSafe(|| found(entry.map(Arc::new)))).is_err() {
                         log::error!("the receiver of an answer of the response cache panicked; please report it");
                     }
                 }
-                Job::Insert(permit, key, text) => {
+                RedisJob::Insert(permit, key, text) => {
                     if connections.ask(&[b"SET", name(&key).as_bytes(), &text]).await.is_err() {
                         counts.dropped.fetch_add(1, Relaxed);
                     }

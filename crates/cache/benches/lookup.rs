@@ -1,7 +1,7 @@
 //! Cost of a cached request: `cargo bench -p nereid-cache --bench lookup [-- TEXT]`.
 
 use bytes::Bytes;
-use cache::{Cache, Input, KeySpace, LocalCache, Output, OutputSet, Secret};
+use cache::{Cache, CachedOutput, Input, KeySpace, LocalCache, OutputSet, Secret};
 use criterion::{BenchmarkId, Criterion, Throughput};
 use std::hint::black_box;
 use tensor::{DataType, Shape};
@@ -25,7 +25,7 @@ fn main() {
     let Ok(cache) = LocalCache::new(64 << 20) else { return };
     let asked = OutputSet::new(0..1);
     let output = |len| {
-        [Output {
+        [CachedOutput {
             index: 0,
             datatype: DataType::Uint8,
             shape: Shape::from_slice(&[len as i64]),

@@ -41,7 +41,7 @@ impl OutputSet {
 
 /// One output of a response.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Output {
+pub struct CachedOutput {
     /// Index in the model's configuration.
     pub index: u16,
     /// Datatype.
@@ -56,12 +56,12 @@ pub struct Output {
 #[derive(Debug, PartialEq)]
 pub struct Entry {
     asked: OutputSet,
-    outputs: SmallVec<[Output; 2]>,
+    outputs: SmallVec<[CachedOutput; 2]>,
 }
 
 impl Entry {
     /// An entry that owns its contents already.
-    pub(crate) fn of(asked: OutputSet, outputs: SmallVec<[Output; 2]>) -> Self {
+    pub(crate) fn of(asked: OutputSet, outputs: SmallVec<[CachedOutput; 2]>) -> Self {
         Self { asked, outputs }
     }
 
@@ -70,7 +70,7 @@ impl Entry {
     }
 
     /// The outputs that the model returned, ascending. There may be more than a request asks for.
-    pub fn outputs(&self) -> &[Output] {
+    pub fn outputs(&self) -> &[CachedOutput] {
         &self.outputs
     }
 
@@ -83,8 +83,8 @@ impl Entry {
     ///
     /// # Errors
     /// RESOURCE_EXHAUSTED when the system has no memory.
-    pub(crate) fn copied(asked: &OutputSet, outputs: &[Output]) -> Result<Self> {
-        let copy = |o: &Output| Ok(Output { data: owned(&o.data)?, ..o.clone() });
+    pub(crate) fn copied(asked: &OutputSet, outputs: &[CachedOutput]) -> Result<Self> {
+        let copy = |o: &CachedOutput| Ok(CachedOutput { data: owned(&o.data)?, ..o.clone() });
         let outputs = outputs.iter().map(copy).collect::<Result<_, Error>>()?;
         Ok(Self { asked: asked.clone(), outputs })
     }
@@ -92,7 +92,7 @@ impl Entry {
     /// This entry with the additional outputs of an older one for the same request.
     pub(crate) fn joined(&self, older: &Self) -> Self {
         let extra = older.outputs.iter().filter(|o| !self.asked.contains(o.index)).cloned();
-        let mut outputs: SmallVec<[Output; 2]> = self.outputs.iter().cloned().chain(extra).collect();
+        let mut outputs: SmallVec<[CachedOutput; 2]> = self.outputs.iter().cloned().chain(extra).collect();
         outputs.sort_unstable_by_key(|o| o.index);
         Self { asked: self.asked.with(&older.asked), outputs }
     }
@@ -102,14 +102,14 @@ impl Entry {
         Self::bytes_of(&self.asked, &self.outputs)
     }
 
-    pub(crate) fn bytes_of(asked: &OutputSet, outputs: &[Output]) -> usize {
+    pub(crate) fn bytes_of(asked: &OutputSet, outputs: &[CachedOutput]) -> usize {
         let data: usize = outputs.iter().map(|o| o.data.len() + o.shape.len() * 8 + OUTPUT_BYTES).sum();
         data + asked.0.len() * 2 + ENTRY_BYTES
     }
 }
 
 /// Bytes of an output besides data and shape: itself, the owner of its data, and the overhead of malloc for both.
-const OUTPUT_BYTES: usize = size_of::<Output>() + size_of::<Owned>() + 64;
+const OUTPUT_BYTES: usize = size_of::<CachedOutput>() + size_of::<Owned>() + 64;
 
 /// Bytes of an entry besides its outputs: itself, its reference count, and its share of the table and of the list of
 /// nodes, which may be half empty.
@@ -148,8 +148,8 @@ mod tests {
         OutputSet::new(indices.iter().copied())
     }
 
-    fn output(index: u16, data: &[u8]) -> Output {
-        Output {
+    fn output(index: u16, data: &[u8]) -> CachedOutput {
+        CachedOutput {
             index,
             datatype: DataType::Uint8,
             shape: Shape::from_slice(&[data.len() as i64]),
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn a_copy_does_not_keep_the_batch() {
         let batch = Bytes::from(vec![7u8; 1 << 20]);
-        let row = Output { data: batch.slice(16..32), ..output(0, &[0; 16]) };
+        let row = CachedOutput { data: batch.slice(16..32), ..output(0, &[0; 16]) };
         let entry = Entry::copied(&asked(&[0]), &[row]).expect("memory");
         let owner = batch.as_ptr_range();
         assert!(entry.outputs.iter().all(|o| !owner.contains(&o.data.as_ptr()) && o.data[..] == [7; 16]));
@@ -198,8 +198,8 @@ mod tests {
         let large = Entry::copied(&asked(&[0]), &[output(0, &[1; 80_000])]).expect("memory");
         // Triton counts 80,128 bytes for this entry (recorded).
         assert!((80_000..81_000).contains(&large.bytes()), "{}", large.bytes());
-        let many: Vec<Output> = (0..1000).map(|i| output(i, b"")).collect();
+        let many: Vec<CachedOutput> = (0..1000).map(|i| output(i, b"")).collect();
         let empty = Entry::copied(&asked(&(0..1000).collect::<Vec<_>>()), &many).expect("memory");
-        assert!(empty.bytes() > 1000 * size_of::<Output>(), "{}", empty.bytes());
+        assert!(empty.bytes() > 1000 * size_of::<CachedOutput>(), "{}", empty.bytes());
     }
 }

@@ -18,7 +18,7 @@ mod shard;
 mod siphash;
 mod stored;
 
-pub use entry::{Entry, Output, OutputSet};
+pub use entry::{CachedOutput, Entry, OutputSet};
 pub use fingerprint::{FINGERPRINT_FILES_MAX, Fingerprint};
 pub use key::{Input, Key, KeySpace, Secret};
 pub use local::LocalCache;
@@ -61,7 +61,7 @@ pub trait Cache: Send + Sync {
     fn lookup(&self, key: &Key, asked: &OutputSet, found: &mut dyn FnMut() -> Found) -> Lookup;
 
     /// Stores copies of the outputs of a successful response to a request for `asked`.
-    fn insert(&self, key: &Key, asked: &OutputSet, outputs: &[Output]) -> Insertion;
+    fn insert(&self, key: &Key, asked: &OutputSet, outputs: &[CachedOutput]) -> Insertion;
 
     /// Drops the entries of an unloaded model, which no request finds any more, as each load has its own keys. The time
     /// grows with the cache: not for a reactor.

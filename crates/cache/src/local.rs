@@ -8,7 +8,7 @@
 //! Invariant: `used <= size`. Bytes are counted before they are copied, and until their entry is removed; views of it
 //! in responses live on, charged to the responses.
 
-use crate::entry::{Entry, Output, OutputSet};
+use crate::entry::{CachedOutput, Entry, OutputSet};
 use crate::key::{Key, KeySpace};
 use crate::shard::{NEVER, Put, Shard};
 use crate::{Cache, Counters, Found, Insertion, Lookup};
@@ -112,7 +112,7 @@ impl LocalCache {
         self.clock.fetch_add(1, Relaxed)
     }
 
-    fn put(&self, key: &Key, asked: &OutputSet, outputs: &[Output]) -> Result<Insertion> {
+    fn put(&self, key: &Key, asked: &OutputSet, outputs: &[CachedOutput]) -> Result<Insertion> {
         let bytes = Entry::bytes_of(asked, outputs);
         if bytes > self.size {
             return Err(Error::invalid(format!(
@@ -191,7 +191,7 @@ impl Cache for LocalCache {
         entry.map_or(Lookup::Miss, Lookup::Hit)
     }
 
-    fn insert(&self, key: &Key, asked: &OutputSet, outputs: &[Output]) -> Insertion {
+    fn insert(&self, key: &Key, asked: &OutputSet, outputs: &[CachedOutput]) -> Insertion {
         let start = Instant::now();
         let insertion = self.put(key, asked, outputs).unwrap_or_else(Insertion::Refused);
         self.insertion_ns.fetch_add(nanoseconds(start), Relaxed);

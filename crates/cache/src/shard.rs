@@ -29,7 +29,7 @@ impl Hasher for Plain {
 }
 
 /// An entry in the list in the order of use.
-struct Node {
+struct ListNode {
     key: Key,
     /// Number of its last use; ascends from node to node.
     tick: u64,
@@ -66,7 +66,7 @@ pub(crate) struct ShardCounters {
 
 pub(crate) struct Shard {
     found: HashMap<u128, u32, BuildHasherDefault<Plain>>,
-    nodes: Vec<Node>,
+    nodes: Vec<ListNode>,
     /// Indices of nodes without an entry.
     free: Vec<u32>,
     newest: u32,
@@ -128,7 +128,7 @@ impl Shard {
             self.link(at, tick);
             return Put::Stored { less, replaced };
         }
-        let node = Node { key: *key, tick, newer: NONE, older: NONE, bytes, entry: Some(Arc::new(entry)) };
+        let node = ListNode { key: *key, tick, newer: NONE, older: NONE, bytes, entry: Some(Arc::new(entry)) };
         let at = match self.free.pop() {
             Some(at) => {
                 if let Some(place) = self.nodes.get_mut(at as usize) {
@@ -177,7 +177,7 @@ impl Shard {
         Some(removed)
     }
 
-    fn node(&self, at: u32) -> Option<&Node> {
+    fn node(&self, at: u32) -> Option<&ListNode> {
         self.nodes.get(at as usize)
     }
 
@@ -193,7 +193,7 @@ impl Shard {
     }
 
     fn unlink(&mut self, at: u32) {
-        let Some(&Node { newer, older, .. }) = self.node(at) else { return };
+        let Some(&ListNode { newer, older, .. }) = self.node(at) else { return };
         match self.nodes.get_mut(newer as usize) {
             Some(node) => node.older = older,
             None => self.newest = older,

@@ -8,7 +8,7 @@
 //! ascending: index (u16), datatype (u8), number of dimensions (u8), the dimensions (i64 each), bytes (u64); then their
 //! contents in the same order.
 
-use crate::entry::{Entry, Output, OutputSet};
+use crate::entry::{CachedOutput, Entry, OutputSet};
 use crate::key::Key;
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -23,7 +23,7 @@ const HEAD: usize = MAGIC.len() + 1 + CHECKSUM;
 const RANK_MAX: usize = 255;
 
 /// Bytes of a stored entry with these outputs; `None` if their numbers exceed the format.
-pub fn stored_bytes(asked: &OutputSet, outputs: &[Output]) -> Option<usize> {
+pub fn stored_bytes(asked: &OutputSet, outputs: &[CachedOutput]) -> Option<usize> {
     u16::try_from(asked.indices().len()).ok()?;
     u16::try_from(outputs.len()).ok()?;
     let mut bytes = HEAD + 2 + asked.indices().len() * 2 + 2;
@@ -37,7 +37,7 @@ pub fn stored_bytes(asked: &OutputSet, outputs: &[Output]) -> Option<usize> {
 }
 
 /// Serialises an entry. `None` as for `stored_bytes`.
-pub fn store(key: &Key, asked: &OutputSet, outputs: &[Output]) -> Option<Vec<u8>> {
+pub fn store(key: &Key, asked: &OutputSet, outputs: &[CachedOutput]) -> Option<Vec<u8>> {
     let mut text = Vec::with_capacity(stored_bytes(asked, outputs)?);
     text.extend_from_slice(MAGIC);
     text.push(VERSION);
@@ -60,7 +60,7 @@ pub fn store(key: &Key, asked: &OutputSet, outputs: &[Output]) -> Option<Vec<u8>
 
 /// Reads an entry that was stored with this key; `None` for any other text. Its contents are views of the text.
 pub fn restore(key: &Key, text: &Bytes) -> Option<Entry> {
-    let mut reader = Reader { rest: text };
+    let mut reader = StoredReader { rest: text };
     if reader.take::<4>()? != MAGIC || *reader.take::<1>()? != [VERSION] {
         return None;
     }
@@ -74,7 +74,7 @@ pub fn restore(key: &Key, text: &Bytes) -> Option<Entry> {
         return None;
     }
     let count = reader.u16()?;
-    let mut outputs: SmallVec<[Output; 2]> = SmallVec::new();
+    let mut outputs: SmallVec<[CachedOutput; 2]> = SmallVec::new();
     let mut lengths: SmallVec<[usize; 2]> = SmallVec::new();
     for _ in 0..count {
         let index = reader.u16()?;
@@ -82,7 +82,7 @@ pub fn restore(key: &Key, text: &Bytes) -> Option<Entry> {
         let datatype = DataType::from_number(datatype.into())?;
         let shape = (0..rank).map(|_| reader.take().map(|b| i64::from_le_bytes(*b))).collect::<Option<Shape>>()?;
         lengths.push(usize::try_from(u64::from_le_bytes(*reader.take()?)).ok()?);
-        outputs.push(Output { index, datatype, shape, data: Bytes::new() });
+        outputs.push(CachedOutput { index, datatype, shape, data: Bytes::new() });
     }
     if !ascends(outputs.iter().map(|o| o.index)) {
         return None;
@@ -97,7 +97,7 @@ pub fn restore(key: &Key, text: &Bytes) -> Option<Entry> {
 }
 
 /// True if the contents match datatype and shape.
-fn is_whole(output: &Output) -> bool {
+fn is_whole(output: &CachedOutput) -> bool {
     let Some(elements) = element_count(&output.shape) else { return false };
     match output.datatype.byte_size() {
         Some(size) => elements.checked_mul(size as i64).is_some_and(|bytes| bytes as u64 == output.data.len() as u64),
@@ -125,11 +125,11 @@ fn checksum(key: &Key, body: &[u8]) -> [u8; CHECKSUM] {
     sum
 }
 
-struct Reader<'t> {
+struct StoredReader<'t> {
     rest: &'t [u8],
 }
 
-impl<'t> Reader<'t> {
+impl<'t> StoredReader<'t> {
     fn take<const N: usize>(&mut self) -> Option<&'t [u8; N]> {
         let (head, rest) = self.rest.split_first_chunk::<N>()?;
         self.rest = rest;
@@ -178,11 +178,11 @@ mod tests {
 
     const KEY: Key = Key { hash: 7, rest: 8, scope: 0 };
 
-    fn output(index: u16, datatype: DataType, shape: &[i64], data: &[u8]) -> Output {
-        Output { index, datatype, shape: Shape::from_slice(shape), data: Bytes::copy_from_slice(data) }
+    fn output(index: u16, datatype: DataType, shape: &[i64], data: &[u8]) -> CachedOutput {
+        CachedOutput { index, datatype, shape: Shape::from_slice(shape), data: Bytes::copy_from_slice(data) }
     }
 
-    fn sample() -> (OutputSet, Vec<Output>) {
+    fn sample() -> (OutputSet, Vec<CachedOutput>) {
         let outputs = vec![
             output(0, DataType::Fp32, &[1, 2], &[1, 2, 3, 4, 5, 6, 7, 8]),
             output(3, DataType::Bytes, &[2], b"\x01\0\0\0a\0\0\0\0"),

@@ -2,7 +2,7 @@
 
 mod common;
 use bytes::Bytes;
-use cache::{Cache, Counters, Insertion, LocalCache, Lookup, Output};
+use cache::{Cache, CachedOutput, Counters, Insertion, LocalCache, Lookup};
 use common::*;
 
 fn store(size: usize) -> LocalCache {
@@ -111,7 +111,7 @@ fn a_view_of_a_response_outlives_its_entry() {
     let Lookup::Hit(entry) = cache.lookup(&key(&scope(1), 0), &asked(&[0]), &mut || panic!("asynchronous")) else {
         panic!("not there")
     };
-    let view: Vec<Output> = entry.outputs().to_vec();
+    let view: Vec<CachedOutput> = entry.outputs().to_vec();
     drop(entry);
     (1..5).for_each(|r| drop(insert(&cache, 1, r, &[0], 80_000)));
     assert!(!hits(&cache, 1, 0, &[0]));

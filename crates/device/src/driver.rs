@@ -3,7 +3,7 @@
 #![allow(unsafe_code)] // calls a C library, whose prototypes are those of cuda.h
 
 use crate::failure;
-use crate::library::{Code, Unavailable, candidates, functions, open_first};
+use crate::library::{ReturnCode, Unavailable, candidates, functions, open_first};
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -29,8 +29,8 @@ const LAZY_ENABLE_PEER_ACCESS: c_uint = 1;
 functions! {
     init as b"cuInit\0": fn(c_uint);
     driver_version as b"cuDriverGetVersion\0": fn(*mut c_int);
-    error_name as b"cuGetErrorName\0": fn(Code, *mut *const c_char);
-    error_text as b"cuGetErrorString\0": fn(Code, *mut *const c_char);
+    error_name as b"cuGetErrorName\0": fn(ReturnCode, *mut *const c_char);
+    error_text as b"cuGetErrorString\0": fn(ReturnCode, *mut *const c_char);
     device_count as b"cuDeviceGetCount\0": fn(*mut c_int);
     device as b"cuDeviceGet\0": fn(*mut c_int, c_int);
     device_name as b"cuDeviceGetName\0": fn(*mut c_char, c_int, c_int);
@@ -324,7 +324,7 @@ impl Driver {
     }
 
     /// A NUL-terminated text that a function writes.
-    fn text(&self, function: &str, write: impl FnOnce(&mut [u8]) -> Option<Code>) -> Result<String> {
+    fn text(&self, function: &str, write: impl FnOnce(&mut [u8]) -> Option<ReturnCode>) -> Result<String> {
         let mut text = [0; 256];
         let done = write(&mut text);
         self.check(function, done)?;
@@ -429,7 +429,7 @@ impl Driver {
     }
 
     /// `done` is `None` if the library lacks the function.
-    pub(crate) fn check(&self, function: &str, done: Option<Code>) -> Result<()> {
+    pub(crate) fn check(&self, function: &str, done: Option<ReturnCode>) -> Result<()> {
         match done {
             Some(0) => Ok(()),
             Some(code) => {
@@ -446,8 +446,8 @@ impl Driver {
     }
 
     /// For example `CUDA_ERROR_INVALID_HANDLE (400): invalid resource handle`.
-    fn words(&self, code: Code) -> String {
-        let text = |function: Option<unsafe extern "C" fn(Code, *mut *const c_char) -> Code>| {
+    fn words(&self, code: ReturnCode) -> String {
+        let text = |function: Option<unsafe extern "C" fn(ReturnCode, *mut *const c_char) -> ReturnCode>| {
             let mut found = std::ptr::null();
             // SAFETY: writes one pointer, to a constant text or null.
             let done = function.map(|f| unsafe { f(code, &raw mut found) });

@@ -32,14 +32,14 @@ pub use driver::{Driver, HANDLE_BYTES, Handle, allow_peers, driver, has_devices,
 pub use foreign::Adopted;
 pub use library::Unavailable;
 pub use locked::{LOCKED_BYTES_DEFAULT, Locked, lock_at_most, locked_bytes};
-pub use nvml::{Nvml, NvmlDevice, Unanswered, nvml};
+pub use nvml::{Nvml, NvmlDevice, NvmlError, nvml};
 pub use pool::{
     BODIES_PINNED_SHARE, BODY_PINNED_SHARE, DEVICE_BYTES_DEFAULT, NoRoom, PINNED_BYTES_DEFAULT, Pinned, PoolSizes,
     PoolUse, allocate, is_pinned, pinned, pinned_bodies, pinned_for_body, pool_uses, prepare_pinned, release_pools,
     set_pool_sizes,
 };
 pub use raw::MemoryInfo;
-pub use shared::{Imported, Refused};
-pub use stream::{Event, Pending, Stream};
+pub use shared::{Imported, OpenError};
+pub use stream::{DeviceRead, Event, Stream};
 pub use usage::{Monitor, Status, Usage};
 pub use visible::{Ignored, first_ignored};

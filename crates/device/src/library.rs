@@ -17,13 +17,13 @@ impl fmt::Display for Unavailable {
 }
 
 /// Result of the functions of both libraries; 0 is success.
-pub(crate) type Code = std::ffi::c_int;
+pub(crate) type ReturnCode = std::ffi::c_int;
 
 /// A table of optional functions: an old driver lacks some, and only their users fail.
 macro_rules! functions {
     ($($name:ident as $symbol:literal: fn($($argument:ty),*);)*) => {
         pub(crate) struct Functions {
-            $(pub(crate) $name: Option<unsafe extern "C" fn($($argument),*) -> $crate::library::Code>,)*
+            $(pub(crate) $name: Option<unsafe extern "C" fn($($argument),*) -> $crate::library::ReturnCode>,)*
         }
 
         impl Functions {

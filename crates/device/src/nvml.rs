@@ -7,12 +7,12 @@
 
 use crate::devices::PciAddress;
 use crate::library::Unavailable;
-use crate::library::{Code, candidates, functions, open_first};
+use crate::library::{ReturnCode, candidates, functions, open_first};
 use std::ffi::{CStr, CString, OsString, c_char, c_uint, c_void};
 use std::sync::LazyLock;
 
-const SUCCESS: Code = 0;
-const NOT_SUPPORTED: Code = 3;
+const SUCCESS: ReturnCode = 0;
+const NOT_SUPPORTED: ReturnCode = 3;
 /// Maximum bytes of a uuid, a name or a version, with a margin.
 const TEXT_BYTES: usize = 256;
 /// Maximum number of instances of a device; devices have up to seven.
@@ -82,7 +82,7 @@ functions! {
 /// The initialised library. Never unloaded.
 pub struct Nvml {
     functions: Functions,
-    error_text: Option<unsafe extern "C" fn(Code) -> *const c_char>,
+    error_text: Option<unsafe extern "C" fn(ReturnCode) -> *const c_char>,
 }
 
 /// A device or an instance of one.
@@ -96,14 +96,14 @@ unsafe impl Sync for NvmlDevice {}
 
 /// An error of the library.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Unanswered {
+pub struct NvmlError {
     /// The driver will never support this query for this device.
     pub is_final: bool,
     /// Text for the log.
     pub text: String,
 }
 
-type Answer<T> = Result<T, Unanswered>;
+type NvmlResult<T> = Result<T, NvmlError>;
 
 /// The library of this process, searched once.
 ///
@@ -135,8 +135,8 @@ impl Nvml {
     /// Version of the driver, for example `580.65.06`.
     ///
     /// # Errors
-    /// `Unanswered`, as for all queries.
-    pub fn driver_version(&self) -> Answer<String> {
+    /// `NvmlError`, as for all queries.
+    pub fn driver_version(&self) -> NvmlResult<String> {
         self.text("nvmlSystemGetDriverVersion", |to, len| {
             // SAFETY: writes at most `len` existing bytes.
             self.functions.driver_version.map(|f| unsafe { f(to, len) })
@@ -146,8 +146,8 @@ impl Nvml {
     /// All accessible devices of the machine, in the order of their addresses.
     ///
     /// # Errors
-    /// `Unanswered` if they cannot be counted.
-    pub fn devices(&self) -> Answer<Vec<NvmlDevice>> {
+    /// `NvmlError` if they cannot be counted.
+    pub fn devices(&self) -> NvmlResult<Vec<NvmlDevice>> {
         let mut count = 0;
         // SAFETY: writes one integer.
         self.check("nvmlDeviceGetCount", self.functions.count.map(|f| unsafe { f(&raw mut count) }))?;
@@ -161,16 +161,16 @@ impl Nvml {
     /// The device at an address; for an instance, the device that it is part of.
     ///
     /// # Errors
-    /// `Unanswered`.
-    pub fn by_pci(&self, address: PciAddress) -> Answer<NvmlDevice> {
+    /// `NvmlError`.
+    pub fn by_pci(&self, address: PciAddress) -> NvmlResult<NvmlDevice> {
         self.by_text("nvmlDeviceGetHandleByPciBusId", address.to_string(), self.functions.by_pci)
     }
 
     /// The device or instance with a uuid, such as `GPU-…` or `MIG-…`.
     ///
     /// # Errors
-    /// `Unanswered`.
-    pub fn by_uuid(&self, uuid: String) -> Answer<NvmlDevice> {
+    /// `NvmlError`.
+    pub fn by_uuid(&self, uuid: String) -> NvmlResult<NvmlDevice> {
         self.by_text("nvmlDeviceGetHandleByUUID", uuid, self.functions.by_uuid)
     }
 
@@ -178,14 +178,14 @@ impl Nvml {
         &self,
         function: &str,
         text: String,
-        find: Option<unsafe extern "C" fn(*const c_char, *mut Raw) -> Code>,
-    ) -> Answer<NvmlDevice> {
-        let text = CString::new(text).map_err(|e| Unanswered { is_final: true, text: e.to_string() })?;
+        find: Option<unsafe extern "C" fn(*const c_char, *mut Raw) -> ReturnCode>,
+    ) -> NvmlResult<NvmlDevice> {
+        let text = CString::new(text).map_err(|e| NvmlError { is_final: true, text: e.to_string() })?;
         // SAFETY: reads a NUL-terminated text, writes one pointer.
         self.handle(function, |to| find.map(|f| unsafe { f(text.as_ptr(), to) }))
     }
 
-    fn handle(&self, function: &str, find: impl FnOnce(*mut Raw) -> Option<Code>) -> Answer<NvmlDevice> {
+    fn handle(&self, function: &str, find: impl FnOnce(*mut Raw) -> Option<ReturnCode>) -> NvmlResult<NvmlDevice> {
         let mut raw = std::ptr::null_mut();
         self.check(function, find(&raw mut raw))?;
         Ok(NvmlDevice(raw))
@@ -194,8 +194,8 @@ impl Nvml {
     /// For example `GPU-…`, or `MIG-…` for an instance.
     ///
     /// # Errors
-    /// `Unanswered`.
-    pub fn uuid(&self, device: NvmlDevice) -> Answer<String> {
+    /// `NvmlError`.
+    pub fn uuid(&self, device: NvmlDevice) -> NvmlResult<String> {
         self.text("nvmlDeviceGetUUID", |to, len| {
             // SAFETY: a device of the library; writes at most `len` existing bytes.
             self.functions.uuid.map(|f| unsafe { f(device.0, to, len) })
@@ -205,8 +205,8 @@ impl Nvml {
     /// For example `NVIDIA H200`.
     ///
     /// # Errors
-    /// `Unanswered`.
-    pub fn name(&self, device: NvmlDevice) -> Answer<String> {
+    /// `NvmlError`.
+    pub fn name(&self, device: NvmlDevice) -> NvmlResult<String> {
         self.text("nvmlDeviceGetName", |to, len| {
             // SAFETY: as in `uuid`.
             self.functions.name.map(|f| unsafe { f(device.0, to, len) })
@@ -216,8 +216,8 @@ impl Nvml {
     /// PCI address of a device.
     ///
     /// # Errors
-    /// `Unanswered`.
-    pub fn pci(&self, device: NvmlDevice) -> Answer<PciAddress> {
+    /// `NvmlError`.
+    pub fn pci(&self, device: NvmlDevice) -> NvmlResult<PciAddress> {
         // SAFETY: consists of integers and bytes, for which zero is valid.
         let mut pci: Pci = unsafe { std::mem::zeroed() };
         // SAFETY: a device of the library; writes one structure.
@@ -229,8 +229,8 @@ impl Nvml {
     /// The instances of a device in MIG mode; none for other devices.
     ///
     /// # Errors
-    /// `Unanswered`; a device without MIG mode is not an error.
-    pub fn instances(&self, device: NvmlDevice) -> Answer<Vec<NvmlDevice>> {
+    /// `NvmlError`; a device without MIG mode is not an error.
+    pub fn instances(&self, device: NvmlDevice) -> NvmlResult<Vec<NvmlDevice>> {
         let (mut now, mut later, mut most) = (0, 0, 0);
         // SAFETY: a device of the library; writes two integers.
         let asked = self.functions.mig_mode.map(|f| unsafe { f(device.0, &raw mut now, &raw mut later) });
@@ -255,8 +255,8 @@ impl Nvml {
     /// Share of time during which kernels ran, in per cent.
     ///
     /// # Errors
-    /// `Unanswered`.
-    pub fn utilization(&self, device: NvmlDevice) -> Answer<u32> {
+    /// `NvmlError`.
+    pub fn utilization(&self, device: NvmlDevice) -> NvmlResult<u32> {
         let mut rates = Utilization::default();
         // SAFETY: a device of the library; writes one structure.
         let asked = self.functions.utilization.map(|f| unsafe { f(device.0, &raw mut rates) });
@@ -267,8 +267,8 @@ impl Nvml {
     /// Bytes of its memory: total, and in use.
     ///
     /// # Errors
-    /// `Unanswered`.
-    pub fn memory(&self, device: NvmlDevice) -> Answer<(u64, u64)> {
+    /// `NvmlError`.
+    pub fn memory(&self, device: NvmlDevice) -> NvmlResult<(u64, u64)> {
         // The version has the size in its low bits and the version of the structure above them.
         let mut memory = MemoryV2 { version: size_of::<MemoryV2>() as c_uint | 2 << 24, ..MemoryV2::default() };
         // SAFETY: a device of the library; writes one structure of this version.
@@ -286,40 +286,44 @@ impl Nvml {
     /// Current power, in mW.
     ///
     /// # Errors
-    /// `Unanswered`.
-    pub fn power(&self, device: NvmlDevice) -> Answer<u32> {
+    /// `NvmlError`.
+    pub fn power(&self, device: NvmlDevice) -> NvmlResult<u32> {
         self.number("nvmlDeviceGetPowerUsage", self.functions.power, device)
     }
 
     /// Power limit, in mW.
     ///
     /// # Errors
-    /// `Unanswered`.
-    pub fn power_limit(&self, device: NvmlDevice) -> Answer<u32> {
+    /// `NvmlError`.
+    pub fn power_limit(&self, device: NvmlDevice) -> NvmlResult<u32> {
         self.number("nvmlDeviceGetEnforcedPowerLimit", self.functions.power_limit, device)
     }
 
     /// Energy since the driver was loaded, in mJ.
     ///
     /// # Errors
-    /// `Unanswered`.
-    pub fn energy(&self, device: NvmlDevice) -> Answer<u64> {
+    /// `NvmlError`.
+    pub fn energy(&self, device: NvmlDevice) -> NvmlResult<u64> {
         self.number("nvmlDeviceGetTotalEnergyConsumption", self.functions.energy, device)
     }
 
     fn number<T: Default>(
         &self,
         function: &str,
-        ask: Option<unsafe extern "C" fn(Raw, *mut T) -> Code>,
+        ask: Option<unsafe extern "C" fn(Raw, *mut T) -> ReturnCode>,
         device: NvmlDevice,
-    ) -> Answer<T> {
+    ) -> NvmlResult<T> {
         let mut value = T::default();
         // SAFETY: a device of the library; writes one number.
         self.check(function, ask.map(|f| unsafe { f(device.0, &raw mut value) }))?;
         Ok(value)
     }
 
-    fn text(&self, function: &str, write: impl FnOnce(*mut c_char, c_uint) -> Option<Code>) -> Answer<String> {
+    fn text(
+        &self,
+        function: &str,
+        write: impl FnOnce(*mut c_char, c_uint) -> Option<ReturnCode>,
+    ) -> NvmlResult<String> {
         let mut text = [0_u8; TEXT_BYTES];
         self.check(function, write(text.as_mut_ptr().cast(), TEXT_BYTES as c_uint))?;
         let end = text.iter().position(|&byte| byte == 0).unwrap_or(TEXT_BYTES);
@@ -327,19 +331,19 @@ impl Nvml {
     }
 
     /// `done` is `None` if the library lacks the function.
-    fn check(&self, function: &str, done: Option<Code>) -> Answer<()> {
+    fn check(&self, function: &str, done: Option<ReturnCode>) -> NvmlResult<()> {
         match done {
             Some(SUCCESS) => Ok(()),
             Some(code) => {
                 let is_final = code == NOT_SUPPORTED;
-                Err(Unanswered { is_final, text: format!("{function} failed with {}", self.words(code)) })
+                Err(NvmlError { is_final, text: format!("{function} failed with {}", self.words(code)) })
             }
-            None => Err(Unanswered { is_final: true, text: format!("the NVML library has no {function}") }),
+            None => Err(NvmlError { is_final: true, text: format!("the NVML library has no {function}") }),
         }
     }
 
     /// For example `error 15: GPU is lost`.
-    fn words(&self, code: Code) -> String {
+    fn words(&self, code: ReturnCode) -> String {
         // SAFETY: returns a constant text, or null.
         let text = self.error_text.map_or(std::ptr::null(), |f| unsafe { f(code) });
         if text.is_null() {

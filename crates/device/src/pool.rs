@@ -78,7 +78,7 @@ trait Block: Copy + Send {
 }
 
 #[derive(Clone, Copy)]
-struct OnDevice {
+struct DeviceBlock {
     driver: &'static Driver,
     device: u32,
     address: Address,
@@ -87,7 +87,7 @@ struct OnDevice {
 /// Handles of blocks by device and address; `None` if the driver cannot make one.
 static HANDLES: Mutex<BTreeMap<(u32, Address), Option<Handle>>> = Mutex::new(BTreeMap::new());
 
-impl OnDevice {
+impl DeviceBlock {
     /// Handle with which other processes open the block. Requested from the driver once.
     fn handle(&self) -> Option<Handle> {
         *HANDLES.lock().entry((self.device, self.address)).or_insert_with(|| {
@@ -104,7 +104,7 @@ impl OnDevice {
     }
 }
 
-impl Block for OnDevice {
+impl Block for DeviceBlock {
     fn make(device: u32, len: usize) -> Result<Self> {
         let driver = driver().map_err(|why| Error::unavailable(why.to_string()))?;
         Ok(Self { driver, device, address: driver.allocate(device, len)? })
@@ -121,20 +121,20 @@ impl Block for OnDevice {
 }
 
 #[derive(Clone, Copy)]
-struct OfHost {
+struct HostBlock {
     driver: &'static Driver,
     start: NonNull<u8>,
 }
 
 // SAFETY: the block is plain memory; each of its pieces has one owner.
-unsafe impl Send for OfHost {}
+unsafe impl Send for HostBlock {}
 // SAFETY: as above.
-unsafe impl Sync for OfHost {}
+unsafe impl Sync for HostBlock {}
 
 /// Start and end of the pinned block; an end of 0 means none.
 static PINNED: (AtomicUsize, AtomicUsize) = (AtomicUsize::new(0), AtomicUsize::new(0));
 
-impl Block for OfHost {
+impl Block for HostBlock {
     fn make(device: u32, len: usize) -> Result<Self> {
         let driver = driver().map_err(|why| Error::unavailable(why.to_string()))?;
         let start = driver.allocate_host(device, len)?;
@@ -156,50 +156,50 @@ impl Block for OfHost {
 }
 
 /// A block, allocated on first use, and its pieces.
-struct Pool<B> {
+struct BlockPool<B> {
     name: String,
     device: u32,
     size: AtomicUsize,
     device_bytes: u64,
-    state: Mutex<State<B>>,
+    state: Mutex<PoolMemory<B>>,
     exhausted: AtomicU64,
 }
 
-enum State<B> {
+enum PoolMemory<B> {
     Unmade,
     Made(B, Arena),
     /// The driver rejected the block; not retried, because each attempt takes long.
     Refused,
 }
 
-impl<B: Block> Pool<B> {
+impl<B: Block> BlockPool<B> {
     fn new(name: String, device: u32, size: usize, device_bytes: u64) -> Self {
         Self {
             device_bytes,
             name,
             device,
             size: size.into(),
-            state: Mutex::new(State::Unmade),
+            state: Mutex::new(PoolMemory::Unmade),
             exhausted: AtomicU64::new(0),
         }
     }
 
     fn take(self: &Arc<Self>, len: usize) -> Result<Taken<B>, NoRoom> {
         let mut state = self.state.lock();
-        if matches!(*state, State::Unmade) {
+        if matches!(*state, PoolMemory::Unmade) {
             let size = self.size.load(Relaxed);
             if size == 0 {
                 return Err(NoRoom::NoPool);
             }
             *state = match B::make(self.device, size) {
-                Ok(block) => State::Made(block, Arena::new(size)),
+                Ok(block) => PoolMemory::Made(block, Arena::new(size)),
                 Err(e) => {
                     log::warn!("there is no {} of {size} bytes: {}", self.name, e.message());
-                    State::Refused
+                    PoolMemory::Refused
                 }
             };
         }
-        let State::Made(block, arena) = &mut *state else { return Err(NoRoom::NoPool) };
+        let PoolMemory::Made(block, arena) = &mut *state else { return Err(NoRoom::NoPool) };
         let Some(piece) = arena.take(len) else {
             self.exhausted.fetch_add(1, Relaxed);
             return Err(NoRoom::Exhausted);
@@ -213,7 +213,7 @@ impl<B: Block> Pool<B> {
     }
 
     fn usage(&self, device: Option<u32>) -> PoolUse {
-        let used_bytes = if let State::Made(_, arena) = &*self.state.lock() { arena.used() } else { 0 };
+        let used_bytes = if let PoolMemory::Made(_, arena) = &*self.state.lock() { arena.used() } else { 0 };
         let exhausted = self.exhausted.load(Relaxed);
         PoolUse { device, bytes_max: self.size.load(Relaxed), used_bytes, exhausted, device_bytes: self.device_bytes }
     }
@@ -222,34 +222,34 @@ impl<B: Block> Pool<B> {
     fn release(&self) {
         let mut state = self.state.lock();
         match &*state {
-            State::Made(_, arena) if arena.used() > 0 => {}
-            State::Made(block, _) => {
+            PoolMemory::Made(_, arena) if arena.used() > 0 => {}
+            PoolMemory::Made(block, _) => {
                 block.end();
-                *state = State::Unmade;
+                *state = PoolMemory::Unmade;
             }
-            State::Unmade | State::Refused => *state = State::Unmade,
+            PoolMemory::Unmade | PoolMemory::Refused => *state = PoolMemory::Unmade,
         }
     }
 }
 
 /// A piece of a pool's block.
 struct Taken<B: Block> {
-    pool: Arc<Pool<B>>,
+    pool: Arc<BlockPool<B>>,
     block: B,
     piece: Piece,
 }
 
 impl<B: Block> Drop for Taken<B> {
     fn drop(&mut self) {
-        if let State::Made(_, arena) = &mut *self.pool.state.lock() {
+        if let PoolMemory::Made(_, arena) = &mut *self.pool.state.lock() {
             arena.give(self.piece);
         }
     }
 }
 
 struct Pools {
-    pinned: Arc<Pool<OfHost>>,
-    devices: Vec<Arc<Pool<OnDevice>>>,
+    pinned: Arc<BlockPool<HostBlock>>,
+    devices: Vec<Arc<BlockPool<DeviceBlock>>>,
 }
 
 static SIZES: Mutex<PoolSizes> = Mutex::new(PoolSizes { pinned: PINNED_BYTES_DEFAULT, devices: Vec::new() });
@@ -268,10 +268,10 @@ fn pools() -> Option<&'static Pools> {
         let sizes = SIZES.lock();
         let of_device = |n| {
             let total = driver.device_memory(n).unwrap_or(0) as u64;
-            Arc::new(Pool::new(format!("memory pool of device {n}"), n, sizes.of(n), total))
+            Arc::new(BlockPool::new(format!("memory pool of device {n}"), n, sizes.of(n), total))
         };
         Some(Pools {
-            pinned: Arc::new(Pool::new("pinned memory pool".into(), HOST_DEVICE, sizes.pinned, 0)),
+            pinned: Arc::new(BlockPool::new("pinned memory pool".into(), HOST_DEVICE, sizes.pinned, 0)),
             devices: (0..driver.devices()).map(of_device).collect(),
         })
     });
@@ -330,7 +330,7 @@ pub fn pinned_for_body(len: usize) -> Option<Pinned> {
     if PINNED.1.load(Relaxed) == 0 || len > size / BODY_PINNED_SHARE {
         return None;
     }
-    let share = OfBodies::take(len, size / BODIES_PINNED_SHARE)?;
+    let share = BodyShare::take(len, size / BODIES_PINNED_SHARE)?;
     let taken = pool.take(len).ok()?;
     Some(Pinned { taken, len, _of_bodies: Some(share) })
 }
@@ -342,9 +342,9 @@ pub fn pinned_bodies() -> (usize, usize) {
 }
 
 /// A body's part of the share of bodies, returned on drop.
-struct OfBodies(usize);
+struct BodyShare(usize);
 
-impl OfBodies {
+impl BodyShare {
     fn take(len: usize, most: usize) -> Option<Self> {
         let share = Self(len);
         // Added before the comparison, and subtracted by the drop if too much, so the limit is never exceeded.
@@ -352,7 +352,7 @@ impl OfBodies {
     }
 }
 
-impl Drop for OfBodies {
+impl Drop for BodyShare {
     fn drop(&mut self) {
         BODIES.fetch_sub(self.0, Relaxed);
     }
@@ -371,7 +371,7 @@ pub fn is_pinned(bytes: &[u8]) -> bool {
 /// # Errors
 /// RESOURCE_EXHAUSTED without room, logged the first time; UNAVAILABLE without such a pool or if the device failed.
 pub fn allocate(device: u32, len: usize) -> Result<RegionRef> {
-    static TOLD: AtomicBool = AtomicBool::new(false);
+    static LOGGED: AtomicBool = AtomicBool::new(false);
     failure::check(device)?;
     let pool = pools().and_then(|pools| pools.devices.get(device as usize));
     let pool = pool.ok_or_else(|| Error::unavailable(format!("there is no memory pool of device {device}")))?;
@@ -384,7 +384,7 @@ pub fn allocate(device: u32, len: usize) -> Result<RegionRef> {
                 "the memory pool of device {device} has no room for {len} bytes: {used_bytes} of {bytes_max} bytes are \
                  in use; --cuda-memory-pool-byte-size={device}:BYTES makes it larger"
             );
-            if !TOLD.swap(true, Relaxed) {
+            if !LOGGED.swap(true, Relaxed) {
                 log::warn!("{text}");
             }
             Err(Error::exhausted(text))
@@ -394,7 +394,7 @@ pub fn allocate(device: u32, len: usize) -> Result<RegionRef> {
 
 /// Device memory of the server: for outputs, and for tensors between the steps of an ensemble.
 struct DeviceBuffer {
-    taken: Taken<OnDevice>,
+    taken: Taken<DeviceBlock>,
     len: usize,
 }
 
@@ -461,9 +461,9 @@ impl DeviceMemory for DeviceBuffer {
 
 /// Host memory that devices access directly, with one owner; `freeze` makes it shareable.
 pub struct Pinned {
-    taken: Taken<OfHost>,
+    taken: Taken<HostBlock>,
     len: usize,
-    _of_bodies: Option<OfBodies>,
+    _of_bodies: Option<BodyShare>,
 }
 
 impl Pinned {

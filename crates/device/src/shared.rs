@@ -24,7 +24,7 @@ pub struct Imported {
 
 /// Reason why memory was not opened.
 #[derive(Debug)]
-pub enum Refused {
+pub enum OpenError {
     /// There is no GPU.
     NoDevice(&'static Unavailable),
     /// Error of the driver, for the log.
@@ -40,15 +40,15 @@ impl Imported {
     /// Opens the handle on a device, an ordinal of this process.
     ///
     /// # Errors
-    /// `Refused`, with the driver's error.
-    pub fn open(device: u32, handle: Handle) -> Result<Arc<Self>, Refused> {
-        let driver = driver().map_err(Refused::NoDevice)?;
-        failure::check(device).map_err(Refused::Lost)?;
+    /// `OpenError`, with the driver's error.
+    pub fn open(device: u32, handle: Handle) -> Result<Arc<Self>, OpenError> {
+        let driver = driver().map_err(OpenError::NoDevice)?;
+        failure::check(device).map_err(OpenError::Lost)?;
         let mut open = OPEN.lock();
         if let Some(known) = open.get(&(device, handle)).and_then(Weak::upgrade) {
             return Ok(known);
         }
-        let (address, len) = driver.open_handle(device, handle).map_err(Refused::Failed)?;
+        let (address, len) = driver.open_handle(device, handle).map_err(OpenError::Failed)?;
         let made = Arc::new(Self { driver, device, handle, address, len });
         open.insert((device, handle), Arc::downgrade(&made));
         Ok(made)

@@ -18,9 +18,9 @@ const STARTED_MAX: usize = 1024;
 
 /// A sequence of copies of one device. Clones are the same stream, which any thread may use.
 #[derive(Clone)]
-pub struct Stream(Arc<Inner>);
+pub struct Stream(Arc<RawStream>);
 
-struct Inner {
+struct RawStream {
     driver: &'static Driver,
     device: u32,
     /// `None` if the driver has no streams and all copies are synchronous.
@@ -52,7 +52,7 @@ impl Stream {
     pub fn new(device: u32, priority: i32) -> Result<Self> {
         let driver = driver().map_err(|why| Error::unavailable(format!("no GPU: {why}")))?;
         let stream = driver.make_stream(device, priority)?.map(Handle);
-        Ok(Self(Arc::new(Inner { driver, device, stream, kept: Mutex::default() })))
+        Ok(Self(Arc::new(RawStream { driver, device, stream, kept: Mutex::default() })))
     }
 
     /// Ordinal of its device.
@@ -90,7 +90,7 @@ impl Stream {
     ///
     /// # Errors
     /// As `copy`.
-    pub fn download<T>(&self, from: &RegionRef, offset: usize, to: T) -> Result<Pending<T>>
+    pub fn download<T>(&self, from: &RegionRef, offset: usize, to: T) -> Result<DeviceRead<T>>
     where
         T: DerefMut<Target = [u8]> + Send + 'static,
     {
@@ -98,7 +98,7 @@ impl Stream {
         let bytes: &mut [u8] = &mut buffer;
         let (len, target) = (bytes.len(), Side::Host(bytes.as_mut_ptr()));
         let source = side_of_region(from, offset, len)?;
-        let pending = Pending { stream: self.clone(), buffer: Some(buffer) };
+        let pending = DeviceRead { stream: self.clone(), buffer: Some(buffer) };
         if len > 0 {
             // SAFETY: `pending` owns the buffer, at an address that does not change, and no code reads it before the
             // stream was waited for; `from` is kept.
@@ -151,7 +151,7 @@ impl Stream {
     /// # Safety
     /// While `owner` lives, `len` bytes at `to` are writable, without references, and those at `from` readable.
     unsafe fn start(&self, to: Side, from: Side, len: usize, owner: Box<dyn Send>) -> Result<()> {
-        let Inner { driver, device, stream, .. } = &*self.0;
+        let RawStream { driver, device, stream, .. } = &*self.0;
         if self.0.kept.lock().len() >= STARTED_MAX {
             self.synchronize()?;
         }
@@ -234,7 +234,7 @@ unsafe fn copy_now(driver: &Driver, device: u32, to: Side, from: Side, len: usiz
     driver.check("cuCtxSynchronize", f.synchronize.map(|f| unsafe { f() }))
 }
 
-impl Inner {
+impl RawStream {
     fn synchronize(&self) -> Result<()> {
         let Some(stream) = self.stream else { return Ok(()) };
         // Owners of copies that are started from now on are not dropped.
@@ -248,7 +248,7 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for RawStream {
     fn drop(&mut self) {
         let Some(stream) = self.stream else { return };
         if let Err(e) = self.synchronize() {
@@ -305,12 +305,12 @@ impl Drop for Event {
 }
 
 /// A host buffer that a device is writing.
-pub struct Pending<T> {
+pub struct DeviceRead<T> {
     stream: Stream,
     buffer: Option<Box<T>>,
 }
 
-impl<T> Pending<T> {
+impl<T> DeviceRead<T> {
     /// Waits, and returns the written buffer.
     ///
     /// # Errors
@@ -327,7 +327,7 @@ impl<T> Pending<T> {
     }
 }
 
-impl<T> Drop for Pending<T> {
+impl<T> Drop for DeviceRead<T> {
     fn drop(&mut self) {
         if let Some(buffer) = self.buffer.take()
             && self.stream.synchronize().is_err()

@@ -8,14 +8,14 @@
 use crate::devices::{Device, devices};
 use crate::driver::driver;
 use crate::failure;
-use crate::nvml::{Nvml, NvmlDevice, Unanswered, nvml};
+use crate::nvml::{Nvml, NvmlDevice, NvmlError, nvml};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 /// Number of consecutive failures of a value after which the log reports it.
-const FAILURES_TOLD: u32 = 3;
+const FAILURES_LOGGED: u32 = 3;
 /// Number of intervals for which a value is shown, but at least `KEPT_MIN`.
 const KEPT_INTERVALS: u32 = 3;
 const KEPT_MIN: Duration = Duration::from_secs(5);
@@ -56,10 +56,10 @@ pub struct Status {
 
 /// Polls until it is dropped.
 pub struct Monitor {
-    shared: Arc<Shared>,
+    shared: Arc<MonitorState>,
 }
 
-struct Shared {
+struct MonitorState {
     interval: Duration,
     known: Mutex<Known>,
     /// Notified when the monitor is dropped or a thread ends.
@@ -88,13 +88,13 @@ impl Monitor {
             is_over: false,
             threads: 0,
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(MonitorState {
             interval: interval.unwrap_or_default(),
             known: Mutex::new(known),
             changed: Condvar::new(),
         });
         let of = shared.clone();
-        shared.spawn("gpu".into(), move || of.look(interval.is_some()));
+        shared.spawn("gpu".into(), move || of.find_devices(interval.is_some()));
         Self { shared }
     }
 
@@ -124,13 +124,13 @@ impl Drop for Monitor {
     }
 }
 
-impl Shared {
+impl MonitorState {
     /// Without the thread there are no values; a log line reports that.
     fn spawn(self: &Arc<Self>, name: String, work: impl FnOnce() + Send + 'static) {
         self.known.lock().threads += 1;
         let shared = self.clone();
         // Dropped when the thread ends, also after a panic, or cannot be started.
-        let counted = Counted(shared);
+        let counted = ThreadCount(shared);
         let started = Builder::new().name(name).spawn(move || {
             let _counted = counted;
             work();
@@ -140,7 +140,7 @@ impl Shared {
         }
     }
 
-    fn look(self: &Arc<Self>, asks: bool) {
+    fn find_devices(self: &Arc<Self>, asks: bool) {
         let found = devices();
         // Logged here, because the driver may be opened before there is a log.
         match driver() {
@@ -166,7 +166,7 @@ impl Shared {
     }
 
     fn watch(&self, nvml: &Nvml, device: &Device) {
-        let mut asked = Asked::default();
+        let mut asked = DeviceQuery::default();
         loop {
             let usage = asked.once(nvml, device);
             let mut known = self.known.lock();
@@ -186,9 +186,9 @@ impl Shared {
 }
 
 /// Counts a running thread.
-struct Counted(Arc<Shared>);
+struct ThreadCount(Arc<MonitorState>);
 
-impl Drop for Counted {
+impl Drop for ThreadCount {
     fn drop(&mut self) {
         self.0.known.lock().threads -= 1;
         self.0.changed.notify_all();
@@ -197,24 +197,23 @@ impl Drop for Counted {
 
 /// A device and its earlier responses.
 #[derive(Default)]
-struct Asked {
+struct DeviceQuery {
     found: Option<(NvmlDevice, String)>,
-    finding: Question,
-    utilization: Question,
-    memory: Question,
-    power: Question,
-    power_limit: Question,
-    energy: Question,
+    finding: ValueQuery,
+    utilization: ValueQuery,
+    memory: ValueQuery,
+    power: ValueQuery,
+    power_limit: ValueQuery,
+    energy: ValueQuery,
     energy_first: Option<u64>,
 }
 
-impl Asked {
+impl DeviceQuery {
     fn once(&mut self, nvml: &Nvml, device: &Device) -> Option<Usage> {
         if self.found.is_none() {
             let name = format!("device {}", device.ordinal);
             // A permanent error may also come from a device that is being reset.
-            self.found =
-                self.finding.ask(&name, || find(nvml, device).map_err(|e| Unanswered { is_final: false, ..e }));
+            self.found = self.finding.ask(&name, || find(nvml, device).map_err(|e| NvmlError { is_final: false, ..e }));
         }
         let (of, uuid) = self.found.clone()?;
         let memory = self.memory.ask(&uuid, || nvml.memory(of));
@@ -237,10 +236,10 @@ impl Asked {
 }
 
 /// NVML's device and uuid: by address, as NVML numbers all devices of the machine; for an instance by uuid.
-fn find(nvml: &Nvml, device: &Device) -> Result<(NvmlDevice, String), Unanswered> {
+fn find(nvml: &Nvml, device: &Device) -> Result<(NvmlDevice, String), NvmlError> {
     let by_uuid = |kind: &str| match device.uuid {
         Some(uuid) => nvml.by_uuid(format!("{kind}-{uuid}")),
-        None => Err(Unanswered { is_final: false, text: "the driver does not say its uuid".into() }),
+        None => Err(NvmlError { is_final: false, text: "the driver does not say its uuid".into() }),
     };
     let found = match device.pci.map(|address| nvml.by_pci(address)) {
         Some(Ok(whole)) if nvml.instances(whole)?.is_empty() => whole,
@@ -254,19 +253,19 @@ fn find(nvml: &Nvml, device: &Device) -> Result<(NvmlDevice, String), Unanswered
 
 /// One value of one device.
 #[derive(Default)]
-struct Question {
+struct ValueQuery {
     is_over: bool,
     failures: u32,
 }
 
-impl Question {
-    fn ask<T>(&mut self, of: &str, answer: impl FnOnce() -> Result<T, Unanswered>) -> Option<T> {
+impl ValueQuery {
+    fn ask<T>(&mut self, of: &str, answer: impl FnOnce() -> Result<T, NvmlError>) -> Option<T> {
         if self.is_over {
             return None;
         }
         match answer() {
             Ok(value) => {
-                if self.failures >= FAILURES_TOLD {
+                if self.failures >= FAILURES_LOGGED {
                     log::info!("{of} answers again");
                 }
                 self.failures = 0;
@@ -277,7 +276,7 @@ impl Question {
                 self.failures = self.failures.saturating_add(1);
                 if e.is_final {
                     log::info!("a metric of {of} is not shown: {}", e.text);
-                } else if self.failures == FAILURES_TOLD {
+                } else if self.failures == FAILURES_LOGGED {
                     log::warn!("a metric of {of} is not shown until it answers: {}", e.text);
                 }
                 None

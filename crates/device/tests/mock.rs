@@ -7,7 +7,7 @@
 #![cfg(target_os = "linux")]
 #![allow(missing_docs)]
 
-use device::{Driver, HANDLE_BYTES, Handle, Imported, Refused, driver, failure, suspect};
+use device::{Driver, HANDLE_BYTES, Handle, Imported, OpenError, driver, failure, suspect};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -110,8 +110,8 @@ fn imported() -> i32 {
 fn use_the_handle() {
     let tell = |text: String| println!("told: {text}");
     match Imported::open(1, given_handle()) {
-        Err(Refused::NoDevice(why)) => tell(format!("no device: {why}")),
-        Err(Refused::Failed(e) | Refused::Lost(e)) => tell(e.message().to_owned()),
+        Err(OpenError::NoDevice(why)) => tell(format!("no device: {why}")),
+        Err(OpenError::Failed(e) | OpenError::Lost(e)) => tell(e.message().to_owned()),
         Ok(memory) => {
             let Ok(again) = Imported::open(1, given_handle()) else { panic!("opened a moment ago") };
             assert!(std::ptr::eq(&raw const *memory, &raw const *again), "one handle, opened once");
@@ -279,9 +279,10 @@ fn lose_the_device() {
     failure::report(1, "a second reason");
     let (device, why) = told.recv_timeout(std::time::Duration::from_secs(60)).expect("told of it");
     assert!(
-        failure::check(0).is_ok() && Imported::open(0, given_handle()).is_err_and(|e| matches!(e, Refused::Failed(_)))
+        failure::check(0).is_ok()
+            && Imported::open(0, given_handle()).is_err_and(|e| matches!(e, OpenError::Failed(_)))
     );
-    assert!(Imported::open(1, given_handle()).is_err_and(|e| matches!(e, Refused::Lost(_))), "also what is open");
+    assert!(Imported::open(1, given_handle()).is_err_and(|e| matches!(e, OpenError::Lost(_))), "also what is open");
     let _late = failure::on_failure(move |device, why| drop(send.send((device, format!("late: {why}")))));
     tell(format!("{device} {why}; {:?}; {} failed", told.recv(), failure::failures()));
 }

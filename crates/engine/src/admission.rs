@@ -23,7 +23,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tensor::{Error, Result};
-use trace::{Kind, Trace};
+use trace::{TensorSide, Trace};
 
 impl ModelVersion {
     /// Checks a request, and runs it inline if it is cheap and nothing waits, or else queues it.
@@ -188,7 +188,7 @@ impl ModelVersion {
         if trace.wants_tensors() && self.scheduling.sequencing.is_none() {
             for input in &request.inputs {
                 if let Some(datatype) = input.datatype {
-                    trace.tensor(Kind::QueueInput, &input.name, datatype, &input.shape, &input.data);
+                    trace.tensor(TensorSide::QueueInput, &input.name, datatype, &input.shape, &input.data);
                 }
             }
         }

@@ -17,7 +17,7 @@ use crate::traced;
 use crate::version::ModelVersion;
 use crate::work::Work;
 use backend::now_ns;
-use cache::{Entry, Insertion, Lookup, Output};
+use cache::{CachedOutput, Entry, Insertion, Lookup};
 use protocol::{Checked, InferRequest, InferResponse, OutputTensor};
 use smallvec::SmallVec;
 use std::sync::{Arc, Weak};
@@ -184,9 +184,9 @@ impl ModelVersion {
                 // On a device, on its way to the next step of an ensemble. If the device failed, that step reports it.
                 Data::Region(_) => o.data.to_bytes().ok()?,
             };
-            Some(Output { index: o.index, datatype: o.datatype, shape: o.shape.clone(), data })
+            Some(CachedOutput { index: o.index, datatype: o.datatype, shape: o.shape.clone(), data })
         };
-        let outputs = response.outputs.iter().map(output).collect::<Option<SmallVec<[Output; 2]>>>();
+        let outputs = response.outputs.iter().map(output).collect::<Option<SmallVec<[CachedOutput; 2]>>>();
         if let Some(outputs) = outputs.filter(|_| self.is_made_by(&miss.key)) {
             match cached.cache.insert(&miss.key.digest, &miss.asked, &outputs) {
                 Insertion::Stored => (),

@@ -16,7 +16,7 @@ use crate::inline::waits_for_device;
 use crate::limits::{
     ANSWERS_WAITING_MAX, ENSEMBLE_COPY_BYTES_ON_REACTOR_MAX, ENSEMBLE_INLINE_NS_MAX, FLOWS_TOGETHER_MAX,
 };
-use crate::places::{CallPermit, Calls, SequenceTurn};
+use crate::places::{CallPermit, DueCalls, SequenceTurn};
 use crate::statistics::{FailureReason, Timings};
 use crate::ticket::{Ticket, TicketState};
 use crate::traced;
@@ -24,7 +24,7 @@ use crate::turn::{self, InStretch};
 use crate::version::ModelVersion;
 use crate::work::Work;
 use backend::{Marks, now_ns, scatter};
-use graph::{Action, DEPTH_MAX, GraphExecution, Limits, Plan, RunId};
+use graph::{Action, DEPTH_MAX, GraphExecution, GraphLimits, Plan, RunId};
 use memory::budget::SMALL_BYTES_MAX;
 use memory::{Account, Budget, Kind};
 use parking_lot::Mutex;
@@ -173,7 +173,7 @@ pub(crate) fn start(
     let inline_until = inline_until.min(may_work_until(accepted));
     let trace = request.trace.clone();
     let begun = catch_unwind(AssertUnwindSafe(|| {
-        let (execution, todo) = GraphExecution::start(plan, Limits::default(), *request, checked);
+        let (execution, todo) = GraphExecution::start(plan, GraphLimits::default(), *request, checked);
         let mut driver = Box::new(FlowDriver {
             version: version.clone(),
             ticket: state,
@@ -382,8 +382,8 @@ impl Flow {
     /// Performs actions and processes responses as long as there is time. Returns the calls, of any request, that took
     /// the permits of finished calls: the caller makes them.
     #[must_use]
-    fn turn(self: &Arc<Self>, driver: &mut FlowDriver, inline_until: u64) -> Calls {
-        let mut next = Calls::default();
+    fn turn(self: &Arc<Self>, driver: &mut FlowDriver, inline_until: u64) -> DueCalls {
+        let mut next = DueCalls::default();
         loop {
             self.perform(driver, inline_until, &mut next);
             if !driver.todo.is_empty() {
@@ -395,7 +395,7 @@ impl Flow {
         }
     }
 
-    fn perform(self: &Arc<Self>, driver: &mut FlowDriver, inline_until: u64, others: &mut Calls) {
+    fn perform(self: &Arc<Self>, driver: &mut FlowDriver, inline_until: u64, others: &mut DueCalls) {
         while driver.todo.front().is_some_and(|next| driver.may_do(next, inline_until))
             && let Some(action) = driver.todo.pop_front()
         {
@@ -464,7 +464,7 @@ impl StepCall {
 
     /// Makes the call, and the calls that can continue because of it. Drives each flow unless another thread does.
     pub(crate) fn make(self, inline_until: u64) {
-        let mut calls = Calls::default();
+        let mut calls = DueCalls::default();
         calls.add([self]);
         while let Some(call) = calls.next() {
             let flow = call.flow.clone();
@@ -497,7 +497,7 @@ impl StepCall {
 
     /// Makes the call. Returns the flow's driver if the call finished at once and no thread drives the flow. Adds calls
     /// of later requests of the sequence that may be made now to `others`.
-    fn call(self, inline_until: u64, others: &mut Calls) -> Option<Box<FlowDriver>> {
+    fn call(self, inline_until: u64, others: &mut DueCalls) -> Option<Box<FlowDriver>> {
         let flow = self.flow.clone();
         let step = self.step;
         let driver = self.made(inline_until);

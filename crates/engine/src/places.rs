@@ -96,9 +96,9 @@ impl Drop for SequenceTurn {
 
 /// Calls to be made, with their permits. When the list is dropped, pool threads make the remaining ones.
 #[derive(Default)]
-pub(crate) struct Calls(VecDeque<StepCall>);
+pub(crate) struct DueCalls(VecDeque<StepCall>);
 
-impl Calls {
+impl DueCalls {
     pub(crate) fn add(&mut self, calls: impl IntoIterator<Item = StepCall>) {
         self.0.extend(calls);
     }
@@ -108,7 +108,7 @@ impl Calls {
     }
 }
 
-impl Drop for Calls {
+impl Drop for DueCalls {
     fn drop(&mut self) {
         for call in self.0.drain(..) {
             call.submit();

@@ -3,7 +3,7 @@
 use crate::statistics::Timings;
 use protocol::InferResponse;
 use tensor::Result;
-use trace::{Kind, Trace};
+use trace::{TensorSide, Trace};
 
 /// Records that a request ran.
 pub(crate) fn ran(trace: &Trace, timings: &Timings) {
@@ -18,7 +18,7 @@ pub(crate) fn answered(trace: &Trace, result: &Result<Box<InferResponse>>, now: 
         Ok(response) => {
             if trace.wants_tensors() {
                 for output in &response.outputs {
-                    trace.tensor(Kind::BackendOutput, &output.name, output.datatype, &output.shape, &output.data);
+                    trace.tensor(TensorSide::BackendOutput, &output.name, output.datatype, &output.shape, &output.data);
                 }
             }
             trace.ended(now, None);

@@ -123,7 +123,7 @@ enum EmbedInput {
     Cancel,
 }
 
-enum Job {
+enum EmbedJob {
     Begin { ticket: u32, request: Box<EmbeddedRequest>, said: UnboundedReceiver<EmbedInput> },
     Call { ticket: u32, request: Box<EmbeddedCall>, said: UnboundedReceiver<EmbedInput> },
     End,
@@ -131,7 +131,7 @@ enum Job {
 
 /// Requests of other servers of this process. Dropping it cancels them and ends its thread.
 pub struct Embedded {
-    jobs: UnboundedSender<Job>,
+    jobs: UnboundedSender<EmbedJob>,
     open: Arc<Mutex<HashMap<u32, UnboundedSender<EmbedInput>>>>,
     settle: Settle,
     shared: Arc<Shared>,
@@ -179,21 +179,21 @@ impl Embedded {
                 while let Some(job) = asked.recv().await {
                     let (open, settle) = (still_open.clone(), settled.clone());
                     match job {
-                        Job::Begin { ticket, request, said } => {
+                        EmbedJob::Begin { ticket, request, said } => {
                             let (context, account) = (context.clone(), account.clone());
                             hold::spawn(async move {
                                 Exchange { ticket, said, settle, account }.run(&context, *request).await;
                                 open.lock().remove(&ticket);
                             });
                         }
-                        Job::Call { ticket, request, said } => {
+                        EmbedJob::Call { ticket, request, said } => {
                             let (context, account) = (calls.clone(), shared_account.clone());
                             hold::spawn(async move {
                                 grpc::run(&context, account, ticket, *request, said, settle).await;
                                 open.lock().remove(&ticket);
                             });
                         }
-                        Job::End => break,
+                        EmbedJob::End => break,
                     }
                 }
             });
@@ -204,15 +204,15 @@ impl Embedded {
 
     /// Begins a request. `ticket` is its number while it is open, and the number of its first call.
     pub fn begin(&self, ticket: u32, request: EmbeddedRequest) {
-        self.open(ticket, |said| Job::Begin { ticket, request: Box::new(request), said });
+        self.open(ticket, |said| EmbedJob::Begin { ticket, request: Box::new(request), said });
     }
 
     /// Begins a gRPC call. `ticket` is its number while it is open, and that of its first [`next`](Self::next).
     pub fn call(&self, ticket: u32, request: EmbeddedCall) {
-        self.open(ticket, |said| Job::Call { ticket, request: Box::new(request), said });
+        self.open(ticket, |said| EmbedJob::Call { ticket, request: Box::new(request), said });
     }
 
-    fn open(&self, ticket: u32, job: impl FnOnce(UnboundedReceiver<EmbedInput>) -> Job) {
+    fn open(&self, ticket: u32, job: impl FnOnce(UnboundedReceiver<EmbedInput>) -> EmbedJob) {
         let (say, said) = unbounded_channel();
         {
             let mut open = self.open.lock();
@@ -270,7 +270,7 @@ impl Embedded {
 
 impl Drop for Embedded {
     fn drop(&mut self) {
-        let _ = self.jobs.send(Job::End);
+        let _ = self.jobs.send(EmbedJob::End);
         if let Some(thread) = self.thread.take() {
             // A thread that panicked has ended, too.
             let _ = thread.join();

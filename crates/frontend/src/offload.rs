@@ -42,16 +42,16 @@ struct OffloadState {
     threads: usize,
 }
 
-struct Pool {
+struct OffloadPool {
     state: Mutex<OffloadState>,
     work: Condvar,
     threads_max: usize,
 }
 
-static POOL: LazyLock<Pool> = LazyLock::new(|| {
+static POOL: LazyLock<OffloadPool> = LazyLock::new(|| {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     // At least two, so that light work passes heavy work. One reactor per four cores leaves half of the cores for this.
-    Pool { state: Mutex::default(), work: Condvar::new(), threads_max: (cores / 2).max(2) }
+    OffloadPool { state: Mutex::default(), work: Condvar::new(), threads_max: (cores / 2).max(2) }
 });
 
 /// Use and limits of the pool, for metrics.
@@ -74,7 +74,7 @@ pub fn status() -> OffloadStatus {
     OffloadStatus { threads: state.threads, threads_max: POOL.threads_max, waiting, waiting_max: JOBS_WAITING_MAX }
 }
 
-impl Pool {
+impl OffloadPool {
     /// Queues a job; returns it if too many wait.
     fn submit(&'static self, job: Job, is_heavy: bool) -> Result<(), Job> {
         let mut state = self.state.lock();
@@ -156,7 +156,7 @@ impl Pool {
     }
 }
 
-enum Outcome<T> {
+enum PendingResult<T> {
     Awaited(Option<Waker>),
     Done(T),
     /// The result was taken, or there will be none.
@@ -164,7 +164,7 @@ enum Outcome<T> {
 }
 
 struct JobResult<T> {
-    outcome: Mutex<Outcome<T>>,
+    outcome: Mutex<PendingResult<T>>,
     cancelled: AtomicBool,
 }
 
@@ -184,10 +184,10 @@ struct Promise<T> {
 }
 
 impl<T> Promise<T> {
-    fn put(&self, new: Outcome<T>) {
+    fn put(&self, new: PendingResult<T>) {
         let mut outcome = self.shared.outcome.lock();
         // The result was sent before, or the caller is gone: `new` is dropped.
-        let Outcome::Awaited(waker) = &mut *outcome else { return };
+        let PendingResult::Awaited(waker) = &mut *outcome else { return };
         let waker = waker.take();
         *outcome = new;
         drop(outcome);
@@ -201,7 +201,7 @@ impl<T> Promise<T> {
 
 impl<T> Drop for Promise<T> {
     fn drop(&mut self) {
-        self.put(Outcome::Gone);
+        self.put(PendingResult::Gone);
     }
 }
 
@@ -218,12 +218,13 @@ pub fn start<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce(&CancelFlag<'_>) -> T + Send + 'static,
 ) -> Result<Offloaded<T>> {
-    let shared = Arc::new(JobResult { outcome: Mutex::new(Outcome::Awaited(None)), cancelled: AtomicBool::new(false) });
+    let shared =
+        Arc::new(JobResult { outcome: Mutex::new(PendingResult::Awaited(None)), cancelled: AtomicBool::new(false) });
     let promise = Promise { shared: shared.clone(), mailbox: Mailbox::mine() };
     let job = move || {
         if !promise.shared.cancelled.load(Ordering::Relaxed) {
             let result = work(&CancelFlag(&promise.shared.cancelled));
-            promise.put(Outcome::Done(result));
+            promise.put(PendingResult::Done(result));
         }
     };
     match POOL.submit(Box::new(job), bytes >= HEAVY_BYTES_MIN) {
@@ -313,16 +314,16 @@ impl<T: Send + 'static> Future for Offloaded<T> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
         let mut outcome = self.shared.outcome.lock();
-        if let Outcome::Awaited(waker) = &mut *outcome {
+        if let PendingResult::Awaited(waker) = &mut *outcome {
             match waker {
                 Some(known) => known.clone_from(cx.waker()),
                 None => *waker = Some(cx.waker().clone()),
             }
             return Poll::Pending;
         }
-        let outcome = std::mem::replace(&mut *outcome, Outcome::Gone);
+        let outcome = std::mem::replace(&mut *outcome, PendingResult::Gone);
         Poll::Ready(match outcome {
-            Outcome::Done(result) => Ok(result),
+            PendingResult::Done(result) => Ok(result),
             _ => Err(Error::internal(
                 "work on a large request stopped without a result; this is a defect of the server, please report it",
             )),
@@ -333,9 +334,9 @@ impl<T: Send + 'static> Future for Offloaded<T> {
 impl<T: Send + 'static> Drop for Offloaded<T> {
     fn drop(&mut self) {
         self.shared.cancelled.store(true, Ordering::Relaxed);
-        let left = std::mem::replace(&mut *self.shared.outcome.lock(), Outcome::Gone);
+        let left = std::mem::replace(&mut *self.shared.outcome.lock(), PendingResult::Gone);
         // A large result may take long to drop.
-        if matches!(left, Outcome::Done(_)) && crate::hold::is_reactor() {
+        if matches!(left, PendingResult::Done(_)) && crate::hold::is_reactor() {
             drop(POOL.submit(Box::new(move || drop(left)), false));
         }
     }

@@ -24,23 +24,23 @@ use trace::{Activity, Context, Trace};
 
 /// Activities that the front end of one protocol records.
 #[derive(Debug)]
-pub struct Names {
+pub struct RecordedActivities {
     received: [Activity; 2],
     sent: [Activity; 2],
 }
 
-const HTTP: Names = Names {
+const HTTP: RecordedActivities = RecordedActivities {
     received: [Activity::HttpRecvStart, Activity::HttpRecvEnd],
     sent: [Activity::HttpSendStart, Activity::HttpSendEnd],
 };
-const GRPC: Names = Names {
+const GRPC: RecordedActivities = RecordedActivities {
     received: [Activity::GrpcWaitreadStart, Activity::GrpcWaitreadEnd],
     sent: [Activity::GrpcSendStart, Activity::GrpcSendEnd],
 };
 
 /// A request that may be traced or is logged. Its log line is written when the last owner drops it.
 pub struct RequestTrace {
-    names: &'static Names,
+    names: &'static RecordedActivities,
     begun: u64,
     read: Cell<u64>,
     trace: RefCell<Option<Trace>>,
@@ -48,7 +48,7 @@ pub struct RequestTrace {
 }
 
 /// `None` while nothing is traced and nothing logged.
-pub type Noted = Option<Rc<RequestTrace>>;
+pub type OptionalTrace = Option<Rc<RequestTrace>>;
 
 impl fmt::Debug for RequestTrace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -65,7 +65,7 @@ impl RequestTrace {
         protocol: &'static str,
         method: Method,
         path: impl FnOnce() -> Bytes,
-    ) -> Noted {
+    ) -> OptionalTrace {
         if !trace::is_any_on() {
             return None;
         }
@@ -79,7 +79,7 @@ impl RequestTrace {
         caller: &Caller,
         operation: Option<Operation>,
         head: &Rc<http2::RequestHead>,
-    ) -> Noted {
+    ) -> OptionalTrace {
         if !trace::is_any_on() {
             return None;
         }
@@ -87,7 +87,12 @@ impl RequestTrace {
     }
 
     #[cold]
-    fn new(names: &'static Names, shared: &Shared, caller: &Caller, name: impl FnOnce() -> RequestName) -> Noted {
+    fn new(
+        names: &'static RecordedActivities,
+        shared: &Shared,
+        caller: &Caller,
+        name: impl FnOnce() -> RequestName,
+    ) -> OptionalTrace {
         let begun = now_ns();
         let entry = shared.logs().and_then(|logs| LoggedRequest::new(logs, caller, name(), begun));
         Some(Rc::new(Self { names, begun, read: Cell::new(0), trace: RefCell::default(), entry }))
@@ -95,7 +100,7 @@ impl RequestTrace {
 
     /// Begins to note a request of the stream `call`. `received`: when the wait for the request began, and when it was
     /// read; `None` is returned if requests were not traced or logged then.
-    pub fn in_stream(call: Option<&Rc<Self>>, received: [u64; 2], message: &Bytes) -> Noted {
+    pub fn in_stream(call: Option<&Rc<Self>>, received: [u64; 2], message: &Bytes) -> OptionalTrace {
         let [begun, read] = received;
         if read == 0 {
             return None;
@@ -240,7 +245,7 @@ pub fn is_no_json(text: &[u8]) -> bool {
 }
 
 fn begin(
-    names: &Names,
+    names: &RecordedActivities,
     version: &ModelVersion,
     received: [u64; 2],
     context: impl FnOnce() -> Option<Context>,

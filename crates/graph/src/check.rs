@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use tensor::{DataType, Error, Result, Shape, ShapeDisplay};
 
 /// The first use of a tensor; all other uses must agree with it.
-struct End<'a> {
+struct FirstUse<'a> {
     model: &'a str,
     datatype: DataType,
     dims: &'a [i64],
@@ -16,7 +16,7 @@ struct End<'a> {
     full: Shape,
 }
 
-impl<'a> End<'a> {
+impl<'a> FirstUse<'a> {
     fn new(signature: &'a Signature, datatype: DataType, dims: &'a [i64]) -> Self {
         Self { model: &signature.model, datatype, dims, full: signature.full_shape(dims) }
     }
@@ -110,12 +110,12 @@ pub fn consistent<'a>(
 
 struct Ends<'a> {
     ensemble: &'a str,
-    known: HashMap<&'a str, End<'a>>,
+    known: HashMap<&'a str, FirstUse<'a>>,
 }
 
 impl<'a> Ends<'a> {
     fn meet(&mut self, tensor: &'a str, model: &'a Signature, datatype: DataType, dims: &'a [i64]) -> Result<()> {
-        let end = End::new(model, datatype, dims);
+        let end = FirstUse::new(model, datatype, dims);
         match self.known.get(tensor) {
             Some(first) => first.agrees(&end, &format!("in ensemble {}, ensemble tensor {tensor}", self.ensemble)),
             None => {

@@ -33,7 +33,7 @@ pub struct Composing<'a> {
 pub struct Plan {
     pub(crate) signature: Arc<Signature>,
     pub(crate) steps: Vec<Step>,
-    pub(crate) tensors: Vec<Tensor>,
+    pub(crate) tensors: Vec<PlanTensor>,
     pub(crate) scopes: Vec<IterationScope>,
     /// Tensor of each input of the signature.
     pub(crate) inputs: Vec<usize>,
@@ -86,7 +86,7 @@ pub(crate) struct StepInput {
 }
 
 #[derive(Debug)]
-pub(crate) struct Tensor {
+pub(crate) struct PlanTensor {
     pub scope: usize,
     /// Index among the tensors of its scope.
     pub place: usize,
@@ -119,7 +119,7 @@ impl Plan {
         let (calls, depth) = size(&signature, config, models)?;
         check::consistent(&signature, config, models.iter().map(|model| model.signature))?;
 
-        let mut names = Names::of(&signature, config)?;
+        let mut names = TensorNames::of(&signature, config)?;
         let steps: Vec<Step> =
             config.step.iter().zip(models).map(|(step, model)| names.step(step, model)).collect::<Result<_>>()?;
         let output = |name: &Name| {
@@ -298,16 +298,16 @@ fn size(signature: &Signature, config: &ModelEnsembling, models: &[Composing<'_>
 }
 
 /// Tensors by name, while a plan is compiled.
-struct Names<'a> {
+struct TensorNames<'a> {
     ensemble: &'a str,
-    list: Vec<Tensor>,
+    list: Vec<PlanTensor>,
     tensors: HashMap<&'a str, usize>,
     /// Tensors that steps write with the name of an input of the ensemble.
     written: HashMap<&'a str, usize>,
     at: usize,
 }
 
-impl<'a> Names<'a> {
+impl<'a> TensorNames<'a> {
     /// All tensors: the ensemble's inputs and the outputs of steps.
     fn of(signature: &'a Signature, config: &'a ModelEnsembling) -> Result<Self> {
         let mut names = Self {
@@ -320,7 +320,7 @@ impl<'a> Names<'a> {
         for input in &signature.inputs {
             let next = names.list.len();
             if *names.tensors.entry(&input.name).or_insert(next) == next {
-                names.list.push(Tensor { scope: 0, place: 0, producer: None, consumers: Vec::new(), outputs: 0 });
+                names.list.push(PlanTensor { scope: 0, place: 0, producer: None, consumers: Vec::new(), outputs: 0 });
             }
         }
         let inputs = names.list.len();
@@ -335,7 +335,13 @@ impl<'a> Names<'a> {
                         names.ensemble
                     )));
                 }
-                names.list.push(Tensor { scope: 0, place: 0, producer: Some(at), consumers: Vec::new(), outputs: 0 });
+                names.list.push(PlanTensor {
+                    scope: 0,
+                    place: 0,
+                    producer: Some(at),
+                    consumers: Vec::new(),
+                    outputs: 0,
+                });
             }
         }
         Ok(names)

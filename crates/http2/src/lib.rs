@@ -52,5 +52,5 @@ pub mod parts {
         FRAME_BYTES_MIN, FrameHead, HEAD_BYTES, PREFACE, WINDOW_DEFAULT, flag, kind, number31, setting,
     };
     pub use crate::hpack::{Decoder, Encoder};
-    pub use crate::output::Output;
+    pub use crate::output::OutputBuffer;
 }

@@ -10,7 +10,7 @@ const KEPT_BYTES_MAX: usize = 64 * 1024;
 
 /// Output buffer. Invariant: no segment is empty, `at <= tail.len()`, and everything in `segments` precedes `tail`.
 #[derive(Default)]
-pub struct Output {
+pub struct OutputBuffer {
     segments: VecDeque<Bytes>,
     tail: Vec<u8>,
     /// Bytes of `tail` already written.
@@ -19,7 +19,7 @@ pub struct Output {
     written: u64,
 }
 
-impl Output {
+impl OutputBuffer {
     /// Bytes not yet written.
     pub fn len(&self) -> usize {
         self.segment_bytes + self.tail.len() - self.at
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn output_is_read_in_order_for_any_size_of_writes() {
         for step in [1, 7, 4096, 5000, 1 << 20] {
-            let (mut output, mut expected, mut written) = (Output::default(), Vec::new(), Vec::new());
+            let (mut output, mut expected, mut written) = (OutputBuffer::default(), Vec::new(), Vec::new());
             for round in 0..3u8 {
                 for n in [1usize, 9, 4096, 4097, 70_000, 3] {
                     let piece = vec![n as u8 ^ round; n];

@@ -124,9 +124,9 @@ pub struct BudgetCounters {
 
 /// The budget; clones share it.
 #[derive(Clone)]
-pub struct Budget(Arc<Inner>);
+pub struct Budget(Arc<SharedBudget>);
 
-struct Inner {
+struct SharedBudget {
     limit: AtomicUsize,
     used: AtomicUsize,
     kinds: [AtomicUsize; KINDS],
@@ -139,7 +139,7 @@ struct Inner {
 impl Budget {
     /// A budget of `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(SharedBudget {
             limit: AtomicUsize::new(limit),
             used: AtomicUsize::new(0),
             kinds: Default::default(),
@@ -199,7 +199,7 @@ impl fmt::Debug for Budget {
     }
 }
 
-impl Inner {
+impl SharedBudget {
     /// Adds `bytes` to `counter` if the sum stays within `most`.
     fn add(counter: &AtomicUsize, bytes: usize, most: usize) -> bool {
         // SeqCst here, in `release` and with `waiting`: a simultaneous release and queueing see each other.
@@ -277,7 +277,7 @@ enum Taken {
 pub struct Account(Arc<AccountInner>);
 
 struct AccountInner {
-    budget: Arc<Inner>,
+    budget: Arc<SharedBudget>,
     used: AtomicUsize,
     /// The account may have one of this many parts of the budget.
     share: usize,

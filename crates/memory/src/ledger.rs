@@ -55,9 +55,9 @@ type Measure = Box<dyn Fn(u32) -> Result<MemoryInfo> + Send + Sync>;
 
 /// The rows. Clones share them.
 #[derive(Clone)]
-pub struct Ledger(Arc<Inner>);
+pub struct Ledger(Arc<SharedLedger>);
 
-struct Inner {
+struct SharedLedger {
     host: Budget,
     measure: Measure,
     rows: Mutex<Rows>,
@@ -87,7 +87,7 @@ impl Rows {
 impl Ledger {
     /// A ledger with `host` as its host row; `measure` reads the memory of devices.
     pub fn new(host: Budget, measure: impl Fn(u32) -> Result<MemoryInfo> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(Inner { host, measure: Box::new(measure), rows: Mutex::default() }))
+        Self(Arc::new(SharedLedger { host, measure: Box::new(measure), rows: Mutex::default() }))
     }
 
     /// The ledger of the process.

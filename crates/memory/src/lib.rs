@@ -35,5 +35,5 @@ pub use device::{HANDLE_BYTES, Handle, driver as gpu_driver, has_devices};
 pub use ledger::{Ledger, MemoryLocation, MemoryPromise, Need};
 #[cfg(target_os = "linux")]
 pub use memfd::Memfd;
-pub use region::{RegionKind, RegionLimits, RegionRegistry, RegionStatus, Source};
+pub use region::{RegionKind, RegionLimits, RegionRegistry, RegionSource, RegionStatus};
 pub use slab::{PoolCounters, SLAB_BYTES_MIN, SlabMut, SlabPool};

@@ -24,7 +24,7 @@ const TRIM_INTERVAL: Duration = Duration::from_secs(2);
 const HEAP_TRIM_BYTES: usize = 16 << 20;
 
 #[derive(Default)]
-struct Queue {
+struct QueuedBlocks {
     blocks: Vec<Block>,
     /// Owners of memory of other libraries; dropping one frees it.
     owners: Vec<Box<dyn Send>>,
@@ -36,7 +36,7 @@ struct Queue {
 
 #[derive(Default)]
 struct ReclaimQueue {
-    queue: Mutex<Queue>,
+    queue: Mutex<QueuedBlocks>,
     filled: Condvar,
 }
 
@@ -67,7 +67,7 @@ pub fn drop_later(bytes: usize, owner: impl Send + 'static) {
 
 /// Has `put` queue an owner of `bytes` bytes. If the queue is full, the owner is dropped here after the lock is
 /// released, because parameters are dropped last.
-fn enqueue(bytes: usize, put: impl FnOnce(&mut Queue)) {
+fn enqueue(bytes: usize, put: impl FnOnce(&mut QueuedBlocks)) {
     let Some(shared) = shared() else { return };
     let mut queue = shared.queue.lock();
     let sum = queue.bytes.saturating_add(bytes);

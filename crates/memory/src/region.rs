@@ -7,7 +7,7 @@
 
 use crate::map::{MapError, Mapping};
 use crate::sigbus::SLOTS;
-use device::{Handle, Imported, Refused};
+use device::{Handle, Imported, OpenError};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -50,18 +50,18 @@ pub enum RegionKind {
 pub struct RegionStatus {
     pub name: String,
     pub byte_size: u64,
-    pub source: Source,
+    pub source: RegionSource,
 }
 
 /// Where a region's bytes come from.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
-pub enum Source {
+pub enum RegionSource {
     System { key: String, offset: u64 },
     Cuda { device_id: u32 },
 }
 
-impl Source {
+impl RegionSource {
     fn kind(&self) -> RegionKind {
         match self {
             Self::System { .. } => RegionKind::System,
@@ -184,7 +184,7 @@ impl RegionRegistry {
             MapError::Full => over_limit(name, limits),
         })?;
         // After Triton's own checks, so that an absurd size gets Triton's text; the mapping is still untouched.
-        let source = Source::System { key: key.to_owned(), offset };
+        let source = RegionSource::System { key: key.to_owned(), offset };
         self.keep(RegionStatus { name: name.to_owned(), byte_size, source }, Backing::Mapped(mapping), used)
     }
 
@@ -199,13 +199,13 @@ impl RegionRegistry {
         // An invalid number fails like a device that the driver rejects.
         let device = u32::try_from(device_id).unwrap_or(u32::MAX);
         let opened = Imported::open(device, handle).map_err(|refused| match refused {
-            Refused::NoDevice(_) => {
+            OpenError::NoDevice(_) => {
                 Error::invalid(format!("failed to register CUDA shared memory region: '{name}', GPUs not supported"))
             }
-            Refused::Lost(why) => {
+            OpenError::Lost(why) => {
                 Error::unavailable(format!("failed to register CUDA shared memory region: '{name}', {}", why.message()))
             }
-            Refused::Failed(why) => {
+            OpenError::Failed(why) => {
                 log::error!(
                     "failed to open CUDA IPC handle of region '{name}' on device {device_id}: {}",
                     why.message()
@@ -216,7 +216,8 @@ impl RegionRegistry {
         if byte_size > opened.len() as u64 {
             return Err(Error::invalid(format!("failed to register shared memory region '{name}': invalid args")));
         }
-        let status = RegionStatus { name: name.to_owned(), byte_size, source: Source::Cuda { device_id: device } };
+        let status =
+            RegionStatus { name: name.to_owned(), byte_size, source: RegionSource::Cuda { device_id: device } };
         self.keep(status, Backing::Device(opened), used)
     }
 
@@ -410,7 +411,7 @@ unsafe impl RegionMemory for Window {
                 Extent { object: (u64::MAX - u64::from(memory.device()), memory.address()), start: self.start as u64 }
             }
             (Backing::Mapped(mapping), source) => {
-                let offset = if let Source::System { offset, .. } = source { *offset } else { 0 };
+                let offset = if let RegionSource::System { offset, .. } = source { *offset } else { 0 };
                 Extent { object: mapping.object(), start: offset.saturating_add(self.start as u64) }
             }
         }
@@ -593,7 +594,7 @@ mod tests {
         }
         let names: Vec<_> = r.status(RegionKind::System, None).expect("all").into_iter().map(|s| s.name).collect();
         assert_eq!(names, ["B", "a", "b"]);
-        let source = Source::System { key: shm.0.clone(), offset: 0 };
+        let source = RegionSource::System { key: shm.0.clone(), offset: 0 };
         let one = RegionStatus { name: "a".into(), byte_size: 16, source };
         assert_eq!(r.status(RegionKind::System, Some("a")).expect("known"), [one]);
         refused(

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const QUEUED_MAX: usize = 1024;
 
 #[derive(Default)]
-struct Queue {
+struct QueuedValues {
     owners: Vec<Box<dyn Send>>,
     /// The thread is dropping values.
     busy: bool,
@@ -24,7 +24,7 @@ struct Queue {
 
 #[derive(Default)]
 struct ReleaseQueue {
-    queue: Mutex<Queue>,
+    queue: Mutex<QueuedValues>,
     changed: Condvar,
 }
 

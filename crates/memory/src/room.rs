@@ -17,8 +17,8 @@ static TAKING: Mutex<()> = Mutex::new(());
 
 /// Has `take` allocate `len` bytes if the reserve is left afterwards; else `None`.
 pub(crate) fn take<T>(len: usize, take: impl FnOnce() -> Option<T>) -> Option<T> {
-    let limits = Limits::now();
-    if limits == Limits::NONE {
+    let limits = AddressLimits::now();
+    if limits == AddressLimits::NONE {
         return take();
     }
     let _alone = TAKING.lock();
@@ -37,12 +37,12 @@ pub(crate) fn take_with(len: usize, work: &mut dyn FnMut() -> bool) -> bool {
 
 /// Bytes that the process may map, and may map privately writable; `u64::MAX` = no limit.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Limits {
+struct AddressLimits {
     mapped: u64,
     data: u64,
 }
 
-impl Limits {
+impl AddressLimits {
     const NONE: Self = Self { mapped: u64::MAX, data: u64::MAX };
 
     /// Read each time: `prlimit` can change them at any time.
@@ -76,7 +76,8 @@ mod tests {
 
     #[test]
     fn the_lesser_of_both_limits_applies() {
-        let check = |mapped, data, left: Option<u64>, statm| assert_eq!(Limits { mapped, data }.left(statm), left);
+        let check =
+            |mapped, data, left: Option<u64>, statm| assert_eq!(AddressLimits { mapped, data }.left(statm), left);
         let statm = "1000 300 200 50 0 400 0\n";
         check(2000 << 12, u64::MAX, Some(1000 << 12), statm);
         check(2000 << 12, 500 << 12, Some(100 << 12), statm);

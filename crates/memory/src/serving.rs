@@ -11,25 +11,25 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 
-struct Job {
+struct ThreadRequest {
     name: String,
     body: Box<dyn FnOnce() + Send>,
     made: Sender<io::Result<JoinHandle<()>>>,
 }
 
 /// The thread that creates the others; `None` inside if it could not be started.
-static MAKER: OnceLock<Option<Mutex<Sender<Job>>>> = OnceLock::new();
+static MAKER: OnceLock<Option<Mutex<Sender<ThreadRequest>>>> = OnceLock::new();
 
 /// Starts that thread, unless it runs. Called before a thread lowers its priority.
 pub(crate) fn prepare() {
     maker();
 }
 
-fn maker() -> Option<&'static Mutex<Sender<Job>>> {
+fn maker() -> Option<&'static Mutex<Sender<ThreadRequest>>> {
     let start = || {
-        let (send, jobs): (Sender<Job>, Receiver<Job>) = channel();
+        let (send, jobs): (Sender<ThreadRequest>, Receiver<ThreadRequest>) = channel();
         let make = move || {
-            for Job { name, body, made } in jobs {
+            for ThreadRequest { name, body, made } in jobs {
                 let _ = made.send(Builder::new().name(name).spawn(body));
             }
         };
@@ -48,7 +48,7 @@ pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<Joi
         crate::roster::serve();
         body();
     };
-    let job = Job { name: name.into(), body: Box::new(body), made: send };
+    let job = ThreadRequest { name: name.into(), body: Box::new(body), made: send };
     let refused = || io::Error::other("no thread that makes threads");
     maker().and_then(|maker| maker.lock().send(job).ok()).ok_or_else(refused)?;
     made.recv().unwrap_or_else(|_| Err(refused()))

@@ -33,9 +33,9 @@ const CLASSES: usize = 33;
 
 /// Pool of reusable, 64-byte-aligned (in fact page-aligned) buffers with resident pages.
 #[derive(Clone)]
-pub struct SlabPool(Arc<Inner>);
+pub struct SlabPool(Arc<SharedSlabs>);
 
-struct Inner {
+struct SharedSlabs {
     classes: [Mutex<Class>; CLASSES],
     retained_bytes_max: AtomicUsize,
     retained_bytes: AtomicUsize,
@@ -69,7 +69,7 @@ pub struct PoolCounters {
 impl SlabPool {
     /// A pool that retains at most `retained_bytes_max` bytes of free slabs.
     pub fn new(retained_bytes_max: usize) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(SharedSlabs {
             classes: std::array::from_fn(|_| Mutex::default()),
             retained_bytes_max: AtomicUsize::new(retained_bytes_max),
             retained_bytes: AtomicUsize::new(0),
@@ -141,12 +141,12 @@ impl SlabPool {
     /// # Errors
     /// Why there is no pinned memory.
     pub fn only_pinned(len: usize) -> Result<SlabMut, NoRoom> {
-        device::pinned(len).map(|pinned| SlabMut { memory: Memory::Pinned(pinned), len })
+        device::pinned(len).map(|pinned| SlabMut { memory: SlabMemory::Pinned(pinned), len })
     }
 
     /// Pinned memory for a request body, if any: see [`device::pinned_for_body`]. Takes microseconds.
     pub fn pinned_for_body(len: usize) -> Option<SlabMut> {
-        device::pinned_for_body(len).map(|pinned| SlabMut { memory: Memory::Pinned(pinned), len })
+        device::pinned_for_body(len).map(|pinned| SlabMut { memory: SlabMemory::Pinned(pinned), len })
     }
 
     /// Memory of the global pool for the output of a parser or printer; see `tensor::allowance`.
@@ -159,7 +159,7 @@ impl SlabPool {
 
     fn take_or_map(&self, len: usize) -> Option<SlabMut> {
         if len < SLAB_BYTES_MIN {
-            return Some(SlabMut { memory: Memory::Small(vec![0; len]), len });
+            return Some(SlabMut { memory: SlabMemory::Small(vec![0; len]), len });
         }
         let (class, bytes) = class_of(len);
         let reused = class.and_then(|c| self.0.take(c));
@@ -174,7 +174,7 @@ impl SlabPool {
             }
         };
         self.0.live_bytes.fetch_add(bytes, Relaxed);
-        Some(SlabMut { memory: Memory::Slab(Slab { block: Some(block), pool: Arc::clone(&self.0), class }), len })
+        Some(SlabMut { memory: SlabMemory::Slab(Slab { block: Some(block), pool: Arc::clone(&self.0), class }), len })
     }
 
     /// A slab filled with `contents`.
@@ -245,7 +245,7 @@ fn class_of(len: usize) -> (Option<usize>, usize) {
     if step > 0 && len <= three_quarters { (Some(step - 1), three_quarters) } else { (Some(step), power) }
 }
 
-impl Inner {
+impl SharedSlabs {
     fn take(&self, class: usize) -> Option<Block> {
         let mut state = self.classes.get(class)?.lock();
         let block = state.free.pop()?;
@@ -274,11 +274,11 @@ impl Inner {
 
 /// A buffer with one owner; `freeze` makes it shareable. Dropping it returns the memory to its pool.
 pub struct SlabMut {
-    memory: Memory,
+    memory: SlabMemory,
     len: usize,
 }
 
-enum Memory {
+enum SlabMemory {
     Small(Vec<u8>),
     Slab(Slab),
     /// From the pinned pool, not from this one.
@@ -288,7 +288,7 @@ enum Memory {
 struct Slab {
     /// `None` only while `drop` runs.
     block: Option<Block>,
-    pool: Arc<Inner>,
+    pool: Arc<SharedSlabs>,
     class: Option<usize>,
 }
 
@@ -327,12 +327,12 @@ impl SlabMut {
 
     fn frozen(self, charge: Option<Charge>) -> Bytes {
         match self.memory {
-            Memory::Small(mut vec) => {
+            SlabMemory::Small(mut vec) => {
                 vec.truncate(self.len);
                 Bytes::from(vec)
             }
-            Memory::Slab(slab) => Bytes::from_owner(Frozen { slab, len: self.len, _charge: charge }),
-            Memory::Pinned(mut pinned) => {
+            SlabMemory::Slab(slab) => Bytes::from_owner(Frozen { slab, len: self.len, _charge: charge }),
+            SlabMemory::Pinned(mut pinned) => {
                 pinned.truncate(self.len);
                 let bytes = pinned.freeze();
                 charge.map_or(bytes.clone(), |charge| charge.hold(bytes))
@@ -345,19 +345,19 @@ impl SlabMut {
     pub fn window(&mut self, range: Range<usize>) -> &mut [u8] {
         let range = range.start..range.end.min(self.len);
         match &mut self.memory {
-            Memory::Small(vec) => vec.get_mut(range).unwrap_or_default(),
-            Memory::Slab(slab) => {
+            SlabMemory::Small(vec) => vec.get_mut(range).unwrap_or_default(),
+            SlabMemory::Slab(slab) => {
                 let Some(block) = &mut slab.block else { return &mut [] };
                 block.prepare(range.clone());
                 block.get_mut(range).unwrap_or_default()
             }
-            Memory::Pinned(pinned) => pinned.get_mut(range).unwrap_or_default(),
+            SlabMemory::Pinned(pinned) => pinned.get_mut(range).unwrap_or_default(),
         }
     }
 
     /// True if devices can read and write it directly.
     pub fn is_pinned(&self) -> bool {
-        matches!(self.memory, Memory::Pinned(_))
+        matches!(self.memory, SlabMemory::Pinned(_))
     }
 
     /// Shortens it; longer lengths have no effect.
@@ -381,9 +381,9 @@ impl Deref for SlabMut {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         let all: &[u8] = match &self.memory {
-            Memory::Small(vec) => vec,
-            Memory::Slab(slab) => slab.block.as_deref().unwrap_or(&[]),
-            Memory::Pinned(pinned) => pinned,
+            SlabMemory::Small(vec) => vec,
+            SlabMemory::Slab(slab) => slab.block.as_deref().unwrap_or(&[]),
+            SlabMemory::Pinned(pinned) => pinned,
         };
         all.get(..self.len).unwrap_or(&[])
     }
@@ -392,13 +392,13 @@ impl Deref for SlabMut {
 impl DerefMut for SlabMut {
     fn deref_mut(&mut self) -> &mut [u8] {
         let all: &mut [u8] = match &mut self.memory {
-            Memory::Small(vec) => vec,
-            Memory::Slab(Slab { block: Some(block), .. }) => {
+            SlabMemory::Small(vec) => vec,
+            SlabMemory::Slab(Slab { block: Some(block), .. }) => {
                 block.touch(self.len);
                 block
             }
-            Memory::Slab(_) => &mut [],
-            Memory::Pinned(pinned) => pinned,
+            SlabMemory::Slab(_) => &mut [],
+            SlabMemory::Pinned(pinned) => pinned,
         };
         all.get_mut(..self.len).unwrap_or(&mut [])
     }

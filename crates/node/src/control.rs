@@ -24,10 +24,10 @@ struct Queued {
     argument: Argument,
 }
 
-type Calls = ThreadsafeFunction<Queued, (), FnArgs<(ControlCall,)>, napi::Status, false, true, QUEUE_MAX>;
+type ControlFunction = ThreadsafeFunction<Queued, (), FnArgs<(ControlCall,)>, napi::Status, false, true, QUEUE_MAX>;
 
 pub struct Bridge {
-    calls: Calls,
+    calls: ControlFunction,
     waiting: Mutex<HashMap<u32, ControlAnswer>>,
     next: AtomicU32,
 }

@@ -2,7 +2,7 @@
 
 use crate::objects as js;
 use backend::metrics::{
-    BYTES_MAX, CustomMetrics, FAMILIES_MAX, FamilySnapshot, HistogramSnapshot, Labels, SERIES_MAX, Value,
+    BYTES_MAX, CustomMetrics, FAMILIES_MAX, FamilySnapshot, HistogramSnapshot, Labels, SERIES_MAX, SeriesValue,
 };
 use engine::{PublishSpec, Snapshot, VersionStatistics};
 use frontend::{HOLD_BOUNDS_NS, HoldTotals, IssuerOptions, LogCounts, OffloadStatus};
@@ -168,10 +168,10 @@ pub fn add_custom_metrics(snapshot: &mut js::Snapshot, metrics: &CustomMetrics) 
 }
 
 fn custom_family(family: FamilySnapshot) -> js::CustomFamily {
-    let series = |(labels, value): (Labels, Value)| {
+    let series = |(labels, value): (Labels, SeriesValue)| {
         let (value, histogram) = match value {
-            Value::Number(value) => (value, None),
-            Value::Histogram(HistogramSnapshot { bounds, counts, sum }) => {
+            SeriesValue::Number(value) => (value, None),
+            SeriesValue::Histogram(HistogramSnapshot { bounds, counts, sum }) => {
                 (0.0, Some(js::Histogram { bounds, counts, sum }))
             }
         };

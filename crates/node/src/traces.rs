@@ -5,7 +5,7 @@ use backend::now_ns;
 use napi::bindgen_prelude::Function;
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use std::sync::OnceLock;
-use trace::{Call, Mode, Record, Setting, Stamp, Tensor, Tracer};
+use trace::{Call, Mode, Record, RecordedTensor, Setting, Stamp, Tracer};
 
 /// Queued calls for the JavaScript thread; all are the same notification.
 const QUEUE_MAX: usize = 4;
@@ -82,7 +82,7 @@ fn activities(stamps: &[Stamp], start: u64) -> Vec<js::TraceActivity> {
     stamps.iter().map(activity).collect()
 }
 
-fn tensor(t: Tensor) -> js::TraceTensor {
+fn tensor(t: RecordedTensor) -> js::TraceTensor {
     let data = t.text();
     let activity = t.kind.name().to_owned();
     js::TraceTensor { activity, name: t.name, datatype: t.datatype.name().to_owned(), shape: t.shape, data }

@@ -47,12 +47,12 @@ pub fn duplicate_output(id: &str, name: &str) -> Error {
 }
 
 /// A set of names: a list while there are few, so that most requests allocate nothing for it.
-pub(crate) struct Names<K> {
+pub(crate) struct NameSet<K> {
     few: smallvec::SmallVec<[K; 8]>,
     many: Option<HashSet<K>>,
 }
 
-impl<K: Eq + Hash> Names<K> {
+impl<K: Eq + Hash> NameSet<K> {
     pub(crate) fn new() -> Self {
         Self { few: smallvec::SmallVec::new(), many: None }
     }
@@ -126,7 +126,7 @@ fn type_name(datatype: Option<DataType>) -> &'static str {
 /// Checks row 10 for inputs.
 #[cold]
 fn check_duplicates(request: &InferRequest) -> Result<()> {
-    let mut names = Names::new();
+    let mut names = NameSet::new();
     match request.inputs.iter().find(|input| !names.insert(input.name.as_bytes())) {
         Some(twice) => Err(duplicate_input(&request.id, &twice.name)),
         None => Ok(()),

@@ -2,7 +2,7 @@
 //!
 //! The front end does framing (one object, or server-sent events), counts responses and adds the load report.
 
-use crate::check::{Names, duplicate_input};
+use crate::check::{NameSet, duplicate_input};
 use crate::http::{Limits, classified, push_parameter, refuse_half, request_id, write_parameter};
 use crate::infer::{InferRequest, InferResponse, InputTensor};
 use crate::json::{Value, name_of, read_bytes_tensor, read_tensor, write_string, write_tensor};
@@ -30,7 +30,7 @@ pub fn parse_generate(body: &Bytes, signature: &Signature, limits: &Limits) -> R
     if let Some(id) = document.get("id") {
         request.id = request_id(id, body)?;
     }
-    let mut mapping = Mapping { body, signature, limits, used: 0, keys: Names::new(), request };
+    let mut mapping = Mapping { body, signature, limits, used: 0, keys: NameSet::new(), request };
     mapping.members(document, true)?;
     Ok(mapping.request)
 }
@@ -42,7 +42,7 @@ struct Mapping<'a> {
     /// Tensor bytes so far.
     used: usize,
     /// Keys of the parameters so far.
-    keys: Names<Bytes>,
+    keys: NameSet<Bytes>,
     request: InferRequest,
 }
 

@@ -111,7 +111,7 @@ type PoolName = (String, Option<u32>);
 
 /// Units of one resource, of the server or on one device.
 #[derive(Debug)]
-struct Pool {
+struct ResourcePool {
     name: PoolName,
     /// Units given by `--rate-limit-resource`, if any are.
     given: Option<u32>,
@@ -125,7 +125,7 @@ struct Pool {
     awaited: u64,
 }
 
-impl Pool {
+impl ResourcePool {
     /// Units that exist: as given, or the largest declared count.
     fn capacity(&self) -> u64 {
         self.given.or_else(|| self.declared.last_key_value().map(|(&most, _)| most)).map_or(0, u64::from)
@@ -168,7 +168,7 @@ pub struct RateLimiter {
     available: Vec<Available>,
     instances: HashMap<InstanceId, RateInstance>,
     /// Pools that no instance declares are `None`, and their indices are reused.
-    pools: Vec<Option<Pool>>,
+    pools: Vec<Option<ResourcePool>>,
     /// Indices in `pools`.
     names: BTreeMap<PoolName, usize>,
     free: Vec<usize>,
@@ -228,7 +228,7 @@ impl RateLimiter {
                 let given = (!self.available.is_empty()).then(|| given(&self.available, &name));
                 let at = self.free.pop().unwrap_or(self.pools.len());
                 self.names.insert(name.clone(), at);
-                let pool = Some(Pool { name, given, declared: BTreeMap::new(), used: 0, floor: 0, awaited: 0 });
+                let pool = Some(ResourcePool { name, given, declared: BTreeMap::new(), used: 0, floor: 0, awaited: 0 });
                 match self.pools.get_mut(at) {
                     Some(entry) => *entry = pool,
                     None => self.pools.push(pool),

@@ -76,9 +76,9 @@ pub fn lender(len: usize) -> Option<Lend> {
 }
 
 /// A buffer of known length. Its initial contents are unspecified: its owner writes every byte that it freezes.
-pub struct Buffer(Memory);
+pub struct Buffer(BufferMemory);
 
-enum Memory {
+enum BufferMemory {
     Plain(Vec<u8>),
     Lent(Box<dyn Lent>),
 }
@@ -91,29 +91,29 @@ impl Buffer {
     pub fn new(len: usize) -> Result<Self> {
         ask(len)?;
         if let Some(lend) = lender(len) {
-            return Ok(Self(Memory::Lent(lend(len)?)));
+            return Ok(Self(BufferMemory::Lent(lend(len)?)));
         }
         let mut plain = unasked(len)?;
         plain.resize(len, 0);
-        Ok(Self(Memory::Plain(plain)))
+        Ok(Self(BufferMemory::Plain(plain)))
     }
 
     /// A part that is about to be written; empty beyond the end.
     pub fn window(&mut self, range: Range<usize>) -> &mut [u8] {
         match &mut self.0 {
-            Memory::Plain(plain) => plain.get_mut(range).unwrap_or_default(),
-            Memory::Lent(lent) => lent.window(range),
+            BufferMemory::Plain(plain) => plain.get_mut(range).unwrap_or_default(),
+            BufferMemory::Lent(lent) => lent.window(range),
         }
     }
 
     /// The first `len` bytes, immutable and reference-counted.
     pub fn freeze(self, len: usize) -> Bytes {
         match self.0 {
-            Memory::Plain(mut plain) => {
+            BufferMemory::Plain(mut plain) => {
                 plain.truncate(len);
                 plain.into()
             }
-            Memory::Lent(lent) => lent.freeze(len),
+            BufferMemory::Lent(lent) => lent.freeze(len),
         }
     }
 }

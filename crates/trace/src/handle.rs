@@ -7,7 +7,7 @@ use crate::limits::{
     TRACE_ACTIVITIES_MAX, TRACE_CALLS_MAX, TRACE_RECORD_BYTES_MAX, TRACE_TENSOR_BYTES_MAX, TRACE_TEXT_BYTES_MAX,
 };
 use crate::phases::Phases;
-use crate::record::{Call, Kind, Record, Stamp, Tensor};
+use crate::record::{Call, Record, RecordedTensor, Stamp, TensorSide};
 use crate::sampler::Sampler;
 use crate::setting::Mode;
 use crate::text::quoted;
@@ -201,7 +201,7 @@ impl Trace {
     }
 
     /// Records a tensor: copies its first bytes.
-    pub fn tensor(&self, kind: Kind, name: &str, datatype: DataType, shape: &[i64], data: &Data) {
+    pub fn tensor(&self, kind: TensorSide, name: &str, datatype: DataType, shape: &[i64], data: &Data) {
         let Some(open) = self.0.open.as_ref().filter(|_| self.wants_tensors()) else { return };
         let mut state = open.state.lock();
         let room = TRACE_RECORD_BYTES_MAX.saturating_sub(state.bytes).min(TRACE_TENSOR_BYTES_MAX);
@@ -215,9 +215,9 @@ impl Trace {
             begin.clear();
         }
         let (name, shape) = (cut(name).to_owned(), shape.to_vec());
-        state.bytes += size_of::<Tensor>() + begin.len() + name.len() + size_of_val(&shape[..]);
+        state.bytes += size_of::<RecordedTensor>() + begin.len() + name.len() + size_of_val(&shape[..]);
         if let Some(call) = state.calls.get_mut(self.0.at) {
-            call.tensors.push(Tensor { kind, name, datatype, shape, data: begin, is_cut });
+            call.tensors.push(RecordedTensor { kind, name, datatype, shape, data: begin, is_cut });
         }
     }
 

@@ -26,7 +26,7 @@ pub use context::Context;
 pub use handle::Trace;
 pub use phases::{Measured, Phases};
 pub use queue::Taken;
-pub use record::{Call, Kind, Record, Stamp, Tensor};
+pub use record::{Call, Record, RecordedTensor, Stamp, TensorSide};
 pub use setting::{Mode, Setting};
 pub use tracer::{Measuring, Tracer, is_any_on};
 pub use watch::Watch;

@@ -60,7 +60,7 @@ pub struct Call {
     /// Activities in the order of their reports: those of a backend are before the phases of its execution.
     pub activities: Vec<Stamp>,
     /// Tensors, at level TENSORS.
-    pub tensors: Vec<Tensor>,
+    pub tensors: Vec<RecordedTensor>,
     /// Code and text, if the call failed.
     pub error: Option<(Code, String)>,
     /// Span id that the model received, 16 hexadecimal digits; empty if it received none.
@@ -70,14 +70,14 @@ pub struct Call {
 
 /// Side of a model on which a tensor was recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum TensorSide {
     /// Input of a queued request.
     QueueInput,
     /// Output of a response.
     BackendOutput,
 }
 
-impl Kind {
+impl TensorSide {
     /// Name in traces.
     pub fn name(self) -> &'static str {
         match self {
@@ -89,9 +89,9 @@ impl Kind {
 
 /// A tensor of a call.
 #[derive(Debug)]
-pub struct Tensor {
+pub struct RecordedTensor {
     /// Side of the model.
-    pub kind: Kind,
+    pub kind: TensorSide,
     /// Name.
     pub name: String,
     /// Datatype.
@@ -104,7 +104,7 @@ pub struct Tensor {
     pub(crate) is_cut: bool,
 }
 
-impl Tensor {
+impl RecordedTensor {
     /// The elements, joined by commas: numbers in the shortest form that reads back the same, booleans as 0 and 1,
     /// strings as in JSON. The text of a cut tensor has the complete elements and ends with `...`.
     pub fn text(&self) -> String {

@@ -4,7 +4,8 @@ use std::fmt::Write;
 use tensor::DataType;
 use tensor::strings::Strings;
 
-/// Joins the elements by commas, in the form of [`Tensor::text`](crate::Tensor::text); leaves out a string that is cut.
+/// Joins the elements by commas, in the form of [`RecordedTensor::text`](crate::RecordedTensor::text); leaves out a
+/// string that is cut.
 pub(crate) fn elements(datatype: DataType, data: &[u8]) -> String {
     let mut out = String::with_capacity(data.len());
     match datatype {

@@ -7,7 +7,7 @@ use trace::limits::{
     TRACE_CALLS_MAX, TRACE_RECORD_BYTES_MAX, TRACE_TENSOR_BYTES_MAX, TRACE_TEXT_BYTES_MAX, TRACES_OPEN_BYTES_MAX,
     TRACES_WAITING_MAX,
 };
-use trace::{Activity, Context, Kind, Mode, Record, Setting, Trace, Tracer};
+use trace::{Activity, Context, Mode, Record, Setting, TensorSide, Trace, Tracer};
 
 fn setting(number: u32) -> Setting {
     Setting { number, mode: Mode::Triton, timestamps: true, tensors: true, rate: 1, count: -1 }
@@ -95,7 +95,7 @@ fn o42_tensors_of_every_datatype_are_text_and_long_ones_are_cut() {
     let text = |datatype: DataType, bytes: Vec<u8>| {
         let trace = begin(&tracer, "m").expect("sampled");
         trace.accepted("m", 1, "", 1);
-        trace.tensor(Kind::QueueInput, "X", datatype, &[2, 3], &Data::Bytes(bytes.into()));
+        trace.tensor(TensorSide::QueueInput, "X", datatype, &[2, 3], &Data::Bytes(bytes.into()));
         drop(trace);
         let record = only(&tracer);
         let tensor = &record.calls[0].tensors[0];
@@ -159,7 +159,7 @@ fn o43_tensors_and_ids_of_one_request_are_bounded() {
     trace.accepted("m", 1, &"ü".repeat(TRACE_TEXT_BYTES_MAX), 1);
     let data = Data::Bytes(vec![0; 2 * TRACE_TENSOR_BYTES_MAX].into());
     for _ in 0..40 {
-        trace.tensor(Kind::QueueInput, "X", DataType::Uint8, &[1], &data);
+        trace.tensor(TensorSide::QueueInput, "X", DataType::Uint8, &[1], &data);
     }
     drop(trace);
     let record = only(&tracer);
@@ -178,7 +178,7 @@ fn o43_tensors_of_all_requests_in_flight_are_bounded_together() {
         let trace = begin(&tracer, "m").expect("sampled");
         trace.accepted("m", 1, "", 1);
         for _ in 0..TRACE_RECORD_BYTES_MAX / TRACE_TENSOR_BYTES_MAX {
-            trace.tensor(Kind::QueueInput, "X", DataType::Uint8, &[1], &data);
+            trace.tensor(TensorSide::QueueInput, "X", DataType::Uint8, &[1], &data);
         }
         trace
     };

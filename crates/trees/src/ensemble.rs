@@ -32,12 +32,12 @@ pub struct Tree {
     /// Number of comparisons on the longest path.
     pub depth: u32,
     /// Nodes, which refer to each other by index. The `no` of a node has no other parent; a `yes` may be shared.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<TreeNode>,
 }
 
 /// A node of a tree.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Node {
+pub enum TreeNode {
     /// A comparison of a feature with a constant.
     Split {
         /// Column of the input row.
@@ -155,12 +155,12 @@ impl Forest {
         count: usize,
         root: u32,
         mut look: impl FnMut(u32) -> Result<FileNode>,
-    ) -> Result<(Vec<Node>, u32)> {
+    ) -> Result<(Vec<TreeNode>, u32)> {
         if self.trees.len() >= TREES_MAX {
             return Err(Error::invalid(format!("a model may have {TREES_MAX} trees")));
         }
         let mut seen = vec![false; count];
-        let mut nodes = vec![Node::Leaf(0.0)];
+        let mut nodes = vec![TreeNode::Leaf(0.0)];
         let mut open = vec![(root, 0u32, 0u32)];
         let mut deepest = 0;
         while let Some((from, slot, depth)) = open.pop() {
@@ -174,7 +174,7 @@ impl Forest {
             let found = look(from).map_err(place)?;
             let (feature, test, left, right, missing_left) = match found {
                 FileNode::Leaf(value) => {
-                    put(&mut nodes, slot, Node::Leaf(value));
+                    put(&mut nodes, slot, TreeNode::Leaf(value));
                     continue;
                 }
                 FileNode::Split { feature, test, left, right, missing_left } => {
@@ -210,7 +210,7 @@ impl Forest {
                 }
                 Test::Compare(compare, threshold) => {
                     let (yes, no) = (to_left, to_right);
-                    let node = Node::Split { feature, compare, threshold, yes, no, missing_yes: missing_left };
+                    let node = TreeNode::Split { feature, compare, threshold, yes, no, missing_yes: missing_left };
                     put(&mut nodes, slot, node);
                 }
                 Test::Pieces(compare, pieces) => {
@@ -222,7 +222,8 @@ impl Forest {
                         let no = if i == last { side(test.otherwise_left) } else { push(&mut nodes) };
                         let yes = side(test.left);
                         let (compare, threshold) = (test.compare, test.threshold);
-                        let node = Node::Split { feature, compare, threshold, yes, no, missing_yes: test.missing_yes };
+                        let node =
+                            TreeNode::Split { feature, compare, threshold, yes, no, missing_yes: test.missing_yes };
                         put(&mut nodes, slot, node);
                         slot = no;
                     }
@@ -237,7 +238,7 @@ impl Forest {
     /// Multiplies the leaves of a tree, in the precision of its model.
     pub(crate) fn scale(tree: &mut Tree, precision: Precision, by: f64) {
         for node in &mut tree.nodes {
-            if let Node::Leaf(value) = node {
+            if let TreeNode::Leaf(value) = node {
                 *value = match precision {
                     Precision::Single => f64::from(*value as f32 * by as f32),
                     Precision::Double => *value * by,
@@ -277,14 +278,14 @@ impl Forest {
     }
 }
 
-fn push(nodes: &mut Vec<Node>) -> u32 {
+fn push(nodes: &mut Vec<TreeNode>) -> u32 {
     let index = nodes.len();
-    nodes.push(Node::Leaf(0.0));
+    nodes.push(TreeNode::Leaf(0.0));
     // In range, as `NODES_MAX` is checked first.
     index as u32
 }
 
-fn put(nodes: &mut [Node], slot: u32, node: Node) {
+fn put(nodes: &mut [TreeNode], slot: u32, node: TreeNode) {
     if let Some(place) = nodes.get_mut(slot as usize) {
         *place = node;
     }

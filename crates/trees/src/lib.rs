@@ -26,7 +26,7 @@ mod xgboost;
 mod xgboost_binary;
 
 pub use compare::Compare;
-pub use ensemble::{Ensemble, Node, Precision, Transform, Tree};
+pub use ensemble::{Ensemble, Precision, Transform, Tree, TreeNode};
 pub use parameters::{Parameters, SHAP_OUTPUT};
 
 use tensor::{Error, Result};

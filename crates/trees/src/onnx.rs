@@ -4,7 +4,7 @@
 //! [`crate::Tree::nodes`]).
 
 use crate::compare::Compare;
-use crate::ensemble::{Ensemble, Node, Precision, Transform};
+use crate::ensemble::{Ensemble, Precision, Transform, TreeNode};
 use crate::protobuf::{self, DOUBLE, FLOAT, bytes, doubles, float, model, value_info};
 
 /// Name of the input: rows of features.
@@ -117,7 +117,7 @@ struct Graph {
 
 impl Graph {
     fn step(&mut self, ensemble: &Ensemble, step: OnnxStep, from: &str, to: &str) {
-        let plain = |operator, inputs: &[&str], to: &str| protobuf::Node::new(to, "", operator, inputs, &[to]);
+        let plain = |operator, inputs: &[&str], to: &str| protobuf::OnnxNode::new(to, "", operator, inputs, &[to]);
         // Names that are unique to this step.
         let (constant, between) = (format!("{to} constant"), format!("{to} part"));
         let node = match step {
@@ -147,35 +147,35 @@ impl Graph {
     }
 }
 
-fn trees(ensemble: &Ensemble, from: &str, to: &str) -> protobuf::Node {
+fn trees(ensemble: &Ensemble, from: &str, to: &str) -> protobuf::OnnxNode {
     let nodes = || {
         let trees = (0u32..).zip(&ensemble.trees);
         trees.flat_map(|(tree, t)| (0u32..).zip(&t.nodes).map(move |(i, node)| (tree, t.output, i, node)))
     };
     let leaves = || {
         nodes().filter_map(|(tree, output, i, node)| match node {
-            Node::Leaf(value) => Some((tree, output, i, *value)),
-            Node::Split { .. } => None,
+            TreeNode::Leaf(value) => Some((tree, output, i, *value)),
+            TreeNode::Split { .. } => None,
         })
     };
-    let splits = |of: fn(&Node) -> u32| nodes().map(move |(.., node)| of(node));
+    let splits = |of: fn(&TreeNode) -> u32| nodes().map(move |(.., node)| of(node));
     let thresholds: Vec<f32> = nodes()
         .map(|(.., node)| match node {
-            Node::Split { threshold, .. } => *threshold,
-            Node::Leaf(_) => 0.0,
+            TreeNode::Split { threshold, .. } => *threshold,
+            TreeNode::Leaf(_) => 0.0,
         })
         .collect();
     let values: Vec<f64> = leaves().map(|leaf| leaf.3).collect();
-    let node = protobuf::Node::new(to, TREES.0, "TreeEnsembleRegressor", &[from], &[to])
+    let node = protobuf::OnnxNode::new(to, TREES.0, "TreeEnsembleRegressor", &[from], &[to])
         .int("n_targets", u64::from(ensemble.outputs))
         .ints("nodes_treeids", nodes().map(|n| n.0))
         .ints("nodes_nodeids", nodes().map(|n| n.2))
-        .ints("nodes_featureids", splits(|n| if let Node::Split { feature, .. } = n { *feature } else { 0 }))
-        .ints("nodes_truenodeids", splits(|n| if let Node::Split { yes, .. } = n { *yes } else { 0 }))
-        .ints("nodes_falsenodeids", splits(|n| if let Node::Split { no, .. } = n { *no } else { 0 }))
+        .ints("nodes_featureids", splits(|n| if let TreeNode::Split { feature, .. } = n { *feature } else { 0 }))
+        .ints("nodes_truenodeids", splits(|n| if let TreeNode::Split { yes, .. } = n { *yes } else { 0 }))
+        .ints("nodes_falsenodeids", splits(|n| if let TreeNode::Split { no, .. } = n { *no } else { 0 }))
         .ints(
             "nodes_missing_value_tracks_true",
-            splits(|n| if let Node::Split { missing_yes, .. } = n { u32::from(*missing_yes) } else { 0 }),
+            splits(|n| if let TreeNode::Split { missing_yes, .. } = n { u32::from(*missing_yes) } else { 0 }),
         )
         .texts("nodes_modes", nodes().map(|(.., node)| mode(node)))
         .ints("target_treeids", leaves().map(|leaf| leaf.0))
@@ -194,10 +194,10 @@ fn trees(ensemble: &Ensemble, from: &str, to: &str) -> protobuf::Node {
     }
 }
 
-fn mode(node: &Node) -> &'static str {
+fn mode(node: &TreeNode) -> &'static str {
     match node {
-        Node::Split { compare: Compare::Less, .. } => "BRANCH_LT",
-        Node::Split { compare: Compare::LessOrEqual, .. } => "BRANCH_LEQ",
-        Node::Leaf(_) => "LEAF",
+        TreeNode::Split { compare: Compare::Less, .. } => "BRANCH_LT",
+        TreeNode::Split { compare: Compare::LessOrEqual, .. } => "BRANCH_LEQ",
+        TreeNode::Leaf(_) => "LEAF",
     }
 }

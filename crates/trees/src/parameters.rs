@@ -26,20 +26,20 @@ pub struct Parameters {
 }
 
 /// Parameters of Triton's tree engine, which have no effect here, and their syntax.
-const ENGINE: [(&str, Kind); 9] = [
-    ("algo", Kind::OneOf(&["ALGO_AUTO", "NAIVE", "TREE_REORG", "BATCH_TREE_REORG"])),
-    ("storage_type", Kind::OneOf(&["AUTO", "DENSE", "SPARSE", "SPARSE8"])),
-    ("layout", Kind::OneOf(&["depth_first", "breadth_first", "layered"])),
-    ("blocks_per_sm", Kind::Integer),
-    ("threads_per_tree", Kind::Integer),
-    ("chunk_size", Kind::Integer),
-    ("transfer_threshold", Kind::Integer),
-    ("use_experimental_optimizations", Kind::Boolean),
-    ("xgboost_allow_unknown_field", Kind::Boolean),
+const ENGINE: [(&str, ParameterKind); 9] = [
+    ("algo", ParameterKind::OneOf(&["ALGO_AUTO", "NAIVE", "TREE_REORG", "BATCH_TREE_REORG"])),
+    ("storage_type", ParameterKind::OneOf(&["AUTO", "DENSE", "SPARSE", "SPARSE8"])),
+    ("layout", ParameterKind::OneOf(&["depth_first", "breadth_first", "layered"])),
+    ("blocks_per_sm", ParameterKind::Integer),
+    ("threads_per_tree", ParameterKind::Integer),
+    ("chunk_size", ParameterKind::Integer),
+    ("transfer_threshold", ParameterKind::Integer),
+    ("use_experimental_optimizations", ParameterKind::Boolean),
+    ("xgboost_allow_unknown_field", ParameterKind::Boolean),
 ];
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum ParameterKind {
     Boolean,
     Integer,
     OneOf(&'static [&'static str]),
@@ -89,10 +89,10 @@ impl Parameters {
         for (name, kind) in ENGINE {
             let Some(text) = get(name) else { continue };
             match kind {
-                Kind::Boolean => drop(self::boolean(name, text)?),
-                Kind::Integer => drop(text.parse::<i64>().map_err(|_| bad(name, text, "an integer"))?),
-                Kind::OneOf(names) if names.contains(&text) => {}
-                Kind::OneOf(names) => return Err(bad(name, text, &format!("one of {}", names.join(", ")))),
+                ParameterKind::Boolean => drop(self::boolean(name, text)?),
+                ParameterKind::Integer => drop(text.parse::<i64>().map_err(|_| bad(name, text, "an integer"))?),
+                ParameterKind::OneOf(names) if names.contains(&text) => {}
+                ParameterKind::OneOf(names) => return Err(bad(name, text, &format!("one of {}", names.join(", ")))),
             }
             ignored.push(name);
         }

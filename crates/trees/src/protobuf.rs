@@ -61,13 +61,13 @@ pub fn model(graph: &[u8], domains: &[(&str, u64)]) -> Vec<u8> {
 }
 
 /// A NodeProto.
-pub struct Node {
+pub struct OnnxNode {
     message: Vec<u8>,
     domain: &'static str,
 }
 
 #[allow(missing_docs)]
-impl Node {
+impl OnnxNode {
     /// A node; an empty `domain` is the standard one.
     pub fn new(
         name: &str,

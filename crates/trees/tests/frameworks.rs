@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use trees::onnx::OutputKind;
-use trees::{Compare, Ensemble, Format, Node, Transform};
+use trees::{Compare, Ensemble, Format, Transform, TreeNode};
 
 fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models").join(name)
@@ -28,8 +28,8 @@ fn sums(ensemble: &Ensemble, row: &[f32]) -> Vec<f64> {
         let mut at = 0;
         sums[tree.output as usize] += loop {
             match tree.nodes[at as usize] {
-                Node::Leaf(value) => break value,
-                Node::Split { feature, compare, threshold, yes, no, missing_yes } => {
+                TreeNode::Leaf(value) => break value,
+                TreeNode::Split { feature, compare, threshold, yes, no, missing_yes } => {
                     let x = row[feature as usize];
                     let is_yes = match compare {
                         _ if x.is_nan() => missing_yes,

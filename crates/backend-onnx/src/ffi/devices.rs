@@ -7,7 +7,7 @@
 
 use super::Runtime;
 use super::base::{RawOptions, c_string, check};
-use crate::provider::{Appended, Kind, Known, Places, Provider, Report, report};
+use crate::provider::{Appended, Known, Places, Provider, ProviderKind, Report, report};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -179,10 +179,10 @@ pub(crate) fn open_libraries(provider: &Provider) -> Result<()> {
 }
 
 /// The error of loading a model without its provider.
-pub(crate) fn unusable(kind: Kind, why: &str) -> Error {
+pub(crate) fn unusable(kind: ProviderKind, why: &str) -> Error {
     let name = match kind {
-        Kind::Cuda => "CUDA",
-        Kind::Tensorrt => "TensorRT",
+        ProviderKind::Cuda => "CUDA",
+        ProviderKind::Tensorrt => "TensorRT",
     };
     Error::unavailable(format!(
         "ONNX Runtime's {name} provider cannot be used: {why}; 'nereid gpu' says what this machine has and what \
@@ -210,7 +210,7 @@ impl Runtime {
         // released once on every path, and the session's options keep a copy.
         let appended = unsafe {
             match provider.kind {
-                Kind::Cuda => {
+                ProviderKind::Cuda => {
                     let mut made = null_mut();
                     check(api, (api.CreateCUDAProviderOptions)(&raw mut made)).and_then(|()| {
                         let update = (api.UpdateCUDAProviderOptions)(made, keys.as_ptr(), values.as_ptr(), keys.len());
@@ -220,7 +220,7 @@ impl Runtime {
                         done
                     })
                 }
-                Kind::Tensorrt => {
+                ProviderKind::Tensorrt => {
                     let mut made = null_mut();
                     check(api, (api.CreateTensorRTProviderOptions)(&raw mut made)).and_then(|()| {
                         let update =

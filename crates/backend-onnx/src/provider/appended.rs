@@ -1,12 +1,12 @@
 //! Providers of a session on a device, as its options list them.
 
-use super::Kind;
+use super::ProviderKind;
 use std::path::PathBuf;
 
 /// A provider to append to a session, in order of priority.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Appended {
-    pub(crate) kind: Kind,
+    pub(crate) kind: ProviderKind,
     /// Keys and values in the spelling of the library.
     pub(crate) options: Vec<(String, String)>,
     /// The plug-in that replaces the library's own provider.
@@ -21,7 +21,7 @@ pub(crate) struct Plugin {
 }
 
 impl Appended {
-    pub(crate) fn new(kind: Kind, options: Vec<(String, String)>) -> Self {
+    pub(crate) fn new(kind: ProviderKind, options: Vec<(String, String)>) -> Self {
         Self { kind, options, plugin: None }
     }
 }

@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 
 /// Device providers, in the order of their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ProviderKind {
     /// `libonnxruntime_providers_cuda.so`.
     Cuda,
     /// `libonnxruntime_providers_tensorrt.so`.
     Tensorrt,
 }
 
-impl Kind {
+impl ProviderKind {
     /// The name in configurations.
     pub fn name(self) -> &'static str {
         match self {
@@ -55,7 +55,7 @@ pub struct Report {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Provider {
-    pub kind: Kind,
+    pub kind: ProviderKind,
     pub file: Option<PathBuf>,
     /// Libraries of CUDA and TensorRT that it needs or uses; each follows its own dependencies.
     pub libraries: Vec<Needed>,
@@ -85,10 +85,10 @@ impl Provider {
 
 impl Report {
     /// The report on one provider.
-    pub fn of(&self, kind: Kind) -> &Provider {
+    pub fn of(&self, kind: ProviderKind) -> &Provider {
         match kind {
-            Kind::Cuda => &self.cuda,
-            Kind::Tensorrt => &self.tensorrt,
+            ProviderKind::Cuda => &self.cuda,
+            ProviderKind::Tensorrt => &self.tensorrt,
         }
     }
 }
@@ -110,7 +110,7 @@ pub(super) fn candidates(places: &Places) -> Vec<PathBuf> {
 pub fn report(places: &Places) -> Report {
     let beside = places.library.as_deref().and_then(Path::parent);
     let candidates = candidates(places);
-    let directory = candidates.iter().find(|d| d.join(Kind::Cuda.file()).is_file()).cloned();
+    let directory = candidates.iter().find(|d| d.join(ProviderKind::Cuda.file()).is_file()).cloned();
     // Provider and runtime must be of the same build, so the runtime beside the providers is preferred.
     let own = directory.as_deref().filter(|d| Some(*d) != beside).and_then(runtime_in);
     let release_of = |path: &PathBuf| elf::read(File::open(path).ok()?).ok()?.release;
@@ -126,8 +126,8 @@ pub fn report(places: &Places) -> Report {
         format!("it is of ONNX Runtime {of_provider}, and the library that is used is {used}: {both}")
     });
     let of = |kind| provider(kind, directory.as_deref(), &candidates, places, release.as_deref(), misfit.clone());
-    let cuda = places.plugin.as_deref().map_or_else(|| of(Kind::Cuda), plugged);
-    Report { cuda, tensorrt: of(Kind::Tensorrt), library, release, directory }
+    let cuda = places.plugin.as_deref().map_or_else(|| of(ProviderKind::Cuda), plugged);
+    Report { cuda, tensorrt: of(ProviderKind::Tensorrt), library, release, directory }
 }
 
 /// `libonnxruntime.so`, with any version suffix.
@@ -143,7 +143,7 @@ fn plugged(library: &Path) -> Provider {
     let is_there = library.is_file();
     let problem = (!is_there).then(|| format!("there is no file '{}'", library.display()));
     Provider {
-        kind: Kind::Cuda,
+        kind: ProviderKind::Cuda,
         file: is_there.then(|| library.to_path_buf()),
         libraries: Vec::new(),
         problems: problem.into_iter().collect(),
@@ -152,7 +152,7 @@ fn plugged(library: &Path) -> Provider {
 }
 
 fn provider(
-    kind: Kind,
+    kind: ProviderKind,
     directory: Option<&Path>,
     candidates: &[PathBuf],
     places: &Places,
@@ -188,7 +188,7 @@ fn provider(
     for name in needs.iter().filter(|n| is_of_nvidia(n)) {
         search.add(name, false);
     }
-    if kind == Kind::Cuda {
+    if kind == ProviderKind::Cuda {
         for name in opened_by_name(cuda) {
             search.add(&name, true);
         }

@@ -7,14 +7,14 @@
 mod engine;
 
 use backend::Model;
-use backend_process::{Command, Failure, Instance, Limits, Output, Spec, hosted};
+use backend_process::{Command, Failure, Instance, OutputTarget, RunnerLimits, Spec, hosted};
 pub use engine::*;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-pub fn limits() -> Limits {
-    Limits {
+pub fn limits() -> RunnerLimits {
+    RunnerLimits {
         shared_memory: true,
         device_inputs: false,
         segment_bytes: 1 << 20,
@@ -55,9 +55,9 @@ pub fn instance(mode: &str, number: usize) -> Instance {
     }
 }
 
-pub fn start(mode: &str, instances: usize, limits: Limits) -> Result<Arc<dyn Model>, Failure> {
+pub fn start(mode: &str, instances: usize, limits: RunnerLimits) -> Result<Arc<dyn Model>, Failure> {
     let spec = Spec {
-        instances: (0..instances).map(|n| hosted(instance(mode, n), &limits, Output::Lines)).collect(),
+        instances: (0..instances).map(|n| hosted(instance(mode, n), &limits, OutputTarget::Lines)).collect(),
         further: None,
         decoupled: false,
         iterative: mode == "iterative",

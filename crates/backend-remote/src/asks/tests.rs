@@ -5,7 +5,7 @@ use crate::frames::write::{self, Put};
 use crate::frames::{Block, CallRef, Contents, LogRef, MetricChange, RequestRef, TensorRef};
 use crate::generated::{Answer, AnswerHead, CallId, Frame, Header, LogLevel, MetricOperation, RequestHead};
 use crate::memory::{Refused, Room};
-use backend::metrics::{CustomMetrics, Value as MetricValue};
+use backend::metrics::{CustomMetrics, SeriesValue as MetricValue};
 use backend::{Call, CallAnswers, ControlAnswer, Host, ModelCall, ModelControl, ModelOperation};
 use bytes::Bytes;
 use parking_lot::Mutex;

@@ -49,7 +49,7 @@ pub enum Update {
 
 /// The value of a series.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+pub enum SeriesValue {
     /// Value of a counter or a gauge.
     Number(f64),
     /// Value of a histogram.
@@ -96,10 +96,12 @@ impl Series {
         }
     }
 
-    pub(super) fn value(&self) -> Value {
+    pub(super) fn value(&self) -> SeriesValue {
         match self {
-            Self::Counter(bits) | Self::Gauge(bits) => Value::Number(f64::from_bits(bits.load(Ordering::Relaxed))),
-            Self::Histogram(histogram) => Value::Histogram(histogram.lock().clone()),
+            Self::Counter(bits) | Self::Gauge(bits) => {
+                SeriesValue::Number(f64::from_bits(bits.load(Ordering::Relaxed)))
+            }
+            Self::Histogram(histogram) => SeriesValue::Histogram(histogram.lock().clone()),
         }
     }
 

@@ -12,8 +12,8 @@ fn text<T: std::fmt::Debug>(result: Result<T>) -> String {
 fn numbers(metrics: &CustomMetrics, family: &str) -> Vec<(Labels, f64)> {
     let found = metrics.snapshot().into_iter().find(|f| f.name == family);
     let number = |(labels, value)| match value {
-        Value::Number(number) => (labels, number),
-        Value::Histogram(_) => panic!("a histogram"),
+        SeriesValue::Number(number) => (labels, number),
+        SeriesValue::Histogram(_) => panic!("a histogram"),
     };
     found.map(|f| f.series.into_iter().map(number).collect()).unwrap_or_default()
 }
@@ -119,7 +119,9 @@ fn b_py_20_each_kind_rejects_updates_of_other_kinds() {
     for value in [0.05, 0.1, 0.5, 5.0, 50.0, f64::NAN] {
         holder.update(histogram, Update::Observe, value).expect("observes");
     }
-    let Value::Histogram(snapshot) = metrics.snapshot().remove(2).series.remove(0).1 else { panic!("a histogram") };
+    let SeriesValue::Histogram(snapshot) = metrics.snapshot().remove(2).series.remove(0).1 else {
+        panic!("a histogram")
+    };
     assert_eq!((snapshot.bounds, snapshot.counts), (vec![0.1, 1.0, 10.0], vec![2, 1, 1, 2]));
     assert!(snapshot.sum.is_nan());
 }
@@ -147,7 +149,7 @@ fn b_py_20_names_and_buckets_that_prometheus_does_not_accept_are_rejected() {
     }
     histogram(Some(&[1.0, f64::INFINITY])).expect("the last one is there anyhow");
     let snapshot = metrics.snapshot();
-    let Value::Histogram(h) = &snapshot[2].series[0].1 else { panic!("a histogram") };
+    let SeriesValue::Histogram(h) = &snapshot[2].series[0].1 else { panic!("a histogram") };
     assert_eq!((&h.bounds[..], h.counts.len()), (&[1.0][..], 2));
     let other = holder.metric_new(counter, Labels::new(), Some(vec![1.0]));
     assert_eq!(text(other), "Failed to create metric. Unexpected buckets found.");

@@ -1,12 +1,12 @@
 //! The tables of memory.md 3.2 to 3.5, and plans executed over vectors.
 
 use super::*;
-use Memory::{Device, Pageable, Pinned};
+use MemoryKind::{Device, Pageable, Pinned};
 use proptest::prelude::*;
 
 const ROOM: usize = 1 << 20;
 
-fn alone(memory: Memory, len: usize) -> (Endpoint, usize) {
+fn alone(memory: MemoryKind, len: usize) -> (Endpoint, usize) {
     (Endpoint::alone(memory), len)
 }
 
@@ -142,9 +142,9 @@ fn executed(plan: &CopyPlan, sources: &[Vec<u8>], targets: &mut [Vec<u8>]) {
     let mut under_way: Vec<(u32, Position, Vec<u8>)> = Vec::new();
     fn write(to: Position, bytes: &[u8], staging: &mut [Vec<u8>], targets: &mut [Vec<u8>]) {
         let place = match to.end {
-            End::Staging(n) => &mut staging[n],
-            End::Target(n) => &mut targets[n],
-            End::Source(_) => panic!("a source is not written to"),
+            CopyEnd::Staging(n) => &mut staging[n],
+            CopyEnd::Target(n) => &mut targets[n],
+            CopyEnd::Source(_) => panic!("a source is not written to"),
         };
         place[to.offset..to.offset + bytes.len()].copy_from_slice(bytes);
     }
@@ -152,9 +152,9 @@ fn executed(plan: &CopyPlan, sources: &[Vec<u8>], targets: &mut [Vec<u8>]) {
         match *step {
             CopyStep::Copy { how, from, to, len } => {
                 let whole = match from.end {
-                    End::Source(n) => &sources[n],
-                    End::Staging(n) => &staging[n],
-                    End::Target(_) => panic!("a target is not read"),
+                    CopyEnd::Source(n) => &sources[n],
+                    CopyEnd::Staging(n) => &staging[n],
+                    CopyEnd::Target(_) => panic!("a target is not read"),
                 };
                 let bytes = whole[from.offset..from.offset + len].to_vec();
                 match how.device() {
@@ -172,7 +172,7 @@ fn executed(plan: &CopyPlan, sources: &[Vec<u8>], targets: &mut [Vec<u8>]) {
     assert!(under_way.is_empty(), "a transfer is not synchronized:\n{plan}");
 }
 
-fn memory() -> impl Strategy<Value = Memory> {
+fn memory() -> impl Strategy<Value = MemoryKind> {
     prop_oneof![Just(Pageable), Just(Pinned), Just(Device(0)), Just(Device(1))]
 }
 
@@ -192,7 +192,7 @@ proptest! {
         prop_assert_eq!(&made[0], &expected, "{}", plan);
         prop_assert_eq!(plan.bytes(), expected.len());
         prop_assert!(plan.staging().iter().all(|&len| len <= room));
-        let host = |m: &Memory| !matches!(m, Device(_));
+        let host = |m: &MemoryKind| !matches!(m, Device(_));
         if host(&target) && parts.iter().all(|(m, _)| host(m)) {
             prop_assert_eq!((plan.devices().count(), plan.staging().len()), (0, 0));
         }

@@ -2,7 +2,7 @@
 #![allow(dead_code)]
 
 use bytes::Bytes;
-use cache::{Cache, Input, Insertion, Key, KeySpace, Lookup, Output, OutputSet, Secret};
+use cache::{Cache, CachedOutput, Input, Insertion, Key, KeySpace, Lookup, OutputSet, Secret};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tensor::{DataType, Shape};
@@ -34,13 +34,13 @@ pub fn asked(indices: &[u16]) -> OutputSet {
     OutputSet::new(indices.iter().copied())
 }
 
-pub fn output(index: u16, data: Bytes) -> Output {
-    Output { index, datatype: DataType::Uint8, shape: Shape::from_slice(&[data.len() as i64]), data }
+pub fn output(index: u16, data: Bytes) -> CachedOutput {
+    CachedOutput { index, datatype: DataType::Uint8, shape: Shape::from_slice(&[data.len() as i64]), data }
 }
 
 /// The response of this load of the model: `len` bytes that depend on request, output and load. Every fifth request has
 /// no output 1.
-pub fn answer(load: u64, request: u64, indices: &[u16], len: usize) -> Vec<Output> {
+pub fn answer(load: u64, request: u64, indices: &[u16], len: usize) -> Vec<CachedOutput> {
     let there = |&&index: &&u16| index != 1 || !request.is_multiple_of(5);
     let bytes = |index: u16| {
         let seed = [request, u64::from(index), load];
@@ -70,7 +70,7 @@ pub fn ask(
     request: u64,
     indices: &[u16],
     len: usize,
-) -> Vec<Output> {
+) -> Vec<CachedOutput> {
     let (key, asked) = (key(scope, request), asked(indices));
     let outputs = match cache.lookup(&key, &asked, &mut || panic!("nobody to wait for")) {
         Lookup::Hit(entry) => {

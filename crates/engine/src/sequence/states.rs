@@ -42,7 +42,7 @@ pub(crate) struct Life {
     /// Unique among the lives of the slot.
     number: u64,
     /// A value for each spec; `None` until a request returned some.
-    values: Option<Vec<Value>>,
+    values: Option<Vec<StateValue>>,
 }
 
 struct Spec {
@@ -52,11 +52,11 @@ struct Spec {
     dims: Shape,
     /// Index of the output in the backend's signature.
     index: u16,
-    fresh: Result<Value>,
+    fresh: Result<StateValue>,
 }
 
 #[derive(Clone)]
-struct Value {
+struct StateValue {
     shape: Shape,
     data: Data,
 }
@@ -174,7 +174,7 @@ impl States {
                 Some(value) => value.clone(),
                 None => spec.fresh.clone()?,
             };
-            let Value { shape, data } = value;
+            let StateValue { shape, data } = value;
             Ok(InputTensor { name: spec.input.clone(), datatype: Some(spec.datatype), shape, data })
         };
         self.specs.iter().enumerate().map(tensor).collect()
@@ -188,9 +188,9 @@ impl States {
         let Some(slot) = row.slot.filter(|_| !self.is_empty()) else { return Ok(()) };
         let value = |spec: &Spec| {
             let output = outputs.clone().find(|o| o.index == spec.index)?;
-            Some(spec.copied(&output.data).map(|data| Value { shape: output.shape.clone(), data }))
+            Some(spec.copied(&output.data).map(|data| StateValue { shape: output.shape.clone(), data }))
         };
-        let values: Option<Result<Vec<Value>>> = self.specs.iter().map(value).collect();
+        let values: Option<Result<Vec<StateValue>>> = self.specs.iter().map(value).collect();
         // If the backend leaves out a state, all stay.
         let Some(values) = values.transpose()? else { return Ok(()) };
         // Dropping the old values and copying the new ones happens without the lock, because either may be large.
@@ -256,7 +256,7 @@ fn on_its_device(data: &Data) -> Option<Data> {
 }
 
 /// The state at the start of a sequence: variable dimensions are 1, and without an initial state all is zero.
-fn fresh(given: &Given, datatype: DataType, has_rows: bool, model_directory: &Path) -> Result<Value> {
+fn fresh(given: &Given, datatype: DataType, has_rows: bool, model_directory: &Path) -> Result<StateValue> {
     let dims = given.dims.iter().map(|&d| if d < 0 { 1 } else { d });
     let shape: Shape = has_rows.then_some(1).into_iter().chain(dims).collect();
     let name = &given.input_name;
@@ -284,7 +284,7 @@ fn fresh(given: &Given, datatype: DataType, has_rows: bool, model_directory: &Pa
         }
         Some(file) => read(name, file, datatype, &shape, bytes, model_directory)?,
     };
-    Ok(Value { shape, data: Data::Bytes(data.into()) })
+    Ok(StateValue { shape, data: Data::Bytes(data.into()) })
 }
 
 fn read(name: &str, file: &str, datatype: DataType, shape: &[i64], bytes: usize, directory: &Path) -> Result<Vec<u8>> {

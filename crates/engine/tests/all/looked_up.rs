@@ -3,7 +3,7 @@
 use crate::support::Got::{Failed, Number};
 use crate::support::*;
 use backend::Batch;
-use cache::{Cache, Counters, Entry, Found, Insertion, Key, KeySpace, Lookup, Output, OutputSet};
+use cache::{Cache, CachedOutput, Counters, Entry, Found, Insertion, Key, KeySpace, Lookup, OutputSet};
 use engine::{Engine, EngineOptions, ModelVersion, ServerState, Ticket, VersionStatistics};
 use protocol::pb::inference as pb;
 use protocol::{CorrelationId, InferRequest, Sequence};
@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use tensor::{Code, Data, DataType, Error, Shape};
 
-type Kept = (Key, OutputSet, Vec<Output>);
+type Kept = (Key, OutputSet, Vec<CachedOutput>);
 
 /// Lookups that wait for the test, and insertions.
 #[derive(Default)]
@@ -28,7 +28,7 @@ impl Cache for Slow {
         self.asked.lock().expect("whole").push_back((*key, found()));
         Lookup::Later
     }
-    fn insert(&self, key: &Key, asked: &OutputSet, outputs: &[Output]) -> Insertion {
+    fn insert(&self, key: &Key, asked: &OutputSet, outputs: &[CachedOutput]) -> Insertion {
         self.kept.lock().expect("whole").push((*key, asked.clone(), outputs.to_vec()));
         Insertion::Stored
     }
@@ -133,7 +133,7 @@ fn s39_failures_are_not_stored_and_unfitting_entries_are_misses() {
     assert_eq!(first.rest(), [Number(2)]);
     let (key, asked, _) = cache.kept.lock().expect("whole")[0].clone();
     for (index, datatype) in [(0, DataType::Int8), (1, DataType::Uint8)] {
-        let output = Output { index, datatype, shape: Shape::from_slice(&[1]), data: vec![7].into() };
+        let output = CachedOutput { index, datatype, shape: Shape::from_slice(&[1]), data: vec![7].into() };
         cache.kept.lock().expect("whole").push((key, asked.clone(), vec![output]));
         let again = call(&version, 1);
         cache.answer(Some(cache.entry()));
@@ -173,7 +173,7 @@ fn s41_a_request_cancelled_by_its_caller_during_its_lookup_ends_at_once() {
 }
 
 /// Activities, tensors and error of the next trace.
-fn traced(engine: &Engine) -> (String, Vec<(trace::Kind, String)>, Option<Code>) {
+fn traced(engine: &Engine) -> (String, Vec<(trace::TensorSide, String)>, Option<Code>) {
     soon("a trace", || engine.tracer().waiting().0 > 0);
     let taken = engine.tracer().take(1);
     let call = &taken.records[0].calls[0];
@@ -184,7 +184,7 @@ fn traced(engine: &Engine) -> (String, Vec<(trace::Kind, String)>, Option<Code>)
 
 #[test]
 fn o40_s41_the_trace_of_a_later_cache_hit_has_no_execution() {
-    use trace::Kind::{BackendOutput, QueueInput};
+    use trace::TensorSide::{BackendOutput, QueueInput};
     let (cache, engine, version, _) = setting(Slow::default(), |_| ());
     let all =
         trace::Setting { number: 1, mode: trace::Mode::Triton, timestamps: true, tensors: true, rate: 1, count: -1 };

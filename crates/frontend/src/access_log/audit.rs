@@ -24,13 +24,15 @@ impl LoggedRequest {
         let body = self.body.take();
         let source = match (self.asked(), body) {
             (RequestName::Http(_, method, path), Some(body)) => {
-                Source::of_route(*method, path).map(|what| (what, body))
+                ParameterSource::of_route(*method, path).map(|what| (what, body))
             }
-            (RequestName::Grpc(Some(operation), _), Some(message)) => Some((Source::Message(*operation), message)),
+            (RequestName::Grpc(Some(operation), _), Some(message)) => {
+                Some((ParameterSource::Message(*operation), message))
+            }
             _ => None,
         };
         // One call both reads and writes settings; a call that only reads is not logged.
-        if let Some((Source::Message(operation), message)) = &source
+        if let Some((ParameterSource::Message(operation), message)) = &source
             && message.len() <= AUDIT_BYTES_ON_REACTOR_MAX
             && is_only_read(*operation, message)
         {
@@ -61,7 +63,7 @@ impl LoggedRequest {
         self.logs().audit_later(
             |line| facts(line, None),
             move |line| {
-                if let Source::Message(operation) = what {
+                if let ParameterSource::Message(operation) = what {
                     messages::put_names(operation, &body, line);
                 }
                 line.object("parameters", |line| what.parameters(&body, line));
@@ -72,7 +74,7 @@ impl LoggedRequest {
 
 /// Where the parameters of a call are.
 #[derive(Debug, Clone, Copy)]
-enum Source {
+enum ParameterSource {
     Load,
     Unload,
     /// In the members of the body, for regions and settings.
@@ -80,7 +82,7 @@ enum Source {
     Message(Operation),
 }
 
-impl Source {
+impl ParameterSource {
     fn of_route(method: Method, path: &[u8]) -> Option<Self> {
         Some(match Route::find(method, std::str::from_utf8(path).ok()?)?.operation {
             Operation::Load => Self::Load,

@@ -47,7 +47,7 @@ enum Target {
 }
 
 #[derive(Default)]
-enum Outcome {
+enum SentStatus {
     /// No response was sent.
     #[default]
     None,
@@ -93,7 +93,7 @@ pub struct LoggedRequest {
     /// Number of requests of a stream.
     requests: Cell<u64>,
     first_response: Cell<u64>,
-    outcome: RefCell<Outcome>,
+    outcome: RefCell<SentStatus>,
     error: RefCell<Option<(Option<u8>, String)>>,
     key: RefCell<Option<Arc<str>>>,
     target: RefCell<Target>,
@@ -203,7 +203,7 @@ impl LoggedRequest {
     /// Records an HTTP reply before it is written.
     pub fn replied(&self, status: u16, code: Option<Code>, body: &[Bytes]) {
         self.sending(body.iter().map(Bytes::len).sum());
-        self.outcome.replace(Outcome::Http(status));
+        self.outcome.replace(SentStatus::Http(status));
         if status >= 400 {
             self.error.replace(Some((code.map(Code::grpc_status), error_text(body))));
         }
@@ -214,11 +214,11 @@ impl LoggedRequest {
         if self.error.borrow().is_some() {
             return;
         }
-        self.outcome.replace(Outcome::Grpc(code::OK));
+        self.outcome.replace(SentStatus::Grpc(code::OK));
     }
 
     pub fn ended(&self, status: &Status) {
-        self.outcome.replace(Outcome::Grpc(status.code));
+        self.outcome.replace(SentStatus::Grpc(status.code));
         if !status.is_ok() {
             self.error.replace(Some((Some(status.code), kept(&status.message))));
         }
@@ -229,7 +229,7 @@ impl LoggedRequest {
         let number = error.code().grpc_status();
         self.error.replace(Some((Some(number), kept(error.message()))));
         if matches!(self.asked, RequestName::InStream) {
-            self.outcome.replace(Outcome::Grpc(number));
+            self.outcome.replace(SentStatus::Grpc(number));
         }
     }
 
@@ -263,7 +263,7 @@ impl LoggedRequest {
 
     /// Whether the client disconnected before it had the whole response.
     fn is_left(&self) -> bool {
-        matches!(&*self.outcome.borrow(), Outcome::None) || self.on_their_way.get() > 0
+        matches!(&*self.outcome.borrow(), SentStatus::None) || self.on_their_way.get() > 0
     }
 
     pub(super) fn fill(&self, line: &mut JsonLine<'_>) {
@@ -348,16 +348,16 @@ impl LoggedRequest {
     pub(super) fn result(&self, line: &mut JsonLine<'_>) {
         let is_http = matches!(self.asked, RequestName::Http(..));
         match (&*self.outcome.borrow(), is_http) {
-            (Outcome::Http(status), _) => _ = line.number("status", *status),
-            (Outcome::Grpc(status), _) => _ = line.number("grpc_status", *status),
-            (Outcome::None, true) => _ = line.number("status", HTTP_CLIENT_LEFT),
-            (Outcome::None, false) => _ = line.number("grpc_status", code::CANCELLED),
+            (SentStatus::Http(status), _) => _ = line.number("status", *status),
+            (SentStatus::Grpc(status), _) => _ = line.number("grpc_status", *status),
+            (SentStatus::None, true) => _ = line.number("status", HTTP_CLIENT_LEFT),
+            (SentStatus::None, false) => _ = line.number("grpc_status", code::CANCELLED),
         }
         match &*self.error.borrow() {
             Some((number, text)) => {
                 let name = match (number, &*self.outcome.borrow()) {
                     (Some(number), _) => grpc_name(*number),
-                    (None, Outcome::Http(status)) => http_name(*status),
+                    (None, SentStatus::Http(status)) => http_name(*status),
                     (None, _) => "UNKNOWN",
                 };
                 line.word("code", name).text("error", text.as_bytes(), LOG_ERROR_BYTES_MAX);

@@ -25,7 +25,7 @@ struct Shard(Mutex<Vec<u8>>);
 
 /// The lines of all reactors.
 #[derive(Debug)]
-pub struct Queue {
+pub struct LineQueue {
     shards: Box<[Shard]>,
     /// Maximum bytes per shard.
     bytes_max: usize,
@@ -43,7 +43,7 @@ pub enum Put {
     Lost,
 }
 
-impl Queue {
+impl LineQueue {
     /// Makes a queue with room for `bytes_max` bytes in each shard.
     pub fn new(shards: usize, bytes_max: usize) -> Self {
         let shards = (0..shards.max(1)).map(|_| Shard::default()).collect();
@@ -99,7 +99,7 @@ impl Queue {
 mod tests {
     use super::*;
 
-    fn taken(queue: &Queue) -> Vec<String> {
+    fn taken(queue: &LineQueue) -> Vec<String> {
         let mut all = Vec::new();
         queue.take(&mut Vec::new(), |lines| all.push(String::from_utf8(lines.to_vec()).unwrap()));
         all
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn lines_beyond_the_limit_are_dropped_as_a_whole_and_counted() {
-        let queue = Queue::new(2, 10);
+        let queue = LineQueue::new(2, 10);
         assert_eq!(queue.put(0, b"1234\n"), Put::Waits);
         assert_eq!(queue.put(0, b"1\n"), Put::Urgent);
         assert_eq!(queue.put(0, b"1234\n"), Put::Lost, "12 bytes");
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn every_line_of_many_threads_is_taken_whole_or_counted_as_lost() {
-        let queue = Queue::new(3, 4096);
+        let queue = LineQueue::new(3, 4096);
         let (mut got, mut spare) = (Vec::new(), Vec::new());
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4usize)

@@ -3,7 +3,7 @@
 
 use super::file::LogFile;
 use super::json_line::JsonLine;
-use super::queue::{LogCounts, Put, Queue};
+use super::queue::{LineQueue, LogCounts, Put};
 use crate::limits::LINES_UNFINISHED_MAX;
 use backend::now_ns;
 use parking_lot::{Condvar, Mutex};
@@ -20,10 +20,10 @@ use tensor::{Error, Result};
 const GATHER_TIME: Duration = Duration::from_millis(100);
 
 /// Makes the last part of a line, on the thread of the log.
-pub type Rest = Box<dyn FnOnce(&mut JsonLine<'_>) + Send>;
+pub type FinishLine = Box<dyn FnOnce(&mut JsonLine<'_>) + Send>;
 
 /// A line without its last part, and the function that makes it.
-type Unfinished = (Vec<u8>, Rest);
+type Unfinished = (Vec<u8>, FinishLine);
 
 thread_local! {
     /// Buffer in which this thread encodes a line, kept for reuse.
@@ -43,7 +43,7 @@ pub struct LineLog {
 }
 
 struct LogWriterState {
-    queue: Queue,
+    queue: LineQueue,
     unfinished: Mutex<VecDeque<Unfinished>>,
     flag: &'static str,
     /// The thread waits for a line.
@@ -81,7 +81,7 @@ impl LineLog {
         let file = LogFile::open(path)
             .map_err(|error| Error::invalid(format!("failed to open the file of --{flag}, '{path}': {error}")))?;
         let shared = Arc::new(LogWriterState {
-            queue: Queue::new(reactors, bytes_max),
+            queue: LineQueue::new(reactors, bytes_max),
             unfinished: Mutex::default(),
             flag,
             is_asleep: AtomicBool::new(false),
@@ -118,7 +118,7 @@ impl LineLog {
 
     /// Adds a line whose last part takes long and is made by the thread of the log. The part is omitted if
     /// `LINES_UNFINISHED_MAX` such lines wait.
-    pub fn put_later(&self, fill: impl Fn(&mut JsonLine<'_>), rest: Rest) {
+    pub fn put_later(&self, fill: impl Fn(&mut JsonLine<'_>), rest: FinishLine) {
         let mut begun = Vec::new();
         fill(&mut JsonLine::begin(&mut begun, self.shared.epoch_us.load(Ordering::Relaxed)));
         let mut unfinished = self.shared.unfinished.lock();

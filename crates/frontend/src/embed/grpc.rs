@@ -99,7 +99,7 @@ pub(super) async fn run(
     settle: Settle,
 ) {
     let EmbeddedCall { path, fields, peer, local, message } = request;
-    let mut calls = Calls { settle, said, next: Some(ticket), pushing: None };
+    let mut calls = ScriptCalls { settle, said, next: Some(ticket), pushing: None };
     let pairs = fields.chunks_exact(2).filter_map(|pair| Some((pair.first()?.as_str(), pair.get(1)?.as_bytes())));
     let fields = std::iter::once(("content-type", &b"application/grpc"[..])).chain(pairs);
     let begun = Peer::begin(&path, fields, HEADER_LIST_BYTES_MAX as usize, &FIXED, SEND_BUFFER_BYTES_MAX);
@@ -159,14 +159,14 @@ fn push(stream: &Peer, account: &Account, piece: Piece) -> Result<(), Status> {
 }
 
 /// The open calls of JavaScript.
-struct Calls {
+struct ScriptCalls {
     settle: Settle,
     said: UnboundedReceiver<EmbedInput>,
     next: Option<u32>,
     pushing: Option<u32>,
 }
 
-impl Calls {
+impl ScriptCalls {
     fn tell(&self, call: u32, told: Result<EmbedEvent>) {
         (self.settle)(call, told);
     }
@@ -188,7 +188,7 @@ impl Calls {
     }
 }
 
-impl Drop for Calls {
+impl Drop for ScriptCalls {
     fn drop(&mut self) {
         self.cancel();
         // Calls made after the last answer, or when the thread ended.
@@ -202,7 +202,7 @@ impl Drop for Calls {
 }
 
 struct Exchange {
-    calls: Calls,
+    calls: ScriptCalls,
     stream: Peer,
     account: Rc<Account>,
     service: Option<Service>,

@@ -161,8 +161,8 @@ pub fn begin(
                 }
                 return None;
             }
-            Ok(Sent::Waits(waits)) => sent = Some(Started::Waits(waits)),
-            Ok(Sent::Later(answer)) => sent = Some(Started::Later(answer)),
+            Ok(Sent::Waits(waits)) => sent = Some(StartedCall::Waits(waits)),
+            Ok(Sent::Later(answer)) => sent = Some(StartedCall::Later(answer)),
             Err(status) => {
                 note_refused(call.trace.as_ref(), &status);
                 refuse(&mut respond, &status);
@@ -178,7 +178,7 @@ pub fn begin(
 }
 
 /// An inference without a response yet.
-enum Started {
+enum StartedCall {
     Waits(Waits),
     Later(LaterAnswer),
 }
@@ -190,7 +190,7 @@ async fn go_on(
     mut call: Call,
     mut respond: StreamWriter,
     deadline: Option<Duration>,
-    sent: Option<Started>,
+    sent: Option<StartedCall>,
 ) {
     let head = call.head.clone();
     match operation {
@@ -216,8 +216,8 @@ async fn go_on(
             let grant = call.grant.clone();
             let answer = async {
                 let answer = match sent {
-                    Some(Started::Waits(waits)) => waits.await,
-                    Some(Started::Later(answer)) => answer.await,
+                    Some(StartedCall::Waits(waits)) => waits.await,
+                    Some(StartedCall::Later(answer)) => answer.await,
                     None => unary::answer(&context, operation, &mut call).await,
                 };
                 if let Some(pause) = context.delays.response

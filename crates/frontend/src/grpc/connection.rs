@@ -51,7 +51,8 @@ pub async fn run<S: Io>(io: S, context: Arc<GrpcContext>, caller: Caller, place:
     let mut connection = Connection::new(io, BytesMut::new(), context.http2);
     let now = Instant::now();
     let account = Rc::new(context.shared.budget().account());
-    let mut calls = Calls { open: Rc::default(), heard_at: now, any: Rc::default(), account, client: caller.into() };
+    let mut calls =
+        ConnectionCalls { open: Rc::default(), heard_at: now, any: Rc::default(), account, client: caller.into() };
     let mut upkeep = Upkeep::new(context.keepalive, context.age, now);
     // Made once and not for each read, because both register with their owners under a lock.
     let mut timer = pin!(sleep_until(upkeep.due()));
@@ -132,7 +133,7 @@ async fn until_it_leaves(shared: &Shared, any: Rc<Cell<bool>>) {
 }
 
 /// The calls of one connection.
-struct Calls {
+struct ConnectionCalls {
     /// Number of open calls that became tasks.
     open: Rc<Cell<usize>>,
     /// Time of the last call.
@@ -143,7 +144,7 @@ struct Calls {
     client: Client,
 }
 
-impl Calls {
+impl ConnectionCalls {
     /// Begins the calls that have arrived; their responses are sent together. Ready when there will be no more.
     fn poll<S: Io>(
         &mut self,

@@ -17,7 +17,7 @@ use crate::limits::{
 use crate::options::GrpcOptions;
 use crate::origin::Caller;
 use crate::shared::Shared;
-use crate::traced::Noted;
+use crate::traced::OptionalTrace;
 use engine::Engine;
 use http2::{Options, Pings, RequestHead, Room};
 use memory::{Account, Budget, Charge, Kind};
@@ -139,5 +139,5 @@ pub struct Call {
     pub response_encoding: Encoding,
     /// Memory that the connection uses.
     pub account: Rc<Account>,
-    pub trace: Noted,
+    pub trace: OptionalTrace,
 }

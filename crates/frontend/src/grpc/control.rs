@@ -16,7 +16,7 @@ use crate::table::Operation;
 use crate::text::Text;
 use bytes::{BufMut, Bytes, BytesMut};
 use engine::VersionStatistics;
-use memory::{RegionKind, RegionStatus, Source};
+use memory::{RegionKind, RegionSource, RegionStatus};
 use prost::Message;
 use protocol::json::Value;
 use protocol::pb::health::{HealthCheckResponse, health_check_response::ServingStatus};
@@ -280,7 +280,7 @@ fn log_frame(json: &str) -> Result<Rope> {
 fn system_regions(found: Vec<RegionStatus>) -> Rope {
     use pb::system_shared_memory_status_response::RegionStatus;
     let entries = found.into_iter().filter_map(|r| {
-        let Source::System { key, offset } = r.source else { return None };
+        let RegionSource::System { key, offset } = r.source else { return None };
         Some((r.name.clone(), RegionStatus { name: r.name, key, offset, byte_size: r.byte_size }))
     });
     frame(&pb::SystemSharedMemoryStatusResponse { regions: entries.collect() })
@@ -289,7 +289,7 @@ fn system_regions(found: Vec<RegionStatus>) -> Rope {
 fn cuda_regions(found: Vec<RegionStatus>) -> Rope {
     use pb::cuda_shared_memory_status_response::RegionStatus;
     let entries = found.into_iter().filter_map(|r| {
-        let Source::Cuda { device_id } = r.source else { return None };
+        let RegionSource::Cuda { device_id } = r.source else { return None };
         Some((r.name.clone(), RegionStatus { name: r.name, device_id: device_id.into(), byte_size: r.byte_size }))
     });
     frame(&pb::CudaSharedMemoryStatusResponse { regions: entries.collect() })

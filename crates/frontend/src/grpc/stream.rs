@@ -23,7 +23,7 @@ use crate::limits::{
 use crate::offload::{self, CancelFlag, Offloaded};
 use crate::rope::Rope;
 use crate::shared::Counted;
-use crate::traced::{self, Noted, RequestTrace};
+use crate::traced::{self, OptionalTrace, RequestTrace};
 use crate::verbose;
 use backend::now_ns;
 use bytes::{Buf, Bytes};
@@ -45,7 +45,7 @@ use tensor::{Error, Name, Result};
 struct UnaryRequest<'a> {
     state: Answering,
     version: Arc<ModelVersion>,
-    names: Names,
+    names: ResponseNames,
     _counted: Counted<'a>,
 }
 
@@ -72,7 +72,7 @@ impl UnaryRequest<'_> {
         } else {
             Err(Error::internal("a request was answered twice"))
         };
-        completed(&self.names.noted);
+        completed(&self.names.trace);
         let response = match result {
             Ok(response) => response,
             Err(error) => return Poll::Ready(Err(error)),
@@ -109,7 +109,7 @@ fn frame_offloaded(
 /// An open request to a decoupled model.
 struct DecoupledCall<'a> {
     version: Arc<ModelVersion>,
-    names: Names,
+    names: ResponseNames,
     /// The client wants a final message even if the model ends the request without a response.
     wants_empty_final: bool,
     _counted: Counted<'a>,
@@ -150,17 +150,17 @@ impl DecoupledCall<'_> {
 
 /// Names of a request, which its responses repeat.
 #[derive(Clone)]
-struct Names {
+struct ResponseNames {
     id: Name,
     model: Name,
     /// Possibly empty.
     version: Name,
-    noted: Noted,
+    trace: OptionalTrace,
 }
 
-impl Names {
-    fn of(head: &InferHead, noted: Noted) -> Self {
-        Self { id: head.id.clone(), model: head.model_name.clone(), version: head.model_version.clone(), noted }
+impl ResponseNames {
+    fn of(head: &InferHead, trace: OptionalTrace) -> Self {
+        Self { id: head.id.clone(), model: head.model_name.clone(), version: head.model_version.clone(), trace }
     }
 
     fn failed(&self, error: &Error, is_final: bool) -> Encoded {
@@ -174,7 +174,7 @@ impl Names {
 
     /// Final message without a response.
     fn empty_final(&self, version: &ModelVersion) -> Result<Encoded> {
-        let Names { id, model, version: number, .. } = self.clone();
+        let ResponseNames { id, model, version: number, .. } = self.clone();
         let response = InferResponse { id, model_name: model, model_version: number, ..InferResponse::default() };
         encode_stream_response(&response, &version.signature, true)
     }
@@ -184,27 +184,27 @@ impl Names {
 struct Framing {
     work: Offloaded<Result<Rope>>,
     key: u32,
-    names: Names,
+    names: ResponseNames,
     is_final: bool,
 }
 
 enum UnaryCall<'a> {
     Waiting(Box<UnaryRequest<'a>>),
     /// Rejected before it was queued. The error keeps the request's position in the order.
-    Refused(Encoded, Noted),
+    Refused(Encoded, OptionalTrace),
 }
 
 /// Resolves when another thread has read or checked a request. Later requests wait, because sequences need the order.
-type Starting<'a> = Pin<Box<dyn Future<Output = Outcome<'a>> + 'a>>;
+type Starting<'a> = Pin<Box<dyn Future<Output = ReadResult<'a>> + 'a>>;
 
 /// Result of reading a message. The outer error means that the message has no readable request.
-type Outcome<'a> = Result<Result<Read<'a>, StreamError>>;
+type ReadResult<'a> = Result<Result<Read<'a>, StreamError>>;
 
 /// Why a request was rejected.
 struct StreamError {
     error: Error,
     id: Name,
-    noted: Noted,
+    trace: OptionalTrace,
 }
 
 /// A request that was read.
@@ -230,7 +230,7 @@ struct Session<'a> {
     decoupled: Decoupled<'a>,
     inbox: Inbox,
     framing: Option<Framing>,
-    output: Output,
+    output: SendQueue,
     errors_end_stream: bool,
     /// Number of messages read in this poll, which decides when the clock is read.
     read_in_poll: u32,
@@ -250,35 +250,35 @@ struct Decoupled<'a> {
 
 /// Messages that wait to be sent.
 #[derive(Default)]
-struct Output {
+struct SendQueue {
     /// Encoded messages that were not passed to HTTP/2 yet, with the notes of their requests.
-    frames: VecDeque<(Rope, Noted)>,
+    frames: VecDeque<(Rope, OptionalTrace)>,
     bytes: usize,
     /// A part of the first message was passed to HTTP/2.
     is_mid_message: bool,
 }
 
-fn name(noted: &Noted, head: &InferHead) {
-    if let Some(slot) = noted {
+fn name(trace: &OptionalTrace, head: &InferHead) {
+    if let Some(slot) = trace {
         slot.named(&head.model_name, &head.model_version, &head.id);
     }
 }
 
-fn completed(noted: &Noted) {
-    if let Some(slot) = noted {
+fn completed(trace: &OptionalTrace) {
+    if let Some(slot) = trace {
         slot.completed();
     }
 }
 
 /// Notes that the request succeeded, before its last message is sent.
-fn succeeded(noted: &Noted) {
-    if let Some(slot) = noted {
+fn succeeded(trace: &OptionalTrace) {
+    if let Some(slot) = trace {
         slot.succeeded();
     }
 }
 
-fn failed(noted: &Noted, error: &Error) {
-    if let Some(slot) = noted {
+fn failed(trace: &OptionalTrace, error: &Error) {
+    if let Some(slot) = trace {
         slot.failed(error);
     }
 }
@@ -299,21 +299,26 @@ fn waiting<'a>(
     started: Result<Inference>,
     version: Arc<ModelVersion>,
     head: &InferHead,
-    noted: Noted,
+    trace: OptionalTrace,
     counted: Counted<'a>,
 ) -> Result<Read<'a>, StreamError> {
     match started {
         Ok(inference) => {
-            let (state, names) = (Answering::Inference(Some(inference)), Names::of(head, noted));
+            let (state, names) = (Answering::Inference(Some(inference)), ResponseNames::of(head, trace));
             Ok(Read::Unary(UnaryRequest { state, version, names, _counted: counted }))
         }
-        Err(error) => Err(StreamError { error, id: head.id.clone(), noted }),
+        Err(error) => Err(StreamError { error, id: head.id.clone(), trace }),
     }
 }
 
-fn open<'a>(version: Arc<ModelVersion>, head: &InferHead, noted: Noted, counted: Counted<'a>) -> DecoupledCall<'a> {
+fn open<'a>(
+    version: Arc<ModelVersion>,
+    head: &InferHead,
+    trace: OptionalTrace,
+    counted: Counted<'a>,
+) -> DecoupledCall<'a> {
     let wants_empty_final = head.wants_empty_final_response();
-    DecoupledCall { version, names: Names::of(head, noted), wants_empty_final, _counted: counted }
+    DecoupledCall { version, names: ResponseNames::of(head, trace), wants_empty_final, _counted: counted }
 }
 
 /// Reads a large message on another thread and starts its request.
@@ -323,8 +328,8 @@ async fn read_large<'a>(
     account: Rc<Account>,
     metadata: Rc<RequestHead>,
     message: Bytes,
-    noted: Noted,
-) -> Outcome<'a> {
+    trace: OptionalTrace,
+) -> ReadResult<'a> {
     let counted = context.shared.request();
     let engine = context.engine.clone();
     let read = move |_: &CancelFlag<'_>| {
@@ -341,29 +346,29 @@ async fn read_large<'a>(
     // A message that is rejected for lack of room is still a request.
     let (read, charge) = match offload::run_charged(&account, Kind::Unpacked, usize::MAX, read).await {
         Ok(read) => read,
-        Err(error) => return Ok(Err(StreamError { error, id: Name::new(), noted })),
+        Err(error) => return Ok(Err(StreamError { error, id: Name::new(), trace })),
     };
     let (head, request) = read?;
-    name(&noted, &head);
+    name(&trace, &head);
     let request = refuse_draining(context).and(request).and_then(|(version, mut request)| {
         inference::charge(&mut request, charge);
-        if noted.is_some() {
-            request.trace = traced::begin_grpc(noted.as_ref(), &metadata, &version);
+        if trace.is_some() {
+            request.trace = traced::begin_grpc(trace.as_ref(), &metadata, &version);
         }
         forward(&context.forward, &metadata, &mut request)?;
         Ok((version, request))
     });
     Ok(match request {
         Ok((version, request)) if version.signature.decoupled => {
-            Ok(Read::Decoupled(request, open(version, &head, noted, counted)))
+            Ok(Read::Decoupled(request, open(version, &head, trace, counted)))
         }
         Ok((version, request)) => {
             let started = inference::start(&version, request).get().await;
-            waiting(started, version, &head, noted, counted)
+            waiting(started, version, &head, trace, counted)
         }
         Err(error) => {
             verbose::infer_failed(Some(&head.id), &error);
-            Err(StreamError { error, id: head.id.clone(), noted })
+            Err(StreamError { error, id: head.id.clone(), trace })
         }
     })
 }
@@ -386,7 +391,7 @@ pub async fn serve(context: &GrpcContext, call: Call, mut respond: StreamWriter,
         decoupled: Decoupled::default(),
         inbox,
         framing: None,
-        output: Output::default(),
+        output: SendQueue::default(),
         errors_end_stream,
         read_in_poll: 1,
         received: [0; 2],
@@ -492,7 +497,7 @@ impl<'a> Session<'a> {
             // Without traces and logs the clock is not read, so the next wait has no beginning.
             self.received = [0; 2];
         }
-        let noted = RequestTrace::in_stream(self.call.trace.as_ref(), self.received, message);
+        let trace = RequestTrace::in_stream(self.call.trace.as_ref(), self.received, message);
         if message.len() > MESSAGE_BYTES_ON_REACTOR_MAX
             && protocol::grpc::is_long(message, MESSAGE_BYTES_ON_REACTOR_MAX)
         {
@@ -502,7 +507,7 @@ impl<'a> Session<'a> {
                 self.call.account.clone(),
                 self.call.head.clone(),
                 message.clone(),
-                noted,
+                trace,
             )));
             return;
         }
@@ -512,30 +517,30 @@ impl<'a> Session<'a> {
             Err(error) => return self.end(error.into()),
         };
         let counted = self.context.shared.request();
-        name(&noted, &head);
-        match self.read_one(&head, &noted) {
+        name(&trace, &head);
+        match self.read_one(&head, &trace) {
             Ok((version, request)) if version.signature.decoupled => {
-                self.start_decoupled(request, open(version, &head, noted, counted));
+                self.start_decoupled(request, open(version, &head, trace, counted));
             }
             Ok((version, request)) => match inference::start(&version, request) {
-                Started::Done(started) => self.started(Ok(waiting(started, version, &head, noted, counted))),
+                Started::Done(started) => self.started(Ok(waiting(started, version, &head, trace, counted))),
                 Started::Offloaded(work) => {
-                    let rest = async move { Ok(waiting(work.await, version, &head, noted, counted)) };
+                    let rest = async move { Ok(waiting(work.await, version, &head, trace, counted)) };
                     self.starting = Some(Box::pin(rest));
                 }
             },
-            Err(error) => self.started(Ok(Err(StreamError { error, id: head.id, noted }))),
+            Err(error) => self.started(Ok(Err(StreamError { error, id: head.id, trace }))),
         }
     }
 
-    fn read_one(&self, head: &InferHead, noted: &Noted) -> Result<(Arc<ModelVersion>, Box<InferRequest>)> {
+    fn read_one(&self, head: &InferHead, trace: &OptionalTrace) -> Result<(Arc<ModelVersion>, Box<InferRequest>)> {
         refuse_draining(self.context)?;
         let read = || {
             self.call.grant.admit_model(&head.model_name)?;
             let version = self.context.engine.model(&head.model_name, &head.model_version)?;
             let mut request = head.into_request(&version.signature, &*self.context.engine)?;
-            if noted.is_some() {
-                request.trace = traced::begin_grpc(noted.as_ref(), &self.call.head, &version);
+            if trace.is_some() {
+                request.trace = traced::begin_grpc(trace.as_ref(), &self.call.head, &version);
             }
             forward(&self.context.forward, &self.call.head, &mut request)?;
             Ok((version, request))
@@ -543,22 +548,22 @@ impl<'a> Session<'a> {
         read().inspect_err(|e| verbose::infer_failed(Some(&head.id), e))
     }
 
-    fn started(&mut self, started: Outcome<'a>) {
+    fn started(&mut self, started: ReadResult<'a>) {
         match started {
             Ok(Ok(Read::Unary(waiting))) => self.ordered.push_back(UnaryCall::Waiting(Box::new(waiting))),
             Ok(Ok(Read::Decoupled(request, open))) => self.start_decoupled(request, open),
             Ok(Ok(Read::Checked(_, Ok(())))) => {}
             Ok(Ok(Read::Checked(key, Err(error)))) => self.refused(key, &error),
-            Ok(Err(StreamError { error, id, noted })) => self.refuse(&error, &id, noted),
+            Ok(Err(StreamError { error, id, trace })) => self.refuse(&error, &id, trace),
             // As in `accept`.
             Err(error) => self.end(error.into()),
         }
     }
 
-    fn refuse(&mut self, error: &Error, id: &Name, noted: Noted) {
+    fn refuse(&mut self, error: &Error, id: &Name, trace: OptionalTrace) {
         let refusal = encode_stream_error(error, id, StreamFailure::BeforeEnqueue);
-        failed(&noted, error);
-        self.ordered.push_back(UnaryCall::Refused(refusal, noted));
+        failed(&trace, error);
+        self.ordered.push_back(UnaryCall::Refused(refusal, trace));
     }
 
     /// Starts a request whose responses go to the inbox. It is registered before its first response can arrive.
@@ -585,7 +590,7 @@ impl<'a> Session<'a> {
     fn refused(&mut self, key: u32, error: &Error) {
         self.inbox.release(key);
         if let Some(open) = self.over(key) {
-            self.refuse(error, &open.names.id, open.names.noted);
+            self.refuse(error, &open.names.id, open.names.trace);
         }
     }
 
@@ -647,20 +652,20 @@ impl<'a> Session<'a> {
             };
         }
         let names = matches!(told, StreamOutput::Later(_)).then(|| open.names.clone());
-        let noted = open.names.noted.clone();
+        let trace = open.names.trace.clone();
         if is_final {
-            completed(&noted);
+            completed(&trace);
             self.over(key);
         }
         match &told {
-            StreamOutput::Failed(error, _) => failed(&noted, error),
-            StreamOutput::Frame(_) | StreamOutput::Nothing if is_final => succeeded(&noted),
+            StreamOutput::Failed(error, _) => failed(&trace, error),
+            StreamOutput::Frame(_) | StreamOutput::Nothing if is_final => succeeded(&trace),
             StreamOutput::Frame(_) | StreamOutput::Nothing | StreamOutput::Later(_) => {}
         }
         match (told, names) {
-            (StreamOutput::Frame(frame), _) => self.queue(frame, noted),
+            (StreamOutput::Frame(frame), _) => self.queue(frame, trace),
             (StreamOutput::Failed(error, _), _) if self.errors_end_stream => self.end(error.into()),
-            (StreamOutput::Failed(_, message), _) => self.put_encoded(message, noted),
+            (StreamOutput::Failed(_, message), _) => self.put_encoded(message, trace),
             (StreamOutput::Later(work), Some(names)) => self.framing = Some(Framing { work, key, names, is_final }),
             (StreamOutput::Nothing | StreamOutput::Later(_), _) => {}
         }
@@ -681,23 +686,23 @@ impl<'a> Session<'a> {
                     let charged = result.and_then(|frame| reply::charge(frame, &self.call.account));
                     self.answer(&waiting.names, charged, true);
                 }
-                (Some(UnaryCall::Refused(refusal, noted)), _) => self.put_encoded(refusal, noted),
+                (Some(UnaryCall::Refused(refusal, trace)), _) => self.put_encoded(refusal, trace),
                 _ => {}
             }
         }
     }
 
     /// Moves a charged response, or the error of its request, to the output.
-    fn answer(&mut self, names: &Names, result: Result<Rope>, is_final: bool) {
+    fn answer(&mut self, names: &ResponseNames, result: Result<Rope>, is_final: bool) {
         match &result {
-            Ok(_) if is_final => succeeded(&names.noted),
+            Ok(_) if is_final => succeeded(&names.trace),
             Ok(_) => {}
-            Err(error) => failed(&names.noted, error),
+            Err(error) => failed(&names.trace, error),
         }
         match result {
-            Ok(frame) => self.queue(frame, names.noted.clone()),
+            Ok(frame) => self.queue(frame, names.trace.clone()),
             Err(error) if self.errors_end_stream => self.end(error.into()),
-            Err(error) => self.put_encoded(names.failed(&error, is_final), names.noted.clone()),
+            Err(error) => self.put_encoded(names.failed(&error, is_final), names.trace.clone()),
         }
     }
 
@@ -712,20 +717,20 @@ impl<'a> Session<'a> {
         self.ending = Some(status);
     }
 
-    fn put_encoded(&mut self, encoded: Encoded, noted: Noted) {
+    fn put_encoded(&mut self, encoded: Encoded, trace: OptionalTrace) {
         // If there is no room even for an error, the stream ends.
         match frame_encoded(encoded, self.packing).and_then(|frame| reply::charge(frame, &self.call.account)) {
-            Ok(frame) => self.queue(frame, noted),
+            Ok(frame) => self.queue(frame, trace),
             Err(error) => self.end(error.into()),
         }
     }
 
-    fn queue(&mut self, frame: Rope, noted: Noted) {
-        if let Some(slot) = &noted {
+    fn queue(&mut self, frame: Rope, trace: OptionalTrace) {
+        if let Some(slot) = &trace {
             slot.sending(frame.remaining());
         }
         self.output.bytes += frame.remaining();
-        self.output.frames.push_back((frame, noted));
+        self.output.frames.push_back((frame, trace));
     }
 
     /// Passes as much to HTTP/2 as the client's windows allow.

@@ -13,11 +13,11 @@ use crate::operations::repository::{Files, Load};
 use crate::operations::settings::{Settings, settings};
 use crate::operations::{self, models, regions, repository};
 use crate::table::Operation;
-use crate::table::routes::{Names, Route};
+use crate::table::routes::{PathNames, Route};
 use crate::text::{Text, decode_base64};
 use bytes::Bytes;
 use engine::statistics_json;
-use memory::{RegionKind, RegionStatus, Source};
+use memory::{RegionKind, RegionSource, RegionStatus};
 use protocol::http::server_metadata_json;
 use protocol::json::Value;
 use std::borrow::Cow;
@@ -44,7 +44,7 @@ pub async fn answer(context: &HttpContext, route: Route<'_>, head: &RequestHead,
 async fn json(context: &HttpContext, route: Route<'_>, head: &RequestHead, body: Bytes) -> operations::Result<Bytes> {
     let with = &context.operations();
     let operation = route.operation;
-    let Names { model, version, region, repository } = route.names;
+    let PathNames { model, version, region, repository } = route.names;
     // Clients percent-encode region names in the path but not in inference requests (memory.md 1.4).
     let region = percent_decode(region).into_owned();
     let named = (!region.is_empty()).then(|| region.clone());
@@ -232,8 +232,8 @@ fn region_list(regions: Vec<RegionStatus>) -> Bytes {
     for r in regions {
         text.open(b'{').key("name").string(&r.name);
         match &r.source {
-            Source::System { key, offset } => text.key("key").string(key).key("offset").integer(*offset),
-            Source::Cuda { device_id } => text.key("device_id").integer(u64::from(*device_id)),
+            RegionSource::System { key, offset } => text.key("key").string(key).key("offset").integer(*offset),
+            RegionSource::Cuda { device_id } => text.key("device_id").integer(u64::from(*device_id)),
         };
         text.key("byte_size").integer(r.byte_size).close(b'}');
     }

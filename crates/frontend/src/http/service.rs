@@ -11,7 +11,7 @@ use crate::limits::{BODY_BYTES_MAX, DISCARD_BYTES_MAX};
 use crate::operations::models;
 use crate::origin::Client;
 use crate::table::Operation;
-use crate::table::routes::{Names, Route};
+use crate::table::routes::{PathNames, Route};
 use crate::verbose;
 use bytes::Bytes;
 use engine::ReadinessState;
@@ -74,7 +74,7 @@ fn not_found(context: &HttpContext, head: &RequestHead) -> Reply {
 /// is read that is long or awaits `100 Continue`: 2 GB would be read, and held, for a model that does not exist.
 #[cold]
 pub fn refused_by_head(context: &HttpContext, route: &Route<'_>, head: &RequestHead) -> Option<Reply> {
-    let Names { model, version, .. } = route.names;
+    let PathNames { model, version, .. } = route.names;
     match route.operation {
         Operation::Infer => inference::refused_by_head(context, model, version, head),
         Operation::Generate | Operation::GenerateStream => generate::refused_by_head(context, model, version, head),
@@ -127,7 +127,7 @@ pub async fn respond(
     head: &RequestHead,
     body: Bytes,
 ) -> Reply {
-    let Names { model, version, .. } = route.names;
+    let PathNames { model, version, .. } = route.names;
     match route.operation {
         Operation::Infer => {
             let reply = inference::infer(context, account, model, version, head, body).await;

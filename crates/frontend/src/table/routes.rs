@@ -234,13 +234,13 @@ pub struct Route<'a> {
     /// Whether the path takes the method.
     pub is_allowed: bool,
     /// Names in the path, as sent; empty where the path has none.
-    pub names: Names<'a>,
+    pub names: PathNames<'a>,
 }
 
 /// Names in a path, as sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs)]
-pub struct Names<'a> {
+pub struct PathNames<'a> {
     pub model: &'a str,
     pub version: &'a str,
     pub region: &'a str,
@@ -299,8 +299,8 @@ impl Pattern {
 
     /// The names in a path; `None` if it does not match.
     #[inline]
-    fn names<'a>(&self, path: &'a str) -> Option<Names<'a>> {
-        let mut names = Names::default();
+    fn names<'a>(&self, path: &'a str) -> Option<PathNames<'a>> {
+        let mut names = PathNames::default();
         let rest = take(&self.before, path, &mut names)?;
         if take(&self.after, rest, &mut names).is_some_and(str::is_empty) {
             return Some(names);
@@ -329,7 +329,7 @@ fn pieces(text: &'static str) -> Vec<PathPiece> {
 /// Removes pieces from the start of a path and returns the rest; `None` if the path does not begin with them. A name is
 /// not empty and ends with its segment.
 #[inline]
-fn take<'a>(pieces: &[PathPiece], mut rest: &'a str, names: &mut Names<'a>) -> Option<&'a str> {
+fn take<'a>(pieces: &[PathPiece], mut rest: &'a str, names: &mut PathNames<'a>) -> Option<&'a str> {
     for piece in pieces {
         if let PathPiece::Text(text) = piece {
             rest = rest.strip_prefix(text)?;
@@ -357,7 +357,7 @@ mod tests {
     use super::*;
 
     fn found(path: &str) -> Option<(Operation, [&str; 4])> {
-        let Route { operation, names: Names { model, version, region, repository }, .. } =
+        let Route { operation, names: PathNames { model, version, region, repository }, .. } =
             Route::find(Method::Get, path)?;
         Some((operation, [model, version, region, repository]))
     }

@@ -120,7 +120,7 @@ pub struct Machine {
 }
 
 /// Needs of rustls to continue.
-enum Next {
+enum TlsNeed {
     /// More bytes from the client.
     Input,
     /// Another call.
@@ -180,13 +180,13 @@ impl Machine {
     /// A protocol error of the client. [`Machine::outgoing`] then has the alert.
     pub fn shake_hands(&mut self) -> Result<(), Error> {
         while self.tls.is_handshaking() {
-            if let Next::Input = self.step(&mut |_| 0)? {
+            if let TlsNeed::Input = self.step(&mut |_| 0)? {
                 break;
             }
         }
         // Session tickets, and the last messages of TLS 1.2.
         while !self.tls.is_handshaking() && !self.is_closed {
-            if let Next::Input = self.step(&mut |_| 0)? {
+            if let TlsNeed::Input = self.step(&mut |_| 0)? {
                 break;
             }
         }
@@ -223,8 +223,8 @@ impl Machine {
                 n
             });
             match next {
-                Ok(Next::Again) => has_room = !is_full,
-                Ok(Next::Input) => break,
+                Ok(TlsNeed::Again) => has_room = !is_full,
+                Ok(TlsNeed::Input) => break,
                 // Bytes before the error are returned first; the error is kept for the next call.
                 Err(error) if left == room => return Err(error),
                 Err(_) => break,
@@ -307,7 +307,7 @@ impl Machine {
                         keep(decrypted, bytes);
                         bytes.len()
                     })?;
-                    matches!(next, Next::Input).then_some(Err(Error::HandshakeNotComplete))
+                    matches!(next, TlsNeed::Input).then_some(Err(Error::HandshakeNotComplete))
                 }
             };
             incoming.discard(discard);
@@ -353,7 +353,7 @@ impl Machine {
                         keep(plain, bytes);
                         bytes.len()
                     })?;
-                    *is_shut = matches!(next, Next::Input);
+                    *is_shut = matches!(next, TlsNeed::Input);
                 }
             }
             incoming.discard(discard);
@@ -362,7 +362,7 @@ impl Machine {
     }
 
     /// Runs one step of rustls. Decrypted bytes go to `put`; those it does not take are kept.
-    fn step(&mut self, put: &mut dyn FnMut(&[u8]) -> usize) -> Result<Next, Error> {
+    fn step(&mut self, put: &mut dyn FnMut(&[u8]) -> usize) -> Result<TlsNeed, Error> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
@@ -452,7 +452,7 @@ fn settle<D>(
     outgoing: &mut Span,
     is_closed: &mut bool,
     put: &mut dyn FnMut(&[u8]) -> usize,
-) -> Result<Next, Error> {
+) -> Result<TlsNeed, Error> {
     match state {
         ConnectionState::ReadTraffic(mut traffic) => {
             while let Some(record) = traffic.next_record() {
@@ -465,11 +465,11 @@ fn settle<D>(
         ConnectionState::PeerClosed => *is_closed = true,
         ConnectionState::Closed => {
             *is_closed = true;
-            return Ok(Next::Input);
+            return Ok(TlsNeed::Input);
         }
         // Cannot happen: early data is not offered.
         ConnectionState::ReadEarlyData(_) => return Err(Error::General("early data".into())),
-        _ => return Ok(Next::Input),
+        _ => return Ok(TlsNeed::Input),
     }
-    Ok(Next::Again)
+    Ok(TlsNeed::Again)
 }

@@ -27,7 +27,7 @@ pub use machine::Machine;
 use crate::frame::{Reason, WINDOW_DEFAULT, kind, setting};
 use crate::limits::OUTPUT_BYTES_MAX;
 use crate::options::Options;
-use crate::output::Output;
+use crate::output::OutputBuffer;
 use calls::Calls;
 use closed::ResetBy;
 use ending::{Closing, Fatal};
@@ -247,7 +247,7 @@ impl Core {
         }
     }
 
-    pub(crate) fn output(&mut self) -> &mut Output {
+    pub(crate) fn output(&mut self) -> &mut OutputBuffer {
         &mut self.writing.output
     }
 }

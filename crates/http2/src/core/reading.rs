@@ -31,7 +31,7 @@ pub struct Reading {
     pub last_data: (u32, usize),
     /// Number of frames like `last_data` that a direct read plans for: grows when they come, falls when others do.
     pub predicted_frames_max: usize,
-    pub block: Option<Block>,
+    pub block: Option<HeaderBlock>,
 }
 
 impl Default for Reading {
@@ -78,7 +78,7 @@ pub struct Data {
 }
 
 /// A partly received header block.
-pub struct Block {
+pub struct HeaderBlock {
     pub stream: u32,
     pub bytes: Vec<u8>,
     pub ends: bool,

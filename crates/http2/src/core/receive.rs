@@ -1,7 +1,7 @@
 //! Turns received bytes into events.
 
-use super::closed::{End, ResetBy};
-use super::reading::{Block, Data};
+use super::closed::{ResetBy, StreamEnd};
+use super::reading::{Data, HeaderBlock};
 use super::stream::Sending;
 use super::{ALIVE, Closing, Core, DRAINING, Fatal};
 use crate::collect::fill;
@@ -343,13 +343,13 @@ impl Core {
             return Ok(());
         }
         match self.calls.closed.end(id) {
-            End::Reset => Ok(()),
-            End::ResetByClient => {
+            StreamEnd::Reset => Ok(()),
+            StreamEnd::ResetByClient => {
                 self.put_reset(id, Reason::STREAM_CLOSED);
                 self.tolerance.count_trouble(now)
             }
-            End::Closed => Err(Fatal(Reason::STREAM_CLOSED, "a frame of a stream that is closed")),
-            End::Skipped => Err(protocol("a stream id smaller than the last one")),
+            StreamEnd::Closed => Err(Fatal(Reason::STREAM_CLOSED, "a frame of a stream that is closed")),
+            StreamEnd::Skipped => Err(protocol("a stream id smaller than the last one")),
         }
     }
 
@@ -397,7 +397,8 @@ impl Core {
             return self.take_block(head.stream, fragment, ends, depends_on_itself, now);
         }
         let bytes = fragment.to_vec();
-        self.reading.block = Some(Block { stream: head.stream, bytes, ends, depends_on_itself, continuations: 0 });
+        self.reading.block =
+            Some(HeaderBlock { stream: head.stream, bytes, ends, depends_on_itself, continuations: 0 });
         Ok(())
     }
 

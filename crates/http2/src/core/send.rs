@@ -1,7 +1,7 @@
 //! Turns responses into bytes.
 
 use super::Core;
-use super::stream::{End, Sending};
+use super::stream::{BodyEnd, Sending};
 use crate::collect::{Collect, Collected, Gone, NotCollected};
 use crate::frame::{Reason, WINDOW_DEFAULT, kind};
 use crate::hpack::{Encoder, Field};
@@ -149,7 +149,7 @@ impl Core {
             }
             stream.answer.queued += n;
             if ends {
-                stream.answer.end = Some(End::Data);
+                stream.answer.end = Some(BodyEnd::Data);
                 stream.answer.sending = Sending::Ending;
             }
             self.list(key);
@@ -169,7 +169,7 @@ impl Core {
             stream.answer.sending = Sending::Ending;
             let mut block = Vec::new();
             fields.iter().for_each(|f| self.writing.encoder.literal(&mut block, *f));
-            stream.answer.end = Some(End::Trailers(block));
+            stream.answer.end = Some(BodyEnd::Trailers(block));
             self.list(key);
         }
         self.wake_driver();
@@ -261,7 +261,7 @@ impl Core {
         stream.answer.window -= n as i64;
         self.writing.send_window -= n as i64;
         let is_last = stream.answer.queued == 0;
-        let ends = is_last && matches!(stream.answer.end, Some(End::Data));
+        let ends = is_last && matches!(stream.answer.end, Some(BodyEnd::Data));
         stream.wake_sender();
         if n > 0 || ends {
             self.writing.put_data_head(id, n, ends);
@@ -279,7 +279,7 @@ impl Core {
         let end = if is_last { stream.answer.end.take() } else { None };
         self.note_sent();
         if let Some(end) = end {
-            if let End::Trailers(block) = end {
+            if let BodyEnd::Trailers(block) = end {
                 self.put_block(id, true, |_, out| out.extend_from_slice(&block));
             }
             self.finish(key);

@@ -26,7 +26,7 @@ pub enum Sending {
 
 /// Follows the last byte of a response.
 #[derive(Debug)]
-pub enum End {
+pub enum BodyEnd {
     /// A flag in the last DATA frame.
     Data,
     /// Trailers, encoded so that they may be sent at any time.
@@ -85,7 +85,7 @@ pub struct Outgoing {
     pub window: i64,
     pub queue: VecDeque<Bytes>,
     pub queued: usize,
-    pub end: Option<End>,
+    pub end: Option<BodyEnd>,
     /// True while in the list of streams that may send.
     pub is_listed: bool,
     pub waker: Option<Waker>,

@@ -3,11 +3,11 @@
 use crate::frame::{FRAME_BYTES_MIN, FrameHead, HEAD_BYTES, Reason, WINDOW_DEFAULT, flag, kind};
 use crate::hpack::Encoder;
 use crate::options::Options;
-use crate::output::Output;
+use crate::output::OutputBuffer;
 use std::collections::VecDeque;
 
 pub struct Writing {
-    pub output: Output,
+    pub output: OutputBuffer,
     pub encoder: Encoder,
     /// Send window of the connection in bytes.
     pub send_window: i64,
@@ -21,7 +21,7 @@ pub struct Writing {
 impl Writing {
     pub fn new(options: &Options) -> Self {
         Self {
-            output: Output::default(),
+            output: OutputBuffer::default(),
             encoder: Encoder::new(options.fixed),
             send_window: i64::from(WINDOW_DEFAULT),
             peer_window: i64::from(WINDOW_DEFAULT),

@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use tensor::{Data, DataType, Error, Result, allowance, strings};
 
-use super::wire::{Reader, Span, WireValue, malformed};
+use super::wire::{FieldReader, Span, WireValue, malformed};
 
 /// A list as it is on the wire.
 #[derive(Clone, Copy, Default)]
@@ -70,7 +70,7 @@ fn list_type(number: u32, wanted: Option<DataType>) -> DataType {
 fn survey(message: &[u8], contents: &[Span]) -> Result<[List; 8]> {
     let mut lists = [List::default(); 8];
     for &span in contents {
-        let mut fields = Reader::within(message, span);
+        let mut fields = FieldReader::within(message, span);
         while let Some((number, value)) = fields.field()? {
             let packed = match (number, value) {
                 (8, WireValue::Length(_)) => None,
@@ -103,7 +103,7 @@ fn convert(message: &Bytes, contents: &[Span], number: u32, list: List, datatype
     }
     let mut out = Vec::new();
     for &span in contents {
-        let mut fields = Reader::within(message, span);
+        let mut fields = FieldReader::within(message, span);
         while let Some((n, value)) = fields.field()? {
             if n != number {
                 continue;
@@ -141,7 +141,7 @@ fn unpack(message: &[u8], span: Span, datatype: DataType, out: &mut Vec<u8>) -> 
     // The last byte of a varint is its only byte below 0x80.
     let elements = bytes.iter().filter(|&&b| b < 0x80).count();
     allowance::reserve(out, elements * element_bytes)?;
-    let mut values = Reader::within(message, span);
+    let mut values = FieldReader::within(message, span);
     while !values.is_done() {
         push(out, values.varint()?, datatype);
     }

@@ -6,7 +6,7 @@ use tensor::{Data, Error, Name, Result, Shape};
 
 use super::contents;
 use super::parameters::{self, TensorParameters};
-use super::wire::{Reader, Span, WireValue};
+use super::wire::{FieldReader, Span, WireValue};
 use crate::check::{duplicate_input, duplicate_output};
 use crate::http::DIMS_MAX;
 use crate::{InferRequest, InputTensor, OutputForm, Regions, RequestedOutput, Signature};
@@ -46,7 +46,7 @@ pub fn peek(message: &Bytes) -> Result<InferHead> {
         outputs: SmallVec::new(),
         raw: SmallVec::new(),
     };
-    let mut fields = Reader::new(message)?;
+    let mut fields = FieldReader::new(message)?;
     while let Some((number, value)) = fields.field()? {
         let WireValue::Length(span) = value else { continue };
         match number {
@@ -134,14 +134,14 @@ impl InferHead {
         let mut shape = Shape::new();
         let mut parameters = TensorParameters::default();
         let mut contents: SmallVec<[Span; 2]> = SmallVec::new();
-        let mut fields = Reader::within(message, span);
+        let mut fields = FieldReader::within(message, span);
         while let Some(field) = fields.field()? {
             match field {
                 (1, WireValue::Length(text)) => name = text.name(message)?,
                 (2, WireValue::Length(text)) => datatype = text.datatype(message)?,
                 (3, WireValue::Varint(dim)) => push_dim(&mut shape, dim)?,
                 (3, WireValue::Length(packed)) => {
-                    let mut dims = Reader::within(message, packed);
+                    let mut dims = FieldReader::within(message, packed);
                     while !dims.is_done() {
                         push_dim(&mut shape, dims.varint()?)?;
                     }
@@ -182,7 +182,7 @@ impl InferHead {
         let message = &self.message;
         let mut name = Name::new();
         let mut parameters = TensorParameters::default();
-        let mut fields = Reader::within(message, span);
+        let mut fields = FieldReader::within(message, span);
         while let Some(field) = fields.field()? {
             match field {
                 (1, WireValue::Length(text)) => name = text.name(message)?,
@@ -218,7 +218,7 @@ impl InferHead {
 
     fn tensor_name(&self, span: Span) -> Result<&str> {
         let mut name = "";
-        let mut fields = Reader::within(&self.message, span);
+        let mut fields = FieldReader::within(&self.message, span);
         while let Some(field) = fields.field()? {
             if let (1, WireValue::Length(text)) = field {
                 name = text.text(&self.message)?;

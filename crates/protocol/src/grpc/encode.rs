@@ -125,12 +125,12 @@ fn limited(len: usize) -> Result<usize> {
 }
 
 /// An output of a response: the tensor itself or its classes.
-enum Tensor<'a> {
+enum OutputContents<'a> {
     AsItIs(&'a OutputTensor),
     Classes(Box<OutputTensor>),
 }
 
-impl Tensor<'_> {
+impl OutputContents<'_> {
     fn get(&self) -> &OutputTensor {
         match self {
             Self::AsItIs(tensor) => tensor,
@@ -140,12 +140,12 @@ impl Tensor<'_> {
 }
 
 /// The outputs of a response, with classes instead of the tensor where the client requested them.
-fn outputs<'a>(response: &'a InferResponse, signature: &Signature) -> Result<SmallVec<[Tensor<'a>; 2]>> {
+fn outputs<'a>(response: &'a InferResponse, signature: &Signature) -> Result<SmallVec<[OutputContents<'a>; 2]>> {
     let mut tensors = SmallVec::with_capacity(response.outputs.len());
     for output in &response.outputs {
         tensors.push(match output.form.classification {
-            0 => Tensor::AsItIs(output),
-            _ => Tensor::Classes(Box::new(classify::top_k(output, signature)?)),
+            0 => OutputContents::AsItIs(output),
+            _ => OutputContents::Classes(Box::new(classify::top_k(output, signature)?)),
         });
     }
     Ok(tensors)
@@ -164,7 +164,7 @@ fn contents(output: &OutputTensor) -> &Bytes {
 /// A `ModelInferResponse` with its lengths, which protobuf puts before the contents.
 struct Message<'a> {
     response: &'a InferResponse,
-    outputs: SmallVec<[Tensor<'a>; 2]>,
+    outputs: SmallVec<[OutputContents<'a>; 2]>,
     is_final: Option<bool>,
     /// Length of the whole message.
     len: usize,
@@ -175,7 +175,7 @@ struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    fn new(response: &'a InferResponse, outputs: SmallVec<[Tensor<'a>; 2]>, is_final: Option<bool>) -> Self {
+    fn new(response: &'a InferResponse, outputs: SmallVec<[OutputContents<'a>; 2]>, is_final: Option<bool>) -> Self {
         let mut len = field_len_unless_empty(response.model_name.as_bytes())
             + field_len_unless_empty(response.model_version.as_bytes())
             + field_len_unless_empty(response.id.as_bytes());

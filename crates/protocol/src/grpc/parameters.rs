@@ -7,7 +7,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 use tensor::{Error, Name, RegionRef, Result};
 
-use super::wire::{Reader, Span, WireValue};
+use super::wire::{FieldReader, Span, WireValue};
 use crate::{CorrelationId, InferRequest, Parameter, Regions};
 
 /// Bytes of the longest correlation id that is a string.
@@ -38,7 +38,7 @@ pub(super) type Entries<'a> = SmallVec<[ParameterEntry<'a>; 4]>;
 /// Reads one entry. A missing key is "", a missing value is `Unset`.
 pub(super) fn entry(message: &[u8], span: Span) -> Result<ParameterEntry<'_>> {
     let mut entry = ParameterEntry { key: "", choice: Choice::Unset };
-    let mut fields = Reader::within(message, span);
+    let mut fields = FieldReader::within(message, span);
     while let Some(field) = fields.field()? {
         match field {
             (1, WireValue::Length(key)) => entry.key = key.text(message)?,
@@ -56,7 +56,7 @@ pub(super) fn entry(message: &[u8], span: Span) -> Result<ParameterEntry<'_>> {
 
 fn choice(message: &[u8], span: Span) -> Result<Option<Choice>> {
     let mut choice = None;
-    let mut fields = Reader::within(message, span);
+    let mut fields = FieldReader::within(message, span);
     while let Some(field) = fields.field()? {
         choice = Some(match field {
             (1, WireValue::Varint(v)) => Choice::Bool(v != 0),

@@ -64,7 +64,7 @@ pub(super) enum WireValue {
 pub fn is_long(message: &[u8], raw: u32, bytes_max: usize) -> bool {
     /// Cost of a field besides its contents, as a number of bytes.
     const FIELD_BYTES: usize = 16;
-    let Ok(mut reader) = Reader::new(message) else { return false };
+    let Ok(mut reader) = FieldReader::new(message) else { return false };
     let mut left = bytes_max;
     while !reader.is_done() {
         let Ok((number, wire_type)) = reader.key() else { return false };
@@ -86,9 +86,9 @@ pub fn is_long(message: &[u8], raw: u32, bytes_max: usize) -> bool {
 }
 
 /// Offset of the contents of the first length-delimited field `number` in a message that starts with `beginning`;
-/// `None` if it is not there. Unlike [`Reader`], accepts fields that extend past the end of `beginning`.
+/// `None` if it is not there. Unlike [`FieldReader`], accepts fields that extend past the end of `beginning`.
 pub fn offset_of(beginning: &[u8], number: u32) -> Option<usize> {
-    let mut reader = Reader::new(beginning).ok()?;
+    let mut reader = FieldReader::new(beginning).ok()?;
     while !reader.is_done() {
         let (field, wire_type) = reader.key().ok()?;
         match wire_type {
@@ -112,7 +112,7 @@ pub fn offset_of(beginning: &[u8], number: u32) -> Option<usize> {
 /// The texts of fields 1 and 2 if a message that starts with `beginning` has them first, in this order; the second is
 /// "" if another field follows the first. `None` if they are elsewhere, cut off or not UTF-8.
 pub fn first_texts(beginning: &[u8]) -> Option<(&str, &str)> {
-    let mut reader = Reader::new(beginning).ok()?;
+    let mut reader = FieldReader::new(beginning).ok()?;
     let mut text = |number: u32| -> Option<Option<&str>> {
         let before = reader.at;
         if reader.key().ok()? != (number, 2) {
@@ -127,13 +127,13 @@ pub fn first_texts(beginning: &[u8]) -> Option<(&str, &str)> {
 }
 
 /// Reads the fields of one message, or the elements of a packed list. Offsets are those of the outermost message.
-pub(super) struct Reader<'a> {
+pub(super) struct FieldReader<'a> {
     /// The outermost message, cut off at the end of this one.
     bytes: &'a [u8],
     at: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> FieldReader<'a> {
     /// Starts at the first byte of `message`.
     pub fn new(message: &'a [u8]) -> Result<Self> {
         // Also makes 32 bits enough for offsets.

@@ -100,13 +100,13 @@ impl<'a> InputScan<'a> {
     }
 
     /// The source of the data: the request must name exactly one of the three.
-    pub fn source(&self) -> Result<Source<'a>> {
+    pub fn source(&self) -> Result<ContentsSource<'a>> {
         let binary = self.parameter("binary_data_size");
         let region = self.parameter("shared_memory_region");
         match (self.data, binary, region) {
-            (Some(data), None, None) => Ok(Source::Json(data)),
-            (None, Some(size), None) => Ok(Source::Binary(size)),
-            (None, None, Some(region)) => Ok(Source::Region(region)),
+            (Some(data), None, None) => Ok(ContentsSource::Json(data)),
+            (None, Some(size), None) => Ok(ContentsSource::Binary(size)),
+            (None, None, Some(region)) => Ok(ContentsSource::Region(region)),
             (data, binary, region) => {
                 let named = [
                     (data.is_some(), " 'data'"),
@@ -124,7 +124,7 @@ impl<'a> InputScan<'a> {
     }
 }
 
-pub(super) enum Source<'a> {
+pub(super) enum ContentsSource<'a> {
     Json(Value<'a>),
     Binary(Value<'a>),
     Region(Value<'a>),

@@ -4,9 +4,9 @@
 //! anywhere wins; then id, parameters, inputs, remaining bytes and outputs are checked in the order of P 1.12.2. Binary
 //! inputs and strings without escapes are slices of the body.
 
-use super::input::{InputScan, Source, json_data, region_of, shape_of, unable};
+use super::input::{ContentsSource, InputScan, json_data, region_of, shape_of, unable};
 use super::{CORRELATION_ID_BYTES_MAX, Limits, RESERVED, plain, raw};
-use crate::check::{Names, duplicate_input, duplicate_output};
+use crate::check::{NameSet, duplicate_input, duplicate_output};
 use crate::infer::{CorrelationId, InferRequest, InputTensor, OutputForm, Parameter, Regions, RequestedOutput};
 use crate::json::{Cursor, Value};
 use crate::signature::Signature;
@@ -154,7 +154,7 @@ pub(crate) fn request_id(id: Value<'_>, body: &Bytes) -> Result<Name> {
 /// Reads parameters (P 1.12.5) in document order.
 fn read_parameters(parameters: Value<'_>, request: &mut InferRequest, context: &ParseContext<'_>) -> Result<()> {
     let body = context.body;
-    let mut seen = Names::new();
+    let mut seen = NameSet::new();
     let members = parameters.members().map_err(|e| e.prefixed("failed to get request params.: "))?;
     for (i, (key, value)) in members.enumerate() {
         context.limits.check_entries(i + 1, "parameters")?;
@@ -235,7 +235,7 @@ fn read_inputs(
     };
     context.limits.check_entries(count, "inputs")?;
     let mut parsed: SmallVec<[InputTensor; 2]> = SmallVec::with_capacity(inputs.len());
-    let mut seen = Names::new();
+    let mut seen = NameSet::new();
     for mut input in inputs {
         let source = input.source()?;
         let name = input.name.ok_or_else(|| missing("name"))?.as_name(context.body).map_err(unable("name"))?;
@@ -246,12 +246,14 @@ fn read_inputs(
             return Err(duplicate_input(&request.id, &name));
         }
         let data = match source {
-            Source::Json(data) => json_data(&name, datatype, &shape, data, input.filled.take(), context.limits)?,
-            Source::Binary(size) => {
+            ContentsSource::Json(data) => {
+                json_data(&name, datatype, &shape, data, input.filled.take(), context.limits)?
+            }
+            ContentsSource::Binary(size) => {
                 let size = size.as_u64().map_err(unable("binary_data_size"))?;
                 Data::Bytes(take(tail, size, &name, context.signature)?)
             }
-            Source::Region(region) => Data::Region(region_of(region, input.parameters, context.regions)?),
+            ContentsSource::Region(region) => Data::Region(region_of(region, input.parameters, context.regions)?),
         };
         parsed.push(InputTensor { name, datatype, shape, data });
     }
@@ -273,7 +275,7 @@ fn take(tail: &mut Bytes, size: u64, name: &str, signature: &Signature) -> Resul
 
 fn read_outputs(outputs: Value<'_>, request: &mut InferRequest, context: &ParseContext<'_>) -> Result<()> {
     let mut parsed: SmallVec<[RequestedOutput; 2]> = SmallVec::new();
-    let mut seen = Names::new();
+    let mut seen = NameSet::new();
     for (i, output) in outputs.elements().map_err(unable("outputs"))?.enumerate() {
         context.limits.check_entries(i + 1, "outputs")?;
         let parameters = output.get("parameters");

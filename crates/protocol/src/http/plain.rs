@@ -26,14 +26,14 @@ pub(super) fn read(body: &Bytes, head_length: usize, limits: &Limits) -> Option<
     if head_length > HEAD_BYTES_MAX {
         return None;
     }
-    let mut reader = Reader { rest: body.get(..head_length)?, body, limits, at: head_length };
+    let mut reader = BodyReader { rest: body.get(..head_length)?, body, limits, at: head_length };
     reader.white();
     let request = reader.request()?;
     reader.white();
     (reader.rest.is_empty() && reader.at == body.len()).then_some(request)
 }
 
-struct Reader<'a> {
+struct BodyReader<'a> {
     rest: &'a [u8],
     body: &'a Bytes,
     limits: &'a Limits,
@@ -46,7 +46,7 @@ fn once<T>(slot: &mut Option<T>, value: Option<T>) -> Option<()> {
     slot.replace(value?).is_none().then_some(())
 }
 
-impl<'a> Reader<'a> {
+impl<'a> BodyReader<'a> {
     #[inline]
     fn white(&mut self) {
         while let [b' ' | b'\n' | b'\r' | b'\t', rest @ ..] = self.rest {
