@@ -19,7 +19,7 @@ pub fn watch_closing(one: Weak<dyn Closing>) {
     all.push(one);
 }
 
-pub(crate) fn tell(device: u32, handle: &Handle) {
+pub(crate) fn notify(device: u32, handle: &Handle) {
     let all: Vec<_> = ALL.lock().iter().filter_map(Weak::upgrade).collect();
     all.iter().for_each(|one| one.closing(device, handle));
 }

@@ -51,7 +51,7 @@ impl Locked {
         let driver = driver().ok()?;
         let room = BYTES.fetch_update(SeqCst, SeqCst, |used| used.checked_add(len).filter(|&sum| sum <= most));
         if room.is_err() {
-            told_once(&format!("the limit of {most} locked bytes leaves no room for {len}"));
+            log_once(&format!("the limit of {most} locked bytes leaves no room for {len}"));
             return None;
         }
         // SAFETY: by contract.
@@ -59,14 +59,14 @@ impl Locked {
             Ok(()) => Some(Self { driver, start, len }),
             Err(e) => {
                 BYTES.fetch_sub(len, SeqCst);
-                told_once(e.message());
+                log_once(e.message());
                 None
             }
         }
     }
 }
 
-fn told_once(why: &str) {
+fn log_once(why: &str) {
     static TOLD: AtomicBool = AtomicBool::new(false);
     if !TOLD.swap(true, Relaxed) {
         log::info!("a region of shared memory is not page-locked, so its copies to devices are slower: {why}");

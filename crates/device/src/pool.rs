@@ -112,7 +112,7 @@ impl Block for DeviceBlock {
 
     fn end(self) {
         if let Some(Some(handle)) = HANDLES.lock().remove(&(self.device, self.address)) {
-            closing::tell(self.device, &handle);
+            closing::notify(self.device, &handle);
         }
         if let Err(e) = self.driver.free(self.device, self.address) {
             log::warn!("the memory pool of device {} was not given back: {}", self.device, e.message());

@@ -1,6 +1,7 @@
-//! The driver's functions for memory, streams and events; failures and missing functions are errors with their names.
+//! Calls the driver's functions for memory, streams and events. A failure or a missing function is an error that
+//! contains the name of the function.
 //!
-//! Returned resources are not freed automatically: `pool`, `locked` and `stream` own them.
+//! Callers free the returned resources: `pool`, `locked` and `stream` own them.
 
 #![allow(unsafe_code)] // calls a C library whose prototypes are written down in `driver`
 
@@ -9,28 +10,28 @@ use std::ffi::c_int;
 use std::ptr::NonNull;
 use tensor::{Error, Result};
 
-/// Every context can access the block.
+/// Flag of page-locked memory: every context can access it.
 const PORTABLE: u32 = 1;
-/// The stream does not wait for the default stream, which libraries use.
+/// Flag of a stream: it does not wait for the default stream, which libraries use.
 const NON_BLOCKING: u32 = 1;
-/// A waiting thread sleeps, and no timestamps are recorded.
+/// Flags of an event: a waiting thread sleeps, and no timestamps are recorded.
 const BLOCKING_WITHOUT_TIME: u32 = 1 | 2;
 /// `CUDA_ERROR_NOT_READY`.
 const NOT_READY: c_int = 600;
 /// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`.
 const PEERS_ALREADY: c_int = 704;
 
-/// Memory of a device, for all processes together.
+/// Memory of a device, as all processes together use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
-    /// Free bytes.
+    /// Bytes that no process uses.
     pub free: u64,
-    /// All bytes.
+    /// Size in bytes.
     pub total: u64,
 }
 
 impl Driver {
-    /// Total and free memory of a device.
+    /// Returns the total and the free memory of a device.
     ///
     /// # Errors
     /// INTERNAL, with the driver's error.
@@ -38,8 +39,8 @@ impl Driver {
         self.enter(device)?;
         let (mut free, mut total) = (0, 0);
         // SAFETY: writes two sizes.
-        let asked = self.functions.memory_info.map(|f| unsafe { f(&raw mut free, &raw mut total) });
-        self.check("cuMemGetInfo", asked)?;
+        let code = self.functions.memory_info.map(|f| unsafe { f(&raw mut free, &raw mut total) });
+        self.check("cuMemGetInfo", code)?;
         Ok(MemoryInfo { free: free as u64, total: total as u64 })
     }
 
@@ -56,11 +57,11 @@ impl Driver {
         // SAFETY: a retained context that is never released.
         match self.functions.enable_peer.map(|f| unsafe { f(context.0, 0) }) {
             Some(PEERS_ALREADY) => Ok(true),
-            done => self.check("cuCtxEnablePeerAccess", done).map(|()| true),
+            code => self.check("cuCtxEnablePeerAccess", code).map(|()| true),
         }
     }
 
-    /// Allocates `len` bytes of a device, for `free`.
+    /// Allocates `len` bytes of a device. The caller frees them with `free`.
     pub(crate) fn allocate(&self, device: u32, len: usize) -> Result<Address> {
         self.enter(device)?;
         let mut address = 0;
@@ -69,27 +70,28 @@ impl Driver {
         Ok(address)
     }
 
-    /// Frees memory of `allocate`.
+    /// Frees memory that `allocate` returned.
     pub(crate) fn free(&self, device: u32, address: Address) -> Result<()> {
         self.enter(device)?;
         // SAFETY: the driver rejects addresses that it did not allocate. The only owner calls this.
         self.check("cuMemFree", self.functions.free.map(|f| unsafe { f(address) }))
     }
 
-    /// Allocates `len` page-locked host bytes with undefined contents for all devices, to be freed by `free_host`.
+    /// Allocates `len` page-locked host bytes with undefined contents for all devices. The caller frees them with
+    /// `free_host`.
     pub(crate) fn allocate_host(&self, device: u32, len: usize) -> Result<NonNull<u8>> {
         self.enter(device)?;
         let mut block = std::ptr::null_mut();
         // SAFETY: writes one pointer.
-        let made = self.functions.allocate_host.map(|f| unsafe { f(&raw mut block, len, PORTABLE) });
-        self.check("cuMemHostAlloc", made)?;
+        let code = self.functions.allocate_host.map(|f| unsafe { f(&raw mut block, len, PORTABLE) });
+        self.check("cuMemHostAlloc", code)?;
         NonNull::new(block.cast()).ok_or_else(|| Error::internal("cuMemHostAlloc gave no memory"))
     }
 
-    /// Frees memory of `allocate_host`.
+    /// Frees memory that `allocate_host` returned.
     ///
     /// # Safety
-    /// It is not accessed any more.
+    /// Nothing accesses the memory any more.
     pub(crate) unsafe fn free_host(&self, device: u32, block: NonNull<u8>) -> Result<()> {
         self.enter(device)?;
         // SAFETY: by contract; the driver rejects memory that it did not allocate.
@@ -102,21 +104,21 @@ impl Driver {
     /// `len` bytes at `start` are mapped, and stay so until `unlock`.
     pub(crate) unsafe fn lock(&self, device: u32, start: NonNull<u8>, len: usize) -> Result<()> {
         self.enter(device)?;
-        let locked = self.functions.lock_host.map(|f| {
+        let code = self.functions.lock_host.map(|f| {
             // SAFETY: by contract. The contents do not change.
             unsafe { f(start.as_ptr().cast(), len, PORTABLE) }
         });
-        self.check("cuMemHostRegister", locked)
+        self.check("cuMemHostRegister", code)
     }
 
-    /// Undoes `lock`.
+    /// Unlocks pages that `lock` locked.
     pub(crate) fn unlock(&self, device: u32, start: NonNull<u8>) -> Result<()> {
         self.enter(device)?;
         // SAFETY: the driver rejects memory that it did not lock.
         self.check("cuMemHostUnregister", self.functions.unlock_host.map(|f| unsafe { f(start.as_ptr().cast()) }))
     }
 
-    /// Creates a stream for `end_stream`; `None` if the driver has no functions for streams.
+    /// Creates a stream, which `end_stream` destroys; `None` if the driver has no functions for streams.
     pub(crate) fn make_stream(&self, device: u32, priority: i32) -> Result<Option<Thing>> {
         let f = &self.functions;
         let (Some(make), Some(_), Some(_)) = (f.make_stream, f.end_stream, f.wait_for_stream) else { return Ok(None) };
@@ -128,26 +130,31 @@ impl Driver {
         Ok(Some(stream))
     }
 
+    /// Destroys a stream.
+    ///
     /// # Safety
-    /// `stream` came from `make_stream` on this device, and is not used after this.
+    /// `make_stream` returned `stream` for this device, and nothing uses it afterwards.
     pub(crate) unsafe fn end_stream(&self, device: u32, stream: Thing) -> Result<()> {
         self.enter(device)?;
         // SAFETY: by contract.
         self.check("cuStreamDestroy", self.functions.end_stream.map(|f| unsafe { f(stream) }))
     }
 
+    /// Blocks until the work started in a stream so far has ended.
+    ///
     /// # Safety
-    /// `stream` came from `make_stream` on this device and lives.
+    /// `make_stream` returned `stream` for this device, and it is not destroyed.
     pub(crate) unsafe fn wait_for_stream(&self, device: u32, stream: Thing) -> Result<()> {
         self.enter(device)?;
         // SAFETY: by contract.
         self.check("cuStreamSynchronize", self.functions.wait_for_stream.map(|f| unsafe { f(stream) }))
     }
 
-    /// An event that marks the work started in the stream so far, for `end_event`; `None` without such functions.
+    /// Creates an event that marks the work started in the stream so far; `end_event` destroys it. `None` if the driver
+    /// has no functions for events.
     ///
     /// # Safety
-    /// As `wait_for_stream`.
+    /// The conditions of `wait_for_stream` hold for `stream`.
     pub(crate) unsafe fn record(&self, device: u32, stream: Thing) -> Result<Option<Thing>> {
         let f = &self.functions;
         let all = (f.make_event, f.end_event, f.record_event, f.wait_for_event);
@@ -157,46 +164,52 @@ impl Driver {
         // SAFETY: writes one handle.
         let made = unsafe { make(&raw mut event, BLOCKING_WITHOUT_TIME) };
         self.check("cuEventCreate", Some(made))?;
-        // SAFETY: both are handles that live.
+        // SAFETY: the event was just created, and the stream is not destroyed, by contract.
         let recorded = self.check("cuEventRecord", Some(unsafe { record(event, stream) }));
         if recorded.is_err() {
-            // SAFETY: just made, and known to nobody else.
+            // SAFETY: the event was just created, and nothing else uses it.
             unsafe { end(event) };
         }
         recorded.map(|()| Some(event))
     }
 
+    /// Destroys an event.
+    ///
     /// # Safety
-    /// `event` came from `record` on this device, and is not used after this.
+    /// `record` returned `event` for this device, and nothing uses it afterwards.
     pub(crate) unsafe fn end_event(&self, device: u32, event: Thing) -> Result<()> {
         self.enter(device)?;
         // SAFETY: by contract.
         self.check("cuEventDestroy", self.functions.end_event.map(|f| unsafe { f(event) }))
     }
 
+    /// Blocks until the work that an event marks has ended.
+    ///
     /// # Safety
-    /// `event` came from `record` on this device and lives.
+    /// `record` returned `event` for this device, and it is not destroyed.
     pub(crate) unsafe fn wait_for_event(&self, device: u32, event: Thing) -> Result<()> {
         self.enter(device)?;
         // SAFETY: by contract.
         self.check("cuEventSynchronize", self.functions.wait_for_event.map(|f| unsafe { f(event) }))
     }
 
+    /// Returns whether the work that an event marks has ended.
+    ///
     /// # Safety
-    /// As `wait_for_event`.
+    /// The conditions of `wait_for_event` hold for `event`.
     pub(crate) unsafe fn is_over(&self, device: u32, event: Thing) -> Result<bool> {
         self.enter(device)?;
         // SAFETY: by contract.
         match self.functions.ask_event.map(|f| unsafe { f(event) }) {
             Some(NOT_READY) => Ok(false),
-            asked => self.check("cuEventQuery", asked).map(|()| true),
+            code => self.check("cuEventQuery", code).map(|()| true),
         }
     }
 
-    /// Lets a stream go on only when the event has happened. False where the driver has no such function.
+    /// Makes later work of a stream wait for an event. Returns false if the driver has no such function.
     ///
     /// # Safety
-    /// Both are of this driver and live.
+    /// `stream` and `event` are handles of this driver and are not destroyed.
     pub(crate) unsafe fn let_stream_wait(&self, device: u32, stream: Thing, event: Thing) -> Result<bool> {
         let Some(wait) = self.functions.let_stream_wait else { return Ok(false) };
         self.enter(device)?;

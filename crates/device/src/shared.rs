@@ -113,7 +113,7 @@ impl Imported {
 
 impl Drop for Imported {
     fn drop(&mut self) {
-        closing::tell(self.device, &self.handle);
+        closing::notify(self.device, &self.handle);
         let mut open = OPEN.lock();
         // Another thread may have opened it again meanwhile, which is counted separately.
         if open.get(&(self.device, self.handle)).is_some_and(|known| known.strong_count() == 0) {

@@ -1,6 +1,7 @@
-//! The list of devices against a `libcuda.so.1` without a GPU (tests/mock). The driver of a process is looked for once,
-//! so each case is a child:
-//! this program again, asked for the ignored test, which prints what it found.
+//! Tests the list of devices with a mock of `libcuda.so.1` that needs no GPU (tests/mock).
+//!
+//! A process opens the driver once, so each case runs this program again as a child. The child runs an ignored test,
+//! which prints the list.
 
 #![cfg(target_os = "linux")]
 #![allow(missing_docs)]
@@ -24,15 +25,15 @@ fn mock() -> &'static Path {
     })
 }
 
-/// Devices that a process finds with these variables.
+/// Devices that a child process with these environment variables lists.
 fn found(variables: &[(&str, &str)]) -> String {
     let mut command = Command::new(std::env::current_exe().expect("its own path"));
     command.args(["--ignored", "--exact", "--nocapture", "print_the_list"]).env_remove("CUDA_VISIBLE_DEVICES");
     command.env("NEREID_LIBCUDA", mock()).env("NEREID_MOCK_CUDA_DEVICES", "2").envs(variables.iter().copied());
     let done = command.output().expect("it runs");
-    let said = String::from_utf8_lossy(&done.stdout).into_owned();
-    assert!(done.status.success(), "{variables:?}: {said}{}", String::from_utf8_lossy(&done.stderr));
-    said.lines().filter_map(|line| line.strip_prefix("told: ")).collect::<Vec<_>>().join("\n")
+    let output = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(done.status.success(), "{variables:?}: {output}{}", String::from_utf8_lossy(&done.stderr));
+    output.lines().filter_map(|line| line.strip_prefix("result: ")).collect::<Vec<_>>().join("\n")
 }
 
 #[test]
@@ -45,8 +46,8 @@ fn print_the_list() {
         format!("{} {:?} {uuid} {pci} {capability:?} {memory} {:?}", d.ordinal, d.name, d.peers)
     };
     match devices() {
-        Err(why) => println!("told: none: {why}"),
-        Ok(list) => list.iter().for_each(|device| println!("told: {}", line(device))),
+        Err(why) => println!("result: none: {why}"),
+        Ok(list) => list.iter().for_each(|device| println!("result: {}", line(device))),
     }
 }
 
@@ -55,13 +56,13 @@ const SECOND: &str = "\"Mock 1\" a1000000-0000-4000-8000-000000000002 0000:27:00
 const NONE: &str = "none: cuInit failed with CUDA_ERROR_NO_DEVICE (100): no CUDA-capable device is detected";
 
 #[test]
-fn m_22_every_device_is_described() {
+fn m_22_the_list_describes_every_device() {
     assert_eq!(found(&[]), format!("0 {FIRST} [1]\n1 {SECOND} [0]"));
     assert_eq!(found(&[("NEREID_MOCK_CUDA_PEERS", "0")]), format!("0 {FIRST} []\n1 {SECOND} []"));
 }
 
 #[test]
-fn the_devices_are_those_that_cuda_visible_devices_names_in_its_order() {
+fn the_list_follows_the_order_of_cuda_visible_devices() {
     for (list, expected) in [
         ("1", format!("0 {SECOND} []")),
         ("1,0", format!("0 {SECOND} [1]\n1 {FIRST} [0]")),
@@ -85,11 +86,11 @@ fn an_instance_has_its_own_uuid_and_the_address_of_its_device() {
     let with = |list| found(&[("NEREID_MOCK_CUDA_MIG", "1"), ("CUDA_VISIBLE_DEVICES", list)]);
     assert_eq!(with("MIG-b110"), format!("0 {} []", instance(1)));
     assert_eq!(with("0,MIG-b1000000-0000-4000-8000-000000000002"), format!("0 {FIRST} [1]\n1 {} [0]", instance(0)));
-    assert!(with("MIG-b1").starts_with(NONE), "two begin so");
+    assert!(with("MIG-b1").starts_with(NONE), "two uuids have this prefix");
 }
 
 #[test]
-fn m_22_what_the_driver_does_not_say_of_a_device_is_missing_and_the_rest_is_there() {
+fn m_22_a_property_that_the_driver_does_not_return_is_missing_alone() {
     for (function, with, without) in [
         ("cuDeviceGetName", "\"Mock 0\"", "\"\""),
         ("cuDeviceGetUuid_v2", "a0000000-0000-4000-8000-000000000001", "-"),

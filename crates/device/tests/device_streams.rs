@@ -1,6 +1,7 @@
-//! Streams, pools and locked pages against a `libcuda.so.1` without a GPU (tests/mock), with failures at each call.
+//! Tests streams, pools and locked pages with a mock of `libcuda.so.1` that needs no GPU (tests/mock) and can fail at
+//! each call.
 //!
-//! What there is of a driver, and of pools, is of the whole process: each case runs in a child, this program again.
+//! A process has one driver and one set of pools, so each case runs this program again as a child.
 
 #![cfg(target_os = "linux")]
 #![allow(missing_docs)]
@@ -18,7 +19,7 @@ struct Mock {
     memory: PathBuf,
 }
 
-/// The mock, built once; and a directory for the memory of this run's devices.
+/// The mock, built once, and a directory for the memory of its devices.
 fn mock() -> &'static Mock {
     static BUILT: OnceLock<Mock> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -33,7 +34,8 @@ fn mock() -> &'static Mock {
     })
 }
 
-/// Runs an ignored test of this program with two devices, and what is to fail in it. What it told.
+/// Runs an ignored test in a child with two devices. `fail` lists the failing calls, as `FUNCTION:NTH CALL:ERROR`; 0 is
+/// every call. Returns the lines that the test passed to `report`, joined by semicolons.
 fn child(test: &str, fail: &str, more: &[(&str, &str)]) -> String {
     let mut command = Command::new(std::env::current_exe().expect("its own path"));
     command.args(["--ignored", "--exact", "--nocapture", test]).envs(more.iter().copied());
@@ -43,31 +45,32 @@ fn child(test: &str, fail: &str, more: &[(&str, &str)]) -> String {
         command.env("NEREID_MOCK_CUDA_DEVICES", "2");
     }
     let done = command.output().expect("it runs");
-    let said = String::from_utf8_lossy(&done.stdout).into_owned();
-    let complaints = String::from_utf8_lossy(&done.stderr).into_owned();
-    assert!(done.status.success(), "{test} with {fail:?} {more:?}: {said}{complaints}");
-    said.lines().filter_map(|l| l.strip_prefix("told: ")).collect::<Vec<_>>().join("; ")
+    let output = String::from_utf8_lossy(&done.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.success(), "{test} with {fail:?} {more:?}: {output}{errors}");
+    output.lines().filter_map(|l| l.strip_prefix("result: ")).collect::<Vec<_>>().join("; ")
 }
 
-fn tell(text: impl std::fmt::Display) {
-    println!("told: {text}");
+/// Passes a line to the parent process.
+fn report(text: impl std::fmt::Display) {
+    println!("result: {text}");
 }
 
-/// A number that the mock keeps.
-fn asked(function: &str, what: u8) -> i32 {
+/// Calls a counter function of the mock.
+fn mock_count(function: &str, kind: u8) -> i32 {
     let path = std::env::var_os("NEREID_LIBCUDA").expect("given by the parent");
     #[allow(unsafe_code)]
-    // SAFETY: the mock, which the driver opened too, and a function of it that takes an integer or ignores it.
+    // SAFETY: the library is the mock, which the driver opened too; the function takes an integer or ignores it.
     unsafe {
         let library = libloading::Library::new(path).expect("it was opened before");
-        library.get::<unsafe extern "C" fn(i32) -> i32>(function.as_bytes()).expect("of the mock")(i32::from(what))
+        library.get::<unsafe extern "C" fn(i32) -> i32>(function.as_bytes()).expect("of the mock")(i32::from(kind))
     }
 }
 
 /// Counts of objects that were created and not released: blocks of devices, of the host, locked ranges, streams,
 /// events.
 fn live() -> [i32; 5] {
-    [b'b', b'h', b'l', b's', b'e'].map(|what| asked("mockLive\0", what))
+    [b'b', b'h', b'l', b's', b'e'].map(|kind| mock_count("mockLive\0", kind))
 }
 
 fn contents(region: &RegionRef) -> Vec<u8> {
@@ -88,7 +91,7 @@ fn copies_are_started_and_waited_for() {
         event.wait()?;
         assert!(event.is_over()?);
         assert_eq!((&contents(&here)[..900], &contents(&here)[900..]), (&numbers[..900], &[9; 100][..]));
-        // From device to device, and from there to the host, one behind the other and by two streams.
+        // A copy between devices, then one to the host, in order and in two streams.
         stream.copy(&there, 100, &Data::Region(here.clone()), 0, 900)?;
         let other = Stream::new(1, -1)?;
         other.after(&stream.record()?)?;
@@ -110,27 +113,27 @@ fn copies_are_started_and_waited_for() {
             assert!(stream.download(&here, offset, vec![0; len]).is_err());
         }
         assert!(stream.copy(&here, 0, &Bytes::from(vec![0; 3]).into(), 1, 3).is_err());
-        // More than may wait at a time.
+        // More copies than may be pending at a time.
         for i in 0..3000u32 {
             stream.copy(&here, 0, &Bytes::from(i.to_le_bytes().to_vec()).into(), 0, 4)?;
         }
         stream.synchronize()?;
         assert_eq!(contents(&here)[..4], 2999u32.to_le_bytes());
-        tell(format!("done, {}", if at_once { "at once" } else { "later" }));
+        report(format!("done, {}", if at_once { "at once" } else { "later" }));
         Ok(())
     };
     if let Err(e) = run() {
-        tell(e.message());
+        report(e.message());
     }
     assert!(pool_uses().iter().all(|pool| pool.used_bytes == 0), "{:?}", pool_uses());
     release_pools();
-    tell(format!("{:?}", live()));
+    report(format!("{:?}", live()));
 }
 
 const NOTHING: &str = "[0, 0, 0, 0, 0]";
 
 #[test]
-fn m_25_copies_are_made_in_order_and_kept_until_they_are() {
+fn m_25_copies_run_in_order_and_keep_their_buffers_until_they_end() {
     assert_eq!(child("copies_are_started_and_waited_for", "", &[]), format!("done, later; {NOTHING}"));
     assert_eq!(
         child("copies_are_started_and_waited_for", "", &[("NEREID_MOCK_CUDA_PEERS", "0")]),
@@ -139,7 +142,7 @@ fn m_25_copies_are_made_in_order_and_kept_until_they_are() {
 }
 
 #[test]
-fn m_25_each_call_that_fails_is_named_and_nothing_leaks() {
+fn m_25_an_error_names_the_failed_call_and_nothing_leaks() {
     let words = "CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered";
     for (function, named) in [
         ("cuStreamCreateWithPriority", "cuStreamCreateWithPriority"),
@@ -154,51 +157,51 @@ fn m_25_each_call_that_fails_is_named_and_nothing_leaks() {
         ("cuStreamWaitEvent", "cuStreamWaitEvent"),
     ] {
         for nth in [1, 2] {
-            let told = child("copies_are_started_and_waited_for", &format!("{function}:{nth}:700"), &[]);
+            let result = child("copies_are_started_and_waited_for", &format!("{function}:{nth}:700"), &[]);
             let failed = format!("{named} failed with {words}; {NOTHING}");
-            // A second call of some there is not.
-            let rarely = nth == 2 && told == format!("done, later; {NOTHING}");
-            assert!(told == failed || rarely, "{function} {nth}: {told}");
+            // Some functions are called once.
+            let once = nth == 2 && result == format!("done, later; {NOTHING}");
+            assert!(result == failed || once, "{function} {nth}: {result}");
         }
     }
     // After a failed wait the device may still write: the buffers of the copy are never freed, and the server
     // continues.
-    let told = child("a_wait_that_fails_keeps_what_the_device_may_touch", "cuStreamSynchronize:1:700", &[]);
-    assert_eq!(told, format!("cuStreamSynchronize failed with {words}; 512 bytes are kept"));
+    let result = child("a_failed_wait_keeps_the_buffers", "cuStreamSynchronize:1:700", &[]);
+    assert_eq!(result, format!("cuStreamSynchronize failed with {words}; 512 bytes are kept"));
     for function in ["cuStreamDestroy_v2", "cuEventDestroy_v2"] {
-        let told = child("copies_are_started_and_waited_for", &format!("{function}:0:1"), &[]);
-        assert!(told.starts_with("done, later"), "who gives back tells only the log: {told}");
+        let result = child("copies_are_started_and_waited_for", &format!("{function}:0:1"), &[]);
+        assert!(result.starts_with("done, later"), "a failed release is only logged: {result}");
     }
     for function in ["cuDeviceCanAccessPeer", "cuCtxEnablePeerAccess"] {
-        let told = child("copies_are_started_and_waited_for", &format!("{function}:0:1"), &[]);
-        assert_eq!(told, format!("done, later; {NOTHING}"), "peers only make copies faster");
+        let result = child("copies_are_started_and_waited_for", &format!("{function}:0:1"), &[]);
+        assert_eq!(result, format!("done, later; {NOTHING}"), "peers only make copies faster");
     }
 }
 
 #[test]
 #[ignore = "runs in a child of the other tests"]
-fn a_wait_that_fails_keeps_what_the_device_may_touch() {
+fn a_failed_wait_keeps_the_buffers() {
     let stream = Stream::new(0, 0).expect("a stream");
     let region = allocate(0, 500).expect("room");
     let pending = stream.download(&region, 0, vec![0; 500]).expect("started");
     drop(region);
-    tell(pending.wait().expect_err("the mock fails").message());
+    report(pending.wait().expect_err("the mock fails").message());
     drop(stream);
     let kept: usize = pool_uses().iter().map(|pool| pool.used_bytes).sum();
-    tell(format!("{kept} bytes are kept"));
+    report(format!("{kept} bytes are kept"));
 }
 
 #[test]
 #[ignore = "runs in a child of the other tests"]
 fn pools_divide_their_blocks() {
     device::set_pool_sizes(PoolSizes { pinned: 4096, devices: vec![(0, 1 << 20), (1, 7), (1, 0), (0, 8192)] });
-    assert!(pool_uses().is_empty() && live_blocks() == 0, "nothing is made before it is needed");
+    assert!(pool_uses().is_empty() && live_blocks() == 0, "no block is allocated before its first use");
     match allocate(0, 8192 - 256) {
         Ok(most) => {
             let Base::Device(memory) = most.base() else { panic!("of a device") };
             assert_eq!((memory.device(), memory.address() % 256, most.len()), (0, 0, 8192 - 256));
             assert!(allocate(0, 257).is_err_and(|e| e.code() == Code::ResourceExhausted));
-            tell(allocate(0, 257).err().expect("no room").message());
+            report(allocate(0, 257).err().expect("no room").message());
             let rest = allocate(0, 256).expect("exactly");
             assert!(rest.extent().object == most.extent().object && !rest.overlaps(&*most));
             rest.copy_from_region(0, &*most, 1000, 256).expect("inside");
@@ -206,7 +209,7 @@ fn pools_divide_their_blocks() {
             drop(most);
             allocate(0, 4096).expect("room again");
         }
-        Err(e) => tell(e.message()),
+        Err(e) => report(e.message()),
     }
     assert_eq!(allocate(1, 1).err().map(|e| e.code()), Some(Code::Unavailable), "0 is no pool");
     assert_eq!(allocate(2, 1).err().map(|e| e.code()), Some(Code::Unavailable));
@@ -221,28 +224,29 @@ fn pools_divide_their_blocks() {
             assert_eq!(pinned(3073).err(), Some(NoRoom::Exhausted));
             assert_eq!(&row[..], [3; 10]);
         }
-        Err(why) => tell(format!("{why:?}")),
+        Err(why) => report(format!("{why:?}")),
     }
     let uses = pool_uses();
-    tell(format!("{:?}", uses.iter().map(|p| (p.device, p.bytes_max, p.used_bytes, p.exhausted)).collect::<Vec<_>>()));
+    let counts: Vec<_> = uses.iter().map(|p| (p.device, p.bytes_max, p.used_bytes, p.exhausted)).collect();
+    report(format!("{counts:?}"));
     release_pools();
-    tell(format!("{:?}", live()));
+    report(format!("{:?}", live()));
     assert!(!is_pinned(&[0; 8]));
 }
 
 fn live_blocks() -> i32 {
-    asked("mockLive\0", b'b') + asked("mockLive\0", b'h')
+    mock_count("mockLive\0", b'b') + mock_count("mockLive\0", b'h')
 }
 
 #[test]
-fn m_27_m_28_pools_are_bounded_come_back_and_are_made_when_they_are_needed() {
+fn m_27_m_28_pools_are_bounded_allocated_on_first_use_and_released() {
     let full = "the memory pool of device 0 has no room for 257 bytes: 7936 of 8192 bytes are in use; \
                 --cuda-memory-pool-byte-size=0:BYTES makes it larger";
     let uses = "[(None, 4096, 0, 1), (Some(0), 8192, 0, 2), (Some(1), 0, 0, 0)]";
     assert_eq!(child("pools_divide_their_blocks", "", &[]), format!("{full}; {uses}; {NOTHING}"));
     let none = "[(None, 4096, 0, 0), (Some(0), 8192, 0, 0), (Some(1), 0, 0, 0)]";
     for function in ["cuMemAlloc_v2", "cuMemHostAlloc", "cuCtxSetCurrent", "cuDevicePrimaryCtxRetain"] {
-        let told = child("pools_divide_their_blocks", &format!("{function}:0:2"), &[]);
+        let result = child("pools_divide_their_blocks", &format!("{function}:0:2"), &[]);
         let no_device = "there is no memory pool of device 0";
         let expected = match function {
             "cuMemAlloc_v2" => {
@@ -253,10 +257,10 @@ fn m_27_m_28_pools_are_bounded_come_back_and_are_made_when_they_are_needed() {
             }
             _ => format!("{no_device}; NoPool; {none}; {NOTHING}"),
         };
-        assert_eq!(told, expected, "{function}");
+        assert_eq!(result, expected, "{function}");
     }
-    let told = child("pools_divide_their_blocks", "cuMemFree_v2:0:700,cuMemFreeHost:0:700", &[]);
-    assert!(told.ends_with("[1, 1, 0, 0, 0]"), "the log is told, nothing else: {told}");
+    let result = child("pools_divide_their_blocks", "cuMemFree_v2:0:700,cuMemFreeHost:0:700", &[]);
+    assert!(result.ends_with("[1, 1, 0, 0, 0]"), "a failed release is only logged: {result}");
 }
 
 #[test]
@@ -266,20 +270,20 @@ fn pages_are_locked() {
     let mut memory = vec![0u8; 20_000];
     let start = NonNull::new(memory.as_mut_ptr()).expect("not null");
     #[allow(unsafe_code)]
-    // SAFETY: the memory outlives what is returned.
+    // SAFETY: the memory outlives the returned locks.
     let lock = |offset: usize, len: usize| unsafe { Locked::new(start.add(offset), len) };
     let first = lock(0, 8000);
     assert!(lock(8000, 2001).is_none() && lock(8000, 0).is_none(), "more than the limit, and nothing");
     let twice = lock(100, 100);
-    tell(format!("{} {} {:?} {:?}", first.is_some(), twice.is_some(), device::locked_bytes(), live()));
+    report(format!("{} {} {:?} {:?}", first.is_some(), twice.is_some(), device::locked_bytes(), live()));
     drop((first, twice));
-    tell(format!("{:?} {:?}", device::locked_bytes(), live()));
+    report(format!("{:?} {:?}", device::locked_bytes(), live()));
 }
 
 #[test]
-fn pages_are_locked_within_a_limit_and_a_refusal_is_no_error() {
-    let check = |fail: &str, devices: &str, told: &str| {
-        assert_eq!(child("pages_are_locked", fail, &[("NEREID_MOCK_CUDA_DEVICES", devices)]), told, "{fail}");
+fn pages_are_locked_within_a_limit_and_a_failure_is_no_error() {
+    let check = |fail: &str, devices: &str, expected: &str| {
+        assert_eq!(child("pages_are_locked", fail, &[("NEREID_MOCK_CUDA_DEVICES", devices)]), expected, "{fail}");
     };
     check("", "2", "true false (8000, 10000) [0, 0, 1, 0, 0]; (0, 10000) [0, 0, 0, 0, 0]");
     check("cuMemHostRegister_v2:0:1", "2", &format!("false false (0, 10000) {NOTHING}; (0, 10000) {NOTHING}"));
@@ -292,16 +296,16 @@ fn pages_are_locked_within_a_limit_and_a_refusal_is_no_error() {
 fn devices_become_peers() {
     device::allow_peers(std::env::var_os("NO_PEERS").is_none());
     let driver = driver().expect("the mock");
-    let alone = (driver.memory(0).map(|m| m.total), asked("mockPeers\0", 0));
+    let alone = (driver.memory(0).map(|m| m.total), mock_count("mockPeers\0", 0));
     let (before, kept) = (driver.memory(1), allocate(1, 100));
     let after = driver.memory(1);
     let taken = before.and_then(|b| after.map(|a| b.free - a.free));
-    tell(format!("{alone:?} {} {taken:?}", asked("mockPeers\0", 0)));
+    report(format!("{alone:?} {} {taken:?}", mock_count("mockPeers\0", 0)));
     drop(kept);
 }
 
 #[test]
-fn m_26_devices_that_are_used_reach_each_other_unless_that_is_off() {
+fn m_26_used_devices_are_peers_unless_peers_are_off() {
     let total = [("NEREID_MOCK_CUDA_TOTAL", "1000000000")];
     let run = |more: &[(&str, &str)]| child("devices_become_peers", "", &[&total[..], more].concat());
     assert_eq!(run(&[]), "(Ok(1000000000), 0) 2 Ok(67108864)");

@@ -1,8 +1,7 @@
-//! The driver and shared memory against a `libcuda.so.1` without a GPU (tests/mock), with a client in another process.
+//! Tests the driver and shared memory with a mock of `libcuda.so.1` that needs no GPU (tests/mock), and with a client in
+//! another process.
 //!
-//! The driver of a process is looked for once, so what needs another one runs in a child: this program again, asked for
-//! one of the
-//! ignored tests, which do nothing else.
+//! A process opens the driver once, so each case runs one of the ignored tests of this program in a child.
 
 #![cfg(target_os = "linux")]
 #![allow(missing_docs)]
@@ -13,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 
-/// The mock and the client, built once; and a directory for the memory of this run's devices.
+/// The mock and the client, built once, and a directory for the memory of the devices.
 struct Mock {
     library: PathBuf,
     exporter: PathBuf,
@@ -40,10 +39,10 @@ fn mock() -> &'static Mock {
     })
 }
 
-/// A process that owns memory of a device.
+/// A child process that owns memory of a device (exporter.c).
 struct Exporter {
     child: Child,
-    told: BufReader<ChildStdout>,
+    output: BufReader<ChildStdout>,
     handle: String,
 }
 
@@ -53,18 +52,19 @@ impl Exporter {
         command.args([size.to_string(), device.to_string()]).env("NEREID_MOCK_CUDA_DIR", &mock().memory);
         command.env("NEREID_MOCK_CUDA_DEVICES", "2").stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("the exporter starts");
-        let mut told = BufReader::new(child.stdout.take().expect("piped"));
+        let mut output = BufReader::new(child.stdout.take().expect("piped"));
         let mut handle = String::new();
-        told.read_line(&mut handle).expect("its handle");
+        output.read_line(&mut handle).expect("its handle");
         assert_eq!(handle.trim().len(), 2 * HANDLE_BYTES, "the exporter made its block");
-        Self { child, told, handle: handle.trim().to_owned() }
+        Self { child, output, handle: handle.trim().to_owned() }
     }
 
+    /// Sum of the bytes of its memory.
     fn sum(&mut self) -> u64 {
         let stdin = self.child.stdin.as_mut().expect("piped");
-        stdin.write_all(b"sum\n").and_then(|()| stdin.flush()).expect("it listens");
+        stdin.write_all(b"sum\n").and_then(|()| stdin.flush()).expect("it reads");
         let mut line = String::new();
-        self.told.read_line(&mut line).expect("it answers");
+        self.output.read_line(&mut line).expect("it answers");
         line.trim().parse().expect("a number")
     }
 }
@@ -76,17 +76,23 @@ impl Drop for Exporter {
     }
 }
 
-/// Runs an ignored test of this program with the mock, and what is to fail in it. What it printed.
+/// Runs an ignored test in a child with the mock; `fail` lists the failing calls. Returns the lines that the test passed
+/// to `report`, joined by semicolons.
 fn child(test: &str, handle: &str, devices: &str, fail: &str) -> String {
     let mut command = Command::new(std::env::current_exe().expect("its own path"));
     command.args(["--ignored", "--exact", "--nocapture", test]);
     command.env("NEREID_LIBCUDA", &mock().library).env("NEREID_MOCK_CUDA_DIR", &mock().memory);
     command.env("NEREID_MOCK_CUDA_DEVICES", devices).env("NEREID_MOCK_CUDA_FAIL", fail).env("HANDLE", handle);
     let done = command.output().expect("it runs");
-    let said = String::from_utf8_lossy(&done.stdout).into_owned();
-    let complaints = String::from_utf8_lossy(&done.stderr).into_owned();
-    assert!(done.status.success(), "{test} with {fail:?}: {said}{complaints}");
-    said.lines().filter_map(|l| l.strip_prefix("told: ")).collect::<Vec<_>>().join("; ")
+    let output = String::from_utf8_lossy(&done.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.success(), "{test} with {fail:?}: {output}{errors}");
+    output.lines().filter_map(|l| l.strip_prefix("result: ")).collect::<Vec<_>>().join("; ")
+}
+
+/// Passes a line to the parent process.
+fn report(text: impl std::fmt::Display) {
+    println!("result: {text}");
 }
 
 fn given_handle() -> Handle {
@@ -94,11 +100,11 @@ fn given_handle() -> Handle {
     Handle(std::array::from_fn(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).expect("hexadecimal digits")))
 }
 
-/// Blocks of others that the mock still maps here.
+/// Number of blocks of other processes that the mock maps in this one.
 fn imported() -> i32 {
     let path = std::env::var_os("NEREID_LIBCUDA").expect("given by the parent");
     #[allow(unsafe_code)]
-    // SAFETY: the mock, which the driver opened too, and a function of it without arguments.
+    // SAFETY: the library is the mock, which the driver opened too; the function takes no arguments.
     unsafe {
         let library = libloading::Library::new(path).expect("it was opened before");
         library.get::<unsafe extern "C" fn() -> i32>(b"mockImported\0").expect("of the mock")()
@@ -108,18 +114,17 @@ fn imported() -> i32 {
 #[test]
 #[ignore = "runs in a child of the other tests"]
 fn use_the_handle() {
-    let tell = |text: String| println!("told: {text}");
     match Imported::open(1, given_handle()) {
-        Err(OpenError::NoDevice(why)) => tell(format!("no device: {why}")),
-        Err(OpenError::Failed(e) | OpenError::Lost(e)) => tell(e.message().to_owned()),
+        Err(OpenError::NoDevice(why)) => report(format!("no device: {why}")),
+        Err(OpenError::Failed(e) | OpenError::Lost(e)) => report(e.message()),
         Ok(memory) => {
             let Ok(again) = Imported::open(1, given_handle()) else { panic!("opened a moment ago") };
             assert!(std::ptr::eq(&raw const *memory, &raw const *again), "one handle, opened once");
             assert_eq!((memory.device(), imported()), (1, 1));
-            tell(format!("{} bytes", memory.len()));
+            report(format!("{} bytes", memory.len()));
             let mut bytes = vec![9; 200];
-            tell(memory.read(100, &mut bytes).map_or_else(|e| e.message().to_owned(), |()| format!("{bytes:?}")));
-            tell(memory.write(0, &[1; 64]).map_or_else(|e| e.message().to_owned(), |()| "written".into()));
+            report(memory.read(100, &mut bytes).map_or_else(|e| e.message().to_owned(), |()| format!("{bytes:?}")));
+            report(memory.write(0, &[1; 64]).map_or_else(|e| e.message().to_owned(), |()| "written".into()));
             for (offset, len) in [(memory.len(), 1), (0, memory.len() + 1), (usize::MAX, 2)] {
                 assert!(
                     memory.read(offset, &mut vec![0; len]).is_err() && memory.write(offset, &vec![0; len]).is_err()
@@ -140,15 +145,15 @@ fn use_the_handle() {
 fn m_23_memory_of_another_process_is_read_and_written() {
     let mut client = Exporter::new(1000, 1);
     let before = client.sum();
-    let told = child("use_the_handle", &client.handle, "2", "");
+    let result = child("use_the_handle", &client.handle, "2", "");
     let expected: Vec<u8> = (100..300u32).map(|i| i as u8).collect();
-    assert_eq!(told, format!("1000 bytes; {expected:?}; written"));
+    assert_eq!(result, format!("1000 bytes; {expected:?}; written"));
     let written: u64 = (0..64).sum();
     assert_eq!(client.sum(), before - written + 64, "the client sees what was written");
 }
 
 #[test]
-fn m_22_every_refusal_of_the_driver_is_an_error_with_its_words_and_leaks_nothing() {
+fn m_22_a_failed_call_is_an_error_with_the_drivers_text_and_leaks_nothing() {
     let client = Exporter::new(1000, 1);
     let run = |fail: &str| child("use_the_handle", &client.handle, "2", fail);
     for function in ["cuInit", "cuDriverGetVersion", "cuDeviceGetCount"] {
@@ -165,26 +170,26 @@ fn m_22_every_refusal_of_the_driver_is_an_error_with_its_words_and_leaks_nothing
         let words = "CUDA_ERROR_INVALID_HANDLE (400): invalid resource handle";
         assert_eq!(run(&format!("{function}:1:400")), format!("{named} failed with {words}"));
     }
-    // Memory that is short costs this copy only; a context that is lost, everything on its device.
+    // Without memory only this copy fails; with a lost context everything on the device fails.
     let short = "CUDA_ERROR_OUT_OF_MEMORY (2): out of memory";
     assert_eq!(run("cuMemcpyDtoH_v2:1:2"), format!("1000 bytes; cuMemcpyDtoH failed with {short}; written"));
     let words = "CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered";
-    let told = run("cuMemcpyDtoH_v2:1:700");
+    let result = run("cuMemcpyDtoH_v2:1:700");
     let gone = "it cannot be used until the server is started again";
     assert_eq!(
-        told,
+        result,
         format!("1000 bytes; cuMemcpyDtoH failed with {words}; GPU 1 failed: cuMemcpyDtoH failed with {words}; {gone}")
     );
     for (function, named) in [("cuMemcpyHtoD_v2", "cuMemcpyHtoD"), ("cuCtxSynchronize", "cuCtxSynchronize")] {
-        let told = run(&format!("{function}:1:700"));
-        assert!(told.ends_with(&format!("; {named} failed with {words}")), "{told}");
+        let result = run(&format!("{function}:1:700"));
+        assert!(result.ends_with(&format!("; {named} failed with {words}")), "{result}");
     }
-    assert!(run("cuIpcCloseMemHandle:1:4").ends_with("written"), "closing has nobody to tell but the log");
+    assert!(run("cuIpcCloseMemHandle:1:4").ends_with("written"), "a failed close is only logged");
     assert_eq!(run("cuMemcpyDtoH_v2:1:12345").split("; ").nth(1), Some("cuMemcpyDtoH failed with error 12345"));
 }
 
 #[test]
-fn m_24_handles_that_mean_nothing_are_refused() {
+fn m_24_invalid_handles_are_rejected() {
     let client = Exporter::new(64, 0);
     let invalid = "cuIpcOpenMemHandle failed with CUDA_ERROR_INVALID_HANDLE (400): invalid resource handle";
     assert_eq!(child("use_the_handle", &client.handle, "2", ""), invalid, "of another device");
@@ -194,11 +199,11 @@ fn m_24_handles_that_mean_nothing_are_refused() {
     assert!(none.starts_with("no device: cuInit failed with CUDA_ERROR_NO_DEVICE (100)"), "{none}");
 }
 
-/// Hears of handles that are closed.
+/// Collects the handles that are closed.
 #[derive(Default)]
-struct Heard(std::sync::Mutex<Vec<(u32, Handle)>>);
+struct ClosedHandles(std::sync::Mutex<Vec<(u32, Handle)>>);
 
-impl device::Closing for Heard {
+impl device::Closing for ClosedHandles {
     fn closing(&self, device: u32, handle: &Handle) {
         self.0.lock().expect("not poisoned").push((device, *handle));
     }
@@ -207,10 +212,9 @@ impl device::Closing for Heard {
 #[test]
 #[ignore = "runs in a child of the other tests"]
 fn lend_a_piece() {
-    let tell = |text: String| println!("told: {text}");
     device::set_pool_sizes(device::PoolSizes { pinned: 0, devices: vec![(1, 1 << 20)] });
-    let heard = std::sync::Arc::new(Heard::default());
-    let weak = std::sync::Arc::downgrade(&heard);
+    let closed = std::sync::Arc::new(ClosedHandles::default());
+    let weak = std::sync::Arc::downgrade(&closed);
     device::watch_closing(weak);
     let (first, second) = (device::allocate(1, 1000).expect("room"), device::allocate(1, 1000).expect("room"));
     second.copy_from(0, &[7; 1000]).expect("inside");
@@ -218,7 +222,7 @@ fn lend_a_piece() {
         panic!("of a device")
     };
     let Some(exported) = memory.exported() else {
-        tell("none".into());
+        report("none");
         return;
     };
     assert_eq!(before.exported().map(|e| e.handle), Some(exported.handle), "one handle for the block");
@@ -231,8 +235,8 @@ fn lend_a_piece() {
     assert_eq!(second.read_at::<3>(8), Ok([7, 8, 7]), "it wrote there");
     drop((first, second));
     device::release_pools();
-    let heard = heard.0.lock().expect("not poisoned").clone();
-    tell(format!("{}", heard == [(1, Handle(exported.handle))]));
+    let closed = closed.0.lock().expect("not poisoned").clone();
+    report(closed == [(1, Handle(exported.handle))]);
 }
 
 #[test]
@@ -248,17 +252,17 @@ fn read_a_piece() {
 }
 
 #[test]
-fn b_pyr_14_a_piece_of_a_pool_reaches_another_process_which_is_told_when_the_pool_goes() {
+fn b_pyr_14_another_process_can_open_a_piece_of_a_pool_and_is_notified_when_the_pool_is_freed() {
     assert_eq!(child("lend_a_piece", "", "2", ""), "true");
-    // Where the driver makes no handles, bytes go by way of the host.
+    // If the driver makes no handles, contents are copied through the host.
     assert_eq!(child("lend_a_piece", "", "2", "cuIpcGetMemHandle:0:801"), "none");
 }
 
 #[test]
-fn m_22_a_machine_without_the_library_has_no_gpu_and_says_why() {
+fn m_22_without_the_library_there_is_no_gpu_and_the_reason_names_it() {
     let missing = Driver::open(&["/nonexistent/libcuda.so.1".into()]).err().expect("there is none");
     assert!(missing.0.contains("/nonexistent/libcuda.so.1"), "{missing}");
-    // A library, but not that one: whatever it lacks is named, and nothing is called.
+    // The error names the first function that another library lacks; none is called.
     let other = Driver::open(&["libc.so.6".into()]).err().expect("libc is no driver");
     assert_eq!(other.0, "the CUDA driver has no cuInit");
 }
@@ -266,50 +270,48 @@ fn m_22_a_machine_without_the_library_has_no_gpu_and_says_why() {
 #[test]
 #[ignore = "runs in a child of the other tests"]
 fn lose_the_device() {
-    let tell = |text: String| println!("told: {text}");
-    let (send, told) = std::sync::mpsc::channel();
+    let (send, failures) = std::sync::mpsc::channel();
     let sender = send.clone();
     let _first = failure::on_failure(move |device, why| drop(sender.send((device, why.to_owned()))));
     let gone = send.clone();
-    drop(failure::on_failure(move |device, why| drop(gone.send((device, format!("deaf: {why}"))))));
+    drop(failure::on_failure(move |device, why| drop(gone.send((device, format!("dropped: {why}"))))));
     let Ok(memory) = Imported::open(1, given_handle()) else { panic!("it is there") };
     assert_eq!((failure::failures(), failure::failed(1)), (0, None));
     assert!(memory.read(0, &mut [0]).is_err());
     assert!(memory.read(0, &mut [0]).is_err_and(|e| e.code() == tensor::Code::Unavailable));
     failure::report(1, "a second reason");
-    let (device, why) = told.recv_timeout(std::time::Duration::from_secs(60)).expect("told of it");
+    let (device, why) = failures.recv_timeout(std::time::Duration::from_secs(60)).expect("reported");
     assert!(
         failure::check(0).is_ok()
             && Imported::open(0, given_handle()).is_err_and(|e| matches!(e, OpenError::Failed(_)))
     );
     assert!(Imported::open(1, given_handle()).is_err_and(|e| matches!(e, OpenError::Lost(_))), "also what is open");
     let _late = failure::on_failure(move |device, why| drop(send.send((device, format!("late: {why}")))));
-    tell(format!("{device} {why}; {:?}; {} failed", told.recv(), failure::failures()));
+    report(format!("{device} {why}; {:?}; {} failed", failures.recv(), failure::failures()));
 }
 
 #[test]
-fn m_22_a_device_whose_context_is_lost_stays_lost_and_whoever_asked_is_told_once() {
+fn m_22_a_lost_context_is_permanent_and_each_observer_is_notified_once() {
     let client = Exporter::new(1000, 1);
     let why = "cuMemcpyDtoH failed with error 719";
-    let told = child("lose_the_device", &client.handle, "2", "cuMemcpyDtoH_v2:1:719");
-    assert_eq!(told, format!("1 {why}; Ok((1, \"late: {why}\")); 1 failed"));
+    let result = child("lose_the_device", &client.handle, "2", "cuMemcpyDtoH_v2:1:719");
+    assert_eq!(result, format!("1 {why}; Ok((1, \"late: {why}\")); 1 failed"));
 }
 
 #[test]
 #[ignore = "runs in a child of the other tests"]
 fn suspect_the_device() {
-    let tell = |text: String| println!("told: {text}");
-    assert!(!suspect(0, "a library says 700"), "the driver says that all is well, the first time");
-    tell(format!("{}", suspect(1, "a library says 700")));
-    tell(failure::failed(1).map_or_else(String::new, |why| why.to_string()));
-    tell(format!("{:?} {}", failure::failed(0), suspect(1, "once more")));
+    assert!(!suspect(0, "a library says 700"), "the driver reports no failure, the first time");
+    report(format!("{}", suspect(1, "a library says 700")));
+    report(failure::failed(1).map_or_else(String::new, |why| why.to_string()));
+    report(format!("{:?} {}", failure::failed(0), suspect(1, "once more")));
 }
 
 #[test]
-fn m_22_a_device_that_a_library_says_is_lost_is_lost_when_the_driver_says_so_too() {
-    let told = child("suspect_the_device", "", "2", "cuCtxSynchronize:2:719");
-    assert_eq!(told, "true; a library says 700 (cuCtxSynchronize failed with error 719); None true");
-    // A passing error of a driver that responds is no reason.
+fn m_22_a_suspected_device_is_lost_only_if_the_driver_confirms_it() {
+    let result = child("suspect_the_device", "", "2", "cuCtxSynchronize:2:719");
+    assert_eq!(result, "true; a library says 700 (cuCtxSynchronize failed with error 719); None true");
+    // A temporary error does not make a device lost.
     assert_eq!(child("suspect_the_device", "", "2", "cuCtxSynchronize:2:2"), "false; ; None false");
     assert_eq!(child("suspect_the_device", "", "2", ""), "false; ; None false");
 }

@@ -1,5 +1,6 @@
-/* A client of CUDA shared memory: owns a block of device memory that holds 0, 1, 2, … and tells its handle on stdout as hexadecimal digits.
- * Then each line of stdin that says "sum" is answered with the sum of its bytes; at the end of stdin the block is freed. */
+/* A client of CUDA shared memory: owns a block of device memory that holds 0, 1, 2, … and prints its handle as
+ * hexadecimal digits. For each line "sum" on stdin it prints the sum of the bytes; at the end of stdin it frees the
+ * block. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

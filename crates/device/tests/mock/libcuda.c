@@ -1,14 +1,14 @@
 /*
- * A libcuda.so.1 without a GPU, for tests. The memory of a device is a file that every process maps, so that handles work between
- * processes as the real ones do; its addresses cannot be read by the host, so that code which forgets where memory lies fails.
+ * A mock of libcuda.so.1 that needs no GPU. The memory of a device is a file that every process maps, so handles work
+ * between processes as real ones do. The host cannot read addresses of a device, so code that reads them faults.
  *
- * NEREID_MOCK_CUDA_DIR      where the files lie
- * NEREID_MOCK_CUDA_PEERS    "0" when no device can read memory of another
+ * Variables, beside those of devices.h:
+ * NEREID_MOCK_CUDA_DIR      directory of the files
+ * NEREID_MOCK_CUDA_PEERS    "0" if no device can read memory of another
  * NEREID_MOCK_CUDA_TOTAL    bytes of memory of each device, instead of those of devices.h
- * NEREID_MOCK_CUDA_FAIL     "function:n:code", comma-separated: the n-th call from 1 fails with this code; n = 0 means every call
- * and those of devices.h
+ * NEREID_MOCK_CUDA_FAIL     "function:n:code", comma-separated: call n, from 1, fails with this code; 0 is every call
  *
- * Asynchronous copies are made when their stream is waited for or asked, not before: code that forgets to wait finds old bytes.
+ * An asynchronous copy runs when its stream is waited for or queried, so code that does not wait reads old bytes.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -26,7 +26,7 @@
 enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, PEERS_NOT_POSSIBLE = 217, INVALID_HANDLE = 400, NOT_READY = 600, PEERS_ALREADY = 704, LOCKED_ALREADY = 712, NOT_LOCKED = 713 };
 
 #define BLOCKS 4096
-/* Where no user memory ever lies: reading there is a fault. */
+/* No user memory has such an address: reading there is a fault. */
 #define BASE 0xd00000000000u
 #define SPACING 0x1000000000u /* 64 GiB between blocks */
 
@@ -41,16 +41,16 @@ static __thread int current = -1; /* device of the current context */
 static __thread int below[16], depth; /* contexts under it */
 
 static int devices(void) { Seen seen[DEVICES_MAX]; return visible(seen); }
-/* What an ordinal of this process is; of one that is not there device < 0. */
+/* The device of an ordinal of this process; `device` < 0 if there is none. */
 static Seen seen_at(int ordinal) {
   Seen seen[DEVICES_MAX], none = {-1, -1};
   int n = visible(seen);
   return ordinal < 0 || ordinal >= n ? none : seen[ordinal];
 }
-/* The same device has the same number in every process, whatever that sees. */
+/* A device has the same number in every process, whichever devices the process sees. */
 static int of_machine(int ordinal) { Seen seen = seen_at(ordinal); return seen.device < 0 ? -1 : seen.device * 8 + seen.instance + 1; }
 
-static int lost[64]; /* by device: what every call says since mockLose */
+static int lost[64]; /* by device: the error of every call since mockLose */
 static int fails(const char *function) {
   const char *rules = getenv("NEREID_MOCK_CUDA_FAIL");
   int i = 0, calls, code = current >= 0 && current < 64 ? lost[current] : 0;
@@ -130,7 +130,7 @@ int cuDeviceGetUuid_v2(unsigned char *uuid, int device) { ENTER(); FIND(device);
 int cuDeviceGetPCIBusId(char *id, int length, int device) { ENTER(); FIND(device); snprintf(id, (size_t)length, "0000:%02X:00.0", pci_bus(seen.device)); return OK; }
 static uint64_t total(Seen seen) { const char *s = getenv("NEREID_MOCK_CUDA_TOTAL"); return s ? strtoull(s, 0, 10) : DEVICE_MEMORY / (seen.instance < 0 ? 1 : INSTANCES); }
 int cuDeviceTotalMem_v2(size_t *bytes, int device) { ENTER(); FIND(device); *bytes = total(seen); return OK; }
-/* Under the lock. Memory of others counts where it was made. */
+/* Called with the lock. Imported memory counts in the process that allocated it. */
 static uint64_t used(int device) {
   uint64_t sum = 0;
   for (int at = 0; at < BLOCKS; at++) if (blocks[at].memory && !blocks[at].imported && blocks[at].device == device) sum += blocks[at].size;
@@ -163,7 +163,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
   *value = attribute == 41 ? 1 : attribute == 75 ? (seen.device ? 8 : 9) : seen.device ? 9 : 0;
   return OK;
 }
-static unsigned long long peers[64]; /* by device: those it reaches */
+static unsigned long long peers[64]; /* by device: the peers that it can access */
 int cuCtxEnablePeerAccess(void *context, unsigned flags) {
   ENTER();
   int peer = (int)(uintptr_t)context - 1, code = OK;
@@ -181,7 +181,7 @@ int cuDevicePrimaryCtxRelease_v2(int device) { ENTER(); (void)device; return OK;
 int cuCtxSetCurrent(void *context) { ENTER(); current = (int)(uintptr_t)context - 1; return OK; }
 int cuCtxPushCurrent_v2(void *context) { ENTER(); if (depth >= 16) return OUT_OF_MEMORY; below[depth++] = current; current = (int)(uintptr_t)context - 1; return OK; }
 int cuCtxPopCurrent_v2(void **context) { ENTER(); if (!depth) return INVALID_CONTEXT; if (context) *context = (void *)(uintptr_t)(current + 1); current = below[--depth]; return OK; }
-/* How a thread takes captures of others: 0 as its own, 1 not. */
+/* Capture mode of the thread, as cuThreadExchangeStreamCaptureMode sets it. */
 static __thread int capture_mode;
 int cuThreadExchangeStreamCaptureMode(int *mode) { ENTER(); int before = capture_mode; if (*mode < 0 || *mode > 2) return INVALID_VALUE; capture_mode = *mode; *mode = before; return OK; }
 int mockCaptureMode(void) { return capture_mode; }
@@ -208,7 +208,7 @@ int cuIpcGetMemHandle(Handle *handle, uint64_t address) {
   ENTER();
   pthread_mutex_lock(&lock);
   int at = block_of(address, 0);
-  if (at >= 0 && blocks[at].imported) at = -1; /* as of the driver: what was opened by a handle cannot be exported */
+  if (at >= 0 && blocks[at].imported) at = -1; /* as in the driver: imported memory cannot be exported */
   if (at >= 0) {
     Exported made = {"mockcuda", getpid(), of_machine(blocks[at].device), blocks[at].id, blocks[at].size};
     memset(handle, 0, sizeof *handle);
@@ -255,8 +255,8 @@ int cuMemGetAddressRange_v2(uint64_t *base, size_t *size, uint64_t address) {
   return at < 0 ? INVALID_VALUE : OK;
 }
 
-/* Bytes copied to devices, from them, inside one, and from one to another; and those of the first two that lay in pages which are not locked, so
-   that a driver has to stage them. Under the lock. */
+/* Bytes copied to devices, from them, within one and between two; and those of the first two in pages that are not
+   locked, which a driver has to stage. Accessed with the lock. */
 enum { COPIED_UP, COPIED_DOWN, COPIED_WITHIN, COPIED_PEER, UP_PAGEABLE, DOWN_PAGEABLE, COUNTERS };
 static uint64_t copied[COUNTERS];
 static int is_locked(const void *start, size_t size);
@@ -281,7 +281,7 @@ static int copy(uint64_t device, void *host, size_t size, int to_host) {
 int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t size) { ENTER(); return copy(from, to, size, 1); }
 int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t size) { ENTER(); return copy(to, (void *)from, size, 0); }
 
-/* Memory of devices to memory of devices, under the lock. */
+/* Copies between memory of devices. Called with the lock. */
 static int copy_blocks(uint64_t to, uint64_t from, size_t size) {
   int t = block_of(to, size), f = block_of(from, size);
   if (t < 0 || f < 0) return INVALID_VALUE;
@@ -299,7 +299,7 @@ static int copy_devices(uint64_t to, uint64_t from, size_t size) {
 int cuMemcpyDtoD_v2(uint64_t to, uint64_t from, size_t size) { ENTER(); return copy_devices(to, from, size); }
 int cuMemcpyPeer(uint64_t to, void *there, uint64_t from, void *here, size_t size) { ENTER(); return there && here ? copy_devices(to, from, size) : INVALID_CONTEXT; }
 
-/* Memory of the host that devices reach: blocks made here, and ranges locked. */
+/* Host memory that devices can access: allocated blocks and locked ranges. */
 #define RANGES 1024
 static struct { unsigned char *start; size_t size; int made; } ranges[RANGES];
 static int range_of(const void *at, size_t size) {
@@ -352,7 +352,7 @@ int cuMemHostRegister_v2(void *start, size_t size, unsigned flags) {
 }
 int cuMemHostUnregister(void *start) { ENTER(); return drop_range(start, 0); }
 
-/* Streams, events, and copies that wait for somebody to wait for them. */
+/* Streams, events, and copies that run when a thread waits for them. */
 #define THINGS 1024
 typedef struct { int stream; uint64_t number; enum { IN, OUT, WITHIN } what; uint64_t to, from; size_t size; } Copy;
 static struct { int used, device; } streams[THINGS];
@@ -367,7 +367,7 @@ enum { STREAM = 0x51, EVENT = 0x52 };
 static int stream_of(void *handle) { int n = number_of(handle, STREAM); return n >= 0 && streams[n].used ? n : -1; }
 static int event_of(void *handle) { int n = number_of(handle, EVENT); return n >= 0 && events[n].used ? n : -1; }
 
-/* Makes the copies of a stream up to a number, at most `most` of them; under the lock. */
+/* Runs the copies of a stream up to a number, at most `most` of them. Called with the lock. */
 static int make_copies(int stream, uint64_t until, int most) {
   int code = OK, kept = 0, made = 0;
   for (int i = 0; i < waiting_count; i++) {
@@ -416,7 +416,7 @@ int cuStreamCreateWithPriority(void **stream, unsigned flags, int priority) {
   pthread_mutex_unlock(&lock);
   return n < THINGS ? OK : OUT_OF_MEMORY;
 }
-/* until: the last copy that counts. what: 0 waits, 1 asks and lets one more copy happen, 2 ends the stream. */
+/* until: the last copy to run. what: 0 waits, 1 queries and runs one more copy, 2 ends the stream. */
 static int look(int stream, uint64_t until, int what) {
   int code;
   if (stream < 0) return INVALID_HANDLE;
@@ -467,7 +467,7 @@ int cuEventRecord(void *event, void *stream) {
 static int look_at_event(void *event, int what) {
   pthread_mutex_lock(&lock);
   int e = event_of(event), code = e < 0 ? INVALID_HANDLE : OK;
-  /* Of a stream that is gone everything is done, of one that is not recorded as well. */
+  /* An event of a destroyed stream is over, and so is one that was not recorded. */
   if (e >= 0 && events[e].stream >= 0 && streams[events[e].stream].used) code = look(events[e].stream, events[e].number, what);
   pthread_mutex_unlock(&lock);
   return code;
@@ -490,7 +490,8 @@ int cuEventDestroy_v2(void *event) {
   return e < 0 ? INVALID_HANDLE : OK;
 }
 
-/* For tests: what was made and not given back. 'b' blocks of devices, 'h' of the host, 'l' locked ranges, 's' streams, 'e' events. */
+/* For tests: number of objects that were created and not released: 'b' blocks of devices, 'h' blocks of the host,
+   'l' locked ranges, 's' streams, 'e' events. */
 int mockLive(int what) {
   int n = 0;
   pthread_mutex_lock(&lock);
@@ -500,10 +501,10 @@ int mockLive(int what) {
   pthread_mutex_unlock(&lock);
   return n;
 }
-/* For tests: pairs of devices that reach each other. */
+/* For tests: number of pairs of peers. */
 int mockPeers(void) { int n = 0; for (int i = 0; i < 64; i++) n += __builtin_popcountll(peers[i]); return n; }
 
-/* For tests: blocks that are mapped here and came from another process. */
+/* For tests: number of mapped blocks of other processes. */
 int mockImported(void) {
   int n = 0;
   pthread_mutex_lock(&lock);
@@ -512,10 +513,10 @@ int mockImported(void) {
   return n;
 }
 
-/* For tests: as if a kernel had failed for good: whatever is asked of the device from now on fails so. */
+/* For tests: simulates a lost context: every later call for the device fails with this error. */
 void mockLose(int device, int code) { if (device >= 0 && device < 64) lost[device] = code; }
 
-/* For tests, for what runs on the device: where its memory is for the host; null where there is none. */
+/* For tests that simulate kernels: host address of device memory; null for an invalid address. */
 void *mockAt(uint64_t address, uint64_t size) {
   pthread_mutex_lock(&lock);
   int at = block_of(address, size);
@@ -524,8 +525,8 @@ void *mockAt(uint64_t address, uint64_t size) {
   return place;
 }
 
-/* For tests: bytes copied so far; what: 0 to devices, 1 from them, 2 inside one, 3 from one to another; of 0 and 1 out of (4) and into (5) memory of
-   the host that is not page-locked. */
+/* For tests: bytes copied so far; what: 0 to devices, 1 from them, 2 within one, 3 between two; 4 and 5 are the part of
+   0 and 1 in host memory that is not page-locked. */
 uint64_t mockCopied(int what) {
   pthread_mutex_lock(&lock);
   uint64_t bytes = what >= 0 && what < COUNTERS ? copied[what] : 0;
@@ -533,5 +534,5 @@ uint64_t mockCopied(int what) {
   return bytes;
 }
 
-/* Nothing of ours calls it: ONNX Runtime's CUDA provider is only opened where it is there. */
+/* The server does not call it, but opens ONNX Runtime's CUDA provider only if the driver has it. */
 int cuTensorMapEncodeTiled(void) { return 801; }

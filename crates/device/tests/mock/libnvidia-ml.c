@@ -1,9 +1,9 @@
 /*
- * A libnvidia-ml.so.1 without a GPU, for tests: the devices of devices.h, all of them whatever CUDA_VISIBLE_DEVICES says, and in an order that is
- * not CUDA's, so that code which takes one number for the other fails.
+ * A mock of libnvidia-ml.so.1 that needs no GPU. It has all devices of devices.h, whatever CUDA_VISIBLE_DEVICES is, in
+ * an order that is not CUDA's, so code that confuses the numbers fails.
  *
- * NEREID_MOCK_NVML  a file with what to answer, read again at each call; lines of:
- *                     value FUNCTION DEVICE NUMBER    this number in the place of the usual one; of memory MiB in use
+ * NEREID_MOCK_NVML  a file with changed results, read at each call, with lines of the form
+ *                     value FUNCTION DEVICE NUMBER    the call returns this number; for memory, MiB in use
  *                     fail FUNCTION DEVICE CODE       the call fails
  *                     hang FUNCTION DEVICE            the call does not return while the line is there
  *                   DEVICE is the number of devices.h, or * for any and for functions without a device
@@ -26,7 +26,7 @@ static Seen of(const void *handle) {
   return found;
 }
 
-/* Whether the file has such a line for the call; its last word in `number`. */
+/* Returns true if the file has such a line for the call, and puts its last word in `number`. */
 static int told(const char *what, const char *function, int device, unsigned long long *number) {
   const char *path = getenv("NEREID_MOCK_NVML");
   FILE *file = path ? fopen(path, "r") : NULL;
@@ -122,7 +122,7 @@ int nvmlDeviceGetMemoryInfo_v2(const void *handle, Memory2 *memory) {
   memory->total = total_of(seen), memory->reserved = 512 << 20, memory->used = used_of(seen), memory->free = memory->total - memory->used - memory->reserved;
   return OK;
 }
-/* What the driver keeps counts as in use here. */
+/* Memory that the driver reserves counts as in use here. */
 int nvmlDeviceGetMemoryInfo(const void *handle, Memory *memory) { ENTER_DEVICE(handle); memory->total = total_of(seen), memory->used = used_of(seen) + (512 << 20), memory->free = memory->total - memory->used; return OK; }
 int nvmlDeviceGetPowerUsage(const void *handle, unsigned *mw) { ENTER_DEVICE(handle); WHOLE_ONLY(); *mw = (unsigned)usual(__func__, seen.device, 100500); return OK; }
 int nvmlDeviceGetEnforcedPowerLimit(const void *handle, unsigned *mw) { ENTER_DEVICE(handle); WHOLE_ONLY(); *mw = (unsigned)usual(__func__, seen.device, 700000); return OK; }
