@@ -7,7 +7,7 @@ use tensor::Error;
 
 /// Part of a provider's text that follows its prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Says {
+enum CodeAfter {
     /// The number of a CUDA error. Since CUDA 10.1, the runtime's numbers are the driver's.
     Number,
     /// No CUDA error number: an error of a library on top of CUDA, which may hide any CUDA error.
@@ -15,21 +15,21 @@ enum Says {
 }
 
 /// Prefixes of provider errors (`cuda_call.cc`, `cuda_common.h`, `tensorrt_execution_provider.cc`, 1.4 to 1.30).
-const TEXTS: [(&str, Says); 14] = [
-    ("CUDA failure ", Says::Number),
-    ("CUDA error ", Says::Nothing),
-    ("CUBLAS failure ", Says::Nothing),
-    ("CUBLAS error ", Says::Nothing),
-    ("CUDNN failure ", Says::Nothing),
-    ("CUDNN_FE failure ", Says::Nothing),
-    ("CUDNN error ", Says::Nothing),
-    ("CUFFT failure ", Says::Nothing),
-    ("CUFFT error ", Says::Nothing),
-    ("CURAND failure ", Says::Nothing),
-    ("CUSPARSE failure ", Says::Nothing),
-    ("NCCL failure ", Says::Nothing),
-    ("TensorRT EP execution context enqueue failed", Says::Nothing),
-    ("TensorRT EP failed to ", Says::Nothing),
+const TEXTS: [(&str, CodeAfter); 14] = [
+    ("CUDA failure ", CodeAfter::Number),
+    ("CUDA error ", CodeAfter::Nothing),
+    ("CUBLAS failure ", CodeAfter::Nothing),
+    ("CUBLAS error ", CodeAfter::Nothing),
+    ("CUDNN failure ", CodeAfter::Nothing),
+    ("CUDNN_FE failure ", CodeAfter::Nothing),
+    ("CUDNN error ", CodeAfter::Nothing),
+    ("CUFFT failure ", CodeAfter::Nothing),
+    ("CUFFT error ", CodeAfter::Nothing),
+    ("CURAND failure ", CodeAfter::Nothing),
+    ("CUSPARSE failure ", CodeAfter::Nothing),
+    ("NCCL failure ", CodeAfter::Nothing),
+    ("TensorRT EP execution context enqueue failed", CodeAfter::Nothing),
+    ("TensorRT EP failed to ", CodeAfter::Nothing),
 ];
 
 /// Maximum bytes of a text that is kept as the reason of a failure.
@@ -38,13 +38,13 @@ const REASON_BYTES_MAX: usize = 300;
 /// The part of an error's text that indicates a lost device; `None` for other errors.
 fn suspicion(text: &str) -> Option<&str> {
     let found = TEXTS.iter().flat_map(|&(words, says)| text.match_indices(words).map(move |(at, _)| (at, words, says)));
-    let told = found.filter_map(|(at, words, says)| {
+    let starts = found.filter_map(|(at, words, says)| {
         let rest = text.get(at + words.len()..)?;
         let number = rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok();
-        let counts = says == Says::Nothing || number.is_none_or(device::failure::is_sticky);
+        let counts = says == CodeAfter::Nothing || number.is_none_or(device::failure::is_sticky);
         counts.then_some(at)
     });
-    let reason = text.get(told.min()?..)?;
+    let reason = text.get(starts.min()?..)?;
     // The host name and the provider's source line follow.
     let reason = reason.split(" ; hostname=").next().unwrap_or(reason).trim_end();
     let end = reason.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|&end| end <= REASON_BYTES_MAX).last();

@@ -134,7 +134,7 @@ impl OnnxModel {
 
     /// Stops predicting output shapes, which depend on more than was assumed.
     pub(crate) fn without_hints(&self) {
-        self.hints.give_up();
+        self.hints.disable();
         self.recipes.clear();
     }
 

@@ -64,7 +64,7 @@ impl Hints {
     }
 
     /// Disables hints, because output shapes depend on more than input shapes.
-    pub(crate) fn give_up(&self) {
+    pub(crate) fn disable(&self) {
         self.wrong.store(true, Ordering::Relaxed);
         self.learned.lock().clear();
     }

@@ -68,7 +68,7 @@ impl Process {
     }
 
     /// Returns false if the guardian has ended or stopped.
-    fn tell(&self, line: &str) -> bool {
+    fn send(&self, line: &str) -> bool {
         sys::send(self.socket.as_fd(), line.as_bytes(), None).is_ok_and(|sent| sent == line.len())
     }
 }
@@ -96,7 +96,7 @@ impl Guardian {
     }
 
     fn tell(&self, line: &str) -> bool {
-        self.process.as_ref().is_some_and(|process| process.tell(line))
+        self.process.as_ref().is_some_and(|process| process.send(line))
     }
 
     /// Starts the guardian, or starts it again.
@@ -104,7 +104,7 @@ impl Guardian {
         self.process = None;
         let Some(command) = PROGRAM.get() else { return };
         match Process::start(command) {
-            Ok(process) if self.runners.values().all(|line| process.tell(line)) => self.process = Some(process),
+            Ok(process) if self.runners.values().all(|line| process.send(line)) => self.process = Some(process),
             Ok(_) => log::warn!("what models start may outlive a server that is killed: the guardian ended at once"),
             Err(e) if !self.is_missing => {
                 self.is_missing = true;

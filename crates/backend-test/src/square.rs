@@ -60,20 +60,20 @@ impl Parameters {
     }
 
     /// Kind of response `index` of `count`: the last ones are empty, and those before them fail.
-    fn kind(&self, index: u64, count: u64) -> Sent {
+    fn kind(&self, index: u64, count: u64) -> ResponseKind {
         let after = count - index;
         if after <= self.empty_count {
-            Sent::Empty
+            ResponseKind::Empty
         } else if after <= self.empty_count.saturating_add(self.fail_count) {
-            Sent::Failed
+            ResponseKind::Failed
         } else {
-            Sent::Sent
+            ResponseKind::Sent
         }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Sent {
+enum ResponseKind {
     Sent,
     Failed,
     Empty,
@@ -181,13 +181,13 @@ impl Squaring {
                     return Some(Some(at));
                 }
                 ResponsePhase::Computed { .. } => match self.parameters.kind(self.index, self.count) {
-                    Sent::Empty => {
+                    ResponseKind::Empty => {
                         responder.skip();
                         self.index += 1;
                         self.phase = ResponsePhase::Begins;
                         return Some(None);
                     }
-                    Sent::Sent | Sent::Failed => {
+                    ResponseKind::Sent | ResponseKind::Failed => {
                         responder.output_begins();
                         ResponsePhase::Made { at: now + self.parameters.output_delay_ns }
                     }
@@ -208,7 +208,7 @@ impl Squaring {
     /// Sends the response; returns false if the request has ended.
     fn send(&mut self) -> bool {
         let Some(responder) = &self.responder else { return false };
-        if self.parameters.kind(self.index, self.count) == Sent::Failed {
+        if self.parameters.kind(self.index, self.count) == ResponseKind::Failed {
             responder.fail(Error::new(Code::Unknown, "simulated failure"));
         } else {
             match response(&self.entry, &self.signature, self.number).map(|outcome| responder.send(outcome)) {
@@ -270,9 +270,9 @@ impl Square {
             return Err(Error::cancelled("cancelled"));
         }
         match self.parameters.kind(0, 1) {
-            Sent::Sent => response(entry, &self.signature, number),
-            Sent::Failed => Err(Error::new(Code::Unknown, "simulated failure")),
-            Sent::Empty => Err(Error::internal("expected a single response, got 0")),
+            ResponseKind::Sent => response(entry, &self.signature, number),
+            ResponseKind::Failed => Err(Error::new(Code::Unknown, "simulated failure")),
+            ResponseKind::Empty => Err(Error::internal("expected a single response, got 0")),
         }
     }
 }

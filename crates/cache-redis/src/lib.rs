@@ -249,7 +249,7 @@ async fn serve(connections: Arc<Connections>, counts: Arc<Counts>, mut jobs: Unb
         tokio::spawn(async move {
             match job {
                 RedisJob::Lookup(permit, key, asked, found) => {
-                    let entry = look_up(&connections, &counts, &key).await.filter(|e| e.answers(&asked));
+                    let entry = look_up(&connections, &counts, &key).await.filter(|e| e.has_outputs(&asked));
                     drop(permit);
                     if catch_unwind(AssertUnwindSafe(|| found(entry.map(Arc::new)))).is_err() {
                         log::error!("the receiver of an answer of the response cache panicked; please report it");

@@ -75,7 +75,7 @@ impl Entry {
     }
 
     /// True if the entry has all of these outputs.
-    pub fn answers(&self, asked: &OutputSet) -> bool {
+    pub fn has_outputs(&self, asked: &OutputSet) -> bool {
         asked.is_within(&self.asked)
     }
 
@@ -169,7 +169,7 @@ mod tests {
             (&[0, 1], false),
             (&[5, 6], false),
         ] {
-            assert_eq!(entry.answers(&asked(wanted)), answers, "{wanted:?}");
+            assert_eq!(entry.has_outputs(&asked(wanted)), answers, "{wanted:?}");
         }
     }
 

@@ -98,7 +98,7 @@ impl Shard {
     /// The entry, if it has these outputs; marks it as used at `tick`, which must be later than all before.
     pub fn find(&mut self, key: &Key, asked: &OutputSet, tick: impl FnOnce() -> u64) -> Option<Arc<Entry>> {
         let at = *self.found.get(&key.hash)?;
-        let entry = self.node(at)?.entry.clone().filter(|e| e.answers(asked))?;
+        let entry = self.node(at)?.entry.clone().filter(|e| e.has_outputs(asked))?;
         self.unlink(at);
         self.link(at, tick());
         Some(entry)
@@ -106,7 +106,7 @@ impl Shard {
 
     /// True if there is an entry with these outputs.
     pub fn has(&self, key: &Key, asked: &OutputSet) -> bool {
-        self.entry(key).is_some_and(|e| e.answers(asked))
+        self.entry(key).is_some_and(|e| e.has_outputs(asked))
     }
 
     fn entry(&self, key: &Key) -> Option<&Arc<Entry>> {
@@ -117,7 +117,9 @@ impl Shard {
     pub fn put(&mut self, key: &Key, asked: &OutputSet, entry: Entry, bytes: usize, tick: u64) -> Put {
         if let Some(&at) = self.found.get(&key.hash) {
             let Some(node) = self.nodes.get_mut(at as usize) else { return Put::Full };
-            let Some(older) = node.entry.as_ref().filter(|older| !older.answers(asked)) else { return Put::Present };
+            let Some(older) = node.entry.as_ref().filter(|older| !older.has_outputs(asked)) else {
+                return Put::Present;
+            };
             let joined = entry.joined(older);
             // Never more than the sum, which is reserved.
             let accounted = joined.bytes();

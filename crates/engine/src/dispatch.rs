@@ -274,7 +274,7 @@ impl ModelVersion {
                 self.start_left(later);
             }
             if let Some(limited) = &self.scheduling.limited {
-                limited.tell();
+                limited.notify_ready();
             }
         }
         if removed.len() > REMOVED_AT_ONCE_MAX {

@@ -71,7 +71,7 @@ impl Ensemble {
         config: &ModelEnsembling,
     ) -> Result<(Self, Arc<Signature>)> {
         let config = config.clone();
-        refuse_ring(&directory, namespace, &signature.model, &config)?;
+        reject_cycle(&directory, namespace, &signature.model, &config)?;
         let models = find(&directory, namespace, &config)?;
         let plan = compile(&Arc::new(signature.clone()), &config, &models)?.plan;
         signature.decoupled = plan.decoupled();
@@ -183,14 +183,14 @@ impl Ensemble {
             (all.split_off(rest), rest)
         };
         let _stretch = InStretch::begin();
-        some.into_iter().for_each(StepCall::refuse);
+        some.into_iter().for_each(StepCall::cancel);
         rest > 0
     }
 }
 
 /// # Errors
 /// INVALID_ARG, with Triton's text: the ensemble would call itself through versions that serve now.
-fn refuse_ring(directory: &Weak<Directory>, namespace: &str, name: &str, config: &ModelEnsembling) -> Result<()> {
+fn reject_cycle(directory: &Weak<Directory>, namespace: &str, name: &str, config: &ModelEnsembling) -> Result<()> {
     let directory = directory.upgrade().ok_or_else(|| Error::unavailable("Server exiting"))?;
     let table = directory.table();
     let own = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };

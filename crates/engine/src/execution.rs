@@ -231,7 +231,7 @@ impl ModelVersion {
             for Queued(mut p) in requests {
                 let entry = several.next().unwrap_or(&mut p.entry);
                 let result = self.answer(entry);
-                p.ticket.tell_spent(timings.phases());
+                p.ticket.add_to_parent(timings.phases());
                 let result = p.ticket.settle().map_or(result, Err);
                 if let Some(trace) = entry.request.trace.take() {
                     traced::ran_and_answered(&trace, &timings, rows, &result);

@@ -133,7 +133,7 @@ impl Sink for StepSink {
         };
         let place = if is_final { self.place.lock().take() } else { None };
         let told = StepResponse { run: self.run, answer, last: is_final, place };
-        if let Some(driver) = self.flow.tell(told) {
+        if let Some(driver) = self.flow.enqueue(told) {
             drive(self.flow.clone(), driver);
         }
     }
@@ -227,7 +227,7 @@ fn drive(flow: Arc<Flow>, driver: Box<FlowDriver>) {
     let mut open = vec![(flow, driver)];
     while let Some((flow, driver)) = open.pop() {
         // A panic costs this request only.
-        let driven = catch_unwind(AssertUnwindSafe(|| flow.go_on(driver, inline_until, &mut open)));
+        let driven = catch_unwind(AssertUnwindSafe(|| flow.drive_until_empty(driver, inline_until, &mut open)));
         if driven.is_err() {
             log::error!("driving an ensemble panicked; this is a defect of the server, please report it");
         }
@@ -289,7 +289,7 @@ impl Flow {
     }
 
     /// Leaves a response in the inbox. Returns the driver if no thread drives the flow; then the caller has to.
-    fn tell(&self, mut told: StepResponse) -> Option<Box<FlowDriver>> {
+    fn enqueue(&self, mut told: StepResponse) -> Option<Box<FlowDriver>> {
         let mut inbox = self.inbox.lock();
         let waiting = inbox.told.len();
         if waiting >= ANSWERS_WAITING_MAX && !told.last {
@@ -309,7 +309,7 @@ impl Flow {
     }
 
     /// Drives this flow until its inbox is empty. Other flows that can continue because of that are added to `open`.
-    fn go_on(
+    fn drive_until_empty(
         self: &Arc<Self>,
         mut driver: Box<FlowDriver>,
         inline_until: u64,
@@ -519,7 +519,7 @@ impl StepCall {
         }
         let answered = |answer, place| StepResponse { run, answer, last: true, place };
         let Some(model) = flow.models.get(step) else {
-            return flow.tell(answered(Err(flow.version.defect()), place));
+            return flow.enqueue(answered(Err(flow.version.defect()), place));
         };
         let sink =
             || Arc::new(StepSink { flow: flow.clone(), run, step, place: Mutex::new(place.take()) }) as Arc<dyn Sink>;
@@ -529,10 +529,10 @@ impl StepCall {
             model.start(request, sink, Caller { parent: Some(&flow.ticket), inline_until, depth })
         }));
         match started.unwrap_or_else(|_| Err(flow.version.defect())) {
-            Err(refusal) => flow.tell(answered(Err(refusal), place)),
+            Err(refusal) => flow.enqueue(answered(Err(refusal), place)),
             Ok(Started::Answered(result)) => {
                 let answer = result.and_then(|response| flow.charged(step, *response)).map(Some);
-                flow.tell(answered(answer, place))
+                flow.enqueue(answered(answer, place))
             }
             Ok(Started::Queued(ticket)) => {
                 if model.signature.decoupled && !ticket.is_settled() {
@@ -550,10 +550,10 @@ impl StepCall {
     }
 
     /// Ends the call of a cancelled request without making it.
-    pub(crate) fn refuse(self) {
+    pub(crate) fn cancel(self) {
         let Self { flow, run, .. } = self;
         let told = StepResponse { run, answer: Err(Error::cancelled("")), last: true, place: None };
-        if let Some(driver) = flow.tell(told) {
+        if let Some(driver) = flow.enqueue(told) {
             drive(flow, driver);
         }
     }
@@ -664,7 +664,7 @@ impl FlowDriver {
                 statistics.failed_late(NO_INSTANCE, self.accepted, now, FailureReason::Other);
             }
         }
-        self.ticket.tell_spent([input, infer, output]);
+        self.ticket.add_to_parent([input, infer, output]);
         if let Some(trace) = &self.trace {
             match &last {
                 Some(result) if !self.version.signature.decoupled => traced::answered(trace, result, now),

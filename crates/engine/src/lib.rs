@@ -91,7 +91,7 @@ pub use options::{EngineOptions, MetricsOptions, ServerMetadata};
 pub use pool::{Pool, Task};
 pub use publish::PublishSpec;
 pub use rate_limit::Available;
-pub use ready::{Asking, ReadinessState};
+pub use ready::{ReadinessState, ReadinessWait};
 pub use registry::{Engine, OpenedVersion};
 pub use statistics::{FailureReason, ResourceUse, ResponseStatistics, Snapshot, Summary, VersionStatistics};
 pub use table::{ServerState, VersionState};

@@ -128,12 +128,12 @@ impl PendingLookup {
             if let Some(trace) = request.trace.take() {
                 traced::answered(&trace, &answer, now);
             }
-            return self.answer(&sink, answer);
+            return self.respond(&sink, answer);
         }
         let now = now_ns();
         if let Some(entry) = entry.filter(|e| version.is_own(e)) {
             let answer = version.hit(&entry, &mut request, &checked, (self.accepted, now));
-            return self.answer(&sink, answer);
+            return self.respond(&sink, answer);
         }
         let passing = || Arc::new(ForwardSink { sink: sink.clone(), ticket: self.ticket.clone() }) as Arc<dyn Sink>;
         // This thread belongs to the cache, so nothing runs inline.
@@ -148,12 +148,12 @@ impl PendingLookup {
         match started.unwrap_or_else(|_| Err(version.defect())) {
             // The call counts for itself, and responds in the same position.
             Ok(Started::Queued(_)) => version.left(1),
-            Ok(Started::Answered(result)) => self.answer(&sink, result),
-            Err(refusal) => self.answer(&sink, Err(refusal)),
+            Ok(Started::Answered(result)) => self.respond(&sink, result),
+            Err(refusal) => self.respond(&sink, Err(refusal)),
         }
     }
 
-    fn answer(&self, sink: &Arc<dyn Sink>, result: Result<Box<protocol::InferResponse>>) {
+    fn respond(&self, sink: &Arc<dyn Sink>, result: Result<Box<protocol::InferResponse>>) {
         let answer = ForwardSink::last(&self.ticket, EngineResponse::only(result));
         self.version.deliver(self.place.unwrap_or(0), Delivery { sink: sink.clone(), answer });
     }
@@ -187,7 +187,7 @@ struct ForwardSink {
 impl ForwardSink {
     /// The last response of a request, or its error if it was cancelled with a reason.
     fn last(ticket: &Ticket, answer: EngineResponse) -> EngineResponse {
-        ticket.state.tell_spent(ticket.state.spent());
+        ticket.state.add_to_parent(ticket.state.spent());
         match ticket.state.settle() {
             Some(reason) => EngineResponse::only(Err(reason)),
             None => answer,

@@ -33,7 +33,7 @@ struct ResourcesState {
     /// Granted instances that were not notified yet.
     ready: VecDeque<InstanceId>,
     /// True while a thread notifies them.
-    is_telling: bool,
+    is_notifying: bool,
 }
 
 impl ResourcesState {
@@ -66,7 +66,7 @@ impl Resources {
             limiter,
             holders: HashMap::new(),
             ready: VecDeque::new(),
-            is_telling: false,
+            is_notifying: false,
         })))
     }
 
@@ -80,9 +80,9 @@ impl Resources {
     }
 
     /// Notifies the instances in `ready`, without a lock, until none is left, unless another thread does so already.
-    fn tell(&self) {
+    fn notify_ready(&self) {
         let mut state = self.0.lock();
-        if std::mem::replace(&mut state.is_telling, true) {
+        if std::mem::replace(&mut state.is_notifying, true) {
             return;
         }
         while let Some(id) = state.ready.pop_front() {
@@ -103,7 +103,7 @@ impl Resources {
             }
             state = self.0.lock();
         }
-        state.is_telling = false;
+        state.is_notifying = false;
     }
 }
 
@@ -176,8 +176,8 @@ impl Registered {
     }
 
     /// Called after each of these changes, without a lock.
-    pub(crate) fn tell(&self) {
-        self.resources.tell();
+    pub(crate) fn notify_ready(&self) {
+        self.resources.notify_ready();
     }
 }
 
@@ -192,6 +192,6 @@ impl Drop for Registered {
         }
         state.grant(None);
         drop(state);
-        self.tell();
+        self.notify_ready();
     }
 }

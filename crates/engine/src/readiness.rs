@@ -4,7 +4,7 @@
 //! the version is not ready. A model is not asked again before it has answered. No thread waits.
 
 use crate::limits::READY_NS_MAX;
-use crate::ready::{Asking, ReadinessReply, ReadinessState};
+use crate::ready::{ReadinessReply, ReadinessState, ReadinessWait};
 use crate::version::ModelVersion;
 use backend::{Readiness, now_ns};
 use std::sync::Arc;
@@ -51,9 +51,9 @@ impl ModelVersion {
                 if let Err(why) = &said {
                     log::debug!("model '{model}' is not ready: {}", why.message());
                 }
-                answer.0.answer(said.is_ok());
+                answer.0.complete(said.is_ok());
             }));
         }
-        ReadinessState::Asked(Asking(vec![waiter]))
+        ReadinessState::Queried(ReadinessWait(vec![waiter]))
     }
 }

@@ -15,7 +15,7 @@ pub enum ReadinessState {
     /// Known at once.
     Known(bool),
     /// Models were asked.
-    Asked(Asking),
+    Queried(ReadinessWait),
 }
 
 impl ReadinessState {
@@ -26,37 +26,37 @@ impl ReadinessState {
             match ready {
                 Self::Known(true) => {}
                 Self::Known(false) => return Self::Known(false),
-                Self::Asked(Asking(more)) => asked.extend(more),
+                Self::Queried(ReadinessWait(more)) => asked.extend(more),
             }
         }
-        if asked.is_empty() { Self::Known(true) } else { Self::Asked(Asking(asked)) }
+        if asked.is_empty() { Self::Known(true) } else { Self::Queried(ReadinessWait(asked)) }
     }
 
     /// Waits for the answers of models, seconds at most.
     pub async fn get(self) -> bool {
         match self {
             Self::Known(ready) => ready,
-            Self::Asked(asking) => asking.await,
+            Self::Queried(asking) => asking.await,
         }
     }
 }
 
 impl ReadinessState {
     /// Calls `to` with the readiness: now, or later on the thread that receives the last answer.
-    pub fn tell(self, to: impl FnOnce(bool) + Send + 'static) {
+    pub fn notify(self, to: impl FnOnce(bool) + Send + 'static) {
         match self {
             Self::Known(ready) => to(ready),
-            Self::Asked(asking) => Arc::new(Telling(Mutex::new(Some((asking, Box::new(to)))))).wake(),
+            Self::Queried(asking) => Arc::new(ReadinessCallback(Mutex::new(Some((asking, Box::new(to)))))).wake(),
         }
     }
 }
 
-type To = Box<dyn FnOnce(bool) + Send>;
+type OnReadiness = Box<dyn FnOnce(bool) + Send>;
 
 /// A callback that waits for the answers.
-struct Telling(Mutex<Option<(Asking, To)>>);
+struct ReadinessCallback(Mutex<Option<(ReadinessWait, OnReadiness)>>);
 
-impl Wake for Telling {
+impl Wake for ReadinessCallback {
     fn wake(self: Arc<Self>) {
         let waker = Waker::from(self.clone());
         let mut waiting = self.0.lock();
@@ -71,9 +71,9 @@ impl Wake for Telling {
 }
 
 /// Waits for the answers of models; dropping it cancels the wait.
-pub struct Asking(pub(crate) Vec<Waiter>);
+pub struct ReadinessWait(pub(crate) Vec<Waiter>);
 
-impl Future for Asking {
+impl Future for ReadinessWait {
     /// True if all are ready.
     type Output = bool;
 
@@ -104,14 +104,14 @@ struct QueryState {
 
 /// A wait for a query.
 pub(crate) struct Waiter {
-    asked: Arc<ReadinessQuery>,
+    query: Arc<ReadinessQuery>,
     number: u64,
     until: u64,
 }
 
 impl Waiter {
     fn poll(&self, waker: &Waker) -> Option<bool> {
-        let mut state = self.asked.0.lock();
+        let mut state = self.query.0.lock();
         if state.answer.is_some() {
             return state.answer;
         }
@@ -127,7 +127,7 @@ impl Waiter {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        self.asked.0.lock().waiting.remove(&self.number);
+        self.query.0.lock().waiting.remove(&self.number);
     }
 }
 
@@ -137,10 +137,10 @@ impl ReadinessQuery {
         state.waiters += 1;
         let number = state.waiters;
         state.waiting.insert(number, (until, None));
-        Waiter { asked: self.clone(), number, until }
+        Waiter { query: self.clone(), number, until }
     }
 
-    pub(crate) fn answer(&self, ready: bool) {
+    pub(crate) fn complete(&self, ready: bool) {
         let mut state = self.0.lock();
         if state.answer.is_some() {
             return;
@@ -171,6 +171,6 @@ pub(crate) struct ReadinessReply(pub(crate) Arc<ReadinessQuery>);
 
 impl Drop for ReadinessReply {
     fn drop(&mut self) {
-        self.0.answer(false);
+        self.0.complete(false);
     }
 }

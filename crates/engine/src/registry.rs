@@ -167,7 +167,7 @@ impl Engine {
         match table.find(name, version) {
             Ok(_) if self.is_exiting() => Ok(ReadinessState::Known(false)),
             Ok(version) => Ok(version.readiness()),
-            Err(_) => self.refuse_failed().map(|()| ReadinessState::Known(false)),
+            Err(_) => self.reject_failed().map(|()| ReadinessState::Known(false)),
         }
     }
 
@@ -179,17 +179,17 @@ impl Engine {
         let version = parse_version(version)?;
         match self.directory.load().find(name, version) {
             Ok(version) => Ok(!self.is_exiting() && version.is_ready_unasked()),
-            Err(_) => self.refuse_failed().map(|()| false),
+            Err(_) => self.reject_failed().map(|()| false),
         }
     }
 
     /// A server whose start failed has no models, and reports that it is not ready instead.
-    fn refuse_failed(&self) -> Result<()> {
+    fn reject_failed(&self) -> Result<()> {
         if self.server_state() == ServerState::Failed { Err(Error::unavailable("Server not ready")) } else { Ok(()) }
     }
 
     fn unless_failed(&self, error: Error) -> Error {
-        self.refuse_failed().err().unwrap_or(error)
+        self.reject_failed().err().unwrap_or(error)
     }
 
     /// Ready versions of a model, ascending.
@@ -210,7 +210,7 @@ impl Engine {
     /// The texts of protocol.md 1.7.
     pub fn statistics(&self, name: &str, version: &str) -> Result<Vec<VersionStatistics>> {
         let version = parse_version(version)?;
-        self.refuse_failed()?;
+        self.reject_failed()?;
         let table = self.directory.load();
         if name.is_empty() {
             let mut names: Vec<_> = table.models.iter().collect();

@@ -248,7 +248,7 @@ impl Streaming {
         let Execute { execution, accepted, running } = &mut state.step;
         let timings = execution.timings(now);
         let (instance, accepted, running) = (execution.instance, *accepted, running.take());
-        self.ticket.tell_spent(timings.phases());
+        self.ticket.add_to_parent(timings.phases());
         match (state.counted, failure) {
             (Counted::Responses | Counted::Nothing, _) => {}
             (Counted::ByLastAnswer, Some(reason)) => statistics.failed_late(instance, accepted, now, reason),
@@ -324,7 +324,7 @@ impl Streaming {
             sequencing.restore(&mut entry, &running.wanted);
         }
         let timings = state.step.execution.timings(now);
-        self.ticket.tell_spent(timings.phases());
+        self.ticket.add_to_parent(timings.phases());
         if matches!(state.counted, Counted::ByLastAnswer | Counted::Success) {
             let once = state.step.execution.count_once();
             let Execute { execution, accepted, .. } = &state.step;

@@ -268,7 +268,7 @@ impl TicketState {
     }
 
     /// Adds its time to the request that it was called for, before it responds.
-    pub(crate) fn tell_spent(&self, phases: [u64; 3]) {
+    pub(crate) fn add_to_parent(&self, phases: [u64; 3]) {
         if let Some(parent) = &self.parent {
             parent.add_spent(phases);
         }

@@ -294,14 +294,14 @@ impl Drop for Exchange {
         while let Ok(EmbedInput::Body(call, _) | EmbedInput::Next(call) | EmbedInput::Piece { call, .. }) =
             self.said.try_recv()
         {
-            self.tell(call, Err(Error::cancelled("the request is over")));
+            self.report(call, Err(Error::cancelled("the request is over")));
         }
     }
 }
 
 impl Exchange {
-    fn tell(&self, call: u32, told: Result<EmbedEvent>) {
-        (self.settle)(call, told);
+    fn report(&self, call: u32, event: Result<EmbedEvent>) {
+        (self.settle)(call, event);
     }
 
     async fn run(mut self, context: &HttpContext, request: EmbeddedRequest) {
@@ -335,7 +335,7 @@ impl Exchange {
         let admission = match admission {
             // The body is not read if the request is rejected by its head.
             Admission::Read { route, bytes_max } if body.is_none() => {
-                let refused = service::refused_by_head(context, &route, &head).map(Admission::Reply);
+                let refused = service::reject_by_head(context, &route, &head).map(Admission::Reply);
                 refused.unwrap_or(Admission::Read { route, bytes_max })
             }
             other => other,
@@ -354,7 +354,7 @@ impl Exchange {
                                 body
                             }
                             Some(EmbedInput::Next(call) | EmbedInput::Piece { call, .. }) => {
-                                return self.tell(call, Err(Error::internal("events were asked for before a body")));
+                                return self.report(call, Err(Error::internal("events were asked for before a body")));
                             }
                             _ => return,
                         }
@@ -401,7 +401,7 @@ impl Exchange {
                 Poll::Ready(Some(
                     EmbedInput::Body(call, _) | EmbedInput::Next(call) | EmbedInput::Piece { call, .. },
                 )) => {
-                    self.tell(call, Err(Error::internal("a request was asked for twice at once")));
+                    self.report(call, Err(Error::internal("a request was asked for twice at once")));
                     // More input may be waiting.
                     cx.waker().wake_by_ref();
                     Poll::Pending
@@ -446,7 +446,7 @@ impl Exchange {
             let call = match self.said.recv().await {
                 Some(EmbedInput::Next(call)) => call,
                 Some(EmbedInput::Body(call, _) | EmbedInput::Piece { call, .. }) => {
-                    self.tell(call, Err(Error::internal("a body came twice")));
+                    self.report(call, Err(Error::internal("a body came twice")));
                     return false;
                 }
                 _ => return false,
@@ -488,9 +488,9 @@ struct Unanswered {
 }
 
 impl Unanswered {
-    fn answer(&mut self, told: Result<EmbedEvent>) {
+    fn answer(&mut self, event: Result<EmbedEvent>) {
         if let Some(call) = self.call.take() {
-            (self.settle)(call, told);
+            (self.settle)(call, event);
         }
     }
 }

@@ -82,9 +82,9 @@ impl Body {
 
     /// Suspends the timeout of the body, for example between two messages. Otherwise a stream whose body is waited for
     /// is reset after `Times::body`.
-    pub fn rest(&mut self, rests: bool) {
+    pub fn pause(&mut self, is_paused: bool) {
         if let StreamRef::Wire(core, key) = &self.0 {
-            core.borrow_mut().rest(*key, rests);
+            core.borrow_mut().pause(*key, is_paused);
         }
     }
 

@@ -97,10 +97,10 @@ impl NativeCore {
             None => Engine::new(engine_options, backends),
         };
         let engine = engine.map_err(|e| thrown(&e))?;
-        traces::tell(engine.tracer(), &on_traces).map_err(unbound)?;
+        traces::notify(engine.tracer(), &on_traces).map_err(unbound)?;
         let control = Arc::new(Bridge::new(&on_control).map_err(unbound)?);
         let settler = Settler::new(&on_settled).map_err(unbound)?;
-        let failures = gpu::tell_failures(&on_device_failure).map_err(unbound)?;
+        let failures = gpu::notify_failures(&on_device_failure).map_err(unbound)?;
         let services = Services::new(engine.clone(), control.clone(), options.custom_metrics, &attached);
         Ok(Self {
             engine,
@@ -241,7 +241,7 @@ impl NativeCore {
             "" => self.engine.readiness(),
             name => self.engine.model_ready(name, &version).map_err(|e| thrown(&e))?,
         };
-        ready.tell(move |ready| settler.settle(ticket, Ok(Settled::Flag(ready))));
+        ready.notify(move |ready| settler.settle(ticket, Ok(Settled::Flag(ready))));
         Ok(())
     }
 
@@ -643,7 +643,7 @@ impl NativeCore {
         let settler = self.settler()?;
         let (name, version) = (request.model.clone(), request.version.clone());
         let started = self.engine.model(&name, &version).and_then(|model| {
-            protocol::grpc::refuse_decoupled(&model.signature)?;
+            protocol::grpc::reject_decoupled(&model.signature)?;
             let request = infer::request(request)?;
             let (settler, tickets, signature) = (settler.clone(), self.tickets.clone(), model.signature.clone());
             let answered = move |result: tensor::Result<Box<protocol::InferResponse>>| {

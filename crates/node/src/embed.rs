@@ -51,11 +51,11 @@ pub fn piece(bytes: Option<Buffer>, length: Option<f64>) -> Option<Piece> {
 
 /// Reports the progress of calls to JavaScript.
 pub fn settle(settler: Settler, bodies: Bodies) -> Settle {
-    Arc::new(move |call, told| settler.settle(call, told.map(|told| settled(call, told, &bodies))))
+    Arc::new(move |call, event| settler.settle(call, event.map(|event| settled(call, event, &bodies))))
 }
 
-fn settled(call: u32, told: EmbedEvent, bodies: &Bodies) -> Settled {
-    match told {
+fn settled(call: u32, event: EmbedEvent, bodies: &Bodies) -> Settled {
+    match event {
         EmbedEvent::Taken => Settled::Nothing,
         EmbedEvent::Call { begun, messages, end } => {
             let messages = messages.into_iter().map(Buffer::from).collect();
@@ -66,13 +66,13 @@ fn settled(call: u32, told: EmbedEvent, bodies: &Bodies) -> Settled {
             });
             Settled::EmbeddedCall(Box::new(js::EmbeddedCallAnswer { begun, messages, end }))
         }
-        told => Settled::Embedded(Box::new(answer(call, told, bodies))),
+        event => Settled::Embedded(Box::new(answer(call, event, bodies))),
     }
 }
 
-fn answer(call: u32, told: EmbedEvent, bodies: &Bodies) -> js::EmbeddedAnswer {
+fn answer(call: u32, event: EmbedEvent, bodies: &Bodies) -> js::EmbeddedAnswer {
     let mut answer = js::EmbeddedAnswer::default();
-    match told {
+    match event {
         EmbedEvent::ReadBody { bytes_max } => answer.wanted = Some(bytes_max as f64),
         EmbedEvent::Reply { status, fields, body, more, sized } => {
             answer.status = Some(u32::from(status));

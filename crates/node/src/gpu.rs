@@ -19,7 +19,7 @@ const FAILURES_MAX: usize = 64;
 type OnFailure = ThreadsafeFunction<String, (), FnArgs<(String,)>, napi::Status, false, true, FAILURES_MAX>;
 
 /// Calls `f` with each GPU that fails permanently, and why, including earlier failures, until the result is dropped.
-pub fn tell_failures(f: &Function<'_, FnArgs<(String,)>, ()>) -> napi::Result<Listening> {
+pub fn notify_failures(f: &Function<'_, FnArgs<(String,)>, ()>) -> napi::Result<Listening> {
     let call: OnFailure = f
         .build_threadsafe_function::<String>()
         .max_queue_size::<FAILURES_MAX>()

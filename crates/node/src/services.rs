@@ -61,7 +61,7 @@ impl Host for Services {
                 self.change(ControlOperation::RepositoryUnload, json.into(), answer);
             }
             ModelOperation::IsReady { model, version } => match self.engine.model_ready(&model, &version) {
-                Ok(ready) => ready.tell(|is_ready| answer(Ok(is_ready.to_string()))),
+                Ok(ready) => ready.notify(|is_ready| answer(Ok(is_ready.to_string()))),
                 Err(error) => answer(Err(error)),
             },
         }

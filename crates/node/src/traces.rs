@@ -13,7 +13,7 @@ const QUEUE_MAX: usize = 4;
 type OnTraces = ThreadsafeFunction<(), (), (), napi::Status, false, true, QUEUE_MAX>;
 
 /// Calls `f` when there are records to take.
-pub fn tell(tracer: &Tracer, f: &Function<'_, (), ()>) -> napi::Result<()> {
+pub fn notify(tracer: &Tracer, f: &Function<'_, (), ()>) -> napi::Result<()> {
     let call: OnTraces =
         f.build_threadsafe_function::<()>().max_queue_size::<QUEUE_MAX>().weak::<true>().build_callback(|_| Ok(()))?;
     tracer.wake_with(move || {

@@ -3,7 +3,7 @@
 //! The front end does framing (one object, or server-sent events), counts responses and adds the load report.
 
 use crate::check::{NameSet, duplicate_input};
-use crate::http::{Limits, classified, push_parameter, refuse_half, request_id, write_parameter};
+use crate::http::{Limits, classified, push_parameter, reject_half, request_id, write_parameter};
 use crate::infer::{InferRequest, InferResponse, InputTensor};
 use crate::json::{Value, name_of, read_bytes_tensor, read_tensor, write_string, write_tensor};
 use crate::signature::{InputSpec, Signature};
@@ -101,7 +101,7 @@ impl Mapping<'_> {
             Some(raw) => raw,
             None if bytes == 0 => Vec::new(),
             None => {
-                refuse_half(spec.datatype, name)?;
+                reject_half(spec.datatype, name)?;
                 read_tensor(value, spec.datatype, count)?
             }
         };

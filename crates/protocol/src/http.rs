@@ -14,7 +14,7 @@ mod raw;
 pub use encode::{HttpInferBody, encode_infer};
 pub(crate) use encode::{classified, write_parameter};
 pub use heads::HeadCache;
-pub(crate) use input::refuse_half;
+pub(crate) use input::reject_half;
 pub use length::{parse_content_length, parse_header_length};
 pub use metadata::{model_metadata_json, server_metadata_json};
 pub use parse::parse_infer;

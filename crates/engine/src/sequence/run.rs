@@ -88,7 +88,7 @@ impl ModelVersion {
             for Queued(mut p) in requests {
                 let Some(mut f) = filled.next() else { continue };
                 let result = self.answer(&mut f.entry);
-                p.ticket.tell_spent(timings.phases());
+                p.ticket.add_to_parent(timings.phases());
                 let result = p.ticket.settle().map_or(result, Err);
                 if let Some(trace) = f.entry.request.trace.take() {
                     traced::ran_and_answered(&trace, &timings, rows, &result);

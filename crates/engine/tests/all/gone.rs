@@ -435,7 +435,7 @@ fn b_py_26_parallel_queries_share_the_answer_of_the_model() {
     for answer in [Ok(()), Err(Error::unavailable("Model 'm_0' is not ready (user-defined check failed)."))] {
         let expected = answer.is_ok();
         let (one, two) = (engine.model_ready("m", "").expect("known"), engine.readiness());
-        assert!(matches!(one, ReadinessState::Asked(_)) && matches!(two, ReadinessState::Asked(_)));
+        assert!(matches!(one, ReadinessState::Queried(_)) && matches!(two, ReadinessState::Queried(_)));
         let threads = [one, two].map(|ready| thread::spawn(move || said(ready).0));
         let given = take();
         assert!(asked.lock().expect("no panic").is_empty(), "asked once");
@@ -444,7 +444,7 @@ fn b_py_26_parallel_queries_share_the_answer_of_the_model() {
     }
     // On the thread that receives the answer.
     let (send_said, said_so) = channel();
-    engine.readiness().tell(move |ready| _ = send_said.send((ready, thread::current().id())));
+    engine.readiness().notify(move |ready| _ = send_said.send((ready, thread::current().id())));
     let given = take();
     let other = thread::spawn(move || given(Ok(()))).thread().id();
     assert_eq!(said_so.recv_timeout(WITHIN), Ok((true, other)));

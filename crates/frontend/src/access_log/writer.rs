@@ -234,7 +234,7 @@ impl Writer {
             let next = self.shared.unfinished.lock().pop_front();
             let Some((begun, rest)) = next else { break };
             let mut whole = begun;
-            let mut line = JsonLine::go_on(&mut whole, self.shared.epoch_us.load(Ordering::Relaxed));
+            let mut line = JsonLine::resume(&mut whole, self.shared.epoch_us.load(Ordering::Relaxed));
             rest(&mut line);
             line.end();
             self.write_lines(&whole);

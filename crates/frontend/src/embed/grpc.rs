@@ -167,14 +167,14 @@ struct ScriptCalls {
 }
 
 impl ScriptCalls {
-    fn tell(&self, call: u32, told: Result<EmbedEvent>) {
-        (self.settle)(call, told);
+    fn report(&self, call: u32, event: Result<EmbedEvent>) {
+        (self.settle)(call, event);
     }
 
     /// Answers with the status of a call that failed before it began.
     fn end(&mut self, status: Status) {
         if let Some(call) = self.next.take() {
-            self.tell(
+            self.report(
                 call,
                 Ok(EmbedEvent::Call { begun: false, messages: Vec::new(), end: Some(CallEnd::of(status)) }),
             );
@@ -183,7 +183,7 @@ impl ScriptCalls {
 
     fn cancel(&mut self) {
         for call in [self.next.take(), self.pushing.take()].into_iter().flatten() {
-            self.tell(call, Err(Error::cancelled("the call is over")));
+            self.report(call, Err(Error::cancelled("the call is over")));
         }
     }
 }
@@ -196,7 +196,7 @@ impl Drop for ScriptCalls {
         while let Ok(EmbedInput::Body(call, _) | EmbedInput::Next(call) | EmbedInput::Piece { call, .. }) =
             self.said.try_recv()
         {
-            self.tell(call, Err(Error::cancelled("the call is over")));
+            self.report(call, Err(Error::cancelled("the call is over")));
         }
     }
 }
@@ -226,7 +226,7 @@ impl Exchange {
                     }
                 }
                 Some(EmbedInput::Next(call) | EmbedInput::Body(call, _) | EmbedInput::Piece { call, .. }) => {
-                    self.calls.tell(call, Err(Error::internal("an embedded call was asked for two things at once")));
+                    self.calls.report(call, Err(Error::internal("an embedded call was asked for two things at once")));
                 }
                 Some(EmbedInput::Cancel) | None => return Poll::Ready(Over::Cancelled),
             }
@@ -239,7 +239,7 @@ impl Exchange {
         if self.stream.poll_read(EMBEDDED_PIECE_BYTES_MAX, cx).is_ready()
             && let Some(call) = self.calls.pushing.take()
         {
-            self.calls.tell(call, Ok(EmbedEvent::Taken));
+            self.calls.report(call, Ok(EmbedEvent::Taken));
         }
         // Responses that were not requested stay in the stream, where they are charged and slow the service down.
         let Some(call) = self.calls.next else { return Poll::Pending };
@@ -254,7 +254,7 @@ impl Exchange {
         }
         let is_over = self.answer.end.is_some();
         self.calls.next = None;
-        self.calls.tell(call, Ok(self.answer.told()));
+        self.calls.report(call, Ok(self.answer.take_event()));
         if is_over { Poll::Ready(Over::Completed) } else { Poll::Pending }
     }
 }
@@ -282,7 +282,7 @@ impl PartialResponse {
         !self.begun && self.messages.is_empty() && self.end.is_none()
     }
 
-    fn told(&mut self) -> EmbedEvent {
+    fn take_event(&mut self) -> EmbedEvent {
         self.bytes = 0;
         EmbedEvent::Call {
             begun: std::mem::take(&mut self.begun),

@@ -2,7 +2,7 @@
 
 use super::context::{Call, GrpcContext};
 use super::message::Messages;
-use super::reply::{finish, refuse};
+use super::reply::{finish, reject};
 use super::status::{Status, code};
 use super::unary::{LaterAnswer, Sent, Waits};
 use super::{load, reflection, stream, timeout, unary, watch};
@@ -126,7 +126,7 @@ pub fn begin(
         Ok(admitted) => admitted,
         Err(status) => {
             note_refused(trace.as_ref(), &status);
-            refuse(&mut respond, &status);
+            reject(&mut respond, &status);
             return None;
         }
     };
@@ -165,7 +165,7 @@ pub fn begin(
             Ok(Sent::Later(answer)) => sent = Some(StartedCall::Later(answer)),
             Err(status) => {
                 note_refused(call.trace.as_ref(), &status);
-                refuse(&mut respond, &status);
+                reject(&mut respond, &status);
                 if is_logged {
                     verbose::grpc_done(call.head.path());
                 }
@@ -173,7 +173,7 @@ pub fn begin(
             }
         }
     }
-    let mut rest = Box::pin(go_on(context.clone(), operation, call, respond, deadline, sent));
+    let mut rest = Box::pin(finish_later(context.clone(), operation, call, respond, deadline, sent));
     rest.as_mut().poll(cx).is_pending().then_some(rest)
 }
 
@@ -184,7 +184,7 @@ enum StartedCall {
 }
 
 /// The part of a call that may wait.
-async fn go_on(
+async fn finish_later(
     context: Arc<GrpcContext>,
     operation: Operation,
     mut call: Call,
@@ -243,7 +243,7 @@ async fn go_on(
                 }
                 Some(Err(status)) => {
                     note_refused(trace.as_ref(), &status);
-                    refuse(&mut respond, &status);
+                    reject(&mut respond, &status);
                     verbose::grpc_done(head.path());
                 }
             }
@@ -318,7 +318,7 @@ mod tests {
         fn size<A, B, C, D, E, G, F: Future>(_: impl Fn(A, B, C, D, E, G) -> F) -> usize {
             size_of::<F>()
         }
-        let bytes = size(super::go_on);
+        let bytes = size(super::finish_later);
         println!("{bytes} bytes");
         assert!(bytes <= 2304, "{bytes} bytes");
     }

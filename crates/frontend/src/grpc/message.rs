@@ -144,7 +144,7 @@ impl Messages {
                         let near_device = !compressed && self.is_near_device();
                         match Assembler::new(length, pad, &self.account, near_device) {
                             Ok(place) => self.state = MessageState::Begin { compressed, place: Box::new(place) },
-                            Err(short) => return self.refuse(short, length),
+                            Err(short) => return self.reject(short, length),
                         }
                         continue;
                     }
@@ -164,7 +164,7 @@ impl Messages {
                     while !self.chunk.is_empty() && place.missing() > 0 {
                         if let Err(short) = ready!(place.poll_room(cx)) {
                             let missing = place.missing();
-                            return self.refuse(short, missing);
+                            return self.reject(short, missing);
                         }
                         let taken = place.push(&self.chunk);
                         self.chunk.advance(taken);
@@ -181,7 +181,7 @@ impl Messages {
                 MessageState::Message { compressed } => {
                     let compressed = *compressed;
                     let Poll::Ready(collected) = self.body.poll_collected(cx) else {
-                        self.body.rest(false);
+                        self.body.pause(false);
                         return Poll::Pending;
                     };
                     match collected {
@@ -193,7 +193,7 @@ impl Messages {
                             }
                         }
                         Some(Err(NotCollected::NoRoom { missing })) => {
-                            return self.refuse(self.account.short(), missing);
+                            return self.reject(self.account.short(), missing);
                         }
                         Some(Err(NotCollected::Ended(_))) => {
                             return self.fail(Status::new(code::CANCELLED, "CANCELLED"));
@@ -210,7 +210,7 @@ impl Messages {
                 self.body.release(std::mem::take(&mut self.unreleased));
             }
             let Poll::Ready(data) = self.body.poll_data(cx) else {
-                self.body.rest(self.is_stream && matches!(self.state, MessageState::Prefix(_, 0)));
+                self.body.pause(self.is_stream && matches!(self.state, MessageState::Prefix(_, 0)));
                 return Poll::Pending;
             };
             match data {
@@ -245,7 +245,7 @@ impl Messages {
     }
 
     /// Rejects a message for lack of room; `left` bytes of it are still to come. A stream loses only that message.
-    fn refuse(&mut self, short: Short, left: usize) -> Poll<Result<Option<Bytes>, Status>> {
+    fn reject(&mut self, short: Short, left: usize) -> Poll<Result<Option<Bytes>, Status>> {
         self.account.count_refusal();
         if !self.is_stream {
             return self.fail(short.into());

@@ -45,7 +45,7 @@ pub fn end(respond: &mut StreamWriter, status: &Status) {
 }
 
 /// Ends a call with a status only. A client that still sends is told to stop when the call is dropped.
-pub fn refuse(respond: &mut StreamWriter, status: &Status) {
+pub fn reject(respond: &mut StreamWriter, status: &Status) {
     let _ = status.with_fields(|fields| {
         let all: smallvec::SmallVec<[Field<'_>; 4]> = HEAD.iter().chain(fields).copied().collect();
         respond.send_head(200, &all, true)
@@ -76,7 +76,7 @@ pub fn finish(respond: &mut StreamWriter, message: Rope, encoding: Encoding, acc
         Ok(message) => message,
         Err(error) => {
             let status = error.into();
-            refuse(respond, &status);
+            reject(respond, &status);
             return Err(status);
         }
     };

@@ -129,7 +129,7 @@ impl DecoupledCall<'_> {
         StreamOutput::Failed(error, message)
     }
 
-    fn tell(&self, EngineResponse { response, is_final }: EngineResponse, packing: Packing) -> StreamOutput {
+    fn encode(&self, EngineResponse { response, is_final }: EngineResponse, packing: Packing) -> StreamOutput {
         let failed = |error| self.failed(error, is_final);
         let response = match response {
             Some(Ok(response)) => response,
@@ -289,7 +289,7 @@ struct Gone;
 /// Number of requests that are started between checks of the time.
 const MESSAGES_PER_LOOK: u32 = 8;
 
-fn refuse_draining(context: &GrpcContext) -> Result<()> {
+fn reject_draining(context: &GrpcContext) -> Result<()> {
     let refuses = inference::is_closed(&context.shared, &context.engine);
     if refuses { Err(Error::unavailable(Status::shutting_down().message)) } else { Ok(()) }
 }
@@ -350,7 +350,7 @@ async fn read_large<'a>(
     };
     let (head, request) = read?;
     name(&trace, &head);
-    let request = refuse_draining(context).and(request).and_then(|(version, mut request)| {
+    let request = reject_draining(context).and(request).and_then(|(version, mut request)| {
         inference::charge(&mut request, charge);
         if trace.is_some() {
             request.trace = traced::begin_grpc(trace.as_ref(), &metadata, &version);
@@ -477,7 +477,7 @@ impl<'a> Session<'a> {
                 Poll::Ready(Err(status)) if status.code == code::CANCELLED => return Err(Gone),
                 Poll::Ready(Err(status)) if self.call.messages.lost_one() => {
                     // The message could not be read, so neither its id nor its model is known.
-                    self.refuse(&Error::exhausted(status.message), &Name::new(), None);
+                    self.reject(&Error::exhausted(status.message), &Name::new(), None);
                 }
                 Poll::Ready(Err(status)) => self.end(status),
             }
@@ -534,7 +534,7 @@ impl<'a> Session<'a> {
     }
 
     fn read_one(&self, head: &InferHead, trace: &OptionalTrace) -> Result<(Arc<ModelVersion>, Box<InferRequest>)> {
-        refuse_draining(self.context)?;
+        reject_draining(self.context)?;
         let read = || {
             self.call.grant.admit_model(&head.model_name)?;
             let version = self.context.engine.model(&head.model_name, &head.model_version)?;
@@ -554,13 +554,13 @@ impl<'a> Session<'a> {
             Ok(Ok(Read::Decoupled(request, open))) => self.start_decoupled(request, open),
             Ok(Ok(Read::Checked(_, Ok(())))) => {}
             Ok(Ok(Read::Checked(key, Err(error)))) => self.refused(key, &error),
-            Ok(Err(StreamError { error, id, trace })) => self.refuse(&error, &id, trace),
+            Ok(Err(StreamError { error, id, trace })) => self.reject(&error, &id, trace),
             // As in `accept`.
             Err(error) => self.end(error.into()),
         }
     }
 
-    fn refuse(&mut self, error: &Error, id: &Name, trace: OptionalTrace) {
+    fn reject(&mut self, error: &Error, id: &Name, trace: OptionalTrace) {
         let refusal = encode_stream_error(error, id, StreamFailure::BeforeEnqueue);
         failed(&trace, error);
         self.ordered.push_back(UnaryCall::Refused(refusal, trace));
@@ -590,7 +590,7 @@ impl<'a> Session<'a> {
     fn refused(&mut self, key: u32, error: &Error) {
         self.inbox.release(key);
         if let Some(open) = self.over(key) {
-            self.refuse(error, &open.names.id, open.names.trace);
+            self.reject(error, &open.names.id, open.names.trace);
         }
     }
 
@@ -639,9 +639,9 @@ impl<'a> Session<'a> {
     fn take(&mut self, key: u32, answer: EngineResponse) {
         let is_final = answer.is_final;
         let Some(open) = self.decoupled.open.get(key as usize).and_then(Option::as_ref) else { return };
-        let mut told = open.tell(answer, self.packing);
-        if let StreamOutput::Frame(frame) = told {
-            told = match reply::charge(frame, &self.call.account) {
+        let mut output = open.encode(answer, self.packing);
+        if let StreamOutput::Frame(frame) = output {
+            output = match reply::charge(frame, &self.call.account) {
                 Ok(frame) => StreamOutput::Frame(frame),
                 Err(error) if is_final => open.failed(error, is_final),
                 // The error becomes the last response.
@@ -651,18 +651,18 @@ impl<'a> Session<'a> {
                 }
             };
         }
-        let names = matches!(told, StreamOutput::Later(_)).then(|| open.names.clone());
+        let names = matches!(output, StreamOutput::Later(_)).then(|| open.names.clone());
         let trace = open.names.trace.clone();
         if is_final {
             completed(&trace);
             self.over(key);
         }
-        match &told {
+        match &output {
             StreamOutput::Failed(error, _) => failed(&trace, error),
             StreamOutput::Frame(_) | StreamOutput::Nothing if is_final => succeeded(&trace),
             StreamOutput::Frame(_) | StreamOutput::Nothing | StreamOutput::Later(_) => {}
         }
-        match (told, names) {
+        match (output, names) {
             (StreamOutput::Frame(frame), _) => self.queue(frame, trace),
             (StreamOutput::Failed(error, _), _) if self.errors_end_stream => self.end(error.into()),
             (StreamOutput::Failed(_, message), _) => self.put_encoded(message, trace),

@@ -163,7 +163,7 @@ fn read(context: &GrpcContext, call: &Call, message: Bytes) -> Result<(Arc<Model
     call.grant.admit_model(&head.model_name)?;
     let read = move || -> Result<_> {
         let version = context.engine.model(&head.model_name, &head.model_version)?;
-        protocol::grpc::refuse_decoupled(&version.signature)?;
+        protocol::grpc::reject_decoupled(&version.signature)?;
         let mut request = head.into_request(&version.signature, &*context.engine)?;
         if call.trace.is_some() {
             request.trace = traced::begin_grpc(call.trace.as_ref(), &call.head, &version);
@@ -191,7 +191,7 @@ async fn infer_large(
             return Ok(Err(refusal));
         }
         let version = engine.model(&head.model_name, &head.model_version)?;
-        protocol::grpc::refuse_decoupled(&version.signature)?;
+        protocol::grpc::reject_decoupled(&version.signature)?;
         let mut request = head.into_request(&version.signature, &*engine)?;
         inference::dispose_offloaded(&mut request);
         Ok(Ok((version, request)))

@@ -42,23 +42,23 @@ pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: StreamWri
             () = sleep_for(until) => {}
         }
     }
-    let mut told = None;
+    let mut last_sent = None;
     let status = loop {
         let ready = *readiness.borrow_and_update() && *models.borrow_and_update() && !context.shared.is_draining();
         let now = if ready { ServingStatus::Serving } else { ServingStatus::NotServing };
         // Without room the last message was not sent yet.
-        let behind = told.is_some_and(|told| told != now) && respond.capacity() == 0;
-        if told != Some(now) && !behind {
-            if tell(&mut respond, now).is_err() {
+        let behind = last_sent.is_some_and(|told| told != now) && respond.capacity() == 0;
+        if last_sent != Some(now) && !behind {
+            if send_status(&mut respond, now).is_err() {
                 return;
             }
-            told = Some(now);
+            last_sent = Some(now);
         }
         tokio::select! {
             biased;
             // An error means that the server was dropped.
             _ = phase.wait_for(|p| *p != Phase::Serving) => {
-                if told != Some(ServingStatus::NotServing) && tell(&mut respond, ServingStatus::NotServing).is_err() {
+                if last_sent != Some(ServingStatus::NotServing) && send_status(&mut respond, ServingStatus::NotServing).is_err() {
                     return;
                 }
                 break Status::ok();
@@ -112,7 +112,7 @@ pub(super) async fn begin<'c, M: Message + Default>(
     match counted {
         Ok(begun) => reply::begin(respond, Encoding::Identity).is_ok().then_some(begun),
         Err(status) => {
-            reply::refuse(respond, &status);
+            reply::reject(respond, &status);
             None
         }
     }
@@ -131,6 +131,6 @@ pub(super) async fn sleep_for(until: Option<Instant>) {
 }
 
 /// Sends one status.
-fn tell(respond: &mut StreamWriter, status: ServingStatus) -> Result<(), Gone> {
+fn send_status(respond: &mut StreamWriter, status: ServingStatus) -> Result<(), Gone> {
     respond.send_data(frame(&HealthCheckResponse { status: status.into() }), false)
 }

@@ -354,7 +354,7 @@ impl<S: Io> Connection<S> {
         bytes_max: u64,
     ) -> Result<Bytes, BodyError> {
         if may_be_spared(head)
-            && let Some(reply) = service::refused_by_head(context, route, head)
+            && let Some(reply) = service::reject_by_head(context, route, head)
         {
             return Err(BodyError::NotWanted(Box::new(reply)));
         }

@@ -2,7 +2,7 @@
 
 use super::context::HttpContext;
 use super::events::Events;
-use super::inference::refuse_draining;
+use super::inference::reject_draining;
 use super::reply::{EVENTS, JSON, Reply};
 use super::request::RequestHead;
 use crate::answers::Inbox;
@@ -55,13 +55,13 @@ pub async fn generate(
 }
 
 /// See `super::service::refused_by_head`.
-pub fn refused_by_head(context: &HttpContext, name: &str, version: &str, head: &RequestHead) -> Option<Reply> {
+pub fn reject_by_head(context: &HttpContext, name: &str, version: &str, head: &RequestHead) -> Option<Reply> {
     let refused = find(context, name, version).and_then(|_| check_encoding(head)).err()?;
     Some(Reply::error(JSON, &refused))
 }
 
 fn find(context: &HttpContext, name: &str, version: &str) -> Result<Arc<ModelVersion>> {
-    refuse_draining(context)?;
+    reject_draining(context)?;
     context.engine.model(name, version)
 }
 

@@ -135,7 +135,7 @@ async fn serve(
             Admission::Reply(reply) => Some(reply),
             Admission::Read { route, bytes_max } => {
                 if announced.is_none_or(|length| length > DISCARD_BYTES_MAX)
-                    && let Some(reply) = service::refused_by_head(&context, &route, &head)
+                    && let Some(reply) = service::reject_by_head(&context, &route, &head)
                 {
                     return Some(reply);
                 }

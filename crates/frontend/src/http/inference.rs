@@ -203,7 +203,7 @@ fn reply(
 
 /// # Errors
 /// UNAVAILABLE while the server exits, as long as no sequence goes on.
-pub fn refuse_draining(context: &HttpContext) -> Result<()> {
+pub fn reject_draining(context: &HttpContext) -> Result<()> {
     if inference::is_closed(&context.shared, &context.engine) {
         Err(Error::unavailable("Server exiting"))
     } else {
@@ -212,7 +212,7 @@ pub fn refuse_draining(context: &HttpContext) -> Result<()> {
 }
 
 fn find(context: &HttpContext, name: &str, version: &str) -> Result<Arc<ModelVersion>> {
-    refuse_draining(context)?;
+    reject_draining(context)?;
     let version = context.engine.model(name, version)?;
     if version.signature.decoupled {
         return Err(Error::unsupported("HTTP end point doesn't support models with decoupled transaction policy"));
@@ -221,7 +221,7 @@ fn find(context: &HttpContext, name: &str, version: &str) -> Result<Arc<ModelVer
 }
 
 /// See `super::service::refused_by_head`.
-pub fn refused_by_head(context: &HttpContext, name: &str, version: &str, head: &RequestHead) -> Option<Reply> {
+pub fn reject_by_head(context: &HttpContext, name: &str, version: &str, head: &RequestHead) -> Option<Reply> {
     if let Err(error) = find(context, name, version) {
         verbose::infer_failed(None, &error);
         return Some(Reply::error(JSON, &error));

@@ -73,11 +73,11 @@ fn not_found(context: &HttpContext, head: &RequestHead) -> Reply {
 /// The reply to a request that is rejected whatever its body contains; `None` if the body decides. Called before a body
 /// is read that is long or awaits `100 Continue`: 2 GB would be read, and held, for a model that does not exist.
 #[cold]
-pub fn refused_by_head(context: &HttpContext, route: &Route<'_>, head: &RequestHead) -> Option<Reply> {
+pub fn reject_by_head(context: &HttpContext, route: &Route<'_>, head: &RequestHead) -> Option<Reply> {
     let PathNames { model, version, .. } = route.names;
     match route.operation {
-        Operation::Infer => inference::refused_by_head(context, model, version, head),
-        Operation::Generate | Operation::GenerateStream => generate::refused_by_head(context, model, version, head),
+        Operation::Infer => inference::reject_by_head(context, model, version, head),
+        Operation::Generate | Operation::GenerateStream => generate::reject_by_head(context, model, version, head),
         _ => None,
     }
 }
@@ -155,7 +155,7 @@ pub async fn respond(
 async fn said(ready: ReadinessState) -> bool {
     match ready {
         ReadinessState::Known(ready) => ready,
-        ReadinessState::Asked(asking) => Box::pin(asking).await,
+        ReadinessState::Queried(asking) => Box::pin(asking).await,
     }
 }
 

@@ -6,7 +6,7 @@ use crate::limits::LOAD_FILES_MAX;
 use crate::text::Text;
 use tensor::Error;
 
-fn refuse_named(repository: &str) -> tensor::Result<()> {
+fn reject_named(repository: &str) -> tensor::Result<()> {
     if repository.is_empty() {
         return Ok(());
     }
@@ -15,7 +15,7 @@ fn refuse_named(repository: &str) -> tensor::Result<()> {
 
 /// The models, or those that are ready, as the JSON of the native contract.
 pub async fn index(context: &Context<'_>, repository: &str, ready: bool) -> Result<String> {
-    refuse_named(repository)?;
+    reject_named(repository)?;
     let mut argument = Text::begin(b'{');
     argument.key("ready").boolean(ready).close(b'}');
     context.control(ControlOperation::RepositoryIndex, argument).await
@@ -40,7 +40,7 @@ impl Load {
         model: &str,
         read: impl FnOnce(&mut Text, &mut Files) -> tensor::Result<()>,
     ) -> tensor::Result<Self> {
-        refuse_named(repository)?;
+        reject_named(repository)?;
         let (mut argument, mut files) = (Text::begin(b'{'), Files::new());
         argument.key("model").string(model).key("parameters");
         read(&mut argument, &mut files)?;
@@ -76,7 +76,7 @@ pub async fn unload(
     dependents: impl Future<Output = tensor::Result<bool>>,
 ) -> Result<()> {
     context.admit_model(model)?;
-    refuse_named(repository)?;
+    reject_named(repository)?;
     let dependents = dependents.await?;
     let mut argument = Text::begin(b'{');
     argument.key("model").string(model).key("unload_dependents").boolean(dependents).close(b'}');

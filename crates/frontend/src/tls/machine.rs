@@ -303,7 +303,7 @@ impl Machine {
                     })
                 })),
                 other => {
-                    let next = settle(other, outgoing, is_closed, &mut |bytes| {
+                    let next = handle_state(other, outgoing, is_closed, &mut |bytes| {
                         keep(decrypted, bytes);
                         bytes.len()
                     })?;
@@ -349,7 +349,7 @@ impl Machine {
                     })?;
                 }
                 other => {
-                    let next = settle(other, outgoing, is_closed, &mut |bytes| {
+                    let next = handle_state(other, outgoing, is_closed, &mut |bytes| {
                         keep(plain, bytes);
                         bytes.len()
                     })?;
@@ -369,7 +369,7 @@ impl Machine {
         let Self { tls, incoming, outgoing, plain, is_closed, .. } = self;
         let UnbufferedStatus { discard, state } = tls.process_tls_records(filled(incoming));
         let next = match state {
-            Ok(state) => settle(state, outgoing, is_closed, &mut |bytes| {
+            Ok(state) => handle_state(state, outgoing, is_closed, &mut |bytes| {
                 let n = if plain.is_empty() { put(bytes) } else { 0 };
                 keep(plain, bytes.get(n..).unwrap_or_default());
                 n
@@ -383,13 +383,13 @@ impl Machine {
         }
         if let Err(error) = &next {
             self.broken = Some(error.clone());
-            self.tell();
+            self.queue_alert();
         }
         next
     }
 
     /// Queues the alert for a protocol error.
-    fn tell(&mut self) {
+    fn queue_alert(&mut self) {
         let Self { tls, incoming, outgoing, .. } = self;
         // Called once: earlier records were queued before, and after the alert rustls would report the error again.
         let UnbufferedStatus { discard, state } = tls.process_tls_records(filled(incoming));
@@ -447,7 +447,7 @@ fn filled(span: &mut Span) -> &mut [u8] {
 }
 
 /// Handles a state of rustls, except for sending.
-fn settle<D>(
+fn handle_state<D>(
     state: ConnectionState<'_, '_, D>,
     outgoing: &mut Span,
     is_closed: &mut bool,

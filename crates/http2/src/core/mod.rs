@@ -224,9 +224,9 @@ impl Core {
     }
 
     /// Sets whether the caller rests between two messages instead of waiting for the body.
-    pub(crate) fn rest(&mut self, key: u32, rests: bool) {
+    pub(crate) fn pause(&mut self, key: u32, is_paused: bool) {
         if let Some(stream) = self.streams.get(key) {
-            stream.body.rests = rests;
+            stream.body.is_paused = is_paused;
         }
     }
 

@@ -214,7 +214,7 @@ impl Core {
                 _ => None,
             };
             match wrong {
-                Some(reason) => self.refuse(key, reason, now)?,
+                Some(reason) => self.reject(key, reason, now)?,
                 None => self.release_stream(key, head.length - left),
             }
         }
@@ -357,7 +357,7 @@ impl Core {
     fn end_body(&mut self, key: u32, now: Instant) -> Result<(), Fatal> {
         let Some(stream) = self.streams.get(key) else { return Ok(()) };
         if stream.body.length_left.is_some_and(|left| left > 0) {
-            return self.refuse(key, Reason::PROTOCOL_ERROR, now);
+            return self.reject(key, Reason::PROTOCOL_ERROR, now);
         }
         stream.body.received_all = true;
         stream.wake_body();
@@ -368,7 +368,7 @@ impl Core {
     }
 
     /// Resets a stream because of an error of the client, which counts as abuse.
-    fn refuse(&mut self, key: u32, reason: Reason, now: Instant) -> Result<(), Fatal> {
+    fn reject(&mut self, key: u32, reason: Reason, now: Instant) -> Result<(), Fatal> {
         self.reset(key, reason);
         self.tolerance.count_trouble(now)
     }
@@ -486,10 +486,10 @@ impl Core {
         };
         let is_over = self.streams.get(key).is_some_and(|s| s.body.received_all);
         if is_over {
-            return self.refuse(key, Reason::STREAM_CLOSED, now);
+            return self.reject(key, Reason::STREAM_CLOSED, now);
         }
         if !ends || !builder.are_trailers() {
-            return self.refuse(key, Reason::PROTOCOL_ERROR, now);
+            return self.reject(key, Reason::PROTOCOL_ERROR, now);
         }
         self.end_body(key, now)
     }
@@ -515,7 +515,7 @@ impl Core {
             return Ok(());
         }
         match self.streams.find(head.stream) {
-            Some(key) => self.refuse(key, Reason::PROTOCOL_ERROR, now),
+            Some(key) => self.reject(key, Reason::PROTOCOL_ERROR, now),
             // A stream that is idle or over cannot be reset.
             None => Err(protocol("a stream depends on itself")),
         }
@@ -618,11 +618,11 @@ impl Core {
         let Some(key) = self.streams.find(head.stream) else { return Ok(()) };
         let Some(stream) = self.streams.get(key) else { return Ok(()) };
         if more == 0 {
-            return self.refuse(key, Reason::PROTOCOL_ERROR, now);
+            return self.reject(key, Reason::PROTOCOL_ERROR, now);
         }
         stream.answer.window += more;
         if stream.answer.window > WINDOW_MAX {
-            return self.refuse(key, Reason::FLOW_CONTROL_ERROR, now);
+            return self.reject(key, Reason::FLOW_CONTROL_ERROR, now);
         }
         stream.wake_sender();
         self.list(key);

@@ -71,7 +71,7 @@ pub struct Incoming {
     /// Dropped bytes.
     pub discarded: usize,
     /// The caller is between two messages, so no timeout applies to the body.
-    pub rests: bool,
+    pub is_paused: bool,
     /// Received bytes: a progress mark for `timeouts`.
     pub received_bytes: u64,
     pub stall: StallTimer,
@@ -108,7 +108,7 @@ impl Stream {
         self.body.length_left = None;
         self.answer.sending = Sending::Nothing;
         self.reset = None;
-        (self.body.lingers, self.body.rests, self.answer.wants_room) = (false, false, false);
+        (self.body.lingers, self.body.is_paused, self.answer.wants_room) = (false, false, false);
         (self.body.discarded, self.body.received_bytes, self.answer.sent_bytes) = (0, 0, 0);
         (self.body.stall, self.answer.stall) = (StallTimer::default(), StallTimer::default());
         // `is_listed` stays: the list entry remains and serves the next stream in this slot.
@@ -147,7 +147,7 @@ impl Stream {
 
     /// True if the caller waits for more of the body and has nothing else to do.
     pub fn awaits_body(&self) -> bool {
-        self.has_body && !self.body.rests && self.body.waker.is_some() && self.body.received.is_empty()
+        self.has_body && !self.body.is_paused && self.body.waker.is_some() && self.body.received.is_empty()
     }
 
     /// Wakes the writer of the response.

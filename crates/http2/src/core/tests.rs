@@ -574,13 +574,13 @@ fn a_stalled_body_ends_its_stream_or_with_a_silent_client_the_connection() {
     }
     assert_eq!(seen, ["60: RST 1 8"]);
     // Not waited for, complete, or resting: no timeout applies.
-    for quiet in [&(|_: &mut Request| ()) as &dyn Fn(&mut Request), &|r| r.body.rest(true)] {
+    for quiet in [&(|_: &mut Request| ()) as &dyn Fn(&mut Request), &|r| r.body.pause(true)] {
         let mut wire = settled(&[]);
         let (mut request, _respond) = wire.call(1, false);
         wire.data(1, 10, false);
         quiet(&mut request);
         if request.body.poll_data(&mut cx()).is_ready()
-            && wire.machine.core.borrow_mut().streams.get(0).unwrap().body.rests
+            && wire.machine.core.borrow_mut().streams.get(0).unwrap().body.is_paused
         {
             assert_eq!(read(&mut request), "pending");
         }

@@ -47,7 +47,7 @@ const RAW_INPUT_CONTENTS: u32 = 7;
 ///
 /// # Errors
 /// UNSUPPORTED, Triton's text.
-pub fn refuse_decoupled(signature: &Signature) -> Result<()> {
+pub fn reject_decoupled(signature: &Signature) -> Result<()> {
     if signature.decoupled {
         return Err(Error::unsupported("ModelInfer RPC doesn't support models with decoupled transaction policy"));
     }

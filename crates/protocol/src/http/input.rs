@@ -179,7 +179,7 @@ pub(super) fn json_data(
     };
     data.elements().map_err(unable("data"))?;
     let datatype = datatype.ok_or_else(|| Error::invalid(format!("invalid datatype for input {name}")))?;
-    refuse_half(datatype, name)?;
+    reject_half(datatype, name)?;
     if shape.is_empty() {
         // No model has an input of rank 0, so the check of the request rejects this one with any data.
         return Ok(Data::empty());
@@ -210,7 +210,7 @@ pub(super) fn json_data(
 }
 
 /// Rejects FP16 and BF16, which have no JSON form.
-pub(crate) fn refuse_half(datatype: DataType, name: &str) -> Result<()> {
+pub(crate) fn reject_half(datatype: DataType, name: &str) -> Result<()> {
     if !matches!(datatype, DataType::Fp16 | DataType::Bf16) {
         return Ok(());
     }

@@ -5,7 +5,7 @@ use prost::Message;
 use tensor::{Code, Data};
 
 use super::*;
-use crate::grpc::refuse_decoupled;
+use crate::grpc::reject_decoupled;
 use crate::{CorrelationId, Parameter};
 use ParameterChoice::{BoolParam, DoubleParam, Int64Param, StringParam, Uint64Param};
 
@@ -349,10 +349,10 @@ fn p_2_9_row_10_a_tensor_named_twice_is_reported_before_its_data() {
 
 #[test]
 fn p_2_3_unary_calls_reject_decoupled_models() {
-    let error = refuse_decoupled(&Signature { decoupled: true, ..signature() }).unwrap_err();
+    let error = reject_decoupled(&Signature { decoupled: true, ..signature() }).unwrap_err();
     let text = "ModelInfer RPC doesn't support models with decoupled transaction policy";
     assert_eq!((error.code(), error.message()), (Code::Unsupported, text));
-    assert!(refuse_decoupled(&signature()).is_ok());
+    assert!(reject_decoupled(&signature()).is_ok());
 }
 
 #[test]
