@@ -38,7 +38,7 @@ def run(code, request):
 
 ANSWERS = PRELUDE + '''class TritonPythonModel:
     def initialize(self, args):
-        # As long as a test likes: what a restart costs is told from what the model's own part of it costs.
+        # Configurable, so that a test can tell the cost of a restart from the model's own part of it.
         wait = os.path.join(args["model_repository"], "seconds")
         if os.path.exists(wait):
             time.sleep(float(open(wait).read()))
@@ -110,7 +110,7 @@ class Asker:
         return status, found["outputs"][0]["data"][0] if status == 200 else found["error"]
 
     def stream(self, code, model="stream"):
-        """What the events of a decoupled model say, one after the other."""
+        """Data of the events of a decoupled model, in order."""
         status, text = self.ask("POST", f"/v2/models/{model}/generate_stream", {"CODE": code})
         events = [json.loads(line[len("data:"):]) for line in text.split("\n") if line.startswith("data:")]
         return status, [event.get("OUT", event.get("error")) for event in events] or [text]
@@ -191,7 +191,7 @@ def descendants(pid):
 
 
 def descriptors(pid):
-    """What each descriptor of a process is."""
+    """The target of each descriptor of a process."""
     found = []
     for name in os.listdir(f"/proc/{pid}/fd"):
         try:

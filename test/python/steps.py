@@ -44,7 +44,7 @@ MODELS = {
     "repeat": 'backend: "repeat"\nmax_batch_size: 0\nmodel_transaction_policy { decoupled: true }\n' + REPEAT,
     "same": 'backend: "identity"\nmax_batch_size: 0\n'
     + tensors("input", [("INPUT0", "TYPE_INT32", 1)]) + tensors("output", [("OUTPUT0", "TYPE_INT32", 1)]),
-    # Of sequences, and one whose first step is decoupled.
+    # Ensembles of sequences, and one whose first step is decoupled.
     "ensemble_sequence": 'platform: "ensemble"\nmax_batch_size: 64\n' + SUM
     + ensemble(step("simple_sequence", {"INPUT": "INPUT"}, {"OUTPUT": "sum"}), step("simple_dyna_sequence", {"INPUT": "sum"}, {"OUTPUT": "OUTPUT"})),
     "ensemble_repeat": 'platform: "ensemble"\nmax_batch_size: 0\n' + REPEAT

@@ -396,13 +396,13 @@ def test_both_logs_have_the_name_of_the_key_and_nothing_else_of_it(start, reposi
     body = json.dumps({"inputs": [{"name": n, "shape": [1, 16], "datatype": "INT32", "data": [1] * 16} for n in ("INPUT0", "INPUT1")]})
     url = f"http://{one.http}/v2/models/simple/infer"
     for key in (ann, ops):
-        # Of a connection each: curl 7.88 fails at the second request of one that began with HTTP/2.
+        # One connection per request: curl 7.88 fails at the second request of a connection that began with HTTP/2.
         command = [CURL, "-sS", "--http2-prior-knowledge", "-H", f"X-API-Key: {key}", "-d", body, url]
         assert b"OUTPUT0" in subprocess.run(command, capture_output=True, check=True, timeout=30).stdout
         line = access.until(lambda line: line["protocol"] == "h2")
         assert (line["key"], line["model"], line["status"]) == (names[key], "simple", 200)
     for text in (open(log.path).read() for log in (access, audit)):
-        # Not even a part, also of those that were wrong.
+        # The logs contain no part of a key, not even of a wrong one.
         assert ann[3:20] not in text and ops[3:20] not in text and "this-is-no-key" not in text
 
 

@@ -1,4 +1,4 @@
-"""What clients are told when they ask for the wrong thing: exact texts, HTTP statuses, gRPC codes."""
+"""Errors of invalid requests: exact texts, HTTP statuses, gRPC codes."""
 import json
 import threading
 import time

@@ -250,7 +250,7 @@ def test_keys_come_and_go_on_connections_that_stay(keyed, transport):
 
     waits_for(works, "a key that was added is taken")
     assert time.monotonic() - begun < 3
-    # What cannot be used is logged, with its place, and the keys stay.
+    # An invalid file is logged with the position of the error, and the keys stay.
     good = keyed.path.read_text()
     keyed.path.write_text("{\n  \"keys\": 7\n}")
     keyed.server.logged("line 2, column")
@@ -303,7 +303,7 @@ def test_metrics_count_requests_by_key(keyed):
 
 
 def test_the_port_of_the_metrics_asks_for_no_key_and_shows_the_names_of_models(keyed):
-    """As docs/security.md says: who must not read them must not reach the port."""
+    """Metrics need no key (docs/security.md): only the address of the port protects them."""
     code = "%{http_code}"
     index = subprocess.run([CURL, "-s", "-w", code, "-X", "POST", f"{keyed.server.http}/v2/repository/index"], capture_output=True, text=True, timeout=60).stdout
     assert index.endswith("401") and "simple" not in index

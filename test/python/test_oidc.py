@@ -105,7 +105,7 @@ def server(issuer, tmp_path_factory, repositories):
 
 
 def answers(server, token, model="simple"):
-    """Of HTTP and of gRPC: None, or why not."""
+    """Results over HTTP and gRPC: None for success, or the reason of the rejection."""
     texts = []
     for module, address in ((tritonclient.http, server.http), (tritonclient.grpc, server.grpc)):
         with module.InferenceServerClient(address) as client:

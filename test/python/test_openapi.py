@@ -33,7 +33,7 @@ REFUSED = {
     "registerSystemRegion", "registerCudaRegion", "systemRegion", "cudaRegion", "loadModel", "unloadModel", "unregisterSystemRegion",
     "unregisterSystemRegions", "unregisterCudaRegion", "unregisterCudaRegions",
 }
-"""What this server refuses: it has no such region, no GPU, no explicit mode. The refusal has the form that the document gives errors."""
+"""Operations that this server rejects: it has no such region, no GPU, no explicit mode. The response has the documented form of errors."""
 
 
 def ask(server, method, path, body=None, headers=None):
@@ -109,7 +109,7 @@ def walk(value):
 
 @pytest.mark.parametrize("query", ["", "?model=simple", "?model=simple&version=1", "?model=id_string"])
 def test_the_document_keeps_redoclys_recommended_rules(server, query):
-    """As `@redocly/cli lint` 2.64 says: info-license, operation-4xx-response, security-defined, no-unused-components and their like."""
+    """Checks the rules of `@redocly/cli lint` 2.64: info-license, operation-4xx-response, security-defined, no-unused-components and others."""
     keeps_the_rules(document(server, query))
 
 

@@ -71,7 +71,7 @@ def test_a_layout_with_a_batch_makes_a_model_batch(load, place):
     config = load("layout", "", "layout").config()
     assert (config["max_batch_size"], config["input"][0]["dims"], config["output"][0]["dims"], "dynamic_batching" in config) == (6, [3, -1], [3, -1], True)
     place.server.logged("autofilled max_batch_size to 6 for model 'layout' since batching is supported but no max_batch_size is specified in model configuration.")
-    # What is configured stays, and only batching is added.
+    # The configured values stay, and only batching is added.
     config = load("layout_of_two", "max_batch_size: 2\n" + io("input", ("X", "FP32", "3, -1")), "layout").config()
     assert (config["max_batch_size"], config["output"][0]["dims"], "dynamic_batching" in config) == (2, [3, -1], True)
 

@@ -1,4 +1,4 @@
-"""What may be changed from where: from this machine, and from an address of the network, which a network namespace has for itself."""
+"""Permitted changes by origin: this machine, and an address of the network, which a network namespace provides."""
 import json
 import os
 import subprocess
@@ -43,7 +43,7 @@ def test_without_a_flag_nothing_from_the_network_changes_the_server(repositories
     found = ask(repositories, tmp_path)
     granted(found, "near http logging", "near http trace", "near grpc logging", "near grpc trace")
     refused(found, "far http logging", "far http trace", "far grpc logging", "far grpc trace")
-    # What is said of a connection takes trust away, and gives none.
+    # A forwarding header can only reduce trust in a connection.
     refused(found, "near http forwarded", "far http forwarded")
     granted(found, "far grpc read logging", "far grpc read trace", "far http index")
     for where in ("near", "far"):

@@ -1,4 +1,4 @@
-"""What a Python model that fails costs: its own requests, and nothing else. (B-PYR-07, B-PYR-08, B-PYR-09, B-SEC-09)
+"""A Python model that fails affects its own requests, and nothing else. (B-PYR-07, B-PYR-08, B-PYR-09, B-SEC-09)
 
 Each way of failing meets each moment: with nothing to do, while a request runs, between the responses of a decoupled model, and while another
 model that it called is at work. Times are printed at the end; limits on them are what a busy machine still keeps, unless a test says otherwise.
@@ -117,7 +117,7 @@ def test_b_pyr_07_a_fault_costs_its_own_requests_and_nothing_else(crashing, repo
             check_answer(False, said, pid, "victim", fault)
         failed = time.monotonic()
 
-        # Whatever happened, the model answers again. A request that comes too early is refused, never kept for ever.
+        # After each failure the model responds again. A request that comes too early is rejected and does not wait forever.
         def next_pid():
             status, said = asker.run("pass") if model == "victim" else (200, asker.stream("pass")[1][-1])
             return int(said) if status == 200 and said.isdigit() else None
@@ -147,7 +147,7 @@ def load_again(asker, model):
 
 
 def check_answer(is_missing, said, pid, model, fault):
-    """What the client hears of it."""
+    """Checks the error that the client receives."""
     _, survives, text = FAULTS[fault]
     assert not is_missing, f"the stream ended without a word of {fault}"
     if survives is None and text in said:
@@ -228,7 +228,7 @@ def two_pids(server):
 
 
 def test_b_pyr_07_a_model_that_keeps_dying_is_given_longer_and_longer_pauses_and_is_back_after_each(crashing, report):
-    """As many deaths as requests that ask for them; the index tells how long the pause is, one line of the log that there are any."""
+    """The process ends once per request that ends it; the index shows the length of the pause, and one log line reports the pauses."""
     server = crashing()
     asker = Asker(server)
     load_again(asker, "victim")
@@ -253,7 +253,7 @@ def test_b_pyr_07_a_model_that_keeps_dying_is_given_longer_and_longer_pauses_and
     assert asker.run("pass")[0] == 200 and asker.is_ready()
 
 
-# What a process does when its server dies, by the code of its request.
+# Behaviour of a process when its server dies, by the code of its request.
 AT_WORK = {
     "idle": None,
     "executing": "time.sleep(600)",

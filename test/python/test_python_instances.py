@@ -74,7 +74,7 @@ STREAM = COMMON + '''class TritonPythonModel(Common):
             self.wait(number)
         sender.send(self.who("last"), pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 '''
-# What it sums up lies in its process.
+# The sum is in the process of the instance.
 SUMS = COMMON + '''class TritonPythonModel(Common):
     def execute(self, requests):
         answers = []
@@ -279,7 +279,7 @@ def test_r28_instances_stay_by_their_groups(serve):
     assert sorted(first) == ["a_0", "b_0", "b_1"]
     assert model.load(groups(("b", 2, "KIND_MODEL"))) == (200, "")
     assert until(lambda: model.running() == {name: pid for name, pid in first.items() if name != "a_0"}), model.server.tail()
-    # Of another kind is another instance, and another name is none.
+    # A group of another kind is another instance; a group with another name is not.
     assert model.load(groups(("b", 1, "KIND_CPU"), ("c", 1, "KIND_MODEL"))) == (200, "")
     [(name, pid)] = model.notes("initialize")[3:]
     assert name == "b_0"

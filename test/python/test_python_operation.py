@@ -1,4 +1,4 @@
-"""What operators of Python models see: output, options, the table at start, and what a client may not do."""
+"""Python models for operators: their output, options, the table at the start, and operations that clients may not use."""
 import base64
 import json
 import re

@@ -1,4 +1,4 @@
-"""What becomes of the processes of Python models that are unloaded, or whose server ends, while they hang. (B-PYR-09)"""
+"""Processes of Python models end although they hang, when the model is unloaded or the server ends. (B-PYR-09)"""
 import json
 import os
 import signal

@@ -120,7 +120,7 @@ def test_inputs_that_are_no_arguments_fail_the_load(load, name, config, file, te
     assert text in load(name, config, file, error=True)
 
 
-# What a model returns.
+# Return values of a model.
 
 
 def test_a_list_of_tensors_and_a_single_tensor_are_outputs(load):

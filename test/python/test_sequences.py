@@ -11,7 +11,7 @@ from tritonclient.utils import InferenceServerException
 from clients import KINDS, connect
 from test_decoupled import finals, is_final, repeat_inputs, stream
 
-# Of simple_grpc_sequence_stream_infer_client.py.
+# The values of simple_grpc_sequence_stream_infer_client.py.
 VALUES = [11, 7, 5, 3, 2, 0, 1]
 
 

@@ -212,7 +212,7 @@ class Terminal:
             assert time.monotonic() - begin < 30, self.text
 
     def lines(self):
-        """What is left on the screen, without colours: the live lines of loads are erased."""
+        """Returns the final text of the screen, without colours: the live lines of loads are erased."""
         screen = []
         for part in re.split(r"(\x1b\[\d+A|\n)", self.text.replace("\r", "")):
             if up := re.fullmatch(r"\x1b\[(\d+)A", part):

@@ -27,7 +27,7 @@ TOPICS = {
 
 @pytest.fixture(scope="module")
 def examples(tmp_path_factory):
-    """What `npm start` finds below `examples`."""
+    """The models that `npm start` finds below `examples`."""
     out = tmp_path_factory.mktemp("examples")
     subprocess.run([NODE, os.path.join(ROOT, "scripts/models/text.mjs"), str(out)], check=True)
     return out

@@ -169,7 +169,7 @@ def http_client(server, pki, client=None):
 
 
 def gevent_context():
-    # As the client makes it by itself, for Pythons that have no `ssl.wrap_socket` any more.
+    # The context that the client would make, for versions of Python without `ssl.wrap_socket`.
     return gevent.ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
@@ -341,7 +341,7 @@ def served(server):
 
 
 def replace(pair, at):
-    """As a cluster does: a new directory behind a link that is moved at once."""
+    """Replaces the files as Kubernetes does: it moves a link to a new directory in one step."""
     for made, name in zip(pair, ("tls.crt", "tls.key")):
         shutil.copy(made, at / f".{name}")
         os.replace(at / f".{name}", at / name)

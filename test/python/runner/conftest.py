@@ -20,7 +20,7 @@ def host(tmp_path):
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    """As `host`, but one runner for all tests of a module that ask for the same: to start one takes longer than most of them."""
+    """Like `host`, but tests of a module with equal parameters share a runner, because a start takes longer than most tests."""
     made = {}
 
     def make(code, **options):

@@ -273,7 +273,7 @@ class Host:
         return batch
 
     def result(self):
-        """What ends the batch: a list of answers, or the text of its failure."""
+        """Returns the result of the batch: a list of responses, or the text of its failure."""
         while True:
             frame, flags, count, body = self.read(self.work)
             if frame == P.FRAME_CALL:

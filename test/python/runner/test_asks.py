@@ -1,4 +1,4 @@
-"""What a model asks of the server: other models (B-PY-10 to B-PY-13, B-PYR-04), metrics (B-PY-20), model control (B-PY-21)."""
+"""Requests of a model to the server: other models (B-PY-10 to B-PY-13, B-PYR-04), metrics (B-PY-20), model control (B-PY-21)."""
 import numpy as np
 import pytest
 from runner_host import In, P, until

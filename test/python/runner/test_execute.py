@@ -1,4 +1,4 @@
-"""What the runtime does with batches: tensors, answers, failures. Rows: B-PY-04, B-PY-05, B-PY-14, B-PY-23, B-PY-24."""
+"""Batches in the runtime: tensors, responses, failures. Rows: B-PY-04, B-PY-05, B-PY-14, B-PY-23, B-PY-24."""
 import numpy as np
 import pytest
 from runner_host import In, P, until

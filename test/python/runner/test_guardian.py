@@ -60,7 +60,7 @@ def is_over(process):
 def test_b_pyr_09_what_a_runner_left_behind_is_ended_and_nothing_else(guardian, made):
     led, marked, bare = made(), made(f"{SERVER}-7"), made()
     others = [made(f"{SERVER}-77"), made(f"{SERVER}x-7"), made(f"{os.getpid()}-1-ab-7"), made("")]
-    # As one that cleared its environment and stayed in the session of its runner.
+    # A process that cleared its environment and stayed in the session of its runner.
     guardian.tell(f"+7 {led.pid} {start_of(led.pid)}", "-7")
     until(lambda: is_over(marked) and is_over(led))
     assert guardian.process.stdout.readline().decode().startswith("ended processes that a model had started and left behind: ")

@@ -1,4 +1,4 @@
-"""What models do beside the API: they change the list they were given, start processes, and drop objects that were never made."""
+"""Habits of models beside the API: they change the list of requests, start processes, and drop objects that were never initialised."""
 import signal
 
 import numpy as np

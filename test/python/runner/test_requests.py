@@ -1,4 +1,4 @@
-"""What a model sees of requests, and its answers in their own time: B-PY-08, B-PY-15, B-PY-16, B-PY-17, B-PY-25, B-PY-27, B-PY-28, B-PY-29, B-PY-31."""
+"""Requests as a model sees them, and responses that it sends later: B-PY-08, B-PY-15, B-PY-16, B-PY-17, B-PY-25, B-PY-27, B-PY-28, B-PY-29, B-PY-31."""
 import json
 
 import numpy as np

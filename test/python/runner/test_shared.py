@@ -1,4 +1,4 @@
-"""What our backends written in Python share: B-PYB-03."""
+"""Code that the backends written in Python share: B-PYB-03."""
 import json
 import platform
 import sys
@@ -109,7 +109,7 @@ def test_b_pyb_03_a_framework_that_is_missing_is_told_with_the_interpreter():
         f"failed to load model 'm': its backend needs No Such Framework, and {sys.executable} (Python {platform.python_version()}) has no module "
         "'nereid_no_such_framework'. Another interpreter is named by NEREID_PYTHON or by --backend-config=python,python-executable=PATH"
     )
-    # What the server makes the command of.
+    # The server derives the install command from the name of the module.
     assert isinstance(told.value, ModuleNotFoundError) and told.value.name == "nereid_no_such_framework"
     assert nereid_shared.framework("json", "JSON", model()) is json
 

@@ -1,4 +1,4 @@
-"""As many responses as IN says, each of them IN; with 0 none at all."""
+"""Sends IN responses with the value IN, so none for 0."""
 import threading
 
 import numpy as np
