@@ -3,7 +3,7 @@
 import type { DeviceMemoryUse, OneDeviceMemoryUse } from '../native/contract.js'
 import type { Family, FamilyType } from './exposition.js'
 
-/** Empty without a GPU. */
+/** Returns the families; none without a GPU. */
 export function deviceMemoryFamilies(use: DeviceMemoryUse | null): Family[] {
   if (use === null) return []
   const one = (name: string, type: FamilyType, help: string, value: number | bigint): Family =>

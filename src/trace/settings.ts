@@ -2,7 +2,7 @@
 
 import { type ExporterOptions, exporterOptions } from './exporter_options.js'
 
-/** In the order of responses. */
+/** Trace levels, in the order in which responses list them. */
 export const TRACE_LEVELS = ['TIMESTAMPS', 'TENSORS'] as const
 export type TraceLevel = (typeof TRACE_LEVELS)[number]
 

@@ -108,7 +108,6 @@ impl LastShown {
     }
 }
 
-/// Does not print the key.
 impl fmt::Debug for LastShown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("LastShown(..)")
@@ -129,7 +128,6 @@ fn are_equal(a: &[u8], b: &[u8]) -> bool {
     (words_differ | u64::from(rest_differs)).ct_eq(&0).into()
 }
 
-/// Does not print the hash.
 impl fmt::Debug for Hash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Hash(..)")

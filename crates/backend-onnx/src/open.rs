@@ -21,7 +21,6 @@ const SMALL_ROW_ELEMENTS: i64 = 4096;
 /// Thread counts of a session that runs only on the calling thread.
 const CALLER_ONLY: (i32, i32) = (1, 1);
 
-/// Sessions and their graph.
 pub(crate) struct OpenedOnnx {
     /// Sessions that were loaded to read the graph; `finish` loads the rest.
     sessions: Vec<Session>,

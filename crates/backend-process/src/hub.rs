@@ -125,7 +125,6 @@ impl Hub {
         self.next.fetch_add(1, Relaxed)
     }
 
-    /// Adds a runner.
     pub(crate) fn add(&self, id: u64, runner: Arc<dyn Watched>) {
         self.runners.write().insert(id, runner);
     }

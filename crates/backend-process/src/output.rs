@@ -39,7 +39,6 @@ impl Lines {
         Self { rest: Vec::new(), bytes_per_second: rate, left: rate, second: 0, dropped: 0 }
     }
 
-    /// Adds output.
     pub(crate) fn take(&mut self, bytes: &[u8], now: u64, to: &mut Vec<OutputLine>) {
         if now / SECOND_NS != self.second {
             self.second = now / SECOND_NS;
@@ -66,7 +65,6 @@ impl Lines {
         }
     }
 
-    /// Ends the output.
     pub(crate) fn end(&mut self, to: &mut Vec<OutputLine>) {
         if !self.rest.is_empty() {
             self.line(to);
@@ -87,7 +85,6 @@ impl Lines {
     }
 }
 
-/// A pipe from a process.
 struct Pipe {
     fd: OwnedFd,
     name: String,

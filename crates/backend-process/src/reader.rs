@@ -1,6 +1,6 @@
 //! Reads a runner's work socket on the reactor that waits for its responses, if there is one ([`backend::poll`]).
 //!
-//! The hub does the rest. It also reads the socket when the reactor ends, and after large copies until the next frame.
+//! The hub reads it otherwise: without a reactor, when the reactor ends, and after large copies until the next frame.
 
 use crate::hub::{PANICKED, READ_BYTES};
 use crate::process::Process;

@@ -101,7 +101,7 @@ impl Start for Starter {
         let (side, their_side) = UnixStream::pair()?;
         let id = hub.name();
         let link = Link::new(id, work, side)?;
-        let memory = if limits.shared_memory { Some(InheritedMemory::new(limits.segment_bytes)?) } else { None };
+        let memory = if limits.shared_memory { Some(Inherited::new(limits.segment_bytes)?) } else { None };
         let (out, their_out) = sys::pipe()?;
         let (err, their_err) = sys::pipe()?;
         let nothing = File::open("/dev/null")?;
@@ -114,7 +114,7 @@ impl Start for Starter {
         program.new_privileges = limits.new_privileges;
         let mut descriptors =
             vec![nothing.as_fd(), their_out.as_fd(), their_err.as_fd(), their_work.as_fd(), their_side.as_fd()];
-        if let Some(InheritedMemory { requests, responses, flags }) = &memory {
+        if let Some(Inherited { requests, responses, flags }) = &memory {
             descriptors.extend([requests.as_fd(), responses.as_fd(), flags.as_fd()]);
         }
         let child = sys::spawn(&program, &descriptors)?;
@@ -124,18 +124,17 @@ impl Start for Starter {
         printed.add(out, label, false, *output, limits.output_bytes_per_second)?;
         printed.add(err, label, true, *output, limits.output_bytes_per_second)?;
         let transport = Process::new(id, hub, link, child, guarded);
-        Ok(Connection { transport, segments: memory.map(InheritedMemory::segments) })
+        Ok(Connection { transport, segments: memory.map(Inherited::segments) })
     }
 }
 
-/// Memory that a process inherits.
-struct InheritedMemory {
+struct Inherited {
     requests: Arc<Memfd>,
     responses: Arc<Memfd>,
     flags: Arc<Memfd>,
 }
 
-impl InheritedMemory {
+impl Inherited {
     fn new(segment_bytes: u64) -> io::Result<Self> {
         let segment = || {
             let memory = Memfd::new(usize::try_from(segment_bytes).unwrap_or(usize::MAX))?;

@@ -28,7 +28,7 @@ pub(crate) fn complete(
     backend_process::complete_config(instance, limits, output).map_err(|failure| explained(&failure, interpreter))
 }
 
-/// The error with hints.
+/// Adds hints about the interpreter and its modules to the error of a failed start.
 pub(crate) fn explained(failure: &Failure, interpreter: &Interpreter) -> Error {
     let Failure { error, source, missing } = failure;
     Error::new(error.code(), explain(error.message(), source.as_ref(), missing.as_deref(), interpreter))

@@ -3,7 +3,6 @@
 use protocol::pb::inference::{ModelConfig, model_instance_group::Kind};
 use tensor::{DataType, Error, Result, ShapeDisplay};
 
-/// A configured tensor.
 pub(crate) struct ConfigTensor<'a> {
     pub(crate) name: &'a str,
     datatype: i32,

@@ -22,7 +22,7 @@ pub use limits::*;
 use crate::link::{CommandError, Connections};
 use crate::resp::Reply;
 use bytes::Bytes;
-use cache::{Cache, Counters, Found, Insertion, Key, KeySpace, Lookup, Output, OutputSet};
+use cache::{Cache, CachedOutput, Counters, Found, Insertion, Key, KeySpace, Lookup, OutputSet};
 use parking_lot::Mutex;
 use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -167,7 +167,7 @@ impl Cache for RedisCache {
         Lookup::Later
     }
 
-    fn insert(&self, key: &Key, asked: &OutputSet, outputs: &[Output]) -> Insertion {
+    fn insert(&self, key: &Key, asked: &OutputSet, outputs: &[CachedOutput]) -> Insertion {
         match self.keep(key, asked, outputs) {
             Ok(()) => Insertion::Stored,
             Err(why) => {
@@ -225,7 +225,7 @@ impl Cache for RedisCache {
 }
 
 impl RedisCache {
-    fn keep(&self, key: &Key, asked: &OutputSet, outputs: &[Output]) -> Result<()> {
+    fn keep(&self, key: &Key, asked: &OutputSet, outputs: &[CachedOutput]) -> Result<()> {
         let bytes = cache::stored_bytes(asked, outputs).filter(|&bytes| bytes <= ENTRY_BYTES_MAX).ok_or_else(|| {
             Error::invalid(format!("an answer of more than {ENTRY_BYTES_MAX} bytes is not kept in Redis"))
         })?;

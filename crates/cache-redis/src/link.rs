@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{sleep, timeout};
 
-/// A command without a result.
+/// Reason why a command has no result.
 pub(crate) enum CommandError {
     /// Redis replied with an error.
     Rejected,
@@ -179,7 +179,7 @@ impl Connections {
         match timeout(self.settings.socket_timeout, open.commands.ask(words)).await {
             Ok(Some(Reply::Error(why))) => Err(self.rejected(&why)),
             Ok(Some(reply)) => Ok(reply),
-            // The driver knows why.
+            // The driver of the connection logs the reason.
             Ok(None) => Err(CommandError::Failed),
             Err(_) => {
                 let why = format!("no answer within {} ms", self.settings.socket_timeout.as_millis());

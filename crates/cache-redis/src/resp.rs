@@ -87,7 +87,7 @@ async fn drive(stream: TcpStream, mut commands: UnboundedReceiver<Sent>) -> io::
         loop {
             let reply = read(&mut reading).await?;
             let asked: Option<oneshot::Sender<Reply>> = waiting.lock().pop_front();
-            // A command may have given up waiting.
+            // The sender of the command may have stopped waiting.
             _ = asked.ok_or_else(|| io::Error::other(FLOOD))?.send(reply);
         }
     };

@@ -46,7 +46,6 @@ pub(crate) struct Removed {
     pub entry: Option<Arc<Entry>>,
 }
 
-/// Result of `put`.
 pub(crate) enum Put {
     /// Stored; `less` bytes fewer are needed than were reserved. The caller drops the replaced entry without the lock.
     Stored { less: usize, replaced: Option<Arc<Entry>> },

@@ -6,7 +6,7 @@ use crate::driver::{Address, driver};
 use std::any::Any;
 use tensor::{Base, DeviceMemory, Error, Extent, RegionMemory, RegionRef, Result};
 
-/// Such memory and its owner.
+/// Device memory, and the owner that keeps it allocated.
 pub struct Adopted {
     device: u32,
     address: Address,

@@ -1,5 +1,4 @@
-//! Calls the driver's functions for memory, streams and events. A failure or a missing function is an error that
-//! contains the name of the function.
+//! Calls the driver's functions for memory, streams and events. An error contains the name of the function.
 //!
 //! Callers free the returned resources: `pool`, `locked` and `stream` own them.
 
@@ -70,15 +69,13 @@ impl Driver {
         Ok(address)
     }
 
-    /// Frees memory that `allocate` returned.
     pub(crate) fn free(&self, device: u32, address: Address) -> Result<()> {
         self.enter(device)?;
         // SAFETY: the driver rejects addresses that it did not allocate. The only owner calls this.
         self.check("cuMemFree", self.functions.free.map(|f| unsafe { f(address) }))
     }
 
-    /// Allocates `len` page-locked host bytes with undefined contents for all devices. The caller frees them with
-    /// `free_host`.
+    /// Allocates `len` page-locked host bytes with undefined contents for all devices. `free_host` frees them.
     pub(crate) fn allocate_host(&self, device: u32, len: usize) -> Result<NonNull<u8>> {
         self.enter(device)?;
         let mut block = std::ptr::null_mut();
@@ -111,7 +108,6 @@ impl Driver {
         self.check("cuMemHostRegister", code)
     }
 
-    /// Unlocks pages that `lock` locked.
     pub(crate) fn unlock(&self, device: u32, start: NonNull<u8>) -> Result<()> {
         self.enter(device)?;
         // SAFETY: the driver rejects memory that it did not lock.
@@ -150,8 +146,7 @@ impl Driver {
         self.check("cuStreamSynchronize", self.functions.wait_for_stream.map(|f| unsafe { f(stream) }))
     }
 
-    /// Creates an event that marks the work started in the stream so far; `end_event` destroys it. `None` if the driver
-    /// has no functions for events.
+    /// Creates an event that marks the work started in the stream so far; `None` without functions for events.
     ///
     /// # Safety
     /// The conditions of `wait_for_stream` hold for `stream`.

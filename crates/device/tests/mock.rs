@@ -1,5 +1,5 @@
-//! Tests the driver and shared memory with a mock of `libcuda.so.1` that needs no GPU (tests/mock), and with a client in
-//! another process.
+//! Tests the driver and shared memory with a mock of `libcuda.so.1` that needs no GPU (tests/mock), and with a client
+//! in another process.
 //!
 //! A process opens the driver once, so each case runs one of the ignored tests of this program in a child.
 
@@ -76,8 +76,8 @@ impl Drop for Exporter {
     }
 }
 
-/// Runs an ignored test in a child with the mock; `fail` lists the failing calls. Returns the lines that the test passed
-/// to `report`, joined by semicolons.
+/// Runs an ignored test in a child with the mock; `fail` lists the failing calls. Returns the lines that the test
+/// passed to `report`, joined by semicolons.
 fn child(test: &str, handle: &str, devices: &str, fail: &str) -> String {
     let mut command = Command::new(std::env::current_exe().expect("its own path"));
     command.args(["--ignored", "--exact", "--nocapture", test]);

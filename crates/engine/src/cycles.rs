@@ -53,7 +53,6 @@ struct Wait {
     request: Option<RequestId>,
     /// The batch that needs its response.
     batch: Option<BatchId>,
-    /// When the call was made.
     since: u64,
 }
 

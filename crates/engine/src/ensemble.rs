@@ -145,7 +145,6 @@ impl Ensemble {
         Some(all)
     }
 
-    /// The current table of models.
     pub(crate) fn table(&self) -> Option<Arc<Table>> {
         Some(self.directory.upgrade()?.table())
     }

@@ -24,7 +24,7 @@ use crate::turn::{self, InStretch};
 use crate::version::ModelVersion;
 use crate::work::Work;
 use backend::{Marks, now_ns, scatter};
-use graph::{Action, DEPTH_MAX, GraphExecution, GraphLimits, Plan, RunId};
+use graph::{Action, DEPTH_MAX, GraphExecution, Limits, Plan, RunId};
 use memory::budget::SMALL_BYTES_MAX;
 use memory::{Account, Budget, Kind};
 use parking_lot::Mutex;
@@ -173,7 +173,7 @@ pub(crate) fn start(
     let inline_until = inline_until.min(may_work_until(accepted));
     let trace = request.trace.clone();
     let begun = catch_unwind(AssertUnwindSafe(|| {
-        let (execution, todo) = GraphExecution::start(plan, GraphLimits::default(), *request, checked);
+        let (execution, todo) = GraphExecution::start(plan, Limits::default(), *request, checked);
         let mut driver = Box::new(FlowDriver {
             version: version.clone(),
             ticket: state,

@@ -41,7 +41,6 @@ pub struct LoadMeter(Mutex<LoadState>);
 struct LoadState {
     looked: Instant,
     load: Load,
-    /// By `ModelVersion::load`.
     seen: HashMap<u64, Seen>,
 }
 

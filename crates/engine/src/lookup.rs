@@ -116,7 +116,6 @@ impl PendingLookup {
         }
     }
 
-    /// Continues with the result.
     fn resume(&mut self, entry: Option<Arc<Entry>>) {
         let Some(Parts { mut request, checked, sink }) = self.parts.take() else { return };
         let version = self.version.clone();

@@ -51,12 +51,10 @@ impl OnDevices {
         self.ordinals.is_empty()
     }
 
-    /// The device of an instance.
     pub(crate) fn device(&self, instance: u32) -> Option<u32> {
         self.ordinals.get(self.at(instance)?).copied()
     }
 
-    /// The instances on a device.
     pub(crate) fn instances_on(&self, device: u32) -> impl Iterator<Item = u32> {
         let is_there = move |at: &Option<usize>| at.and_then(|at| self.ordinals.get(at)) == Some(&device);
         (0..).zip(&self.instances).filter(move |(_, at)| is_there(at)).map(|(instance, _)| instance)

@@ -102,7 +102,6 @@ struct QueryState {
     waiters: u64,
 }
 
-/// A wait for a query.
 pub(crate) struct Waiter {
     query: Arc<ReadinessQuery>,
     number: u64,

@@ -323,7 +323,6 @@ impl Engine {
         self.changed();
     }
 
-    /// All loaded versions.
     fn serving_all(&self) -> Vec<Arc<ModelVersion>> {
         let table = self.directory.load();
         let versions = table.models.values().flat_map(|entry| entry.versions.values());

@@ -272,7 +272,6 @@ impl Statistics {
         c.on_devices.resize(devices, Executions::default());
     }
 
-    /// The device of an instance.
     pub(crate) fn device_of(&self, instance: u32) -> Option<u32> {
         self.counters.lock().places.device(instance)
     }

@@ -79,7 +79,6 @@ pub(crate) struct VersionEntry {
 }
 
 impl VersionEntry {
-    /// True if it was unloaded.
     fn is_unloaded(&self) -> bool {
         self.state == VersionState::Unavailable && self.reason == "unloaded"
     }

@@ -139,7 +139,6 @@ impl ModelVersion {
         s
     }
 
-    /// The graph of an ensemble.
     pub(crate) fn graph(&self) -> Option<&Ensemble> {
         match &self.served {
             Served::Graph(ensemble) => Some(ensemble),

@@ -153,7 +153,6 @@ impl InboxState {
         }
     }
 
-    /// Number of queued responses.
     fn waiting(&self) -> usize {
         self.answers.len() + self.packed.len()
     }
@@ -198,7 +197,6 @@ impl InboxState {
         })
     }
 
-    /// Takes the oldest response.
     fn take(&mut self) -> Option<(u32, EngineResponse)> {
         let (key, bytes, answer) = match self.packed_front() {
             Some(Tag { key, bytes, .. }) => {

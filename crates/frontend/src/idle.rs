@@ -27,7 +27,6 @@ pub struct Idle {
 struct IdleConnection {
     /// Number of its front end.
     kind: Cell<usize>,
-    /// Index in `slots`.
     at: Cell<usize>,
     /// Order and time of the wait; `None` = not waiting.
     waits: Cell<Option<(u64, Instant)>>,

@@ -58,7 +58,6 @@ pub struct FrontEnd {
     files: Vec<SocketFile>,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    /// Hold times, one per reactor.
     holds: Vec<Arc<Holds>>,
     /// The last pulse that each reactor answered.
     pulses: Vec<Arc<AtomicU64>>,

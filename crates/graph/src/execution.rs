@@ -9,8 +9,8 @@
 //! error or a cancellation no run starts, no response is sent, and all tensors are dropped.
 
 use crate::batch::convert;
-use crate::iteration::{Iteration, Progress, SlotState, TensorSlot, TensorValue};
-use crate::limits::GraphLimits;
+use crate::iteration::{Iteration, Progress, SlotState, TensorSlot, Value};
+use crate::limits::Limits;
 use crate::order::Order;
 use crate::plan::{Plan, Step};
 use crate::request::RequestPlan;
@@ -73,7 +73,7 @@ pub struct GraphExecution {
 }
 
 struct ExecutionState {
-    limits: GraphLimits,
+    limits: Limits,
     request: RequestPlan,
     iterations: BTreeMap<IterationId, Iteration>,
     runs: BTreeMap<RunId, Run>,
@@ -95,12 +95,7 @@ struct ExecutionState {
 
 impl GraphExecution {
     /// Starts a request for which `Signature::check` returned `checked`.
-    pub fn start(
-        plan: Arc<Plan>,
-        limits: GraphLimits,
-        request: InferRequest,
-        checked: &Checked,
-    ) -> (Self, Vec<Action>) {
+    pub fn start(plan: Arc<Plan>, limits: Limits, request: InferRequest, checked: &Checked) -> (Self, Vec<Action>) {
         let mut state = ExecutionState::new(&plan, limits, request, checked);
         state.begin(&plan, checked);
         let actions = state.settle(&plan);
@@ -159,7 +154,7 @@ impl GraphExecution {
 }
 
 impl ExecutionState {
-    fn new(plan: &Plan, limits: GraphLimits, head: InferRequest, checked: &Checked) -> Self {
+    fn new(plan: &Plan, limits: Limits, head: InferRequest, checked: &Checked) -> Self {
         Self {
             limits,
             request: RequestPlan::new(plan, head, checked),
@@ -190,7 +185,7 @@ impl ExecutionState {
             };
             let shape = reshape::to_model(&spec.dims, spec.reshape.as_ref(), &input.shape, batches);
             let datatype = input.datatype.unwrap_or(spec.datatype);
-            let value = TensorValue { datatype, shape, rows: i64::from(checked.rows), data: input.data };
+            let value = Value { datatype, shape, rows: i64::from(checked.rows), data: input.data };
             self.set(plan, iteration, tensor, Some(value), None);
         }
         for &tensor in &plan.inputs {
@@ -242,14 +237,7 @@ impl ExecutionState {
     }
 
     /// Sets a tensor; `None` if there is none in this iteration.
-    fn set(
-        &mut self,
-        plan: &Plan,
-        id: IterationId,
-        tensor: usize,
-        value: Option<TensorValue>,
-        sequence: Option<&Sequence>,
-    ) {
+    fn set(&mut self, plan: &Plan, id: IterationId, tensor: usize, value: Option<Value>, sequence: Option<&Sequence>) {
         let Some(known) = plan.tensors.get(tensor) else { return };
         let outputs = self.request.outputs_of(plan, tensor);
         let consumers = || known.consumers.iter().copied().filter(|&step| self.request.needs(plan, step));
@@ -346,7 +334,7 @@ impl ExecutionState {
         for output in response.outputs {
             let Some(&Some(tensor)) = step.outputs.get(usize::from(output.index)) else { continue };
             let rows = if step.batches { output.shape.first().copied().unwrap_or(0) } else { 0 };
-            let value = TensorValue { datatype: output.datatype, shape: output.shape, rows, data: output.data };
+            let value = Value { datatype: output.datatype, shape: output.shape, rows, data: output.data };
             self.set(plan, iteration, tensor, Some(value), sequence);
         }
         for &tensor in step.outputs.iter().flatten() {
@@ -357,7 +345,7 @@ impl ExecutionState {
     }
 
     fn require_room(&self, step: &Step, bytes: u64) -> Result<()> {
-        let GraphLimits { iterations_max, bytes_max } = self.limits;
+        let Limits { iterations_max, bytes_max } = self.limits;
         let (iterations, held) = (self.iterations(), self.held_bytes.saturating_add(bytes));
         let what = if iterations >= iterations_max {
             format!("{iterations} of its answers are")

@@ -5,7 +5,7 @@ use tensor::{Data, DataType, Shape};
 
 /// The value of a tensor. Cheap to clone: the contents are shared.
 #[derive(Debug, Clone)]
-pub(crate) struct TensorValue {
+pub(crate) struct Value {
     pub datatype: DataType,
     pub shape: Shape,
     /// Batch size; 0 if the producer does not batch.
@@ -28,7 +28,7 @@ pub(crate) enum SlotState {
     Missing,
     /// No tensor: an optional input was omitted, or the model did not return that output.
     Absent,
-    Present(TensorValue),
+    Present(Value),
     /// All uses are done.
     Used,
 }

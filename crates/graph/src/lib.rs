@@ -44,6 +44,6 @@ mod turns;
 
 pub use execution::{Action, GraphExecution, Pressure, RunId};
 pub use inflight::Inflight;
-pub use limits::{CALLS_MAX, DEPTH_MAX, GraphLimits, MAPPINGS_MAX, STEPS_MAX};
+pub use limits::{CALLS_MAX, DEPTH_MAX, Limits, MAPPINGS_MAX, STEPS_MAX};
 pub use plan::{Composing, Plan, Step};
 pub use turns::Turns;

@@ -12,14 +12,14 @@ pub const DEPTH_MAX: u32 = 16;
 
 /// Limits of one request. A decoupled step may respond faster than later steps run, without end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GraphLimits {
+pub struct Limits {
     /// Most incomplete iterations of decoupled steps; one more ends the request.
     pub iterations_max: usize,
     /// Most bytes of tensors in incomplete iterations. The first iteration may be larger, so that any tensor can pass.
     pub bytes_max: u64,
 }
 
-impl Default for GraphLimits {
+impl Default for Limits {
     fn default() -> Self {
         Self { iterations_max: 1024, bytes_max: 256 << 20 }
     }

@@ -33,7 +33,7 @@ pub struct Composing<'a> {
 pub struct Plan {
     pub(crate) signature: Arc<Signature>,
     pub(crate) steps: Vec<Step>,
-    pub(crate) tensors: Vec<PlanTensor>,
+    pub(crate) tensors: Vec<Tensor>,
     pub(crate) scopes: Vec<IterationScope>,
     /// Tensor of each input of the signature.
     pub(crate) inputs: Vec<usize>,
@@ -86,7 +86,7 @@ pub(crate) struct StepInput {
 }
 
 #[derive(Debug)]
-pub(crate) struct PlanTensor {
+pub(crate) struct Tensor {
     pub scope: usize,
     /// Index among the tensors of its scope.
     pub place: usize,
@@ -300,7 +300,7 @@ fn size(signature: &Signature, config: &ModelEnsembling, models: &[Composing<'_>
 /// Tensors by name, while a plan is compiled.
 struct TensorNames<'a> {
     ensemble: &'a str,
-    list: Vec<PlanTensor>,
+    list: Vec<Tensor>,
     tensors: HashMap<&'a str, usize>,
     /// Tensors that steps write with the name of an input of the ensemble.
     written: HashMap<&'a str, usize>,
@@ -320,7 +320,7 @@ impl<'a> TensorNames<'a> {
         for input in &signature.inputs {
             let next = names.list.len();
             if *names.tensors.entry(&input.name).or_insert(next) == next {
-                names.list.push(PlanTensor { scope: 0, place: 0, producer: None, consumers: Vec::new(), outputs: 0 });
+                names.list.push(Tensor { scope: 0, place: 0, producer: None, consumers: Vec::new(), outputs: 0 });
             }
         }
         let inputs = names.list.len();
@@ -335,13 +335,7 @@ impl<'a> TensorNames<'a> {
                         names.ensemble
                     )));
                 }
-                names.list.push(PlanTensor {
-                    scope: 0,
-                    place: 0,
-                    producer: Some(at),
-                    consumers: Vec::new(),
-                    outputs: 0,
-                });
+                names.list.push(Tensor { scope: 0, place: 0, producer: Some(at), consumers: Vec::new(), outputs: 0 });
             }
         }
         Ok(names)

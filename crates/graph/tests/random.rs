@@ -7,7 +7,7 @@ mod common;
 #[path = "common/interpreter.rs"]
 mod interpreter;
 use common::{Models, step};
-use graph::{Action, GraphExecution, GraphLimits, Inflight, Plan, RunId};
+use graph::{Action, GraphExecution, Inflight, Limits, Plan, RunId};
 use interpreter::{Answers, Graph, Interpreter, Mood, NEVER, Random, graphs, hash, interpret};
 use protocol::{Checked, InferRequest, InferResponse, InputTensor, OutputTensor, Signature};
 use std::collections::{BTreeMap, BTreeSet};
@@ -214,7 +214,7 @@ fn play(seed: u64) -> (usize, bool) {
         finish: None,
         calls: 0,
     };
-    let (mut execution, actions) = GraphExecution::start(Arc::clone(&plan), GraphLimits::default(), request, &checked);
+    let (mut execution, actions) = GraphExecution::start(Arc::clone(&plan), Limits::default(), request, &checked);
     world.act(actions);
     let mut cancel_after = if random.one_in(8) { random.below(20) } else { u64::MAX };
     let mut cancelled = false;

@@ -2,7 +2,7 @@
 
 mod common;
 use common::{Models, Player, request, signature};
-use graph::{GraphLimits, Plan};
+use graph::{Limits, Plan};
 use protocol::{CorrelationId, Parameter, Sequence};
 use std::sync::Arc;
 use tensor::{Data, Error};
@@ -416,7 +416,7 @@ fn the_order_skips_an_iteration_that_does_not_reach_the_step() {
 
 #[test]
 fn an_endless_step_before_a_slow_one_is_bounded() {
-    let limits = GraphLimits { iterations_max: 3, bytes_max: 1 << 20 };
+    let limits = Limits { iterations_max: 3, bytes_max: 1 << 20 };
     let steps = [REPEAT, "slow(INPUT0=o) -> OUTPUT0=OUT"];
     let endless = |limits| {
         let given = request("IN:INT32[1]=i DELAY:UINT32[1]=d WAIT:UINT32[1]=w");
@@ -445,7 +445,7 @@ fn an_endless_step_before_a_slow_one_is_bounded() {
     assert_eq!(log, ["", "", "", text]);
 
     // Only kept tensors count; the first iteration may have any size.
-    let mut p = endless(GraphLimits { iterations_max: 100, bytes_max: 8 });
+    let mut p = endless(Limits { iterations_max: 100, bytes_max: 8 });
     assert_eq!(p.respond("repeat", 0, "OUT[1]=o IDX[20]=aaaaaaaaaaaaaaaaaaaa", false), "slow(INPUT0[1]=o)");
     assert_eq!((p.execution.pressure().bytes, p.execution.pressure().iterations), (20, 1));
     assert_eq!(p.respond("repeat", 0, "OUT[1]=o IDX[1]=b", false), "");

@@ -24,7 +24,7 @@ const PAGE_BYTES: u64 = 4096;
 /// Why a window could not be mapped; the registry turns each into its text.
 #[derive(Debug)]
 pub(crate) enum MapError {
-    /// No such object, or one of a name that is not opened.
+    /// No object has this key, or the key is not allowed.
     Open,
     /// The path is no regular file, or the file is empty.
     NotAFile,

@@ -7,11 +7,11 @@ use smallvec::SmallVec;
 /// Sizes a batch may have, in rows.
 #[derive(Debug, Clone)]
 pub(crate) struct Sizes {
-    /// M: the maximum rows of a batch of several requests.
+    /// Maximum rows of a batch of several requests (M of S-09).
     pub max: u32,
-    /// P, ascending, never empty.
+    /// Preferred sizes (P of S-09), ascending, never empty.
     pub preferred: SmallVec<[u32; 4]>,
-    /// True if the user configured P; false if it is the default {M}.
+    /// True if the user configured preferred sizes; false for the default, the maximum alone.
     pub chosen: bool,
 }
 

@@ -41,7 +41,7 @@ pub fn allocate_with(with: Allocate) {
 
 thread_local! { static MEANS: RefCell<Option<(Ask, Lend)>> = const { RefCell::new(None) }; }
 
-/// Restores the previous means, also when the work panics.
+/// Restores the previous permission and lender of the thread when dropped, also after a panic.
 struct Restore(Option<(Ask, Lend)>);
 
 impl Drop for Restore {

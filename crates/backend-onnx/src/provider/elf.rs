@@ -15,7 +15,7 @@ const NAMES_BYTES_MAX: u64 = 64 << 20;
 /// The dynamic section of a library.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Library {
-    /// SONAME.
+    /// Name of the library itself (SONAME).
     pub(crate) name: Option<String>,
     /// Needed libraries, in order.
     pub(crate) needs: Vec<String>,
@@ -34,7 +34,7 @@ const STRING_TABLE: u64 = 5;
 const STRING_BYTES: u64 = 10;
 const SONAME: u64 = 14;
 
-/// Reads a library.
+/// Reads the name, the dependencies and the release of a library.
 ///
 /// # Errors
 /// A text that follows the name of the file.

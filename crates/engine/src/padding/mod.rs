@@ -21,7 +21,6 @@ use tensor::{Data, Error, RegionRef, Result, Shape, ShapeDisplay};
 /// Lengths of a request, by the index of their name.
 pub(crate) type Lengths = SmallVec<[u32; 2]>;
 
-/// The padding of a model.
 pub(crate) struct Padding {
     /// By index in the signature.
     inputs: Vec<Option<Padded>>,

@@ -41,7 +41,6 @@ impl Controls {
         Self { all, shape: Shape::from_slice(if has_rows { &[1, 1] } else { &[1] }) }
     }
 
-    /// Input specs for the backend.
     pub(crate) fn specs(&self) -> impl Iterator<Item = InputSpec> {
         self.all.iter().map(|control| InputSpec {
             name: control.name.clone(),

@@ -20,7 +20,6 @@ use states::{Life, States};
 use std::path::Path;
 use tensor::{Data, DataType, Error, Name, Result, element_count};
 
-/// A row of a batch.
 pub(crate) struct Row {
     /// Slot of its state; `None` = the state is dropped.
     pub(crate) slot: Option<SlotId>,
@@ -44,7 +43,6 @@ pub(crate) struct Sequencing {
     inputs: u16,
     /// Row i of a batch is slot i; those without a request are null.
     rows_are_slots: bool,
-    /// Configuration of the sequence scheduler.
     pub(crate) schedule: Config,
     /// Delivers responses in the order of their requests.
     pub(crate) preserves_ordering: bool,

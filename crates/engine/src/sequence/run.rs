@@ -195,7 +195,6 @@ impl Sequencing {
         (entries, places)
     }
 
-    /// A row without a request.
     fn null_row(&self, nulls: &Nulls) -> BatchEntry {
         let mut entry = nulls.entry();
         let row = Row { slot: None, rows: 0, id: None, start: false, end: false, origin: None, life: Life::default() };

@@ -24,7 +24,6 @@ use std::sync::LazyLock;
 use tensor::strings::Strings;
 use tensor::{Base, Code, Data, DataType, Error, Name, Result, Shape, element_count};
 
-/// The states of a model.
 pub(crate) struct States {
     specs: Vec<Spec>,
     kept: Mutex<Kept>,
@@ -107,7 +106,6 @@ impl States {
         Ok(Self { specs, kept: Mutex::default() })
     }
 
-    /// Input specs for the backend.
     pub(crate) fn input_specs(&self) -> impl Iterator<Item = InputSpec> {
         self.specs.iter().map(|s| InputSpec {
             name: s.input.clone(),

@@ -54,7 +54,6 @@ impl Default for LogOptions {
 pub struct Logs {
     access: Option<(LineLog, Sampler)>,
     audit: Option<LineLog>,
-    /// Paths of the log files.
     files: Vec<String>,
     /// Makes the engine measure each request while there is a log.
     _measuring: Measuring,

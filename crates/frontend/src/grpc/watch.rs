@@ -58,7 +58,8 @@ pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: StreamWri
             biased;
             // An error means that the server was dropped.
             _ = phase.wait_for(|p| *p != Phase::Serving) => {
-                if last_sent != Some(ServingStatus::NotServing) && send_status(&mut respond, ServingStatus::NotServing).is_err() {
+                let now = ServingStatus::NotServing;
+                if last_sent != Some(now) && send_status(&mut respond, now).is_err() {
                     return;
                 }
                 break Status::ok();

@@ -4,7 +4,7 @@
 //! ensemble's steps are `model(input=tensor, …) -> output=tensor, …`.
 #![allow(dead_code)]
 
-use graph::{Action, Composing, GraphExecution, GraphLimits, Plan, RunId};
+use graph::{Action, Composing, GraphExecution, Limits, Plan, RunId};
 use protocol::pb::inference::{ModelEnsembling, model_ensembling};
 use protocol::{Checked, InferRequest, InferResponse, InputSpec, InputTensor, OutputSpec, OutputTensor, Signature};
 use std::collections::BTreeMap;
@@ -184,10 +184,10 @@ fn text(data: &Data) -> String {
 impl Player {
     /// Starts `request`, for the outputs named (none = all).
     pub fn start(plan: Plan, request: InferRequest, outputs: &[&str]) -> Self {
-        Self::limited(plan, GraphLimits::default(), request, outputs)
+        Self::limited(plan, Limits::default(), request, outputs)
     }
 
-    pub fn limited(plan: Plan, limits: GraphLimits, request: InferRequest, outputs: &[&str]) -> Self {
+    pub fn limited(plan: Plan, limits: Limits, request: InferRequest, outputs: &[&str]) -> Self {
         let signature = plan.signature();
         let index = |n: usize| u16::try_from(n).unwrap();
         let wanted = signature

@@ -15,7 +15,7 @@ pub enum ResetBy {
 
 /// How a stream ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StreamEnd {
+pub enum End {
     /// We reset it: its frames may have been sent before the client knew.
     Reset,
     /// The client reset it and so may send no more of it.
@@ -64,14 +64,14 @@ impl Closed {
     }
 
     /// Returns how a stream ended that is not on the wire and not larger than the last one opened.
-    pub fn end(&self, id: u32) -> StreamEnd {
+    pub fn end(&self, id: u32) -> End {
         if let Some((_, by)) = self.resets.iter().find(|(other, _)| *other == id) {
-            return if *by == ResetBy::Us { StreamEnd::Reset } else { StreamEnd::ResetByClient };
+            return if *by == ResetBy::Us { End::Reset } else { End::ResetByClient };
         }
         if self.skips.iter().any(|&(first, last)| (first..=last).contains(&id)) {
-            return StreamEnd::Skipped;
+            return End::Skipped;
         }
-        if id <= self.forgotten { StreamEnd::Reset } else { StreamEnd::Closed }
+        if id <= self.forgotten { End::Reset } else { End::Closed }
     }
 }
 
@@ -88,31 +88,21 @@ mod tests {
         closed.reset(3, ResetBy::Us);
         closed.reset(9, ResetBy::Client);
         let ends = [1, 3, 5, 7, 9, 11].map(|id| closed.end(id));
-        assert_eq!(
-            ends,
-            [
-                StreamEnd::Closed,
-                StreamEnd::Reset,
-                StreamEnd::Skipped,
-                StreamEnd::Skipped,
-                StreamEnd::ResetByClient,
-                StreamEnd::Closed
-            ]
-        );
+        assert_eq!(ends, [End::Closed, End::Reset, End::Skipped, End::Skipped, End::ResetByClient, End::Closed]);
         closed.reset(9, ResetBy::Us);
-        assert_eq!(closed.end(9), StreamEnd::Reset, "told once");
+        assert_eq!(closed.end(9), End::Reset, "told once");
         for n in 0..2 * RESETS_REMEMBERED_MAX as u32 {
             closed.reset(101 + 2 * n, ResetBy::Client);
         }
         assert_eq!(
             (closed.resets.len(), closed.end(3), closed.end(11)),
-            (RESETS_REMEMBERED_MAX, StreamEnd::Reset, StreamEnd::Reset)
+            (RESETS_REMEMBERED_MAX, End::Reset, End::Reset)
         );
         (0..100).for_each(|n| closed.opened(10_000 + 10 * n, 9_990 + 10 * n));
         assert!(closed.skips.len() <= SKIPS_REMEMBERED_MAX);
         // Clients that keep stream 1 for an upgrade begin with 3.
         let mut closed = Closed::default();
         closed.opened(3, 0);
-        assert_eq!((closed.end(1), closed.end(3)), (StreamEnd::Skipped, StreamEnd::Closed));
+        assert_eq!((closed.end(1), closed.end(3)), (End::Skipped, End::Closed));
     }
 }

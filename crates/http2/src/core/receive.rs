@@ -1,6 +1,6 @@
 //! Turns received bytes into events.
 
-use super::closed::{ResetBy, StreamEnd};
+use super::closed::{End, ResetBy};
 use super::reading::{Data, HeaderBlock};
 use super::stream::Sending;
 use super::{ALIVE, Closing, Core, DRAINING, Fatal};
@@ -343,13 +343,13 @@ impl Core {
             return Ok(());
         }
         match self.calls.closed.end(id) {
-            StreamEnd::Reset => Ok(()),
-            StreamEnd::ResetByClient => {
+            End::Reset => Ok(()),
+            End::ResetByClient => {
                 self.put_reset(id, Reason::STREAM_CLOSED);
                 self.tolerance.count_trouble(now)
             }
-            StreamEnd::Closed => Err(Fatal(Reason::STREAM_CLOSED, "a frame of a stream that is closed")),
-            StreamEnd::Skipped => Err(protocol("a stream id smaller than the last one")),
+            End::Closed => Err(Fatal(Reason::STREAM_CLOSED, "a frame of a stream that is closed")),
+            End::Skipped => Err(protocol("a stream id smaller than the last one")),
         }
     }
 

@@ -22,7 +22,7 @@ const LENGTHS: [u8; SYMBOLS] = [
     27, 27, 27, 27, 27, 26, 30,
 ];
 
-struct HuffmanCode {
+struct Code {
     /// Symbols by length, then by value: the order of their codes.
     symbols: [u16; SYMBOLS],
     /// For each length, the first number of 30 bits that begins with a longer code.
@@ -33,13 +33,9 @@ struct HuffmanCode {
     start: [u16; LONGEST + 1],
 }
 
-const fn build() -> HuffmanCode {
-    let mut code = HuffmanCode {
-        symbols: [0; SYMBOLS],
-        limit: [0; LONGEST + 1],
-        first: [0; LONGEST + 1],
-        start: [0; LONGEST + 1],
-    };
+const fn build() -> Code {
+    let mut code =
+        Code { symbols: [0; SYMBOLS], limit: [0; LONGEST + 1], first: [0; LONGEST + 1], start: [0; LONGEST + 1] };
     let (mut next, mut at, mut length) = (0u32, 0, 1);
     while length <= LONGEST {
         let unit = 1 << (LONGEST - length);
@@ -60,7 +56,7 @@ const fn build() -> HuffmanCode {
     code
 }
 
-static CODE: HuffmanCode = build();
+static CODE: Code = build();
 /// Symbol and length of the codes of at most eight bits, by the next eight bits.
 static SHORT: [(u8, u8); 256] = build_short();
 
