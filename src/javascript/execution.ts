@@ -36,6 +36,7 @@ export class Executor {
   readonly #isStream: boolean
   readonly #queue: Received[] = []
   #isBusy = false
+  #idle: (() => void) | null = null
 
   constructor(server: Server, model: AnyModel, context: Context, isStream: boolean) {
     this.#server = server
@@ -48,6 +49,12 @@ export class Executor {
   receive(frame: Received): void {
     if (this.#isBusy) this.#queue.push(frame)
     else this.#run(frame)
+  }
+
+  /** Resolves when no batch runs or waits. */
+  idle(): Promise<void> {
+    if (!this.#isBusy) return Promise.resolve()
+    return new Promise((resolve) => (this.#idle = resolve))
   }
 
   #run(frame: Received): void {
@@ -268,7 +275,8 @@ export class Executor {
     this.#isBusy = false
     const frame = this.#queue.shift()
     // Not from inside of this call: batches that are answered at once would nest.
-    if (frame !== undefined) {
+    if (frame === undefined) this.#idle?.()
+    else {
       this.#isBusy = true
       queueMicrotask(() => this.#run(frame))
     }

@@ -9,10 +9,12 @@ import { type RequestOptions, tensorsOf, writeRequest } from './outgoing.js'
 import type { InferenceResponse } from './response.js'
 import type { Deliver, Server } from './server.js'
 import type { Tensor } from './tensor.js'
-import { giveBack, nothingTaken } from './writer.js'
+import { type Taken, giveBack, nothingTaken } from './writer.js'
 
 /** Slot of a call that belongs to no request. */
 const NO_SLOT = 2 ** 32 - 1
+/** Version of a call that names none. */
+const NEWEST = -1
 
 type OptionalOf<I extends Inputs> = { [K in keyof I]: I[K] extends { readonly optional: true } ? K : never }[keyof I]
 type NamedInputs<I extends Inputs> = { readonly [K in Exclude<keyof I, OptionalOf<I>>]: Tensor<I[K]['datatype']> } & {
@@ -63,11 +65,15 @@ export interface Models {
 
 /** Models as the instance sees them; calls are made for `request` if no other one is named. */
 export function modelsOf(server: Server, request: Progress | null): Models {
+  const callOf = (model: string, inputs: unknown, options: CallOptions): Call => ({
+    server, model, options,
+    owner: ownerOf(server, request, options),
+    inputs: tensorsOf(`an input of a call of model '${model}'`, inputs),
+  })
   return {
-    infer: (model, inputs, options = {}) =>
-      infer(server, ownerOf(server, request, options), model, inputsOf(model, inputs), options) as never,
-    stream: (model, inputs, options = {}) =>
-      stream(server, ownerOf(server, request, options), model, inputsOf(model, inputs), options) as never,
+    // Async, so that a wrong input rejects.
+    infer: async (model, inputs, options = {}) => (await infer(callOf(model, inputs, options))) as never,
+    stream: (model, inputs, options = {}) => stream(callOf(model, inputs, options)) as never,
     load: async (model, { config = '', files = {} } = {}) => {
       const text = typeof config === 'string' ? config : JSON.stringify(config)
       const encoded = Object.entries(files).map(([path, bytes]) => [path, Buffer.from(bytes).toString('base64')])
@@ -80,8 +86,6 @@ export function modelsOf(server: Server, request: Progress | null): Models {
   }
 }
 
-const inputsOf = (model: string, inputs: unknown) => tensorsOf(`an input of a call of model '${model}'`, inputs)
-
 /** The request that a call is made for, or null. */
 function ownerOf(server: Server, request: Progress | null, { request: named }: CallOptions): Progress | null {
   if (named !== undefined) return progressOf(named)
@@ -90,43 +94,67 @@ function ownerOf(server: Server, request: Progress | null, { request: named }: C
   return server.batch?.length === 1 && server.left === 0 ? (server.batch[0] ?? null) : null
 }
 
-/** Sends a call; returns its number. */
-async function start(
-  server: Server, owner: Progress | null, model: string, inputs: Tensor[], options: CallOptions, isStream: boolean,
-  deliver: Deliver,
-): Promise<number> {
+/** A call as the model asks for it. */
+interface Call {
+  readonly server: Server
+  readonly owner: Progress | null
+  readonly model: string
+  readonly inputs: readonly Tensor[]
+  readonly options: CallOptions
+}
+
+/** A call that is about to be made. */
+interface Outgoing extends Call {
+  readonly isStream: boolean
+  readonly deliver: Deliver
+}
+
+/** Sends a call; its number, or a promise of it if it waits for shared memory. @throws {TritonError} if it cannot. */
+function start(call: Outgoing): number | Promise<number> {
+  const { server, options } = call
   if (server.load.mode === 'complete' || !server.mayCall)
     throw new RuleError('Other models can be called after `initialize` and before `finalize` only.')
   options.signal?.throwIfAborted()
   const number = server.nextCall()
-  for (;;) {
-    const taken = nothingTaken()
-    try {
-      write(server, number, owner, model, inputs, options, isStream, taken)
-      server.startCall(number, { deliver, owner, uses: taken.uses })
-      return number
-    } catch (error) {
-      giveBack(taken)
-      const reason = (text: string) => `Model ${model} - Error when running inference: ${text}`
-      if (error instanceof RuleError) throw new TritonError('INTERNAL', reason(error.message))
-      if (!(error instanceof NoRoom)) throw error
-      if ((await server.blocks?.grow(error.bytes)) !== true)
-        throw new TritonError('UNAVAILABLE', reason('Failed to allocate memory for the request'))
-    }
+  const needed = send(call, number)
+  return needed === null ? number : startLater(call, number, needed)
+}
+
+async function startLater(call: Outgoing, number: number, bytes: number): Promise<number> {
+  for (let needed: number | null = bytes; needed !== null; needed = send(call, number)) {
+    if ((await call.server.blocks?.grow(needed)) !== true)
+      throw new TritonError('UNAVAILABLE', reason(call.model, 'Failed to allocate memory for the request'))
+  }
+  return number
+}
+
+const reason = (model: string, text: string) => `Model ${model} - Error when running inference: ${text}`
+
+/** Sends a call if there is room for its inputs; else the bytes that are needed. */
+function send(call: Outgoing, number: number): number | null {
+  const { server, deliver, owner } = call
+  const taken = nothingTaken()
+  try {
+    write(call, number, taken)
+    server.startCall(number, { deliver, owner, uses: taken.uses })
+    return null
+  } catch (error) {
+    giveBack(taken)
+    if (error instanceof NoRoom) return error.bytes
+    throw error instanceof RuleError ? new TritonError('INTERNAL', reason(call.model, error.message)) : error
   }
 }
 
-function write(
-  server: Server, number: number, owner: Progress | null, model: string, inputs: Tensor[], options: CallOptions,
-  isStream: boolean, taken: ReturnType<typeof nothingTaken>,
-): void {
+function write({ server, owner, model, inputs, options, isStream }: Outgoing, number: number, taken: Taken): void {
   const { writer } = server
   writer.begin(Frame.CALL)
   const at = writer.take(CallHead.BYTES)
   const modelBytes = writer.text(model)
   const { view } = writer
   writer.u64(at + CallHead.call, number)
-  view.setBigInt64(at + CallHead.version, BigInt(options.version ?? -1), true)
+  const version = options.version ?? NEWEST
+  view.setUint32(at + CallHead.version, version, true)
+  view.setInt32(at + CallHead.version + 4, Math.floor(version / 2 ** 32), true)
   view.setUint32(at + CallHead.parentSlot, owner?.slot ?? NO_SLOT, true)
   view.setUint32(at + CallHead.parentGeneration, owner?.generation ?? 0, true)
   view.setUint16(at + CallHead.modelBytes, modelBytes, true)
@@ -136,40 +164,39 @@ function write(
   writeRequest(writer, 0, 0, inputs, options, taken)
 }
 
-async function infer(
-  server: Server, owner: Progress | null, model: string, inputs: Tensor[], options: CallOptions,
-): Promise<InferenceResponse> {
-  let kept: InferenceResponse | null = null
-  let settle: (response: InferenceResponse | null) => void = () => {}
-  const answer = new Promise<InferenceResponse | null>((resolve) => (settle = resolve))
-  const number = await start(server, owner, model, inputs, options, false, (response, isLast) => {
-    // The end may come after the only response, alone.
-    kept = response ?? kept
-    if (isLast) settle(kept)
+function infer(call: Call): Promise<InferenceResponse> {
+  const { server, owner, model, inputs, options } = call
+  return new Promise((resolve, reject) => {
+    let kept: InferenceResponse | null = null
+    let cancel: (() => void) | null = null
+    const deliver: Deliver = (response, isLast) => {
+      // The end may come after the only response, alone.
+      kept = response ?? kept
+      if (!isLast) return
+      if (cancel !== null) options.signal?.removeEventListener('abort', cancel)
+      if (kept === null) reject(new TritonError('INTERNAL', `model '${model}' ended without a response`))
+      else if (kept.error === null) resolve(kept)
+      else reject(kept.error)
+    }
+    const started = start({ server, owner, model, inputs, options, isStream: false, deliver })
+    if (typeof started !== 'number') started.catch(reject)
+    if (options.signal === undefined) return
+    cancel = () => void Promise.resolve(started).then((number) => server.cancelCall(number), () => {})
+    options.signal.addEventListener('abort', cancel)
   })
-  const cancel = () => server.cancelCall(number)
-  options.signal?.addEventListener('abort', cancel)
-  try {
-    const response = await answer
-    if (response === null) throw new TritonError('INTERNAL', `model '${model}' ended without a response`)
-    if (response.error !== null) throw response.error
-    return response
-  } finally {
-    options.signal?.removeEventListener('abort', cancel)
-  }
 }
 
-async function* stream(
-  server: Server, owner: Progress | null, model: string, inputs: Tensor[], options: CallOptions,
-): AsyncGenerator<InferenceResponse, void, void> {
+async function* stream(call: Call): AsyncGenerator<InferenceResponse, void, void> {
+  const { server, owner, model, inputs, options } = call
   const came: InferenceResponse[] = []
   let isEnded = false
   let wake: () => void = () => {}
-  const number = await start(server, owner, model, inputs, options, true, (response, isLast) => {
+  const deliver: Deliver = (response, isLast) => {
     if (response !== null) came.push(response)
     isEnded = isLast
     wake()
-  })
+  }
+  const number = await start({ server, owner, model, inputs, options, isStream: true, deliver })
   const cancel = () => server.cancelCall(number)
   options.signal?.addEventListener('abort', cancel)
   try {

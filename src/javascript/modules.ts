@@ -53,11 +53,10 @@ function install(): void {
 export async function importModel({ file, model }: Pick<Load, 'file' | 'model'>): Promise<unknown> {
   install()
   try {
-    const all = (await import(pathToFileURL(file).href)) as { default?: unknown; 'module.exports'?: unknown }
-    const exported = all.default ?? all
+    const { default: exported } = (await import(pathToFileURL(file).href)) as { default?: unknown }
     // An ES module that was compiled to CommonJS has its default export one level deeper.
-    const compiled = exported as { ['__esModule']?: boolean; default?: unknown }
-    return compiled['__esModule'] === true ? compiled.default : exported
+    const compiled = exported as { ['__esModule']?: boolean; default?: unknown } | null | undefined
+    return compiled?.['__esModule'] === true ? compiled.default : exported
   } catch (error) {
     if (error instanceof SyntaxError) locate(error, file)
     if (!isTypeScript(file) || (error as { code?: string }).code !== 'NEREID_NO_TRANSPILER') throw error

@@ -35,6 +35,12 @@ export function tensorsOf(what: string, inputs: unknown): Tensor[] {
     })
 }
 
+/** Writes a u64. A BigInt for each would cost more than the rest of a small request. */
+function writeNumber(writer: Writer, at: number, value: number | bigint): void {
+  if (typeof value === 'bigint') writer.view.setBigUint64(at, value, true)
+  else writer.u64(at, value)
+}
+
 /** Appends a request to the frame that `writer` holds. @throws what `Writer.tensors` throws. */
 export function writeRequest(
   writer: Writer, slot: number, generation: number, inputs: readonly Tensor[], options: RequestOptions, taken: Taken,
@@ -56,8 +62,8 @@ export function writeRequest(
     (options.sequenceEnd === true ? RequestFlag.SEQUENCE_END : 0)
   view.setUint32(at + RequestHead.slot, slot, true)
   view.setUint32(at + RequestHead.generation, generation, true)
-  view.setBigUint64(at + RequestHead.correlation, isText ? 0n : BigInt(correlationId), true)
-  view.setBigUint64(at + RequestHead.timeoutUs, BigInt(options.timeoutUs ?? 0), true)
+  writeNumber(writer, at + RequestHead.correlation, isText ? 0 : correlationId)
+  writeNumber(writer, at + RequestHead.timeoutUs, options.timeoutUs ?? 0)
   view.setUint32(at + RequestHead.flags, flags, true)
   view.setUint16(at + RequestHead.inputs, inputs.length, true)
   view.setUint16(at + RequestHead.outputs, outputs === undefined ? ALL_OUTPUTS : outputs.length, true)

@@ -1,15 +1,16 @@
 /** Life of a runner: LOAD, the model, batches, the end (shm/README.md). */
 
-import { type Channel, SIDE, type Way } from './channel.js'
+import { type Channel, SIDE, WORK, type Way } from './channel.js'
 import { applyDeclarations, complete } from './complete.js'
 import { type Context, contextOf } from './context.js'
 import { RuleError, describe, kindOf, missingOf, sourceOf } from './errors.js'
 import { Executor } from './execution.js'
-import { Frame } from './generated/protocol.js'
+import { Frame, VERSION } from './generated/protocol.js'
 import { type Load, loadOf } from './load.js'
 import { type AnyModel, instanceOf, isStream } from './model.js'
 import { type Received, eachFrame, readU64 } from './reader.js'
 import { Server, configOf } from './server.js'
+import { Writer } from './writer.js'
 
 /** Brings the export of a model's file. */
 export type ImportModel = (load: Load) => Promise<unknown>
@@ -23,6 +24,7 @@ export function run(channel: Channel, importModel: ImportModel): Promise<number>
     channel.start((way, frames) =>
       eachFrame(frames, (frame) => {
         if (runner !== null) runner.receive(frame)
+        else if (frame.frame === Frame.LOAD && frame.flags !== VERSION) end(refuse(channel, frame))
         else if (frame.frame === Frame.LOAD) {
           runner = new Runner(channel, frame, end)
           void runner.start(importModel)
@@ -31,6 +33,19 @@ export function run(channel: Channel, importModel: ImportModel): Promise<number>
       }),
     )
   })
+}
+
+/** Answers a LOAD of another version, of which only the header is known; returns the status. */
+function refuse(channel: Channel, { flags, model, instance }: Received): number {
+  const writer = new Writer(null, null)
+  writer.model = model
+  writer.instance = instance
+  writer.begin(Frame.FAILED, VERSION)
+  // The first version had 0 there.
+  const text = `the server speaks version ${flags || 1} of the runner protocol, this runtime ${VERSION}`
+  writer.text(JSON.stringify({ text, source: null, missing: null }))
+  channel.send(WORK, writer.end())
+  return 1
 }
 
 class Runner {
@@ -106,8 +121,10 @@ class Runner {
   }
 
   async #finalize(): Promise<void> {
-    this.#server.mayCall = false
+    // A batch that runs may stop by this signal.
     this.#over.abort()
+    await this.#executor?.idle()
+    this.#server.mayCall = false
     try {
       if (this.#context !== null) await this.#model?.finalize?.(this.#context)
     } catch (error) {

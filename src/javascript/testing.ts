@@ -17,7 +17,7 @@ import type { Configuration } from './config.js'
 import { TritonError } from './errors.js'
 import {
   ALL_OUTPUTS, Answer, AnswerFlag, CallFlag, CallHead, CallId, ExecuteHead, Frame, LogHead, LogLevel, MetricOperation,
-  MetricUpdate, Place, RequestHead, RespondHead, ResultFlag, ResultHead, Segment,
+  MetricUpdate, Place, RequestHead, RespondHead, ResultFlag, ResultHead, Segment, VERSION,
 } from './generated/protocol.js'
 import type { Load } from './load.js'
 import { type AnyModel, instanceOf, isStream } from './model.js'
@@ -173,7 +173,7 @@ class TestHost implements Channel {
   }
 
   #json(frame: number, content: object, way: Way = SIDE): void {
-    this.#writer.begin(frame)
+    this.#writer.begin(frame, frame === Frame.LOAD ? VERSION : 0)
     this.#writer.text(JSON.stringify(content))
     this.#send(way)
   }

@@ -10,6 +10,9 @@ import {
 import type { Parameters } from './response.js'
 import { type Tensor, contentsOf } from './tensor.js'
 
+const FIRST_BYTES = 1 << 16
+/** A longer buffer is not kept for the next frame. */
+const KEPT_BYTES_MAX = 1 << 22
 const NAMES_CACHED_MAX = 4096
 const NAME_BYTES_MAX = 65535
 const PARAMETERS_BYTES_MAX = 1 << 24
@@ -36,7 +39,7 @@ export class Writer {
   /** Model and instance of the frames that follow. */
   model = 0
   instance = 0
-  bytes = Buffer.allocUnsafeSlow(1 << 16)
+  bytes = Buffer.allocUnsafeSlow(FIRST_BYTES)
   view = new DataView(this.bytes.buffer)
   length = 0
   readonly #lent: LentBlocks | null
@@ -60,15 +63,20 @@ export class Writer {
   #grow(): void {
     if (this.length > FRAME_BYTES_MAX)
       throw new RuleError(`a message may have ${FRAME_BYTES_MAX} bytes without shared memory, this one has more`)
-    const larger = Buffer.allocUnsafeSlow(Math.max(this.length, Math.min(2 * this.length, FRAME_BYTES_MAX)))
-    larger.set(this.bytes)
-    this.bytes = larger
-    this.view = new DataView(larger.buffer)
+    const { bytes } = this
+    this.#allocate(Math.min(2 * this.length, FRAME_BYTES_MAX))
+    this.bytes.set(bytes)
+  }
+
+  #allocate(bytes: number): void {
+    this.bytes = Buffer.allocUnsafeSlow(bytes)
+    this.view = new DataView(this.bytes.buffer)
   }
 
   /** Begins the only frame of the buffer. */
   begin(frame: number, flags = 0, count = 0, isOfProcess = false): void {
     this.length = 0
+    if (this.bytes.length > KEPT_BYTES_MAX) this.#allocate(FIRST_BYTES)
     this.#start = this.take(Header.BYTES)
     const { view } = this
     view.setUint8(Header.frame, frame)

@@ -6,7 +6,9 @@ import { InferenceResponse, Tensor, type InferenceRequest, defineModel } from '.
 import {
   CallHead, CallId, Frame, Header, Place, Segment, VERSION,
 } from '../../src/javascript/generated/protocol.js'
+import { run } from '../../src/javascript/runner.js'
 import { tensorOf } from '../../src/javascript/tensor.js'
+import { Writer } from '../../src/javascript/writer.js'
 import { ROOT } from '../docs/pages.js'
 import { RawHost, SEGMENT_BYTES } from './raw.js'
 
@@ -296,4 +298,45 @@ test('an input with an unaligned place in its frame is copied to an aligned one'
   host.execute([[named('a'), named('ab'), named('abc'), named('abcd')]])
   await host.result()
   expect(seen).toEqual([0.5, -7, 0.5, -7, 0.5, -7, 0.5, -7])
+})
+
+test('a server of another version is told both versions', async () => {
+  const host = new RawHost()
+  const ended = run(host, async () => echo)
+  host.writer.begin(Frame.LOAD, 1)
+  host.deliver()
+  expect(await host.nextJson(Frame.FAILED)).toMatchObject({
+    text: `the server speaks version 1 of the runner protocol, this runtime ${VERSION}`,
+  })
+  expect(await ended).toBe(1)
+})
+
+test('UNLOAD waits for the batch that runs, whose context says that it should end', async () => {
+  const seen: string[] = []
+  const host = new RawHost()
+  await host.load(
+    defineModel({
+      async execute(_requests, ctx) {
+        await new Promise((resolve) => ctx.signal.addEventListener('abort', resolve))
+        seen.push('executed')
+        return [new InferenceResponse([])]
+      },
+      finalize: () => void seen.push('finalized'),
+    }),
+  )
+  host.execute([[]])
+  host.writer.begin(Frame.UNLOAD)
+  host.deliver()
+  await host.result()
+  expect([await host.ended, seen]).toEqual([0, ['executed', 'finalized']])
+})
+
+test('a buffer for a long frame is not kept', async () => {
+  const writer = new Writer(null, null)
+  writer.begin(Frame.LOG)
+  writer.append(new Uint8Array(1 << 23).fill(7))
+  const frame = Buffer.from(writer.end())
+  expect([frame.readUInt32LE(0), frame.at(-1)]).toEqual([1 << 23, 7])
+  writer.begin(Frame.PONG)
+  expect([writer.bytes.length, writer.end().length]).toEqual([1 << 16, Header.BYTES])
 })

@@ -1,7 +1,7 @@
 /** A server of one runner in this process: frames as they are, and shared memory that the test looks into. */
 import type { Channel, Way } from '../../src/javascript/channel.js'
 import {
-  AnswerHead, ExecuteHead, Frame, Header, ResultHead, TensorHead,
+  AnswerHead, ExecuteHead, Frame, Header, ResultHead, TensorHead, VERSION,
 } from '../../src/javascript/generated/protocol.js'
 import { type RequestOptions, writeRequest } from '../../src/javascript/outgoing.js'
 import { type Received, Reader, eachFrame, readIds, readU64 } from '../../src/javascript/reader.js'
@@ -69,7 +69,7 @@ export class RawHost implements Channel {
   }
 
   json(frame: number, content: Json, way: Way = 0): void {
-    this.writer.begin(frame)
+    this.writer.begin(frame, frame === Frame.LOAD ? VERSION : 0)
     this.writer.text(JSON.stringify(content))
     this.deliver(way)
   }
