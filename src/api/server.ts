@@ -23,6 +23,7 @@ import { followIssuerKeys, type IssuerKeys, type KeysSettings } from './issuer_k
 import { findOnnxRuntime } from '../native/onnxruntime.js'
 import { BindError } from './bind_error.js'
 import type { Ports } from './ports.js'
+import { PROCESS, workerHost } from '../javascript/host.js'
 import { pythonRuntime } from './python.js'
 import { openExporter, TraceDrain } from '../trace/index.js'
 import type { TraceDefaults } from '../trace/settings.js'
@@ -42,7 +43,8 @@ export interface ServerSettings {
   /** Settings that are known before the start. With `exitOnDeviceError`, the caller ends the process. */
   core: Omit<
     CoreOptions,
-    'serverVersion' | 'extensions' | 'onnxruntimeLibrary' | 'customMetrics' | 'gpuMetricsIntervalMs' | `python${string}`
+    'serverVersion' | 'extensions' | 'onnxruntimeLibrary' | 'customMetrics' | 'gpuMetricsIntervalMs' |
+    'nodeProgram' | 'javascriptProcess' | `python${string}`
   >
   listen: Omit<ListenOptions, 'http' | 'grpc' | 'control'>
   requestLog: RequestLogOptions
@@ -166,11 +168,14 @@ export async function startServer(
       // Only in this mode can clients load a configuration that names a path.
       pythonEnvironmentRoots:
         settings.repository.mode === 'explicit' ? [...roots, settings.repository.backendDirectory] : null,
+      nodeProgram: process.execPath,
+      javascriptProcess: PROCESS,
     },
     (call) => void answerControl(controls(), call),
     (record) => logger.record(record),
     () => drain.wake(),
     (failure) => deviceFailed(failure),
+    workerHost(logger.log),
   )
   const controls = (): ControlContext => ({
     core, repository, trace, logger, guards, metricsPort: () => metricsServer?.port ?? 0,

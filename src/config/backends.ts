@@ -164,6 +164,16 @@ export const BACKENDS: readonly Backend[] = [
     served: 'core', note: "the model's `auto_complete_config` says inputs and outputs: [Python models](python.md)",
   },
   {
+    name: 'javascript', spellings: ['js', 'node', 'nodejs', 'typescript', 'ts'],
+    files: ['model.mjs', 'model.js', 'model.cjs', 'model.ts', 'model.mts'].map((name) => ({ name, kind: 'file' })),
+    settings: [
+      'isolation', 'execute-timeout-ms', 'memory-limit-bytes', 'start-timeout-seconds', 'exit-grace-seconds', 'restart',
+      'shm-default-byte-size', 'shm-growth-byte-size', 'shm-max-byte-size', 'output-bytes-per-second'
+    ],
+    devices: 'never', served: 'core',
+    note: 'the model declares inputs and outputs: [TypeScript models](typescript.md)',
+  },
+  {
     name: 'fil', spellings: ['forest', 'xgboost', 'lightgbm', 'treelite'], images: ['fil'], settings: [],
     devices: 'never', providers: [],
     chosen: ['xgboost.model', 'xgboost.json', 'xgboost.ubj', 'model.txt', 'checkpoint.tl'], served: 'core',

@@ -34,7 +34,7 @@ export function now<T>(call: () => T): T {
 /** Creates the core of `module`. The arguments are those of its class without the callback of tickets. */
 export function createBridge(
   { NativeCore }: NativeModule,
-  ...[options, onControl, onLog, onTraces, onDeviceFailure]: CoreArguments
+  ...[options, onControl, onLog, onTraces, onDeviceFailure, onWorker]: CoreArguments
 ): Core {
   const pending = new Map<number, PendingCall>()
   const onSettled = (ticket: number, failure: Failure | null, value: unknown): void => {
@@ -43,7 +43,7 @@ export function createBridge(
     if (failure === null) call?.resolve(value)
     else call?.reject(new ServerError(failure.code, failure.message))
   }
-  const raw = now(() => new NativeCore(options, onControl, onLog, onSettled, onTraces, onDeviceFailure))
+  const raw = now(() => new NativeCore(options, onControl, onLog, onSettled, onTraces, onDeviceFailure, onWorker))
 
   let lastTicket = 0
   const takeTicket = (): number => (lastTicket = lastTicket === TICKET_MAX ? 1 : lastTicket + 1)
@@ -116,5 +116,5 @@ type Constructor = ConstructorParameters<NativeModule['NativeCore']>
 /** Options and callbacks of the core. The callbacks run on the JavaScript thread, never inside a call into the core. */
 export type CoreArguments = [
   options: Constructor[0], onControl: Constructor[1], onLog: Constructor[2], onTraces: Constructor[4],
-  onDeviceFailure: Constructor[5],
+  onDeviceFailure: Constructor[5], onWorker: Constructor[6],
 ]

@@ -18,6 +18,7 @@ export * from './errors.js'
 
 let loaded: NativeModule | null = null
 let note: string | null = null
+let loadedFrom = ''
 
 /**
  * The native module, loaded once per process.
@@ -33,7 +34,9 @@ export function loadNative(): NativeModule {
   const tried: string[] = []
   const open = (path: string): NativeModule | null => {
     try {
-      return (loaded = require(path) as NativeModule)
+      loaded = require(path) as NativeModule
+      loadedFrom = path
+      return loaded
     } catch (error) {
       tried.push(`${path}: ${error instanceof Error ? error.message : String(error)}`)
       return null
@@ -64,6 +67,17 @@ export function loadNative(): NativeModule {
   }
   const host = { platform: process.platform, arch: process.arch, glibc: glibcVersion(), clone: from }
   throw new ServerError('UNAVAILABLE', noModuleText(host, ownVersion(), tried))
+}
+
+/** Path of the native module, which worker threads load too. */
+export function nativePath(): string {
+  loadNative()
+  return loadedFrom
+}
+
+/** Reports the end of a worker thread that ran a model; `how` is a predicate for the log. */
+export function workerEnded(id: number, how: string): void {
+  loadNative().workerEnded(id, how)
 }
 
 /** Warning that the module of a clone is not used; null when there is nothing to warn of. */

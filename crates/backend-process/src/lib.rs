@@ -5,6 +5,8 @@
 //!
 //! One thread, `hub`, watches all runners; a reactor reads the work socket of a model whose responses it waits for.
 
+mod load;
+mod settings;
 mod spec;
 
 #[cfg(target_os = "linux")]
@@ -31,8 +33,14 @@ mod watched;
 pub use backend_remote::{Failure, Further, Source, Spec};
 #[cfg(target_os = "linux")]
 pub use guardian::guard_with;
+pub use load::{JsonObject, PlacedInstance, instances};
+#[cfg(target_os = "linux")]
+pub use output::Printer;
+pub use settings::{at_least, is_common_key, seconds, stol, switch};
 pub use spec::{Command, Instance, OutputTarget, RunnerLimits};
 #[cfg(target_os = "linux")]
-pub use start::{complete_config, hosted, start, wait_for_ends};
+pub use start::{ask, complete_config, hosted, load_of, segment, segments, start, wait_for_ends};
 #[cfg(not(target_os = "linux"))]
-pub use unsupported::{complete_config, guard_with, hosted, start, wait_for_ends};
+pub use unsupported::{
+    Printer, ask, complete_config, guard_with, hosted, load_of, segment, segments, start, wait_for_ends,
+};

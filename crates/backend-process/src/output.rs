@@ -85,12 +85,52 @@ impl Lines {
     }
 }
 
-struct Pipe {
-    fd: OwnedFd,
+/// One output of a runner, which is logged line by line after the runner's name.
+pub struct Printer {
     name: String,
     is_error: bool,
-    form: OutputTarget,
     lines: Lines,
+}
+
+impl Printer {
+    /// `rate`: bytes that are logged per second. Lines of an error output are warnings.
+    pub fn new(name: &str, is_error: bool, rate: u32) -> Self {
+        let name = if name.is_empty() { "auto-complete" } else { name };
+        Self { name: name.to_owned(), is_error, lines: Lines::new(rate) }
+    }
+
+    /// Logs the lines that these bytes complete.
+    pub fn add(&mut self, bytes: &[u8]) {
+        let mut lines = Vec::new();
+        self.lines.take(bytes, now_ns(), &mut lines);
+        self.log(lines);
+    }
+
+    /// Logs the rest.
+    pub fn end(&mut self) {
+        let mut lines = Vec::new();
+        self.lines.end(&mut lines);
+        self.log(lines);
+    }
+
+    fn log(&self, lines: Vec<OutputLine>) {
+        for entry in lines {
+            match entry {
+                OutputLine::Line(line) if self.is_error => log::warn!("{}: {line}", self.name),
+                OutputLine::Line(line) => log::info!("{}: {line}", self.name),
+                OutputLine::Dropped(bytes) => {
+                    log::warn!("{}: {bytes} bytes of output were dropped: it prints too much", self.name)
+                }
+            }
+        }
+    }
+}
+
+/// A pipe from a process.
+struct Pipe {
+    fd: OwnedFd,
+    printer: Printer,
+    form: OutputTarget,
 }
 
 pub(crate) struct Printed {
@@ -119,25 +159,23 @@ impl Printed {
         let token = *next;
         let mut pipes = self.pipes.lock();
         self.epoll.add(fd.as_fd(), token, Interest::Read)?;
-        pipes.insert(token, Pipe { fd, name: name.to_owned(), is_error, form, lines: Lines::new(rate) });
+        pipes.insert(token, Pipe { fd, printer: Printer::new(name, is_error, rate), form });
         Ok(())
     }
 
     fn run(&self) {
         let mut events: Vec<Event> = Vec::new();
         let mut scratch = vec![0; 64 << 10];
-        let mut lines = Vec::new();
         loop {
             self.epoll.wait(&mut events, -1);
             for event in &events {
                 // Outside the lock: if our own output is not read, only this thread blocks, and no start of a process.
                 let Some(mut pipe) = self.pipes.lock().remove(&event.token) else { continue };
                 match sys::receive(pipe.fd.as_fd(), &mut scratch) {
-                    Ok(n) if n > 0 => pipe.add(scratch.get(..n).unwrap_or_default(), &mut lines),
+                    Ok(n) if n > 0 => pipe.add(scratch.get(..n).unwrap_or_default()),
                     Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
                     _ => {
-                        pipe.lines.end(&mut lines);
-                        pipe.log(&mut lines);
+                        pipe.printer.end();
                         self.epoll.remove(pipe.fd.as_fd());
                         continue;
                     }
@@ -149,30 +187,15 @@ impl Printed {
 }
 
 impl Pipe {
-    fn add(&mut self, bytes: &[u8], lines: &mut Vec<OutputLine>) {
+    fn add(&mut self, bytes: &[u8]) {
         match self.form {
-            OutputTarget::Lines => {
-                self.lines.take(bytes, now_ns(), lines);
-                self.log(lines);
-            }
+            OutputTarget::Lines => self.printer.add(bytes),
             // A slow reader of our own output delays only the thread that reads runners' output.
-            OutputTarget::Raw if self.is_error => drop(io::stderr().write_all(bytes)),
+            OutputTarget::Raw if self.printer.is_error => drop(io::stderr().write_all(bytes)),
             OutputTarget::Raw => {
                 // A line without an end would stay in the buffer of our own output.
                 let mut output = io::stdout().lock();
                 drop(output.write_all(bytes).and_then(|()| output.flush()));
-            }
-        }
-    }
-
-    fn log(&self, lines: &mut Vec<OutputLine>) {
-        for entry in lines.drain(..) {
-            match entry {
-                OutputLine::Line(line) if self.is_error => log::warn!("{}: {line}", self.name),
-                OutputLine::Line(line) => log::info!("{}: {line}", self.name),
-                OutputLine::Dropped(bytes) => {
-                    log::warn!("{}: {bytes} bytes of output were dropped: it prints too much", self.name)
-                }
             }
         }
     }

@@ -18,7 +18,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tensor::{Error, Name};
+use tensor::{Error, Name, RegionRef};
 
 /// Bytes at the beginning of each first segment whose pages are faulted in at once.
 const POPULATED_BYTES: usize = 256 << 10;
@@ -40,7 +40,7 @@ pub fn hosted(instance: Instance, limits: &RunnerLimits, output: OutputTarget) -
 }
 
 /// The caller's LOAD object with `segments` and `devices` added.
-fn load_of(load: &str, limits: &RunnerLimits) -> String {
+pub fn load_of(load: &str, limits: &RunnerLimits) -> String {
     let rest = load.trim_start().strip_prefix('{').unwrap_or("}").trim_start();
     let comma = if rest.starts_with('}') { "" } else { "," };
     let bytes = limits.segment_bytes;
@@ -69,8 +69,24 @@ pub fn complete_config(
     limits: &RunnerLimits,
     output: OutputTarget,
 ) -> Result<Option<String>, Failure> {
-    let instance = hosted(instance.clone(), limits, output);
-    backend_remote::ask(&instance, &limits.of_runner(), &executor()?)
+    ask(&hosted(instance.clone(), limits, output), limits)
+}
+
+/// Has a runner of any transport complete the model's configuration; `None` if the code does not change it.
+///
+/// # Errors
+/// The error of the code, or that the runner ended.
+pub fn ask(instance: &backend_remote::Instance, limits: &RunnerLimits) -> Result<Option<String>, Failure> {
+    backend_remote::ask(instance, &limits.of_runner(), &executor()?)
+}
+
+/// First segments of a runner that shares the server's memory; `None` if all tensors are sent inline.
+///
+/// # Errors
+/// The system's.
+pub fn segments(limits: &RunnerLimits) -> io::Result<Option<Segments>> {
+    let memory = limits.shared_memory.then(|| Inherited::new(limits.segment_bytes)).transpose()?;
+    Ok(memory.map(Inherited::segments))
 }
 
 fn executor() -> Result<Arc<dyn Executor>, Failure> {
@@ -119,15 +135,23 @@ impl Start for Starter {
         }
         let child = sys::spawn(&program, &descriptors)?;
         let guarded = Guarded::new(id, child.pid);
-        let label = if name.is_empty() { "auto-complete" } else { name.as_str() };
         let printed = Printed::get()?;
-        printed.add(out, label, false, *output, limits.output_bytes_per_second)?;
-        printed.add(err, label, true, *output, limits.output_bytes_per_second)?;
+        printed.add(out, name.as_str(), false, *output, limits.output_bytes_per_second)?;
+        printed.add(err, name.as_str(), true, *output, limits.output_bytes_per_second)?;
         let transport = Process::new(id, hub, link, child, guarded);
         Ok(Connection { transport, segments: memory.map(Inherited::segments) })
     }
 }
 
+/// A further segment.
+///
+/// # Errors
+/// The system's.
+pub fn segment(bytes: u64) -> io::Result<RegionRef> {
+    Ok(Arc::new(Memfd::new(usize::try_from(bytes).unwrap_or(usize::MAX))?))
+}
+
+/// Memory that a process inherits.
 struct Inherited {
     requests: Arc<Memfd>,
     responses: Arc<Memfd>,

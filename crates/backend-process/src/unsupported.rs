@@ -1,16 +1,30 @@
 //! Systems other than Linux. Runners cannot be started: the protocol needs memfd, and descriptors sent with a frame.
 
-use crate::{Command, Failure, Instance, Limits, Output, Spec};
+use crate::{Command, Failure, Instance, OutputTarget, RunnerLimits, Spec};
 use backend::{Host, Model};
-use backend_remote::{Connection, Start};
+use backend_remote::{Connection, Segments, Start};
 use protocol::Signature;
 use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tensor::Error;
+use tensor::{Error, RegionRef};
 
 fn none_here() -> Failure {
     Error::unavailable("models in processes of their own are served on Linux only").into()
+}
+
+/// The output of a runner: there is none.
+pub struct Printer;
+
+impl Printer {
+    /// Nothing prints.
+    pub fn new(_: &str, _: bool, _: u32) -> Self {
+        Self
+    }
+    /// Drops the bytes.
+    pub fn add(&mut self, _: &[u8]) {}
+    /// Does nothing.
+    pub fn end(&mut self) {}
 }
 
 struct Nothing;
@@ -22,7 +36,7 @@ impl Start for Nothing {
 }
 
 /// An instance that cannot be started.
-pub fn hosted(instance: Instance, _: &Limits, _: Output) -> backend_remote::Instance {
+pub fn hosted(instance: Instance, _: &RunnerLimits, _: OutputTarget) -> backend_remote::Instance {
     backend_remote::Instance { name: instance.name, start: Arc::new(Nothing), load: instance.load }
 }
 
@@ -38,8 +52,37 @@ pub fn start(_: Spec, _: Arc<Signature>, _: Weak<dyn Host>) -> Result<Arc<dyn Mo
 ///
 /// # Errors
 /// UNAVAILABLE: this needs Linux.
-pub fn complete_config(_: &Instance, _: &Limits, _: Output) -> Result<Option<String>, Failure> {
+pub fn complete_config(_: &Instance, _: &RunnerLimits, _: OutputTarget) -> Result<Option<String>, Failure> {
     Err(none_here())
+}
+
+/// Always fails.
+///
+/// # Errors
+/// UNAVAILABLE: this needs Linux.
+pub fn ask(_: &backend_remote::Instance, _: &RunnerLimits) -> Result<Option<String>, Failure> {
+    Err(none_here())
+}
+
+/// Returns the object: it is never sent.
+pub fn load_of(load: &str, _: &RunnerLimits) -> String {
+    load.to_owned()
+}
+
+/// Always fails.
+///
+/// # Errors
+/// This needs Linux.
+pub fn segments(_: &RunnerLimits) -> io::Result<Option<Segments>> {
+    Err(io::Error::other(none_here().error.message().to_owned()))
+}
+
+/// Always fails.
+///
+/// # Errors
+/// This needs Linux.
+pub fn segment(_: u64) -> io::Result<RegionRef> {
+    Err(io::Error::other(none_here().error.message().to_owned()))
 }
 
 /// Does nothing: there are no runners.

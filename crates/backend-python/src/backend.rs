@@ -3,12 +3,12 @@
 use crate::code::{ModelCode, check_name, directory_of};
 use crate::environment::{Allowed, Environments};
 use crate::launch;
-use crate::load::{LoadContent, PlacedInstance, instances};
+use crate::load::LoadContent;
 use crate::options::Options;
 use crate::probe::{Interpreter, Prober};
 use crate::search::{self, Variables};
 use backend::{Backend, Host, Model, ModelIo, OpenSpec, Opened};
-use backend_process::{Command, Failure, Further, Instance, RunnerLimits, Spec, hosted};
+use backend_process::{Command, Failure, Further, Instance, PlacedInstance, RunnerLimits, Spec, hosted, instances};
 use parking_lot::Mutex;
 use prost::Message;
 use protocol::Signature;

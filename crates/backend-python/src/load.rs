@@ -1,37 +1,8 @@
 //! The first message to a runner: the JSON of `LOAD` (shm/README.md), except for properties of `backend_process`.
 
 use crate::code::ModelCode;
-use protocol::json::write_string;
-use protocol::pb::inference::{ModelConfig, model_instance_group::Kind};
+use backend_process::{JsonObject, PlacedInstance};
 use std::path::Path;
-
-/// One instance of a model, as its code sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PlacedInstance {
-    /// `<group>_<index>`.
-    pub(crate) name: String,
-    pub(crate) kind: &'static str,
-    pub(crate) device: i32,
-}
-
-/// The instances that get requests, in the order of the engine's numbers.
-pub(crate) fn instances(config: &ModelConfig) -> Vec<PlacedInstance> {
-    let of = |placed: backend::Placement<'_>| PlacedInstance {
-        name: format!("{}_{}", placed.group.name, placed.index),
-        kind: match placed.group.kind() {
-            Kind::Gpu => "GPU",
-            Kind::Model => "MODEL",
-            // AUTO was resolved with the configuration; without a GPU Triton reports CPU.
-            Kind::Cpu | Kind::Auto => "CPU",
-        },
-        device: placed.device.and_then(|d| i32::try_from(d).ok()).unwrap_or(0),
-    };
-    let placed: Vec<_> = backend::placements(config).map(of).collect();
-    if placed.is_empty() {
-        return vec![PlacedInstance { name: format!("{}_0", config.name), kind: "CPU", device: 0 }];
-    }
-    placed
-}
 
 /// Content of LOAD that is the same for all instances of a model.
 pub(crate) struct LoadContent<'a> {
@@ -53,7 +24,7 @@ pub(crate) struct LoadContent<'a> {
 impl LoadContent<'_> {
     /// LOAD for an instance that runs requests.
     pub(crate) fn to_run(&self, instance: &PlacedInstance) -> String {
-        let mut json = Json::object();
+        let mut json = JsonObject::default();
         self.common(&mut json, &instance.name);
         let version = self.version.to_string();
         let device = instance.device.to_string();
@@ -68,7 +39,7 @@ impl LoadContent<'_> {
             ("model_version", version.as_str()),
             ("model_name", self.model),
         ];
-        let mut load_content = Json::object();
+        let mut load_content = JsonObject::default();
         for (name, value) in arguments {
             load_content.text(name, value);
         }
@@ -82,7 +53,7 @@ impl LoadContent<'_> {
 
     /// LOAD for a process that only completes the configuration. It is no instance, and has no name.
     pub(crate) fn to_complete(&self) -> String {
-        let mut json = Json::object();
+        let mut json = JsonObject::default();
         self.common(&mut json, "");
         json.raw("arguments", "{}");
         json.raw("inputs", "[]");
@@ -93,7 +64,7 @@ impl LoadContent<'_> {
         json.end()
     }
 
-    fn common(&self, json: &mut Json, instance: &str) {
+    fn common(&self, json: &mut JsonObject, instance: &str) {
         json.text("instance", instance);
         json.text("model", self.model);
         json.text("version", &self.version.to_string());
@@ -108,73 +79,10 @@ impl LoadContent<'_> {
     }
 }
 
-/// Builds a JSON object.
-struct Json(Vec<u8>);
-
-impl Json {
-    fn object() -> Self {
-        Self(vec![b'{'])
-    }
-
-    fn key(&mut self, name: &str) {
-        if self.0.len() > 1 {
-            self.0.push(b',');
-        }
-        write_string(&mut self.0, name.as_bytes());
-        self.0.push(b':');
-    }
-
-    fn text(&mut self, name: &str, value: &str) {
-        self.key(name);
-        write_string(&mut self.0, value.as_bytes());
-    }
-
-    fn texts<'a>(&mut self, name: &str, values: impl Iterator<Item = &'a str>) {
-        self.key(name);
-        self.0.push(b'[');
-        for (i, value) in values.enumerate() {
-            if i > 0 {
-                self.0.push(b',');
-            }
-            write_string(&mut self.0, value.as_bytes());
-        }
-        self.0.push(b']');
-    }
-
-    /// `value` is JSON.
-    fn raw(&mut self, name: &str, value: &str) {
-        self.key(name);
-        self.0.extend_from_slice(value.as_bytes());
-    }
-
-    fn end(mut self) -> String {
-        self.0.push(b'}');
-        String::from_utf8_lossy(&self.0).into_owned()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use protocol::json::Value;
-    use protocol::pb::inference::ModelInstanceGroup;
-
-    fn group(name: &str, kind: Kind, count: i32) -> ModelInstanceGroup {
-        ModelInstanceGroup { name: name.into(), kind: kind.into(), count, ..Default::default() }
-    }
-
-    #[test]
-    fn b_py_02_instances_have_the_names_and_devices_of_the_configuration() {
-        let mut config = ModelConfig { name: "m".into(), ..Default::default() };
-        let names = |config: &ModelConfig| {
-            instances(config).iter().map(|p| format!("{} {} {}", p.name, p.kind, p.device)).collect::<Vec<_>>()
-        };
-        assert_eq!(names(&config), ["m_0 CPU 0"]);
-        config.instance_group = vec![group("m_0", Kind::Auto, 2), group("grp", Kind::Model, 1)];
-        assert_eq!(names(&config), ["m_0_0 CPU 0", "m_0_1 CPU 0", "grp_0 MODEL 0"]);
-        config.instance_group[0].passive = true;
-        assert_eq!(names(&config), ["grp_0 MODEL 0"]);
-    }
 
     #[test]
     fn b_py_02_initialize_gets_seven_strings() {

@@ -4,29 +4,12 @@
 //! without any fails with that function's name. The last value applies; a model's parameter overrides the backend's
 //! setting.
 
-use backend_process::{OutputTarget, RunnerLimits};
+use backend_process::{OutputTarget, RunnerLimits, at_least, is_common_key, seconds, stol, switch};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use tensor::{Error, Result};
 
-/// Triton's least `shm-default-byte-size`; its text names another value.
-const SEGMENT_BYTES_MIN: i64 = 1024 * 1024;
-const SEGMENT_BYTES_DEFAULT: u64 = 1024 * 1024;
-/// Default limit of the segments of one instance in each direction.
-const ARENA_BYTES_MAX_DEFAULT: u64 = 2 * 1024 * 1024 * 1024;
-/// More than any machine's memory, but far from overflow in offsets and sums.
-const BYTES_MAX: i64 = 1 << 40;
-/// A week.
-const SECONDS_MAX: i64 = 7 * 24 * 3600;
-const START_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
-const EXIT_GRACE_DEFAULT: Duration = Duration::from_secs(30);
-const OUTPUT_BYTES_PER_SECOND_DEFAULT: u32 = 64 * 1024;
 /// Prefix of keys in a model's parameters.
 const PARAMETER_PREFIX: &str = "nereid.python.";
-
-/// Keys of every backend, ignored here.
-const OTHERS: [&str; 4] =
-    ["default-max-batch-size", "min-compute-capability", "auto-complete-config", "backend-directory"];
 
 /// Settings of the backend and parameters of a model.
 #[derive(Debug, Clone)]
@@ -42,20 +25,7 @@ pub(crate) struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            limits: RunnerLimits {
-                shared_memory: true,
-                device_inputs: false,
-                segment_bytes: SEGMENT_BYTES_DEFAULT,
-                growth_bytes: SEGMENT_BYTES_DEFAULT,
-                arena_bytes_max: ARENA_BYTES_MAX_DEFAULT,
-                start_timeout: START_TIMEOUT_DEFAULT,
-                exit_grace: EXIT_GRACE_DEFAULT,
-                execute_timeout: None,
-                memory_bytes_max: None,
-                restart: true,
-                new_privileges: false,
-                output_bytes_per_second: OUTPUT_BYTES_PER_SECOND_DEFAULT,
-            },
+            limits: RunnerLimits::default(),
             output: OutputTarget::Lines,
             interpreter: None,
             environment_roots: Vec::new(),
@@ -76,7 +46,7 @@ impl Options {
         let mut unknown = Vec::new();
         for (key, value) in settings {
             let known = options.apply_server_key(key, value)? || options.apply(key, value)?;
-            if !known && !OTHERS.contains(&key.as_str()) {
+            if !known && !is_common_key(key) {
                 unknown.push(key.clone());
             }
         }
@@ -86,14 +56,7 @@ impl Options {
                 unknown.push(key.to_owned());
             }
         }
-        let limits = &mut options.limits;
-        if limits.segment_bytes > limits.arena_bytes_max {
-            return Err(Error::invalid(format!(
-                "shm-default-byte-size {} is more than shm-max-byte-size {}",
-                limits.segment_bytes, limits.arena_bytes_max
-            )));
-        }
-        limits.growth_bytes = limits.growth_bytes.max(SEGMENT_BYTES_DEFAULT);
+        options.limits.checked()?;
         Ok((options, unknown))
     }
 
@@ -112,39 +75,19 @@ impl Options {
 
     /// Reads a key; returns false if it is unknown.
     fn apply(&mut self, key: &str, value: &str) -> Result<bool> {
-        let limits = &mut self.limits;
+        if self.limits.apply(key, value)? {
+            return Ok(true);
+        }
         match key {
-            "shm" => limits.shared_memory = switch(key, value)?,
-            "shm-default-byte-size" => {
-                limits.segment_bytes = at_least(key, value, SEGMENT_BYTES_MIN, "smaller than 4 MiBs")?;
-            }
-            "shm-growth-byte-size" => limits.growth_bytes = at_least(key, value, 1, "smaller than or equal to zero.")?,
-            "shm-max-byte-size" => {
-                limits.arena_bytes_max = at_least(key, value, SEGMENT_BYTES_MIN, "smaller than 1 MiB")?
-            }
             "stub-timeout-seconds" => {
-                limits.start_timeout = seconds(at_least(key, value, 1, "smaller than or equal to zero.")?);
+                self.limits.start_timeout = seconds(at_least(key, value, 1, "smaller than or equal to zero.")?);
             }
-            "exit-grace-seconds" => limits.exit_grace = seconds(at_least(key, value, 0, "smaller than zero.")?),
-            "execute-timeout-ms" => {
-                let ms = at_least(key, value, 0, "smaller than zero.")?.min(SECONDS_MAX as u64 * 1000);
-                limits.execute_timeout = (ms > 0).then(|| Duration::from_millis(ms));
-            }
-            "memory-limit-bytes" => {
-                let bytes = at_least(key, value, 0, "smaller than zero.")?;
-                limits.memory_bytes_max = (bytes > 0).then_some(bytes);
-            }
-            "restart" => limits.restart = switch(key, value)?,
             "output" => {
                 self.output = match value {
                     "raw" => OutputTarget::Raw,
                     "lines" => OutputTarget::Lines,
                     _ => return Err(Error::invalid(format!("{key} must be 'lines' or 'raw', not '{value}'."))),
                 }
-            }
-            "output-bytes-per-second" => {
-                let bytes = at_least(key, value, 1, "smaller than or equal to zero.")?;
-                limits.output_bytes_per_second = u32::try_from(bytes).unwrap_or(u32::MAX);
             }
             // Segments have no names here, and there are no queues or thread pools. Invalid values are still rejected.
             "shm-region-prefix-name" => {}
@@ -161,38 +104,10 @@ impl Options {
     }
 }
 
-fn seconds(n: u64) -> Duration {
-    Duration::from_secs(n.min(SECONDS_MAX as u64))
-}
-
-fn at_least(key: &str, value: &str, least: i64, otherwise: &str) -> Result<u64> {
-    let number = stol(value)?;
-    if number < least {
-        return Err(Error::invalid(format!("{key} can't be {otherwise}")));
-    }
-    Ok(number.min(BYTES_MAX).unsigned_abs())
-}
-
-/// Parses like C++'s `std::stol`, whose message is its name.
-fn stol(value: &str) -> Result<i64> {
-    let rest = value.trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']);
-    let digits = rest.strip_prefix(['-', '+']).unwrap_or(rest);
-    let length = digits.bytes().take_while(u8::is_ascii_digit).count();
-    let sign = rest.len() - digits.len();
-    rest.get(..sign + length).and_then(|number| number.parse().ok()).ok_or_else(|| Error::invalid("stol"))
-}
-
-fn switch(key: &str, value: &str) -> Result<bool> {
-    match value {
-        "on" | "true" | "1" => Ok(true),
-        "off" | "false" | "0" => Ok(false),
-        _ => Err(Error::invalid(format!("{key} must be 'on' or 'off', not '{value}'."))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn read(settings: &[(&str, &str)], parameters: &[(&str, &str)]) -> Result<(Options, Vec<String>)> {
         let settings: Vec<_> = settings.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();

@@ -88,6 +88,13 @@ pub fn open_spec(s: &js::OpenSpec) -> backend::OpenSpec {
 }
 
 /// Paths of our own files for the backend `python`.
+pub fn javascript_options(o: &js::CoreOptions) -> backend_javascript::JavaScriptOptions {
+    backend_javascript::JavaScriptOptions {
+        node: std::path::PathBuf::from(&o.node_program),
+        process_script: std::path::PathBuf::from(&o.javascript_process),
+    }
+}
+
 pub fn python_options(o: &js::CoreOptions) -> backend_python::PythonOptions {
     backend_python::PythonOptions {
         runtime: o.python_runtime.clone().into(),

@@ -5,8 +5,10 @@ use crate::failure::{Result, thrown, unbound};
 use crate::services::Services;
 use crate::settle::{Report, Settled, Settler};
 use crate::stream::Pull;
+use crate::workers::{NodeThreads, WorkerCall};
 use crate::{convert, device_memory, embed, gpu, infer, logging, objects as js, traces};
 use backend::Host;
+use backend_javascript::JavaScriptBackend;
 use backend_onnx::OnnxBackend;
 use backend_python::PythonBackend;
 use bytes::Bytes;
@@ -79,6 +81,11 @@ impl NativeCore {
         >,
         on_traces: Function<'_, (), ()>,
         on_device_failure: Function<'_, FnArgs<(String,)>, ()>,
+        #[napi(ts_arg_type = "(id: number, start: WorkerStart | null) => void")] on_worker: Function<
+            '_,
+            WorkerCall,
+            (),
+        >,
     ) -> Result<Self> {
         logging::install(&on_log).map_err(unbound)?;
         convert::limit_memory(options.memory_limit_bytes);
@@ -89,6 +96,8 @@ impl NativeCore {
         backends.push(Arc::new(OnnxBackend::plans(library.clone())));
         backends.push(Arc::new(OnnxBackend::forests(library)));
         backends.push(Arc::new(PythonBackend::new(convert::python_options(&options))));
+        let threads = Arc::new(NodeThreads::new(&on_worker).map_err(unbound)?);
+        backends.push(Arc::new(JavaScriptBackend::new(convert::javascript_options(&options), threads)));
         let attached = backends.clone();
         let engine_options = convert::engine_options(&options);
         let engine = match &options.response_cache_redis {
@@ -546,6 +555,9 @@ impl NativeCore {
             let grace = Duration::from_millis(u64::try_from(grace_ms).unwrap_or(0));
             if !backend_python::wait_for_ends(grace) {
                 log::warn!("processes of Python models are still finalizing, and are ended now");
+            }
+            if !backend_javascript::worker::wait_for_ends(grace) {
+                log::warn!("workers of JavaScript models are still finalizing, and are ended now");
             }
             Ok(Settled::Nothing)
         });

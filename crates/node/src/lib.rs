@@ -31,3 +31,4 @@ mod services;
 mod settle;
 mod stream;
 mod traces;
+mod workers;

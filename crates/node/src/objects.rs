@@ -50,6 +50,21 @@ pub struct CoreOptions {
     pub python_unpack_prefix: String,
     /// Directories that may contain Python environments, beside a model's own; null = any.
     pub python_environment_roots: Option<Vec<String>>,
+    /// Absolute path of Node, for JavaScript models that run in processes.
+    pub node_program: String,
+    /// Absolute path of the script that such a process runs.
+    pub javascript_process: String,
+}
+
+/// A worker thread to be made for an instance of a JavaScript model. It attaches with the number that comes with it.
+#[napi(object, object_from_js = false, use_nullable = true)]
+pub struct WorkerStart {
+    /// Name of the instance, for the log; empty while a configuration is completed.
+    pub name: String,
+    /// Absolute path of the model's file.
+    pub file: String,
+    /// Limit of the JavaScript heap; null = Node's.
+    pub heap_bytes_max: Option<f64>,
 }
 
 /// Limits of memory of and for GPUs, in bytes.

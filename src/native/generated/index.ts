@@ -7,7 +7,7 @@ import type { ControlOperation, ErrorCode, ListenOptions, RequestLogOptions, Ser
  * directly. Errors are thrown with an `ErrorCode` as `code`.
  */
 export declare class NativeCore {
-  constructor(options: CoreOptions, onControl: (arg0: ControlCall) => void, onLog: (arg0: LogRecord) => void, onSettled: (ticket: number, failure: Failure | null, value: unknown) => void, onTraces: () => void, onDeviceFailure: (arg0: string) => void)
+  constructor(options: CoreOptions, onControl: (arg0: ControlCall) => void, onLog: (arg0: LogRecord) => void, onSettled: (ticket: number, failure: Failure | null, value: unknown) => void, onTraces: () => void, onDeviceFailure: (arg0: string) => void, onWorker: (id: number, start: WorkerStart | null) => void)
   openModel(ticket: Ticket<Opened>, spec: OpenSpec): void
   /** Finishes the initialisation of the backend and makes the version READY, replacing one of the same number. */
   publishModel(ticket: Ticket<void>, handle: number, spec: PublishSpec): void
@@ -145,6 +145,25 @@ export declare class NativeCore {
   modelReady(name: string, version: string): boolean
 }
 
+/** A worker's connection to the core. Its methods are called on the worker's thread only. */
+export declare class NativeRunner {
+  /**
+   * Sends whole frames on a channel (0 work, 1 side). They are handled, and all their memory is copied, before it
+   * returns.
+   */
+  send(way: number, frames: Uint8Array): void
+  /** Logs what the model prints to its standard output, or to its error output. */
+  print(isError: boolean, text: string): void
+  /** A segment of responses. */
+  responses(segment: number): ArrayBuffer
+  /** A block of a segment of requests. */
+  request(segment: number, offset: number, bytes: number): ArrayBuffer
+  /** One byte per request slot: whether the request in it is cancelled. */
+  flags(): ArrayBuffer
+  /** Ends all views of a buffer: they have no elements afterwards. */
+  detach(buffer: ArrayBuffer): void
+}
+
 /** Claim of a running server on the settings of the process. Ends with `release`, or with the thread that made it. */
 export declare class ProcessClaim {
   /**
@@ -157,6 +176,12 @@ export declare class ProcessClaim {
   /** Releases the claim, because the server has ended. */
   release(): void
 }
+
+/**
+ * Connects the worker with this number: `receive` is called with a channel (0 work, 1 side) and whole frames. Throws
+ * UNAVAILABLE if the worker has been ended.
+ */
+export declare function attachRunner(id: number, receive: (arg0: number, arg1: Buffer) => void): NativeRunner
 
 /** Units of a resource. */
 export interface AvailableResource {
@@ -278,6 +303,10 @@ export interface CoreOptions {
   pythonUnpackPrefix: string
   /** Directories that may contain Python environments, beside a model's own; null = any. */
   pythonEnvironmentRoots: Array<string> | null
+  /** Absolute path of Node, for JavaScript models that run in processes. */
+  nodeProgram: string
+  /** Absolute path of the script that such a process runs. */
+  javascriptProcess: string
 }
 
 export interface CustomFamily {
@@ -995,4 +1024,17 @@ export interface VersionStatistics {
   custom: Array<Gauge>
   /** The part of these counters from instances on devices, by device. */
   onDevices: Array<Executions>
+}
+
+/** Reports that a worker's thread has ended; `how` is a predicate for the log (`exited with code 1`). */
+export declare function workerEnded(id: number, how: string): void
+
+/** A worker thread to be made for an instance of a JavaScript model. It attaches with the number that comes with it. */
+export interface WorkerStart {
+  /** Name of the instance, for the log; empty while a configuration is completed. */
+  name: string
+  /** Absolute path of the model's file. */
+  file: string
+  /** Limit of the JavaScript heap; null = Node's. */
+  heapBytesMax: number | null
 }

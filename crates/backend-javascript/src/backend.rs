@@ -1,0 +1,255 @@
+//! The backend `javascript`: from a version's directory to running instances.
+
+use crate::options::Options;
+use crate::worker::{Starter, Threads, WorkerSpec};
+use backend::{Backend, Host, Model, ModelIo, OpenSpec, Opened};
+use backend_process::{
+    Command, Failure, Further, Instance, JsonObject, OutputTarget, PlacedInstance, RunnerLimits, Spec, ask, hosted,
+    instances, load_of,
+};
+use parking_lot::Mutex;
+use prost::Message;
+use protocol::Signature;
+use protocol::pb::inference::{ModelConfig, model_config::SchedulingChoice};
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, OnceLock, Weak};
+use tensor::{Error, Name, Result};
+
+/// Instances per model: an idle one takes some 10 MB.
+const INSTANCES_MAX: usize = 256;
+/// Environment variables that a process of a model needs; others, such as keys, stay with the server.
+const VARIABLES: [&str; 5] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
+
+/// Options of the backend.
+#[derive(Debug, Clone, Default)]
+pub struct JavaScriptOptions {
+    /// Absolute path of Node, for models that run in processes.
+    pub node: PathBuf,
+    /// Absolute path of the script that such a process runs.
+    pub process_script: PathBuf,
+}
+
+/// The backend `javascript`.
+pub struct JavaScriptBackend(Arc<State>);
+
+struct State {
+    options: JavaScriptOptions,
+    threads: Arc<dyn Threads>,
+    host: OnceLock<Weak<dyn Host>>,
+    /// Keys that a warning was logged for.
+    warned: Mutex<HashSet<String>>,
+}
+
+impl JavaScriptBackend {
+    /// `threads` makes its worker threads.
+    pub fn new(options: JavaScriptOptions, threads: Arc<dyn Threads>) -> Self {
+        Self(Arc::new(State { options, threads, host: OnceLock::new(), warned: Mutex::default() }))
+    }
+}
+
+impl Backend for JavaScriptBackend {
+    fn name(&self) -> &'static str {
+        "javascript"
+    }
+
+    fn attach(&self, host: Weak<dyn Host>) {
+        let _ = self.0.host.set(host);
+    }
+
+    fn open(&self, spec: &OpenSpec) -> Result<Box<dyn Opened>> {
+        let config = ModelConfig::decode(spec.config.clone())
+            .map_err(|e| Error::internal(format!("failed to read the model configuration: {e}")))?;
+        let parameters = config.parameters.iter().map(|(key, value)| (key.as_str(), value.string_value.as_str()));
+        let (options, unknown) = Options::read(&spec.settings, parameters)?;
+        self.0.warn_of(&unknown, spec.model.as_str());
+        let mut opened = OpenedJavaScript {
+            state: Arc::clone(&self.0),
+            // With namespaces, the model's name has two parts; its code sees its own.
+            model: spec.model.as_str().rsplit('/').next().unwrap_or_default().to_owned(),
+            version: spec.version,
+            model_directory: spec.model_directory.clone(),
+            version_directory: spec.version_directory.clone(),
+            file: file_of(&spec.version_directory, &config.default_model_filename)?,
+            options,
+            config_json: spec.config_json.clone(),
+            completed: None,
+        };
+        if spec.completes {
+            // It is no instance, and has no name.
+            let nowhere = PlacedInstance { name: String::new(), kind: "CPU", device: 0 };
+            let load = opened.load(None, &nowhere, &opened.config_json, false);
+            let instance = opened.instance("", &load, &opened.options.limits);
+            opened.completed = ask(&instance, &opened.options.limits).map_err(|failure| explained(&failure))?;
+        }
+        Ok(Box::new(opened))
+    }
+}
+
+impl State {
+    fn warn_of(&self, unknown: &[String], model: &str) {
+        let mut warned = self.warned.lock();
+        for key in unknown {
+            if warned.insert(key.clone()) {
+                log::warn!("'{key}' is no setting of the JavaScript backend, and has no effect (model '{model}')");
+            }
+        }
+    }
+}
+
+/// The model's file, `file` as configured.
+fn file_of(version: &Path, file: &str) -> Result<PathBuf> {
+    let mut parts = Path::new(file).components();
+    if !parts.all(|c| matches!(c, Component::Normal(_) | Component::CurDir)) || file.contains('\0') {
+        return Err(Error::invalid(format!("model file name '{file}' must stay inside the version directory")));
+    }
+    let path = version.join(file);
+    if path.is_file() {
+        return Ok(path);
+    }
+    Err(Error::internal(format!("JavaScript model file not found in '{}'", path.display())))
+}
+
+/// The error of a runner for clients, with the line that it points at.
+fn explained(failure: &Failure) -> Error {
+    let Failure { error, source, missing } = failure;
+    let mut text = error.message().to_owned();
+    if let Some(source) = source {
+        text.push_str(&format!(" ({}:{}: {})", source.file, source.line, source.text.trim()));
+    }
+    if let Some(package) = missing {
+        text.push_str(&format!("; get it with: npm install {package}"));
+    }
+    Error::new(error.code(), text)
+}
+
+/// A model whose file was found.
+struct OpenedJavaScript {
+    state: Arc<State>,
+    model: String,
+    version: i64,
+    model_directory: PathBuf,
+    version_directory: PathBuf,
+    file: PathBuf,
+    options: Options,
+    config_json: String,
+    completed: Option<String>,
+}
+
+impl OpenedJavaScript {
+    /// The LOAD object of an instance.
+    fn load(&self, signature: Option<&Signature>, placed: &PlacedInstance, config: &str, iterative: bool) -> String {
+        let mut json = JsonObject::default();
+        json.text("instance", &placed.name);
+        json.text("model", &self.model);
+        json.text("version", &self.version.to_string());
+        json.text("model_directory", &self.model_directory.to_string_lossy());
+        json.text("version_directory", &self.version_directory.to_string_lossy());
+        json.text("file", &self.file.to_string_lossy());
+        let mut arguments = JsonObject::default();
+        arguments.text("model_instance_kind", placed.kind);
+        arguments.text("model_instance_device_id", &placed.device.to_string());
+        json.raw("arguments", &arguments.end());
+        let (inputs, outputs) = signature.map_or((&[][..], &[][..]), |s| (&s.inputs[..], &s.outputs[..]));
+        json.texts("inputs", inputs.iter().map(|input| input.name.as_str()));
+        json.texts("outputs", outputs.iter().map(|output| output.name.as_str()));
+        json.raw("decoupled", if signature.is_some_and(|s| s.decoupled) { "true" } else { "false" });
+        json.raw("iterative", if iterative { "true" } else { "false" });
+        json.text("config", config);
+        json.end()
+    }
+
+    /// A runner with this LOAD object.
+    fn instance(&self, name: &str, load: &str, limits: &RunnerLimits) -> backend_remote::Instance {
+        let name = Name::from(name);
+        if self.options.in_process {
+            let instance = Instance { name, command: self.command(limits.memory_bytes_max), load: load.to_owned() };
+            // Node reserves far more addresses than memory, so the limit is that of its heap.
+            let limits = RunnerLimits { shared_memory: false, memory_bytes_max: None, ..limits.clone() };
+            return hosted(instance, &limits, OutputTarget::Lines);
+        }
+        let spec = WorkerSpec {
+            id: 0,
+            name: name.as_str().to_owned(),
+            file: self.file.clone(),
+            heap_bytes_max: limits.memory_bytes_max,
+        };
+        let start = Starter { threads: Arc::clone(&self.state.threads), spec, limits: limits.clone() };
+        backend_remote::Instance { name, start: Arc::new(start), load: load_of(load, limits) }
+    }
+
+    fn command(&self, heap_bytes_max: Option<u64>) -> Command {
+        let mut arguments: Vec<OsString> = vec!["--enable-source-maps".into()];
+        if let Some(bytes) = heap_bytes_max {
+            arguments.push(format!("--max-old-space-size={}", (bytes >> 20).max(1)).into());
+        }
+        let JavaScriptOptions { node, process_script } = &self.state.options;
+        arguments.push(process_script.clone().into_os_string());
+        let variable = |name: &&str| Some((OsString::from(name), std::env::var_os(name)?));
+        Command { program: node.clone(), arguments, environment: VARIABLES.iter().filter_map(variable).collect() }
+    }
+}
+
+impl Opened for OpenedJavaScript {
+    fn io(&self) -> Option<ModelIo> {
+        None
+    }
+
+    fn completed(&self) -> Option<String> {
+        self.completed.clone()
+    }
+
+    fn configured(&mut self, json: &str) {
+        json.clone_into(&mut self.config_json);
+    }
+
+    fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
+        let host = self.state.host.get().cloned();
+        let host = host.ok_or_else(|| Error::internal("the JavaScript backend belongs to no server"))?;
+        let iterative =
+            matches!(&config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(s)) if s.iterative_sequence);
+        let decoupled = signature.decoupled;
+        let factory = Arc::new(InstanceFactory { opened: *self, signature: Arc::clone(&signature), iterative });
+        let opened = &factory.opened;
+        let spec = Spec {
+            instances: factory.instances(config, &opened.config_json)?,
+            further: Some(factory.clone()),
+            decoupled,
+            iterative,
+            limits: opened.options.limits.of_runner(),
+        };
+        backend_process::start(spec, signature, host).map_err(|failure| explained(&failure))
+    }
+}
+
+/// Creates the instances of a model, also when a serving model gets others.
+struct InstanceFactory {
+    opened: OpenedJavaScript,
+    signature: Arc<Signature>,
+    iterative: bool,
+}
+
+impl Further for InstanceFactory {
+    fn instances(&self, config: &ModelConfig, json: &str) -> Result<Vec<backend_remote::Instance>> {
+        let Self { opened, signature, iterative } = self;
+        let placed = instances(config);
+        if placed.len() > INSTANCES_MAX {
+            return Err(Error::invalid(format!(
+                "model '{}' has {} instances, each of which is a thread of Node: at most {INSTANCES_MAX} are started \
+                 for a JavaScript model",
+                opened.model,
+                placed.len()
+            )));
+        }
+        let instance = |placed: &PlacedInstance| {
+            let load = opened.load(Some(signature), placed, json, *iterative);
+            opened.instance(&placed.name, &load, &opened.options.limits)
+        };
+        Ok(placed.iter().map(instance).collect())
+    }
+
+    fn error(&self, failure: &Failure) -> Error {
+        explained(failure)
+    }
+}

@@ -1,0 +1,95 @@
+//! Settings of the backend, `--backend-config=javascript,<key>=<value>`, and parameters `nereid.javascript.<key>` of a
+//! model, which override them.
+
+use backend_process::{RunnerLimits, at_least, is_common_key, seconds};
+use tensor::{Error, Result};
+
+/// Prefix of keys in a model's parameters.
+const PARAMETER_PREFIX: &str = "nereid.javascript.";
+
+/// Settings of the backend and parameters of a model.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Options {
+    pub(crate) limits: RunnerLimits,
+    /// Runs each instance in a process of its own.
+    pub(crate) in_process: bool,
+}
+
+impl Options {
+    /// Reads the backend's settings, then the model's parameters. The second value lists unknown keys.
+    ///
+    /// # Errors
+    /// INVALID_ARG for an invalid value.
+    pub(crate) fn read<'a>(
+        settings: &[(String, String)],
+        parameters: impl Iterator<Item = (&'a str, &'a str)>,
+    ) -> Result<(Self, Vec<String>)> {
+        let mut options = Self::default();
+        let mut unknown = Vec::new();
+        for (key, value) in settings {
+            if !options.apply(key, value)? && !is_common_key(key) {
+                unknown.push(key.clone());
+            }
+        }
+        for (key, value) in parameters {
+            let Some(own) = key.strip_prefix(PARAMETER_PREFIX) else { continue };
+            if !options.apply(own, value)? {
+                unknown.push(key.to_owned());
+            }
+        }
+        options.limits.checked()?;
+        Ok((options, unknown))
+    }
+
+    /// Reads a key; returns false if it is unknown.
+    fn apply(&mut self, key: &str, value: &str) -> Result<bool> {
+        match key {
+            // The setting protects the server, so a model cannot take it back.
+            "isolation" => match value {
+                "process" => self.in_process = true,
+                "thread" => {}
+                _ => return Err(Error::invalid(format!("{key} must be 'thread' or 'process', not '{value}'."))),
+            },
+            "start-timeout-seconds" => {
+                self.limits.start_timeout = seconds(at_least(key, value, 1, "smaller than or equal to zero.")?);
+            }
+            "new-privileges" | "shm" => return Ok(false),
+            _ => return self.limits.apply(key, value),
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn read(settings: &[(&str, &str)], parameters: &[(&str, &str)]) -> Result<(Options, Vec<String>)> {
+        let settings: Vec<_> = settings.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        Options::read(&settings, parameters.iter().copied())
+    }
+
+    #[test]
+    fn a_models_parameters_override_the_settings() {
+        let (options, unknown) = read(
+            &[("execute-timeout-ms", "5000"), ("memory-limit-bytes", "1000000"), ("nothing", "1")],
+            &[("nereid.javascript.execute-timeout-ms", "20"), ("mine", "1"), ("nereid.javascript.shm", "off")],
+        )
+        .unwrap();
+        assert_eq!(options.limits.execute_timeout, Some(Duration::from_millis(20)));
+        assert_eq!(options.limits.memory_bytes_max, Some(1_000_000));
+        assert_eq!(unknown, ["nothing", "nereid.javascript.shm"]);
+    }
+
+    #[test]
+    fn a_model_cannot_leave_the_isolation_that_the_server_asks_for() {
+        let isolation = |settings: &[_], parameters: &[_]| read(settings, parameters).unwrap().0.in_process;
+        let (server, model) = (("isolation", "process"), ("nereid.javascript.isolation", "thread"));
+        assert!(isolation(&[server], &[model]));
+        assert!(!isolation(&[], &[model]));
+        assert!(isolation(&[("isolation", "thread")], &[("nereid.javascript.isolation", "process")]));
+        let error = read(&[("isolation", "none")], &[]).unwrap_err();
+        assert_eq!(error, Error::invalid("isolation must be 'thread' or 'process', not 'none'.".to_owned()));
+    }
+}

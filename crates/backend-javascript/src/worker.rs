@@ -1,0 +1,251 @@
+//! The transport to a worker thread of Node.
+//!
+//! The main thread of JavaScript makes the worker, because only it can ([`Threads::start`]). The worker then calls
+//! [`attach`], and frames pass directly between the worker's thread and the threads that submit batches: the main
+//! thread is involved in the start and the end only. Both channels keep one order, that of the calls.
+
+use backend_process::{Printer, RunnerLimits, segments};
+use backend_remote::generated::{Place, Segment};
+use backend_remote::{Connection, End, Next, Reading, Receiver, Segments, Start, Transport, Way, frames};
+use parking_lot::{Condvar, Mutex, RwLock};
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+use tensor::{Base, RegionRef};
+
+/// Bytes of frames that wait for a worker which does not take them.
+const UNREAD_BYTES_MAX: usize = 64 << 20;
+
+/// The start of a worker.
+#[derive(Debug, Clone)]
+pub struct WorkerSpec {
+    /// Number that the worker attaches with.
+    pub id: u32,
+    /// Name of its instance, for the log.
+    pub name: String,
+    /// Absolute path of the model's file.
+    pub file: PathBuf,
+    /// Limit of the JavaScript heap.
+    pub heap_bytes_max: Option<u64>,
+}
+
+/// The main thread of JavaScript, which makes and ends workers. No call blocks.
+pub trait Threads: Send + Sync {
+    /// Makes a worker, which calls [`attach`]. Its end is reported by [`ended`].
+    ///
+    /// # Errors
+    /// The server is ending, or too many starts wait.
+    fn start(&self, spec: WorkerSpec) -> io::Result<()>;
+    /// Ends a worker, also one in an endless loop.
+    fn terminate(&self, id: u32);
+}
+
+/// The queue of frames of a worker's event loop.
+pub trait Inbox: Send + Sync {
+    /// Appends whole frames. Frames for a worker that has ended are dropped.
+    fn deliver(&self, way: Way, frames: Vec<u8>);
+    /// Bytes that the worker has not taken yet.
+    fn waiting_bytes(&self) -> usize;
+}
+
+/// Workers by number, from their start to their end.
+static WORKERS: LazyLock<Mutex<HashMap<u32, Arc<Worker>>>> = LazyLock::new(Mutex::default);
+static ENDED: Condvar = Condvar::new();
+static NEXT: AtomicU32 = AtomicU32::new(1);
+
+/// A worker thread that runs an instance.
+pub struct Worker {
+    id: u32,
+    threads: Arc<dyn Threads>,
+    inbound: Mutex<Inbound>,
+    /// Receives the frames of the worker until its end.
+    receiver: RwLock<Option<Arc<dyn Receiver>>>,
+    memory: RwLock<Memory>,
+    /// Its standard output and error output.
+    printers: [Mutex<Printer>; 2],
+}
+
+#[derive(Default)]
+struct Inbound {
+    inbox: Option<Arc<dyn Inbox>>,
+    /// Frames that were sent before the worker attached.
+    early: Vec<(Way, Vec<u8>)>,
+    is_killed: bool,
+}
+
+#[derive(Default)]
+struct Memory {
+    requests: Vec<RegionRef>,
+    responses: Vec<RegionRef>,
+    flags: Option<RegionRef>,
+}
+
+/// Connects the worker with this number; `None` if it was ended meanwhile. Called once, on the worker's thread.
+pub fn attach(id: u32, inbox: Arc<dyn Inbox>) -> Option<Arc<Worker>> {
+    let worker = WORKERS.lock().get(&id).cloned()?;
+    let mut inbound = worker.inbound.lock();
+    for (way, frames) in std::mem::take(&mut inbound.early) {
+        inbox.deliver(way, frames);
+    }
+    inbound.inbox = Some(inbox);
+    drop(inbound);
+    Some(worker)
+}
+
+/// Reports the end of a worker's thread; `how` is a predicate for the log (`exited with code 1`).
+pub fn ended(id: u32, how: &str) {
+    let worker = WORKERS.lock().remove(&id);
+    ENDED.notify_all();
+    let Some(worker) = worker else { return };
+    worker.inbound.lock().inbox = None;
+    worker.printers.iter().for_each(|printer| printer.lock().end());
+    let receiver = worker.receiver.write().take();
+    if let Some(receiver) = receiver {
+        receiver.over(how);
+    }
+}
+
+/// Waits until all workers have ended, at most `longest`, then ends the others. For the end of the server, after its
+/// models were dropped. Returns false if some had to be ended.
+pub fn wait_for_ends(longest: Duration) -> bool {
+    let until = Instant::now() + longest;
+    let mut workers = WORKERS.lock();
+    while !workers.is_empty() {
+        if ENDED.wait_until(&mut workers, until).timed_out() {
+            workers.values().for_each(|worker| worker.threads.terminate(worker.id));
+            return workers.is_empty();
+        }
+    }
+    true
+}
+
+impl Worker {
+    /// Handles frames that the worker sends. Called on its thread, so that only its own instance waits for copies.
+    pub fn receive(&self, way: Way, bytes: &[u8]) {
+        let Some(receiver) = self.receiver.read().clone() else { return };
+        if let Some(version) = frames::other_version(bytes).filter(|_| way == Way::Work) {
+            return receiver.other_version(version);
+        }
+        // Frames of both channels come in the order in which they were sent.
+        let reading = Reading { may_copy: true, side_is_read: true };
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let (header, body, behind) = match frames::split(rest) {
+                Ok(Some(whole)) => whole,
+                Ok(None) => return receiver.condemn("it sent a part of a frame"),
+                Err(error) => return receiver.condemn(error.0),
+            };
+            match Arc::clone(&receiver).frame(way, &header, body, reading) {
+                Ok(Next::Go) => rest = behind,
+                Ok(Next::Copy | Next::ReadSide) => return receiver.condemn("its frame could not be read"),
+                Err(error) => return receiver.condemn(error.0),
+            }
+        }
+    }
+
+    /// Logs what the model prints.
+    pub fn print(&self, is_error: bool, bytes: &[u8]) {
+        self.printers[usize::from(is_error)].lock().add(bytes);
+    }
+
+    /// Segments of responses, from 0 on; `None` beyond the last.
+    pub fn response_segment(&self, segment: usize) -> Option<RegionRef> {
+        self.memory.read().responses.get(segment).cloned()
+    }
+
+    /// A segment of requests if it has these bytes.
+    pub fn request_block(&self, segment: usize, offset: usize, bytes: usize) -> Option<RegionRef> {
+        let region = self.memory.read().requests.get(segment).cloned()?;
+        offset.checked_add(bytes).filter(|end| *end <= region.len())?;
+        matches!(region.base(), Base::Host(_)).then_some(region)
+    }
+
+    /// One byte per request slot: whether its request is cancelled.
+    pub fn flags(&self) -> Option<RegionRef> {
+        self.memory.read().flags.clone()
+    }
+}
+
+impl Transport for Worker {
+    fn send(&self, way: Way, frames: &[u8]) {
+        let mut inbound = self.inbound.lock();
+        let Some(inbox) = &inbound.inbox else {
+            inbound.early.push((way, frames.to_vec()));
+            return;
+        };
+        if inbox.waiting_bytes() > UNREAD_BYTES_MAX {
+            if !std::mem::replace(&mut inbound.is_killed, true) {
+                log::error!("the worker thread {} does not take what it is sent, and is ended", self.id);
+                self.threads.terminate(self.id);
+            }
+            return;
+        }
+        inbox.deliver(way, frames.to_vec());
+    }
+
+    fn on_frame(&self, receiver: Arc<dyn Receiver>) -> io::Result<()> {
+        *self.receiver.write() = Some(receiver);
+        Ok(())
+    }
+
+    fn end(&self, how: End) {
+        // UNLOAD has told the worker to end itself.
+        if how != End::Told {
+            self.threads.terminate(self.id);
+        }
+    }
+
+    fn add_segment(&self, segment: Segment) -> Option<RegionRef> {
+        let memory = backend_process::segment(segment.bytes).ok()?;
+        let place = Place::from_number(segment.place.into());
+        let mut known = self.memory.write();
+        let list = if place == Some(Place::Request) { &mut known.requests } else { &mut known.responses };
+        list.push(memory.clone());
+        drop(known);
+        let mut frame = Vec::new();
+        frames::write::segment(&mut frame, segment);
+        self.send(Way::Side, &frame);
+        Some(memory)
+    }
+
+    fn resident_bytes(&self) -> u64 {
+        0
+    }
+}
+
+/// Starts the workers of an instance.
+pub(crate) struct Starter {
+    pub(crate) threads: Arc<dyn Threads>,
+    pub(crate) spec: WorkerSpec,
+    pub(crate) limits: RunnerLimits,
+}
+
+impl Start for Starter {
+    fn start(&self) -> io::Result<Connection> {
+        let id = NEXT.fetch_add(1, Relaxed);
+        let segments = segments(&self.limits)?;
+        let memory = segments.as_ref().map_or_else(Memory::default, |Segments { requests, responses, flags }| Memory {
+            requests: vec![requests.clone()],
+            responses: vec![responses.clone()],
+            flags: Some(flags.clone()),
+        });
+        let worker = Arc::new(Worker {
+            id,
+            threads: Arc::clone(&self.threads),
+            inbound: Mutex::default(),
+            receiver: RwLock::default(),
+            memory: RwLock::new(memory),
+            printers: [false, true].map(|is_error| {
+                Mutex::new(Printer::new(&self.spec.name, is_error, self.limits.output_bytes_per_second))
+            }),
+        });
+        WORKERS.lock().insert(id, Arc::clone(&worker));
+        self.threads.start(WorkerSpec { id, ..self.spec.clone() }).inspect_err(|_| {
+            WORKERS.lock().remove(&id);
+        })?;
+        Ok(Connection { transport: worker, segments })
+    }
+}

@@ -1,0 +1,137 @@
+//! Settings of runners that all backends with runners share: `--backend-config=<backend>,<key>=<value>`.
+
+use crate::spec::RunnerLimits;
+use std::time::Duration;
+use tensor::{Error, Result};
+
+/// Triton's least `shm-default-byte-size`; its text names another value.
+const SEGMENT_BYTES_MIN: i64 = 1024 * 1024;
+const SEGMENT_BYTES_DEFAULT: u64 = 1024 * 1024;
+/// Default limit of the segments of one instance in each direction.
+const ARENA_BYTES_MAX_DEFAULT: u64 = 2 * 1024 * 1024 * 1024;
+/// More than any machine's memory, but far from overflow in offsets and sums.
+const BYTES_MAX: i64 = 1 << 40;
+/// A week.
+const SECONDS_MAX: i64 = 7 * 24 * 3600;
+const START_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
+const EXIT_GRACE_DEFAULT: Duration = Duration::from_secs(30);
+const OUTPUT_BYTES_PER_SECOND_DEFAULT: u32 = 64 * 1024;
+
+impl Default for RunnerLimits {
+    fn default() -> Self {
+        Self {
+            shared_memory: true,
+            device_inputs: false,
+            segment_bytes: SEGMENT_BYTES_DEFAULT,
+            growth_bytes: SEGMENT_BYTES_DEFAULT,
+            arena_bytes_max: ARENA_BYTES_MAX_DEFAULT,
+            start_timeout: START_TIMEOUT_DEFAULT,
+            exit_grace: EXIT_GRACE_DEFAULT,
+            execute_timeout: None,
+            memory_bytes_max: None,
+            restart: true,
+            new_privileges: false,
+            output_bytes_per_second: OUTPUT_BYTES_PER_SECOND_DEFAULT,
+        }
+    }
+}
+
+impl RunnerLimits {
+    /// Reads a key; returns false if it is unknown.
+    ///
+    /// # Errors
+    /// INVALID_ARG for an invalid value.
+    pub fn apply(&mut self, key: &str, value: &str) -> Result<bool> {
+        match key {
+            "shm" => self.shared_memory = switch(key, value)?,
+            "shm-default-byte-size" => {
+                self.segment_bytes = at_least(key, value, SEGMENT_BYTES_MIN, "smaller than 4 MiBs")?;
+            }
+            "shm-growth-byte-size" => self.growth_bytes = at_least(key, value, 1, "smaller than or equal to zero.")?,
+            "shm-max-byte-size" => {
+                self.arena_bytes_max = at_least(key, value, SEGMENT_BYTES_MIN, "smaller than 1 MiB")?
+            }
+            "exit-grace-seconds" => self.exit_grace = seconds(at_least(key, value, 0, "smaller than zero.")?),
+            "execute-timeout-ms" => {
+                let ms = at_least(key, value, 0, "smaller than zero.")?.min(SECONDS_MAX as u64 * 1000);
+                self.execute_timeout = (ms > 0).then(|| Duration::from_millis(ms));
+            }
+            "memory-limit-bytes" => {
+                let bytes = at_least(key, value, 0, "smaller than zero.")?;
+                self.memory_bytes_max = (bytes > 0).then_some(bytes);
+            }
+            "restart" => self.restart = switch(key, value)?,
+            "output-bytes-per-second" => {
+                let bytes = at_least(key, value, 1, "smaller than or equal to zero.")?;
+                self.output_bytes_per_second = u32::try_from(bytes).unwrap_or(u32::MAX);
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Checks that the limits fit each other, and rounds.
+    ///
+    /// # Errors
+    /// INVALID_ARG if they do not.
+    pub fn checked(&mut self) -> Result<()> {
+        if self.segment_bytes > self.arena_bytes_max {
+            return Err(Error::invalid(format!(
+                "shm-default-byte-size {} is more than shm-max-byte-size {}",
+                self.segment_bytes, self.arena_bytes_max
+            )));
+        }
+        self.growth_bytes = self.growth_bytes.max(SEGMENT_BYTES_DEFAULT);
+        Ok(())
+    }
+}
+
+/// Keys of `--backend-config` that every backend has and runners ignore.
+const COMMON_KEYS: [&str; 4] =
+    ["default-max-batch-size", "min-compute-capability", "auto-complete-config", "backend-directory"];
+
+/// True for a key of `--backend-config` that every backend has.
+pub fn is_common_key(key: &str) -> bool {
+    COMMON_KEYS.contains(&key)
+}
+
+/// A number of seconds, at most a week.
+pub fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n.min(SECONDS_MAX as u64))
+}
+
+/// Parses a number of at least `least`.
+///
+/// # Errors
+/// INVALID_ARG: `KEY can't be OTHERWISE`.
+pub fn at_least(key: &str, value: &str, least: i64, otherwise: &str) -> Result<u64> {
+    let number = stol(value)?;
+    if number < least {
+        return Err(Error::invalid(format!("{key} can't be {otherwise}")));
+    }
+    Ok(number.min(BYTES_MAX).unsigned_abs())
+}
+
+/// Parses like C++'s `std::stol`, whose message is its name.
+///
+/// # Errors
+/// INVALID_ARG without leading digits.
+pub fn stol(value: &str) -> Result<i64> {
+    let rest = value.trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']);
+    let digits = rest.strip_prefix(['-', '+']).unwrap_or(rest);
+    let length = digits.bytes().take_while(u8::is_ascii_digit).count();
+    let sign = rest.len() - digits.len();
+    rest.get(..sign + length).and_then(|number| number.parse().ok()).ok_or_else(|| Error::invalid("stol"))
+}
+
+/// Parses `on` and `off`.
+///
+/// # Errors
+/// INVALID_ARG for another word.
+pub fn switch(key: &str, value: &str) -> Result<bool> {
+    match value {
+        "on" | "true" | "1" => Ok(true),
+        "off" | "false" | "0" => Ok(false),
+        _ => Err(Error::invalid(format!("{key} must be 'on' or 'off', not '{value}'."))),
+    }
+}

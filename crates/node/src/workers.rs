@@ -1,0 +1,173 @@
+//! Worker threads that run models: the main thread makes and ends them, each exchanges frames with the core directly.
+//!
+//! The memory of a segment is shared with the JavaScript of its worker by external array buffers. Rust only copies from
+//! and to it (`tensor::RegionMemory`), and each buffer keeps its segment mapped until it is finalized.
+
+use crate::failure::{Result, thrown, unbound};
+use crate::objects as js;
+use backend_javascript::worker::{attach, ended};
+use backend_javascript::{Inbox, Threads, Worker, WorkerSpec};
+use backend_remote::Way;
+use napi::Env;
+use napi::bindgen_prelude::{ArrayBuffer, Buffer, FnArgs, Function};
+use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode::NonBlocking};
+use napi_derive::napi;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use tensor::{Base, Error, RegionRef};
+
+/// Arguments of the callback of the main thread: a worker's number, and its start, or null to end it.
+pub type WorkerCall = FnArgs<(u32, Option<js::WorkerStart>)>;
+
+type Calls = ThreadsafeFunction<(u32, Option<WorkerSpec>), (), WorkerCall, napi::Status, false, true>;
+
+/// Makes and ends workers on the main thread. Its queue holds at most two calls per instance.
+pub struct NodeThreads(Calls);
+
+impl NodeThreads {
+    pub fn new(f: &Function<'_, WorkerCall, ()>) -> napi::Result<Self> {
+        let calls = f.build_threadsafe_function::<(u32, Option<WorkerSpec>)>().weak::<true>();
+        Ok(Self(calls.build_callback(|ctx| {
+            let (id, spec) = ctx.value;
+            Ok(FnArgs::from((id, spec.map(start))))
+        })?))
+    }
+}
+
+fn start(spec: WorkerSpec) -> js::WorkerStart {
+    js::WorkerStart {
+        name: spec.name,
+        file: spec.file.to_string_lossy().into_owned(),
+        heap_bytes_max: spec.heap_bytes_max.map(|bytes| bytes as f64),
+    }
+}
+
+impl Threads for NodeThreads {
+    fn start(&self, spec: WorkerSpec) -> io::Result<()> {
+        match self.0.call((spec.id, Some(spec)), NonBlocking) {
+            napi::Status::Ok => Ok(()),
+            status => Err(io::Error::other(format!("no worker thread can be started: {status:?}"))),
+        }
+    }
+
+    fn terminate(&self, id: u32) {
+        // It fails when the main thread is ending, and all workers with it.
+        let _ = self.0.call((id, None), NonBlocking);
+    }
+}
+
+/// Reports that a worker's thread has ended; `how` is a predicate for the log (`exited with code 1`).
+#[napi]
+pub fn worker_ended(id: u32, how: String) {
+    ended(id, &how);
+}
+
+type Deliver = ThreadsafeFunction<(u32, Vec<u8>), (), FnArgs<(u32, Buffer)>, napi::Status, false>;
+
+/// Frames for one worker. Its bytes are bounded by the sender.
+struct Queue {
+    frames: Deliver,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Inbox for Queue {
+    fn deliver(&self, way: Way, frames: Vec<u8>) {
+        let bytes = frames.len();
+        self.waiting.fetch_add(bytes, Relaxed);
+        let way = match way {
+            Way::Work => 0,
+            Way::Side => 1,
+        };
+        if self.frames.call((way, frames), NonBlocking) != napi::Status::Ok {
+            // The worker has ended.
+            self.waiting.fetch_sub(bytes, Relaxed);
+        }
+    }
+
+    fn waiting_bytes(&self) -> usize {
+        self.waiting.load(Relaxed)
+    }
+}
+
+/// A worker's connection to the core. Its methods are called on the worker's thread only.
+#[napi]
+pub struct NativeRunner {
+    worker: Arc<Worker>,
+}
+
+/// Connects the worker with this number: `receive` is called with a channel (0 work, 1 side) and whole frames. Throws
+/// UNAVAILABLE if the worker has been ended.
+#[napi]
+pub fn attach_runner(id: u32, receive: Function<'_, FnArgs<(u32, Buffer)>, ()>) -> Result<NativeRunner> {
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let taken = Arc::clone(&waiting);
+    let frames = receive
+        .build_threadsafe_function::<(u32, Vec<u8>)>()
+        .build_callback(move |ctx| {
+            let (way, frames) = ctx.value;
+            taken.fetch_sub(frames.len(), Relaxed);
+            Ok(FnArgs::from((way, Buffer::from(frames))))
+        })
+        .map_err(unbound)?;
+    let worker = attach(id, Arc::new(Queue { frames, waiting }));
+    let worker = worker.ok_or_else(|| thrown(&Error::unavailable("the worker has been ended")))?;
+    Ok(NativeRunner { worker })
+}
+
+#[napi]
+impl NativeRunner {
+    /// Sends whole frames on a channel (0 work, 1 side). They are handled, and all their memory is copied, before it
+    /// returns.
+    #[napi]
+    pub fn send(&self, way: u32, frames: &[u8]) {
+        self.worker.receive(if way == 0 { Way::Work } else { Way::Side }, frames);
+    }
+
+    /// Logs what the model prints to its standard output, or to its error output.
+    #[napi]
+    pub fn print(&self, is_error: bool, text: String) {
+        self.worker.print(is_error, text.as_bytes());
+    }
+
+    /// A segment of responses.
+    #[napi]
+    pub fn responses<'env>(&self, env: &'env Env, segment: u32) -> Result<ArrayBuffer<'env>> {
+        let region = self.worker.response_segment(segment as usize);
+        let bytes = region.as_ref().map_or(0, |region| region.len());
+        shared(env, region, 0, bytes)
+    }
+
+    /// A block of a segment of requests.
+    #[napi]
+    pub fn request<'env>(&self, env: &'env Env, segment: u32, offset: f64, bytes: f64) -> Result<ArrayBuffer<'env>> {
+        let (offset, bytes) = (offset as usize, bytes as usize);
+        shared(env, self.worker.request_block(segment as usize, offset, bytes), offset, bytes)
+    }
+
+    /// One byte per request slot: whether the request in it is cancelled.
+    #[napi]
+    pub fn flags<'env>(&self, env: &'env Env) -> Result<ArrayBuffer<'env>> {
+        let region = self.worker.flags();
+        let bytes = region.as_ref().map_or(0, |region| region.len());
+        shared(env, region, 0, bytes)
+    }
+
+    /// Ends all views of a buffer: they have no elements afterwards.
+    #[napi]
+    pub fn detach(&self, buffer: ArrayBuffer<'_>) -> Result<()> {
+        buffer.detach().map_err(unbound)
+    }
+}
+
+/// An array buffer over a part of a segment, which keeps the segment.
+fn shared(env: &Env, region: Option<RegionRef>, offset: usize, bytes: usize) -> Result<ArrayBuffer<'_>> {
+    let region = region.filter(|region| bytes > 0 && offset + bytes <= region.len());
+    let missing = || thrown(&Error::internal("a frame names memory that there is not"));
+    let region = region.ok_or_else(missing)?;
+    let Base::Host(base) = region.base() else { return Err(missing()) };
+    // SAFETY: `offset + bytes` lies in the region, whose memory stays valid for reads and writes while the value lives;
+    // the finalizer drops it when JavaScript has no view any more. Rust has no reference to these bytes.
+    let buffer = unsafe { ArrayBuffer::from_external(env, base.add(offset), bytes, region, |_, region| drop(region)) };
+    buffer.map_err(unbound)
+}

@@ -1,0 +1,75 @@
+/**
+ * Makes the worker threads that run JavaScript models, and reports their ends to the core. The main thread takes no
+ * other part: frames pass between the core and the worker directly.
+ */
+
+import { join } from 'node:path'
+import { Worker } from 'node:worker_threads'
+import type { Log } from '../config/index.js'
+import { nativePath, workerEnded, type WorkerStart } from '../native/index.js'
+import { ROOT } from '../native/locate.js'
+
+/** The script of a worker; in a clone that was not bundled, the built one is used too. */
+const WORKER = join(ROOT, 'dist/javascript/worker.js')
+/** The script of a process, `isolation: "process"`. */
+export const PROCESS = join(ROOT, 'dist/javascript/process.js')
+
+/** Variables of the server's environment that a model sees; others, such as keys, stay with the server. */
+const VARIABLES = ['PATH', 'HOME', 'LANG', 'TZ', 'TMPDIR']
+
+/** Data of a worker. */
+export interface WorkerData {
+  /** Path of the native module. */
+  library: string
+  /** Number to attach with. */
+  runner: number
+}
+
+/** Makes and ends workers as the core asks. */
+export function workerHost(log: Log): (id: number, start: WorkerStart | null) => void {
+  const workers = new Map<number, Worker>()
+  const ends = new Map<number, string>()
+
+  function start(id: number, { name, heapBytesMax }: WorkerStart): void {
+    const heapMb = heapBytesMax === null ? null : Math.max(1, Math.ceil(heapBytesMax / 2 ** 20))
+    const data: WorkerData = { library: nativePath(), runner: id }
+    const worker = new Worker(WORKER, {
+      name: name === '' ? 'auto-complete' : name,
+      workerData: data,
+      env: Object.fromEntries(VARIABLES.flatMap((key) => (key in process.env ? [[key, process.env[key]]] : []))),
+      execArgv: ['--enable-source-maps'],
+      stdout: true,
+      stderr: true,
+      ...(heapMb === null ? {} : { resourceLimits: { maxOldGenerationSizeMb: heapMb } }),
+    })
+    workers.set(id, worker)
+    worker.on('error', (error: unknown) => {
+      const isMemory = (error as { code?: unknown } | null)?.code === 'ERR_WORKER_OUT_OF_MEMORY'
+      ends.set(id, isMemory ? `ran out of its heap of ${heapMb ?? 'default'} MB` : 'was ended by an exception')
+      if (!isMemory) log('error', `${name}: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`)
+    })
+    worker.on('exit', (code) => {
+      workers.delete(id)
+      const how = ends.get(id) ?? `exited with code ${code}`
+      ends.delete(id)
+      workerEnded(id, how)
+    })
+    // A server keeps running by its own handles; a program that embeds one may end.
+    worker.unref()
+  }
+
+  return (id, wanted) => {
+    if (wanted !== null) {
+      try {
+        start(id, wanted)
+      } catch (error) {
+        workerEnded(id, `could not be started: ${error instanceof Error ? error.message : String(error)}`)
+      }
+      return
+    }
+    const worker = workers.get(id)
+    if (worker === undefined) return
+    if (!ends.has(id)) ends.set(id, 'was ended by the server')
+    void worker.terminate()
+  }
+}
