@@ -17,6 +17,7 @@ import { onnxPath } from './graph_io.js'
 import { withInstancesOf } from './in_place.js'
 import { requireModelFile } from './model_file.js'
 import { whyForeign } from './onnx_file.js'
+import { isOverride } from './override.js'
 import { requireTensors } from './plans.js'
 import { withPythonBackend } from './python_backends.js'
 import { checkRuntime } from './runtime.js'
@@ -61,6 +62,9 @@ export async function prepareVersion(
   const backend = prepared.backend
   // Settings of the Python backend also apply to backends that are written in Python.
   const backendSettings = settingsOf(settings, codeDirectory === null ? settingsOwner(backend) : 'python')
+  // Code that came over the network does not run in the server's process.
+  if (backend === 'javascript' && isOverride(source.modelDirectory))
+    backendSettings.push({ key: 'isolation', value: 'process' })
   const toComplete = flags.autoComplete && isOwnPython ? withDefaultBatch(prepared, settings) : prepared
   const opened = await core.openModel({
     name: source.name,

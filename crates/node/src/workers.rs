@@ -9,7 +9,8 @@ use backend_javascript::worker::{attach, ended};
 use backend_javascript::{Inbox, Threads, Worker, WorkerSpec};
 use backend_remote::Way;
 use napi::Env;
-use napi::bindgen_prelude::{ArrayBuffer, Buffer, FnArgs, Function};
+use napi::bindgen_prelude::{ArrayBuffer, Buffer, BufferSlice, FnArgs, Function, ToNapiValue};
+use napi::sys::{napi_env, napi_value};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode::NonBlocking};
 use napi_derive::napi;
 use std::io;
@@ -63,7 +64,27 @@ pub fn worker_ended(id: u32, how: String) {
     ended(id, &how);
 }
 
-type Deliver = ThreadsafeFunction<(u32, Vec<u8>), (), FnArgs<(u32, Buffer)>, napi::Status, false>;
+/// Larger frames become external buffers. For smaller ones a copy is cheaper than the finalizer of such a buffer.
+const COPIED_BYTES_MAX: usize = 64 << 10;
+
+/// Frames that become a buffer of JavaScript.
+pub struct Frames(Vec<u8>);
+
+impl ToNapiValue for Frames {
+    unsafe fn to_napi_value(env: napi_env, frames: Self) -> napi::Result<napi_value> {
+        let bytes = frames.0;
+        // SAFETY: the caller guarantees that `env` is valid.
+        unsafe {
+            if bytes.len() > COPIED_BYTES_MAX {
+                return ToNapiValue::to_napi_value(env, Buffer::from(bytes));
+            }
+            let buffer = BufferSlice::copy_from(&Env::from_raw(env), &bytes)?;
+            ToNapiValue::to_napi_value(env, buffer)
+        }
+    }
+}
+
+type Deliver = ThreadsafeFunction<(u32, Vec<u8>), (), FnArgs<(u32, Frames)>, napi::Status, false>;
 
 /// Frames for one worker. Its bytes are bounded by the sender.
 struct Queue {
@@ -99,7 +120,10 @@ pub struct NativeRunner {
 /// Connects the worker with this number: `receive` is called with a channel (0 work, 1 side) and whole frames. Throws
 /// UNAVAILABLE if the worker has been ended.
 #[napi]
-pub fn attach_runner(id: u32, receive: Function<'_, FnArgs<(u32, Buffer)>, ()>) -> Result<NativeRunner> {
+pub fn attach_runner(
+    id: u32,
+    #[napi(ts_arg_type = "(way: number, frames: Buffer) => void")] receive: Function<'_, FnArgs<(u32, Frames)>, ()>,
+) -> Result<NativeRunner> {
     let waiting = Arc::new(AtomicUsize::new(0));
     let taken = Arc::clone(&waiting);
     let frames = receive
@@ -107,7 +131,7 @@ pub fn attach_runner(id: u32, receive: Function<'_, FnArgs<(u32, Buffer)>, ()>) 
         .build_callback(move |ctx| {
             let (way, frames) = ctx.value;
             taken.fetch_sub(frames.len(), Relaxed);
-            Ok(FnArgs::from((way, Buffer::from(frames))))
+            Ok(FnArgs::from((way, Frames(frames))))
         })
         .map_err(unbound)?;
     let worker = attach(id, Arc::new(Queue { frames, waiting }));
