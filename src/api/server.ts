@@ -23,7 +23,7 @@ import { followIssuerKeys, type IssuerKeys, type KeysSettings } from './issuer_k
 import { findOnnxRuntime } from '../native/onnxruntime.js'
 import { BindError } from './bind_error.js'
 import type { Ports } from './ports.js'
-import { PROCESS, workerHost } from '../javascript/host.js'
+import { PROCESS, workerHost } from './javascript.js'
 import { pythonRuntime } from './python.js'
 import { openExporter, TraceDrain } from '../trace/index.js'
 import type { TraceDefaults } from '../trace/settings.js'

@@ -7,8 +7,10 @@ import { importModel } from './modules.js'
 import { run } from './runner.js'
 import { endOnUncaught } from './uncaught.js'
 
-interface NativeRunner extends SharedMemory {
+interface NativeRunner extends Omit<SharedMemory, 'flags'> {
   send(way: number, frames: Uint8Array): void
+  print(isError: boolean, text: string): void
+  flags(): ArrayBuffer
 }
 
 interface Native {
@@ -21,12 +23,23 @@ const { library, runner } = workerData as { library: string; runner: number }
 const native = createRequire(import.meta.url)(library) as Native
 let receive: (way: Way, frames: Uint8Array) => void = () => {}
 const connection = native.attachRunner(runner, (way, frames) => receive(way, frames))
+// The core logs what is printed, so that endless output does not keep the main thread busy.
+for (const [stream, isError] of [[process.stdout, false], [process.stderr, true]] as const)
+  stream.write = (chunk: string | Uint8Array) => {
+    connection.print(isError, typeof chunk === 'string' ? chunk : Buffer.from(chunk).toString())
+    return true
+  }
 const channel: Channel = {
   send: (way, frames) => connection.send(way, frames),
   start: (deliver) => {
     receive = deliver
   },
-  memory: connection,
+  memory: {
+    responses: (segment) => connection.responses(segment),
+    request: (segment, offset, bytes) => connection.request(segment, offset, bytes),
+    detach: (buffer) => connection.detach(buffer),
+    flags: () => new Uint8Array(connection.flags()),
+  },
 }
 
 process.exit(await run(channel, importModel))

@@ -1,6 +1,6 @@
 //! The backend `javascript`: from a version's directory to running instances.
 
-use crate::options::Options;
+use crate::settings::JavaScriptSettings;
 use crate::worker::{Starter, Threads, WorkerSpec};
 use backend::{Backend, Host, Model, ModelIo, OpenSpec, Opened};
 use backend_process::{
@@ -22,7 +22,7 @@ const INSTANCES_MAX: usize = 256;
 /// Environment variables that a process of a model needs; others, such as keys, stay with the server.
 const VARIABLES: [&str; 5] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
 
-/// Options of the backend.
+/// JavaScriptSettings of the backend.
 #[derive(Debug, Clone, Default)]
 pub struct JavaScriptOptions {
     /// Absolute path of Node, for models that run in processes.
@@ -32,9 +32,9 @@ pub struct JavaScriptOptions {
 }
 
 /// The backend `javascript`.
-pub struct JavaScriptBackend(Arc<State>);
+pub struct JavaScriptBackend(Arc<JavaScriptBackendState>);
 
-struct State {
+struct JavaScriptBackendState {
     options: JavaScriptOptions,
     threads: Arc<dyn Threads>,
     host: OnceLock<Weak<dyn Host>>,
@@ -45,7 +45,7 @@ struct State {
 impl JavaScriptBackend {
     /// `threads` makes its worker threads.
     pub fn new(options: JavaScriptOptions, threads: Arc<dyn Threads>) -> Self {
-        Self(Arc::new(State { options, threads, host: OnceLock::new(), warned: Mutex::default() }))
+        Self(Arc::new(JavaScriptBackendState { options, threads, host: OnceLock::new(), warned: Mutex::default() }))
     }
 }
 
@@ -62,7 +62,7 @@ impl Backend for JavaScriptBackend {
         let config = ModelConfig::decode(spec.config.clone())
             .map_err(|e| Error::internal(format!("failed to read the model configuration: {e}")))?;
         let parameters = config.parameters.iter().map(|(key, value)| (key.as_str(), value.string_value.as_str()));
-        let (options, unknown) = Options::read(&spec.settings, parameters)?;
+        let (options, unknown) = JavaScriptSettings::read(&spec.settings, parameters)?;
         self.0.warn_of(&unknown, spec.model.as_str());
         let mut opened = OpenedJavaScript {
             state: Arc::clone(&self.0),
@@ -87,7 +87,7 @@ impl Backend for JavaScriptBackend {
     }
 }
 
-impl State {
+impl JavaScriptBackendState {
     fn warn_of(&self, unknown: &[String], model: &str) {
         let mut warned = self.warned.lock();
         for key in unknown {
@@ -126,13 +126,13 @@ fn explained(failure: &Failure) -> Error {
 
 /// A model whose file was found.
 struct OpenedJavaScript {
-    state: Arc<State>,
+    state: Arc<JavaScriptBackendState>,
     model: String,
     version: i64,
     model_directory: PathBuf,
     version_directory: PathBuf,
     file: PathBuf,
-    options: Options,
+    options: JavaScriptSettings,
     config_json: String,
     completed: Option<String>,
 }

@@ -5,7 +5,7 @@
 //! is `src/javascript`. This crate does not know Node: the binding implements [`Threads`] and [`Inbox`].
 
 mod backend;
-mod options;
+mod settings;
 pub mod worker;
 
 pub use backend::{JavaScriptBackend, JavaScriptOptions};

@@ -63,8 +63,8 @@ pub struct Worker {
     inbound: Mutex<Inbound>,
     /// Receives the frames of the worker until its end.
     receiver: RwLock<Option<Arc<dyn Receiver>>>,
-    memory: RwLock<Memory>,
-    /// Its standard output and error output.
+    memory: RwLock<WorkerMemory>,
+    /// Standard output and error output.
     printers: [Mutex<Printer>; 2],
 }
 
@@ -77,7 +77,7 @@ struct Inbound {
 }
 
 #[derive(Default)]
-struct Memory {
+struct WorkerMemory {
     requests: Vec<RegionRef>,
     responses: Vec<RegionRef>,
     flags: Option<RegionRef>,
@@ -227,10 +227,12 @@ impl Start for Starter {
     fn start(&self) -> io::Result<Connection> {
         let id = NEXT.fetch_add(1, Relaxed);
         let segments = segments(&self.limits)?;
-        let memory = segments.as_ref().map_or_else(Memory::default, |Segments { requests, responses, flags }| Memory {
-            requests: vec![requests.clone()],
-            responses: vec![responses.clone()],
-            flags: Some(flags.clone()),
+        let memory = segments.as_ref().map_or_else(WorkerMemory::default, |Segments { requests, responses, flags }| {
+            WorkerMemory {
+                requests: vec![requests.clone()],
+                responses: vec![responses.clone()],
+                flags: Some(flags.clone()),
+            }
         });
         let worker = Arc::new(Worker {
             id,

@@ -21,10 +21,10 @@ use tensor::{Base, Error, RegionRef};
 /// Arguments of the callback of the main thread: a worker's number, and its start, or null to end it.
 pub type WorkerCall = FnArgs<(u32, Option<js::WorkerStart>)>;
 
-type Calls = ThreadsafeFunction<(u32, Option<WorkerSpec>), (), WorkerCall, napi::Status, false, true>;
+type HostCalls = ThreadsafeFunction<(u32, Option<WorkerSpec>), (), WorkerCall, napi::Status, false, true>;
 
 /// Makes and ends workers on the main thread. Its queue holds at most two calls per instance.
-pub struct NodeThreads(Calls);
+pub struct NodeThreads(HostCalls);
 
 impl NodeThreads {
     pub fn new(f: &Function<'_, WorkerCall, ()>) -> napi::Result<Self> {
@@ -87,12 +87,12 @@ impl ToNapiValue for Frames {
 type Deliver = ThreadsafeFunction<(u32, Vec<u8>), (), FnArgs<(u32, Frames)>, napi::Status, false>;
 
 /// Frames for one worker. Its bytes are bounded by the sender.
-struct Queue {
+struct WorkerInbox {
     frames: Deliver,
     waiting: Arc<AtomicUsize>,
 }
 
-impl Inbox for Queue {
+impl Inbox for WorkerInbox {
     fn deliver(&self, way: Way, frames: Vec<u8>) {
         let bytes = frames.len();
         self.waiting.fetch_add(bytes, Relaxed);
@@ -134,7 +134,7 @@ pub fn attach_runner(
             Ok(FnArgs::from((way, Frames(frames))))
         })
         .map_err(unbound)?;
-    let worker = attach(id, Arc::new(Queue { frames, waiting }));
+    let worker = attach(id, Arc::new(WorkerInbox { frames, waiting }));
     let worker = worker.ok_or_else(|| thrown(&Error::unavailable("the worker has been ended")))?;
     Ok(NativeRunner { worker })
 }

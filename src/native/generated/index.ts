@@ -181,7 +181,7 @@ export declare class ProcessClaim {
  * Connects the worker with this number: `receive` is called with a channel (0 work, 1 side) and whole frames. Throws
  * UNAVAILABLE if the worker has been ended.
  */
-export declare function attachRunner(id: number, receive: (arg0: number, arg1: Buffer) => void): NativeRunner
+export declare function attachRunner(id: number, receive: (way: number, frames: Buffer) => void): NativeRunner
 
 /** Units of a resource. */
 export interface AvailableResource {

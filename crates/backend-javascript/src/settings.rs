@@ -9,13 +9,13 @@ const PARAMETER_PREFIX: &str = "nereid.javascript.";
 
 /// Settings of the backend and parameters of a model.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Options {
+pub(crate) struct JavaScriptSettings {
     pub(crate) limits: RunnerLimits,
     /// Runs each instance in a process of its own.
     pub(crate) in_process: bool,
 }
 
-impl Options {
+impl JavaScriptSettings {
     /// Reads the backend's settings, then the model's parameters. The second value lists unknown keys.
     ///
     /// # Errors
@@ -65,9 +65,9 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn read(settings: &[(&str, &str)], parameters: &[(&str, &str)]) -> Result<(Options, Vec<String>)> {
+    fn read(settings: &[(&str, &str)], parameters: &[(&str, &str)]) -> Result<(JavaScriptSettings, Vec<String>)> {
         let settings: Vec<_> = settings.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        Options::read(&settings, parameters.iter().copied())
+        JavaScriptSettings::read(&settings, parameters.iter().copied())
     }
 
     #[test]

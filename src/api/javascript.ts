@@ -5,11 +5,11 @@
 
 import { join } from 'node:path'
 import { Worker } from 'node:worker_threads'
-import type { Log } from '../config/index.js'
+import type { Logger } from '../log/index.js'
 import { nativePath, workerEnded, type WorkerStart } from '../native/index.js'
 import { ROOT } from '../native/locate.js'
 
-/** The script of a worker; in a clone that was not bundled, the built one is used too. */
+/** The script of a worker. It is always the built one. */
 const WORKER = join(ROOT, 'dist/javascript/worker.js')
 /** The script of a process, `isolation: "process"`. */
 export const PROCESS = join(ROOT, 'dist/javascript/process.js')
@@ -26,7 +26,7 @@ export interface WorkerData {
 }
 
 /** Makes and ends workers as the core asks. */
-export function workerHost(log: Log): (id: number, start: WorkerStart | null) => void {
+export function workerHost(log: Logger['log']): (id: number, start: WorkerStart | null) => void {
   const workers = new Map<number, Worker>()
   const ends = new Map<number, string>()
 
