@@ -88,12 +88,19 @@ export function transpiled(url: string): { format: 'module'; source: string; sho
 
 type Next<Result> = (specifier: string, context: object) => Promise<Result>
 
+let stripsTypes = false
+
+/** Hook for `module.register`: whether Node transpiles TypeScript itself. */
+export function initialize(data: { stripsTypes: boolean }): void {
+  stripsTypes = data.stripsTypes
+}
+
 /** Hook for `module.register`. */
 export async function resolve(specifier: string, context: object, next: Next<object>): Promise<object> {
   return resolveOurs(specifier) ?? next(specifier, context)
 }
 
-/** Hook for `module.register`: Nodes that have only this one strip no types, or with a flag. */
+/** Hook for `module.register`. */
 export async function load(url: string, context: object, next: Next<object>): Promise<object> {
-  return transpiled(url) ?? next(url, context)
+  return (stripsTypes ? null : transpiled(url)) ?? next(url, context)
 }

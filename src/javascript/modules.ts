@@ -6,9 +6,10 @@
 import { spawnSync } from 'node:child_process'
 import * as nodeModule from 'node:module'
 import { extname } from 'node:path'
-import { fileURLToPath, pathToFileURL } from 'node:url'
+import { pathToFileURL } from 'node:url'
 import { RuleError } from './errors.js'
 import { resolveOurs, transpiled } from './hooks.js'
+import * as backend from './index.js'
 import type { Load } from './load.js'
 
 const CHECK_MS_MAX = 5000
@@ -24,29 +25,22 @@ function install(): void {
   if (areInstalled) return
   areInstalled = true
   const { register, registerHooks } = nodeModule as {
-    register?: (file: string, parent: string) => void
+    register?: (file: string, options: object) => void
     registerHooks?: (hooks: object) => void
   }
   if (!stripsTypes()) process.setSourceMapsEnabled(true)
+  // `require` asks the hooks in some versions of Node only, and not all of them can require an ES module.
+  const { Module } = nodeModule as unknown as { Module: Record<'_load', (name: string, ...rest: unknown[]) => unknown> }
+  const loadModule = Module['_load']
+  Module['_load'] = (name, ...rest) => (name === 'nereid/backend' ? backend : loadModule.call(Module, name, ...rest))
   if (registerHooks !== undefined) {
     type Next = (specifier: string, context: object) => { format?: string | null }
-    registerHooks({
-      resolve: (name: string, context: object, next: Next) => resolveOurs(name) ?? next(name, context),
-      load: (url: string, context: object, next: Next) =>
-        (stripsTypes() ? null : transpiled(url)) ?? next(url, context),
-    })
-    return
-  }
-  if (register === undefined) throw new RuleError('the backend `javascript` needs Node 20.6 or newer')
-  register('./hooks.js', import.meta.url)
-  // `require` does not ask those hooks.
-  type Resolve = (name: string, ...rest: unknown[]) => string
-  const { Module } = nodeModule as unknown as { Module: Record<'_resolveFilename', Resolve> }
-  const resolveFilename = Module['_resolveFilename']
-  Module['_resolveFilename'] = (name, ...rest) => {
-    const ours = resolveOurs(name)
-    return ours === null ? resolveFilename.call(Module, name, ...rest) : fileURLToPath(ours.url)
-  }
+    const resolve = (name: string, context: object, next: Next) => resolveOurs(name) ?? next(name, context)
+    const load = (url: string, context: object, next: Next) => transpiled(url) ?? next(url, context)
+    // A hook that reads files gives CommonJS another `require` in Node 22, which asks no hook.
+    registerHooks(stripsTypes() ? { resolve } : { resolve, load })
+  } else if (register === undefined) throw new RuleError('the backend `javascript` needs Node 20.6 or newer')
+  else register('./hooks.js', { parentURL: import.meta.url, data: { stripsTypes: stripsTypes() } })
 }
 
 /** Brings the model of a file: its default export, or `module.exports`. */

@@ -13,6 +13,10 @@ import { ROOT } from '../docs/pages.js'
 
 type Json = Record<string, unknown>
 
+const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
+/** These versions strip types with a flag. */
+const TYPES = major === 22 && minor >= 6 && minor < 18 ? ['--experimental-strip-types', '--no-warnings'] : []
+
 /** A runner that answers one question at a time. */
 export class RunnerProcess {
   readonly child: ChildProcess
@@ -23,9 +27,9 @@ export class RunnerProcess {
   out = ''
   err = ''
 
-  constructor(node = process.execPath) {
+  constructor() {
     const main = join(ROOT, 'dist/javascript/process.js')
-    this.child = spawn(node, [main], { stdio: ['ignore', 'pipe', 'pipe', 'pipe', 'pipe'] })
+    this.child = spawn(process.execPath, [...TYPES, main], { stdio: ['ignore', 'pipe', 'pipe', 'pipe', 'pipe'] })
     this.#sockets = [this.child.stdio[3] as Socket, this.child.stdio[4] as Socket]
     this.#writer.model = 1
     this.child.stdout?.on('data', (bytes) => (this.out += String(bytes)))
