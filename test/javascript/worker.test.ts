@@ -2,7 +2,6 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { text } from 'node:stream/consumers'
 import { Worker } from 'node:worker_threads'
 import { afterAll, expect, test } from 'vitest'
 import { ExecuteHead, Frame, Header } from '../../src/javascript/generated/protocol.js'
@@ -17,7 +16,10 @@ afterAll(() => rmSync(directory, { recursive: true }))
 const LIBRARY = `const { parentPort } = require('node:worker_threads')
 exports.attachRunner = (runner, receive) => {
   parentPort.on('message', (frames) => receive(0, Buffer.from(frames)))
-  return { send: (way, frames) => parentPort.postMessage([way, Uint8Array.from(frames)]) }
+  return {
+    send: (way, frames) => parentPort.postMessage([way, Uint8Array.from(frames)]),
+    print: (isError, text) => parentPort.postMessage([isError ? 'err' : 'out', text]),
+  }
 }`
 const library = join(directory, 'library.cjs')
 writeFileSync(library, LIBRARY)
@@ -29,12 +31,16 @@ async function live(body: string, frames: readonly number[] = [Frame.EXECUTE, Fr
   const workerData = { library, runner: 1 }
   const main = join(ROOT, 'dist/javascript/worker.js')
   const worker = new Worker(main, { workerData, env: {}, stdout: true, stderr: true })
-  const printed = Promise.all([text(worker.stdout), text(worker.stderr)])
+  const printed = { out: '', err: '' }
   const writer = new Writer(null, null)
   writer.model = 1
   const came: number[] = []
   const send = () => worker.postMessage(Uint8Array.from(writer.end()))
-  worker.on('message', ([, sent]: [number, Uint8Array]) => {
+  worker.on('message', ([way, sent]: ['out' | 'err', string] | [0 | 1, Uint8Array]) => {
+    if (typeof sent === 'string') {
+      printed[way as 'out' | 'err'] += sent
+      return
+    }
     came.push(sent[Header.frame] ?? 0)
     const next = frames[came.length - 1]
     if (next === undefined) return
@@ -53,8 +59,7 @@ async function live(body: string, frames: readonly number[] = [Frame.EXECUTE, Fr
   }))
   send()
   const code = await new Promise<number>((resolve) => worker.on('exit', resolve))
-  const [out, err] = await printed
-  return { came, code, out, err }
+  return { came, code, ...printed }
 }
 
 test('a worker runs batches and ends with UNLOAD; the console of a model is its own', async () => {
