@@ -49,12 +49,12 @@ export function cut(text: string): string {
   return text.slice(0, end < 0 ? TEXT_CHARS_MAX : Math.min(end, TEXT_CHARS_MAX))
 }
 
-const OURS = new URL('.', import.meta.url).href
-/** Directory of this runtime, whose frames are left out of texts. */
-const OURS_PATH = fileURLToPath(OURS)
+/** Directories of this runtime, built and as its source maps name it, whose frames are left out of texts. */
+const OURS = ['.', '../../src/javascript/']
+  .map((path) => new URL(path, import.meta.url))
+  .flatMap((url) => [url.href, fileURLToPath(url)])
 
-const isOurs = (line: string) => line.includes(OURS) || line.includes(OURS_PATH) || line.includes('(node:') ||
-  line.includes(' node:')
+const isOurs = (line: string) => [...OURS, '(node:', ' node:'].some((part) => line.includes(part))
 
 /** The frames of an exception, from the throwing function outwards, without those of the runtime and of Node. */
 function framesOf(stack: string): string[] {

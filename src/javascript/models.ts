@@ -40,7 +40,7 @@ export interface CallOptions extends RequestOptions {
   /** The newest version if it is left out. */
   readonly version?: number
   /** The request that the call is made for: it is cancelled with it, and belongs to its trace. */
-  readonly request?: InferenceRequest
+  readonly request?: Omit<InferenceRequest, 'input'>
 }
 
 /**
@@ -88,7 +88,7 @@ export function modelsOf(server: Server, request: Progress | null): Models {
 
 /** The request that a call is made for, or null. */
 function ownerOf(server: Server, request: Progress | null, { request: named }: CallOptions): Progress | null {
-  if (named !== undefined) return progressOf(named)
+  if (named !== undefined) return progressOf(named as InferenceRequest)
   if (request !== null) return request
   // Several requests share the context: the call is for no one of them. One that was left open may be it, too.
   return server.batch?.length === 1 && server.left === 0 ? (server.batch[0] ?? null) : null

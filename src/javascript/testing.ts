@@ -10,6 +10,8 @@
  * ```
  */
 
+import { dirname } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { blockId } from './arena.js'
 import { SIDE, WORK, type Channel, type SharedMemory, type Way } from './channel.js'
 import { complete } from './complete.js'
@@ -22,6 +24,7 @@ import {
 import type { Load } from './load.js'
 import { type AnyModel, instanceOf, isStream } from './model.js'
 import type { CallInputs, CallResponse } from './models.js'
+import { importModel } from './modules.js'
 import { type RequestOptions, tensorsOf, writeRequest } from './outgoing.js'
 import { type Received, Reader, eachFrame, readU64 } from './reader.js'
 import { InferenceResponse, type Parameters } from './response.js'
@@ -75,13 +78,15 @@ export interface TestedModel<M> {
 }
 
 /**
- * Loads a model: the value that its file exports.
+ * Loads a model: what its file exports, or the file itself, which may be TypeScript in any Node:
+ * `new URL('./1/model.ts', import.meta.url)`.
  *
  * @throws {TritonError} `UNAVAILABLE` with the model's error if it does not load.
  */
-export async function testModel<M>(model: M, options: TestOptions = {}): Promise<TestedModel<M>> {
-  const host = new TestHost(options)
-  await host.load(model)
+export async function testModel<M>(model: M | URL, options: TestOptions = {}): Promise<TestedModel<M>> {
+  const file = model instanceof URL ? fileURLToPath(model) : null
+  const host = new TestHost(file === null ? options : { versionDirectory: dirname(file), ...options })
+  await host.load(file === null ? model : await importModel({ file, model: options.config?.name ?? 'model' }))
   return host as unknown as TestedModel<M>
 }
 

@@ -81,6 +81,8 @@ test('calls of a model that is known have its types, in a server and in a test',
     await ctx.models.infer<typeof scale>('scale', {})
     // @ts-expect-error -- another datatype
     await ctx.models.infer<typeof scale>('scale', { IN: Tensor.from('IN', new Int32Array()) })
+    const { request } = {} as { request: InferenceRequest<{ IN: { datatype: 'FP32'; dims: [1] } }> }
+    await ctx.models.infer('any', [], { request })
     for await (const one of ctx.models.stream('any', [])) expectTypeOf(one).toEqualTypeOf<InferenceResponse>()
   }
   expectTypeOf(call).toBeFunction()
