@@ -65,8 +65,8 @@ export const COMMANDS: readonly Command[] = [
     name: 'init',
     usage: '(MODEL.onnx | MODEL.pt | MODEL.xml | TREES | DIRECTORY | --python NAME) [options]',
     meaning:
-      'Make a model repository from a model, or from a directory with a model.onnx or a model.py, try it, ' +
-      'and print the command that serves it and a request that works. TREES is a file of XGBoost (.json, ' +
+      'Make a model repository from a model, or from a directory with a model.onnx, a model.py or a model.ts, try ' +
+      'it, and print the command that serves it and a request that works. TREES is a file of XGBoost (.json, ' +
       '.ubj), LightGBM (.txt) or treelite (.tl).',
     options: [
       {
@@ -91,6 +91,22 @@ export const COMMANDS: readonly Command[] = [
     ],
     files: INIT_ENDS,
     load: () => import('../commands/init/index.js'),
+  },
+  {
+    name: 'new', usage: 'model NAME [--lang=(ts | python)] [options]',
+    meaning:
+      'Write the smallest model in TypeScript or Python and a test that runs without a server, try it, and print the ' +
+      'commands that test it, serve it and send a request.',
+    options: [
+      { name: 'lang', value: 'ts|python', meaning: 'Language of the model. Default: ts.' },
+      {
+        name: 'out', value: 'path',
+        meaning: 'Model repository for the result, created if it is missing. Default: models.',
+      },
+      { name: 'force', meaning: 'Replace existing files. The file of another model is named, and stays.' },
+    ],
+    words: () => ['model'],
+    load: () => import('../commands/new/index.js'),
   },
   {
     name: 'doctor',

@@ -36,12 +36,16 @@ const TREES_BATCH = 4096
 /** Models of a directory that an error lists. */
 const NAMED_MAX = 20
 
-interface Plan {
+export interface Plan {
   name: string
-  kind: 'fil' | 'onnx' | 'openvino' | 'python' | 'pytorch' | 'tensorflow'
+  kind: 'fil' | 'javascript' | 'onnx' | 'openvino' | 'python' | 'pytorch' | 'tensorflow'
   files: ModelFile[]
   /** The path that the user gave. */
   source: string
+  /** The files come from a template, whose inputs and outputs are known. */
+  isTemplate?: boolean
+  /** Command that runs the model's test, and more lines about it. */
+  tested?: readonly string[]
   trees?: TreesFile
   /** Files next to the model that are not part of it. */
   beside?: string[]
@@ -67,29 +71,33 @@ export async function run(program: string, args: readonly string[]): Promise<num
   }
 }
 
+/** @throws {CommandError} for a name that the server or a URL does not take */
+export function requireUrlName(name: string): void {
+  requireSafeName(name)
+  // The server takes the name from a path unchanged, as Triton does: nothing is decoded.
+  if (!/^[\w.-]+$/.test(name))
+    throw new CommandError(`the name '${name}' can not stand in a URL as it is: use letters, digits, '_', '-' and '.'`)
+}
+
 function planOf({ rest, options }: CommandArguments, usage: string): Plan {
   const [source] = rest
   if (source === undefined || rest.length > 1) throw new CommandError(usage)
   const named = (fallback: string): string => {
     const name = options.get('name') ?? fallback
-    requireSafeName(name)
-    // The server takes the name from a path unchanged, as Triton does: nothing is decoded.
-    if (!/^[\w.-]+$/.test(name))
-      throw new CommandError(
-        `the name '${name}' can not stand in a URL as it is: use letters, digits, '_', '-' and '.'`,
-      )
+    requireUrlName(name)
     return name
   }
   if (options.has('python')) {
     const files = [{ to: '1/model.py', text: PYTHON_MODEL }]
-    return { name: named(source), kind: 'python', files, source }
+    return { name: named(source), kind: 'python', files, source, isTemplate: true }
   }
   const path = resolve(source)
   const stat = statSync(path, { throwIfNoEntry: false })
   if (stat === undefined) throw new CommandError(`there is no file ${source}`)
-  if (stat.isDirectory() && isFile(join(path, 'model.py')))
+  const code = stat.isDirectory() ? CODE.find(({ name }) => isFile(join(path, name))) : undefined
+  if (code !== undefined)
     return {
-      name: named(nameOf(path)), kind: 'python',
+      name: named(nameOf(path)), kind: code.kind,
       files: filesBelow(path, source, (file) => (file === 'config.pbtxt' ? file : join('1', file))), source,
     }
   const saved = SAVED_MODEL.includes(basename(path)) ? dirname(path) : path
@@ -112,7 +120,7 @@ function planOf({ rest, options }: CommandArguments, usage: string): Plan {
   if (!file.endsWith('.onnx') && !SERVED.test(file))
     throw new CommandError(
       `${source} is no .onnx, .pt or .xml file, no trees of XGBoost, LightGBM or treelite, and no directory ` +
-        'with a model.py or a saved_model.pb',
+        'with a model.py, a model.ts or a saved_model.pb',
     )
   requireRegular(file)
   if (SERVED.test(file)) {
@@ -151,6 +159,11 @@ function planOf({ rest, options }: CommandArguments, usage: string): Plan {
 }
 
 const isFile = (path: string): boolean => statSync(path, { throwIfNoEntry: false })?.isFile() === true
+
+/** Files of models that are code: the directory that has one is the model. */
+const CODE = (['python', 'javascript'] as const).flatMap((kind) =>
+  (backendRow(kind)?.files ?? []).map(({ name }) => ({ name, kind })),
+)
 
 /** Files of PyTorch; only a load shows their contents. */
 const PYTORCH = /\.(?:pt2?|pth|torchscript|jit)$/i
@@ -191,7 +204,7 @@ function modelIn(directory: string, source: string): string {
   const other = readdirSync(directory).sort().find((name) => exportHint(name) !== null)
   if (other !== undefined) throw new CommandError(`${join(source, other)} ${exportHint(join(source, other)) ?? ''}`)
   throw new CommandError(
-    `${source} has no model.py; name a .onnx file, a directory with a model.onnx, a model.py or a ` +
+    `${source} has no model.py; name a .onnx file, a directory with a model.onnx, a model.py, a model.ts or a ` +
       'saved_model.pb, or --python NAME for a template',
   )
 }
@@ -234,7 +247,8 @@ function filesBelow(directory: string, source: string, to: (path: string) => str
   return files
 }
 
-async function make(program: string, plan: Plan, options: CommandArguments['options']): Promise<string> {
+/** Writes the files of a plan, tries the model, and returns what to print. */
+export async function make(program: string, plan: Plan, options: CommandArguments['options']): Promise<string> {
   const out = options.get('out') ?? 'models'
   if (out === '') throw new CommandError('--out needs a value: --out=<path>')
   const staging = new Staging(out, plan.name, options.has('link'))
@@ -248,7 +262,8 @@ async function make(program: string, plan: Plan, options: CommandArguments['opti
   try {
     if (!options.has('link')) staging.requireRoom(plan.files)
     for (const file of plan.files) staging.add(file)
-    const isConfigured = plan.files.some((file) => file.to === 'config.pbtxt')
+    // A JavaScript model declares everything in its code.
+    const isConfigured = plan.kind === 'javascript' || plan.files.some((file) => file.to === 'config.pbtxt')
     // Reserves the name until the model has declared its tensors.
     if (!isConfigured) staging.add({ to: 'config.pbtxt', text: configText(plan, options) })
     const taken = staging.inTheWay()
@@ -273,11 +288,11 @@ async function make(program: string, plan: Plan, options: CommandArguments['opti
 }
 
 /** The configuration before the model was loaded; empty for ONNX, whose tensors come from the model. */
-function configText({ kind, name, trees }: Plan, options: CommandArguments['options']): string {
+function configText({ kind, name, trees, isTemplate }: Plan, options: CommandArguments['options']): string {
   if (trees !== undefined) return treesConfigText(name, trees, batchOf(options, TREES_BATCH))
   if (kind === 'pytorch') return pytorchConfigText(name)
   if (kind === 'openvino' || kind === 'tensorflow') return unreadConfigText(name, kind)
-  return kind === 'python' ? pythonConfigText(name, options.has('python') ? PYTHON_IO : null) : ''
+  return kind === 'python' ? pythonConfigText(name, isTemplate === true ? PYTHON_IO : null) : ''
 }
 
 /** Rows of a batch, `usual` by default; 0 if the model must not batch. */
@@ -396,10 +411,11 @@ async function refusalOf(server: Server, { path, body, headerBytes }: Example): 
 
 function report(
   program: string, out: string, files: readonly string[], { example, refusal, mayBatch }: Trial,
-  { name, source, beside = [] }: Plan, isNamed: boolean,
+  { name, source, beside = [], tested = [] }: Plan, isNamed: boolean,
 ): string {
   const command = invocation(program)
-  const lines = [...files, '', 'Serve it:', `  ${command} --model-repository=${shellWord(out)}`]
+  const test = tested.length === 0 ? [] : ['', 'Test it:', ...tested.map((line) => `  ${line}`)]
+  const lines = [...files, ...test, '', 'Serve it:', `  ${command} --model-repository=${shellWord(out)}`]
   if (example !== null) {
     lines.push(
       '',
