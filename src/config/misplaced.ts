@@ -20,6 +20,13 @@ const SERVED: ReadonlySet<string> = new Set(
   BACKENDS.flatMap(({ served, files = [] }) => (served === 'absent' ? [] : files.map(({ name }) => name))),
 )
 
+/** Files of models that are code, of which `init` takes the directory. */
+const CODE: ReadonlySet<string> = new Set(
+  BACKENDS.flatMap(({ name, files = [] }) =>
+    ['python', 'javascript'].includes(name) ? files.map((file) => file.name) : [],
+  ),
+)
+
 /** Hint after the error about a repository that is a file. */
 export function fileHint(path: string): string {
   if (isForInit(path))
@@ -163,14 +170,14 @@ export function unversionedHint(directory: string, name: string): string {
   const path = join(directory, file)
   const makes = `'${quoted(file)}' has to be in the directory of a version`
   // An existing configuration must not be overwritten, and for other files `init` writes none.
-  if (files.includes('config.pbtxt') || (extname(file) !== '.onnx' && file !== 'model.py'))
+  if (files.includes('config.pbtxt') || (extname(file) !== '.onnx' && !CODE.has(file)))
     return (
       `${makes}: mkdir ${shellWord(join(directory, '1'))} && mv ${shellWord(path)} ` +
       `${shellWord(join(directory, '1/'))}`
     )
   const named = file.startsWith('model.') ? '' : ` --name=${shellWord(name)}`
   return (
-    `${makes}: ${init()} ${shellWord(file === 'model.py' ? directory : path)}${named} ` +
+    `${makes}: ${init()} ${shellWord(CODE.has(file) ? directory : path)}${named} ` +
     `--out=${shellWord(dirname(directory))} makes one`
   )
 }

@@ -1,7 +1,7 @@
 /**
  * Reports the errors that loads of the models of a repository would report, in the same steps and texts, but without
  * core and ONNX Runtime. Continues after an error with everything that does not depend on it. ONNX graphs are read as
- * far as a load compares them; Python code is compiled.
+ * far as a load compares them; code of Python and JavaScript models is compiled.
  *
  * Problems that appear only at run time are not found (operators that ONNX Runtime lacks, imports of a model, its
  * `auto_complete_config`).
@@ -22,6 +22,7 @@ import { devicesOf, reasonForCpu } from './devices.js'
 import { explain } from './explain.js'
 import { graphIo, onnxPath } from './graph_io.js'
 import { warnOfIneffective } from './ineffective.js'
+import { javaScriptMistake, missingTranspiler } from './javascript_code.js'
 import { requireModelFile } from './model_file.js'
 import { checkNamedFiles, elsewhere } from './named_files.js'
 import type { Near } from './near.js'
@@ -375,8 +376,15 @@ async function inspectVersions(
     const needsModule = module !== undefined && depth === 'files' && note.errors() === 0
     const missing = needsModule ? await missingModule(module, withBackend, modelDirectory, settings) : null
     if (missing !== null) note.warn(missing, null)
-    if (!readsFile || withBackend.backend !== 'python') continue
-    const mistake = await codeMistake(withBackend, modelDirectory, versionDirectory, settings)
+    if (!readsFile) continue
+    const { backend } = withBackend
+    if (backend === 'javascript' && note.errors() === 0) {
+      const transpiler = await missingTranspiler(withBackend)
+      if (transpiler !== null) note.warn(transpiler, null)
+    }
+    const mistake =
+      backend === 'python' ? await codeMistake(withBackend, modelDirectory, versionDirectory, settings)
+      : backend === 'javascript' ? await javaScriptMistake(withBackend, versionDirectory) : null
     if (mistake !== null) note.error(new ServerError('INTERNAL', mistake.message), { near: null, ...mistake })
   }
   return completed

@@ -35,6 +35,8 @@ export function requireModelFile(config: ModelConfig, versionDirectory: string):
       throw new ServerError('INTERNAL', `failed to stat file ${file}${hint(versionDirectory, name)}`)
   } else if (config.backend === 'python' && name.endsWith('.py') && stat?.isFile() !== true) {
     throw new ServerError('INTERNAL', `Python model file not found in '${path}'${hint(versionDirectory, name)}`)
+  } else if (config.backend === 'javascript' && stat?.isFile() !== true) {
+    throw new ServerError('INTERNAL', `JavaScript model file not found in '${path}'${hint(versionDirectory, name)}`)
   } else if (row?.served === 'python') {
     // A class in a model.py may need no other file.
     if (stat === undefined && statIfAny(join(versionDirectory, PYTHON_RUNTIME))?.isFile() === true) return
@@ -105,10 +107,14 @@ function namesIn(directory: string): string[] | null {
   }
 }
 
+/** Endings of the files of JavaScript models, which stand for each other. */
+const SCRIPTS = (backendRow('javascript')?.files ?? []).map(({ name }) => extname(name))
+
 function hint(directory: string, wanted: string): string {
   const names = namesIn(directory) ?? []
+  const endings = SCRIPTS.includes(extname(wanted)) ? SCRIPTS : [extname(wanted)]
   const isCandidate = (name: string): boolean =>
-    extname(name) === extname(wanted) && name !== wanted && statIfAny(join(directory, name))?.isFile() === true
+    endings.includes(extname(name)) && name !== wanted && statIfAny(join(directory, name))?.isFile() === true
   const other = names.find(isCandidate)
   if (other !== undefined) return renameHint(other, wanted)
   const below = names.find((name) => statIfAny(join(directory, name, wanted))?.isFile() === true)
@@ -119,5 +125,6 @@ function hint(directory: string, wanted: string): string {
 
 function renameHint(found: string, wanted: string): string {
   const name = quoted(found)
-  return `; there is '${name}': call it '${quoted(wanted)}', or set default_model_filename: "${name}"`
+  const call = SCRIPTS.includes(extname(found)) ? `model${extname(found)}` : wanted
+  return `; there is '${name}': call it '${quoted(call)}', or set default_model_filename: "${name}"`
 }

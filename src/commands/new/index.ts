@@ -36,6 +36,7 @@ function installHint(out: string): string[] {
     createRequire(join(resolve(out), 'any.js')).resolve('nereid/backend/testing')
     return []
   } catch {
-    return [`(after \`npm install ${shellWord(resolve(ROOT))}\`: the test and editors look for the package above the model)`]
+    const install = `npm install ${shellWord(resolve(ROOT))}`
+    return [`(after \`${install}\`: the test and editors look for the package above the model)`]
   }
 }
