@@ -160,7 +160,10 @@ const STEPS = [
   {
     name: 'example models',
     inputs: () => filesBelow(ROOT, ['scripts/models', 'examples/text/tokenizer/1/wordpiece.py']),
-    outputs: () => ['examples/models/simple/1/model.onnx', 'examples/text_bls/text_bls/1/wordpiece.py'],
+    outputs: () => [
+      'examples/models/simple/1/model.onnx', 'examples/text_bls/text_bls/1/wordpiece.py',
+      'examples/text-ts/tokenizer/1/vocab.txt',
+    ],
     expect: 'a moment',
     async run() {
       const { writeExamples } = await import('./models/examples.mjs')

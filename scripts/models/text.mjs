@@ -110,20 +110,25 @@ function nextToken() {
   })
 }
 
-/** Completes `text`, `text_bls` and `text_stream` below a directory; copies them from examples if it is another. */
+/** The folders that are completed below a directory; they are copied from examples if it is another. */
+const FOLDERS = ['text', 'text-ts', 'text_bls', 'text_stream']
+
+/** Completes the folders below a directory. */
 export function writeText(root = EXAMPLES) {
   if (root !== EXAMPLES) {
-    for (const folder of ['text', 'text_bls', 'text_stream'])
+    for (const folder of FOLDERS)
       cpSync(join(EXAMPLES, folder), join(root, folder), { recursive: true })
   }
   const network = { versions: { 1: classifier() } }
   const vocabulary = { '1/vocab.txt': lines(PIECES) }
   const wordpiece = readFileSync(join(EXAMPLES, 'text/tokenizer/1/wordpiece.py'))
-  const [ensemble, bls, stream] = ['text', 'text_bls', 'text_stream'].map((folder) => join(root, folder))
-  writeModel(ensemble, 'tokenizer', { files: vocabulary })
-  writeModel(ensemble, 'classifier', network)
-  // A version directory is required, and git keeps no empty one.
-  mkdirSync(join(ensemble, 'text', '1'), { recursive: true })
+  const [python, typescript, bls, stream] = FOLDERS.map((folder) => join(root, folder))
+  for (const ensemble of [python, typescript]) {
+    writeModel(ensemble, 'tokenizer', { files: vocabulary })
+    writeModel(ensemble, 'classifier', network)
+    // A version directory is required, and git keeps no empty one.
+    mkdirSync(join(ensemble, 'text', '1'), { recursive: true })
+  }
   writeModel(bls, 'text_bls', { files: { ...vocabulary, '1/wordpiece.py': wordpiece } })
   writeModel(bls, 'classifier', network)
   writeModel(stream, 'text_stream', { files: { '1/vocab.txt': lines(WORDS) } })

@@ -1,6 +1,6 @@
 """The folders `examples/text*`, each started as it is and asked with tritonclient as guides do: a string in, JSON or words out.
 
-B-PY-33, B-PY-05, B-PY-10, B-PY-16: a tokenizer, a network and post-processing as an ensemble, as one model that calls the network, and as a model that streams.
+B-PY-33, B-PY-05, B-PY-10, B-PY-16: a tokenizer, a network and post-processing as an ensemble, in Python and in TypeScript, as one model that calls the network, and as a model that streams.
 """
 import json
 import os
@@ -33,11 +33,11 @@ def examples(tmp_path_factory):
     return out
 
 
-@pytest.fixture(scope="module", params=["text", "text_bls"])
+@pytest.fixture(scope="module", params=["text", "text-ts", "text_bls"])
 def classifier(request, examples, tmp_path_factory):
-    """The server of a folder, whose model has the folder's name."""
+    """The server of a folder, whose model has the folder's name, without the language."""
     one = python_server(examples / request.param, log=tmp_path_factory.mktemp("log") / "server.log")
-    one.model = request.param
+    one.model = request.param.removesuffix("-ts")
     yield one
     assert one.stop() == 0, one.tail()
 
@@ -92,6 +92,34 @@ def test_json_in_and_json_out_with_curl_alone(classifier):
         [output] = json.load(answer)["outputs"]
     assert (output["datatype"], output["shape"]) == ("BYTES", [1, 1])
     assert json.loads(output["data"][0])["label"] == "weather"
+
+
+def test_the_pipeline_in_typescript_answers_as_the_one_in_python(examples, tmp_path_factory):
+    texts = [*TOPICS, "", "日本語", "qwrtzp", "\x00", "🎻" * 500, "İstanbul's ﬁnal, Ⅷ½ x_1", "rain" * 60, "play " * 300]
+    answers = []
+    for folder in ["text", "text-ts"]:
+        server = python_server(examples / folder, log=tmp_path_factory.mktemp("log") / "server.log")
+        client = http.InferenceServerClient(server.http)
+        answers.append([ask(client, http, "text", [text])[0] for text in texts])
+        assert server.stop() == 0, server.tail()
+    python, typescript = answers
+    assert typescript == python
+
+
+def test_the_router_in_typescript_chooses_by_rules_and_by_user(tmp_path_factory):
+    server = python_server(os.path.join(ROOT, "examples/router-ts"), log=tmp_path_factory.mktemp("log") / "server.log")
+
+    def route(text, **more):
+        inputs = [{"name": name, "shape": [1], "datatype": "BYTES", "data": [value]} for name, value in {"text": text, **more}.items()]
+        body = json.dumps({"inputs": inputs}).encode()
+        with urllib.request.urlopen(f"http://{server.http}/v2/models/router/infer", data=body) as answer:
+            return {output["name"]: output["data"][0] for output in json.load(answer)["outputs"]}
+
+    assert route("a refund, please") == {"label": "human", "by": "rule"}
+    by_user = {user: route("not good", user=user) for user in map(str, range(40))}
+    assert {answer["by"]: answer["label"] for answer in by_user.values()} == {"champion": "good", "challenger": "bad"}
+    assert route("not good", user="7") == by_user["7"]
+    assert server.stop() == 0, server.tail()
 
 
 def words_over_grpc(server, prompt, max_tokens=None):
