@@ -11,6 +11,7 @@ export const GROUPS = [
       ['docs/start.md', 'start.html'],
       ['docs/models.md', 'models.html'],
       ['docs/python.md', 'python.html'],
+      ['docs/typescript-models.md', 'typescript-models.html'],
       ['docs/pytorch.md', 'pytorch.html'],
       ['docs/openvino.md', 'openvino.html'],
       ['docs/tensorflow.md', 'tensorflow.html'],

@@ -171,7 +171,7 @@ export const BACKENDS: readonly Backend[] = [
       'shm-default-byte-size', 'shm-growth-byte-size', 'shm-max-byte-size', 'output-bytes-per-second'
     ],
     devices: 'never', served: 'core',
-    note: 'the model declares inputs and outputs: [TypeScript models](typescript.md)',
+    note: 'the model declares inputs and outputs: [TypeScript models](typescript-models.md)',
   },
   {
     name: 'fil', spellings: ['forest', 'xgboost', 'lightgbm', 'treelite'], images: ['fil'], settings: [],

@@ -38,7 +38,9 @@ class Reader:
             with open(os.path.join(tools, name), "w") as f:
                 f.write(f'#!/bin/sh\nexec "{NODE}" "{ROOT}/{script}" "$@"\n')
             os.chmod(os.path.join(tools, name), 0o755)
-        # As `npm install nereid-client` leaves it.
+        # As `npm install nereid nereid-client` leaves them.
+        os.symlink(ROOT, os.path.join(self.directory, "node_modules/nereid"))
+        os.symlink(os.path.join(ROOT, "node_modules/@types"), os.path.join(self.directory, "node_modules/@types"))
         os.symlink(os.path.join(ROOT, "client"), os.path.join(self.directory, "node_modules/nereid-client"))
         path = [tools, os.path.dirname(sys.executable), os.path.dirname(NODE), os.environ["PATH"]]
         python_path = [os.path.join(ROOT, "shm/python"), os.path.join(ROOT, "crates/backend-python/runtime")]
