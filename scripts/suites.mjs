@@ -167,11 +167,14 @@ export const SUITES = {
   vitest: {
     lane: 'serve', clocks: true, python: true,
     async run() {
-      const others = ['test/docs', 'test/client', 'test/stores', ...SHARED].map((place) => `--exclude=${place}/**`)
+      const places = ['test/docs', 'test/client', 'test/stores', 'test/javascript', ...SHARED]
+      const others = places.map((place) => `--exclude=${place}/**`)
       const apart = await vitest('vitest.json', ...others)
       return { ...sumOf([apart, await vitest('shared.json', '--no-isolate', ...SHARED)]), again: apart.again }
     },
   },
+  /** Models in TypeScript: their runtime without a server, and servers with models that fail in each way there is. */
+  javascript: { lane: 'serve', clocks: true, run: () => vitest('javascript.json', 'test/javascript') },
   /** Triton's recorded responses. */
   golden: { lane: 'serve', python: true, run: ({ all, nightly }) => golden({ all: all || nightly }) },
   /** Pages, README.md and ARCHITECTURE.md: named things exist, links work, examples do what they say. */
