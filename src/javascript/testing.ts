@@ -443,12 +443,11 @@ class TestHost implements Channel {
     writer.begin(Frame.CALL_RESPONSE)
     writer.u64(writer.take(CallId.BYTES), call)
     if (answers === null) writer.bare(Answer.NONE, flags)
-    else if (answers instanceof InferenceResponse && answers.error !== null)
-      writer.error(answers.error.code, answers.error.message, flags)
     else {
-      const outputs = answers instanceof InferenceResponse ? answers.outputs : answers
-      const parameters = answers instanceof InferenceResponse ? answers.parameters : null
-      writer.response(outputs, parameters, flags, null, nothingTaken())
+      const response = answers instanceof InferenceResponse ? answers : new InferenceResponse(answers)
+      const { error, outputs, parameters } = response
+      if (error === null) writer.response(outputs, parameters, flags, null, nothingTaken())
+      else writer.error(error.code, error.message, flags)
     }
     this.#send(SIDE)
   }

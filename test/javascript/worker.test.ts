@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Worker } from 'node:worker_threads'
 import { afterAll, expect, test } from 'vitest'
-import { ExecuteHead, Frame, Header } from '../../src/javascript/generated/protocol.js'
+import { ExecuteHead, Frame, Header, LogHead } from '../../src/javascript/generated/protocol.js'
 import { writeRequest } from '../../src/javascript/outgoing.js'
 import { Writer, nothingTaken } from '../../src/javascript/writer.js'
 import { ROOT } from '../docs/pages.js'
@@ -27,11 +27,14 @@ writeFileSync(library, LIBRARY)
 /** Runs a model whose `execute` has this body: kinds of frames that came, the exit code and what was printed. */
 async function live(body: string, frames: readonly number[] = [Frame.EXECUTE, Frame.UNLOAD]) {
   const file = join(directory, 'model.mjs')
-  writeFileSync(file, `import { InferenceResponse } from 'nereid/backend'\nexport default { execute() { ${body} } }\n`)
+  const model = `export default { execute(requests, ctx) { ${body} } }`
+  writeFileSync(file, `import { InferenceResponse } from 'nereid/backend'\n${model}\n`)
   const workerData = { library, runner: 1 }
   const main = join(ROOT, 'dist/javascript/worker.js')
-  const worker = new Worker(main, { workerData, env: {}, stdout: true, stderr: true })
-  const printed = { out: '', err: '' }
+  // As src/api/javascript.ts does: source maps name files of the runtime, too.
+  const execArgv = ['--enable-source-maps']
+  const worker = new Worker(main, { workerData, env: {}, stdout: true, stderr: true, execArgv })
+  const printed = { out: '', err: '', log: '' }
   const writer = new Writer(null, null)
   writer.model = 1
   const came: number[] = []
@@ -39,6 +42,10 @@ async function live(body: string, frames: readonly number[] = [Frame.EXECUTE, Fr
   worker.on('message', ([way, sent]: ['out' | 'err', string] | [0 | 1, Uint8Array]) => {
     if (typeof sent === 'string') {
       printed[way as 'out' | 'err'] += sent
+      return
+    }
+    if (sent[Header.frame] === Frame.LOG) {
+      printed.log += Buffer.from(sent).toString('latin1', Header.BYTES + LogHead.BYTES)
       return
     }
     came.push(sent[Header.frame] ?? 0)
@@ -64,12 +71,12 @@ async function live(body: string, frames: readonly number[] = [Frame.EXECUTE, Fr
 
 test('a worker runs batches and ends with UNLOAD; the console of a model is its own', async () => {
   const ended = await live("console.log('out'); console.error('err'); return [new InferenceResponse([])]")
-  expect(ended).toEqual({ came: [Frame.READY, Frame.RESULT], code: 0, out: 'out\n', err: 'err\n' })
+  expect(ended).toEqual({ came: [Frame.READY, Frame.RESULT], code: 0, out: 'out\n', err: 'err\n', log: '' })
 })
 
 test('process.exit of a model ends its worker only', async () => {
   expect(await live("console.log('bye'); process.exit(7)")).toEqual({
-    came: [Frame.READY], code: 7, out: 'bye\n', err: '',
+    came: [Frame.READY], code: 7, out: 'bye\n', err: '', log: '',
   })
 })
 
@@ -79,4 +86,11 @@ test('an exception or a rejection that nothing caught ends a worker with 1, afte
     const { code, err } = await live(`${wrong}; return new Promise(() => {})`)
     expect([code, err]).toEqual([1, expect.stringMatching(/^Uncaught Error: outside\n {4}at .*model\.mjs:2:/)])
   }
+})
+
+test('frames of the runtime are in no text', async () => {
+  const { log } = await live("ctx.logger.info('one'); throw new Error('two')")
+  expect(log).toMatch(/^model\.mjsone/)
+  expect(log).toMatch(/message: Error: two\n {4}at [^\n]*model\.mjs:2:/)
+  expect(log).not.toMatch(/(?:src|dist)\/javascript|node:/)
 })
