@@ -94,8 +94,27 @@ function writePython(directory, name, io, code, more = '') {
   writeModel(directory, name, { config: config('python', ...io, ONE + more), files: { '1/model.py': code } })
 }
 
+/** The identity of the suite `python` in TypeScript. */
+export const TYPESCRIPT_MODEL = 'typescript_identity'
+const TYPESCRIPT_CODE = `import { InferenceResponse, Tensor, defineModel } from 'nereid/backend'
+
+export default defineModel({
+  inputs: { INPUT0: { datatype: 'FP32', dims: [-1] } },
+  outputs: { OUTPUT0: { datatype: 'FP32', dims: [-1] } },
+  execute(requests) {
+    return requests.map((request) => {
+      const { data, shape } = request.input('INPUT0')
+      return new InferenceResponse([Tensor.from('OUTPUT0', data, shape)])
+    })
+  },
+})
+`
+
 /** The models of the suite `python`. `python_caller` calls `simple`, which is another's to write. */
 export function writePythonModels(directory) {
+  writeModel(directory, TYPESCRIPT_MODEL, {
+    config: config('javascript', ...IO.python_identity, ONE), files: { '1/model.ts': TYPESCRIPT_CODE },
+  })
   for (const name of PYTHON_MODELS)
     writePython(directory, name, IO[name], CODE[name], name === 'python_repeat' ? DECOUPLED : '')
 }

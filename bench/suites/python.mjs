@@ -1,7 +1,7 @@
 /**
- * Models in Python, the same `model.py` in Nereid and in Triton: what the way to another process and back adds to a
- * request, what strings, calls of other models and responses in their own time cost, and what an instance costs that
- * nobody asks.
+ * Models in Python, the same `model.py` in Nereid and in Triton, and one in TypeScript: what the way to another process
+ * or thread and back adds to a request, what strings, calls of other models and responses in their own time cost, and
+ * what an instance costs that nobody asks.
  */
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -9,7 +9,7 @@ import { cell } from '../lib/cells.mjs'
 import { cpuBetween, cpuSnapshot, end, processTree } from '../lib/process.mjs'
 import { spread } from '../lib/stats.mjs'
 import { peerEnvironment } from '../lib/venv.mjs'
-import { PYTHON_MODELS } from '../models/python.mjs'
+import { PYTHON_MODELS, TYPESCRIPT_MODEL } from '../models/python.mjs'
 import { startNereid } from '../subjects/nereid.mjs'
 import * as workloads from '../workloads.mjs'
 import { streamCell } from './stream.mjs'
@@ -18,6 +18,7 @@ import { streamCell } from './stream.mjs'
 export const SIZES = { '64 B': 64, '4 KiB': 4096, '600 KB': 600_000 }
 export const BUILT_IN = (size) => `identity ${size}, built in`
 export const IDENTITY = (size) => `Python identity ${size}`
+export const TYPESCRIPT = (size) => `TypeScript identity ${size}`
 export const STRINGS = '1000 strings of 16 B'
 export const [PLAIN, CALLER] = ['Python add and subtract', 'Python calls simple']
 export const BUSY = 'Python add and subtract beside two busy processes'
@@ -32,6 +33,8 @@ function loads(quick) {
     out.push({ workload: workloads.named(BUILT_IN(size), workloads.identity(bytes)), c: 1, isOurs: true })
     for (const c of size === '4 KiB' || !quick ? [1, 8] : [1]) {
       out.push({ workload: workloads.named(IDENTITY(size), workloads.identity(bytes, 'python_identity')), c })
+      const typescript = workloads.named(TYPESCRIPT(size), workloads.identity(bytes, TYPESCRIPT_MODEL))
+      out.push({ workload: typescript, c, isOurs: true })
     }
   }
   out.push({ workload: workloads.named(STRINGS, { ...workloads.strings(16, 1000), model: 'python_strings' }), c: 1 })
@@ -112,7 +115,7 @@ export async function python(ctx) {
   const cells = []
   let server = null
   try {
-    server = await startNereid(ctx.root, { models: ['identity', 'simple', ...PYTHON_MODELS], flags })
+    server = await startNereid(ctx.root, { models: ['identity', 'simple', TYPESCRIPT_MODEL, ...PYTHON_MODELS], flags })
   } catch (error) {
     ctx.say(`Nereid cannot serve Python models: ${error.message}`)
     ctx.absent.push({ name: 'Nereid with Python models', reason: error.message })
