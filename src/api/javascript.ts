@@ -14,6 +14,12 @@ const WORKER = join(ROOT, 'dist/javascript/worker.js')
 /** The script of a process, `isolation: "process"`. */
 export const PROCESS = join(ROOT, 'dist/javascript/process.js')
 
+/** Node 22.6 to 22.17 strips types with a flag only, and warns. */
+const STRIPS_BY_FLAG =
+  !(process.features as { typescript?: string | false }).typescript &&
+  process.allowedNodeEnvironmentFlags.has('--experimental-strip-types')
+const FLAGS = ['--enable-source-maps', ...(STRIPS_BY_FLAG ? ['--experimental-strip-types', '--no-warnings'] : [])]
+
 /** Variables of the server's environment that a model sees; others, such as keys, stay with the server. */
 const VARIABLES = ['PATH', 'HOME', 'LANG', 'TZ', 'TMPDIR']
 
@@ -37,7 +43,7 @@ export function workerHost(log: Logger['log']): (id: number, start: WorkerStart 
       name: name === '' ? 'auto-complete' : name,
       workerData: data,
       env: Object.fromEntries(VARIABLES.flatMap((key) => (key in process.env ? [[key, process.env[key]]] : []))),
-      execArgv: ['--enable-source-maps'],
+      execArgv: FLAGS,
       stdout: true,
       stderr: true,
       ...(heapMb === null ? {} : { resourceLimits: { maxOldGenerationSizeMb: heapMb } }),
