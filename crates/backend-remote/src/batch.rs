@@ -1,4 +1,4 @@
-//! Batches on their way to a runner, and answers on their way back.
+//! Sends batches to a runner and delivers the responses.
 
 use crate::frames::write::{self, RequestHeadOf};
 use crate::frames::{AnswerRef, Contents, InstanceId, Lie, ResultRef, TensorRef};
@@ -16,8 +16,8 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use tensor::{Data, DataType, Error, Name};
 
-/// What becomes of a request.
-#[allow(clippy::large_enum_variant)] // almost all are of the large one
+/// End of a request in a batch.
+#[allow(clippy::large_enum_variant)] // almost all are the large variant
 enum End {
     Answered(Responder, Result<Outcome, Error>, Counted),
     Again(Box<(Responder, BatchEntry, Option<Outcome>)>),
@@ -39,7 +39,8 @@ impl End {
 }
 
 impl Runner {
-    /// Hands a batch over. Requests that cannot be are ended here; the others, and the instance, once the runner answers.
+    /// Sends a batch. Requests that cannot be sent fail here. When the runner responds, the others end and the instance
+    /// is freed.
     pub(crate) fn execute(
         self: &Arc<Self>,
         requests: &mut [BatchEntry],
@@ -85,7 +86,7 @@ impl Runner {
             let own_from = blocks.len();
             let mut room = Room { inline_left: &mut inline_left, blocks: &mut blocks };
             if let Err(error) = self.write_request(&mut buffer, &mut room, *key, &mut pending.entry, keeps_inputs) {
-                // Those of its first inputs are not used.
+                // Frees the blocks of the inputs that were already written.
                 self.memory.forget(blocks.drain(own_from..));
                 buffer.truncate(start);
                 failed.push((at, error));
@@ -104,7 +105,7 @@ impl Runner {
             self.state.lock().slots.free(key);
         }
         frame.count(&mut buffer, members.len() as u16);
-        // Longer than a frame only with texts that no front end lets through.
+        // Too long for a frame only with texts that all front ends reject.
         let sends = frame.end(&mut buffer).is_ok() && !members.is_empty();
 
         let mut state = self.state.lock();
@@ -117,7 +118,7 @@ impl Runner {
             state.batch = Some(Running { id, members, occupied: left.take(), since: now_ns() });
             self.watch(&mut state);
             drop(state);
-            // Behind everything else: the answer may be there before this returns.
+            // Last: the response may arrive before this returns.
             self.transport.send(Way::Work, &buffer);
             let mut state = self.state.lock();
             if buffer.capacity() <= BUFFER_BYTES_MAX {
@@ -165,7 +166,7 @@ impl Runner {
         let owner = self.owner.upgrade();
         let signature = owner.as_ref().map(|owner| &**owner.signature());
         if let Some(signature) = signature {
-            // Strings that a client could change under us go over as they were checked.
+            // Copies strings that a client could change after the check.
             backend::gather::stage_strings(entry, signature)?;
         }
         let request = &mut *entry.request;
@@ -200,25 +201,25 @@ impl Runner {
             let dims = reshaped.as_ref().unwrap_or(&input.shape);
             self.memory.put(to, room, (&input.name, datatype, dims), &input.data)?;
             if !keeps_inputs {
-                // It was copied: the body it came in need not wait for the model.
+                // The input was copied, so the body of the request can be freed before the model runs.
                 input.data = Data::empty();
             }
         }
         Ok(())
     }
 
-    /// Bytes that would be copied out of segments for an answer, or for a call.
+    /// Bytes to copy out of segments for a response or a call.
     pub(crate) fn copied_bytes(&self, tensors: &[TensorRef<'_>]) -> u64 {
         let bytes = |t: &TensorRef<'_>| match t.contents {
             Contents::Inline(_) => 0,
             Contents::Block(block) => block.bytes,
-            // A copy that waits for a device takes as long as that likes.
+            // A copy from a device takes an unknown time.
             Contents::Device(_) => COPY_BYTES_MAX + 1,
         };
         tensors.iter().map(bytes).fold(0, u64::saturating_add)
     }
 
-    /// The end of a batch.
+    /// Handles the result of a batch.
     pub(crate) fn result(&self, result: &ResultRef<'_>) -> Result<(), Lie> {
         let inference_end = now_ns();
         let mut state = self.state.lock();
@@ -226,7 +227,7 @@ impl Runner {
         let Some(batch) = state.batch.take_if(|_| is_it) else { return Err(Lie("the result of no batch")) };
         drop(state);
         if result.failed.is_none() && result.answers.len() != batch.members.len() {
-            // Its requests end with the process.
+            // The requests end with the runner.
             self.state.lock().batch = Some(batch);
             return Err(Lie("a result has another number of answers than its batch has requests"));
         }
@@ -235,14 +236,14 @@ impl Runner {
         for (at, key) in batch.members.iter().enumerate() {
             let answer = result.answers.get(at);
             let Some(pending) = self.state.lock().slots.lift(*key) else {
-                // It was ended on the side.
+                // The request ended on the side channel.
                 answer.into_iter().flat_map(|a| &a.outputs).for_each(|t| self.memory.done_with(t));
                 continue;
             };
             let outcome = match answer.map_or(Ok(None), |answer| self.outcome_of(&pending, answer)) {
                 Ok(outcome) => outcome,
                 Err(lie) => {
-                    // It ends with the process, as those behind it.
+                    // This request and the following ones end with the runner.
                     self.state.lock().slots.put(*key, pending);
                     broken = Some(lie);
                     break;
@@ -262,12 +263,12 @@ impl Runner {
         }
         self.memory.batch_ended();
         let marks = Marks { inputs_ready: batch.since, inference_end, outputs_ready: now_ns() };
-        // Steps of sequences first, so that the next batch may have them; answers after the next batch has begun.
+        // Rescheduled requests first, so that the next batch can include them; responses after it has begun.
         let (again, answered): (SmallVec<[End; 4]>, SmallVec<[End; 4]>) =
             ends.into_iter().partition(|end| matches!(end, End::Again(..)));
         again.into_iter().for_each(End::happen);
         match broken {
-            // The instance is lost with its process, not free.
+            // The instance is not freed, because its runner is killed.
             Some(_) => self.state.lock().batch = Some(batch),
             None => batch.occupied.into_iter().for_each(|occupied| occupied.free(marks)),
         }
@@ -275,7 +276,7 @@ impl Runner {
         broken.map_or(Ok(()), Err)
     }
 
-    /// What a client gets of an answer in a result, if that has outputs.
+    /// The client's part of a response in a result, if it has outputs.
     fn outcome_of(&self, pending: &Pending, answer: &AnswerRef<'_>) -> Result<Option<Result<Outcome, Error>>, Lie> {
         match answer.kind {
             Answer::Reschedule if answer.outputs.is_empty() => Ok(None),
@@ -287,7 +288,7 @@ impl Runner {
         }
     }
 
-    /// An answer in its own time.
+    /// Handles a response outside of a result.
     pub(crate) fn respond(&self, key: Key, answer: &AnswerRef<'_>) -> Result<(), Lie> {
         match answer.kind {
             Answer::Reschedule => return Err(Lie("a request is rescheduled on the side")),
@@ -295,7 +296,7 @@ impl Runner {
             _ => {}
         }
         let Some(pending) = self.state.lock().slots.lift(key) else {
-            // Over already: a sender that was kept for too long.
+            // The request has ended, but the model kept its sender.
             answer.outputs.iter().for_each(|t| self.memory.done_with(t));
             return Ok(());
         };
@@ -307,7 +308,7 @@ impl Runner {
                 match self.outcome(&pending.entry, answer) {
                     Ok(outcome) => Some(outcome),
                     Err(lie) => {
-                        // Ended with the process, as its other requests.
+                        // The request ends with the runner.
                         self.state.lock().slots.put(key, pending);
                         return Err(lie);
                     }
@@ -331,7 +332,8 @@ impl Runner {
         Ok(())
     }
 
-    /// What a client gets of an answer: the outputs it asked for, in the order they were made, wherever it wants them. Nothing else about them is checked (B-PY-14).
+    /// The client's part of a response: the requested outputs in the order of the response, in the requested locations.
+    /// Nothing else about them is checked (B-PY-14).
     fn outcome(&self, entry: &BatchEntry, answer: &AnswerRef<'_>) -> Result<Result<Outcome, Error>, Lie> {
         let Some(owner) = self.owner.upgrade() else { return Ok(Err(self.not_healthy())) };
         let signature = owner.signature();
@@ -340,17 +342,17 @@ impl Runner {
         for tensor in &answer.outputs {
             let wanted = wanted(signature, entry, tensor.name).filter(|_| failed.is_none());
             let Some((index, slot, name)) = wanted else {
-                // Its place is checked all the same.
+                // The location is checked even if the output is not requested.
                 self.memory.check(tensor.contents)?;
                 self.memory.done_with(tensor);
                 continue;
             };
             let spec = signature.outputs.get(usize::from(index));
-            // One that does not fit is shown to the client as it is.
+            // A shape that does not match is passed to the client unchanged.
             let reshaped = spec.filter(|spec| spec.reshape.is_some()).and_then(|spec| {
                 shape::to_client(&spec.dims, spec.reshape.as_ref(), &tensor.shape, signature.batches())
             });
-            match self.bring(tensor, entry, slot) {
+            match self.locate(tensor, entry, slot) {
                 Ok(data) => outcome.outputs.push(OutputTensor {
                     name,
                     index,
@@ -366,21 +368,21 @@ impl Runner {
         Ok(failed.map_or(Ok(outcome), Err))
     }
 
-    /// One output, where the client wants it.
-    fn bring(&self, tensor: &TensorRef<'_>, entry: &BatchEntry, slot: Option<u16>) -> Result<Data, Refused> {
+    /// Puts one output into the location that the client requested.
+    fn locate(&self, tensor: &TensorRef<'_>, entry: &BatchEntry, slot: Option<u16>) -> Result<Data, Refused> {
         let bytes = usize::try_from(tensor.contents.count()).unwrap_or(usize::MAX);
         let Some(region) = scatter::region_for(entry, slot, bytes) else {
             let Contents::Device(lent) = tensor.contents else { return self.memory.take(tensor) };
             if !scatter::form_of(entry, slot).anywhere {
                 return self.memory.take(tensor);
             }
-            // Copied there: the runner can write where it lies.
+            // Copied on the device, because the runner can still write to its own memory.
             let left = self.memory.part(lent).and_then(|part| scatter::kept_on_device(part).map_err(Refused::Short));
             self.memory.done_with(tensor);
             return left;
         };
         let data = match tensor.contents {
-            // Straight from one to the other; strings are checked on a copy that nobody can change.
+            // Copied directly; strings are checked in a private copy.
             Contents::Block(block) if tensor.datatype != DataType::Bytes => Data::Region(self.memory.block(block)?),
             Contents::Device(lent) => {
                 Data::Region(self.memory.part(lent).inspect_err(|_| self.memory.done_with(tensor))?)
@@ -395,7 +397,7 @@ impl Runner {
     }
 }
 
-/// What a result does to a request; `Err`: it stays open.
+/// End of a request after a result. `Err` if the request stays open.
 fn end_of(
     pending: Pending,
     failed: Option<&str>,
@@ -419,7 +421,7 @@ fn end_of(
     })
 }
 
-/// Which wanted output that is: its index in the signature, what the client said of it, and its name.
+/// A requested output: its index in the signature, its index in the request, and its name.
 fn wanted(signature: &Signature, entry: &BatchEntry, name: &str) -> Option<(u16, Option<u16>, Name)> {
     entry.checked.outputs.iter().find_map(|&(index, slot)| {
         let spec = signature.outputs.get(usize::from(index))?;
@@ -427,5 +429,5 @@ fn wanted(signature: &Signature, entry: &BatchEntry, name: &str) -> Option<(u16,
     })
 }
 
-/// The largest buffer that is kept for the next batch.
+/// Maximum bytes of a buffer that is kept for the next batch.
 const BUFFER_BYTES_MAX: usize = 64 << 10;

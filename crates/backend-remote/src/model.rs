@@ -1,4 +1,5 @@
-//! A model that is served by runners: one per instance, started again when it dies. While it serves, instances may be added, and others leave.
+//! A model that is served by runners: one per instance, restarted when it dies. Instances can be added and removed
+//! while the model serves.
 
 use crate::failure::Failure;
 use crate::frames::{self, InstanceId};
@@ -22,51 +23,50 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tensor::Error;
 
-/// Inputs up to this are copied by the thread that brings the batch, as outputs are by the one that reads them: 1 MiB takes 80 to 240 µs. A thread of
-/// the pool would have to be woken, and copies no faster.
+/// Maximum bytes of inputs that the thread of the batch copies itself, like outputs on the thread that reads them:
+/// 1 MiB takes 80 to 240 µs. A thread of the pool would have to be woken, and copies no faster.
 const AT_ONCE_BYTES_MAX: usize = COPY_BYTES_MAX as usize;
 
-/// A model and its runners. Its owner is `Served`; what happens to a runner finds it through a weak reference.
+/// A model and its runners. Owned by `Served`; runners have weak references.
 pub(crate) struct Model {
     me: Weak<Self>,
     spec: Spec,
     signature: Arc<Signature>,
     host: Weak<dyn Host>,
     executor: Arc<dyn Executor>,
-    /// By the number of the instance.
+    /// Instances by their number.
     places: RwLock<Vec<Option<Arc<Place>>>>,
-    /// Processes of instances that left, which still have requests, and since when.
+    /// Runners of removed instances that still have requests, and the time of their removal.
     left_behind: Mutex<Vec<(Arc<Runner>, u64)>>,
     listener: OnceLock<InstanceEventsRef>,
-    /// It is not served any more: what dies is not started again.
+    /// The model is not served any more: its runners are not restarted.
     is_ending: AtomicBool,
-    /// Nanoseconds that its processes may work for requests that nobody waits for; `NEVER` while new requests come.
+    /// Nanoseconds that runners may spend on requests without a waiting client; `NEVER` while the model is in service.
     leaving_ns: AtomicU64,
-    /// When it was told that no new ones come.
+    /// Time when the model left service.
     left: OnceLock<u64>,
     restarts: AtomicU64,
 }
 
 const NEVER: u64 = u64::MAX;
-/// How often a model that left service has its processes looked at, as a part of their grace, and at least and at most.
+/// Number of checks of the runners in their grace period after the model left service, with limits of the interval.
 const LOOKS_IN_GRACE: u32 = 10;
 const LOOK_MIN: Duration = Duration::from_millis(10);
 const LOOK_MAX: Duration = Duration::from_secs(1);
-/// How often the process of an instance that left is looked at while it has requests.
+/// Interval of checks of a runner whose instance was removed, while it has requests.
 const LEFT_LOOK: Duration = Duration::from_millis(20);
 
-/// Where an instance's process is.
+/// An instance and its runner.
 pub(crate) struct Place {
-    /// The number of the instance.
     number: u32,
     instance: Instance,
     runner: RwLock<Option<Arc<Runner>>>,
     crashes: Mutex<Crashes>,
-    /// Why it takes no batches.
+    /// Reason why the instance accepts no batches.
     down: Mutex<Option<Error>>,
-    /// It gets batches: false while it is started for the first time.
+    /// False while the runner is started for the first time.
     serves: AtomicBool,
-    /// The instance left: its process is not started again, and what becomes of it is told to nobody.
+    /// The instance was removed: its runner is not restarted, and its end is not reported.
     is_left: AtomicBool,
 }
 
@@ -90,10 +90,10 @@ impl Place {
 
 struct Served(Arc<Model>);
 
-/// Starts the processes of a model and has them load its code. Blocks until all are ready, or one failed.
+/// Starts the runners of a model, which load its code. Blocks until all are ready or one has failed.
 ///
 /// # Errors
-/// What the first that failed said.
+/// The failure of the first runner that failed.
 pub fn start(
     spec: Spec,
     signature: Arc<Signature>,
@@ -116,16 +116,16 @@ pub fn start(
         left: OnceLock::new(),
         restarts: AtomicU64::new(0),
     });
-    // Dropped, also when an instance fails, it ends its processes.
+    // Its drop ends all runners, also after a failure below.
     let owner = Served(Arc::clone(&model));
     model.start_all(&places)?;
     Ok(Arc::new(owner))
 }
 
-/// What a model's code makes of its configuration, asked of a runner of its own; `None`: it has nothing to say.
+/// Completes a configuration with the model's code in a separate runner. `None` if the code does not change it.
 ///
 /// # Errors
-/// What the code said, or that the runner died.
+/// The error of the code, or the end of the runner.
 pub fn ask(instance: &Instance, limits: &Limits, executor: &Arc<dyn Executor>) -> Result<Option<String>, Failure> {
     let (instance, limits, executor_of) = (instance.clone(), limits.clone(), Arc::clone(executor));
     let grace = limits.exit_grace;
@@ -151,7 +151,7 @@ fn cannot_start(e: &io::Error) -> Failure {
     Error::internal(format!("a process could not be started: {e}")).into()
 }
 
-/// Starts a runner; on the thread that does that. `started` is told once it answers, or is gone; not when this fails.
+/// Starts a runner, on the thread for starts. Calls `started` when the runner responds or ends, but not if this fails.
 fn launch(
     instance: &Instance,
     number: u32,
@@ -177,15 +177,15 @@ fn launch(
     Ok(runner)
 }
 
-/// LOAD: what its author says, and in which mode.
-fn load_of(told: &str, mode: &str) -> String {
-    let rest = told.trim_start().strip_prefix('{').unwrap_or("}").trim_start();
+/// JSON object of LOAD: the members of `json`, and the mode.
+fn load_of(json: &str, mode: &str) -> String {
+    let rest = json.trim_start().strip_prefix('{').unwrap_or("}").trim_start();
     let comma = if rest.starts_with('}') { "" } else { "," };
     format!(r#"{{"mode":"{mode}"{comma}{rest}"#)
 }
 
 impl Model {
-    /// Starts processes, and waits until all have loaded the model's code, or one failed.
+    /// Starts runners, and waits until all have loaded the model's code or one has failed.
     fn start_all(self: &Arc<Self>, places: &[Arc<Place>]) -> Result<(), Failure> {
         let (send, started) = channel();
         for place in places {
@@ -203,7 +203,7 @@ impl Model {
         Ok(())
     }
 
-    /// Starts an instance's process.
+    /// Starts the runner of an instance.
     fn spawn(&self, place: &Place, started: Started) {
         let is_wanted = || !self.is_ending.load(SeqCst) && !place.is_left.load(SeqCst);
         if !is_wanted() {
@@ -219,7 +219,7 @@ impl Model {
             }
         };
         let limits = &self.spec.limits;
-        // Its place is taken before it can answer: an answer that finds none would be lost.
+        // Locked before the runner can respond: otherwise its first response could be lost.
         let mut held = place.runner.write();
         let told = Box::new(tell.clone());
         match launch(&place.instance, place.number, limits, self.me.clone(), Arc::clone(&self.executor), "run", told) {
@@ -236,7 +236,7 @@ impl Model {
         }
     }
 
-    /// Starts an instance's process again.
+    /// Restarts the runner of an instance.
     fn launch(self: &Arc<Self>, place: &Arc<Place>) {
         if place.is_left.load(SeqCst) {
             return;
@@ -256,7 +256,7 @@ impl Model {
         self.spawn(place, started);
     }
 
-    /// Does something to it later, if it is still there.
+    /// Runs a job after a delay, if the model still exists.
     fn later(&self, delay: Duration, job: impl FnOnce(&Arc<Self>) + Send + 'static) {
         let me = self.me.clone();
         self.executor.after(
@@ -273,14 +273,14 @@ impl Model {
         self.places.read().get(instance as usize)?.clone()
     }
 
-    /// All there are now.
+    /// All current instances.
     fn all_places(&self) -> Vec<Arc<Place>> {
         self.places.read().iter().flatten().cloned().collect()
     }
 
     fn is_up(&self, place: &Place) {
         *place.down.lock() = None;
-        log::info!("{}: the process was started again", place.name());
+        log::info!("{}: the runner was started again", place.name());
         if let Some(listener) = self.listener.get() {
             listener.up(place.number);
         }
@@ -293,7 +293,7 @@ impl Model {
         }
     }
 
-    /// It left service: processes that hang, or work for nobody, are ended after their grace.
+    /// Ends runners that hang or work without a waiting client, after their grace period.
     fn look_at_leaving(&self) {
         let (grace, now) = (Duration::from_nanos(self.leaving_ns.load(SeqCst)), now_ns());
         let left = Duration::from_nanos(now.saturating_sub(*self.left.get_or_init(|| now)));
@@ -303,7 +303,7 @@ impl Model {
         self.later((grace / LOOKS_IN_GRACE).clamp(LOOK_MIN, LOOK_MAX), |model| model.look_at_leaving());
     }
 
-    /// The instance takes no batches any more. Its process ends once the requests that it has are over, those of a decoupled model may last.
+    /// Removes an instance. Its runner ends after its last request, which may take long if the model is decoupled.
     fn leave(&self, instance: u32) {
         let place = self.places.write().get_mut(instance as usize).and_then(Option::take);
         let Some(place) = place else { return };
@@ -317,7 +317,8 @@ impl Model {
         }
     }
 
-    /// Has processes of instances that left end which have nothing to do. Others are looked at again; those that work for nobody end after their grace.
+    /// Ends idle runners of removed instances, and those that work without a waiting client after their grace period.
+    /// Checks the others again later.
     fn look_at_left(&self) {
         let (grace, now) = (self.spec.limits.exit_grace, now_ns());
         let mut left_behind = self.left_behind.lock();
@@ -345,7 +346,8 @@ impl Model {
                 "model '{model}' cannot be used at the moment: process '{name}' ended and is being started again"
             )),
             Some(again) => Error::unavailable(format!(
-                "model '{model}' cannot be used at the moment: process '{name}' ended and is started again after a pause of {:.1} s",
+                "model '{model}' cannot be used at the moment: process '{name}' ended and is started \
+                 again after a pause of {:.1} s",
                 again.delay.as_secs_f64()
             )),
             None => Error::internal(format!("Stub process '{name}' is not healthy.")),
@@ -353,13 +355,14 @@ impl Model {
         self.is_down(place, why);
         if let Some(times) = again.and_then(|again| again.told) {
             log::error!(
-                "{name}: the process ended {times} times, each within a minute of the time before; it is started again after longer and longer \
-                 pauses, of {} s at most, until it runs for a minute or model '{model}' is loaded again",
+                "{name}: the process ended {times} times, each within a minute of the time before; it is started again \
+                 after longer and longer pauses, of {} s at most, until it runs for a minute or model '{model}' is \
+                 loaded again",
                 DELAY_MAX.as_secs()
             );
         }
         let Some(again) = again else {
-            return log::error!("{name}: the process is not started again until model '{model}' is loaded again");
+            return log::error!("{name}: the runner is not started again until model '{model}' is loaded again");
         };
         let place = Arc::clone(place);
         self.later(again.delay, move |model| {
@@ -372,7 +375,7 @@ impl Model {
         self.places.read().get(instance as usize)?.as_ref()?.runner.read().clone()
     }
 
-    /// Of its instances, and of those that left.
+    /// Runners of all instances, including removed ones.
     fn runners(&self) -> impl Iterator<Item = Arc<Runner>> {
         let mut all: Vec<_> = self.all_places().into_iter().filter_map(|place| place.runner.read().clone()).collect();
         all.extend(self.left_behind.lock().iter().map(|(runner, _)| Arc::clone(runner)));
@@ -397,11 +400,11 @@ impl Owner for Model {
         if self.is_ending.load(SeqCst) {
             return;
         }
-        // Another instance may have its number, if its own left.
+        // If the instance was removed, another one may have its number.
         let is_its = |place: &Arc<Place>| place.runner.read().as_ref().is_some_and(|its| std::ptr::eq(&**its, runner));
         let Some(place) = self.place(runner.instance).filter(is_its) else { return };
         if was == Lifecycle::Killed(Before::Abandoned) {
-            // What still waits goes to other instances, or is refused.
+            // Waiting requests go to other instances or are rejected.
             let model = &self.signature.model;
             return self.is_down(&place, Error::unavailable(format!("model '{model}' is being unloaded")));
         }
@@ -468,7 +471,7 @@ impl RemoteModel for Served {
         let grace = self.0.spec.limits.exit_grace.min(longest);
         let grace_ns = u64::try_from(grace.as_nanos()).unwrap_or(NEVER).min(NEVER - 1);
         self.0.leaving_ns.fetch_min(grace_ns, SeqCst);
-        // One look follows another, until the model is dropped.
+        // Repeats until the model is dropped.
         if self.0.left.set(now_ns()).is_ok() {
             self.0.later(Duration::ZERO, |model| model.look_at_leaving());
         }
@@ -501,7 +504,7 @@ impl RemoteModel for Served {
 
     fn instances_serve(&self, instances: &[u32]) {
         for place in instances.iter().filter_map(|&instance| self.0.place(instance)) {
-            // Held until it is told: that the process is there again is told behind that.
+            // Locked until the listener is called, so that a restart is reported afterwards.
             let down = place.down.lock();
             place.serves.store(true, SeqCst);
             if let Some((why, listener)) = down.as_ref().zip(self.0.listener.get()) {
@@ -516,7 +519,7 @@ impl RemoteModel for Served {
 
     fn serve(&self, instances: InstanceEventsRef) {
         if self.0.listener.set(Arc::clone(&instances)).is_ok() {
-            // What happened before anybody listened.
+            // Reports failures from before the registration.
             for place in self.0.all_places() {
                 let why = place.down.lock().clone();
                 if let Some(why) = why {
@@ -564,7 +567,7 @@ impl RemoteModel for Served {
     }
 }
 
-/// A model is ready when all its instances are: the first that is not, or the last that is, gives the answer.
+/// Combines the answers of all instances: the first negative one, or the last positive one, is the model's answer.
 fn one_of_all(all: &Mutex<(usize, Option<ReadyAnswer>)>, result: tensor::Result<()>) {
     let mut state = all.lock();
     state.0 -= 1;
@@ -576,7 +579,7 @@ fn one_of_all(all: &Mutex<(usize, Option<ReadyAnswer>)>, result: tensor::Result<
 }
 
 impl Drop for Served {
-    /// Nothing waits for the processes: they are told to end, and killed once their grace is over.
+    /// Ends the runners without waiting: they are killed after their grace period.
     fn drop(&mut self) {
         self.0.is_ending.store(true, SeqCst);
         for runner in self.0.runners() {

@@ -1,4 +1,4 @@
-//! A runner as what its code asks for sees it.
+//! Interface of a runner to the calls of its code.
 
 use crate::asks::{Parent, Peer};
 use crate::frames::TensorRef;
@@ -29,7 +29,7 @@ impl Peer for Runner {
                 let request = &pending.entry.request;
                 Parent { key: Some(key), depth: request.depth, batch, trace: request.trace.clone() }
             }
-            // So that no chain of calls is without end.
+            // Bounds the length of a chain of calls.
             None => {
                 let depth = state.slots.pendings().map(|pending| pending.entry.request.depth).max().unwrap_or(0);
                 Parent { depth, batch, ..Parent::default() }

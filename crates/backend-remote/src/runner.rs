@@ -1,7 +1,7 @@
 //! One runner of an instance, from its start to its end.
 //!
-//! Its transport hands over what it says, a frame at a time. `state` is for what other threads touch as well (batches that begin, cancellations), and is never held while
-//! engine or model code is called.
+//! The transport delivers one frame at a time. `state` is shared with other threads (new batches, cancellations), and
+//! its lock is never held while engine or model code is called.
 
 use crate::asks::{Asks, Peer};
 use crate::failure::{Failure, Ready};
@@ -21,18 +21,18 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tensor::{Error, Name};
 
-/// Outputs of one frame above this are copied by a thread that may take its time: a copy of 1 MiB takes 80 to 240 µs.
+/// Larger outputs of one frame are copied by a thread that may block: a copy of 1 MiB takes 80 to 240 µs.
 pub(crate) const COPY_BYTES_MAX: u64 = 1 << 20;
-/// Longer frames, of texts or of tensors that are sent inline, are handled by that thread, too.
+/// Longer frames (texts or inline tensors) are also handled by that thread.
 const FRAME_BYTES_AT_ONCE_MAX: usize = 1 << 20;
-/// How long it may take to end after it said that it could not start.
+/// Time that a runner has to end after FAILED.
 const FAILED_GRACE: Duration = Duration::from_secs(5);
-/// How long it has to write down its stacks once its batch took too long.
+/// Time to write a stack trace after a batch took too long.
 const ABORT_GRACE: Duration = Duration::from_millis(500);
-/// How long a model may take to say whether it is ready.
+/// Time for the response to a readiness check.
 pub(crate) const QUESTION_TIME: Duration = Duration::from_secs(5);
 
-/// Told once how the start went.
+/// Receives the result of a start, once.
 pub(crate) type Started = Box<dyn FnOnce(Result<Ready, Failure>) + Send>;
 
 /// The model that a runner serves.
@@ -41,18 +41,18 @@ pub(crate) trait Owner: Send + Sync {
     fn is_decoupled(&self) -> bool;
     /// The server.
     fn host(&self) -> Weak<dyn Host>;
-    /// A runner that had been ready is over, and this is what it was.
+    /// Reports the end of a runner that was ready, with its last state.
     fn died(&self, runner: &Runner, was: Lifecycle);
 }
 
 pub(crate) struct Runner {
-    /// Of the instance: it stands in errors and in front of what the runner prints.
+    /// Name of the instance, for errors and before each line that the runner prints.
     pub(crate) name: Name,
     pub(crate) instance: u32,
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) memory: TensorMemory,
     pub(crate) asks: Asks,
-    /// None while a configuration is completed.
+    /// Dangling while a configuration is completed.
     pub(crate) owner: Weak<dyn Owner>,
     pub(crate) limits: Limits,
     pub(crate) executor: Arc<dyn Executor>,
@@ -68,22 +68,22 @@ pub(crate) struct State {
     started: Option<Started>,
     questions: Vec<Question>,
     asked: u64,
-    /// How long the batch takes will be looked at.
+    /// A check of the batch's duration is scheduled.
     is_watched: bool,
-    /// Since when it works for nobody, and which batch it was then.
+    /// Time since which no client waits for a response, and the last batch at that time.
     for_nobody: Option<(u64, u64)>,
-    /// That its model left service and clients still wait was told.
+    /// The warning about clients that still wait after the model left service was logged.
     told_of_clients: bool,
-    /// The last frame's buffer, to be used again.
+    /// Buffer of the last frame, for reuse.
     pub(crate) buffer: Vec<u8>,
 }
 
-/// A batch that was handed over.
+/// A batch that was sent.
 pub(crate) struct Running {
     pub(crate) id: u64,
     pub(crate) members: SmallVec<[Key; 4]>,
     pub(crate) occupied: Option<Occupied>,
-    /// When its inputs were there.
+    /// Time when its inputs were written.
     pub(crate) since: u64,
 }
 
@@ -93,12 +93,12 @@ struct Question {
     answers: Vec<ReadyAnswer>,
 }
 
-/// Whether the runner lends memory of a device for it.
+/// True if the runner lends device memory for the tensor.
 fn is_lent(tensor: &frames::TensorRef<'_>) -> bool {
     matches!(tensor.contents, frames::Contents::Device(lent) if !lent.by_host)
 }
 
-/// What a runner is made of.
+/// Parameters of `Runner::new`.
 pub(crate) struct Parts {
     pub(crate) name: Name,
     pub(crate) instance: u32,
@@ -142,7 +142,7 @@ impl Runner {
         })
     }
 
-    /// Does something to it later, if it is still there.
+    /// Runs a job after a delay, if the runner still exists.
     pub(crate) fn later(&self, delay: Duration, job: impl FnOnce(&Arc<Self>) + Send + 'static) {
         let me = self.me.clone();
         self.executor.after(
@@ -155,12 +155,12 @@ impl Runner {
         );
     }
 
-    /// The text that clients know for a process that took their request with it.
+    /// Triton's error for a request whose runner ended.
     pub(crate) fn not_healthy(&self) -> Error {
         Error::internal(format!("Stub process '{}' is not healthy.", self.name))
     }
 
-    /// Kills it. Why is for the log only.
+    /// Kills the runner. `why` is only for the log.
     pub(crate) fn condemn(&self, why: &str) {
         let mut state = self.state.lock();
         if state.lifecycle == Lifecycle::Ended {
@@ -175,12 +175,12 @@ impl Runner {
         self.transport.end(End::Killed);
     }
 
-    /// What stands in front of lines about it.
+    /// Prefix of log lines about the runner.
     pub(crate) fn label(&self) -> &str {
         if self.name.is_empty() { "a process that completes a configuration" } else { self.name.as_str() }
     }
 
-    /// Ends a result's batch, or says what is to be done first.
+    /// Handles a result, or returns the step that must come first.
     fn batch_result(
         &self,
         result: &frames::ResultRef<'_>,
@@ -191,9 +191,9 @@ impl Runner {
         if !reading.may_copy && copied() > COPY_BYTES_MAX {
             return Ok(Next::Copy);
         }
-        // What it said on the side before it ended the batch comes first: the blocks that this frame gives back may be those of an answer that lies there.
+        // Earlier frames of the side channel first: a response there may be in blocks that this frame returns.
         let stay = result.answers.iter().any(|a| a.kind == crate::generated::Answer::None);
-        // So do the leases that are over with it: a client that has its answer may unregister its region.
+        // Also returned leases first: a client that has its response may unregister its region.
         let lent = self.limits.device_inputs && self.memory.leases.open().0 > 0;
         if !reading.side_is_read && (stay || lent || result.failed.is_some() || open > members) {
             return Ok(Next::ReadSide);
@@ -236,7 +236,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Tells it to end, and kills it when it has not by then.
+    /// Asks the runner to end, and kills it after the grace period.
     pub(crate) fn end(&self, grace: Duration) {
         let mut state = self.state.lock();
         let was = state.lifecycle;
@@ -244,7 +244,7 @@ impl Runner {
             return;
         }
         if !matches!(was, Lifecycle::Ready { .. }) {
-            // It reads nothing while it loads code.
+            // The runner reads no frames while it loads code.
             state.lifecycle = Lifecycle::Killed(Before::Stopping);
             drop(state);
             return self.transport.end(End::Killed);
@@ -258,8 +258,8 @@ impl Runner {
         self.later(grace, |runner| runner.condemn("it did not end in time"));
     }
 
-    /// Its model left service so long ago. A process that has worked for `grace` for requests that nobody waits for hangs, or is stopped: it would
-    /// stay for ever, and its memory with it. One that still has requests of clients goes on with them.
+    /// Checks a runner whose model left service `left` ago. Kills a runner that worked for `grace` without a waiting
+    /// client: it hangs or is stopped, and would keep its memory for ever. Requests of clients may finish.
     pub(crate) fn look_for_nobody(&self, grace: Duration, left: Duration, now: u64) {
         let mut state = self.state.lock();
         let works = state.batch.is_some() || state.slots.taken() > 0;
@@ -275,7 +275,8 @@ impl Runner {
                 drop(state);
                 let seconds = left.as_secs_f64();
                 log::warn!(
-                    "{}: its model left service {seconds:.1} s ago, and the process still has requests that clients wait for: {waiting}",
+                    "{}: its model left service {seconds:.1} s ago, and the process still has requests that clients \
+                     wait for: {waiting}",
                     self.label()
                 );
             }
@@ -296,13 +297,14 @@ impl Runner {
         drop(state);
         let seconds = grace.as_secs_f64();
         log::error!(
-            "{}: the process is killed: its model left service, and it worked for {seconds} s (exit-grace-seconds, less when the server exits) for requests that nobody waits for: {requests}",
+            "{}: the process is killed: its model left service, and it worked for {seconds} s (exit-grace-seconds, \
+             less when the server exits) for requests that nobody waits for: {requests}",
             self.label()
         );
         self.transport.end(End::Killed);
     }
 
-    /// Whether it has requests.
+    /// True if the runner has requests.
     pub(crate) fn works(&self) -> bool {
         let state = self.state.lock();
         state.lifecycle.is_in_service() && (state.batch.is_some() || state.slots.taken() > 0)
@@ -312,7 +314,7 @@ impl Runner {
         self.state.lock().lifecycle == Lifecycle::Ended
     }
 
-    /// Whether its model wants to be asked if it is ready. One that is killed answers that it is not healthy.
+    /// True if the model has its own readiness check. That of a killed runner fails.
     pub(crate) fn asks_ready(&self) -> bool {
         let lifecycle = self.state.lock().lifecycle;
         matches!(
@@ -321,7 +323,7 @@ impl Runner {
         )
     }
 
-    /// Calls of other models that its code made before a time and that are not over; `None` where there are none.
+    /// Open calls of its code that were made before time `at`; `None` if there are none.
     pub(crate) fn calls_made_before(&self, at: u64) -> Option<OpenCalls> {
         let calls = self.asks.calls_made_before(at);
         if calls.is_empty() {
@@ -346,7 +348,7 @@ impl Runner {
         Some(OpenCalls { instance: self.instance, batch: id, members, calls })
     }
 
-    /// A batch begins: it is looked at when it may have taken too long. One look at a time, however many batches there are.
+    /// Schedules a check of the duration of batches. Only one check is scheduled at a time.
     pub(crate) fn watch(&self, state: &mut State) {
         if let Some(most) = self.limits.execute_timeout
             && !std::mem::replace(&mut state.is_watched, true)
@@ -355,7 +357,7 @@ impl Runner {
         }
     }
 
-    /// Its time to be heard of is over.
+    /// Fails the start if the runner has not responded in time.
     pub(crate) fn check_contact(&self) {
         let mut state = self.state.lock();
         let is_silent = state.lifecycle == Lifecycle::Starting { is_there: false };
@@ -386,7 +388,7 @@ impl Runner {
         self.later(ABORT_GRACE, |runner| runner.condemn("its batch took too long"));
     }
 
-    /// Asks the model whether it is ready. Questions that come before its answer share it.
+    /// Starts a readiness check. Checks that start before its response share it.
     pub(crate) fn ask(&self, answer: ReadyAnswer) {
         let mut state = self.state.lock();
         if !matches!(state.lifecycle, Lifecycle::Ready { .. }) {
@@ -409,7 +411,7 @@ impl Runner {
 
     fn answered(&self, number: u64, is_ready: bool) {
         let mut state = self.state.lock();
-        // A late answer to one that was given up is news for those that ask now.
+        // A late response to a check that timed out also answers the current ones.
         let all = std::mem::take(&mut state.questions);
         drop(state);
         if all.iter().any(|q| number > q.number) {
@@ -433,7 +435,7 @@ impl Runner {
         }
     }
 
-    /// A request is cancelled: its model can see that, and so are the calls made for it.
+    /// Cancels a request and its calls. Its model sees the flag.
     pub(crate) fn cancelled(&self, key: Key) {
         let mut state = self.state.lock();
         if state.slots.has(key) {
@@ -530,11 +532,11 @@ impl Receiver for Runner {
         drop(state);
         let is_asked = was.is_in_service() && self.owner.strong_count() == 0;
         if was.is_stopping() || is_asked {
-            log::debug!("{}: the process {how}", self.label());
+            log::debug!("{}: the runner {how}", self.label());
         } else if started.is_none() || !was.is_killed() {
-            log::error!("{}: the process {how}; requests it had: {}", self.label(), pendings.len());
+            log::error!("{}: the runner {how}; requests it had: {}", self.label(), pendings.len());
         }
-        // Before its requests end: what comes after them is to find it gone.
+        // Before the requests end, so that a retry does not find this runner.
         if let Some(owner) = self.owner.upgrade().filter(|_| was.is_in_service()) {
             owner.died(&self, was);
         }
@@ -553,7 +555,7 @@ impl Receiver for Runner {
     }
 
     fn is_brief(&self) -> bool {
-        // Answers of a decoupled model lie on the side, which would be read as well.
+        // Responses of a decoupled model come on the side channel, which would be read as well.
         let is_decoupled = self.owner.upgrade().is_none_or(|owner| owner.is_decoupled());
         !is_decoupled && matches!(self.state.lock().lifecycle, Lifecycle::Ready { .. })
     }

@@ -18,8 +18,8 @@ pub enum Way {
 
 /// A connection to one runner. Methods may be called from any thread and do not block.
 pub trait Transport: Send + Sync {
-    /// Sends frames. The frames of one call stay together, and calls for one channel keep their order. Frames for a runner that has ended are
-    /// dropped; `Receiver::over` reports its end.
+    /// Sends frames. The frames of one call stay together, and calls for one channel keep their order. Frames for a
+    /// runner that has ended are dropped; `Receiver::over` reports its end.
     fn send(&self, way: Way, frames: &[u8]);
 
     /// Registers `receiver`, which is called for each frame, one at a time, and once for the runner's end.
@@ -83,10 +83,11 @@ pub trait Receiver: Send + Sync {
     /// Kills the runner. `why` is for the log only.
     fn condemn(&self, why: &str);
 
-    /// The runner has ended; `how` is the text for the log (`was ended by signal 9`). Called once, without any lock of the transport.
+    /// Reports that the runner has ended; `how` is for the log (`was ended by signal 9`). Called once, without any lock
+    /// of the transport.
     fn over(self: Arc<Self>, how: &str);
 
-    /// Whether a thread that serves other connections may read its frames.
+    /// True if a thread that serves other connections may read the frames.
     fn is_brief(&self) -> bool;
 }
 

@@ -1,4 +1,4 @@
-//! Batches, lives and questions of runners, over a transport that is a list of frames: no process, no socket, no time that passes.
+//! Batches, lifecycle and readiness of runners, over a transport without processes, sockets or clocks.
 
 mod support;
 
@@ -19,13 +19,13 @@ use std::time::Duration;
 use support::*;
 use tensor::{DataType, Error, RegionRef};
 
-/// A runner that the test plays.
+/// A fake runner.
 #[derive(Default)]
 struct Played {
     receiver: Mutex<Option<Arc<dyn Receiver>>>,
     sent: Mutex<Vec<(Way, Vec<u8>)>>,
     ends: Mutex<Vec<End>>,
-    /// What it says as soon as it is listened to.
+    /// Frames that it sends as soon as the receiver is registered.
     greeting: Vec<u8>,
 }
 
@@ -67,20 +67,20 @@ impl Played {
         }
     }
 
-    /// The last frame of a kind that it was sent.
+    /// Last frame of a kind that the runner received.
     fn heard(&self, kind: Frame) -> Vec<u8> {
         let sent = self.sent.lock();
         let is_it = |bytes: &&Vec<u8>| bytes[4] == kind as u8;
         sent.iter().rev().map(|(_, bytes)| bytes).find(is_it).unwrap_or_else(|| panic!("no {kind:?}")).clone()
     }
 
-    /// It is over, as its transport finds out.
+    /// Ends the runner.
     fn dies(&self) {
         let receiver = self.receiver.lock().take().expect("it was there");
         receiver.over("was ended by the test");
     }
 
-    /// Ends the batch that it was sent with these answers, of one byte each.
+    /// Ends the last batch with these responses of one byte each.
     fn answers(&self, answers: &[u8]) {
         let batch = u64::from_le_bytes(self.heard(Frame::Execute)[Header::BYTES..][..8].try_into().expect("a number"));
         self.say(Way::Work, &result(batch, answers));
@@ -119,7 +119,7 @@ fn ready(json: &str) -> Vec<u8> {
     framed(Frame::Ready, VERSION as u8, 0, json.as_bytes())
 }
 
-/// Starts runners, and is the threads: what is started is done at once, what is due later when the test says so.
+/// Starts runners and runs jobs: immediate ones at once, delayed ones when the test calls `pass`.
 struct Stage {
     runners: Mutex<Vec<Arc<Played>>>,
     later: Mutex<Vec<(Duration, Job)>>,
@@ -144,7 +144,7 @@ impl Stage {
         self.runners.lock().last().expect("one was started").clone()
     }
 
-    /// Does all that is due after this time at the latest.
+    /// Runs all jobs that are due after this time or earlier.
     fn pass(&self, delay: Duration) {
         let (due, rest): (Vec<_>, Vec<_>) =
             std::mem::take(&mut *self.later.lock()).into_iter().partition(|(after, _)| *after <= delay);
@@ -210,14 +210,14 @@ fn a_batch_is_answered_in_the_order_of_its_requests_and_frees_its_instance_b_py_
         let answers: Vec<_> = (0..3).map(|_| ran.answer().expect("an answer").outputs[0].data.to_vec()).collect();
         assert_eq!(answers, [Ok(vec![1]), Ok(vec![2]), Ok(vec![3])], "batch {round}");
         ran.freed().expect("marks");
-        // Its block of requests: it would be full without that.
+        // Returns the request block; otherwise the segment would fill up.
         let block = stage.runner().heard(Frame::Execute);
-        assert!(block.len() < 2000, "what is large lies in a segment");
+        assert!(block.len() < 2000, "large tensors are in a segment");
         stage.runner().say(Way::Side, &release(&block));
     }
 }
 
-/// Gives back the only block that a batch has: that of the tensor that lies in a segment.
+/// Returns the only block of a batch: that of the tensor in a segment.
 fn release(execute: &[u8]) -> Vec<u8> {
     let head = execute.windows(2).position(|two| two == [Place::Request as u8, 0]);
     let at = head.into_iter().chain(0..execute.len() - 20).find(|&at| {
@@ -254,7 +254,7 @@ fn a_runner_that_dies_fails_its_batch_and_is_started_again_b_pyr_07() {
     let ran = run(&*model, 0, vec![bytes("", 1)]);
     stage.runner().answers(&[7]);
     assert!(ran.answer().is_ok());
-    // The second time in a minute it waits.
+    // The second restart in a minute is delayed.
     stage.runner().dies();
     stage.pass(Duration::ZERO);
     assert_eq!(stage.runners.lock().len(), 2);
@@ -263,13 +263,13 @@ fn a_runner_that_dies_fails_its_batch_and_is_started_again_b_pyr_07() {
 }
 
 #[test]
-fn a_runner_that_breaks_a_rule_is_killed_once_and_keeps_its_requests_until_it_is_over_b_sec_04() {
+fn a_runner_that_breaks_the_protocol_is_killed_once_and_keeps_its_requests_until_it_ends_b_sec_04() {
     let (stage, model) = served();
     let ran = run(&*model, 0, vec![bytes("", 1)]);
     let runner = stage.runner();
     runner.say(Way::Work, &result(77, &[1]));
     runner.answers(&[1]);
-    assert!(ran.events.try_recv().is_err(), "what it says is not listened to any more");
+    assert!(ran.events.try_recv().is_err(), "its frames are ignored");
     assert_eq!(*runner.ends.lock(), [End::Killed]);
     runner.dies();
     assert_eq!(ran.answer().err(), Some(not_healthy()));
@@ -323,7 +323,7 @@ fn a_cancelled_request_is_seen_by_its_model_b_py_17() {
 }
 
 #[test]
-fn a_start_ends_with_what_the_runner_says_or_with_its_silence_b_py_03() {
+fn a_start_fails_with_the_error_of_the_runner_or_a_timeout_b_py_03() {
     let failed = framed(Frame::Failed, VERSION as u8, 0, br#"{"text":"ImportError: no"}"#);
     let stage = Stage::new(failed);
     assert_eq!(stage.start(limits()).err().map(|failure| failure.error), Some(Error::internal("ImportError: no")));
@@ -337,7 +337,7 @@ fn a_start_ends_with_what_the_runner_says_or_with_its_silence_b_py_03() {
     let error = Error::unavailable("m_0 was started and not heard of for 30 s");
     assert_eq!(starting.join().expect("no panic"), Some(error));
     assert!(stage.runner().ends.lock().contains(&End::Killed));
-    // One that was heard of may take for ever.
+    // A runner that responded has no limit for loading.
     let stage = Stage::new(framed(Frame::Pong, 0, 0, &[0; Question::BYTES]));
     let starting = std::thread::spawn({
         let stage = stage.clone();
@@ -351,7 +351,7 @@ fn a_start_ends_with_what_the_runner_says_or_with_its_silence_b_py_03() {
 }
 
 #[test]
-fn a_model_that_is_dropped_has_its_runner_told_and_then_killed_b_py_03() {
+fn dropping_a_model_ends_its_runner_and_kills_it_after_the_grace_period_b_py_03() {
     let (stage, model) = served();
     drop(model);
     let runner = stage.runner();
@@ -361,11 +361,11 @@ fn a_model_that_is_dropped_has_its_runner_told_and_then_killed_b_py_03() {
     assert_eq!(*runner.ends.lock(), [End::Told, End::Killed]);
     runner.dies();
     stage.pass(Duration::MAX);
-    assert_eq!(stage.runners.lock().len(), 1, "it is not started again");
+    assert_eq!(stage.runners.lock().len(), 1, "the runner is not restarted");
 }
 
 #[test]
-fn questions_share_an_answer_and_end_without_one_b_py_26() {
+fn readiness_checks_share_a_response_and_fail_without_one_b_py_26() {
     let stage = Stage::new(ready(r#"{"asks_ready":true}"#));
     let model = stage.start(limits()).expect("starts");
     let (told, answers) = std::sync::mpsc::channel();

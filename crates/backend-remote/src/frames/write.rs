@@ -1,4 +1,4 @@
-//! What the host sends. A frame is appended to a buffer, its length written when it is whole.
+//! Encodes the frames of the server. A frame is appended to a buffer; its length is written when it is complete.
 
 use super::id::InstanceId;
 use super::tensor::{Block, Lent};
@@ -16,11 +16,11 @@ pub struct Writing {
     start: usize,
 }
 
-/// The frame is longer than the other side would take.
+/// The frame is longer than the protocol allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooLong;
 
-/// Begins a frame behind what is in `to`.
+/// Begins a frame at the end of `to`.
 pub fn begin(to: &mut Vec<u8>, about: InstanceId, frame: Frame) -> Writing {
     let start = to.len();
     header(to, about, frame, 0, 0);
@@ -33,21 +33,21 @@ fn header(to: &mut Vec<u8>, about: InstanceId, frame: Frame, length: usize, coun
     Header { length: length as u32, frame: frame as u8, flags, count, model, instance }.write(to);
 }
 
-/// Where `count` stands in a header.
+/// Offset of `count` in a header.
 const COUNT_AT: usize = 6;
 
 impl Writing {
-    /// Says how many of what its row says are in it.
+    /// Sets the number of elements of the frame.
     pub fn count(&self, to: &mut [u8], count: u16) {
         if let Some(place) = to.get_mut(self.start + COUNT_AT..).and_then(|rest| rest.first_chunk_mut()) {
             *place = count.to_le_bytes();
         }
     }
 
-    /// Says how long it became.
+    /// Ends the frame and writes its length.
     ///
     /// # Errors
-    /// Longer than a frame may be; it is taken back.
+    /// If the frame is too long: it is removed from `to`.
     pub fn end(self, to: &mut Vec<u8>) -> Result<(), TooLong> {
         let length = to.len().saturating_sub(self.start + Header::BYTES);
         if length as u64 > FRAME_BYTES_MAX {
@@ -66,10 +66,10 @@ pub fn empty(to: &mut Vec<u8>, about: InstanceId, frame: Frame) {
     header(to, about, frame, 0, 0);
 }
 
-/// LOAD, CONTROL_RESULT: a frame that is a JSON text.
+/// A frame with a JSON text: LOAD, CONTROL_RESULT.
 ///
 /// # Errors
-/// As [`Writing::end`].
+/// If the frame is too long.
 pub fn json(to: &mut Vec<u8>, about: InstanceId, frame: Frame, text: &str) -> Result<(), TooLong> {
     let writing = begin(to, about, frame);
     to.extend_from_slice(text.as_bytes());
@@ -88,7 +88,7 @@ pub fn segment(to: &mut Vec<u8>, segment: Segment) {
     segment.write(to);
 }
 
-/// RELEASE, of as many blocks as one frame may name; the rest is left.
+/// RELEASE with as many ids as fit into one frame; the others stay in `ids`.
 pub fn release(to: &mut Vec<u8>, ids: &mut Vec<u64>) {
     let count = ids.len().min(usize::from(u16::MAX));
     header(to, InstanceId::PROCESS, Frame::Release, count * 8, count as u16);
@@ -102,7 +102,7 @@ pub fn close_handle(to: &mut Vec<u8>, device: u32, handle: &[u8; HANDLE_BYTES as
     to.extend_from_slice(handle);
 }
 
-/// Where a tensor's bytes are.
+/// Location of a tensor's bytes.
 #[derive(Debug, Clone, Copy)]
 pub enum Put<'a> {
     /// In the frame.
@@ -113,7 +113,7 @@ pub enum Put<'a> {
     Device(Lent<'a>),
 }
 
-/// A tensor. Names longer than 65,535 bytes and ranks above 255 do not occur: configurations and requests are bounded below that.
+/// A tensor. Names up to 65,535 bytes and ranks up to 255 suffice: configurations and requests have lower limits.
 pub fn tensor(to: &mut Vec<u8>, name: &str, datatype: DataType, shape: &[i64], put: Put<'_>) {
     let (place, segment, offset, bytes) = match put {
         Put::Inline(bytes) => (Place::Inline, 0, 0, bytes.len() as u64),
@@ -148,7 +148,7 @@ pub fn tensor(to: &mut Vec<u8>, name: &str, datatype: DataType, shape: &[i64], p
     }
 }
 
-/// What a request is written from; its tensors follow, `inputs` of them.
+/// Fields of a request without its tensors, of which `inputs` follow.
 #[derive(Debug, Clone, Copy, Default)]
 #[allow(missing_docs)]
 pub struct RequestHeadOf<'a> {
@@ -164,7 +164,7 @@ pub struct RequestHeadOf<'a> {
     pub inputs: u16,
 }
 
-/// A request but for its tensors. `outputs`: names, or `None` for all.
+/// A request without its tensors. `outputs` are names, or `None` for all.
 pub fn request<'n>(
     to: &mut Vec<u8>,
     of: &RequestHeadOf<'_>,
@@ -202,10 +202,10 @@ pub fn request<'n>(
     }
 }
 
-/// Where `parameters_bytes` stands in a `RequestHead`: in front of `trace_bytes`, the last.
+/// Offset of `parameters_bytes` in a `RequestHead`: before `trace_bytes`, the last field.
 const PARAMETERS_BYTES_AT: usize = RequestHead::BYTES - 8;
 
-/// Parameters as a JSON object; nothing when there are none.
+/// Parameters as a JSON object; nothing if there are none.
 pub fn parameters(to: &mut Vec<u8>, parameters: &[(Name, Parameter)]) {
     for (i, (name, value)) in parameters.iter().enumerate() {
         to.push(if i == 0 { b'{' } else { b',' });
@@ -249,14 +249,14 @@ pub fn call_response(
     writing
 }
 
-/// An answer but for its tensors; lengths of the texts are filled in.
+/// A response without its tensors. Sets the lengths of the texts in `head`.
 pub fn answer(to: &mut Vec<u8>, head: AnswerHead, parameters: &str, error: &str) {
     AnswerHead { parameters_bytes: parameters.len() as u32, error_bytes: error.len() as u32, ..head }.write(to);
     to.extend_from_slice(parameters.as_bytes());
     to.extend_from_slice(error.as_bytes());
 }
 
-/// At most what a u16 can say the length of.
+/// The name, cut to a length that fits into a u16.
 fn cut(name: &str) -> &str {
     let end = (0..=name.len().min(usize::from(u16::MAX))).rev().find(|&at| name.is_char_boundary(at)).unwrap_or(0);
     name.get(..end).unwrap_or_default()
