@@ -161,7 +161,7 @@ impl OpenedJavaScript {
     }
 
     /// A runner with this LOAD object.
-    fn instance(&self, name: &str, load: &str, limits: &RunnerLimits) -> backend_remote::Instance {
+    fn instance(&self, name: &str, load: &str, limits: &RunnerLimits) -> backend_remote::InstanceSpec {
         let name = Name::from(name);
         if self.options.in_process {
             let instance = Instance { name, command: self.command(limits.memory_bytes_max), load: load.to_owned() };
@@ -176,7 +176,7 @@ impl OpenedJavaScript {
             heap_bytes_max: limits.memory_bytes_max,
         };
         let start = Starter { threads: Arc::clone(&self.state.threads), spec, limits: limits.clone() };
-        backend_remote::Instance { name, start: Arc::new(start), load: load_of(load, limits) }
+        backend_remote::InstanceSpec { name, start: Arc::new(start), load: load_of(load, limits) }
     }
 
     fn command(&self, heap_bytes_max: Option<u64>) -> Command {
@@ -231,7 +231,7 @@ struct InstanceFactory {
 }
 
 impl Further for InstanceFactory {
-    fn instances(&self, config: &ModelConfig, json: &str) -> Result<Vec<backend_remote::Instance>> {
+    fn instances(&self, config: &ModelConfig, json: &str) -> Result<Vec<backend_remote::InstanceSpec>> {
         let Self { opened, signature, iterative } = self;
         let placed = instances(config);
         if placed.len() > INSTANCES_MAX {

@@ -32,11 +32,11 @@ struct Starter {
 }
 
 /// An instance of a model that is served by a process.
-pub fn hosted(instance: Instance, limits: &RunnerLimits, output: OutputTarget) -> backend_remote::Instance {
+pub fn hosted(instance: Instance, limits: &RunnerLimits, output: OutputTarget) -> backend_remote::InstanceSpec {
     let Instance { name, command, load } = instance;
     let load = load_of(&load, limits);
     let start = Arc::new(Starter { name: name.clone(), command, limits: limits.clone(), output });
-    backend_remote::Instance { name, start, load }
+    backend_remote::InstanceSpec { name, start, load }
 }
 
 /// The caller's LOAD object with `segments` and `devices` added.
@@ -76,7 +76,7 @@ pub fn complete_config(
 ///
 /// # Errors
 /// The error of the code, or that the runner ended.
-pub fn ask(instance: &backend_remote::Instance, limits: &RunnerLimits) -> Result<Option<String>, Failure> {
+pub fn ask(instance: &backend_remote::InstanceSpec, limits: &RunnerLimits) -> Result<Option<String>, Failure> {
     backend_remote::ask(instance, &limits.of_runner(), &executor()?)
 }
 

@@ -36,8 +36,8 @@ impl Start for Nothing {
 }
 
 /// An instance that cannot be started.
-pub fn hosted(instance: Instance, _: &RunnerLimits, _: OutputTarget) -> backend_remote::Instance {
-    backend_remote::Instance { name: instance.name, start: Arc::new(Nothing), load: instance.load }
+pub fn hosted(instance: Instance, _: &RunnerLimits, _: OutputTarget) -> backend_remote::InstanceSpec {
+    backend_remote::InstanceSpec { name: instance.name, start: Arc::new(Nothing), load: instance.load }
 }
 
 /// Always fails.
@@ -60,7 +60,7 @@ pub fn complete_config(_: &Instance, _: &RunnerLimits, _: OutputTarget) -> Resul
 ///
 /// # Errors
 /// UNAVAILABLE: this needs Linux.
-pub fn ask(_: &backend_remote::Instance, _: &RunnerLimits) -> Result<Option<String>, Failure> {
+pub fn ask(_: &backend_remote::InstanceSpec, _: &RunnerLimits) -> Result<Option<String>, Failure> {
     Err(none_here())
 }
 

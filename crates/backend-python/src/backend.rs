@@ -287,7 +287,7 @@ struct InstanceFactory {
 }
 
 impl Further for InstanceFactory {
-    fn instances(&self, config: &ModelConfig, json: &str) -> Result<Vec<backend_remote::Instance>> {
+    fn instances(&self, config: &ModelConfig, json: &str) -> Result<Vec<backend_remote::InstanceSpec>> {
         let Self { opened, signature, iterative, limits } = self;
         let load_content = LoadContent { iterative: *iterative, config: json, ..opened.load_content(Some(signature)) };
         let placed = instances(config);

@@ -1,14 +1,14 @@
 //! Sends batches to a runner and delivers the responses.
 
 use crate::frames::write::{self, RequestHeadOf};
-use crate::frames::{AnswerRef, Contents, InstanceId, Lie, ResultRef, TensorRef};
+use crate::frames::{AnswerRef, Contents, InstanceId, ProtocolError, ResultRef, TensorRef};
 use crate::generated::{
     Answer, ExecuteHead, Frame, INLINE_BYTES_MAX, REQUEST_FLAG_SEQUENCE_END, REQUEST_FLAG_SEQUENCE_START, REQUESTS_MAX,
 };
-use crate::memory::{Refused, Room};
+use crate::memory::{Room, SegmentError};
 use crate::parameters::parameters;
-use crate::runner::{COPY_BYTES_MAX, Runner, Running};
-use crate::slots::{Key, Pending};
+use crate::runner::{BatchInFlight, COPY_BYTES_MAX, Runner};
+use crate::slots::{Key, RunnerRequest};
 use crate::transport::Way;
 use backend::{BatchEntry, Counted, Marks, Occupied, Outcome, Responder, now_ns, scatter, shape};
 use protocol::{CorrelationId, OutputTensor, Signature};
@@ -50,7 +50,7 @@ impl Runner {
     ) {
         let began = now_ns();
         let mut members: SmallVec<[Key; 4]> = SmallVec::new();
-        let mut pendings: SmallVec<[Pending; 4]> = SmallVec::new();
+        let mut pendings: SmallVec<[RunnerRequest; 4]> = SmallVec::new();
         let mut state = self.state.lock();
         if !state.lifecycle.is_in_service() || state.batch.is_some() {
             drop(state);
@@ -69,7 +69,7 @@ impl Runner {
             };
             self.memory.flag(key, false);
             members.push(key);
-            pendings.push(Pending { responder, entry: std::mem::take(entry) });
+            pendings.push(RunnerRequest { responder, entry: std::mem::take(entry) });
         }
         drop(state);
 
@@ -115,7 +115,7 @@ impl Runner {
                 state.slots.put(*key, pending);
             }
             self.memory.batch_begins();
-            state.batch = Some(Running { id, members, occupied: left.take(), since: now_ns() });
+            state.batch = Some(BatchInFlight { id, members, occupied: left.take(), since: now_ns() });
             self.watch(&mut state);
             drop(state);
             // Last: the response may arrive before this returns.
@@ -220,16 +220,16 @@ impl Runner {
     }
 
     /// Handles the result of a batch.
-    pub(crate) fn result(&self, result: &ResultRef<'_>) -> Result<(), Lie> {
+    pub(crate) fn result(&self, result: &ResultRef<'_>) -> Result<(), ProtocolError> {
         let inference_end = now_ns();
         let mut state = self.state.lock();
         let is_it = state.batch.as_ref().is_some_and(|b| b.id == result.batch);
-        let Some(batch) = state.batch.take_if(|_| is_it) else { return Err(Lie("the result of no batch")) };
+        let Some(batch) = state.batch.take_if(|_| is_it) else { return Err(ProtocolError("the result of no batch")) };
         drop(state);
         if result.failed.is_none() && result.answers.len() != batch.members.len() {
             // The requests end with the runner.
             self.state.lock().batch = Some(batch);
-            return Err(Lie("a result has another number of answers than its batch has requests"));
+            return Err(ProtocolError("a result has another number of answers than its batch has requests"));
         }
         let mut ends: SmallVec<[End; 4]> = SmallVec::new();
         let mut broken = None;
@@ -242,10 +242,10 @@ impl Runner {
             };
             let outcome = match answer.map_or(Ok(None), |answer| self.outcome_of(&pending, answer)) {
                 Ok(outcome) => outcome,
-                Err(lie) => {
+                Err(breach) => {
                     // This request and the following ones end with the runner.
                     self.state.lock().slots.put(*key, pending);
-                    broken = Some(lie);
+                    broken = Some(breach);
                     break;
                 }
             };
@@ -277,7 +277,11 @@ impl Runner {
     }
 
     /// The client's part of a response in a result, if it has outputs.
-    fn outcome_of(&self, pending: &Pending, answer: &AnswerRef<'_>) -> Result<Option<Result<Outcome, Error>>, Lie> {
+    fn outcome_of(
+        &self,
+        pending: &RunnerRequest,
+        answer: &AnswerRef<'_>,
+    ) -> Result<Option<Result<Outcome, Error>>, ProtocolError> {
         match answer.kind {
             Answer::Reschedule if answer.outputs.is_empty() => Ok(None),
             Answer::Response | Answer::Reschedule => {
@@ -289,10 +293,10 @@ impl Runner {
     }
 
     /// Handles a response outside of a result.
-    pub(crate) fn respond(&self, key: Key, answer: &AnswerRef<'_>) -> Result<(), Lie> {
+    pub(crate) fn respond(&self, key: Key, answer: &AnswerRef<'_>) -> Result<(), ProtocolError> {
         match answer.kind {
-            Answer::Reschedule => return Err(Lie("a request is rescheduled on the side")),
-            Answer::None if !answer.is_final => return Err(Lie("an answer that is none")),
+            Answer::Reschedule => return Err(ProtocolError("a request is rescheduled on the side")),
+            Answer::None if !answer.is_final => return Err(ProtocolError("an answer that is none")),
             _ => {}
         }
         let Some(pending) = self.state.lock().slots.lift(key) else {
@@ -307,10 +311,10 @@ impl Runner {
                 pending.responder.output_begins();
                 match self.outcome(&pending.entry, answer) {
                     Ok(outcome) => Some(outcome),
-                    Err(lie) => {
+                    Err(breach) => {
                         // The request ends with the runner.
                         self.state.lock().slots.put(key, pending);
-                        return Err(lie);
+                        return Err(breach);
                     }
                 }
             }
@@ -334,7 +338,7 @@ impl Runner {
 
     /// The client's part of a response: the requested outputs in the order of the response, in the requested locations.
     /// Nothing else about them is checked (B-PY-14).
-    fn outcome(&self, entry: &BatchEntry, answer: &AnswerRef<'_>) -> Result<Result<Outcome, Error>, Lie> {
+    fn outcome(&self, entry: &BatchEntry, answer: &AnswerRef<'_>) -> Result<Result<Outcome, Error>, ProtocolError> {
         let Some(owner) = self.owner.upgrade() else { return Ok(Err(self.not_healthy())) };
         let signature = owner.signature();
         let mut outcome = Outcome { parameters: parameters(answer.parameters)?, ..Outcome::default() };
@@ -361,15 +365,15 @@ impl Runner {
                     data,
                     form: scatter::form_of(entry, slot),
                 }),
-                Err(Refused::Lie(lie)) => return Err(lie),
-                Err(Refused::Short(error)) => failed = Some(error),
+                Err(SegmentError::ProtocolError(breach)) => return Err(breach),
+                Err(SegmentError::Short(error)) => failed = Some(error),
             }
         }
         Ok(failed.map_or(Ok(outcome), Err))
     }
 
     /// Puts one output into the location that the client requested.
-    fn locate(&self, tensor: &TensorRef<'_>, entry: &BatchEntry, slot: Option<u16>) -> Result<Data, Refused> {
+    fn locate(&self, tensor: &TensorRef<'_>, entry: &BatchEntry, slot: Option<u16>) -> Result<Data, SegmentError> {
         let bytes = usize::try_from(tensor.contents.count()).unwrap_or(usize::MAX);
         let Some(region) = scatter::region_for(entry, slot, bytes) else {
             let Contents::Device(lent) = tensor.contents else { return self.memory.take(tensor) };
@@ -377,7 +381,8 @@ impl Runner {
                 return self.memory.take(tensor);
             }
             // Copied on the device, because the runner can still write to its own memory.
-            let left = self.memory.part(lent).and_then(|part| scatter::kept_on_device(part).map_err(Refused::Short));
+            let left =
+                self.memory.part(lent).and_then(|part| scatter::kept_on_device(part).map_err(SegmentError::Short));
             self.memory.done_with(tensor);
             return left;
         };
@@ -389,7 +394,7 @@ impl Runner {
             }
             _ => self.memory.take(tensor)?,
         };
-        let placed = scatter::place(tensor.name, data, Some(region)).map_err(Refused::Short);
+        let placed = scatter::place(tensor.name, data, Some(region)).map_err(SegmentError::Short);
         if tensor.datatype != DataType::Bytes {
             self.memory.done_with(tensor);
         }
@@ -399,12 +404,12 @@ impl Runner {
 
 /// End of a request after a result. `Err` if the request stays open.
 fn end_of(
-    pending: Pending,
+    pending: RunnerRequest,
     failed: Option<&str>,
     answer: Option<&AnswerRef<'_>>,
     outcome: Option<Result<Outcome, Error>>,
-) -> Result<End, Box<Pending>> {
-    let Pending { responder, entry } = pending;
+) -> Result<End, Box<RunnerRequest>> {
+    let RunnerRequest { responder, entry } = pending;
     if let Some(text) = failed {
         return Ok(End::Answered(responder, Err(Error::internal(text.to_owned())), Counted::ByLastAnswer));
     }
@@ -417,7 +422,7 @@ fn end_of(
         (Some((Answer::Reschedule, _)), outcome) => {
             End::Again(Box::new((responder, entry, outcome.and_then(Result::ok))))
         }
-        _ => return Err(Box::new(Pending { responder, entry })),
+        _ => return Err(Box::new(RunnerRequest { responder, entry })),
     })
 }
 

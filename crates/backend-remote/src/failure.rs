@@ -1,6 +1,6 @@
 //! Contents of the frames READY and FAILED, which a runner sends when it has started or cannot start.
 
-use crate::frames::Lie;
+use crate::frames::ProtocolError;
 use protocol::json::Value;
 use tensor::Error;
 
@@ -34,7 +34,7 @@ impl From<Error> for Failure {
 
 /// Contents of a READY frame.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Ready {
+pub(crate) struct ReadyFrame {
     pub(crate) runner: String,
     pub(crate) asks_ready: bool,
     /// The runner can open device memory.
@@ -42,10 +42,10 @@ pub(crate) struct Ready {
     pub(crate) config: Option<String>,
 }
 
-const BROKEN: Lie = Lie("what it says of its start is no JSON as agreed");
+const BROKEN: ProtocolError = ProtocolError("what it says of its start is no JSON as agreed");
 
-impl Ready {
-    pub(crate) fn read(text: &str) -> Result<Self, Lie> {
+impl ReadyFrame {
+    pub(crate) fn read(text: &str) -> Result<Self, ProtocolError> {
         let value = Value::parse(text.as_bytes()).map_err(|_| BROKEN)?;
         let text_of = |key: &str| match value.get(key).filter(|v| !v.is_null()) {
             None => Ok(None),
@@ -62,7 +62,7 @@ impl Ready {
 }
 
 impl Failure {
-    pub(crate) fn read(text: &str) -> Result<Self, Lie> {
+    pub(crate) fn read(text: &str) -> Result<Self, ProtocolError> {
         let value = Value::parse(text.as_bytes()).map_err(|_| BROKEN)?;
         let message = value.member("text").and_then(Value::as_string).map_err(|_| BROKEN)?;
         let part = |key: &str| value.get(key).filter(|v| !v.is_null());

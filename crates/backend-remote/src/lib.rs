@@ -29,5 +29,5 @@ mod window;
 
 pub use failure::{Failure, Source};
 pub use model::{ask, start};
-pub use spec::{Further, Instance, Limits, Spec};
+pub use spec::{Further, InstanceSpec, Limits, Spec};
 pub use transport::{Connection, End, Executor, Job, Next, Reading, Receiver, Segments, Start, Transport, Way};

@@ -5,7 +5,7 @@
 
 use crate::arena::Arena;
 use crate::frames::write::{self, Put};
-use crate::frames::{Block, Contents, Lent, Lie, TensorRef, check_strings, lease_of};
+use crate::frames::{Block, Contents, Lent, ProtocolError, TensorRef, check_strings, lease_of};
 use crate::generated::{FRAME_BYTES_MAX, Place, SEGMENTS_MAX, Segment};
 use crate::lease::Leases;
 use crate::slots::Key;
@@ -26,15 +26,15 @@ use tensor::{Base, Data, DataType, Error, RegionRef, element_count};
 
 /// Why a tensor of a runner cannot be read.
 #[derive(Debug)]
-pub(crate) enum Refused {
-    Lie(Lie),
+pub(crate) enum SegmentError {
+    ProtocolError(ProtocolError),
     /// There is no memory for a copy.
     Short(Error),
 }
 
-impl From<Lie> for Refused {
-    fn from(lie: Lie) -> Self {
-        Self::Lie(lie)
+impl From<ProtocolError> for SegmentError {
+    fn from(breach: ProtocolError) -> Self {
+        Self::ProtocolError(breach)
     }
 }
 
@@ -290,17 +290,17 @@ impl TensorMemory {
     }
 
     /// Frees request blocks and leases that the runner returned.
-    pub(crate) fn released(&self, ids: impl Iterator<Item = u64>) -> Result<(), Lie> {
+    pub(crate) fn released(&self, ids: impl Iterator<Item = u64>) -> Result<(), ProtocolError> {
         let mut requests = self.requests.lock();
         let mut ended = Vec::new();
         let mut leases: SmallVec<[RegionRef; 4]> = SmallVec::new();
         for id in ids {
             if let Some(lease) = lease_of(id) {
                 let ended = self.leases.give_back(lease, self.batch_is_out.load(Relaxed));
-                leases.extend(ended.ok_or(Lie("a lease is given back that it does not have"))?);
+                leases.extend(ended.ok_or(ProtocolError("a lease is given back that it does not have"))?);
                 continue;
             }
-            requests.arena.give(id).ok_or(Lie("a block is given back that it does not have"))?;
+            requests.arena.give(id).ok_or(ProtocolError("a block is given back that it does not have"))?;
             ended.extend(requests.charges.remove(&id));
         }
         // A charge that ends may wake other threads.
@@ -325,23 +325,26 @@ impl TensorMemory {
     }
 
     /// The range of a segment that contains a tensor of the runner.
-    fn window(&self, block: Block) -> Result<(RegionRef, usize, usize), Lie> {
-        let memory =
-            self.segment(block.of_requests, block.segment).ok_or(Lie("a tensor lies in no segment there is"))?;
+    fn window(&self, block: Block) -> Result<(RegionRef, usize, usize), ProtocolError> {
+        let memory = self
+            .segment(block.of_requests, block.segment)
+            .ok_or(ProtocolError("a tensor lies in no segment there is"))?;
         let end = block.offset.checked_add(block.bytes);
         if end.is_none_or(|end| end > memory.len() as u64) {
-            return Err(Lie("a tensor lies outside of its segment"));
+            return Err(ProtocolError("a tensor lies outside of its segment"));
         }
         Ok((memory, block.offset as usize, block.bytes as usize))
     }
 
     /// The device memory that contains a tensor of the runner. Opens an exported handle: too slow for a reactor.
-    pub(crate) fn part(&self, lent: Lent<'_>) -> Result<RegionRef, Refused> {
+    pub(crate) fn part(&self, lent: Lent<'_>) -> Result<RegionRef, SegmentError> {
         let lender = if lent.by_host {
-            Lender::Host(self.leases.find(lent.lease).ok_or(Lie("a tensor lies in memory that it was not lent"))?)
+            Lender::Host(
+                self.leases.find(lent.lease).ok_or(ProtocolError("a tensor lies in memory that it was not lent"))?,
+            )
         } else {
             let opened = Imported::open(lent.device, Handle(*lent.handle)).map_err(|refused| {
-                Refused::Short(match refused {
+                SegmentError::Short(match refused {
                     device::OpenError::Lost(why) => why,
                     device::OpenError::NoDevice(why) => Error::internal(format!("an output lies on a GPU: {why}")),
                     device::OpenError::Failed(why) => {
@@ -352,23 +355,23 @@ impl TensorMemory {
             Lender::Runner(opened)
         };
         let part = DevicePart::new(lender, lent.offset, lent.bytes);
-        Ok(Arc::new(part.ok_or(Lie("a tensor lies outside of the memory of a device that it names"))?))
+        Ok(Arc::new(part.ok_or(ProtocolError("a tensor lies outside of the memory of a device that it names"))?))
     }
 
     /// A block of the runner, as the source of a copy.
-    pub(crate) fn block(&self, block: Block) -> Result<RegionRef, Lie> {
+    pub(crate) fn block(&self, block: Block) -> Result<RegionRef, ProtocolError> {
         Ok(Arc::new(Window::new(self.window(block)?)))
     }
 
     /// Checks the location of a tensor that is not read.
-    pub(crate) fn check(&self, contents: Contents<'_>) -> Result<(), Lie> {
+    pub(crate) fn check(&self, contents: Contents<'_>) -> Result<(), ProtocolError> {
         match contents {
             Contents::Inline(_) => Ok(()),
             Contents::Block(block) => self.window(block).map(drop),
             // Memory that the runner lends is not opened only to check it.
             Contents::Device(lent) if !lent.by_host => Ok(()),
             Contents::Device(lent) => match self.part(lent) {
-                Err(Refused::Lie(lie)) => Err(lie),
+                Err(SegmentError::ProtocolError(breach)) => Err(breach),
                 _ => Ok(()),
             },
         }
@@ -376,28 +379,28 @@ impl TensorMemory {
 
     /// Copies a tensor's bytes out and checks them. Its block is returned even if there is no memory for the copy; its
     /// request fails then.
-    pub(crate) fn take(&self, tensor: &TensorRef<'_>) -> Result<Data, Refused> {
+    pub(crate) fn take(&self, tensor: &TensorRef<'_>) -> Result<Data, SegmentError> {
         let taken = self.copied(tensor);
-        if !matches!(taken, Err(Refused::Lie(_))) {
+        if !matches!(taken, Err(SegmentError::ProtocolError(_))) {
             self.done_with(tensor);
         }
         taken
     }
 
-    fn copied(&self, tensor: &TensorRef<'_>) -> Result<Data, Refused> {
+    fn copied(&self, tensor: &TensorRef<'_>) -> Result<Data, SegmentError> {
         let block = match tensor.contents {
             Contents::Inline(bytes) => return Ok(Data::Bytes(Bytes::copy_from_slice(bytes))),
             Contents::Block(block) => block,
             Contents::Device(lent) => {
                 let part = self.part(lent)?;
-                let (mut slab, charge) = backend::gather::batch_slab(part.len()).map_err(Refused::Short)?;
-                part.copy_to(0, &mut slab).map_err(Refused::Short)?;
+                let (mut slab, charge) = backend::gather::batch_slab(part.len()).map_err(SegmentError::Short)?;
+                part.copy_to(0, &mut slab).map_err(SegmentError::Short)?;
                 return Ok(Data::Bytes(backend::gather::frozen(slab, charge)));
             }
         };
         let (memory, at, bytes) = self.window(block)?;
-        let (mut slab, charge) = backend::gather::batch_slab(bytes).map_err(Refused::Short)?;
-        memory.copy_to(at, &mut slab).map_err(Refused::Short)?;
+        let (mut slab, charge) = backend::gather::batch_slab(bytes).map_err(SegmentError::Short)?;
+        memory.copy_to(at, &mut slab).map_err(SegmentError::Short)?;
         if tensor.datatype == DataType::Bytes {
             check_strings(&slab, element_count(&tensor.shape).unwrap_or(0))?;
         }

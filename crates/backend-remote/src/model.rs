@@ -7,7 +7,7 @@ use crate::generated::{Frame, LEASES_MAX, SLOTS_MAX};
 use crate::lifecycle::{Before, Lifecycle};
 use crate::restart::{Crashes, DELAY_MAX};
 use crate::runner::{COPY_BYTES_MAX, Owner, Parts, Runner, Started};
-use crate::spec::{Instance, Limits, Spec};
+use crate::spec::{InstanceSpec, Limits, Spec};
 use crate::transport::{Executor, Way};
 use backend::{
     Batch, Capabilities, Host, InstanceEventsRef, Marks, NewInstance, OpenCalls, Readiness, ReadyAnswer, RemoteModel,
@@ -28,14 +28,14 @@ use tensor::Error;
 const AT_ONCE_BYTES_MAX: usize = COPY_BYTES_MAX as usize;
 
 /// A model and its runners. Owned by `Served`; runners have weak references.
-pub(crate) struct Model {
+pub(crate) struct RunnerModel {
     me: Weak<Self>,
     spec: Spec,
     signature: Arc<Signature>,
     host: Weak<dyn Host>,
     executor: Arc<dyn Executor>,
     /// Instances by their number.
-    places: RwLock<Vec<Option<Arc<Place>>>>,
+    places: RwLock<Vec<Option<Arc<InstanceRunner>>>>,
     /// Runners of removed instances that still have requests, and the time of their removal.
     left_behind: Mutex<Vec<(Arc<Runner>, u64)>>,
     listener: OnceLock<InstanceEventsRef>,
@@ -57,9 +57,9 @@ const LOOK_MAX: Duration = Duration::from_secs(1);
 const LEFT_LOOK: Duration = Duration::from_millis(20);
 
 /// An instance and its runner.
-pub(crate) struct Place {
+pub(crate) struct InstanceRunner {
     number: u32,
-    instance: Instance,
+    instance: InstanceSpec,
     runner: RwLock<Option<Arc<Runner>>>,
     crashes: Mutex<Crashes>,
     /// Reason why the instance accepts no batches.
@@ -70,8 +70,8 @@ pub(crate) struct Place {
     is_left: AtomicBool,
 }
 
-impl Place {
-    fn new(number: u32, instance: Instance, serves: bool) -> Arc<Self> {
+impl InstanceRunner {
+    fn new(number: u32, instance: InstanceSpec, serves: bool) -> Arc<Self> {
         Arc::new(Self {
             number,
             instance,
@@ -88,7 +88,7 @@ impl Place {
     }
 }
 
-struct Served(Arc<Model>);
+struct Served(Arc<RunnerModel>);
 
 /// Starts the runners of a model, which load its code. Blocks until all are ready or one has failed.
 ///
@@ -101,8 +101,8 @@ pub fn start(
     executor: Arc<dyn Executor>,
 ) -> Result<Arc<dyn backend::Model>, Failure> {
     let places: Vec<_> =
-        (0..).zip(&spec.instances).map(|(n, instance)| Place::new(n, instance.clone(), true)).collect();
-    let model = Arc::new_cyclic(|me| Model {
+        (0..).zip(&spec.instances).map(|(n, instance)| InstanceRunner::new(n, instance.clone(), true)).collect();
+    let model = Arc::new_cyclic(|me| RunnerModel {
         me: me.clone(),
         spec,
         signature,
@@ -126,14 +126,14 @@ pub fn start(
 ///
 /// # Errors
 /// The error of the code, or the end of the runner.
-pub fn ask(instance: &Instance, limits: &Limits, executor: &Arc<dyn Executor>) -> Result<Option<String>, Failure> {
+pub fn ask(instance: &InstanceSpec, limits: &Limits, executor: &Arc<dyn Executor>) -> Result<Option<String>, Failure> {
     let (instance, limits, executor_of) = (instance.clone(), limits.clone(), Arc::clone(executor));
     let grace = limits.exit_grace;
     let (send, answer) = channel();
     let (send_runner, started_runner) = channel();
     executor.start(Box::new(move || {
         let started: Started = Box::new(move |result| drop(send.send(result)));
-        let none = Weak::<Model>::new() as Weak<dyn Owner>;
+        let none = Weak::<RunnerModel>::new() as Weak<dyn Owner>;
         drop(send_runner.send(launch(&instance, 0, &limits, none, executor_of, "complete", started)));
     }));
     let runner = started_runner.recv();
@@ -153,7 +153,7 @@ fn cannot_start(e: &io::Error) -> Failure {
 
 /// Starts a runner, on the thread for starts. Calls `started` when the runner responds or ends, but not if this fails.
 fn launch(
-    instance: &Instance,
+    instance: &InstanceSpec,
     number: u32,
     limits: &Limits,
     owner: Weak<dyn Owner>,
@@ -184,9 +184,9 @@ fn load_of(json: &str, mode: &str) -> String {
     format!(r#"{{"mode":"{mode}"{comma}{rest}"#)
 }
 
-impl Model {
+impl RunnerModel {
     /// Starts runners, and waits until all have loaded the model's code or one has failed.
-    fn start_all(self: &Arc<Self>, places: &[Arc<Place>]) -> Result<(), Failure> {
+    fn start_all(self: &Arc<Self>, places: &[Arc<InstanceRunner>]) -> Result<(), Failure> {
         let (send, started) = channel();
         for place in places {
             let (model, place, send): (_, _, Sender<Result<(), Failure>>) =
@@ -204,7 +204,7 @@ impl Model {
     }
 
     /// Starts the runner of an instance.
-    fn spawn(&self, place: &Place, started: Started) {
+    fn spawn(&self, place: &InstanceRunner, started: Started) {
         let is_wanted = || !self.is_ending.load(SeqCst) && !place.is_left.load(SeqCst);
         if !is_wanted() {
             return;
@@ -237,7 +237,7 @@ impl Model {
     }
 
     /// Restarts the runner of an instance.
-    fn launch(self: &Arc<Self>, place: &Arc<Place>) {
+    fn launch(self: &Arc<Self>, place: &Arc<InstanceRunner>) {
         if place.is_left.load(SeqCst) {
             return;
         }
@@ -269,16 +269,16 @@ impl Model {
         );
     }
 
-    fn place(&self, instance: u32) -> Option<Arc<Place>> {
+    fn place(&self, instance: u32) -> Option<Arc<InstanceRunner>> {
         self.places.read().get(instance as usize)?.clone()
     }
 
     /// All current instances.
-    fn all_places(&self) -> Vec<Arc<Place>> {
+    fn all_places(&self) -> Vec<Arc<InstanceRunner>> {
         self.places.read().iter().flatten().cloned().collect()
     }
 
-    fn is_up(&self, place: &Place) {
+    fn is_up(&self, place: &InstanceRunner) {
         *place.down.lock() = None;
         log::info!("{}: the runner was started again", place.name());
         if let Some(listener) = self.listener.get() {
@@ -286,7 +286,7 @@ impl Model {
         }
     }
 
-    fn is_down(&self, place: &Place, why: Error) {
+    fn is_down(&self, place: &InstanceRunner, why: Error) {
         *place.down.lock() = Some(why.clone());
         if let Some(listener) = self.listener.get().filter(|_| place.serves.load(SeqCst)) {
             listener.down(place.number, why);
@@ -338,7 +338,7 @@ impl Model {
         }
     }
 
-    fn crashed(&self, place: &Arc<Place>) {
+    fn crashed(&self, place: &Arc<InstanceRunner>) {
         let again = self.spec.limits.restart.then(|| place.crashes.lock().crashed(now_ns()));
         let (model, name) = (&self.signature.model, place.name());
         let why = match again {
@@ -383,7 +383,7 @@ impl Model {
     }
 }
 
-impl Owner for Model {
+impl Owner for RunnerModel {
     fn signature(&self) -> &Arc<Signature> {
         &self.signature
     }
@@ -401,7 +401,8 @@ impl Owner for Model {
             return;
         }
         // If the instance was removed, another one may have its number.
-        let is_its = |place: &Arc<Place>| place.runner.read().as_ref().is_some_and(|its| std::ptr::eq(&**its, runner));
+        let is_its =
+            |place: &Arc<InstanceRunner>| place.runner.read().as_ref().is_some_and(|its| std::ptr::eq(&**its, runner));
         let Some(place) = self.place(runner.instance).filter(is_its) else { return };
         if was == Lifecycle::Killed(Before::Abandoned) {
             // Waiting requests go to other instances or are rejected.
@@ -481,7 +482,8 @@ impl RemoteModel for Served {
         let further = self.0.spec.further.as_ref()?;
         let start = || {
             let all = further.instances(config, json)?;
-            let place = |new: &NewInstance| Some(Place::new(new.number, all.get(new.placement)?.clone(), false));
+            let place =
+                |new: &NewInstance| Some(InstanceRunner::new(new.number, all.get(new.placement)?.clone(), false));
             let places: Vec<_> = new.iter().filter_map(place).collect();
             let mut known = self.0.places.write();
             for place in &places {

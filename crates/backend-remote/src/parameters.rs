@@ -1,16 +1,16 @@
 //! Reads the JSON parameters that a runner sends.
 
-use crate::frames::Lie;
+use crate::frames::ProtocolError;
 use protocol::Parameter;
 use protocol::json::Value;
 use tensor::Name;
 
 /// Parameters of a response or of a call.
-pub(crate) fn parameters(text: &str) -> Result<Vec<(Name, Parameter)>, Lie> {
+pub(crate) fn parameters(text: &str) -> Result<Vec<(Name, Parameter)>, ProtocolError> {
     if text.is_empty() {
         return Ok(Vec::new());
     }
-    const BROKEN: Lie = Lie("parameters are no JSON object of texts, numbers and truths");
+    const BROKEN: ProtocolError = ProtocolError("parameters are no JSON object of texts, numbers and truths");
     let value = Value::parse(text.as_bytes()).map_err(|_| BROKEN)?;
     let read = |value: Value<'_>| {
         if value.is_string() {

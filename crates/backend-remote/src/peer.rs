@@ -2,7 +2,7 @@
 
 use crate::asks::{Parent, Peer};
 use crate::frames::TensorRef;
-use crate::memory::{Refused, Room};
+use crate::memory::{Room, SegmentError};
 use crate::runner::Runner;
 use crate::slots::Key;
 use crate::transport::{Job, Way};
@@ -59,7 +59,7 @@ impl Peer for Runner {
         self.memory.forget(blocks.iter().copied());
     }
 
-    fn take(&self, tensor: &TensorRef<'_>) -> Result<Data, Refused> {
+    fn take(&self, tensor: &TensorRef<'_>) -> Result<Data, SegmentError> {
         self.memory.take(tensor)
     }
 

@@ -4,8 +4,8 @@
 //! its lock is never held while engine or model code is called.
 
 use crate::asks::{Asks, Peer};
-use crate::failure::{Failure, Ready};
-use crate::frames::{self, FromRunner, InstanceId, Lie};
+use crate::failure::{Failure, ReadyFrame};
+use crate::frames::{self, FromRunner, InstanceId, ProtocolError};
 use crate::generated::{Frame, Header, VERSION};
 use crate::lifecycle::{Before, Lifecycle};
 use crate::memory::TensorMemory;
@@ -33,7 +33,7 @@ const ABORT_GRACE: Duration = Duration::from_millis(500);
 pub(crate) const QUESTION_TIME: Duration = Duration::from_secs(5);
 
 /// Receives the result of a start, once.
-pub(crate) type Started = Box<dyn FnOnce(Result<Ready, Failure>) + Send>;
+pub(crate) type Started = Box<dyn FnOnce(Result<ReadyFrame, Failure>) + Send>;
 
 /// The model that a runner serves.
 pub(crate) trait Owner: Send + Sync {
@@ -56,14 +56,14 @@ pub(crate) struct Runner {
     pub(crate) owner: Weak<dyn Owner>,
     pub(crate) limits: Limits,
     pub(crate) executor: Arc<dyn Executor>,
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: Mutex<RunnerState>,
     me: Weak<Self>,
 }
 
-pub(crate) struct State {
+pub(crate) struct RunnerState {
     pub(crate) lifecycle: Lifecycle,
     pub(crate) slots: Slots,
-    pub(crate) batch: Option<Running>,
+    pub(crate) batch: Option<BatchInFlight>,
     pub(crate) batches: u64,
     started: Option<Started>,
     questions: Vec<Question>,
@@ -79,7 +79,7 @@ pub(crate) struct State {
 }
 
 /// A batch that was sent.
-pub(crate) struct Running {
+pub(crate) struct BatchInFlight {
     pub(crate) id: u64,
     pub(crate) members: SmallVec<[Key; 4]>,
     pub(crate) occupied: Option<Occupied>,
@@ -125,7 +125,7 @@ impl Runner {
             owner,
             limits,
             executor,
-            state: Mutex::new(State {
+            state: Mutex::new(RunnerState {
                 lifecycle: Lifecycle::Starting { is_there: false },
                 slots: Slots::default(),
                 batch: None,
@@ -186,7 +186,7 @@ impl Runner {
         result: &frames::ResultRef<'_>,
         (open, members): (usize, usize),
         reading: Reading,
-    ) -> Result<Next, Lie> {
+    ) -> Result<Next, ProtocolError> {
         let copied = || result.answers.iter().map(|a| self.copied_bytes(&a.outputs)).sum::<u64>();
         if !reading.may_copy && copied() > COPY_BYTES_MAX {
             return Ok(Next::Copy);
@@ -206,9 +206,9 @@ impl Runner {
         Ok(Next::Go)
     }
 
-    fn ready(self: &Arc<Self>, ready: Ready) -> Result<(), Lie> {
+    fn ready(self: &Arc<Self>, ready: ReadyFrame) -> Result<(), ProtocolError> {
         let mut state = self.state.lock();
-        let started = state.started.take().ok_or(Lie("it says twice that it is ready"))?;
+        let started = state.started.take().ok_or(ProtocolError("it says twice that it is ready"))?;
         if matches!(state.lifecycle, Lifecycle::Starting { .. }) {
             state.lifecycle = Lifecycle::Ready { asks_ready: ready.asks_ready };
         }
@@ -223,10 +223,10 @@ impl Runner {
         Ok(())
     }
 
-    fn failed(&self, failure: Failure) -> Result<(), Lie> {
+    fn failed(&self, failure: Failure) -> Result<(), ProtocolError> {
         let mut state = self.state.lock();
         let started = state.started.take();
-        let started = started.ok_or(Lie("it says that its start failed when it had started"))?;
+        let started = started.ok_or(ProtocolError("it says that its start failed when it had started"))?;
         if matches!(state.lifecycle, Lifecycle::Starting { .. }) {
             state.lifecycle = Lifecycle::Failed;
         }
@@ -331,7 +331,7 @@ impl Runner {
         }
         let is_decoupled = self.owner.upgrade().is_none_or(|owner| owner.is_decoupled());
         let mut state = self.state.lock();
-        let State { slots, batch, .. } = &mut *state;
+        let RunnerState { slots, batch, .. } = &mut *state;
         let mut request_of = |key: Key| slots.pending(key).and_then(|pending| pending.responder.request());
         let batch = batch.as_ref().filter(|batch| batch.occupied.is_some());
         let members = batch.filter(|_| !is_decoupled).map_or(&[][..], |batch| &batch.members);
@@ -349,7 +349,7 @@ impl Runner {
     }
 
     /// Schedules a check of the duration of batches. Only one check is scheduled at a time.
-    pub(crate) fn watch(&self, state: &mut State) {
+    pub(crate) fn watch(&self, state: &mut RunnerState) {
         if let Some(most) = self.limits.execute_timeout
             && !std::mem::replace(&mut state.is_watched, true)
         {
@@ -447,7 +447,7 @@ impl Runner {
 }
 
 impl Receiver for Runner {
-    fn frame(self: Arc<Self>, way: Way, header: &Header, body: &[u8], reading: Reading) -> Result<Next, Lie> {
+    fn frame(self: Arc<Self>, way: Way, header: &Header, body: &[u8], reading: Reading) -> Result<Next, ProtocolError> {
         let mut state = self.state.lock();
         let requests = (state.slots.taken(), state.batch.as_ref().map_or(0, |batch| batch.members.len()));
         if state.lifecycle.is_killed() {
@@ -461,10 +461,11 @@ impl Receiver for Runner {
             return Ok(Next::Copy);
         }
         if !matches!(InstanceId::of(header), InstanceId::PROCESS | InstanceId::ONLY) {
-            return Err(Lie("a frame about an instance that it does not have"));
+            return Err(ProtocolError("a frame about an instance that it does not have"));
         }
         let frame = frames::read(header, body)?;
-        let needs = |expected: Way| if way == expected { Ok(()) } else { Err(Lie("a frame on the wrong socket")) };
+        let needs =
+            |expected: Way| if way == expected { Ok(()) } else { Err(ProtocolError("a frame on the wrong socket")) };
         match frame {
             FromRunner::Result(result) => {
                 needs(Way::Work)?;
@@ -480,7 +481,7 @@ impl Receiver for Runner {
             }
             FromRunner::Ready(text) => {
                 needs(Way::Work)?;
-                self.ready(Ready::read(text)?)?;
+                self.ready(ReadyFrame::read(text)?)?;
             }
             FromRunner::Failed(text) => {
                 needs(Way::Work)?;

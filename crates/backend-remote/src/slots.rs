@@ -3,7 +3,7 @@
 use backend::{BatchEntry, Responder};
 
 /// A request without a final response.
-pub(crate) struct Pending {
+pub(crate) struct RunnerRequest {
     pub(crate) responder: Responder,
     /// The request. Its inputs are empty once they were sent, unless it may run again.
     pub(crate) entry: BatchEntry,
@@ -22,7 +22,7 @@ pub(crate) struct Slots {
 struct RunnerSlot {
     generation: u32,
     is_taken: bool,
-    pending: Option<Pending>,
+    pending: Option<RunnerRequest>,
 }
 
 impl Slots {
@@ -51,18 +51,18 @@ impl Slots {
         self.get(key).is_some()
     }
 
-    pub(crate) fn put(&mut self, key: Key, pending: Pending) {
+    pub(crate) fn put(&mut self, key: Key, pending: RunnerRequest) {
         if let Some(it) = self.get(key) {
             it.pending = Some(pending);
         }
     }
 
-    pub(crate) fn pending(&mut self, key: Key) -> Option<&mut Pending> {
+    pub(crate) fn pending(&mut self, key: Key) -> Option<&mut RunnerRequest> {
         self.get(key)?.pending.as_mut()
     }
 
     /// Takes the request; its slot stays taken.
-    pub(crate) fn lift(&mut self, key: Key) -> Option<Pending> {
+    pub(crate) fn lift(&mut self, key: Key) -> Option<RunnerRequest> {
         self.get(key)?.pending.take()
     }
 
@@ -83,7 +83,7 @@ impl Slots {
     }
 
     /// Requests that are not over.
-    pub(crate) fn pendings(&self) -> impl Iterator<Item = &Pending> {
+    pub(crate) fn pendings(&self) -> impl Iterator<Item = &RunnerRequest> {
         self.all.iter().filter_map(|it| it.pending.as_ref())
     }
 
@@ -92,7 +92,7 @@ impl Slots {
     }
 
     /// Takes all requests and frees all slots.
-    pub(crate) fn clear(&mut self) -> Vec<Pending> {
+    pub(crate) fn clear(&mut self) -> Vec<RunnerRequest> {
         self.free.clear();
         std::mem::take(&mut self.all).into_iter().filter_map(|slot| slot.pending).collect()
     }

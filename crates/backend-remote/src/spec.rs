@@ -9,7 +9,7 @@ use tensor::{Error, Name, Result};
 
 /// One runner of a model.
 #[derive(Clone)]
-pub struct Instance {
+pub struct InstanceSpec {
     /// `NAME_0`. Appears in errors and before each line that the runner prints.
     pub name: Name,
     /// Starts the runner.
@@ -44,7 +44,7 @@ pub trait Further: Send + Sync {
     ///
     /// # Errors
     /// INVALID_ARG if there are too many runners.
-    fn instances(&self, config: &ModelConfig, json: &str) -> Result<Vec<Instance>>;
+    fn instances(&self, config: &ModelConfig, json: &str) -> Result<Vec<InstanceSpec>>;
 
     /// Error for clients if a runner could not be started.
     fn error(&self, failure: &Failure) -> Error;
@@ -54,7 +54,7 @@ pub trait Further: Send + Sync {
 #[derive(Clone)]
 pub struct Spec {
     /// Instances in the order of their numbers.
-    pub instances: Vec<Instance>,
+    pub instances: Vec<InstanceSpec>,
     /// Describes instances that are added later; `None` if the instances never change.
     pub further: Option<Arc<dyn Further>>,
     /// The model sends any number of responses per request.

@@ -1,6 +1,6 @@
 //! Carries frames between the server and a runner, and starts runners.
 
-use crate::frames::Lie;
+use crate::frames::ProtocolError;
 use crate::generated::{Header, Segment};
 use std::io;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ pub trait Receiver: Send + Sync {
     ///
     /// # Errors
     /// The frame breaks the protocol; the transport then calls `condemn`.
-    fn frame(self: Arc<Self>, way: Way, header: &Header, body: &[u8], reading: Reading) -> Result<Next, Lie>;
+    fn frame(self: Arc<Self>, way: Way, header: &Header, body: &[u8], reading: Reading) -> Result<Next, ProtocolError>;
 
     /// The runner's first frame has another protocol version.
     fn other_version(&self, version: u64);

@@ -13,7 +13,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// A range (segment, first byte, length). Empty if the range does not lie inside the segment.
+    /// A range (segment, first byte, length). Empty if the range is not inside the segment.
     pub(crate) fn new((memory, start, len): (RegionRef, usize, usize)) -> Self {
         let is_inside = start.checked_add(len).is_some_and(|end| end <= memory.len());
         if is_inside { Self { memory, start, len } } else { Self { memory, start: 0, len: 0 } }
@@ -55,7 +55,7 @@ pub(crate) struct DevicePart {
 }
 
 impl DevicePart {
-    /// `None` if the range does not lie inside the memory, or the memory is not on a device.
+    /// `None` if the range is not inside the memory, or the memory is not on a device.
     pub(crate) fn new(lender: Lender, start: u64, len: u64) -> Option<Self> {
         let whole = match &lender {
             Lender::Runner(memory) => memory.len(),

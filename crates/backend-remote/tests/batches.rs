@@ -9,7 +9,8 @@ use backend_remote::generated::{
     ResultHead, SLOTS_MAX, Segment, TensorHead, VERSION,
 };
 use backend_remote::{
-    Connection, End, Executor, Instance, Job, Limits, Next, Reading, Receiver, Segments, Spec, Start, Transport, Way,
+    Connection, End, Executor, InstanceSpec, Job, Limits, Next, Reading, Receiver, Segments, Spec, Start, Transport,
+    Way,
 };
 use memory::Memfd;
 use parking_lot::Mutex;
@@ -62,7 +63,7 @@ impl Played {
                 Ok(Next::Go) => rest = behind,
                 Ok(Next::Copy) => reading.may_copy = true,
                 Ok(Next::ReadSide) => reading.side_is_read = true,
-                Err(lie) => return receiver.condemn(lie.0),
+                Err(breach) => return receiver.condemn(breach.0),
             }
         }
     }
@@ -134,7 +135,7 @@ impl Stage {
     }
 
     fn start(self: &Arc<Self>, limits: Limits) -> Result<Arc<dyn Model>, backend_remote::Failure> {
-        let instance = Instance { name: "m_0".into(), start: self.clone(), load: r#"{"model":"m"}"#.into() };
+        let instance = InstanceSpec { name: "m_0".into(), start: self.clone(), load: r#"{"model":"m"}"#.into() };
         let spec = Spec { instances: vec![instance], further: None, decoupled: false, iterative: false, limits };
         backend_remote::start(spec, signature(), no_host(), self.clone())
     }

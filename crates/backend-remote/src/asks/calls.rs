@@ -8,11 +8,11 @@
 //! closed. No lock is held while the server is called, because it may respond at once on the same thread.
 
 use super::peer::Peer;
-use crate::frames::{CallRef, InstanceId, Lie, RequestRef, write};
+use crate::frames::{CallRef, InstanceId, ProtocolError, RequestRef, write};
 use crate::generated::{
     ANSWER_FLAG_FINAL, Answer, AnswerHead, INLINE_BYTES_MAX, REQUEST_FLAG_SEQUENCE_END, REQUEST_FLAG_SEQUENCE_START,
 };
-use crate::memory::{Refused, Room};
+use crate::memory::{Room, SegmentError};
 use crate::parameters::parameters;
 use crate::slots::Key;
 use crate::transport::Way;
@@ -83,7 +83,12 @@ impl Calls {
     ///
     /// # Errors
     /// If the call breaks the protocol: the runner is killed.
-    pub(crate) fn start(self: &Arc<Self>, peer: &Arc<dyn Peer>, way: Way, call: &CallRef<'_>) -> Result<(), Lie> {
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        peer: &Arc<dyn Peer>,
+        way: Way,
+        call: &CallRef<'_>,
+    ) -> Result<(), ProtocolError> {
         let form = OutputForm { anywhere: call.takes_devices && peer.takes_devices(), ..UNCHANGED };
         let request = match request(&**peer, &call.request, form)? {
             Ok(request) => request,
@@ -99,7 +104,7 @@ impl Calls {
         let caller = peer.parent(call.parent);
         let mut open = self.open.lock();
         if open.contains_key(&call.call) {
-            return Err(Lie("two calls have one number"));
+            return Err(ProtocolError("two calls have one number"));
         }
         if open.len() >= CALLS_MAX {
             drop(open);
@@ -290,7 +295,7 @@ fn write_answer(
 }
 
 /// The request, with its tensors copied out of the runner's segments. Their blocks are returned in any case.
-fn request(peer: &dyn Peer, from: &RequestRef<'_>, form: OutputForm) -> Result<Result<InferRequest>, Lie> {
+fn request(peer: &dyn Peer, from: &RequestRef<'_>, form: OutputForm) -> Result<Result<InferRequest>, ProtocolError> {
     let parameters = parameters(from.parameters)?;
     let mut failed = None;
     let mut inputs = SmallVec::with_capacity(from.inputs.len());
@@ -306,8 +311,8 @@ fn request(peer: &dyn Peer, from: &RequestRef<'_>, form: OutputForm) -> Result<R
                 shape: tensor.shape.clone(),
                 data,
             }),
-            Err(Refused::Lie(lie)) => return Err(lie),
-            Err(Refused::Short(error)) => failed = Some(error),
+            Err(SegmentError::ProtocolError(breach)) => return Err(breach),
+            Err(SegmentError::Short(error)) => failed = Some(error),
         }
     }
     if let Some(error) = failed {

@@ -4,7 +4,7 @@
 
 use super::metrics;
 use super::peer::Peer;
-use crate::frames::{InstanceId, Lie, write};
+use crate::frames::{InstanceId, ProtocolError, write};
 use crate::generated::Frame;
 use crate::transport::Way;
 use backend::{ModelControl, ModelOperation};
@@ -38,7 +38,7 @@ impl Controls {
     ///
     /// # Errors
     /// If `json` is not an operation: the runner is killed.
-    pub(crate) fn start(self: &Arc<Self>, peer: &Arc<dyn Peer>, way: Way, json: &str) -> Result<(), Lie> {
+    pub(crate) fn start(self: &Arc<Self>, peer: &Arc<dyn Peer>, way: Way, json: &str) -> Result<(), ProtocolError> {
         if json.len() <= SMALL_BYTES {
             return self.read(peer, way, json, None);
         }
@@ -49,8 +49,8 @@ impl Controls {
         }
         let (this, to, json) = (self.clone(), peer.clone(), json.to_owned());
         peer.later(Box::new(move || {
-            if let Err(lie) = this.read(&to, way, &json, Some(bytes)) {
-                to.condemn(lie.0);
+            if let Err(breach) = this.read(&to, way, &json, Some(bytes)) {
+                to.condemn(breach.0);
             }
         }));
         Ok(())
@@ -62,9 +62,9 @@ impl Controls {
         way: Way,
         json: &str,
         bytes: Option<ControlBytes>,
-    ) -> Result<(), Lie> {
-        let asked = Value::parse(json.as_bytes()).map_err(|_| Lie("a question is no JSON"))?;
-        let id = asked.member("id").and_then(Value::as_u64).map_err(|_| Lie("a question has no number"))?;
+    ) -> Result<(), ProtocolError> {
+        let asked = Value::parse(json.as_bytes()).map_err(|_| ProtocolError("a question is no JSON"))?;
+        let id = asked.member("id").and_then(Value::as_u64).map_err(|_| ProtocolError("a question has no number"))?;
         match self.operate(peer, way, id, asked, bytes) {
             Ok(Some(result)) => send_result(&**peer, way, id, Ok(result)),
             Ok(None) => {}

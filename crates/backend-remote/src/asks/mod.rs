@@ -13,7 +13,7 @@ mod tests;
 
 pub(crate) use peer::{Parent, Peer};
 
-use crate::frames::{FromRunner, Lie};
+use crate::frames::{FromRunner, ProtocolError};
 use crate::slots::Key;
 use crate::transport::Way;
 use backend::Host;
@@ -60,7 +60,7 @@ impl Asks {
     ///
     /// # Errors
     /// If the frame breaks the protocol: the runner is killed.
-    pub(crate) fn frame(&self, peer: &Arc<dyn Peer>, way: Way, frame: FromRunner<'_>) -> Result<(), Lie> {
+    pub(crate) fn frame(&self, peer: &Arc<dyn Peer>, way: Way, frame: FromRunner<'_>) -> Result<(), ProtocolError> {
         match frame {
             FromRunner::Call(call) => self.calls.start(peer, way, &call)?,
             FromRunner::CallCancel(call) => self.calls.cancel(call),
@@ -68,7 +68,7 @@ impl Asks {
             FromRunner::Control(json) => self.controls.start(peer, way, json)?,
             FromRunner::MetricUpdate(change) => self.controls.metrics.update(change),
             FromRunner::Log(line) => log::write(line),
-            _ => return Err(Lie("a frame that is not expected here")),
+            _ => return Err(ProtocolError("a frame that is not expected here")),
         }
         Ok(())
     }

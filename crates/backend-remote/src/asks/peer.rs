@@ -1,7 +1,7 @@
 //! Interface of calls, control and metrics to their runner: its sockets, segments and requests, and the server.
 
 use crate::frames::TensorRef;
-use crate::memory::{Refused, Room};
+use crate::memory::{Room, SegmentError};
 use crate::slots::Key;
 use crate::transport::{Job, Way};
 use backend::Host;
@@ -37,7 +37,7 @@ pub(crate) trait Peer: Send + Sync {
     ///
     /// # Errors
     /// If its location is invalid, or there is no memory for the copy.
-    fn take(&self, tensor: &TensorRef<'_>) -> Result<Data, Refused>;
+    fn take(&self, tensor: &TensorRef<'_>) -> Result<Data, SegmentError>;
     /// Returns the block of a tensor that is not read.
     fn done_with(&self, tensor: &TensorRef<'_>);
     /// Runs a job on another thread, because it takes too long for the one that serves all runners.

@@ -4,7 +4,7 @@ use super::*;
 use crate::frames::write::{self, Put};
 use crate::frames::{Block, CallRef, Contents, LogRef, MetricChange, RequestRef, TensorRef};
 use crate::generated::{Answer, AnswerHead, CallId, Frame, Header, LogLevel, MetricOperation, RequestHead};
-use crate::memory::{Refused, Room};
+use crate::memory::{Room, SegmentError};
 use backend::metrics::{CustomMetrics, SeriesValue as MetricValue};
 use backend::{Call, CallAnswers, ControlAnswer, Host, ModelCall, ModelControl, ModelOperation};
 use bytes::Bytes;
@@ -108,14 +108,16 @@ impl Peer for FakePeer {
     fn forget(&self, blocks: &[u64]) {
         blocks.iter().for_each(|block| assert!(self.written.lock().remove(block)));
     }
-    fn take(&self, tensor: &TensorRef<'_>) -> std::result::Result<Data, Refused> {
+    fn take(&self, tensor: &TensorRef<'_>) -> std::result::Result<Data, SegmentError> {
         match tensor.contents {
             Contents::Inline(bytes) => Ok(Data::Bytes(Bytes::copy_from_slice(bytes))),
-            Contents::Device(_) => Err(Refused::Lie(Lie("no such lease"))),
-            Contents::Block(block) if block.segment > 0 => Err(Refused::Lie(Lie("no such segment"))),
+            Contents::Device(_) => Err(SegmentError::ProtocolError(ProtocolError("no such lease"))),
+            Contents::Block(block) if block.segment > 0 => {
+                Err(SegmentError::ProtocolError(ProtocolError("no such segment")))
+            }
             Contents::Block(_) if self.is_short => {
                 self.given_back.fetch_add(1, SeqCst);
-                Err(Refused::Short(Error::unavailable("no memory")))
+                Err(SegmentError::Short(Error::unavailable("no memory")))
             }
             Contents::Block(block) => {
                 self.given_back.fetch_add(1, SeqCst);
@@ -246,7 +248,7 @@ fn decode_response(frame: &[u8]) -> CallResponse {
 }
 
 impl Runner {
-    fn receive(&self, frame: FromRunner<'_>) -> std::result::Result<(), Lie> {
+    fn receive(&self, frame: FromRunner<'_>) -> std::result::Result<(), ProtocolError> {
         self.asks.frame(&self.peer, Way::Side, frame)
     }
 
@@ -437,12 +439,12 @@ fn b_sec_02_an_invalid_call_is_a_protocol_error_and_a_lack_of_memory_is_not() {
     let runner = runner();
     let mut invalid = call(1);
     invalid.request.inputs.push(large(9));
-    assert_eq!(runner.receive(FromRunner::Call(Box::new(invalid))), Err(Lie("no such segment")));
+    assert_eq!(runner.receive(FromRunner::Call(Box::new(invalid))), Err(ProtocolError("no such segment")));
     let mut invalid = call(1);
     invalid.request.parameters = "[]";
     assert!(runner.receive(FromRunner::Call(Box::new(invalid))).is_err());
     runner.start_call(call(1));
-    assert_eq!(runner.receive(FromRunner::Call(Box::new(call(1)))), Err(Lie("two calls have one number")));
+    assert_eq!(runner.receive(FromRunner::Call(Box::new(call(1)))), Err(ProtocolError("two calls have one number")));
 
     let short = runner_with(|link| link.is_short = true);
     let mut more = call(1);

@@ -13,6 +13,6 @@ pub use id::InstanceId;
 pub use read::{
     AnswerRef, CallRef, FromRunner, LogRef, MetricChange, RequestRef, ResultRef, other_version, read, split,
 };
-pub use reader::Lie;
+pub use reader::ProtocolError;
 pub(crate) use tensor::check_strings;
 pub use tensor::{Block, Contents, Lent, TensorRef, lease_of};

@@ -2,7 +2,7 @@
 //! decoded frame is valid except for what depends on the runner's state (slots, segments, blocks, calls).
 
 use super::id::InstanceId;
-use super::reader::{Ids, Lie, Reader};
+use super::reader::{Ids, ProtocolError, Reader};
 use super::tensor::TensorRef;
 use crate::generated::{
     ALL_OUTPUTS, ANSWER_FLAG_FINAL, Answer, AnswerHead, CALL_FLAG_DECOUPLED, CALL_FLAG_DEVICES, CALL_FLAG_TRACED,
@@ -129,16 +129,16 @@ pub type Split<'a> = (Header, &'a [u8], &'a [u8]);
 ///
 /// # Errors
 /// If a runner must not send a frame with this header.
-pub fn split(received: &[u8]) -> Result<Option<Split<'_>>, Lie> {
+pub fn split(received: &[u8]) -> Result<Option<Split<'_>>, ProtocolError> {
     let Some((head, rest)) = received.split_first_chunk() else { return Ok(None) };
     let header = Header::read(head);
     if u64::from(header.length) > FRAME_BYTES_MAX {
-        return Err(Lie("a frame is too long"));
+        return Err(ProtocolError("a frame is too long"));
     }
     // Checked before the body arrives.
     let frame = frame_of(&header)?;
     if is_about_process(frame) != (InstanceId::of(&header) == InstanceId::PROCESS) {
-        return Err(Lie("a frame about an instance names none, or one about the process does"));
+        return Err(ProtocolError("a frame about an instance names none, or one about the process does"));
     }
     Ok(rest.split_at_checked(header.length as usize).map(|(body, rest)| (header, body, rest)))
 }
@@ -155,9 +155,9 @@ fn is_about_process(frame: Frame) -> bool {
     matches!(frame, Frame::NeedSegment | Frame::NoDevices | Frame::Release | Frame::Pong)
 }
 
-fn frame_of(header: &Header) -> Result<Frame, Lie> {
+fn frame_of(header: &Header) -> Result<Frame, ProtocolError> {
     match Frame::from_number(header.frame.into()) {
-        None => Err(Lie("a frame of no known kind")),
+        None => Err(ProtocolError("a frame of no known kind")),
         Some(
             Frame::Load
             | Frame::Unload
@@ -168,7 +168,7 @@ fn frame_of(header: &Header) -> Result<Frame, Lie> {
             | Frame::CloseHandle
             | Frame::IsReady
             | Frame::Ping,
-        ) => Err(Lie("a frame that only the host sends")),
+        ) => Err(ProtocolError("a frame that only the host sends")),
         Some(frame) => Ok(frame),
     }
 }
@@ -177,7 +177,7 @@ fn frame_of(header: &Header) -> Result<Frame, Lie> {
 ///
 /// # Errors
 /// If the frame breaks the protocol.
-pub fn read<'a>(header: &Header, body: &'a [u8]) -> Result<FromRunner<'a>, Lie> {
+pub fn read<'a>(header: &Header, body: &'a [u8]) -> Result<FromRunner<'a>, ProtocolError> {
     let mut from = Reader::new(body);
     let frame = match frame_of(header)? {
         Frame::Ready => return Ok(FromRunner::Ready(from.rest()?)),
@@ -193,14 +193,14 @@ pub fn read<'a>(header: &Header, body: &'a [u8]) -> Result<FromRunner<'a>, Lie> 
         Frame::CallClose => FromRunner::CallClose(CallId::read(from.head()?).call),
         Frame::MetricUpdate => {
             let head = MetricUpdate::read(from.head()?);
-            let operation =
-                MetricOperation::from_number(head.operation.into()).ok_or(Lie("a metric is not changed like that"))?;
+            let operation = MetricOperation::from_number(head.operation.into())
+                .ok_or(ProtocolError("a metric is not changed like that"))?;
             FromRunner::MetricUpdate(MetricChange { metric: head.metric, value: head.value, operation })
         }
         Frame::Log => {
             let head = LogHead::read(from.head()?);
-            let level =
-                LogLevel::from_number(head.level.into()).ok_or(Lie("a line of the log has no level there is"))?;
+            let level = LogLevel::from_number(head.level.into())
+                .ok_or(ProtocolError("a line of the log has no level there is"))?;
             let file = from.text(head.file_bytes.into())?;
             FromRunner::Log(LogRef { level, file, line: head.line, text: from.text(head.text_bytes)? })
         }
@@ -217,21 +217,21 @@ pub fn read<'a>(header: &Header, body: &'a [u8]) -> Result<FromRunner<'a>, Lie> 
     Ok(frame)
 }
 
-fn result<'a>(from: &mut Reader<'a>, header: &Header) -> Result<ResultRef<'a>, Lie> {
+fn result<'a>(from: &mut Reader<'a>, header: &Header) -> Result<ResultRef<'a>, ProtocolError> {
     let head = ResultHead::read(from.head()?);
     let releases = from.ids(head.releases)?;
     let error = from.text(head.error_bytes)?;
     let failed = (header.flags & RESULT_FLAG_FAILED != 0).then_some(error);
     if failed.is_some() != (header.count == 0) || u64::from(header.count) > REQUESTS_MAX {
-        return Err(Lie("a result has an impossible number of answers"));
+        return Err(ProtocolError("a result has an impossible number of answers"));
     }
     let answers = (0..header.count).map(|_| answer(from)).collect::<Result<_, _>>()?;
     Ok(ResultRef { batch: head.batch, releases, failed, answers })
 }
 
-fn answer<'a>(from: &mut Reader<'a>) -> Result<AnswerRef<'a>, Lie> {
+fn answer<'a>(from: &mut Reader<'a>) -> Result<AnswerRef<'a>, ProtocolError> {
     let head = AnswerHead::read(from.head()?);
-    let kind = Answer::from_number(head.kind.into()).ok_or(Lie("an answer of no known kind"))?;
+    let kind = Answer::from_number(head.kind.into()).ok_or(ProtocolError("an answer of no known kind"))?;
     let code = code(head.code)?;
     let parameters = from.text(head.parameters_bytes)?;
     let error = from.text(head.error_bytes)?;
@@ -239,18 +239,18 @@ fn answer<'a>(from: &mut Reader<'a>) -> Result<AnswerRef<'a>, Lie> {
     Ok(AnswerRef { kind, is_final: head.flags & ANSWER_FLAG_FINAL != 0, code, parameters, error, outputs })
 }
 
-fn code(number: u32) -> Result<tensor::Code, Lie> {
-    tensor::Code::ALL.get(number as usize).copied().ok_or(Lie("an error has no code there is"))
+fn code(number: u32) -> Result<tensor::Code, ProtocolError> {
+    tensor::Code::ALL.get(number as usize).copied().ok_or(ProtocolError("an error has no code there is"))
 }
 
-fn tensors<'a>(from: &mut Reader<'a>, count: u16) -> Result<SmallVec<[TensorRef<'a>; 2]>, Lie> {
+fn tensors<'a>(from: &mut Reader<'a>, count: u16) -> Result<SmallVec<[TensorRef<'a>; 2]>, ProtocolError> {
     if u64::from(count) > TENSORS_MAX {
-        return Err(Lie("too many tensors"));
+        return Err(ProtocolError("too many tensors"));
     }
     (0..count).map(|_| TensorRef::read(from)).collect()
 }
 
-fn call<'a>(from: &mut Reader<'a>) -> Result<CallRef<'a>, Lie> {
+fn call<'a>(from: &mut Reader<'a>) -> Result<CallRef<'a>, ProtocolError> {
     let head = CallHead::read(from.head()?);
     let model = from.text(head.model_bytes.into())?;
     Ok(CallRef {
@@ -265,7 +265,7 @@ fn call<'a>(from: &mut Reader<'a>) -> Result<CallRef<'a>, Lie> {
     })
 }
 
-fn request<'a>(from: &mut Reader<'a>) -> Result<RequestRef<'a>, Lie> {
+fn request<'a>(from: &mut Reader<'a>) -> Result<RequestRef<'a>, ProtocolError> {
     let head = RequestHead::read(from.head()?);
     let id = from.text(head.id_bytes)?;
     let correlation = from.text(head.correlation_bytes)?;
@@ -273,7 +273,7 @@ fn request<'a>(from: &mut Reader<'a>) -> Result<RequestRef<'a>, Lie> {
     let trace = from.text(head.trace_bytes)?;
     let outputs = match u64::from(head.outputs) {
         ALL_OUTPUTS => None,
-        count if count > TENSORS_MAX => return Err(Lie("too many outputs")),
+        count if count > TENSORS_MAX => return Err(ProtocolError("too many outputs")),
         count => Some(
             (0..count)
                 .map(|_| {

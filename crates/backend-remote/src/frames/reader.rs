@@ -4,9 +4,9 @@ use std::fmt;
 
 /// A breach of the protocol. The runner is killed; the text is only for the server's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lie(pub &'static str);
+pub struct ProtocolError(pub &'static str);
 
-impl fmt::Display for Lie {
+impl fmt::Display for ProtocolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)
     }
@@ -22,36 +22,36 @@ impl<'a> Reader<'a> {
     }
 
     /// The next `length` bytes.
-    pub(crate) fn take(&mut self, length: usize) -> Result<&'a [u8], Lie> {
-        let (taken, rest) = self.0.split_at_checked(length).ok_or(Lie("a frame ends early"))?;
+    pub(crate) fn take(&mut self, length: usize) -> Result<&'a [u8], ProtocolError> {
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(ProtocolError("a frame ends early"))?;
         self.0 = rest;
         Ok(taken)
     }
 
     /// The next `N` bytes.
-    pub(crate) fn head<const N: usize>(&mut self) -> Result<&'a [u8; N], Lie> {
-        let (taken, rest) = self.0.split_first_chunk().ok_or(Lie("a frame ends early"))?;
+    pub(crate) fn head<const N: usize>(&mut self) -> Result<&'a [u8; N], ProtocolError> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or(ProtocolError("a frame ends early"))?;
         self.0 = rest;
         Ok(taken)
     }
 
     /// `length` bytes of UTF-8.
-    pub(crate) fn text(&mut self, length: u32) -> Result<&'a str, Lie> {
-        std::str::from_utf8(self.take(length as usize)?).map_err(|_| Lie("a text is not UTF-8"))
+    pub(crate) fn text(&mut self, length: u32) -> Result<&'a str, ProtocolError> {
+        std::str::from_utf8(self.take(length as usize)?).map_err(|_| ProtocolError("a text is not UTF-8"))
     }
 
     /// The rest of the frame as UTF-8.
-    pub(crate) fn rest(self) -> Result<&'a str, Lie> {
-        std::str::from_utf8(self.0).map_err(|_| Lie("a text is not UTF-8"))
+    pub(crate) fn rest(self) -> Result<&'a str, ProtocolError> {
+        std::str::from_utf8(self.0).map_err(|_| ProtocolError("a text is not UTF-8"))
     }
 
     /// Checks that nothing is left.
-    pub(crate) fn end(self) -> Result<(), Lie> {
-        if self.0.is_empty() { Ok(()) } else { Err(Lie("a frame has more bytes than its parts")) }
+    pub(crate) fn end(self) -> Result<(), ProtocolError> {
+        if self.0.is_empty() { Ok(()) } else { Err(ProtocolError("a frame has more bytes than its parts")) }
     }
 
     /// The next `count` block ids.
-    pub(crate) fn ids(&mut self, count: u32) -> Result<Ids<'a>, Lie> {
+    pub(crate) fn ids(&mut self, count: u32) -> Result<Ids<'a>, ProtocolError> {
         self.take((count as usize).saturating_mul(8)).map(Ids)
     }
 }

@@ -1,11 +1,11 @@
 //! Decodes one tensor of a frame: its description, and its bytes or their location.
 
-use super::reader::{Lie, Reader};
+use super::reader::{ProtocolError, Reader};
 use crate::generated::{BLOCK_OFFSET_BITS, DEVICE_SEGMENT, DeviceTensor, HANDLE_BYTES, Place, RANK_MAX, TensorHead};
 use tensor::strings::Strings;
 use tensor::{DataType, Shape, element_count};
 
-/// A range of a segment, as a frame describes it. `TensorMemory` checks that it lies inside the segment.
+/// A range of a segment, as a frame describes it. `TensorMemory` checks that it is inside the segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
     /// True for a request segment, false for a response segment.
@@ -95,28 +95,30 @@ pub struct TensorRef<'a> {
 }
 
 impl<'a> TensorRef<'a> {
-    pub(crate) fn read(from: &mut Reader<'a>) -> Result<Self, Lie> {
+    pub(crate) fn read(from: &mut Reader<'a>) -> Result<Self, ProtocolError> {
         let head = TensorHead::read(from.head()?);
-        let datatype = DataType::from_number(head.datatype.into()).ok_or(Lie("a tensor has no datatype there is"))?;
+        let datatype =
+            DataType::from_number(head.datatype.into()).ok_or(ProtocolError("a tensor has no datatype there is"))?;
         let name = from.text(head.name_bytes.into())?;
         if u64::from(head.rank) > RANK_MAX {
-            return Err(Lie("a tensor has too many dims"));
+            return Err(ProtocolError("a tensor has too many dims"));
         }
         let dims = from.take(usize::from(head.rank) * 8)?;
         let shape: Shape =
             dims.chunks_exact(8).filter_map(|dim| Some(i64::from_le_bytes(*dim.first_chunk()?))).collect();
-        let elements = element_count(&shape).ok_or(Lie("a tensor has dims that are no size"))?;
+        let elements = element_count(&shape).ok_or(ProtocolError("a tensor has dims that are no size"))?;
         let fits = match datatype.byte_size() {
             Some(size) => (elements as u64).checked_mul(size as u64) == Some(head.bytes),
             // Each string has at least its four length bytes.
             None => (elements as u64).checked_mul(4).is_some_and(|least| least <= head.bytes),
         };
         if !fits {
-            return Err(Lie("a tensor has another number of bytes than its shape says"));
+            return Err(ProtocolError("a tensor has another number of bytes than its shape says"));
         }
-        let contents = match Place::from_number(head.place.into()).ok_or(Lie("a tensor lies in no place there is"))? {
+        let place = Place::from_number(head.place.into()).ok_or(ProtocolError("a tensor lies in no place there is"))?;
+        let contents = match place {
             Place::Inline => {
-                let bytes = usize::try_from(head.bytes).map_err(|_| Lie("a tensor is too large"))?;
+                let bytes = usize::try_from(head.bytes).map_err(|_| ProtocolError("a tensor is too large"))?;
                 let bytes = from.take(bytes)?;
                 if datatype == DataType::Bytes {
                     check_strings(bytes, elements)?;
@@ -127,13 +129,13 @@ impl<'a> TensorRef<'a> {
                 let lent = DeviceTensor::read(from.head()?);
                 let handle = from.head()?;
                 if u64::from(head.segment) != DEVICE_SEGMENT || head.offset >> BLOCK_OFFSET_BITS != 0 {
-                    return Err(Lie("a tensor on a device has no lease there can be"));
+                    return Err(ProtocolError("a tensor on a device has no lease there can be"));
                 }
                 if datatype == DataType::Bytes {
-                    return Err(Lie("strings lie on a device"));
+                    return Err(ProtocolError("strings lie on a device"));
                 }
                 if lent.offset.checked_add(head.bytes).is_none() {
-                    return Err(Lie("a tensor lies outside of any memory of a device"));
+                    return Err(ProtocolError("a tensor lies outside of any memory of a device"));
                 }
                 Contents::Device(Lent {
                     by_host: place == Place::DeviceRequest,
@@ -147,7 +149,7 @@ impl<'a> TensorRef<'a> {
             place => {
                 let end = head.offset.checked_add(head.bytes);
                 if end.is_none_or(|end| end > 1 << BLOCK_OFFSET_BITS) {
-                    return Err(Lie("a tensor lies outside of any segment"));
+                    return Err(ProtocolError("a tensor lies outside of any segment"));
                 }
                 Contents::Block(Block {
                     of_requests: place == Place::Request,
@@ -162,11 +164,12 @@ impl<'a> TensorRef<'a> {
 }
 
 /// Checks that raw contents are exactly `elements` valid strings.
-pub(crate) fn check_strings(raw: &[u8], elements: i64) -> Result<(), Lie> {
+pub(crate) fn check_strings(raw: &[u8], elements: i64) -> Result<(), ProtocolError> {
     let mut count = 0;
     for string in Strings::new(raw) {
-        string.map_err(|_| Lie("a tensor of strings is broken"))?;
+        string.map_err(|_| ProtocolError("a tensor of strings is broken"))?;
         count += 1;
     }
-    if count == elements { Ok(()) } else { Err(Lie("a tensor has another number of strings than its shape says")) }
+    let is_whole = (count == elements).then_some(());
+    is_whole.ok_or(ProtocolError("a tensor has another number of strings than its shape says"))
 }
