@@ -1,7 +1,7 @@
 /** Runs a model in a worker thread: the native module carries the frames, and maps shared memory. */
 
 import { createRequire } from 'node:module'
-import { workerData } from 'node:worker_threads'
+import { parentPort, workerData } from 'node:worker_threads'
 import type { Channel, SharedMemory, Way } from './channel.js'
 import { importModel } from './modules.js'
 import { run } from './runner.js'
@@ -25,10 +25,15 @@ let receive: (way: Way, frames: Uint8Array) => void = () => {}
 const connection = native.attachRunner(runner, (way, frames) => receive(way, frames))
 // The core logs what is printed, so that endless output does not keep the main thread busy.
 for (const [stream, isError] of [[process.stdout, false], [process.stderr, true]] as const)
-  stream.write = (chunk: string | Uint8Array) => {
-    connection.print(isError, typeof chunk === 'string' ? chunk : Buffer.from(chunk).toString())
+  stream.write = (chunk: string | Uint8Array, encoding?: unknown, done: unknown = encoding) => {
+    const isText = typeof chunk === 'string' && (typeof encoding !== 'string' || !Buffer.isEncoding(encoding))
+    const bytes = isText ? Buffer.from(chunk) : Buffer.from(chunk as string, encoding as BufferEncoding)
+    connection.print(isError, bytes.toString())
+    if (typeof done === 'function') queueMicrotask(done as () => void)
     return true
   }
+// The main thread reads all that comes through this port, and nothing bounds it.
+parentPort?.close()
 const channel: Channel = {
   send: (way, frames) => connection.send(way, frames),
   start: (deliver) => {

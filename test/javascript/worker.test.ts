@@ -2,7 +2,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { Worker } from 'node:worker_threads'
+import { MessageChannel, Worker } from 'node:worker_threads'
 import { afterAll, expect, test } from 'vitest'
 import { ExecuteHead, Frame, Header, LogHead } from '../../src/javascript/generated/protocol.js'
 import { writeRequest } from '../../src/javascript/outgoing.js'
@@ -12,13 +12,13 @@ import { ROOT } from '../docs/pages.js'
 const directory = mkdtempSync(join(tmpdir(), 'nereid-worker-'))
 afterAll(() => rmSync(directory, { recursive: true }))
 
-/** Carries frames as messages of the thread. */
-const LIBRARY = `const { parentPort } = require('node:worker_threads')
+/** Carries frames as messages of a port. */
+const LIBRARY = `const { port } = require('node:worker_threads').workerData
 exports.attachRunner = (runner, receive) => {
-  parentPort.on('message', (frames) => receive(0, Buffer.from(frames)))
+  port.on('message', (frames) => receive(0, Buffer.from(frames)))
   return {
-    send: (way, frames) => parentPort.postMessage([way, Uint8Array.from(frames)]),
-    print: (isError, text) => parentPort.postMessage([isError ? 'err' : 'out', text]),
+    send: (way, frames) => port.postMessage([way, Uint8Array.from(frames)]),
+    print: (isError, text) => port.postMessage([isError ? 'err' : 'out', text]),
   }
 }`
 const library = join(directory, 'library.cjs')
@@ -29,17 +29,22 @@ async function live(body: string, frames: readonly number[] = [Frame.EXECUTE, Fr
   const file = join(directory, 'model.mjs')
   const model = `export default { execute(requests, ctx) { ${body} } }`
   writeFileSync(file, `import { InferenceResponse } from 'nereid/backend'\n${model}\n`)
-  const workerData = { library, runner: 1 }
+  const { port1: port, port2 } = new MessageChannel()
+  const workerData = { library, runner: 1, port: port2 }
   const main = join(ROOT, 'dist/javascript/worker.js')
   // As src/api/javascript.ts does: source maps name files of the runtime, too.
   const execArgv = ['--enable-source-maps']
-  const worker = new Worker(main, { workerData, env: {}, stdout: true, stderr: true, execArgv })
+  const worker = new Worker(main, {
+    workerData, env: {}, stdout: true, stderr: true, execArgv, transferList: [port2],
+  })
+  const messages: unknown[] = []
+  worker.on('message', (message) => messages.push(message))
   const printed = { out: '', err: '', log: '' }
   const writer = new Writer(null, null)
   writer.model = 1
   const came: number[] = []
-  const send = () => worker.postMessage(Uint8Array.from(writer.end()))
-  worker.on('message', ([way, sent]: ['out' | 'err', string] | [0 | 1, Uint8Array]) => {
+  const send = () => port.postMessage(Uint8Array.from(writer.end()))
+  port.on('message', ([way, sent]: ['out' | 'err', string] | [0 | 1, Uint8Array]) => {
     if (typeof sent === 'string') {
       printed[way as 'out' | 'err'] += sent
       return
@@ -66,8 +71,17 @@ async function live(body: string, frames: readonly number[] = [Frame.EXECUTE, Fr
   }))
   send()
   const code = await new Promise<number>((resolve) => worker.on('exit', resolve))
+  port.close()
+  // A model that posts to the main thread would keep it busy.
+  expect(messages).toEqual([])
   return { came, code, ...printed }
 }
+
+test('a model has no port to the main thread', async () => {
+  const post = "import('node:worker_threads').then(({ parentPort }) => parentPort.postMessage('busy'))"
+  const { code, out } = await live(`return ${post}.then(() => [new InferenceResponse([])])`)
+  expect([code, out]).toEqual([0, ''])
+})
 
 test('a worker runs batches and ends with UNLOAD; the console of a model is its own', async () => {
   const ended = await live("console.log('out'); console.error('err'); return [new InferenceResponse([])]")

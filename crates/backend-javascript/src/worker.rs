@@ -10,12 +10,15 @@ use backend_remote::{Connection, End, Next, Reading, Receiver, Segments, Start, 
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::HashMap;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tensor::{Base, RegionRef};
 
+/// Text for the log about a worker whose frame made the engine panic.
+const PANICKED: &str = "the server failed to handle what it sent";
 /// Bytes of frames that wait for a worker which does not take them.
 const UNREAD_BYTES_MAX: usize = 64 << 20;
 
@@ -68,12 +71,15 @@ pub struct Worker {
     printers: [Mutex<Printer>; 2],
 }
 
-#[derive(Default)]
-struct Inbound {
-    inbox: Option<Arc<dyn Inbox>>,
+/// Frames for the worker.
+enum Inbound {
     /// Frames that were sent before the worker attached.
-    early: Vec<(Way, Vec<u8>)>,
-    is_killed: bool,
+    Starting(Vec<(Way, Vec<u8>)>),
+    Attached(Arc<dyn Inbox>),
+    /// Being ended, because it does not take its frames.
+    Killed,
+    /// Over, with this predicate for the log.
+    Ended(String),
 }
 
 #[derive(Default)]
@@ -87,10 +93,11 @@ struct WorkerMemory {
 pub fn attach(id: u32, inbox: Arc<dyn Inbox>) -> Option<Arc<Worker>> {
     let worker = WORKERS.lock().get(&id).cloned()?;
     let mut inbound = worker.inbound.lock();
-    for (way, frames) in std::mem::take(&mut inbound.early) {
+    let Inbound::Starting(early) = &mut *inbound else { return None };
+    for (way, frames) in std::mem::take(early) {
         inbox.deliver(way, frames);
     }
-    inbound.inbox = Some(inbox);
+    *inbound = Inbound::Attached(inbox);
     drop(inbound);
     Some(worker)
 }
@@ -100,32 +107,40 @@ pub fn ended(id: u32, how: &str) {
     let worker = WORKERS.lock().remove(&id);
     ENDED.notify_all();
     let Some(worker) = worker else { return };
-    worker.inbound.lock().inbox = None;
+    *worker.inbound.lock() = Inbound::Ended(how.to_owned());
     worker.printers.iter().for_each(|printer| printer.lock().end());
-    let receiver = worker.receiver.write().take();
-    if let Some(receiver) = receiver {
-        receiver.over(how);
-    }
+    worker.report_end(how);
 }
 
-/// Waits until all workers have ended, at most `longest`, then ends the others. For the end of the server, after its
-/// models were dropped. Returns false if some had to be ended.
-pub fn wait_for_ends(longest: Duration) -> bool {
-    let until = Instant::now() + longest;
+/// Waits until all workers of a server have ended, at most until a time, then ends the others: after the models of the
+/// server were dropped. Other servers of the process keep theirs. Returns false if some had to be ended.
+pub fn wait_for_ends(threads: &Arc<dyn Threads>, until: Instant) -> bool {
     let mut workers = WORKERS.lock();
-    while !workers.is_empty() {
-        if ENDED.wait_until(&mut workers, until).timed_out() {
-            workers.values().for_each(|worker| worker.threads.terminate(worker.id));
-            return workers.is_empty();
+    loop {
+        let mut own = workers.values().filter(|worker| Arc::ptr_eq(&worker.threads, threads)).peekable();
+        if own.peek().is_none() {
+            return true;
         }
+        if Instant::now() >= until {
+            own.for_each(|worker| worker.threads.terminate(worker.id));
+            return false;
+        }
+        ENDED.wait_until(&mut workers, until);
     }
-    true
 }
 
 impl Worker {
-    /// Handles frames that the worker sends. Called on its thread, so that only its own instance waits for copies.
+    /// Handles frames that the worker sends. Called on its thread, so that only its own instance waits for copies. A
+    /// panic in the engine costs the worker, not the process.
     pub fn receive(&self, way: Way, bytes: &[u8]) {
         let Some(receiver) = self.receiver.read().clone() else { return };
+        let handled = catch_unwind(AssertUnwindSafe(|| Self::handle(&receiver, way, bytes)));
+        if handled.is_err() {
+            receiver.condemn(PANICKED);
+        }
+    }
+
+    fn handle(receiver: &Arc<dyn Receiver>, way: Way, bytes: &[u8]) {
         if let Some(version) = frames::other_version(bytes).filter(|_| way == Way::Work) {
             return receiver.other_version(version);
         }
@@ -138,11 +153,20 @@ impl Worker {
                 Ok(None) => return receiver.condemn("it sent a part of a frame"),
                 Err(error) => return receiver.condemn(error.0),
             };
-            match Arc::clone(&receiver).frame(way, &header, body, reading) {
+            match Arc::clone(receiver).frame(way, &header, body, reading) {
                 Ok(Next::Go) => rest = behind,
                 Ok(Next::Copy | Next::ReadSide) => return receiver.condemn("its frame could not be read"),
                 Err(error) => return receiver.condemn(error.0),
             }
+        }
+    }
+
+    /// Reports the end to the receiver, once.
+    fn report_end(&self, how: &str) {
+        let receiver = self.receiver.write().take();
+        if let Some(receiver) = receiver {
+            // A panic in here would end the process.
+            let _ = catch_unwind(AssertUnwindSafe(|| receiver.over(how)));
         }
     }
 
@@ -172,22 +196,30 @@ impl Worker {
 impl Transport for Worker {
     fn send(&self, way: Way, frames: &[u8]) {
         let mut inbound = self.inbound.lock();
-        let Some(inbox) = &inbound.inbox else {
-            inbound.early.push((way, frames.to_vec()));
-            return;
-        };
-        if inbox.waiting_bytes() > UNREAD_BYTES_MAX {
-            if !std::mem::replace(&mut inbound.is_killed, true) {
+        match &mut *inbound {
+            Inbound::Starting(early) => early.push((way, frames.to_vec())),
+            Inbound::Attached(inbox) if inbox.waiting_bytes() <= UNREAD_BYTES_MAX => {
+                inbox.deliver(way, frames.to_vec());
+            }
+            Inbound::Attached(_) => {
                 log::error!("the worker thread {} does not take what it is sent, and is ended", self.id);
+                *inbound = Inbound::Killed;
                 self.threads.terminate(self.id);
             }
-            return;
+            Inbound::Killed | Inbound::Ended(_) => {}
         }
-        inbox.deliver(way, frames.to_vec());
     }
 
     fn on_frame(&self, receiver: Arc<dyn Receiver>) -> io::Result<()> {
         *self.receiver.write() = Some(receiver);
+        // It may have ended before anybody listened.
+        let ended = match &*self.inbound.lock() {
+            Inbound::Ended(how) => Some(how.clone()),
+            _ => None,
+        };
+        if let Some(how) = ended {
+            self.report_end(&how);
+        }
         Ok(())
     }
 
@@ -237,7 +269,7 @@ impl Start for Starter {
         let worker = Arc::new(Worker {
             id,
             threads: Arc::clone(&self.threads),
-            inbound: Mutex::default(),
+            inbound: Mutex::new(Inbound::Starting(Vec::new())),
             receiver: RwLock::default(),
             memory: RwLock::new(memory),
             printers: [false, true].map(|is_error| {

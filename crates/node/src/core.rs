@@ -8,7 +8,7 @@ use crate::stream::Pull;
 use crate::workers::{NodeThreads, WorkerCall};
 use crate::{convert, device_memory, embed, gpu, infer, logging, objects as js, traces};
 use backend::Host;
-use backend_javascript::JavaScriptBackend;
+use backend_javascript::{JavaScriptBackend, Threads};
 use backend_onnx::OnnxBackend;
 use backend_python::PythonBackend;
 use bytes::Bytes;
@@ -25,7 +25,7 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tensor::{Code, Error};
 
 /// Time for connections to finish after the last response.
@@ -52,6 +52,8 @@ pub struct NativeCore {
     metrics: Mutex<Option<BoundListener>>,
     tickets: Arc<Mutex<HashMap<u32, Ticket>>>,
     streams: Mutex<HashMap<u32, Arc<Pull>>>,
+    /// The main thread, which makes workers.
+    threads: Arc<dyn Threads>,
     /// Requests that other servers of this process received; dropped by `close`.
     embedded: Arc<Mutex<Option<Embedded>>>,
     embedded_bodies: embed::Bodies,
@@ -96,8 +98,8 @@ impl NativeCore {
         backends.push(Arc::new(OnnxBackend::plans(library.clone())));
         backends.push(Arc::new(OnnxBackend::forests(library)));
         backends.push(Arc::new(PythonBackend::new(convert::python_options(&options))));
-        let threads = Arc::new(NodeThreads::new(&on_worker).map_err(unbound)?);
-        backends.push(Arc::new(JavaScriptBackend::new(convert::javascript_options(&options), threads)));
+        let threads: Arc<dyn Threads> = Arc::new(NodeThreads::new(&on_worker).map_err(unbound)?);
+        backends.push(Arc::new(JavaScriptBackend::new(convert::javascript_options(&options), Arc::clone(&threads))));
         let attached = backends.clone();
         let engine_options = convert::engine_options(&options);
         let engine = match &options.response_cache_redis {
@@ -115,6 +117,7 @@ impl NativeCore {
             engine,
             control,
             services,
+            threads,
             keys: Mutex::default(),
             logs: Mutex::default(),
             settler: Mutex::new(Some(settler)),
@@ -534,6 +537,7 @@ impl NativeCore {
         let (engine, running, gpus) = (self.engine.clone(), self.running.lock().take(), self.gpus.lock().take());
         let embedded = self.embedded.lock().take();
         let logs = self.logs.lock().clone();
+        let threads = Arc::clone(&self.threads);
         let streams = std::mem::take(&mut *self.streams.lock());
         streams.values().for_each(|pull| pull.cancel());
         settler.clone().run(ticket, move || {
@@ -553,10 +557,11 @@ impl NativeCore {
                 log::warn!("models are still being unloaded; the process ends without them");
             }
             let grace = Duration::from_millis(u64::try_from(grace_ms).unwrap_or(0));
+            let until = Instant::now() + grace;
             if !backend_python::wait_for_ends(grace) {
                 log::warn!("processes of Python models are still finalizing, and are ended now");
             }
-            if !backend_javascript::worker::wait_for_ends(grace) {
+            if !backend_javascript::worker::wait_for_ends(&threads, until) {
                 log::warn!("workers of JavaScript models are still finalizing, and are ended now");
             }
             Ok(Settled::Nothing)

@@ -13,6 +13,8 @@ use napi::bindgen_prelude::{ArrayBuffer, Buffer, BufferSlice, FnArgs, Function, 
 use napi::sys::{napi_env, napi_value};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode::NonBlocking};
 use napi_derive::napi;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -84,30 +86,29 @@ impl ToNapiValue for Frames {
     }
 }
 
-type Deliver = ThreadsafeFunction<(u32, Vec<u8>), (), FnArgs<(u32, Frames)>, napi::Status, false>;
+/// Wakes a worker's event loop, which then takes one entry of its queue.
+type Wake = ThreadsafeFunction<(), (), FnArgs<(u32, Frames)>, napi::Status, false>;
 
-/// Frames for one worker. Its bytes are bounded by the sender.
+/// Frames for one worker, which the sender bounds. They are dropped with it: the queue of a thread-safe function leaks
+/// what is left in it when its thread ends.
+#[derive(Default)]
+struct Waiting(Mutex<VecDeque<(Way, Vec<u8>)>>, AtomicUsize);
+
 struct WorkerInbox {
-    frames: Deliver,
-    waiting: Arc<AtomicUsize>,
+    wake: Wake,
+    waiting: Arc<Waiting>,
 }
 
 impl Inbox for WorkerInbox {
     fn deliver(&self, way: Way, frames: Vec<u8>) {
-        let bytes = frames.len();
-        self.waiting.fetch_add(bytes, Relaxed);
-        let way = match way {
-            Way::Work => 0,
-            Way::Side => 1,
-        };
-        if self.frames.call((way, frames), NonBlocking) != napi::Status::Ok {
-            // The worker has ended.
-            self.waiting.fetch_sub(bytes, Relaxed);
-        }
+        self.waiting.1.fetch_add(frames.len(), Relaxed);
+        self.waiting.0.lock().push_back((way, frames));
+        // It fails when the worker is ending.
+        let _ = self.wake.call((), NonBlocking);
     }
 
     fn waiting_bytes(&self) -> usize {
-        self.waiting.load(Relaxed)
+        self.waiting.1.load(Relaxed)
     }
 }
 
@@ -124,17 +125,22 @@ pub fn attach_runner(
     id: u32,
     #[napi(ts_arg_type = "(way: number, frames: Buffer) => void")] receive: Function<'_, FnArgs<(u32, Frames)>, ()>,
 ) -> Result<NativeRunner> {
-    let waiting = Arc::new(AtomicUsize::new(0));
+    let waiting = Arc::new(Waiting::default());
     let taken = Arc::clone(&waiting);
-    let frames = receive
-        .build_threadsafe_function::<(u32, Vec<u8>)>()
-        .build_callback(move |ctx| {
-            let (way, frames) = ctx.value;
-            taken.fetch_sub(frames.len(), Relaxed);
+    let wake = receive
+        .build_threadsafe_function::<()>()
+        .build_callback(move |_| {
+            // Each call takes one entry, and each entry has its call.
+            let (way, frames) = taken.0.lock().pop_front().unwrap_or((Way::Side, Vec::new()));
+            taken.1.fetch_sub(frames.len(), Relaxed);
+            let way = match way {
+                Way::Work => 0,
+                Way::Side => 1,
+            };
             Ok(FnArgs::from((way, Frames(frames))))
         })
         .map_err(unbound)?;
-    let worker = attach(id, Arc::new(WorkerInbox { frames, waiting }));
+    let worker = attach(id, Arc::new(WorkerInbox { wake, waiting }));
     let worker = worker.ok_or_else(|| thrown(&Error::unavailable("the worker has been ended")))?;
     Ok(NativeRunner { worker })
 }
