@@ -183,7 +183,7 @@ export class ResponseBlocks {
   readonly #memory: SharedMemory
   readonly #segments: Segment[] = []
   readonly #need: (bytes: number) => void
-  #waiting: { promise: Promise<boolean>; resolve(hasRoom: boolean): void } | null = null
+  #waiting: { bytes: number; promise: Promise<boolean>; resolve(hasRoom: boolean): void } | null = null
   /** Blocks that a model fills itself, until they are sent. */
   readonly #filled = new Set<number>()
 
@@ -212,15 +212,16 @@ export class ResponseBlocks {
     throw new NoRoom(size)
   }
 
-  /** Asks for a segment; false if the server has none. */
+  /** Asks for a segment, unless one is on its way; false if the server has none of so many bytes. */
   grow(bytes: number): Promise<boolean> {
-    if (this.#waiting === null) {
-      let resolve: (hasRoom: boolean) => void = () => {}
-      const promise = new Promise<boolean>((settle) => (resolve = settle))
-      this.#waiting = { promise, resolve }
-      this.#need(bytes)
-    }
-    return this.#waiting.promise
+    const waiting = this.#waiting
+    if (waiting !== null)
+      return waiting.promise.then((hasRoom) => hasRoom || (bytes < waiting.bytes && this.grow(bytes)))
+    let resolve: (hasRoom: boolean) => void = () => {}
+    const promise = new Promise<boolean>((settle) => (resolve = settle))
+    this.#waiting = { bytes, promise, resolve }
+    this.#need(bytes)
+    return promise
   }
 
   /** Memory of a block. */

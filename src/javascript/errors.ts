@@ -33,6 +33,22 @@ export class TritonError extends Error {
   }
 }
 
+/** Errors of calls and controls: the model did not choose them, so that they are logged. */
+const FOREIGN = new WeakSet<TritonError>()
+
+/** Marks an error of a call or a control. */
+export function foreign(error: TritonError): TritonError {
+  FOREIGN.add(error)
+  return error
+}
+
+/** Whether another model, or the server, made the error. */
+export const isForeign = (error: TritonError): boolean => FOREIGN.has(error)
+
+/** Whether an operation was cancelled: what `fetch`, timers and calls of models throw. */
+export const isCancel = (error: unknown): boolean =>
+  error instanceof TritonError ? error.code === 'CANCELLED' : (error as Error | null | undefined)?.name === 'AbortError'
+
 /** Name of the code with this number. */
 export const codeNamed = (number: number): ErrorCode => CODES[number] ?? 'UNKNOWN'
 const CODES: readonly ErrorCode[] = Object.keys(Code) as (keyof typeof Code)[]

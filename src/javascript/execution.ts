@@ -2,7 +2,7 @@
 
 import { NoRoom } from './arena.js'
 import { type Context, contextFor } from './context.js'
-import { RuleError, TritonError, describe, kindOf } from './errors.js'
+import { RuleError, TritonError, describe, isCancel, isForeign, kindOf } from './errors.js'
 import {
   ALL_OUTPUTS, Answer, AnswerFlag, ExecuteHead, Frame, RequestHead, ResultFlag, ResultHead,
 } from './generated/protocol.js'
@@ -13,9 +13,15 @@ import { InferenceResponse } from './response.js'
 import type { Server } from './server.js'
 import { giveBack, nothingTaken } from './writer.js'
 
+const CANCELLED = 'Request cancelled'
 const NOT_ITERATIVE =
   'Failed to release request: Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is ' +
   'not configured to handle such a flag.'
+
+/** Error of a request that nothing will answer. */
+const unanswered = (returned: unknown) =>
+  `execute returned ${kindOf(returned)} for a request: return an InferenceResponse for each request, or take its ` +
+  '`sender` and return null'
 
 /** A batch in `execute`. */
 interface Batch {
@@ -64,11 +70,13 @@ export class Executor {
     let returned: unknown
     try {
       returned = this.#isStream ? this.#streams(batch) : this.#model.execute(batch.given, this.#context)
+      // A thenable of the model may settle twice, or throw: a promise of it does not.
+      if (isThenable(returned)) returned = Promise.resolve(returned)
     } catch (error) {
       this.#fail(batch, error)
       return
     }
-    if (isThenable(returned)) {
+    if (returned instanceof Promise) {
       returned.then(
         (value) => this.#finish(batch, value),
         (error: unknown) => this.#fail(batch, error),
@@ -90,7 +98,8 @@ export class Executor {
       const state: Progress = {
         slot: view.getUint32(at + RequestHead.slot, true),
         generation: view.getUint32(at + RequestHead.generation, true),
-        blocks: null, sent: 0, isClosed: false, isLeft: false, isRescheduled: false, abort: null,
+        blocks: null, sent: 0, isClosed: false, isLeft: false, isRescheduled: false,
+        hasSender: false, abort: null,
       }
       const place = { bytes, view, at }
       const start = tensorsAt(view, at)
@@ -124,18 +133,26 @@ export class Executor {
         }
         if (!state.isClosed) await server.respond(state, null, true)
       } catch (error) {
-        if (!state.isClosed) await this.#end(state, this.#failure(error))
+        if (!state.isClosed) await this.#end(state, this.#failures([state], error)[0] as InferenceResponse)
       }
     }
     return null
   }
 
-  /** The answer to a request of a batch that failed; logs it. */
-  #failure(error: unknown): InferenceResponse {
-    if (error instanceof TritonError) return InferenceResponse.error(error.code, describe(error))
+  /** The answers to requests that failed by one error. Logs it, unless a cancel or the model itself chose it. */
+  #failures(requests: readonly Progress[], error: unknown): InferenceResponse[] {
+    const wasCancelled = requests.map((request) => isCancel(error) && this.#isCancelled(request))
+    const isChosen = error instanceof TritonError && !isForeign(error)
     const text = this.#server.failed(describe(error))
-    this.#server.logFailure(text)
-    return InferenceResponse.error('INTERNAL', text)
+    if (!isChosen && wasCancelled.includes(false)) this.#server.logFailure(text)
+    const failure = error instanceof TritonError
+      ? InferenceResponse.error(error.code, describe(error))
+      : InferenceResponse.error('INTERNAL', text)
+    return wasCancelled.map((was) => (was ? InferenceResponse.error('CANCELLED', CANCELLED) : failure))
+  }
+
+  #isCancelled({ slot, generation }: Progress): boolean {
+    return this.#server.isCancelled(slot, generation)
   }
 
   async #end(state: Progress, response: InferenceResponse): Promise<void> {
@@ -151,7 +168,7 @@ export class Executor {
         // It was answered in part: it ends on the way of its other answers, and the returned value is ignored.
         if (response !== null && state.sent > 0 && !state.isClosed) void this.#server.respondSoon(state, null, true)
       }
-      this.#result(batch, responses, null, false)
+      this.#result(batch, responses, false, false)
     } catch (error) {
       this.#fail(batch, error)
     }
@@ -160,11 +177,12 @@ export class Executor {
   /** Responses in the order of the requests. @throws {RuleError} for a wrong value. */
   #check({ requests, progress, given }: Batch, returned: unknown): readonly (InferenceResponse | null)[] {
     const { decoupled, instance } = this.#server.load
-    if (returned === null || returned === undefined) return requests.map(() => null)
+    if (returned === null || returned === undefined)
+      return this.#answered(progress, progress.map(() => returned))
     if (!Array.isArray(returned))
       throw new RuleError(`Expected an array in the execute return, found ${kindOf(returned)}.`)
     if (decoupled) {
-      if (returned.every((one) => one === null || one === undefined)) return requests.map(() => null)
+      if (returned.every((one) => one === null || one === undefined)) return this.#answered(progress, returned)
       throw new RuleError(
         `Model '${instance}' is using the decoupled mode and the execute function must return null: its responses ` +
           'are sent by the senders of its requests, or yielded by a generator.',
@@ -187,15 +205,31 @@ export class Executor {
         )
     }
     const isSame = given.length === requests.length && given.every((request, i) => request === requests[i])
-    if (isSame) return all.map((one) => (one as InferenceResponse | undefined) ?? null)
-    const found = new Map(given.map((request, i) => [progressOf(request), all[i] as InferenceResponse | undefined]))
-    return progress.map((state) => found.get(state) ?? null)
+    if (isSame) return this.#answered(progress, all)
+    const found = new Map(given.map((request, i) => [progressOf(request), all[i]]))
+    return this.#answered(progress, progress.map((state) => found.get(state)))
   }
 
-  /** Sends the RESULT; `failure` answers requests that have no answer. Waits for shared memory if it has to. */
+  /** Responses by request: an error, which is logged once, where there is none and none can follow. */
+  #answered(progress: readonly Progress[], returned: readonly unknown[]): (InferenceResponse | null)[] {
+    let failure: InferenceResponse | null = null
+    return progress.map((state, i) => {
+      const one = returned[i]
+      if (one instanceof InferenceResponse) return one
+      if (state.hasSender || state.isClosed || state.isRescheduled) return null
+      if (this.#isCancelled(state)) return InferenceResponse.error('CANCELLED', CANCELLED)
+      if (failure === null) {
+        const text = this.#server.failed(unanswered(one))
+        this.#server.logFailure(text)
+        failure = InferenceResponse.error('INTERNAL', text)
+      }
+      return failure
+    })
+  }
+
+  /** Sends the RESULT; the responses of a failed batch are errors. Waits for shared memory if it has to. */
   #result(
-    batch: Batch, responses: readonly (InferenceResponse | null)[], failure: InferenceResponse | null,
-    isRefused: boolean,
+    batch: Batch, responses: readonly (InferenceResponse | null)[], isFailed: boolean, isRefused: boolean,
   ): void {
     const server = this.#server
     const { writer } = server
@@ -206,8 +240,8 @@ export class Executor {
       this.#begin(batch, 0, requests.length, free)
       for (let i = 0; i < requests.length; i += 1) {
         const state = progress[i] as Progress
-        const response = failure ?? responses[i] ?? null
-        if (state.isRescheduled && failure === null) {
+        const response = responses[i] ?? null
+        if (state.isRescheduled && !isFailed) {
           if (server.load.iterative) writer.bare(Answer.RESCHEDULE, 0)
           else writer.error('INVALID_ARG', NOT_ITERATIVE, AnswerFlag.FINAL)
         } else if (response === null || state.isClosed || state.sent > 0) writer.bare(Answer.NONE, 0)
@@ -220,14 +254,14 @@ export class Executor {
       giveBack(taken)
       server.lent?.putBack(free)
       if (!(error instanceof NoRoom)) throw error
-      void server.blocks?.grow(error.bytes).then((isGrown) => this.#result(batch, responses, failure, !isGrown))
+      void server.blocks?.grow(error.bytes).then((isGrown) => this.#result(batch, responses, isFailed, !isGrown))
       return
     }
     server.sendWork()
     for (let i = 0; i < requests.length; i += 1) {
       const state = progress[i] as Progress
       if (state.isClosed) continue
-      const isAnswered = failure !== null || (responses[i] ?? null) !== null || state.isRescheduled
+      const isAnswered = (responses[i] ?? null) !== null || state.isRescheduled
       if (isAnswered) server.close(state)
       else server.leave(state, requests[i] as InferenceRequest)
     }
@@ -249,19 +283,20 @@ export class Executor {
   /** Answers a batch whose `execute` failed. */
   #fail(batch: Batch, error: unknown): void {
     const server = this.#server
-    const failure = this.#failure(error)
+    const failures = this.#failures(batch.progress, error)
+    const [failure = null] = failures
     let isStarted = false
-    for (const state of batch.progress) {
+    for (const [i, state] of batch.progress.entries()) {
       isStarted ||= state.sent > 0 || state.isClosed
-      if (state.sent > 0 && !state.isClosed) void server.respondSoon(state, failure, true)
+      if (state.sent > 0 && !state.isClosed) void server.respondSoon(state, failures[i] ?? null, true)
     }
-    if (isStarted || error instanceof TritonError) {
-      this.#result(batch, [], failure, false)
+    if (isStarted || error instanceof TritonError || failures.some((one) => one !== failure || isCancel(one.error))) {
+      this.#result(batch, failures, true, false)
       return
     }
     const { writer } = server
     const at = this.#begin(batch, ResultFlag.FAILED, 0, server.lent?.takeFree() ?? [])
-    const size = writer.text(failure.error?.message ?? '')
+    const size = writer.text(failure?.error?.message ?? '')
     writer.view.setUint32(at + ResultHead.errorBytes, size, true)
     server.sendWork()
     for (const state of batch.progress) server.close(state)

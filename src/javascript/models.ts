@@ -1,7 +1,7 @@
 /** Other models, as a model calls and manages them. */
 
 import { NoRoom } from './arena.js'
-import { RuleError, TritonError } from './errors.js'
+import { RuleError, TritonError, foreign } from './errors.js'
 import { CallFlag, CallHead, Frame } from './generated/protocol.js'
 import type { Inputs, OutputTensor, Outputs } from './declarations.js'
 import { type InferenceRequest, type Progress, progressOf } from './request.js'
@@ -123,7 +123,7 @@ function start(call: Outgoing): number | Promise<number> {
 async function startLater(call: Outgoing, number: number, bytes: number): Promise<number> {
   for (let needed: number | null = bytes; needed !== null; needed = send(call, number)) {
     if ((await call.server.blocks?.grow(needed)) !== true)
-      throw new TritonError('UNAVAILABLE', reason(call.model, 'Failed to allocate memory for the request'))
+      throw foreign(new TritonError('UNAVAILABLE', reason(call.model, 'Failed to allocate memory for the request')))
   }
   return number
 }
@@ -141,7 +141,7 @@ function send(call: Outgoing, number: number): number | null {
   } catch (error) {
     giveBack(taken)
     if (error instanceof NoRoom) return error.bytes
-    throw error instanceof RuleError ? new TritonError('INTERNAL', reason(call.model, error.message)) : error
+    throw error instanceof RuleError ? foreign(new TritonError('INTERNAL', reason(call.model, error.message))) : error
   }
 }
 
@@ -174,7 +174,7 @@ function infer(call: Call): Promise<InferenceResponse> {
       kept = response ?? kept
       if (!isLast) return
       if (cancel !== null) options.signal?.removeEventListener('abort', cancel)
-      if (kept === null) reject(new TritonError('INTERNAL', `model '${model}' ended without a response`))
+      if (kept === null) reject(foreign(new TritonError('INTERNAL', `model '${model}' ended without a response`)))
       else if (kept.error === null) resolve(kept)
       else reject(kept.error)
     }

@@ -34,6 +34,8 @@ export interface Progress {
   /** The model takes part in its own time: `execute` has ended without an answer to it. */
   isLeft: boolean
   isRescheduled: boolean
+  /** The model has looked at `sender`: it may answer after `execute` has ended. */
+  hasSender: boolean
   abort: AbortController | null
 }
 
@@ -136,8 +138,12 @@ export class InferenceRequest<I extends Inputs = Inputs> {
     return this.#progress.abort.signal
   }
 
-  /** Answers the request in its own time. `execute` returns null for it, or nothing at all. */
+  /**
+   * Answers the request in its own time. Take it before `execute` ends, which returns null for the request, or nothing
+   * at all.
+   */
   get sender(): ResponseSender {
+    this.#progress.hasSender = true
     return (this.#sender ??= new ResponseSender(this as unknown as InferenceRequest, this.#host, this.#progress))
   }
 

@@ -7,7 +7,7 @@
 import { LentBlocks, NoRoom, ResponseBlocks } from './arena.js'
 import { type Channel, SIDE, WORK } from './channel.js'
 import { ModelConfig, type Configuration } from './config.js'
-import { RuleError, TritonError, cut, kindOf } from './errors.js'
+import { RuleError, TritonError, cut, foreign, kindOf } from './errors.js'
 import {
   Answer, AnswerFlag, CallId, Frame, IsReadyResult, LogHead, LogLevel, MetricUpdate, NeedSegment, Place, RespondHead,
   Segment, VERSION,
@@ -58,6 +58,8 @@ export class Server implements RequestHost {
   readonly #watched = new Set<Progress>()
   #poll: NodeJS.Timeout | null = null
   #number = 0
+  /** Responses whose errors are in the log. */
+  readonly #wrong = new WeakSet<InferenceResponse>()
   readonly #calls = new Map<number, Call>()
   readonly #waiting = new Map<number, Waiting>()
   /** Responses that wait for shared memory; later ones queue behind them. */
@@ -117,6 +119,13 @@ export class Server implements RequestHost {
   /** Logs a failure of the model. */
   logFailure(text: string): void {
     this.log('ERROR', this.load.file.split('/').at(-1) ?? '', 0, text)
+  }
+
+  /** Logs what is wrong with a response, once, and after the frame that is being written. */
+  #logWrong(response: InferenceResponse, problem: RuleError): void {
+    if (this.#wrong.has(response)) return
+    this.#wrong.add(response)
+    queueMicrotask(() => this.logFailure(this.failed(problem.message)))
   }
 
   /** Text for clients of a batch that failed. */
@@ -276,12 +285,15 @@ export class Server implements RequestHost {
   #respondLater(request: Progress, response: InferenceResponse | null, isFinal: boolean): Promise<void> {
     const kept = response === null ? null : copied(response)
     const later = async (): Promise<void> => {
-      for (let isRefused = false; ; ) {
+      let isRefused = false
+      for (let tries = 1; ; tries += 1) {
         try {
           return this.#respondNow(request, kept, isFinal, isRefused)
         } catch (error) {
           if (!(error instanceof NoRoom)) throw error
-          isRefused = !(await this.blocks?.grow(error.bytes))
+          // A model that never waits keeps the frames out that give back its blocks.
+          if (tries === 1) await new Promise(setImmediate)
+          else isRefused = !(await this.blocks?.grow(error.bytes))
         }
       }
     }
@@ -324,7 +336,10 @@ export class Server implements RequestHost {
       const sent = names === null ? outputs : outputs.filter(({ name }) => names.has(name))
       writer.response(sent, parameters, flags, by, taken)
     } catch (problem) {
-      if (problem instanceof RuleError) return writer.error('INTERNAL', problem.message, flags)
+      if (problem instanceof RuleError) {
+        this.#logWrong(response, problem)
+        return writer.error('INTERNAL', problem.message, flags)
+      }
       if (!(problem instanceof NoRoom) || !isRefused) throw problem
       writer.error('UNAVAILABLE', `Failed to allocate memory for the response of model '${this.load.model}'`, flags)
     }
@@ -401,6 +416,7 @@ export class Server implements RequestHost {
       this.lent?.end(blocks)
     } else if (blocks.length > 0) (call.owner.blocks ??= []).push(...blocks)
     if (call === undefined) return
+    if (response !== null && response.error !== null) foreign(response.error)
     if (answer.isLast) {
       this.#calls.delete(number)
       for (const end of call.uses) end()
@@ -414,7 +430,7 @@ export class Server implements RequestHost {
     this.#waiting.delete(id)
     const error = result['error'] as { code: TritonError['code']; message: string } | undefined
     if (error === undefined || error === null) waiting?.resolve(result)
-    else waiting?.reject(new TritonError(error.code, error.message))
+    else waiting?.reject(foreign(new TritonError(error.code, error.message)))
   }
 }
 

@@ -1,9 +1,10 @@
 /** B-JS-01, B-JS-02: batches of models, over a channel in memory; `testModel` is the server. */
+import { setTimeout as sleep } from 'node:timers/promises'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { expect, test } from 'vitest'
 import {
-  type InferenceRequest, InferenceResponse, Model, Tensor, TritonError, defineModel,
+  type Context, type InferenceRequest, InferenceResponse, Model, Tensor, TritonError, defineModel,
 } from '../../src/javascript/index.js'
 import { testModel } from '../../src/javascript/testing.js'
 
@@ -172,8 +173,8 @@ test('a request that is left open is answered by its sender', async () => {
   const model = await testModel({
     outputs: { OUT: FP32 },
     execute(requests: InferenceRequest[]) {
-      for (const request of requests)
-        setTimeout(() => void request.sender.send(new InferenceResponse([Tensor.from('OUT', new Float32Array([1]))])))
+      for (const { sender } of requests)
+        setTimeout(() => void sender.send(new InferenceResponse([Tensor.from('OUT', new Float32Array([1]))])))
       return null
     },
   })
@@ -213,11 +214,89 @@ test('wrong use of a sender is an error of the caller', async () => {
 test('a request that the model forgets is answered with an error', async () => {
   setFlagsFromString('--expose_gc')
   const gc = runInNewContext('gc') as () => void
-  const model = await testModel({ execute: () => null })
+  const model = await testModel({ execute: ([request]: InferenceRequest[]) => (request?.sender, null) })
   const answer = model.infer({})
   const collect = setInterval(gc, 5)
   await expect(answer).rejects.toThrow('the request was not answered: its response sender ended before its final')
   clearInterval(collect)
+})
+
+test('a request without a response whose sender was not taken fails at once, and is logged once', async () => {
+  const text = (found: string) =>
+    failed(
+      `execute returned ${found} for a request: return an InferenceResponse for each request, or take its ` +
+        '`sender` and return null',
+    )
+  expect(await answers(() => undefined)).toEqual([text('undefined'), text('undefined')])
+  expect(await answers(async () => null, { decoupled: true })).toEqual([text('null'), text('null')])
+  expect(await answers(() => [empty(), undefined])).toEqual([null, text('undefined')])
+  expect(await answers(() => [null, null], { decoupled: true })).toEqual([text('null'), text('null')])
+  const partly = (requests: InferenceRequest[]) => void requests[0]?.sender.send(empty())
+  expect(await answers(partly)).toEqual([null, text('undefined')])
+  const model = await testModel({ execute: () => undefined })
+  await model.batch([{}, {}])
+  expect(model.logs.map((line) => `${line.level} INTERNAL ${line.text}`)).toEqual([`ERROR ${text('undefined')}`])
+})
+
+test('a cancelled request ends as CANCELLED, and its AbortError is not logged', async () => {
+  const execute = async (requests: InferenceRequest[]) => {
+    await Promise.all(requests.map((request) => sleep(10_000, undefined, { signal: request.signal })))
+  }
+  const batches = await testModel({ execute })
+  async function* generate(request: InferenceRequest) {
+    await execute([request])
+    yield empty()
+  }
+  const streams = await testModel({ execute: generate })
+  for (const model of [batches, streams]) {
+    const all = await model.batch([{}, {}], { signal: AbortSignal.timeout(20) })
+    expect(all.map((one) => (one as TritonError).code)).toEqual(['CANCELLED', 'CANCELLED'])
+    expect(model.logs).toEqual([])
+  }
+  const own = await testModel({ execute: () => AbortSignal.abort().throwIfAborted() })
+  await expect(own.infer({})).rejects.toThrow('message: AbortError: This operation was aborted')
+  expect(own.logs.length).toBe(1)
+})
+
+test('an error of an output or of a called model is logged once, one that the model chose is not', async () => {
+  const logged = async (execute: (requests: InferenceRequest[], ctx: Context) => unknown) => {
+    const model = await testModel({ outputs: { OUT: FP32 }, execute }, { models: { other: () => [] } })
+    await model.batch([{}, {}])
+    await model.close()
+    return model.logs.map(({ level, text }) => `${level} ${text}`)
+  }
+  const other = new InferenceResponse([Tensor.from('OTHER', new Float32Array(1))])
+  const prefix = "ERROR Failed to process the request(s) for model 'model_0', message: "
+  expect(await logged(() => [other, empty()])).toEqual([
+    `${prefix}model 'model' returned output 'OTHER', and its configuration has 'OUT'`,
+  ])
+  expect(await logged((_requests, ctx) => ctx.models.infer('missing', {}))).toEqual([
+    `${prefix}Model missing - Error when running inference: Request for unknown model`,
+  ])
+  expect(await logged(() => Promise.reject(new TritonError('NOT_FOUND', 'no')))).toEqual([])
+  expect(await logged(() => [InferenceResponse.error('NOT_FOUND', 'no'), empty()])).toEqual([])
+})
+
+test('a thenable that settles twice, or throws, ends its batch once', async () => {
+  const twice = (requests: InferenceRequest[]) => ({
+    // oxlint-disable-next-line unicorn/no-thenable
+    then(resolve: (value: unknown) => void, reject: (error: Error) => void) {
+      resolve(requests.map(empty))
+      resolve(requests.map(empty))
+      reject(new Error('late'))
+      throw new Error('later')
+    },
+  })
+  const model = await testModel({ execute: twice })
+  for (let i = 0; i < 2; i += 1) expect(await model.batch([{}])).toHaveLength(1)
+  expect(model.logs).toEqual([])
+  const thrown = await answers(() => ({
+    // oxlint-disable-next-line unicorn/no-thenable
+    then() {
+      throw new Error('boom')
+    },
+  }))
+  expect(thrown[1]).toMatch(/message: Error: boom/)
 })
 
 test('a rescheduled request runs again, and gets no answer', async () => {

@@ -2,9 +2,11 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test, vi } from 'vitest'
+import { ResponseBlocks } from '../../src/javascript/arena.js'
+import type { SharedMemory } from '../../src/javascript/channel.js'
 import { InferenceResponse, Tensor, type InferenceRequest, defineModel } from '../../src/javascript/index.js'
 import {
-  CallHead, CallId, Frame, Header, Place, Segment, VERSION,
+  AnswerHead, CallHead, CallId, Frame, Header, Place, RespondHead, Segment, TensorHead, VERSION,
 } from '../../src/javascript/generated/protocol.js'
 import { run } from '../../src/javascript/runner.js'
 import { tensorOf } from '../../src/javascript/tensor.js'
@@ -183,6 +185,45 @@ test('a full segment is followed by another one, which the runner asks for', asy
   answer(1)
   const { frame } = await host.result()
   expect(frame.bytes.toString()).toContain("Failed to allocate memory for the response of model 'm'")
+})
+
+test('a stream that never waits asks for no segment while blocks come back', async () => {
+  const host = new RawHost()
+  const total = 40
+  async function* execute() {
+    for (let i = 0; i < total; i += 1) yield new InferenceResponse([Tensor.from('OUT', large(6000))])
+  }
+  await host.load({ execute }, { config: { output: OUT }, decoupled: true })
+  // Each answer is read, and its block given back, in a turn of its own, as in a server.
+  const send = host.send.bind(host)
+  host.send = (way, frames) => {
+    const before = host.sent.length
+    send(way, frames)
+    const came = host.sent.slice(before).filter(({ frame }) => frame.frame === Frame.RESPOND)
+    for (const { frame } of came) {
+      const at = frame.at + RespondHead.BYTES + AnswerHead.BYTES
+      if (frame.view.byteLength - at < TensorHead.BYTES) continue
+      const offset = Number(frame.view.getBigUint64(at + TensorHead.offset, true))
+      setImmediate(() => host.release(offset))
+    }
+  }
+  host.execute([[]])
+  await host.result()
+  const kinds = host.sent.map(({ frame }) => frame.frame)
+  expect(kinds).not.toContain(Frame.NEED_SEGMENT)
+})
+
+test('a refused large segment does not refuse a smaller one that was asked for in the same turn', async () => {
+  const needs: number[] = []
+  const segments = [new ArrayBuffer(128), new ArrayBuffer(1024)]
+  const memory = { responses: (segment: number) => segments[segment] as ArrayBuffer }
+  const blocks = new ResponseBlocks(memory as unknown as SharedMemory, (bytes) => needs.push(bytes))
+  const [large, small, larger] = [blocks.grow(1 << 30), blocks.grow(1024), blocks.grow(2 ** 31)]
+  blocks.came(null)
+  expect([await large, await larger]).toEqual([false, false])
+  await vi.waitFor(() => expect(needs).toEqual([1 << 30, 1024]))
+  blocks.came(1)
+  expect(await small).toBe(true)
 })
 
 test('an array of ctx.alloc is sent where it is, and one that is not sent is free again', async () => {

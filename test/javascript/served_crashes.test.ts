@@ -75,9 +75,10 @@ const FAULTS: Record<string, Fault> = {
   'too many responses': {
     code: 'return [text(1), text(2)]', text: /^INTERNAL: .*Number of InferenceResponse objects/,
   },
-  'no answer at all': {
+  'no answer at all': { code: 'return null', text: /^INTERNAL: .*execute returned null for a request: return an/ },
+  'a sender that is forgotten': {
     // That nobody can answer it any more is seen when garbage is collected.
-    code: "load('v8').setFlagsFromString('--expose-gc')\n" +
+    code: "requests.forEach((request) => request.sender)\nload('v8').setFlagsFromString('--expose-gc')\n" +
       "setTimeout(load('vm').runInNewContext('gc'), 50)\nreturn null",
     text: /^INTERNAL: .*(not answered|did not|ended before)/,
   },

@@ -96,9 +96,10 @@ test('a decoupled model answers by senders, also after execute has ended', async
       execute(requests: InferenceRequest<{ N: typeof INT32 }>[], _ctx: unknown) {
         for (const request of requests) {
           const [end = 0] = request.input('N').data
+          const { sender } = request
           setTimeout(async () => {
-            for (let i = 0; i < end; i += 1) await request.sender.send(out(i), { final: i === 2 })
-            await request.sender.end()
+            for (let i = 0; i < end; i += 1) await sender.send(out(i), { final: i === 2 })
+            await sender.end()
           })
         }
         return null
