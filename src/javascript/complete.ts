@@ -2,11 +2,13 @@
 
 import { type Configuration, ModelConfig } from './config.js'
 import type { InputDeclaration, OutputDeclaration } from './declarations.js'
+import { checkDeclarations } from './declared.js'
 import { RuleError } from './errors.js'
 import type { AnyModel } from './model.js'
 
 /** Adds the model's declarations to a configuration; false if it has none. */
 export function applyDeclarations(model: AnyModel, isStream: boolean, config: ModelConfig): boolean {
+  checkDeclarations(model as unknown as Record<string, unknown>, config.json.name ?? '')
   const { maxBatchSize, inputs, outputs } = model
   const decoupled = model.decoupled ?? (isStream ? true : undefined)
   if (maxBatchSize !== undefined) config.setMaxBatchSize(maxBatchSize)

@@ -3,6 +3,7 @@
 import { type Channel, SIDE, WORK, type Way } from './channel.js'
 import { applyDeclarations, complete } from './complete.js'
 import { type Context, contextOf } from './context.js'
+import { checkKeys } from './declared.js'
 import { RuleError, describe, kindOf, missingOf, sourceOf } from './errors.js'
 import { Executor } from './execution.js'
 import { Frame, VERSION } from './generated/protocol.js'
@@ -135,7 +136,8 @@ class Runner {
 }
 
 /** The model of an export: an object or a class with `execute`. */
-function exportOf({ file }: Load, exported: unknown): unknown {
+function exportOf({ file, model }: Load, exported: unknown): unknown {
+  checkKeys(exported, model)
   const holder = typeof exported === 'function' ? (exported.prototype as unknown) : exported
   if (typeof (holder as { execute?: unknown } | null | undefined)?.execute === 'function') return exported
   const advice = 'a default export, or `module.exports`, that is made by `defineModel` or extends `Model`'

@@ -40,6 +40,35 @@ test('a configuration may be stricter than the declaration, and keeps what it ha
   expect(await completed(declared, { max_batch_size: 4, input })).toMatchObject(wanted)
 })
 
+test('a wrong or misspelt declaration names the model, the key, what was found and what was meant', async () => {
+  const execute = () => null
+  const declared = (tensor: unknown) => completed({ inputs: { IN: tensor }, execute })
+  expect(await declared({ datatype: 'FP32' })).toBe(
+    "model 'm': inputs.IN.dims must be an array of integers, found undefined")
+  expect(await declared({ datatype: 'FP32', dims: 3 })).toMatch(/ found 3$/)
+  expect(await declared({ datatype: 'FP32', dim: [3] })).toBe(
+    "model 'm': inputs.IN: there is no key 'dim': did you mean 'dims'?")
+  expect(await declared({ datatype: 'float32', dims: [1] })).toMatch(
+    /^model 'm': inputs\.IN\.datatype must be one of BOOL, .*, found "float32": did you mean 'FP32'\?$/)
+  expect(await declared({ datatype: 'TYPE_STRING', dims: [1] })).toMatch(/did you mean 'BYTES'\?$/)
+  expect(await completed({ maxBatchSize: 1.5, execute })).toBe(
+    "model 'm': maxBatchSize must be an integer of at least 0, found 1.5")
+  expect(await completed({ maxBatchsize: 8, execute })).toBe(
+    "model 'm': there is no key 'maxBatchsize': did you mean 'maxBatchSize'?")
+  expect(await completed({ exceute: execute })).toBe("model 'm': there is no key 'exceute': did you mean 'execute'?")
+})
+
+test('a model may have members of its own, also ones that look like known keys', async () => {
+  class Own {
+    input = 5
+    execute = () => null
+  }
+  const inputs = { IN: { datatype: 'FP32', dims: [1] } }
+  expect(await completed({ execute: () => null, helper: () => 1, stats: 0, names: [] })).toBeNull()
+  expect(await completed({ execute: () => null, inputs, input: 1 })).toMatchObject({ name: 'm' })
+  expect(await completed(new Own())).toBeNull()
+})
+
 test('a model without declarations has nothing to say', async () => {
   expect(await completed({ execute: () => null })).toBeNull()
 })
