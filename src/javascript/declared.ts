@@ -4,7 +4,8 @@ import { NAMES } from './datatypes.js'
 import { RuleError, kindOf } from './errors.js'
 
 const MEMBERS = [
-  'autoCompleteConfig', 'decoupled', 'execute', 'finalize', 'initialize', 'inputs', 'isReady', 'maxBatchSize', 'outputs',
+  'autoCompleteConfig', 'decoupled', 'execute', 'finalize', 'initialize', 'inputs', 'isReady', 'maxBatchSize',
+  'outputs',
 ]
 const TENSOR_MEMBERS = ['datatype', 'dims', 'optional']
 /** Characters by which a key differs from the known one that is meant. */
