@@ -453,7 +453,14 @@ TREES = {
     "trees_treelite": models("tl_logistic.tl", "tl_categories.tl", "tl_doubles.tl"),
 }
 
-for target, files in {**TREES, "http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "padding": PADDING, "cache_entry": CACHE_ENTRY, "tls_front": TLS_FRONT, "keys_file": KEYS_FILE, "token": TOKEN, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE, "certificate": CERTIFICATE}.items():
+# --- redis_reply: replies of a Redis, good, an error, and a length that no value has
+REDIS_REPLY = {
+    "replies": b"+PONG\r\n+OK\r\n:7\r\n$-1\r\n$4\r\na\r\nb\r\n",
+    "error": b"-NOAUTH Authentication required.\r\n$0\r\n\r\n",
+    "long": b"+OK\r\n$18446744073709551615\r\n",
+}
+
+for target, files in {**TREES, "http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "padding": PADDING, "cache_entry": CACHE_ENTRY, "tls_front": TLS_FRONT, "keys_file": KEYS_FILE, "token": TOKEN, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE, "certificate": CERTIFICATE, "redis_reply": REDIS_REPLY}.items():
     (SEEDS / target).mkdir(parents=True)
     for name, data in files.items():
         (SEEDS / target / name).write_bytes(data)

@@ -22,6 +22,7 @@ mod keys_file;
 mod model;
 mod onnx;
 mod padding;
+mod redis_reply;
 mod runner_frames;
 mod tls_front;
 mod token;
@@ -42,6 +43,7 @@ pub use json::json;
 pub use keys_file::keys_file;
 pub use onnx::onnx;
 pub use padding::padding;
+pub use redis_reply::redis_reply;
 pub use runner_frames::runner_frames;
 pub use tls_front::tls_front;
 pub use token::token;
@@ -128,7 +130,7 @@ mod generated;
 pub type Target = fn(&[u8]) -> bool;
 
 /// All of them.
-pub const TARGETS: [(&str, Target); 23] = [
+pub const TARGETS: [(&str, Target); 24] = [
     ("http_head", http_head),
     ("http_body", http_body),
     ("json", json),
@@ -147,6 +149,7 @@ pub const TARGETS: [(&str, Target); 23] = [
     ("trace_context", trace_context),
     ("runner_frames", runner_frames),
     ("archive", archive),
+    ("redis_reply", redis_reply),
     ("trees_json", trees_json),
     ("trees_ubjson", trees_ubjson),
     ("trees_binary", trees_binary),

@@ -18,6 +18,8 @@ mod link;
 mod resp;
 
 pub use limits::*;
+#[doc(hidden)]
+pub use resp::replies_in;
 
 use crate::link::{CommandError, Connections};
 use crate::resp::Reply;

@@ -7,6 +7,7 @@ use crate::limits::ENTRY_BYTES_MAX;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::io;
+use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -129,6 +130,22 @@ async fn read_line(reading: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Vec<
     }
     let is_long = line.len() as u64 == LINE_BYTES_MAX;
     Err(if is_long { io::Error::other(FLOOD) } else { io::ErrorKind::UnexpectedEof.into() })
+}
+
+/// Reads replies from pieces of at most `piece` bytes, for the fuzz target: values, and why it stopped.
+#[doc(hidden)]
+pub fn replies_in(bytes: &[u8], piece: usize) -> (Vec<Option<Vec<u8>>>, String) {
+    let mut reading = BufReader::with_capacity(piece, bytes);
+    let mut values = Vec::new();
+    loop {
+        let reading = std::pin::pin!(read(&mut reading));
+        match reading.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(Reply::Value(value))) => values.push(Some(value)),
+            Poll::Ready(Ok(_)) => values.push(None),
+            Poll::Ready(Err(why)) => return (values, why.to_string()),
+            Poll::Pending => return (values, "memory is always ready".to_owned()),
+        }
+    }
 }
 
 #[cfg(test)]
