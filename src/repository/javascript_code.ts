@@ -19,7 +19,9 @@ interface Parser {
 }
 
 /** The parser that also removes the types of models; null if it is not installed, or not for this platform. */
-const parser = (): Promise<Parser | null> => import('rolldown/utils').then((all) => all as Parser, () => null)
+/** A package of a clone. Named by a variable, so that the bundler leaves it out. */
+const PARSER: string = 'rolldown/utils'
+const parser = (): Promise<Parser | null> => import(PARSER).then((all) => all as Parser, () => null)
 
 /** @returns the first syntax error; null if there is none, or the file cannot be read here */
 export async function javaScriptMistake(

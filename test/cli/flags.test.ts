@@ -378,12 +378,19 @@ test('known settings, and unknown backends, cause no warning', () => {
 })
 
 test('the table of backend settings matches their code', () => {
-  const python = readFileSync(join(ROOT, 'crates/backend-python/src/options.rs'), 'utf8')
-  const arms = [...python.slice(0, python.indexOf('mod tests')).matchAll(/^ {12}"([a-z_-]+)" =>/gm)].map(
-    ([, key]) => key,
-  )
-  expect(arms.length).toBeGreaterThan(10)
-  expect(backendRow('python')?.settings?.toSorted()).toEqual(arms.toSorted())
+  const armsOf = (file: string): string[] => {
+    const source = readFileSync(join(ROOT, 'crates', file), 'utf8')
+    const arms = source.slice(0, source.indexOf('mod tests')).matchAll(/^ {12}((?:"[a-z_-]+"(?: \| )?)+) =>/gm)
+    return [...arms].flatMap(([, keys = '']) => keys.split(' | ').map((key) => key.slice(1, -1)))
+  }
+  const shared = armsOf('backend-process/src/settings.rs').filter((key) => !['on', 'off', 'true'].includes(key))
+  const python = [...shared, ...armsOf('backend-python/src/options.rs')]
+  expect(python.length).toBeGreaterThan(10)
+  expect(backendRow('python')?.settings?.toSorted()).toEqual(python.toSorted())
+  // Those that it has and refuses: tensors of a thread always lie in its memory, and it starts no programs.
+  const own = armsOf('backend-javascript/src/settings.rs').filter((key) => !['new-privileges', 'shm'].includes(key))
+  const javascript = [...shared.filter((key) => key !== 'shm'), ...own]
+  expect(backendRow('javascript')?.settings?.toSorted()).toEqual(javascript.toSorted())
   const onnx = ['options.rs', 'open.rs', 'cache.rs', 'provider/places.rs']
     .map((file) => readFileSync(join(ROOT, 'crates/backend-onnx/src', file), 'utf8').replace(/mod tests[^]*/, ''))
     .join('\n')

@@ -262,7 +262,7 @@ test.each([
   [['.'], /^error: \. has several models: .*once\.onnx.*; name one of them$/m],
   [
     ['empty'],
-    /has no model\.py; name a \.onnx file, a directory with a model\.onnx, a model\.py or a saved_model\.pb, or --python NAME/,
+    /has no model\.py; name a \.onnx file, a directory with a model\.onnx, a model\.py, a model\.ts or a saved_model\.pb, or --python NAME/,
   ],
   [['once.onnx', '--nmae=x'], /init has no option '--nmae'; did you mean '--name'\?/],
   [['once.onnx', '--quantum=x'], /init has no option '--quantum'; it has --name, /],
