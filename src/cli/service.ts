@@ -1,8 +1,8 @@
 /**
- * Messages to the service manager (systemd) that started this process, by the protocol of `sd_notify`: the server is
- * ready, its status, it stops, it is alive. Without NOTIFY_SOCKET in the environment nothing is sent.
+ * Messages to the service manager (systemd) that started this process, by the protocol of `sd_notify`: readiness,
+ * status, stop and liveness. Without NOTIFY_SOCKET in the environment nothing is sent.
  *
- * An unreachable manager does not affect clients: it is warned of once.
+ * An unreachable manager does not affect clients: there is one warning.
  */
 
 import type { Ports } from '../api/ports.js'

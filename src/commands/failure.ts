@@ -6,7 +6,7 @@ import { CommandError } from './arguments.js'
 /**
  * Prints an error of the system, the model or the arguments; returns the exit code.
  *
- * @throws any other error unchanged: a bug, which ends with its stack
+ * @throws any other error unchanged: a bug, printed with its stack
  */
 export function printFailure(error: unknown): number {
   const { code } = error as NodeJS.ErrnoException

@@ -1,6 +1,6 @@
 /**
  * Table of backends: a row for each that Triton or this server has. All code about a backend's files, platforms,
- * settings, devices or names reads this table, and the one of docs/models.md is made from it. A backend without a row
+ * settings, devices or names reads this table, and the one in docs/models.md is made from it. A backend without a row
  * is a directory below `--backend-directory`, or missing.
  *
  * Rows with files are in the order in which the files are searched (docs/spec/backends-native.md, 1.1).
@@ -20,11 +20,11 @@ export interface ModelFile {
   platform?: string
   /** Other spellings of the platform that identify the backend. */
   aliases?: readonly string[]
-  /** For a directory: files of which it must contain one. */
+  /** For a directory: it must contain one of these. */
   holds?: readonly string[]
 }
 
-/** Files that are not served; Python code converts one. */
+/** Files not served; Python code converts them. */
 export interface Foreign {
   ends: RegExp
   /** The platform of configurations that name such a file. */
@@ -38,7 +38,7 @@ export interface Backend {
   name: string
   /** Spelling in a configuration, if it is not `backend: "<name>"`. */
   written?: string
-  /** Other common names, in small letters without separators. Platforms and file name endings are known already. */
+  /** Other common names, in lower case without separators. Platforms and file name endings are known already. */
   spellings?: readonly string[]
   /** Files of a version; the first is the default. */
   files?: readonly ModelFile[]
@@ -65,7 +65,7 @@ export interface Backend {
   module?: string
   /** File of a version that its code always reads, whatever `default_model_filename` is; it identifies no backend. */
   reads?: string
-  /** Part of a model that does not declare inputs and outputs, so that the configuration must. */
+  /** A model file that does not declare inputs and outputs, so the configuration must. */
   opaque?: string
   /**
    * Code that runs its models: `core`, the native module; `python`, our `crates/backend-python/backends/<name>`;

@@ -41,7 +41,7 @@ export function listFirstDirectory(modelDirectory: string): Listing {
 
 function list(directory: string): Listing {
   const entries = new Map<string, 'file' | 'directory'>()
-  // A directory that was removed since counts as empty: the load will fail.
+  // A directory removed meanwhile counts as empty: the load will fail.
   for (const name of namesIn(directory)) {
     const stat = statIfAny(join(directory, name))
     if (stat !== undefined) entries.set(name, stat.isDirectory() ? 'directory' : 'file')
@@ -109,7 +109,7 @@ export function inferBackend(
   return found
 }
 
-/** Names the existing files if none identifies the backend: mostly one has a name of its own. */
+/** Names an existing file if none identifies the backend: usually one is just misnamed. */
 function filesHint(files: Listing): string {
   for (const name of [...files.keys()].sort()) {
     const row = FOREIGN.find(({ ends }) => ends.test(name))

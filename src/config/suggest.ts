@@ -2,7 +2,7 @@
 
 /** The nearest candidate by edit distance, or null if none is close enough. */
 export function nearest(word: string, candidates: Iterable<string>): string | null {
-  // A longer word is no misspelled name, and distances cost length².
+  // A longer word is not a misspelling, and distances cost length².
   if (word.length > 64) return null
   const limit = Math.max(1, Math.floor(word.length / 3))
   let best: string | null = null

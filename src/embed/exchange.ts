@@ -5,12 +5,12 @@
 
 import type { Core, EmbeddedAnswer, EmbeddedRequest, Embedding } from '../native/index.js'
 
-/** Bodies up to this size are read before the call of the core, which then needs no second call. */
+/** Bodies up to this size are read before the core is called, which then needs no second call. */
 export const READ_AHEAD_BYTES_MAX = 64 * 1024
 
 /** A request of the outer server. */
 export interface OuterRequest extends Omit<EmbeddedRequest, 'body'> {
-  /** Length of the body by the head; null if unknown. */
+  /** Body length from the head; null if unknown. */
   length: number | null
   /** Reads the whole body in pieces; if it exceeds `bytesMax`, returns the number of bytes seen so far. */
   read(bytesMax: number): Promise<Buffer[] | number>
@@ -26,7 +26,7 @@ export interface OuterReply {
   status: number
   /** Names and values, without length and connection. */
   fields: [string, string][]
-  /** May be given back to `replies` once it is not read any more. */
+  /** May be given back to `replies` once it is no longer read. */
   body: Buffer
   /** True if the response has a length; false for chunks, which Triton uses for `generate`. */
   sized: boolean

@@ -82,7 +82,7 @@ export interface GrpcOptions {
   health?: boolean
 }
 
-/** The methods of the services; a test compares them with `proto/`. */
+/** The unary inference methods; a test compares them with `proto/`. */
 const INFERENCE = `
   ServerLive ServerReady ModelReady ServerMetadata ModelMetadata ModelInfer ModelConfig ModelStatistics RepositoryIndex
   RepositoryModelLoad RepositoryModelUnload SystemSharedMemoryStatus SystemSharedMemoryRegister
@@ -227,7 +227,7 @@ function metadata<M extends MetadataLike>(call: CallLike<M>, flat: string[]): M 
 
 const FAILED: Partial<Record<ErrorCode, number>> = { CANCELLED: 1, RESOURCE_EXHAUSTED: 8, UNAVAILABLE: 14 }
 
-/** End of a call that the core did not end: the core is closed or closed meanwhile. */
+/** End of a call that the core did not end: the core closed before or during it. */
 function failure(error: unknown): EmbeddedCallEnd {
   const { code, message } = asServerError(error)
   return { code: FAILED[code] ?? 13, text: message, trailers: [] }

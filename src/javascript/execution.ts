@@ -25,12 +25,12 @@ const unanswered = (returned: unknown) =>
 
 /** A batch in `execute`. */
 interface Batch {
-  /** Number of the batch, in its two halves: it is only repeated. */
+  /** Number of the batch as two 32-bit halves, only echoed. */
   readonly low: number
   readonly high: number
   readonly requests: readonly InferenceRequest[]
   readonly progress: readonly Progress[]
-  /** The model's own array: it may sort it, or remove requests. */
+  /** The model's own array, which it may sort or shorten. */
   readonly given: InferenceRequest[]
   readonly placed: readonly Placed[]
 }
@@ -165,7 +165,7 @@ export class Executor {
       const responses = this.#check(batch, returned)
       for (const [i, response] of responses.entries()) {
         const state = batch.progress[i] as Progress
-        // It was answered in part: it ends on the way of its other answers, and the returned value is ignored.
+        // Answered in part: its end is sent like its other answers, and the returned value is ignored.
         if (response !== null && state.sent > 0 && !state.isClosed) void this.#server.respondSoon(state, null, true)
       }
       this.#result(batch, responses, false, false)
@@ -309,7 +309,7 @@ export class Executor {
     if (server.left === 0) server.blocks?.dropFilled()
     this.#isBusy = false
     const frame = this.#queue.shift()
-    // Not from inside of this call: batches that are answered at once would nest.
+    // Not from inside this call: batches that are answered at once would nest.
     if (frame === undefined) this.#idle?.()
     else {
       this.#isBusy = true

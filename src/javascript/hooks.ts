@@ -1,4 +1,4 @@
-/** Hooks of Node's module loader. `module.register` runs this file on its own thread: it imports no other of ours. */
+/** Hooks of Node's module loader. `module.register` runs this file on its own thread: it imports no file of ours. */
 
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
@@ -43,7 +43,7 @@ const TRANSPILERS: readonly [string, (module: unknown) => Transpile | null][] = 
     const { line = 1 } = error.loc ?? {}
     const text = (stripVTControlCharacters(error.message).split('\n')[0] ?? '').replace(/^\[PARSE_ERROR\]\s*/, '')
     const problem = new SyntaxError(text)
-    // In the form of Node, which names the place above the error.
+    // In Node's form, which names the place above the error.
     problem.stack = `${file}:${line}\n${source.split('\n')[line - 1] ?? ''}\n\nSyntaxError: ${text}`
     throw problem
   }],

@@ -1,5 +1,5 @@
 /**
- * The log of the process: receives lines of the shell and records of the core.
+ * The log of the process: receives TypeScript's lines and the core's records.
  *
  * Writes are synchronous, because the line that matters most is the last one before the end. Inference is not affected:
  * it does not use this thread, and the core's queue of records drops under a flood. A sink that fails (full disk,
@@ -137,7 +137,7 @@ export function openSink(path: string, now: () => number = () => performance.now
 
 /** How long a line waits for the reader of a full pipe. */
 const WAIT_MS_MAX = 100
-/** After a wait in vain, how long lines do not wait: a sleeping reader must not stop this thread line by line. */
+/** How long lines do not wait after one waited in vain: a stalled reader must not delay this thread each time. */
 const IMPATIENCE_MS = 1000
 
 /** Creates a sink that writes to an open descriptor. */
@@ -168,7 +168,7 @@ class LogFile {
     this.#open.stream.write(line)
   }
 
-  /** Reopens the file if its name refers to another one; checks at intervals or at once. Keeps the old on failure. */
+  /** Reopens the file if its name refers to another; checks at intervals or at once. Keeps the old one on failure. */
   look(atOnce: boolean): void {
     const now = this.#now()
     const { identity, descriptor } = this.#open

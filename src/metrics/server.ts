@@ -107,7 +107,7 @@ function weighted(header: string): { name: string; parameters: string[]; q: numb
   })
 }
 
-/** The version of OpenMetrics to answer with; null for the text format, unless the client prefers OpenMetrics. */
+/** The OpenMetrics version to answer with; null (the text format) unless the client prefers OpenMetrics. */
 export function openMetricsVersion(accept: string): '1.0.0' | '0.0.1' | null {
   const ranges = weighted(accept)
   const text = Math.max(0, ...ranges.filter(({ name }) => name === 'text/plain').map(({ q }) => q))

@@ -1,7 +1,7 @@
 /**
  * The error class of the TypeScript side, and its representation in reasons and log lines.
  *
- * Code decides behaviour; message text never does. `asServerError` converts the core's errors, which are plain `Error`s
+ * Codes decide behaviour; message text never does. `asServerError` converts the core's errors, which are plain `Error`s
  * with a property `code`, and unexpected ones.
  */
 
@@ -62,7 +62,7 @@ export const QUOTE_CHARS_MAX = 256
 /** Maximum length of an error text, as in the core (in bytes there). It goes to clients, logs and the index. */
 export const ERROR_CHARS_MAX = 4096
 
-/** Text of a user, shortened for an error. */
+/** A user's text, shortened for an error. */
 export function quoted(text: string): string {
   return cut(text, QUOTE_CHARS_MAX)
 }

@@ -11,8 +11,8 @@ import { namesIn, statIfAny } from '../config/index.js'
 const DEPTH_MAX = 32
 
 /**
- * Maximum number of entries below one directory. A model has some dozens; a link to the root of a file system leads to
- * millions, which would occupy this thread for as long.
+ * Maximum number of entries below one directory. A model has a few dozen; a link to the root of a file system leads to
+ * millions, which would block this thread for long.
  */
 export const ENTRIES_MAX = 100_000
 

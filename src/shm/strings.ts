@@ -1,4 +1,4 @@
-/** The size of a BYTES tensor in a region: a response only tells the number of its elements. */
+/** The size of a BYTES tensor in a region: a response only gives the number of its elements. */
 
 import { invalid } from './layout.js'
 

@@ -38,7 +38,7 @@ const LOCK_AGE_MS_MAX = 15_000
 /** Age at which a download of another process is abandoned; each write touches it. */
 const PART_AGE_MS_MAX = 600_000
 const WAIT_MS = 100
-/** Part of the file system that stays free. */
+/** Share of the file system kept free. */
 const FREE_PART = 0.02
 
 /** Called with the number of bytes received. */

@@ -387,7 +387,7 @@ test('the table of backend settings matches their code', () => {
   const python = [...shared, ...armsOf('backend-python/src/options.rs')]
   expect(python.length).toBeGreaterThan(10)
   expect(backendRow('python')?.settings?.toSorted()).toEqual(python.toSorted())
-  // Those that it has and refuses: tensors of a thread always lie in its memory, and it starts no programs.
+  // It refuses two: tensors of a thread always lie in its memory, and it starts no programs.
   const own = armsOf('backend-javascript/src/settings.rs').filter((key) => !['new-privileges', 'shm'].includes(key))
   const javascript = [...shared.filter((key) => key !== 'shm'), ...own]
   expect(backendRow('javascript')?.settings?.toSorted()).toEqual(javascript.toSorted())

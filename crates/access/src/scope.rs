@@ -209,7 +209,7 @@ impl Scopes {
         self.0.iter().any(|scope| scope.covers(verb, act, of))
     }
 
-    /// `health` of everything: what a caller without a key may, unless the file says otherwise.
+    /// `health` of everything: what a keyless caller may do, unless the file says otherwise.
     pub(crate) fn health() -> Self {
         Self(Box::new([Scope { verbs: Verbs::parse("health").unwrap_or_default(), models: None }]))
     }
@@ -287,7 +287,7 @@ mod tests {
         assert!(Pattern::parse("").is_err() && Pattern::parse("a\0").is_err());
     }
 
-    /// The plain definition, which takes time without a bound.
+    /// The naive definition, which takes unbounded time.
     fn fits_plainly(pattern: &[char], name: &[char]) -> bool {
         match (pattern.split_first(), name.split_first()) {
             (None, _) => name.is_empty(),

@@ -163,7 +163,7 @@ impl OpenedJavaScript {
     /// A runner with this LOAD object.
     fn instance(&self, name: &str, load: &str, limits: &RunnerLimits) -> backend_remote::InstanceSpec {
         let name = Name::from(name);
-        if self.options.in_process {
+        if self.options.isolated {
             let instance = Instance { name, command: self.command(limits.memory_bytes_max), load: load.to_owned() };
             // Node reserves far more addresses than memory, so the limit is that of its heap.
             let limits = RunnerLimits { shared_memory: false, memory_bytes_max: None, ..limits.clone() };

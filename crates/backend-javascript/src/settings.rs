@@ -12,7 +12,7 @@ const PARAMETER_PREFIX: &str = "nereid.javascript.";
 pub(crate) struct JavaScriptSettings {
     pub(crate) limits: RunnerLimits,
     /// Runs each instance in a process of its own.
-    pub(crate) in_process: bool,
+    pub(crate) isolated: bool,
 }
 
 impl JavaScriptSettings {
@@ -46,7 +46,7 @@ impl JavaScriptSettings {
         match key {
             // The setting protects the server, so a model cannot take it back.
             "isolation" => match value {
-                "process" => self.in_process = true,
+                "process" => self.isolated = true,
                 "thread" => {}
                 _ => return Err(Error::invalid(format!("{key} must be 'thread' or 'process', not '{value}'."))),
             },
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_model_cannot_leave_the_isolation_that_the_server_asks_for() {
-        let isolation = |settings: &[_], parameters: &[_]| read(settings, parameters).unwrap().0.in_process;
+        let isolation = |settings: &[_], parameters: &[_]| read(settings, parameters).unwrap().0.isolated;
         let (server, model) = (("isolation", "process"), ("nereid.javascript.isolation", "thread"));
         assert!(isolation(&[server], &[model]));
         assert!(!isolation(&[], &[model]));

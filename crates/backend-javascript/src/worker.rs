@@ -19,7 +19,7 @@ use tensor::{Base, RegionRef};
 
 /// Text for the log about a worker whose frame made the engine panic.
 const PANICKED: &str = "the server failed to handle what it sent";
-/// Bytes of frames that wait for a worker which does not take them.
+/// Maximum bytes of frames that a worker has not taken yet.
 const UNREAD_BYTES_MAX: usize = 64 << 20;
 
 /// The start of a worker.
@@ -112,8 +112,8 @@ pub fn ended(id: u32, how: &str) {
     worker.report_end(how);
 }
 
-/// Waits until all workers of a server have ended, at most until a time, then ends the others: after the models of the
-/// server were dropped. Other servers of the process keep theirs. Returns false if some had to be ended.
+/// Waits, after a server's models were dropped, for its workers to end; at `until`, ends those that are left. Other
+/// servers of the process keep theirs. Returns false if some had to be ended.
 pub fn wait_for_ends(threads: &Arc<dyn Threads>, until: Instant) -> bool {
     let mut workers = WORKERS.lock();
     loop {

@@ -402,7 +402,7 @@ impl Opened for OpenedOnnx {
             };
             let model = OnnxModel::new(session, config, signature, &self.graph, &self.run_entries, depends)?;
             models.push(match captures {
-                // TensorRT's provider supports a single graph and ignores the graph id of a run.
+                // TensorRT's provider has a single CUDA graph and ignores the graph id of a run.
                 Some(kind) => model.by_graphs(config, kind == ProviderKind::Tensorrt)?,
                 None => model,
             });

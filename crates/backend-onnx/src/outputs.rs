@@ -1,7 +1,7 @@
 //! Chooses where outputs of a run are written: if their shapes are known, into a slab or a client's region, otherwise
 //! into memory of the runtime, which the response owns. An output is copied only if its region could not be written.
 //!
-//! Predicted shapes are hints. After a wrong one, the run is repeated without hints, and the model gets none any more.
+//! Predicted shapes are hints. After a wrong one, the run is repeated without hints, and the model gets none again.
 
 use crate::ffi::{CName, DEVICE_ALIGNMENT, Outputs, Runtime, Session, Value};
 use crate::inputs::{RunInput, steers_memory};
@@ -26,11 +26,11 @@ pub(crate) struct OutputPlan {
     /// An input of the graph has the same name. The runtime then returns that input's value and does not write to
     /// memory for the output, so the output never gets a target.
     pub(crate) is_input: bool,
-    /// Split by the shapes of this input's requests instead of by rows.
+    /// Split by each request's shape of this input instead of by rows.
     pub(crate) scatter: Option<u16>,
 }
 
-/// Maximum number of classes whose shapes a model remembers.
+/// Maximum number of `Class`es (input shapes) remembered.
 const CLASSES_MAX: usize = 256;
 
 /// Maximum bytes allocated for an output before the run. The runtime allocates larger outputs once their shape is
@@ -282,7 +282,7 @@ pub(crate) fn target_on(
     }
 }
 
-/// Whether an output fits a client's region that overlaps nothing else of the request and is not trusted afterwards.
+/// Whether an output fits a client's region that overlaps nothing else of the request and that no operator trusts.
 fn is_apart(region: &RegionRef, datatype: DataType, len: usize, entry: &BatchEntry, slot: Option<u16>) -> bool {
     let reads_it = entry.request.inputs.iter().any(|i| matches!(&i.data, Data::Region(r) if r.overlaps(&**region)));
     let others = entry.request.outputs.iter().enumerate().filter(|(i, _)| slot.map(usize::from) != Some(*i));

@@ -169,7 +169,7 @@ impl Printed {
         loop {
             self.epoll.wait(&mut events, -1);
             for event in &events {
-                // Outside the lock: if our own output is not read, only this thread blocks, and no start of a process.
+                // Outside the lock: if nobody reads our own output, only this thread blocks, not a process's start.
                 let Some(mut pipe) = self.pipes.lock().remove(&event.token) else { continue };
                 match sys::receive(pipe.fd.as_fd(), &mut scratch) {
                     Ok(n) if n > 0 => pipe.add(scratch.get(..n).unwrap_or_default()),

@@ -27,7 +27,7 @@ pub struct Limits {
     pub growth_bytes: u64,
     /// Maximum bytes of all segments in one direction.
     pub arena_bytes_max: u64,
-    /// Time from the start of the runner to its first response, without loading of the model's code.
+    /// Time from the start of the runner to its first response, excluding loading the model's code.
     pub start_timeout: Duration,
     /// Time that the runner has to end after `UNLOAD`.
     pub exit_grace: Duration,

@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Activities {
     nested: u16,
-    /// Interval of nested pairs that contain a single activity, starting with the first pair.
+    /// Interval of nested pairs: the first of each interval contains a single activity.
     single_every: u16,
 }
 

@@ -138,7 +138,7 @@ struct Squaring {
     phase: ResponsePhase,
 }
 
-/// ResponsePhase of response `index`, with the end of its delay.
+/// Phase of response `index`, with the end of its delay.
 #[derive(Debug, Clone, Copy)]
 enum ResponsePhase {
     Begins,

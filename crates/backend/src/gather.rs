@@ -186,7 +186,7 @@ pub fn stage_strings(entry: &mut BatchEntry, signature: &Signature) -> Result<()
     Ok(())
 }
 
-/// Copies inputs in regions that outputs are written to, for a backend that writes outputs before it read all inputs.
+/// Copies inputs in regions that outputs are written to, for a backend that writes outputs before reading all inputs.
 ///
 /// # Errors
 /// As `stage` puts into the request.
@@ -231,7 +231,7 @@ fn may_copy(region: &dyn RegionMemory) -> Result<()> {
     Ok(())
 }
 
-/// Returns `data` if they hold exactly as many strings as the input's shape.
+/// Returns `data` if it holds exactly as many strings as the input's shape.
 fn strings(data: Data, input: &InputTensor, signature: &Signature) -> Result<Data> {
     let expected = element_count(&input.shape).unwrap_or(0);
     let mut found = 0;

@@ -297,7 +297,7 @@ impl Holder {
         }
     }
 
-    /// Creates a metric in a family, or joins the one with these labels. `buckets` are ascending, of a histogram.
+    /// Creates a metric in a family, or joins the one with these labels. `buckets`: ascending, histograms only.
     ///
     /// # Errors
     /// The family was deleted; a label or the buckets (missing, unexpected, unsorted) are invalid; a limit is reached.

@@ -23,7 +23,7 @@ pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Resul
     memory::serving::spawn(name, work).map(drop)
 }
 
-/// Starts a detached thread. The model ends when the thread has.
+/// Starts a detached thread. loom's run ends after the thread.
 ///
 /// # Errors
 /// None.
@@ -44,14 +44,14 @@ pub fn wait_for<'m, T>(
     (guard, timed_out)
 }
 
-/// Waits for a notification. True once time has expired, for this or another waiter: more than a real clock allows.
+/// Waits for a notification. True once `expire` was called, for any waiter: more cases than a real clock allows.
 #[cfg(feature = "loom")]
 pub fn wait_for<'m, T>(condvar: &Condvar, guard: MutexGuard<'m, T>, _: Duration) -> (MutexGuard<'m, T>, bool) {
     let guard = condvar.waiters.wait(guard).unwrap_or_else(std::sync::PoisonError::into_inner);
     (guard, condvar.expired.load(Ordering::Relaxed))
 }
 
-/// loom's condition variable, with a clock that the model advances.
+/// loom's condition variable, with a clock that the test advances.
 #[cfg(feature = "loom")]
 #[derive(Default)]
 pub struct Condvar {

@@ -41,7 +41,7 @@ pub struct Settings {
     pub host: String,
     /// TCP port.
     pub port: u16,
-    /// User of the access lists of Redis; only used with a password.
+    /// Redis ACL user; only used with a password.
     pub user: Option<String>,
     /// Password of the user, or of Redis.
     pub password: Option<String>,

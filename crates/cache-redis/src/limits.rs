@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-/// Most pending lookups; further ones are misses.
+/// Limit on pending lookups; others are misses.
 pub const LOOKUPS_MAX: usize = 1024;
-/// Most pending insertions; further responses are not stored.
+/// Limit on pending insertions; others are not stored.
 pub const INSERTIONS_MAX: usize = 1024;
-/// Most bytes of all pending insertions.
+/// Byte limit of all pending insertions.
 pub const INSERTION_BYTES_MAX: usize = 64 << 20;
-/// Most bytes of an entry; larger responses are not stored.
+/// Byte limit of an entry; larger responses are not stored.
 pub const ENTRY_BYTES_MAX: usize = 16 << 20;
-/// Most commands in flight per connection.
+/// Max. commands in flight per connection.
 pub const PIPELINE_MAX: usize = 8;
-/// Most connections that may be configured.
+/// Maximum configurable connections.
 pub const POOL_SIZE_MAX: usize = 64;
 /// Longest configurable timeout. 0, which means no limit in Triton, is `TIMEOUT_DEFAULT`.
 pub const TIMEOUT_MAX: Duration = Duration::from_secs(60);

@@ -1,6 +1,6 @@
 //! The protocol of Redis (RESP2) on one connection: replies come in the order of their commands.
 //!
-//! Redis is not trusted: a line has at most [`LINE_BYTES_MAX`], a value at most [`ENTRY_BYTES_MAX`] and one byte. The
+//! Redis is not trusted: a line has at most [`LINE_BYTES_MAX`], a value at most [`ENTRY_BYTES_MAX`] + 1 bytes. The
 //! connection ends after a longer one, or after a reply that no command waits for.
 
 use crate::limits::ENTRY_BYTES_MAX;
@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
-/// Most bytes of a status, a number, an error, or the head of a value.
+/// Byte limit of a status, a number, an error, or the head of a value.
 const LINE_BYTES_MAX: u64 = 4096;
 const END: &[u8] = b"\r\n";
 const FLOOD: &str = "it sends more than was asked for";

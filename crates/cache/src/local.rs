@@ -20,7 +20,7 @@ use tensor::{Error, Result};
 
 const SHARDS: usize = 64;
 
-/// Most entries that one insertion evicts, in some 0.2 ms, because it may run on a reactor. A large response for which
+/// Maximum evictions by one insertion, about 0.2 ms, because it may run on a reactor. A large response for which
 /// a store full of small entries has no room is stored after one or two more misses.
 const EVICTIONS_MAX: usize = 1024;
 

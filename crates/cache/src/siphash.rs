@@ -49,7 +49,7 @@ impl SipHash {
         self.len = self.len.wrapping_add(8);
     }
 
-    /// Writes a length and the bytes, padded with zeros to a multiple of eight, so that a sequence of texts is unique.
+    /// Writes a length and the bytes, padded with zeros to a multiple of eight, so a sequence of texts is unambiguous.
     #[inline]
     pub fn text(&mut self, bytes: &[u8]) {
         self.word(bytes.len() as u64);

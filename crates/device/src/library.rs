@@ -16,7 +16,7 @@ impl fmt::Display for Unavailable {
     }
 }
 
-/// Result of the functions of both libraries; 0 is success.
+/// Result of the libraries' functions; 0 is success.
 pub(crate) type ReturnCode = std::ffi::c_int;
 
 /// A table of optional functions: an old driver lacks some, and only their users fail.

@@ -366,7 +366,7 @@ pub fn is_pinned(bytes: &[u8]) -> bool {
 }
 
 /// `len` bytes of a device's pool, as a region with undefined contents. They return with the last owner, which must
-/// wait for pending uses; copies of a `Stream` own them themselves.
+/// wait for pending uses; copies in a `Stream` keep them alive.
 ///
 /// # Errors
 /// RESOURCE_EXHAUSTED without room, logged the first time; UNAVAILABLE without such a pool or if the device failed.

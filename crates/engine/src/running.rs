@@ -83,7 +83,7 @@ impl RunningState {
         self.run.lock().gone.last().map(|(_, why)| why.message().to_owned())
     }
 
-    /// Notifies the model of removed instances, after the lock of `run`, held now, is free.
+    /// Notifies the model of removed instances once the caller releases the lock of `run`.
     pub(crate) fn instances_left(&self, instances: &[u32]) {
         if let Some(later) = self.later.as_ref().filter(|_| !instances.is_empty()) {
             later.left(instances);

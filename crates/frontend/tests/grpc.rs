@@ -150,7 +150,7 @@ fn p2_6_health_check_answers_for_every_service() {
 
 const WATCH: &str = "/grpc.health.v1.Health/Watch";
 
-/// Opens a watch and returns its messages to come.
+/// Opens a watch and returns its message stream.
 async fn watch(grpc: &mut Grpc) -> h2::RecvStream {
     let request = HealthCheckRequest { service: "whatever".into() }.encode_to_vec();
     let (response, mut body) = grpc.open(WATCH, &[]).await;

@@ -21,7 +21,7 @@ impl<'a> FirstUse<'a> {
         Self { model: &signature.model, datatype, dims, full: signature.full_shape(dims) }
     }
 
-    /// Checks that two uses agree. If only one of the models batches, shapes may agree with or without batch dimension.
+    /// Checks that two uses agree. If only one model batches, shapes may agree with or without the batch dimension.
     fn agrees(&self, other: &Self, what: &str) -> Result<()> {
         if self.datatype != other.datatype {
             return Err(Error::invalid(format!(
@@ -46,7 +46,7 @@ impl<'a> FirstUse<'a> {
 }
 
 /// # Errors
-/// INVALID_ARG with the texts of the second table, except for decoupled models, which need the order of the steps.
+/// INVALID_ARG with the texts of the second table, but not that on decoupled models, which needs the step order.
 pub fn consistent<'a>(
     signature: &'a Signature,
     config: &'a ModelEnsembling,

@@ -56,7 +56,7 @@ pub struct Pressure {
     pub room: usize,
 }
 
-/// A scope and the number of an iteration of it.
+/// Scope (see `plan`) and iteration number.
 type IterationId = (usize, u64);
 
 struct Run {
@@ -77,7 +77,7 @@ struct ExecutionState {
     request: RequestPlan,
     iterations: BTreeMap<IterationId, Iteration>,
     runs: BTreeMap<RunId, Run>,
-    /// Orders by `Step::order`; the last one is that of the responses.
+    /// Indexed by `Step::order`; the last one orders the responses.
     orders: Vec<Order>,
     /// Iterations so far, by scope.
     numbers: Vec<u64>,
@@ -117,8 +117,8 @@ impl GraphExecution {
         self.state.settle(&self.plan)
     }
 
-    /// True if the request failed or was cancelled and only waits for its runs. The caller passes runs that it has not
-    /// called yet as ended.
+    /// True if the request failed or was cancelled and only waits for its runs. The caller reports runs that it has
+    /// not begun as ended.
     pub fn is_stopping(&self) -> bool {
         self.state.failure.is_some()
     }
@@ -321,7 +321,7 @@ impl ExecutionState {
         response: InferResponse,
     ) -> Result<()> {
         let sequence = sequence::overridden(given, &response.parameters)?;
-        // Without a sequence in the response, the one of the call continues.
+        // Without a sequence in the response, that of the call applies.
         let sequence = sequence.as_ref().or_else(|| (*given != self.request.head.sequence).then_some(given));
         if step.decoupled {
             // A response without outputs is not an iteration.
@@ -500,7 +500,7 @@ impl ExecutionState {
     }
 }
 
-/// The response of a iteration that has all outputs, without absent ones.
+/// Response of an iteration whose outputs are set, without absent ones.
 fn respond(
     plan: &Plan,
     head: &InferRequest,
@@ -524,7 +524,7 @@ fn respond(
             sequence = (**changed).clone();
         }
         if let SlotState::Present(value) = &slot.state {
-            // A region may be larger than the output in it, so the shape decides if there are data.
+            // A region may be larger than the output in it, so the shape decides if there is data.
             has_data |= !value.data.is_empty() && !value.shape.contains(&0);
             let dims = spec.reshape.as_ref().unwrap_or(&spec.dims);
             let shape = convert(dims, batches, value.rows, &value.shape);
@@ -544,7 +544,7 @@ fn respond(
         model_name: signature.model.clone(),
         model_version: signature.version.clone(),
         id: head.id.clone(),
-        // As in Triton, only with a tensor's data.
+        // As in Triton, only if a tensor has data.
         parameters: if has_data { sequence::to_parameters(&sequence) } else { Vec::new() },
         outputs,
     }

@@ -147,7 +147,7 @@ fn a_step_is_an_ordinary_request_s_28() {
         assert_eq!(request.sequence, Sequence { id: CorrelationId::String("s".into()), start: true, end: false });
         assert_eq!(request.parameters, [("k".into(), Parameter::Int(1))]);
     }
-    // All mapped outputs are asked for; none has to be named where that is all of them.
+    // All mapped outputs are requested; none is named if the model has no others.
     assert!(p.requests[&0].outputs.is_empty());
     let names: Vec<_> = p.requests[&1].outputs.iter().map(|o| o.name.to_string()).collect();
     assert_eq!(names, ["OUTPUT1"]);

@@ -1,4 +1,4 @@
-//! Limits and usage of memory of devices and of pinned memory.
+//! Limits and usage of device memory and pinned memory.
 
 use crate::objects as js;
 use device::PoolSizes;

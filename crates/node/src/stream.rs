@@ -1,8 +1,8 @@
 //! Responses of one request of the in-process API, pulled by JavaScript.
 //!
-//! Each pull is settled once, by the thread that delivers the next response or directly. So no response is queued for
-//! the JavaScript thread that it did not ask for; others wait in the request's inbox, bounded and charged like those of
-//! any other reader (`frontend::answers`).
+//! Each pull is settled once: directly, or by the thread that delivers the next response. So the JavaScript thread is
+//! sent no response that it did not ask for; others wait in the request's inbox, bounded and charged like those of any
+//! other reader (`frontend::answers`).
 
 use crate::infer;
 use crate::objects::NextResponses;

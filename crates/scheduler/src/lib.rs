@@ -53,7 +53,7 @@ pub trait Waiting {
     /// True if this request may share a batch that `first` opened (S-12).
     fn fits_with(&self, first: &Self) -> bool;
 
-    /// Hash of the shapes without batch dimension. Requests of equal class cost the same for the same number of rows.
+    /// Hash of shapes without the batch dimension. Requests of equal class cost the same for the same number of rows.
     fn class(&self) -> u64;
 
     /// Lengths of the dimensions that may be padded ([`Config::padding`]); empty if there are none.

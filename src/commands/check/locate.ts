@@ -14,8 +14,8 @@ const TOKENS_MAX = 100_000
 const VALUES_MAX = 100
 
 /**
- * @param model its name, which most texts repeat and which is not the mistake
- * @param near the place, if it is known better than from the text
+ * @param model the model's name: most messages repeat it without blaming it
+ * @param near the place, if known better than from the message
  */
 export function locate(bytes: Uint8Array, message: string, model: string, near?: Near): Span | null {
   const tokens = tokensOf(bytes)
@@ -48,7 +48,7 @@ export function locate(bytes: Uint8Array, message: string, model: string, near?:
   return null
 }
 
-/** The value of a field, or the field itself if any value matches. */
+/** The value of a field, or the field itself if no value is given. */
 function placeNear(tokens: readonly Token[], { field, value, nth = 1, beside = [], or }: Near): Span | undefined {
   const found = tokens.flatMap((token, at) => {
     if (value === undefined) return token.kind === 'identifier' && token.text === field ? [spanOf(token)] : []

@@ -10,7 +10,7 @@ import type { Readable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { StoreError } from '../client.js'
 
-/** Timeout of connecting. */
+/** Connect timeout. */
 const CONNECT_MS_MAX = 5_000
 /** Timeout for a response, and for each `IDLE_BYTES` of it: a connection that only trickles counts as idle. */
 const IDLE_MS_MAX = 30_000

@@ -32,7 +32,7 @@ export function startExporter(
   return {
     add(records) {
       for (const record of records) {
-        // When the collector is too slow, further records only cost counting them.
+        // When the collector is too slow, further records are only counted.
         if (queue.isFull) queue.drop(spanCount(record))
         else queue.add(spansOf(record, source))
       }

@@ -1,4 +1,4 @@
-//! Models of the test runner.
+//! Models run by `runner.py`.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 #![allow(dead_code, missing_docs)] // each test uses its part

@@ -49,7 +49,7 @@ struct UnaryRequest<'a> {
     _counted: Counted<'a>,
 }
 
-// The large variant is the usual one; the slot is boxed.
+// The large variant is the usual one; owners box it.
 #[allow(clippy::large_enum_variant)]
 enum Answering {
     /// `None` once the response was taken.
@@ -95,7 +95,7 @@ fn framed(response: &InferResponse, version: &ModelVersion, is_final: bool, pack
     frame_encoded(encode_stream_response(response, &version.signature, is_final)?, packing)
 }
 
-/// Like `framed`, on another thread, for a response that takes long to rank or compress.
+/// Like `framed`, on another thread, for a response slow to classify or compress.
 fn frame_offloaded(
     response: Box<InferResponse>,
     version: Arc<ModelVersion>,
@@ -251,7 +251,7 @@ struct Decoupled<'a> {
 /// Messages that wait to be sent.
 #[derive(Default)]
 struct SendQueue {
-    /// Encoded messages that were not passed to HTTP/2 yet, with the notes of their requests.
+    /// Encoded messages that were not passed to HTTP/2 yet, with their requests' traces.
     frames: VecDeque<(Rope, OptionalTrace)>,
     bytes: usize,
     /// A part of the first message was passed to HTTP/2.
@@ -294,7 +294,7 @@ fn reject_draining(context: &GrpcContext) -> Result<()> {
     if refuses { Err(Error::unavailable(Status::shutting_down().message)) } else { Ok(()) }
 }
 
-/// Makes the request of a model with one response wait, if it was started.
+/// Turns a started request with one response into one that waits.
 fn waiting<'a>(
     started: Result<Inference>,
     version: Arc<ModelVersion>,
@@ -594,7 +594,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Removes a request of the inbox that ended.
+    /// Removes an ended request of the inbox.
     fn over(&mut self, key: u32) -> Option<DecoupledCall<'a>> {
         let open = self.decoupled.open.get_mut(key as usize)?.take()?;
         self.decoupled.count -= 1;

@@ -1,4 +1,4 @@
-//! A real server on loopback with four small models, and raw clients that show what is on the wire.
+//! A real server on loopback with small models, and raw clients that show what is on the wire.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 #![allow(dead_code, missing_docs)]

@@ -144,8 +144,8 @@ impl Core {
         Ok(())
     }
 
-    /// Largest header block: that of a list of the allowed size is smaller than the list, unless a client packs strings
-    /// that grow by it. The rest is for padding and priorities.
+    /// Largest header block: a list of the allowed size encodes to less, unless a client Huffman-codes strings that
+    /// grow by it. The rest is for padding and priorities.
     fn block_bytes_max(&self) -> usize {
         2 * self.options.header_list_bytes_max as usize + FRAME_BYTES_MIN as usize
     }
@@ -277,7 +277,7 @@ impl Core {
         }
     }
 
-    /// Wakes the reader of a body whose target is full. Until there is room, pieces wait here, then the client.
+    /// Wakes the reader of a body whose target is full. Without room, pieces wait here, then the client waits.
     pub(super) fn ask_for_room(&mut self, key: u32) {
         if let Some(stream) = self.streams.get(key)
             && let Some(target) = &mut stream.body.target
@@ -462,7 +462,7 @@ impl Core {
                     stream.body.window = receive_window;
                     stream.answer.window = send_window;
                     stream.body.received_all = ends;
-                    // The handle of the queue of calls to be accepted.
+                    // Held by the queue of calls to be accepted.
                     stream.handles = 1;
                     stream.has_body = true;
                 }

@@ -86,7 +86,7 @@ impl Core {
             stream.body.target = None;
             return Collected::Done(Some(Err(NotCollected::NoRoom { missing })));
         }
-        // The target may have gained room, and there may be more than one turn may move.
+        // The target may have more room now, and there may be more than a turn can move.
         let has_more = self.feed(key);
         let Some(stream) = self.streams.get(key) else { return Collected::Done(None) };
         match &stream.body.target {
@@ -218,7 +218,7 @@ impl Core {
         Poll::Pending
     }
 
-    /// Lists a stream that has something to send.
+    /// Queues a stream if it has bytes to send.
     pub(super) fn list(&mut self, key: u32) {
         let Some(stream) = self.streams.get(key) else { return };
         let has_something = stream.answer.queued > 0 || stream.answer.end.is_some();
@@ -311,7 +311,7 @@ impl Core {
         self.writing.put_block(id, ends, write);
     }
 
-    /// Answers a request whose head is too large with 431; no caller sees it.
+    /// Answers 431 to a request whose head is too large; no caller sees it.
     pub(super) fn answer_too_large(&mut self, id: u32, ends: bool) {
         let (key, stream) = self.streams.open(id);
         if let Some(stream) = stream {

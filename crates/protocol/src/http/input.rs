@@ -1,4 +1,4 @@
-//! One input of a JSON head: the source of its data, and their conversion (P 1.12.1, 1.12.3).
+//! One input of a JSON head: the source of its data, and its conversion (P 1.12.1, 1.12.3).
 
 use super::Limits;
 use crate::infer::Regions;
@@ -19,7 +19,7 @@ pub(super) struct InputScan<'a> {
 }
 
 impl<'a> InputScan<'a> {
-    /// Takes one element of `inputs`; any other value than an object has no members.
+    /// Takes one element of `inputs`; a value other than an object has no members.
     pub fn scan(cursor: &mut Cursor<'a>, limits: &Limits) -> Result<Self, SyntaxError> {
         let mut input = Self::default();
         if cursor.peek() != b'{' {
@@ -37,7 +37,7 @@ impl<'a> InputScan<'a> {
         scanned.map(|()| input)
     }
 
-    /// Takes the members. `skipped` is the start of `data` that were skipped and are not checked yet.
+    /// Takes the members. `skipped` is the start of `data` that was skipped and is not checked yet.
     fn members(
         &mut self,
         cursor: &mut Cursor<'a>,
@@ -79,7 +79,7 @@ impl<'a> InputScan<'a> {
         Ok(())
     }
 
-    /// Converts `data` that were skipped; false if they do not match the other members.
+    /// Converts `data` that was skipped; false if it does not match the other members.
     fn fill_late(&mut self, mut data: Cursor<'a>, limits: &Limits) -> bool {
         let end = data.offset() + self.data.map_or(0, |data| data.text().len());
         let filled = self.expected(limits).and_then(|(datatype, count)| fill(&mut data, datatype, count));

@@ -328,7 +328,7 @@ impl<T: Waiting> SequenceScheduler<T> {
         true
     }
 
-    /// True if requests wait that this instance could run, now or after their delay. Requests that wait for a slot or
+    /// True if this instance could run waiting requests, now or after their delay. Requests that wait for a slot or
     /// for the request before them do not count.
     pub fn has_work(&self, instance: u32) -> bool {
         let Some(instance) = self.instances.get(instance as usize) else { return false };

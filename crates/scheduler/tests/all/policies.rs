@@ -1,10 +1,10 @@
-//! Priority levels and queue policies (spec §2), which mean the same in both modes.
+//! Priority levels and queue policies (spec §2), alike in both modes; see `common`.
 
 use crate::common::*;
 use scheduler::TimeoutAction::{Delay, Reject};
 use scheduler::{Config, Dynamic};
 
-/// Both modes, delay 0, max 1 unless changed: requests leave one by one.
+/// Both modes with delay 0; with `max` 1 requests leave one by one.
 #[track_caller]
 fn check_policy(max: u32, change: impl Fn(&mut Dynamic), schedule: &str, expected: &str) {
     check(&with(dynamic(max, &[], 0), &change), schedule, expected);
