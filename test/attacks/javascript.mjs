@@ -207,10 +207,12 @@ export const rows = [
     run: (t) =>
       bounded(
         t, 'one',
+        // Of itself: the only instance is busy, so that no call ends before this one does.
         "const input = [Tensor.fromStrings('CODE', [''])]\n" +
-          `const calls = Array.from({ length: ${t.volume(20_000, 100_000)} }, () => ` +
-          "ctx.models.infer('some', input))\n" +
-          'const failed = (await Promise.allSettled(calls)).filter(({ status }) => status !== "fulfilled").length\n' +
+          'let failed = 0\n' +
+          `for (let i = 0; i < ${t.volume(20_000, 100_000)}; i += 1)\n` +
+          "  ctx.models.infer('one', input).catch(() => { failed += 1 })\n" +
+          'await new Promise((done) => setTimeout(done, 1000))\n' +
           'return [text(`${failed} failed`)]',
         /^200 [1-9]\d* failed/,
       ),
