@@ -207,7 +207,7 @@ export const rows = [
     run: (t) =>
       bounded(
         t, 'one',
-        // Of itself: the only instance is busy, so that no call ends before this one does.
+        // The model calls itself: its only instance is busy, so that no call ends before this one does.
         "const input = [Tensor.fromStrings('CODE', [''])]\n" +
           'let failed = 0\n' +
           `for (let i = 0; i < ${t.volume(20_000, 100_000)}; i += 1)\n` +
