@@ -90,6 +90,7 @@ export class Executor {
     const releases = view.getUint32(frame.at + ExecuteHead.releases, true)
     let at = frame.at + ExecuteHead.BYTES
     server.returned(view, at, releases)
+    // The server has read the last result, and the inputs that it named as outputs.
     server.lent?.batchCame()
     at += 8 * releases
     const [requests, progress, placed]: [InferenceRequest[], Progress[], Placed[]] = [[], [], []]
@@ -306,6 +307,7 @@ export class Executor {
   #next(): void {
     const server = this.#server
     server.batch = null
+    // No request was left to answer later, so that arrays of `ctx.alloc` that were not sent are over.
     if (server.left === 0) server.blocks?.dropFilled()
     this.#isBusy = false
     const frame = this.#queue.shift()

@@ -1,6 +1,7 @@
 //! Reads a runner's work socket on the reactor that waits for its responses, if there is one ([`backend::poll`]).
 //!
-//! The hub reads it otherwise: without a reactor, when the reactor ends, and after large copies until the next frame.
+//! The hub, the thread that watches all runners, reads it otherwise: without a reactor, when the reactor ends, and
+//! after large copies until the next frame. A runner is brief if it is ready and its model is not decoupled.
 
 use crate::hub::{PANICKED, READ_BYTES};
 use crate::process::Process;

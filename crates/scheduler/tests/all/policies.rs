@@ -1,4 +1,5 @@
-//! Priority levels and queue policies (spec §2), alike in both modes; see `common`.
+//! Priority levels and queue policies (spec §2), alike in both modes. A schedule has `MS:EVENT`: `+2x3` three requests
+//! of two rows, `-1` cancels request 1, `!` an instance becomes idle. Expected is `MS:run[REQUESTS]` and the like.
 
 use crate::common::*;
 use scheduler::TimeoutAction::{Delay, Reject};
