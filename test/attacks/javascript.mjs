@@ -1,12 +1,11 @@
 /** Models in JavaScript that print, allocate, loop and call without end: what their code can do to its server. */
 import { readdirSync } from 'node:fs'
 import { config, writeModel } from '../../scripts/models/repository.mjs'
+import { bodyOf, bounded, boundedLog, run } from './lib/code.mjs'
 import { server } from './lib/servers.mjs'
 import { until } from './lib/wait.mjs'
 
 const MIB = 1 << 20
-/** Memory that the code of a model may make the server keep, beyond its earlier value. */
-const GROWTH_MIB_MAX = 256
 const HEAP_MIB = 64
 
 /** Runs its input as `execute`. */
@@ -43,34 +42,6 @@ const javascript = server('JavaScript models that run code', {
   },
 })
 
-const bodyOf = (code) => JSON.stringify({ inputs: [{ name: 'CODE', shape: [1], datatype: 'BYTES', data: [code] }] })
-
-/** Has a model run code: the status, and its output or the error. */
-async function run(t, model, code) {
-  const { status, text } = await t.post(`/v2/models/${model}/infer`, bodyOf(code))
-  const found = JSON.parse(text)
-  return { status, said: status === 200 ? found.outputs[0].data[0] : found.error }
-}
-
-/** A worker that was ended is back. */
-async function again(t, model) {
-  let found
-  await until(async () => (found = await run(t, model, '')).status === 200, { everyMs: 50, seconds: 60 })
-  return found
-}
-
-/** Runs code beside questions for health; the server may not grow by much, and the model answers again. */
-async function bounded(t, model, code, expected) {
-  const before = t.rssMiB()
-  const { result, worstMs } = await t.health(() => run(t, model, code))
-  const grown = t.rssMiB() - before
-  t.check(expected.test(`${result.status} ${result.said}`), `answered ${result.status} ${result.said.slice(0, 300)}`)
-  t.check(grown < GROWTH_MIB_MAX, `resident memory grew by ${grown} MiB`)
-  const next = await again(t, model)
-  t.check(next.status === 200 && next.said === 'done', `then answered ${next.status} ${next.said.slice(0, 300)}`)
-  return `${result.status}, +${grown.toFixed(0)} MiB, health within ${worstMs.toFixed(0)} ms`
-}
-
 const threads = (t) => readdirSync(`/proc/${t.pid}/task`).length
 
 export const rows = [
@@ -82,23 +53,8 @@ export const rows = [
     server: javascript,
     async run(t) {
       const lines = t.volume(1 << 11, 1 << 14)
-      /** MiB of log that code makes which does this with each line. */
-      const logged = async (what) => {
-        const before = t.printedBytes
-        const code = `const line = 'x'.repeat(65535)\nfor (let i = 0; i < ${lines}; i += 1) ${what}`
-        await bounded(t, 'one', code, /^200 done/)
-        return (t.printedBytes - before) / MIB
-      }
-      const printed = await logged('console.log(line)')
-      const written = await logged('ctx.logger.info(line)')
-      t.check(printed < 2, `${printed.toFixed(1)} MiB of log for what it printed`)
-      // The text, and what stands in front of it.
-      const most = (lines * (16_384 + 256)) / MIB + 2
-      t.check(written < most, `${written.toFixed(0)} MiB of log for what it logged`)
-      return (
-        `${lines / 16} MiB each: ${printed.toFixed(1)} MiB of log for what it printed, ${written.toFixed(0)} ` +
-        'MiB for what it logged'
-      )
+      const code = (what) => `const line = 'x'.repeat(65535)\nfor (let i = 0; i < ${lines}; i += 1) ${what}`
+      return boundedLog(t, lines, code('console.log(line)'), code('ctx.logger.info(line)'))
     },
   },
   {

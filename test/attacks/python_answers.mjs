@@ -5,13 +5,10 @@ import { existsSync, readFileSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { config, writeModel } from '../../scripts/models/repository.mjs'
 import { pythonModels } from '../../scripts/lib/venv.mjs'
+import { again, bounded, boundedLog, run } from './lib/code.mjs'
 import { server } from './lib/servers.mjs'
 import { Target } from './lib/target.mjs'
 import { pause, until } from './lib/wait.mjs'
-
-const MIB = 1 << 20
-/** Memory that the code of a model may make the server keep, beyond its earlier value. */
-const GROWTH_MIB_MAX = 256
 
 /** Runs its input, which sets `answer`. */
 const CODE = `import os, sys, threading, time
@@ -90,33 +87,6 @@ async function terminated(t) {
   t.child.kill('SIGTERM')
   await until(() => !t.isAlive, { seconds: 60 })
   return { code: t.child.exitCode, seconds: (performance.now() - from) / 1000 }
-}
-
-/** Has a model run code: the status, and its output or the error. */
-async function run(t, model, code) {
-  const tensor = { name: 'CODE', shape: [1], datatype: 'BYTES', data: [code] }
-  const { status, text } = await t.post(`/v2/models/${model}/infer`, JSON.stringify({ inputs: [tensor] }))
-  const found = JSON.parse(text)
-  return { status, said: status === 200 ? found.outputs[0].data[0] : found.error }
-}
-
-/** Runs code beside questions for health; the server may not grow by much, and the model answers again. */
-async function bounded(t, model, code, expected) {
-  const before = t.rssMiB()
-  const { result, worstMs } = await t.health(() => run(t, model, code))
-  const grown = t.rssMiB() - before
-  t.check(expected.test(`${result.status} ${result.said}`), `answered ${result.status} ${result.said.slice(0, 300)}`)
-  t.check(grown < GROWTH_MIB_MAX, `resident memory grew by ${grown} MiB`)
-  const next = await again(t, model)
-  t.check(next.status === 200 && next.said === 'done', `then answered ${next.status} ${next.said.slice(0, 300)}`)
-  return `${result.status}, +${grown.toFixed(0)} MiB, health within ${worstMs.toFixed(0)} ms`
-}
-
-/** A process that was ended is back, at the latest after the pause that follows many ends. */
-async function again(t, model) {
-  let found
-  await until(async () => (found = await run(t, model, 'pass')).status === 200, { everyMs: 50, seconds: 60 })
-  return found
 }
 
 export const rows = [
@@ -224,22 +194,8 @@ export const rows = [
     server: python,
     async run(t) {
       const lines = t.volume(1 << 12, 1 << 14)
-      /** MiB of log that code makes which does this with each line. */
-      const logged = async (what) => {
-        const before = t.printedBytes
-        await bounded(t, 'one', `line = "x" * 65535\nfor _ in range(${lines}): ${what}`, /^200 done/)
-        return (t.printedBytes - before) / MIB
-      }
-      const printed = await logged('print(line)')
-      const written = await logged('pb_utils.Logger.log_info(line)')
-      t.check(printed < 2, `${printed.toFixed(1)} MiB of log for what it printed`)
-      // The text, and what stands in front of it.
-      const most = (lines * (16_384 + 256)) / MIB + 2
-      t.check(written < most, `${written.toFixed(0)} MiB of log for what it logged`)
-      return (
-        `${lines / 16} MiB each: ${printed.toFixed(1)} MiB of log for what it printed, ${written.toFixed(0)} ` +
-        'MiB for what it logged'
-      )
+      const code = (what) => `line = "x" * 65535\nfor _ in range(${lines}): ${what}`
+      return boundedLog(t, lines, code('print(line)'), code('pb_utils.Logger.log_info(line)'))
     },
   },
   {
