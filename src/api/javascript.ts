@@ -6,13 +6,11 @@
 import { join } from 'node:path'
 import { Worker } from 'node:worker_threads'
 import type { Logger } from '../log/index.js'
-import { nativePath, workerEnded, type WorkerStart } from '../native/index.js'
+import { nativePath, workerEnded, type JavaScriptProcess, type WorkerStart } from '../native/index.js'
 import { ROOT } from '../native/locate.js'
 
 /** The script of a worker. It is always the built one. */
 const WORKER = join(ROOT, 'dist/javascript/worker.js')
-/** The script of a process, `isolation: "process"`. */
-export const PROCESS = join(ROOT, 'dist/javascript/process.js')
 
 /** Node 22.6 to 22.17 strips types with a flag only, and warns. */
 const STRIPS_BY_FLAG =
@@ -22,6 +20,14 @@ const FLAGS = ['--enable-source-maps', ...(STRIPS_BY_FLAG ? ['--experimental-str
 
 /** Variables of the server's environment that a model sees; others, such as keys, stay with the server. */
 const VARIABLES = ['PATH', 'HOME', 'LANG', 'TZ', 'TMPDIR']
+
+const environment = (): Record<string, string> =>
+  Object.fromEntries(VARIABLES.flatMap((key) => (process.env[key] === undefined ? [] : [[key, process.env[key]]])))
+
+/** The start of a process for an instance, `isolation: "process"`. */
+export const javaScriptProcess = (): JavaScriptProcess => ({
+  node: process.execPath, flags: FLAGS, script: join(ROOT, 'dist/javascript/process.js'), environment: environment(),
+})
 
 /** Data of a worker. */
 export interface WorkerData {
@@ -42,7 +48,7 @@ export function workerHost(log: Logger['log']): (id: number, start: WorkerStart 
     const worker = new Worker(WORKER, {
       name: name === '' ? 'auto-complete' : name,
       workerData: data,
-      env: Object.fromEntries(VARIABLES.flatMap((key) => (key in process.env ? [[key, process.env[key]]] : []))),
+      env: environment(),
       execArgv: FLAGS,
       stdout: true,
       stderr: true,

@@ -23,7 +23,7 @@ import { followIssuerKeys, type IssuerKeys, type KeysSettings } from './issuer_k
 import { findOnnxRuntime } from '../native/onnxruntime.js'
 import { BindError } from './bind_error.js'
 import type { Ports } from './ports.js'
-import { PROCESS, workerHost } from './javascript.js'
+import { javaScriptProcess, workerHost } from './javascript.js'
 import { pythonRuntime } from './python.js'
 import { openExporter, TraceDrain } from '../trace/index.js'
 import type { TraceDefaults } from '../trace/settings.js'
@@ -44,7 +44,7 @@ export interface ServerSettings {
   core: Omit<
     CoreOptions,
     'serverVersion' | 'extensions' | 'onnxruntimeLibrary' | 'customMetrics' | 'gpuMetricsIntervalMs' |
-    'nodeProgram' | 'javascriptProcess' | `python${string}`
+    'javascriptProcess' | `python${string}`
   >
   listen: Omit<ListenOptions, 'http' | 'grpc' | 'control'>
   requestLog: RequestLogOptions
@@ -168,8 +168,7 @@ export async function startServer(
       // Only in this mode can clients load a configuration that names a path.
       pythonEnvironmentRoots:
         settings.repository.mode === 'explicit' ? [...roots, settings.repository.backendDirectory] : null,
-      nodeProgram: process.execPath,
-      javascriptProcess: PROCESS,
+      javascriptProcess: javaScriptProcess(),
     },
     (call) => void answerControl(controls(), call),
     (record) => logger.record(record),

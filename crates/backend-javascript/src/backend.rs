@@ -4,31 +4,31 @@ use crate::settings::JavaScriptSettings;
 use crate::worker::{Starter, Threads, WorkerSpec};
 use backend::{Backend, Host, Model, ModelIo, OpenSpec, Opened};
 use backend_process::{
-    Command, Failure, Further, Instance, JsonObject, OutputTarget, PlacedInstance, RunnerLimits, Spec, ask, hosted,
-    instances, load_of,
+    Command, Failure, Further, Instance, JsonObject, OutputTarget, PlacedInstance, RunnerLimits, Spec, UnknownKeys,
+    ask, hosted, instances, is_inside, load_of,
 };
-use parking_lot::Mutex;
 use prost::Message;
 use protocol::Signature;
 use protocol::pb::inference::{ModelConfig, model_config::SchedulingChoice};
-use std::collections::HashSet;
 use std::ffi::OsString;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
 use tensor::{Error, Name, Result};
 
 /// Instances per model: an idle one takes some 10 MB.
 const INSTANCES_MAX: usize = 256;
-/// Environment variables that a process of a model needs; others, such as keys, stay with the server.
-const VARIABLES: [&str; 5] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
 
-/// JavaScriptSettings of the backend.
+/// Options of the backend.
 #[derive(Debug, Clone, Default)]
 pub struct JavaScriptOptions {
     /// Absolute path of Node, for models that run in processes.
     pub node: PathBuf,
+    /// Flags of Node.
+    pub flags: Vec<String>,
     /// Absolute path of the script that such a process runs.
     pub process_script: PathBuf,
+    /// The whole environment of the process: the server's, such as keys, is not for models.
+    pub environment: Vec<(String, String)>,
 }
 
 /// The backend `javascript`.
@@ -38,14 +38,18 @@ struct JavaScriptBackendState {
     options: JavaScriptOptions,
     threads: Arc<dyn Threads>,
     host: OnceLock<Weak<dyn Host>>,
-    /// Keys that a warning was logged for.
-    warned: Mutex<HashSet<String>>,
+    unknown: UnknownKeys,
 }
 
 impl JavaScriptBackend {
     /// `threads` makes its worker threads.
     pub fn new(options: JavaScriptOptions, threads: Arc<dyn Threads>) -> Self {
-        Self(Arc::new(JavaScriptBackendState { options, threads, host: OnceLock::new(), warned: Mutex::default() }))
+        Self(Arc::new(JavaScriptBackendState {
+            options,
+            threads,
+            host: OnceLock::new(),
+            unknown: UnknownKeys::default(),
+        }))
     }
 }
 
@@ -63,7 +67,7 @@ impl Backend for JavaScriptBackend {
             .map_err(|e| Error::internal(format!("failed to read the model configuration: {e}")))?;
         let parameters = config.parameters.iter().map(|(key, value)| (key.as_str(), value.string_value.as_str()));
         let (options, unknown) = JavaScriptSettings::read(&spec.settings, parameters)?;
-        self.0.warn_of(&unknown, spec.model.as_str());
+        self.0.unknown.warn(&unknown, "JavaScript", spec.model.as_str());
         let mut opened = OpenedJavaScript {
             state: Arc::clone(&self.0),
             // With namespaces, the model's name has two parts; its code sees its own.
@@ -87,21 +91,11 @@ impl Backend for JavaScriptBackend {
     }
 }
 
-impl JavaScriptBackendState {
-    fn warn_of(&self, unknown: &[String], model: &str) {
-        let mut warned = self.warned.lock();
-        for key in unknown {
-            if warned.insert(key.clone()) {
-                log::warn!("'{key}' is no setting of the JavaScript backend, and has no effect (model '{model}')");
-            }
-        }
-    }
-}
+impl JavaScriptBackendState {}
 
 /// The model's file, `file` as configured.
 fn file_of(version: &Path, file: &str) -> Result<PathBuf> {
-    let mut parts = Path::new(file).components();
-    if !parts.all(|c| matches!(c, Component::Normal(_) | Component::CurDir)) || file.contains('\0') {
+    if !is_inside(file) {
         return Err(Error::invalid(format!("model file name '{file}' must stay inside the version directory")));
     }
     let path = version.join(file);
@@ -180,14 +174,14 @@ impl OpenedJavaScript {
     }
 
     fn command(&self, heap_bytes_max: Option<u64>) -> Command {
-        let mut arguments: Vec<OsString> = vec!["--enable-source-maps".into()];
+        let JavaScriptOptions { node, flags, process_script, environment } = &self.state.options;
+        let mut arguments: Vec<OsString> = flags.iter().map(OsString::from).collect();
         if let Some(bytes) = heap_bytes_max {
             arguments.push(format!("--max-old-space-size={}", (bytes >> 20).max(1)).into());
         }
-        let JavaScriptOptions { node, process_script } = &self.state.options;
         arguments.push(process_script.clone().into_os_string());
-        let variable = |name: &&str| Some((OsString::from(name), std::env::var_os(name)?));
-        Command { program: node.clone(), arguments, environment: VARIABLES.iter().filter_map(variable).collect() }
+        let environment = environment.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        Command { program: node.clone(), arguments, environment }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Settings of the backend, `--backend-config=javascript,<key>=<value>`, and parameters `nereid.javascript.<key>` of a
 //! model, which override them.
 
-use backend_process::{RunnerLimits, at_least, is_common_key, seconds};
+use backend_process::{RunnerLimits, Setting, at_least, read_settings, seconds};
 use tensor::{Error, Result};
 
 /// Prefix of keys in a model's parameters.
@@ -21,28 +21,17 @@ impl JavaScriptSettings {
     /// # Errors
     /// INVALID_ARG for an invalid value.
     pub(crate) fn read<'a>(
-        settings: &[(String, String)],
+        settings: &'a [(String, String)],
         parameters: impl Iterator<Item = (&'a str, &'a str)>,
     ) -> Result<(Self, Vec<String>)> {
         let mut options = Self::default();
-        let mut unknown = Vec::new();
-        for (key, value) in settings {
-            if !options.apply(key, value)? && !is_common_key(key) {
-                unknown.push(key.clone());
-            }
-        }
-        for (key, value) in parameters {
-            let Some(own) = key.strip_prefix(PARAMETER_PREFIX) else { continue };
-            if !options.apply(own, value)? {
-                unknown.push(key.to_owned());
-            }
-        }
+        let unknown = read_settings(settings, parameters, PARAMETER_PREFIX, |setting| options.apply(setting))?;
         options.limits.checked()?;
         Ok((options, unknown))
     }
 
     /// Reads a key; returns false if it is unknown.
-    fn apply(&mut self, key: &str, value: &str) -> Result<bool> {
+    fn apply(&mut self, Setting { key, value, .. }: Setting<'_>) -> Result<bool> {
         match key {
             // The setting protects the server, so a model cannot take it back.
             "isolation" => match value {

@@ -36,7 +36,7 @@ pub use guardian::guard_with;
 pub use load::{JsonObject, PlacedInstance, instances};
 #[cfg(target_os = "linux")]
 pub use output::Printer;
-pub use settings::{at_least, is_common_key, seconds, stol, switch};
+pub use settings::{Setting, UnknownKeys, at_least, is_inside, read_settings, seconds, stol, switch};
 pub use spec::{Command, Instance, OutputTarget, RunnerLimits};
 #[cfg(target_os = "linux")]
 pub use start::{ask, complete_config, hosted, load_of, segment, segments, start, wait_for_ends};

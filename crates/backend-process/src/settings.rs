@@ -1,6 +1,9 @@
 //! Settings of runners that all backends with runners share: `--backend-config=<backend>,<key>=<value>`.
 
 use crate::spec::RunnerLimits;
+use parking_lot::Mutex;
+use std::collections::HashSet;
+use std::path::{Component, Path};
 use std::time::Duration;
 use tensor::{Error, Result};
 
@@ -86,14 +89,69 @@ impl RunnerLimits {
     }
 }
 
+/// A setting of a backend with runners.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting<'a> {
+    /// Without the prefix of a model's parameters.
+    pub key: &'a str,
+    /// Text after the `=`, or the parameter's string.
+    pub value: &'a str,
+    /// True on the command line; false in a configuration, which may come over the network.
+    pub from_server: bool,
+}
+
+/// Passes the backend's settings to `apply`, then those parameters of a model that begin with `prefix`: the last value
+/// of a key applies. `apply` returns false for an unknown key; these are returned.
+///
+/// # Errors
+/// The first error of `apply`.
+pub fn read_settings<'a>(
+    settings: &'a [(String, String)],
+    parameters: impl Iterator<Item = (&'a str, &'a str)>,
+    prefix: &str,
+    mut apply: impl FnMut(Setting<'_>) -> Result<bool>,
+) -> Result<Vec<String>> {
+    let mut unknown = Vec::new();
+    for (key, value) in settings {
+        if !apply(Setting { key, value, from_server: true })? && !COMMON_KEYS.contains(&key.as_str()) {
+            unknown.push(key.clone());
+        }
+    }
+    for (key, value) in parameters {
+        let Some(own) = key.strip_prefix(prefix) else { continue };
+        if !apply(Setting { key: own, value, from_server: false })? {
+            unknown.push(key.to_owned());
+        }
+    }
+    Ok(unknown)
+}
+
+/// Warns of unknown keys, once for each.
+#[derive(Default)]
+pub struct UnknownKeys(Mutex<HashSet<String>>);
+
+impl UnknownKeys {
+    /// `backend` as in `the Python backend`.
+    pub fn warn(&self, keys: &[String], backend: &str, model: &str) {
+        let mut warned = self.0.lock();
+        for key in keys {
+            if warned.insert(key.clone()) {
+                log::warn!("'{key}' is no setting of the {backend} backend, and has no effect (model '{model}')");
+            }
+        }
+    }
+}
+
+/// True if a model's file is in its version's directory: a configuration from the network may not name others
+/// (B-SEC-05).
+pub fn is_inside(file: &str) -> bool {
+    let mut parts = Path::new(file).components();
+    parts.all(|c| matches!(c, Component::Normal(_) | Component::CurDir)) && !file.contains('\0')
+}
+
 /// Keys of `--backend-config` that every backend has and runners ignore.
 const COMMON_KEYS: [&str; 4] =
     ["default-max-batch-size", "min-compute-capability", "auto-complete-config", "backend-directory"];
-
-/// True for a key of `--backend-config` that every backend has.
-pub fn is_common_key(key: &str) -> bool {
-    COMMON_KEYS.contains(&key)
-}
 
 /// A number of seconds, at most a week.
 pub fn seconds(n: u64) -> Duration {

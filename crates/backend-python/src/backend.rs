@@ -8,12 +8,12 @@ use crate::options::Options;
 use crate::probe::{Interpreter, Prober};
 use crate::search::{self, Variables};
 use backend::{Backend, Host, Model, ModelIo, OpenSpec, Opened};
-use backend_process::{Command, Failure, Further, Instance, PlacedInstance, RunnerLimits, Spec, hosted, instances};
-use parking_lot::Mutex;
+use backend_process::{
+    Command, Failure, Further, Instance, PlacedInstance, RunnerLimits, Spec, UnknownKeys, hosted, instances,
+};
 use prost::Message;
 use protocol::Signature;
 use protocol::pb::inference::{ModelConfig, model_config::SchedulingChoice};
-use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
@@ -47,8 +47,7 @@ struct PythonBackendState {
     prober: Prober,
     environments: Environments,
     host: OnceLock<Weak<dyn Host>>,
-    /// Keys that a warning was logged for.
-    warned: Mutex<HashSet<String>>,
+    unknown: UnknownKeys,
 }
 
 impl PythonBackend {
@@ -60,7 +59,7 @@ impl PythonBackend {
             prober: Prober::default(),
             environments,
             host: OnceLock::new(),
-            warned: Mutex::default(),
+            unknown: UnknownKeys::default(),
         }))
     }
 }
@@ -88,7 +87,7 @@ impl PythonBackendState {
         check_name(&model)?;
         let parameters = config.parameters.iter().map(|(key, value)| (key.as_str(), value.string_value.as_str()));
         let (options, unknown) = Options::read(&spec.settings, parameters)?;
-        self.warn_of(&unknown, &model);
+        self.unknown.warn(&unknown, "Python", &model);
         let runtime = &self.options.runtime;
         let code = match &spec.code_directory {
             Some(directory) => ModelCode::of_backend(directory, runtime),
@@ -155,15 +154,6 @@ impl PythonBackendState {
             Error::internal(format!("Python backend: no usable interpreter: {why} (chosen by EXECUTION_ENV_PATH)"))
         })?;
         Ok((interpreter, variables))
-    }
-
-    fn warn_of(&self, unknown: &[String], model: &str) {
-        let mut warned = self.warned.lock();
-        for key in unknown {
-            if warned.insert(key.clone()) {
-                log::warn!("'{key}' is no setting of the Python backend, and has no effect (model '{model}')");
-            }
-        }
     }
 }
 
@@ -263,7 +253,7 @@ impl Opened for OpenedPython {
         let iterative =
             matches!(&config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(s)) if s.iterative_sequence);
         let host = self.shared.host.get().cloned();
-        let host = host.ok_or_else(|| Error::internal("the Python backend was load_content of no server"))?;
+        let host = host.ok_or_else(|| Error::internal("the Python backend belongs to no server"))?;
         let limits = RunnerLimits { device_inputs, ..self.options.limits.clone() };
         let instances = Arc::new(InstanceFactory { opened: *self, signature: signature.clone(), iterative, limits });
         let opened = &instances.opened;

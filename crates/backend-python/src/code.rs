@@ -1,6 +1,7 @@
 //! The file with the model's code and its import name (B-PY-03, B-PYB-01).
 
-use std::path::{Component, Path, PathBuf};
+use backend_process::is_inside;
+use std::path::{Path, PathBuf};
 use tensor::{Error, Result};
 
 /// Default file name.
@@ -61,12 +62,6 @@ impl ModelCode {
         }
         Err(Error::internal(format!("Python model file not found in '{}'", self.file.display())))
     }
-}
-
-/// True if the file is in the version's directory: a configuration from the network may not name others (B-SEC-05).
-fn is_inside(file: &str) -> bool {
-    let mut parts = Path::new(file).components();
-    parts.all(|c| matches!(c, Component::Normal(_) | Component::CurDir)) && !file.contains('\0')
 }
 
 /// The directory of a version's file, `file` as configured; `get_model_dir` returns it, also to the code of a backend.

@@ -4,7 +4,7 @@
 //! without any fails with that function's name. The last value applies; a model's parameter overrides the backend's
 //! setting.
 
-use backend_process::{OutputTarget, RunnerLimits, at_least, is_common_key, seconds, stol, switch};
+use backend_process::{OutputTarget, RunnerLimits, Setting, at_least, read_settings, seconds, stol, switch};
 use std::path::{Path, PathBuf};
 use tensor::{Error, Result};
 
@@ -39,23 +39,13 @@ impl Options {
     /// # Errors
     /// INVALID_ARG for an invalid value.
     pub(crate) fn read<'a>(
-        settings: &[(String, String)],
+        settings: &'a [(String, String)],
         parameters: impl Iterator<Item = (&'a str, &'a str)>,
     ) -> Result<(Self, Vec<String>)> {
         let mut options = Self::default();
-        let mut unknown = Vec::new();
-        for (key, value) in settings {
-            let known = options.apply_server_key(key, value)? || options.apply(key, value)?;
-            if !known && !is_common_key(key) {
-                unknown.push(key.clone());
-            }
-        }
-        for (key, value) in parameters {
-            let Some(own) = key.strip_prefix(PARAMETER_PREFIX) else { continue };
-            if !options.apply(own, value)? {
-                unknown.push(key.to_owned());
-            }
-        }
+        let unknown = read_settings(settings, parameters, PARAMETER_PREFIX, |Setting { key, value, from_server }| {
+            Ok(from_server && options.apply_server_key(key, value)? || options.apply(key, value)?)
+        })?;
         options.limits.checked()?;
         Ok((options, unknown))
     }

@@ -88,10 +88,12 @@ pub fn open_spec(s: &js::OpenSpec) -> backend::OpenSpec {
 }
 
 /// Paths of our own files for the backend `python`.
-pub fn javascript_options(o: &js::CoreOptions) -> backend_javascript::JavaScriptOptions {
+pub fn javascript_options(process: &js::JavaScriptProcess) -> backend_javascript::JavaScriptOptions {
     backend_javascript::JavaScriptOptions {
-        node: std::path::PathBuf::from(&o.node_program),
-        process_script: std::path::PathBuf::from(&o.javascript_process),
+        node: process.node.clone().into(),
+        flags: process.flags.clone(),
+        process_script: process.script.clone().into(),
+        environment: process.environment.clone().into_iter().collect(),
     }
 }
 

@@ -99,7 +99,10 @@ impl NativeCore {
         backends.push(Arc::new(OnnxBackend::forests(library)));
         backends.push(Arc::new(PythonBackend::new(convert::python_options(&options))));
         let threads: Arc<dyn Threads> = Arc::new(NodeThreads::new(&on_worker).map_err(unbound)?);
-        backends.push(Arc::new(JavaScriptBackend::new(convert::javascript_options(&options), Arc::clone(&threads))));
+        backends.push(Arc::new(JavaScriptBackend::new(
+            convert::javascript_options(&options.javascript_process),
+            Arc::clone(&threads),
+        )));
         let attached = backends.clone();
         let engine_options = convert::engine_options(&options);
         let engine = match &options.response_cache_redis {

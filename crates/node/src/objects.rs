@@ -50,10 +50,21 @@ pub struct CoreOptions {
     pub python_unpack_prefix: String,
     /// Directories that may contain Python environments, beside a model's own; null = any.
     pub python_environment_roots: Option<Vec<String>>,
-    /// Absolute path of Node, for JavaScript models that run in processes.
-    pub node_program: String,
-    /// Absolute path of the script that such a process runs.
-    pub javascript_process: String,
+    /// For JavaScript models that run in processes.
+    pub javascript_process: JavaScriptProcess,
+}
+
+/// The start of a process for an instance of a JavaScript model.
+#[napi(object, object_to_js = false)]
+pub struct JavaScriptProcess {
+    /// Absolute path of Node.
+    pub node: String,
+    /// Flags of Node.
+    pub flags: Vec<String>,
+    /// Absolute path of the script.
+    pub script: String,
+    /// The whole environment of the process.
+    pub environment: HashMap<String, String>,
 }
 
 /// A worker thread to be made for an instance of a JavaScript model. It attaches with the number that comes with it.

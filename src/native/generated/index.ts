@@ -303,10 +303,8 @@ export interface CoreOptions {
   pythonUnpackPrefix: string
   /** Directories that may contain Python environments, beside a model's own; null = any. */
   pythonEnvironmentRoots: Array<string> | null
-  /** Absolute path of Node, for JavaScript models that run in processes. */
-  nodeProgram: string
-  /** Absolute path of the script that such a process runs. */
-  javascriptProcess: string
+  /** For JavaScript models that run in processes. */
+  javascriptProcess: JavaScriptProcess
 }
 
 export interface CustomFamily {
@@ -547,6 +545,18 @@ export interface IssuerOptions {
   claim: string
   /** File with the issuer's keys, a JWK set, read again when it changes; null: `setIssuerKeys` provides them. */
   keysFile: string | null
+}
+
+/** The start of a process for an instance of a JavaScript model. */
+export interface JavaScriptProcess {
+  /** Absolute path of Node. */
+  node: string
+  /** Flags of Node. */
+  flags: Array<string>
+  /** Absolute path of the script. */
+  script: string
+  /** The whole environment of the process. */
+  environment: Record<string, string>
 }
 
 export interface KindUse {
