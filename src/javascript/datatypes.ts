@@ -1,5 +1,6 @@
 /** Datatypes of tensors, and the arrays that hold their elements. */
 
+import { DATATYPES } from '../native/datatypes.js'
 import { DataType } from './generated/protocol.js'
 
 /**
@@ -55,21 +56,7 @@ export type ArrayType = (new (buffer: ArrayBuffer, offset?: number, length?: num
   readonly BYTES_PER_ELEMENT: number
 }
 
-const ARRAYS: Record<Exclude<Datatype, 'BYTES'>, ArrayType> = {
-  BOOL: Uint8Array,
-  UINT8: Uint8Array,
-  UINT16: Uint16Array,
-  UINT32: Uint32Array,
-  UINT64: BigUint64Array,
-  INT8: Int8Array,
-  INT16: Int16Array,
-  INT32: Int32Array,
-  INT64: BigInt64Array,
-  FP16: Uint16Array,
-  FP32: Float32Array,
-  FP64: Float64Array,
-  BF16: Uint16Array,
-}
+const ARRAYS = new Map([...DATATYPES.values()].map(({ name, array }) => [name, array as ArrayType | null]))
 
 /** Names by the protocol's number. */
 export const NAMES: readonly Datatype[] = Object.entries(DataType).reduce<Datatype[]>((names, [name, code]) => {
@@ -78,7 +65,7 @@ export const NAMES: readonly Datatype[] = Object.entries(DataType).reduce<Dataty
 }, [])
 
 /** The array of a datatype; null for BYTES, whose elements differ in size. */
-export const arrayOf = (datatype: Datatype): ArrayType | null => (datatype === 'BYTES' ? null : ARRAYS[datatype])
+export const arrayOf = (datatype: Datatype): ArrayType | null => ARRAYS.get(datatype) as ArrayType | null
 
 /** The datatype of an array, if none is named; undefined for an array that holds no datatype. */
 export function datatypeOf(data: ArrayBufferView): Datatype | undefined {
@@ -86,13 +73,13 @@ export function datatypeOf(data: ArrayBufferView): Datatype | undefined {
   return BY_ARRAY.get(name ?? '')
 }
 
-const BY_ARRAY = new Map<string, Datatype>([
-  ...Object.entries(ARRAYS)
-    .filter(([name]) => name !== 'BOOL' && name !== 'FP16' && name !== 'BF16')
-    .map(([name, array]): [string, Datatype] => [array.name, name as Datatype]),
-  // Newer engines have it; received tensors are Uint16Array everywhere, so that a model does not depend on the engine.
-  ['Float16Array', 'FP16'],
-])
+const BY_ARRAY = new Map<string, Datatype>(
+  // An array means the first datatype of the table that has it, and a map keeps the last.
+  [...DATATYPES.values()].reverse()
+    .flatMap(({ name, array }) => (array === null ? [] : [[array.name, name as Datatype]])),
+)
+// Newer engines have it; received tensors are Uint16Array everywhere, so that a model does not depend on the engine.
+BY_ARRAY.set('Float16Array', 'FP16')
 
 /** Name of a datatype in a model configuration. */
 export const configName = (datatype: Datatype): string => `TYPE_${datatype === 'BYTES' ? 'STRING' : datatype}`

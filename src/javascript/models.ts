@@ -1,6 +1,7 @@
 /** Other models, as a model calls and manages them. */
 
 import { NoRoom } from './arena.js'
+import { Arriving } from './arriving.js'
 import { RuleError, TritonError, foreign } from './errors.js'
 import { CallFlag, CallHead, Frame } from './generated/protocol.js'
 import type { Inputs, OutputTensor, Outputs } from './declarations.js'
@@ -188,29 +189,15 @@ function infer(call: Call): Promise<InferenceResponse> {
 
 async function* stream(call: Call): AsyncGenerator<InferenceResponse, void, void> {
   const { server, owner, model, inputs, options } = call
-  const came: InferenceResponse[] = []
-  let isEnded = false
-  let wake: () => void = () => {}
-  const deliver: Deliver = (response, isLast) => {
-    if (response !== null) came.push(response)
-    isEnded = isLast
-    wake()
-  }
-  const number = await start({ server, owner, model, inputs, options, isStream: true, deliver })
+  const arriving = new Arriving()
+  const number = await start({ server, owner, model, inputs, options, isStream: true, deliver: arriving.deliver })
   const cancel = () => server.cancelCall(number)
   options.signal?.addEventListener('abort', cancel)
   try {
-    for (;;) {
-      const response = came.shift()
-      if (response !== undefined) {
-        if (response.error !== null) throw response.error
-        yield response
-      } else if (isEnded) return
-      else await new Promise<void>((resolve) => (wake = resolve))
-    }
+    yield* arriving.responses()
   } finally {
     options.signal?.removeEventListener('abort', cancel)
-    if (!isEnded) {
+    if (!arriving.isEnded) {
       cancel()
       server.closeCall(number)
     }

@@ -13,6 +13,7 @@
 import { dirname } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { blockId } from './arena.js'
+import { Arriving } from './arriving.js'
 import { SIDE, WORK, type Channel, type SharedMemory, type Way } from './channel.js'
 import { complete } from './complete.js'
 import type { Configuration } from './config.js'
@@ -206,27 +207,13 @@ class TestHost implements Channel {
   }
 
   async *stream(inputs: CallInputs<unknown>, options: RequestOptions = {}): AsyncGenerator<InferenceResponse, void> {
-    const came: InferenceResponse[] = []
-    let isEnded = false
-    let wake: () => void = () => {}
-    const receive = (response: InferenceResponse | null, isLast: boolean) => {
-      if (response !== null) came.push(response)
-      isEnded ||= isLast
-      wake()
-    }
-    const [slot = 0] = this.#execute([inputs], options, [{ receive }])
+    const arriving = new Arriving()
+    const [slot = 0] = this.#execute([inputs], options, [{ receive: arriving.deliver }])
     try {
-      for (;;) {
-        const response = came.shift()
-        if (response !== undefined) {
-          if (response.error !== null) throw response.error
-          yield response
-        } else if (isEnded) return
-        else await new Promise<void>((resolve) => (wake = resolve))
-      }
+      yield* arriving.responses()
     } finally {
       // A client that goes away cancels its request.
-      if (!isEnded) this.#cancel(slot)
+      if (!arriving.isEnded) this.#cancel(slot)
     }
   }
 

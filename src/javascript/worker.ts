@@ -2,27 +2,18 @@
 
 import { createRequire } from 'node:module'
 import { parentPort, workerData } from 'node:worker_threads'
-import type { Channel, SharedMemory, Way } from './channel.js'
+import type { NativeModule } from '../native/bridge.js'
+import type { Channel, Way } from './channel.js'
 import { importModel } from './modules.js'
 import { run } from './runner.js'
 import { endOnUncaught } from './uncaught.js'
 
-interface NativeRunner extends Omit<SharedMemory, 'flags'> {
-  send(way: number, frames: Uint8Array): void
-  print(isError: boolean, text: string): void
-  flags(): ArrayBuffer
-}
-
-interface Native {
-  attachRunner(runner: number, receive: (way: Way, frames: Uint8Array) => void): NativeRunner
-}
-
 endOnUncaught()
 
 const { library, runner } = workerData as { library: string; runner: number }
-const native = createRequire(import.meta.url)(library) as Native
+const native = createRequire(import.meta.url)(library) as NativeModule
 let receive: (way: Way, frames: Uint8Array) => void = () => {}
-const connection = native.attachRunner(runner, (way, frames) => receive(way, frames))
+const connection = native.attachRunner(runner, (way, frames) => receive(way as Way, frames))
 // The core logs what is printed, so that endless output does not keep the main thread busy.
 for (const [stream, isError] of [[process.stdout, false], [process.stderr, true]] as const)
   stream.write = (chunk: string | Uint8Array, encoding?: unknown, done: unknown = encoding) => {
