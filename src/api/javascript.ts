@@ -8,15 +8,13 @@ import { Worker } from 'node:worker_threads'
 import type { Logger } from '../log/index.js'
 import { nativePath, workerEnded, type JavaScriptProcess, type WorkerStart } from '../native/index.js'
 import { ROOT } from '../native/locate.js'
+import { TYPE_FLAGS } from '../native/typescript.js'
 
 /** The script of a worker. It is always the built one. */
 const WORKER = join(ROOT, 'dist/javascript/worker.js')
 
-/** Node 22.6 to 22.17 strips types with a flag only, and warns. */
-const STRIPS_BY_FLAG =
-  !(process.features as { typescript?: string | false }).typescript &&
-  process.allowedNodeEnvironmentFlags.has('--experimental-strip-types')
-const FLAGS = ['--enable-source-maps', ...(STRIPS_BY_FLAG ? ['--experimental-strip-types', '--no-warnings'] : [])]
+/** Flags of Node for workers and processes. */
+const FLAGS = ['--enable-source-maps', ...TYPE_FLAGS]
 
 /** Variables of the server's environment that a model sees; others, such as keys, stay with the server. */
 const VARIABLES = ['PATH', 'HOME', 'LANG', 'TZ', 'TMPDIR']

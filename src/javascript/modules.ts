@@ -5,19 +5,14 @@
 
 import { spawnSync } from 'node:child_process'
 import * as nodeModule from 'node:module'
-import { extname } from 'node:path'
 import { pathToFileURL } from 'node:url'
+import { isTypeScript, needsTranspiler, stripsTypes } from '../native/typescript.js'
 import { RuleError } from './errors.js'
 import { resolveOurs, transpiled } from './hooks.js'
 import * as backend from './index.js'
 import type { Load } from './load.js'
 
 const CHECK_MS_MAX = 5000
-
-const isTypeScript = (file: string) => ['.ts', '.mts', '.cts'].includes(extname(file))
-
-/** Whether Node strips types: since 22.18, or with its flag since 22.6. */
-const stripsTypes = () => Boolean((process.features as { typescript?: string | false }).typescript)
 
 let areInstalled = false
 
@@ -55,7 +50,7 @@ export async function importModel({ file, model }: Pick<Load, 'file' | 'model'>)
     if (error instanceof SyntaxError) locate(error, file)
     if (!isTypeScript(file) || (error as { code?: string }).code !== 'NEREID_NO_TRANSPILER') throw error
     throw new RuleError(
-      `TypeScript model '${model}' needs Node 22.18 or newer, or esbuild installed next to the server`,
+      needsTranspiler(model),
     )
   }
 }

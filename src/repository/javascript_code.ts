@@ -4,6 +4,7 @@
 
 import { extname, join } from 'node:path'
 import { readRegularFile, statIfAny, type ModelConfig } from '../config/index.js'
+import { TYPE_FLAGS, isTypeScript, needsTranspiler, stripsTypes } from '../native/typescript.js'
 import type { CodeMistake } from './python_code.js'
 
 /** Larger files are not read. */
@@ -18,9 +19,9 @@ interface Parser {
   parseSync(file: string, source: string, options: object): { errors: SyntaxProblem[] }
 }
 
-/** The parser that also removes the types of models; null if it is not installed, or not for this platform. */
 /** A package of a clone. Named by a variable, so that the bundler leaves it out. */
 const PARSER: string = 'rolldown/utils'
+/** The parser that also removes the types of models; null if it is not installed, or not for this platform. */
 const parser = (): Promise<Parser | null> => import(PARSER).then((all) => all as Parser, () => null)
 
 /** @returns the first syntax error; null if there is none, or the file cannot be read here */
@@ -40,15 +41,10 @@ export async function javaScriptMistake(
   return { message: `SyntaxError: ${error.message}`, file, line: before.length, column, endColumn: null }
 }
 
-const isTypeScript = (file: string): boolean => ['.ts', '.mts', '.cts'].includes(extname(file))
-
 /** @returns a warning that this Node cannot run the model's TypeScript; null if it can */
 export async function missingTranspiler(
-  { name, defaultModelFilename: file }: ModelConfig, stripsTypes = canStripTypes(), transpiler = parser(),
+  { name, defaultModelFilename: file }: ModelConfig, strips = stripsTypes() || TYPE_FLAGS.length > 0,
+  transpiler = parser(),
 ): Promise<string | null> {
-  if (!isTypeScript(file) || stripsTypes || (await transpiler) !== null) return null
-  return `TypeScript model '${name}' needs Node 22.18 or newer, or esbuild installed next to the server`
+  return !isTypeScript(file) || strips || (await transpiler) !== null ? null : needsTranspiler(name)
 }
-
-/** Whether this Node strips types: since 22.18, or with its flag since 22.6. */
-const canStripTypes = (): boolean => Boolean((process.features as { typescript?: string | false }).typescript)

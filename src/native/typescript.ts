@@ -1,0 +1,18 @@
+/** Tests and flags of Node for models written in TypeScript. */
+
+import { extname } from 'node:path'
+
+export const isTypeScript = (file: string): boolean => ['.ts', '.mts', '.cts'].includes(extname(file))
+
+/** True if Node strips types: since 22.18, or with its flag since 22.6. */
+export const stripsTypes = (): boolean =>
+  Boolean((process.features as { typescript?: string | false }).typescript)
+
+/** Flags with which another thread or process of this Node strips types; none if it does so anyway, or never. */
+export const TYPE_FLAGS: readonly string[] =
+  !stripsTypes() && process.allowedNodeEnvironmentFlags.has('--experimental-strip-types')
+    ? ['--experimental-strip-types', '--no-warnings'] : []
+
+/** The error of a model that neither Node nor a transpiler can read. */
+export const needsTranspiler = (model: string): string =>
+  `TypeScript model '${model}' needs Node 22.18 or newer, or esbuild installed next to the server`
