@@ -5,6 +5,7 @@
 
 import { join } from 'node:path'
 import { Worker } from 'node:worker_threads'
+import type { WorkerData } from '../javascript/channel.js'
 import type { Logger } from '../log/index.js'
 import { nativePath, workerEnded, type JavaScriptProcess, type WorkerStart } from '../native/index.js'
 import { ROOT } from '../native/locate.js'
@@ -26,14 +27,6 @@ const environment = (): Record<string, string> =>
 export const javaScriptProcess = (): JavaScriptProcess => ({
   node: process.execPath, flags: FLAGS, script: join(ROOT, 'dist/javascript/process.js'), environment: environment(),
 })
-
-/** Data of a worker. */
-export interface WorkerData {
-  /** Path of the native module. */
-  library: string
-  /** Number to attach with. */
-  runner: number
-}
 
 /** Makes and ends workers as the core asks. */
 export function workerHost(log: Logger['log']): (id: number, start: WorkerStart | null) => void {

@@ -25,3 +25,11 @@ export interface Channel {
   start(receive: (way: Way, frames: Uint8Array) => void): void
   memory?: SharedMemory
 }
+
+/** `workerData` of a worker thread. */
+export interface WorkerData {
+  /** Path of the native module. */
+  library: string
+  /** Number to attach with. */
+  runner: number
+}

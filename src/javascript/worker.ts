@@ -3,14 +3,14 @@
 import { createRequire } from 'node:module'
 import { parentPort, workerData } from 'node:worker_threads'
 import type { NativeModule } from '../native/bridge.js'
-import type { Channel, Way } from './channel.js'
+import type { Channel, Way, WorkerData } from './channel.js'
 import { importModel } from './modules.js'
 import { run } from './runner.js'
 import { endOnUncaught } from './uncaught.js'
 
 endOnUncaught()
 
-const { library, runner } = workerData as { library: string; runner: number }
+const { library, runner } = workerData as WorkerData
 const native = createRequire(import.meta.url)(library) as NativeModule
 let receive: (way: Way, frames: Uint8Array) => void = () => {}
 const connection = native.attachRunner(runner, (way, frames) => receive(way as Way, frames))

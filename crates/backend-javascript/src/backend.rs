@@ -163,12 +163,7 @@ impl OpenedJavaScript {
             let limits = RunnerLimits { shared_memory: false, memory_bytes_max: None, ..limits.clone() };
             return hosted(instance, &limits, OutputTarget::Lines);
         }
-        let spec = WorkerSpec {
-            id: 0,
-            name: name.as_str().to_owned(),
-            file: self.file.clone(),
-            heap_bytes_max: limits.memory_bytes_max,
-        };
+        let spec = WorkerSpec { id: 0, name: name.as_str().to_owned(), heap_bytes_max: limits.memory_bytes_max };
         let start = Starter { threads: Arc::clone(&self.state.threads), spec, limits: limits.clone() };
         backend_remote::InstanceSpec { name, start: Arc::new(start), load: load_of(load, limits) }
     }

@@ -6,19 +6,16 @@
 
 use backend_process::{Printer, RunnerLimits, segments};
 use backend_remote::generated::{Place, Segment};
-use backend_remote::{Connection, End, Next, Reading, Receiver, Segments, Start, Transport, Way, frames};
+use backend_remote::{Connection, End, Next, PANICKED, Reading, Receiver, Segments, Start, Transport, Way, frames};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::HashMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 use tensor::{Base, RegionRef};
 
-/// Text for the log about a worker whose frame made the engine panic.
-const PANICKED: &str = "the server failed to handle what it sent";
 /// Maximum bytes of frames that a worker has not taken yet.
 const UNREAD_BYTES_MAX: usize = 64 << 20;
 
@@ -29,8 +26,6 @@ pub struct WorkerSpec {
     pub id: u32,
     /// Name of its instance, for the log.
     pub name: String,
-    /// Absolute path of the model's file.
-    pub file: PathBuf,
     /// Limit of the JavaScript heap.
     pub heap_bytes_max: Option<u64>,
 }

@@ -5,7 +5,7 @@
 
 use crate::sys::{Alarm, Epoll, Event, Interest};
 use backend::now_ns;
-use backend_remote::{Executor, Job, Way};
+use backend_remote::{Executor, Job, PANICKED, Way};
 use parking_lot::{Mutex, RwLock};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -17,8 +17,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Logged for a runner that is killed because its frames made one of our threads panic.
-pub(crate) const PANICKED: &str = "the host failed over what it said";
 /// Bytes per read from a socket.
 pub(crate) const READ_BYTES: usize = 64 << 10;
 

@@ -3,11 +3,11 @@
 //! Frames are handled under `inbound`, one at a time, by the hub, a reactor, or while `is_parked` the copying thread.
 
 use crate::guardian::Guarded;
-use crate::hub::{Hub, PANICKED, READ_BYTES};
+use crate::hub::{Hub, READ_BYTES};
 use crate::link::Link;
 use crate::sys::{self, Child};
 use backend_remote::generated::Segment;
-use backend_remote::{End, Executor, Next, Reading, Receiver, Transport, Way, frames};
+use backend_remote::{End, Executor, Next, PANICKED, Reading, Receiver, Transport, Way, frames};
 use memory::Memfd;
 use parking_lot::{Mutex, RwLock};
 use std::io;

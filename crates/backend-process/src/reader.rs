@@ -3,10 +3,10 @@
 //! The hub, the thread that watches all runners, reads it otherwise: without a reactor, when the reactor ends, and
 //! after large copies until the next frame. A runner is brief if it is ready and its model is not decoupled.
 
-use crate::hub::{PANICKED, READ_BYTES};
+use crate::hub::READ_BYTES;
 use crate::process::Process;
 use backend::poll::{self, Next};
-use backend_remote::Way;
+use backend_remote::{PANICKED, Way};
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

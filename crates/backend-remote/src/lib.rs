@@ -30,4 +30,6 @@ mod window;
 pub use failure::{Failure, Source};
 pub use model::{ask, start};
 pub use spec::{Further, InstanceSpec, Limits, Spec};
-pub use transport::{Connection, End, Executor, Job, Next, Reading, Receiver, Segments, Start, Transport, Way};
+pub use transport::{
+    Connection, End, Executor, Job, Next, PANICKED, Reading, Receiver, Segments, Start, Transport, Way,
+};

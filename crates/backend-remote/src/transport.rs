@@ -7,6 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tensor::RegionRef;
 
+/// Reason for [`Receiver::condemn`] where the frames of a runner made one of our threads panic.
+pub const PANICKED: &str = "the host failed over what it said";
+
 /// One of the two channels to a runner. A reply goes back on the channel of its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {

@@ -72,8 +72,6 @@ pub struct JavaScriptProcess {
 pub struct WorkerStart {
     /// Name of the instance, for the log; empty while a configuration is completed.
     pub name: String,
-    /// Absolute path of the model's file.
-    pub file: String,
     /// Limit of the JavaScript heap; null = Node's.
     pub heap_bytes_max: Option<f64>,
 }

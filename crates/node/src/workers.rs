@@ -39,11 +39,7 @@ impl NodeThreads {
 }
 
 fn start(spec: WorkerSpec) -> js::WorkerStart {
-    js::WorkerStart {
-        name: spec.name,
-        file: spec.file.to_string_lossy().into_owned(),
-        heap_bytes_max: spec.heap_bytes_max.map(|bytes| bytes as f64),
-    }
+    js::WorkerStart { name: spec.name, heap_bytes_max: spec.heap_bytes_max.map(|bytes| bytes as f64) }
 }
 
 impl Threads for NodeThreads {

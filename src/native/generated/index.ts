@@ -1043,8 +1043,6 @@ export declare function workerEnded(id: number, how: string): void
 export interface WorkerStart {
   /** Name of the instance, for the log; empty while a configuration is completed. */
   name: string
-  /** Absolute path of the model's file. */
-  file: string
   /** Limit of the JavaScript heap; null = Node's. */
   heapBytesMax: number | null
 }
