@@ -162,7 +162,7 @@ const STEPS = [
     inputs: () => filesBelow(ROOT, ['scripts/models', 'examples/text/tokenizer/1/wordpiece.py']),
     outputs: () => [
       'examples/models/simple/1/model.onnx', 'examples/text_bls/text_bls/1/wordpiece.py',
-      'examples/text-ts/tokenizer/1/vocab.txt',
+      'examples/text-ts/tokenizer/1/vocab.txt', 'examples/ensemble-ts/smooth/1/model.onnx',
     ],
     expect: 'a moment',
     async run() {
@@ -170,6 +170,8 @@ const STEPS = [
       writeExamples(join(ROOT, 'examples', 'models'))
       const { writeText } = await import('./models/text.mjs')
       writeText()
+      const { writeSeries } = await import('./models/series.mjs')
+      writeSeries()
     },
   },
 ]

@@ -7,7 +7,7 @@ import { writeText } from '../../scripts/models/text.mjs'
 import { ROOT } from '../docs/pages.js'
 
 /** Examples that need no package of npm. */
-const OWN = ['text-ts', 'router-ts']
+const OWN = ['text-ts', 'router-ts', 'ensemble-ts']
 
 test('models of the examples are accepted by the compiler', () => {
   const files = OWN.flatMap((folder) =>
@@ -15,7 +15,7 @@ test('models of the examples are accepted by the compiler', () => {
       .map((model) => join(ROOT, 'examples', folder, model, '1/model.ts'))
       .filter((file) => existsSync(file)),
   )
-  expect(files.length).toBe(5)
+  expect(files.length).toBe(7)
   const tsc = join(ROOT, 'node_modules/typescript/bin/tsc')
   const kind = ['--module', 'nodenext', '--types', 'node', '--ignoreConfig', '--allowImportingTsExtensions']
   const strict = ['--strict', '--noUncheckedIndexedAccess', '--skipLibCheck', '--noEmit']
