@@ -16,6 +16,7 @@ import { prometheus } from './prometheus.mjs'
 import { ray } from './ray.mjs'
 import { s3 } from './s3.mjs'
 import { sequences } from './sequences.mjs'
+import { torchscript } from './torchscript.mjs'
 import { uws } from './uws.mjs'
 
 /**
@@ -27,5 +28,6 @@ import { uws } from './uws.mjs'
  * test/heavy/RESULTS.md.
  */
 export const SUITES = {
-  arm64, azure, bundle, envoy, frameworks, fuzz, gcs, helm, image, kserve, prometheus, ray, s3, sequences, uws,
+  arm64, azure, bundle, envoy, frameworks, fuzz, gcs, helm, image, kserve, prometheus, ray, s3, sequences,
+  torchscript, uws,
 }
