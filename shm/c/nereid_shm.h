@@ -87,6 +87,7 @@ enum nereid_answer {
 
 enum nereid_answer_flag {
   NEREID_ANSWER_FLAG_FINAL = 1,
+  NEREID_ANSWER_FLAG_FAILED = 2,
 };
 
 enum nereid_result_flag {

@@ -45,6 +45,18 @@ export function foreign(error: TritonError): TritonError {
 /** Whether another model, or the server, made the error. */
 export const isForeign = (error: TritonError): boolean => FOREIGN.has(error)
 
+/** Errors of requests whose code raised an exception or was cancelled. They count as failures, others as responses. */
+const FAILURES = new WeakSet<TritonError>()
+
+/** Marks the error of an exception or a cancel. */
+export function failure(error: TritonError): TritonError {
+  FAILURES.add(error)
+  return error
+}
+
+/** Whether the request failed, and the error is not a response that the model chose. */
+export const isFailure = (error: TritonError): boolean => FAILURES.has(error)
+
 /** Whether an operation was cancelled: what `fetch`, timers and calls of models throw. */
 export const isCancel = (error: unknown): boolean =>
   error instanceof TritonError ? error.code === 'CANCELLED' : (error as Error | null | undefined)?.name === 'AbortError'

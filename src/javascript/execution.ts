@@ -2,7 +2,9 @@
 
 import { NoRoom } from './arena.js'
 import { type Context, contextFor } from './context.js'
-import { RuleError, TritonError, describe, isCancel, isForeign, kindOf } from './errors.js'
+import {
+  type ErrorCode, RuleError, TritonError, describe, failure, isCancel, isForeign, kindOf,
+} from './errors.js'
 import {
   ALL_OUTPUTS, Answer, AnswerFlag, ExecuteHead, Frame, RequestHead, ResultFlag, ResultHead,
 } from './generated/protocol.js'
@@ -17,6 +19,10 @@ const CANCELLED = 'Request cancelled'
 const NOT_ITERATIVE =
   'Failed to release request: Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is ' +
   'not configured to handle such a flag.'
+
+/** The error of an exception or a cancel. */
+const failedBy = (code: ErrorCode, text: string) =>
+  new InferenceResponse({ error: failure(new TritonError(code, text)) })
 
 /** Error of a request that nothing will answer. */
 const unanswered = (returned: unknown) =>
@@ -146,10 +152,10 @@ export class Executor {
     const isChosen = error instanceof TritonError && !isForeign(error)
     const text = this.#server.failed(describe(error))
     if (!isChosen && wasCancelled.includes(false)) this.#server.logFailure(text)
-    const failure = error instanceof TritonError
+    const answer = error instanceof TritonError
       ? InferenceResponse.error(error.code, describe(error))
-      : InferenceResponse.error('INTERNAL', text)
-    return wasCancelled.map((was) => (was ? InferenceResponse.error('CANCELLED', CANCELLED) : failure))
+      : failedBy('INTERNAL', text)
+    return wasCancelled.map((was) => (was ? failedBy('CANCELLED', CANCELLED) : answer))
   }
 
   #isCancelled({ slot, generation }: Progress): boolean {
@@ -213,18 +219,18 @@ export class Executor {
 
   /** Responses by request: an error, which is logged once, where there is none and none can follow. */
   #answered(progress: readonly Progress[], returned: readonly unknown[]): (InferenceResponse | null)[] {
-    let failure: InferenceResponse | null = null
+    let wrong: InferenceResponse | null = null
     return progress.map((state, i) => {
       const one = returned[i]
       if (one instanceof InferenceResponse) return one
       if (state.hasSender || state.isClosed || state.isRescheduled) return null
-      if (this.#isCancelled(state)) return InferenceResponse.error('CANCELLED', CANCELLED)
-      if (failure === null) {
+      if (this.#isCancelled(state)) return failedBy('CANCELLED', CANCELLED)
+      if (wrong === null) {
         const text = this.#server.failed(unanswered(one))
         this.#server.logFailure(text)
-        failure = InferenceResponse.error('INTERNAL', text)
+        wrong = failedBy('INTERNAL', text)
       }
-      return failure
+      return wrong
     })
   }
 
@@ -285,19 +291,19 @@ export class Executor {
   #fail(batch: Batch, error: unknown): void {
     const server = this.#server
     const failures = this.#failures(batch.progress, error)
-    const [failure = null] = failures
+    const [first = null] = failures
     let isStarted = false
     for (const [i, state] of batch.progress.entries()) {
       isStarted ||= state.sent > 0 || state.isClosed
       if (state.sent > 0 && !state.isClosed) void server.respondSoon(state, failures[i] ?? null, true)
     }
-    if (isStarted || error instanceof TritonError || failures.some((one) => one !== failure || isCancel(one.error))) {
+    if (isStarted || error instanceof TritonError || failures.some((one) => one !== first || isCancel(one.error))) {
       this.#result(batch, failures, true, false)
       return
     }
     const { writer } = server
     const at = this.#begin(batch, ResultFlag.FAILED, 0, server.lent?.takeFree() ?? [])
-    const size = writer.text(failure?.error?.message ?? '')
+    const size = writer.text(first?.error?.message ?? '')
     writer.view.setUint32(at + ResultHead.errorBytes, size, true)
     server.sendWork()
     for (const state of batch.progress) server.close(state)

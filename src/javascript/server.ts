@@ -7,7 +7,7 @@
 import { LentBlocks, NoRoom, ResponseBlocks } from './arena.js'
 import { type Channel, SIDE, WORK } from './channel.js'
 import { ModelConfig, type Configuration } from './config.js'
-import { RuleError, TritonError, cut, foreign, kindOf } from './errors.js'
+import { RuleError, TritonError, cut, foreign, isFailure, kindOf } from './errors.js'
 import {
   Answer, AnswerFlag, CallId, Frame, IsReadyResult, LogHead, LogLevel, MetricUpdate, NeedSegment, Place, RespondHead,
   Segment, VERSION,
@@ -316,7 +316,10 @@ export class Server implements RequestHost {
   ): void {
     const { writer } = this
     const { error, parameters } = response
-    if (error !== null) return writer.error(error.code, error.message, flags)
+    if (error !== null) {
+      const failed = isFailure(error) ? AnswerFlag.FAILED : 0
+      return writer.error(error.code, error.message, flags | failed)
+    }
     try {
       const { outputs } = response
       for (const { name, datatype } of outputs) {

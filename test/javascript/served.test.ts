@@ -257,6 +257,66 @@ describe.each(['', '_process'])('models in threads and processes (%s)', (isolati
       .toMatch(/^INTERNAL: .*expected 1 inputs but got 0 inputs for model 'numbers'/)
   })
 
+  /** Requests of a model that are counted as successes, as failures, and as cancelled. */
+  async function counts(model: string): Promise<number[]> {
+    const lines = await served.metrics()
+    const series = [
+      ['success', ''], ['failure', 'reason="BACKEND"'], ['failure', 'reason="CANCELED"']
+    ] as const
+    return series.map(([end, reason]) => {
+      const name = `nv_inference_request_${end}{model="${model}"`
+      return Number(/ (\d+)$/.exec(lines.find((line) => line.startsWith(name) && line.includes(reason)) ?? '')?.[1])
+    })
+  }
+  const oneMore = (before: number[], at: number) => before.map((count, i) => count + Number(i === at))
+  const CHOSEN = "new TritonError('NOT_FOUND', 'no such user')"
+  const RESPONSE = "InferenceResponse.error('NOT_FOUND', 'no such user')"
+
+  test.each([
+    ['of a failure', 1, ['throw new RangeError(1)', '=return [null]']],
+    ['that the model chose', 0, [`throw ${CHOSEN}`, `=return [${RESPONSE}]`]],
+  ] as const)('B-JS-03: errors %s are counted as that', async (_, at, codes) => {
+    for (const code of codes) {
+      const expected = oneMore(await counts(runs), at)
+      await served.failure(code, runs)
+      expect(await counts(runs), code).toEqual(expected)
+    }
+  })
+
+  test.each([
+    ['of a failure', 1, ['throw new RangeError(1)', 'yield text(1)\nthrow new RangeError(1)']],
+    [
+      'that the model chose', 0,
+      [`yield text(1)\nthrow ${CHOSEN}`, `yield ${RESPONSE}`, `yield ${RESPONSE}\nyield text(1)`],
+    ],
+  ] as const)('B-JS-03: errors %s are counted as that, of a generator', async (_, at, codes) => {
+    for (const code of codes) {
+      const expected = oneMore(await counts(streams), at)
+      // A client of gRPC cancels its stream at the first error.
+      const url = `${served.server.url}/v2/models/${streams}/generate_stream`
+      await (await fetch(url, { method: 'POST', body: JSON.stringify({ CODE: code }) })).text()
+      expect(await counts(streams), code).toEqual(expected)
+    }
+  })
+
+  thread('B-JS-03: a cancelled request counts as cancelled, also if its code throws what the signal does', async () => {
+    const waits =
+      "await new Promise((_, reject) => request.signal.addEventListener('abort', () => reject(request.signal.reason)))"
+    const before = await counts(runs)
+    const client = new AbortController()
+    const code = `console.log('counted ' + ctx.instanceName)\n${waits}`
+    const asked = served.failure(code, runs, { signal: client.signal })
+    await until('the model has it', () => served.server.output().includes(`counted ${runs}_0`))
+    client.abort()
+    await asked
+    await until('it is counted', async () => (await counts(runs)).join() === oneMore(before, 2).join())
+    for (const code of [`yield text(1)\n${waits}`, `yield text(1)\ntry { ${waits} } catch {}`]) {
+      const expected = oneMore(await counts(streams), 2)
+      for await (const _ of served.stream(code, streams)) break
+      await until('it is counted', async () => (await counts(streams)).join() === expected.join())
+    }
+  })
+
   test('B-JS-03: large tensors are passed between models in both directions', async () => {
     const code = "const data = new Float32Array(3_000_000).map((_, i) => i)\n" +
       "const { data: got } = (await ctx.models.infer('numbers', { IN: Tensor.from('IN', data) })).output('OUT')\n" +

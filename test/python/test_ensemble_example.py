@@ -172,9 +172,9 @@ def test_the_error_of_a_step_ends_the_request(server):
 
 
 def counts(server):
-    """Cancelled requests: as the server counts them for the ensemble, and as the model of its last step does."""
+    """Cancelled requests: as the server counts them for the ensemble and for its last step, and as that model does."""
     metrics = server.metrics()
-    cancelled = [metrics[f'nv_inference_request_failure{{model="{model}",reason="CANCELED",version="1"}}'] for model in ("alarms",)]
+    cancelled = [metrics[f'nv_inference_request_failure{{model="{model}",reason="CANCELED",version="1"}}'] for model in ("alarms", "report")]
     return [*cancelled, metrics["alarms_abandoned_total"]]
 
 

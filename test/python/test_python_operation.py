@@ -70,6 +70,44 @@ def test_b_pyr_10_output_raw_passes_it_on_as_it_is(serve):
     assert until(lambda: {"to stdout", "to stderr"} <= set(server.output().splitlines())), server.tail()
 
 
+ENDS = """import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            number = int(request.inputs()[0].as_numpy()[0])
+            sender = request.get_response_sender()
+            if number % 2:
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([1], np.int32))]))
+            if number >= 2:
+                raise ValueError("an exception")
+            sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError("an answer")), flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+
+def test_b_py_24_of_a_decoupled_model_exceptions_count_as_failures_and_errors_that_it_sends_as_answers(tmp_path):
+    (tmp_path / "models/ends/1").mkdir(parents=True)
+    (tmp_path / "models/ends/config.pbtxt").write_text(CONFIG + "model_transaction_policy { decoupled: true }\n")
+    (tmp_path / "models/ends/1/model.py").write_text(ENDS)
+    server = python_server(tmp_path / "models", log=tmp_path / "server.log")
+
+    def counts():
+        metrics = server.metrics()
+        return [metrics['nv_inference_request_success{model="ends",version="1"}'], server.gauge("nv_inference_request_failure", "ends")]
+
+    # An odd number has a response before its end, and 2 and 3 end with the exception.
+    for number, text, counted in [(0, "an answer", 0), (1, "an answer", 0), (2, "an exception", 1), (3, "an exception", 1)]:
+        expected = counts()
+        expected[counted] += 1
+        body = json.dumps({"IN": [number]}).encode()
+        _, _, answer = server.request("POST", "/v2/models/ends/generate_stream", body)
+        assert text in answer.decode() and ("OUT" in answer.decode()) == bool(number % 2), (number, answer)
+        assert counts() == expected, (number, text)
+    assert server.stop() == 0, server.tail()
+
+
 def test_b_core_08_b_core_09_unknown_options_are_named_and_the_table_shows_the_backend(serve):
     server = serve("--backend-config=python,no-such-option=1", "--backend-config=python,thread-pool-size=8")
     assert ask(server)[0] == 200

@@ -329,9 +329,7 @@ impl Runner {
             return Ok(());
         }
         self.state.lock().slots.free(key);
-        if answer.kind == Answer::Error {
-            pending.responder.count_as(Counted::Success);
-        }
+        pending.responder.count_as(counted(answer));
         pending.responder.finish(last);
         Ok(())
     }
@@ -416,7 +414,7 @@ fn end_of(
     Ok(match (answer.map(|answer| (answer.kind, answer)), outcome) {
         (Some((Answer::Error, answer)), _) => {
             let error = Error::new(answer.code, answer.error.to_owned());
-            End::Answered(responder, Err(error), Counted::Success)
+            End::Answered(responder, Err(error), counted(answer))
         }
         (Some((Answer::Response, _)), Some(outcome)) => End::Answered(responder, outcome, Counted::ByLastAnswer),
         (Some((Answer::Reschedule, _)), outcome) => {
@@ -424,6 +422,15 @@ fn end_of(
         }
         _ => return Err(Box::new(RunnerRequest { responder, entry })),
     })
+}
+
+/// How the request of a last answer counts. As in Triton, an error that the model responds with is a success, and an
+/// exception is a failure.
+fn counted(answer: &AnswerRef<'_>) -> Counted {
+    match answer.kind {
+        Answer::Error if !answer.is_failed => Counted::Success,
+        _ => Counted::ByLastAnswer,
+    }
 }
 
 /// A requested output: its index in the signature, its index in the request, and its name.

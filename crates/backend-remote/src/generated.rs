@@ -126,6 +126,7 @@ impl Answer {
 }
 
 pub const ANSWER_FLAG_FINAL: u8 = 1;
+pub const ANSWER_FLAG_FAILED: u8 = 2;
 
 pub const RESULT_FLAG_FAILED: u8 = 1;
 

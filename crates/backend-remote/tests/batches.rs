@@ -5,8 +5,8 @@ mod support;
 use backend::{Counted, InstanceEvents, Model, Readiness};
 use backend_remote::frames::{self, InstanceId};
 use backend_remote::generated::{
-    ANSWER_FLAG_FINAL, Answer, AnswerHead, Frame, Header, IsReadyResult, Place, Question, RESULT_FLAG_FAILED,
-    ResultHead, SLOTS_MAX, Segment, TensorHead, VERSION,
+    ANSWER_FLAG_FAILED, ANSWER_FLAG_FINAL, Answer, AnswerHead, Frame, Header, IsReadyResult, Place, Question,
+    RESULT_FLAG_FAILED, RespondHead, ResultHead, SLOTS_MAX, Segment, TensorHead, VERSION,
 };
 use backend_remote::{
     Connection, End, Executor, InstanceSpec, Job, Limits, Next, Reading, Receiver, Segments, Spec, Start, Transport,
@@ -291,6 +291,33 @@ fn a_failed_batch_fails_each_of_its_requests_with_the_text_b_py_24() {
         }
     }
     ran.freed().expect("marks");
+}
+
+#[test]
+fn an_error_counts_as_a_success_unless_the_model_failed_b_py_24() {
+    for (flags, expected) in
+        [(ANSWER_FLAG_FINAL, Counted::Success), (ANSWER_FLAG_FINAL | ANSWER_FLAG_FAILED, Counted::ByLastAnswer)]
+    {
+        let mut answer = Vec::new();
+        AnswerHead { kind: Answer::Error as u8, flags, error_bytes: 2, ..AnswerHead::default() }.write(&mut answer);
+        answer.extend_from_slice(b"no");
+        let mut result = Vec::new();
+        ResultHead { batch: 1, releases: 0, error_bytes: 0 }.write(&mut result);
+        let mut respond = Vec::new();
+        RespondHead { slot: 0, generation: 1 }.write(&mut respond);
+        for (way, frame, count, mut body) in
+            [(Way::Work, Frame::Result, 1, result), (Way::Side, Frame::Respond, 0, respond)]
+        {
+            let (stage, model) = served();
+            let ran = run(&*model, 0, vec![bytes("", 1)]);
+            body.extend_from_slice(&answer);
+            stage.runner().say(way, &framed(frame, 0, count, &body));
+            match ran.event() {
+                Event::Ended(Some(Err(_)), counted) => assert_eq!(counted, expected, "{frame:?}"),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
 }
 
 #[test]

@@ -82,6 +82,7 @@ export const Answer = {
 
 export const AnswerFlag = {
   FINAL: 1,
+  FAILED: 2,
 } as const
 
 export const ResultFlag = {

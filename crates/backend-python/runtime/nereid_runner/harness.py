@@ -198,7 +198,7 @@ class Model(link.Unlinked):
     def is_cancelled(self, slot, generation):
         return slot in self.cancelled
 
-    def respond(self, slot, generation, response, final):
+    def respond(self, slot, generation, response, final, is_failed=False):
         got = self._answers.get(slot)
         if got is None:
             return
@@ -280,7 +280,7 @@ class _Kept:
         parts.append((ANSWER_RESPONSE, response))
         return 0
 
-    def error(self, parts, code, message):
+    def error(self, parts, code, message, flags=None):
         parts.append((ANSWER_ERROR, _error(ErrorCode(code), message)))
         return 0
 

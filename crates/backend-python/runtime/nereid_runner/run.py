@@ -13,7 +13,7 @@ import numpy as np
 
 from . import device, failure, link, wire
 from ._protocol import (
-    ALL_OUTPUTS, ANSWER_NONE, ANSWER_RESCHEDULE, CODE_INTERNAL, CODE_INVALID_ARG, FRAME_EXECUTE, FRAME_FAILED, FRAME_UNLOAD, FRAME_READY,
+    ALL_OUTPUTS, ANSWER_FLAG_FAILED, ANSWER_FLAG_FINAL, ANSWER_NONE, ANSWER_RESCHEDULE, CODE_INTERNAL, CODE_INVALID_ARG, FRAME_EXECUTE, FRAME_FAILED, FRAME_UNLOAD, FRAME_READY,
     VERSION,
 )  # fmt: skip
 from .model_config import ModelConfig
@@ -180,10 +180,10 @@ class Runner:
         return (f"Python model '{self.server.instance}' is using the decoupled mode and the execute function must "
             "return None.")
 
-    def _end(self, sender, text):
+    def _end(self, sender, text, is_failed=False):
         if not sender._closed:
             sender._closed = True
-            self.server.respond(sender._slot, sender._generation, received([], TritonError(text)), True)
+            self.server.respond(sender._slot, sender._generation, received([], TritonError(text)), True, is_failed)
 
     def _answers(self, parts, requests, given, returned):
         """Appends the present answer of each request; returns their length (B-PY-23)."""
@@ -263,12 +263,12 @@ class Runner:
         for sender in senders:
             if sender is not None and (sender._sent or sender._closed):
                 # Its responses, including the last, use the side socket, which keeps their order.
-                self._end(sender, text)
+                self._end(sender, text, is_failed=True)
                 length += self.server.codec.end(parts, ANSWER_NONE)
             else:
                 if sender is not None:
                     sender._closed = True
-                length += self.server.codec.error(parts, CODE_INTERNAL, text)
+                length += self.server.codec.error(parts, CODE_INTERNAL, text, ANSWER_FLAG_FAILED | ANSWER_FLAG_FINAL)
         return length
 
     def _answer_ready(self):

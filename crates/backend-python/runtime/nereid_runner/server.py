@@ -90,20 +90,21 @@ class Server(link.Unlinked):
         flags = self._flags
         return flags is not None and flags[slot] == (generation & 127) << 1 | 1
 
-    def respond(self, slot, generation, response, final):
+    def respond(self, slot, generation, response, final, is_failed=False):
+        """Sends a response. `is_failed`: it is the error of an exception, which counts as a failure of the request."""
         if self.decoupled:
-            self.side.send(self.codec.respond(slot, generation, response, final))
+            self.side.send(self.codec.respond(slot, generation, response, final, is_failed))
             return
         # A request to a default model has one answer: its response is encoded now, and sent at the end.
         taken = []
         key = slot, generation
         if not final:
-            self._held[key] = self.codec.respond(slot, generation, response, True, taken), taken
+            self._held[key] = self.codec.respond(slot, generation, response, True, False, taken), taken
             return
         frame, held = self._held.pop(key, (None, ()))
         if response is not None or frame is None:
             self.codec.give_back(held)
-            frame = self.codec.respond(slot, generation, response, True)
+            frame = self.codec.respond(slot, generation, response, True, is_failed)
         self.side.send(frame)
 
     def dropped(self, slot, generation):

@@ -6,7 +6,7 @@ import numpy as np
 
 from . import arena, device
 from ._protocol import (
-    ALL_OUTPUTS, ANSWER_ERROR, ANSWER_FLAG_FINAL, ANSWER_HEAD, ANSWER_NONE, ANSWER_RESPONSE, CALL_FLAG_DECOUPLED,
+    ALL_OUTPUTS, ANSWER_ERROR, ANSWER_FLAG_FAILED, ANSWER_FLAG_FINAL, ANSWER_HEAD, ANSWER_NONE, ANSWER_RESPONSE, CALL_FLAG_DECOUPLED,
     CALL_FLAG_DEVICES, CALL_FLAG_TRACED, CALL_HEAD, CALL_ID, CODE_INTERNAL, CODE_UNAVAILABLE, DEVICE_SEGMENT,
     DEVICE_TENSOR, EXECUTE_HEAD, FRAME_BYTES_MAX, FRAME_CALL, FRAME_RESPOND, FRAME_RESULT, HANDLE_BYTES, HEADER,
     INLINE_BYTES_MAX, PLACE_DEVICE_REQUEST, PLACE_DEVICE_RESPONSE, PLACE_INLINE, PLACE_REQUEST, PLACE_RESPONSE,
@@ -188,7 +188,7 @@ class Codec:
         return _RESULT_START.pack(16 + len(body), FRAME_RESULT, RESULT_FLAG_FAILED, 0, *instance, batch, len(freed),
             len(text)) + body
 
-    def respond(self, slot, generation, response, final, taken=None):
+    def respond(self, slot, generation, response, final, is_failed=False, taken=None):
         """The frame of a RESPOND. `taken` receives its blocks, for `give_back` if it is not sent."""
         parts = [b""]
         length = 8
@@ -196,8 +196,9 @@ class Codec:
             parts.append(ANSWER_HEAD.pack(ANSWER_NONE, ANSWER_FLAG_FINAL, 0, 0, 0, 0))
             length += 16
         else:
+            flags = (ANSWER_FLAG_FINAL if final else 0) | (ANSWER_FLAG_FAILED if is_failed else 0)
             # Copied: the model continues and may overwrite it.
-            length += self.answer(parts, response, None, ANSWER_FLAG_FINAL if final else 0, None, taken)
+            length += self.answer(parts, response, None, flags, None, taken)
         parts[0] = head(length, FRAME_RESPOND) + RESPOND_HEAD.pack(slot, generation)
         return b"".join(parts)
 

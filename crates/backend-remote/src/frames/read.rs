@@ -5,10 +5,10 @@ use super::id::InstanceId;
 use super::reader::{Ids, ProtocolError, Reader};
 use super::tensor::TensorRef;
 use crate::generated::{
-    ALL_OUTPUTS, ANSWER_FLAG_FINAL, Answer, AnswerHead, CALL_FLAG_DECOUPLED, CALL_FLAG_DEVICES, CALL_FLAG_TRACED,
-    CallHead, CallId, FRAME_BYTES_MAX, Frame, Header, IsReadyResult, LogHead, LogLevel, MetricOperation, MetricUpdate,
-    NeedSegment, Question, REQUESTS_MAX, RESULT_FLAG_FAILED, RequestHead, RespondHead, ResultHead, TENSORS_MAX,
-    VERSION,
+    ALL_OUTPUTS, ANSWER_FLAG_FAILED, ANSWER_FLAG_FINAL, Answer, AnswerHead, CALL_FLAG_DECOUPLED, CALL_FLAG_DEVICES,
+    CALL_FLAG_TRACED, CallHead, CallId, FRAME_BYTES_MAX, Frame, Header, IsReadyResult, LogHead, LogLevel,
+    MetricOperation, MetricUpdate, NeedSegment, Question, REQUESTS_MAX, RESULT_FLAG_FAILED, RequestHead, RespondHead,
+    ResultHead, TENSORS_MAX, VERSION,
 };
 use smallvec::SmallVec;
 
@@ -19,6 +19,8 @@ pub struct AnswerRef<'a> {
     pub kind: Answer,
     /// No response of the request follows.
     pub is_final: bool,
+    /// The model failed: this error is not its own response.
+    pub is_failed: bool,
     /// Code, if this is an error.
     pub code: tensor::Code,
     /// JSON object, or "".
@@ -236,7 +238,8 @@ fn answer<'a>(from: &mut Reader<'a>) -> Result<AnswerRef<'a>, ProtocolError> {
     let parameters = from.text(head.parameters_bytes)?;
     let error = from.text(head.error_bytes)?;
     let outputs = tensors(from, head.outputs)?;
-    Ok(AnswerRef { kind, is_final: head.flags & ANSWER_FLAG_FINAL != 0, code, parameters, error, outputs })
+    let [is_final, is_failed] = [ANSWER_FLAG_FINAL, ANSWER_FLAG_FAILED].map(|flag| head.flags & flag != 0);
+    Ok(AnswerRef { kind, is_final, is_failed, code, parameters, error, outputs })
 }
 
 fn code(number: u32) -> Result<tensor::Code, ProtocolError> {
