@@ -122,8 +122,8 @@ This page lists all metrics of \`GET :8002/metrics\`. The answer is in the text 
 \`nv_\` are Triton's, with its types and labels. [Operating](operating.md#metrics) lists the metrics to watch. The port requires no key and never uses TLS, and any client that reaches it
 can read the names of models and keys: [keep it internal](security.md#what-it-does-not-do) with \`--metrics-address\`.
 
-\`nv_inference_request_success\` counts requests that the model answered, with an error of its own too: Python and TypeScript models that respond with an error count as successes, and exceptions
-as failures. [Python models](python.md) and [TypeScript models](typescript-models.md) say what is which.
+\`nv_inference_request_success\` also counts requests that a [Python](python.md) or [TypeScript](typescript-models.md)
+model answers with an error of its own. An exception counts as a failure.
 
 Latency counters are cumulative: their rate divided by the rate of \`nv_inference_request_success\` is the mean. Some families need a setting:
 
