@@ -217,11 +217,12 @@ export const rows = [
         }
         most = Math.max(most, children(t.pid))
       }
-      await until(() => children(t.pid) === before, { seconds: 60 })
+      const kills = () => t.output().split('one_0_0: the process is killed: its model left service').length - 1
+      // A kill is seen in the table of processes before its line has come through the pipe of the log.
+      await until(() => children(t.pid) === before && kills() === 2 * HANGS.length, { seconds: 60 })
       const after = children(t.pid)
       t.check(after === before, `${before} processes before, and ${after} after`)
-      const told = t.output().split('one_0_0: the process is killed: its model left service').length - 1
-      t.check(told === 2 * HANGS.length, `${told} lines of the log`)
+      t.check(kills() === 2 * HANGS.length, `${kills()} lines of the log`)
       return `${before} processes before, at most ${most} meanwhile, ${after} after`
     },
   },

@@ -7,7 +7,6 @@ use backend_process::{
     Command, Failure, Further, Instance, JsonObject, OutputTarget, PlacedInstance, RunnerLimits, Spec, UnknownKeys,
     ask, hosted, instances, is_inside, load_of,
 };
-use prost::Message;
 use protocol::Signature;
 use protocol::pb::inference::{ModelConfig, model_config::SchedulingChoice};
 use std::ffi::OsString;
@@ -63,8 +62,7 @@ impl Backend for JavaScriptBackend {
     }
 
     fn open(&self, spec: &OpenSpec) -> Result<Box<dyn Opened>> {
-        let config = ModelConfig::decode(spec.config.clone())
-            .map_err(|e| Error::internal(format!("failed to read the model configuration: {e}")))?;
+        let config = ModelConfig::parse(&spec.config)?;
         let parameters = config.parameters.iter().map(|(key, value)| (key.as_str(), value.string_value.as_str()));
         let (options, unknown) = JavaScriptSettings::read(&spec.settings, parameters)?;
         self.0.unknown.warn(&unknown, "JavaScript", spec.model.as_str());

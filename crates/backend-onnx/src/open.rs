@@ -7,7 +7,6 @@ use crate::placed::PlacedModel;
 use crate::provider::{Appended, Plugin, ProviderKind, Report};
 use crate::{accelerators, cache, check, cost, failed, forest, options, plan, proto};
 use backend::{MemoryLocation, Model, ModelIo, Need, OpenSpec, Opened, TensorIo, file_bytes, placements};
-use prost::Message;
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
 use std::path::{Component, Path, PathBuf};
@@ -32,7 +31,7 @@ pub(crate) struct OpenedOnnx {
 }
 
 pub(crate) fn open(library: Option<&Path>, spec: &OpenSpec) -> Result<OpenedOnnx> {
-    let config = decode(&spec.config)?;
+    let config = ModelConfig::parse(&spec.config)?;
     let options = options::read(&config, &spec.model_directory, &spec.settings)?;
     let (library, providers) = usable_library(library, spec)?;
     let file = model_file(&spec.version_directory, &config.default_model_filename)?;
@@ -74,7 +73,7 @@ pub(crate) fn open(library: Option<&Path>, spec: &OpenSpec) -> Result<OpenedOnnx
 
 /// Opens a TensorRT plan, wrapped in an ONNX model, on devices only.
 pub(crate) fn open_plan(library: Option<&Path>, spec: &OpenSpec) -> Result<OpenedOnnx> {
-    let config = decode(&spec.config)?;
+    let config = ModelConfig::parse(&spec.config)?;
     let graph = plan::graph(&config)?;
     let places = places_of(&config);
     if places.contains(&None) {
@@ -107,7 +106,7 @@ pub(crate) fn open_plan(library: Option<&Path>, spec: &OpenSpec) -> Result<Opene
 
 /// Opens a tree ensemble, converted to ONNX, on the CPU.
 pub(crate) fn open_forest(library: Option<&Path>, spec: &OpenSpec) -> Result<OpenedOnnx> {
-    let config = decode(&spec.config)?;
+    let config = ModelConfig::parse(&spec.config)?;
     if places_of(&config).iter().any(Option::is_some) {
         return Err(Error::invalid("trees are evaluated on the CPU: set the kind of the instance group to KIND_CPU"));
     }
@@ -339,11 +338,6 @@ fn has_small_rows(graph: &Graph) -> bool {
 
 fn no_library(why: &str) -> Error {
     Error::unavailable(format!("ONNX Runtime is not available: {why}; install it with `npm install onnxruntime-node`"))
-}
-
-fn decode(config: &bytes::Bytes) -> Result<ModelConfig> {
-    ModelConfig::decode(config.clone())
-        .map_err(|e| Error::internal(format!("failed to read the model configuration: {e}")))
 }
 
 /// Path of the model: `model.onnx` or the configured name, or `model.onnx` in a directory of that name.

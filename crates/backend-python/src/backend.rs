@@ -11,7 +11,6 @@ use backend::{Backend, Host, Model, ModelIo, OpenSpec, Opened};
 use backend_process::{
     Command, Failure, Further, Instance, PlacedInstance, RunnerLimits, Spec, UnknownKeys, hosted, instances,
 };
-use prost::Message;
 use protocol::Signature;
 use protocol::pb::inference::{ModelConfig, model_config::SchedulingChoice};
 use std::ffi::OsString;
@@ -81,7 +80,7 @@ impl Backend for PythonBackend {
 
 impl PythonBackendState {
     fn open(self: Arc<Self>, spec: &OpenSpec) -> Result<OpenedPython> {
-        let config = decode(&spec.config)?;
+        let config = ModelConfig::parse(&spec.config)?;
         // With namespaces, the model's name has two parts; its code sees its own.
         let model = spec.model.as_str().rsplit('/').next().unwrap_or_default().to_owned();
         check_name(&model)?;
@@ -165,11 +164,6 @@ fn warn_of_stub(model_directory: &Path, model: &str) {
              from 3.9 on runs models here"
         );
     }
-}
-
-fn decode(config: &bytes::Bytes) -> Result<ModelConfig> {
-    ModelConfig::decode(config.clone())
-        .map_err(|e| Error::internal(format!("failed to read the model configuration: {e}")))
 }
 
 /// A model whose code and interpreter were found.

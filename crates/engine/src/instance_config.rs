@@ -1,16 +1,15 @@
 //! Instances of a configuration.
 
 use backend::{Placement, placements};
-use prost::Message;
-use protocol::pb::inference::ModelConfig;
+use protocol::pb::inference::{ModelConfig, ModelInstanceGroup};
 
 /// An instance of a configuration.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct InstanceConfig {
     pub(crate) name: String,
     pub(crate) device: Option<u32>,
-    /// The encoded group, without name, count and devices.
-    settings: Vec<u8>,
+    /// The group, without name, count and devices.
+    settings: ModelInstanceGroup,
 }
 
 impl InstanceConfig {
@@ -21,11 +20,15 @@ impl InstanceConfig {
             group.name.clear();
             group.count = 0;
             group.gpus.clear();
-            Self { name: placed.name(), device: placed.device, settings: group.encode_to_vec() }
+            Self { name: placed.name(), device: placed.device, settings: group }
         };
         let all: Vec<_> = placements(config).map(of).collect();
         if all.is_empty() {
-            return vec![Self { name: format!("{}_0", config.name), device: None, settings: Vec::new() }];
+            return vec![Self {
+                name: format!("{}_0", config.name),
+                device: None,
+                settings: ModelInstanceGroup::default(),
+            }];
         }
         all
     }

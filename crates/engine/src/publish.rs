@@ -24,7 +24,6 @@ use backend::{OpenSpec, Opened, all_placements, placements};
 use bytes::Bytes;
 use cache::Fingerprint;
 use memory::{Ledger, MemoryPromise};
-use prost::Message;
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
 use protocol::pb::inference::model_config::SchedulingChoice;
@@ -61,9 +60,7 @@ impl Engine {
     /// The configuration does not fit the model. The handle is used up in any case.
     pub fn publish(&self, handle: u32, spec: PublishSpec) -> Result<()> {
         let (open, opened) = self.take_opened(handle)?;
-        let config = ModelConfig::decode(spec.config.clone()).map_err(|e| {
-            Error::internal(format!("the completed configuration of model '{}' cannot be decoded: {e}", open.model))
-        })?;
+        let config = ModelConfig::parse(&spec.config)?;
         limits::check(&config)?;
         let version = self.version_of((&open, opened), &config, spec)?;
         version.notify_remote(|remote| remote.serve(Arc::new(InstanceListener::of(&version))));
@@ -240,9 +237,7 @@ impl Engine {
     /// # Errors
     /// INVALID_ARG for too many instances, or the error of a new one; nothing has changed then.
     pub fn update(&self, name: &str, version: i64, config_pb: Bytes, config_json: String) -> Result<bool> {
-        let config = ModelConfig::decode(config_pb.clone()).map_err(|e| {
-            Error::internal(format!("the changed configuration of model '{name}' cannot be decoded: {e}"))
-        })?;
+        let config = ModelConfig::parse(&config_pb)?;
         limits::check(&config)?;
         let serving = self.directory.load().find(name, Some(version)).cloned();
         let Ok(serving) = serving else { return Ok(false) };

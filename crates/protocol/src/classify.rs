@@ -2,7 +2,6 @@
 
 use crate::infer::{OutputForm, OutputTensor};
 use crate::signature::{Labels, Signature};
-use std::cmp::Ordering;
 use std::io::Write;
 use tensor::{DataType, Error, Result, Shape, element_count, strings};
 
@@ -15,17 +14,17 @@ pub const ELEMENTS_MAX: usize = 1_000_000;
 /// # Errors
 /// INVALID_ARG for BOOL, FP16, BF16 and BYTES, and for more than [`ELEMENTS_MAX`] elements.
 pub fn top_k(output: &OutputTensor, signature: &Signature) -> Result<OutputTensor> {
-    let rank: fn(&[u8], &Layout, Option<&Labels>) -> Vec<u8> = match output.datatype {
-        DataType::Uint8 => ranked::<u8>,
-        DataType::Uint16 => ranked::<u16>,
-        DataType::Uint32 => ranked::<u32>,
-        DataType::Uint64 => ranked::<u64>,
-        DataType::Int8 => ranked::<i8>,
-        DataType::Int16 => ranked::<i16>,
-        DataType::Int32 => ranked::<i32>,
-        DataType::Int64 => ranked::<i64>,
-        DataType::Fp32 => ranked::<f32>,
-        DataType::Fp64 => ranked::<f64>,
+    let scores: Scores = match output.datatype {
+        DataType::Uint8 => Scores::of::<u8>(),
+        DataType::Uint16 => Scores::of::<u16>(),
+        DataType::Uint32 => Scores::of::<u32>(),
+        DataType::Uint64 => Scores::of::<u64>(),
+        DataType::Int8 => Scores::of::<i8>(),
+        DataType::Int16 => Scores::of::<i16>(),
+        DataType::Int32 => Scores::of::<i32>(),
+        DataType::Int64 => Scores::of::<i64>(),
+        DataType::Fp32 => Scores::of::<f32>(),
+        DataType::Fp64 => Scores::of::<f64>(),
         t @ (DataType::Bool | DataType::Fp16 | DataType::Bf16 | DataType::Bytes) => {
             return Err(Error::invalid(format!(
                 "class result not available for output due to unsupported type '{}'",
@@ -38,8 +37,7 @@ pub fn top_k(output: &OutputTensor, signature: &Signature) -> Result<OutputTenso
     if count > ELEMENTS_MAX {
         return Err(too_large());
     }
-    let size = output.datatype.byte_size().unwrap_or(1);
-    if output.data.len() != count * size {
+    if output.data.len() != count * scores.size {
         return Err(Error::internal(format!("output has {} bytes, which do not fit its shape", output.data.len())));
     }
     let batch = output.shape.first().copied().filter(|_| signature.batches());
@@ -49,7 +47,7 @@ pub fn top_k(output: &OutputTensor, signature: &Signature) -> Result<OutputTenso
     let k = classes.min(usize::try_from(output.form.classification).unwrap_or(usize::MAX));
     let labels = signature.outputs.get(usize::from(output.index)).map(|o| &o.labels);
     // Contents in a region are copied once, because another process may write to them during the sort.
-    let raw = rank(&output.data.to_bytes()?, &Layout { classes, k }, labels);
+    let raw = scores.ranked(&output.data.to_bytes()?, classes, k, labels);
     let shape: Shape = batch.into_iter().chain([k as i64]).collect();
     Ok(OutputTensor {
         name: output.name.clone(),
@@ -61,24 +59,28 @@ pub fn top_k(output: &OutputTensor, signature: &Signature) -> Result<OutputTenso
     })
 }
 
-struct Layout {
-    classes: usize,
-    k: usize,
+/// A value that can be ranked and printed.
+trait Score: Copy + Default {
+    fn read(bytes: &[u8]) -> Self;
+    /// The rank: lower is better, equal for equal values, and the largest for NaN.
+    fn rank(self) -> u64;
+    fn print(self, out: &mut Vec<u8>);
 }
 
-/// A value that can be ranked and printed.
-trait Score: Copy + PartialOrd + Default {
-    fn read(bytes: &[u8]) -> Self;
-    fn print(self, out: &mut Vec<u8>);
-    /// True for NaN, which ranks last.
-    fn is_nan(self) -> bool {
-        false
-    }
+/// The functions of a datatype. Sorting and formatting exist once: only these differ by datatype.
+struct Scores {
+    /// Bytes of a value.
+    size: usize,
+    /// Ranks the values of a row, each with its index.
+    ranks: fn(&[u8]) -> Vec<(u64, u32)>,
+    print: fn(&[u8], &mut Vec<u8>),
 }
 
 macro_rules! integers {
     ($($t:ty),*) => { $( impl Score for $t {
         fn read(bytes: &[u8]) -> Self { bytes.first_chunk().map_or(0, |b| Self::from_le_bytes(*b)) }
+        // The distance to the largest value.
+        fn rank(self) -> u64 { Self::MAX.abs_diff(self).into() }
         fn print(self, out: &mut Vec<u8>) { out.extend_from_slice(itoa::Buffer::new().format(self).as_bytes()); }
     } )* };
 }
@@ -88,53 +90,66 @@ integers!(u8, u16, u32, u64, i8, i16, i32, i64);
 macro_rules! floats {
     ($($t:ty),*) => { $( impl Score for $t {
         fn read(bytes: &[u8]) -> Self { bytes.first_chunk().map_or(0.0, |b| Self::from_le_bytes(*b)) }
+        fn rank(self) -> u64 {
+            if self.is_nan() {
+                return u64::MAX;
+            }
+            // Zeros are equal. Bits of positive numbers grow with them, those of negative ones with their distance to 0.
+            let bits = f64::from(self + 0.0).to_bits();
+            if bits >> 63 == 0 { !(1 << 63) - bits } else { bits }
+        }
         // As %f in C.
         fn print(self, out: &mut Vec<u8>) {
-            if Score::is_nan(self) {
+            if self.is_nan() {
                 out.extend_from_slice(if self.is_sign_negative() { b"-nan" } else { b"nan" });
             } else {
                 // Writing to a vector does not fail.
                 let _ = write!(out, "{self:.6}");
             }
         }
-        fn is_nan(self) -> bool { self != self }
     } )* };
 }
 
 floats!(f32, f64);
 
-fn ranked<S: Score>(values: &[u8], layout: &Layout, labels: Option<&Labels>) -> Vec<u8> {
-    let size = size_of::<S>();
-    let mut raw = Vec::new();
-    if layout.k == 0 {
-        return raw;
-    }
-    let mut text = Vec::new();
-    for row in values.chunks_exact(layout.classes * size) {
-        let mut scores: Vec<(S, usize)> = row.chunks_exact(size).map(S::read).zip(0..).collect();
-        // Best first, equal values in the order of classes, NaN last.
-        let order = |a: &(S, usize), b: &(S, usize)| {
-            let nan = a.0.is_nan().cmp(&b.0.is_nan());
-            nan.then(b.0.partial_cmp(&a.0).unwrap_or(Ordering::Equal)).then(a.1.cmp(&b.1))
-        };
-        if layout.k < scores.len() {
-            scores.select_nth_unstable_by(layout.k, order);
-            scores.truncate(layout.k);
+impl Scores {
+    fn of<S: Score>() -> Self {
+        Self {
+            size: size_of::<S>(),
+            ranks: |row| row.chunks_exact(size_of::<S>()).map(|value| S::read(value).rank()).zip(0..).collect(),
+            print: |value, text| S::read(value).print(text),
         }
-        scores.sort_unstable_by(order);
-        for (score, index) in scores {
-            text.clear();
-            score.print(&mut text);
-            text.push(b':');
-            text.extend_from_slice(itoa::Buffer::new().format(index).as_bytes());
-            if let Some(label) = labels.and_then(|l| l.get(index)) {
-                text.push(b':');
-                text.extend_from_slice(label);
+    }
+
+    /// The best `k` of each row of `classes` values: best first, equal values in the order of classes, NaN last.
+    fn ranked(&self, values: &[u8], classes: usize, k: usize, labels: Option<&Labels>) -> Vec<u8> {
+        let mut raw = Vec::new();
+        if k == 0 {
+            return raw;
+        }
+        let mut text = Vec::new();
+        for row in values.chunks_exact(classes * self.size) {
+            let mut ranks = (self.ranks)(row);
+            if k < ranks.len() {
+                ranks.select_nth_unstable(k);
+                ranks.truncate(k);
             }
-            strings::push(&mut raw, &text);
+            ranks.sort_unstable();
+            for (_, index) in ranks {
+                let index = index as usize;
+                text.clear();
+                (self.print)(row.get(index * self.size..).unwrap_or_default(), &mut text);
+                text.push(b':');
+                text.extend_from_slice(itoa::Buffer::new().format(index).as_bytes());
+                if let Some(label) = labels.and_then(|l| l.get(index)) {
+                    text.push(b':');
+                    text.extend_from_slice(label);
+                }
+                strings::push(&mut raw, &text);
+            }
         }
+        raw
     }
-    raw
 }
 
 #[cfg(test)]
@@ -186,6 +201,23 @@ mod tests {
         );
         let ints: Vec<u8> = [5i32, -1, 5, 900, 0, 4].iter().flat_map(|v| v.to_le_bytes()).collect();
         check(8, DataType::Int32, &[1, 6], ints, 3, &["900:3:label3", "5:0:label0", "5:2"], &[1, 3]);
+    }
+
+    #[test]
+    fn p096_the_best_of_every_datatype_is_its_largest_value() {
+        fn best_first<S: Score + PartialEq + std::fmt::Debug>(values: &[S]) {
+            assert!(values.windows(2).all(|pair| pair[0].rank() < pair[1].rank()), "{values:?}");
+        }
+        best_first(&[u64::MAX, u64::MAX - 1, 1 << 63, 1, 0]);
+        best_first(&[i64::MAX, 1, 0, -1, i64::MIN + 1, i64::MIN]);
+        best_first(&[u8::MAX, 128, 127, 0]);
+        best_first(&[i8::MAX, 0, -1, i8::MIN]);
+        let large = [f64::INFINITY, f64::MAX, 1.0, f64::MIN_POSITIVE, 5e-324, 0.0];
+        let small = large.map(|x| -x).into_iter().rev().skip(1);
+        best_first(&large.into_iter().chain(small).chain([f64::NAN]).collect::<Vec<_>>());
+        best_first(&[f32::INFINITY, f32::MAX, 1e-45, 0.0, -1e-45, f32::MIN, f32::NEG_INFINITY, f32::NAN]);
+        assert_eq!((0.0f32).rank(), (-0.0f32).rank());
+        assert_eq!((-f64::NAN).rank(), f64::NAN.rank());
     }
 
     #[test]

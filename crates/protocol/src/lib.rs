@@ -12,6 +12,7 @@ pub mod grpc;
 pub mod http;
 mod infer;
 pub mod json;
+mod model_config;
 pub mod orca;
 pub mod pb;
 mod signature;
