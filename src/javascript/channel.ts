@@ -30,6 +30,6 @@ export interface Channel {
 export interface WorkerData {
   /** Path of the native module. */
   library: string
-  /** Number to attach with. */
-  runner: number
+  /** Number to attach with; null for a spare worker, which gets it in a message. */
+  runner: number | null
 }

@@ -107,16 +107,20 @@ export function describe(error: unknown): string {
   const { stack = '', cause } = error
   const place = syntaxPlace(error)
   const first = `${error.name}: ${error.message || '<EMPTY MESSAGE>'}`
-  const frames = [...(place === null ? [] : [`    at ${place.file}:${place.line}`]), ...framesOf(stack)]
+  const frames = [...(place === null ? [] : [`    at ${place.file}:${place.line}${place.column}`]), ...framesOf(stack)]
   const lines = [first, ...frames]
   if (cause !== undefined) lines.push(`Caused by: ${describe(cause)}`)
   return cut(lines.join('\n'))
 }
 
-/** Place of a syntax error, which Node writes above the stack. */
-function syntaxPlace(error: Error): { file: string; line: number } | null {
-  const [, file, line] = /^(file:\/\/\S+|\/[^\n]*):(\d+)\n/.exec(error.stack ?? '') ?? []
-  return file === undefined ? null : { file: file.startsWith('file:') ? pathOf(file) : file, line: Number(line) }
+/** Place of a syntax error, which Node writes above the stack; a column follows a colon. */
+function syntaxPlace(error: Error): { file: string; line: number; column: string } | null {
+  const [, file, line, lines = ''] =
+    /^(file:\/\/\S+|\/[^\n]*):(\d+)\n([^]*?)\n\w*Error\b/.exec(error.stack ?? '') ?? []
+  if (file === undefined) return null
+  const [, before] = /^(\s*)\^+\s*$/m.exec(lines) ?? []
+  const column = before === undefined ? '' : `:${before.length + 1}`
+  return { file: file.startsWith('file:') ? pathOf(file) : file, line: Number(line), column }
 }
 
 /** The line of the model's own code that an exception is about, or null. */
@@ -132,7 +136,7 @@ export function sourceOf(error: unknown, directory: string): { file: string; lin
   } catch {
     // The place is enough: the file may be generated.
   }
-  return { ...at, text: cut(text.trimEnd()) }
+  return { file: at.file, line: at.line, text: cut(text.trimEnd()) }
 }
 
 /** The name of a package that was not found, or null. */

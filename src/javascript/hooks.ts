@@ -40,11 +40,12 @@ const TRANSPILERS: readonly [string, (module: unknown) => Transpile | null][] = 
     const { code, map, errors } = (module as Rolldown).transformSync(file, source, options)
     const [error] = errors as (Error & { loc?: { line: number; column: number } })[]
     if (error === undefined) return inline(code, map)
-    const { line = 1 } = error.loc ?? {}
+    const { line = 1, column = 0 } = error.loc ?? {}
     const text = (stripVTControlCharacters(error.message).split('\n')[0] ?? '').replace(/^\[PARSE_ERROR\]\s*/, '')
     const problem = new SyntaxError(text)
     // In Node's form, which names the place above the error.
-    problem.stack = `${file}:${line}\n${source.split('\n')[line - 1] ?? ''}\n\nSyntaxError: ${text}`
+    const excerpt = `${source.split('\n')[line - 1] ?? ''}\n${' '.repeat(column)}^`
+    problem.stack = `${file}:${line}\n${excerpt}\n\nSyntaxError: ${text}`
     throw problem
   }],
   ['esbuild', (module) => (source, file) => (module as Esbuild).transformSync(source, {
@@ -78,6 +79,15 @@ function transpiler(file: string): Transpile {
   throw Object.assign(new Error('no transpiler of TypeScript is installed'), { code: 'NEREID_NO_TRANSPILER' })
 }
 
+/** Loads the transpiler of this package, if there is one, before a model needs it. */
+export function warmUp(): void {
+  try {
+    transpiler(import.meta.url)('', 'model.ts')
+  } catch {
+    // A model may have one of its own; if not, its load fails.
+  }
+}
+
 /** A TypeScript file as an ES module; null for another file. */
 export function transpiled(url: string): { format: 'module'; source: string; shortCircuit: true } | null {
   const { protocol, pathname } = new URL(url)
@@ -91,8 +101,9 @@ type Next<Result> = (specifier: string, context: object) => Promise<Result>
 let stripsTypes = false
 
 /** Hook for `module.register`: whether Node transpiles TypeScript itself. */
-export function initialize(data: { stripsTypes: boolean }): void {
+export function initialize(data: { stripsTypes: boolean; isSpare: boolean }): void {
   stripsTypes = data.stripsTypes
+  if (data.isSpare && !stripsTypes) warmUp()
 }
 
 /** Hook for `module.register`. */

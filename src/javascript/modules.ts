@@ -4,11 +4,13 @@
  */
 
 import { spawnSync } from 'node:child_process'
+import { readFileSync } from 'node:fs'
 import * as nodeModule from 'node:module'
+import { dirname, resolve } from 'node:path'
 import { pathToFileURL } from 'node:url'
-import { isTypeScript, needsTranspiler, stripsTypes } from '../native/typescript.js'
+import { isTypeScript, needsTranspiler, relativeImports, stripsTypes } from '../native/typescript.js'
 import { RuleError } from './errors.js'
-import { resolveOurs, transpiled } from './hooks.js'
+import { resolveOurs, transpiled, warmUp } from './hooks.js'
 import * as backend from './index.js'
 import type { Load } from './load.js'
 
@@ -16,7 +18,17 @@ const CHECK_MS_MAX = 5000
 
 let areInstalled = false
 
-function install(): void {
+/** Removes types and keeps all positions; since Node 22.13. */
+const { stripTypeScriptTypes: withoutTypes } = nodeModule as { stripTypeScriptTypes?: (source: string) => string }
+
+/** Prepares this thread for a model in TypeScript that is not known yet. */
+export function prepare(): void {
+  install(true)
+  // The first call compiles Node's parser, which takes 100 ms.
+  if (stripsTypes()) withoutTypes?.('')
+}
+
+function install(isSpare = false): void {
   if (areInstalled) return
   areInstalled = true
   const { register, registerHooks } = nodeModule as {
@@ -30,12 +42,13 @@ function install(): void {
   Module['_load'] = (name, ...rest) => (name === 'nereid/backend' ? backend : loadModule.call(Module, name, ...rest))
   if (registerHooks !== undefined) {
     type Next = (specifier: string, context: object) => { format?: string | null }
-    const resolve = (name: string, context: object, next: Next) => resolveOurs(name) ?? next(name, context)
+    const resolveName = (name: string, context: object, next: Next) => resolveOurs(name) ?? next(name, context)
     const load = (url: string, context: object, next: Next) => transpiled(url) ?? next(url, context)
     // A hook that reads files gives CommonJS another `require` in Node 22, which asks no hook.
-    registerHooks(stripsTypes() ? { resolve } : { resolve, load })
+    registerHooks(stripsTypes() ? { resolve: resolveName } : { resolve: resolveName, load })
+    if (isSpare && !stripsTypes()) warmUp()
   } else if (register === undefined) throw new RuleError('the backend `javascript` needs Node 20.6 or newer')
-  else register('./hooks.js', { parentURL: import.meta.url, data: { stripsTypes: stripsTypes() } })
+  else register('./hooks.js', { parentURL: import.meta.url, data: { stripsTypes: stripsTypes(), isSpare } })
 }
 
 /** Brings the model of a file: its default export, or `module.exports`. */
@@ -55,10 +68,34 @@ export async function importModel({ file, model }: Pick<Load, 'file' | 'model'>)
   }
 }
 
+/** Most files that are searched for a syntax error. */
+const SEARCHED_MAX = 20
+
+const HAS_PLACE = /^\S+:\d+\n/
+
 /** Writes the place of a syntax error above its stack. V8 tells it to Node only, which prints it where it ends. */
 function locate(error: SyntaxError, file: string): void {
-  if (/^\S+:\d+\n/.test(error.stack ?? '')) return
-  const { stderr } = spawnSync(process.execPath, ['--check', file], { encoding: 'utf8', timeout: CHECK_MS_MAX })
-  const [place] = /^\S+:\d+\n/.exec(stderr) ?? []
-  if (place !== undefined) error.stack = `${place}\n${error.stack}`
+  if (HAS_PLACE.test(error.stack ?? '')) return
+  const files = new Set([file])
+  for (const one of files) {
+    if (files.size > SEARCHED_MAX) return
+    let source = ''
+    try {
+      source = readFileSync(one, 'utf8')
+    } catch {
+      // An import that is not a file.
+    }
+    for (const path of relativeImports(source)) files.add(resolve(dirname(one), path))
+    // Node removes no types where it checks a file, and a removed type leaves blanks.
+    const input = isTypeScript(one) ? (withoutTypes?.(source) ?? '') : null
+    const format = one.endsWith('.cts') ? 'commonjs' : 'module'
+    const args = input === null ? [one] : [`--input-type=${format}`, '-']
+    const { stderr } = spawnSync(process.execPath, ['--check', ...args], {
+      encoding: 'utf8', timeout: CHECK_MS_MAX, input: input ?? '',
+    })
+    const [, place] = /^[^\n]+?(:\d+\n[^]*?)\n\n/.exec(stderr) ?? []
+    if (place === undefined) continue
+    error.stack = `${one}${place}\n\n${error.stack}`
+    return
+  }
 }

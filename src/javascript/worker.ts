@@ -4,14 +4,15 @@ import { createRequire } from 'node:module'
 import { parentPort, workerData } from 'node:worker_threads'
 import type { NativeModule } from '../native/bridge.js'
 import type { Channel, Way, WorkerData } from './channel.js'
-import { importModel } from './modules.js'
+import { importModel, prepare } from './modules.js'
 import { run } from './runner.js'
 import { endOnUncaught } from './uncaught.js'
 
 endOnUncaught()
 
-const { library, runner } = workerData as WorkerData
+const { library, runner: given } = workerData as WorkerData
 const native = createRequire(import.meta.url)(library) as NativeModule
+const runner = given ?? (await assigned())
 let receive: (way: Way, frames: Uint8Array) => void = () => {}
 const connection = native.attachRunner(runner, (way, frames) => receive(way as Way, frames))
 // The core logs what is printed, so that endless output does not keep the main thread busy.
@@ -39,3 +40,10 @@ const channel: Channel = {
 }
 
 process.exit(await run(channel, importModel))
+
+/** The number of a spare worker, which has prepared everything that is the same for all models. */
+function assigned(): Promise<number> {
+  const number = new Promise<number>((resolve) => parentPort?.once('message', resolve))
+  prepare()
+  return number
+}

@@ -18,6 +18,12 @@ export const TYPE_FLAGS: readonly string[] =
   !stripsTypes() && (MAJOR > 22 || (MAJOR === 22 && MINOR >= 6))
     ? ['--experimental-strip-types', '--no-warnings'] : []
 
+const IMPORT = /\b(?:from|import|require)\s*\(?\s*(['"])(\.{1,2}\/[^'"\n]+)\1/g
+
+/** Relative imports of a source, by its text: a computed path is not seen, and an import in a comment counts. */
+export const relativeImports = (source: string): string[] =>
+  [...source.matchAll(IMPORT)].map(([, , path = '']) => path)
+
 /** The error of a model that neither Node nor a transpiler can read. */
 export const needsTranspiler = (model: string): string =>
   `TypeScript model '${model}' needs Node 22.18 or newer, or esbuild installed next to the server`
