@@ -28,23 +28,57 @@ export const javaScriptProcess = (): JavaScriptProcess => ({
   node: process.execPath, flags: FLAGS, script: join(ROOT, 'dist/javascript/process.js'), environment: environment(),
 })
 
-/** Makes and ends workers as the core asks. */
-export function workerHost(log: Logger['log']): (id: number, start: WorkerStart | null) => void {
+/** Time after the last start of an instance until spare workers are made: their start would slow down that one. */
+const SPARE_DELAY_MS = 300
+
+function makeWorker(name: string, runner: number | null, heapMb: number | null): Worker {
+  const data: WorkerData = { library: nativePath(), runner }
+  const worker = new Worker(WORKER, {
+    name,
+    workerData: data,
+    env: environment(),
+    execArgv: FLAGS,
+    stdout: true,
+    stderr: true,
+    ...(heapMb === null ? {} : { resourceLimits: { maxOldGenerationSizeMb: heapMb } }),
+  })
+  // A server keeps running by its own handles; a program that embeds one may end.
+  worker.unref()
+  return worker
+}
+
+/** Makes and ends workers as the core asks. Keeps `sparesMax` started ones for instances without a heap limit. */
+export function workerHost(log: Logger['log'], sparesMax = 0): (id: number, start: WorkerStart | null) => void {
   const workers = new Map<number, Worker>()
   const ends = new Map<number, string>()
+  const spares = new Set<Worker>()
+  let refill: NodeJS.Timeout | undefined
+
+  function makeSparesSoon(): void {
+    clearTimeout(refill)
+    refill = setTimeout(() => {
+      while (spares.size < sparesMax) {
+        const worker = makeWorker('spare', null, null)
+        spares.add(worker)
+        worker.once('error', () => {}).once('exit', () => spares.delete(worker))
+      }
+    }, SPARE_DELAY_MS).unref()
+  }
+
+  function takeSpare(id: number): Worker | null {
+    const [worker] = spares
+    if (worker === undefined) return null
+    spares.delete(worker)
+    worker.removeAllListeners('error').removeAllListeners('exit')
+    worker.postMessage(id)
+    return worker
+  }
 
   function start(id: number, { name, heapBytesMax }: WorkerStart): void {
     const heapMb = heapBytesMax === null ? null : Math.max(1, Math.ceil(heapBytesMax / 2 ** 20))
-    const data: WorkerData = { library: nativePath(), runner: id }
-    const worker = new Worker(WORKER, {
-      name: name === '' ? 'auto-complete' : name,
-      workerData: data,
-      env: environment(),
-      execArgv: FLAGS,
-      stdout: true,
-      stderr: true,
-      ...(heapMb === null ? {} : { resourceLimits: { maxOldGenerationSizeMb: heapMb } }),
-    })
+    const spare = heapMb === null ? takeSpare(id) : null
+    const worker = spare ?? makeWorker(name === '' ? 'auto-complete' : name, id, heapMb)
+    if (sparesMax > 0) makeSparesSoon()
     workers.set(id, worker)
     worker.on('error', (error: unknown) => {
       const isMemory = (error as { code?: unknown } | null)?.code === 'ERR_WORKER_OUT_OF_MEMORY'
@@ -57,10 +91,9 @@ export function workerHost(log: Logger['log']): (id: number, start: WorkerStart 
       ends.delete(id)
       workerEnded(id, how)
     })
-    // A server keeps running by its own handles; a program that embeds one may end.
-    worker.unref()
   }
 
+  if (sparesMax > 0) makeSparesSoon()
   return (id, wanted) => {
     if (wanted !== null) {
       try {
