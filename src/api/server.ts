@@ -32,10 +32,15 @@ import { TraceSettings, type Sampling } from './trace_settings.js'
 /** Time that code of models gets to finalize after the exit timeout. */
 const FINALIZE_MS_MIN = 2000
 
+/** A reload of a JavaScript model takes one worker to complete the configuration, and one for an instance. */
+const SPARE_WORKERS = 2
+
 /** Interval of checks whether sequences are still in progress during an exit. */
 const SEQUENCES_POLL_MS = 20
 
 export interface ServerSettings {
+  /** Set by `nereid dev`: the caller logs the loads, and workers for them are started ahead. */
+  development: boolean
   /** If false, a server whose repository cannot be read stays up, neither live nor ready. */
   exitOnError: boolean
   /** Open the ports while the startup models load. */
@@ -114,6 +119,19 @@ function isHandedOver({ http, grpc }: ServerSettings): boolean {
   return open.length > 0 && open.every((one) => one.givenFd !== null)
 }
 
+/** Most warnings that are remembered. */
+const WARNINGS_MAX = 1000
+
+/** Logs each warning once, and nothing else: a model that is loaded again and again repeats its warnings. */
+function newWarnings(log: Logger['log']): Logger['log'] {
+  const logged = new Set<string>()
+  return (level, message) => {
+    if (level !== 'warning' || logged.has(message)) return
+    if (logged.size < WARNINGS_MAX) logged.add(message)
+    log(level, message)
+  }
+}
+
 /**
  * Binds all ports, so that errors are known before models load.
  *
@@ -174,7 +192,7 @@ export async function startServer(
     (record) => logger.record(record),
     () => drain.wake(),
     (failure) => deviceFailed(failure),
-    workerHost(logger.log),
+    workerHost(logger.log, settings.development ? SPARE_WORKERS : 0),
   )
   const controls = (): ControlContext => ({
     core, repository, trace, logger, guards, metricsPort: () => metricsServer?.port ?? 0,
@@ -197,7 +215,8 @@ export async function startServer(
     core.unbind()
     stores.abandon()
   })
-  const repository = new Repository(core, settings.repository, logger.log, observe, stores)
+  const logLoads = settings.development ? newWarnings(logger.log) : logger.log
+  const repository = new Repository(core, settings.repository, logLoads, observe, stores)
   // Imported while models load, so that all ports open together.
   const metricsModule = settings.metrics === null ? null : import('../metrics/server.js')
   const exporter = openExporter(settings.trace, logger.log)

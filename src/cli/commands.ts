@@ -109,6 +109,16 @@ export const COMMANDS: readonly Command[] = [
     load: () => import('../commands/new/index.js'),
   },
   {
+    name: 'dev',
+    usage: 'REPOSITORY [options]',
+    meaning:
+      'Serve a model repository on this machine and load a model again when one of its files is saved. While the ' +
+      'newest files of a model do not load, it does not serve; the terminal and the repository index have the ' +
+      'error. Takes the options of a server; HTTP and gRPC listen to 127.0.0.1 by default.',
+    takesFlags: true,
+    load: () => import('../commands/dev/index.js'),
+  },
+  {
     name: 'doctor',
     usage: '[REPOSITORY | FILE | DIRECTORY | - ...] [options] [-- tritonserver ...]',
     meaning:

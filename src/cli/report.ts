@@ -18,10 +18,13 @@ import type { Resolved } from './settings.js'
 export function reportStart(
   logger: Logger, resolved: Resolved, repository: Repository, failures: LoadFailure[], reader: Terminal | null,
 ): StartReport {
+  const { development } = resolved.settings
   reportDefaults(logger, resolved.settings)
   const models = repository.table(failures)
   const written = repository.pythonBackends()
-  if (reader === null) {
+  if (development) {
+    // A person who changes models looks for their lines.
+  } else if (reader === null) {
     logger.table([['Repository Agent', 'Path']])
     logger.table([['Backend', 'Path', 'Config'], ...backends(resolved.settings, written, cmdline)])
     logger.table([['Model', 'Version', 'Status'], ...models])

@@ -28,8 +28,17 @@ import { ServiceManager } from './service.js'
 import { resolveSettings, type Resolved } from './settings.js'
 import { readOptions } from './sources.js'
 
-/** Never returns: ends the process explicitly, since native threads may outlive the event loop. */
-export async function serve(program: string, args: readonly string[]): Promise<void> {
+/** Runs once a server serves; the result is called when it stops. */
+export type Develop = (server: RunningServer) => Promise<() => Promise<void>>
+
+/**
+ * Never returns: ends the process explicitly, since native threads may outlive the event loop.
+ *
+ * @param args the command line, or the options that were read from it
+ */
+export async function serve(
+  program: string, args: readonly string[] | Parsed, develop: Develop | null = null,
+): Promise<void> {
   // The process may be older than the start: `npm start` runs its set-up in it, which may take minutes.
   const beganMs = performance.now()
   let parsed: Parsed
@@ -37,9 +46,10 @@ export async function serve(program: string, args: readonly string[]): Promise<v
   const manager = new ServiceManager(process.env, process.pid)
   try {
     const sockets = takeGivenSockets(process.env, process.pid)
-    parsed = await readOptions(args, process.env)
+    parsed = 'options' in args ? args : await readOptions(args, process.env)
     if (parsed.options.help || parsed.options.version) return await printAndExit(program, parsed)
     resolved = resolveSettings(parsed)
+    resolved.settings.development = develop !== null
     if (sockets === null)
       resolved.warnings.push(
         'Warning: the service manager gave its sockets to another process (LISTEN_PID); start node itself, ' +
@@ -126,7 +136,7 @@ export async function serve(program: string, args: readonly string[]): Promise<v
       process.stderr.write(`error: creating server: Internal - ${text}\n`)
       return exit(1)
     }
-    logger.error(`${text}; serving what loaded, as --exit-on-error=false asks`)
+    if (develop === null) logger.error(`${text}; serving what loaded, as --exit-on-error=false asks`)
   }
   // Set before the first port opens: requests arrive while the last one is still being opened.
   signals.serving = true
@@ -140,6 +150,7 @@ export async function serve(program: string, args: readonly string[]): Promise<v
     announce(logger, resolved, ports)
   }
   if (reader !== null) reader.write(await summary(resolved, ports, start, beganMs))
+  const endDevelopment = await develop?.(server)
   // Also while it stops: if the core hangs then, the manager must notice.
   manager.watch(() => server.core.pulse())
   manager.ready(`Serving: ${portsText(ports)}`, ports)
@@ -147,6 +158,7 @@ export async function serve(program: string, args: readonly string[]): Promise<v
   const signal = await Promise.race([signals.first, ...lost])
   const failure = typeof signal === 'string' ? null : signal.failure
   if (failure !== null) logger.error(`${failure}; the process ends, as --exit-on-device-error asks`)
+  await endDevelopment?.()
   manager.stopping('Waiting for requests in flight')
   // A person who interrupts the server wants it to end; load balancers need a grace period only after SIGTERM.
   const graceMs = signal !== 'SIGINT' ? resolved.exitGraceSecs * 1000 : 0

@@ -70,7 +70,7 @@ function resolve({ options, given, warnings: before }: Parsed, environment: Envi
   const cache = readResponseCache(options, warnings)
   const metricsConfig = readMetricsConfig(options.metricsConfig, warnings)
   const settings: ServerSettings = {
-    exitOnError: options.exitOnError, listenEarly: options.listenEarly,
+    development: false, exitOnError: options.exitOnError, listenEarly: options.listenEarly,
     core: {
       ...passedTo('core', options), summaryLatencies: metricsConfig.summaryLatencies,
       histogramLatencies: metricsConfig.histogramLatencies, summaryQuantiles: metricsConfig.summaryQuantiles,

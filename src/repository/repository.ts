@@ -269,6 +269,55 @@ export class Repository {
     else await this.#ensembles.shared(() => this.#locks.run(name, unload))
   }
 
+  /**
+   * Loads a model again, for `nereid dev`, even if nothing in its directory changed: its code may import other files.
+   * Returns the failures, its own and those of ensembles that need it. A failed model stops serving.
+   */
+  async reload(requested: string): Promise<LoadFailure[]> {
+    const name = this.#places.keyOf(requested, this.#known)
+    const known = this.#known.get(name)
+    if (known !== undefined) Object.assign(known, { stamp: 0n, source: null })
+    const failed = await this.#apply(name, NO_PARAMETERS)
+    const failures = [...failed].map(([model, error]) => ({ model, reason: plainReason(rootReason(error)) }))
+    for (const { model, reason } of failures) await this.withdraw(model, reason)
+    return failures
+  }
+
+  /**
+   * Stops serving a model, and the ensembles that need it, because its newest files do not load. `why` is the reason of
+   * their state then; a model without a directory becomes unknown.
+   */
+  async withdraw(name: string, why: string): Promise<void> {
+    const reason = plainReason(why)
+    await this.#ensembles.exclusive(async () => {
+      const known = this.#known.get(name)
+      if (known !== undefined) known.failure = reason
+      this.#fail(name, reason)
+      const models = this.#models()
+      const rings = new Rings(models)
+      for (const ensemble of dependentsOf(models, [name])) {
+        const problem = complaint(models, ensemble, (model) => this.#outcome(model), rings)
+        const one = this.#known.get(ensemble)
+        if (one === undefined || problem === null) continue
+        one.invalid = problem
+        this.#fail(ensemble, problem)
+      }
+    })
+  }
+
+  #fail(name: string, reason: string): void {
+    for (const version of this.#states.serving(name)) void this.#retire(name, version)
+    if (this.#places.directories(name).length === 0) {
+      this.#states.forget(name)
+      this.#core.setModelKnown(name, false)
+      return
+    }
+    const versions = this.#states.of(name).filter(([, entry]) => entry.reason !== UNLOADED).map(([version]) => version)
+    // A model whose configuration is wrong has no version yet, and a reason needs one.
+    for (const version of versions.length === 0 ? [1] : versions)
+      this.#setState(name, version, 'UNAVAILABLE', reason)
+  }
+
   /** Rows of the repository index (R-38). */
   index(readyOnly: boolean): IndexRow[] {
     this.#stores.refreshSoon()
@@ -898,6 +947,12 @@ function rootReason(error: unknown): string {
   const { cause, message } = asServerError(error)
   return cause instanceof Error ? cause.message : message
 }
+
+/** The reason of one version, without Triton's words around it. */
+const plainReason = (reason: string): string =>
+  reason
+    .replace(/^load failed for model '[^']*': (?:version \d+ is at UNAVAILABLE state: )?(?:Internal: )?/, '')
+    .replace(/;?\s*$/, '')
 
 /** Longer than any directory name; models loaded from files in a request need no longer names either. */
 const MODEL_NAME_CHARS_MAX = 1024

@@ -38,7 +38,7 @@ export class VersionStates {
     return this.#models.keys()
   }
 
-  /** Removes a model that never had a version. */
+  /** Removes a model that never had a version, or has no directory any more. */
   forget(name: string): void {
     this.#models.delete(name)
   }

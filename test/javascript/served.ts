@@ -134,8 +134,10 @@ export class Served {
     this.grpc = connect(`grpc://127.0.0.1:${server.grpcPort}`, options)
   }
 
-  static async start(repository: Repository, flags: string[] = [], env = process.env): Promise<Served> {
-    return new Served(await TestServer.start(repository.path, flags, { env }))
+  static async start(
+    repository: Repository, flags: string[] = [], env = process.env, command = '',
+  ): Promise<Served> {
+    return new Served(await TestServer.start(repository.path, flags, { env, command }))
   }
 
   /** Ends the server, which exits with 0. */

@@ -9,7 +9,7 @@ import sys
 from examples import Example
 from server import NODE, ROOT, Server
 
-SERVES = re.compile(r"^(?:npm start(?: --)?|npx nereid|nereid|tritonserver)(?= --(?!help|version)|$)")
+SERVES = re.compile(r"^(?:npm start(?: --)?|npx nereid|nereid|tritonserver)(?= dev | --(?!help|version)|$)")
 TIMEOUT = 60
 
 
@@ -64,6 +64,8 @@ class Reader:
                 wanted[port.group(1)] = int(port.group(2))
             elif not re.match(r"--(http|grpc|metrics)-address=", word):
                 flags.append(word)
+        named = flags[:2] if flags[:1] == ["dev"] else None
+        flags = flags[2:] if named else flags
         repositories = [f for f in flags if f.startswith(("--model-repository=", "--model-store="))]
         repository = repositories[0].split("=", 1)[1] if repositories else "examples/models"
         self.servers += 1
@@ -73,6 +75,7 @@ class Reader:
             log=os.path.join(self.directory, f".server{self.servers}.log"),
             env=self.env,
             cwd=self.directory,
+            named=named,
         )
         self.ports = {wanted[name]: getattr(self.server, f"{name}_port") for name in wanted}
 

@@ -50,11 +50,11 @@ def waits_for(check, what, seconds=60):
 class Server:
     """Starts on construction and returns when `/v2/health/live` answers. `stop` sends SIGINT to the process started here: after SIGTERM a server waits for load balancers."""
 
-    def __init__(self, repository, *flags, log, wait=True, env=None, cwd=None, prepare=None):
+    def __init__(self, repository, *flags, log, wait=True, env=None, cwd=None, prepare=None, named=None):
         self.http_port, self.grpc_port, self.metrics_port = free_ports(3)
         self.log = str(log)
         command = COMMAND + [
-            f"--model-repository={repository}",
+            *(named or [f"--model-repository={repository}"]),
             "--http-address=127.0.0.1",
             "--grpc-address=127.0.0.1",
             "--metrics-address=127.0.0.1",

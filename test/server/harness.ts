@@ -46,10 +46,11 @@ export class TestServer {
 
   /** Spawns without waiting, for servers that should fail to start. */
   static async spawn(
-    repository: string, flags: string[] = [], main = MAIN, env: NodeJS.ProcessEnv = process.env,
+    repository: string, flags: string[] = [], main = MAIN, env: NodeJS.ProcessEnv = process.env, command = '',
   ): Promise<TestServer> {
     const ports = await freePorts(3)
-    const args = [main, `--model-repository=${repository}`, ...listenFlags(ports), ...flags]
+    const named = command === '' ? [`--model-repository=${repository}`] : [command, repository]
+    const args = [main, ...named, ...listenFlags(ports), ...flags]
     const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'], env })
     return new TestServer(ports, child, repository)
   }
@@ -59,11 +60,11 @@ export class TestServer {
     repository: string,
     flags: string[] = [],
     {
-      main = MAIN, path = '/v2/health/ready', env = process.env,
-    }: { main?: string; path?: string; env?: NodeJS.ProcessEnv } = {},
+      main = MAIN, path = '/v2/health/ready', env = process.env, command = '',
+    }: { main?: string; path?: string; env?: NodeJS.ProcessEnv; command?: string } = {},
   ): Promise<TestServer> {
     const from = performance.now()
-    const server = await TestServer.spawn(repository, flags, main, env)
+    const server = await TestServer.spawn(repository, flags, main, env, command)
     while (performance.now() - from < START_MS_MAX) {
       if (server.process.exitCode !== null) throw new Error(`the server ended at once:\n${server.output()}`)
       try {
