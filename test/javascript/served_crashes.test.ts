@@ -59,7 +59,7 @@ interface Fault {
 }
 
 /** Text for a request whose worker ended. */
-const ENDED = /^(INTERNAL|UNAVAILABLE): .*\bnot healthy\b|is not healthy/
+const ENDED = /^(INTERNAL|UNAVAILABLE): .*\bInstance '\w+' is not healthy|^Instance '\w+' is not healthy/
 
 const FAULTS: Record<string, Fault> = {
   'an exception': { code: "throw new RangeError('boom')", text: /^INTERNAL: .*RangeError: boom\n +at / },
@@ -175,7 +175,7 @@ test('B-JS-05: a generator whose worker ends, ends its stream', async () => {
 test('B-JS-05: a model that calls one which ends gets its error', async () => {
   const code = "try { await ctx.models.infer('ends', { CODE: Tensor.fromStrings('CODE', ['=process.exit(1)']) }) } " +
     'catch (error) { return error.message }'
-  expect(await served.run(code, 'two')).toMatch(/not healthy/)
+  expect(await served.run(code, 'two')).toBe("Instance 'ends_0' is not healthy.")
 })
 
 test('B-JS-05: while one instance loops, the other one answers, and so do other models', async () => {
@@ -206,7 +206,7 @@ const BROKEN: Record<string, [code: string, text: (file: string) => RegExp]> = {
     fp32('', "async initialize() { await null\n    throw new Error('not today') },"),
     (file) => new RegExp(`not today[^]*${file}:\\d+`),
   ],
-  'ends in initialize': [fp32('', 'initialize() { process.exit(4) },'), () => /is not healthy/],
+  'ends in initialize': [fp32('', 'initialize() { process.exit(4) },'), () => /Instance '\w+_0' is not healthy/],
   'throws at import': [
     'const a = 1\nthrow new Error(`at import ${a}`)\n', (file) => new RegExp(`at import 1[^]*${file}:2`),
   ],

@@ -4,8 +4,8 @@ use crate::settings::JavaScriptSettings;
 use crate::worker::{Starter, Threads, WorkerSpec};
 use backend::{Backend, Host, Model, ModelIo, OpenSpec, Opened};
 use backend_process::{
-    Command, Failure, Further, Instance, JsonObject, OutputTarget, PlacedInstance, RunnerLimits, Spec, UnknownKeys,
-    ask, hosted, instances, is_inside, load_of,
+    Command, Failure, Further, Instance, JsonObject, OutputTarget, PlacedInstance, RunnerKind, RunnerLimits, Spec,
+    UnknownKeys, ask, hosted, instances, is_inside, load_of,
 };
 use protocol::Signature;
 use protocol::pb::inference::{ModelConfig, model_config::SchedulingChoice};
@@ -79,10 +79,10 @@ impl Backend for JavaScriptBackend {
             completed: None,
         };
         if spec.completes {
-            // It is no instance, and has no name.
+            // It is no instance, and has no instance name: errors and log lines have that of the model.
             let nowhere = PlacedInstance { name: String::new(), kind: "CPU", device: 0 };
             let load = opened.load(None, &nowhere, &opened.config_json, false);
-            let instance = opened.instance("", &load, &opened.options.limits);
+            let instance = opened.instance(&opened.model, &load, &opened.options.limits);
             opened.completed = ask(&instance, &opened.options.limits).map_err(|failure| explained(&failure))?;
         }
         Ok(Box::new(opened))
@@ -156,14 +156,21 @@ impl OpenedJavaScript {
     fn instance(&self, name: &str, load: &str, limits: &RunnerLimits) -> backend_remote::InstanceSpec {
         let name = Name::from(name);
         if self.options.isolated {
-            let instance = Instance { name, command: self.command(limits.memory_bytes_max), load: load.to_owned() };
+            let kind = RunnerKind::Instance;
+            let instance =
+                Instance { name, kind, command: self.command(limits.memory_bytes_max), load: load.to_owned() };
             // Node reserves far more addresses than memory, so the limit is that of its heap.
             let limits = RunnerLimits { shared_memory: false, memory_bytes_max: None, ..limits.clone() };
             return hosted(instance, &limits, OutputTarget::Lines);
         }
         let spec = WorkerSpec { id: 0, name: name.as_str().to_owned(), heap_bytes_max: limits.memory_bytes_max };
         let start = Starter { threads: Arc::clone(&self.state.threads), spec, limits: limits.clone() };
-        backend_remote::InstanceSpec { name, start: Arc::new(start), load: load_of(load, limits) }
+        backend_remote::InstanceSpec {
+            name,
+            kind: RunnerKind::Instance,
+            start: Arc::new(start),
+            load: load_of(load, limits),
+        }
     }
 
     fn command(&self, heap_bytes_max: Option<u64>) -> Command {

@@ -30,7 +30,7 @@ mod unsupported;
 #[cfg(target_os = "linux")]
 mod watched;
 
-pub use backend_remote::{Failure, Further, Source, Spec};
+pub use backend_remote::{Failure, Further, RunnerKind, Source, Spec};
 #[cfg(target_os = "linux")]
 pub use guardian::guard_with;
 pub use load::{JsonObject, PlacedInstance, instances};

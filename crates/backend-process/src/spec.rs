@@ -1,5 +1,6 @@
 //! Description of a model's processes.
 
+use backend_remote::RunnerKind;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,6 +22,8 @@ pub struct Command {
 pub struct Instance {
     /// `NAME_0`, as in errors and before its lines in the log.
     pub name: Name,
+    /// How errors name the process.
+    pub kind: RunnerKind,
     /// Command to start it.
     pub command: Command,
     /// The JSON object of `LOAD`, without `mode`, `segments` and `devices`, which are added.

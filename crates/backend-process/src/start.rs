@@ -33,10 +33,10 @@ struct Starter {
 
 /// An instance of a model that is served by a process.
 pub fn hosted(instance: Instance, limits: &RunnerLimits, output: OutputTarget) -> backend_remote::InstanceSpec {
-    let Instance { name, command, load } = instance;
+    let Instance { name, kind, command, load } = instance;
     let load = load_of(&load, limits);
     let start = Arc::new(Starter { name: name.clone(), command, limits: limits.clone(), output });
-    backend_remote::InstanceSpec { name, start, load }
+    backend_remote::InstanceSpec { name, kind, start, load }
 }
 
 /// The caller's LOAD object with `segments` and `devices` added.

@@ -37,7 +37,8 @@ impl Start for Nothing {
 
 /// An instance that cannot be started.
 pub fn hosted(instance: Instance, _: &RunnerLimits, _: OutputTarget) -> backend_remote::InstanceSpec {
-    backend_remote::InstanceSpec { name: instance.name, start: Arc::new(Nothing), load: instance.load }
+    let Instance { name, kind, load, .. } = instance;
+    backend_remote::InstanceSpec { name, kind, start: Arc::new(Nothing), load }
 }
 
 /// Always fails.

@@ -9,7 +9,7 @@ use crate::probe::{Interpreter, Prober};
 use crate::search::{self, Variables};
 use backend::{Backend, Host, Model, ModelIo, OpenSpec, Opened};
 use backend_process::{
-    Command, Failure, Further, Instance, PlacedInstance, RunnerLimits, Spec, UnknownKeys, hosted, instances,
+    Command, Failure, Further, Instance, PlacedInstance, RunnerKind, RunnerLimits, Spec, UnknownKeys, hosted, instances,
 };
 use protocol::Signature;
 use protocol::pb::inference::{ModelConfig, model_config::SchedulingChoice};
@@ -223,8 +223,12 @@ impl OpenedPython {
 
     /// Has the code complete the configuration, in a process of its own (B-PY-22).
     fn complete(&self) -> Result<Option<String>> {
-        let instance =
-            Instance { name: Name::from(""), command: self.command(), load: self.load_content(None).to_complete() };
+        let instance = Instance {
+            name: Name::from(""),
+            kind: RunnerKind::StubProcess,
+            command: self.command(),
+            load: self.load_content(None).to_complete(),
+        };
         launch::complete(&instance, &self.options.limits, self.options.output, &self.interpreter)
     }
 }
@@ -286,7 +290,8 @@ impl Further for InstanceFactory {
         let command = opened.command();
         let instance = |placed: &PlacedInstance| {
             let (name, load) = (Name::from(placed.name.as_str()), load_content.to_run(placed));
-            hosted(Instance { name, command: command.clone(), load }, limits, opened.options.output)
+            let instance = Instance { name, kind: RunnerKind::StubProcess, command: command.clone(), load };
+            hosted(instance, limits, opened.options.output)
         };
         Ok(placed.iter().map(instance).collect())
     }

@@ -29,7 +29,7 @@ mod window;
 
 pub use failure::{Failure, Source};
 pub use model::{ask, start};
-pub use spec::{Further, InstanceSpec, Limits, Spec};
+pub use spec::{Further, InstanceSpec, Limits, RunnerKind, Spec};
 pub use transport::{
     Connection, End, Executor, Job, Next, PANICKED, Reading, Receiver, Segments, Start, Transport, Way,
 };

@@ -7,7 +7,7 @@ use crate::generated::{Frame, LEASES_MAX, SLOTS_MAX};
 use crate::lifecycle::{Before, Lifecycle};
 use crate::restart::{Crashes, DELAY_MAX};
 use crate::runner::{COPY_BYTES_MAX, Owner, Parts, Runner, Started};
-use crate::spec::{InstanceSpec, Limits, Spec};
+use crate::spec::{InstanceSpec, Limits, RunnerKind, Spec};
 use crate::transport::{Executor, Way};
 use backend::{
     Batch, Capabilities, Host, InstanceEventsRef, Marks, NewInstance, OpenCalls, Readiness, ReadyAnswer, RemoteModel,
@@ -161,13 +161,13 @@ fn launch(
     mode: &str,
     started: Started,
 ) -> io::Result<Arc<Runner>> {
-    let (name, limits) = (instance.name.clone(), limits.clone());
+    let (name, kind, limits) = (instance.name.clone(), instance.kind, limits.clone());
     let start_timeout = limits.start_timeout;
     let mut load = Vec::new();
     frames::write::json(&mut load, InstanceId::ONLY, Frame::Load, &load_of(&instance.load, mode))
         .map_err(|_| io::Error::other("the configuration is too long"))?;
     let connection = instance.start.start()?;
-    let runner = Runner::new(Parts { name, instance: number, owner, connection, limits, executor, started });
+    let runner = Runner::new(Parts { name, kind, instance: number, owner, connection, limits, executor, started });
     runner.transport.send(Way::Work, &load);
     let mut first = Vec::new();
     frames::write::question(&mut first, InstanceId::PROCESS, Frame::Ping, 0);
@@ -340,17 +340,18 @@ impl RunnerModel {
 
     fn crashed(&self, place: &Arc<InstanceRunner>) {
         let again = self.spec.limits.restart.then(|| place.crashes.lock().crashed(now_ns()));
-        let (model, name) = (&self.signature.model, place.name());
+        let (model, name, kind) = (&self.signature.model, place.name(), place.instance.kind);
+        let noun = if kind == RunnerKind::StubProcess { "process" } else { "instance" };
         let why = match again {
             Some(again) if again.delay.is_zero() => Error::unavailable(format!(
-                "model '{model}' cannot be used at the moment: process '{name}' ended and is being started again"
+                "model '{model}' cannot be used at the moment: {noun} '{name}' ended and is being started again"
             )),
             Some(again) => Error::unavailable(format!(
-                "model '{model}' cannot be used at the moment: process '{name}' ended and is started \
+                "model '{model}' cannot be used at the moment: {noun} '{name}' ended and is started \
                  again after a pause of {:.1} s",
                 again.delay.as_secs_f64()
             )),
-            None => Error::internal(format!("Stub process '{name}' is not healthy.")),
+            None => kind.not_healthy(name),
         };
         self.is_down(place, why);
         if let Some(times) = again.and_then(|again| again.told) {

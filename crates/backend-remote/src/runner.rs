@@ -10,7 +10,7 @@ use crate::generated::{Frame, Header, VERSION};
 use crate::lifecycle::{Before, Lifecycle};
 use crate::memory::TensorMemory;
 use crate::slots::{Key, Slots};
-use crate::spec::Limits;
+use crate::spec::{Limits, RunnerKind};
 use crate::transport::{Connection, End, Executor, Next, Reading, Receiver, Transport, Way};
 use backend::{Host, Occupied, OpenCall, OpenCalls, ReadyAnswer, now_ns};
 use device::{Closing, Handle};
@@ -48,6 +48,7 @@ pub(crate) trait Owner: Send + Sync {
 pub(crate) struct Runner {
     /// Name of the instance, for errors and before each line that the runner prints.
     pub(crate) name: Name,
+    kind: RunnerKind,
     pub(crate) instance: u32,
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) memory: TensorMemory,
@@ -101,6 +102,7 @@ fn is_lent(tensor: &frames::TensorRef<'_>) -> bool {
 /// Parameters of `Runner::new`.
 pub(crate) struct Parts {
     pub(crate) name: Name,
+    pub(crate) kind: RunnerKind,
     pub(crate) instance: u32,
     pub(crate) owner: Weak<dyn Owner>,
     pub(crate) connection: Connection,
@@ -111,13 +113,14 @@ pub(crate) struct Parts {
 
 impl Runner {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let Parts { name, instance, owner, connection, limits, executor, started } = parts;
+        let Parts { name, kind, instance, owner, connection, limits, executor, started } = parts;
         let Connection { transport, segments } = connection;
         let of = owner.upgrade();
         let model = of.as_ref().map(|owner| owner.signature().model.clone()).unwrap_or_default();
         let memory = TensorMemory::new(Arc::clone(&transport), segments, model.to_string(), limits.clone());
         Arc::new_cyclic(|me| Self {
             name,
+            kind,
             instance,
             transport,
             memory,
@@ -155,9 +158,9 @@ impl Runner {
         );
     }
 
-    /// Triton's error for a request whose runner ended.
+    /// Error of a request whose runner ended.
     pub(crate) fn not_healthy(&self) -> Error {
-        Error::internal(format!("Stub process '{}' is not healthy.", self.name))
+        self.kind.not_healthy(&self.name)
     }
 
     /// Kills the runner. `why` is only for the log.

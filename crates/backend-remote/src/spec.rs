@@ -7,11 +7,30 @@ use std::sync::Arc;
 use std::time::Duration;
 use tensor::{Error, Name, Result};
 
+/// How errors name a runner that ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunnerKind {
+    /// A process of a Python model, which Triton calls a stub.
+    StubProcess,
+    /// A thread or a process: clients of the model know only its instance.
+    Instance,
+}
+
+impl RunnerKind {
+    /// Error of a request whose runner ended; Triton's for a Python model.
+    pub(crate) fn not_healthy(self, name: &str) -> Error {
+        let kind = if self == Self::StubProcess { "Stub process" } else { "Instance" };
+        Error::internal(format!("{kind} '{name}' is not healthy."))
+    }
+}
+
 /// One runner of a model.
 #[derive(Clone)]
 pub struct InstanceSpec {
     /// `NAME_0`. Appears in errors and before each line that the runner prints.
     pub name: Name,
+    /// How errors name the runner.
+    pub kind: RunnerKind,
     /// Starts the runner.
     pub start: Arc<dyn Start>,
     /// JSON object of the first frame, `LOAD`, without `mode`.

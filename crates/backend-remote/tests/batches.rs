@@ -9,8 +9,8 @@ use backend_remote::generated::{
     RESULT_FLAG_FAILED, RespondHead, ResultHead, SLOTS_MAX, Segment, TensorHead, VERSION,
 };
 use backend_remote::{
-    Connection, End, Executor, InstanceSpec, Job, Limits, Next, Reading, Receiver, Segments, Spec, Start, Transport,
-    Way,
+    Connection, End, Executor, InstanceSpec, Job, Limits, Next, Reading, Receiver, RunnerKind, Segments, Spec, Start,
+    Transport, Way,
 };
 use memory::Memfd;
 use parking_lot::Mutex;
@@ -135,7 +135,12 @@ impl Stage {
     }
 
     fn start(self: &Arc<Self>, limits: Limits) -> Result<Arc<dyn Model>, backend_remote::Failure> {
-        let instance = InstanceSpec { name: "m_0".into(), start: self.clone(), load: r#"{"model":"m"}"#.into() };
+        let instance = InstanceSpec {
+            name: "m_0".into(),
+            kind: RunnerKind::StubProcess,
+            start: self.clone(),
+            load: r#"{"model":"m"}"#.into(),
+        };
         let spec = Spec { instances: vec![instance], further: None, decoupled: false, iterative: false, limits };
         backend_remote::start(spec, signature(), no_host(), self.clone())
     }

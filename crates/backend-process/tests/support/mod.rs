@@ -7,7 +7,7 @@
 mod engine;
 
 use backend::Model;
-use backend_process::{Command, Failure, Instance, OutputTarget, RunnerLimits, Spec, hosted};
+use backend_process::{Command, Failure, Instance, OutputTarget, RunnerKind, RunnerLimits, Spec, hosted};
 pub use engine::*;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -46,6 +46,7 @@ pub fn instance(mode: &str, number: usize) -> Instance {
     let path = std::env::var_os("PATH").unwrap_or_default();
     Instance {
         name: format!("m_{number}").as_str().into(),
+        kind: RunnerKind::StubProcess,
         command: Command {
             program: python(),
             arguments: vec![script.into(), mode.into()],
