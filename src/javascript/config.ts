@@ -28,6 +28,7 @@ export interface Configuration {
   output?: RawTensor[]
   parameters?: Readonly<Record<string, { readonly string_value?: string } | undefined>>
   model_transaction_policy?: { decoupled?: boolean }
+  sequence_batching?: { state?: readonly { output_name: string; data_type: string }[] }
   [field: string]: unknown
 }
 
@@ -94,6 +95,11 @@ export class ModelConfig {
     if (optional === true) given.optional = true
     const all = (this.#config[kind] ??= [])
     const present = all.find((tensor) => tensor.name === name)
+    if (optional === false && present?.optional === true)
+      throw new RuleError(
+        `model '${this.#model}', tensor '${name}': the model expects optional false but the model configuration ` +
+          'specifies optional true',
+      )
     if (present === undefined) all.push(given)
     else this.#merge(kind, present, given)
     return this

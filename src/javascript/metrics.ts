@@ -27,9 +27,16 @@ export interface Metric {
   value(): Promise<number>
 }
 
-const OPERATIONS: Record<MetricKind, readonly string[]> = {
+/** Operations of each kind. */
+const OPERATIONS: Record<MetricKind, readonly Operation[]> = {
   counter: ['inc'], gauge: ['inc', 'set'], histogram: ['observe'],
 }
+/** Triton's names of the operations. */
+const OPERATION_NAMES = { inc: 'Increment', set: 'Set', observe: 'Observe' }
+type Operation = keyof typeof OPERATION_NAMES
+
+const unsupported = (kind: MetricKind, operation: string) =>
+  new TritonError('UNSUPPORTED', `TRITONSERVER_METRIC_KIND_${kind.toUpperCase()} does not support ${operation}`)
 
 class Series implements Metric {
   readonly #server: Server
@@ -55,10 +62,10 @@ class Series implements Metric {
     )
   }
 
-  #change(name: string, operation: number, value: number): void {
+  #change(name: Operation, operation: number, value: number): void {
     if (typeof value !== 'number') throw new TypeError(`${name}() of a metric takes a number, not a ${typeof value}`)
     const kind = this.#kind
-    if (!OPERATIONS[kind].includes(name)) throw new TritonError('UNSUPPORTED', `a ${kind} does not support ${name}()`)
+    if (!OPERATIONS[kind].includes(name)) throw unsupported(kind, OPERATION_NAMES[name])
     if (kind === 'counter' && value < 0)
       throw new TritonError('INVALID_ARG',
         'TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by non-negative values.')
@@ -79,7 +86,7 @@ class Series implements Metric {
   }
 
   async value(): Promise<number> {
-    if (this.#kind === 'histogram') throw new TritonError('UNSUPPORTED', 'a histogram does not support value()')
+    if (this.#kind === 'histogram') throw unsupported('histogram', 'Value')
     const { value } = await this.#server.control('metric_value', { metric: await this.#made })
     // JSON has no NaN and no infinities: null, and their names.
     return value === null ? NaN : Number(value)

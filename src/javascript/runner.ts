@@ -112,7 +112,7 @@ class Runner {
     const [model, context, name] = [this.#model, this.#context, this.#load.instance]
     let isReady = false
     try {
-      const answer: unknown = model === null || context === null ? false : ((await model.isReady?.(context)) ?? true)
+      const answer: unknown = model === null || context === null ? false : await model.isReady?.(context)
       if (typeof answer === 'boolean') isReady = answer
       else this.#server.logFailure(`Model '${name}': isReady() must return a boolean, found ${kindOf(answer)}`)
     } catch (error) {

@@ -83,8 +83,11 @@ export class Server implements RequestHost {
 
   /** Remembers the datatypes of the outputs. */
   declare(config: ModelConfig): void {
-    const { output = [] } = config.json
-    this.#declared = new Map(output.map(({ name, data_type = 'TYPE_INVALID' }) => [name, data_type]))
+    const { output = [], sequence_batching: sequence } = config.json
+    const types = output.map(({ name, data_type = 'TYPE_INVALID' }): [string, string] => [name, data_type])
+    // Implicit state is an output, too.
+    const states = (sequence?.state ?? []).map((state): [string, string] => [state.output_name, state.data_type])
+    this.#declared = new Map([...types, ...states])
   }
 
   sendWork(): void {
@@ -253,7 +256,8 @@ export class Server implements RequestHost {
       throw new RuleError('Unable to send response. Non-decoupled model cannot send more than one response.')
     if (request.isClosed) throw new RuleError('Unable to send response. Response sender has been closed.')
     if (response === null && !this.load.decoupled)
-      throw new RuleError('Unable to send response. Non-decoupled model cannot end before sending a response.')
+      throw new RuleError(
+        'Unable to send response. Non-decoupled model cannot send complete final before sending a response.')
     if (response !== null) request.sent += 1
     let sending: Promise<void> | null = null
     if (this.#backlog !== null) sending = this.#respondLater(request, response, isFinal)

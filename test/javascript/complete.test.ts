@@ -40,6 +40,15 @@ test('a configuration may be stricter than the declaration, and keeps what it ha
   expect(await completed(declared, { max_batch_size: 4, input })).toMatchObject(wanted)
 })
 
+test('an input that the configuration makes optional is not required by the model', async () => {
+  const input = [{ name: 'IN', data_type: 'TYPE_FP32', dims: [3], optional: true }]
+  const required = { inputs: { IN: { datatype: 'FP32', dims: [3], optional: false } }, execute: () => null }
+  expect(await completed(required, { input })).toBe(
+    "model 'm', tensor 'IN': the model expects optional false but the model configuration specifies optional true")
+  const unsaid = { inputs: { IN: { datatype: 'FP32', dims: [3] } }, execute: () => null }
+  expect(await completed(unsaid, { input })).toMatchObject({ input })
+})
+
 test('a wrong or misspelt declaration names the model, the key, what was found and what was meant', async () => {
   const execute = () => null
   const declared = (tensor: unknown) => completed({ inputs: { IN: tensor }, execute })

@@ -353,6 +353,25 @@ test('initialize, isReady and finalize run in turn, and errors of finalize are l
   expect(model.logs.at(-1)?.text).toMatch(/^Model 'model_0', finalize: Error: late\n/)
 })
 
+test('a model whose isReady answers nothing is not ready', async () => {
+  const model = await testModel({ isReady: () => undefined as never, execute: () => null })
+  expect(await model.isReady()).toBe(false)
+  expect(model.logs.at(-1)?.text).toBe("Model 'model_0': isReady() must return a boolean, found undefined")
+  await model.close()
+})
+
+test('implicit state of a sequence is an output of the configuration', async () => {
+  const state = [{ input_name: 'IN', output_name: 'STATE', data_type: 'TYPE_INT32', dims: [1] }]
+  const outputs = () => ['SUM', 'STATE'].map((name) => Tensor.from(name, new Int32Array([3])))
+  const model = await testModel(
+    { execute: (requests: unknown[]) => requests.map(() => new InferenceResponse(outputs())) },
+    { config: { output: [{ name: 'SUM', data_type: 'TYPE_INT32', dims: [1] }], sequence_batching: { state } } },
+  )
+  const response = await model.infer([])
+  expect(response.outputs.map(({ name }) => name)).toEqual(['SUM', 'STATE'])
+  await model.close()
+})
+
 test('a model that does not load rejects with its error', async () => {
   const initialize = () => Promise.reject(new Error('no weights'))
   await expect(testModel({ initialize, execute: () => null })).rejects.toThrow(/^Error: no weights\n {4}at/)

@@ -118,7 +118,7 @@ test('metrics are counted from the first moment on', async () => {
       metrics.gauge('level', 'A level.').labels().set(0.5)
       metrics.histogram('took', 'Seconds.', [1, 2, Infinity]).labels().observe(1.5)
       expect(() => family.labels().inc(-1)).toThrow('COUNTER can only be incremented monotonically by non-negative')
-      expect(() => family.labels().set(1)).toThrow('a counter does not support set()')
+      expect(() => family.labels().set(1)).toThrow('TRITONSERVER_METRIC_KIND_COUNTER does not support Set')
       expect(() => family.labels().inc('1' as never)).toThrow('inc() of a metric takes a number, not a string')
       expect(() => family.labels({ a: 1 as never })).toThrow("label 'a' of a metric is a number, not a string")
       expect(() => metrics.histogram('h', '', [NaN])).toThrow("buckets of 'h' must be numbers")
