@@ -15,14 +15,15 @@ import { capture } from './lib/run.mjs'
 import { PYTHON, pythonEnvironment, pythonModels } from './lib/venv.mjs'
 import { ROOT, SetupError, orExplain } from './setup.mjs'
 
-const HELP = `node scripts/golden.mjs [--all] [--suite=NAME …] [--only=TEXT] [--write]
+const HELP = `node scripts/golden.mjs [--all] [--twins] [--suite=NAME …] [--only=TEXT] [--write]
 
-Without options every suite of test/golden and test/golden-steps is replayed, and those of test/golden-python that
-take seconds. Each has
+Without options every suite of test/golden and test/golden-steps is replayed, those of test/golden-python that
+take seconds, and some of its suites against twins of the models in TypeScript. Each has
 a server of its own, and four run at once: some two minutes on two cores. With --all it is some three.
 
   --all         adds the suites of test/golden-python in which processes die, hang or get options: each starts a
-                server of its own
+                server of its own; and the other suites of the twins
+  --twins       only the twins
   --suite=NAME  only this suite; may be given several times
   --only=TEXT   only cases whose id has this text
   --server=CMD  how a server is started, in place of this clone's; flags are added to it
@@ -38,11 +39,30 @@ export function recording(name) {
   return { name, directory, suites }
 }
 
-const RECORDINGS = ['golden', 'golden-steps', 'golden-python'].map(recording)
+/**
+ * The suites of golden-python, replayed against twins of its models in TypeScript. A suite of which the table excludes
+ * all cases is not replayed.
+ */
+function twins() {
+  const from = recording('golden-python')
+  const table = JSON.parse(readFileSync(join(from.directory, 'twins.json'), 'utf8'))
+  const isLeftOut = (suite) => Object.values(table[suite] ?? {}).some(({ cases }) => cases.includes('*'))
+  return {
+    ...from, name: 'twins', script: 'twins.py', differences: 'twins.json',
+    suites: from.suites.filter((suite) => !isLeftOut(suite)),
+  }
+}
+
+const TWINS = twins()
+const RECORDINGS = [...['golden', 'golden-steps', 'golden-python'].map(recording), TWINS]
 /** Report of a replay, with both responses of each mismatch. */
 const reportOf = (title, suite) => join(ROOT, 'target', 'reports', `${title.replaceAll(/\W/g, '-')}-${suite}.json`)
+/** Suites of the twins that are always replayed: half of their cases, in an eighth of the CPU time of all. */
+const TWINS_USUAL = ['infer', 'responses', 'decoupled', 'sequence', 'bls']
+
 /** Suites that are replayed only on request. */
-const isLong = (suite) => /^(?:crash|fatal|opt)_|^hang$/.test(suite)
+const isLong = (from, suite) =>
+  from === TWINS ? !TWINS_USUAL.includes(suite) : /^(?:crash|fatal|opt)_|^hang$/.test(suite)
 
 /** Flags that a suite needs in addition to those of its recording. */
 const EXTRA_FLAGS = {
@@ -59,8 +79,8 @@ const EXTRA_FLAGS = {
  * Reads `{ "<suite>": { "<category>": { "reason": "…", "cases": ["id", "prefix.*"] } } }` into a function from suite
  * and id to the reasons. A case that ends in `*` matches every id with that prefix.
  */
-function knownDifferences({ directory }, more = {}) {
-  const file = join(directory, 'known-differences.json')
+function knownDifferences({ directory, differences = 'known-differences.json' }, more = {}) {
+  const file = join(directory, differences)
   const list = existsSync(file) ? JSON.parse(readFileSync(file, 'utf8')) : {}
   const entries = []
   for (const [suite, categories] of [more, list].flatMap(Object.entries)) {
@@ -123,15 +143,17 @@ export class Lanes {
 }
 
 /** Replays one suite once. Resolves with its report, or with its last output if it has none. */
-async function replay({ name, directory }, suite, { only, cases, server, report }) {
+async function replay({ name, directory, script = 'replay.py' }, suite, { only, cases, server, report }) {
   const ports = await freePorts(3)
   // A model that leaves a request unanswered must not delay the end of its server by half a minute.
   const flags = [...listenFlags(ports), '--exit-on-error=false', '--exit-grace-secs=0', '--exit-timeout-secs=2']
   const extra = EXTRA_FLAGS[suite]
   if (extra !== undefined) flags.push(extra)
+  // Their configurations are complete; a question for each would start as many threads as the models themselves.
+  if (name === 'twins' && TWINS_USUAL.includes(suite)) flags.push('--disable-auto-complete-config')
   const command = [server, '--model-repository={repo}', ...flags, '{flags}']
   const args = [
-    join(directory, 'replay.py'), '--start', `exec ${command.join(' ')}`, '--report', report, '--suite', suite
+    join(directory, script), '--start', `exec ${command.join(' ')}`, '--report', report, '--suite', suite
   ]
   for (const [i, port] of ['http', 'grpc', 'metrics'].entries()) args.push(`--${port}`, `127.0.0.1:${ports[i]}`)
   if (server !== OWN_SERVER) args.push('--start-timeout', String(OTHER_START_SECONDS_MAX))
@@ -232,14 +254,18 @@ const OWN_SERVER = `${process.execPath} ${join(ROOT, 'dist/cli/main.js')}`
  * Replays and compares.
  *
  * @param suites names of suites; by default the quick ones, or all with `all`
+ * @param twins replays the twins only
  * @param server command of another server than this clone's; its Python models run under `NEREID_PYTHON`, if set
  */
-export async function golden({ all = false, suites = [], only = null, write = false, server = OWN_SERVER } = {}) {
+export async function golden(
+  { all = false, twins = false, suites = [], only = null, write = false, server = OWN_SERVER } = {},
+) {
   await pythonEnvironment()
   const total = { passed: 0, failed: 0, known: 0, failures: [] }
   const lanes = new Lanes('golden')
   const one = async (from) => {
-    const chosen = from.suites.filter((name) => (suites.length > 0 ? suites.includes(name) : all || !isLong(name)))
+    const isAsked = (name) => (suites.length > 0 ? suites.includes(name) : all || !isLong(from, name))
+    const chosen = from.suites.filter(isAsked)
     if (chosen.length === 0) return
     const { passed, failed, known, failures } = await replayed(from, chosen, { lanes, only, write, server })
     total.passed += passed
@@ -247,17 +273,17 @@ export async function golden({ all = false, suites = [], only = null, write = fa
     total.known += known
     total.failures.push(...failures)
   }
-  await Promise.all(RECORDINGS.map(one))
+  await Promise.all(twins ? [one(TWINS)] : RECORDINGS.map(one))
   lanes.end()
   return total
 }
 
 /** Reads the command line. @throws {SetupError} for anything unknown: a mistyped option must not replay everything. */
 function readArguments(args) {
-  const options = { all: false, suites: [], only: null, write: false, server: OWN_SERVER }
+  const options = { all: false, twins: false, suites: [], only: null, write: false, server: OWN_SERVER }
   for (const argument of args) {
     const [, name, value] = /^--(\w+)(?:=(.*))?$/s.exec(argument) ?? []
-    if ((name === 'all' || name === 'write') && value === undefined) options[name] = true
+    if (['all', 'twins', 'write'].includes(name) && value === undefined) options[name] = true
     else if (name === 'suite' && known(value)) options.suites.push(value)
     else if ((name === 'only' || name === 'server') && value !== undefined) options[name] = value
     else throw new SetupError(`no option or suite ${argument}\n\n${help()}`)
