@@ -154,10 +154,11 @@ LINE = re.compile(r" \(\{repo\}/\S+\.ts:\d+: .*?\)(?=;\n|$)")
 WRAPPER = re.compile(r"(?:Failed to [a-z ]+|Error when creating \w+): Failed to process the request for model '\w+', message: ")
 # Names of the classes of exceptions of a load.
 CLASS = re.compile(r"(?<=Internal: )(?:ValueError|TritonModelException): ")
-ENDED = re.compile(r"Stub process '(\w+?)(?:_0)?' is not healthy")
+ENDED = re.compile(r"Stub process (?='\w+' is not healthy)")
 
 
 def plain(x):
+    """An answer without what differs between the languages."""
     if isinstance(x, dict):
         if x.get("backend") == "javascript":
             x = dict(x, backend="python", default_model_filename=str(x.get("default_model_filename", "")).replace(".ts", ".py"))
@@ -167,7 +168,7 @@ def plain(x):
     if isinstance(x, list):
         return [plain(v) for v in x]
     if isinstance(x, str):
-        return ENDED.sub(r"Instance '\1' is not healthy", WRAPPER.sub("", CLASS.sub("", LINE.sub("", STACK.sub("", PYTHON_STACK.sub("", x))))))
+        return ENDED.sub("Instance ", WRAPPER.sub("", CLASS.sub("", LINE.sub("", STACK.sub("", PYTHON_STACK.sub("", x))))))
     return x
 
 
@@ -183,13 +184,20 @@ def changed(ctx, m, a, b):
     os.utime(path, (st.st_atime, st.st_mtime + 2))
 
 
+def code_of(ctx, m):
+    """The lines of a model in twins/life.ts, with the name of the file that its `finalize` writes."""
+    found = re.search(rf"^  {m}:.*?(?=^  \w+:|^}})", read("life"), re.S | re.M)
+    return found[0].replace("finalized(ctx)", "'/finalized'") if found else ""
+
+
 def sent_config():
+    """The configuration of a load request."""
     tensor = lambda name: [{"name": name, "data_type": "TYPE_STRING", "dims": [1]}]
     return json.dumps({"backend": "javascript", "input": tensor("CODE"), "output": tensor("OUT")})
 
 
 # What the cases of the suite life do to files and send, for the twins.
-cases.life.source = lambda ctx, m: (re.search(rf"^  {m}:.*?(?=^  \w+:|^}})", read("life"), re.S | re.M) or [""])[0].replace("finalized(", "/finalized")
+cases.life.source = code_of
 cases.life.change = changed
 cases.life.upload = lambda: json.dumps({"parameters": {"config": sent_config(), "file:1/model.ts": base64.b64encode(read("fine").encode()).decode()}}).encode()
 cases.life.up_grpc = lambda name: {"model_name": name, "parameters": {"config": {"string_param": sent_config()}, "file:1/model.ts": {"bytes_param": read("fine").encode()}}}
