@@ -94,7 +94,8 @@ macro_rules! floats {
             if self.is_nan() {
                 return u64::MAX;
             }
-            // Zeros are equal. Bits of positive numbers grow with them, those of negative ones with their distance to 0.
+            // Zeros are equal. The bits of positive numbers grow with them, those of negative ones with their
+            // distance to 0.
             let bits = f64::from(self + 0.0).to_bits();
             if bits >> 63 == 0 { !(1 << 63) - bits } else { bits }
         }
