@@ -39,7 +39,7 @@ const SPARE_WORKERS = 2
 const SEQUENCES_POLL_MS = 20
 
 export interface ServerSettings {
-  /** Set by `nereid dev`: the caller logs the loads, and workers for them are started ahead. */
+  /** Set by `nereid dev`: errors about a model have the reason why it does not serve, and the caller logs loads. */
   development: boolean
   /** If false, a server whose repository cannot be read stays up, neither live nor ready. */
   exitOnError: boolean
@@ -49,7 +49,7 @@ export interface ServerSettings {
   core: Omit<
     CoreOptions,
     'serverVersion' | 'extensions' | 'onnxruntimeLibrary' | 'customMetrics' | 'gpuMetricsIntervalMs' |
-    'javascriptProcess' | `python${string}`
+    'reasonsInErrors' | 'javascriptProcess' | `python${string}`
   >
   listen: Omit<ListenOptions, 'http' | 'grpc' | 'control'>
   requestLog: RequestLogOptions
@@ -178,6 +178,7 @@ export async function startServer(
       ...settings.core,
       serverVersion: SERVER_VERSION,
       extensions: EXTENSIONS,
+      reasonsInErrors: settings.development,
       onnxruntimeLibrary: findOnnxRuntime(),
       customMetrics: settings.metrics !== null,
       gpuMetricsIntervalMs: settings.metrics?.gpu === true ? settings.metrics.intervalMs : null,

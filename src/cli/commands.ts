@@ -113,8 +113,8 @@ export const COMMANDS: readonly Command[] = [
     usage: 'REPOSITORY [options]',
     meaning:
       'Serve a model repository on this machine and load a model again when one of its files is saved. While the ' +
-      'newest files of a model do not load, it does not serve; the terminal and the repository index have the ' +
-      'error. Takes the options of a server; HTTP and gRPC listen to 127.0.0.1 by default.',
+      'newest files of a model do not load, the terminal and the answers have the error. Takes the options of a ' +
+      'server; HTTP and gRPC listen to 127.0.0.1 by default.',
     takesFlags: true,
     load: () => import('../commands/dev/index.js'),
   },

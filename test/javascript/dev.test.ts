@@ -1,10 +1,10 @@
-/** `nereid dev`: saved files are served, and while they do not load, the index and the terminal have the error. */
+/** `nereid dev`: saved files are served, and while they do not load, the answers and the terminal have the error. */
 import { execFileSync } from 'node:child_process'
 import { existsSync, mkdirSync, renameSync, rmSync, unlinkSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest'
 import { PYTHON } from '../../scripts/lib/venv.mjs'
-import { Repository, Served, fp32, numbers, until } from './served.js'
+import { Repository, Served, failureOf, fp32, numbers, until } from './served.js'
 
 const repository = new Repository()
 let served: Served
@@ -37,13 +37,10 @@ function times(factor: string, more = ''): string {
 const path = (file: string): string => join(repository.path, file)
 const printed = (): string => served.server.stdout.slice(begin)
 
-/** Asks a model with the input 1; returns its output, or the text of the error with the reason of the index. */
+/** Asks a model with the input 1; returns its output, or the text of the error. */
 async function answer(model = 'times'): Promise<number | string> {
   const asked = served.http.infer(model, numbers(1)).then((result) => Number(result.output('OUT').data[0]))
-  return asked.catch(async ({ message }: Error) => {
-    const rows = await served.http.index()
-    return `${message}: ${rows.find(({ name }) => name === model)?.reason ?? ''}`
-  })
+  return asked.catch((error: Error) => error.message)
 }
 
 /** Waits until requests get this; `what` is a number, or a part of an error. */
@@ -99,15 +96,19 @@ test('a saved file is served at once, however the editor saves it', async () => 
   expect(Math.min(...took), took.join(', ')).toBeLessThan(200 + 5 * Math.min(...starts))
 })
 
-test('until a syntax error is mended, a model does not serve; terminal and index have its place', async () => {
+test('until a syntax error is mended, requests and the terminal get it with its place', async () => {
   const [file, wrong] = [path('times/1/model.ts'), times('3').replace('return answers', 'return = answers')]
   writeFileSync(file, wrong)
   const line = wrong.split('\n').findIndex((text) => text.includes('return =')) + 1
   const column = (wrong.split('\n')[line - 1] ?? '').indexOf('return =') + 'return '.length + 1
   const place = `${file}:${line}:${column}`
-  await gets(/^Request for unknown model: 'times' has no available versions .*: SyntaxError: /)
+  await gets(/^Request for unknown model: 'times' has no available versions: SyntaxError: /)
   expect(await answer()).toContain(place)
-  expect(printed()).toMatch(/times: 1\/model\.ts changed, failed to load; .* does not serve:\n    SyntaxError: /)
+  expect(await failureOf(served.http.infer('times', numbers(1), { version: 1 }))).toMatch(
+    /'times' version 1 is not at ready state: SyntaxError: /,
+  )
+  expect(await failureOf(served.grpc.infer('times', numbers(1)))).toContain(place)
+  expect(printed()).toMatch(/times: 1\/model\.ts changed, failed to load; .* get this error:\n    SyntaxError: /)
   expect(printed()).toContain(place)
   const [row] = (await served.http.index()).filter(({ name }) => name === 'times')
   expect(row).toMatchObject({ state: 'UNAVAILABLE', reason: expect.stringContaining(place) as string })
@@ -115,7 +116,7 @@ test('until a syntax error is mended, a model does not serve; terminal and index
   await gets(3)
 })
 
-test('an exception of initialize, and a wrong configuration, are shown likewise', async () => {
+test('an exception of initialize, and a wrong configuration, are answered likewise', async () => {
   const fails = "initialize() { throw new Error('no') },\nexecute("
   writeFileSync(path('times/1/model.ts'), times('4').replace('execute(', fails))
   await gets(/: Error: no\n    at .*\/times\/1\/model\.ts:\d+:\d+/)
@@ -132,8 +133,8 @@ test('an exception of execute is answered with its place', async () => {
   await gets(/ReferenceError: missing is not defined\n    at .*\/times\/1\/model\.ts:\d+:\d+/)
 })
 
-test('a model that was broken at the start serves once it is mended', async () => {
-  await gets(/'broken' has no available versions .*: SyntaxError: .*\n    at .*\/broken\/1\/model\.ts:1:14/, 'broken')
+test('a model that was broken at the start answers with its error, and serves once it is mended', async () => {
+  await gets(/'broken' has no available versions: SyntaxError: .*\n    at .*\/broken\/1\/model\.ts:1:14/, 'broken')
   repository.model('broken', times('2'))
   await gets(2, 'broken')
 })

@@ -32,6 +32,8 @@ pub struct EngineOptions {
     pub metadata: ServerMetadata,
     /// Readiness requires that every known version is ready.
     pub strict_readiness: bool,
+    /// Errors about a model that does not serve end with the reason, such as the error of its load.
+    pub reasons_in_errors: bool,
     /// `--exit-on-device-error`: the server is not live after a device failed.
     pub exit_on_device_error: bool,
     /// Triton's literal batching timer instead of the work-conserving rule.
@@ -63,6 +65,7 @@ impl Default for EngineOptions {
         Self {
             metadata: ServerMetadata::default(),
             strict_readiness: true,
+            reasons_in_errors: false,
             exit_on_device_error: false,
             strict_batching_delay: false,
             metrics: MetricsOptions::default(),

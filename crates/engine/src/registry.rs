@@ -143,7 +143,12 @@ impl Engine {
 
     /// Like `model`, by the number of the version.
     pub(crate) fn model_at(&self, name: &str, version: Option<i64>) -> Result<Arc<ModelVersion>> {
-        self.directory.load().find(name, version).cloned().map_err(|error| self.unless_failed(error))
+        let table = self.directory.load();
+        table.find(name, version).cloned().map_err(|error| {
+            let reason = table.reason(name, version).filter(|_| self.shared.options.reasons_in_errors);
+            let Some(reason) = reason else { return self.unless_failed(error) };
+            self.unless_failed(Error::new(error.code(), format!("{}: {reason}", error.message())))
+        })
     }
 
     /// Timeouts of calls between models.

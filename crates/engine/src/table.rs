@@ -134,6 +134,13 @@ impl Table {
         }
     }
 
+    /// Why a version does not serve; without a number, that of the highest version which has a reason.
+    pub(crate) fn reason(&self, name: &str, version: Option<i64>) -> Option<&str> {
+        let mut versions = self.models.get(&*self.key("", name).ok()?)?.versions.iter().rev();
+        let entry = versions.find(|(n, v)| !v.reason.is_empty() && version.is_none_or(|asked| **n == asked))?;
+        Some(&entry.1.reason)
+    }
+
     /// The key of a name: itself without namespaces, else of that model in `namespace`, or the only one.
     ///
     /// # Errors

@@ -26,6 +26,7 @@ pub fn engine_options(o: &js::CoreOptions) -> engine::EngineOptions {
             extensions: o.extensions.clone(),
         },
         strict_readiness: o.strict_readiness,
+        reasons_in_errors: o.reasons_in_errors,
         exit_on_device_error: o.exit_on_device_error,
         strict_batching_delay: o.strict_batching_delay,
         metrics: engine::MetricsOptions {

@@ -14,6 +14,8 @@ pub struct CoreOptions {
     pub server_version: String,
     pub extensions: Vec<String>,
     pub strict_readiness: bool,
+    /// Errors about a model that does not serve end with the reason, such as the error of its load.
+    pub reasons_in_errors: bool,
     /// A failed GPU ends liveness; `onDeviceFailure` reports it, and the process should end.
     pub exit_on_device_error: bool,
     /// Absolute path of libonnxruntime.so; null if the package is missing: then only ONNX models fail.

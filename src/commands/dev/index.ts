@@ -1,6 +1,6 @@
 /**
  * `nereid dev REPOSITORY`: serves a repository on this machine, and reloads a model when one of its files is saved.
- * While the newest files of a model do not load, it does not serve: no request gets an answer of older code.
+ * While the newest files of a model do not load, requests get the error.
  *
  * Ends as a server does; exit code 1 for a mistake in the arguments.
  */

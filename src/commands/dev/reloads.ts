@@ -55,7 +55,7 @@ export class Reloads {
     this.#print = print
   }
 
-  /** Starts with what changed since the models were loaded. */
+  /** Starts with what changed since the models were loaded; the failed ones answer with their errors. */
   async begin(repository: Repository, failures: readonly LoadFailure[]): Promise<void> {
     for (const name of modelsIn(this.#root)) this.#known.add(name)
     for (const { model, reason } of failures) await repository.withdraw(model, reason)
@@ -141,7 +141,7 @@ export class Reloads {
       const why = isOwn(failure) ? what : `'${model}' changed`
       const lines = failure.reason.trimEnd().split('\n').map((line) => `    ${printable(line)}`)
       this.#print(
-        `${printable(`${failure.model}: ${why}`)}, failed to load; until it is mended, it does not serve:\n` +
+        `${printable(`${failure.model}: ${why}`)}, failed to load; until it is mended, requests get this error:\n` +
           lines.join('\n'),
       )
     }

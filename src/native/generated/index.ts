@@ -265,6 +265,8 @@ export interface CoreOptions {
   serverVersion: string
   extensions: Array<string>
   strictReadiness: boolean
+  /** Errors about a model that does not serve end with the reason, such as the error of its load. */
+  reasonsInErrors: boolean
   /** A failed GPU ends liveness; `onDeviceFailure` reports it, and the process should end. */
   exitOnDeviceError: boolean
   /** Absolute path of libonnxruntime.so; null if the package is missing: then only ONNX models fail. */

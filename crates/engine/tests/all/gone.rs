@@ -416,6 +416,25 @@ fn b_py_26_without_strict_readiness_models_do_not_affect_the_server() {
     assert_eq!(is_ready(&engine), (false, true));
 }
 
+#[test]
+fn errors_about_a_model_that_does_not_serve_end_with_the_reason_if_asked_to() {
+    for (reasons_in_errors, end) in [(false, ""), (true, ": line 2")] {
+        let engine =
+            engine_of(EngineOptions { reasons_in_errors, ..EngineOptions::default() }, vec![]).expect("starts");
+        let error = |version| engine.model("m", version).err().expect("does not serve");
+        engine.set_version_state("m", 1, engine::VersionState::Unavailable, "line 2");
+        engine.set_version_state("m", 2, engine::VersionState::Loading, "");
+        assert_eq!(error("").message(), format!("Request for unknown model: 'm' has no available versions{end}"));
+        assert_eq!(error("").code(), Code::NotFound);
+        assert_eq!(
+            error("1").message(),
+            format!("Request for unknown model: 'm' version 1 is not at ready state{end}")
+        );
+        assert_eq!(error("2").message(), "Request for unknown model: 'm' version 2 is not at ready state");
+        assert_eq!(error("3").message(), "Request for unknown model: 'm' version 3 is not found");
+    }
+}
+
 /// A model that is asked, and its queries.
 fn asking() -> (LaterModel, Arc<Mutex<Vec<ReadyAnswer>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
