@@ -24,6 +24,10 @@ export interface Channel {
   /** Starts the delivery: each call has one or more whole frames, which belong to the receiver. */
   start(receive: (way: Way, frames: Uint8Array) => void): void
   memory?: SharedMemory
+  /** The flags of the slots below `end`, as they are now, of a runner that has them without other shared memory. */
+  flagsBelow?(end: number): Uint8Array
+  /** A promise while the server does not read frames of the side. */
+  room?(): Promise<void> | null
 }
 
 /** `workerData` of a worker thread. */

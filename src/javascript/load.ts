@@ -20,6 +20,8 @@ export interface Load {
   readonly iterative: boolean
   /** The configuration, as JSON text. */
   readonly config: string
+  /** Number of flags of a runner without segments; absent if it has none. */
+  readonly flags?: number
   readonly segments: { readonly request: number; readonly response: number; readonly slots: number } | null
 }
 

@@ -1,8 +1,10 @@
 /** Runs a model in a process of its own (isolation `process`): descriptors 3 and 4 are sockets to the server. */
 
+import { once } from 'node:events'
+import { readSync } from 'node:fs'
 import { Socket } from 'node:net'
 import { SIDE, WORK, type Channel, type Way } from './channel.js'
-import { FD_SIDE, FD_WORK, Header } from './generated/protocol.js'
+import { FD_FLAGS, FD_SIDE, FD_WORK, Header } from './generated/protocol.js'
 import { importModel } from './modules.js'
 import { run } from './runner.js'
 import { endOnUncaught } from './uncaught.js'
@@ -41,6 +43,14 @@ function open(fd: number): Socket {
   return socket
 }
 
+let flags = new Uint8Array(64)
+/** Node cannot map the file of the flags. A read takes some 2 µs, and works while code of the model does not return. */
+function flagsBelow(end: number): Uint8Array {
+  if (flags.length < end) flags = new Uint8Array(2 * end)
+  readSync(FD_FLAGS, flags, 0, end, 0)
+  return flags
+}
+
 endOnUncaught()
 // Signals of a terminal are for the server, which ends its runners itself.
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGUSR2'] as const) process.on(signal, () => {})
@@ -52,6 +62,8 @@ const channel: Channel = {
   start: (receive) => {
     for (const way of [WORK, SIDE] as Way[]) sockets[way].on('data', wholeFrames((frames) => receive(way, frames)))
   },
+  flagsBelow,
+  room: () => (sockets[SIDE].writableNeedDrain ? once(sockets[SIDE], 'drain').then(() => {}) : null),
 }
 
 const status = await run(channel, importModel)

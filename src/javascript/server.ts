@@ -54,7 +54,7 @@ export class Server implements RequestHost {
   /** Datatypes of the configuration's outputs, as it names them. */
   #declared = new Map<string, string>()
   readonly #channel: Channel
-  readonly #flags: Uint8Array | null = null
+  readonly #flags: ((end: number) => Uint8Array) | null = null
   readonly #watched = new Set<Progress>()
   #poll: NodeJS.Timeout | null = null
   #number = 0
@@ -73,8 +73,9 @@ export class Server implements RequestHost {
     if (channel.memory !== undefined && load.segments !== null) {
       this.lent = new LentBlocks(channel.memory, load.segments.request, () => queueMicrotask(() => this.#release()))
       this.blocks = new ResponseBlocks(channel.memory, (bytes) => this.#need(bytes))
-      this.#flags = channel.memory.flags()
-    }
+      const flags = channel.memory.flags()
+      this.#flags = () => flags
+    } else if (load.flags !== undefined) this.#flags = channel.flagsBelow ?? null
     this.reader = new Reader(this.lent)
     this.writer = new Writer(this.lent, this.blocks)
     this.writer.model = model
@@ -189,18 +190,23 @@ export class Server implements RequestHost {
   }
 
   isCancelled(slot: number, generation: number): boolean {
-    return this.#flags !== null && this.#flags[slot] === (((generation & 127) << 1) | 1)
+    return this.#flags?.(slot + 1)[slot] === cancelledFlag(generation)
   }
 
   watch(request: Progress): void {
     this.#watched.add(request)
-    this.#poll ??= setInterval(() => {
-      for (const one of this.#watched) {
-        if (!this.isCancelled(one.slot, one.generation)) continue
-        this.#unwatch(one)
-        one.abort?.abort()
-      }
-    }, SIGNAL_POLL_MS)
+    this.#poll ??= setInterval(() => this.#look(), SIGNAL_POLL_MS)
+  }
+
+  /** Aborts the signals of requests that are cancelled. */
+  #look(): void {
+    const watched = [...this.#watched]
+    const flags = this.#flags?.(1 + Math.max(...watched.map(({ slot }) => slot)))
+    for (const one of watched) {
+      if (flags?.[one.slot] !== cancelledFlag(one.generation)) continue
+      this.#unwatch(one)
+      one.abort?.abort()
+    }
   }
 
   #unwatch(request: Progress): void {
@@ -264,6 +270,7 @@ export class Server implements RequestHost {
     else {
       try {
         this.#respondNow(request, response, isFinal)
+        sending = this.#channel.room?.() ?? null
       } catch (error) {
         if (!(error instanceof NoRoom)) throw error
         sending = this.#respondLater(request, response, isFinal)
@@ -440,6 +447,9 @@ export class Server implements RequestHost {
     else waiting?.reject(foreign(new TritonError(error.code, error.message)))
   }
 }
+
+/** Flag of a slot whose request is cancelled. */
+const cancelledFlag = (generation: number): number => ((generation & 127) << 1) | 1
 
 /** The same response, whose outputs own their memory. */
 function copied(response: InferenceResponse): InferenceResponse {

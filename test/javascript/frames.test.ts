@@ -261,12 +261,14 @@ test('without shared memory everything is inline', async () => {
   expect([tensors, frame.end > 80_000]).toEqual([[], true])
 })
 
-test('a signal aborts when the flag of its slot says so, and is polled only while somebody looks', async () => {
+test.each([
+  ['', true], [' without segments', false],
+])('a signal aborts when the flag of its slot%s says so, and is polled while somebody looks', async (_, hasMemory) => {
   vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
   try {
     const signals: AbortSignal[] = []
     let answer: () => void = () => {}
-    const host = new RawHost()
+    const host = new RawHost({ hasMemory })
     await host.load({
       execute: async (requests: InferenceRequest[]) => {
         expect(vi.getTimerCount()).toBe(0)

@@ -35,6 +35,8 @@ export class RawHost implements Channel {
   #deliver: (way: Way, frames: Uint8Array) => void = () => {}
   #wake: () => void = () => {}
 
+  readonly flagsBelow = () => this.flags
+
   constructor({ hasMemory = true } = {}) {
     this.writer.model = 1
     const memory = {
@@ -100,9 +102,9 @@ export class RawHost implements Channel {
       mode: 'run', instance: 'm_0', model: 'm', version: '1', model_directory: '/models/m',
       version_directory: '/models/m/1', file: '/models/m/1/model.ts', arguments: { model_instance_kind: 'CPU' },
       inputs: [], outputs: ['OUT'], decoupled: false, iterative: false, ...more, config: JSON.stringify(config),
-      segments: this.memory === undefined
-        ? null
-        : { request: SEGMENT_BYTES, response: SEGMENT_BYTES, slots: this.flags.length },
+      ...(this.memory === undefined
+        ? { segments: null, flags: this.flags.length }
+        : { segments: { request: SEGMENT_BYTES, response: SEGMENT_BYTES, slots: this.flags.length } }),
     })
     for (;;) {
       const greeting = this.sent.find(({ frame }) => frame.frame === Frame.READY || frame.frame === Frame.FAILED)

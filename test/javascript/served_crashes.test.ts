@@ -161,7 +161,7 @@ test('B-JS-05: a generator whose worker ends, ends its stream', async () => {
     const generator = 'yield text(1); await new Promise((r) => setTimeout(r, 20)); process.exit(1)'
     for await (const value of served.stream(generator, 'dies_late')) got.push(value)
   })())
-  expect(await failed).toMatch(/not healthy/)
+  expect(await failed).toMatch(/Instance 'dies_late_0' is not healthy/)
   expect(got).toEqual([1])
   await until('it is back', async () => {
     const values: unknown[] = []

@@ -4,8 +4,8 @@ use crate::settings::JavaScriptSettings;
 use crate::worker::{Starter, Threads, WorkerSpec};
 use backend::{Backend, Host, Model, ModelIo, OpenSpec, Opened};
 use backend_process::{
-    Command, Failure, Further, Instance, JsonObject, OutputTarget, PlacedInstance, RunnerKind, RunnerLimits, Spec,
-    UnknownKeys, ask, hosted, instances, is_inside, load_of,
+    Command, Failure, Further, Instance, JsonObject, OutputTarget, PlacedInstance, RunnerKind, RunnerLimits,
+    SharedMemory, Spec, UnknownKeys, ask, hosted, instances, is_inside, load_of,
 };
 use protocol::Signature;
 use protocol::pb::inference::{ModelConfig, model_config::SchedulingChoice};
@@ -89,8 +89,6 @@ impl Backend for JavaScriptBackend {
     }
 }
 
-impl JavaScriptBackendState {}
-
 /// The model's file, `file` as configured.
 fn file_of(version: &Path, file: &str) -> Result<PathBuf> {
     if !is_inside(file) {
@@ -160,7 +158,7 @@ impl OpenedJavaScript {
             let instance =
                 Instance { name, kind, command: self.command(limits.memory_bytes_max), load: load.to_owned() };
             // Node reserves far more addresses than memory, so the limit is that of its heap.
-            let limits = RunnerLimits { shared_memory: false, memory_bytes_max: None, ..limits.clone() };
+            let limits = RunnerLimits { shared_memory: SharedMemory::Flags, memory_bytes_max: None, ..limits.clone() };
             return hosted(instance, &limits, OutputTarget::Lines);
         }
         let spec = WorkerSpec { id: 0, name: name.as_str().to_owned(), heap_bytes_max: limits.memory_bytes_max };

@@ -4,14 +4,14 @@
 //! [`attach`], and frames pass directly between the worker's thread and the threads that submit batches: the main
 //! thread is involved in the start and the end only. Both channels keep one order, that of the calls.
 
-use backend_process::{Printer, RunnerLimits, segments};
+use backend_process::{NOTE_DELAY, Printer, RunnerLimits, Shared, after, shared};
 use backend_remote::generated::{Place, Segment};
-use backend_remote::{Connection, End, Next, PANICKED, Reading, Receiver, Segments, Start, Transport, Way, frames};
+use backend_remote::{Connection, End, Next, PANICKED, Reading, Receiver, Start, Transport, Way, frames};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::HashMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 use tensor::{Base, RegionRef};
@@ -57,13 +57,23 @@ static NEXT: AtomicU32 = AtomicU32::new(1);
 /// A worker thread that runs an instance.
 pub struct Worker {
     id: u32,
+    /// Name of its instance.
+    name: String,
     threads: Arc<dyn Threads>,
     inbound: Mutex<Inbound>,
     /// Receives the frames of the worker until its end.
     receiver: RwLock<Option<Arc<dyn Receiver>>>,
     memory: RwLock<WorkerMemory>,
     /// Standard output and error output.
-    printers: [Mutex<Printer>; 2],
+    printers: [Mutex<WorkerOutput>; 2],
+    /// The main thread was asked to end it.
+    is_terminated: AtomicBool,
+}
+
+struct WorkerOutput {
+    printer: Printer,
+    /// A note of dropped output is due.
+    is_timed: bool,
 }
 
 /// Frames for the worker.
@@ -103,7 +113,7 @@ pub fn ended(id: u32, how: &str) {
     ENDED.notify_all();
     let Some(worker) = worker else { return };
     *worker.inbound.lock() = Inbound::Ended(how.to_owned());
-    worker.printers.iter().for_each(|printer| printer.lock().end());
+    worker.printers.iter().for_each(|output| output.lock().printer.end());
     worker.report_end(how);
 }
 
@@ -117,7 +127,7 @@ pub fn wait_for_ends(threads: &Arc<dyn Threads>, until: Instant) -> bool {
             return true;
         }
         if Instant::now() >= until {
-            own.for_each(|worker| worker.threads.terminate(worker.id));
+            own.for_each(|worker| worker.terminate());
             return false;
         }
         ENDED.wait_until(&mut workers, until);
@@ -166,8 +176,33 @@ impl Worker {
     }
 
     /// Logs what the model prints.
-    pub fn print(&self, is_error: bool, bytes: &[u8]) {
-        self.printers[usize::from(is_error)].lock().add(bytes);
+    pub fn print(self: &Arc<Self>, is_error: bool, bytes: &[u8]) {
+        let mut output = self.printers[usize::from(is_error)].lock();
+        if output.printer.add(bytes) && !std::mem::replace(&mut output.is_timed, true) {
+            self.note_later(is_error);
+        }
+    }
+
+    /// Logs later how much output was dropped: the model may print nothing more.
+    fn note_later(self: &Arc<Self>, is_error: bool) {
+        let worker = Arc::downgrade(self);
+        let note = move || {
+            let Some(worker) = worker.upgrade() else { return };
+            let mut output = worker.printers[usize::from(is_error)].lock();
+            output.is_timed = output.printer.note();
+            if output.is_timed {
+                worker.note_later(is_error);
+            }
+        };
+        after(NOTE_DELAY, Box::new(note));
+    }
+
+    /// Has the main thread end it. Only the first call does: a worker that goes on breaking the protocol until its end
+    /// must not fill the queue of the main thread.
+    fn terminate(&self) {
+        if !self.is_terminated.swap(true, Relaxed) {
+            self.threads.terminate(self.id);
+        }
     }
 
     /// Segments of responses, from 0 on; `None` beyond the last.
@@ -197,31 +232,29 @@ impl Transport for Worker {
                 inbox.deliver(way, frames.to_vec());
             }
             Inbound::Attached(_) => {
-                log::error!("the worker thread {} does not take what it is sent, and is ended", self.id);
+                log::error!("{}: the worker thread does not take what it is sent, and is ended", self.name);
                 *inbound = Inbound::Killed;
-                self.threads.terminate(self.id);
+                self.terminate();
             }
             Inbound::Killed | Inbound::Ended(_) => {}
         }
     }
 
     fn on_frame(&self, receiver: Arc<dyn Receiver>) -> io::Result<()> {
+        let inbound = self.inbound.lock();
+        // Under the lock: either `ended` finds the receiver, or the end is found here, before any frame.
         *self.receiver.write() = Some(receiver);
-        // It may have ended before anybody listened.
-        let ended = match &*self.inbound.lock() {
-            Inbound::Ended(how) => Some(how.clone()),
-            _ => None,
-        };
-        if let Some(how) = ended {
-            self.report_end(&how);
-        }
+        let Inbound::Ended(how) = &*inbound else { return Ok(()) };
+        let how = how.clone();
+        drop(inbound);
+        self.report_end(&how);
         Ok(())
     }
 
     fn end(&self, how: End) {
         // UNLOAD has told the worker to end itself.
         if how != End::Told {
-            self.threads.terminate(self.id);
+            self.terminate();
         }
     }
 
@@ -253,28 +286,29 @@ pub(crate) struct Starter {
 impl Start for Starter {
     fn start(&self) -> io::Result<Connection> {
         let id = NEXT.fetch_add(1, Relaxed);
-        let segments = segments(&self.limits)?;
-        let memory = segments.as_ref().map_or_else(WorkerMemory::default, |Segments { requests, responses, flags }| {
-            WorkerMemory {
-                requests: vec![requests.clone()],
-                responses: vec![responses.clone()],
-                flags: Some(flags.clone()),
-            }
-        });
+        let Shared { segments, flags } = shared(&self.limits)?;
+        let memory = WorkerMemory {
+            requests: segments.iter().map(|segments| segments.requests.clone()).collect(),
+            responses: segments.iter().map(|segments| segments.responses.clone()).collect(),
+            flags: flags.clone(),
+        };
         let worker = Arc::new(Worker {
             id,
+            name: self.spec.name.clone(),
             threads: Arc::clone(&self.threads),
             inbound: Mutex::new(Inbound::Starting(Vec::new())),
             receiver: RwLock::default(),
             memory: RwLock::new(memory),
             printers: [false, true].map(|is_error| {
-                Mutex::new(Printer::new(&self.spec.name, is_error, self.limits.output_bytes_per_second))
+                let printer = Printer::new(&self.spec.name, is_error, self.limits.output_bytes_per_second);
+                Mutex::new(WorkerOutput { printer, is_timed: false })
             }),
+            is_terminated: AtomicBool::new(false),
         });
         WORKERS.lock().insert(id, Arc::clone(&worker));
         self.threads.start(WorkerSpec { id, ..self.spec.clone() }).inspect_err(|_| {
             WORKERS.lock().remove(&id);
         })?;
-        Ok(Connection { transport: worker, segments })
+        Ok(Connection { transport: worker, segments, flags })
     }
 }

@@ -35,12 +35,13 @@ pub use backend_remote::{Failure, Further, RunnerKind, Source, Spec};
 pub use guardian::guard_with;
 pub use load::{JsonObject, PlacedInstance, instances};
 #[cfg(target_os = "linux")]
-pub use output::Printer;
+pub use output::{NOTE_DELAY, Printer};
 pub use settings::{Setting, UnknownKeys, at_least, is_inside, read_settings, seconds, stol, switch};
-pub use spec::{Command, Instance, OutputTarget, RunnerLimits};
+pub use spec::{Command, Instance, OutputTarget, RunnerLimits, SharedMemory};
 #[cfg(target_os = "linux")]
-pub use start::{ask, complete_config, hosted, load_of, segment, segments, start, wait_for_ends};
+pub use start::{Shared, after, ask, complete_config, hosted, load_of, segment, shared, start, wait_for_ends};
 #[cfg(not(target_os = "linux"))]
 pub use unsupported::{
-    Printer, ask, complete_config, guard_with, hosted, load_of, segment, segments, start, wait_for_ends,
+    NOTE_DELAY, Printer, Shared, after, ask, complete_config, guard_with, hosted, load_of, segment, shared, start,
+    wait_for_ends,
 };

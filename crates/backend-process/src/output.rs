@@ -11,10 +11,13 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// Longest line of the log; longer ones are split.
 const LINE_BYTES_MAX: usize = 4096;
 const SECOND_NS: u64 = 1_000_000_000;
+/// Time after which dropped output is noted, if nothing else is printed.
+pub const NOTE_DELAY: Duration = Duration::from_secs(1);
 
 /// Splits output into lines within a rate. Pure: the caller passes the time.
 pub(crate) struct Lines {
@@ -40,11 +43,7 @@ impl Lines {
     }
 
     pub(crate) fn take(&mut self, bytes: &[u8], now: u64, to: &mut Vec<OutputLine>) {
-        if now / SECOND_NS != self.second {
-            self.second = now / SECOND_NS;
-            self.left = self.bytes_per_second;
-            self.note(to);
-        }
+        self.tick(now, to);
         let room = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
         let (kept, dropped) = bytes.split_at(room);
         self.left -= kept.len() as u64;
@@ -62,6 +61,15 @@ impl Lines {
             if is_whole {
                 self.line(to);
             }
+        }
+    }
+
+    /// Begins a new second if it is time, with a note of what the last one dropped.
+    fn tick(&mut self, now: u64, to: &mut Vec<OutputLine>) {
+        if now / SECOND_NS != self.second {
+            self.second = now / SECOND_NS;
+            self.left = self.bytes_per_second;
+            self.note(to);
         }
     }
 
@@ -99,11 +107,21 @@ impl Printer {
         Self { name: name.to_owned(), is_error, lines: Lines::new(rate) }
     }
 
-    /// Logs the lines that these bytes complete.
-    pub fn add(&mut self, bytes: &[u8]) {
+    /// Logs the lines that these bytes complete. True if output was dropped that the log does not mention yet: call
+    /// `note` after [`NOTE_DELAY`].
+    pub fn add(&mut self, bytes: &[u8]) -> bool {
         let mut lines = Vec::new();
         self.lines.take(bytes, now_ns(), &mut lines);
         self.log(lines);
+        self.lines.dropped > 0
+    }
+
+    /// Logs how much the last second dropped. True if it is too early.
+    pub fn note(&mut self) -> bool {
+        let mut lines = Vec::new();
+        self.lines.tick(now_ns(), &mut lines);
+        self.log(lines);
+        self.lines.dropped > 0
     }
 
     /// Logs the rest.
@@ -166,13 +184,18 @@ impl Printed {
     fn run(&self) {
         let mut events: Vec<Event> = Vec::new();
         let mut scratch = vec![0; 64 << 10];
+        // The log does not mention all output yet that was dropped.
+        let mut owes = false;
         loop {
-            self.epoll.wait(&mut events, -1);
+            self.epoll.wait(&mut events, if owes { NOTE_DELAY.as_millis() as i32 } else { -1 });
+            if owes {
+                owes = self.pipes.lock().values_mut().fold(false, |owes, pipe| pipe.printer.note() | owes);
+            }
             for event in &events {
                 // Outside the lock: if nobody reads our own output, only this thread blocks, not a process's start.
                 let Some(mut pipe) = self.pipes.lock().remove(&event.token) else { continue };
                 match sys::receive(pipe.fd.as_fd(), &mut scratch) {
-                    Ok(n) if n > 0 => pipe.add(scratch.get(..n).unwrap_or_default()),
+                    Ok(n) if n > 0 => owes |= pipe.add(scratch.get(..n).unwrap_or_default()),
                     Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
                     _ => {
                         pipe.printer.end();
@@ -187,9 +210,10 @@ impl Printed {
 }
 
 impl Pipe {
-    fn add(&mut self, bytes: &[u8]) {
+    /// See [`Printer::add`].
+    fn add(&mut self, bytes: &[u8]) -> bool {
         match self.form {
-            OutputTarget::Lines => self.printer.add(bytes),
+            OutputTarget::Lines => return self.printer.add(bytes),
             // A slow reader of our own output delays only the thread that reads runners' output.
             OutputTarget::Raw if self.printer.is_error => drop(io::stderr().write_all(bytes)),
             OutputTarget::Raw => {
@@ -198,6 +222,7 @@ impl Pipe {
                 drop(output.write_all(bytes).and_then(|()| output.flush()));
             }
         }
+        false
     }
 }
 
@@ -232,5 +257,17 @@ mod tests {
         lines.end(&mut out);
         let lengths: Vec<_> = out.iter().map(|e| if let OutputLine::Line(l) = e { l.len() } else { 0 }).collect();
         assert_eq!(lengths, [4096, 4096, 1808]);
+    }
+
+    #[test]
+    fn dropped_output_is_noted_in_the_next_second_without_another_print() {
+        let mut lines = Lines::new(10);
+        let mut out = Vec::new();
+        lines.take(&[b'x'; 25], 5, &mut out);
+        lines.tick(SECOND_NS - 1, &mut out);
+        assert_eq!(out, [], "the second is not over");
+        lines.tick(SECOND_NS, &mut out);
+        lines.tick(2 * SECOND_NS, &mut out);
+        assert_eq!(out, [OutputLine::Dropped(15)], "once");
     }
 }

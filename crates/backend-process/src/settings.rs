@@ -1,6 +1,6 @@
 //! Settings of runners that all backends with runners share: `--backend-config=<backend>,<key>=<value>`.
 
-use crate::spec::RunnerLimits;
+use crate::spec::{RunnerLimits, SharedMemory};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::path::{Component, Path};
@@ -23,7 +23,7 @@ const OUTPUT_BYTES_PER_SECOND_DEFAULT: u32 = 64 * 1024;
 impl Default for RunnerLimits {
     fn default() -> Self {
         Self {
-            shared_memory: true,
+            shared_memory: SharedMemory::Tensors,
             device_inputs: false,
             segment_bytes: SEGMENT_BYTES_DEFAULT,
             growth_bytes: SEGMENT_BYTES_DEFAULT,
@@ -46,7 +46,9 @@ impl RunnerLimits {
     /// INVALID_ARG for an invalid value.
     pub fn apply(&mut self, key: &str, value: &str) -> Result<bool> {
         match key {
-            "shm" => self.shared_memory = switch(key, value)?,
+            "shm" => {
+                self.shared_memory = if switch(key, value)? { SharedMemory::Tensors } else { SharedMemory::None };
+            }
             "shm-default-byte-size" => {
                 self.segment_bytes = at_least(key, value, SEGMENT_BYTES_MIN, "smaller than 4 MiBs")?;
             }

@@ -40,11 +40,22 @@ pub enum OutputTarget {
     Raw,
 }
 
+/// Memory that a runner shares with the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SharedMemory {
+    /// Tensors, and the flags of cancelled requests.
+    Tensors,
+    /// The flags only. Tensors pass through the sockets.
+    Flags,
+    /// Nothing: models do not see cancels (B-PYR-01).
+    None,
+}
+
 /// Limits of a runner.
 #[derive(Debug, Clone)]
 pub struct RunnerLimits {
-    /// Passes tensors in shared memory, else through the sockets (B-PYR-01), where models cannot see a cancellation.
-    pub shared_memory: bool,
+    /// Memory that the runner shares with the server.
+    pub shared_memory: SharedMemory,
     /// Passes inputs on a device as they are; otherwise copies them to the host (FORCE_CPU_ONLY_INPUT_TENSORS).
     pub device_inputs: bool,
     /// Bytes of the first segments, one for requests and one for responses.

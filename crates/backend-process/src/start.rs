@@ -5,11 +5,11 @@ use crate::hub::Hub;
 use crate::link::Link;
 use crate::output::Printed;
 use crate::process::Process;
-use crate::spec::{Command, Instance, OutputTarget, RunnerLimits};
+use crate::spec::{Command, Instance, OutputTarget, RunnerLimits, SharedMemory};
 use crate::sys::{self, Program};
 use backend::{Host, Model};
 use backend_remote::generated::SLOTS_MAX;
-use backend_remote::{Connection, Executor, Failure, Segments, Spec, Start};
+use backend_remote::{Connection, Executor, Failure, Job, Segments, Spec, Start};
 use memory::Memfd;
 use protocol::Signature;
 use std::fs::File;
@@ -39,14 +39,15 @@ pub fn hosted(instance: Instance, limits: &RunnerLimits, output: OutputTarget) -
     backend_remote::InstanceSpec { name, kind, start, load }
 }
 
-/// The caller's LOAD object with `segments` and `devices` added.
+/// The caller's LOAD object with `segments`, `flags` and `devices` added.
 pub fn load_of(load: &str, limits: &RunnerLimits) -> String {
     let rest = load.trim_start().strip_prefix('{').unwrap_or("}").trim_start();
     let comma = if rest.starts_with('}') { "" } else { "," };
     let bytes = limits.segment_bytes;
     let segments = match limits.shared_memory {
-        true => format!(r#"{{"request":{bytes},"response":{bytes},"slots":{SLOTS_MAX}}}"#),
-        false => "null".to_owned(),
+        SharedMemory::Tensors => format!(r#"{{"request":{bytes},"response":{bytes},"slots":{SLOTS_MAX}}}"#),
+        SharedMemory::Flags => format!(r#"null,"flags":{SLOTS_MAX}"#),
+        SharedMemory::None => "null".to_owned(),
     };
     let devices = limits.device_inputs;
     format!(r#"{{"segments":{segments},"devices":{devices}{comma}{rest}"#)
@@ -80,13 +81,27 @@ pub fn ask(instance: &backend_remote::InstanceSpec, limits: &RunnerLimits) -> Re
     backend_remote::ask(instance, &limits.of_runner(), &executor()?)
 }
 
-/// First segments of a runner that shares the server's memory; `None` if all tensors are sent inline.
+/// Memory that a runner shares with the server from its start.
+pub struct Shared {
+    /// For tensors; `None` if all are sent inline.
+    pub segments: Option<Segments>,
+    /// Flags of cancelled requests; `None` if the model does not see cancels.
+    pub flags: Option<RegionRef>,
+}
+
+/// Memory for a runner in this process.
 ///
 /// # Errors
 /// The system's.
-pub fn segments(limits: &RunnerLimits) -> io::Result<Option<Segments>> {
-    let memory = limits.shared_memory.then(|| Inherited::new(limits.segment_bytes)).transpose()?;
-    Ok(memory.map(Inherited::segments))
+pub fn shared(limits: &RunnerLimits) -> io::Result<Shared> {
+    Inherited::new(limits).map(Inherited::shared)
+}
+
+/// Runs a short job after a delay, on the thread that watches runners.
+pub fn after(delay: Duration, job: Job) {
+    if let Ok(hub) = Hub::get() {
+        hub.after(delay, job);
+    }
 }
 
 fn executor() -> Result<Arc<dyn Executor>, Failure> {
@@ -117,7 +132,7 @@ impl Start for Starter {
         let (side, their_side) = UnixStream::pair()?;
         let id = hub.name();
         let link = Link::new(id, work, side)?;
-        let memory = if limits.shared_memory { Some(Inherited::new(limits.segment_bytes)?) } else { None };
+        let memory = Inherited::new(limits)?;
         let (out, their_out) = sys::pipe()?;
         let (err, their_err) = sys::pipe()?;
         let nothing = File::open("/dev/null")?;
@@ -130,8 +145,15 @@ impl Start for Starter {
         program.new_privileges = limits.new_privileges;
         let mut descriptors =
             vec![nothing.as_fd(), their_out.as_fd(), their_err.as_fd(), their_work.as_fd(), their_side.as_fd()];
-        if let Some(Inherited { requests, responses, flags }) = &memory {
-            descriptors.extend([requests.as_fd(), responses.as_fd(), flags.as_fd()]);
+        // Their numbers do not depend on what the runner shares.
+        match &memory {
+            Inherited { tensors: Some((requests, responses)), flags: Some(flags) } => {
+                descriptors.extend([requests.as_fd(), responses.as_fd(), flags.as_fd()]);
+            }
+            Inherited { flags: Some(flags), .. } => {
+                descriptors.extend([nothing.as_fd(), nothing.as_fd(), flags.as_fd()]);
+            }
+            _ => {}
         }
         let child = sys::spawn(&program, &descriptors)?;
         let guarded = Guarded::new(id, child.pid);
@@ -139,7 +161,8 @@ impl Start for Starter {
         printed.add(out, name.as_str(), false, *output, limits.output_bytes_per_second)?;
         printed.add(err, name.as_str(), true, *output, limits.output_bytes_per_second)?;
         let transport = Process::new(id, hub, link, child, guarded);
-        Ok(Connection { transport, segments: memory.map(Inherited::segments) })
+        let Shared { segments, flags } = memory.shared();
+        Ok(Connection { transport, segments, flags })
     }
 }
 
@@ -153,22 +176,28 @@ pub fn segment(bytes: u64) -> io::Result<RegionRef> {
 
 /// Memory that a process inherits.
 struct Inherited {
-    requests: Arc<Memfd>,
-    responses: Arc<Memfd>,
-    flags: Arc<Memfd>,
+    /// Segments for requests and responses.
+    tensors: Option<(Arc<Memfd>, Arc<Memfd>)>,
+    flags: Option<Arc<Memfd>>,
 }
 
 impl Inherited {
-    fn new(segment_bytes: u64) -> io::Result<Self> {
+    fn new(limits: &RunnerLimits) -> io::Result<Self> {
         let segment = || {
-            let memory = Memfd::new(usize::try_from(segment_bytes).unwrap_or(usize::MAX))?;
+            let memory = Memfd::new(usize::try_from(limits.segment_bytes).unwrap_or(usize::MAX))?;
             memory.populate(POPULATED_BYTES);
             io::Result::Ok(Arc::new(memory))
         };
-        Ok(Self { requests: segment()?, responses: segment()?, flags: Arc::new(Memfd::new(SLOTS_MAX as usize)?) })
+        let flags = || io::Result::Ok(Arc::new(Memfd::new(SLOTS_MAX as usize)?));
+        Ok(match limits.shared_memory {
+            SharedMemory::Tensors => Self { tensors: Some((segment()?, segment()?)), flags: Some(flags()?) },
+            SharedMemory::Flags => Self { tensors: None, flags: Some(flags()?) },
+            SharedMemory::None => Self { tensors: None, flags: None },
+        })
     }
 
-    fn segments(self) -> Segments {
-        Segments { requests: self.requests, responses: self.responses, flags: self.flags }
+    fn shared(self) -> Shared {
+        let segments = self.tensors.map(|(requests, responses)| Segments { requests, responses });
+        Shared { segments, flags: self.flags.map(|flags| flags as RegionRef) }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{Command, Failure, Instance, OutputTarget, RunnerLimits, Spec};
 use backend::{Host, Model};
-use backend_remote::{Connection, Segments, Start};
+use backend_remote::{Connection, Job, Segments, Start};
 use protocol::Signature;
 use std::io;
 use std::sync::{Arc, Weak};
@@ -13,6 +13,9 @@ fn none_here() -> Failure {
     Error::unavailable("models in processes of their own are served on Linux only").into()
 }
 
+/// The time after which dropped output is noted, which is never needed.
+pub const NOTE_DELAY: Duration = Duration::from_secs(1);
+
 /// The output of a runner: there is none.
 pub struct Printer;
 
@@ -22,9 +25,23 @@ impl Printer {
         Self
     }
     /// Drops the bytes.
-    pub fn add(&mut self, _: &[u8]) {}
+    pub fn add(&mut self, _: &[u8]) -> bool {
+        false
+    }
+    /// Does nothing.
+    pub fn note(&mut self) -> bool {
+        false
+    }
     /// Does nothing.
     pub fn end(&mut self) {}
+}
+
+/// The memory of a runner, of which there is none.
+pub struct Shared {
+    /// Always `None`.
+    pub segments: Option<Segments>,
+    /// Always `None`.
+    pub flags: Option<RegionRef>,
 }
 
 struct Nothing;
@@ -74,7 +91,7 @@ pub fn load_of(load: &str, _: &RunnerLimits) -> String {
 ///
 /// # Errors
 /// This needs Linux.
-pub fn segments(_: &RunnerLimits) -> io::Result<Option<Segments>> {
+pub fn shared(_: &RunnerLimits) -> io::Result<Shared> {
     Err(io::Error::other(none_here().error.message().to_owned()))
 }
 
@@ -85,6 +102,9 @@ pub fn segments(_: &RunnerLimits) -> io::Result<Option<Segments>> {
 pub fn segment(_: u64) -> io::Result<RegionRef> {
     Err(io::Error::other(none_here().error.message().to_owned()))
 }
+
+/// Does nothing: there are no runners.
+pub fn after(_: Duration, _: Job) {}
 
 /// Does nothing: there are no runners.
 pub fn guard_with(_: Command) {}

@@ -6,7 +6,7 @@
 mod support;
 
 use backend::{Counted, InstanceEvents, Model, Readiness};
-use backend_process::RunnerLimits;
+use backend_process::{RunnerLimits, SharedMemory};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support::*;
@@ -34,7 +34,7 @@ fn tensors_of_every_size_round_trip_b_py_04() {
 
 #[test]
 fn without_shared_memory_tensors_pass_through_the_sockets_b_pyr_01() {
-    let model = start("echo", 1, RunnerLimits { shared_memory: false, ..limits() }).expect("starts");
+    let model = start("echo", 1, RunnerLimits { shared_memory: SharedMemory::None, ..limits() }).expect("starts");
     for count in [0, 1, 4096, 4097, 700_000, 20 << 20, 5] {
         echoed(&*model, count);
     }

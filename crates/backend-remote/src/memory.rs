@@ -52,7 +52,9 @@ pub(crate) struct TensorMemory {
     request_segments: RwLock<Vec<RegionRef>>,
     response_segments: RwLock<Vec<RegionRef>>,
     responses: Mutex<Responses>,
-    /// One byte per slot. `None` if the runner has no segments and all tensors go inline.
+    /// The runner has segments; otherwise all tensors go inline.
+    has_segments: bool,
+    /// One byte per slot, if the model sees cancels.
     flags: Option<RegionRef>,
     limits: Limits,
     /// Device memory that the runner was lent.
@@ -86,16 +88,17 @@ impl TensorMemory {
     pub(crate) fn new(
         transport: Arc<dyn Transport>,
         segments: Option<Segments>,
+        flags: Option<RegionRef>,
         model: String,
         limits: Limits,
     ) -> Self {
         let mut arena = Arena::default();
-        let (mut requests, mut responses, mut flags) = (Vec::new(), Vec::new(), None);
+        let has_segments = segments.is_some();
+        let (mut requests, mut responses) = (Vec::new(), Vec::new());
         if let Some(segments) = segments {
             arena.add(0, segments.requests.len() as u64);
             requests.push(segments.requests);
             responses.push(segments.responses);
-            flags = Some(segments.flags);
         }
         let bytes = [&requests, &responses].into_iter().flatten().map(|s| s.len() as u64).sum();
         Self {
@@ -104,6 +107,7 @@ impl TensorMemory {
             request_segments: RwLock::new(requests),
             response_segments: RwLock::new(responses),
             responses: Mutex::default(),
+            has_segments,
             flags,
             limits,
             leases: Leases::default(),
@@ -169,7 +173,7 @@ impl TensorMemory {
         {
             return Ok(());
         }
-        if bytes <= *room.inline_left || !self.has_segments() {
+        if bytes <= *room.inline_left || !self.has_segments {
             if to.len().saturating_add(bytes) > FRAME_BYTES_MAX as usize - FRAME_BYTES_LEFT {
                 return Err(self.no_room());
             }
@@ -248,10 +252,6 @@ impl TensorMemory {
         Error::unavailable(format!("Failed to allocate memory for the request of model '{}'", self.model))
     }
 
-    fn has_segments(&self) -> bool {
-        self.flags.is_some()
-    }
-
     fn segments(&self, of_requests: bool) -> &RwLock<Vec<RegionRef>> {
         if of_requests { &self.request_segments } else { &self.response_segments }
     }
@@ -262,7 +262,7 @@ impl TensorMemory {
 
     /// Adds a segment and announces it to the runner. `None` if the limit is reached or the system has no memory.
     fn grow(&self, place: Place, bytes: u64) -> Option<(u16, u64)> {
-        if !self.has_segments() {
+        if !self.has_segments {
             return None;
         }
         let mut segments = self.segments(place == Place::Request).write();

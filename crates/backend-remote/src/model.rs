@@ -127,7 +127,7 @@ pub fn start(
 /// # Errors
 /// The error of the code, or the end of the runner.
 pub fn ask(instance: &InstanceSpec, limits: &Limits, executor: &Arc<dyn Executor>) -> Result<Option<String>, Failure> {
-    let (instance, limits, executor_of) = (instance.clone(), limits.clone(), Arc::clone(executor));
+    let (kind, instance, limits, executor_of) = (instance.kind, instance.clone(), limits.clone(), Arc::clone(executor));
     let grace = limits.exit_grace;
     let (send, answer) = channel();
     let (send_runner, started_runner) = channel();
@@ -137,18 +137,18 @@ pub fn ask(instance: &InstanceSpec, limits: &Limits, executor: &Arc<dyn Executor
         drop(send_runner.send(launch(&instance, 0, &limits, none, executor_of, "complete", started)));
     }));
     let runner = started_runner.recv();
-    let runner = runner.map_err(|_| not_started())?.map_err(|e| cannot_start(&e))?;
+    let runner = runner.map_err(|_| not_started(kind))?.map_err(|e| cannot_start(kind, &e))?;
     let result = answer.recv();
     runner.end(grace);
-    result.map_err(|_| not_started())?.map(|ready| ready.config)
+    result.map_err(|_| not_started(kind))?.map(|ready| ready.config)
 }
 
-fn not_started() -> Failure {
-    Error::internal("a process could not be started").into()
+fn not_started(kind: RunnerKind) -> Failure {
+    Error::internal(format!("a {} could not be started", kind.noun())).into()
 }
 
-fn cannot_start(e: &io::Error) -> Failure {
-    Error::internal(format!("a process could not be started: {e}")).into()
+fn cannot_start(kind: RunnerKind, e: &io::Error) -> Failure {
+    Error::internal(format!("a {} could not be started: {e}", kind.noun())).into()
 }
 
 /// Starts a runner, on the thread for starts. Calls `started` when the runner responds or ends, but not if this fails.
@@ -167,12 +167,13 @@ fn launch(
     frames::write::json(&mut load, InstanceId::ONLY, Frame::Load, &load_of(&instance.load, mode))
         .map_err(|_| io::Error::other("the configuration is too long"))?;
     let connection = instance.start.start()?;
-    let runner = Runner::new(Parts { name, kind, instance: number, owner, connection, limits, executor, started });
+    let runner = Runner::new(Parts { kind, name, instance: number, owner, connection, limits, executor, started });
+    // First of all: a thread that answers before its receiver is there would not be heard.
+    runner.transport.on_frame(Arc::clone(&runner) as _)?;
     runner.transport.send(Way::Work, &load);
     let mut first = Vec::new();
     frames::write::question(&mut first, InstanceId::PROCESS, Frame::Ping, 0);
     runner.transport.send(Way::Side, &first);
-    runner.transport.on_frame(Arc::clone(&runner) as _)?;
     runner.later(start_timeout, |runner| runner.check_contact());
     Ok(runner)
 }
@@ -197,8 +198,8 @@ impl RunnerModel {
             }));
         }
         drop(send);
-        for _ in places {
-            started.recv().unwrap_or_else(|_| Err(not_started()))?;
+        for place in places {
+            started.recv().unwrap_or_else(|_| Err(not_started(place.instance.kind)))?;
         }
         Ok(())
     }
@@ -231,7 +232,7 @@ impl RunnerModel {
             }
             Err(e) => {
                 drop(held);
-                tell(Err(cannot_start(&e)));
+                tell(Err(cannot_start(place.instance.kind, &e)));
             }
         }
     }
@@ -340,8 +341,7 @@ impl RunnerModel {
 
     fn crashed(&self, place: &Arc<InstanceRunner>) {
         let again = self.spec.limits.restart.then(|| place.crashes.lock().crashed(now_ns()));
-        let (model, name, kind) = (&self.signature.model, place.name(), place.instance.kind);
-        let noun = if kind == RunnerKind::StubProcess { "process" } else { "instance" };
+        let (model, name, noun) = (&self.signature.model, place.name(), place.instance.kind.noun());
         let why = match again {
             Some(again) if again.delay.is_zero() => Error::unavailable(format!(
                 "model '{model}' cannot be used at the moment: {noun} '{name}' ended and is being started again"
@@ -351,12 +351,12 @@ impl RunnerModel {
                  again after a pause of {:.1} s",
                 again.delay.as_secs_f64()
             )),
-            None => kind.not_healthy(name),
+            None => place.instance.kind.not_healthy(name),
         };
         self.is_down(place, why);
         if let Some(times) = again.and_then(|again| again.told) {
             log::error!(
-                "{name}: the process ended {times} times, each within a minute of the time before; it is started again \
+                "{name}: the {noun} ended {times} times, each within a minute of the time before; it is started again \
                  after longer and longer pauses, of {} s at most, until it runs for a minute or model '{model}' is \
                  loaded again",
                 DELAY_MAX.as_secs()

@@ -113,11 +113,11 @@ pub(crate) struct Parts {
 
 impl Runner {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let Parts { name, kind, instance, owner, connection, limits, executor, started } = parts;
-        let Connection { transport, segments } = connection;
+        let Parts { kind, name, instance, owner, connection, limits, executor, started } = parts;
+        let Connection { transport, segments, flags } = connection;
         let of = owner.upgrade();
         let model = of.as_ref().map(|owner| owner.signature().model.clone()).unwrap_or_default();
-        let memory = TensorMemory::new(Arc::clone(&transport), segments, model.to_string(), limits.clone());
+        let memory = TensorMemory::new(Arc::clone(&transport), segments, flags, model.to_string(), limits.clone());
         Arc::new_cyclic(|me| Self {
             name,
             kind,
@@ -173,7 +173,7 @@ impl Runner {
         state.lifecycle = killed.unwrap_or(state.lifecycle);
         drop(state);
         if killed.is_some() {
-            log::error!("{}: the process is killed: {why}", self.label());
+            log::error!("{}: the {} is killed: {why}", self.label(), self.kind.noun());
         }
         self.transport.end(End::Killed);
     }
@@ -278,9 +278,10 @@ impl Runner {
                 drop(state);
                 let seconds = left.as_secs_f64();
                 log::warn!(
-                    "{}: its model left service {seconds:.1} s ago, and the process still has requests that clients \
-                     wait for: {waiting}",
-                    self.label()
+                    "{}: its model left service {seconds:.1} s ago, and the {} still has requests that clients wait \
+                     for: {waiting}",
+                    self.label(),
+                    self.kind.noun()
                 );
             }
             return;
@@ -300,9 +301,10 @@ impl Runner {
         drop(state);
         let seconds = grace.as_secs_f64();
         log::error!(
-            "{}: the process is killed: its model left service, and it worked for {seconds} s (exit-grace-seconds, \
-             less when the server exits) for requests that nobody waits for: {requests}",
-            self.label()
+            "{}: the {} is killed: its model left service, and it worked for {seconds} s (exit-grace-seconds, less \
+             when the server exits) for requests that nobody waits for: {requests}",
+            self.label(),
+            self.kind.noun()
         );
         self.transport.end(End::Killed);
     }
@@ -414,12 +416,14 @@ impl Runner {
 
     fn answered(&self, number: u64, is_ready: bool) {
         let mut state = self.state.lock();
+        if state.questions.iter().any(|q| number > q.number) {
+            drop(state);
+            // The checks end with the runner.
+            return self.condemn("it answers a question that it was not asked");
+        }
         // A late response to a check that timed out also answers the current ones.
         let all = std::mem::take(&mut state.questions);
         drop(state);
-        if all.iter().any(|q| number > q.number) {
-            return self.condemn("it answers a question that it was not asked");
-        }
         for answer in all.into_iter().flat_map(|q| q.answers) {
             let no = || Error::unavailable(format!("'{}' says that it is not ready", self.name));
             answer(if is_ready { Ok(()) } else { Err(no()) });
@@ -501,6 +505,13 @@ impl Receiver for Runner {
             FromRunner::Release(ids) => self.memory.released(ids.iter())?,
             FromRunner::IsReadyResult { question, is_ready } => self.answered(question, is_ready),
             FromRunner::Pong(_) => {}
+            // Python models name themselves where they want to.
+            FromRunner::Log(line)
+                if self.kind != RunnerKind::StubProcess && !line.text.contains(self.name.as_str()) =>
+            {
+                let text = format!("{}: {}", self.name, line.text);
+                self.asks.log(frames::LogRef { text: &text, ..line });
+            }
             FromRunner::Call(call) if !reading.may_copy && self.copied_bytes(&call.request.inputs) > COPY_BYTES_MAX => {
                 return Ok(Next::Copy);
             }

@@ -17,6 +17,11 @@ pub enum RunnerKind {
 }
 
 impl RunnerKind {
+    /// Noun for texts: `process '…' ended`.
+    pub(crate) fn noun(self) -> &'static str {
+        if self == Self::StubProcess { "process" } else { "instance" }
+    }
+
     /// Error of a request whose runner ended; Triton's for a Python model.
     pub(crate) fn not_healthy(self, name: &str) -> Error {
         let kind = if self == Self::StubProcess { "Stub process" } else { "Instance" };

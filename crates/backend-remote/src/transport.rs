@@ -100,16 +100,16 @@ pub struct Segments {
     pub requests: RegionRef,
     /// Outputs of responses; the runner allocates.
     pub responses: RegionRef,
-    /// One byte per slot: whether its request is cancelled.
-    pub flags: RegionRef,
 }
 
 /// A started runner.
 pub struct Connection {
     /// The connection to it.
     pub transport: Arc<dyn Transport>,
-    /// Shared memory; `None` if all tensors are sent inline.
+    /// Shared memory for tensors; `None` if all are sent inline.
     pub segments: Option<Segments>,
+    /// One byte per slot: whether its request is cancelled. `None`: the model does not see cancels.
+    pub flags: Option<RegionRef>,
 }
 
 /// Starts runners of an instance. Each call starts a new one.

@@ -163,8 +163,8 @@ impl Start for Stage {
     fn start(&self) -> io::Result<Connection> {
         let played = Arc::new(Played { greeting: self.greeting.lock().clone(), ..Played::default() });
         self.runners.lock().push(played.clone());
-        let segments = Segments { requests: region(1 << 20), responses: region(1 << 20), flags: self.flags.clone() };
-        Ok(Connection { transport: played, segments: Some(segments) })
+        let segments = Segments { requests: region(1 << 20), responses: region(1 << 20) };
+        Ok(Connection { transport: played, segments: Some(segments), flags: Some(self.flags.clone()) })
     }
 }
 
@@ -420,6 +420,15 @@ fn readiness_checks_share_a_response_and_fail_without_one_b_py_26() {
     stage.runner().say(Way::Side, &framed(Frame::IsReadyResult, 0, 0, &body));
     assert_eq!([answers.try_recv(), answers.try_recv()], [Ok(true), Ok(true)]);
     ask();
+    stage.runner().dies();
+    assert_eq!(answers.try_recv(), Ok(false));
+    // A runner that answers what nobody asked is killed, and the checks end with it.
+    stage.pass(Duration::ZERO);
+    ask();
+    let mut body = Vec::new();
+    IsReadyResult { question: 2, is_ready: 1 }.write(&mut body);
+    stage.runner().say(Way::Side, &framed(Frame::IsReadyResult, 0, 0, &body));
+    assert_eq!(*stage.runner().ends.lock(), [End::Killed]);
     stage.runner().dies();
     assert_eq!(answers.try_recv(), Ok(false));
 }

@@ -7,7 +7,7 @@
 mod engine;
 
 use backend::Model;
-use backend_process::{Command, Failure, Instance, OutputTarget, RunnerKind, RunnerLimits, Spec, hosted};
+use backend_process::{Command, Failure, Instance, OutputTarget, RunnerKind, RunnerLimits, SharedMemory, Spec, hosted};
 pub use engine::*;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 pub fn limits() -> RunnerLimits {
     RunnerLimits {
-        shared_memory: true,
+        shared_memory: SharedMemory::Tensors,
         device_inputs: false,
         segment_bytes: 1 << 20,
         growth_bytes: 1 << 20,

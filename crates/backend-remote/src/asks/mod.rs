@@ -13,7 +13,7 @@ mod tests;
 
 pub(crate) use peer::{Parent, Peer};
 
-use crate::frames::{FromRunner, ProtocolError};
+use crate::frames::{FromRunner, LogRef, ProtocolError};
 use crate::slots::Key;
 use crate::transport::Way;
 use backend::Host;
@@ -67,10 +67,15 @@ impl Asks {
             FromRunner::CallClose(call) => self.calls.close(call),
             FromRunner::Control(json) => self.controls.start(peer, way, json)?,
             FromRunner::MetricUpdate(change) => self.controls.metrics.update(change),
-            FromRunner::Log(line) => log::write(line),
+            FromRunner::Log(line) => self.log(line),
             _ => return Err(ProtocolError("a frame that is not expected here")),
         }
         Ok(())
+    }
+
+    /// Writes a line of the model's log.
+    pub(crate) fn log(&self, line: LogRef<'_>) {
+        log::write(line);
     }
 
     /// Cancels the calls made for a request.
