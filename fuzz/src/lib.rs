@@ -28,6 +28,7 @@ mod tls_front;
 mod token;
 mod trace_context;
 mod visible;
+mod worker;
 
 pub use archive::archive;
 pub use cache_entry::cache_entry;
@@ -49,6 +50,7 @@ pub use tls_front::tls_front;
 pub use token::token;
 pub use trace_context::trace_context;
 pub use visible::visible;
+pub use worker::worker;
 
 // The readers of the front end are private to it, and pure. They are compiled from where they stand, so that fuzzing
 // needs neither an opening in the server nor the server's sockets, runtime and engine. A new dependency of one of them
@@ -130,7 +132,7 @@ mod generated;
 pub type Target = fn(&[u8]) -> bool;
 
 /// All of them.
-pub const TARGETS: [(&str, Target); 24] = [
+pub const TARGETS: [(&str, Target); 25] = [
     ("http_head", http_head),
     ("http_body", http_body),
     ("json", json),
@@ -148,6 +150,7 @@ pub const TARGETS: [(&str, Target); 24] = [
     ("token", token),
     ("trace_context", trace_context),
     ("runner_frames", runner_frames),
+    ("worker", worker),
     ("archive", archive),
     ("redis_reply", redis_reply),
     ("trees_json", trees_json),

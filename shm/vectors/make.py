@@ -167,3 +167,58 @@ seeds = HERE.parents[1] / "fuzz/seeds/runner_frames"
 seeds.mkdir(parents=True, exist_ok=True)
 for name, (made, _) in GOOD.items():
     (seeds / name).write_bytes(made)
+
+# What the fuzzer of worker threads starts from: the form of the model, then steps (fuzz/src/worker.rs).
+WORK, SIDE, BATCH, CANCEL, RESULT, RESPOND, PRINT, MEMORY, END, ASK, UNLOAD = range(11)
+DECOUPLED, ASKS_READY, ITERATIVE, GREETS = 1, 2, 4, 8
+
+
+def script(form, *steps):
+    return bytes([form]) + b"".join(bytes([step]) + pack("<H", len(content)) + content for step, content in steps)
+
+
+def out(value=b"\7", **more):
+    return answer(p.ANSWER_RESPONSE, [tensor("OUT", p.DATA_TYPE_UINT8, [len(value)], value)], flags=p.ANSWER_FLAG_FINAL, **more)
+
+
+def call(number, version, model=b"other", parent=(0, 1)):
+    return frame(p.FRAME_CALL, p.CALL_HEAD.pack(number, version, *parent, len(model), 0, 0, 0) + model + request(0, 0, [X], ["O"]))
+
+
+def side(kind, content, **more):
+    return SIDE, frame(kind, content, **more)
+
+
+BLOCK = tensor("OUT", p.DATA_TYPE_UINT8, [4096], place=p.PLACE_RESPONSE, offset=64, length=4096)
+RESHAPED = tensor("OUT_R", p.DATA_TYPE_FP32, [2, 1], pack("<2f", 1, 2))
+OTHER = tensor("OUT_S", p.DATA_TYPE_BYTES, [1], pack("<I", 2) + b"ab")
+NOTHING = answer(p.ANSWER_NONE)
+LAST = answer(p.ANSWER_NONE, flags=p.ANSWER_FLAG_FINAL)
+PART = answer(p.ANSWER_RESPONSE, [OTHER])
+WORKERS = {
+    "answers": script(0, (BATCH, b"\0\0"), (RESULT, out()), (BATCH, b"\3\2"), (WORK, result(2, [out(), out(b"ab"), answer(
+        p.ANSWER_ERROR, code=p.CODE_NOT_FOUND, error="no"), answer(p.ANSWER_RESPONSE, [RESHAPED, OTHER], parameters='{"a":1}')], [0, 8256]))),
+    "blocks": script(0, (MEMORY, b"\0\0\0\0\0\1"), (BATCH, b"\1\3"), (RESULT, answer(p.ANSWER_RESPONSE, [BLOCK]) + out()),
+                     side(p.FRAME_RELEASE, pack("<2Q", 0, 70016), count=2), side(p.FRAME_NEED_SEGMENT, p.NEED_SEGMENT.pack(1 << 21)), (MEMORY, b"\0\1\0\0\0\1")),
+    "inputs": script(0, (BATCH, b"\0\2"), (RESULT, answer(p.ANSWER_RESPONSE, [tensor("OUT", p.DATA_TYPE_UINT8, [5000], place=p.PLACE_REQUEST, length=5000)])),
+                     (BATCH, b"\0\7"), (WORK, result(2, error="ValueError: no", flags=p.RESULT_FLAG_FAILED))),
+    "decoupled": script(DECOUPLED, (BATCH, b"\0\0"), (RESPOND, b"\0" + PART), (RESPOND, b"\0" + PART), (RESULT, NOTHING), (BATCH, b"\0\1"), (CANCEL, b"\0"),
+                        (RESPOND, b"\1" + PART), (RESULT, NOTHING), (RESPOND, b"\0" + LAST), (RESPOND, b"\1" + LAST)),
+    "late": script(0, (BATCH, b"\1\0"), (RESULT, NOTHING + NOTHING), (CANCEL, b"\0"), side(p.FRAME_RESPOND, p.RESPOND_HEAD.pack(1, 1) + out()), (BATCH, b"\0\0"), (END, b"")),
+    "calls": script(0, (BATCH, b"\0\0"), (WORK, call(1, 1)), (WORK, call(2, 2)), side(p.FRAME_CALL, call(3, 0)[p.HEADER.size:]), (CANCEL, b"\0"),
+                    side(p.FRAME_CALL_CANCEL, p.CALL_ID.pack(2)), (SIDE, call(4, 3)), side(p.FRAME_CALL_CLOSE, p.CALL_ID.pack(4)), (SIDE, call(5, 2)), (RESULT, out())),
+    "asks": script(ASKS_READY, (ASK, b""), side(p.FRAME_IS_READY_RESULT, p.IS_READY_RESULT.pack(1, 1)), (ASK, b""), (PRINT, b"\1one\ntwo"), side(
+        p.FRAME_LOG, p.LOG_HEAD.pack(p.LOG_LEVEL_WARNING, 0, 4, 12, 3) + b"m.tshot"), side(p.FRAME_CONTROL, b'{"id":1,"operation":"is_ready","model":"m","version":""}'), side(
+        p.FRAME_CONTROL, b'{"id":2,"operation":"family_new","name":"f","description":"d","kind":"counter"}'), side(
+        p.FRAME_CONTROL, b'{"id":3,"operation":"metric_new","family":1,"labels":{"a":"b"}}'), side(
+        p.FRAME_METRIC_UPDATE, p.METRIC_UPDATE.pack(1, 0.5, p.METRIC_OPERATION_INCREMENT)), (BATCH, b"\0\0"), (RESULT, out())),
+    "iterative": script(ITERATIVE, (BATCH, b"\1\2"), (RESULT, answer(p.ANSWER_RESCHEDULE) + answer(p.ANSWER_RESCHEDULE, [OTHER])), (BATCH, b"\0\0"), (RESULT, out())),
+    "greets": script(GREETS, (WORK, frame(p.FRAME_READY, b'{"runner":"t","asks_ready":true}', p.VERSION)), (BATCH, b"\0\0")),
+    "fails": script(GREETS, (WORK, frame(p.FRAME_FAILED, b'{"text":"no","source":{"file":"/m.ts","line":1,"text":"x"},"missing":"y"}', p.VERSION))),
+    "unloads": script(DECOUPLED, (BATCH, b"\1\0"), (UNLOAD, b""), (RESULT, NOTHING + NOTHING), (RESPOND, b"\0" + LAST)),
+    "lies": script(0, (BATCH, b"\1\1"), (WORK, result(1, [out()])), (SIDE, frame(p.FRAME_LOG, b"\0")), (RESULT, out() + out())),
+}
+seeds = HERE.parents[1] / "fuzz/seeds/worker"
+seeds.mkdir(parents=True, exist_ok=True)
+for name, made in WORKERS.items():
+    (seeds / name).write_bytes(made)
