@@ -17,6 +17,9 @@ import { Watch } from './watch.js'
 
 const LOOPBACK = '127.0.0.1'
 
+/** Nobody else waits for this server: code that never ends its import may not delay the end for longer. */
+const EXIT_TIMEOUT_SECS = 2
+
 export async function run(program: string, args: readonly string[]): Promise<number> {
   let parsed: Parsed
   try {
@@ -68,6 +71,7 @@ async function optionsOf(program: string, args: readonly string[]): Promise<Pars
   options.modelControlMode = 'explicit'
   if (!given.has('load-model')) options.loadModel = modelsIn(path)
   if (!given.has('exit-on-error')) options.exitOnError = false
+  if (!given.has('exit-timeout-secs')) options.exitTimeoutSecs = EXIT_TIMEOUT_SECS
   if (!given.has('http-address')) options.httpAddress = LOOPBACK
   if (!given.has('grpc-address')) options.grpcAddress = LOOPBACK
   return parsed

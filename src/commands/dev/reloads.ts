@@ -19,7 +19,7 @@ const COLLECT_MS_MAX = 1000
 const FILES_MAX = 1000
 
 /** Most time that the end of the server waits for reloads: a model may never start. */
-const END_MS_MAX = 5000
+const END_MS_MAX = 1000
 
 interface Change {
   /** Changed files, relative to the model or, if they are elsewhere, to the repository. */
