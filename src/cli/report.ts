@@ -23,7 +23,7 @@ export function reportStart(
   const models = repository.table(failures)
   const written = repository.pythonBackends()
   if (development) {
-    // A person who changes models looks for their lines.
+    // `nereid dev` prints lines of its own about models.
   } else if (reader === null) {
     logger.table([['Repository Agent', 'Path']])
     logger.table([['Backend', 'Path', 'Config'], ...backends(resolved.settings, written, cmdline)])

@@ -118,7 +118,7 @@ function syntaxPlace(error: Error): { file: string; line: number; column: string
   const [, file, line, lines = ''] =
     /^(file:\/\/\S+|\/[^\n]*):(\d+)\n([^]*?)\n\w*Error\b/.exec(error.stack ?? '') ?? []
   if (file === undefined) return null
-  const [, before] = /^(\s*)\^+\s*$/m.exec(lines) ?? []
+  const [, before] = /^([ \t]*)\^+[ \t]*$/m.exec(lines) ?? []
   const column = before === undefined ? '' : `:${before.length + 1}`
   return { file: file.startsWith('file:') ? pathOf(file) : file, line: Number(line), column }
 }

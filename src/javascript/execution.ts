@@ -20,7 +20,7 @@ const NOT_ITERATIVE =
   'Failed to release request: Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is ' +
   'not configured to handle such a flag.'
 
-/** The error of an exception or a cancel. */
+/** The response of a request whose code failed or was cancelled: it counts as a failure. */
 const failedBy = (code: ErrorCode, text: string) =>
   new InferenceResponse({ error: failure(new TritonError(code, text)) })
 
@@ -152,9 +152,9 @@ export class Executor {
     const isChosen = error instanceof TritonError && !isForeign(error)
     const text = this.#server.failed(describe(error))
     if (!isChosen && wasCancelled.includes(false)) this.#server.logFailure(text)
-    const answer = error instanceof TritonError
+    const answer = isChosen
       ? InferenceResponse.error(error.code, describe(error))
-      : failedBy('INTERNAL', text)
+      : error instanceof TritonError ? failedBy(error.code, describe(error)) : failedBy('INTERNAL', text)
     return wasCancelled.map((was) => (was ? failedBy('CANCELLED', CANCELLED) : answer))
   }
 

@@ -85,6 +85,9 @@ export function warmUp(): void {
     transpiler(import.meta.url)('', 'model.ts')
   } catch {
     // A model may have one of its own; if not, its load fails.
+  } finally {
+    // The one beside the model comes first.
+    found = null
   }
 }
 

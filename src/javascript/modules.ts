@@ -8,7 +8,7 @@ import { readFileSync } from 'node:fs'
 import * as nodeModule from 'node:module'
 import { dirname, resolve } from 'node:path'
 import { pathToFileURL } from 'node:url'
-import { isTypeScript, needsTranspiler, relativeImports, stripsTypes } from '../native/typescript.js'
+import { isCode, isTypeScript, needsTranspiler, relativeImports, stripsTypes } from '../native/typescript.js'
 import { RuleError } from './errors.js'
 import { resolveOurs, transpiled, warmUp } from './hooks.js'
 import * as backend from './index.js'
@@ -77,24 +77,38 @@ const HAS_PLACE = /^\S+:\d+\n/
 function locate(error: SyntaxError, file: string): void {
   if (HAS_PLACE.test(error.stack ?? '')) return
   const files = new Set([file])
+  const end = performance.now() + CHECK_MS_MAX
+  let searched = 0
   for (const one of files) {
-    if (files.size > SEARCHED_MAX) return
+    const left = Math.floor(end - performance.now())
+    if (searched >= SEARCHED_MAX || left <= 0) return
+    searched += 1
     let source = ''
     try {
       source = readFileSync(one, 'utf8')
     } catch {
       // An import that is not a file.
     }
+    if (!isCode(one)) continue
     for (const path of relativeImports(source)) files.add(resolve(dirname(one), path))
     // Node removes no types where it checks a file, and a removed type leaves blanks.
-    const input = isTypeScript(one) ? (withoutTypes?.(source) ?? '') : null
+    let input: string | null = null
+    if (isTypeScript(one)) {
+      if (withoutTypes === undefined) continue
+      try {
+        input = withoutTypes(source)
+      } catch {
+        // Only removing types fails by itself, and Node reports the place of that.
+        continue
+      }
+    }
     const format = one.endsWith('.cts') ? 'commonjs' : 'module'
     const args = input === null ? [one] : [`--input-type=${format}`, '-']
     const { stderr } = spawnSync(process.execPath, ['--check', ...args], {
-      encoding: 'utf8', timeout: CHECK_MS_MAX, input: input ?? '',
+      encoding: 'utf8', timeout: left, input: input ?? '',
     })
     const [, place] = /^[^\n]+?(:\d+\n[^]*?)\n\n/.exec(stderr) ?? []
-    if (place === undefined) continue
+    if (place === undefined || !/^SyntaxError\b/m.test(stderr)) continue
     error.stack = `${one}${place}\n\n${error.stack}`
     return
   }

@@ -7,7 +7,7 @@
 import { LentBlocks, NoRoom, ResponseBlocks } from './arena.js'
 import { type Channel, SIDE, WORK } from './channel.js'
 import { ModelConfig, type Configuration } from './config.js'
-import { RuleError, TritonError, cut, foreign, isFailure, kindOf } from './errors.js'
+import { RuleError, TritonError, cut, failure, foreign, isFailure, kindOf } from './errors.js'
 import {
   Answer, AnswerFlag, CallId, Frame, IsReadyResult, LogHead, LogLevel, MetricUpdate, NeedSegment, Place, RespondHead,
   Segment, VERSION,
@@ -244,7 +244,7 @@ export class Server implements RequestHost {
     if (request.isClosed) return
     const text = this.failed(DROPPED)
     this.logFailure(text)
-    this.#respondNow(request, InferenceResponse.error('INTERNAL', text), true)
+    this.#respondNow(request, new InferenceResponse({ error: failure(new TritonError('INTERNAL', text)) }), true)
     this.close(request)
   }
 
@@ -338,7 +338,7 @@ export class Server implements RequestHost {
         if (declared === undefined)
           throw new RuleError(
             `model '${this.load.model}' returned output '${name}', and its configuration has ` +
-              `${this.outputs.length === 0 ? 'none' : this.outputs.map((output) => `'${output}'`).join(', ')}`,
+              `${this.#declared.size === 0 ? 'none' : [...this.#declared.keys()].map((key) => `'${key}'`).join(', ')}`,
           )
         const given = datatype === 'BYTES' ? 'TYPE_STRING' : `TYPE_${datatype}`
         if (declared !== given)
@@ -352,10 +352,11 @@ export class Server implements RequestHost {
     } catch (problem) {
       if (problem instanceof RuleError) {
         this.#logWrong(response, problem)
-        return writer.error('INTERNAL', problem.message, flags)
+        return writer.error('INTERNAL', problem.message, flags | AnswerFlag.FAILED)
       }
       if (!(problem instanceof NoRoom) || !isRefused) throw problem
-      writer.error('UNAVAILABLE', `Failed to allocate memory for the response of model '${this.load.model}'`, flags)
+      writer.error('UNAVAILABLE', `Failed to allocate memory for the response of model '${this.load.model}'`,
+        flags | AnswerFlag.FAILED)
     }
   }
 

@@ -2,6 +2,8 @@
 
 import { extname } from 'node:path'
 
+export const isCode = (file: string): boolean => /\.[cm]?[jt]s$/.test(file)
+
 export const isTypeScript = (file: string): boolean => ['.ts', '.mts', '.cts'].includes(extname(file))
 
 /** True if Node strips types: since 22.18, or with its flag since 22.6. */

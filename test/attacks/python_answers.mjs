@@ -76,9 +76,15 @@ const HANGS = ['while True: pass', 'time.sleep(86400)', 'import signal; os.kill(
 
 /** How many processes a server has started that are there. */
 function children(pid) {
-  const tasks = readdirSync(`/proc/${pid}/task`)
-  return tasks.flatMap((task) => readFileSync(`/proc/${pid}/task/${task}/children`, 'utf8').split(' ').filter(Boolean))
-    .length
+  return readdirSync(`/proc/${pid}/task`).flatMap((task) => {
+    try {
+      return readFileSync(`/proc/${pid}/task/${task}/children`, 'utf8').split(' ').filter(Boolean)
+    } catch (error) {
+      // The thread has ended since; its children are another thread's then.
+      if (error.code === 'ENOENT' || error.code === 'ESRCH') return []
+      throw error
+    }
+  }).length
 }
 
 /** Has a server end by SIGTERM: its exit code, and after how many seconds. */

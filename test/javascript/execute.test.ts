@@ -353,6 +353,12 @@ test('initialize, isReady and finalize run in turn, and errors of finalize are l
   expect(model.logs.at(-1)?.text).toMatch(/^Model 'model_0', finalize: Error: late\n/)
 })
 
+test('a model without isReady is ready', async () => {
+  const model = await testModel({ execute: () => null })
+  expect(await model.isReady()).toBe(true)
+  await model.close()
+})
+
 test('a model whose isReady answers nothing is not ready', async () => {
   const model = await testModel({ isReady: () => undefined as never, execute: () => null })
   expect(await model.isReady()).toBe(false)

@@ -328,7 +328,9 @@ describe.each(['', '_process'])('models in threads and processes (%s)', (isolati
     ] as const
     return series.map(([end, reason]) => {
       const name = `nv_inference_request_${end}{model="${model}"`
-      return Number(/ (\d+)$/.exec(lines.find((line) => line.startsWith(name) && line.includes(reason)) ?? '')?.[1])
+      const line = lines.find((one) => one.startsWith(name) && one.includes(reason))
+      if (line === undefined) throw new Error(`no series ${name} with ${reason}`)
+      return Number(/ (\d+)$/.exec(line)?.[1])
     })
   }
   const oneMore = (before: number[], at: number) => before.map((count, i) => count + Number(i === at))
@@ -336,7 +338,13 @@ describe.each(['', '_process'])('models in threads and processes (%s)', (isolati
   const RESPONSE = "InferenceResponse.error('NOT_FOUND', 'no such user')"
 
   test.each([
-    ['of a failure', 1, ['throw new RangeError(1)', '=return [null]']],
+    [
+      'of a failure', 1,
+      [
+        'throw new RangeError(1)', '=return [null]', "await ctx.models.infer('nobody', {})",
+        "=return [new InferenceResponse([Tensor.from('OTHER', new Float32Array([1]))])]",
+      ],
+    ],
     ['that the model chose', 0, [`throw ${CHOSEN}`, `=return [${RESPONSE}]`]],
   ] as const)('B-JS-03: errors %s are counted as that', async (_, at, codes) => {
     for (const code of codes) {

@@ -60,7 +60,7 @@ pub fn top_k(output: &OutputTensor, signature: &Signature) -> Result<OutputTenso
 }
 
 /// A value that can be ranked and printed.
-trait Score: Copy + Default {
+trait Score: Copy {
     fn read(bytes: &[u8]) -> Self;
     /// The rank: lower is better, equal for equal values, and the largest for NaN.
     fn rank(self) -> u64;

@@ -174,7 +174,7 @@ class Runner:
         text = self.server.failed(message_of(error))
         log_failure(self.server, text)
         for request in requests:
-            self._end(request.get_response_sender(), text)
+            self._end(request.get_response_sender(), text, is_failed=True)
 
     def _decoupled_text(self):
         return (f"Python model '{self.server.instance}' is using the decoupled mode and the execute function must "
