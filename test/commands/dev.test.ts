@@ -20,6 +20,7 @@ test('a repository that is missing, no directory, a model, or one of several is 
   )
   expect(await fails('./models', '--model-repository=./models')).toContain('leave out --model-repository')
   expect(await fails('./models', '--model-control-mode=poll')).toContain('leave out --model-control-mode')
+  expect(await fails('./models', '--model-namespacing=true')).toContain('leave out --model-namespacing')
   expect(await fails('./models', '--http-prot=1')).toContain("did you mean '--http-port'?")
 })
 

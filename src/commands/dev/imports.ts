@@ -13,9 +13,12 @@ const CODE = /\.[cm]?[jt]s$/
 /** `require` adds these. */
 const ENDINGS = ['', '.js', '.json', '/index.js']
 
+/** True for a file that code can import. */
+export const isImportable = (file: string): boolean => CODE.test(file) || file.endsWith('.json')
+
 /** Absolute paths of the files of all versions, and of what they import. */
 export function importsOf(modelDirectory: string): ReadonlySet<string> {
-  const versions = [...findVersions(modelDirectory, noLog).values()]
+  const versions = versionsOf(modelDirectory)
   const found = new Set(versions.flatMap((path) => namesIn(path).map((name) => join(path, name))))
   // A file that is added here is visited, too.
   for (const file of found) {
@@ -25,6 +28,15 @@ export function importsOf(modelDirectory: string): ReadonlySet<string> {
       for (const ending of ENDINGS) found.add(resolve(dirname(file), path + ending))
   }
   return found
+}
+
+function versionsOf(modelDirectory: string): string[] {
+  try {
+    return [...findVersions(modelDirectory, noLog).values()]
+  } catch {
+    // It was just removed, or is not readable.
+    return []
+  }
 }
 
 function textOf(file: string): string {

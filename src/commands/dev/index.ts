@@ -62,6 +62,8 @@ async function optionsOf(program: string, args: readonly string[]): Promise<Pars
     throw new CommandError(`dev serves one repository, ${path}: leave out --model-repository`)
   if (given.has('model-control-mode') && options.modelControlMode !== 'explicit')
     throw new CommandError(`dev loads the models that change: leave out --model-control-mode`)
+  // The names of models would not be those of their directories.
+  if (options.modelNamespacing) throw new CommandError('dev serves one repository: leave out --model-namespacing')
   const stat = statIfAny(path)
   if (stat === undefined) throw new CommandError(`model repository '${path}' is missing${absentHint(path)}`)
   if (!stat.isDirectory()) throw new CommandError(`'${path}' is not a directory${fileHint(path)}`)

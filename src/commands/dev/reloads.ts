@@ -9,13 +9,13 @@ import type { LoadFailure, Repository } from '../../repository/index.js'
 import { findModels } from '../../repository/scan.js'
 import { isModel } from '../check/targets.js'
 import { printable } from '../output.js'
-import { importsOf } from './imports.js'
+import { importsOf, isImportable } from './imports.js'
 
 /** Silence after a change before its model is reloaded: editors write, truncate and rename in several steps. */
 const QUIET_MS = 25
 /** Most time that changes without an end are collected. */
 const COLLECT_MS_MAX = 1000
-/** Most changed files that are collected; more are acted on at once. */
+/** Most changed files that are collected; more are acted on at once, or reload each model once the server serves. */
 const FILES_MAX = 1000
 
 /** Most time that the end of the server waits for reloads: a model may never start. */
@@ -39,19 +39,23 @@ export function modelsIn(root: string): string[] {
 export class Reloads {
   readonly #root: string
   readonly #print: (text: string) => void
+  readonly #filesMax: number
   /** Null until the server serves. */
   #repository: Repository | null = null
   /** Models that were in the repository. */
   readonly #known = new Set<string>()
   readonly #files = new Set<string>()
+  /** More files changed than are collected. */
+  #isMany = false
   #collectsMs = 0
   #savedMs = 0
   #timer: NodeJS.Timeout | undefined
   readonly #wanted = new Map<string, Change>()
   readonly #running = new Map<string, Promise<void>>()
 
-  constructor(root: string, print: (text: string) => void) {
+  constructor(root: string, print: (text: string) => void, filesMax = FILES_MAX) {
     this.#root = root
+    this.#filesMax = filesMax
     this.#print = print
   }
 
@@ -73,12 +77,16 @@ export class Reloads {
   }
 
   changed(path: string): void {
+    if (this.#repository === null && this.#files.size >= this.#filesMax) {
+      this.#isMany = true
+      return
+    }
     this.#savedMs = performance.now()
     if (this.#files.size === 0) this.#collectsMs = this.#savedMs
     this.#files.add(path)
     clearTimeout(this.#timer)
     const left = this.#collectsMs + COLLECT_MS_MAX - this.#savedMs
-    if (this.#files.size >= FILES_MAX) this.#act()
+    if (this.#files.size >= this.#filesMax) this.#act()
     else this.#timer = setTimeout(() => this.#act(), Math.max(0, Math.min(QUIET_MS, left)))
   }
 
@@ -87,9 +95,12 @@ export class Reloads {
     if (repository === null) return
     const files = [...this.#files]
     this.#files.clear()
-    for (const [model, changed] of this.#affected(files)) {
+    const affected = this.#affected(files)
+    if (this.#isMany) for (const model of this.#known) affected.set(model, affected.get(model) ?? [])
+    this.#isMany = false
+    for (const [model, changed] of affected) {
       const before = this.#wanted.get(model)?.files ?? []
-      this.#wanted.set(model, { files: [...before, ...changed].slice(0, FILES_MAX), savedMs: this.#savedMs })
+      this.#wanted.set(model, { files: [...before, ...changed].slice(0, this.#filesMax), savedMs: this.#savedMs })
       if (!this.#running.has(model)) this.#running.set(model, this.#run(repository, model))
     }
   }
@@ -104,9 +115,10 @@ export class Reloads {
       const [model = '', ...rest] = relative(this.#root, file).split(sep)
       if (this.#known.has(model)) add(model, rest.join('/'))
     }
+    const importable = files.filter(isImportable)
     for (const model of models) {
       const directory = join(this.#root, model)
-      const others = files.filter((file) => !file.startsWith(`${directory}/`))
+      const others = importable.filter((file) => !file.startsWith(`${directory}/`))
       if (others.length === 0) continue
       const imports = importsOf(directory)
       for (const file of others) if (imports.has(file)) add(model, relative(this.#root, file))

@@ -2,69 +2,104 @@
  * Reports changed files below a directory. Each directory has a watcher of its own: Node's recursive watcher on Linux
  * misses files in new directories.
  *
- * Ignores `node_modules`, names that begin with a dot, and temporary files of editors and of Python. A link is followed
- * to a directory, but not to a file. File systems of other machines report no changes.
+ * Ignores `node_modules`, `__pycache__`, names that begin with a dot, and temporary files of editors and of Python. A
+ * link is followed to a directory, but not to a file. File systems of other machines report no changes.
  */
 
 import { readdirSync, watch, type FSWatcher } from 'node:fs'
-import { join } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import { statIfAny } from '../../config/index.js'
 import { isDirectory } from '../../repository/scan.js'
 
 /** Most directories; a repository has a few for each model. */
 const DIRECTORIES_MAX = 4096
-/** A link can make a ring. */
 const DEPTH_MAX = 16
 
-const IGNORED = /^\.|^(?:node_modules|__pycache__|4913)$|~$|\.(?:sw[a-z]|tmp|pyc)$|^#.*#$|___jb_(?:tmp|old)___$/
+const IGNORED_DIRECTORY = /^\.|^(?:node_modules|__pycache__)$/
+const IGNORED_FILE = /^\.|^4913$|~$|\.(?:sw[a-z]|tmp|pyc)$|^#.*#$|___jb_(?:tmp|old)___$/
 
 export class Watch {
-  readonly #watchers = new Map<string, { watcher: FSWatcher; inode: bigint }>()
+  readonly #watchers = new Map<string, { watcher: FSWatcher; id: string }>()
   readonly #changed: (path: string) => void
   readonly #warn: (text: string) => void
+  readonly #directoriesMax: number
+  #parent: FSWatcher | null = null
   #isFull = false
 
   /** @param changed gets the path of each file or directory that was written, made, moved or removed */
-  constructor(root: string, changed: (path: string) => void, warn: (text: string) => void) {
+  constructor(
+    root: string, changed: (path: string) => void, warn: (text: string) => void, directoriesMax = DIRECTORIES_MAX,
+  ) {
     this.#changed = changed
     this.#warn = warn
-    this.#add(root, 0, false)
+    this.#directoriesMax = directoriesMax
+    this.#add(root, [], false)
+    this.#watchParent(root)
   }
 
   close(): void {
+    this.#parent?.close()
     for (const { watcher } of this.#watchers.values()) watcher.close()
     this.#watchers.clear()
   }
 
-  /** Watches a directory and those in it. The files of a new one are reported: they may be older than its watcher. */
-  #add(directory: string, depth: number, isNew: boolean): void {
-    const inode = statIfAny(directory)?.ino
-    if (inode === undefined || depth > DEPTH_MAX || this.#watchers.get(directory)?.inode === inode) return
-    this.#remove(directory)
-    if (this.#watchers.size >= DIRECTORIES_MAX) return this.#warnOnce(`there are more than ${DIRECTORIES_MAX}`)
+  /** Notices that the root is removed and made again. */
+  #watchParent(root: string): void {
     try {
-      const watcher = watch(directory, (_, name) => this.#event(directory, name ?? '', depth))
+      this.#parent = watch(dirname(root), (type, name) => {
+        if (type !== 'rename' || name !== basename(root)) return
+        this.#remove(root)
+        this.#add(root, [], true)
+        this.#changed(root)
+      })
+      this.#parent.on('error', () => this.#parent?.close())
+    } catch {
+      // The root itself is watched, or there is a warning why not.
+    }
+  }
+
+  /**
+   * Watches a directory and those in it. The files of a new one are reported: they may be older than its watcher.
+   *
+   * @param above directories on the path, so that a link to one of them makes no ring
+   */
+  #add(directory: string, above: readonly string[], isNew: boolean): void {
+    const stat = statIfAny(directory)
+    const id = `${stat?.dev}:${stat?.ino}`
+    if (stat === undefined || above.length > DEPTH_MAX || above.includes(id)) return
+    if (this.#watchers.get(directory)?.id === id) return
+    this.#remove(directory)
+    if (this.#watchers.size >= this.#directoriesMax)
+      return this.#warnOnce(
+        `there are more than ${this.#directoriesMax}; move models that you do not work on to another repository`,
+      )
+    const path = [...above, id]
+    try {
+      const watcher = watch(directory, (type, name) => this.#event(type, directory, name ?? '', path))
       watcher.on('error', () => this.#remove(directory))
-      this.#watchers.set(directory, { watcher, inode })
+      this.#watchers.set(directory, { watcher, id })
     } catch (error) {
       const { code = '', message } = error as NodeJS.ErrnoException
-      if (code === 'ENOSPC') this.#warnOnce('the limit of the system is fs.inotify.max_user_watches')
+      if (code === 'ENOSPC') this.#warnOnce('raise the limit of the system, sysctl fs.inotify.max_user_watches')
       else if (code !== 'ENOENT') this.#warnOnce(message)
       return
     }
     for (const entry of entriesOf(directory)) {
-      const path = join(directory, entry.name)
-      if (IGNORED.test(entry.name)) continue
-      if (isDirectory(entry, path)) this.#add(path, depth + 1, isNew)
-      else if (isNew) this.#changed(path)
+      const below = join(directory, entry.name)
+      if (isDirectory(entry, below)) {
+        if (!IGNORED_DIRECTORY.test(entry.name)) this.#add(below, path, isNew)
+      } else if (isNew && !IGNORED_FILE.test(entry.name)) this.#changed(below)
     }
   }
 
-  #event(directory: string, name: string, depth: number): void {
+  #event(type: string, directory: string, name: string, above: readonly string[]): void {
     const path = join(directory, name)
-    if (name !== '' && IGNORED.test(name) && !this.#watchers.has(path)) return
-    if (statIfAny(path)?.isDirectory() === true) this.#add(path, depth + 1, true)
-    else this.#remove(path)
+    const isDirectoryNow = statIfAny(path)?.isDirectory() === true
+    const ignored = isDirectoryNow ? IGNORED_DIRECTORY : IGNORED_FILE
+    if (name !== '' && ignored.test(name) && !this.#watchers.has(path)) return
+    // A directory that was removed and made again may have the number of the old one, whose watcher is dead.
+    if (type === 'rename' || !isDirectoryNow) this.#remove(path)
+    if (isDirectoryNow) this.#add(path, above, true)
     this.#changed(path)
   }
 
