@@ -47,7 +47,12 @@ function makeWorker(name: string, runner: number | null, heapMb: number | null):
   return worker
 }
 
-/** Makes and ends workers as the core asks. Keeps `sparesMax` started ones for instances without a heap limit. */
+const textOf = (error: unknown): string => (error instanceof Error ? error.message : String(error))
+
+/**
+ * Makes and ends workers as the core asks. Once there was one, keeps `sparesMax` started ones for instances without a
+ * heap limit.
+ */
 export function workerHost(log: Logger['log'], sparesMax = 0): (id: number, start: WorkerStart | null) => void {
   const workers = new Map<number, Worker>()
   const ends = new Map<number, string>()
@@ -58,11 +63,21 @@ export function workerHost(log: Logger['log'], sparesMax = 0): (id: number, star
     clearTimeout(refill)
     refill = setTimeout(() => {
       while (spares.size < sparesMax) {
-        const worker = makeWorker('spare', null, null)
-        spares.add(worker)
-        worker.once('error', () => {}).once('exit', () => spares.delete(worker))
+        try {
+          spares.add(makeSpare())
+        } catch (error) {
+          // The next start of an instance tries again.
+          log('warning', `could not start a spare worker: ${textOf(error)}`)
+          return
+        }
       }
     }, SPARE_DELAY_MS).unref()
+  }
+
+  function makeSpare(): Worker {
+    const worker = makeWorker('spare', null, null)
+    worker.once('error', (error) => log('verbose', `a spare worker ended: ${textOf(error)}`))
+    return worker.once('exit', () => spares.delete(worker))
   }
 
   function takeSpare(id: number): Worker | null {
@@ -93,13 +108,12 @@ export function workerHost(log: Logger['log'], sparesMax = 0): (id: number, star
     })
   }
 
-  if (sparesMax > 0) makeSparesSoon()
   return (id, wanted) => {
     if (wanted !== null) {
       try {
         start(id, wanted)
       } catch (error) {
-        workerEnded(id, `could not be started: ${error instanceof Error ? error.message : String(error)}`)
+        workerEnded(id, `could not be started: ${textOf(error)}`)
       }
       return
     }
