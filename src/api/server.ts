@@ -122,12 +122,12 @@ function isHandedOver({ http, grpc }: ServerSettings): boolean {
 /** Most warnings that are remembered. */
 const WARNINGS_MAX = 1000
 
-/** Logs each warning once, and nothing else: a model that is loaded again and again repeats its warnings. */
-function newWarnings(log: Logger['log']): Logger['log'] {
+/** Logs these levels; each warning once: a model that is loaded again and again repeats its warnings. */
+function newWarnings(log: Logger['log'], levels: readonly string[]): Logger['log'] {
   const logged = new Set<string>()
   return (level, message) => {
-    if (level !== 'warning' || logged.has(message)) return
-    if (logged.size < WARNINGS_MAX) logged.add(message)
+    if (!levels.includes(level) || logged.has(message)) return
+    if (level === 'warning' && logged.size < WARNINGS_MAX) logged.add(message)
     log(level, message)
   }
 }
@@ -216,8 +216,12 @@ export async function startServer(
     core.unbind()
     stores.abandon()
   })
-  const logLoads = settings.development ? newWarnings(logger.log) : logger.log
-  const repository = new Repository(core, settings.repository, logLoads, observe, stores)
+  const { log } = logger
+  // In development, the caller prints why a model does not load.
+  const [logRepository, logLoad] = settings.development
+    ? [newWarnings(log, ['warning', 'error']), newWarnings(log, ['warning'])]
+    : [log, log]
+  const repository = new Repository(core, settings.repository, logRepository, observe, stores, logLoad)
   // Imported while models load, so that all ports open together.
   const metricsModule = settings.metrics === null ? null : import('../metrics/server.js')
   const exporter = openExporter(settings.trace, logger.log)

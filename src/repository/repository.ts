@@ -14,8 +14,8 @@
 
 import { basename } from 'node:path'
 import {
-  completeConfig, lacksGpu, moveGpuGroupsToCpu, readConfig, selectVersions, unversionedHint, type ConfigFlags, type Log,
-  type ModelConfig,
+  completeConfig, lacksGpu, moveGpuGroupsToCpu, noLog, readConfig, selectVersions, unversionedHint, type ConfigFlags,
+  type Log, type ModelConfig,
 } from '../config/index.js'
 import { ServerError, asServerError, quoted, statusText, type Core } from '../native/index.js'
 import { runAgents } from './agents.js'
@@ -98,6 +98,8 @@ export class Repository {
   readonly #settings: RepositorySettings
   readonly #flags: ConfigFlags
   readonly #log: Log
+  /** For the reasons why models do not load. */
+  readonly #logLoad: Log
   readonly #observe: (event: LoadEvent) => void
   readonly #states = new VersionStates()
   readonly #locks = new KeyedLock()
@@ -110,16 +112,22 @@ export class Repository {
   /** Models whose code waits for a load while they are loading. */
   readonly #waits = new Waits()
   readonly #known = new Map<string, Known>()
+  /** Models that the next poll reads anew, even if nothing in their directories changed. */
+  readonly #stale = new Set<string>()
   readonly #places: Places
   readonly #stores: Stores
   #timer: NodeJS.Timeout | null = null
   #stopped = false
 
-  constructor(core: Core, settings: RepositorySettings, log: Log, observe: (event: LoadEvent) => void, stores: Stores) {
+  constructor(
+    core: Core, settings: RepositorySettings, log: Log, observe: (event: LoadEvent) => void, stores: Stores,
+    logLoad = log,
+  ) {
     this.#core = core
     this.#settings = settings
     this.#flags = { autoComplete: settings.autoComplete, configName: settings.configName }
     this.#log = log
+    this.#logLoad = logLoad
     this.#observe = observe
     this.#limit = new Limit(Math.max(1, settings.loadThreads))
     this.#places = new Places(settings.hasNamespaces)
@@ -265,22 +273,33 @@ export class Repository {
     const unload = async (): Promise<void> => this.#unload(name, andDependents)
     const requester = this.#isStarting(within)
     if (requester !== null) await this.#within(requester, name, unload)
-    else if (this.#isRelated(name)) await this.#ensembles.exclusive(unload)
-    else await this.#ensembles.shared(() => this.#locks.run(name, unload))
+    else await this.#change(name, unload)
+  }
+
+  /** Changes one model: in parallel with others, or exclusively if ensembles are affected. */
+  async #change(name: string, task: () => Promise<void>): Promise<void> {
+    if (this.#isRelated(name)) await this.#ensembles.exclusive(task)
+    else await this.#ensembles.shared(() => this.#locks.run(name, task))
   }
 
   /**
    * Loads a model again, for `nereid dev`, even if nothing in its directory changed: its code may import other files.
-   * Returns the failures, its own and those of ensembles that need it. A failed model stops serving.
+   * Returns the failures, its own and those of ensembles that need it. A failed model stops serving, unless another
+   * request loads or unloads it meanwhile.
    */
   async reload(requested: string): Promise<LoadFailure[]> {
     const name = this.#places.keyOf(requested, this.#known)
-    const known = this.#known.get(name)
-    if (known !== undefined) Object.assign(known, { stamp: 0n, source: null })
+    this.#stale.add(name)
     const failed = await this.#apply(name, NO_PARAMETERS)
-    const failures = [...failed].map(([model, error]) => ({ model, reason: plainReason(rootReason(error)) }))
-    for (const { model, reason } of failures) await this.withdraw(model, reason)
-    return failures
+    const failures = [...failed].map(([model, error]) => ({
+      model, reason: plainReason(rootReason(error)), seen: this.#known.get(model),
+    }))
+    const withdrawn: LoadFailure[] = []
+    for (const { model, reason, seen } of failures) {
+      const isNewer = (now?: Known): boolean => now !== seen && (now?.failure ?? null) === null
+      if (await this.#withdraw(model, reason, isNewer)) withdrawn.push({ model, reason })
+    }
+    return withdrawn
   }
 
   /**
@@ -288,9 +307,17 @@ export class Repository {
    * their state then; a model without a directory becomes unknown.
    */
   async withdraw(name: string, why: string): Promise<void> {
+    await this.#withdraw(name, why, () => false)
+  }
+
+  /** Returns false, and changes nothing, if the state of the model is newer than the failure. */
+  async #withdraw(name: string, why: string, isNewer: (known?: Known) => boolean): Promise<boolean> {
     const reason = plainReason(why)
-    await this.#ensembles.exclusive(async () => {
+    let isWithdrawn = false
+    await this.#change(name, async () => {
       const known = this.#known.get(name)
+      if (isNewer(known)) return
+      isWithdrawn = true
       if (known !== undefined) known.failure = reason
       this.#fail(name, reason)
       const models = this.#models()
@@ -303,19 +330,22 @@ export class Repository {
         this.#fail(ensemble, problem)
       }
     })
+    return isWithdrawn
   }
 
   #fail(name: string, reason: string): void {
     for (const version of this.#states.serving(name)) void this.#retire(name, version)
-    if (this.#places.directories(name).length === 0) {
+    const [directory] = this.#places.directories(name)
+    if (directory === undefined) {
       this.#states.forget(name)
       this.#core.setModelKnown(name, false)
       return
     }
     const versions = this.#states.of(name).filter(([, entry]) => entry.reason !== UNLOADED).map(([version]) => version)
-    // A model whose configuration is wrong has no version yet, and a reason needs one.
-    for (const version of versions.length === 0 ? [1] : versions)
-      this.#setState(name, version, 'UNAVAILABLE', reason)
+    // A model whose configuration is wrong has no version yet, and a reason needs one: that which the default policy
+    // selects, so that no row of another stays after the next load.
+    if (versions.length === 0) versions.push(latestVersion(directory))
+    for (const version of versions) this.#setState(name, version, 'UNAVAILABLE', reason)
   }
 
   /** Rows of the repository index (R-38). */
@@ -630,7 +660,7 @@ export class Repository {
   /** Rejects an ensemble because of its composing models: it stops serving and waits for them (R-32, R-37). */
   #reject(name: string, polled: Polled, why: string, failed: Map<string, unknown>): void {
     const error = new MismatchError('INVALID_ARG', `load failed for model '${name}': ${why}\n`)
-    this.#log('error', why)
+    this.#logLoad('error', why)
     this.#observe({ model: name, version: null, phase: 'failed', detail: why })
     for (const version of this.#states.serving(name)) this.#retire(name, version)
     this.#remember(name, polled, error)
@@ -666,9 +696,10 @@ export class Repository {
       const changed = override === null ? await this.#materialise(directory) : 0n
       const stamp = overridden ? 0n : changed
       const known = this.#known.get(name)
+      if (this.#stale.delete(name) && known !== undefined) Object.assign(known, { stamp: 0n, source: null })
       const isUnchanged = !overridden && known !== undefined && known.stamp !== 0n && stamp <= known.stamp
       if (isUnchanged && !this.#wantsReload(name)) return null
-      const read = readConfig(directory, this.#flags, parameters.config, this.#log)
+      const read = readConfig(directory, this.#flags, parameters.config, this.#logLoad)
       const place = { modelDirectory: directory, agentDirectory: this.#settings.agentDirectory }
       await this.#limit.run(() => runAgents(read.config, place, () => this.#stopped))
       const { config } = completeConfig(read, directory, bareName(name), this.#flags, this.#log)
@@ -676,7 +707,7 @@ export class Repository {
     } catch (error) {
       if (override !== null) removeOverride(override)
       const reason = asServerError(error).message
-      this.#log('error', `Poll failed for model directory '${name}': ${reason}`)
+      this.#logLoad('error', `Poll failed for model directory '${name}': ${reason}`)
       this.#observe({ model: name, version: null, phase: 'failed', detail: statusText(error) })
       throw new PollError(name, error)
     }
@@ -726,7 +757,7 @@ export class Repository {
     } catch (error) {
       if (this.#states.of(name).length === 0) this.#core.setModelKnown(name, true)
       const reason = asServerError(error).message
-      this.#log('error', reason)
+      this.#logLoad('error', reason)
       this.#observe({ model: name, version: null, phase: 'failed', detail: statusText(error) })
       throw new ServerError('INVALID_ARG', `load failed for model '${name}': ${reason}\n`, { cause: error })
     }
@@ -801,7 +832,7 @@ export class Repository {
       this.#core.setModelKnown(name, false)
     }
     const why = [...failed.values()].map((error) => asServerError(error).message)[0] ?? ''
-    this.#log('error', why)
+    this.#logLoad('error', why)
     this.#observe({ model: name, version: null, phase: 'failed', detail: why })
     return new MismatchError('INVALID_ARG', `load failed for model '${name}': ${why}\n`)
   }
@@ -874,12 +905,12 @@ export class Repository {
     let text = ''
     for (const [version, error] of [...failed].sort(([a], [b]) => a - b)) {
       const status = statusText(error)
-      this.#log('error', `failed to load '${name}' version ${version}: ${status}`)
+      this.#logLoad('error', `failed to load '${name}' version ${version}: ${status}`)
       this.#observe({ model: name, version, phase: 'failed', detail: status })
       if (this.served(name, version) === null) this.#setState(name, version, 'UNAVAILABLE', status)
       text += `version ${version} is at UNAVAILABLE state: ${status};`
     }
-    this.#log('error', `failed to load '${name}'`)
+    this.#logLoad('error', `failed to load '${name}'`)
     return new ServerError('INVALID_ARG', `load failed for model '${name}': ${text}\n`)
   }
 
@@ -922,6 +953,15 @@ function withinError(name: string, requester: string): ServerError {
   const why = name === requester ? 'that is being loaded' : 'it has to wait for that load'
   const change = `model '${quoted(name)}' cannot be loaded or unloaded by model '${quoted(requester)}'`
   return new ServerError('UNAVAILABLE', `${change} while that is being loaded: ${why}`)
+}
+
+/** The highest version of a model; 1 if it has none. */
+function latestVersion(directory: string): number {
+  try {
+    return [...findVersions(directory, noLog).keys()].at(-1) ?? 1
+  } catch {
+    return 1
+  }
 }
 
 /** Composing models of an ensemble; empty for other models. */

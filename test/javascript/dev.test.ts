@@ -162,6 +162,33 @@ test('a new model is loaded, a removed one is unknown, and both leave the server
   expect((await fetch(`${served.server.url}/v2/health/ready`)).status).toBe(200)
 })
 
+test('a model that does not load is withdrawn while another one still loads', async () => {
+  repository.model('slow', `await new Promise((resolve) => setTimeout(resolve, 1500))\n${times('9')}`)
+  await new Promise((resolve) => setTimeout(resolve, 200))
+  writeFileSync(path('times/1/model.ts'), 'export const = 1')
+  await gets(/SyntaxError/)
+  writeFileSync(path('times/1/model.ts'), times('2'))
+  await gets(2)
+  expect(printed()).not.toContain('slow: ')
+  await gets(9, 'slow')
+  rmSync(path('slow'), { recursive: true })
+  await gets(/is not found \(/, 'slow')
+})
+
+test('a wrong configuration is the state of the highest version, and none of another stays', async () => {
+  const rows = async () =>
+    (await served.http.index()).filter(({ name }) => name === 'third').map(({ version, state }) => [version, state])
+  repository.write('models/third/config.pbtxt', 'backend: "javascript"\nmax_batch_size: many')
+  repository.write('models/third/3/model.ts', times('3'))
+  await gets(/config\.pbtxt: 2:17/, 'third')
+  expect(await rows()).toEqual([['3', 'UNAVAILABLE']])
+  unlinkSync(path('third/config.pbtxt'))
+  await gets(3, 'third')
+  expect(await rows()).toEqual([['3', 'READY']])
+  rmSync(path('third'), { recursive: true })
+  await gets(/is not found \(/, 'third')
+})
+
 test('a change of an imported file reloads the models that import it, and no other', async () => {
   const imports = "import { a } from './a.ts'\nimport { b } from '../lib/b.ts'\nimport { c } from '../../lib/c.ts'"
   const write = (file: string, name: string, value: number) =>
