@@ -326,6 +326,8 @@ export async function startServer(
       }
       const idle = core.sequences()
       if (idle > 0) logger.warning(`${idle} sequences in progress are over: --exit-timeout-secs has passed`)
+      // Loads are among the requests in flight, and imported code may never end.
+      core.endStartingWorkers(null)
       let inFlight: number
       for (;;) {
         const left = Math.max(0, deadline - performance.now())

@@ -262,8 +262,9 @@ export class Repository {
 
   /**
    * Unloads one model on request in mode explicit. Returns when its versions take no more requests, which may be before
-   * the last response. Unknown models count as unloaded. Ensembles that need the model stop serving; `andDependents`
-   * also unloads the models that were loaded only for it.
+   * the last response. A JavaScript model that is being loaded fails to load: its code may never end. Unknown models
+   * count as unloaded. Ensembles that need the model stop serving; `andDependents` also unloads the models that were
+   * loaded only for it.
    *
    * @throws {ServerError} `UNAVAILABLE` in another mode.
    */
@@ -272,8 +273,14 @@ export class Repository {
     const name = this.#places.keyOf(requested, this.#known)
     const unload = async (): Promise<void> => this.#unload(name, andDependents)
     const requester = this.#isStarting(within)
+    if (name !== requester) this.endLoad(name)
     if (requester !== null) await this.#within(requester, name, unload)
     else await this.#change(name, unload)
+  }
+
+  /** Ends the code of a JavaScript model that is being loaded, so that its load fails. */
+  endLoad(requested: string): void {
+    this.#core.endStartingWorkers(this.#places.keyOf(requested, this.#known))
   }
 
   /** Changes one model: in parallel with others, or exclusively if ensembles are affected. */

@@ -118,6 +118,14 @@ test('until a syntax error is mended, requests and the terminal get it with its 
   await gets(3)
 })
 
+test('code that never ends at its import is said to load, and ends with the next save', async () => {
+  repository.model('times', 'while (true) {}')
+  await until('it is mentioned', () => printed().includes('times: 1/model.ts changed, still loading'))
+  repository.model('times', times('2'))
+  await until('it is ready', () => printed().includes('ready'))
+  await gets(2)
+})
+
 test('an exception of initialize, and a wrong configuration, are answered likewise', async () => {
   const fails = "initialize() { throw new Error('no') },\nexecute("
   writeFileSync(path('times/1/model.ts'), times('4').replace('execute(', fails))

@@ -235,6 +235,21 @@ describe.each(WHERE)('B-JS-04: in %s, a load fails', (where, isolation) => {
   })
 })
 
+test('B-JS-05: an unload ends a load whose code never ends, and the model can be loaded again', async () => {
+  const name = 'never_imported'
+  repository.model(name, 'while (true) {}', NUMBERS)
+  const load = failureOf(served.load(name))
+  const isLoading = async () => (await served.http.index()).some((row) => row.name === name && row.state === 'LOADING')
+  await until('it is loading', isLoading)
+  const from = performance.now()
+  await served.http.unload(name)
+  expect(performance.now() - from).toBeLessThan(BACK_MS_MAX.thread)
+  expect(await load).toContain(`Instance '${name}_0' is not healthy.`)
+  repository.model(name, fp32('return answers(requests)'), NUMBERS)
+  await served.load(name)
+  await served.http.unload(name)
+})
+
 test('B-JS-05: the log says why a worker ended', () => {
   const output = served.server.output()
   for (const why of [/exited with code 3|status 3/, /heap/, /nobody waits/, /a timer/, new RegExp(`${TIMEOUT_MS} ms`)])

@@ -68,7 +68,7 @@ impl Backend for JavaScriptBackend {
         self.0.unknown.warn(&unknown, "JavaScript", spec.model.as_str());
         let mut opened = OpenedJavaScript {
             state: Arc::clone(&self.0),
-            // With namespaces, the model's name has two parts; its code sees its own.
+            key: spec.model.clone(),
             model: spec.model.as_str().rsplit('/').next().unwrap_or_default().to_owned(),
             version: spec.version,
             model_directory: spec.model_directory.clone(),
@@ -117,6 +117,9 @@ fn explained(failure: &Failure) -> Error {
 /// A model whose file was found.
 struct OpenedJavaScript {
     state: Arc<JavaScriptBackendState>,
+    /// With its namespace, if there are namespaces.
+    key: Name,
+    /// Without it, as the model's code sees it.
     model: String,
     version: i64,
     model_directory: PathBuf,
@@ -161,7 +164,12 @@ impl OpenedJavaScript {
             let limits = RunnerLimits { shared_memory: SharedMemory::Flags, memory_bytes_max: None, ..limits.clone() };
             return hosted(instance, &limits, OutputTarget::Lines);
         }
-        let spec = WorkerSpec { id: 0, name: name.as_str().to_owned(), heap_bytes_max: limits.memory_bytes_max };
+        let spec = WorkerSpec {
+            id: 0,
+            model: self.key.clone(),
+            name: name.as_str().to_owned(),
+            heap_bytes_max: limits.memory_bytes_max,
+        };
         let start = Starter { threads: Arc::clone(&self.state.threads), spec, limits: limits.clone() };
         backend_remote::InstanceSpec {
             name,

@@ -5,7 +5,7 @@
 //! thread is involved in the start and the end only. Both channels keep one order, that of the calls.
 
 use backend_process::{NOTE_DELAY, Printer, RunnerLimits, Shared, after, shared};
-use backend_remote::generated::{Place, Segment};
+use backend_remote::generated::{Frame, Place, Segment};
 use backend_remote::{Connection, End, Next, PANICKED, Reading, Receiver, Start, Transport, Way, frames};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
-use tensor::{Base, RegionRef};
+use tensor::{Base, Name, RegionRef};
 
 /// Maximum bytes of frames that a worker has not taken yet.
 const UNREAD_BYTES_MAX: usize = 64 << 20;
@@ -24,6 +24,8 @@ const UNREAD_BYTES_MAX: usize = 64 << 20;
 pub struct WorkerSpec {
     /// Number that the worker attaches with.
     pub id: u32,
+    /// The model, as the server knows it.
+    pub model: Name,
     /// Name of its instance, for the log.
     pub name: String,
     /// Limit of the JavaScript heap.
@@ -57,6 +59,7 @@ static NEXT: AtomicU32 = AtomicU32::new(1);
 /// A worker thread that runs an instance.
 pub struct Worker {
     id: u32,
+    model: Name,
     /// Name of its instance.
     name: String,
     threads: Arc<dyn Threads>,
@@ -66,6 +69,8 @@ pub struct Worker {
     memory: RwLock<WorkerMemory>,
     /// Standard output and error output.
     printers: [Mutex<WorkerOutput>; 2],
+    /// It imports its model's code, or initializes the model.
+    is_starting: AtomicBool,
     /// The main thread was asked to end it.
     is_terminated: AtomicBool,
 }
@@ -134,18 +139,29 @@ pub fn wait_for_ends(threads: &Arc<dyn Threads>, until: Instant) -> bool {
     }
 }
 
+/// Ends the workers of a server that are starting, those of `model` or all: code that is imported may never end. Their
+/// loads fail.
+pub fn end_starting(threads: &Arc<dyn Threads>, model: Option<&str>) {
+    let is_meant = |worker: &&Arc<Worker>| {
+        Arc::ptr_eq(&worker.threads, threads)
+            && worker.is_starting.load(Relaxed)
+            && model.is_none_or(|model| worker.model.as_str() == model)
+    };
+    WORKERS.lock().values().filter(is_meant).for_each(|worker| worker.terminate());
+}
+
 impl Worker {
     /// Handles frames that the worker sends. Called on its thread, so that only its own instance waits for copies. A
     /// panic in the engine costs the worker, not the process.
     pub fn receive(&self, way: Way, bytes: &[u8]) {
         let Some(receiver) = self.receiver.read().clone() else { return };
-        let handled = catch_unwind(AssertUnwindSafe(|| Self::handle(&receiver, way, bytes)));
+        let handled = catch_unwind(AssertUnwindSafe(|| self.handle(&receiver, way, bytes)));
         if handled.is_err() {
             receiver.condemn(PANICKED);
         }
     }
 
-    fn handle(receiver: &Arc<dyn Receiver>, way: Way, bytes: &[u8]) {
+    fn handle(&self, receiver: &Arc<dyn Receiver>, way: Way, bytes: &[u8]) {
         if let Some(version) = frames::other_version(bytes).filter(|_| way == Way::Work) {
             return receiver.other_version(version);
         }
@@ -158,6 +174,9 @@ impl Worker {
                 Ok(None) => return receiver.condemn("it sent a part of a frame"),
                 Err(error) => return receiver.condemn(error.0),
             };
+            if Frame::from_number(header.frame.into()) == Some(Frame::Ready) {
+                self.is_starting.store(false, Relaxed);
+            }
             match Arc::clone(receiver).frame(way, &header, body, reading) {
                 Ok(Next::Go) => rest = behind,
                 Ok(Next::Copy | Next::ReadSide) => return receiver.condemn("its frame could not be read"),
@@ -294,6 +313,7 @@ impl Start for Starter {
         };
         let worker = Arc::new(Worker {
             id,
+            model: self.spec.model.clone(),
             name: self.spec.name.clone(),
             threads: Arc::clone(&self.threads),
             inbound: Mutex::new(Inbound::Starting(Vec::new())),
@@ -303,6 +323,7 @@ impl Start for Starter {
                 let printer = Printer::new(&self.spec.name, is_error, self.limits.output_bytes_per_second);
                 Mutex::new(WorkerOutput { printer, is_timed: false })
             }),
+            is_starting: AtomicBool::new(true),
             is_terminated: AtomicBool::new(false),
         });
         WORKERS.lock().insert(id, Arc::clone(&worker));

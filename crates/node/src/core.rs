@@ -572,6 +572,12 @@ impl NativeCore {
         Ok(())
     }
 
+    /// Ends the worker threads that import or initialize a JavaScript model, or null = any: their loads fail.
+    #[napi]
+    pub fn end_starting_workers(&self, model: Option<String>) {
+        backend_javascript::worker::end_starting(&self.threads, model.as_deref());
+    }
+
     #[napi]
     pub fn snapshot(&self) -> js::Snapshot {
         let mut snapshot = convert::snapshot(self.engine.snapshot());

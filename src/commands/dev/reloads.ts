@@ -18,6 +18,11 @@ const COLLECT_MS_MAX = 1000
 /** Most changed files that are collected; more are acted on at once, or reload each model once the server serves. */
 const FILES_MAX = 1000
 
+/** Time that a reload gets to finish when newer files wait for it. */
+const PATIENCE_MS = 1000
+/** Time after which a reload in progress is mentioned. */
+const SLOW_MS = 2000
+
 /** Most time that the end of the server waits for reloads: a model may never start. */
 const END_MS_MAX = 1000
 
@@ -102,6 +107,7 @@ export class Reloads {
       const before = this.#wanted.get(model)?.files ?? []
       this.#wanted.set(model, { files: [...before, ...changed].slice(0, this.#filesMax), savedMs: this.#savedMs })
       if (!this.#running.has(model)) this.#running.set(model, this.#run(repository, model))
+      else setTimeout(() => this.#endOlder(repository, model), PATIENCE_MS).unref()
     }
   }
 
@@ -126,6 +132,11 @@ export class Reloads {
     return affected
   }
 
+  /** Ends a reload that newer files wait for: the code may never end. */
+  #endOlder(repository: Repository, model: string): void {
+    if (this.#repository !== null && this.#wanted.has(model)) repository.endLoad(model)
+  }
+
   async #run(repository: Repository, model: string): Promise<void> {
     for (let change = this.#wanted.get(model); change !== undefined; change = this.#wanted.get(model)) {
       this.#wanted.delete(model)
@@ -137,10 +148,14 @@ export class Reloads {
   }
 
   async #reload(repository: Repository, model: string, { files, savedMs }: Change): Promise<void> {
-    const failures = await repository.reload(model)
-    if (this.#repository === null) return
     const [first = '', ...more] = new Set(files)
     const what = first === '' ? 'changed' : `${first}${more.length === 0 ? '' : ` and ${more.length} more`} changed`
+    const slow = setTimeout(
+      () => this.#print(`${printable(`${model}: ${what}`)}, still loading: until it is ready, older files answer`), SLOW_MS,
+    ).unref()
+    const failures = await repository.reload(model).finally(() => clearTimeout(slow))
+    // Newer files are loaded next, and this load may have been ended for them.
+    if (this.#repository === null || this.#wanted.has(model)) return
     const after = `${Math.round(performance.now() - savedMs)} ms after the save`
     const isOwn = (failure: LoadFailure): boolean => failure.model === model
     if (!failures.some(isOwn)) this.#print(`${printable(`${model}: ${what}`)}, ready ${after}`)

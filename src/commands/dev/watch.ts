@@ -16,7 +16,7 @@ const DIRECTORIES_MAX = 4096
 const DEPTH_MAX = 16
 
 const IGNORED_DIRECTORY = /^\.|^(?:node_modules|__pycache__)$/
-const IGNORED_FILE = /^\.|^4913$|~$|\.(?:sw[a-z]|tmp|pyc)$|^#.*#$|___jb_(?:tmp|old)___$/
+const IGNORED_FILE = /^\.|^4913$|~$|\.(?:sw[a-z]|tmp|pyc)$|^#.*#$|^sed[A-Za-z0-9]{6}$|___jb_(?:tmp|old)___$/
 
 export class Watch {
   readonly #watchers = new Map<string, { watcher: FSWatcher; id: string }>()

@@ -108,6 +108,8 @@ export declare class NativeCore {
    * afterwards nothing keeps the event loop alive.
    */
   close(ticket: Ticket<void>, graceMs: number): void
+  /** Ends the worker threads that import or initialize a JavaScript model, or null = any: their loads fail. */
+  endStartingWorkers(model?: string | undefined | null): void
   snapshot(): Snapshot
   /** The reply to a `ControlCall`: JSON text, or an error code and a message. */
   controlReply(id: number, json: string | undefined | null, errorCode: ErrorCode | null, message: string): void
