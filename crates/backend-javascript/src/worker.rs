@@ -69,7 +69,7 @@ pub struct Worker {
     memory: RwLock<WorkerMemory>,
     /// Standard output and error output.
     printers: [Mutex<WorkerOutput>; 2],
-    /// It imports its model's code, or initializes the model.
+    /// True until the model is imported and initialized.
     is_starting: AtomicBool,
     /// The main thread was asked to end it.
     is_terminated: AtomicBool,
