@@ -326,10 +326,10 @@ export async function startServer(
       }
       const idle = core.sequences()
       if (idle > 0) logger.warning(`${idle} sequences in progress are over: --exit-timeout-secs has passed`)
-      // Loads are among the requests in flight, and imported code may never end.
-      core.endStartingWorkers(null)
       let inFlight: number
       for (;;) {
+        // Loads are among the requests in flight, and imported code may never end.
+        core.endStartingWorkers(null)
         const left = Math.max(0, deadline - performance.now())
         inFlight = await core.drain(Math.min(1000, left))
         if (inFlight === 0 || left <= 1000) break

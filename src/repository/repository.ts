@@ -271,11 +271,21 @@ export class Repository {
   async unload(requested: string, andDependents = false, within = ''): Promise<void> {
     this.#requireExplicit()
     const name = this.#places.keyOf(requested, this.#known)
-    const unload = async (): Promise<void> => this.#unload(name, andDependents)
     const requester = this.#isStarting(within)
-    if (name !== requester) this.endLoad(name)
-    if (requester !== null) await this.#within(requester, name, unload)
-    else await this.#change(name, unload)
+    // Again and again: a load may be about to start a worker, or wait for its turn before this.
+    const ending = setInterval(() => this.endLoad(name), END_LOAD_MS)
+    const unload = async (): Promise<void> => {
+      clearInterval(ending)
+      await this.#unload(name, andDependents)
+    }
+    try {
+      if (name === requester) clearInterval(ending)
+      else this.endLoad(name)
+      if (requester !== null) await this.#within(requester, name, unload)
+      else await this.#change(name, unload)
+    } finally {
+      clearInterval(ending)
+    }
   }
 
   /** Ends the code of a JavaScript model that is being loaded, so that its load fails. */
@@ -1000,6 +1010,9 @@ const plainReason = (reason: string): string =>
   reason
     .replace(/^load failed for model '[^']*': (?:version \d+ is at UNAVAILABLE state: )?(?:Internal: )?/, '')
     .replace(/;?\s*$/, '')
+
+/** Interval at which an unload ends the loads it waits for. */
+const END_LOAD_MS = 100
 
 /** Longer than any directory name; models loaded from files in a request need no longer names either. */
 const MODEL_NAME_CHARS_MAX = 1024

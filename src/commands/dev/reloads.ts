@@ -104,10 +104,11 @@ export class Reloads {
     if (this.#isMany) for (const model of this.#known) affected.set(model, affected.get(model) ?? [])
     this.#isMany = false
     for (const [model, changed] of affected) {
-      const before = this.#wanted.get(model)?.files ?? []
-      this.#wanted.set(model, { files: [...before, ...changed].slice(0, this.#filesMax), savedMs: this.#savedMs })
+      const waiting = this.#wanted.get(model)
+      const all = [...(waiting?.files ?? []), ...changed].slice(0, this.#filesMax)
+      this.#wanted.set(model, { files: all, savedMs: this.#savedMs })
       if (!this.#running.has(model)) this.#running.set(model, this.#run(repository, model))
-      else setTimeout(() => this.#endOlder(repository, model), PATIENCE_MS).unref()
+      else if (waiting === undefined) setTimeout(() => this.#endOlder(repository, model), PATIENCE_MS).unref()
     }
   }
 
@@ -134,7 +135,9 @@ export class Reloads {
 
   /** Ends a reload that newer files wait for: the code may never end. */
   #endOlder(repository: Repository, model: string): void {
-    if (this.#repository !== null && this.#wanted.has(model)) repository.endLoad(model)
+    if (this.#repository === null || !this.#wanted.has(model)) return
+    repository.endLoad(model)
+    setTimeout(() => this.#endOlder(repository, model), PATIENCE_MS).unref()
   }
 
   async #run(repository: Repository, model: string): Promise<void> {
