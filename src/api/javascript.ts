@@ -7,7 +7,9 @@ import { join } from 'node:path'
 import { Worker } from 'node:worker_threads'
 import type { WorkerData } from '../javascript/channel.js'
 import type { Logger } from '../log/index.js'
-import { nativePath, workerEnded, type JavaScriptProcess, type WorkerStart } from '../native/index.js'
+import {
+  asServerError, nativePath, workerEnded, type JavaScriptProcess, type WorkerStart,
+} from '../native/index.js'
 import { ROOT } from '../native/locate.js'
 import { TYPE_FLAGS } from '../native/typescript.js'
 
@@ -47,8 +49,6 @@ function makeWorker(name: string, runner: number | null, heapMb: number | null):
   return worker
 }
 
-const textOf = (error: unknown): string => (error instanceof Error ? error.message : String(error))
-
 /**
  * Makes and ends workers as the core asks. Once there was one, keeps `sparesMax` started ones for instances without a
  * heap limit.
@@ -67,7 +67,7 @@ export function workerHost(log: Logger['log'], sparesMax = 0): (id: number, star
           spares.add(makeSpare())
         } catch (error) {
           // The next start of an instance tries again.
-          log('warning', `could not start a spare worker: ${textOf(error)}`)
+          log('warning', `could not start a spare worker: ${asServerError(error).message}`)
           return
         }
       }
@@ -76,7 +76,7 @@ export function workerHost(log: Logger['log'], sparesMax = 0): (id: number, star
 
   function makeSpare(): Worker {
     const worker = makeWorker('spare', null, null)
-    worker.once('error', (error) => log('verbose', `a spare worker ended: ${textOf(error)}`))
+    worker.once('error', (error) => log('verbose', `a spare worker ended: ${asServerError(error).message}`))
     return worker.once('exit', () => spares.delete(worker))
   }
 
@@ -113,7 +113,7 @@ export function workerHost(log: Logger['log'], sparesMax = 0): (id: number, star
       try {
         start(id, wanted)
       } catch (error) {
-        workerEnded(id, `could not be started: ${textOf(error)}`)
+        workerEnded(id, `could not be started: ${asServerError(error).message}`)
       }
       return
     }

@@ -62,9 +62,7 @@ export async function importModel({ file, model }: Pick<Load, 'file' | 'model'>)
   } catch (error) {
     if (error instanceof SyntaxError) locate(error, file)
     if (!isTypeScript(file) || (error as { code?: string }).code !== 'NEREID_NO_TRANSPILER') throw error
-    throw new RuleError(
-      needsTranspiler(model),
-    )
+    throw new RuleError(needsTranspiler(model))
   }
 }
 
@@ -83,13 +81,13 @@ function locate(error: SyntaxError, file: string): void {
     const left = Math.floor(end - performance.now())
     if (searched >= SEARCHED_MAX || left <= 0) return
     searched += 1
+    if (!isCode(one)) continue
     let source = ''
     try {
       source = readFileSync(one, 'utf8')
     } catch {
       // An import that is not a file.
     }
-    if (!isCode(one)) continue
     for (const path of relativeImports(source)) files.add(resolve(dirname(one), path))
     // Node removes no types where it checks a file, and a removed type leaves blanks.
     let input: string | null = null

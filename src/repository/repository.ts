@@ -272,15 +272,15 @@ export class Repository {
     this.#requireExplicit()
     const name = this.#places.keyOf(requested, this.#known)
     const requester = this.#isStarting(within)
+    const isOwn = name === requester
+    if (!isOwn) this.endLoad(name)
     // Again and again: a load may be about to start a worker, or wait for its turn before this.
-    const ending = setInterval(() => this.endLoad(name), END_LOAD_MS)
+    const ending = isOwn ? undefined : setInterval(() => this.endLoad(name), END_LOAD_MS)
     const unload = async (): Promise<void> => {
       clearInterval(ending)
       await this.#unload(name, andDependents)
     }
     try {
-      if (name === requester) clearInterval(ending)
-      else this.endLoad(name)
       if (requester !== null) await this.#within(requester, name, unload)
       else await this.#change(name, unload)
     } finally {

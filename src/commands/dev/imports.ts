@@ -2,19 +2,18 @@
 
 import { dirname, join, resolve } from 'node:path'
 import { namesIn, noLog, readRegularFile } from '../../config/index.js'
-import { relativeImports } from '../../native/typescript.js'
+import { isCode, relativeImports } from '../../native/typescript.js'
 import { findVersions } from '../../repository/versions.js'
 
 /** Most files of one model. */
 const FILES_MAX = 1000
 const FILE_BYTES_MAX = 1 << 20
 
-const CODE = /\.[cm]?[jt]s$/
 /** `require` adds these. */
 const ENDINGS = ['', '.js', '.json', '/index.js']
 
 /** True for a file that code can import. */
-export const isImportable = (file: string): boolean => CODE.test(file) || file.endsWith('.json')
+export const isImportable = (file: string): boolean => isCode(file) || file.endsWith('.json')
 
 /** Absolute paths of the files of all versions, and of what they import. */
 export function importsOf(modelDirectory: string): ReadonlySet<string> {
@@ -23,7 +22,7 @@ export function importsOf(modelDirectory: string): ReadonlySet<string> {
   // A file that is added here is visited, too.
   for (const file of found) {
     if (found.size > FILES_MAX) break
-    if (!CODE.test(file)) continue
+    if (!isCode(file)) continue
     for (const path of relativeImports(textOf(file)))
       for (const ending of ENDINGS) found.add(resolve(dirname(file), path + ending))
   }

@@ -5,6 +5,7 @@
 
 import { join, relative, sep } from 'node:path'
 import { noLog, statIfAny } from '../../config/index.js'
+import { asServerError } from '../../native/index.js'
 import type { LoadFailure, Repository } from '../../repository/index.js'
 import { findModels } from '../../repository/scan.js'
 import { isModel } from '../check/targets.js'
@@ -144,7 +145,7 @@ export class Reloads {
     for (let change = this.#wanted.get(model); change !== undefined; change = this.#wanted.get(model)) {
       this.#wanted.delete(model)
       await this.#reload(repository, model, change).catch((error: unknown) =>
-        this.#print(printable(`${model}: ${error instanceof Error ? error.message : String(error)}`)),
+        this.#print(printable(`${model}: ${asServerError(error).message}`)),
       )
     }
     this.#running.delete(model)
