@@ -139,7 +139,7 @@ function typescript() {
 }
 
 const OUTPUTS = {
-  'crates/backend-remote/src/generated.rs': rust(),
+  'crates/frames/src/generated.rs': rust(),
   'shm/c/nereid_shm.h': c(),
   'shm/python/nereid_shm/protocol.py': python(),
   'crates/backend-python/runtime/nereid_runner/_protocol.py': python(),

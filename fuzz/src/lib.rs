@@ -123,11 +123,6 @@ mod visible_devices;
 #[path = "../../crates/engine/src/padding/grammar.rs"]
 mod grammar;
 
-// Likewise the numbers of the runner protocol.
-#[allow(dead_code)]
-#[path = "../../crates/backend-remote/src/generated.rs"]
-mod generated;
-
 /// A target by name.
 pub type Target = fn(&[u8]) -> bool;
 

@@ -9,8 +9,3 @@ pub fn runner_frames(data: &[u8]) -> bool {
     }
     accepted
 }
-
-/// The codec is private to its crate, and pure: compiled from where it stands, without the processes it is there for.
-#[allow(dead_code, unused_imports)]
-#[path = "../../crates/backend-remote/src/frames/mod.rs"]
-mod frames;

@@ -12,7 +12,6 @@
     reason = "the worker is played by this thread, which waits for those of the model"
 )]
 
-use crate::generated::{AnswerHead, ExecuteHead, Frame, Header, RespondHead, ResultHead, TensorHead, VERSION};
 use backend::metrics::CustomMetrics;
 use backend::{
     Backend, Call, CallAnswers, ControlAnswer, Host, Model, ModelCall, ModelControl, ModelOperation, OpenSpec,
@@ -21,6 +20,7 @@ use backend::{
 use backend_javascript::worker::{attach, ended};
 use backend_javascript::{Inbox, JavaScriptBackend, JavaScriptOptions, Threads, Worker, WorkerSpec};
 use backend_remote::Way;
+use frames::generated::{AnswerHead, ExecuteHead, Frame, Header, RespondHead, ResultHead, TensorHead, VERSION};
 use memory::Budget;
 use parking_lot::{Condvar, Mutex};
 use prost::Message;

@@ -190,7 +190,7 @@ export const rows = [
     attack: 'a JavaScript model that connects its worker a second time and sends 10,000 damaged frames',
     limit:
       'A frame that breaks the protocol ends the worker: the server believes no length, number or place in it ' +
-      '(`backend_remote::frames`).',
+      '(`crates/frames`).',
     server: javascript,
     run: (t) =>
       bounded(

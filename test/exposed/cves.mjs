@@ -22,7 +22,7 @@ const NESTED = bulletin('JSON of 100,000 brackets')
 const LIES = [
   'crates/backend-process/tests/violations.rs', 'a_process_that_breaks_the_protocol_is_killed_and_restarted'
 ]
-const FRAMES = ['crates/backend-remote/src/frames/vectors.rs', 'invalid_frames_are_rejected_b_sec_04_b_sec_05']
+const FRAMES = ['crates/frames/src/vectors.rs', 'invalid_frames_are_rejected_b_sec_04_b_sec_05']
 const UNNAMED = ['crates/memory/src/memfd.rs', 'a_memfd_is_shared_by_descriptor_and_cannot_shrink']
 const RESTRICTED = ['test/exposed/sections.mjs', "title: 'Restricted APIs'"]
 

@@ -10,10 +10,6 @@ mod arena;
 mod asks;
 mod batch;
 mod failure;
-pub mod frames;
-// All numbers of the protocol are generated, used or not.
-#[allow(dead_code)]
-pub mod generated;
 mod lease;
 mod lifecycle;
 mod memory;
@@ -26,6 +22,8 @@ mod slots;
 mod spec;
 mod transport;
 mod window;
+
+pub use frames::{self, generated};
 
 pub use failure::{Failure, Source};
 pub use model::{ask, start};

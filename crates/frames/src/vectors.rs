@@ -12,7 +12,7 @@ use protocol::json::Value;
 use smallvec::smallvec;
 
 fn vectors(of: &str) -> Vec<(String, Vec<u8>)> {
-    let text = include_bytes!("../../../../shm/vectors/frames.json");
+    let text = include_bytes!("../../../shm/vectors/frames.json");
     let all = Value::parse(text).and_then(|v| v.member(of)).expect("the file");
     let one = |v: Value<'_>| {
         let text = |key| v.member(key).and_then(Value::as_string).expect("a text");
@@ -188,4 +188,36 @@ fn frames_of_the_server_are_encoded_as_in_the_vectors() {
         };
         write::call_response(out, InstanceId::ONLY, 5, head, "", "nö").end(out).expect("short");
     });
+}
+
+#[test]
+fn frames_of_the_server_are_read_as_they_were_written_and_damaged_ones_are_rejected() {
+    let mut read_all = 0;
+    for name in ["load", "unload", "execute", "call_response", "segment", "release", "is_ready"] {
+        let bytes = good(name);
+        let (header, body, rest) = split_request(&bytes).expect("a head").expect("whole");
+        assert!(rest.is_empty());
+        let frame = read_request(&header, body).unwrap_or_else(|e| panic!("{name}: {e}"));
+        read_all += usize::from(match name {
+            "load" => matches!(frame, ToRunner::Load(text) if text.starts_with('{')),
+            "unload" => frame == ToRunner::Unload,
+            "execute" => {
+                matches!(&frame, ToRunner::Execute(batch) if batch.requests.len() == usize::from(header.count))
+            }
+            "call_response" => matches!(&frame, ToRunner::CallResponse { call: 5, answer } if answer.error == "nö"),
+            "segment" => matches!(frame, ToRunner::Segment(Segment { segment: 2, .. })),
+            "release" => matches!(&frame, ToRunner::Release(ids) if ids.iter().eq([64, 128])),
+            _ => frame == ToRunner::IsReady(11),
+        });
+        // Whatever is cut off or changed, it is read or refused.
+        for short in 0..body.len() {
+            assert!(name == "load" || read_request(&header, &body[..short]).is_err(), "{name} without its end");
+        }
+        for at in 0..body.len() {
+            let mut damaged = body.to_vec();
+            damaged[at] ^= 0xff;
+            let _ = read_request(&header, &damaged);
+        }
+    }
+    assert_eq!(read_all, 7);
 }

@@ -164,7 +164,7 @@ impl<'a> TensorRef<'a> {
 }
 
 /// Checks that raw contents are exactly `elements` valid strings.
-pub(crate) fn check_strings(raw: &[u8], elements: i64) -> Result<(), ProtocolError> {
+pub fn check_strings(raw: &[u8], elements: i64) -> Result<(), ProtocolError> {
     let mut count = 0;
     for string in Strings::new(raw) {
         string.map_err(|_| ProtocolError("a tensor of strings is broken"))?;

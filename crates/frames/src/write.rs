@@ -1,4 +1,4 @@
-//! Encodes the frames of the server. A frame is appended to a buffer; its length is written when it is complete.
+//! Encodes frames. A frame is appended to a buffer; its length is written when it is complete.
 
 use super::id::InstanceId;
 use super::tensor::{Block, Lent};
@@ -27,8 +27,9 @@ pub fn begin(to: &mut Vec<u8>, about: InstanceId, frame: Frame) -> Writing {
     Writing { start }
 }
 
-fn header(to: &mut Vec<u8>, about: InstanceId, frame: Frame, length: usize, count: u16) {
-    let flags = if frame == Frame::Load { VERSION as u8 } else { 0 };
+pub(super) fn header(to: &mut Vec<u8>, about: InstanceId, frame: Frame, length: usize, count: u16) {
+    let says_version = matches!(frame, Frame::Load | Frame::Ready | Frame::Failed);
+    let flags = if says_version { VERSION as u8 } else { 0 };
     let InstanceId { model, instance } = about;
     Header { length: length as u32, frame: frame as u8, flags, count, model, instance }.write(to);
 }
@@ -66,7 +67,7 @@ pub fn empty(to: &mut Vec<u8>, about: InstanceId, frame: Frame) {
     header(to, about, frame, 0, 0);
 }
 
-/// A frame with a JSON text: LOAD, CONTROL_RESULT.
+/// A frame with a JSON text: LOAD, READY, FAILED, CONTROL, CONTROL_RESULT.
 ///
 /// # Errors
 /// If the frame is too long.
@@ -76,7 +77,7 @@ pub fn json(to: &mut Vec<u8>, about: InstanceId, frame: Frame, text: &str) -> Re
     writing.end(to)
 }
 
-/// PING, IS_READY.
+/// PING, PONG, IS_READY.
 pub fn question(to: &mut Vec<u8>, about: InstanceId, frame: Frame, question: u64) {
     header(to, about, frame, Question::BYTES, 0);
     Question { question }.write(to);

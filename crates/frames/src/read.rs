@@ -231,7 +231,7 @@ fn result<'a>(from: &mut Reader<'a>, header: &Header) -> Result<ResultRef<'a>, P
     Ok(ResultRef { batch: head.batch, releases, failed, answers })
 }
 
-fn answer<'a>(from: &mut Reader<'a>) -> Result<AnswerRef<'a>, ProtocolError> {
+pub(super) fn answer<'a>(from: &mut Reader<'a>) -> Result<AnswerRef<'a>, ProtocolError> {
     let head = AnswerHead::read(from.head()?);
     let kind = Answer::from_number(head.kind.into()).ok_or(ProtocolError("an answer of no known kind"))?;
     let code = code(head.code)?;
@@ -268,7 +268,7 @@ fn call<'a>(from: &mut Reader<'a>) -> Result<CallRef<'a>, ProtocolError> {
     })
 }
 
-fn request<'a>(from: &mut Reader<'a>) -> Result<RequestRef<'a>, ProtocolError> {
+pub(super) fn request<'a>(from: &mut Reader<'a>) -> Result<RequestRef<'a>, ProtocolError> {
     let head = RequestHead::read(from.head()?);
     let id = from.text(head.id_bytes)?;
     let correlation = from.text(head.correlation_bytes)?;
