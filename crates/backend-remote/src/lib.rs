@@ -6,7 +6,6 @@
 //!
 //! The thread that submits a batch writes it to the runner; the transport calls back for each frame that arrives.
 
-mod arena;
 mod asks;
 mod batch;
 mod failure;

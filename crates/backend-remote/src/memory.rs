@@ -3,7 +3,7 @@
 //! All functions may be called from any thread, and none blocks. Bytes of segments are copied in and out, never read in
 //! place, because the runner can change them at any time.
 
-use crate::arena::Arena;
+use crate::frames::arena::Arena;
 use crate::frames::write::{self, Put};
 use crate::frames::{Block, Contents, Lent, ProtocolError, TensorRef, check_strings, lease_of};
 use crate::generated::{FRAME_BYTES_MAX, Place, SEGMENTS_MAX, Segment};

@@ -3,6 +3,7 @@
 //!
 //! `read` decodes what a runner sends, `requests` what the server sends to a runner; `write` encodes both.
 
+pub mod arena;
 // All numbers of the protocol are generated, used or not.
 #[allow(dead_code)]
 pub mod generated;

@@ -8,8 +8,9 @@
 use crate::generated::{ALIGNMENT, BLOCK_OFFSET_BITS};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+/// Holes and blocks of the segments that one side allocates from.
 #[derive(Default)]
-pub(crate) struct Arena {
+pub struct Arena {
     /// Length of each hole by segment and offset.
     holes: BTreeMap<(u16, u64), u64>,
     by_size: BTreeSet<(u64, u16, u64)>,
@@ -20,12 +21,12 @@ pub(crate) struct Arena {
 
 impl Arena {
     /// Adds a segment of `bytes` bytes.
-    pub(crate) fn add(&mut self, segment: u16, bytes: u64) {
+    pub fn add(&mut self, segment: u16, bytes: u64) {
         self.put(segment, 0, bytes - bytes % ALIGNMENT);
     }
 
     /// Allocates a block; returns its segment and offset. `None` if no hole is large enough.
-    pub(crate) fn take(&mut self, bytes: u64) -> Option<(u16, u64)> {
+    pub fn take(&mut self, bytes: u64) -> Option<(u16, u64)> {
         let bytes = bytes.max(1).checked_next_multiple_of(ALIGNMENT)?;
         let &(length, segment, offset) = self.by_size.range((bytes, 0, 0)..).next()?;
         self.by_size.remove(&(length, segment, offset));
@@ -40,14 +41,15 @@ impl Arena {
     }
 
     /// Frees a block and returns its length. `None` if there is no such block.
-    pub(crate) fn give(&mut self, block: u64) -> Option<u64> {
+    pub fn give(&mut self, block: u64) -> Option<u64> {
         let bytes = self.blocks.remove(&block)?;
         self.used -= bytes;
         self.put((block >> BLOCK_OFFSET_BITS) as u16, block & ((1 << BLOCK_OFFSET_BITS) - 1), bytes);
         Some(bytes)
     }
 
-    pub(crate) fn used(&self) -> u64 {
+    /// Bytes of all blocks.
+    pub fn used(&self) -> u64 {
         self.used
     }
 

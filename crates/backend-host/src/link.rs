@@ -1,0 +1,167 @@
+//! One connection to the server.
+
+use parking_lot::Mutex;
+use protocol::json::{Value, write_string};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Weak};
+use tensor::{Code, Error, Result};
+
+use frames::generated::Frame;
+use frames::{AnswerRef, InstanceId, write};
+
+/// The two channels of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Work,
+    Side,
+}
+
+/// Receives the responses of a call to another model, on the thread that reads the connection: it must not block.
+pub(crate) trait CallReceiver: Send + Sync {
+    /// One response. `link` has the segments that its outputs may lie in.
+    fn response(&self, link: &Arc<Link>, answer: &AnswerRef<'_>);
+    /// The connection ended before the last response.
+    fn lost(&self);
+}
+
+/// A connection: an instance of a model, or a model's own.
+pub(crate) struct Link {
+    work: Mutex<UnixStream>,
+    side: Mutex<UnixStream>,
+    next: AtomicU64,
+    /// Questions to the server that it has not answered.
+    asked: Mutex<HashMap<u64, Sender<String>>>,
+    calls: Mutex<HashMap<u64, Arc<dyn CallReceiver>>>,
+    is_closed: AtomicBool,
+}
+
+static LINKS: Mutex<Vec<Weak<Link>>> = Mutex::new(Vec::new());
+
+thread_local! {
+    /// The connection whose code runs on this thread.
+    static CURRENT: RefCell<Option<Arc<Link>>> = const { RefCell::new(None) };
+}
+
+impl Link {
+    pub(crate) fn new(work: UnixStream, side: UnixStream) -> Arc<Self> {
+        let link = Arc::new(Self {
+            work: Mutex::new(work),
+            side: Mutex::new(side),
+            next: AtomicU64::new(1),
+            asked: Mutex::default(),
+            calls: Mutex::default(),
+            is_closed: AtomicBool::new(false),
+        });
+        let mut links = LINKS.lock();
+        links.retain(|link| link.strong_count() > 0);
+        links.push(Arc::downgrade(&link));
+        link
+    }
+
+    /// Runs code of a library for this connection.
+    pub(crate) fn run<T>(self: &Arc<Self>, code: impl FnOnce() -> T) -> T {
+        let before = CURRENT.replace(Some(Arc::clone(self)));
+        let result = code();
+        CURRENT.set(before);
+        result
+    }
+
+    /// The connection whose code runs on this thread, or else any that is open.
+    pub(crate) fn current() -> Option<Arc<Self>> {
+        let current = CURRENT.with_borrow(|link| link.clone()).filter(|link| !link.is_closed.load(Relaxed));
+        current.or_else(|| {
+            let links = LINKS.lock();
+            links.iter().filter_map(Weak::upgrade).find(|link| !link.is_closed.load(Relaxed))
+        })
+    }
+
+    /// Sends frames. Frames of one call stay together. What cannot be sent is lost: the server is gone.
+    pub(crate) fn send(&self, way: Way, frames: &[u8]) {
+        let stream = match way {
+            Way::Work => &self.work,
+            Way::Side => &self.side,
+        };
+        let _ = stream.lock().write_all(frames);
+    }
+
+    /// Asks the server with CONTROL, and waits for its answer: the JSON object of CONTROL_RESULT. `members` adds
+    /// members to the object, each with a comma before it.
+    ///
+    /// # Errors
+    /// The server's, or UNAVAILABLE if the connection ends.
+    pub(crate) fn ask(&self, operation: &str, members: impl FnOnce(&mut Vec<u8>)) -> Result<String> {
+        let id = self.next.fetch_add(1, Relaxed);
+        let (send, answer) = channel();
+        self.asked.lock().insert(id, send);
+        self.control(id, operation, members)?;
+        let text = answer.recv().map_err(|_| Error::unavailable("the server has ended the connection"))?;
+        let result = Value::parse(text.as_bytes())?;
+        let Some(error) = result.get("error").filter(|error| !error.is_null()) else { return Ok(text) };
+        let code = error.member("code").and_then(Value::as_string)?;
+        let code = Code::ALL.into_iter().find(|known| known.constant() == code).unwrap_or(Code::Internal);
+        Err(Error::new(code, error.member("message").and_then(Value::as_string)?))
+    }
+
+    /// CONTROL without an answer.
+    pub(crate) fn tell(&self, operation: &str, members: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
+        self.control(0, operation, members)
+    }
+
+    fn control(&self, id: u64, operation: &str, members: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
+        let mut json = format!(r#"{{"id":{id},"operation":"#).into_bytes();
+        write_string(&mut json, operation.as_bytes());
+        members(&mut json);
+        json.push(b'}');
+        let mut frame = Vec::new();
+        write::json(&mut frame, InstanceId::ONLY, Frame::Control, &String::from_utf8_lossy(&json))
+            .map_err(|_| Error::invalid("a message to the server is too long"))?;
+        if self.is_closed.load(Relaxed) {
+            self.asked.lock().remove(&id);
+            return Err(Error::unavailable("the server has ended the connection"));
+        }
+        self.send(Way::Side, &frame);
+        Ok(())
+    }
+
+    /// A number for a call, and who receives its responses.
+    pub(crate) fn open_call(&self, receiver: Arc<dyn CallReceiver>) -> u64 {
+        let call = self.next.fetch_add(1, Relaxed);
+        self.calls.lock().insert(call, receiver);
+        call
+    }
+
+    /// Handles CONTROL_RESULT.
+    pub(crate) fn control_result(&self, text: &str) {
+        let id = Value::parse(text.as_bytes()).and_then(|v| v.member("id")).and_then(Value::as_u64).unwrap_or(0);
+        let asked = self.asked.lock().remove(&id);
+        if let Some(asked) = asked {
+            let _ = asked.send(text.to_owned());
+        }
+    }
+
+    /// Handles CALL_RESPONSE.
+    pub(crate) fn call_response(self: &Arc<Self>, call: u64, answer: &AnswerRef<'_>) {
+        let mut calls = self.calls.lock();
+        let receiver = if answer.is_final { calls.remove(&call) } else { calls.get(&call).cloned() };
+        drop(calls);
+        if let Some(receiver) = receiver {
+            receiver.response(self, answer);
+        }
+    }
+
+    /// The connection has ended: who waits for an answer gets none.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Relaxed);
+        self.asked.lock().clear();
+        let calls = std::mem::take(&mut *self.calls.lock());
+        calls.into_values().for_each(|call| call.lost());
+        for way in [&self.work, &self.side] {
+            let _ = way.lock().shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
