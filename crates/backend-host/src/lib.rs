@@ -8,6 +8,7 @@
 
 mod abi;
 mod link;
+mod segments;
 
 use std::ffi::c_int;
 

@@ -11,6 +11,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Weak};
 use tensor::{Code, Error, Result};
 
+use crate::segments::{Flags, Segments};
 use frames::generated::Frame;
 use frames::{AnswerRef, InstanceId, write};
 
@@ -33,6 +34,10 @@ pub(crate) trait CallReceiver: Send + Sync {
 pub(crate) struct Link {
     work: Mutex<UnixStream>,
     side: Mutex<UnixStream>,
+    /// Memory for tensors.
+    pub(crate) segments: Arc<Segments>,
+    /// Which requests are cancelled.
+    pub(crate) flags: Flags,
     next: AtomicU64,
     /// Questions to the server that it has not answered.
     asked: Mutex<HashMap<u64, Sender<String>>>,
@@ -48,15 +53,18 @@ thread_local! {
 }
 
 impl Link {
-    pub(crate) fn new(work: UnixStream, side: UnixStream) -> Arc<Self> {
+    pub(crate) fn new(work: UnixStream, side: UnixStream, segments: Arc<Segments>, flags: Flags) -> Arc<Self> {
         let link = Arc::new(Self {
             work: Mutex::new(work),
             side: Mutex::new(side),
+            segments,
+            flags,
             next: AtomicU64::new(1),
             asked: Mutex::default(),
             calls: Mutex::default(),
             is_closed: AtomicBool::new(false),
         });
+        link.segments.belong_to(Arc::downgrade(&link));
         let mut links = LINKS.lock();
         links.retain(|link| link.strong_count() > 0);
         links.push(Arc::downgrade(&link));
@@ -158,6 +166,7 @@ impl Link {
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Relaxed);
         self.asked.lock().clear();
+        self.segments.close();
         let calls = std::mem::take(&mut *self.calls.lock());
         calls.into_values().for_each(|call| call.lost());
         for way in [&self.work, &self.side] {

@@ -1,0 +1,337 @@
+//! Memory for tensors that one connection shares with the server: request segments, which the server writes, and
+//! response segments, in which this side allocates.
+//!
+//! A segment stays mapped until the connection and everything that points into it are gone: whoever holds a pointer
+//! also holds the `Segments`.
+
+#![allow(unsafe_code)] // mmap, munmap
+
+use frames::arena::Arena;
+use frames::generated::{Frame, Place, Segment};
+use frames::{Block, InstanceId, write};
+use parking_lot::{Condvar, Mutex};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+use tensor::{Error, Result};
+
+use crate::link::{Link, Way};
+
+/// Time for a segment to arrive that the server has announced.
+const SEGMENT_TIME: Duration = Duration::from_secs(10);
+/// Blocks that are returned at the latest when so many wait.
+const RETURNED_MAX: usize = 256;
+/// The same, in bytes.
+const RETURNED_BYTES_MAX: u64 = 4 << 20;
+
+/// A mapped segment.
+struct Mapping {
+    base: NonNull<u8>,
+    bytes: u64,
+}
+
+// SAFETY: plain memory without an owning thread; a `Mapping` is only an address and a length.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn new(of: &OwnedFd, writable: bool) -> io::Result<Self> {
+        // SAFETY: plain numbers.
+        let mut found: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: an open descriptor and our own structure.
+        if unsafe { libc::fstat(of.as_raw_fd(), &raw mut found) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let length = usize::try_from(found.st_size).unwrap_or(0).max(1);
+        let access = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        // SAFETY: a new mapping at an address of the kernel's choice, of an object that is sealed against shrinking.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), length, access, libc::MAP_SHARED, of.as_raw_fd(), 0) };
+        let base = if base == libc::MAP_FAILED { None } else { NonNull::new(base.cast::<u8>()) };
+        Ok(Self { base: base.ok_or_else(io::Error::last_os_error)?, bytes: length as u64 })
+    }
+
+    /// The address of a range; `None` if it is not inside.
+    fn at(&self, offset: u64, bytes: u64) -> Option<NonNull<u8>> {
+        let end = offset.checked_add(bytes)?;
+        // SAFETY: the offset is inside of the mapping, or one past its end.
+        (end <= self.bytes).then(|| unsafe { self.base.add(offset as usize) })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping; its users hold the `Segments` that owns it.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes as usize) };
+    }
+}
+
+/// The flags of cancelled requests.
+pub(crate) struct Flags(Mapping);
+
+impl Flags {
+    pub(crate) fn new(of: &OwnedFd) -> io::Result<Self> {
+        Mapping::new(of, false).map(Self)
+    }
+
+    /// Whether the request of a slot is cancelled.
+    pub(crate) fn is_cancelled(&self, slot: u32, generation: u32) -> bool {
+        let Some(at) = self.0.at(slot.into(), 1) else { return false };
+        // SAFETY: inside of the mapping; the server may write it at any time, so it is read as volatile.
+        let byte = unsafe { at.as_ptr().read_volatile() };
+        // A byte of another generation says nothing about this request.
+        u32::from(byte >> 1) == generation & 127 && byte & 1 == 1
+    }
+}
+
+/// The segments of a connection.
+pub(crate) struct Segments {
+    me: Weak<Self>,
+    link: OnceLock<Weak<Link>>,
+    requests: Mutex<Vec<Mapping>>,
+    responses: Mutex<Responses>,
+    grown: Condvar,
+    returned: Mutex<(Vec<u64>, u64)>,
+}
+
+#[derive(Default)]
+struct Responses {
+    arena: Arena,
+    segments: Vec<Mapping>,
+    is_asked: bool,
+    is_refused: bool,
+    is_closed: bool,
+}
+
+impl Segments {
+    pub(crate) fn new(requests: &OwnedFd, responses: &OwnedFd) -> io::Result<Arc<Self>> {
+        let (requests, responses) = (Mapping::new(requests, true)?, Mapping::new(responses, true)?);
+        let mut arena = Arena::default();
+        arena.add(0, responses.bytes);
+        let responses = Responses { arena, segments: vec![responses], ..Responses::default() };
+        Ok(Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            link: OnceLock::new(),
+            requests: Mutex::new(vec![requests]),
+            responses: Mutex::new(responses),
+            grown: Condvar::new(),
+            returned: Mutex::default(),
+        }))
+    }
+
+    /// The connection that they belong to.
+    pub(crate) fn belong_to(&self, link: Weak<Link>) {
+        let _ = self.link.set(link);
+    }
+
+    fn send(&self, frame: &[u8]) {
+        if let Some(link) = self.link.get().and_then(Weak::upgrade) {
+            link.send(Way::Side, frame);
+        }
+    }
+
+    /// Handles SEGMENT.
+    pub(crate) fn add(&self, segment: &Segment, descriptor: Option<OwnedFd>) {
+        let mut responses = self.responses.lock();
+        let mapping = descriptor.and_then(|descriptor| Mapping::new(&descriptor, true).ok());
+        if Place::from_number(segment.place.into()) == Some(Place::Request) {
+            self.requests.lock().extend(mapping);
+        } else {
+            responses.is_asked = false;
+            match mapping {
+                Some(mapping) => {
+                    responses.arena.add(segment.segment, mapping.bytes.min(segment.bytes));
+                    responses.segments.push(mapping);
+                }
+                None => responses.is_refused = true,
+            }
+        }
+        drop(responses);
+        self.grown.notify_all();
+    }
+
+    /// The connection has ended: nobody waits for memory any more.
+    pub(crate) fn close(&self) {
+        self.responses.lock().is_closed = true;
+        self.grown.notify_all();
+    }
+
+    /// Handles blocks of responses that the server returned.
+    pub(crate) fn freed(&self, blocks: impl Iterator<Item = u64>) {
+        let mut responses = self.responses.lock();
+        blocks.for_each(|block| drop(responses.arena.give(block)));
+        responses.is_refused = false;
+        drop(responses);
+        self.grown.notify_all();
+    }
+
+    /// Allocates memory for a response. Waits for the server if it has to add a segment.
+    ///
+    /// # Errors
+    /// UNAVAILABLE if the server gives no more memory.
+    pub(crate) fn allocate(&self, bytes: usize) -> Result<Allocated> {
+        let segments = self.me.upgrade().ok_or_else(gone)?;
+        let mut responses = self.responses.lock();
+        loop {
+            if let Some((segment, offset)) = responses.arena.take(bytes as u64) {
+                let block = Block { of_requests: false, segment, offset, bytes: bytes as u64 };
+                let mapping = responses.segments.get(usize::from(segment));
+                let pointer = mapping.and_then(|mapping| mapping.at(offset, bytes as u64)).ok_or_else(gone)?;
+                return Ok(Allocated { segments, pointer, block, is_sent: false });
+            }
+            if responses.is_closed {
+                return Err(gone());
+            }
+            if responses.is_refused {
+                responses.is_refused = false;
+                return Err(Error::unavailable(format!(
+                    "there is no memory for {bytes} bytes of an output: the server's limit for this model is reached"
+                )));
+            }
+            if !std::mem::replace(&mut responses.is_asked, true) {
+                let mut frame = Vec::new();
+                let head = frames::generated::NeedSegment { bytes: bytes as u64 };
+                let writing = write::begin(&mut frame, InstanceId::PROCESS, Frame::NeedSegment);
+                head.write(&mut frame);
+                let _ = writing.end(&mut frame);
+                self.send(&frame);
+            }
+            self.grown.wait(&mut responses);
+        }
+    }
+
+    /// Bytes of a request segment; the block is returned when the view is dropped.
+    ///
+    /// # Errors
+    /// INTERNAL if the server names memory that there is not.
+    pub(crate) fn read(&self, block: &Block) -> Result<View> {
+        let segments = self.me.upgrade().ok_or_else(gone)?;
+        let mut responses = self.responses.lock();
+        loop {
+            let requests = self.requests.lock();
+            if let Some(mapping) = requests.get(usize::from(block.segment)) {
+                let pointer = mapping.at(block.offset, block.bytes);
+                let pointer = pointer.ok_or_else(|| Error::internal("a tensor lies outside of its segment"))?;
+                return Ok(View { segments, pointer, block: *block });
+            }
+            drop(requests);
+            if responses.is_closed || self.grown.wait_for(&mut responses, SEGMENT_TIME).timed_out() {
+                return Err(Error::internal("a tensor lies in a segment that the server did not send"));
+            }
+        }
+    }
+
+    fn give_back(&self, block: &Block) {
+        let mut returned = self.returned.lock();
+        returned.0.push(block.id());
+        returned.1 += block.bytes;
+        if returned.0.len() < RETURNED_MAX && returned.1 < RETURNED_BYTES_MAX {
+            return;
+        }
+        let mut ids = std::mem::take(&mut *returned).0;
+        drop(returned);
+        let mut frame = Vec::new();
+        while !ids.is_empty() {
+            write::release(&mut frame, &mut ids);
+        }
+        self.send(&frame);
+    }
+
+    /// Request blocks to be returned with the next frame.
+    pub(crate) fn returned(&self) -> Vec<u64> {
+        std::mem::take(&mut *self.returned.lock()).0
+    }
+}
+
+fn gone() -> Error {
+    Error::unavailable("the server has ended the connection")
+}
+
+/// Memory for an output. Goes back to the arena when it is dropped, unless it was sent.
+pub(crate) struct Allocated {
+    segments: Arc<Segments>,
+    pointer: NonNull<u8>,
+    block: Block,
+    is_sent: bool,
+}
+
+// SAFETY: an address in a segment that `segments` keeps mapped; the block belongs to this value alone.
+unsafe impl Send for Allocated {}
+// SAFETY: as above; shared access only reads the address.
+unsafe impl Sync for Allocated {}
+
+impl Allocated {
+    /// The first byte.
+    pub(crate) fn pointer(&self) -> *mut u8 {
+        self.pointer.as_ptr()
+    }
+
+    /// Where it is, for a frame.
+    pub(crate) fn block(&self) -> Block {
+        self.block
+    }
+
+    /// A frame with the block was sent: the server returns it.
+    pub(crate) fn sent(mut self) {
+        self.is_sent = true;
+    }
+
+    /// Copies bytes to its beginning.
+    pub(crate) fn fill(&mut self, from: &[u8]) {
+        let bytes = from.len().min(self.block.bytes as usize);
+        // SAFETY: the block has so many bytes, and nobody else writes to it.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.pointer.as_ptr(), bytes) };
+    }
+}
+
+impl Drop for Allocated {
+    fn drop(&mut self) {
+        if !self.is_sent {
+            self.segments.freed(std::iter::once(self.block.id()));
+        }
+    }
+}
+
+/// Bytes of a request, which the server does not change while the view exists.
+pub(crate) struct View {
+    segments: Arc<Segments>,
+    pointer: NonNull<u8>,
+    block: Block,
+}
+
+// SAFETY: an address in a segment that `segments` keeps mapped.
+unsafe impl Send for View {}
+// SAFETY: as above; shared access only reads the address.
+unsafe impl Sync for View {}
+
+impl View {
+    /// The first byte.
+    pub(crate) fn pointer(&self) -> *const u8 {
+        self.pointer.as_ptr()
+    }
+
+    /// Number of bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.block.bytes
+    }
+
+    /// Copies the bytes.
+    pub(crate) fn to_vec(&self) -> Vec<u8> {
+        let bytes = self.block.bytes as usize;
+        let mut copy = Vec::with_capacity(bytes);
+        // SAFETY: the view has so many bytes, the vector has room for them, and they are initialised by the copy.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.pointer.as_ptr(), copy.as_mut_ptr(), bytes);
+            copy.set_len(bytes);
+        }
+        copy
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        self.segments.give_back(&self.block);
+    }
+}
