@@ -84,7 +84,8 @@ export function readOnnx(path: string): OnnxFile {
   }
 }
 
-const POINTER = [
+/** First bytes of a file that Git LFS did not fetch, with its description. */
+export const POINTER = [
   /^version https:\/\/git-lfs\.github\.com\/spec/,
   'is a pointer of Git LFS and not the file itself: run `git lfs pull` where it was cloned',
 ] as const

@@ -85,3 +85,14 @@ export const ADDSUB = io(
   [tensor('INPUT0', 8, VECTOR), tensor('INPUT1', 8, VECTOR)],
   [tensor('OUTPUT0', 8, VECTOR), tensor('OUTPUT1', 8, VECTOR)],
 )
+
+/** Mulberry32: small, and the same on every machine. */
+export function random(seed: number): () => number {
+  let state = seed
+  return () => {
+    state = (state + 0x6d2b79f5) | 0
+    let t = Math.imul(state ^ (state >>> 15), 1 | state)
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
+    return ((t ^ (t >>> 14)) >>> 0) / 4294967296
+  }
+}

@@ -7,18 +7,7 @@ import {
   ConfigError, fromBinary, normalise, parseJsonConfig, parsePbtxt, toBinary, toTritonJson, validate,
 } from '../../src/config/index.js'
 import { ModelConfigSchema, type ModelConfig } from '../../src/config/generated/model_config_pb.js'
-import { ADDSUB_CONFIG } from './helpers.js'
-
-/** Mulberry32: small, and the same on every machine. */
-function random(seed: number): () => number {
-  let state = seed
-  return () => {
-    state = (state + 0x6d2b79f5) | 0
-    let t = Math.imul(state ^ (state >>> 15), 1 | state)
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
-    return ((t ^ (t >>> 14)) >>> 0) / 4294967296
-  }
-}
+import { ADDSUB_CONFIG, random } from './helpers.js'
 
 type Random = () => number
 const pick = <T>(r: Random, items: readonly T[]): T => items[Math.floor(r() * items.length)] as T
