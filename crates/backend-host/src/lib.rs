@@ -7,6 +7,9 @@
 #![allow(dead_code)] // until the connection is served
 
 mod abi;
+mod generated {
+    mod stubs;
+}
 mod link;
 mod segments;
 
