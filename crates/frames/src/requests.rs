@@ -43,7 +43,7 @@ pub enum ToRunner<'a> {
 ///
 /// # Errors
 /// If the frame is longer than any frame may be.
-pub fn split_request(received: &[u8]) -> Result<Option<(Header, &[u8], &[u8])>, ProtocolError> {
+pub fn split_request(received: &[u8]) -> Result<Option<read::Split<'_>>, ProtocolError> {
     let Some((head, rest)) = received.split_first_chunk() else { return Ok(None) };
     let header = Header::read(head);
     if u64::from(header.length) > FRAME_BYTES_MAX {

@@ -6,7 +6,12 @@
 
 #![allow(unsafe_code)] // pointers of a C API
 
+pub(crate) mod attributes;
 pub(crate) mod error;
+pub(crate) mod log;
+pub(crate) mod message;
+pub(crate) mod parameter;
+pub(crate) mod strings;
 
 use error::ServerError;
 use std::ffi::{CStr, CString, c_char};

@@ -1,0 +1,155 @@
+//! `TRITONSERVER_BufferAttributes`: where a buffer lies and how long it is.
+
+#![allow(unsafe_code)] // pointers of a C API
+
+use super::{Err, guard, object, put};
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use tensor::{Error, Result};
+
+/// Bytes of a handle of CUDA IPC.
+const HANDLE_BYTES: usize = 64;
+
+/// Attributes of a buffer. New ones say 0 bytes on the CPU.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct BufferAttributes {
+    pub(crate) bytes: usize,
+    /// `TRITONSERVER_MemoryType`.
+    pub(crate) memory_type: u32,
+    pub(crate) memory_type_id: i64,
+    /// Copy of a handle of CUDA IPC.
+    pub(crate) handle: Option<Box<[u8; HANDLE_BYTES]>>,
+}
+
+impl BufferAttributes {
+    /// Attributes of a buffer on the CPU.
+    pub(crate) fn cpu(bytes: usize) -> Self {
+        Self { bytes, ..Self::default() }
+    }
+}
+
+/// Attributes that the caller must pass, to be changed.
+///
+/// # Safety
+/// `attributes` is null or points at live ones that nothing else uses meanwhile.
+pub(crate) unsafe fn changed<'a>(attributes: *mut BufferAttributes) -> Result<&'a mut BufferAttributes> {
+    // SAFETY: the caller's promise.
+    unsafe { attributes.as_mut() }.ok_or_else(|| Error::invalid("buffer attributes was nullptr"))
+}
+
+/// New attributes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_BufferAttributesNew(attributes: *mut *mut BufferAttributes) -> Err {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { put(attributes, Box::into_raw(Box::default())) };
+        Ok(())
+    })
+}
+
+/// Deletes attributes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_BufferAttributesDelete(attributes: *mut BufferAttributes) -> Err {
+    guard(|| {
+        if !attributes.is_null() {
+            // SAFETY: made by the function above, and the caller's.
+            drop(unsafe { Box::from_raw(attributes) });
+        }
+        Ok(())
+    })
+}
+
+/// Defines functions that set or get one of the attributes.
+macro_rules! accessors {
+    ($($set:ident, $get:ident, $field:ident, $kind:ty, $what:literal;)*) => { $(
+        #[doc = concat!("Sets ", $what, ".")]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $set(attributes: *mut BufferAttributes, value: $kind) -> Err {
+            guard(|| {
+                // SAFETY: the caller's promise.
+                unsafe { changed(attributes) }?.$field = value;
+                Ok(())
+            })
+        }
+
+        #[doc = concat!("Gives ", $what, ".")]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $get(attributes: *mut BufferAttributes, value: *mut $kind) -> Err {
+            guard(|| {
+                // SAFETY: the caller's promise.
+                unsafe { put(value, object(attributes, "buffer attributes")?.$field) };
+                Ok(())
+            })
+        }
+    )* };
+}
+
+accessors! {
+    TRITONSERVER_BufferAttributesSetMemoryTypeId, TRITONSERVER_BufferAttributesMemoryTypeId, memory_type_id, i64,
+        "the device";
+    TRITONSERVER_BufferAttributesSetMemoryType, TRITONSERVER_BufferAttributesMemoryType, memory_type, u32,
+        "the type of memory";
+    TRITONSERVER_BufferAttributesSetByteSize, TRITONSERVER_BufferAttributesByteSize, bytes, usize,
+        "the length in bytes";
+}
+
+/// Sets a copy of a handle of CUDA IPC.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_BufferAttributesSetCudaIpcHandle(
+    attributes: *mut BufferAttributes,
+    handle: *mut c_void,
+) -> Err {
+    guard(|| {
+        // SAFETY: the caller promises a handle, which has this length.
+        let handle = (!handle.is_null()).then(|| Box::new(unsafe { handle.cast::<[u8; HANDLE_BYTES]>().read() }));
+        // SAFETY: the caller's promise.
+        unsafe { changed(attributes) }?.handle = handle;
+        Ok(())
+    })
+}
+
+/// Gives the handle of CUDA IPC, which the attributes own; null if there is none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_BufferAttributesCudaIpcHandle(
+    attributes: *mut BufferAttributes,
+    handle: *mut *mut c_void,
+) -> Err {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let found = unsafe { changed(attributes) }?.handle.as_mut().map_or(null_mut(), |handle| handle.as_mut_ptr());
+        // SAFETY: the caller's promise.
+        unsafe { put(handle, found.cast()) };
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_set_and_given_and_a_handle_is_copied() {
+        let (mut made, mut memory, mut device, mut bytes) = (null_mut(), 77, 77, 77);
+        let (mut handle, mut found) = ([7u8; HANDLE_BYTES], null_mut());
+        // SAFETY: our own variables, and attributes that live.
+        unsafe {
+            assert!(TRITONSERVER_BufferAttributesNew(&raw mut made).is_null());
+            assert_eq!(*made, BufferAttributes::cpu(0));
+            assert!(TRITONSERVER_BufferAttributesCudaIpcHandle(made, &raw mut found).is_null());
+            assert!(found.is_null());
+            TRITONSERVER_BufferAttributesSetMemoryType(made, 2);
+            TRITONSERVER_BufferAttributesSetMemoryTypeId(made, 3);
+            TRITONSERVER_BufferAttributesSetByteSize(made, 99);
+            TRITONSERVER_BufferAttributesSetCudaIpcHandle(made, handle.as_mut_ptr().cast());
+            TRITONSERVER_BufferAttributesMemoryType(made, &raw mut memory);
+            TRITONSERVER_BufferAttributesMemoryTypeId(made, &raw mut device);
+            TRITONSERVER_BufferAttributesByteSize(made, &raw mut bytes);
+            TRITONSERVER_BufferAttributesCudaIpcHandle(made, &raw mut found);
+            assert_eq!((memory, device, bytes), (2, 3, 99));
+            assert_ne!(found, handle.as_mut_ptr().cast());
+            assert_eq!(*found.cast::<[u8; HANDLE_BYTES]>(), handle);
+            assert!(TRITONSERVER_BufferAttributesDelete(made).is_null());
+            assert!(!TRITONSERVER_BufferAttributesSetByteSize(null_mut(), 1).is_null());
+        }
+    }
+}
