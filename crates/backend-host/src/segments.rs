@@ -161,7 +161,9 @@ impl Segments {
     /// Handles blocks of responses that the server returned.
     pub(crate) fn freed(&self, blocks: impl Iterator<Item = u64>) {
         let mut responses = self.responses.lock();
-        blocks.for_each(|block| drop(responses.arena.give(block)));
+        for block in blocks {
+            let _ = responses.arena.give(block);
+        }
         responses.is_refused = false;
         drop(responses);
         self.grown.notify_all();
@@ -249,6 +251,18 @@ fn gone() -> Error {
     Error::unavailable("the server has ended the connection")
 }
 
+/// A copy of bytes that lie in a segment, which whoever calls this keeps mapped.
+fn copied(from: NonNull<u8>, bytes: u64) -> Vec<u8> {
+    let bytes = bytes as usize;
+    let mut copy = Vec::with_capacity(bytes);
+    // SAFETY: the block has so many bytes, the vector has room for them, and they are initialised by the copy.
+    unsafe {
+        std::ptr::copy_nonoverlapping(from.as_ptr(), copy.as_mut_ptr(), bytes);
+        copy.set_len(bytes);
+    }
+    copy
+}
+
 /// Memory for an output. Goes back to the arena when it is dropped, unless it was sent.
 pub(crate) struct Allocated {
     segments: Arc<Segments>,
@@ -276,6 +290,11 @@ impl Allocated {
     /// A frame with the block was sent: the server returns it.
     pub(crate) fn sent(mut self) {
         self.is_sent = true;
+    }
+
+    /// Copies the bytes.
+    pub(crate) fn to_vec(&self) -> Vec<u8> {
+        copied(self.pointer, self.block.bytes)
     }
 
     /// Copies bytes to its beginning.
@@ -319,14 +338,7 @@ impl View {
 
     /// Copies the bytes.
     pub(crate) fn to_vec(&self) -> Vec<u8> {
-        let bytes = self.block.bytes as usize;
-        let mut copy = Vec::with_capacity(bytes);
-        // SAFETY: the view has so many bytes, the vector has room for them, and they are initialised by the copy.
-        unsafe {
-            std::ptr::copy_nonoverlapping(self.pointer.as_ptr(), copy.as_mut_ptr(), bytes);
-            copy.set_len(bytes);
-        }
-        copy
+        copied(self.pointer, self.block.bytes)
     }
 }
 

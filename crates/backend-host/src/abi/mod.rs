@@ -7,10 +7,18 @@
 #![allow(unsafe_code)] // pointers of a C API
 
 pub(crate) mod attributes;
+pub(crate) mod backend;
 pub(crate) mod error;
+pub(crate) mod instance;
 pub(crate) mod log;
+pub(crate) mod memory;
 pub(crate) mod message;
+pub(crate) mod model;
 pub(crate) mod parameter;
+pub(crate) mod request;
+pub(crate) mod response;
+pub(crate) mod state;
+pub(crate) mod statistics;
 pub(crate) mod strings;
 
 use error::ServerError;

@@ -19,15 +19,10 @@ macro_rules! failing {
 }
 
 failing! {
-    TRITONSERVER_ApiVersion
-    TRITONSERVER_LogMessage
     TRITONSERVER_ResponseAllocatorNew
     TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction
     TRITONSERVER_ResponseAllocatorSetQueryFunction
     TRITONSERVER_ResponseAllocatorDelete
-    TRITONSERVER_MessageNewFromSerializedJson
-    TRITONSERVER_MessageDelete
-    TRITONSERVER_MessageSerializeToJson
     TRITONSERVER_MetricsDelete
     TRITONSERVER_MetricsFormatted
     TRITONSERVER_InferenceTraceNew
@@ -86,15 +81,11 @@ failing! {
     TRITONSERVER_InferenceResponseOutputCount
     TRITONSERVER_InferenceResponseOutput
     TRITONSERVER_InferenceResponseOutputClassificationLabel
-    TRITONSERVER_BufferAttributesNew
-    TRITONSERVER_BufferAttributesDelete
     TRITONSERVER_BufferAttributesSetMemoryTypeId
     TRITONSERVER_BufferAttributesSetMemoryType
-    TRITONSERVER_BufferAttributesSetCudaIpcHandle
     TRITONSERVER_BufferAttributesSetByteSize
     TRITONSERVER_BufferAttributesMemoryTypeId
     TRITONSERVER_BufferAttributesMemoryType
-    TRITONSERVER_BufferAttributesCudaIpcHandle
     TRITONSERVER_BufferAttributesByteSize
     TRITONSERVER_ServerOptionsNew
     TRITONSERVER_ServerOptionsDelete
@@ -174,97 +165,7 @@ failing! {
     TRITONSERVER_MetricSet
     TRITONSERVER_MetricObserve
     TRITONSERVER_GetMetricKind
-    TRITONBACKEND_ApiVersion
-    TRITONBACKEND_MemoryManagerAllocate
-    TRITONBACKEND_MemoryManagerFree
-    TRITONBACKEND_InputProperties
-    TRITONBACKEND_InputPropertiesForHostPolicy
-    TRITONBACKEND_InputBuffer
-    TRITONBACKEND_InputBufferForHostPolicy
-    TRITONBACKEND_InputBufferAttributes
-    TRITONBACKEND_OutputBuffer
-    TRITONBACKEND_OutputBufferAttributes
-    TRITONBACKEND_RequestId
-    TRITONBACKEND_RequestIsCancelled
-    TRITONBACKEND_RequestCorrelationId
-    TRITONBACKEND_InferenceRequestTimeoutMicroseconds
-    TRITONBACKEND_RequestCorrelationIdString
-    TRITONBACKEND_RequestFlags
-    TRITONBACKEND_RequestParameterCount
-    TRITONBACKEND_RequestParameter
-    TRITONBACKEND_RequestInputCount
-    TRITONBACKEND_RequestInputName
-    TRITONBACKEND_RequestInput
-    TRITONBACKEND_RequestInputByIndex
-    TRITONBACKEND_RequestOutputCount
-    TRITONBACKEND_RequestOutputName
-    TRITONBACKEND_RequestOutputBufferProperties
-    TRITONBACKEND_RequestRelease
     TRITONBACKEND_RequestTrace
-    TRITONBACKEND_ResponseFactoryIsCancelled
-    TRITONBACKEND_ResponseFactoryNew
-    TRITONBACKEND_ResponseFactoryDelete
-    TRITONBACKEND_ResponseFactorySendFlags
-    TRITONBACKEND_ResponseNew
-    TRITONBACKEND_ResponseNewFromFactory
-    TRITONBACKEND_ResponseDelete
-    TRITONBACKEND_ResponseSetStringParameter
-    TRITONBACKEND_ResponseSetIntParameter
-    TRITONBACKEND_ResponseSetBoolParameter
-    TRITONBACKEND_ResponseSetDoubleParameter
-    TRITONBACKEND_ResponseOutput
-    TRITONBACKEND_ResponseSend
-    TRITONBACKEND_InferenceResponseOutputByName
-    TRITONBACKEND_InferenceResponseOutput
-    TRITONBACKEND_StateNew
-    TRITONBACKEND_StateUpdate
-    TRITONBACKEND_StateBuffer
-    TRITONBACKEND_StateBufferAttributes
-    TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup
-    TRITONBACKEND_BackendAttributeSetParallelModelInstanceLoading
-    TRITONBACKEND_BackendName
-    TRITONBACKEND_BackendConfig
-    TRITONBACKEND_BackendExecutionPolicy
-    TRITONBACKEND_BackendSetExecutionPolicy
-    TRITONBACKEND_BackendArtifacts
-    TRITONBACKEND_BackendMemoryManager
-    TRITONBACKEND_BackendState
-    TRITONBACKEND_BackendSetState
-    TRITONBACKEND_ModelInstanceReportStatistics
-    TRITONBACKEND_ModelInstanceResponseStatisticsNew
-    TRITONBACKEND_ModelInstanceResponseStatisticsDelete
-    TRITONBACKEND_ModelInstanceResponseStatisticsSetModelInstance
-    TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseFactory
-    TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseStart
-    TRITONBACKEND_ModelInstanceResponseStatisticsSetComputeOutputStart
-    TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseEnd
-    TRITONBACKEND_ModelInstanceResponseStatisticsSetError
-    TRITONBACKEND_ModelInstanceReportResponseStatistics
-    TRITONBACKEND_ModelInstanceReportBatchStatistics
-    TRITONBACKEND_ModelInstanceName
-    TRITONBACKEND_ModelInstanceKind
-    TRITONBACKEND_ModelInstanceDeviceId
-    TRITONBACKEND_ModelInstanceHostPolicy
-    TRITONBACKEND_ModelInstanceIsPassive
-    TRITONBACKEND_ModelInstanceProfileCount
-    TRITONBACKEND_ModelInstanceProfileName
-    TRITONBACKEND_ModelInstanceSecondaryDeviceCount
-    TRITONBACKEND_ModelInstanceSecondaryDeviceProperties
-    TRITONBACKEND_ModelInstanceModel
-    TRITONBACKEND_ModelInstanceState
-    TRITONBACKEND_ModelInstanceSetState
-    TRITONBACKEND_ModelInstanceReportMemoryUsage
-    TRITONBACKEND_ModelName
-    TRITONBACKEND_ModelVersion
-    TRITONBACKEND_ModelRepository
-    TRITONBACKEND_ModelConfig
-    TRITONBACKEND_ModelAutoCompleteConfig
-    TRITONBACKEND_ModelSetConfig
-    TRITONBACKEND_ModelServer
-    TRITONBACKEND_ModelBackend
-    TRITONBACKEND_ModelState
-    TRITONBACKEND_ModelSetState
-    TRITONBACKEND_ModelReportMemoryUsage
     TRITONCACHE_ApiVersion
     TRITONCACHE_CacheEntryNew
     TRITONCACHE_CacheEntryDelete
@@ -285,34 +186,4 @@ failing! {
     TRITONREPOAGENT_ModelSetState
     TRITONREPOAGENT_State
     TRITONREPOAGENT_SetState
-}
-
-// These have no error to return: one line on standard error says that they were called.
-macro_rules! silent {
-    ($($name:ident: $type:ty = $value:expr;)*) => {
-        $(
-            #[unsafe(no_mangle)]
-            pub extern "C" fn $name() -> $type {
-                static CALLED: std::sync::Once = std::sync::Once::new();
-                let line = concat!(stringify!($name), " is not provided by Nereid's backend host\n");
-                CALLED.call_once(|| drop(std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes())));
-                $value
-            }
-        )*
-    };
-}
-
-silent! {
-    TRITONSERVER_DataTypeString: *const std::ffi::c_char = c"<unknown>".as_ptr();
-    TRITONSERVER_StringToDataType: u32 = 0;
-    TRITONSERVER_DataTypeByteSize: u32 = 0;
-    TRITONSERVER_MemoryTypeString: *const std::ffi::c_char = c"<unknown>".as_ptr();
-    TRITONSERVER_ParameterTypeString: *const std::ffi::c_char = c"<unknown>".as_ptr();
-    TRITONSERVER_InstanceGroupKindString: *const std::ffi::c_char = c"<unknown>".as_ptr();
-    TRITONSERVER_ParameterNew: *mut std::ffi::c_void = std::ptr::null_mut();
-    TRITONSERVER_ParameterBytesNew: *mut std::ffi::c_void = std::ptr::null_mut();
-    TRITONSERVER_ParameterDelete: () = ();
-    TRITONSERVER_LogIsEnabled: bool = false;
-    TRITONSERVER_InferenceTraceLevelString: *const std::ffi::c_char = c"<unknown>".as_ptr();
-    TRITONSERVER_InferenceTraceActivityString: *const std::ffi::c_char = c"<unknown>".as_ptr();
 }

@@ -1,0 +1,71 @@
+//! `TRITONBACKEND_MemoryManager`: memory of the host. There is none of devices.
+
+#![allow(unsafe_code)] // pointers of a C API, malloc and free
+
+use super::{Err, guard, put};
+use std::ffi::c_void;
+use tensor::Error;
+
+/// The one memory manager; libraries only hold its address.
+pub(crate) struct MemoryManager(#[allow(dead_code)] u8);
+
+/// Its address is what counts.
+pub(crate) static MANAGER: MemoryManager = MemoryManager(0);
+
+/// `TRITONSERVER_MEMORY_CPU`
+pub(crate) const CPU: u32 = 0;
+const CPU_PINNED: u32 = 1;
+
+fn check(memory_type: u32, verb: &str) -> tensor::Result<()> {
+    match memory_type {
+        CPU => Ok(()),
+        CPU_PINNED => Err(Error::unsupported(format!("Pinned memory {verb} not supported"))),
+        _ => Err(Error::unsupported(format!("GPU memory {verb} not supported"))),
+    }
+}
+
+/// Allocates memory of the host, aligned to 64 bytes.
+///
+/// # Safety
+/// `buffer` is valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_MemoryManagerAllocate(
+    _manager: *const MemoryManager,
+    buffer: *mut *mut c_void,
+    memory_type: u32,
+    _memory_type_id: i64,
+    byte_size: u64,
+) -> Err {
+    guard(|| {
+        check(memory_type, "allocation")?;
+        let bytes = usize::try_from(byte_size).unwrap_or(usize::MAX).max(1);
+        let mut allocated = std::ptr::null_mut();
+        // SAFETY: our own place for the address; the alignment is a power of two and a multiple of a pointer's size.
+        let status = unsafe { libc::posix_memalign(&raw mut allocated, 64, bytes) };
+        if status != 0 {
+            return Err(Error::unavailable("CPU memory allocation failed"));
+        }
+        // SAFETY: the caller's promise.
+        unsafe { put(buffer, allocated) };
+        Ok(())
+    })
+}
+
+/// Frees it.
+///
+/// # Safety
+/// `buffer` is null or was allocated by the function above, and is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_MemoryManagerFree(
+    _manager: *const MemoryManager,
+    buffer: *mut c_void,
+    memory_type: u32,
+    _memory_type_id: i64,
+) -> Err {
+    guard(|| {
+        check(memory_type, "allocation")?;
+        // SAFETY: the caller's promise.
+        unsafe { libc::free(buffer) };
+        Ok(())
+    })
+}

@@ -1,0 +1,266 @@
+//! `TRITONBACKEND_Model`.
+
+#![allow(unsafe_code)] // pointers of a C API
+
+use super::backend::{Backend, FILESYSTEM};
+use super::message::Message;
+use super::{Err, c_text, guard, object, put};
+use crate::configuration;
+use crate::models::member;
+use parking_lot::{Mutex, RwLock};
+use protocol::json::Value;
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering::SeqCst};
+use tensor::{Error, Result};
+
+/// The only version of configurations.
+const CONFIG_VERSION: u32 = 1;
+
+/// A model.
+pub(crate) struct Model {
+    pub(crate) backend: Arc<Backend>,
+    name: CString,
+    version: u64,
+    directory: CString,
+    auto_complete: bool,
+    config: Mutex<String>,
+    signature: RwLock<Arc<Signature>>,
+    state: AtomicPtr<c_void>,
+}
+
+/// What requests and responses need of a configuration.
+#[derive(Default)]
+pub(crate) struct Signature {
+    pub(crate) outputs: Vec<CString>,
+    /// Names of the outputs of states.
+    pub(crate) states: Vec<String>,
+    /// Requests may be released to be run again.
+    pub(crate) is_iterative: bool,
+}
+
+impl Signature {
+    fn of(config: &str) -> Result<Self> {
+        let config = Value::parse(config.as_bytes())?;
+        let names = |list: Option<Value<'_>>, key: &str| -> Result<Vec<String>> {
+            list.map_or(Ok(Vec::new()), |list| list.elements()?.map(|of| of.member(key)?.as_string()).collect())
+        };
+        let sequences = config.get("sequence_batching");
+        let is_iterative = sequences.and_then(|s| s.get("iterative_sequence")).map_or(Ok(false), Value::as_bool)?;
+        Ok(Self {
+            outputs: names(config.get("output"), "name")?.iter().map(|name| c_text(name)).collect(),
+            states: names(sequences.and_then(|s| s.get("state")), "output_name")?,
+            is_iterative,
+        })
+    }
+}
+
+impl Model {
+    pub(crate) fn new(backend: Arc<Backend>, load: Value<'_>) -> Result<Self> {
+        let config = member(load, "config")?;
+        Ok(Self {
+            backend,
+            name: c_text(&member(load, "model")?),
+            version: member(load, "version")?.parse().unwrap_or(0),
+            directory: c_text(&member(load, "model_directory")?),
+            auto_complete: load.get("auto_complete").map_or(Ok(false), Value::as_bool)?,
+            signature: RwLock::new(Arc::new(Signature::of(&config)?)),
+            config: Mutex::new(config),
+            state: AtomicPtr::new(null_mut()),
+        })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.name.to_str().unwrap_or_default()
+    }
+
+    pub(crate) fn config(&self) -> String {
+        self.config.lock().clone()
+    }
+
+    pub(crate) fn signature(&self) -> Arc<Signature> {
+        Arc::clone(&self.signature.read())
+    }
+
+    /// Takes the configuration that the server made of the model's own.
+    pub(crate) fn configured(&self, config: String) {
+        if let Ok(signature) = Signature::of(&config) {
+            *self.signature.write() = Arc::new(signature);
+            *self.config.lock() = config;
+        }
+    }
+
+    fn set_config(&self, text: &str) -> Result<()> {
+        let mut config = self.config.lock();
+        let merged = configuration::merge(&config, text)?;
+        let signature = Signature::of(&merged)?;
+        *self.signature.write() = Arc::new(signature);
+        *config = merged;
+        Ok(())
+    }
+}
+
+fn check_version(version: u32) -> Result<()> {
+    if version == CONFIG_VERSION {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "model configuration version {version} not supported, supported versions are: {CONFIG_VERSION}"
+    )))
+}
+
+/// Name of a model; owned by it.
+///
+/// # Safety
+/// `model` is live, `name` valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ModelName(model: *const Model, name: *mut *const c_char) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        put(name, object(model, "model")?.name.as_ptr());
+        Ok(())
+    })
+}
+
+/// Version of a model.
+///
+/// # Safety
+/// `model` is live, `version` valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ModelVersion(model: *const Model, version: *mut u64) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        put(version, object(model, "model")?.version);
+        Ok(())
+    })
+}
+
+/// The directory of a model, which has those of its versions.
+///
+/// # Safety
+/// `model` is live, the others valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ModelRepository(
+    model: *const Model,
+    artifact_type: *mut u32,
+    location: *mut *const c_char,
+) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        put(artifact_type, FILESYSTEM);
+        put(location, object(model, "model")?.directory.as_ptr());
+        Ok(())
+    })
+}
+
+/// The configuration as JSON with all defaults; the caller deletes the message.
+///
+/// # Safety
+/// `model` is live, `model_config` valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ModelConfig(
+    model: *const Model,
+    config_version: u32,
+    model_config: *mut *mut Message,
+) -> Err {
+    guard(|| {
+        check_version(config_version)?;
+        // SAFETY: the caller's promise.
+        unsafe { put(model_config, Message::new(object(model, "model")?.config()).raw()) };
+        Ok(())
+    })
+}
+
+/// Whether the backend may complete the configuration.
+///
+/// # Safety
+/// `model` is live, `auto_complete_config` valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ModelAutoCompleteConfig(
+    model: *const Model,
+    auto_complete_config: *mut bool,
+) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        put(auto_complete_config, object(model, "model")?.auto_complete);
+        Ok(())
+    })
+}
+
+/// Sets inputs, outputs, the scheduler, the maximum batch size and the transaction policy. Other members are ignored.
+///
+/// # Safety
+/// `model` and `model_config` are live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ModelSetConfig(
+    model: *const Model,
+    config_version: u32,
+    model_config: *const Message,
+) -> Err {
+    guard(|| {
+        check_version(config_version)?;
+        // SAFETY: the caller's promise.
+        let (model, message) = unsafe { (object(model, "model")?, object(model_config, "model config")?) };
+        model.set_config(&String::from_utf8_lossy(message.text()))
+    })
+}
+
+/// The server, for calls to other models.
+///
+/// # Safety
+/// `model` is live, `server` valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ModelServer(model: *const Model, server: *mut *const c_void) -> Err {
+    // The server has no object of its own: its functions ask the connection of the code that calls.
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        put(server, (&raw const *object(model, "model")?).cast());
+        Ok(())
+    })
+}
+
+/// The backend of a model.
+///
+/// # Safety
+/// `model` is live, `backend` valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ModelBackend(model: *const Model, backend: *mut *const Backend) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        put(backend, Arc::as_ptr(&object(model, "model")?.backend));
+        Ok(())
+    })
+}
+
+/// The pointer that the backend stored for the model.
+///
+/// # Safety
+/// `model` is live, `state` valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ModelState(model: *const Model, state: *mut *mut c_void) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        put(state, object(model, "model")?.state.load(SeqCst));
+        Ok(())
+    })
+}
+
+/// Stores a pointer for the model.
+///
+/// # Safety
+/// `model` is live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ModelSetState(model: *const Model, state: *mut c_void) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        object(model, "model")?.state.store(state, SeqCst);
+        Ok(())
+    })
+}
+
+impl std::fmt::Debug for Model {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(CStr::to_str(&self.name).unwrap_or_default())
+    }
+}

@@ -1,0 +1,633 @@
+//! `TRITONBACKEND_ResponseFactory`, `TRITONBACKEND_Response` and `TRITONBACKEND_Output`.
+
+#![allow(unsafe_code)] // pointers of a C API
+
+use super::attributes::BufferAttributes;
+use super::error::ServerError;
+use super::instance::Instance;
+use super::memory::CPU;
+use super::request::{Request, Ticket};
+use super::{Err, c_text, guard, object, put, text};
+use crate::bytes::AlignedBytes;
+use crate::segments::{Allocated, Segments};
+use frames::generated::{
+    ANSWER_FLAG_FAILED, ANSWER_FLAG_FINAL, Answer as Kind, AnswerHead, INLINE_BYTES_MAX, RANK_MAX,
+};
+use frames::write::{self, Put};
+use protocol::Parameter;
+use std::ffi::{CString, c_char, c_void};
+use std::ptr::null_mut;
+use std::sync::Arc;
+use tensor::{Code, DataType, Error, Name, Result};
+
+/// `TRITONSERVER_RESPONSE_COMPLETE_FINAL`
+const FINAL: u32 = 1;
+
+/// Makes responses, also after the request was released.
+pub(crate) struct ResponseFactory(Arc<Ticket>);
+
+/// A response that was not sent.
+pub(crate) struct Response {
+    ticket: Arc<Ticket>,
+    parameters: Vec<(Name, Parameter)>,
+    /// Boxed: libraries hold their addresses.
+    outputs: Vec<Box<Output>>,
+    /// An output was refused: the response cannot be sent whole.
+    is_spoilt: bool,
+}
+
+/// An output of a response, or a state.
+pub(crate) struct Output {
+    /// Not its ticket, which owns states.
+    instance: Arc<Instance>,
+    name: CString,
+    datatype: u32,
+    shape: Vec<i64>,
+    buffer: Option<Buffer>,
+    attributes: BufferAttributes,
+}
+
+enum Buffer {
+    Small(AlignedBytes),
+    Block(Allocated),
+}
+
+impl Output {
+    pub(crate) fn new(ticket: &Arc<Ticket>, name: &str, datatype: u32, shape: Vec<i64>) -> Self {
+        let attributes = BufferAttributes::cpu(0);
+        let instance = Arc::clone(&ticket.instance);
+        Self { instance, name: c_text(name), datatype, shape, buffer: None, attributes }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.name.to_str().unwrap_or_default()
+    }
+
+    /// Allocates the buffer and returns its address.
+    pub(crate) fn allocate(&mut self, bytes: u64) -> Result<*mut u8> {
+        let size = usize::try_from(bytes).map_err(|_| Error::unavailable("an output is too large"))?;
+        let mut buffer = if bytes <= INLINE_BYTES_MAX {
+            Buffer::Small(AlignedBytes::zeros(size))
+        } else {
+            Buffer::Block(self.instance.link.segments.allocate(size)?)
+        };
+        let pointer = match &mut buffer {
+            Buffer::Small(bytes) => bytes.pointer_mut(),
+            Buffer::Block(block) => block.pointer(),
+        };
+        self.buffer = Some(buffer);
+        self.attributes = BufferAttributes::cpu(size);
+        Ok(pointer)
+    }
+
+    pub(crate) fn attributes(&self) -> *const BufferAttributes {
+        &raw const self.attributes
+    }
+
+    fn bytes(&self) -> u64 {
+        match &self.buffer {
+            Some(Buffer::Small(bytes)) => bytes.len() as u64,
+            Some(Buffer::Block(block)) => block.block().bytes,
+            None => 0,
+        }
+    }
+
+    /// Why the output cannot be sent: Triton passes such outputs on to a front end, which refuses them or ends.
+    fn check(&self) -> Result<DataType> {
+        let name = self.name();
+        let datatype = u8::try_from(self.datatype).ok().and_then(|number| DataType::from_number(number.into()));
+        let datatype = datatype.ok_or_else(|| Error::internal(format!("output '{name}' has no valid datatype")))?;
+        if self.buffer.is_none() {
+            return Err(Error::internal(format!("output '{name}' has no buffer")));
+        }
+        let mismatch = || {
+            Error::internal(format!(
+                "Failed to write 'data' field: output tensor shape does not match size of output for '{name}'"
+            ))
+        };
+        let elements = tensor::element_count(&self.shape).filter(|_| self.shape.len() as u64 <= RANK_MAX);
+        let elements = elements.ok_or_else(mismatch)?;
+        if datatype == DataType::Bytes {
+            let mut copy = Vec::new();
+            match &self.buffer {
+                Some(Buffer::Small(bytes)) => bytes.write(&mut copy),
+                Some(Buffer::Block(block)) => copy = block.to_vec(),
+                None => {}
+            }
+            frames::check_strings(&copy, elements).map_err(|_| mismatch())?;
+        } else if datatype.byte_size().and_then(|size| (elements as u64).checked_mul(size as u64)) != Some(self.bytes())
+        {
+            return Err(mismatch());
+        }
+        Ok(datatype)
+    }
+}
+
+/// What is sent for a request.
+pub(crate) struct Answer {
+    kind: Kind,
+    is_final: bool,
+    is_failed: bool,
+    code: Code,
+    error: String,
+    parameters: String,
+    outputs: Vec<(DataType, Box<Output>)>,
+}
+
+impl Answer {
+    fn of(kind: Kind) -> Self {
+        Self {
+            kind,
+            is_final: false,
+            is_failed: false,
+            code: Code::Unknown,
+            error: String::new(),
+            parameters: String::new(),
+            outputs: Vec::new(),
+        }
+    }
+
+    /// The request was answered or will be.
+    pub(crate) fn none() -> Self {
+        Self::of(Kind::None)
+    }
+
+    pub(crate) fn rescheduled() -> Self {
+        Self::of(Kind::Reschedule)
+    }
+
+    /// No response, and none follows.
+    fn end() -> Self {
+        Self { is_final: true, ..Self::of(Kind::None) }
+    }
+
+    /// An error that the library chose as its response.
+    fn error(error: &Error) -> Self {
+        Self { code: error.code(), error: error.message().to_owned(), ..Self::of(Kind::Error) }
+    }
+
+    /// The end of a request that could not be run.
+    pub(crate) fn failed(error: &Error) -> Self {
+        Self { is_final: true, is_failed: true, ..Self::error(error) }
+    }
+
+    pub(crate) fn is_final(&self) -> bool {
+        self.is_final
+    }
+
+    /// Adds outputs, such as states. One that cannot be sent makes the response an error.
+    pub(crate) fn add(&mut self, outputs: Vec<Output>) {
+        for output in outputs {
+            match output.check() {
+                Ok(datatype) if matches!(self.kind, Kind::Response | Kind::Reschedule) => {
+                    self.outputs.push((datatype, Box::new(output)));
+                }
+                Ok(_) => {}
+                Err(error) => *self = Self { is_final: self.is_final, ..Self::error(&error) },
+            }
+        }
+    }
+
+    /// Writes it into a frame, in which `room` bytes of tensors have room. Returns the blocks that the frame names, which
+    /// are to be marked as sent.
+    pub(crate) fn write(self, to: &mut Vec<u8>, room: &mut usize, segments: &Arc<Segments>) -> Vec<Allocated> {
+        let start = to.len();
+        let mut blocks = Vec::new();
+        let head = AnswerHead {
+            kind: self.kind as u8,
+            flags: if self.is_final { ANSWER_FLAG_FINAL } else { 0 }
+                | if self.is_failed { ANSWER_FLAG_FAILED } else { 0 },
+            outputs: self.outputs.len() as u16,
+            code: self.code as u32,
+            ..AnswerHead::default()
+        };
+        write::answer(to, head, &self.parameters, &self.error);
+        for (datatype, output) in self.outputs {
+            let Output { name, shape, buffer, .. } = *output;
+            let name = name.to_str().unwrap_or_default();
+            let mut inline = Vec::new();
+            let block = match buffer {
+                Some(Buffer::Block(block)) => Some(block),
+                Some(Buffer::Small(bytes)) => {
+                    bytes.write(&mut inline);
+                    if inline.len() <= *room {
+                        *room -= inline.len();
+                        None
+                    } else {
+                        match segments.allocate(inline.len()) {
+                            Ok(mut block) => {
+                                block.fill(&inline);
+                                Some(block)
+                            }
+                            Err(error) => {
+                                to.truncate(start);
+                                return Self { is_final: self.is_final, ..Self::error(&error) }
+                                    .write(to, room, segments);
+                            }
+                        }
+                    }
+                }
+                None => None,
+            };
+            match block {
+                Some(block) => {
+                    write::tensor(to, name, datatype, &shape, Put::Block(block.block()));
+                    blocks.push(block);
+                }
+                None => write::tensor(to, name, datatype, &shape, Put::Inline(&inline)),
+            }
+        }
+        blocks
+    }
+}
+
+impl Response {
+    fn new(ticket: &Arc<Ticket>) -> *mut Self {
+        let ticket = Arc::clone(ticket);
+        Box::into_raw(Box::new(Self { ticket, parameters: Vec::new(), outputs: Vec::new(), is_spoilt: false }))
+    }
+
+    fn parameter(&mut self, name: String, value: Parameter) {
+        self.parameters.retain(|(known, _)| **known != *name);
+        self.parameters.push((Name::from(name.as_str()), value));
+    }
+
+    fn answer(self, flags: u32, error: Option<Error>) -> (Arc<Ticket>, Answer) {
+        let is_final = flags & FINAL != 0;
+        let Self { ticket, parameters, outputs, is_spoilt } = self;
+        let checked = outputs.into_iter().map(|output| Ok((output.check()?, output))).collect::<Result<Vec<_>>>();
+        let outputs = if is_spoilt { Err(Error::internal("response output count mismatch")) } else { checked };
+        let answer = match error.map_or(outputs, Err) {
+            Ok(outputs) => {
+                let mut json = Vec::new();
+                write::parameters(&mut json, &parameters);
+                let parameters = String::from_utf8(json).unwrap_or_default();
+                Answer { parameters, outputs, ..Answer::of(Kind::Response) }
+            }
+            Err(error) => Answer::error(&error),
+        };
+        (ticket, Answer { is_final, ..answer })
+    }
+}
+
+/// A response that the caller passed.
+///
+/// # Safety
+/// `response` is null or the library's, and no other thread uses it.
+unsafe fn response<'a>(response: *mut Response) -> Result<&'a mut Response> {
+    // SAFETY: the caller's promise.
+    unsafe { response.as_mut() }.ok_or_else(|| Error::invalid("response was nullptr"))
+}
+
+/// A factory for the responses of a request; the caller deletes it.
+///
+/// # Safety
+/// `request` is live, `factory` valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ResponseFactoryNew(
+    factory: *mut *mut ResponseFactory,
+    request: *const Request,
+) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        let ticket = Arc::clone(&object(request, "request")?.ticket);
+        put(factory, Box::into_raw(Box::new(ResponseFactory(ticket))));
+        Ok(())
+    })
+}
+
+/// Deletes a factory.
+///
+/// # Safety
+/// `factory` is null or the caller's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ResponseFactoryDelete(factory: *mut ResponseFactory) -> Err {
+    guard(|| {
+        if !factory.is_null() {
+            // SAFETY: made by `Box::into_raw`, and the caller gives it up.
+            drop(unsafe { Box::from_raw(factory) });
+        }
+        Ok(())
+    })
+}
+
+/// Ends a request without a further response, if the flags say so.
+///
+/// # Safety
+/// `factory` is live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ResponseFactorySendFlags(
+    factory: *const ResponseFactory,
+    send_flags: u32,
+) -> Err {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let ticket = unsafe { &object(factory, "factory")?.0 };
+        if send_flags & FINAL != 0 {
+            ticket.answer(Answer::end());
+        }
+        Ok(())
+    })
+}
+
+/// Whether the client has cancelled the request of a factory.
+///
+/// # Safety
+/// `factory` is live, `is_cancelled` valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ResponseFactoryIsCancelled(
+    factory: *const ResponseFactory,
+    is_cancelled: *mut bool,
+) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        put(is_cancelled, object(factory, "factory")?.0.is_cancelled());
+        Ok(())
+    })
+}
+
+/// A response of a request; the caller sends or deletes it.
+///
+/// # Safety
+/// `request` is live, `response` valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ResponseNew(response: *mut *mut Response, request: *const Request) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        put(response, Response::new(&object(request, "request")?.ticket));
+        Ok(())
+    })
+}
+
+/// A response of a factory's request; the caller sends or deletes it.
+///
+/// # Safety
+/// `factory` is live, `response` valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ResponseNewFromFactory(
+    response: *mut *mut Response,
+    factory: *const ResponseFactory,
+) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        put(response, Response::new(&object(factory, "factory")?.0));
+        Ok(())
+    })
+}
+
+/// Deletes a response that was not sent.
+///
+/// # Safety
+/// `response` is null or the caller's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ResponseDelete(response: *mut Response) -> Err {
+    guard(|| {
+        if !response.is_null() {
+            // SAFETY: made by `Box::into_raw`, and the caller gives it up.
+            drop(unsafe { Box::from_raw(response) });
+        }
+        Ok(())
+    })
+}
+
+/// Sets a parameter of a response; one of the same name is replaced.
+///
+/// # Safety
+/// `response` is the caller's, the texts NUL-terminated.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ResponseSetStringParameter(
+    response: *mut Response,
+    name: *const c_char,
+    value: *const c_char,
+) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        let value = Parameter::String(Name::from(text(value).as_str()));
+        self::response(response)?.parameter(text(name), value);
+        Ok(())
+    })
+}
+
+/// Sets a parameter of a response; one of the same name is replaced.
+///
+/// # Safety
+/// `response` is the caller's, `name` NUL-terminated.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ResponseSetIntParameter(
+    response: *mut Response,
+    name: *const c_char,
+    value: i64,
+) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        self::response(response)?.parameter(text(name), Parameter::Int(value));
+        Ok(())
+    })
+}
+
+/// Sets a parameter of a response; one of the same name is replaced.
+///
+/// # Safety
+/// `response` is the caller's, `name` NUL-terminated.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ResponseSetBoolParameter(
+    response: *mut Response,
+    name: *const c_char,
+    value: bool,
+) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        self::response(response)?.parameter(text(name), Parameter::Bool(value));
+        Ok(())
+    })
+}
+
+/// Sets a parameter of a response; one of the same name is replaced.
+///
+/// # Safety
+/// `response` is the caller's, `name` NUL-terminated.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ResponseSetDoubleParameter(
+    response: *mut Response,
+    name: *const c_char,
+    value: f64,
+) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        self::response(response)?.parameter(text(name), Parameter::Double(value));
+        Ok(())
+    })
+}
+
+/// Adds an output, which the response owns.
+///
+/// # Safety
+/// `response` is the caller's, `name` NUL-terminated, `shape` has `dims_count` elements, `output` is valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ResponseOutput(
+    response: *mut Response,
+    output: *mut *mut Output,
+    name: *const c_char,
+    datatype: u32,
+    shape: *const i64,
+    dims_count: u32,
+) -> Err {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (response, name) = unsafe { (self::response(response)?, text(name)) };
+        let model = &response.ticket.instance.model;
+        if !model.signature().outputs.iter().any(|known| known.to_bytes() == name.as_bytes()) {
+            response.is_spoilt = true;
+            let model = model.name();
+            return Err(Error::invalid(format!("unexpected inference output '{name}' for model '{model}'")));
+        }
+        // SAFETY: the caller's promise.
+        let dims = unsafe { dims(shape, dims_count) };
+        let mut new = Box::new(Output::new(&response.ticket, &name, datatype, dims));
+        // SAFETY: the caller's promise. A box does not move what it holds.
+        unsafe { put(output, &raw mut *new) };
+        response.outputs.push(new);
+        Ok(())
+    })
+}
+
+/// A shape that the caller passed.
+///
+/// # Safety
+/// `shape` has `count` elements, or is null.
+pub(crate) unsafe fn dims(shape: *const i64, count: u32) -> Vec<i64> {
+    if shape.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(shape, count as usize) }.to_vec()
+}
+
+/// Allocates the buffer of an output, in memory of the host whatever was wished for. The output owns it.
+///
+/// # Safety
+/// `output` is of a response that the caller has, the others null or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_OutputBuffer(
+    output: *mut Output,
+    buffer: *mut *mut c_void,
+    buffer_byte_size: u64,
+    memory_type: *mut u32,
+    memory_type_id: *mut i64,
+) -> Err {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let output = unsafe { output.as_mut() }.ok_or_else(|| Error::invalid("output was nullptr"))?;
+        // SAFETY: the caller's promise.
+        unsafe { put(buffer, null_mut()) };
+        if output.buffer.is_some() {
+            let text = format!("allocated buffer for output '{}' already exists", output.name());
+            return Err(Error::already_exists(text));
+        }
+        let pointer = output.allocate(buffer_byte_size)?;
+        // SAFETY: the caller's promise.
+        unsafe {
+            put(buffer, pointer.cast());
+            put(memory_type, CPU);
+            put(memory_type_id, 0);
+        }
+        Ok(())
+    })
+}
+
+/// Attributes of the buffer of an output, which owns them.
+///
+/// # Safety
+/// `output` is of a response that the caller has, `buffer_attributes` valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_OutputBufferAttributes(
+    output: *const Output,
+    buffer_attributes: *mut *const BufferAttributes,
+) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        put(buffer_attributes, &raw const object(output, "output")?.attributes);
+        Ok(())
+    })
+}
+
+/// Sends a response, or the error in its place, which stays the caller's. The response is gone afterwards.
+///
+/// # Safety
+/// `response` is the caller's, who does not use it again; `error` is null or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ResponseSend(
+    response: *mut Response,
+    send_flags: u32,
+    error: *const ServerError,
+) -> Err {
+    guard(|| {
+        if response.is_null() {
+            return Err(Error::invalid("response was nullptr"));
+        }
+        // SAFETY: made by `Box::into_raw`, and the caller gives it up.
+        let response = unsafe { Box::from_raw(response) };
+        // SAFETY: the caller's promise.
+        let error = unsafe { error.as_ref() }.map(ServerError::error);
+        let (ticket, answer) = response.answer(send_flags, error);
+        ticket.answer(answer);
+        Ok(())
+    })
+}
+
+/// An output of a response by its index. Name and shape are owned by it.
+///
+/// # Safety
+/// `response` is the caller's, the others null or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_InferenceResponseOutput(
+    response: *mut Response,
+    index: u32,
+    name: *mut *const c_char,
+    datatype: *mut u32,
+    shape: *mut *const i64,
+    dim_count: *mut u64,
+) -> Err {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let outputs = unsafe { &self::response(response)?.outputs };
+        let output = outputs.get(index as usize).ok_or_else(|| {
+            Error::invalid(format!("out of bounds index {index}: response has {} outputs", outputs.len()))
+        })?;
+        // SAFETY: the caller's promise.
+        unsafe {
+            put(name, output.name.as_ptr());
+            put(datatype, output.datatype);
+            put(shape, output.shape.as_ptr());
+            put(dim_count, output.shape.len() as u64);
+        }
+        Ok(())
+    })
+}
+
+/// An output of a response by its name. The shape is owned by it.
+///
+/// # Safety
+/// `response` is the caller's, `name` NUL-terminated, the others null or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_InferenceResponseOutputByName(
+    response: *mut Response,
+    name: *const c_char,
+    datatype: *mut u32,
+    shape: *mut *const i64,
+    dim_count: *mut u64,
+) -> Err {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (response, name) = unsafe { (self::response(response)?, text(name)) };
+        let output = response.outputs.iter().find(|output| output.name() == name);
+        let output = output.ok_or_else(|| Error::not_found(format!("Output name {name}not found.")))?;
+        // SAFETY: the caller's promise.
+        unsafe {
+            put(datatype, output.datatype);
+            put(shape, output.shape.as_ptr());
+            put(dim_count, output.shape.len() as u64);
+        }
+        Ok(())
+    })
+}

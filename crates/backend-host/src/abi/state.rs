@@ -1,0 +1,116 @@
+//! `TRITONBACKEND_State`: a tensor that a sequence keeps for its next request. It goes to the server as an output under
+//! the name of the state.
+
+#![allow(unsafe_code)] // pointers of a C API
+
+use super::attributes::BufferAttributes;
+use super::memory::CPU;
+use super::request::Request;
+use super::response::{Output, dims};
+use super::{Err, guard, object, put, text};
+use std::ffi::{c_char, c_void};
+use tensor::{Error, Result};
+
+/// A new value of a state; owned by its request.
+pub(crate) struct State {
+    pub(crate) output: Output,
+    /// It becomes the current value when the request ends.
+    pub(crate) is_updated: bool,
+}
+
+/// A state that the caller passed.
+///
+/// # Safety
+/// `state` is null or of a request that the caller has, and no other thread uses it.
+unsafe fn state<'a>(state: *mut State) -> Result<&'a mut State> {
+    // SAFETY: the caller's promise.
+    unsafe { state.as_mut() }.ok_or_else(|| Error::invalid("state was nullptr"))
+}
+
+/// A new value for a state; the same object for the same name. Owned by the request.
+///
+/// # Safety
+/// `request` is live, `name` NUL-terminated, `shape` has `dims_count` elements, `state` is valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_StateNew(
+    state: *mut *mut State,
+    request: *const Request,
+    name: *const c_char,
+    datatype: u32,
+    shape: *const i64,
+    dims_count: u32,
+) -> Err {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (request, name, shape) = unsafe { (object(request, "request")?, text(name), dims(shape, dims_count)) };
+        let model = &request.ticket.instance.model;
+        let known = &model.signature().states;
+        if known.is_empty() {
+            return Err(Error::invalid(format!(
+                "unable to add state '{name}'. State configuration is missing for model '{}'.",
+                model.name()
+            )));
+        }
+        if !known.contains(&name) {
+            return Err(Error::invalid(format!("state '{name}' is not a valid state name.")));
+        }
+        let found = request.ticket.state(&name, |ticket| Output::new(ticket, &name, datatype, shape));
+        // SAFETY: the caller's promise.
+        unsafe { put(state, found) };
+        Ok(())
+    })
+}
+
+/// Makes the value the current one; a second call takes that back, as in Triton.
+///
+/// # Safety
+/// `state` is of a request that the caller has.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_StateUpdate(state: *mut State) -> Err {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let state = unsafe { self::state(state)? };
+        state.is_updated = !state.is_updated;
+        Ok(())
+    })
+}
+
+/// Allocates the buffer of a state, in memory of the host. The state owns it.
+///
+/// # Safety
+/// `state` is of a request that the caller has, the others null or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_StateBuffer(
+    state: *mut State,
+    buffer: *mut *mut c_void,
+    buffer_byte_size: u64,
+    memory_type: *mut u32,
+    memory_type_id: *mut i64,
+) -> Err {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let pointer = self::state(state)?.output.allocate(buffer_byte_size)?;
+            put(buffer, pointer.cast());
+            put(memory_type, CPU);
+            put(memory_type_id, 0);
+        }
+        Ok(())
+    })
+}
+
+/// Attributes of the buffer of a state, which owns them.
+///
+/// # Safety
+/// `state` is of a request that the caller has, `buffer_attributes` valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_StateBufferAttributes(
+    state: *mut State,
+    buffer_attributes: *mut *const BufferAttributes,
+) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        put(buffer_attributes, self::state(state)?.output.attributes());
+        Ok(())
+    })
+}

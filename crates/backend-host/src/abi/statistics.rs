@@ -1,0 +1,238 @@
+//! What a library reports of its work: time stamps and memory.
+
+#![allow(unsafe_code)] // pointers of a C API
+
+use super::attributes::BufferAttributes;
+use super::error::ServerError;
+use super::instance::Instance;
+use super::model::Model;
+use super::request::Request;
+use super::response::ResponseFactory;
+use super::{Err, guard, object, put};
+use tensor::Error;
+
+/// Memory of a model. Taken note of by nobody yet.
+///
+/// # Safety
+/// `model` is live, `usage` has `usage_size` elements.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ModelReportMemoryUsage(
+    model: *const Model,
+    _usage: *const *const BufferAttributes,
+    _usage_size: u32,
+) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { object(model, "model").map(drop) })
+}
+
+/// Memory of an instance. Taken note of by nobody yet.
+///
+/// # Safety
+/// `instance` is live, `usage` has `usage_size` elements.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceReportMemoryUsage(
+    instance: *const Instance,
+    _usage: *const *const BufferAttributes,
+    _usage_size: u32,
+) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { object(instance, "instance").map(drop) })
+}
+
+/// Times of a request, in nanoseconds of the steady clock.
+///
+/// # Safety
+/// `instance` and `request` are live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceReportStatistics(
+    instance: *const Instance,
+    request: *const Request,
+    _success: bool,
+    _exec_start_ns: u64,
+    _compute_start_ns: u64,
+    _compute_end_ns: u64,
+    _exec_end_ns: u64,
+) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        object(instance, "instance")?;
+        object(request, "request").map(drop)
+    })
+}
+
+/// Times of a batch, in nanoseconds of the steady clock.
+///
+/// # Safety
+/// `instance` is live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceReportBatchStatistics(
+    instance: *const Instance,
+    _batch_size: u64,
+    _exec_start_ns: u64,
+    _compute_start_ns: u64,
+    _compute_end_ns: u64,
+    _exec_end_ns: u64,
+) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { object(instance, "instance").map(drop) })
+}
+
+/// Times of one response of a decoupled model.
+#[derive(Default)]
+pub(crate) struct ResponseStatistics {
+    has_instance: bool,
+    has_factory: bool,
+    response_start: u64,
+    compute_output_start: u64,
+    response_end: u64,
+    error: Option<Error>,
+}
+
+/// Statistics that the caller passed.
+///
+/// # Safety
+/// `statistics` is null or the caller's, and no other thread uses it.
+unsafe fn statistics<'a>(statistics: *mut ResponseStatistics) -> tensor::Result<&'a mut ResponseStatistics> {
+    // SAFETY: the caller's promise.
+    unsafe { statistics.as_mut() }.ok_or_else(|| Error::invalid("response statistics was nullptr"))
+}
+
+/// An object for the times of a response; the caller deletes it.
+///
+/// # Safety
+/// `response_statistics` is valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceResponseStatisticsNew(
+    response_statistics: *mut *mut ResponseStatistics,
+) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        put(response_statistics, Box::into_raw(Box::default()));
+        Ok(())
+    })
+}
+
+/// Deletes it.
+///
+/// # Safety
+/// `response_statistics` is null or the caller's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceResponseStatisticsDelete(
+    response_statistics: *mut ResponseStatistics,
+) -> Err {
+    guard(|| {
+        if !response_statistics.is_null() {
+            // SAFETY: made by `Box::into_raw`, and the caller gives it up.
+            drop(unsafe { Box::from_raw(response_statistics) });
+        }
+        Ok(())
+    })
+}
+
+/// Sets the instance.
+///
+/// # Safety
+/// `response_statistics` is the caller's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceResponseStatisticsSetModelInstance(
+    response_statistics: *mut ResponseStatistics,
+    model_instance: *const Instance,
+) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        statistics(response_statistics)?.has_instance = !model_instance.is_null();
+        Ok(())
+    })
+}
+
+/// Sets the factory.
+///
+/// # Safety
+/// `response_statistics` is the caller's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseFactory(
+    response_statistics: *mut ResponseStatistics,
+    response_factory: *const ResponseFactory,
+) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        statistics(response_statistics)?.has_factory = !response_factory.is_null();
+        Ok(())
+    })
+}
+
+/// Sets when the work for the response began.
+///
+/// # Safety
+/// `response_statistics` is the caller's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseStart(
+    response_statistics: *mut ResponseStatistics,
+    response_start: u64,
+) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        statistics(response_statistics)?.response_start = response_start;
+        Ok(())
+    })
+}
+
+/// Sets when its outputs were begun.
+///
+/// # Safety
+/// `response_statistics` is the caller's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceResponseStatisticsSetComputeOutputStart(
+    response_statistics: *mut ResponseStatistics,
+    compute_output_start: u64,
+) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        statistics(response_statistics)?.compute_output_start = compute_output_start;
+        Ok(())
+    })
+}
+
+/// Sets when it was ready.
+///
+/// # Safety
+/// `response_statistics` is the caller's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseEnd(
+    response_statistics: *mut ResponseStatistics,
+    response_end: u64,
+) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        statistics(response_statistics)?.response_end = response_end;
+        Ok(())
+    })
+}
+
+/// Sets that it failed.
+///
+/// # Safety
+/// `response_statistics` is the caller's; `error` is null or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceResponseStatisticsSetError(
+    response_statistics: *mut ResponseStatistics,
+    error: *const ServerError,
+) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        statistics(response_statistics)?.error = error.as_ref().map(ServerError::error);
+        Ok(())
+    })
+}
+
+/// Reports the times of a response.
+///
+/// # Safety
+/// `response_statistics` is the caller's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceReportResponseStatistics(
+    response_statistics: *mut ResponseStatistics,
+) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { statistics(response_statistics).map(|_| ()) })
+}

@@ -1,0 +1,208 @@
+//! Serves one connection: its LOAD, its batches, and what comes on its side socket.
+
+#![allow(unsafe_code)] // calls of the library, requests that it is given
+
+use crate::abi::error::ServerError;
+use crate::abi::instance::Instance;
+use crate::abi::request::{Request, Ticket, work_for};
+use crate::library::call;
+use crate::link::{Link, Way};
+use crate::models::{self, Role};
+use crate::receive::Incoming;
+use crate::segments::{Allocated, Flags, Segments};
+use frames::generated::{Frame, INLINE_BYTES_MAX, ResultHead};
+use frames::{ExecuteRef, InstanceId, ToRunner, is_ready_result, read_request, write};
+use protocol::json::write_string;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+use tensor::Error;
+
+/// The descriptors of a connection, in the order of their numbers in shm/README.md.
+pub(crate) struct Descriptors {
+    pub(crate) work: OwnedFd,
+    pub(crate) side: OwnedFd,
+    pub(crate) requests: OwnedFd,
+    pub(crate) responses: OwnedFd,
+    pub(crate) flags: OwnedFd,
+}
+
+/// Serves a connection on threads of its own.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn serve(of: Descriptors) -> io::Result<()> {
+    let Descriptors { work, side, requests, responses, flags } = of;
+    let (work, side) = (UnixStream::from(work), UnixStream::from(side));
+    let (reads_work, reads_side) = (work.try_clone()?, side.try_clone()?);
+    let link = Link::new(work, side, Segments::new(&requests, &responses)?, Flags::new(&flags)?);
+    let served = Arc::new(Mutex::new(None));
+    let (beside, its) = (Arc::clone(&link), Arc::clone(&served));
+    let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
+    named("side").spawn(move || {
+        let _ = read_side(&beside, Incoming::new(reads_side), &its);
+        beside.close();
+    })?;
+    named("work").spawn(move || {
+        let _ = read_work(&link, Incoming::new(reads_work), &served);
+        // Before the sockets are closed: the server takes that for the end of the instance.
+        let role = served.lock().ok().and_then(|mut served| served.take());
+        drop(role);
+        link.close();
+    })?;
+    Ok(())
+}
+
+/// What the connection is for, once it is loaded.
+type Served = Arc<Mutex<Option<Role>>>;
+
+fn instance_of(served: &Served) -> Option<Arc<Instance>> {
+    match served.lock().ok()?.as_ref()? {
+        Role::Instance(instance, _) => Some(Arc::clone(instance)),
+        Role::Model(_) => None,
+    }
+}
+
+/// Handles the frames of the work socket until UNLOAD.
+fn read_work(link: &Arc<Link>, mut incoming: Incoming, served: &Served) -> io::Result<()> {
+    loop {
+        let (header, body) = incoming.frame()?;
+        match read_request(&header, &body).map_err(|breach| io::Error::other(breach.0))? {
+            ToRunner::Load(text) => {
+                let is_loaded = match models::load(text, link) {
+                    Ok((role, members)) => {
+                        if let Ok(mut served) = served.lock() {
+                            *served = Some(role);
+                        }
+                        ready(link, &members);
+                        true
+                    }
+                    Err(error) => {
+                        failed(link, &error);
+                        false
+                    }
+                };
+                if !is_loaded {
+                    return Ok(());
+                }
+            }
+            ToRunner::Execute(batch) => {
+                let instance = instance_of(served).ok_or_else(|| io::Error::other("a batch for no instance"))?;
+                link.segments.freed(batch.releases.iter());
+                link.run(|| execute(&instance, &batch));
+            }
+            ToRunner::Unload => return Ok(()),
+            ToRunner::CallResponse { call, answer } => link.call_response(call, &answer),
+            _ => return Err(io::Error::other("a frame that belongs to the other socket")),
+        }
+    }
+}
+
+fn ready(link: &Link, members: &str) {
+    let version = env!("CARGO_PKG_VERSION");
+    let pid = std::process::id();
+    let json = format!(r#"{{"runner":"backend host {version}","pid":{pid}{members}}}"#);
+    let mut frame = Vec::new();
+    if write::json(&mut frame, InstanceId::ONLY, Frame::Ready, &json).is_ok() {
+        link.send(Way::Work, &frame);
+    }
+}
+
+fn failed(link: &Link, error: &Error) {
+    let mut json = br#"{"text":"#.to_vec();
+    write_string(&mut json, error.message().as_bytes());
+    json.extend_from_slice(br#","source":null,"missing":null}"#);
+    let mut frame = Vec::new();
+    if write::json(&mut frame, InstanceId::ONLY, Frame::Failed, &String::from_utf8_lossy(&json)).is_ok() {
+        link.send(Way::Work, &frame);
+    }
+}
+
+/// Runs a batch, and sends its result.
+fn execute(instance: &Arc<Instance>, batch: &ExecuteRef<'_>) {
+    let mut requests = Vec::with_capacity(batch.requests.len());
+    let mut tickets: Vec<Arc<Ticket>> = Vec::with_capacity(batch.requests.len());
+    let mut failed = None;
+    for request in &batch.requests {
+        match Request::new(instance, request) {
+            Ok(request) => {
+                tickets.push(Arc::clone(&request.ticket));
+                requests.push(Box::into_raw(Box::new(request)));
+            }
+            Err(error) => failed = Some(error),
+        }
+    }
+    work_for(&tickets);
+    if failed.is_none() {
+        let count = requests.len() as u32;
+        // SAFETY: the array lives for the time of the call. The requests belong to the library if it returns success.
+        let error =
+            unsafe { (instance.model.backend.library.execute)(Arc::as_ptr(instance), requests.as_mut_ptr(), count) };
+        // SAFETY: a returned error belongs to its receiver.
+        failed = unsafe { ServerError::take(error) };
+    }
+    work_for(&[]);
+    let answers: Vec<_> = tickets.iter().map(|ticket| ticket.result(failed.as_ref())).collect();
+    if failed.is_some() {
+        for request in requests {
+            // SAFETY: after an error the requests are still ours.
+            drop(unsafe { Box::from_raw(request) });
+        }
+    }
+    drop(tickets);
+    let link = &instance.link;
+    let mut frame = Vec::new();
+    let writing = write::begin(&mut frame, InstanceId::ONLY, Frame::Result);
+    writing.count(&mut frame, answers.len() as u16);
+    let returned = link.segments.returned();
+    ResultHead { batch: batch.batch, releases: returned.len() as u32, error_bytes: 0 }.write(&mut frame);
+    frame.extend(returned.iter().flat_map(|id| id.to_le_bytes()));
+    let mut room = INLINE_BYTES_MAX as usize;
+    let mut blocks = Vec::new();
+    for answer in answers {
+        blocks.extend(answer.write(&mut frame, &mut room, &link.segments));
+    }
+    if writing.end(&mut frame).is_ok() {
+        link.send(Way::Work, &frame);
+        blocks.into_iter().for_each(Allocated::sent);
+    }
+}
+
+/// Handles the frames of the side socket until it is closed.
+fn read_side(link: &Arc<Link>, mut incoming: Incoming, served: &Served) -> io::Result<()> {
+    loop {
+        let (header, body) = incoming.frame()?;
+        match read_request(&header, &body).map_err(|breach| io::Error::other(breach.0))? {
+            ToRunner::Segment(segment) => {
+                let descriptor = if segment.refused == 0 { incoming.descriptor() } else { None };
+                link.segments.add(&segment, descriptor);
+            }
+            ToRunner::Release(blocks) => link.segments.freed(blocks.iter()),
+            ToRunner::Ping(question) => {
+                let mut frame = Vec::new();
+                write::question(&mut frame, InstanceId::PROCESS, Frame::Pong, question);
+                link.send(Way::Side, &frame);
+            }
+            ToRunner::IsReady(question) => is_ready(link, served, question),
+            ToRunner::CallResponse { call, answer } => link.call_response(call, &answer),
+            ToRunner::ControlResult(text) => link.control_result(text),
+            ToRunner::Device => {}
+            _ => return Err(io::Error::other("a frame that belongs to the other socket")),
+        }
+    }
+}
+
+/// Asks the library whether an instance is ready, on a thread of its own: it may ask the server something.
+fn is_ready(link: &Arc<Link>, served: &Served, question: u64) {
+    let (instance, link) = (instance_of(served), Arc::clone(link));
+    let ask = move || {
+        let asked = instance
+            .as_ref()
+            .map(|instance| link.run(|| call(instance.model.backend.library.instance_ready, &**instance)).is_ok());
+        let mut frame = Vec::new();
+        is_ready_result(&mut frame, InstanceId::ONLY, question, asked.unwrap_or(true));
+        link.send(Way::Side, &frame);
+    };
+    let _ = std::thread::Builder::new().name("ready".to_owned()).spawn(ask);
+}

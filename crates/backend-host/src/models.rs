@@ -1,0 +1,192 @@
+//! Backends, and the models and instances of this process, by what LOAD says of them.
+
+use crate::abi::backend::Backend;
+use crate::abi::instance::Instance;
+use crate::abi::model::Model;
+use crate::library::{Opened, call};
+use crate::link::Link;
+use parking_lot::Mutex;
+use protocol::json::{Value, write_string};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, LazyLock, Weak};
+use tensor::{Error, Result};
+
+/// Backends by library and name. A backend is loaded once, and stays until the process ends.
+static BACKENDS: LazyLock<Mutex<HashMap<(PathBuf, String), Arc<BackendCell>>>> = LazyLock::new(Mutex::default);
+
+/// A backend that is loaded by the first model that needs it, while others wait.
+#[derive(Default)]
+struct BackendCell(Mutex<Option<Arc<Backend>>>);
+
+/// Loads of models by the text that the server names them with.
+static LOADS: LazyLock<Mutex<HashMap<String, Weak<Load>>>> = LazyLock::new(Mutex::default);
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// One load of one version of a model. Its code is called by one thread, as in Triton. The model is finalized when the
+/// last connection that uses it ends.
+pub(crate) struct Load {
+    name: String,
+    jobs: Sender<Job>,
+    model: Mutex<Option<Arc<Model>>>,
+}
+
+impl Load {
+    /// The load that a connection belongs to.
+    fn of(name: &str) -> Arc<Self> {
+        let mut loads = LOADS.lock();
+        if let Some(load) = loads.get(name).and_then(Weak::upgrade) {
+            return load;
+        }
+        let (jobs, queue) = channel::<Job>();
+        // Ends with the load, whose sender it waits for.
+        let thread = std::thread::Builder::new().name("loads".to_owned());
+        let _ = thread.spawn(move || queue.into_iter().for_each(|job| job()));
+        let load = Arc::new(Self { name: name.to_owned(), jobs, model: Mutex::default() });
+        loads.insert(name.to_owned(), Arc::downgrade(&load));
+        load
+    }
+
+    /// Runs a job on the thread of the load and waits for it.
+    fn run<T: Send + 'static>(&self, link: &Arc<Link>, job: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+        let (send, result) = channel();
+        let link = Arc::clone(link);
+        let job: Job = Box::new(move || drop(send.send(link.run(job))));
+        self.jobs
+            .send(job)
+            .ok()
+            .and_then(|()| result.recv().ok())
+            .unwrap_or_else(|| Err(Error::internal("the thread that loads the model ended")))
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let mut loads = LOADS.lock();
+        if loads.get(&self.name).is_some_and(|load| load.strong_count() == 0) {
+            loads.remove(&self.name);
+        }
+        drop(loads);
+        if let Some(model) = self.model.get_mut().take() {
+            finalize_model(&model);
+        }
+    }
+}
+
+fn finalize_model(model: &Model) {
+    if let Err(error) = call(model.backend.library.model_finalize, model) {
+        eprintln!("failed to finalize model '{}': {}", model.name(), error.message());
+    }
+}
+
+/// What a connection is for. Dropped when it ends.
+pub(crate) enum Role {
+    /// It keeps a model.
+    Model(#[allow(dead_code)] Arc<Load>),
+    /// It runs an instance.
+    Instance(Arc<Instance>, Arc<Load>),
+}
+
+impl Drop for Role {
+    fn drop(&mut self) {
+        if let Self::Instance(instance, load) = self {
+            let (instance, link) = (Arc::clone(instance), Arc::clone(&instance.link));
+            let finalized = load.run(&link, move || call(instance.model.backend.library.instance_finalize, &*instance));
+            if let Err(error) = finalized {
+                eprintln!("failed to finalize an instance: {}", error.message());
+            }
+        }
+    }
+}
+
+/// A member of LOAD.
+pub(crate) fn member(load: Value<'_>, name: &str) -> Result<String> {
+    load.member(name)?.as_string()
+}
+
+pub(crate) fn optional(load: Value<'_>, name: &str) -> Result<String> {
+    load.get(name).filter(|value| !value.is_null()).map_or(Ok(String::new()), Value::as_string)
+}
+
+/// Handles LOAD. Returns what the connection is for, and the members of READY.
+///
+/// # Errors
+/// The library's, or that it cannot be opened.
+pub(crate) fn load(text: &str, link: &Arc<Link>) -> Result<(Role, String)> {
+    let value = Value::parse(text.as_bytes())?;
+    let load = Load::of(&member(value, "load")?);
+    let (text, of, own) = (text.to_owned(), Arc::clone(&load), Arc::clone(link));
+    let is_model = member(value, "mode")? == "complete";
+    let (instance, ready) = load.run(link, move || {
+        let value = Value::parse(text.as_bytes())?;
+        let model = model(&of, value)?;
+        if is_model {
+            return Ok((None, model_ready(&model)));
+        }
+        model.configured(member(value, "config")?);
+        let instance = Arc::new(Instance::new(Arc::clone(&model), own, value)?);
+        if let Err(error) = call(model.backend.library.instance_initialize, &*instance) {
+            // State may be unset in it, as in Triton.
+            let _ = call(model.backend.library.instance_finalize, &*instance);
+            return Err(error);
+        }
+        let asks = model.backend.library.instance_ready.is_some();
+        Ok((Some(instance), format!(r#","asks_ready":{asks}"#)))
+    })?;
+    Ok(match instance {
+        Some(instance) => (Role::Instance(instance, load), ready),
+        None => (Role::Model(load), ready),
+    })
+}
+
+fn model_ready(model: &Model) -> String {
+    let mut json = br#","asks_ready":false,"config":"#.to_vec();
+    write_string(&mut json, model.config().as_bytes());
+    json.extend_from_slice(br#","groups":"#);
+    json.extend_from_slice(model.backend.groups().as_bytes());
+    String::from_utf8_lossy(&json).into_owned()
+}
+
+/// The model of a load, which the first connection makes.
+fn model(load: &Load, value: Value<'_>) -> Result<Arc<Model>> {
+    let mut held = load.model.lock();
+    if let Some(model) = &*held {
+        return Ok(Arc::clone(model));
+    }
+    let backend = backend(value)?;
+    let model = Arc::new(Model::new(backend, value)?);
+    if let Err(error) = call(model.backend.library.model_initialize, &*model) {
+        finalize_model(&model);
+        return Err(error);
+    }
+    *held = Some(Arc::clone(&model));
+    Ok(model)
+}
+
+fn backend(value: Value<'_>) -> Result<Arc<Backend>> {
+    let (path, name) = (PathBuf::from(member(value, "library")?), member(value, "backend")?);
+    let cell = Arc::clone(BACKENDS.lock().entry((path.clone(), name.clone())).or_default());
+    let mut held = cell.0.lock();
+    if let Some(backend) = &*held {
+        return Ok(Arc::clone(backend));
+    }
+    let library = Opened::new(&path)?.backend()?;
+    let backend = Arc::new(Backend::new(name, library, value)?);
+    if let Err(error) = call(backend.library.initialize, &*backend) {
+        let _ = call(backend.library.finalize, &*backend);
+        return Err(error);
+    }
+    backend.ask_attributes();
+    *held = Some(Arc::clone(&backend));
+    Ok(backend)
+}
+
+/// Finalizes all backends, at the end of the process.
+pub(crate) fn finalize() {
+    let cells: Vec<_> = BACKENDS.lock().values().cloned().collect();
+    for backend in cells.iter().filter_map(|cell| cell.0.lock().take()) {
+        let _ = call(backend.library.finalize, &*backend);
+    }
+}

@@ -1,0 +1,130 @@
+//! Reads frames and descriptors from a socket.
+
+#![allow(unsafe_code)] // recvmsg
+
+use frames::generated::Header;
+use frames::split_request;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+
+/// Descriptors that one message may carry.
+const DESCRIPTORS_MAX: usize = 8;
+/// Bytes per read.
+const READ_BYTES: usize = 64 << 10;
+
+/// The receiving half of a socket.
+pub(crate) struct Incoming {
+    stream: UnixStream,
+    /// Received bytes, of which `used` were handled.
+    bytes: Vec<u8>,
+    used: usize,
+    filled: usize,
+    descriptors: VecDeque<OwnedFd>,
+}
+
+impl Incoming {
+    pub(crate) fn new(stream: UnixStream) -> Self {
+        Self { stream, bytes: vec![0; READ_BYTES], used: 0, filled: 0, descriptors: VecDeque::new() }
+    }
+
+    /// The next frame.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` at the end, or that a frame is too long.
+    pub(crate) fn frame(&mut self) -> io::Result<(Header, Vec<u8>)> {
+        loop {
+            let received = self.bytes.get(self.used..self.filled).unwrap_or_default();
+            if let Some((header, body, rest)) = split_request(received).map_err(|breach| io::Error::other(breach.0))? {
+                let body = body.to_vec();
+                self.used = self.filled - rest.len();
+                return Ok((header, body));
+            }
+            self.make_room();
+            let (count, descriptors) = receive(&self.stream, self.bytes.get_mut(self.filled..).unwrap_or_default())?;
+            if count == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.filled += count;
+            self.descriptors.extend(descriptors);
+        }
+    }
+
+    fn make_room(&mut self) {
+        if self.used > 0 {
+            self.bytes.copy_within(self.used..self.filled, 0);
+            self.filled -= self.used;
+            self.used = 0;
+        }
+        let length =
+            self.bytes.get(..4).and_then(|head| head.first_chunk()).map_or(0, |head| u32::from_le_bytes(*head));
+        let wanted = if self.filled >= 4 { length as usize + Header::BYTES } else { 0 };
+        if self.filled == self.bytes.len() || wanted > self.bytes.len() {
+            self.bytes.resize(wanted.max(self.filled + READ_BYTES), 0);
+        } else if self.bytes.len() > 4 * READ_BYTES && wanted < READ_BYTES && self.filled < READ_BYTES {
+            self.bytes.truncate(READ_BYTES);
+            self.bytes.shrink_to_fit();
+        }
+    }
+
+    /// A descriptor that came with the frames so far.
+    pub(crate) fn descriptor(&mut self) -> Option<OwnedFd> {
+        self.descriptors.pop_front()
+    }
+
+    /// One byte with one descriptor; `None` at the end.
+    ///
+    /// # Errors
+    /// The system's, or that there is no descriptor with it.
+    pub(crate) fn handed(&mut self) -> io::Result<Option<OwnedFd>> {
+        let mut byte = [0];
+        let (count, descriptors) = receive(&self.stream, &mut byte)?;
+        if count == 0 {
+            return Ok(None);
+        }
+        let descriptor = descriptors.into_iter().next();
+        descriptor.map(Some).ok_or_else(|| io::Error::other("a byte without a descriptor"))
+    }
+}
+
+/// Receives bytes and the descriptors beside them.
+fn receive(stream: &UnixStream, to: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut part = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
+    let mut control = [0u64; 8];
+    // SAFETY: plain numbers and null pointers.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&control) as _;
+    let count = loop {
+        // SAFETY: `part` and `control` are writable for their lengths.
+        let count = unsafe { libc::recvmsg(stream.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
+        match usize::try_from(count) {
+            Ok(count) => break count,
+            Err(_) => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+        }
+    };
+    let mut descriptors = Vec::new();
+    // SAFETY: the kernel wrote the headers; each points into `control`, and its data has the length that it says.
+    unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(&raw const message);
+        while let Some(found) = header.as_ref() {
+            if found.cmsg_level == libc::SOL_SOCKET && found.cmsg_type == libc::SCM_RIGHTS {
+                let bytes = found.cmsg_len as usize - libc::CMSG_LEN(0) as usize;
+                let data = libc::CMSG_DATA(header).cast::<RawFd>();
+                for i in 0..(bytes / size_of::<RawFd>()).min(DESCRIPTORS_MAX) {
+                    descriptors.push(OwnedFd::from_raw_fd(data.add(i).read_unaligned()));
+                }
+            }
+            header = libc::CMSG_NXTHDR(&raw const message, header);
+        }
+    }
+    Ok((count, descriptors))
+}
