@@ -81,12 +81,6 @@ failing! {
     TRITONSERVER_InferenceResponseOutputCount
     TRITONSERVER_InferenceResponseOutput
     TRITONSERVER_InferenceResponseOutputClassificationLabel
-    TRITONSERVER_BufferAttributesSetMemoryTypeId
-    TRITONSERVER_BufferAttributesSetMemoryType
-    TRITONSERVER_BufferAttributesSetByteSize
-    TRITONSERVER_BufferAttributesMemoryTypeId
-    TRITONSERVER_BufferAttributesMemoryType
-    TRITONSERVER_BufferAttributesByteSize
     TRITONSERVER_ServerOptionsNew
     TRITONSERVER_ServerOptionsDelete
     TRITONSERVER_ServerOptionsSetServerId
