@@ -16,6 +16,8 @@ mod link;
 mod models;
 mod receive;
 mod segments;
+#[cfg(test)]
+mod testing;
 
 use connection::Descriptors;
 use frames::generated::FD_WORK;

@@ -88,6 +88,11 @@ impl Link {
         })
     }
 
+    /// Whether the server still has the connection.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.is_closed.load(Relaxed)
+    }
+
     /// Sends frames. Frames of one call stay together. What cannot be sent is lost: the server is gone.
     pub(crate) fn send(&self, way: Way, frames: &[u8]) {
         let stream = match way {

@@ -59,38 +59,82 @@ pub unsafe extern "C" fn TRITONSERVER_BufferAttributesDelete(attributes: *mut Bu
     })
 }
 
-/// Defines functions that set or get one of the attributes.
-macro_rules! accessors {
-    ($($set:ident, $get:ident, $field:ident, $kind:ty, $what:literal;)*) => { $(
-        #[doc = concat!("Sets ", $what, ".")]
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $set(attributes: *mut BufferAttributes, value: $kind) -> Err {
-            guard(|| {
-                // SAFETY: the caller's promise.
-                unsafe { changed(attributes) }?.$field = value;
-                Ok(())
-            })
-        }
-
-        #[doc = concat!("Gives ", $what, ".")]
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $get(attributes: *mut BufferAttributes, value: *mut $kind) -> Err {
-            guard(|| {
-                // SAFETY: the caller's promise.
-                unsafe { put(value, object(attributes, "buffer attributes")?.$field) };
-                Ok(())
-            })
-        }
-    )* };
+/// Sets the device.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_BufferAttributesSetMemoryTypeId(
+    attributes: *mut BufferAttributes,
+    value: i64,
+) -> Err {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { changed(attributes) }?.memory_type_id = value;
+        Ok(())
+    })
 }
 
-accessors! {
-    TRITONSERVER_BufferAttributesSetMemoryTypeId, TRITONSERVER_BufferAttributesMemoryTypeId, memory_type_id, i64,
-        "the device";
-    TRITONSERVER_BufferAttributesSetMemoryType, TRITONSERVER_BufferAttributesMemoryType, memory_type, u32,
-        "the type of memory";
-    TRITONSERVER_BufferAttributesSetByteSize, TRITONSERVER_BufferAttributesByteSize, bytes, usize,
-        "the length in bytes";
+/// Gives the device.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_BufferAttributesMemoryTypeId(
+    attributes: *mut BufferAttributes,
+    value: *mut i64,
+) -> Err {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { put(value, object(attributes, "buffer attributes")?.memory_type_id) };
+        Ok(())
+    })
+}
+
+/// Sets the type of memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_BufferAttributesSetMemoryType(
+    attributes: *mut BufferAttributes,
+    value: u32,
+) -> Err {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { changed(attributes) }?.memory_type = value;
+        Ok(())
+    })
+}
+
+/// Gives the type of memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_BufferAttributesMemoryType(
+    attributes: *mut BufferAttributes,
+    value: *mut u32,
+) -> Err {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { put(value, object(attributes, "buffer attributes")?.memory_type) };
+        Ok(())
+    })
+}
+
+/// Sets the length in bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_BufferAttributesSetByteSize(
+    attributes: *mut BufferAttributes,
+    value: usize,
+) -> Err {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { changed(attributes) }?.bytes = value;
+        Ok(())
+    })
+}
+
+/// Gives the length in bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_BufferAttributesByteSize(
+    attributes: *mut BufferAttributes,
+    value: *mut usize,
+) -> Err {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { put(value, object(attributes, "buffer attributes")?.bytes) };
+        Ok(())
+    })
 }
 
 /// Sets a copy of a handle of CUDA IPC.

@@ -13,6 +13,7 @@ pub(crate) mod instance;
 pub(crate) mod log;
 pub(crate) mod memory;
 pub(crate) mod message;
+pub(crate) mod metrics;
 pub(crate) mod model;
 pub(crate) mod parameter;
 pub(crate) mod request;

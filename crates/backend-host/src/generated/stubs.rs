@@ -145,20 +145,6 @@ failing! {
     TRITONSERVER_ServerUnloadModelAndDependents
     TRITONSERVER_ServerMetrics
     TRITONSERVER_ServerInferAsync
-    TRITONSERVER_MetricFamilyNew
-    TRITONSERVER_MetricFamilyDelete
-    TRITONSERVER_GetMetricFamilyKind
-    TRITONSERVER_MetricArgsNew
-    TRITONSERVER_MetricArgsSetHistogram
-    TRITONSERVER_MetricArgsDelete
-    TRITONSERVER_MetricNew
-    TRITONSERVER_MetricNewWithArgs
-    TRITONSERVER_MetricDelete
-    TRITONSERVER_MetricValue
-    TRITONSERVER_MetricIncrement
-    TRITONSERVER_MetricSet
-    TRITONSERVER_MetricObserve
-    TRITONSERVER_GetMetricKind
     TRITONBACKEND_RequestTrace
     TRITONCACHE_ApiVersion
     TRITONCACHE_CacheEntryNew

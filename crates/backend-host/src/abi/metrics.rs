@@ -1,0 +1,614 @@
+//! Metrics of a backend: families, and the metrics in them. The server holds the values.
+//!
+//! A family belongs to the connection that made it, and its metrics to the same one. When that connection has ended, the
+//! next use makes them again on another one and restores what this process counted; histograms begin anew. Without any
+//! connection a metric only remembers. An update never fails for such a reason.
+
+#![allow(unsafe_code)] // pointers of a C API
+
+use super::parameter::{Parameter, ParameterValue};
+use super::{Err, guard, object, put, text};
+use crate::link::{Link, Way};
+use frames::generated::{Frame, MetricOperation, MetricUpdate};
+use frames::{InstanceId, write};
+use parking_lot::Mutex;
+use protocol::json::{Value, write_f64, write_string};
+use std::collections::BTreeMap;
+use std::ffi::c_char;
+use std::ptr::null;
+use std::sync::{Arc, Weak};
+use tensor::{Error, Result};
+
+/// `TRITONSERVER_MetricKind`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MetricKind {
+    Counter = 0,
+    Gauge = 1,
+    Histogram = 2,
+}
+
+impl MetricKind {
+    fn from_number(number: u32) -> Option<Self> {
+        [Self::Counter, Self::Gauge, Self::Histogram].into_iter().find(|kind| *kind as u32 == number)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+type Labels = BTreeMap<String, String>;
+
+/// An object of the server, by the connection that it belongs to and its number there.
+#[derive(Default)]
+struct Remote {
+    link: Weak<Link>,
+    number: u64,
+}
+
+impl Remote {
+    fn open(&self) -> Option<Arc<Link>> {
+        self.link.upgrade().filter(|link| link.is_open())
+    }
+}
+
+/// `TRITONSERVER_MetricFamily`.
+pub(crate) struct MetricFamily {
+    kind: MetricKind,
+    name: String,
+    description: String,
+    remote: Mutex<Remote>,
+    /// Number of live metrics of this object, by their labels.
+    metrics: Mutex<BTreeMap<Labels, usize>>,
+}
+
+impl MetricFamily {
+    /// The connection that has the family, and its number there; `None` without any connection.
+    fn bind(&self) -> Result<Option<(Arc<Link>, u64)>> {
+        let mut remote = self.remote.lock();
+        if let Some(link) = remote.open() {
+            return Ok(Some((link, remote.number)));
+        }
+        let Some(link) = Link::current() else { return Ok(None) };
+        let family = ask_number(&link, "family_new", "family", |json| {
+            member(json, "name", &self.name);
+            member(json, "description", &self.description);
+            member(json, "kind", self.kind.name());
+        });
+        let Some(number) = family? else { return Ok(None) };
+        *remote = Remote { link: Arc::downgrade(&link), number };
+        Ok(Some((link, number)))
+    }
+}
+
+/// `TRITONSERVER_Metric`.
+pub(crate) struct Metric {
+    family: Arc<MetricFamily>,
+    labels: Labels,
+    buckets: Vec<f64>,
+    state: Mutex<MetricState>,
+}
+
+#[derive(Default)]
+struct MetricState {
+    remote: Remote,
+    /// What this process made of a counter or a gauge.
+    value: f64,
+}
+
+impl Metric {
+    /// The connection that has the metric, and its number there; `None` without any connection.
+    fn bind(&self, state: &mut MetricState) -> Result<Option<(Arc<Link>, u64)>> {
+        if let Some(link) = state.remote.open() {
+            return Ok(Some((link, state.remote.number)));
+        }
+        let Some((link, family)) = self.family.bind()? else { return Ok(None) };
+        let metric = ask_number(&link, "metric_new", "metric", |json| {
+            json.extend_from_slice(format!(r#","family":{family},"labels":{{"#).as_bytes());
+            for (at, (name, value)) in self.labels.iter().enumerate() {
+                json.extend_from_slice(if at == 0 { b"" } else { b"," });
+                write_string(json, name.as_bytes());
+                json.push(b':');
+                write_string(json, value.as_bytes());
+            }
+            json.push(b'}');
+            if self.family.kind == MetricKind::Histogram {
+                json.extend_from_slice(br#","buckets":["#);
+                for (at, bound) in self.buckets.iter().enumerate() {
+                    json.extend_from_slice(if at == 0 { b"" } else { b"," });
+                    write_f64(json, *bound);
+                }
+                json.push(b']');
+            }
+        });
+        let Some(number) = metric? else { return Ok(None) };
+        state.remote = Remote { link: Arc::downgrade(&link), number };
+        // Other processes may have kept the series; then its value is still there.
+        if state.value != 0.0 && value_of(&link, number)? == 0.0 {
+            send(&link, number, MetricOperation::Increment, state.value);
+        }
+        Ok(Some((link, number)))
+    }
+
+    fn update(&self, operation: MetricOperation, value: f64) -> Result<()> {
+        let kind = self.family.kind;
+        let constant = format!("TRITONSERVER_METRIC_KIND_{}", kind.name().to_ascii_uppercase());
+        let what = match (operation, kind) {
+            (MetricOperation::Increment, MetricKind::Counter) if value < 0.0 => {
+                return Err(Error::invalid(format!(
+                    "{constant} can only be incremented monotonically by non-negative values."
+                )));
+            }
+            (MetricOperation::Increment, MetricKind::Histogram) => Some("Increment"),
+            (MetricOperation::Set, MetricKind::Counter | MetricKind::Histogram) => Some("Set"),
+            (MetricOperation::Observe, MetricKind::Counter | MetricKind::Gauge) => Some("Observe"),
+            _ => None,
+        };
+        if let Some(what) = what {
+            return Err(Error::unsupported(format!("{constant} does not support {what}")));
+        }
+        let mut state = self.state.lock();
+        // The model did nothing wrong if the server cannot make the metric again.
+        let remote = self.bind(&mut state).unwrap_or_default();
+        match operation {
+            MetricOperation::Increment => state.value += value,
+            MetricOperation::Set => state.value = value,
+            MetricOperation::Observe => {}
+        }
+        if let Some((link, number)) = remote {
+            send(&link, number, operation, value);
+        }
+        Ok(())
+    }
+
+    fn value(&self) -> Result<f64> {
+        if self.family.kind == MetricKind::Histogram {
+            return Err(Error::unsupported("TRITONSERVER_METRIC_KIND_HISTOGRAM does not support Value"));
+        }
+        let mut state = self.state.lock();
+        match self.bind(&mut state)? {
+            Some((link, number)) => value_of(&link, number),
+            None => Ok(state.value),
+        }
+    }
+}
+
+/// Adds a member of an object, after a comma.
+fn member(json: &mut Vec<u8>, name: &str, value: &str) {
+    json.push(b',');
+    write_string(json, name.as_bytes());
+    json.push(b':');
+    write_string(json, value.as_bytes());
+}
+
+/// Makes an object of the server and returns its number; `None` if the connection ended meanwhile.
+fn ask_number(
+    link: &Arc<Link>,
+    operation: &str,
+    result: &str,
+    members: impl FnOnce(&mut Vec<u8>),
+) -> Result<Option<u64>> {
+    match link.ask(operation, members) {
+        Ok(answer) => Ok(Some(Value::parse(answer.as_bytes())?.member(result)?.as_u64()?)),
+        Err(_) if !link.is_open() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The value of a metric. JSON has no numbers for some values, so they come as null and as texts.
+fn value_of(link: &Arc<Link>, metric: u64) -> Result<f64> {
+    let answer =
+        link.ask("metric_value", |json| json.extend_from_slice(format!(r#","metric":{metric}"#).as_bytes()))?;
+    let value = Value::parse(answer.as_bytes())?.member("value")?;
+    if value.is_null() {
+        return Ok(f64::NAN);
+    }
+    if value.is_string() {
+        return Ok(if value.as_string()? == "Infinity" { f64::INFINITY } else { f64::NEG_INFINITY });
+    }
+    value.as_f64()
+}
+
+fn send(link: &Arc<Link>, metric: u64, operation: MetricOperation, value: f64) {
+    let mut frame = Vec::new();
+    let writing = write::begin(&mut frame, InstanceId::ONLY, Frame::MetricUpdate);
+    MetricUpdate { metric, value, operation: operation as u8 }.write(&mut frame);
+    // It has a fixed length.
+    let _ = writing.end(&mut frame);
+    link.send(Way::Side, &frame);
+}
+
+/// `TRITONSERVER_MetricArgs`: what a metric needs beside its labels.
+#[derive(Default)]
+pub(crate) struct MetricArgs {
+    buckets: Option<Vec<f64>>,
+}
+
+/// A new family.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_MetricFamilyNew(
+    family: *mut *const MetricFamily,
+    kind: u32,
+    name: *const c_char,
+    description: *const c_char,
+) -> Err {
+    guard(|| {
+        let kind = MetricKind::from_number(kind)
+            .ok_or_else(|| Error::invalid("Unsupported kind passed to MetricFamily constructor."))?;
+        // SAFETY: the caller's promise.
+        let (name, description) = unsafe { (text(name), text(description)) };
+        let made = MetricFamily { kind, name, description, remote: Mutex::default(), metrics: Mutex::default() };
+        made.bind()?;
+        // SAFETY: the caller's promise.
+        unsafe { put(family, Arc::into_raw(Arc::new(made))) };
+        Ok(())
+    })
+}
+
+/// Deletes a family that has no metrics.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_MetricFamilyDelete(family: *const MetricFamily) -> Err {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let live = unsafe { object(family, "metric family") }?;
+        if !live.metrics.lock().is_empty() {
+            return Err(Error::internal(
+                "Must call MetricDelete on all dependent metrics before calling MetricFamilyDelete.",
+            ));
+        }
+        // SAFETY: made by `Arc::into_raw`, and the caller's.
+        let family = unsafe { Arc::from_raw(family) };
+        let remote = family.remote.lock();
+        if let Some(link) = remote.open() {
+            let number = remote.number;
+            // Waits, so that who looks at the metrics next does not find it. What was deleted with its connection is gone.
+            let _ =
+                link.ask("family_delete", |json| json.extend_from_slice(format!(r#","family":{number}"#).as_bytes()));
+        }
+        Ok(())
+    })
+}
+
+/// Gives the kind of a family.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_GetMetricFamilyKind(family: *const MetricFamily, kind: *mut u32) -> Err {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { put(kind, object(family, "metric family")?.kind as u32) };
+        Ok(())
+    })
+}
+
+/// New arguments, which are of no kind yet.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_MetricArgsNew(args: *mut *mut MetricArgs) -> Err {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { put(args, Box::into_raw(Box::default())) };
+        Ok(())
+    })
+}
+
+/// Makes them arguments of a histogram, with copies of the upper bounds of its buckets.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_MetricArgsSetHistogram(
+    args: *mut MetricArgs,
+    buckets: *const f64,
+    buckets_count: u64,
+) -> Err {
+    guard(|| {
+        // SAFETY: the caller's promise; nothing else uses them meanwhile.
+        let args = unsafe { args.as_mut() }.ok_or_else(|| Error::invalid("metric args was nullptr"))?;
+        let count = if buckets.is_null() { 0 } else { buckets_count as usize };
+        // SAFETY: the caller promises so many numbers; a null pointer has none.
+        args.buckets = Some((0..count).map(|at| unsafe { *buckets.add(at) }).collect());
+        Ok(())
+    })
+}
+
+/// Deletes arguments.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_MetricArgsDelete(args: *mut MetricArgs) -> Err {
+    guard(|| {
+        if !args.is_null() {
+            // SAFETY: made by `TRITONSERVER_MetricArgsNew`, and the caller's.
+            drop(unsafe { Box::from_raw(args) });
+        }
+        Ok(())
+    })
+}
+
+/// A new metric that needs no arguments.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_MetricNew(
+    metric: *mut *mut Metric,
+    family: *const MetricFamily,
+    labels: *const *const Parameter,
+    label_count: u64,
+) -> Err {
+    // SAFETY: the caller's promise.
+    unsafe { TRITONSERVER_MetricNewWithArgs(metric, family, labels, label_count, null()) }
+}
+
+/// A new metric. One with equal labels in an equal family has the same value.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_MetricNewWithArgs(
+    metric: *mut *mut Metric,
+    family: *const MetricFamily,
+    labels: *const *const Parameter,
+    label_count: u64,
+    args: *const MetricArgs,
+) -> Err {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let known = unsafe { object(family, "metric family") }?;
+        // SAFETY: the caller promises so many labels; a null pointer has none.
+        let labels = unsafe { labels_of(labels, label_count) }?;
+        // SAFETY: the caller's promise.
+        let args = unsafe { args.as_ref() };
+        let buckets = match (known.kind, args) {
+            (MetricKind::Histogram, None) => {
+                return Err(Error::invalid("Bucket boundaries not found in Metric args."));
+            }
+            (MetricKind::Histogram, Some(args)) => {
+                args.buckets.clone().ok_or_else(|| Error::invalid("Metric args not set to histogram kind."))?
+            }
+            (kind, Some(_)) => {
+                return Err(Error::invalid(format!("Unexpected args found in {} Metric constructor.", kind.name())));
+            }
+            (_, None) => Vec::new(),
+        };
+        // SAFETY: made by `Arc::into_raw` and live, so one more may own it.
+        let family = unsafe {
+            Arc::increment_strong_count(family);
+            Arc::from_raw(family)
+        };
+        let made = Metric { family, labels, buckets, state: Mutex::default() };
+        made.bind(&mut made.state.lock())?;
+        *made.family.metrics.lock().entry(made.labels.clone()).or_default() += 1;
+        // SAFETY: the caller's promise.
+        unsafe { put(metric, Box::into_raw(Box::new(made))) };
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `labels` is null or has `count` pointers at live parameters.
+unsafe fn labels_of(labels: *const *const Parameter, count: u64) -> Result<Labels> {
+    let count = if labels.is_null() { 0 } else { count as usize };
+    let label = |at| {
+        // SAFETY: the caller's promise.
+        let Parameter { name, value } = unsafe { object(*labels.add(at), "metric label") }?;
+        let name = name.to_string_lossy().into_owned();
+        let ParameterValue::String(value) = value else {
+            return Err(Error::invalid(format!(
+                "Parameter [{name}] must have a type of TRITONSERVER_PARAMETER_STRING to be added as a label."
+            )));
+        };
+        Ok((name, value.to_string_lossy().into_owned()))
+    };
+    (0..count).map(label).collect()
+}
+
+/// Deletes a metric; the last one of a family with these labels takes its series along.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_MetricDelete(metric: *mut Metric) -> Err {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { object(metric, "metric") }?;
+        // SAFETY: made by `TRITONSERVER_MetricNewWithArgs`, and the caller's.
+        let metric = unsafe { Box::from_raw(metric) };
+        let mut metrics = metric.family.metrics.lock();
+        let left = metrics.remove(&metric.labels).unwrap_or(1) - 1;
+        if left > 0 {
+            metrics.insert(metric.labels.clone(), left);
+        }
+        drop(metrics);
+        let state = metric.state.lock();
+        if let Some(link) = state.remote.open() {
+            let (number, with_series) = (state.remote.number, left == 0);
+            // Waits, as above.
+            let _ = link.ask("metric_delete", |json| {
+                json.extend_from_slice(format!(r#","metric":{number},"series":{with_series}"#).as_bytes());
+            });
+        }
+        Ok(())
+    })
+}
+
+/// Gives the value of a counter or a gauge.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_MetricValue(metric: *const Metric, value: *mut f64) -> Err {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { put(value, object(metric, "metric")?.value()?) };
+        Ok(())
+    })
+}
+
+/// Adds to a counter or a gauge.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_MetricIncrement(metric: *const Metric, value: f64) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { object(metric, "metric") }?.update(MetricOperation::Increment, value))
+}
+
+/// Sets a gauge.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_MetricSet(metric: *const Metric, value: f64) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { object(metric, "metric") }?.update(MetricOperation::Set, value))
+}
+
+/// Counts a value in a histogram.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_MetricObserve(metric: *const Metric, value: f64) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { object(metric, "metric") }?.update(MetricOperation::Observe, value))
+}
+
+/// Gives the kind of a metric.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_GetMetricKind(metric: *const Metric, kind: *mut u32) -> Err {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { put(kind, object(metric, "metric")?.family.kind as u32) };
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::error::ServerError;
+    use crate::abi::parameter::{TRITONSERVER_ParameterDelete, TRITONSERVER_ParameterNew};
+    use crate::testing::{FakeServer, connection};
+    use frames::{FromRunner, MetricChange};
+    use std::ptr::null_mut;
+
+    fn failed(error: Err) -> Option<Error> {
+        // SAFETY: made by the functions above.
+        unsafe { ServerError::take(error) }
+    }
+
+    fn family(kind: u32, name: &std::ffi::CStr) -> Result<*const MetricFamily> {
+        let mut made = null();
+        // SAFETY: our own variable and static texts.
+        let error = unsafe { TRITONSERVER_MetricFamilyNew(&raw mut made, kind, name.as_ptr(), c"text".as_ptr()) };
+        failed(error).map_or(Ok(made), Err)
+    }
+
+    /// Answers all questions: objects get the numbers 7, 8, …, values are 2.5.
+    fn answer(server: &FakeServer, first: u64, count: u64) -> Vec<String> {
+        (first..first + count)
+            .map(|number| {
+                let question = server.question();
+                server.result(&question, &format!(r#""family":{number},"metric":{number},"value":2.5"#));
+                question.split_once(',').map(|(_, rest)| rest.to_owned()).expect("members")
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_metric_is_made_updated_and_deleted_on_the_connection_of_its_family() {
+        let (link, server) = connection();
+        let seen = std::thread::spawn(move || {
+            let mut seen = answer(&server, 7, 2);
+            let FromRunner::MetricUpdate(update) = server.side_frame(own) else { panic!("update") };
+            seen.push(format!("{update:?}"));
+            seen.extend(answer(&server, 9, 3));
+            seen
+        });
+        link.run(|| {
+            // SAFETY: objects that live.
+            unsafe {
+                let family = family(0, c"f").expect("family");
+                let label = TRITONSERVER_ParameterNew(c"who".as_ptr(), 0, c"a\"b".as_ptr().cast());
+                let (mut metric, mut value) = (null_mut(), 0.0);
+                let labels = [label.cast_const()];
+                assert_eq!(failed(TRITONSERVER_MetricNew(&raw mut metric, family, labels.as_ptr(), 1)), None);
+                TRITONSERVER_ParameterDelete(label);
+                assert_eq!(failed(TRITONSERVER_MetricIncrement(metric, 2.5)), None);
+                assert_eq!(failed(TRITONSERVER_MetricValue(metric, &raw mut value)), None);
+                assert_eq!(value, 2.5);
+                let early = failed(TRITONSERVER_MetricFamilyDelete(family)).expect("an error");
+                assert!(early.message().starts_with("Must call MetricDelete"), "{early:?}");
+                assert_eq!(failed(TRITONSERVER_MetricDelete(metric)), None);
+                assert_eq!(failed(TRITONSERVER_MetricFamilyDelete(family)), None);
+            }
+        });
+        let change = MetricChange { metric: 8, value: 2.5, operation: MetricOperation::Increment };
+        assert_eq!(
+            seen.join().expect("server"),
+            [
+                r#""operation":"family_new","name":"f","description":"text","kind":"counter"}"#,
+                r#""operation":"metric_new","family":7,"labels":{"who":"a\"b"}}"#,
+                &format!("{change:?}"),
+                r#""operation":"metric_value","metric":8}"#,
+                r#""operation":"metric_delete","metric":8,"series":true}"#,
+                r#""operation":"family_delete","family":7}"#,
+            ]
+        );
+    }
+
+    #[test]
+    fn wrong_uses_have_the_texts_of_triton_and_ask_nothing() {
+        let error = family(9, c"f").expect_err("a kind");
+        assert_eq!(error, Error::invalid("Unsupported kind passed to MetricFamily constructor."));
+        let (link, server) = connection();
+        let answers = std::thread::spawn(move || answer(&server, 1, 3));
+        link.run(|| {
+            // SAFETY: objects that live.
+            unsafe {
+                let histogram = family(2, c"h").expect("family");
+                let (mut metric, mut args) = (null_mut(), null_mut());
+                let text = |error| failed(error).map(|e| e.message().to_owned()).unwrap_or_default();
+                let none = TRITONSERVER_MetricNew(&raw mut metric, histogram, null(), 0);
+                assert_eq!(text(none), "Bucket boundaries not found in Metric args.");
+                assert!(TRITONSERVER_MetricArgsNew(&raw mut args).is_null());
+                let unset = TRITONSERVER_MetricNewWithArgs(&raw mut metric, histogram, null(), 0, args);
+                assert_eq!(text(unset), "Metric args not set to histogram kind.");
+                let gauge = family(1, c"g").expect("family");
+                let unexpected = TRITONSERVER_MetricNewWithArgs(&raw mut metric, gauge, null(), 0, args);
+                assert_eq!(text(unexpected), "Unexpected args found in gauge Metric constructor.");
+                assert!(TRITONSERVER_MetricArgsSetHistogram(args, [1.0, 2.5].as_ptr(), 2).is_null());
+                let number = 1i64;
+                let label = TRITONSERVER_ParameterNew(c"n".as_ptr(), 1, (&raw const number).cast());
+                let labels = [label.cast_const()];
+                let typed = TRITONSERVER_MetricNew(&raw mut metric, gauge, labels.as_ptr(), 1);
+                assert!(text(typed).starts_with("Parameter [n] must have a type of TRITONSERVER_PARAMETER_STRING"));
+                assert!(TRITONSERVER_MetricNewWithArgs(&raw mut metric, histogram, null(), 0, args).is_null());
+                let kind = "TRITONSERVER_METRIC_KIND_HISTOGRAM does not support";
+                assert_eq!(text(TRITONSERVER_MetricSet(metric, 1.0)), format!("{kind} Set"));
+                assert_eq!(text(TRITONSERVER_MetricIncrement(metric, 1.0)), format!("{kind} Increment"));
+                assert_eq!(text(TRITONSERVER_MetricValue(metric, null_mut())), format!("{kind} Value"));
+            }
+        });
+        let asked = answers.join().expect("server");
+        assert_eq!(asked[2], r#""operation":"metric_new","family":1,"labels":{},"buckets":[1.0,2.5]}"#);
+    }
+
+    #[test]
+    fn a_metric_survives_the_connection_that_made_it() {
+        let (first, server) = connection();
+        let answers = std::thread::spawn(move || {
+            answer(&server, 1, 2);
+            server
+        });
+        // SAFETY: objects that live.
+        let metric = first.run(|| unsafe {
+            let mut metric = null_mut();
+            TRITONSERVER_MetricNew(&raw mut metric, family(1, c"s").expect("family"), null(), 0);
+            TRITONSERVER_MetricSet(metric, 4.0);
+            metric as usize
+        });
+        drop(answers.join().expect("server"));
+        first.close();
+        let (second, server) = connection();
+        let seen = std::thread::spawn(move || {
+            let mut seen = answer(&server, 1, 2);
+            let question = server.question();
+            server.result(&question, r#""value":0.0"#);
+            for _ in 0..2 {
+                let FromRunner::MetricUpdate(update) = server.side_frame(own) else { panic!("update") };
+                seen.push(format!("{:?} {}", update.operation, update.value));
+            }
+            seen
+        });
+        // SAFETY: a live metric.
+        second.run(|| unsafe { TRITONSERVER_MetricIncrement(metric as *const Metric, 3.0) });
+        assert_eq!(seen.join().expect("server")[2..], ["Increment 4", "Increment 3"]);
+    }
+
+    /// The frame without its borrows.
+    fn own(frame: FromRunner<'_>) -> FromRunner<'static> {
+        match frame {
+            FromRunner::MetricUpdate(change) => FromRunner::MetricUpdate(change),
+            other => panic!("{other:?}"),
+        }
+    }
+}
