@@ -109,7 +109,12 @@ impl CustomMetrics {
             name: name.clone(),
             description: family.description.clone(),
             kind: family.kind,
-            series: family.series.iter().map(|(labels, series)| (labels.clone(), series.value())).collect(),
+            series: family
+                .series
+                .iter()
+                .filter(|(_, series)| !series.is_hidden())
+                .map(|(labels, series)| (labels.clone(), series.value()))
+                .collect(),
         };
         families.into_iter().map(snapshot).collect()
     }
@@ -189,8 +194,7 @@ impl CustomMetrics {
         if text > TEXT_BYTES_MAX {
             return Err(limit("bytes of the labels of a metric", TEXT_BYTES_MAX));
         }
-        // Each bucket has a bound and a count.
-        let own = text + bounds.len() * 16;
+        let own = series_bytes(&labels, bounds.len());
         if *bytes + own > BYTES_MAX {
             return Err(limit("bytes of text", BYTES_MAX));
         }
@@ -201,6 +205,30 @@ impl CustomMetrics {
         family.series.insert(labels, made.clone());
         Ok(made)
     }
+
+    /// Removes a series that `gone` was the last to hold. Others that hold it show it again with their next update.
+    fn delete_series(&self, family: &str, gone: Arc<Series>) {
+        let mut registry = self.registry.lock();
+        let Some(family) = registry.families.get_mut(family) else { return };
+        // The family and `gone` hold it.
+        if Arc::strong_count(&gone) > 2 {
+            return gone.hide();
+        }
+        let Some(labels) = family.series.iter().find(|(_, series)| Arc::ptr_eq(series, &gone)).map(|(l, _)| l.clone())
+        else {
+            return;
+        };
+        family.series.remove(&labels);
+        let own = series_bytes(&labels, gone.bucket_count());
+        family.bytes -= own;
+        registry.bytes -= own;
+        registry.series -= 1;
+    }
+}
+
+/// Bytes that one series counts: its labels, and a bound and a count of each bucket.
+fn series_bytes(labels: &Labels, buckets: usize) -> usize {
+    labels.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() + buckets * 16
 }
 
 /// Checks the buckets of a metric: a histogram's bounds must be finite and ascending. The infinite last one is implied.
@@ -313,6 +341,15 @@ impl Holder {
     /// Deletes a metric; its value stays in the family.
     pub fn metric_delete(&self, metric: u64) {
         self.held.lock().metrics.remove(&metric);
+    }
+
+    /// Deletes a metric and its series. If other metrics have the series, it is hidden until one of them is updated.
+    pub fn metric_delete_with_series(&self, metric: u64) {
+        let mut held = self.held.lock();
+        let Some(Metric { family, series }) = held.metrics.remove(&metric) else { return };
+        if let Some(name) = held.families.get(&family) {
+            self.metrics.delete_series(name, series);
+        }
     }
 
     /// Changes the value of a metric. NaN is accepted.

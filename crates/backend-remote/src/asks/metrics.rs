@@ -45,8 +45,11 @@ impl Metrics {
             }
             "metric_delete" => {
                 let metric = id("metric")?;
-                if let Some(holder) = self.holder() {
-                    holder.metric_delete(metric);
+                let with_series = asked.get("series").map_or(Ok(false), Value::as_bool)?;
+                match self.holder() {
+                    Some(holder) if with_series => holder.metric_delete_with_series(metric),
+                    Some(holder) => holder.metric_delete(metric),
+                    None => {}
                 }
                 String::new()
             }

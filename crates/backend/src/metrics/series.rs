@@ -1,7 +1,7 @@
 //! The value of one series. Any thread can update it without the lock of the families.
 
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tensor::{Error, Result};
 
 /// Kind of a family.
@@ -67,7 +67,13 @@ pub struct HistogramSnapshot {
     pub sum: f64,
 }
 
-pub(super) enum Series {
+pub(super) struct Series {
+    number: SeriesNumber,
+    /// Deleted by one of those that hold it, and not updated since.
+    is_hidden: AtomicBool,
+}
+
+enum SeriesNumber {
     /// Bits of an `f64`.
     Counter(AtomicU64),
     Gauge(AtomicU64),
@@ -86,36 +92,51 @@ fn add(bits: &AtomicU64, value: f64) {
 
 impl Series {
     pub(super) fn new(kind: Kind, bounds: Vec<f64>) -> Self {
-        match kind {
-            Kind::Counter => Self::Counter(AtomicU64::new(0)),
-            Kind::Gauge => Self::Gauge(AtomicU64::new(0)),
+        let number = match kind {
+            Kind::Counter => SeriesNumber::Counter(AtomicU64::new(0)),
+            Kind::Gauge => SeriesNumber::Gauge(AtomicU64::new(0)),
             Kind::Histogram => {
                 let counts = vec![0; bounds.len() + 1];
-                Self::Histogram(Mutex::new(HistogramSnapshot { bounds, counts, sum: 0.0 }))
+                SeriesNumber::Histogram(Mutex::new(HistogramSnapshot { bounds, counts, sum: 0.0 }))
             }
-        }
+        };
+        Self { number, is_hidden: AtomicBool::new(false) }
+    }
+
+    /// Hides the series until its next update.
+    pub(super) fn hide(&self) {
+        self.is_hidden.store(true, Ordering::Relaxed);
+    }
+
+    /// Number of the finite buckets of a histogram.
+    pub(super) fn bucket_count(&self) -> usize {
+        if let SeriesNumber::Histogram(histogram) = &self.number { histogram.lock().bounds.len() } else { 0 }
+    }
+
+    pub(super) fn is_hidden(&self) -> bool {
+        self.is_hidden.load(Ordering::Relaxed)
     }
 
     pub(super) fn value(&self) -> SeriesValue {
-        match self {
-            Self::Counter(bits) | Self::Gauge(bits) => {
+        match &self.number {
+            SeriesNumber::Counter(bits) | SeriesNumber::Gauge(bits) => {
                 SeriesValue::Number(f64::from_bits(bits.load(Ordering::Relaxed)))
             }
-            Self::Histogram(histogram) => SeriesValue::Histogram(histogram.lock().clone()),
+            SeriesNumber::Histogram(histogram) => SeriesValue::Histogram(histogram.lock().clone()),
         }
     }
 
     pub(super) fn update(&self, update: Update, value: f64) -> Result<()> {
-        match (self, update) {
-            (Self::Counter(_), Update::Increment) if value < 0.0 => {
+        match (&self.number, update) {
+            (SeriesNumber::Counter(_), Update::Increment) if value < 0.0 => {
                 return Err(Error::invalid(format!(
                     "{} can only be incremented monotonically by non-negative values.",
                     Kind::Counter.constant()
                 )));
             }
-            (Self::Counter(bits) | Self::Gauge(bits), Update::Increment) => add(bits, value),
-            (Self::Gauge(bits), Update::Set) => bits.store(value.to_bits(), Ordering::Relaxed),
-            (Self::Histogram(histogram), Update::Observe) => {
+            (SeriesNumber::Counter(bits) | SeriesNumber::Gauge(bits), Update::Increment) => add(bits, value),
+            (SeriesNumber::Gauge(bits), Update::Set) => bits.store(value.to_bits(), Ordering::Relaxed),
+            (SeriesNumber::Histogram(histogram), Update::Observe) => {
                 let HistogramSnapshot { bounds, counts, sum } = &mut *histogram.lock();
                 // NaN falls into the infinite bucket.
                 let at = bounds.iter().position(|bound| value <= *bound).unwrap_or(bounds.len());
@@ -125,10 +146,10 @@ impl Series {
                 *sum += value;
             }
             (_, update) => {
-                let kind = match self {
-                    Self::Counter(_) => Kind::Counter,
-                    Self::Gauge(_) => Kind::Gauge,
-                    Self::Histogram(_) => Kind::Histogram,
+                let kind = match &self.number {
+                    SeriesNumber::Counter(_) => Kind::Counter,
+                    SeriesNumber::Gauge(_) => Kind::Gauge,
+                    SeriesNumber::Histogram(_) => Kind::Histogram,
                 };
                 let what = match update {
                     Update::Increment => "Increment",
@@ -138,6 +159,7 @@ impl Series {
                 return Err(unsupported(kind, what));
             }
         }
+        self.is_hidden.store(false, Ordering::Relaxed);
         Ok(())
     }
 }

@@ -198,6 +198,26 @@ fn b_sec_07_metrics_of_models_are_limited_and_the_error_names_the_limit() {
 }
 
 #[test]
+fn b_py_20_a_metric_may_take_its_series_along() {
+    let metrics = CustomMetrics::new(true);
+    let holder = Holder::new(&metrics);
+    let family = holder.family_new("f", "d", Kind::Histogram).expect("new");
+    let new = || holder.metric_new(family, labels(&[("l", "v")]), Some(vec![1.0])).expect("new");
+    let shown = || metrics.snapshot()[0].series.len();
+    let empty = metrics.used();
+    let (one, two) = (new(), new());
+    holder.metric_delete_with_series(one);
+    assert_eq!((shown(), metrics.used()[1]), (0, 1), "hidden while another metric has it");
+    holder.update(two, Update::Observe, 2.0).expect("observes");
+    assert_eq!(shown(), 1);
+    holder.metric_delete_with_series(two);
+    assert_eq!((shown(), metrics.used()), (0, [1, 0, empty[2]]));
+    holder.metric_delete_with_series(two);
+    holder.metric_delete_with_series(new());
+    assert_eq!(metrics.used(), [1, 0, empty[2]]);
+}
+
+#[test]
 fn b_py_20_concurrent_updates_are_all_counted_while_families_are_created_and_deleted() {
     let metrics = CustomMetrics::new(true);
     const THREADS: usize = 4;
