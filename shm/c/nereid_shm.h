@@ -42,6 +42,7 @@ enum nereid_frame {
   NEREID_FRAME_CONTROL_RESULT = 31,
   NEREID_FRAME_METRIC_UPDATE = 40,
   NEREID_FRAME_LOG = 41,
+  NEREID_FRAME_REPORT = 42,
   NEREID_FRAME_SEGMENT = 50,
   NEREID_FRAME_NEED_SEGMENT = 51,
   NEREID_FRAME_RELEASE = 52,
@@ -128,6 +129,16 @@ enum nereid_metric_operation {
   NEREID_METRIC_OPERATION_INCREMENT = 0,
   NEREID_METRIC_OPERATION_SET = 1,
   NEREID_METRIC_OPERATION_OBSERVE = 2,
+};
+
+enum nereid_report_kind {
+  NEREID_REPORT_KIND_SUCCESS = 0,
+  NEREID_REPORT_KIND_FAILURE = 1,
+  NEREID_REPORT_KIND_BATCH = 2,
+  NEREID_REPORT_KIND_RESPONSE = 3,
+  NEREID_REPORT_KIND_RESPONSE_FAILED = 4,
+  NEREID_REPORT_KIND_RESPONSE_EMPTY = 5,
+  NEREID_REPORT_KIND_RESPONSE_CANCELLED = 6,
 };
 
 struct __attribute__((packed)) nereid_header {
@@ -233,6 +244,21 @@ struct __attribute__((packed)) nereid_metric_update {
   uint8_t operation;
 };
 #define NEREID_METRIC_UPDATE_BYTES 17u
+
+struct __attribute__((packed)) nereid_report {
+  uint8_t kind;
+  uint8_t reserved;
+  uint16_t reserved2;
+  uint32_t slot;
+  uint32_t generation;
+  uint32_t index;
+  uint64_t size;
+  uint64_t start;
+  uint64_t compute_start;
+  uint64_t compute_end;
+  uint64_t end;
+};
+#define NEREID_REPORT_BYTES 56u
 
 struct __attribute__((packed)) nereid_log_head {
   uint8_t level;

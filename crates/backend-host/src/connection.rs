@@ -4,7 +4,7 @@
 
 use crate::abi::error::ServerError;
 use crate::abi::instance::Instance;
-use crate::abi::request::{Request, Ticket, work_for};
+use crate::abi::request::{Request, Ticket, work_for, work_is_done};
 use crate::library::call;
 use crate::link::{Link, Way};
 use crate::models::{self, Role};
@@ -142,7 +142,7 @@ fn execute(instance: &Arc<Instance>, batch: &ExecuteRef<'_>) {
         // SAFETY: a returned error belongs to its receiver.
         failed = unsafe { ServerError::take(error) };
     }
-    work_for(&[]);
+    let mut frame = work_is_done();
     let answers: Vec<_> = tickets.iter().map(|ticket| ticket.result(failed.as_ref())).collect();
     if failed.is_some() {
         for request in requests {
@@ -152,7 +152,6 @@ fn execute(instance: &Arc<Instance>, batch: &ExecuteRef<'_>) {
     }
     drop(tickets);
     let link = &instance.link;
-    let mut frame = Vec::new();
     let writing = write::begin(&mut frame, InstanceId::ONLY, Frame::Result);
     writing.count(&mut frame, answers.len() as u16);
     let returned = link.segments.returned();

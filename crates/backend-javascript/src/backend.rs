@@ -217,6 +217,7 @@ impl Opened for OpenedJavaScript {
             further: Some(factory.clone()),
             decoupled,
             iterative,
+            reports_statistics: false,
             limits: opened.options.limits.of_runner(),
         };
         backend_process::start(spec, signature, host).map_err(|failure| explained(&failure))

@@ -260,6 +260,7 @@ impl Opened for OpenedPython {
             further: Some(instances.clone()),
             decoupled: signature.decoupled,
             iterative,
+            reports_statistics: false,
             limits: instances.limits.of_runner(),
         };
         launch::start(spec, signature, host, &opened.interpreter)

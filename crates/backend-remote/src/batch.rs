@@ -20,7 +20,7 @@ use tensor::{Data, DataType, Error, Name};
 #[allow(clippy::large_enum_variant)] // almost all are the large variant
 enum End {
     Answered(Responder, Result<Outcome, Error>, Counted),
-    Again(Box<(Responder, BatchEntry, Option<Outcome>)>),
+    Again(Box<(Responder, BatchEntry, Option<Outcome>)>, Counted),
 }
 
 impl End {
@@ -30,8 +30,9 @@ impl End {
                 responder.count_as(counted);
                 responder.finish(Some(last));
             }
-            Self::Again(again) => {
+            Self::Again(again, counted) => {
                 let (responder, entry, outcome) = *again;
+                responder.count_as(counted);
                 responder.again(entry, outcome);
             }
         }
@@ -233,6 +234,7 @@ impl Runner {
         }
         let mut ends: SmallVec<[End; 4]> = SmallVec::new();
         let mut broken = None;
+        let reports = self.reports_statistics();
         for (at, key) in batch.members.iter().enumerate() {
             let answer = result.answers.get(at);
             let Some(pending) = self.state.lock().slots.lift(*key) else {
@@ -250,7 +252,7 @@ impl Runner {
                 }
             };
             let mut state = self.state.lock();
-            match end_of(pending, result.failed, answer, outcome) {
+            match end_of(pending, result.failed, answer, outcome, reports) {
                 Ok(end) => {
                     state.slots.free(*key);
                     ends.push(end);
@@ -292,6 +294,10 @@ impl Runner {
         }
     }
 
+    fn reports_statistics(&self) -> bool {
+        self.owner.upgrade().is_some_and(|owner| owner.reports_statistics())
+    }
+
     /// Handles a response outside of a result.
     pub(crate) fn respond(&self, key: Key, answer: &AnswerRef<'_>) -> Result<(), ProtocolError> {
         match answer.kind {
@@ -329,7 +335,7 @@ impl Runner {
             return Ok(());
         }
         self.state.lock().slots.free(key);
-        pending.responder.count_as(counted(answer));
+        pending.responder.count_as(counted(answer, self.reports_statistics()));
         pending.responder.finish(last);
         Ok(())
     }
@@ -406,6 +412,7 @@ fn end_of(
     failed: Option<&str>,
     answer: Option<&AnswerRef<'_>>,
     outcome: Option<Result<Outcome, Error>>,
+    reports: bool,
 ) -> Result<End, Box<RunnerRequest>> {
     let RunnerRequest { responder, entry } = pending;
     if let Some(text) = failed {
@@ -414,20 +421,23 @@ fn end_of(
     Ok(match (answer.map(|answer| (answer.kind, answer)), outcome) {
         (Some((Answer::Error, answer)), _) => {
             let error = Error::new(answer.code, answer.error.to_owned());
-            End::Answered(responder, Err(error), counted(answer))
+            End::Answered(responder, Err(error), counted(answer, reports))
         }
-        (Some((Answer::Response, _)), Some(outcome)) => End::Answered(responder, outcome, Counted::ByLastAnswer),
-        (Some((Answer::Reschedule, _)), outcome) => {
-            End::Again(Box::new((responder, entry, outcome.and_then(Result::ok))))
+        (Some((Answer::Response, answer)), Some(outcome)) => {
+            End::Answered(responder, outcome, counted(answer, reports))
+        }
+        (Some((Answer::Reschedule, answer)), outcome) => {
+            End::Again(Box::new((responder, entry, outcome.and_then(Result::ok))), counted(answer, reports))
         }
         _ => return Err(Box::new(RunnerRequest { responder, entry })),
     })
 }
 
 /// How the request of a last answer counts. As in Triton, an error that the model responds with is a success, and an
-/// exception is a failure.
-fn counted(answer: &AnswerRef<'_>) -> Counted {
+/// exception is a failure. A model that reports its own statistics is counted by its reports, unless it failed.
+fn counted(answer: &AnswerRef<'_>, reports: bool) -> Counted {
     match answer.kind {
+        _ if reports && !answer.is_failed => Counted::Nothing,
         Answer::Error if !answer.is_failed => Counted::Success,
         _ => Counted::ByLastAnswer,
     }

@@ -11,7 +11,7 @@ use crate::spec::{InstanceSpec, Limits, RunnerKind, Spec};
 use crate::transport::{Executor, Way};
 use backend::{
     Batch, Capabilities, Host, InstanceEventsRef, Marks, NewInstance, OpenCalls, Readiness, ReadyAnswer, RemoteModel,
-    RunControl, now_ns,
+    Report, ReportedTimes, RunControl, now_ns,
 };
 use parking_lot::{Mutex, RwLock};
 use protocol::Signature;
@@ -391,6 +391,16 @@ impl Owner for RunnerModel {
 
     fn is_decoupled(&self) -> bool {
         self.spec.decoupled
+    }
+
+    fn reports_statistics(&self) -> bool {
+        self.spec.reports_statistics
+    }
+
+    fn reported(&self, runner: &Runner, report: Report, times: ReportedTimes) {
+        if let Some(listener) = self.listener.get() {
+            listener.reported(runner.instance, report, times);
+        }
     }
 
     fn host(&self) -> Weak<dyn Host> {

@@ -6,13 +6,13 @@
 use crate::asks::{Asks, Peer};
 use crate::failure::{Failure, ReadyFrame};
 use crate::frames::{self, FromRunner, InstanceId, ProtocolError};
-use crate::generated::{Frame, Header, VERSION};
+use crate::generated::{Frame, Header, ReportKind, VERSION};
 use crate::lifecycle::{Before, Lifecycle};
 use crate::memory::TensorMemory;
 use crate::slots::{Key, Slots};
 use crate::spec::{Limits, RunnerKind};
 use crate::transport::{Connection, End, Executor, Next, Reading, Receiver, Transport, Way};
-use backend::{Host, Occupied, OpenCall, OpenCalls, ReadyAnswer, now_ns};
+use backend::{Host, Occupied, OpenCall, OpenCalls, ReadyAnswer, Report, ReportedEnd, ReportedTimes, now_ns};
 use device::{Closing, Handle};
 use parking_lot::Mutex;
 use protocol::Signature;
@@ -39,6 +39,10 @@ pub(crate) type Started = Box<dyn FnOnce(Result<ReadyFrame, Failure>) + Send>;
 pub(crate) trait Owner: Send + Sync {
     fn signature(&self) -> &Arc<Signature>;
     fn is_decoupled(&self) -> bool;
+    /// The model reports its own statistics.
+    fn reports_statistics(&self) -> bool;
+    /// Passes on what the model reports, if it belongs to no unfinished request.
+    fn reported(&self, runner: &Runner, report: Report, times: ReportedTimes);
     /// The server.
     fn host(&self) -> Weak<dyn Host>;
     /// Reports the end of a runner that was ready, with its last state.
@@ -207,6 +211,33 @@ impl Runner {
             self.memory.give_back_many();
         }
         Ok(Next::Go)
+    }
+
+    /// Handles statistics that the model reports of its own work.
+    fn reported(&self, kind: ReportKind, of: &frames::generated::Report) {
+        let times = ReportedTimes {
+            start: of.start,
+            compute_start: of.compute_start,
+            compute_end: of.compute_end,
+            end: of.end,
+        };
+        let response = |end| Report::Response { index: of.index as usize, end };
+        let report = match kind {
+            ReportKind::Success | ReportKind::Failure => Report::Request { is_success: kind == ReportKind::Success },
+            ReportKind::Batch => Report::Batch { rows: of.size },
+            ReportKind::Response => response(ReportedEnd::Success),
+            ReportKind::ResponseFailed => response(ReportedEnd::Failed),
+            ReportKind::ResponseEmpty => response(ReportedEnd::Empty),
+            ReportKind::ResponseCancelled => response(ReportedEnd::Cancelled),
+        };
+        let Some(owner) = self.owner.upgrade().filter(|owner| owner.reports_statistics()) else { return };
+        if let Report::Request { is_success } = report
+            && let key = (of.slot, of.generation)
+            && let Some(pending) = self.state.lock().slots.pending(key)
+        {
+            return pending.responder.report(is_success, times);
+        }
+        owner.reported(self, report, times);
     }
 
     fn ready(self: &Arc<Self>, ready: ReadyFrame) -> Result<(), ProtocolError> {
@@ -505,6 +536,7 @@ impl Receiver for Runner {
             FromRunner::Release(ids) => self.memory.released(ids.iter())?,
             FromRunner::IsReadyResult { question, is_ready } => self.answered(question, is_ready),
             FromRunner::Pong(_) => {}
+            FromRunner::Report(kind, report) => self.reported(kind, &report),
             // Python models name themselves where they want to.
             FromRunner::Log(line)
                 if self.kind != RunnerKind::StubProcess && !line.text.contains(self.name.as_str()) =>

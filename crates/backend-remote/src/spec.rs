@@ -85,6 +85,8 @@ pub struct Spec {
     pub decoupled: bool,
     /// The model may reschedule requests.
     pub iterative: bool,
+    /// The model reports its own statistics: only its reports count.
+    pub reports_statistics: bool,
     /// Limits of each runner.
     pub limits: Limits,
 }

@@ -141,7 +141,14 @@ impl Stage {
             start: self.clone(),
             load: r#"{"model":"m"}"#.into(),
         };
-        let spec = Spec { instances: vec![instance], further: None, decoupled: false, iterative: false, limits };
+        let spec = Spec {
+            instances: vec![instance],
+            further: None,
+            decoupled: false,
+            iterative: false,
+            reports_statistics: false,
+            limits,
+        };
         backend_remote::start(spec, signature(), no_host(), self.clone())
     }
 

@@ -22,6 +22,48 @@ pub enum Counted {
     Nothing,
 }
 
+/// Nanoseconds of [`now_ns`](crate::now_ns) that a model reports of its own work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct ReportedTimes {
+    pub start: u64,
+    pub compute_start: u64,
+    pub compute_end: u64,
+    pub end: u64,
+}
+
+/// End of a response that a model reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum ReportedEnd {
+    Success,
+    Failed,
+    Empty,
+    Cancelled,
+}
+
+/// Statistics that a model reports of its own work; such a model is counted by its reports alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Report {
+    /// A request ended.
+    Request {
+        /// It succeeded.
+        is_success: bool,
+    },
+    /// An execution of so many rows.
+    Batch {
+        /// Rows, as the model counts them.
+        rows: u64,
+    },
+    /// A response of a request ended; its outputs began at `compute_end`, if that is not 0.
+    Response {
+        /// Index among the responses of its request.
+        index: usize,
+        /// How it ended.
+        end: ReportedEnd,
+    },
+}
+
 /// Identifies a request among all unfinished ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RequestId(pub usize);
@@ -42,6 +84,10 @@ pub trait Answers: Send + Sync {
     fn output_begins(&self);
     /// See [`Responder::count_as`].
     fn count_as(&self, counted: Counted);
+    /// See [`Responder::report`].
+    fn report(&self, is_success: bool, times: ReportedTimes) {
+        let _ = (is_success, times);
+    }
     /// See [`Responder::finish`].
     fn finish(&self, last: Option<Result<Outcome>>);
     /// See [`Responder::again`].
@@ -106,6 +152,13 @@ impl Responder {
     pub fn count_as(&self, counted: Counted) {
         if let Some(to) = &self.to {
             to.count_as(counted);
+        }
+    }
+
+    /// Counts the request with times that its model reports. It is to be counted as [`Counted::Nothing`] otherwise.
+    pub fn report(&self, is_success: bool, times: ReportedTimes) {
+        if let Some(to) = &self.to {
+            to.report(is_success, times);
         }
     }
 

@@ -4,7 +4,7 @@
 //! (`resize`). Requests of sequences that ran on it are rejected; if no instance is left, all requests are.
 
 use crate::version::ModelVersion;
-use backend::{InstanceEvents, now_ns};
+use backend::{InstanceEvents, Report, ReportedTimes, now_ns};
 use std::sync::{Arc, Weak};
 use tensor::Error;
 
@@ -27,6 +27,12 @@ impl InstanceEvents for InstanceListener {
     fn up(&self, instance: u32) {
         if let Some(version) = self.0.upgrade() {
             version.instance_is_back(instance);
+        }
+    }
+
+    fn reported(&self, instance: u32, report: Report, times: ReportedTimes) {
+        if let Some(version) = self.0.upgrade() {
+            version.statistics.reported(instance, report, times);
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::limits::RESPONSE_STATISTICS_MAX;
 use crate::on_devices::OnDevices;
 use crate::options::MetricsOptions;
 use crate::sketch::{Histogram, Sketch};
-use backend::{BatchEntry, Marks};
+use backend::{BatchEntry, Marks, Report, ReportedEnd, ReportedTimes};
 use cache::Counters as CacheCounters;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -195,6 +195,11 @@ pub(crate) struct Statistics {
     cached: bool,
     /// Milliseconds since the epoch at time 0 of `backend::now_ns`, so that one clock per execution is enough.
     epoch_ms: u64,
+}
+
+fn reported(times: ReportedTimes, end: u64) -> Timings {
+    let ReportedTimes { start, compute_start, compute_end, end: outputs_ready } = times;
+    Timings { start, marks: Marks { inputs_ready: compute_start, inference_end: compute_end, outputs_ready }, end }
 }
 
 /// One executed request, for [`Statistics::executed`].
@@ -394,6 +399,47 @@ impl Statistics {
                 self.count_execution(c, t.end, phases, rows);
             }
         });
+    }
+
+    /// Counts what a model reports of its own work, of a request or rows that it has no more.
+    pub(crate) fn reported(&self, instance: u32, report: Report, times: ReportedTimes) {
+        match report {
+            Report::Request { is_success } => {
+                let _ = self.request_reported(instance, is_success, times, times.start, 1);
+            }
+            Report::Batch { rows } => {
+                let phases = reported(times, times.end).phases();
+                self.counted_by(instance, |c| self.count_execution(c, times.end, phases, rows));
+            }
+            Report::Response { index, end } => {
+                let end = match end {
+                    ReportedEnd::Success => ResponseEnd::Success,
+                    ReportedEnd::Failed => ResponseEnd::Failed,
+                    ReportedEnd::Empty => ResponseEnd::Empty,
+                    ReportedEnd::Cancelled => ResponseEnd::Cancelled,
+                };
+                let output = (times.compute_end > 0).then_some(times.compute_end);
+                self.response(index, end, (times.start, output, times.end));
+            }
+        }
+    }
+
+    /// Counts a request whose model reports its times. Returns them.
+    pub(crate) fn request_reported(
+        &self,
+        instance: u32,
+        is_success: bool,
+        times: ReportedTimes,
+        accepted: u64,
+        rows: u32,
+    ) -> Timings {
+        let timings = reported(times, backend::now_ns());
+        if is_success {
+            self.ended(instance, &timings, accepted, rows, None);
+        } else {
+            self.failed_late(instance, accepted, timings.end, FailureReason::Backend);
+        }
+        timings
     }
 
     /// Like `ended`, for one that failed.

@@ -23,7 +23,10 @@ use crate::statistics::{FailureReason, ResponseEnd, Timings};
 use crate::ticket::TicketState;
 use crate::traced;
 use crate::version::ModelVersion;
-use backend::{Answers, Batch, BatchEntry, Counted, Marks, Outcome, RequestId, Responder, RunControl, Stopped, now_ns};
+use backend::{
+    Answers, Batch, BatchEntry, Counted, Marks, Outcome, ReportedTimes, RequestId, Responder, RunControl, Stopped,
+    now_ns,
+};
 use parking_lot::{Mutex, MutexGuard};
 use protocol::InferResponse;
 use scheduler::Waiting;
@@ -429,6 +432,16 @@ impl Answers for Streaming {
 
     fn count_as(&self, counted: Counted) {
         self.state.lock().counted = counted;
+    }
+
+    fn report(&self, is_success: bool, times: ReportedTimes) {
+        let state = self.state.lock();
+        let Execute { execution, accepted, .. } = &state.step;
+        let (instance, statistics) = (execution.instance, &self.version.statistics);
+        let timings = statistics.request_reported(instance, is_success, times, *accepted, self.rows);
+        if let Some(trace) = &self.trace {
+            traced::ran(trace, &timings);
+        }
     }
 
     fn finish(&self, last: Option<Result<Outcome>>) {

@@ -41,6 +41,7 @@ pub enum Frame {
     ControlResult = 31,
     MetricUpdate = 40,
     Log = 41,
+    Report = 42,
     Segment = 50,
     NeedSegment = 51,
     Release = 52,
@@ -69,6 +70,7 @@ impl Frame {
             31 => Self::ControlResult,
             40 => Self::MetricUpdate,
             41 => Self::Log,
+            42 => Self::Report,
             50 => Self::Segment,
             51 => Self::NeedSegment,
             52 => Self::Release,
@@ -170,6 +172,32 @@ impl MetricOperation {
             0 => Self::Increment,
             1 => Self::Set,
             2 => Self::Observe,
+            _ => return None,
+        })
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ReportKind {
+    Success = 0,
+    Failure = 1,
+    Batch = 2,
+    Response = 3,
+    ResponseFailed = 4,
+    ResponseEmpty = 5,
+    ResponseCancelled = 6,
+}
+impl ReportKind {
+    pub fn from_number(number: u32) -> Option<Self> {
+        Some(match number {
+            0 => Self::Success,
+            1 => Self::Failure,
+            2 => Self::Batch,
+            3 => Self::Response,
+            4 => Self::ResponseFailed,
+            5 => Self::ResponseEmpty,
+            6 => Self::ResponseCancelled,
             _ => return None,
         })
     }
@@ -498,6 +526,56 @@ impl MetricUpdate {
         to.extend_from_slice(&self.metric.to_le_bytes());
         to.extend_from_slice(&self.value.to_le_bytes());
         to.extend_from_slice(&self.operation.to_le_bytes());
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Report {
+    pub kind: u8,
+    pub reserved: u8,
+    pub reserved2: u16,
+    pub slot: u32,
+    pub generation: u32,
+    pub index: u32,
+    pub size: u64,
+    pub start: u64,
+    pub compute_start: u64,
+    pub compute_end: u64,
+    pub end: u64,
+}
+impl Report {
+    pub const BYTES: usize = 56;
+    pub fn read(from: &[u8; 56]) -> Self {
+        Self {
+            kind: u8::from_le_bytes([from[0]]),
+            reserved: u8::from_le_bytes([from[1]]),
+            reserved2: u16::from_le_bytes([from[2], from[3]]),
+            slot: u32::from_le_bytes([from[4], from[5], from[6], from[7]]),
+            generation: u32::from_le_bytes([from[8], from[9], from[10], from[11]]),
+            index: u32::from_le_bytes([from[12], from[13], from[14], from[15]]),
+            size: u64::from_le_bytes([from[16], from[17], from[18], from[19], from[20], from[21], from[22], from[23]]),
+            start: u64::from_le_bytes([from[24], from[25], from[26], from[27], from[28], from[29], from[30], from[31]]),
+            compute_start: u64::from_le_bytes([
+                from[32], from[33], from[34], from[35], from[36], from[37], from[38], from[39],
+            ]),
+            compute_end: u64::from_le_bytes([
+                from[40], from[41], from[42], from[43], from[44], from[45], from[46], from[47],
+            ]),
+            end: u64::from_le_bytes([from[48], from[49], from[50], from[51], from[52], from[53], from[54], from[55]]),
+        }
+    }
+    pub fn write(&self, to: &mut Vec<u8>) {
+        to.extend_from_slice(&self.kind.to_le_bytes());
+        to.extend_from_slice(&self.reserved.to_le_bytes());
+        to.extend_from_slice(&self.reserved2.to_le_bytes());
+        to.extend_from_slice(&self.slot.to_le_bytes());
+        to.extend_from_slice(&self.generation.to_le_bytes());
+        to.extend_from_slice(&self.index.to_le_bytes());
+        to.extend_from_slice(&self.size.to_le_bytes());
+        to.extend_from_slice(&self.start.to_le_bytes());
+        to.extend_from_slice(&self.compute_start.to_le_bytes());
+        to.extend_from_slice(&self.compute_end.to_le_bytes());
+        to.extend_from_slice(&self.end.to_le_bytes());
     }
 }
 

@@ -7,8 +7,8 @@ use super::tensor::TensorRef;
 use crate::generated::{
     ALL_OUTPUTS, ANSWER_FLAG_FAILED, ANSWER_FLAG_FINAL, Answer, AnswerHead, CALL_FLAG_DECOUPLED, CALL_FLAG_DEVICES,
     CALL_FLAG_TRACED, CallHead, CallId, FRAME_BYTES_MAX, Frame, Header, IsReadyResult, LogHead, LogLevel,
-    MetricOperation, MetricUpdate, NeedSegment, Question, REQUESTS_MAX, RESULT_FLAG_FAILED, RequestHead, RespondHead,
-    ResultHead, TENSORS_MAX, VERSION,
+    MetricOperation, MetricUpdate, NeedSegment, Question, REQUESTS_MAX, RESULT_FLAG_FAILED, Report, ReportKind,
+    RequestHead, RespondHead, ResultHead, TENSORS_MAX, VERSION,
 };
 use smallvec::SmallVec;
 
@@ -117,6 +117,7 @@ pub enum FromRunner<'a> {
     Control(&'a str),
     MetricUpdate(MetricChange),
     Log(LogRef<'a>),
+    Report(ReportKind, Report),
     NeedSegment(u64),
     NoDevices,
     Release(Ids<'a>),
@@ -205,6 +206,11 @@ pub fn read<'a>(header: &Header, body: &'a [u8]) -> Result<FromRunner<'a>, Proto
                 .ok_or(ProtocolError("a line of the log has no level there is"))?;
             let file = from.text(head.file_bytes.into())?;
             FromRunner::Log(LogRef { level, file, line: head.line, text: from.text(head.text_bytes)? })
+        }
+        Frame::Report => {
+            let head = Report::read(from.head()?);
+            let kind = ReportKind::from_number(head.kind.into()).ok_or(ProtocolError("a report of no known kind"))?;
+            FromRunner::Report(kind, head)
         }
         Frame::NeedSegment => FromRunner::NeedSegment(NeedSegment::read(from.head()?).bytes),
         Frame::NoDevices => FromRunner::NoDevices,

@@ -37,6 +37,7 @@ export const Frame = {
   CONTROL_RESULT: 31,
   METRIC_UPDATE: 40,
   LOG: 41,
+  REPORT: 42,
   SEGMENT: 50,
   NEED_SEGMENT: 51,
   RELEASE: 52,
@@ -123,6 +124,16 @@ export const MetricOperation = {
   INCREMENT: 0,
   SET: 1,
   OBSERVE: 2,
+} as const
+
+export const ReportKind = {
+  SUCCESS: 0,
+  FAILURE: 1,
+  BATCH: 2,
+  RESPONSE: 3,
+  RESPONSE_FAILED: 4,
+  RESPONSE_EMPTY: 5,
+  RESPONSE_CANCELLED: 6,
 } as const
 
 export const Header = {
@@ -227,6 +238,21 @@ export const MetricUpdate = {
   metric: 0,
   value: 8,
   operation: 16,
+} as const
+
+export const Report = {
+  BYTES: 56,
+  kind: 0,
+  reserved: 1,
+  reserved2: 2,
+  slot: 4,
+  generation: 8,
+  index: 12,
+  size: 16,
+  start: 24,
+  computeStart: 32,
+  computeEnd: 40,
+  end: 48,
 } as const
 
 export const LogHead = {

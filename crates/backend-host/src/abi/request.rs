@@ -14,12 +14,12 @@ use super::response::Output;
 use super::state::State;
 use super::{Err, c_text, guard, object, put, text};
 use crate::bytes::AlignedBytes;
-use crate::link::Way;
+use crate::link::{Link, Way};
 use crate::segments::View;
-use frames::generated::{Frame, RespondHead};
+use frames::generated::{Frame, Report, ReportKind, RespondHead};
 use frames::{Contents, InstanceId, RequestRef, write};
 use parking_lot::Mutex;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
@@ -33,7 +33,12 @@ const RELEASE_RESCHEDULE: u32 = 2;
 /// A slot that no request has.
 const NO_SLOT: u32 = u32::MAX;
 
+/// Frames of statistics that go out with the result of the batch.
+type Reports = Option<Vec<u8>>;
+
 thread_local! {
+    /// What the batch of this thread has reported; `None` while it executes none.
+    static REPORTS: RefCell<Reports> = const { RefCell::new(None) };
     /// The request that this thread works for, if its batch has only one.
     static ONLY: Cell<(u32, u32)> = const { Cell::new((NO_SLOT, 0)) };
 }
@@ -43,12 +48,32 @@ pub(crate) fn parent_of_this_thread() -> (u32, u32) {
     ONLY.get()
 }
 
-/// Notes the requests that this thread works for.
+/// Notes the requests that this thread executes from now on.
 pub(crate) fn work_for(requests: &[Arc<Ticket>]) {
     ONLY.set(match requests {
         [only] => (only.slot, only.generation),
         _ => (NO_SLOT, 0),
     });
+    REPORTS.set(Some(Vec::new()));
+}
+
+/// The thread executes nothing any more. Returns the frames to send before the result.
+pub(crate) fn work_is_done() -> Vec<u8> {
+    ONLY.set((NO_SLOT, 0));
+    REPORTS.take().unwrap_or_default()
+}
+
+/// Sends statistics: with the result if this thread executes a batch, otherwise at once.
+pub(crate) fn report(link: &Link, kind: ReportKind, of: Report) {
+    let mut frame = Vec::new();
+    let writing = write::begin(&mut frame, InstanceId::ONLY, Frame::Report);
+    Report { kind: kind as u8, ..of }.write(&mut frame);
+    let _ = writing.end(&mut frame);
+    let is_kept =
+        REPORTS.with_borrow_mut(|reports| reports.as_mut().map(|reports| reports.extend_from_slice(&frame)).is_some());
+    if !is_kept {
+        link.send(Way::Side, &frame);
+    }
 }
 
 /// What it takes to answer a request.
@@ -74,11 +99,25 @@ struct Progress {
     is_final: bool,
     /// The request is to run again.
     is_rescheduled: bool,
+    /// Responses whose times were reported.
+    reported: u32,
 }
 
 impl Ticket {
     pub(crate) fn is_cancelled(&self) -> bool {
         self.instance.link.flags.is_cancelled(self.slot, self.generation)
+    }
+
+    /// A report about the request, without its times.
+    pub(crate) fn report(&self) -> Report {
+        Report { slot: self.slot, generation: self.generation, ..Report::default() }
+    }
+
+    /// Index of the next response whose times are reported.
+    pub(crate) fn next_reported(&self) -> u32 {
+        let mut progress = self.progress.lock();
+        progress.reported += 1;
+        progress.reported - 1
     }
 
     /// An error about the request, as Triton prints it.

@@ -24,7 +24,7 @@ use tensor::{Code, DataType, Error, Name, Result};
 const FINAL: u32 = 1;
 
 /// Makes responses, also after the request was released.
-pub(crate) struct ResponseFactory(Arc<Ticket>);
+pub(crate) struct ResponseFactory(pub(crate) Arc<Ticket>);
 
 /// A response that was not sent.
 pub(crate) struct Response {

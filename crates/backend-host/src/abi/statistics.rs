@@ -6,10 +6,13 @@ use super::attributes::BufferAttributes;
 use super::error::ServerError;
 use super::instance::Instance;
 use super::model::Model;
-use super::request::Request;
+use super::request::{Request, Ticket, report};
 use super::response::ResponseFactory;
 use super::{Err, guard, object, put};
-use tensor::Error;
+use crate::link::Link;
+use frames::generated::{Report, ReportKind};
+use std::sync::Arc;
+use tensor::{Code, Error};
 
 /// Memory of a model. Taken note of by nobody yet.
 ///
@@ -47,16 +50,25 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceReportMemoryUsage(
 pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceReportStatistics(
     instance: *const Instance,
     request: *const Request,
-    _success: bool,
-    _exec_start_ns: u64,
-    _compute_start_ns: u64,
-    _compute_end_ns: u64,
-    _exec_end_ns: u64,
+    success: bool,
+    exec_start_ns: u64,
+    compute_start_ns: u64,
+    compute_end_ns: u64,
+    exec_end_ns: u64,
 ) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        object(instance, "instance")?;
-        object(request, "request").map(drop)
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (instance, request) = unsafe { (object(instance, "instance")?, object(request, "request")?) };
+        let kind = if success { ReportKind::Success } else { ReportKind::Failure };
+        let times = Report {
+            start: exec_start_ns,
+            compute_start: compute_start_ns,
+            compute_end: compute_end_ns,
+            end: exec_end_ns,
+            ..request.ticket.report()
+        };
+        report(&instance.link, kind, times);
+        Ok(())
     })
 }
 
@@ -67,21 +79,33 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceReportStatistics(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceReportBatchStatistics(
     instance: *const Instance,
-    _batch_size: u64,
-    _exec_start_ns: u64,
-    _compute_start_ns: u64,
-    _compute_end_ns: u64,
-    _exec_end_ns: u64,
+    batch_size: u64,
+    exec_start_ns: u64,
+    compute_start_ns: u64,
+    compute_end_ns: u64,
+    exec_end_ns: u64,
 ) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe { object(instance, "instance").map(drop) })
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let instance = unsafe { object(instance, "instance")? };
+        let times = Report {
+            size: batch_size,
+            start: exec_start_ns,
+            compute_start: compute_start_ns,
+            compute_end: compute_end_ns,
+            end: exec_end_ns,
+            ..Report::default()
+        };
+        report(&instance.link, ReportKind::Batch, times);
+        Ok(())
+    })
 }
 
 /// Times of one response of a decoupled model.
 #[derive(Default)]
 pub(crate) struct ResponseStatistics {
-    has_instance: bool,
-    has_factory: bool,
+    instance: Option<Arc<Link>>,
+    ticket: Option<Arc<Ticket>>,
     response_start: u64,
     compute_output_start: u64,
     response_end: u64,
@@ -140,7 +164,8 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceResponseStatisticsSetModelIn
 ) -> Err {
     // SAFETY: the caller's promise.
     guard(|| unsafe {
-        statistics(response_statistics)?.has_instance = !model_instance.is_null();
+        let instance = model_instance.as_ref().map(|instance| Arc::clone(&instance.link));
+        statistics(response_statistics)?.instance = instance;
         Ok(())
     })
 }
@@ -156,7 +181,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceResponseStatisticsSetRespons
 ) -> Err {
     // SAFETY: the caller's promise.
     guard(|| unsafe {
-        statistics(response_statistics)?.has_factory = !response_factory.is_null();
+        statistics(response_statistics)?.ticket = response_factory.as_ref().map(|factory| Arc::clone(&factory.0));
         Ok(())
     })
 }
@@ -233,6 +258,26 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceResponseStatisticsSetError(
 pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceReportResponseStatistics(
     response_statistics: *mut ResponseStatistics,
 ) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe { statistics(response_statistics).map(|_| ()) })
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let statistics = unsafe { statistics(response_statistics)? };
+        let (Some(link), Some(ticket)) = (&statistics.instance, &statistics.ticket) else {
+            return Err(Error::invalid("response statistics have no model instance, or no response factory"));
+        };
+        let kind = match &statistics.error {
+            Some(error) if error.code() == Code::Cancelled => ReportKind::ResponseCancelled,
+            Some(_) => ReportKind::ResponseFailed,
+            None if statistics.compute_output_start == 0 => ReportKind::ResponseEmpty,
+            None => ReportKind::Response,
+        };
+        let times = Report {
+            index: ticket.next_reported(),
+            start: statistics.response_start,
+            compute_end: statistics.compute_output_start,
+            end: statistics.response_end,
+            ..ticket.report()
+        };
+        report(link, kind, times);
+        Ok(())
+    })
 }

@@ -62,6 +62,7 @@ pub fn start(mode: &str, instances: usize, limits: RunnerLimits) -> Result<Arc<d
         further: None,
         decoupled: false,
         iterative: mode == "iterative",
+        reports_statistics: false,
         limits: limits.of_runner(),
     };
     backend_process::start(spec, signature(), no_host())

@@ -37,6 +37,7 @@ FRAME_CONTROL = 30
 FRAME_CONTROL_RESULT = 31
 FRAME_METRIC_UPDATE = 40
 FRAME_LOG = 41
+FRAME_REPORT = 42
 FRAME_SEGMENT = 50
 FRAME_NEED_SEGMENT = 51
 FRAME_RELEASE = 52
@@ -104,6 +105,14 @@ METRIC_OPERATION_INCREMENT = 0
 METRIC_OPERATION_SET = 1
 METRIC_OPERATION_OBSERVE = 2
 
+REPORT_KIND_SUCCESS = 0
+REPORT_KIND_FAILURE = 1
+REPORT_KIND_BATCH = 2
+REPORT_KIND_RESPONSE = 3
+REPORT_KIND_RESPONSE_FAILED = 4
+REPORT_KIND_RESPONSE_EMPTY = 5
+REPORT_KIND_RESPONSE_CANCELLED = 6
+
 # length, frame, flags, count, model, instance
 HEADER = Struct("<IBBHHH")
 
@@ -139,6 +148,9 @@ CALL_ID = Struct("<Q")
 
 # metric, value, operation
 METRIC_UPDATE = Struct("<QdB")
+
+# kind, reserved, reserved2, slot, generation, index, size, start, compute_start, compute_end, end
+REPORT = Struct("<BBHIIIQQQQQ")
 
 # level, reserved, file_bytes, line, text_bytes
 LOG_HEAD = Struct("<BBHII")
