@@ -112,7 +112,9 @@ fn ready(link: &Link, members: &str) {
 fn failed(link: &Link, error: &Error) {
     let mut json = br#"{"text":"#.to_vec();
     write_string(&mut json, error.message().as_bytes());
-    json.extend_from_slice(br#","source":null,"missing":null}"#);
+    json.extend_from_slice(br#","source":null,"missing":null,"code":"#);
+    write_string(&mut json, error.code().constant().as_bytes());
+    json.push(b'}');
     let mut frame = Vec::new();
     if write::json(&mut frame, InstanceId::ONLY, Frame::Failed, &String::from_utf8_lossy(&json)).is_ok() {
         link.send(Way::Work, &frame);
@@ -121,35 +123,24 @@ fn failed(link: &Link, error: &Error) {
 
 /// Runs a batch, and sends its result.
 fn execute(instance: &Arc<Instance>, batch: &ExecuteRef<'_>) {
-    let mut requests = Vec::with_capacity(batch.requests.len());
-    let mut tickets: Vec<Arc<Ticket>> = Vec::with_capacity(batch.requests.len());
-    let mut failed = None;
-    for request in &batch.requests {
-        match Request::new(instance, request) {
-            Ok(request) => {
-                tickets.push(Arc::clone(&request.ticket));
-                requests.push(Box::into_raw(Box::new(request)));
-            }
-            Err(error) => failed = Some(error),
-        }
+    let tickets: Vec<_> = batch.requests.iter().map(|request| Ticket::new(instance, request)).collect();
+    let mut errors: Vec<Option<Error>> = Vec::new();
+    let mut requests = Vec::with_capacity(tickets.len());
+    for (at, (request, ticket)) in batch.requests.iter().zip(&tickets).enumerate() {
+        let made = Request::new(ticket, request);
+        errors.push(made.as_ref().err().cloned());
+        requests.extend(made.map(|request| (at, Box::into_raw(Box::new(request)))));
     }
     work_for(&tickets);
-    if failed.is_none() {
-        let count = requests.len() as u32;
-        // SAFETY: the array lives for the time of the call. The requests belong to the library if it returns success.
-        let error =
-            unsafe { (instance.model.backend.library.execute)(Arc::as_ptr(instance), requests.as_mut_ptr(), count) };
-        // SAFETY: a returned error belongs to its receiver.
-        failed = unsafe { ServerError::take(error) };
-    }
-    let mut frame = work_is_done();
-    let answers: Vec<_> = tickets.iter().map(|ticket| ticket.result(failed.as_ref())).collect();
-    if failed.is_some() {
-        for request in requests {
+    for (requests, error) in run(instance, &requests) {
+        for (at, request) in requests {
             // SAFETY: after an error the requests are still ours.
-            drop(unsafe { Box::from_raw(request) });
+            drop(unsafe { Box::from_raw(*request) });
+            errors[*at] = Some(error.clone());
         }
     }
+    let mut frame = work_is_done();
+    let answers: Vec<_> = tickets.iter().zip(&errors).map(|(ticket, error)| ticket.result(error.as_ref())).collect();
     drop(tickets);
     let link = &instance.link;
     let writing = write::begin(&mut frame, InstanceId::ONLY, Frame::Result);
@@ -166,6 +157,33 @@ fn execute(instance: &Arc<Instance>, batch: &ExecuteRef<'_>) {
         link.send(Way::Work, &frame);
         blocks.into_iter().for_each(Allocated::sent);
     }
+}
+
+/// A request of a batch, by its index.
+type Indexed = (usize, *mut Request);
+
+/// Hands requests to the library, in the parts that a batching library makes of them. Returns the parts that it did not
+/// take, with its errors.
+fn run<'a>(instance: &Arc<Instance>, requests: &'a [Indexed]) -> Vec<(&'a [Indexed], Error)> {
+    let all: Vec<_> = requests.iter().map(|(_, request)| *request).collect();
+    let parts = match instance.model.strategy().map(|strategy| strategy.divide(&all)) {
+        Some(Ok(parts)) => parts,
+        Some(Err(error)) => return vec![(requests, error)],
+        None => vec![all.len()],
+    };
+    let (mut rest, mut refused) = (requests, Vec::new());
+    for count in parts.into_iter().filter(|count| *count > 0) {
+        let (part, behind) = rest.split_at(count.min(rest.len()));
+        rest = behind;
+        let mut array: Vec<_> = part.iter().map(|(_, request)| *request).collect();
+        // SAFETY: the array lives for the time of the call. The requests belong to the library if it returns success.
+        let error = unsafe {
+            let execute = instance.model.backend.library.execute;
+            ServerError::take(execute(Arc::as_ptr(instance), array.as_mut_ptr(), array.len() as u32))
+        };
+        refused.extend(error.map(|error| (part, error)));
+    }
+    refused
 }
 
 /// Handles the frames of the side socket until it is closed.

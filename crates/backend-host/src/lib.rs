@@ -16,6 +16,7 @@ mod link;
 mod models;
 mod receive;
 mod segments;
+mod strategy;
 #[cfg(test)]
 mod testing;
 

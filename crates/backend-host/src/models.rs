@@ -157,7 +157,8 @@ fn model(load: &Load, value: Value<'_>) -> Result<Arc<Model>> {
     }
     let backend = backend(value)?;
     let model = Arc::new(Model::new(backend, value)?);
-    if let Err(error) = call(model.backend.library.model_initialize, &*model) {
+    let initialized = call(model.backend.library.model_initialize, &*model);
+    if let Err(error) = initialized.and_then(|()| model.open_strategy(value)) {
         finalize_model(&model);
         return Err(error);
     }

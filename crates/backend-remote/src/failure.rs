@@ -2,7 +2,7 @@
 
 use crate::frames::ProtocolError;
 use protocol::json::Value;
-use tensor::Error;
+use tensor::{Code, Error};
 
 /// Line of the model's code that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +74,8 @@ impl Failure {
             })
         });
         let missing = part("missing").and_then(|name| name.as_string().ok());
-        Ok(Self { error: Error::internal(message), source, missing })
+        let code = part("code").and_then(|name| name.as_string().ok());
+        let code = code.and_then(|name| Code::ALL.into_iter().find(|code| code.constant() == name));
+        Ok(Self { error: Error::new(code.unwrap_or(Code::Internal), message), source, missing })
     }
 }

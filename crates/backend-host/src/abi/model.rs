@@ -6,13 +6,15 @@ use super::backend::{Backend, FILESYSTEM};
 use super::message::Message;
 use super::{Err, c_text, guard, object, put};
 use crate::configuration;
-use crate::models::member;
+use crate::models::{member, optional};
+use crate::strategy::Strategy;
 use parking_lot::{Mutex, RwLock};
 use protocol::json::Value;
 use std::ffi::{CStr, CString, c_char, c_void};
+use std::path::Path;
 use std::ptr::null_mut;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 use tensor::{Error, Result};
 
 /// The only version of configurations.
@@ -28,6 +30,7 @@ pub(crate) struct Model {
     config: Mutex<String>,
     signature: RwLock<Arc<Signature>>,
     state: AtomicPtr<c_void>,
+    strategy: OnceLock<Strategy>,
 }
 
 /// What requests and responses need of a configuration.
@@ -68,6 +71,7 @@ impl Model {
             signature: RwLock::new(Arc::new(Signature::of(&config)?)),
             config: Mutex::new(config),
             state: AtomicPtr::new(null_mut()),
+            strategy: OnceLock::new(),
         })
     }
 
@@ -81,6 +85,23 @@ impl Model {
 
     pub(crate) fn signature(&self) -> Arc<Signature> {
         Arc::clone(&self.signature.read())
+    }
+
+    /// Opens the batching library that LOAD names, if it names one.
+    pub(crate) fn open_strategy(&self, load: Value<'_>) -> Result<()> {
+        let path = optional(load, "strategy")?;
+        if path.is_empty() {
+            return Ok(());
+        }
+        let config = self.config();
+        let is_dynamic = Value::parse(config.as_bytes())?.get("dynamic_batching").is_some();
+        let _ = self.strategy.set(Strategy::open(Path::new(&path), self, is_dynamic)?);
+        Ok(())
+    }
+
+    /// The batching library, which divides batches.
+    pub(crate) fn strategy(&self) -> Option<&Strategy> {
+        self.strategy.get()
     }
 
     /// Takes the configuration that the server made of the model's own.

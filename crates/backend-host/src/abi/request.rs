@@ -104,6 +104,19 @@ struct Progress {
 }
 
 impl Ticket {
+    /// For a request of a batch that this thread executes.
+    pub(crate) fn new(instance: &Arc<Instance>, from: &RequestRef<'_>) -> Arc<Self> {
+        let progress = Progress { executing: Some(std::thread::current().id()), ..Progress::default() };
+        Arc::new(Self {
+            instance: Arc::clone(instance),
+            slot: from.head.slot,
+            generation: from.head.generation,
+            id: if from.id.is_empty() { "<id_unknown>" } else { from.id }.to_owned(),
+            progress: Mutex::new(progress),
+            states: Mutex::default(),
+        })
+    }
+
     pub(crate) fn is_cancelled(&self) -> bool {
         self.instance.link.flags.is_cancelled(self.slot, self.generation)
     }
@@ -251,21 +264,10 @@ impl Bytes {
 }
 
 impl Request {
-    /// A request of a batch that this thread executes.
-    ///
     /// # Errors
     /// If the server sent what it must not.
-    pub(crate) fn new(instance: &Arc<Instance>, from: &RequestRef<'_>) -> Result<Self> {
-        let head = &from.head;
-        let progress = Progress { executing: Some(std::thread::current().id()), ..Progress::default() };
-        let ticket = Arc::new(Ticket {
-            instance: Arc::clone(instance),
-            slot: head.slot,
-            generation: head.generation,
-            id: if from.id.is_empty() { "<id_unknown>" } else { from.id }.to_owned(),
-            progress: Mutex::new(progress),
-            states: Mutex::default(),
-        });
+    pub(crate) fn new(ticket: &Arc<Ticket>, from: &RequestRef<'_>) -> Result<Self> {
+        let (head, instance) = (&from.head, &ticket.instance);
         let input = |tensor: &frames::TensorRef<'_>| {
             let data = match tensor.contents {
                 Contents::Inline(bytes) => Bytes::Inline(AlignedBytes::of(bytes)),
@@ -285,7 +287,7 @@ impl Request {
             None => instance.model.signature().outputs.clone(),
         };
         Ok(Self {
-            ticket,
+            ticket: Arc::clone(ticket),
             id: c_text(from.id),
             correlation: head.correlation,
             correlation_text: (head.correlation_bytes > 0).then(|| c_text(from.correlation)),

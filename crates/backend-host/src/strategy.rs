@@ -1,0 +1,131 @@
+//! Batching libraries: they decide which requests are executed together.
+//!
+//! Triton asks while it forms a batch. Here the server has formed one, and a library may divide it: requests are asked in
+//! their order, and one that is refused begins the next batch.
+
+#![allow(unsafe_code)] // calls of the library
+
+use crate::abi::Err;
+use crate::abi::error::ServerError;
+use crate::abi::model::Model;
+use crate::abi::request::Request;
+use crate::library::Opened;
+use parking_lot::Mutex;
+use std::ffi::c_void;
+use std::path::Path;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering::SeqCst};
+use tensor::{Error, Result};
+
+/// A batching library with the state that it has for one model.
+pub(crate) struct Strategy {
+    functions: Functions,
+    batcher: AtomicPtr<c_void>,
+    /// State of the batch that is being formed; locked while it is.
+    batch: Mutex<AtomicPtr<c_void>>,
+}
+
+struct Functions {
+    include: unsafe extern "C" fn(*mut Request, *mut c_void, *mut bool) -> Err,
+    begin: unsafe extern "C" fn(*const c_void, *mut *mut c_void) -> Err,
+    end: unsafe extern "C" fn(*mut c_void) -> Err,
+    finalize: unsafe extern "C" fn(*mut c_void) -> Err,
+}
+
+/// The error that a library returned.
+///
+/// # Safety
+/// `error` is null, or the caller's.
+unsafe fn checked(error: Err) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { ServerError::take(error) }.map_or(Ok(()), Err)
+}
+
+impl Strategy {
+    /// Opens a library for a model that batches dynamically, or not.
+    ///
+    /// # Errors
+    /// NOT_FOUND if there is no such file or function, or the library's.
+    pub(crate) fn open(path: &Path, model: &Model, is_dynamic: bool) -> Result<Self> {
+        if !path.exists() {
+            return Err(Error::not_found(format!("Batching library path not found: {}", path.display())));
+        }
+        let library = Opened::new(path)?;
+        // SAFETY: types of Triton's API.
+        let (initialize, functions) = unsafe {
+            let initialize: unsafe extern "C" fn(*mut *mut c_void, *const Model) -> Err =
+                library.required(c"TRITONBACKEND_ModelBatcherInitialize")?;
+            let functions = Functions {
+                include: library.required(c"TRITONBACKEND_ModelBatchIncludeRequest")?,
+                begin: library.required(c"TRITONBACKEND_ModelBatchInitialize")?,
+                end: library.required(c"TRITONBACKEND_ModelBatchFinalize")?,
+                finalize: library.required(c"TRITONBACKEND_ModelBatcherFinalize")?,
+            };
+            (initialize, functions)
+        };
+        let mut batcher = null_mut();
+        // SAFETY: both objects live for the time of the call; a returned error is ours.
+        let initialized = unsafe { checked(initialize(&raw mut batcher, model)) };
+        // Its drop finalizes the batcher, as Triton does also after an error.
+        let strategy =
+            Self { functions, batcher: AtomicPtr::new(batcher), batch: Mutex::new(AtomicPtr::new(null_mut())) };
+        initialized?;
+        if is_dynamic {
+            strategy.begin(&mut strategy.batch.lock())?;
+        }
+        Ok(strategy)
+    }
+
+    fn begin(&self, batch: &mut AtomicPtr<c_void>) -> Result<()> {
+        // SAFETY: the library's own pointer; a returned error is ours.
+        unsafe { checked((self.functions.begin)(self.batcher.load(SeqCst), batch.get_mut())) }
+    }
+
+    fn end(&self, batch: &mut AtomicPtr<c_void>) -> Result<()> {
+        // SAFETY: the library's own pointer; a returned error is ours.
+        unsafe { checked((self.functions.end)(*batch.get_mut())) }
+    }
+
+    /// Divides a batch; the lengths of its parts.
+    ///
+    /// # Errors
+    /// The library's.
+    pub(crate) fn divide(&self, requests: &[*mut Request]) -> Result<Vec<usize>> {
+        let mut batch = self.batch.lock();
+        let mut parts: Vec<usize> = Vec::new();
+        let mut renew = |batch: &mut AtomicPtr<c_void>| self.end(batch).and_then(|()| self.begin(batch));
+        renew(&mut batch)?;
+        for request in requests {
+            let mut include = |batch: &mut AtomicPtr<c_void>| {
+                let mut includes = false;
+                // SAFETY: a live request, the library's own pointer, and our own place for the answer.
+                unsafe { checked((self.functions.include)(*request, *batch.get_mut(), &raw mut includes)) }?;
+                Ok::<bool, Error>(includes)
+            };
+            let joins = include(&mut batch)?;
+            match parts.last_mut() {
+                Some(part) if joins => *part += 1,
+                Some(_) => {
+                    renew(&mut batch)?;
+                    // A request that does not even fit alone is executed alone.
+                    include(&mut batch)?;
+                    parts.push(1);
+                }
+                None => parts.push(1),
+            }
+        }
+        Ok(parts)
+    }
+}
+
+impl Drop for Strategy {
+    fn drop(&mut self) {
+        let batch = *self.batch.get_mut().get_mut();
+        if !batch.is_null() {
+            // SAFETY: the library's own pointer; a returned error is ours.
+            let _ = unsafe { checked((self.functions.end)(batch)) };
+        }
+        // SAFETY: as above.
+        let _ = unsafe { checked((self.functions.finalize)(*self.batcher.get_mut())) };
+    }
+}
