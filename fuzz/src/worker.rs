@@ -467,6 +467,10 @@ impl Host for Server {
         }
     }
 
+    fn describe(&self, model: &str, _: i64) -> Result<backend::CallableModel, tensor::Error> {
+        Err(tensor::Error::not_found(format!("Request for unknown model: '{model}' is not found")))
+    }
+
     fn control(&self, control: ModelControl, answer: ControlAnswer) {
         answer(match control.operation {
             ModelOperation::IsReady { .. } => Ok("true".into()),

@@ -99,6 +99,8 @@ enum nereid_call_flag {
   NEREID_CALL_FLAG_DECOUPLED = 1,
   NEREID_CALL_FLAG_TRACED = 2,
   NEREID_CALL_FLAG_DEVICES = 4,
+  NEREID_CALL_FLAG_ACKNOWLEDGED = 8,
+  NEREID_CALL_FLAG_CHECKED = 16,
 };
 
 enum nereid_request_flag {
@@ -229,7 +231,7 @@ struct __attribute__((packed)) nereid_call_head {
   uint16_t model_bytes;
   uint8_t flags;
   uint8_t reserved;
-  uint32_t reserved2;
+  uint32_t priority;
 };
 #define NEREID_CALL_HEAD_BYTES 32u
 

@@ -16,6 +16,12 @@ pub trait Host: Send + Sync {
     /// The call was rejected; `answers` gets nothing then. The texts are those of inference requests, without a prefix.
     fn call(&self, call: ModelCall, answers: Arc<dyn CallAnswers>) -> Result<Box<dyn Call>>;
 
+    /// Describes the version that a call would reach; -1 lets the version policy decide.
+    ///
+    /// # Errors
+    /// As `call`, for a model that is unknown or not ready.
+    fn describe(&self, model: &str, version: i64) -> Result<CallableModel>;
+
     /// Loads or unloads a model or queries its readiness. `answer` is called once, on any thread, with JSON or `{}`.
     fn control(&self, control: ModelControl, answer: ControlAnswer);
 
@@ -38,6 +44,22 @@ pub struct ModelCall {
     pub decoupled: bool,
     /// Parent of the trace of this call.
     pub parent_trace: Option<Trace>,
+    /// The request is only checked; `answers` gets the end alone.
+    pub is_only_checked: bool,
+}
+
+/// A version that can be called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct CallableModel {
+    pub version: i64,
+    pub is_decoupled: bool,
+    /// Shapes have a batch dimension.
+    pub batches: bool,
+    /// 0: requests have no priorities.
+    pub priority_levels: u32,
+    /// Level of requests without a priority, or with one that is out of range.
+    pub default_priority: u32,
 }
 
 /// Receives the responses of a call: in order, one at a time, none after the final one.

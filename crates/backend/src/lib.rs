@@ -22,7 +22,9 @@ pub mod sync;
 #[cfg(test)]
 mod testing;
 
-pub use host::{Call, CallAnswers, ControlAnswer, Host, ModelCall, ModelControl, ModelOperation, OpenCall, OpenCalls};
+pub use host::{
+    Call, CallAnswers, CallableModel, ControlAnswer, Host, ModelCall, ModelControl, ModelOperation, OpenCall, OpenCalls,
+};
 pub use instance::{InstanceEvents, InstanceEventsRef, NoInstanceEvents, Occupancy, Occupied, Readiness, ReadyAnswer};
 pub use memory::{MemoryLocation, Need};
 pub use needs::file_bytes;

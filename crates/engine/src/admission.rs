@@ -44,6 +44,15 @@ impl ModelVersion {
         self.start(request, sink, Caller { parent, inline_until: u64::MAX, depth: 0 })
     }
 
+    /// Checks a request as `call` does, and does not run it.
+    pub(crate) fn check(&self, request: &mut InferRequest) -> Result<()> {
+        self.signature.check(request)?;
+        match &self.scheduling.sequencing {
+            Some(sequencing) => sequencing.check(request, &self.signature.model),
+            None => Ok(()),
+        }
+    }
+
     /// Like `call`, for a step of an ensemble or another call of a request.
     pub(crate) fn start(
         &self,

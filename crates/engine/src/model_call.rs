@@ -10,7 +10,7 @@ use crate::deadlines::Deadlines;
 use crate::limits::MODEL_CALLS_DEPTH_MAX;
 use crate::registry::Engine;
 use crate::ticket::Ticket;
-use backend::{Call, CallAnswers, ModelCall, now_ns};
+use backend::{Call, CallAnswers, CallableModel, ModelCall, now_ns};
 use parking_lot::Mutex;
 use std::any::Any;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ impl Engine {
     /// The model is unknown, it is decoupled and the caller takes only one response, too many models call one another,
     /// or those of [`crate::ModelVersion::call`]. Then `answers` receives nothing.
     pub fn call_from_model(&self, call: ModelCall, answers: Arc<dyn CallAnswers>) -> Result<Box<dyn Call>> {
-        let ModelCall { model, version, mut request, decoupled, parent_trace } = call;
+        let ModelCall { model, version, mut request, decoupled, parent_trace, is_only_checked } = call;
         if request.depth > MODEL_CALLS_DEPTH_MAX {
             return Err(Error::unavailable(format!(
                 "more than {MODEL_CALLS_DEPTH_MAX} models call one another for one request"
@@ -38,6 +38,11 @@ impl Engine {
                  transaction policy. Please use 'decoupled=True' argument to the 'exec' or 'async_exec' calls for \
                  decoupled models.'"
             )));
+        }
+        if is_only_checked {
+            target.check(&mut request)?;
+            answers.answer(None, true);
+            return Ok(Box::new(Made(Ticket::group(None)?)));
         }
         request.trace = parent_trace.and_then(|parent| parent.child());
         let timeout_us = request.timeout_us;
@@ -61,6 +66,24 @@ impl Engine {
             }
         }
         Ok(Box::new(Made(group)))
+    }
+}
+
+impl Engine {
+    /// Describes the version that a call would reach; -1 lets the version policy decide.
+    ///
+    /// # Errors
+    /// The model is unknown, or the version is not ready.
+    pub fn describe_for_call(&self, model: &str, version: i64) -> Result<CallableModel> {
+        let target = self.model_at(model, (version != -1).then_some(version))?;
+        let (priority_levels, default_priority) = target.scheduling.priorities;
+        Ok(CallableModel {
+            version: target.signature.version.parse().unwrap_or(version),
+            is_decoupled: target.signature.decoupled,
+            batches: target.signature.max_batch_size > 0,
+            priority_levels,
+            default_priority,
+        })
     }
 }
 

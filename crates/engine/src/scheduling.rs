@@ -41,6 +41,8 @@ pub(crate) struct Scheduling {
     pub(crate) sized: bool,
     /// Order in which ensembles have to call the version for their iterations.
     pub(crate) order: CallOrder,
+    /// Number of priority levels, 0 for none, and the level of requests without a priority.
+    pub(crate) priorities: (u32, u32),
 }
 
 /// Order in which consecutive calls run.
@@ -87,6 +89,10 @@ impl Scheduling {
             answers_later: signature.decoupled || is_iterative || is_remote,
             acts_unlocked: limited.is_some() || is_remote,
             sized: signature.inputs.iter().any(|i| i.datatype == DataType::Bytes || i.allow_ragged_batch),
+            priorities: config
+                .dynamic
+                .as_ref()
+                .map_or((0, 0), |dynamic| (dynamic.priority_levels, dynamic.default_priority_level)),
             order,
             on_device,
             capabilities,

@@ -135,6 +135,8 @@ pub const RESULT_FLAG_FAILED: u8 = 1;
 pub const CALL_FLAG_DECOUPLED: u8 = 1;
 pub const CALL_FLAG_TRACED: u8 = 2;
 pub const CALL_FLAG_DEVICES: u8 = 4;
+pub const CALL_FLAG_ACKNOWLEDGED: u8 = 8;
+pub const CALL_FLAG_CHECKED: u8 = 16;
 
 pub const REQUEST_FLAG_SEQUENCE_START: u8 = 1;
 pub const REQUEST_FLAG_SEQUENCE_END: u8 = 2;
@@ -465,7 +467,7 @@ pub struct CallHead {
     pub model_bytes: u16,
     pub flags: u8,
     pub reserved: u8,
-    pub reserved2: u32,
+    pub priority: u32,
 }
 impl CallHead {
     pub const BYTES: usize = 32;
@@ -478,7 +480,7 @@ impl CallHead {
             model_bytes: u16::from_le_bytes([from[24], from[25]]),
             flags: u8::from_le_bytes([from[26]]),
             reserved: u8::from_le_bytes([from[27]]),
-            reserved2: u32::from_le_bytes([from[28], from[29], from[30], from[31]]),
+            priority: u32::from_le_bytes([from[28], from[29], from[30], from[31]]),
         }
     }
     pub fn write(&self, to: &mut Vec<u8>) {
@@ -489,7 +491,7 @@ impl CallHead {
         to.extend_from_slice(&self.model_bytes.to_le_bytes());
         to.extend_from_slice(&self.flags.to_le_bytes());
         to.extend_from_slice(&self.reserved.to_le_bytes());
-        to.extend_from_slice(&self.reserved2.to_le_bytes());
+        to.extend_from_slice(&self.priority.to_le_bytes());
     }
 }
 

@@ -5,10 +5,10 @@ use super::id::InstanceId;
 use super::reader::{Ids, ProtocolError, Reader};
 use super::tensor::TensorRef;
 use crate::generated::{
-    ALL_OUTPUTS, ANSWER_FLAG_FAILED, ANSWER_FLAG_FINAL, Answer, AnswerHead, CALL_FLAG_DECOUPLED, CALL_FLAG_DEVICES,
-    CALL_FLAG_TRACED, CallHead, CallId, FRAME_BYTES_MAX, Frame, Header, IsReadyResult, LogHead, LogLevel,
-    MetricOperation, MetricUpdate, NeedSegment, Question, REQUESTS_MAX, RESULT_FLAG_FAILED, Report, ReportKind,
-    RequestHead, RespondHead, ResultHead, TENSORS_MAX, VERSION,
+    ALL_OUTPUTS, ANSWER_FLAG_FAILED, ANSWER_FLAG_FINAL, Answer, AnswerHead, CALL_FLAG_ACKNOWLEDGED, CALL_FLAG_CHECKED,
+    CALL_FLAG_DECOUPLED, CALL_FLAG_DEVICES, CALL_FLAG_TRACED, CallHead, CallId, FRAME_BYTES_MAX, Frame, Header,
+    IsReadyResult, LogHead, LogLevel, MetricOperation, MetricUpdate, NeedSegment, Question, REQUESTS_MAX,
+    RESULT_FLAG_FAILED, Report, ReportKind, RequestHead, RespondHead, ResultHead, TENSORS_MAX, VERSION,
 };
 use smallvec::SmallVec;
 
@@ -65,6 +65,12 @@ pub struct CallRef<'a> {
     pub is_traced: bool,
     /// The caller accepts outputs on a device.
     pub takes_devices: bool,
+    /// The caller is told whether the call is accepted, and why not.
+    pub is_acknowledged: bool,
+    /// The request is checked, and does not run.
+    pub is_only_checked: bool,
+    /// Priority of the request, 0 for none.
+    pub priority: u32,
     /// Name of the called model.
     pub model: &'a str,
     /// Request to the called model.
@@ -269,6 +275,9 @@ fn call<'a>(from: &mut Reader<'a>) -> Result<CallRef<'a>, ProtocolError> {
         is_decoupled: head.flags & CALL_FLAG_DECOUPLED != 0,
         is_traced: head.flags & CALL_FLAG_TRACED != 0,
         takes_devices: head.flags & CALL_FLAG_DEVICES != 0,
+        is_acknowledged: head.flags & CALL_FLAG_ACKNOWLEDGED != 0,
+        is_only_checked: head.flags & CALL_FLAG_CHECKED != 0,
+        priority: head.priority,
         model,
         request: request(from)?,
     })

@@ -2,7 +2,9 @@
 
 use crate::control::Bridge;
 use backend::metrics::CustomMetrics;
-use backend::{Backend, Call, CallAnswers, ControlAnswer, Host, ModelCall, ModelControl, ModelOperation};
+use backend::{
+    Backend, Call, CallAnswers, CallableModel, ControlAnswer, Host, ModelCall, ModelControl, ModelOperation,
+};
 use engine::{Engine, ServerState};
 use frontend::{Argument, ControlOperation};
 use protocol::json::write_string;
@@ -44,6 +46,10 @@ impl Services {
 impl Host for Services {
     fn call(&self, call: ModelCall, answers: Arc<dyn CallAnswers>) -> Result<Box<dyn Call>> {
         self.engine.call_from_model(call, answers)
+    }
+
+    fn describe(&self, model: &str, version: i64) -> Result<CallableModel> {
+        self.engine.describe_for_call(model, version)
     }
 
     fn control(&self, control: ModelControl, answer: ControlAnswer) {

@@ -94,6 +94,8 @@ export const CallFlag = {
   DECOUPLED: 1,
   TRACED: 2,
   DEVICES: 4,
+  ACKNOWLEDGED: 8,
+  CHECKED: 16,
 } as const
 
 export const RequestFlag = {
@@ -225,7 +227,7 @@ export const CallHead = {
   modelBytes: 24,
   flags: 26,
   reserved: 27,
-  reserved2: 28,
+  priority: 28,
 } as const
 
 export const CallId = {

@@ -82,6 +82,8 @@ RESULT_FLAG_FAILED = 1
 CALL_FLAG_DECOUPLED = 1
 CALL_FLAG_TRACED = 2
 CALL_FLAG_DEVICES = 4
+CALL_FLAG_ACKNOWLEDGED = 8
+CALL_FLAG_CHECKED = 16
 
 REQUEST_FLAG_SEQUENCE_START = 1
 REQUEST_FLAG_SEQUENCE_END = 2
@@ -140,7 +142,7 @@ ANSWER_HEAD = Struct("<BBHIII")
 # slot, generation
 RESPOND_HEAD = Struct("<II")
 
-# call, version, parent_slot, parent_generation, model_bytes, flags, reserved, reserved2
+# call, version, parent_slot, parent_generation, model_bytes, flags, reserved, priority
 CALL_HEAD = Struct("<QqIIHBBI")
 
 # call

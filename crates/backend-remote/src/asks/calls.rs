@@ -10,7 +10,8 @@
 use super::peer::Peer;
 use crate::frames::{CallRef, InstanceId, ProtocolError, RequestRef, write};
 use crate::generated::{
-    ANSWER_FLAG_FINAL, Answer, AnswerHead, INLINE_BYTES_MAX, REQUEST_FLAG_SEQUENCE_END, REQUEST_FLAG_SEQUENCE_START,
+    ANSWER_FLAG_FAILED, ANSWER_FLAG_FINAL, Answer, AnswerHead, INLINE_BYTES_MAX, REQUEST_FLAG_SEQUENCE_END,
+    REQUEST_FLAG_SEQUENCE_START,
 };
 use crate::memory::{Room, SegmentError};
 use crate::parameters::parameters;
@@ -129,17 +130,27 @@ impl Calls {
 
         let depth = caller.depth.saturating_add(1);
         let parent_trace = caller.trace.filter(|_| call.is_traced);
-        let request = Box::new(InferRequest { depth, ..request });
+        let request = Box::new(InferRequest { depth, priority: call.priority.into(), ..request });
         let model_call = ModelCall {
             model: call.model.to_owned(),
             version: call.version,
             request,
             decoupled: is_decoupled,
             parent_trace,
+            is_only_checked: call.is_only_checked,
         };
         let answers = Answers { calls: self.clone(), peer: peer.clone(), call: call.call };
         match host.call(model_call, Arc::new(answers)) {
-            Ok(handle) => self.set_handle(call.call, handle.into()),
+            Ok(handle) => {
+                if call.is_acknowledged && !call.is_only_checked {
+                    let mut out = Vec::new();
+                    let head = AnswerHead::default();
+                    // It has a fixed length.
+                    let _ = write::call_response(&mut out, InstanceId::ONLY, call.call, head, "", "").end(&mut out);
+                    peer.send(way, &out);
+                }
+                self.set_handle(call.call, handle.into());
+            }
             Err(error) => {
                 let was = self.open.lock().remove(&call.call);
                 if was.is_some_and(|open| !open.is_closed) {
@@ -238,19 +249,22 @@ impl CallAnswers for Answers {
 /// Answers a call that the server did not accept.
 #[cold]
 fn reject(peer: &dyn Peer, way: Way, call: &CallRef<'_>, why: &Error) {
-    let text = format!("Model {} - Error when running inference: {}", call.model, why.message());
     let mut out = Vec::new();
-    write_error(&mut out, call.call, &Error::internal(text));
+    if call.is_acknowledged {
+        write_failure(&mut out, call.call, ANSWER_FLAG_FINAL | ANSWER_FLAG_FAILED, why);
+    } else {
+        let text = format!("Model {} - Error when running inference: {}", call.model, why.message());
+        write_error(&mut out, call.call, &Error::internal(text));
+    }
     peer.send(way, &out);
 }
 
 fn write_error(out: &mut Vec<u8>, call: u64, error: &Error) {
-    let head = AnswerHead {
-        kind: Answer::Error as u8,
-        flags: ANSWER_FLAG_FINAL,
-        code: error.code() as u32,
-        ..AnswerHead::default()
-    };
+    write_failure(out, call, ANSWER_FLAG_FINAL, error);
+}
+
+fn write_failure(out: &mut Vec<u8>, call: u64, flags: u8, error: &Error) {
+    let head = AnswerHead { kind: Answer::Error as u8, flags, code: error.code() as u32, ..AnswerHead::default() };
     // Error texts are much shorter than a frame, so this cannot fail.
     let _ = write::call_response(out, InstanceId::ONLY, call, head, "", error.message()).end(out);
 }

@@ -90,6 +90,15 @@ impl Controls {
             return Ok(Some(result));
         }
         let model = || asked.member("model")?.as_string();
+        if operation == "describe" {
+            let version = asked.get("version").map_or(Ok(-1), Value::as_i64)?;
+            let host = peer.host().ok_or_else(|| Error::unavailable("there is no server to ask"))?;
+            let found = host.describe(&model()?, version)?;
+            return Ok(Some(format!(
+                r#","version":{},"decoupled":{},"batches":{},"priority_levels":{},"default_priority":{}"#,
+                found.version, found.is_decoupled, found.batches, found.priority_levels, found.default_priority
+            )));
+        }
         let operation = match &*operation {
             "load" => ModelOperation::Load {
                 model: model()?,

@@ -6,7 +6,7 @@ use crate::frames::{Block, CallRef, Contents, LogRef, MetricChange, RequestRef, 
 use crate::generated::{Answer, AnswerHead, CallId, Frame, Header, LogLevel, MetricOperation, RequestHead};
 use crate::memory::{Room, SegmentError};
 use backend::metrics::{CustomMetrics, SeriesValue as MetricValue};
-use backend::{Call, CallAnswers, ControlAnswer, Host, ModelCall, ModelControl, ModelOperation};
+use backend::{Call, CallAnswers, CallableModel, ControlAnswer, Host, ModelCall, ModelControl, ModelOperation};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use protocol::{CorrelationId, InferResponse, OutputForm, OutputTensor, Parameter};
@@ -42,6 +42,13 @@ impl Host for Server {
             None => self.calls.lock().push((call, answers)),
         }
         Ok(Box::new(Handle(self.cancelled.clone())))
+    }
+    fn describe(&self, model: &str, version: i64) -> Result<CallableModel> {
+        if model != "other" {
+            return Err(Error::not_found(format!("Request for unknown model: '{model}' is not found")));
+        }
+        let version = if version == -1 { 3 } else { version };
+        Ok(CallableModel { version, is_decoupled: false, batches: true, priority_levels: 2, default_priority: 1 })
     }
     fn control(&self, control: ModelControl, answer: ControlAnswer) {
         self.controls.lock().push((control, answer));
@@ -199,6 +206,9 @@ fn call(number: u64) -> CallRef<'static> {
         is_decoupled: false,
         is_traced: false,
         takes_devices: false,
+        is_acknowledged: false,
+        is_only_checked: false,
+        priority: 0,
         model: "other",
         request: RequestRef {
             head,
@@ -318,6 +328,45 @@ fn b_py_10_a_call_reaches_the_server_and_its_response_the_socket_of_the_call() {
     assert_eq!(runner.link.sent.lock()[0].0, Way::Work);
     assert_eq!(runner.answers(), [(1, Answer::Response, true, Code::Unknown, r#"{"a":1}"#.into(), String::new(), 2)]);
     assert_eq!(runner.asks.calls.open(), 0);
+}
+
+#[test]
+fn an_acknowledged_call_is_told_whether_it_is_accepted_and_why_not() {
+    let runner = runner();
+    let acknowledged = |number| CallRef { is_acknowledged: true, is_decoupled: true, priority: 2, ..call(number) };
+    let error = Error::invalid("[request id: id] unexpected inference output 'nope' for model 'other'");
+    let refused = error.clone();
+    *runner.link.server.respond.lock() = Some(Box::new(|_, _| Err(refused)));
+    runner.start_call(acknowledged(1));
+    let frame = runner.link.sent.lock()[0].1.clone();
+    let (header, body, _) = frames::split_request(&frame).expect("valid").expect("whole");
+    let frames::ToRunner::CallResponse { call: 1, answer } = frames::read_request(&header, body).expect("a frame")
+    else {
+        panic!("a response")
+    };
+    assert_eq!((answer.is_final, answer.is_failed, answer.code), (true, true, Code::InvalidArg));
+    assert_eq!(answer.error, error.message(), "without a prefix");
+    runner.answers();
+    runner.start_call(acknowledged(2));
+    assert_eq!(runner.answers(), [(2, Answer::None, false, Code::Unknown, String::new(), String::new(), 0)]);
+    let (sent, answers) = runner.next_call();
+    assert_eq!((sent.request.priority, sent.is_only_checked), (2, false));
+    answers.answer(None, true);
+    assert_eq!(runner.answers(), [(2, Answer::None, true, Code::Unknown, String::new(), String::new(), 0)]);
+    let checked = CallRef { is_only_checked: true, ..acknowledged(3) };
+    runner.start_call(checked);
+    assert!(runner.answers().is_empty(), "its end says that it is accepted");
+    assert!(runner.next_call().0.is_only_checked);
+}
+
+#[test]
+fn a_runner_learns_what_it_would_call() {
+    let runner = runner();
+    let described = runner.operate(r#"{"id":7,"operation":"describe","model":"other","version":-1}"#);
+    let facts = r#""version":3,"decoupled":false,"batches":true,"priority_levels":2,"default_priority":1"#;
+    assert_eq!(described, format!(r#"{{"id":7,{facts}}}"#));
+    let unknown = runner.operate(r#"{"id":8,"operation":"describe","model":"nope"}"#);
+    assert!(unknown.contains(r#""error":{"code":"NOT_FOUND""#), "{unknown}");
 }
 
 #[test]

@@ -59,6 +59,9 @@ pub fn no_host() -> Weak<dyn backend::Host> {
         ) -> tensor::Result<Box<dyn backend::Call>> {
             Err(Error::unavailable("no server"))
         }
+        fn describe(&self, _: &str, _: i64) -> tensor::Result<backend::CallableModel> {
+            Err(Error::unavailable("no server"))
+        }
         fn control(&self, _: backend::ModelControl, answer: Box<dyn FnOnce(tensor::Result<String>) + Send>) {
             answer(Err(Error::unavailable("no server")));
         }

@@ -28,7 +28,14 @@ struct Made {
 
 fn of(model: &str, number: u8) -> ModelCall {
     let request = support::request(number);
-    ModelCall { model: model.into(), version: -1, request, decoupled: false, parent_trace: None }
+    ModelCall {
+        model: model.into(),
+        version: -1,
+        request,
+        decoupled: false,
+        parent_trace: None,
+        is_only_checked: false,
+    }
 }
 
 fn start(engine: &Engine, call: ModelCall) -> Result<Made> {
