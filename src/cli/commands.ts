@@ -93,19 +93,25 @@ export const COMMANDS: readonly Command[] = [
     load: () => import('../commands/init/index.js'),
   },
   {
-    name: 'new', usage: 'model NAME [--lang=(ts | python)] [options]',
+    name: 'new', usage: '(model | backend) NAME [--lang=(ts | python | c | rust)] [options]',
     meaning:
       'Write the smallest model in TypeScript or Python and a test that runs without a server, try it, and print the ' +
-      'commands that test it, serve it and send a request.',
+      "commands that test it, serve it and send a request. Or write the smallest backend for Triton's C API in C or " +
+      'Rust, with a model and a test, and print the commands that build it, test it and serve it.',
     options: [
-      { name: 'lang', value: 'ts|python', meaning: 'Language of the model. Default: ts.' },
+      {
+        name: 'lang', value: 'ts|python|c|rust',
+        meaning: 'Language of the model, ts by default, or of the backend, c by default.',
+      },
       {
         name: 'out', value: 'path',
-        meaning: 'Model repository for the result, created if it is missing. Default: models.',
+        meaning:
+          'Directory for the result, created if it is missing. Default: models, for a model; the current one, for a ' +
+          'backend.',
       },
       { name: 'force', meaning: 'Replace existing files. The file of another model is named, and stays.' },
     ],
-    words: () => ['model'],
+    words: () => ['model', 'backend'],
     load: () => import('../commands/new/index.js'),
   },
   {
