@@ -161,7 +161,7 @@ function write({ server, owner, model, inputs, options, isStream }: Outgoing, nu
   view.setUint16(at + CallHead.modelBytes, modelBytes, true)
   view.setUint8(at + CallHead.flags, (isStream ? CallFlag.DECOUPLED : 0) | (owner === null ? 0 : CallFlag.TRACED))
   view.setUint8(at + CallHead.reserved, 0)
-  view.setUint32(at + CallHead.reserved2, 0, true)
+  view.setUint32(at + CallHead.priority, 0, true)
   writeRequest(writer, 0, 0, inputs, options, taken)
 }
 
