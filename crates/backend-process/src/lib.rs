@@ -1,7 +1,8 @@
 //! Runs models in processes of their own. Starts these and carries frames (`shm/`) between them and `backend_remote`.
 //!
-//! One process per instance. Frames pass through two socket pairs, tensors lie in anonymous shared memory. Independent
-//! of the runner's language: the caller provides the program and its first message.
+//! One process per instance, or one per library with a connection for each instance. Frames pass through two socket
+//! pairs, tensors lie in anonymous shared memory. Independent of the runner's language: the caller provides the program
+//! and its first message.
 //!
 //! One thread, `hub`, watches all runners; a reactor reads the work socket of a model whose responses it waits for.
 
@@ -12,7 +13,11 @@ mod spec;
 #[cfg(target_os = "linux")]
 mod guardian;
 #[cfg(target_os = "linux")]
+mod handle;
+#[cfg(target_os = "linux")]
 mod hub;
+#[cfg(target_os = "linux")]
+mod library;
 #[cfg(target_os = "linux")]
 mod link;
 #[cfg(target_os = "linux")]
@@ -30,18 +35,22 @@ mod unsupported;
 #[cfg(target_os = "linux")]
 mod watched;
 
-pub use backend_remote::{Failure, Further, RunnerKind, Source, Spec};
+pub use backend_remote::{Completed, Failure, Further, Kept, RunnerKind, Source, Spec};
 #[cfg(target_os = "linux")]
 pub use guardian::guard_with;
+#[cfg(target_os = "linux")]
+pub use library::HostedLibrary;
 pub use load::{JsonObject, PlacedInstance, instances};
 #[cfg(target_os = "linux")]
 pub use output::{NOTE_DELAY, Printer};
 pub use settings::{Setting, UnknownKeys, at_least, is_inside, read_settings, seconds, stol, switch};
 pub use spec::{Command, Instance, OutputTarget, RunnerLimits, SharedMemory};
 #[cfg(target_os = "linux")]
-pub use start::{Shared, after, ask, complete_config, hosted, load_of, segment, shared, start, wait_for_ends};
+pub use start::{
+    Shared, after, ask, ask_and_keep, complete_config, hosted, load_of, segment, shared, start, wait_for_ends,
+};
 #[cfg(not(target_os = "linux"))]
 pub use unsupported::{
-    NOTE_DELAY, Printer, Shared, after, ask, complete_config, guard_with, hosted, load_of, segment, shared, start,
-    wait_for_ends,
+    HostedLibrary, NOTE_DELAY, Printer, Shared, after, ask, ask_and_keep, complete_config, guard_with, hosted, load_of,
+    segment, shared, start, wait_for_ends,
 };

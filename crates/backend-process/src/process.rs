@@ -1,17 +1,18 @@
-//! A process that runs an instance of a model: its sockets, its frames, and its end.
+//! A connection to a process that runs an instance of a model: its sockets, its frames, and its end. Most processes
+//! have one connection; that of a library has one for each instance of its models.
 //!
 //! Frames are handled under `inbound`, one at a time, by the hub, a reactor, or while `is_parked` the copying thread.
 
-use crate::guardian::Guarded;
+use crate::handle::ProcessHandle;
 use crate::hub::{Hub, READ_BYTES};
 use crate::link::Link;
-use crate::sys::{self, Child};
+use crate::sys;
 use backend_remote::generated::Segment;
 use backend_remote::{End, Executor, Next, PANICKED, Reading, Receiver, Transport, Way, frames};
 use memory::Memfd;
 use parking_lot::{Mutex, RwLock};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -25,9 +26,11 @@ pub(crate) struct Process {
     me: Weak<Self>,
     hub: &'static Hub,
     pub(crate) link: Link,
-    child: Mutex<Child>,
-    /// Until the process has ended.
-    guarded: Mutex<Option<Guarded>>,
+    process: Arc<ProcessHandle>,
+    /// Readable once the process has ended.
+    pidfd: OwnedFd,
+    /// The process has other connections, and goes on without this one.
+    is_shared: bool,
     /// Receives its frames until it has ended.
     receiver: RwLock<Option<Arc<dyn Receiver>>>,
     inbound: Mutex<Inbound>,
@@ -35,6 +38,8 @@ pub(crate) struct Process {
     is_parked: AtomicBool,
     /// The process has ended, which is handled once it is no longer parked.
     has_ended: AtomicBool,
+    /// A process with other connections has closed this one.
+    has_closed: AtomicBool,
 }
 
 #[derive(Default)]
@@ -67,26 +72,36 @@ impl Drop for Parked {
         // Before `ended` may run: the hub would report the sockets of an ended process for ever.
         let listens = process.link.listen(Way::Side).and_then(|()| process.link.listen(Way::Work));
         process.is_parked.store(false, SeqCst);
-        if process.has_ended.load(SeqCst) || listens.is_err() {
+        if process.has_ended.load(SeqCst) || process.has_closed.load(SeqCst) || listens.is_err() {
             process.hub.request_check(process.id);
         }
     }
 }
 
 impl Process {
-    pub(crate) fn new(id: u64, hub: &'static Hub, link: Link, child: Child, guarded: Guarded) -> Arc<Self> {
-        Arc::new_cyclic(|me| Self {
+    pub(crate) fn new(
+        id: u64,
+        hub: &'static Hub,
+        link: Link,
+        process: Arc<ProcessHandle>,
+        is_shared: bool,
+    ) -> io::Result<Arc<Self>> {
+        let pidfd = process.pidfd()?;
+        process.connect();
+        Ok(Arc::new_cyclic(|me| Self {
             id,
             me: me.clone(),
             hub,
             link,
-            child: Mutex::new(child),
-            guarded: Mutex::new(Some(guarded)),
+            process,
+            pidfd,
+            is_shared,
             receiver: RwLock::default(),
             inbound: Mutex::default(),
             is_parked: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
-        })
+            has_closed: AtomicBool::new(false),
+        }))
     }
 
     fn receiver(&self) -> Option<Arc<dyn Receiver>> {
@@ -119,8 +134,13 @@ impl Process {
             Ok(0) => {
                 // The process is probably ending, which the kernel will report.
                 self.link.ignore(way);
+                if self.is_shared && self.may_close() {
+                    self.has_closed.store(true, SeqCst);
+                    self.hub.request_check(self.id);
+                    return false;
+                }
                 let me = self.me.clone();
-                let closed = move || me.upgrade().into_iter().for_each(|me| me.fail("it closed a socket"));
+                let closed = move || me.upgrade().into_iter().for_each(|me| me.closed_a_socket());
                 self.hub.after(CLOSED_GRACE, Box::new(closed));
                 false
             }
@@ -129,6 +149,20 @@ impl Process {
                 n == scratch.len()
             }
             Err(e) => e.kind() == io::ErrorKind::Interrupted,
+        }
+    }
+
+    fn may_close(&self) -> bool {
+        self.receiver().is_some_and(|receiver| receiver.may_close())
+    }
+
+    /// Kills a process that closed a socket, unless it may go on without this connection.
+    fn closed_a_socket(self: &Arc<Self>) {
+        if self.is_shared && self.may_close() {
+            self.has_closed.store(true, SeqCst);
+            self.check();
+        } else {
+            self.fail("it closed a socket");
         }
     }
 
@@ -212,25 +246,29 @@ impl Process {
         if self.link.is_broken() {
             self.fail("it does not read what it is sent");
         }
-        if self.has_ended.load(SeqCst) {
+        if self.has_ended.load(SeqCst) || self.has_closed.load(SeqCst) {
             self.ended();
         }
     }
 
-    /// Handles the end of the process.
+    /// Handles the end of the process, or of a connection that it may close.
     pub(crate) fn ended(self: &Arc<Self>) {
         // Does not wait for a thread that copies. Parking needs this lock.
         let inbound = (!self.is_parked.load(SeqCst)).then(|| self.inbound.lock());
         let Some(mut inbound) = inbound.filter(|_| !self.is_parked.load(SeqCst)) else {
             self.has_ended.store(true, SeqCst);
-            self.hub.ignore(self.child.lock().pidfd());
+            self.hub.ignore(self.pidfd.as_fd());
             // The copies may have ended without noticing the end.
             if !self.is_parked.load(SeqCst) {
                 self.hub.request_check(self.id);
             }
             return;
         };
-        let Some(ended) = self.child.lock().reap(false) else { return };
+        let how = match self.process.ended() {
+            Some(ended) => ended.to_string(),
+            None if self.has_closed.load(SeqCst) => "closed its connection".to_owned(),
+            None => return,
+        };
         // Frames sent before the end are handled.
         let mut scratch = vec![0; READ_BYTES];
         for way in [Way::Side, Way::Work] {
@@ -241,15 +279,14 @@ impl Process {
         }
         drop(inbound);
         self.unregister();
-        drop(self.guarded.lock().take());
         let receiver = self.receiver.write().take();
         if let Some(receiver) = receiver {
-            receiver.over(&ended.to_string());
+            receiver.over(&how);
         }
     }
 
     fn unregister(&self) {
-        self.hub.remove(self.id, self.child.lock().pidfd());
+        self.hub.remove(self.id, self.pidfd.as_fd());
         self.link.ignore(Way::Side);
         self.link.ignore(Way::Work);
     }
@@ -258,7 +295,7 @@ impl Process {
         self.hub.add(self.id, Arc::clone(&self) as _);
         self.link.listen(Way::Side)?;
         self.link.listen(Way::Work)?;
-        self.hub.await_end(self.id, self.child.lock().pidfd())
+        self.hub.await_end(self.id, self.pidfd.as_fd())
     }
 }
 
@@ -277,13 +314,12 @@ impl Transport for Process {
     }
 
     fn end(&self, how: End) {
-        let child = self.child.lock();
         match how {
             // A stopped process could not end.
-            End::Told => child.signal(libc::SIGCONT),
+            End::Told => self.process.signal(libc::SIGCONT),
             // Python's fault handler writes all stacks to the log, then the process dies.
-            End::Hung => child.signal(libc::SIGABRT),
-            End::Killed => child.kill(),
+            End::Hung => self.process.signal(libc::SIGABRT),
+            End::Killed => self.process.kill(),
         }
     }
 
@@ -296,9 +332,16 @@ impl Transport for Process {
     }
 
     fn resident_bytes(&self) -> u64 {
-        let pid = self.child.lock().pid;
-        let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
-        let pages = text.split(' ').nth(1).and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
-        pages.saturating_mul(4096)
+        self.process.resident_bytes_per_connection()
+    }
+
+    fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.process.disconnect();
     }
 }

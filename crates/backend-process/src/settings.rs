@@ -33,6 +33,7 @@ impl Default for RunnerLimits {
             execute_timeout: None,
             memory_bytes_max: None,
             restart: true,
+            restart_wait: Duration::ZERO,
             new_privileges: false,
             output_bytes_per_second: OUTPUT_BYTES_PER_SECOND_DEFAULT,
         }

@@ -74,6 +74,8 @@ pub struct RunnerLimits {
     pub memory_bytes_max: Option<u64>,
     /// Restarts a process that died.
     pub restart: bool,
+    /// Time that requests wait for such a restart; zero: they fail.
+    pub restart_wait: Duration,
     /// Programs that the process starts may gain privileges: by `sudo`, or another set-user-id program.
     pub new_privileges: bool,
     /// Bytes of its output that are logged per second.
@@ -91,6 +93,7 @@ impl RunnerLimits {
             exit_grace: self.exit_grace,
             execute_timeout: self.execute_timeout,
             restart: self.restart,
+            restart_wait: self.restart_wait,
         }
     }
 }

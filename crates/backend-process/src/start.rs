@@ -1,6 +1,7 @@
 //! Starts processes; public functions of this crate.
 
 use crate::guardian::{self, Guarded};
+use crate::handle::ProcessHandle;
 use crate::hub::Hub;
 use crate::link::Link;
 use crate::output::Printed;
@@ -9,12 +10,12 @@ use crate::spec::{Command, Instance, OutputTarget, RunnerLimits, SharedMemory};
 use crate::sys::{self, Program};
 use backend::{Host, Model};
 use backend_remote::generated::SLOTS_MAX;
-use backend_remote::{Connection, Executor, Failure, Job, Segments, Spec, Start};
+use backend_remote::{Completed, Connection, Executor, Failure, Job, Kept, Segments, Spec, Start};
 use memory::Memfd;
 use protocol::Signature;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -24,11 +25,12 @@ use tensor::{Error, Name, RegionRef};
 const POPULATED_BYTES: usize = 256 << 10;
 
 /// Starts the process of an instance.
-struct Starter {
-    name: Name,
-    command: Command,
-    limits: RunnerLimits,
-    output: OutputTarget,
+pub(crate) struct Starter {
+    /// Name before the lines that it prints.
+    pub(crate) name: Name,
+    pub(crate) command: Command,
+    pub(crate) limits: RunnerLimits,
+    pub(crate) output: OutputTarget,
 }
 
 /// An instance of a model that is served by a process.
@@ -97,6 +99,20 @@ pub fn shared(limits: &RunnerLimits) -> io::Result<Shared> {
     Inherited::new(limits).map(Inherited::shared)
 }
 
+/// Has a runner of any transport complete the model's configuration, and keeps it. Its code may send requests to
+/// `host`, for the model `model`.
+///
+/// # Errors
+/// The error of the code, or that the runner ended.
+pub fn ask_and_keep(
+    instance: &backend_remote::InstanceSpec,
+    limits: &RunnerLimits,
+    host: Weak<dyn Host>,
+    model: Name,
+) -> Result<(Completed, Kept), Failure> {
+    backend_remote::ask_and_keep(instance, &limits.of_runner(), &executor()?, host, model)
+}
+
 /// Runs a short job after a delay, on the thread that watches runners.
 pub fn after(delay: Duration, job: Job) {
     if let Ok(hub) = Hub::get() {
@@ -126,13 +142,29 @@ pub fn wait_for_ends(longest: Duration) -> bool {
 
 impl Start for Starter {
     fn start(&self) -> io::Result<Connection> {
-        let Self { name, command, limits, output } = self;
         let hub = Hub::get()?;
         let (work, their_work) = UnixStream::pair()?;
         let (side, their_side) = UnixStream::pair()?;
         let id = hub.name();
         let link = Link::new(id, work, side)?;
-        let memory = Inherited::new(limits)?;
+        let memory = Inherited::new(&self.limits)?;
+        let nothing = File::open("/dev/null")?;
+        let mut descriptors = vec![their_work.as_fd(), their_side.as_fd()];
+        // Their numbers do not depend on what the runner shares.
+        if let Some([requests, responses, flags]) = memory.descriptors(&nothing) {
+            descriptors.extend([requests, responses, flags]);
+        }
+        let process = self.process(id, &descriptors)?;
+        let transport = Process::new(id, hub, link, process, false)?;
+        let Shared { segments, flags } = memory.shared();
+        Ok(Connection { transport, segments, flags })
+    }
+}
+
+impl Starter {
+    /// Starts the process, with these descriptors from 3 on.
+    pub(crate) fn process(&self, id: u64, descriptors: &[BorrowedFd<'_>]) -> io::Result<Arc<ProcessHandle>> {
+        let Self { name, command, limits, output } = self;
         let (out, their_out) = sys::pipe()?;
         let (err, their_err) = sys::pipe()?;
         let nothing = File::open("/dev/null")?;
@@ -143,26 +175,14 @@ impl Start for Starter {
         let mut program = Program::new(&command.program, &command.arguments, &environment)?;
         program.address_space = limits.memory_bytes_max;
         program.new_privileges = limits.new_privileges;
-        let mut descriptors =
-            vec![nothing.as_fd(), their_out.as_fd(), their_err.as_fd(), their_work.as_fd(), their_side.as_fd()];
-        // Their numbers do not depend on what the runner shares.
-        match &memory {
-            Inherited { tensors: Some((requests, responses)), flags: Some(flags) } => {
-                descriptors.extend([requests.as_fd(), responses.as_fd(), flags.as_fd()]);
-            }
-            Inherited { flags: Some(flags), .. } => {
-                descriptors.extend([nothing.as_fd(), nothing.as_fd(), flags.as_fd()]);
-            }
-            _ => {}
-        }
-        let child = sys::spawn(&program, &descriptors)?;
+        let mut all = vec![nothing.as_fd(), their_out.as_fd(), their_err.as_fd()];
+        all.extend(descriptors);
+        let child = sys::spawn(&program, &all)?;
         let guarded = Guarded::new(id, child.pid);
         let printed = Printed::get()?;
         printed.add(out, name.as_str(), false, *output, limits.output_bytes_per_second)?;
         printed.add(err, name.as_str(), true, *output, limits.output_bytes_per_second)?;
-        let transport = Process::new(id, hub, link, child, guarded);
-        let Shared { segments, flags } = memory.shared();
-        Ok(Connection { transport, segments, flags })
+        Ok(Arc::new(ProcessHandle::new(child, guarded)))
     }
 }
 
@@ -175,14 +195,14 @@ pub fn segment(bytes: u64) -> io::Result<RegionRef> {
 }
 
 /// Memory that a process inherits.
-struct Inherited {
+pub(crate) struct Inherited {
     /// Segments for requests and responses.
     tensors: Option<(Arc<Memfd>, Arc<Memfd>)>,
     flags: Option<Arc<Memfd>>,
 }
 
 impl Inherited {
-    fn new(limits: &RunnerLimits) -> io::Result<Self> {
+    pub(crate) fn new(limits: &RunnerLimits) -> io::Result<Self> {
         let segment = || {
             let memory = Memfd::new(usize::try_from(limits.segment_bytes).unwrap_or(usize::MAX))?;
             memory.populate(POPULATED_BYTES);
@@ -196,7 +216,16 @@ impl Inherited {
         })
     }
 
-    fn shared(self) -> Shared {
+    /// Descriptors of the segments and the flags, with `nothing` in the place of absent segments; `None` without flags.
+    pub(crate) fn descriptors<'a>(&'a self, nothing: &'a File) -> Option<[BorrowedFd<'a>; 3]> {
+        let flags = self.flags.as_ref()?.as_fd();
+        Some(match &self.tensors {
+            Some((requests, responses)) => [requests.as_fd(), responses.as_fd(), flags],
+            None => [nothing.as_fd(), nothing.as_fd(), flags],
+        })
+    }
+
+    pub(crate) fn shared(self) -> Shared {
         let segments = self.tensors.map(|(requests, responses)| Segments { requests, responses });
         Shared { segments, flags: self.flags.map(|flags| flags as RegionRef) }
     }

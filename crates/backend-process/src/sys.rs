@@ -6,6 +6,7 @@ use std::ffi::{CString, OsString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, Instant};
 
 /// Events of a descriptor to wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,6 +128,34 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptor: Option<Borr
     // SAFETY: everything the message points to lives until the call returns.
     let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) };
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+/// Sends a byte or more with a descriptor, and waits at most `longest` while the socket has no room.
+///
+/// # Errors
+/// TimedOut, or the system's.
+pub(crate) fn send_waiting(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptor: BorrowedFd<'_>,
+    longest: Duration,
+) -> io::Result<()> {
+    let until = Instant::now() + longest;
+    loop {
+        match send(socket, bytes, Some(descriptor)) {
+            Ok(_) => return Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(e) => return Err(e),
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let mut waits = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+        // SAFETY: one entry, ours.
+        unsafe { libc::poll(&raw mut waits, 1, i32::try_from(left.as_millis()).unwrap_or(i32::MAX).max(1)) };
+    }
 }
 
 /// Reads available bytes without blocking.

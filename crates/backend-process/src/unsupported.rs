@@ -2,12 +2,12 @@
 
 use crate::{Command, Failure, Instance, OutputTarget, RunnerLimits, Spec};
 use backend::{Host, Model};
-use backend_remote::{Connection, Job, Segments, Start};
+use backend_remote::{Completed, Connection, Job, Kept, Segments, Start};
 use protocol::Signature;
 use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tensor::{Error, RegionRef};
+use tensor::{Error, Name, RegionRef};
 
 fn none_here() -> Failure {
     Error::unavailable("models in processes of their own are served on Linux only").into()
@@ -80,6 +80,37 @@ pub fn complete_config(_: &Instance, _: &RunnerLimits, _: OutputTarget) -> Resul
 /// UNAVAILABLE: this needs Linux.
 pub fn ask(_: &backend_remote::InstanceSpec, _: &RunnerLimits) -> Result<Option<String>, Failure> {
     Err(none_here())
+}
+
+/// Always fails.
+///
+/// # Errors
+/// UNAVAILABLE: this needs Linux.
+pub fn ask_and_keep(
+    _: &backend_remote::InstanceSpec,
+    _: &RunnerLimits,
+    _: Weak<dyn Host>,
+    _: Name,
+) -> Result<(Completed, Kept), Failure> {
+    Err(none_here())
+}
+
+/// A process for a library, which cannot be started.
+#[derive(Clone)]
+pub struct HostedLibrary;
+
+impl HostedLibrary {
+    /// Starts nothing.
+    pub fn new(_: Name, _: Command, _: RunnerLimits, _: OutputTarget) -> Self {
+        Self
+    }
+    /// An instance that cannot be started.
+    pub fn instance(&self, name: Name, load: &str, _: &RunnerLimits) -> backend_remote::InstanceSpec {
+        let kind = backend_remote::RunnerKind::Instance;
+        backend_remote::InstanceSpec { name, kind, start: Arc::new(Nothing), load: load.to_owned() }
+    }
+    /// Does nothing.
+    pub fn close(&self) {}
 }
 
 /// Returns the object: it is never sent.

@@ -40,6 +40,8 @@ pub(crate) struct ReadyFrame {
     /// The runner can open device memory.
     pub(crate) devices: bool,
     pub(crate) config: Option<String>,
+    /// JSON of the instance groups that the code prefers.
+    pub(crate) groups: Option<String>,
 }
 
 const BROKEN: ProtocolError = ProtocolError("what it says of its start is no JSON as agreed");
@@ -57,7 +59,9 @@ impl ReadyFrame {
             Some(object) if object.is_object() => Some(String::from_utf8_lossy(object.text()).into_owned()),
             _ => text_of("config")?,
         };
-        Ok(Self { runner: text_of("runner")?.unwrap_or_default(), asks_ready, devices, config })
+        let groups = value.get("groups").filter(|v| !v.is_null());
+        let groups = groups.map(|groups| String::from_utf8_lossy(groups.text()).into_owned());
+        Ok(Self { runner: text_of("runner")?.unwrap_or_default(), asks_ready, devices, config, groups })
     }
 }
 

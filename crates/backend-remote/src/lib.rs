@@ -8,6 +8,7 @@
 
 mod asks;
 mod batch;
+mod complete;
 mod failure;
 mod lease;
 mod lifecycle;
@@ -24,8 +25,9 @@ mod window;
 
 pub use frames::{self, generated};
 
+pub use complete::{Completed, Kept, ask, ask_and_keep};
 pub use failure::{Failure, Source};
-pub use model::{ask, start};
+pub use model::start;
 pub use spec::{Further, InstanceSpec, Limits, RunnerKind, Spec};
 pub use transport::{
     Connection, End, Executor, Job, Next, PANICKED, Reading, Receiver, Segments, Start, Transport, Way,

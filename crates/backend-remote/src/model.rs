@@ -1,11 +1,13 @@
 //! A model that is served by runners: one per instance, restarted when it dies. Instances can be added and removed
 //! while the model serves.
 
+mod restarts;
+
 use crate::failure::Failure;
 use crate::frames::{self, InstanceId};
 use crate::generated::{Frame, LEASES_MAX, SLOTS_MAX};
 use crate::lifecycle::{Before, Lifecycle};
-use crate::restart::{Crashes, DELAY_MAX};
+use crate::restart::Crashes;
 use crate::runner::{COPY_BYTES_MAX, Owner, Parts, Runner, Started};
 use crate::spec::{InstanceSpec, Limits, RunnerKind, Spec};
 use crate::transport::{Executor, Way};
@@ -21,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqC
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-use tensor::Error;
+use tensor::{Error, Name};
 
 /// Maximum bytes of inputs that the thread of the batch copies itself, like outputs on the thread that reads them:
 /// 1 MiB takes 80 to 240 µs. A thread of the pool would have to be woken, and copies no faster.
@@ -122,42 +124,28 @@ pub fn start(
     Ok(Arc::new(owner))
 }
 
-/// Completes a configuration with the model's code in a separate runner. `None` if the code does not change it.
-///
-/// # Errors
-/// The error of the code, or the end of the runner.
-pub fn ask(instance: &InstanceSpec, limits: &Limits, executor: &Arc<dyn Executor>) -> Result<Option<String>, Failure> {
-    let (kind, instance, limits, executor_of) = (instance.kind, instance.clone(), limits.clone(), Arc::clone(executor));
-    let grace = limits.exit_grace;
-    let (send, answer) = channel();
-    let (send_runner, started_runner) = channel();
-    executor.start(Box::new(move || {
-        let started: Started = Box::new(move |result| drop(send.send(result)));
-        let none = Weak::<RunnerModel>::new() as Weak<dyn Owner>;
-        drop(send_runner.send(launch(&instance, 0, &limits, none, executor_of, "complete", started)));
-    }));
-    let runner = started_runner.recv();
-    let runner = runner.map_err(|_| not_started(kind))?.map_err(|e| cannot_start(kind, &e))?;
-    let result = answer.recv();
-    runner.end(grace);
-    result.map_err(|_| not_started(kind))?.map(|ready| ready.config)
-}
-
-fn not_started(kind: RunnerKind) -> Failure {
+pub(crate) fn not_started(kind: RunnerKind) -> Failure {
     Error::internal(format!("a {} could not be started", kind.noun())).into()
 }
 
-fn cannot_start(kind: RunnerKind, e: &io::Error) -> Failure {
+pub(crate) fn cannot_start(kind: RunnerKind, e: &io::Error) -> Failure {
     Error::internal(format!("a {} could not be started: {e}", kind.noun())).into()
 }
 
+/// The model, the server and the threads of a runner.
+pub(crate) struct Of {
+    pub(crate) owner: Weak<dyn Owner>,
+    /// See [`Parts::asks`].
+    pub(crate) asks: Option<(Weak<dyn Host>, Name)>,
+    pub(crate) executor: Arc<dyn Executor>,
+}
+
 /// Starts a runner, on the thread for starts. Calls `started` when the runner responds or ends, but not if this fails.
-fn launch(
+pub(crate) fn launch(
     instance: &InstanceSpec,
     number: u32,
     limits: &Limits,
-    owner: Weak<dyn Owner>,
-    executor: Arc<dyn Executor>,
+    of: Of,
     mode: &str,
     started: Started,
 ) -> io::Result<Arc<Runner>> {
@@ -167,7 +155,9 @@ fn launch(
     frames::write::json(&mut load, InstanceId::ONLY, Frame::Load, &load_of(&instance.load, mode))
         .map_err(|_| io::Error::other("the configuration is too long"))?;
     let connection = instance.start.start()?;
-    let runner = Runner::new(Parts { kind, name, instance: number, owner, connection, limits, executor, started });
+    let Of { owner, asks, executor } = of;
+    let runner =
+        Runner::new(Parts { kind, name, instance: number, owner, asks, connection, limits, executor, started });
     // First of all: a thread that answers before its receiver is there would not be heard.
     runner.transport.on_frame(Arc::clone(&runner) as _)?;
     runner.transport.send(Way::Work, &load);
@@ -223,7 +213,8 @@ impl RunnerModel {
         // Locked before the runner can respond: otherwise its first response could be lost.
         let mut held = place.runner.write();
         let told = Box::new(tell.clone());
-        match launch(&place.instance, place.number, limits, self.me.clone(), Arc::clone(&self.executor), "run", told) {
+        let of = Of { owner: self.me.clone(), asks: None, executor: Arc::clone(&self.executor) };
+        match launch(&place.instance, place.number, limits, of, "run", told) {
             Ok(runner) => {
                 if !is_wanted() {
                     runner.end(Duration::ZERO);
@@ -235,26 +226,6 @@ impl RunnerModel {
                 tell(Err(cannot_start(place.instance.kind, &e)));
             }
         }
-    }
-
-    /// Restarts the runner of an instance.
-    fn launch(self: &Arc<Self>, place: &Arc<InstanceRunner>) {
-        if place.is_left.load(SeqCst) {
-            return;
-        }
-        let (me, started) = (Arc::downgrade(self), Arc::clone(place));
-        self.restarts.fetch_add(1, Relaxed);
-        let started: Started = Box::new(move |result| {
-            let Some(model) = me.upgrade().filter(|_| !started.is_left.load(SeqCst)) else { return };
-            match result {
-                Ok(_) => model.is_up(&started),
-                Err(failure) => {
-                    log::error!("{}: {}", started.name(), failure.error);
-                    model.crashed(&started);
-                }
-            }
-        });
-        self.spawn(place, started);
     }
 
     /// Runs a job after a delay, if the model still exists.
@@ -277,21 +248,6 @@ impl RunnerModel {
     /// All current instances.
     fn all_places(&self) -> Vec<Arc<InstanceRunner>> {
         self.places.read().iter().flatten().cloned().collect()
-    }
-
-    fn is_up(&self, place: &InstanceRunner) {
-        *place.down.lock() = None;
-        log::info!("{}: the runner was started again", place.name());
-        if let Some(listener) = self.listener.get() {
-            listener.up(place.number);
-        }
-    }
-
-    fn is_down(&self, place: &InstanceRunner, why: Error) {
-        *place.down.lock() = Some(why.clone());
-        if let Some(listener) = self.listener.get().filter(|_| place.serves.load(SeqCst)) {
-            listener.down(place.number, why);
-        }
     }
 
     /// Ends runners that hang or work without a waiting client, after their grace period.
@@ -337,39 +293,6 @@ impl RunnerModel {
         if !left_behind.is_empty() {
             self.later(LEFT_LOOK, |model| model.look_at_left());
         }
-    }
-
-    fn crashed(&self, place: &Arc<InstanceRunner>) {
-        let again = self.spec.limits.restart.then(|| place.crashes.lock().crashed(now_ns()));
-        let (model, name, noun) = (&self.signature.model, place.name(), place.instance.kind.noun());
-        let why = match again {
-            Some(again) if again.delay.is_zero() => Error::unavailable(format!(
-                "model '{model}' cannot be used at the moment: {noun} '{name}' ended and is being started again"
-            )),
-            Some(again) => Error::unavailable(format!(
-                "model '{model}' cannot be used at the moment: {noun} '{name}' ended and is started \
-                 again after a pause of {:.1} s",
-                again.delay.as_secs_f64()
-            )),
-            None => place.instance.kind.not_healthy(name),
-        };
-        self.is_down(place, why);
-        if let Some(times) = again.and_then(|again| again.told) {
-            log::error!(
-                "{name}: the {noun} ended {times} times, each within a minute of the time before; it is started again \
-                 after longer and longer pauses, of {} s at most, until it runs for a minute or model '{model}' is \
-                 loaded again",
-                DELAY_MAX.as_secs()
-            );
-        }
-        let Some(again) = again else {
-            return log::error!("{name}: the runner is not started again until model '{model}' is loaded again");
-        };
-        let place = Arc::clone(place);
-        self.later(again.delay, move |model| {
-            let starting = Arc::clone(model);
-            model.executor.start(Box::new(move || starting.launch(&place)));
-        });
     }
 
     fn runner(&self, instance: u32) -> Option<Arc<Runner>> {

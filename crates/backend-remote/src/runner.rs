@@ -3,6 +3,8 @@
 //! The transport delivers one frame at a time. `state` is shared with other threads (new batches, cancellations), and
 //! its lock is never held while engine or model code is called.
 
+mod questions;
+
 use crate::asks::{Asks, Peer};
 use crate::failure::{Failure, ReadyFrame};
 use crate::frames::{self, FromRunner, InstanceId, ProtocolError};
@@ -29,8 +31,6 @@ const FRAME_BYTES_AT_ONCE_MAX: usize = 1 << 20;
 const FAILED_GRACE: Duration = Duration::from_secs(5);
 /// Time to write a stack trace after a batch took too long.
 const ABORT_GRACE: Duration = Duration::from_millis(500);
-/// Time for the response to a readiness check.
-pub(crate) const QUESTION_TIME: Duration = Duration::from_secs(5);
 
 /// Receives the result of a start, once.
 pub(crate) type Started = Box<dyn FnOnce(Result<ReadyFrame, Failure>) + Send>;
@@ -92,6 +92,7 @@ pub(crate) struct BatchInFlight {
     pub(crate) since: u64,
 }
 
+/// A readiness check that the runner has not answered.
 struct Question {
     number: u64,
     since: u64,
@@ -109,6 +110,8 @@ pub(crate) struct Parts {
     pub(crate) kind: RunnerKind,
     pub(crate) instance: u32,
     pub(crate) owner: Weak<dyn Owner>,
+    /// The server and the model that requests of its code are made for; `None` without an owner: they fail.
+    pub(crate) asks: Option<(Weak<dyn Host>, Name)>,
     pub(crate) connection: Connection,
     pub(crate) limits: Limits,
     pub(crate) executor: Arc<dyn Executor>,
@@ -117,10 +120,11 @@ pub(crate) struct Parts {
 
 impl Runner {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let Parts { kind, name, instance, owner, connection, limits, executor, started } = parts;
+        let Parts { kind, name, instance, owner, asks, connection, limits, executor, started } = parts;
         let Connection { transport, segments, flags } = connection;
-        let of = owner.upgrade();
-        let model = of.as_ref().map(|owner| owner.signature().model.clone()).unwrap_or_default();
+        let of_owner = || owner.upgrade().map(|owner| (owner.host(), owner.signature().model.clone()));
+        let asks = asks.or_else(of_owner);
+        let model = asks.as_ref().map(|(_, model)| model.clone()).unwrap_or_default();
         let memory = TensorMemory::new(Arc::clone(&transport), segments, flags, model.to_string(), limits.clone());
         Arc::new_cyclic(|me| Self {
             name,
@@ -128,7 +132,7 @@ impl Runner {
             instance,
             transport,
             memory,
-            asks: of.map_or_else(Asks::default, |owner| Asks::new(owner.host(), model)),
+            asks: asks.map_or_else(Asks::default, |(host, model)| Asks::new(host, model)),
             owner,
             limits,
             executor,
@@ -277,12 +281,14 @@ impl Runner {
         if was.is_stopping() || was == Lifecycle::Ended {
             return;
         }
-        if !matches!(was, Lifecycle::Ready { .. }) {
+        if !matches!(was, Lifecycle::Ready { .. }) && !self.transport.is_shared() {
             // The runner reads no frames while it loads code.
             state.lifecycle = Lifecycle::Killed(Before::Stopping);
             drop(state);
             return self.transport.end(End::Killed);
         }
+        // A process with other connections is not killed for one that still loads.
+        let grace = if self.transport.is_shared() { grace.max(self.limits.exit_grace) } else { grace };
         state.lifecycle = Lifecycle::Stopping;
         drop(state);
         let mut frame = Vec::new();
@@ -424,55 +430,6 @@ impl Runner {
         self.later(ABORT_GRACE, |runner| runner.condemn("its batch took too long"));
     }
 
-    /// Starts a readiness check. Checks that start before its response share it.
-    pub(crate) fn ask(&self, answer: ReadyAnswer) {
-        let mut state = self.state.lock();
-        if !matches!(state.lifecycle, Lifecycle::Ready { .. }) {
-            drop(state);
-            return answer(Err(self.not_healthy()));
-        }
-        if let Some(open) = state.questions.last_mut() {
-            open.answers.push(answer);
-            return;
-        }
-        state.asked += 1;
-        let number = state.asked;
-        state.questions.push(Question { number, since: now_ns(), answers: vec![answer] });
-        drop(state);
-        let mut frame = Vec::new();
-        frames::write::question(&mut frame, InstanceId::ONLY, Frame::IsReady, number);
-        self.transport.send(Way::Side, &frame);
-        self.later(QUESTION_TIME, |runner| runner.check_questions());
-    }
-
-    fn answered(&self, number: u64, is_ready: bool) {
-        let mut state = self.state.lock();
-        if state.questions.iter().any(|q| number > q.number) {
-            drop(state);
-            // The checks end with the runner.
-            return self.condemn("it answers a question that it was not asked");
-        }
-        // A late response to a check that timed out also answers the current ones.
-        let all = std::mem::take(&mut state.questions);
-        drop(state);
-        for answer in all.into_iter().flat_map(|q| q.answers) {
-            let no = || Error::unavailable(format!("'{}' says that it is not ready", self.name));
-            answer(if is_ready { Ok(()) } else { Err(no()) });
-        }
-    }
-
-    fn check_questions(&self) {
-        let late = now_ns().saturating_sub(u64::try_from(QUESTION_TIME.as_nanos()).unwrap_or(u64::MAX));
-        let mut state = self.state.lock();
-        let all = std::mem::take(&mut state.questions);
-        let (old, rest): (Vec<_>, Vec<_>) = all.into_iter().partition(|q| q.since <= late);
-        state.questions = rest;
-        drop(state);
-        for answer in old.into_iter().flat_map(|q| q.answers) {
-            answer(Err(Error::unavailable(format!("'{}' did not say in time whether it is ready", self.name))));
-        }
-    }
-
     /// Cancels a request and its calls. Its model sees the flag.
     pub(crate) fn cancelled(&self, key: Key) {
         let mut state = self.state.lock();
@@ -599,6 +556,11 @@ impl Receiver for Runner {
             started(Err(self.not_healthy().into()));
         }
         self.asks.closed();
+    }
+
+    fn may_close(&self) -> bool {
+        let lifecycle = self.state.lock().lifecycle;
+        lifecycle.is_stopping() || lifecycle == Lifecycle::Failed
     }
 
     fn is_brief(&self) -> bool {

@@ -59,6 +59,8 @@ pub struct Limits {
     pub execute_timeout: Option<Duration>,
     /// A runner that crashed is restarted.
     pub restart: bool,
+    /// Time that requests wait for such a restart, while it is not delayed for long; zero: they fail.
+    pub restart_wait: Duration,
 }
 
 /// Describes additional runners of a model that is already serving.

@@ -39,6 +39,11 @@ pub trait Transport: Send + Sync {
 
     /// Resident bytes of the runner; 0 if it shares the server's memory or the system does not report them.
     fn resident_bytes(&self) -> u64;
+
+    /// True if the process also serves other connections, which a kill would end.
+    fn is_shared(&self) -> bool {
+        false
+    }
 }
 
 /// How a runner is ended.
@@ -92,6 +97,11 @@ pub trait Receiver: Send + Sync {
 
     /// True if a thread that serves other connections may read the frames.
     fn is_brief(&self) -> bool;
+
+    /// True if the runner may close its connection: it was asked to end, or reported that it cannot start.
+    fn may_close(&self) -> bool {
+        false
+    }
 }
 
 /// Segments for tensors that a runner has from its start.

@@ -199,6 +199,7 @@ fn limits() -> Limits {
         exit_grace: GRACE,
         execute_timeout: None,
         restart: true,
+        restart_wait: Duration::ZERO,
     }
 }
 

@@ -44,6 +44,11 @@ pub trait InstanceEvents: Send + Sync {
     /// still be called for a batch that is being started. Sequences on it end. While an instance is down, the version
     /// is not ready, with the reason `why`; when all are, waiting and new requests are rejected with it.
     fn down(&self, instance: u32, why: Error);
+    /// Like `down`, for an instance that is expected back at once: while there is one, requests wait. A call of `up` or
+    /// `down` for the instance follows.
+    fn pause(&self, instance: u32, why: Error) {
+        self.down(instance, why);
+    }
     /// The instance takes batches again.
     fn up(&self, instance: u32);
     /// The model reports statistics of its own work that belong to no unfinished request.

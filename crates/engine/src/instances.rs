@@ -20,7 +20,13 @@ impl InstanceListener {
 impl InstanceEvents for InstanceListener {
     fn down(&self, instance: u32, why: Error) {
         if let Some(version) = self.0.upgrade() {
-            version.instance_is_gone(instance, why);
+            version.instance_is_gone(instance, why, false);
+        }
+    }
+
+    fn pause(&self, instance: u32, why: Error) {
+        if let Some(version) = self.0.upgrade() {
+            version.instance_is_gone(instance, why, true);
         }
     }
 
@@ -38,7 +44,8 @@ impl InstanceEvents for InstanceListener {
 }
 
 impl ModelVersion {
-    fn instance_is_gone(&self, instance: u32, why: Error) {
+    /// `is_paused`: it is expected back at once, and requests wait for it.
+    fn instance_is_gone(&self, instance: u32, why: Error, is_paused: bool) {
         let mut removed = Vec::new();
         let now = now_ns();
         let mut run = self.running.run.lock();
@@ -51,8 +58,18 @@ impl ModelVersion {
         if !run.members.contains(&instance) {
             return;
         }
+        let was_paused = run.end_pause(instance);
+        if is_paused {
+            run.paused.push(instance);
+        }
         if let Some((_, known)) = run.gone.iter_mut().find(|(gone, _)| *gone == instance) {
-            *known = why;
+            *known = why.clone();
+            if was_paused && !is_paused && run.refusal().is_some() {
+                // It does not come back: requests that waited for it are rejected.
+                run.schedule.down(now, instance, true, &why, &mut removed);
+                self.pump(run, now);
+                self.unlocked(removed);
+            }
             return;
         }
         run.gone.push((instance, why.clone()));
@@ -83,6 +100,7 @@ impl ModelVersion {
         let mut run = self.running.run.lock();
         let Some(at) = run.gone.iter().position(|(gone, _)| *gone == instance) else { return };
         run.gone.remove(at);
+        run.end_pause(instance);
         self.running.count_gone(&run);
         if let Some(at) = run.leaving.iter().position(|leaving| *leaving == instance) {
             // Still busy with its former batch.
@@ -100,7 +118,7 @@ impl ModelVersion {
     /// Marks the instances of a device that failed for good as gone.
     pub(crate) fn device_failed(&self, failed: u32, why: &Error) {
         for instance in self.statistics.instances_on(failed) {
-            self.instance_is_gone(instance, why.clone());
+            self.instance_is_gone(instance, why.clone(), false);
         }
     }
 

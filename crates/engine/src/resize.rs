@@ -51,6 +51,7 @@ impl Run {
         for &number in before.iter().filter(|number| !members.contains(number)) {
             if let Some(at) = self.gone.iter().position(|(gone, _)| *gone == number) {
                 self.gone.remove(at);
+                self.end_pause(number);
                 // It has no sequences any more, and is idle or busy like any other.
                 match self.leaving.iter().position(|leaving| *leaving == number) {
                     Some(at) => drop(self.leaving.remove(at)),

@@ -104,6 +104,8 @@ pub(crate) struct Run {
     pub(crate) draining: SmallVec<[u32; 2]>,
     /// Gone instances with reasons, in the order in which they went; neither idle nor asking.
     pub(crate) gone: Vec<(u32, Error)>,
+    /// Gone instances that are expected back at once.
+    pub(crate) paused: SmallVec<[u32; 2]>,
     /// With limited executions: instances that wait for their resources.
     pub(crate) asking: SmallVec<[u32; 8]>,
     /// With limited executions: instances that have their resources and no batch yet.
@@ -125,6 +127,7 @@ impl Run {
             leaving: SmallVec::new(),
             draining: SmallVec::new(),
             gone: Vec::new(),
+            paused: SmallVec::new(),
             asking: SmallVec::new(),
             granted: SmallVec::new(),
             finished: SmallVec::new(),
@@ -138,13 +141,19 @@ impl Run {
         self.gone.iter().any(|(gone, _)| *gone == instance)
     }
 
-    /// Error of all requests while no instance is left.
+    /// Error of all requests while no instance is left, and none is expected back at once.
     #[inline]
     pub(crate) fn refusal(&self) -> Option<Error> {
         match self.gone.last() {
-            Some((_, why)) if self.gone.len() >= self.members.len() => Some(why.clone()),
+            Some((_, why)) if self.gone.len() >= self.members.len() && self.paused.is_empty() => Some(why.clone()),
             _ => None,
         }
+    }
+
+    /// Returns true if the instance was expected back at once.
+    pub(crate) fn end_pause(&mut self, instance: u32) -> bool {
+        let at = self.paused.iter().position(|paused| *paused == instance);
+        at.map(|at| self.paused.remove(at)).is_some()
     }
 }
 

@@ -25,6 +25,7 @@ pub fn limits() -> RunnerLimits {
         execute_timeout: None,
         memory_bytes_max: None,
         restart: true,
+        restart_wait: Duration::ZERO,
         new_privileges: false,
         output_bytes_per_second: 10_000,
     }
