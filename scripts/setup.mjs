@@ -10,7 +10,7 @@ import { chmodSync, existsSync, readFileSync, rmSync } from 'node:fs'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { buildModule, moduleIn } from './lib/module.mjs'
+import { buildModule, builtIn } from './lib/module.mjs'
 import { Progress } from './lib/progress.mjs'
 import { ask, capture } from './lib/run.mjs'
 import { Stamps, filesBelow } from './lib/stamp.mjs'
@@ -111,7 +111,7 @@ const STEPS = [
   {
     name: 'native module',
     inputs: () => filesBelow(ROOT, ['Cargo.toml', 'Cargo.lock', 'crates', 'proto', '.cargo'], isRust),
-    outputs: () => [moduleIn('native')],
+    outputs: () => builtIn('native'),
     expect: 'some minutes the first time',
     variant: ({ profile }) => profile,
     // A release build of the module serves every profile.

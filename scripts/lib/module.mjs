@@ -1,14 +1,23 @@
 /**
- * Builds the native module of this machine with Cargo alone, so that it can begin before npm has installed anything.
+ * Builds the native module of this machine, and what runs libraries of backends, with Cargo alone, so that it can begin
+ * before npm has installed anything.
  * Its declarations, src/native/generated, are committed; scripts/generate.sh writes them.
  */
 import { copyFileSync, mkdirSync, renameSync } from 'node:fs'
-import { join } from 'node:path'
-import { TARGETS, moduleName, ownTarget } from '../package/targets.mjs'
+import { basename, join } from 'node:path'
+import { HOST_FILES, TARGETS, moduleName, ownTarget } from '../package/targets.mjs'
 import { capture } from './run.mjs'
 
 /** Path of the module below `directory`, with the name that src/native/platform.ts expects. */
 export const moduleIn = (directory) => join(directory, moduleName(here()))
+
+/** Paths below `directory` of everything that is built: the module, and on Linux what runs libraries of backends. */
+export const builtIn = (directory) => [
+  moduleIn(directory), ...(hasHost() ? HOST_FILES.map((name) => join(directory, name)) : [])
+]
+
+const hasHost = () => process.platform === 'linux'
+const packages = () => ['--package=nereid-node', ...(hasHost() ? ['--package=nereid-backend-host'] : [])]
 
 /** The module can also be built on platforms without a package. */
 const here = () =>
@@ -17,16 +26,17 @@ const here = () =>
     built: TARGETS.find(({ manifest }) => manifest.os.includes(process.platform))?.built,
   }
 
-/** Number of crates in the module, itself included; null if Cargo fails. */
+/** Number of crates that are built; null if Cargo fails. */
 async function cratesOf(root) {
-  const args = ['tree', '--package=nereid-node', '--edges=normal,build', '--prefix=none', '--no-dedupe', '--quiet']
+  const args = ['tree', ...packages(), '--edges=normal,build', '--prefix=none', '--no-dedupe', '--quiet']
   const { code, text } = await capture('cargo', args, { cwd: root, quiet: true })
-  return code === 0 ? new Set(text.trim().split('\n').map((line) => line.split(' ').slice(0, 2).join(' '))).size : null
+  const crates = text.split('\n').filter((line) => line !== '').map((line) => line.split(' ').slice(0, 2).join(' '))
+  return code === 0 ? new Set(crates).size : null
 }
 
 /**
- * Builds the module with a Cargo profile and copies it to `native/`. `onProgress` receives texts such as `57 of 143
- * crates`.
+ * Builds the module and its companions with a Cargo profile and copies them to `native/`. `onProgress` receives texts
+ * such as `57 of 143 crates`.
  *
  * @returns {Promise<string | null>} null, or what failed; the compiler's messages are printed
  */
@@ -34,27 +44,36 @@ export async function buildModule(root, profile, onProgress) {
   onProgress('reading and fetching crates')
   const total = await cratesOf(root)
   const crates = new Set()
-  let library = null
+  /** Built files by their name in `native/`. */
+  const files = new Map()
+  const module = basename(moduleIn(''))
   const onLine = (line) => {
     if (!line.startsWith('{')) return
     const message = JSON.parse(line)
     if (message.reason !== 'compiler-artifact') return
     crates.add(message.package_id)
     onProgress(`${crates.size}${total === null ? '' : ` of ${Math.max(total, crates.size)}`} crates`)
-    if (message.target.name === 'nereid_node')
-      library = message.filenames.find((name) => name.endsWith(here().built)) ?? library
+    for (const file of message.filenames) {
+      const name = basename(file)
+      if (message.target.name === 'nereid_node' && name === here().built) files.set(module, file)
+      if (HOST_FILES.includes(name)) files.set(name, file)
+    }
   }
-  const args = ['build', `--profile=${profile}`, '--package=nereid-node', '--message-format=json-render-diagnostics']
+  const args = ['build', `--profile=${profile}`, ...packages(), '--message-format=json-render-diagnostics']
   const { code, errors } = await capture('cargo', args, { cwd: root, quiet: true, onLine })
-  if (code !== 0 || library === null) {
+  const names = builtIn('').map((path) => basename(path))
+  const missing = names.filter((name) => !files.has(name))
+  if (code !== 0 || missing.length > 0) {
     process.stderr.write(errors)
-    return code === 0 ? `cargo made no ${here().built}` : `cargo ended with ${code}`
+    return code === 0 ? `cargo made no ${missing.join(' and no ')}` : `cargo ended with ${code}`
   }
   const native = join(root, 'native')
   mkdirSync(native, { recursive: true })
   // Renamed into place: a running server has the old file mapped and would crash if it were overwritten.
-  const module = join(root, moduleIn('native'))
-  copyFileSync(library, `${module}.new`)
-  renameSync(`${module}.new`, module)
+  for (const name of names) {
+    const to = join(native, name)
+    copyFileSync(files.get(name), `${to}.new`)
+    renameSync(`${to}.new`, to)
+  }
   return null
 }

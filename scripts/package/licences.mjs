@@ -22,8 +22,8 @@ export function linkedCrates(triple) {
   }
   // Macros run only in the compiler.
   const tree = cargo(
-    'tree', '--package', 'nereid-node', '--target', triple, '--edges', 'normal,no-proc-macro', '--prefix', 'none',
-    '--format', '{p}',
+    'tree', '--package', 'nereid-node', '--package', 'nereid-backend-host', '--target', triple,
+    '--edges', 'normal,no-proc-macro', '--prefix', 'none', '--format', '{p}',
   )
   const linked = new Set(tree.split('\n').map((line) => line.split(' ').slice(0, 2).join(' ')))
   const { packages } = JSON.parse(cargo('metadata', '--format-version=1', '--filter-platform', triple))

@@ -4,9 +4,10 @@
  */
 import { existsSync, readdirSync } from 'node:fs'
 import { homedir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { ask, show } from '../lib/run.mjs'
 import { ROOT, SetupError } from '../setup.mjs'
+import { hostFiles } from './targets.mjs'
 import { zigbuild } from './zig.mjs'
 
 const BUILD = join(ROOT, 'target', 'package', 'build')
@@ -46,6 +47,18 @@ export async function buildModule(target, part = { package: 'nereid-node', built
     throw new SetupError(`${part.package} for ${target.name} could not be built; the output above says why`)
   }
   return join(BUILD, target.triple, 'release', part.built)
+}
+
+/**
+ * Builds what runs libraries of backends; the paths by the names in the package. Empty for a target without.
+ *
+ * @throws {SetupError} if the build fails
+ */
+export async function buildHost(target) {
+  const [first, ...others] = hostFiles(target)
+  if (first === undefined) return []
+  const path = await buildModule(target, { package: 'nereid-backend-host', built: first })
+  return [path, ...others.map((name) => join(dirname(path), name))]
 }
 
 /** Drops a developer's settings for quick builds: Cargo.toml decides the release. */

@@ -7,16 +7,16 @@
  * machine.
  */
 import { copyFileSync, existsSync, mkdirSync, readFileSync } from 'node:fs'
-import { join, relative, resolve } from 'node:path'
+import { basename, join, relative, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { show } from '../lib/run.mjs'
 import { ROOT, SetupError, orExplain, setup } from '../setup.mjs'
 import { stores } from '../stores.mjs'
 import { flaws, glibcNeeded } from './check.mjs'
-import { buildModule, obstacle, privatePlaces } from './module.mjs'
+import { buildHost, buildModule, obstacle, privatePlaces } from './module.mjs'
 import { pack, stageClient, stageMain, stagePlatform } from './stage.mjs'
-import { TARGETS, moduleName, ownTarget, packageName } from './targets.mjs'
+import { TARGETS, hostFiles, moduleName, ownTarget, packageName } from './targets.mjs'
 import { packWheel } from './wheel.mjs'
 
 const OUT = join(ROOT, 'target', 'package', 'out')
@@ -37,8 +37,8 @@ export async function writePackages(out, targets, { built = false, wheel = false
   const packed = [await pack(main, out)]
   const wheels = []
   for (const target of targets) {
-    const module = built ? await strippedBuild(target) : await releaseBuild(target)
-    const platform = stagePlatform(target, module)
+    const [module, ...host] = built ? await strippedBuild(target) : await releaseBuild(target)
+    const platform = stagePlatform(target, module, host)
     packed.push(await pack(platform, out))
     if (wheel && target.glibc !== null) wheels.push(await packWheel(target, { main, platform }, out))
   }
@@ -48,34 +48,38 @@ export async function writePackages(out, targets, { built = false, wheel = false
 }
 
 async function releaseBuild(target) {
-  const module = await buildModule(target)
-  const found = flaws(readFileSync(module), { glibc: target.glibc, places: privatePlaces() })
-  if (found.length > 0)
-    throw new SetupError(`the module for ${target.name} is not fit for release: ${found.join('; ')}`)
-  return module
+  const files = [await buildModule(target), ...(await buildHost(target))]
+  for (const file of files) {
+    const found = flaws(readFileSync(file), { glibc: target.glibc, places: privatePlaces() })
+    if (found.length > 0)
+      throw new SetupError(`${basename(file)} for ${target.name} is not fit for release: ${found.join('; ')}`)
+  }
+  return files
 }
 
-/** A copy of the module that `setup` built, without symbols. */
+/** Copies of the module and its companions that `setup` built, without symbols. */
 async function strippedBuild(target) {
   if (target !== ownTarget())
     throw new SetupError(`--module=built can make the package of this machine only, not of ${target.name}`)
   const directory = join(ROOT, 'target', 'package', 'built')
   mkdirSync(directory, { recursive: true })
-  const copy = join(directory, moduleName(target))
-  const source = join(ROOT, 'native', moduleName(target))
-  if (!existsSync(source))
-    throw new SetupError(
-      `${source} does not exist: remove ${packageName(target)} from node_modules, and run npm run setup`,
-    )
-  copyFileSync(source, copy)
-  if ((await show('strip', [process.platform === 'darwin' ? '-x' : '-s', copy])) !== 0)
-    throw new SetupError('strip failed')
-  const needs = glibcNeeded(readFileSync(copy))
+  const copies = [moduleName(target), ...hostFiles(target)].map((name) => join(directory, name))
+  for (const copy of copies) {
+    const source = join(ROOT, 'native', basename(copy))
+    if (!existsSync(source))
+      throw new SetupError(
+        `${source} does not exist: remove ${packageName(target)} from node_modules, and run npm run setup`,
+      )
+    copyFileSync(source, copy)
+    if ((await show('strip', [process.platform === 'darwin' ? '-x' : '-s', copy])) !== 0)
+      throw new SetupError('strip failed')
+  }
+  const needs = glibcNeeded(readFileSync(copies[0]))
   say(
     `${target.name}: the module that npm start built${needs === null ? '' : `, which needs glibc ${needs}`}; ` +
       'it names directories of this machine and is not for release',
   )
-  return copy
+  return copies
 }
 
 /** The given targets, or all that can be built. */

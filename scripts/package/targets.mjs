@@ -43,6 +43,15 @@ export const TARGETS = [
   },
 ]
 
+/** The program that runs libraries of backends that were written for Triton. */
+export const PROGRAM = 'nereid-backend-host'
+
+/** Files beside the module in packages for Linux: that program, and the library that backends are linked with. */
+export const HOST_FILES = [PROGRAM, 'libtritonserver.so']
+
+/** The files of `HOST_FILES` that a target has. */
+export const hostFiles = (target) => (target.manifest.os.includes('linux') ? HOST_FILES : [])
+
 export const packageName = (target) => `@nereid/${target.suffix}`
 export const moduleName = (target) => `nereid.${target.suffix}.node`
 
