@@ -408,6 +408,7 @@ fn opened(node: &Arc<Node>, form: u8) -> (Box<dyn backend::Opened>, ModelConfig,
         config_json: "{}".into(),
         completes: false,
         code_directory: None,
+        library: None,
     });
     let signature = Signature { decoupled: form & DECOUPLED != 0, ..(*signature()).clone() };
     (opened.expect("its file is there"), config, signature.into())

@@ -24,6 +24,7 @@ import { findOnnxRuntime } from '../native/onnxruntime.js'
 import { BindError } from './bind_error.js'
 import type { Ports } from './ports.js'
 import { javaScriptProcess, workerHost } from './javascript.js'
+import { libraryProcess } from './library_process.js'
 import { pythonRuntime } from './python.js'
 import { openExporter, TraceDrain } from '../trace/index.js'
 import type { TraceDefaults } from '../trace/settings.js'
@@ -49,7 +50,7 @@ export interface ServerSettings {
   core: Omit<
     CoreOptions,
     'serverVersion' | 'extensions' | 'onnxruntimeLibrary' | 'customMetrics' | 'gpuMetricsIntervalMs' |
-    'reasonsInErrors' | 'javascriptProcess' | `python${string}`
+    'reasonsInErrors' | 'javascriptProcess' | 'libraryProcess' | `python${string}`
   >
   listen: Omit<ListenOptions, 'http' | 'grpc' | 'control'>
   requestLog: RequestLogOptions
@@ -188,6 +189,8 @@ export async function startServer(
       pythonEnvironmentRoots:
         settings.repository.mode === 'explicit' ? [...roots, settings.repository.backendDirectory] : null,
       javascriptProcess: javaScriptProcess(),
+      // Removed with what was unpacked.
+      libraryProcess: libraryProcess(`${pythonUnpackPrefix}libraries`, settings.repository.hostPerModel),
     },
     (call) => void answerControl(controls(), call),
     (record) => logger.record(record),

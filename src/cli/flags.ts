@@ -371,8 +371,10 @@ export const FLAGS = [
     meaning: 'Wait out max_queue_delay_microseconds even while an instance is idle. Not in Triton.' },
   { name: 'backend-directory', kind: 'string', value: 'path', default: '/opt/tritonserver/backends', group: 'Backend',
     state: 'active',
-    meaning: 'Directory of backends in Python: <name>/model.py for each. This release does not load backend ' +
-      'libraries.' },
+    meaning: 'Directory of backends: <name>/libtriton_<name>.so or <name>/model.py for each.' },
+  { name: 'host-per-model', kind: 'boolean', default: false, group: 'Backend', state: 'active',
+    meaning: 'Each model of a backend library runs in a process of its own; otherwise all models of a library share ' +
+      'one. Not in Triton.' },
   { name: 'gpu-fallback', kind: 'choice', choices: ['error', 'cpu'], anyCase: true, default: 'error', group: 'Backend',
     state: 'active',
     meaning: 'Instance groups for a GPU on a machine without one. error: the model fails to load, as in Triton. ' +
@@ -381,7 +383,7 @@ export const FLAGS = [
     meaning: 'Models do not use GPUs below it.' },
   { name: 'host-policy', kind: 'string', value: 'policy,setting=value', default: null, list: true, group: 'Backend',
     state: 'accepted',
-    meaning: 'CPU affinity of instances.' },
+    meaning: 'CPU affinity of instances; passed to backend libraries, and has no other effect.' },
   { name: 'model-load-gpu-limit', kind: 'string', value: 'gpu:fraction', default: null, list: true, group: 'Backend',
     state: 'active',
     meaning: 'Share of the memory of a GPU, from 0 to 1: with more in use, or more needed by models, no further ' +

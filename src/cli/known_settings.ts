@@ -7,7 +7,9 @@ import { BACKENDS, backendMeant, backendRow } from '../config/index.js'
 import { suggestion } from './parse.js'
 
 /** Settings that apply to every backend: read by this server, or accepted because Triton has them as defaults. */
-const EVERY_BACKEND = ['default-max-batch-size', 'min-compute-capability', 'auto-complete-config', 'backend-directory']
+const EVERY_BACKEND = [
+  'default-max-batch-size', 'min-compute-capability', 'auto-complete-config', 'backend-directory', 'use-library'
+]
 
 /** Flags whose settings do not depend on a backend. */
 export const SETTINGS = {

@@ -52,7 +52,7 @@ function resolve({ options, given, warnings: before }: Parsed, environment: Envi
       "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well.", 'load-model',
     )
   }
-  checkHostPolicies(options.hostPolicy, warnings)
+  const hostPolicies = readHostPolicies(options.hostPolicy, warnings)
   const backendConfig = options.backendConfig.map(readBackendConfig)
   for (const setting of backendConfig) warnOfBackendSetting(setting, warnings)
   if (options.memoryLimit > 0 && options.memoryLimit < MEMORY_LIMIT_SMALL) {
@@ -98,7 +98,8 @@ function resolve({ options, given, warnings: before }: Parsed, environment: Envi
       autoComplete: autoComplete(options, warnings), loadThreads: options.modelLoadThreadCount,
       loadRetries: options.modelLoadRetryCount, backendConfig,
       minComputeCapability: options.minSupportedComputeCapability, gpuFallback: options.gpuFallback,
-      backendDirectory: options.backendDirectory, agentDirectory: options.repoagentDirectory,
+      backendDirectory: options.backendDirectory, hostPolicies,
+      hostPerModel: options.hostPerModel, agentDirectory: options.repoagentDirectory,
     },
   }
   warnings.push(
@@ -305,16 +306,20 @@ function readRestrictions(flag: string, groups: readonly string[], keyPrefix: st
   })
 }
 
-/** The option has no effect yet, but a typo in a launch script should be reported now. */
-function checkHostPolicies(policies: readonly string[], warnings: string[]): void {
+/** Settings by policy. Only libraries of backends see them, but a typo in a launch script should be reported now. */
+function readHostPolicies(policies: readonly string[], warnings: string[]): Record<string, Record<string, string>> {
+  const all: Record<string, Record<string, string>> = Object.create(null)
   for (const text of policies) {
-    const [, setting] = /^[^,=]+,([^=]+)=/.exec(text) ?? []
-    if (setting === undefined) {
+    const [, policy, setting, value] = /^([^,=]+),([^=]+)=(.*)$/s.exec(text) ?? []
+    if (policy === undefined || setting === undefined) {
       const form = "option format is '<policy name>,<setting>=<value>'."
       throw badOption('host-policy', `--host-policy ${form} Got ${text}`)
     }
     warnOfUnknown('--host-policy', setting, SETTINGS['host-policy'], warnings)
+    const known = (all[policy] ??= Object.create(null) as Record<string, string>)
+    known[setting] = value ?? ''
   }
+  return all
 }
 
 /** Parses `[backend,]setting=value`; without a backend it applies to all. */

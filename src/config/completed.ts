@@ -4,7 +4,10 @@
  */
 import { copy } from './binary.js'
 import { ConfigError } from './error.js'
-import type { ModelConfig } from './generated/model_config_pb.js'
+import {
+  ModelInstanceGroup_Kind as Kind, type ModelConfig, type ModelInstanceGroup,
+} from './generated/model_config_pb.js'
+import type { Devices } from './instance_groups.js'
 import { parseJsonConfig } from './json_in.js'
 import { JsonSyntaxError, readJson } from './json_value.js'
 
@@ -22,6 +25,22 @@ export function takeCompleted(config: ModelConfig, json: string): ModelConfig {
   full.output = made.output
   if (made.schedulingChoice.case === 'dynamicBatching') full.schedulingChoice = made.schedulingChoice
   if (made.modelTransactionPolicy !== undefined) full.modelTransactionPolicy = made.modelTransactionPolicy
+  return full
+}
+
+/**
+ * A configuration without instance groups of its own gets the one that its library prefers: the first that this machine
+ * can serve. Without one it keeps the default.
+ */
+export function withPreferredGroup(config: ModelConfig, json: string, { gpus }: Devices): ModelConfig {
+  const isUsable = (group: ModelInstanceGroup): boolean =>
+    group.kind !== Kind.GPU || (gpus.length > 0 && group.gpus.every((gpu) => gpus.includes(gpu)))
+  const group = read(json, config.name).instanceGroup.find(isUsable)
+  if (group === undefined) return config
+  const full = copy(config)
+  full.instanceGroup = [group]
+  // Without an index, as the default group.
+  group.name = config.name
   return full
 }
 

@@ -5,7 +5,7 @@ import { create } from '@bufbuild/protobuf'
 import { copy } from './binary.js'
 import { checkAgainstModel } from './check_model.js'
 import { completeFromModel, DEFAULT_MAX_BATCH_SIZE, isComplete, type ModelIo } from './complete.js'
-import { takeCompleted } from './completed.js'
+import { takeCompleted, withPreferredGroup } from './completed.js'
 import { ConfigError, ConfigSyntaxError, invalid, noLog, type Log } from './error.js'
 import { CONFIG_BYTES_MAX, readRegularFile } from './files.js'
 import { ModelTransactionPolicySchema, type ModelConfig } from './generated/model_config_pb.js'
@@ -117,6 +117,8 @@ export interface FinishContext {
   composingDecoupled?: boolean
   /** Configuration that the model's own code returned, as JSON. */
   completed?: string | null
+  /** For a model of a library, which sets its configuration whether or not it may complete one. */
+  library?: { defaultGroups: boolean } | null
 }
 
 /**
@@ -129,7 +131,11 @@ export function finishConfig(
   config: ModelConfig, io: ModelIo | null, context: FinishContext, log: Log = noLog,
 ): ModelConfig {
   let full = config
-  if (context.flags.autoComplete) {
+  const { library = null } = context
+  if (library !== null && typeof context.completed === 'string') {
+    full = takeCompleted(config, context.completed)
+    if (library.defaultGroups) full = withPreferredGroup(full, context.completed, context.devices)
+  } else if (context.flags.autoComplete) {
     if (typeof context.completed === 'string') full = takeCompleted(config, context.completed)
     else if (io !== null) full = completeFromModel(config, io, defaultMaxBatchSize(context.settings), log)
     else if (context.provided === false)

@@ -20,17 +20,21 @@ export function usable(
     .map((d) => d.ordinal)
 }
 
-/** The devices that instances of a model with this configuration may use. */
+/**
+ * The devices that instances of a model with this configuration may use.
+ *
+ * @param hasOwnCode true if Python code or a library of a user serves it
+ */
 export function devicesOf(
-  settings: RepositorySettings, { backend }: Pick<ModelConfig, 'backend'>, writtenInPython = false,
+  settings: RepositorySettings, { backend }: Pick<ModelConfig, 'backend'>, hasOwnCode = false,
 ): Devices {
   const { minComputeCapability } = settings
   const found = present()
   if (found === null) return { gpus: [], gpuSupport: false, minComputeCapability }
   const devices: Devices = { gpus: usable(found, minComputeCapability), gpuSupport: true, minComputeCapability }
-  if (!writtenInPython && ['never', undefined].includes(backendRow(backend)?.devices))
+  if (!hasOwnCode && ['never', undefined].includes(backendRow(backend)?.devices))
     return { ...devices, onlyWhenAsked: true }
-  const missing = devices.gpus.length > 0 ? missingProvider(settings, backend) : null
+  const missing = !hasOwnCode && devices.gpus.length > 0 ? missingProvider(settings, backend) : null
   return missing === null ? devices : { ...devices, missing }
 }
 

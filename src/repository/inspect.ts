@@ -23,6 +23,7 @@ import { explain } from './explain.js'
 import { graphIo, onnxPath } from './graph_io.js'
 import { warnOfIneffective } from './ineffective.js'
 import { javaScriptMistake, missingTranspiler } from './javascript_code.js'
+import { findLibrary } from './libraries.js'
 import { requireModelFile } from './model_file.js'
 import { checkNamedFiles, elsewhere } from './named_files.js'
 import type { Near } from './near.js'
@@ -188,7 +189,8 @@ export async function inspectModel(
       const { config: written, codeDirectory } = withPythonBackend(read.config, settings.backendDirectory)
       const { backendDirectory } = settings
       const place = { modelDirectory: directory, versionDirectory: directory, backendDirectory }
-      if (codeDirectory === null) note.trying(() => checkRuntime(written, place))
+      const isCore = codeDirectory === null && findLibrary(read.config, place, settings) === null
+      if (isCore) note.trying(() => checkRuntime(written, place))
     }
   }
   const { config } = model
@@ -285,6 +287,7 @@ function inspectAlone(model: InspectedModel, file: string, settings: RepositoryS
     const { config: withBackend, codeDirectory, isOwn } = withPythonBackend(completed, settings.backendDirectory)
     const { backendDirectory } = settings
     const place = { modelDirectory: directory, versionDirectory: directory, backendDirectory }
+    if (findLibrary(completed, place, settings) !== null) return
     if (codeDirectory === null) checkRuntime(withBackend, place)
     if (isOwn) requireTensors(withBackend)
   })
@@ -347,20 +350,23 @@ async function inspectVersions(
   let completed: ModelConfig | null = null
   for (const version of versions) {
     const versionDirectory = available.get(version) ?? modelDirectory
-    const { config: withBackend, codeDirectory, isOwn } = withPythonBackend(adapted, settings.backendDirectory)
-    const readsFile = depth === 'files' && codeDirectory === null
+    const place = { modelDirectory, versionDirectory, backendDirectory: settings.backendDirectory }
+    const isLibrary = findLibrary(adapted, place, settings) !== null
+    const served = withPythonBackend(adapted, settings.backendDirectory)
+    const { config: withBackend, codeDirectory, isOwn } =
+      isLibrary ? { config: adapted, codeDirectory: null, isOwn: false } : served
+    const readsFile = depth === 'files' && codeDirectory === null && !isLibrary
     const special: unknown = await refuseSpecialFiles(versionDirectory, config.name, version).catch((e: unknown) => e)
     note.trying(() => {
-      if (codeDirectory === null)
-        checkRuntime(withBackend, { modelDirectory, versionDirectory, backendDirectory: settings.backendDirectory })
-      const devices = devicesOf(settings, withBackend, codeDirectory !== null)
+      if (codeDirectory === null && !isLibrary) checkRuntime(withBackend, place)
+      const devices = devicesOf(settings, withBackend, codeDirectory !== null || isLibrary)
       const prepared = prepareConfig(withBackend, flags, devices, note.log)
       if (special !== undefined) throw special
       if (isOwn) requireModelFile(prepared, versionDirectory)
       if (isOwn) requireTensors(prepared)
       // If only configurations are inspected, the devices may be elsewhere too.
       if (depth === 'files') requirePlanDevices(prepared)
-      const isOnnx = codeDirectory === null && prepared.backend === 'onnxruntime'
+      const isOnnx = codeDirectory === null && !isLibrary && prepared.backend === 'onnxruntime'
       const io = isOnnx ? readGraph(prepared, versionDirectory, note, depth) : null
       // Completion needs the opened file.
       if (flags.autoComplete && !isComplete(prepared) && io === null) return

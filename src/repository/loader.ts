@@ -11,10 +11,11 @@ import {
   type ConfigFlags, type Log, type ModelConfig,
 } from '../config/index.js'
 import { ModelInstanceGroup_Kind as Kind, ModelParameterSchema } from '../config/generated/model_config_pb.js'
-import { ServerError, asServerError, type Core, type PublishSpec } from '../native/index.js'
+import { ServerError, asServerError, type Core, type LibrarySpec, type PublishSpec } from '../native/index.js'
 import { devicesOf, warnOfMissingProvider } from './devices.js'
 import { onnxPath } from './graph_io.js'
 import { withInstancesOf } from './in_place.js'
+import { USE_LIBRARY, findLibrary, librarySpec } from './libraries.js'
 import { requireModelFile } from './model_file.js'
 import { whyForeign } from './onnx_file.js'
 import { isOverride } from './override.js'
@@ -44,15 +45,26 @@ export interface Prepared {
   startedMs: number
 }
 
+/** Selects what serves a version: the core, Python code, or a library. */
+function servedBy(
+  source: VersionSource, settings: RepositorySettings,
+): ReturnType<typeof withPythonBackend> & { library: LibrarySpec | null } {
+  const { config } = source
+  const found = findLibrary(config, source, settings)
+  if (found === null) return { ...withPythonBackend(config, settings.backendDirectory), library: null }
+  return { config, codeDirectory: null, isOwn: false, library: librarySpec(config, found, source, settings) }
+}
+
 /** Opens the version, completes and checks its configuration, and reads its labels. Closes everything on failure. */
 export async function prepareVersion(
   core: Core, source: VersionSource, settings: RepositorySettings, flags: ConfigFlags, log: Log,
 ): Promise<Prepared> {
   const startedMs = performance.now()
-  const { config: polled, codeDirectory, isOwn } = withPythonBackend(source.config, settings.backendDirectory)
+  const { config: polled, codeDirectory, isOwn, library } = servedBy(source, settings)
   const isOwnPython = codeDirectory !== null && isOwn
-  if (codeDirectory === null) checkRuntime(polled, { ...source, backendDirectory: settings.backendDirectory })
-  const devices = devicesOf(settings, polled, codeDirectory !== null)
+  if (codeDirectory === null && library === null)
+    checkRuntime(polled, { ...source, backendDirectory: settings.backendDirectory })
+  const devices = devicesOf(settings, polled, codeDirectory !== null || library !== null)
   const prepared = prepareConfig(polled, flags, devices, log)
   if (!polled.instanceGroup.every((group) => group.kind === Kind.CPU))
     warnOfMissingProvider(settings, prepared, devices, log)
@@ -61,9 +73,11 @@ export async function prepareVersion(
   if (isOwnPython) requireTensors(prepared)
   const backend = prepared.backend
   // Settings of the Python backend also apply to backends that are written in Python.
-  const backendSettings = settingsOf(settings, codeDirectory === null ? settingsOwner(backend) : 'python')
+  const owner = library === null ? settingsOwner(backend) : backend
+  const backendSettings = settingsOf(settings, codeDirectory === null ? owner : 'python')
+    .filter(({ key }) => library === null || key !== USE_LIBRARY)
   // Code that came over the network does not run in the server's process.
-  if (backend === 'javascript' && isOverride(source.modelDirectory))
+  if (backend === 'javascript' && library === null && isOverride(source.modelDirectory))
     backendSettings.push({ key: 'isolation', value: 'process' })
   const toComplete = flags.autoComplete && isOwnPython ? withDefaultBatch(prepared, settings) : prepared
   const opened = await core.openModel({
@@ -71,15 +85,16 @@ export async function prepareVersion(
     version: source.version,
     modelDirectory: source.modelDirectory,
     versionDirectory: source.versionDirectory,
-    backend: codeDirectory === null ? backend : 'python',
+    backend: library !== null ? 'c' : codeDirectory === null ? backend : 'python',
     config: toBinary(prepared),
     settings: backendSettings,
     configJson: toTritonJson(toComplete),
     // Completion starts a process. Skipped for our Python backends of opaque formats, which complete nothing.
     completes: flags.autoComplete && !(isOwnPython && backendRow(backend)?.opaque !== undefined),
     codeDirectory,
+    library,
   }).catch((error: unknown) => {
-    if (backend !== 'onnxruntime' || codeDirectory !== null) throw error
+    if (backend !== 'onnxruntime' || codeDirectory !== null || library !== null) throw error
     throw withCause(error, onnxPath(prepared, source.versionDirectory))
   })
   try {
@@ -89,6 +104,7 @@ export async function prepareVersion(
       devices,
       composingDecoupled: source.composingDecoupled,
       completed: opened.completed,
+      library: library === null ? null : { defaultGroups: library.defaultGroups },
     }
     const config = finishConfig(prepared, opened.io, context, log)
     const publish = {
@@ -134,8 +150,9 @@ function withCause(error: unknown, file: string): unknown {
 export async function updateInstances(
   core: Core, source: VersionSource, completed: ModelConfig, settings: RepositorySettings, flags: ConfigFlags, log: Log,
 ): Promise<ModelConfig | null> {
-  const { config: polled, codeDirectory } = withPythonBackend(source.config, settings.backendDirectory)
-  const prepared = prepareConfig(polled, flags, devicesOf(settings, polled, codeDirectory !== null), log)
+  const { config: polled, codeDirectory, library } = servedBy(source, settings)
+  const hasOwnCode = codeDirectory !== null || library !== null
+  const prepared = prepareConfig(polled, flags, devicesOf(settings, polled, hasOwnCode), log)
   const config = withInstancesOf(completed, prepared)
   return (await core.updateModel(source.name, source.version, toBinary(config), toTritonJson(config))) ? config : null
 }

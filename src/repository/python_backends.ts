@@ -18,7 +18,9 @@ const RUNTIME_DIRECTORY = fileURLToPath(new URL('../../crates/backend-python/run
 const OWN_DIRECTORY = join(dirname(RUNTIME_DIRECTORY), 'backends')
 
 /** Accepts single directory names that do not lead out of their parent. */
-const isDirectoryName = (name: string): boolean => name !== '' && name !== '.' && name !== '..' && !/[/\0]/.test(name)
+export function isDirectoryName(name: string): boolean {
+  return name !== '' && name !== '.' && name !== '..' && !/[/\0]/.test(name)
+}
 
 function codeDirectory(backend: string, backendDirectory: string): string | null {
   if (!isDirectoryName(backend)) return null

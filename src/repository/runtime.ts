@@ -1,6 +1,6 @@
 /**
- * The `runtime` field, which names the library of a backend. Backends are built in, so only the backend's own library
- * is accepted; any other is rejected with Triton's text instead of being ignored (R-13).
+ * The `runtime` field, which names the library of a backend: Triton's texts for a model whose library is missing, and
+ * that no built-in backend serves (R-13).
  */
 
 import { join, normalize, sep } from 'node:path'
@@ -8,7 +8,8 @@ import { backendHint, isBuiltIn, statIfAny, type ModelConfig } from '../config/i
 import { ServerError, quoted } from '../native/index.js'
 
 /**
- * Rejects an unknown backend, and a `runtime` that names another library than the backend's own.
+ * Rejects an unknown backend, and a `runtime` that names another library than the backend's own. For a model without a
+ * library (`findLibrary`).
  *
  * @throws {ServerError} `INVALID_ARG` naming the places where Triton would look.
  */

@@ -28,8 +28,12 @@ export interface RepositorySettings {
   cacheDirectory: string | null
   /** Maximum bytes of that directory; 0 = limited by the file system. */
   cacheBytesMax: number
-  /** Named in the error for a missing backend library; nothing is loaded from it. */
+  /** Backends: `<name>/libtriton_<name>.so` or `<name>/model.py`. */
   backendDirectory: string
+  /** `--host-per-model`: each model of a library runs in a process of its own. */
+  hostPerModel: boolean
+  /** `--host-policy`: settings by the name of their policy. */
+  hostPolicies: Record<string, Record<string, string>>
   /** Named in the error for a missing repository agent; nothing is loaded from it. */
   agentDirectory: string
 }

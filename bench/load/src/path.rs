@@ -74,6 +74,7 @@ fn engine_of(config: &pb::ModelConfig) -> Result<Arc<Engine>, Failure> {
         config_json: String::new(),
         completes: false,
         code_directory: None,
+        library: None,
     };
     let opened = engine.open(backend, spec)?;
     engine.publish(opened.handle, PublishSpec { config, ..Default::default() })?;

@@ -181,6 +181,7 @@ pub(crate) fn load(backend: &dyn Backend, config: &ModelConfig) -> Result<Arc<dy
         config_json: String::new(),
         completes: false,
         code_directory: None,
+        library: None,
     };
     let signature = signature(config);
     backend.open(&spec)?.finish(config, Arc::new(signature))

@@ -47,6 +47,29 @@ pub struct OpenSpec {
     pub completes: bool,
     /// Directory with the code of a backend that is itself written in Python.
     pub code_directory: Option<PathBuf>,
+    /// For a model of a library that was written for Triton's C API.
+    pub library: Option<LibrarySpec>,
+}
+
+/// The library of a backend, and what else it needs to know of the server.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LibrarySpec {
+    /// Absolute path.
+    pub path: PathBuf,
+    /// Name of its backend.
+    pub backend: String,
+    /// Directory that holds it.
+    pub directory: PathBuf,
+    /// Name under which the library needs `libtritonserver.so`, if it is another one.
+    pub needs: Option<String>,
+    /// Library that decides which requests come into a batch.
+    pub strategy: Option<PathBuf>,
+    /// `--backend-directory`.
+    pub backend_directory: PathBuf,
+    /// `--host-policy` as JSON: settings by the name of their policy.
+    pub host_policies: String,
+    /// The configuration has no instance groups of its own: those that the library prefers apply.
+    pub default_groups: bool,
 }
 
 /// A readable model file that does not serve yet. Its configuration may still be completed from `io`.

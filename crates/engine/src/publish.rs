@@ -217,7 +217,11 @@ impl Engine {
             // Its models are added at lookup.
             return Some(Fingerprint::of_texts(&[config]));
         }
-        let settings = format!("{:?}", open.settings);
+        let mut settings = format!("{:?}", open.settings);
+        if let Some(library) = &open.library {
+            let file = std::fs::metadata(&library.path).map(|file| (file.len(), file.modified().ok())).ok();
+            settings.push_str(&format!("{library:?}{file:?}"));
+        }
         // The responses also depend on the code of a Python backend.
         let code = open.code_directory.as_deref().map(|directory| Fingerprint::of_files(directory, &[])).transpose();
         code.and_then(|code| {

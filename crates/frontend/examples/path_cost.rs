@@ -58,6 +58,7 @@ fn main() {
         config_json: String::new(),
         completes: false,
         code_directory: None,
+        library: None,
     };
     let opened = engine.open("onnxruntime", spec).expect("open");
     engine.publish(opened.handle, PublishSpec { config, ..Default::default() }).expect("publish");

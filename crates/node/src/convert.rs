@@ -85,6 +85,31 @@ pub fn open_spec(s: &js::OpenSpec) -> backend::OpenSpec {
         config_json: s.config_json.clone(),
         completes: s.completes,
         code_directory: s.code_directory.clone().map(Into::into),
+        library: s.library.as_ref().map(library_spec),
+    }
+}
+
+fn library_spec(l: &js::LibrarySpec) -> backend::LibrarySpec {
+    backend::LibrarySpec {
+        path: l.path.clone().into(),
+        backend: l.backend.clone(),
+        directory: l.directory.clone().into(),
+        needs: l.needs.clone(),
+        strategy: l.strategy.clone().map(Into::into),
+        backend_directory: l.backend_directory.clone().into(),
+        host_policies: l.host_policies.clone(),
+        default_groups: l.default_groups,
+    }
+}
+
+pub fn c_options(process: &js::LibraryProcess) -> backend_c::COptions {
+    backend_c::COptions {
+        program: process.program.clone().into(),
+        library: process.library.clone().into(),
+        links: process.links.clone().into(),
+        environment: process.environment.clone().into_iter().collect(),
+        per_model: process.per_model,
+        missing: process.missing.clone(),
     }
 }
 

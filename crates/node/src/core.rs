@@ -8,6 +8,7 @@ use crate::stream::Pull;
 use crate::workers::{NodeThreads, WorkerCall};
 use crate::{convert, device_memory, embed, gpu, infer, logging, objects as js, traces};
 use backend::Host;
+use backend_c::CBackend;
 use backend_javascript::{JavaScriptBackend, Threads};
 use backend_onnx::OnnxBackend;
 use backend_python::PythonBackend;
@@ -52,13 +53,21 @@ pub struct NativeCore {
     metrics: Mutex<Option<BoundListener>>,
     tickets: Arc<Mutex<HashMap<u32, Ticket>>>,
     streams: Mutex<HashMap<u32, Arc<Pull>>>,
-    /// The main thread, which makes workers.
-    threads: Arc<dyn Threads>,
+    runners: Runners,
     /// Requests that other servers of this process received; dropped by `close`.
     embedded: Arc<Mutex<Option<Embedded>>>,
     embedded_bodies: embed::Bodies,
     /// Dropped by `close`.
     gpus: Mutex<Option<(Monitor, Listening)>>,
+}
+
+/// Makes what runs models outside of the core.
+#[derive(Clone)]
+struct Runners {
+    /// The main thread, which makes workers.
+    threads: Arc<dyn Threads>,
+    /// The processes of libraries.
+    libraries: Arc<CBackend>,
 }
 
 fn failure(StartFailure { service, error }: StartFailure) -> js::BindFailure {
@@ -98,6 +107,8 @@ impl NativeCore {
         backends.push(Arc::new(OnnxBackend::plans(library.clone())));
         backends.push(Arc::new(OnnxBackend::forests(library)));
         backends.push(Arc::new(PythonBackend::new(convert::python_options(&options))));
+        let libraries = Arc::new(CBackend::new(convert::c_options(&options.library_process)));
+        backends.push(Arc::clone(&libraries) as _);
         let threads: Arc<dyn Threads> = Arc::new(NodeThreads::new(&on_worker).map_err(unbound)?);
         backends.push(Arc::new(JavaScriptBackend::new(
             convert::javascript_options(&options.javascript_process),
@@ -120,7 +131,7 @@ impl NativeCore {
             engine,
             control,
             services,
-            threads,
+            runners: Runners { threads, libraries },
             keys: Mutex::default(),
             logs: Mutex::default(),
             settler: Mutex::new(Some(settler)),
@@ -540,7 +551,7 @@ impl NativeCore {
         let (engine, running, gpus) = (self.engine.clone(), self.running.lock().take(), self.gpus.lock().take());
         let embedded = self.embedded.lock().take();
         let logs = self.logs.lock().clone();
-        let threads = Arc::clone(&self.threads);
+        let Runners { threads, libraries } = self.runners.clone();
         let streams = std::mem::take(&mut *self.streams.lock());
         streams.values().for_each(|pull| pull.cancel());
         settler.clone().run(ticket, move || {
@@ -559,10 +570,11 @@ impl NativeCore {
             if !memory::release::finish(UNLOAD_GRACE) {
                 log::warn!("models are still being unloaded; the process ends without them");
             }
+            libraries.close();
             let grace = Duration::from_millis(u64::try_from(grace_ms).unwrap_or(0));
             let until = Instant::now() + grace;
             if !backend_python::wait_for_ends(grace) {
-                log::warn!("processes of Python models are still finalizing, and are ended now");
+                log::warn!("processes of models are still finalizing, and are ended now");
             }
             if !backend_javascript::worker::wait_for_ends(&threads, until) {
                 log::warn!("workers of JavaScript models are still finalizing, and are ended now");
@@ -575,7 +587,7 @@ impl NativeCore {
     /// Ends the worker threads that import or initialize a JavaScript model, or null = any: their loads fail.
     #[napi]
     pub fn end_starting_workers(&self, model: Option<String>) {
-        backend_javascript::worker::end_starting(&self.threads, model.as_deref());
+        backend_javascript::worker::end_starting(&self.runners.threads, model.as_deref());
     }
 
     #[napi]

@@ -54,6 +54,25 @@ pub struct CoreOptions {
     pub python_environment_roots: Option<Vec<String>>,
     /// For JavaScript models that run in processes.
     pub javascript_process: JavaScriptProcess,
+    /// For libraries of backends, which run in processes.
+    pub library_process: LibraryProcess,
+}
+
+/// The start of a process for libraries that were written for Triton's C API.
+#[napi(object, object_to_js = false, use_nullable = true)]
+pub struct LibraryProcess {
+    /// Absolute path of `nereid-backend-host`.
+    pub program: String,
+    /// Absolute path of our `libtritonserver.so`.
+    pub library: String,
+    /// Directory for links to it, of this server alone; made when it is needed.
+    pub links: String,
+    /// The whole environment of the process.
+    pub environment: HashMap<String, String>,
+    /// `--host-per-model`: one process per model instead of one per library.
+    pub per_model: bool,
+    /// Why this platform has no such program; null if it has one.
+    pub missing: Option<String>,
 }
 
 /// The start of a process for an instance of a JavaScript model.
@@ -193,7 +212,7 @@ pub struct OpenSpec {
     /// Directory that holds `config.pbtxt`.
     pub model_directory: String,
     pub version_directory: String,
-    /// Backend name: `onnxruntime`, one of `crates/backend-test`, or `ensemble`.
+    /// Backend name: `onnxruntime`, one of `crates/backend-test`, `c` for a library, or `ensemble`.
     pub backend: String,
     /// The user's configuration, defaults normalised, as `inference.ModelConfig` bytes. Copied.
     pub config: Buffer,
@@ -205,6 +224,29 @@ pub struct OpenSpec {
     pub completes: bool,
     /// For a backend that is itself written in Python (`backend` is `python`): directory of its `model.py`.
     pub code_directory: Option<String>,
+    /// For a library of a backend (`backend` is `c`).
+    pub library: Option<LibrarySpec>,
+}
+
+/// A library that was written for Triton's C API, and what else it needs to know of the server.
+#[napi(object, object_to_js = false, use_nullable = true)]
+pub struct LibrarySpec {
+    /// Absolute path.
+    pub path: String,
+    /// Name of its backend.
+    pub backend: String,
+    /// Directory that holds it.
+    pub directory: String,
+    /// Name under which the library needs `libtritonserver.so`; null if it is that one.
+    pub needs: Option<String>,
+    /// Absolute path of the library that decides which requests come into a batch.
+    pub strategy: Option<String>,
+    /// `--backend-directory`.
+    pub backend_directory: String,
+    /// `--host-policy` as JSON: settings by the name of their policy.
+    pub host_policies: String,
+    /// The configuration has no instance groups of its own: those that the library prefers apply.
+    pub default_groups: bool,
 }
 
 #[napi(object, object_from_js = false)]

@@ -309,6 +309,8 @@ export interface CoreOptions {
   pythonEnvironmentRoots: Array<string> | null
   /** For JavaScript models that run in processes. */
   javascriptProcess: JavaScriptProcess
+  /** For libraries of backends, which run in processes. */
+  libraryProcess: LibraryProcess
 }
 
 export interface CustomFamily {
@@ -569,6 +571,42 @@ export interface KindUse {
   bytes: number
 }
 
+/** The start of a process for libraries that were written for Triton's C API. */
+export interface LibraryProcess {
+  /** Absolute path of `nereid-backend-host`. */
+  program: string
+  /** Absolute path of our `libtritonserver.so`. */
+  library: string
+  /** Directory for links to it, of this server alone; made when it is needed. */
+  links: string
+  /** The whole environment of the process. */
+  environment: Record<string, string>
+  /** `--host-per-model`: one process per model instead of one per library. */
+  perModel: boolean
+  /** Why this platform has no such program; null if it has one. */
+  missing: string | null
+}
+
+/** A library that was written for Triton's C API, and what else it needs to know of the server. */
+export interface LibrarySpec {
+  /** Absolute path. */
+  path: string
+  /** Name of its backend. */
+  backend: string
+  /** Directory that holds it. */
+  directory: string
+  /** Name under which the library needs `libtritonserver.so`; null if it is that one. */
+  needs: string | null
+  /** Absolute path of the library that decides which requests come into a batch. */
+  strategy: string | null
+  /** `--backend-directory`. */
+  backendDirectory: string
+  /** `--host-policy` as JSON: settings by the name of their policy. */
+  hostPolicies: string
+  /** The configuration has no instance groups of its own: those that the library prefers apply. */
+  defaultGroups: boolean
+}
+
 /** Lists the devices of this process. Opens the driver if necessary, which takes up to a second. */
 export declare function listDevices(): DeviceList
 
@@ -708,7 +746,7 @@ export interface OpenSpec {
   /** Directory that holds `config.pbtxt`. */
   modelDirectory: string
   versionDirectory: string
-  /** Backend name: `onnxruntime`, one of `crates/backend-test`, or `ensemble`. */
+  /** Backend name: `onnxruntime`, one of `crates/backend-test`, `c` for a library, or `ensemble`. */
   backend: string
   /** The user's configuration, defaults normalised, as `inference.ModelConfig` bytes. Copied. */
   config: Buffer
@@ -720,6 +758,8 @@ export interface OpenSpec {
   completes: boolean
   /** For a backend that is itself written in Python (`backend` is `python`): directory of its `model.py`. */
   codeDirectory: string | null
+  /** For a library of a backend (`backend` is `c`). */
+  library: LibrarySpec | null
 }
 
 export interface OutputLabels {

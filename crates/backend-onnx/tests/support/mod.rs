@@ -182,6 +182,7 @@ impl Version {
             config_json: String::new(),
             completes: false,
             code_directory: None,
+            library: None,
         }
     }
 

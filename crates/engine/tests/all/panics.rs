@@ -115,6 +115,7 @@ fn model() -> (Arc<Engine>, Arc<ModelVersion>) {
         config_json: String::new(),
         completes: false,
         code_directory: None,
+        library: None,
     };
     let opened = engine.open("fragile", spec).expect("opens");
     engine.publish(opened.handle, PublishSpec { config, ..Default::default() }).expect("publishes");

@@ -135,6 +135,7 @@ pub fn publish_as(engine: &Engine, key: &str, version: i64, config: &pb::ModelCo
         config_json: String::new(),
         completes: false,
         code_directory: None,
+        library: None,
     };
     let opened = engine.open(&config.backend, spec)?;
     engine.publish(opened.handle, PublishSpec { config: encoded, ..Default::default() }).map(drop)

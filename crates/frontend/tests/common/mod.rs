@@ -431,6 +431,7 @@ fn publish(engine: &Engine, name: &str, backend: &str, decoupled: bool) {
                 config_json: String::new(),
                 completes: false,
                 code_directory: None,
+                library: None,
             },
         )
         .unwrap();

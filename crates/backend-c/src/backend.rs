@@ -1,0 +1,215 @@
+//! The backend `c`: from a library to running instances.
+
+use crate::hosts::Hosts;
+use crate::load::{HostedInstance, LoadContent, instances};
+use crate::options::COptions;
+use crate::settings::HostSettings;
+use backend::{Backend, Host, Model, ModelIo, OpenSpec, Opened};
+use backend_process::{Completed, Failure, Further, HostedLibrary, JsonObject, Kept, Spec, UnknownKeys, ask_and_keep};
+use protocol::Signature;
+use protocol::json::Value;
+use protocol::pb::inference::{ModelConfig, model_config::SchedulingChoice};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock, Weak};
+use tensor::{Error, Name, Result};
+
+/// Instances per model: each has two threads and two segments.
+const INSTANCES_MAX: usize = 256;
+
+/// The backend `c`.
+pub struct CBackend(Arc<CBackendState>);
+
+struct CBackendState {
+    options: COptions,
+    hosts: Hosts,
+    host: OnceLock<Weak<dyn Host>>,
+    unknown: UnknownKeys,
+    loads: AtomicU64,
+}
+
+impl CBackend {
+    /// Starts nothing yet.
+    pub fn new(options: COptions) -> Self {
+        Self(Arc::new(CBackendState {
+            options,
+            hosts: Hosts::default(),
+            host: OnceLock::new(),
+            unknown: UnknownKeys::default(),
+            loads: AtomicU64::new(0),
+        }))
+    }
+
+    /// Asks the processes of all libraries to finalize and to end, for the end of the server.
+    pub fn close(&self) {
+        self.0.hosts.close();
+    }
+}
+
+impl Backend for CBackend {
+    fn name(&self) -> &'static str {
+        "c"
+    }
+
+    fn attach(&self, host: Weak<dyn Host>) {
+        let _ = self.0.host.set(host);
+    }
+
+    fn open(&self, spec: &OpenSpec) -> Result<Box<dyn Opened>> {
+        let state = &self.0;
+        let library = spec.library.as_ref().ok_or_else(|| Error::internal("the backend 'c' needs a library"))?;
+        if let Some(missing) = &state.options.missing {
+            return Err(Error::unsupported(format!(
+                "the library '{}' of backend '{}' cannot run here: {missing}",
+                library.path.display(),
+                library.backend
+            )));
+        }
+        let host = state.host.get().cloned();
+        let host = host.ok_or_else(|| Error::internal("the backend 'c' belongs to no server"))?;
+        let config = ModelConfig::parse(&spec.config)?;
+        let parameters = config.parameters.iter().map(|(key, value)| (key.as_str(), value.string_value.as_str()));
+        let (settings, unknown) = HostSettings::read(&spec.settings, parameters)?;
+        self.0.unknown.warn(&unknown, "C", spec.model.as_str());
+        let process = state.hosts.get(&state.options, library, &settings)?;
+        let load = state.loads.fetch_add(1, Relaxed).to_string();
+        let content = LoadContent::new(spec, library, load);
+        // Also if nothing may be completed: this connection makes the model.
+        let own = process.instance(
+            Name::from(content.model.as_str()),
+            &content.to_complete(&spec.config_json),
+            &settings.limits,
+        );
+        let (completed, kept) = ask_and_keep(&own, &settings.limits, Weak::clone(&host), spec.model.clone())
+            .map_err(|failure| failure.error)?;
+        let completed = completed_config(&completed)?;
+        Ok(Box::new(OpenedLibrary {
+            host,
+            process,
+            content,
+            settings,
+            config_json: spec.config_json.clone(),
+            completed,
+            _kept: kept,
+        }))
+    }
+}
+
+/// The configuration that the library made, whose instance groups are those that it prefers. `None` if it made none.
+fn completed_config(completed: &Completed) -> Result<Option<String>> {
+    let Some(config) = &completed.config else { return Ok(None) };
+    let mut json = JsonObject::default();
+    for (name, value) in Value::parse(config.as_bytes())?.members()? {
+        let name = String::from_utf8_lossy(&name.decode()).into_owned();
+        if name != "instance_group" {
+            json.raw(&name, &String::from_utf8_lossy(value.text()));
+        }
+    }
+    let groups = completed.groups.as_deref().unwrap_or("[]");
+    let mut all = Vec::new();
+    for group in Value::parse(groups.as_bytes())?.elements()? {
+        let mut json = JsonObject::default();
+        json.text("kind", &format!("KIND_{}", group.member("kind")?.as_string()?));
+        for name in ["count", "gpus"] {
+            if let Some(value) = group.get(name) {
+                json.raw(name, &String::from_utf8_lossy(value.text()));
+            }
+        }
+        all.push(json.end());
+    }
+    json.raw("instance_group", &format!("[{}]", all.join(",")));
+    Ok(Some(json.end()))
+}
+
+/// A model that its library has accepted.
+struct OpenedLibrary {
+    host: Weak<dyn Host>,
+    process: HostedLibrary,
+    content: LoadContent,
+    settings: HostSettings,
+    config_json: String,
+    completed: Option<String>,
+    /// The model's own connection.
+    _kept: Kept,
+}
+
+impl Opened for OpenedLibrary {
+    fn io(&self) -> Option<ModelIo> {
+        None
+    }
+
+    fn completed(&self) -> Option<String> {
+        self.completed.clone()
+    }
+
+    fn configured(&mut self, json: &str) {
+        json.clone_into(&mut self.config_json);
+    }
+
+    fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
+        let iterative =
+            matches!(&config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(s)) if s.iterative_sequence);
+        let decoupled = signature.decoupled;
+        let host = Weak::clone(&self.host);
+        let factory = Arc::new(InstanceFactory { opened: *self, signature: Arc::clone(&signature), iterative });
+        let opened = &factory.opened;
+        let spec = Spec {
+            instances: factory.instances(config, &opened.config_json)?,
+            further: Some(factory.clone()),
+            decoupled,
+            iterative,
+            reports_statistics: true,
+            limits: opened.settings.limits.of_runner(),
+        };
+        backend_process::start(spec, signature, host).map_err(|failure| failure.error)
+    }
+}
+
+/// Creates the instances of a model, also when a serving model gets others. It has the model's own connection, which is
+/// closed after the runners were asked to end.
+struct InstanceFactory {
+    opened: OpenedLibrary,
+    signature: Arc<Signature>,
+    iterative: bool,
+}
+
+impl Further for InstanceFactory {
+    fn instances(&self, config: &ModelConfig, json: &str) -> Result<Vec<backend_remote::InstanceSpec>> {
+        let Self { opened, signature, iterative } = self;
+        let placed = instances(config);
+        if placed.len() > INSTANCES_MAX {
+            return Err(Error::invalid(format!(
+                "model '{}' has {} instances: at most {INSTANCES_MAX} are made of a model of a library",
+                opened.content.model,
+                placed.len()
+            )));
+        }
+        let instance = |placed: &HostedInstance| {
+            let load = opened.content.to_run(json, signature, *iterative, placed);
+            opened.process.instance(Name::from(placed.name.as_str()), &load, &opened.settings.limits)
+        };
+        Ok(placed.iter().map(instance).collect())
+    }
+
+    fn error(&self, failure: &Failure) -> Error {
+        failure.error.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_groups_of_a_completed_configuration_are_the_preferred_ones() {
+        let completed = |groups: Option<&str>| {
+            let config = r#"{"name":"m","instance_group":[{"name":"x"}],"max_batch_size":4}"#;
+            let completed = Completed { config: Some(config.to_owned()), groups: groups.map(str::to_owned) };
+            completed_config(&completed).unwrap().unwrap()
+        };
+        assert_eq!(completed(None), r#"{"name":"m","max_batch_size":4,"instance_group":[]}"#);
+        assert_eq!(
+            completed(Some(r#"[{"kind":"CPU","count":2,"gpus":[]}]"#)),
+            r#"{"name":"m","max_batch_size":4,"instance_group":[{"kind":"KIND_CPU","count":2,"gpus":[]}]}"#
+        );
+    }
+}

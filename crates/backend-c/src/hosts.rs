@@ -1,0 +1,122 @@
+//! The processes of libraries: which one serves a model, and how it is started.
+
+use crate::options::COptions;
+use crate::settings::HostSettings;
+use backend::LibrarySpec;
+use backend_process::{Command, HostedLibrary};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use tensor::{Error, Name, Result};
+
+/// Processes of libraries: each takes some 5 MB before it loads anything.
+const HOSTS_MAX: usize = 256;
+
+/// Processes that serve all models of a library, by its path and the name of its backend.
+#[derive(Default)]
+pub(crate) struct Hosts(Mutex<HashMap<(PathBuf, String), HostedLibrary>>);
+
+impl Hosts {
+    /// The process of a library. It stays until the server ends, as the library does in Triton.
+    ///
+    /// # Errors
+    /// Too many processes, or no directory for links.
+    pub(crate) fn get(
+        &self,
+        options: &COptions,
+        library: &LibrarySpec,
+        settings: &HostSettings,
+    ) -> Result<HostedLibrary> {
+        if options.per_model {
+            return self::process(options, library, settings);
+        }
+        let mut hosts = self.0.lock();
+        let key = (library.path.clone(), library.backend.clone());
+        if let Some(host) = hosts.get(&key) {
+            return Ok(host.clone());
+        }
+        if hosts.len() >= HOSTS_MAX {
+            return Err(Error::new(
+                tensor::Code::ResourceExhausted,
+                format!("{HOSTS_MAX} libraries of backends are loaded already, each in a process"),
+            ));
+        }
+        let host = process(options, library, settings)?;
+        hosts.insert(key, host.clone());
+        Ok(host)
+    }
+
+    /// Asks all processes to finalize and to end.
+    pub(crate) fn close(&self) {
+        let hosts: Vec<_> = self.0.lock().drain().map(|(_, host)| host).collect();
+        hosts.iter().for_each(HostedLibrary::close);
+    }
+}
+
+fn process(options: &COptions, library: &LibrarySpec, settings: &HostSettings) -> Result<HostedLibrary> {
+    let mut environment: Vec<(OsString, OsString)> =
+        options.environment.iter().map(|(name, value)| (name.into(), value.into())).collect();
+    let mut ours = options.library.clone().into_os_string();
+    if let Some(name) = &library.needs {
+        let directory = options.links.join(name);
+        link(&directory, name, &options.library).map_err(|e| {
+            Error::internal(format!(
+                "the library of backend '{}' needs '{name}', and no link of that name could be made in '{}': {e}",
+                library.backend,
+                directory.display()
+            ))
+        })?;
+        first_in_path(&mut environment, &directory);
+        // By its bare name: only then the loader takes it for the one that the library needs.
+        ours = name.into();
+    }
+    let command = Command { program: options.program.clone(), arguments: vec![ours], environment };
+    let name = Name::from(library.backend.as_str());
+    Ok(HostedLibrary::new(name, command, settings.limits.clone(), settings.output))
+}
+
+/// Puts a directory before the others of `LD_LIBRARY_PATH`.
+fn first_in_path(environment: &mut Vec<(OsString, OsString)>, directory: &Path) {
+    let mut path = directory.as_os_str().to_owned();
+    if let Some((_, before)) = environment.iter().find(|(name, _)| name == "LD_LIBRARY_PATH") {
+        path.push(":");
+        path.push(before);
+    }
+    environment.retain(|(name, _)| name != "LD_LIBRARY_PATH");
+    environment.push(("LD_LIBRARY_PATH".into(), path));
+}
+
+/// Makes a private directory with a link to our library.
+#[cfg(unix)]
+fn link(directory: &Path, name: &str, to: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::{DirBuilderExt, symlink};
+    std::fs::DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
+    let path = directory.join(name);
+    match symlink(to, &path) {
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && std::fs::read_link(&path)? == to => Ok(()),
+        result => result,
+    }
+}
+
+#[cfg(not(unix))]
+fn link(_: &Path, _: &str, _: &Path) -> std::io::Result<()> {
+    Err(std::io::Error::other("this needs links"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_directory_of_the_link_is_searched_first() {
+        let path = |variables: &[(&str, &str)]| {
+            let mut environment: Vec<_> = variables.iter().map(|(k, v)| (k.into(), v.into())).collect();
+            first_in_path(&mut environment, Path::new("/links"));
+            environment.pop().unwrap()
+        };
+        let expected = |value: &str| (OsString::from("LD_LIBRARY_PATH"), OsString::from(value));
+        assert_eq!(path(&[("A", "b")]), expected("/links"));
+        assert_eq!(path(&[("LD_LIBRARY_PATH", "/x:/y"), ("A", "b")]), expected("/links:/x:/y"));
+    }
+}

@@ -1,0 +1,112 @@
+/**
+ * Libraries of backends, written for Triton's C API: where a model's is, and what its process needs to know of it.
+ *
+ * Triton's order: the version's directory, the model's, then `<backend-directory>/<backend>`. Backends of the core
+ * precede a library below the backend directory, and only that one, unless the backend has the setting
+ * `use-library=true`; a model that brings its own library, or names one with `runtime`, gets it.
+ */
+
+import { realpathSync } from 'node:fs'
+import { join, normalize, sep } from 'node:path'
+import { isBuiltIn, statIfAny, type ModelConfig } from '../config/index.js'
+import { ServerError, type LibrarySpec } from '../native/index.js'
+import { readLibrary } from './elf.js'
+import { PYTHON_RUNTIME, isDirectoryName } from './python_backends.js'
+import { settingsOf, type RepositorySettings } from './settings.js'
+
+/** Directories of a version. */
+export interface VersionPlace {
+  modelDirectory: string
+  versionDirectory: string
+}
+
+export interface FoundLibrary {
+  /** Absolute path. */
+  path: string
+  directory: string
+}
+
+/** Setting of a backend that selects its library, also if the core has a backend of that name. */
+export const USE_LIBRARY = 'use-library'
+
+/** Name of the library that backends are linked with. */
+const OURS = 'libtritonserver.so'
+/** The name that a wheel's tool gives it. */
+const MANGLED = /^libtritonserver[^/]*\.so[^/]*$/
+/** The parameter that names a library which forms batches, and the file that is one without the parameter. */
+const STRATEGY_PARAMETER = 'TRITON_BATCH_STRATEGY_PATH'
+const STRATEGY_FILE = 'batchstrategy.so'
+
+/** The directories where Triton searches a library, in order. */
+export function librarySearch(backend: string, place: VersionPlace, backendDirectory: string): string[] {
+  return [place.versionDirectory, place.modelDirectory, join(normalize(backendDirectory), backend)]
+}
+
+/** The library that serves a model; null if it has another backend, or no library is found. */
+export function findLibrary(
+  { backend, runtime }: ModelConfig, place: VersionPlace, settings: RepositorySettings,
+): FoundLibrary | null {
+  if (!isDirectoryName(backend) || runtime === PYTHON_RUNTIME) return null
+  const own = `libtriton_${backend}.so`
+  const file = runtime === '' ? own : runtime
+  const all = librarySearch(backend, place, settings.backendDirectory)
+  const isOfCore = isBuiltIn(backend) && file === own && !usesLibrary(settings, backend)
+  const directories = isOfCore ? all.slice(0, 2) : all
+  for (const directory of directories) {
+    const path = join(directory, file)
+    if (path.startsWith(`${normalize(directory)}${sep}`) && isFile(path)) return { path, directory }
+  }
+  return null
+}
+
+function usesLibrary(settings: RepositorySettings, backend: string): boolean {
+  return settingsOf(settings, backend).some(({ key, value }) => key === USE_LIBRARY && value === 'true')
+}
+
+function isFile(path: string): boolean {
+  return statIfAny(path)?.isFile() === true
+}
+
+/**
+ * What the core needs to know of a model's library.
+ *
+ * @param config the polled configuration
+ * @throws {ServerError} for a batching library that cannot be used
+ */
+export function librarySpec(
+  config: ModelConfig, { path, directory }: FoundLibrary, place: VersionPlace, settings: RepositorySettings,
+): LibrarySpec {
+  return {
+    path, directory, backend: config.backend, needs: mangledName(path), strategy: strategyOf(config, place, settings),
+    backendDirectory: settings.backendDirectory, hostPolicies: JSON.stringify(settings.hostPolicies),
+    defaultGroups: config.instanceGroup.length === 0,
+  }
+}
+
+/** The name by which a library needs `libtritonserver.so`, if it is another one; null also if it cannot be read. */
+function mangledName(path: string): string | null {
+  try {
+    return readLibrary(path).needed.find((name) => MANGLED.test(name) && name !== OURS) ?? null
+  } catch {
+    // Opening it gives the reason.
+    return null
+  }
+}
+
+function strategyOf(config: ModelConfig, place: VersionPlace, settings: RepositorySettings): string | null {
+  const isSequence = config.schedulingChoice.case === 'sequenceBatching'
+  const path = config.parameters[STRATEGY_PARAMETER]?.stringValue ?? ''
+  if (path === '') {
+    const directories = librarySearch(config.backend, place, settings.backendDirectory)
+    const files = directories.map((directory) => join(directory, STRATEGY_FILE))
+    return isSequence ? null : (files.find(isFile) ?? null)
+  }
+  if (isSequence) {
+    const text = `${STRATEGY_PARAMETER} cannot be specified with sequence batcher, using default batching strategy`
+    throw new ServerError('INVALID_ARG', text)
+  }
+  if (!isFile(path)) throw new ServerError('NOT_FOUND', `Batching library path not found: ${path}`)
+  if (!realpathSync(path).startsWith(`${realpathSync(place.modelDirectory)}${sep}`))
+    throw new ServerError('INVALID_ARG', 'Batching library path escapes model repository.')
+  return path
+}
