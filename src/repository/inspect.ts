@@ -24,6 +24,7 @@ import { graphIo, onnxPath } from './graph_io.js'
 import { warnOfIneffective } from './ineffective.js'
 import { javaScriptMistake, missingTranspiler } from './javascript_code.js'
 import { findLibrary } from './libraries.js'
+import { libraryProblems } from './library_problems.js'
 import { requireModelFile } from './model_file.js'
 import { checkNamedFiles, elsewhere } from './named_files.js'
 import type { Near } from './near.js'
@@ -351,7 +352,9 @@ async function inspectVersions(
   for (const version of versions) {
     const versionDirectory = available.get(version) ?? modelDirectory
     const place = { modelDirectory, versionDirectory, backendDirectory: settings.backendDirectory }
-    const isLibrary = findLibrary(adapted, place, settings) !== null
+    const library = findLibrary(adapted, place, settings)
+    const isLibrary = library !== null
+    if (isLibrary && depth === 'files') noteLibrary(library.path, note)
     const served = withPythonBackend(adapted, settings.backendDirectory)
     const { config: withBackend, codeDirectory, isOwn } =
       isLibrary ? { config: adapted, codeDirectory: null, isOwn: false } : served
@@ -394,6 +397,14 @@ async function inspectVersions(
     if (mistake !== null) note.error(new ServerError('INTERNAL', mistake.message), { near: null, ...mistake })
   }
   return completed
+}
+
+/** Notes what keeps the library of a backend from loading. */
+function noteLibrary(file: string, note: Collector): void {
+  for (const { severity, message, advice } of libraryProblems(file)) {
+    if (severity === 'warning') note.warn(message, null, advice)
+    else note.error(new ServerError('NOT_FOUND', message), { near: null, file, advice })
+  }
 }
 
 /** A load reports only the first difference; this notes all of them. */
