@@ -9,11 +9,13 @@ mod generated {
     mod stubs;
 }
 mod bytes;
+mod calls;
 mod configuration;
 mod connection;
 mod library;
 mod link;
 mod models;
+mod outgoing;
 mod receive;
 mod segments;
 mod strategy;

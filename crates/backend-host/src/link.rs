@@ -148,6 +148,11 @@ impl Link {
         call
     }
 
+    /// Forgets a call that was not sent.
+    pub(crate) fn close_call(&self, call: u64) {
+        self.calls.lock().remove(&call);
+    }
+
     /// Handles CONTROL_RESULT.
     pub(crate) fn control_result(&self, text: &str) {
         let id = Value::parse(text.as_bytes()).and_then(|v| v.member("id")).and_then(Value::as_u64).unwrap_or(0);

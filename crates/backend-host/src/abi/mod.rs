@@ -6,9 +6,12 @@
 
 #![allow(unsafe_code)] // pointers of a C API
 
+pub(crate) mod allocator;
 pub(crate) mod attributes;
 pub(crate) mod backend;
 pub(crate) mod error;
+pub(crate) mod inference;
+pub(crate) mod inference_response;
 pub(crate) mod instance;
 pub(crate) mod log;
 pub(crate) mod memory;
@@ -18,6 +21,7 @@ pub(crate) mod model;
 pub(crate) mod parameter;
 pub(crate) mod request;
 pub(crate) mod response;
+pub(crate) mod server;
 pub(crate) mod state;
 pub(crate) mod statistics;
 pub(crate) mod strings;

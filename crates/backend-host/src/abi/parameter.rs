@@ -3,6 +3,7 @@
 #![allow(unsafe_code)] // pointers of a C API
 
 use super::{c_text, text, value};
+#[cfg(test)]
 use frames::write;
 use protocol::json::{Number, Value};
 use std::ffi::{CString, c_char, c_void};
@@ -19,6 +20,11 @@ pub(crate) enum ParameterValue {
     /// Address and length of bytes that the maker of the parameter owns.
     Bytes(*const c_void, u64),
 }
+
+// SAFETY: bytes are only an address here; the maker of the parameter keeps them, on whatever thread it is read.
+unsafe impl Send for ParameterValue {}
+// SAFETY: as above.
+unsafe impl Sync for ParameterValue {}
 
 /// A name and a value.
 #[derive(Debug, Clone, PartialEq)]
@@ -78,24 +84,27 @@ impl Parameter {
     }
 }
 
-/// Parameters as a frame has them: a JSON object, or "". Bytes cannot be sent and are left out.
-pub(crate) fn to_json(parameters: &[Parameter]) -> String {
+/// Parameters as they are written into a frame. Bytes cannot be sent and are left out.
+pub(crate) fn for_frame(parameters: &[Parameter]) -> Vec<(Name, protocol::Parameter)> {
     let lossy = |text: &CString| Name::from_utf8_lossy(text.as_bytes().to_vec().into());
-    let parameters: Vec<_> = parameters
-        .iter()
-        .filter_map(|Parameter { name, value }| {
-            let value = match value {
-                ParameterValue::String(text) => protocol::Parameter::String(lossy(text)),
-                ParameterValue::Int(number) => protocol::Parameter::Int(*number),
-                ParameterValue::Bool(is) => protocol::Parameter::Bool(*is),
-                ParameterValue::Double(number) => protocol::Parameter::Double(*number),
-                ParameterValue::Bytes(..) => return None,
-            };
-            Some((lossy(name), value))
-        })
-        .collect();
+    let parameter = |Parameter { name, value }: &Parameter| {
+        let value = match value {
+            ParameterValue::String(text) => protocol::Parameter::String(lossy(text)),
+            ParameterValue::Int(number) => protocol::Parameter::Int(*number),
+            ParameterValue::Bool(is) => protocol::Parameter::Bool(*is),
+            ParameterValue::Double(number) => protocol::Parameter::Double(*number),
+            ParameterValue::Bytes(..) => return None,
+        };
+        Some((lossy(name), value))
+    };
+    parameters.iter().filter_map(parameter).collect()
+}
+
+/// Parameters as a JSON object, or "".
+#[cfg(test)]
+pub(crate) fn to_json(parameters: &[Parameter]) -> String {
     let mut json = Vec::new();
-    write::parameters(&mut json, &parameters);
+    write::parameters(&mut json, &for_frame(parameters));
     String::from_utf8(json).unwrap_or_default()
 }
 

@@ -19,10 +19,6 @@ macro_rules! failing {
 }
 
 failing! {
-    TRITONSERVER_ResponseAllocatorNew
-    TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction
-    TRITONSERVER_ResponseAllocatorSetQueryFunction
-    TRITONSERVER_ResponseAllocatorDelete
     TRITONSERVER_MetricsDelete
     TRITONSERVER_MetricsFormatted
     TRITONSERVER_InferenceTraceNew
@@ -37,49 +33,7 @@ failing! {
     TRITONSERVER_InferenceTraceSpawnChildTrace
     TRITONSERVER_InferenceTraceSetContext
     TRITONSERVER_InferenceTraceContext
-    TRITONSERVER_InferenceRequestNew
-    TRITONSERVER_InferenceRequestDelete
-    TRITONSERVER_InferenceRequestId
-    TRITONSERVER_InferenceRequestSetId
-    TRITONSERVER_InferenceRequestFlags
-    TRITONSERVER_InferenceRequestSetFlags
-    TRITONSERVER_InferenceRequestCorrelationId
-    TRITONSERVER_InferenceRequestCorrelationIdString
-    TRITONSERVER_InferenceRequestSetCorrelationId
-    TRITONSERVER_InferenceRequestSetCorrelationIdString
-    TRITONSERVER_InferenceRequestCancel
-    TRITONSERVER_InferenceRequestIsCancelled
-    TRITONSERVER_InferenceRequestPriority
-    TRITONSERVER_InferenceRequestPriorityUInt64
-    TRITONSERVER_InferenceRequestSetPriority
-    TRITONSERVER_InferenceRequestSetPriorityUInt64
-    TRITONSERVER_InferenceRequestTimeoutMicroseconds
-    TRITONSERVER_InferenceRequestSetTimeoutMicroseconds
-    TRITONSERVER_InferenceRequestAddInput
     TRITONSERVER_InferenceRequestAddRawInput
-    TRITONSERVER_InferenceRequestRemoveInput
-    TRITONSERVER_InferenceRequestRemoveAllInputs
-    TRITONSERVER_InferenceRequestAppendInputData
-    TRITONSERVER_InferenceRequestAppendInputDataWithHostPolicy
-    TRITONSERVER_InferenceRequestAppendInputDataWithBufferAttributes
-    TRITONSERVER_InferenceRequestRemoveAllInputData
-    TRITONSERVER_InferenceRequestAddRequestedOutput
-    TRITONSERVER_InferenceRequestRemoveRequestedOutput
-    TRITONSERVER_InferenceRequestRemoveAllRequestedOutputs
-    TRITONSERVER_InferenceRequestSetReleaseCallback
-    TRITONSERVER_InferenceRequestSetResponseCallback
-    TRITONSERVER_InferenceRequestSetStringParameter
-    TRITONSERVER_InferenceRequestSetIntParameter
-    TRITONSERVER_InferenceRequestSetBoolParameter
-    TRITONSERVER_InferenceRequestSetDoubleParameter
-    TRITONSERVER_InferenceResponseDelete
-    TRITONSERVER_InferenceResponseError
-    TRITONSERVER_InferenceResponseModel
-    TRITONSERVER_InferenceResponseId
-    TRITONSERVER_InferenceResponseParameterCount
-    TRITONSERVER_InferenceResponseParameter
-    TRITONSERVER_InferenceResponseOutputCount
-    TRITONSERVER_InferenceResponseOutput
     TRITONSERVER_InferenceResponseOutputClassificationLabel
     TRITONSERVER_ServerOptionsNew
     TRITONSERVER_ServerOptionsDelete
@@ -129,22 +83,13 @@ failing! {
     TRITONSERVER_ServerRegisterModelRepository
     TRITONSERVER_ServerUnregisterModelRepository
     TRITONSERVER_ServerPollModelRepository
-    TRITONSERVER_ServerIsLive
     TRITONSERVER_ServerIsReady
-    TRITONSERVER_ServerModelIsReady
-    TRITONSERVER_ServerModelBatchProperties
-    TRITONSERVER_ServerModelTransactionProperties
     TRITONSERVER_ServerMetadata
     TRITONSERVER_ServerModelMetadata
     TRITONSERVER_ServerModelStatistics
     TRITONSERVER_ServerModelConfig
     TRITONSERVER_ServerModelIndex
-    TRITONSERVER_ServerLoadModel
-    TRITONSERVER_ServerLoadModelWithParameters
-    TRITONSERVER_ServerUnloadModel
-    TRITONSERVER_ServerUnloadModelAndDependents
     TRITONSERVER_ServerMetrics
-    TRITONSERVER_ServerInferAsync
     TRITONBACKEND_RequestTrace
     TRITONCACHE_ApiVersion
     TRITONCACHE_CacheEntryNew

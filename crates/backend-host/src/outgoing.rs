@@ -1,0 +1,361 @@
+//! Writes a CALL. Inputs that a frame cannot have are found here, since a runner that sends them is killed.
+
+#![allow(unsafe_code)] // buffers of a library
+
+use crate::abi::parameter::{self, Parameter};
+use crate::abi::request::parent_of_this_thread;
+use crate::calls::{CallResponse, Callbacks, OpenCall};
+use crate::link::{Link, Way};
+use crate::segments::Allocated;
+use frames::generated::{
+    CALL_FLAG_ACKNOWLEDGED, CALL_FLAG_CHECKED, CALL_FLAG_DECOUPLED, CALL_FLAG_TRACED, CallHead, CallId, Frame,
+    INLINE_BYTES_MAX, RANK_MAX, TENSORS_MAX,
+};
+use frames::write::{self, Put, RequestHeadOf};
+use frames::{InstanceId, write::TooLong};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
+use tensor::{DataType, Error, Result, element_count};
+
+/// Memory type of buffers on a device.
+const DEVICE: u32 = 2;
+/// Longest input in bytes that is replaced by zeros so that the server says what else is wrong with the request.
+const CHECKED_BYTES_MAX: usize = 64 << 20;
+
+/// A buffer of a library that an input is made of.
+pub(crate) struct InputBuffer {
+    pub(crate) base: *const u8,
+    pub(crate) bytes: usize,
+    pub(crate) memory_type: u32,
+    /// Only for instances with this host policy.
+    pub(crate) policy: Option<String>,
+}
+
+/// An input of a request to another model.
+pub(crate) struct CallInput {
+    pub(crate) name: String,
+    datatype: u32,
+    shape: Vec<i64>,
+    buffers: Vec<InputBuffer>,
+}
+
+impl CallInput {
+    pub(crate) fn new(name: String, datatype: u32, shape: Vec<i64>) -> Self {
+        Self { name, datatype, shape, buffers: Vec::new() }
+    }
+
+    pub(crate) fn append(&mut self, buffer: InputBuffer) {
+        if buffer.bytes > 0 {
+            self.buffers.push(buffer);
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.buffers.clear();
+    }
+
+    /// The buffers that are sent: those for all instances, or else those for the first host policy.
+    fn parts(&self) -> impl Iterator<Item = &InputBuffer> {
+        let policy = match self.buffers.iter().find(|buffer| buffer.policy.is_none()) {
+            Some(_) => None,
+            None => self.buffers.first().and_then(|buffer| buffer.policy.as_ref()),
+        };
+        self.buffers.iter().filter(move |buffer| buffer.policy.as_ref() == policy)
+    }
+
+    fn bytes(&self) -> usize {
+        self.parts().map(|part| part.bytes).sum()
+    }
+
+    fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        // SAFETY: the library keeps its buffers until the request is released, and none of these lies on a device.
+        self.parts().map(|part| unsafe { std::slice::from_raw_parts(part.base, part.bytes) })
+    }
+
+    /// Number of bytes that the shape says; `None` for strings.
+    fn expected(&self, datatype: DataType) -> Option<usize> {
+        let elements = usize::try_from(element_count(&self.shape)?).ok()?;
+        elements.checked_mul(datatype.byte_size()?)
+    }
+
+    /// Why a frame cannot have this input, in the words of Triton.
+    fn problem(&self, model: &str) -> Option<String> {
+        let name = &self.name;
+        if self.parts().any(|part| part.memory_type == DEVICE) {
+            return Some(format!("input '{name}' for model '{model}' lies on a device"));
+        }
+        let datatype = DataType::from_number(self.datatype.cast_signed())?;
+        let Some(elements) = element_count(&self.shape) else {
+            return Some(format!("input '{name}' for model '{model}' has a shape that is no size: {:?}", self.shape));
+        };
+        if self.shape.len() as u64 > RANK_MAX {
+            return Some(format!("input '{name}' for model '{model}' has more than {RANK_MAX} dims"));
+        }
+        if datatype == DataType::Bytes {
+            return strings_problem(name, model, elements, self.slices());
+        }
+        let (expected, got) = (self.expected(datatype), self.bytes());
+        (expected != Some(got)).then(|| {
+            let expected = expected.map_or_else(|| "more than there can be".to_owned(), |bytes| bytes.to_string());
+            format!("input byte size mismatch for input '{name}' for model '{model}'. Expected {expected}, got {got}")
+        })
+    }
+}
+
+/// Checks strings as Triton does, which wants each length in one buffer.
+fn strings_problem<'b>(
+    name: &str,
+    model: &str,
+    elements: i64,
+    buffers: impl Iterator<Item = &'b [u8]>,
+) -> Option<String> {
+    const LENGTH_BYTES: usize = size_of::<u32>();
+    let (mut seen, mut missing) = (0i64, 0usize);
+    for mut rest in buffers {
+        while !rest.is_empty() {
+            if missing == 0 {
+                let Some((length, after)) = rest.split_first_chunk::<LENGTH_BYTES>() else {
+                    return Some(format!(
+                        "incomplete string length indicator for inference input '{name}' for model '{model}', \
+                         expecting {LENGTH_BYTES} bytes but only {} bytes available. Please make sure the string \
+                         length indicator is in one buffer.",
+                        rest.len()
+                    ));
+                };
+                (missing, rest) = (u32::from_le_bytes(*length) as usize, after);
+                seen += 1;
+                if seen > elements {
+                    return Some(format!(
+                        "unexpected number of string elements {seen} for inference input '{name}' for model \
+                         '{model}', expecting {elements}"
+                    ));
+                }
+            }
+            let taken = missing.min(rest.len());
+            missing -= taken;
+            rest = rest.get(taken..).unwrap_or_default();
+        }
+    }
+    // Triton does not notice that the last string is cut.
+    let whole = seen - i64::from(missing > 0);
+    (whole != elements).then(|| {
+        format!("expected {elements} string elements for inference input '{name}' for model '{model}', got {whole}")
+    })
+}
+
+/// A call that was sent, to be cancelled.
+pub(crate) struct Sent {
+    pub(crate) link: Weak<Link>,
+    pub(crate) call: u64,
+}
+
+impl Sent {
+    pub(crate) fn cancel(&self) {
+        let Some(link) = self.link.upgrade() else { return };
+        let mut frame = Vec::new();
+        let writing = write::begin(&mut frame, InstanceId::ONLY, Frame::CallCancel);
+        CallId { call: self.call }.write(&mut frame);
+        // It has a fixed length.
+        let _ = writing.end(&mut frame);
+        link.send(Way::Side, &frame);
+    }
+}
+
+/// What a CALL says.
+pub(crate) struct CallTo<'a> {
+    pub(crate) model: &'a str,
+    pub(crate) version: i64,
+    pub(crate) id: &'a str,
+    /// Beginning of errors about the request.
+    pub(crate) prefix: &'a str,
+    pub(crate) correlation: u64,
+    pub(crate) correlation_text: &'a str,
+    pub(crate) flags: u32,
+    pub(crate) priority: u64,
+    pub(crate) timeout_us: u64,
+    pub(crate) is_traced: bool,
+    pub(crate) inputs: &'a [CallInput],
+    pub(crate) outputs: &'a BTreeSet<String>,
+    pub(crate) parameters: &'a [Parameter],
+}
+
+/// Waits for the end of a check.
+struct NoCallbacks;
+
+impl Callbacks for NoCallbacks {
+    fn hand(&mut self, _: Option<CallResponse>, _: bool) {}
+}
+
+impl CallTo<'_> {
+    /// Checks that a frame can have the inputs.
+    ///
+    /// # Errors
+    /// The server's, if it finds something in the request, since Triton looks at sizes last; else that of the input.
+    pub(crate) fn check(&self, link: &Arc<Link>) -> Result<()> {
+        let unknown = self.inputs.iter().find(|input| DataType::from_number(input.datatype.cast_signed()).is_none());
+        if let Some(input) = unknown {
+            let text = format!("inference input '{}' has datatype number {}", input.name, input.datatype);
+            return Err(Error::invalid(format!("{}{text}", self.prefix)));
+        }
+        if self.inputs.len().max(self.outputs.len()) as u64 > TENSORS_MAX {
+            return Err(Error::invalid(format!("{}more than {TENSORS_MAX} inputs or outputs", self.prefix)));
+        }
+        let Some(problem) = self.inputs.iter().find_map(|input| input.problem(self.model)) else { return Ok(()) };
+        self.ask(link)?;
+        Err(Error::invalid(format!("{}{problem}", self.prefix)))
+    }
+
+    /// Asks what the server says of the request, with zeros for inputs.
+    fn ask(&self, link: &Arc<Link>) -> Result<()> {
+        let is_sized = |input: &CallInput| {
+            let datatype = DataType::from_number(input.datatype.cast_signed());
+            let expected = datatype.and_then(|datatype| input.zeros(datatype));
+            expected.is_some_and(|bytes| bytes <= CHECKED_BYTES_MAX) && input.shape.len() as u64 <= RANK_MAX
+        };
+        if !self.inputs.iter().all(is_sized) {
+            return Ok(());
+        }
+        let call = OpenCall::new(link, Box::new(NoCallbacks));
+        let number = link.open_call(call.clone());
+        self.write(link, number, true)?;
+        call.wait()
+    }
+
+    /// Sends the call; the server acknowledges it.
+    ///
+    /// # Errors
+    /// There is no memory for its inputs, or it is longer than a frame may be.
+    pub(crate) fn send(&self, link: &Arc<Link>, call: u64) -> Result<()> {
+        self.write(link, call, false)
+    }
+
+    fn write(&self, link: &Arc<Link>, call: u64, is_check: bool) -> Result<()> {
+        let mut to = Vec::new();
+        let mut blocks = Vec::new();
+        let written = self.frame(link, call, is_check, &mut to, &mut blocks);
+        if written.is_err() {
+            link.close_call(call);
+            return written;
+        }
+        link.send(Way::Side, &to);
+        blocks.into_iter().for_each(Allocated::sent);
+        Ok(())
+    }
+
+    fn frame(
+        &self,
+        link: &Arc<Link>,
+        call: u64,
+        is_check: bool,
+        to: &mut Vec<u8>,
+        blocks: &mut Vec<Allocated>,
+    ) -> Result<()> {
+        let writing = write::begin(to, InstanceId::ONLY, Frame::Call);
+        let (parent_slot, parent_generation) = parent_of_this_thread();
+        let model_bytes =
+            u16::try_from(self.model.len()).map_err(|_| Error::invalid("the model's name is too long"))?;
+        let mut flags = CALL_FLAG_ACKNOWLEDGED | CALL_FLAG_DECOUPLED;
+        flags |= if is_check { CALL_FLAG_CHECKED } else { 0 };
+        flags |= if self.is_traced { CALL_FLAG_TRACED } else { 0 };
+        let priority = u32::try_from(self.priority).unwrap_or(u32::MAX);
+        CallHead {
+            call,
+            version: self.version,
+            parent_slot,
+            parent_generation,
+            model_bytes,
+            flags,
+            reserved: 0,
+            priority,
+        }
+        .write(to);
+        to.extend_from_slice(self.model.as_bytes());
+        let head = RequestHeadOf {
+            correlation: self.correlation,
+            correlation_text: self.correlation_text,
+            timeout_us: self.timeout_us,
+            flags: self.flags,
+            id: self.id,
+            inputs: self.inputs.len() as u16,
+            ..RequestHeadOf::default()
+        };
+        let outputs: Vec<&str> = self.outputs.iter().map(String::as_str).collect();
+        let outputs = (!outputs.is_empty()).then(|| outputs.into_iter());
+        write::request(to, &head, &parameter::for_frame(self.parameters), outputs);
+        let mut room = INLINE_BYTES_MAX as usize;
+        for input in self.inputs {
+            input.write(link, is_check, &mut room, to, blocks)?;
+        }
+        writing.end(to).map_err(|TooLong| Error::invalid(format!("{}the request is too long", self.prefix)))
+    }
+}
+
+impl CallInput {
+    /// Number of zero bytes that are a valid value: for strings, empty ones.
+    fn zeros(&self, datatype: DataType) -> Option<usize> {
+        if datatype == DataType::Bytes {
+            return usize::try_from(element_count(&self.shape)?).ok()?.checked_mul(size_of::<u32>());
+        }
+        self.expected(datatype)
+    }
+
+    fn write(
+        &self,
+        link: &Arc<Link>,
+        is_check: bool,
+        room: &mut usize,
+        to: &mut Vec<u8>,
+        blocks: &mut Vec<Allocated>,
+    ) -> Result<()> {
+        let datatype = DataType::from_number(self.datatype.cast_signed());
+        let datatype = datatype.ok_or_else(|| Error::invalid("an input has no datatype"))?;
+        let bytes = if is_check { self.zeros(datatype).unwrap_or(0) } else { self.bytes() };
+        if bytes <= *room {
+            *room -= bytes;
+            let mut inline = Vec::with_capacity(bytes);
+            if is_check {
+                inline.resize(bytes, 0);
+            } else {
+                self.slices().for_each(|part| inline.extend_from_slice(part));
+            }
+            write::tensor(to, &self.name, datatype, &self.shape, Put::Inline(&inline));
+            return Ok(());
+        }
+        let block = link.segments.allocate(bytes)?;
+        if is_check {
+            // SAFETY: the block has so many bytes, and nobody else uses it.
+            unsafe { block.pointer().write_bytes(0, bytes) };
+        } else {
+            let mut at = 0;
+            for part in self.slices() {
+                // SAFETY: the parts have as many bytes as the block, together.
+                unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), block.pointer().add(at), part.len()) };
+                at += part.len();
+            }
+        }
+        write::tensor(to, &self.name, datatype, &self.shape, Put::Block(block.block()));
+        blocks.push(block);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(elements: i64, buffers: &[&[u8]]) -> String {
+        strings_problem("S", "m", elements, buffers.iter().copied()).unwrap_or_default()
+    }
+
+    #[test]
+    fn strings_are_checked_as_triton_does() {
+        assert_eq!(problem(1, &[b"\x02\0\0\0ab"]), "");
+        assert_eq!(problem(1, &[b"\x02\0\0\0a", b"b"]), "", "a string may be in two buffers");
+        assert_eq!(problem(2, &[b"\x02\0\0\0a", b"b\0\0\0\0"]), "");
+        assert_eq!(problem(0, &[]), "");
+        assert!(problem(1, &[b"\x02\0\0", b"\0ab"]).contains("expecting 4 bytes but only 3 bytes available"));
+        assert!(problem(1, &[b"\0\0\0\0\0\0\0\0"]).contains("unexpected number of string elements 2"));
+        assert!(problem(2, &[b"\0\0\0\0"]).contains("expected 2 string elements for inference input 'S'"));
+        assert!(problem(1, &[b"\x09\0\0\0ab"]).ends_with("got 0"), "a cut string would be a breach of the protocol");
+    }
+}
