@@ -32,10 +32,10 @@ pub(crate) struct CallOutput {
     pub(crate) name: CString,
     pub(crate) datatype: u32,
     pub(crate) shape: Vec<i64>,
-    contents: Taken,
+    contents: OutputBytes,
 }
 
-enum Taken {
+enum OutputBytes {
     Copied(Vec<u8>),
     /// Still in the segment, which the server does not use again before the view is dropped.
     Lies(View),
@@ -44,16 +44,16 @@ enum Taken {
 impl CallOutput {
     pub(crate) fn bytes(&self) -> usize {
         match &self.contents {
-            Taken::Copied(bytes) => bytes.len(),
-            Taken::Lies(view) => view.bytes() as usize,
+            OutputBytes::Copied(bytes) => bytes.len(),
+            OutputBytes::Lies(view) => view.bytes() as usize,
         }
     }
 
     /// The first of its bytes.
     pub(crate) fn pointer(&self) -> *const u8 {
         match &self.contents {
-            Taken::Copied(bytes) => bytes.as_ptr(),
-            Taken::Lies(view) => view.pointer(),
+            OutputBytes::Copied(bytes) => bytes.as_ptr(),
+            OutputBytes::Lies(view) => view.pointer(),
         }
     }
 }
@@ -69,8 +69,8 @@ impl CallResponse {
         }
         let output = |tensor: &frames::TensorRef<'_>| {
             let contents = match &tensor.contents {
-                Contents::Inline(bytes) => Taken::Copied(bytes.to_vec()),
-                Contents::Block(block) => Taken::Lies(link.segments.read(block)?),
+                Contents::Inline(bytes) => OutputBytes::Copied(bytes.to_vec()),
+                Contents::Block(block) => OutputBytes::Lies(link.segments.read(block)?),
                 Contents::Device(_) => return Err(Error::internal("an output of a call lies on a device")),
             };
             let (datatype, shape) = (tensor.datatype as u32, tensor.shape.to_vec());
@@ -186,11 +186,11 @@ impl CallReceiver for OpenCall {
     }
 }
 
-type Job = Box<dyn FnOnce() + Send>;
+type CallbackJob = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
 struct Pool {
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<CallbackJob>,
     idle: usize,
 }
 
@@ -198,7 +198,7 @@ static POOL: Mutex<Pool> = Mutex::new(Pool { jobs: VecDeque::new(), idle: 0 });
 static SUBMITTED: Condvar = Condvar::new();
 
 /// Runs a job on a thread that is idle, or else on a new one.
-fn submit(job: Job) {
+fn submit(job: CallbackJob) {
     let mut pool = POOL.lock();
     pool.jobs.push_back(job);
     let is_short = pool.jobs.len() > pool.idle;

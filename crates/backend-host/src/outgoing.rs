@@ -144,12 +144,12 @@ fn strings_problem<'b>(
 }
 
 /// A call that was sent, to be cancelled.
-pub(crate) struct Sent {
+pub(crate) struct SentCall {
     pub(crate) link: Weak<Link>,
     pub(crate) call: u64,
 }
 
-impl Sent {
+impl SentCall {
     pub(crate) fn cancel(&self) {
         let Some(link) = self.link.upgrade() else { return };
         let mut frame = Vec::new();
@@ -161,7 +161,7 @@ impl Sent {
     }
 }
 
-/// What a CALL says.
+/// Contents of a CALL.
 pub(crate) struct CallTo<'a> {
     pub(crate) model: &'a str,
     pub(crate) version: i64,

@@ -14,7 +14,7 @@ use super::parameter::Parameter;
 use super::{Err, c_text, guard, object, put, text};
 use crate::calls::{CallResponse, Callbacks, OpenCall};
 use crate::link::Link;
-use crate::outgoing::{CallInput, CallTo, InputBuffer, Sent};
+use crate::outgoing::{CallInput, CallTo, InputBuffer, SentCall};
 use parking_lot::Mutex;
 use protocol::json::{Value, write_string};
 use std::collections::BTreeSet;
@@ -80,7 +80,7 @@ enum Correlation {
 /// A request to a model. Its library changes it, and does not use it while it runs, except to cancel it.
 pub(crate) struct InferenceRequest {
     model: String,
-    /// As the library asked, -1 for the version policy.
+    /// Version that the library asked for, -1 for the version policy.
     version: i64,
     described: Described,
     id: CString,
@@ -93,8 +93,8 @@ pub(crate) struct InferenceRequest {
     parameters: Vec<Parameter>,
     release: Option<(ReleaseCallback, *mut c_void)>,
     respond: Option<(Allocation, ResponseCallback, *mut c_void)>,
-    /// What was sent last.
-    sent: Mutex<Option<Sent>>,
+    /// The call that was sent last.
+    sent: Mutex<Option<SentCall>>,
     is_cancelled: AtomicBool,
 }
 
@@ -121,7 +121,7 @@ impl InferenceRequest {
 
 /// The functions of a library that its request ends with.
 struct RequestCallbacks {
-    /// Not used before its release.
+    /// Used for its release only.
     request: *mut InferenceRequest,
     release: (ReleaseCallback, *mut c_void),
     respond: (Allocation, ResponseCallback, *mut c_void),
@@ -192,7 +192,7 @@ pub(crate) unsafe fn infer(request: *mut InferenceRequest, is_traced: bool) -> R
     // Kept until it is noted: the release callback may delete the request as soon as the call is sent.
     let mut sent = of.sent.lock();
     let number = link.open_call(call.clone());
-    *sent = Some(Sent { link: Arc::downgrade(&link), call: number });
+    *sent = Some(SentCall { link: Arc::downgrade(&link), call: number });
     drop(sent);
     to.send(&link, number).and_then(|()| call.wait())
 }

@@ -1,8 +1,8 @@
 //! Metrics of a backend: families, and the metrics in them. The server holds the values.
 //!
-//! A family belongs to the connection that made it, and its metrics to the same one. When that connection has ended, the
-//! next use makes them again on another one and restores what this process counted; histograms begin anew. Without any
-//! connection a metric only remembers. An update never fails for such a reason.
+//! A family belongs to the connection that made it, and its metrics to the same one. When that connection has ended,
+//! the next use makes them again on another one and restores what this process counted; histograms begin anew. Without
+//! any connection a metric only remembers. An update never fails for such a reason.
 
 #![allow(unsafe_code)] // pointers of a C API
 
@@ -96,7 +96,7 @@ pub(crate) struct Metric {
 #[derive(Default)]
 struct MetricState {
     remote: Remote,
-    /// What this process made of a counter or a gauge.
+    /// Value that this process gave to a counter or a gauge.
     value: f64,
 }
 
@@ -265,7 +265,7 @@ pub unsafe extern "C" fn TRITONSERVER_MetricFamilyDelete(family: *const MetricFa
         let remote = family.remote.lock();
         if let Some(link) = remote.open() {
             let number = remote.number;
-            // Waits, so that who looks at the metrics next does not find it. What was deleted with its connection is gone.
+            // Waits, so that the next scrape does not find it. An error says that its connection has ended.
             let _ =
                 link.ask("family_delete", |json| json.extend_from_slice(format!(r#","family":{number}"#).as_bytes()));
         }
