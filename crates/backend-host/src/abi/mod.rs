@@ -25,6 +25,7 @@ pub(crate) mod server;
 pub(crate) mod state;
 pub(crate) mod statistics;
 pub(crate) mod strings;
+pub(crate) mod trace;
 
 use error::ServerError;
 use std::ffi::{CStr, CString, c_char};

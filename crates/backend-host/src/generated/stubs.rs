@@ -90,7 +90,6 @@ failing! {
     TRITONSERVER_ServerModelConfig
     TRITONSERVER_ServerModelIndex
     TRITONSERVER_ServerMetrics
-    TRITONBACKEND_RequestTrace
     TRITONCACHE_ApiVersion
     TRITONCACHE_CacheEntryNew
     TRITONCACHE_CacheEntryDelete

@@ -176,9 +176,10 @@ const NONE: AnswerRef<'_> = AnswerRef {
     outputs: smallvec::SmallVec::new_const(),
 };
 
-fn library(refuses: bool) -> (Library, Receiver<String>) {
+/// Kept for ever: the last callback may still use it when its note arrives.
+fn library(refuses: bool) -> (&'static Library, Receiver<String>) {
     let (seen, listen) = channel();
-    (Library { seen, refuses }, listen)
+    (Box::leak(Box::new(Library { seen, refuses })), listen)
 }
 
 fn output(contents: &[u8]) -> TensorRef<'_> {
@@ -207,7 +208,7 @@ fn responses_reach_the_library_in_order_and_then_its_request_is_released() {
         assert!(server.side_frame(|frame| frame == FromRunner::CallCancel(number)));
         server
     });
-    assert_eq!(link.run(|| send(&library, &[b"\x02\0\0\0a", b"b"])), None);
+    assert_eq!(link.run(|| send(library, &[b"\x02\0\0\0a", b"b"])), None);
     let all: Vec<_> = (0..6).map(|_| seen.recv().expect("callbacks")).collect();
     let expected =
         ["allocate O 2", "response 0 O=[1, 2]", "free 2", "response 0 Internal: no", "response 1 null", "release 1"];
@@ -227,7 +228,7 @@ fn a_refusing_allocator_gives_its_error_with_empty_outputs() {
         server.respond(number, &AnswerRef { kind: Answer::Response, is_final: true, outputs, ..NONE });
         server
     });
-    assert_eq!(link.run(|| send(&library, &[b"\0\0\0\0"])), None);
+    assert_eq!(link.run(|| send(library, &[b"\0\0\0\0"])), None);
     let all: Vec<_> = (0..4).map(|_| seen.recv().expect("callbacks")).collect();
     let response = "response 1 Unavailable: no memory O=[] O=[]";
     assert_eq!(all, ["allocate O 2", "allocate O 0", response, "release 1"]);
@@ -245,7 +246,7 @@ fn a_refused_request_stays_with_the_library() {
         server.respond(number, &AnswerRef { kind, code, error, is_final: true, is_failed: true, ..NONE });
         server
     });
-    let error = link.run(|| send(&library, &[b"\0\0\0\0"]));
+    let error = link.run(|| send(library, &[b"\0\0\0\0"]));
     assert_eq!(error, Some(Error::invalid("unexpected inference output 'x'")));
     assert!(seen.try_recv().is_err(), "nothing was called");
     drop(serve.join().expect("server"));
@@ -264,7 +265,7 @@ fn an_input_that_no_frame_can_have_is_checked_by_the_server_first() {
         server.respond(number, &AnswerRef { is_final: true, ..NONE });
         server
     });
-    let error = link.run(|| send(&library, &[b"\x02\0\0", b"\0ab"])).expect("an error");
+    let error = link.run(|| send(library, &[b"\x02\0\0", b"\0ab"])).expect("an error");
     assert!(error.message().starts_with("[request id: r] incomplete string length indicator"), "{error:?}");
     assert!(seen.try_recv().is_err());
     drop(serve.join().expect("server"));
@@ -281,7 +282,7 @@ fn the_end_of_the_connection_ends_a_call() {
         server.side_frame(|frame| assert_eq!(frame, FromRunner::CallCancel(number)));
         server.link.close();
     });
-    assert_eq!(link.run(|| send(&library, &[b"\0\0\0\0"])), None);
+    assert_eq!(link.run(|| send(library, &[b"\0\0\0\0"])), None);
     serve.join().expect("server");
     let all: Vec<_> = (0..2).map(|_| seen.recv().expect("callbacks")).collect();
     assert_eq!(all, ["response 1 Unavailable: the server has ended the connection", "release 1"]);
