@@ -5,6 +5,7 @@
 //! back as frames. `abi` has the functions that libraries call.
 
 mod abi;
+mod agents;
 mod generated {
     mod stubs;
 }
@@ -35,6 +36,14 @@ use std::os::unix::net::UnixStream;
 pub extern "C" fn nereid_backend_host_main() -> c_int {
     // SAFETY: the server starts this process with this descriptor, and nothing else takes it.
     let control = unsafe { OwnedFd::from_raw_fd(FD_WORK as RawFd) };
+    // The second argument says what else than a backend the process runs.
+    let mut arguments = std::env::args_os().skip(2);
+    if let (Some(what), Some(library)) = (arguments.next(), arguments.next())
+        && what == "agent"
+    {
+        let served = agents::serve(std::path::Path::new(&library), UnixStream::from(control));
+        return c_int::from(served.is_err());
+    }
     let mut control = Incoming::new(UnixStream::from(control));
     let status = loop {
         match next(&mut control).and_then(|of| of.map(connection::serve).transpose()) {

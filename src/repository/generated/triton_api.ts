@@ -194,6 +194,18 @@ export const PROVIDED: readonly string[] = [
   'TRITONBACKEND_ModelState',
   'TRITONBACKEND_ModelSetState',
   'TRITONBACKEND_ModelReportMemoryUsage',
+  'TRITONREPOAGENT_ApiVersion',
+  'TRITONREPOAGENT_ModelRepositoryLocation',
+  'TRITONREPOAGENT_ModelRepositoryLocationAcquire',
+  'TRITONREPOAGENT_ModelRepositoryLocationRelease',
+  'TRITONREPOAGENT_ModelRepositoryUpdate',
+  'TRITONREPOAGENT_ModelParameterCount',
+  'TRITONREPOAGENT_ModelParameter',
+  'TRITONREPOAGENT_ModelConfig',
+  'TRITONREPOAGENT_ModelState',
+  'TRITONREPOAGENT_ModelSetState',
+  'TRITONREPOAGENT_State',
+  'TRITONREPOAGENT_SetState',
 ]
 
 /** Functions that it exports and that only return an error. */
@@ -277,18 +289,6 @@ export const STUBS: readonly string[] = [
   'TRITONCACHE_CacheEntryGetBuffer',
   'TRITONCACHE_CacheEntrySetBuffer',
   'TRITONCACHE_Copy',
-  'TRITONREPOAGENT_ApiVersion',
-  'TRITONREPOAGENT_ModelRepositoryLocation',
-  'TRITONREPOAGENT_ModelRepositoryLocationAcquire',
-  'TRITONREPOAGENT_ModelRepositoryLocationRelease',
-  'TRITONREPOAGENT_ModelRepositoryUpdate',
-  'TRITONREPOAGENT_ModelParameterCount',
-  'TRITONREPOAGENT_ModelParameter',
-  'TRITONREPOAGENT_ModelConfig',
-  'TRITONREPOAGENT_ModelState',
-  'TRITONREPOAGENT_ModelSetState',
-  'TRITONREPOAGENT_State',
-  'TRITONREPOAGENT_SetState',
 ]
 
 /** Functions that plugins export. */

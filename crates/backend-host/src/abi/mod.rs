@@ -6,6 +6,7 @@
 
 #![allow(unsafe_code)] // pointers of a C API
 
+pub(crate) mod agent;
 pub(crate) mod allocator;
 pub(crate) mod attributes;
 pub(crate) mod backend;

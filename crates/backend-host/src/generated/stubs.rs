@@ -98,16 +98,4 @@ failing! {
     TRITONCACHE_CacheEntryGetBuffer
     TRITONCACHE_CacheEntrySetBuffer
     TRITONCACHE_Copy
-    TRITONREPOAGENT_ApiVersion
-    TRITONREPOAGENT_ModelRepositoryLocation
-    TRITONREPOAGENT_ModelRepositoryLocationAcquire
-    TRITONREPOAGENT_ModelRepositoryLocationRelease
-    TRITONREPOAGENT_ModelRepositoryUpdate
-    TRITONREPOAGENT_ModelParameterCount
-    TRITONREPOAGENT_ModelParameter
-    TRITONREPOAGENT_ModelConfig
-    TRITONREPOAGENT_ModelState
-    TRITONREPOAGENT_ModelSetState
-    TRITONREPOAGENT_State
-    TRITONREPOAGENT_SetState
 }
