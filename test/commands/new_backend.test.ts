@@ -1,17 +1,21 @@
-// `nereid new backend`: what it writes compiles without a warning, and the library lacks nothing.
+// `nereid new backend`: what it writes compiles without a warning, lacks nothing, and is served.
 import { execFileSync, spawnSync } from 'node:child_process'
-import { readFileSync, readdirSync } from 'node:fs'
+import { mkdirSync, readFileSync, readdirSync, symlinkSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import * as create from '../../src/commands/new/index.js'
 import { readLibrary } from '../../src/repository/elf.js'
 import { libraryProblems } from '../../src/repository/library_problems.js'
+import { ROOT } from '../docs/pages.js'
 import { files, runs } from './harness.js'
 
 const CARGO_MS_MAX = 600_000
 
 async function made(language: string): Promise<{ out: string; at: string }> {
   const directory = files({})
+  // As `npm install nereid` leaves it.
+  mkdirSync(join(directory, 'node_modules'))
+  symlinkSync(ROOT, join(directory, 'node_modules/nereid'))
   const all = ['backend', 'copies', `--lang=${language}`, `--out=${directory}`]
   const result = await runs(create, all, directory)
   expect(result).toMatchObject({ code: 0, err: '' })
@@ -25,6 +29,9 @@ function built(at: string, ...args: string[]): { said: string; library: string }
   return { said: stderr, library: join(at, 'backends/copies/libtriton_copies.so') }
 }
 
+/** Report of the test that is written beside the backend. */
+const tested = (at: string): string => execFileSync('node', ['--test', join(at, 'test.mjs')], { encoding: 'utf8' })
+
 const EXPORTS = ['TRITONBACKEND_Initialize', 'TRITONBACKEND_ModelInstanceExecute']
 
 test('a backend in C compiles without warnings and lacks nothing', async () => {
@@ -36,7 +43,8 @@ test('a backend in C compiles without warnings and lacks nothing', async () => {
   expect(said).toBe('')
   expect(readLibrary(library)).toMatchObject({ exports: EXPORTS })
   expect(readLibrary(library).needed).toContain('libtritonserver.so')
-  expect(libraryProblems(library).filter(({ severity }) => severity === 'error')).toEqual([])
+  expect(libraryProblems(library)).toEqual([])
+  expect(tested(at)).toMatch(/^. pass 1$/m)
   // Made again only after a change.
   expect(execFileSync('make', ['-C', at], { encoding: 'utf8' })).toMatch(/up to date/)
 })
@@ -48,7 +56,8 @@ test('a backend in Rust compiles without warnings or packages of others and lack
   execFileSync('cargo', ['fmt', '--check'], { cwd: at })
   expect(readLibrary(library)).toMatchObject({ exports: EXPORTS })
   expect(readLibrary(library).needed).toContain('libtritonserver.so')
-  expect(libraryProblems(library).filter(({ severity }) => severity === 'error')).toEqual([])
+  expect(libraryProblems(library)).toEqual([])
+  expect(tested(at)).toMatch(/^. pass 1$/m)
 }, CARGO_MS_MAX)
 
 test('the description names the files and the three commands', async () => {

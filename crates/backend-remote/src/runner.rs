@@ -14,7 +14,9 @@ use crate::memory::TensorMemory;
 use crate::slots::{Key, Slots};
 use crate::spec::{Limits, RunnerKind};
 use crate::transport::{Connection, End, Executor, Next, Reading, Receiver, Transport, Way};
-use backend::{Host, Occupied, OpenCall, OpenCalls, ReadyAnswer, Report, ReportedEnd, ReportedTimes, now_ns};
+use backend::{
+    Host, Occupied, OpenCall, OpenCalls, ReadyAnswer, Report, ReportedEnd, ReportedTimes, from_system_ns, now_ns,
+};
 use device::{Closing, Handle};
 use parking_lot::Mutex;
 use protocol::Signature;
@@ -219,11 +221,12 @@ impl Runner {
 
     /// Handles statistics that the model reports of its own work.
     fn reported(&self, kind: ReportKind, of: &frames::generated::Report) {
+        // Runners read the clock of the system.
         let times = ReportedTimes {
-            start: of.start,
-            compute_start: of.compute_start,
-            compute_end: of.compute_end,
-            end: of.end,
+            start: from_system_ns(of.start),
+            compute_start: from_system_ns(of.compute_start),
+            compute_end: from_system_ns(of.compute_end),
+            end: from_system_ns(of.end),
         };
         let response = |end| Report::Response { index: of.index as usize, end };
         let report = match kind {

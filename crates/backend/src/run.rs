@@ -3,7 +3,7 @@
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 use crate::{Host, InstanceEventsRef, Occupied, OpenCalls, Readiness, Responder};
 use memory::Need;
-pub use memory::thread::now_ns;
+pub use memory::thread::{from_system_ns, now_ns};
 use protocol::pb::inference::ModelConfig;
 use protocol::{Checked, InferRequest, OutputTensor, Parameter, Signature};
 use smallvec::SmallVec;

@@ -87,6 +87,21 @@ pub fn now_ns() -> u64 {
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
+/// The time by [`now_ns`] of a reading of the system's monotonic clock in ns, which other processes share and C++ calls
+/// `steady_clock`; 0 for one before the start of this process.
+pub fn from_system_ns(reading: u64) -> u64 {
+    // The two readings are less than a microsecond apart.
+    static AHEAD: OnceLock<u64> = OnceLock::new();
+    reading.saturating_sub(*AHEAD.get_or_init(|| system_ns().saturating_sub(now_ns())))
+}
+
+fn system_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a timespec of ours that the call fills.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// A reading of a thread's CPU clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuReading {
@@ -175,6 +190,16 @@ mod tests {
             scheduling().map(|a| (a.runtime, a.nice))
         });
         thread.join().expect("does not panic").expect("the kernel tells")
+    }
+
+    #[test]
+    fn a_reading_of_the_system_clock_is_the_time_of_this_process() {
+        let before = now_ns();
+        let converted = from_system_ns(system_ns());
+        let after = now_ns();
+        // The two clocks are aligned once, within the time between two calls.
+        assert!((before.saturating_sub(1_000_000)..=after + 1_000_000).contains(&converted));
+        assert_eq!(from_system_ns(0), 0);
     }
 
     #[test]

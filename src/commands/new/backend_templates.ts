@@ -154,9 +154,10 @@ fn main() {
 }
 `
 
-const RUST_BINDINGS = `//! The functions of Triton's C API that this backend uses. include/triton/core has all of them.
+const RUST_BINDINGS = `//! What this backend uses of Triton's C API, and the clock of its statistics.
+//! The whole API is in include/triton/core.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::{c_char, c_int, c_void};
 
 macro_rules! opaque {
     ($($name:ident)*) => { $(#[repr(C)] pub struct $name { _private: [u8; 0] })* };
@@ -176,7 +177,17 @@ pub const MEMORY_GPU: u32 = 2;
 pub const RELEASE_ALL: u32 = 1;
 pub const RESPONSE_FINAL: u32 = 1;
 
+pub const CLOCK_MONOTONIC: c_int = 1;
+
+/// \`struct timespec\` of 64-bit Linux.
+#[repr(C)]
+pub struct Timespec {
+    pub seconds: i64,
+    pub nanoseconds: i64,
+}
+
 extern "C" {
+    pub fn clock_gettime(clock: c_int, time: *mut Timespec) -> c_int;
     #[link_name = "TRITONSERVER_ErrorNew"]
     pub fn error_new(code: u32, message: *const c_char) -> Err;
     #[link_name = "TRITONSERVER_ErrorDelete"]
@@ -230,8 +241,6 @@ mod triton;
 
 use std::ffi::{c_void, CString};
 use std::ptr::{null, null_mut};
-use std::sync::OnceLock;
-use std::time::Instant;
 use triton::*;
 
 /// The error of a call, if it made one. The caller owns it: it passes it on or deletes it.
@@ -254,10 +263,12 @@ fn ignore(error: Err) {
     unsafe { error_delete(error) }
 }
 
-/// A steady clock in nanoseconds, for statistics.
+/// The clock of statistics, in nanoseconds. Rust's own clock has another start.
 fn now_ns() -> u64 {
-    static START: OnceLock<Instant> = OnceLock::new();
-    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+    let mut now = Timespec { seconds: 0, nanoseconds: 0 };
+    // SAFETY: a valid place for the time.
+    unsafe { clock_gettime(CLOCK_MONOTONIC, &mut now) };
+    now.seconds as u64 * 1_000_000_000 + now.nanoseconds as u64
 }
 
 fn require_host_memory(memory_type: u32) -> Result<(), Err> {
