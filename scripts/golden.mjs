@@ -73,6 +73,8 @@ const EXTRA_FLAGS = {
   ragged: '--strict-batching-delay=true',
   infer: '--strict-batching-delay=true',
   responses: '--strict-batching-delay=true',
+  libraries: '--strict-batching-delay=true',
+  batching: '--strict-batching-delay=true',
 }
 
 /**
@@ -143,17 +145,19 @@ export class Lanes {
 }
 
 /** Replays one suite once. Resolves with its report, or with its last output if it has none. */
-async function replay({ name, directory, script = 'replay.py' }, suite, { only, cases, server, report }) {
+async function replay(
+  { name, directory, script = 'replay.py', more = [], flags: own = [] }, suite, { only, cases, server, report },
+) {
   const ports = await freePorts(3)
   // A model that leaves a request unanswered must not delay the end of its server by half a minute.
-  const flags = [...listenFlags(ports), '--exit-on-error=false', '--exit-grace-secs=0', '--exit-timeout-secs=2']
+  const flags = [...listenFlags(ports), '--exit-on-error=false', '--exit-grace-secs=0', '--exit-timeout-secs=2', ...own]
   const extra = EXTRA_FLAGS[suite]
   if (extra !== undefined) flags.push(extra)
   // Their configurations are complete; a question for each would start as many threads as the models themselves.
   if (name === 'twins' && TWINS_USUAL.includes(suite)) flags.push('--disable-auto-complete-config')
   const command = [server, '--model-repository={repo}', ...flags, '{flags}']
   const args = [
-    join(directory, script), '--start', `exec ${command.join(' ')}`, '--report', report, '--suite', suite
+    join(directory, script), '--start', `exec ${command.join(' ')}`, '--report', report, '--suite', suite, ...more
   ]
   for (const [i, port] of ['http', 'grpc', 'metrics'].entries()) args.push(`--${port}`, `127.0.0.1:${ports[i]}`)
   if (server !== OWN_SERVER) args.push('--start-timeout', String(OTHER_START_SECONDS_MAX))

@@ -22,6 +22,7 @@ import { packages } from '../test/package/run.mjs'
 import { motoEnvironment } from '../test/stores/moto.mjs'
 import { advisories } from './advisories.mjs'
 import { golden } from './golden.mjs'
+import { probes } from './probes.mjs'
 import { ids } from './ids.mjs'
 import { cargoTests, loomTests, program, rustTests } from './lib/cargo.mjs'
 import { cargoCounts, junitCounts, lastLineCounts, sumOf, vitestCounts } from './lib/counts.mjs'
@@ -177,6 +178,8 @@ export const SUITES = {
   javascript: { lane: 'serve', clocks: true, run: () => vitest('javascript.json', 'test/javascript') },
   /** Triton's recorded responses. */
   golden: { lane: 'serve', python: true, run: ({ all, nightly }) => golden({ all: all || nightly }) },
+  /** Libraries against Triton's C API, whose reports were recorded in a Triton. */
+  probes: { lane: 'serve', python: true, run: ({ only }) => probes({ only }) },
   /** Pages, README.md and ARCHITECTURE.md: named things exist, links work, examples do what they say. */
   docs: {
     lane: 'serve',

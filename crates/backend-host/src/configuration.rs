@@ -4,15 +4,14 @@
 //! all defaults. Here the members are filled from templates, so that a library finds what it expects in either.
 
 use protocol::json::{Value, write_string};
-use tensor::{Error, Result};
+use tensor::{DataType, Error, Result};
 
-/// Members that are taken over, with their value if the new configuration has none. The last two choose a scheduler:
-/// without a value they are left out.
+/// Members that are taken over, with their value if the new configuration has none; without one they are left out.
 const TAKEN: [(&str, &str); 6] = [
     ("max_batch_size", "0"),
     ("input", "[]"),
     ("output", "[]"),
-    ("model_transaction_policy", r#"{"decoupled":false}"#),
+    ("model_transaction_policy", ""),
     ("dynamic_batching", ""),
     ("sequence_batching", ""),
 ];
@@ -54,9 +53,7 @@ const DYNAMIC: &[(&str, &str)] = &[
 pub(crate) fn merge(current: &str, new: &str) -> Result<String> {
     let current = Value::parse(current.as_bytes())?;
     let new = Value::parse(new.as_bytes()).map_err(|error| Error::internal(error.message().to_owned()))?;
-    if !new.is_object() {
-        return Err(Error::internal("a model configuration is a JSON object"));
-    }
+    check(current, new)?;
     let mut json = vec![b'{'];
     let mut taken = [false; TAKEN.len()];
     for member in current.members()? {
@@ -75,6 +72,52 @@ pub(crate) fn merge(current: &str, new: &str) -> Result<String> {
     }
     json.push(b'}');
     String::from_utf8(json).map_err(|_| Error::internal("a model configuration is not UTF-8"))
+}
+
+/// Checks the names of all members, as the parser of protobuf does.
+fn check(current: Value<'_>, new: Value<'_>) -> Result<()> {
+    if !new.is_object() {
+        return Err(Error::invalid("a model configuration is a JSON object"));
+    }
+    for (key, _) in new.members()? {
+        let key = String::from_utf8_lossy(&key.decode()).into_owned();
+        let is_known = |name: &str| name == key || camel(name) == key;
+        let mut known = current.members()?.map(|(name, _)| String::from_utf8_lossy(&name.decode()).into_owned());
+        if !known.any(|name| is_known(&name)) && !OTHERS.iter().any(|name| is_known(name)) {
+            return Err(Error::invalid(format!("{key}: Cannot find field.")));
+        }
+    }
+    Ok(())
+}
+
+/// Members that a configuration may have besides those that are always printed.
+const OTHERS: [&str; 12] = [
+    "dynamic_batching",
+    "sequence_batching",
+    "ensemble_scheduling",
+    "model_transaction_policy",
+    "model_operations",
+    "model_repository_agents",
+    "response_cache",
+    "model_metrics",
+    "metric_tags",
+    "parameters",
+    "model_warmup",
+    "cc_model_filenames",
+];
+
+fn camel(name: &str) -> String {
+    let mut camel = String::new();
+    let mut is_upper = false;
+    for c in name.chars() {
+        if c == '_' {
+            is_upper = true;
+        } else {
+            camel.push(if is_upper { c.to_ascii_uppercase() } else { c });
+            is_upper = false;
+        }
+    }
+    camel
 }
 
 fn put(json: &mut Vec<u8>, key: &str, value: &[u8]) {
@@ -109,25 +152,15 @@ fn write(json: &mut Vec<u8>, new: Value<'_>, at: usize) -> Result<()> {
 
 /// A member by its name in the protocol, or in camel case, which JSON of protobuf may have.
 fn get<'a>(of: Value<'a>, name: &str) -> Option<Value<'a>> {
-    of.get(name).or_else(|| {
-        let mut camel = String::new();
-        let mut is_upper = false;
-        for c in name.chars() {
-            if c == '_' {
-                is_upper = true;
-            } else {
-                camel.push(if is_upper { c.to_ascii_uppercase() } else { c });
-                is_upper = false;
-            }
-        }
-        of.get(&camel)
-    })
+    of.get(name).or_else(|| of.get(&camel(name)))
 }
 
 /// An int32, which JSON of protobuf may have as a text.
 fn number(value: Value<'_>) -> Result<String> {
     let text = if value.is_string() { value.as_string()? } else { value.as_i64()?.to_string() };
-    let number: i32 = text.parse().map_err(|_| Error::internal(format!("max_batch_size '{text}' is no number")))?;
+    let number: i32 = text
+        .parse()
+        .map_err(|_| Error::invalid(format!("(max_batch_size): invalid value \"{text}\" for type TYPE_INT32")))?;
     Ok(number.to_string())
 }
 
@@ -146,12 +179,16 @@ fn list(value: Value<'_>, template: &[(&str, &str)]) -> Result<String> {
 /// The members of an object that its template knows, in the template's order.
 fn filled(value: Value<'_>, template: &[(&str, &str)]) -> Result<String> {
     if !value.is_object() {
-        return Err(Error::internal("a model configuration has a value where an object belongs"));
+        return Err(Error::invalid("a model configuration has a value where an object belongs"));
     }
     let mut json = vec![b'{'];
     for (name, default) in template {
         match get(value, name) {
             Some(found) if *name == "dims" => put(&mut json, name, dims(found)?.as_bytes()),
+            Some(found) if *name == "data_type" => {
+                check_datatype(found)?;
+                put(&mut json, name, found.text());
+            }
             Some(found) => put(&mut json, name, found.text()),
             None if default.is_empty() => {}
             None => put(&mut json, name, default.as_bytes()),
@@ -161,11 +198,23 @@ fn filled(value: Value<'_>, template: &[(&str, &str)]) -> Result<String> {
     String::from_utf8(json).map_err(|_| Error::internal("a model configuration is not UTF-8"))
 }
 
+fn check_datatype(value: Value<'_>) -> Result<()> {
+    let name = value.as_string()?;
+    let known = name.strip_prefix("TYPE_").is_some_and(|name| {
+        matches!(name, "STRING" | "INVALID") || (name != "BYTES" && DataType::from_name(name).is_some())
+    });
+    if known {
+        Ok(())
+    } else {
+        Err(Error::invalid(format!("(data_type): invalid value \"{name}\" for type TYPE_ENUM")))
+    }
+}
+
 /// Dimensions as numbers: JSON of protobuf has int64 as texts.
 fn dims(value: Value<'_>) -> Result<String> {
     let one = |dim: Value<'_>| {
         let text = if dim.is_string() { dim.as_string()? } else { return Ok(dim.as_i64()?) };
-        text.parse::<i64>().map_err(|_| Error::internal(format!("dimension '{text}' is no number")))
+        text.parse::<i64>().map_err(|_| Error::invalid(format!("dimension '{text}' is no number")))
     };
     let all: Vec<i64> = value.elements()?.map(one).collect::<Result<_>>()?;
     Ok(format!("{all:?}").replace(' ', ""))
@@ -187,7 +236,7 @@ mod tests {
         );
         assert_eq!(
             merged.expect("merged"),
-            r#"{"name":"m","backend":"b","max_batch_size":8,"input":[{"name":"X","data_type":"TYPE_FP32","format":"FORMAT_NONE","dims":[2,-1],"is_shape_tensor":false,"allow_ragged_batch":false,"optional":false,"is_non_linear_format_io":false}],"output":[],"parameters":{},"model_transaction_policy":{"decoupled":false},"dynamic_batching":{"preferred_batch_size":[],"max_queue_delay_microseconds":0,"preserve_ordering":false,"priority_levels":0,"default_priority_level":0,"priority_queue_policy":{}}}"#
+            r#"{"name":"m","backend":"b","max_batch_size":8,"input":[{"name":"X","data_type":"TYPE_FP32","format":"FORMAT_NONE","dims":[2,-1],"is_shape_tensor":false,"allow_ragged_batch":false,"optional":false,"is_non_linear_format_io":false}],"output":[],"parameters":{},"dynamic_batching":{"preferred_batch_size":[],"max_queue_delay_microseconds":0,"preserve_ordering":false,"priority_levels":0,"default_priority_level":0,"priority_queue_policy":{}}}"#
         );
     }
 

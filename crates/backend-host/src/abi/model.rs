@@ -41,6 +41,10 @@ pub(crate) struct Signature {
     pub(crate) states: Vec<String>,
     /// Requests may be released to be run again.
     pub(crate) is_iterative: bool,
+    /// A request may have any number of responses.
+    pub(crate) is_decoupled: bool,
+    /// Inputs and outputs of states that are written where they are read.
+    pub(crate) same_buffers: Vec<(String, String)>,
 }
 
 impl Signature {
@@ -51,10 +55,22 @@ impl Signature {
         };
         let sequences = config.get("sequence_batching");
         let is_iterative = sequences.and_then(|s| s.get("iterative_sequence")).map_or(Ok(false), Value::as_bool)?;
+        let policy = config.get("model_transaction_policy").and_then(|policy| policy.get("decoupled"));
+        let is_decoupled = policy.map_or(Ok(false), Value::as_bool)?;
+        let mut same_buffers = Vec::new();
+        if let Some(states) = sequences.and_then(|s| s.get("state")) {
+            for state in states.elements()? {
+                if state.get("use_same_buffer_for_input_output").map_or(Ok(false), Value::as_bool)? {
+                    same_buffers.push((member(state, "input_name")?, member(state, "output_name")?));
+                }
+            }
+        }
         Ok(Self {
             outputs: names(config.get("output"), "name")?.iter().map(|name| c_text(name)).collect(),
             states: names(sequences.and_then(|s| s.get("state")), "output_name")?,
             is_iterative,
+            is_decoupled,
+            same_buffers,
         })
     }
 }

@@ -94,6 +94,8 @@ struct Progress {
     executing: Option<ThreadId>,
     /// The complete response, until the batch's result is sent.
     answer: Option<Answer>,
+    /// The response of a model that is not decoupled, until the request is ended.
+    held: Option<Answer>,
     /// A response was sent on its own: all others must be, too.
     has_responded: bool,
     is_final: bool,
@@ -139,11 +141,11 @@ impl Ticket {
     }
 
     /// The new value of a state, made by `new` the first time.
-    pub(crate) fn state(self: &Arc<Self>, name: &str, new: impl FnOnce(&Arc<Self>) -> Output) -> *mut State {
+    pub(crate) fn state(self: &Arc<Self>, name: &str, new: impl FnOnce(&Arc<Self>) -> State) -> *mut State {
         let mut states = self.states.lock();
         let at = states.iter().position(|state| state.output.name() == name).unwrap_or(states.len());
         if at == states.len() {
-            states.push(Box::new(State { output: new(self), is_updated: false }));
+            states.push(Box::new(new(self)));
         }
         states.get_mut(at).map_or(null_mut(), |state| &raw mut **state)
     }
@@ -151,7 +153,11 @@ impl Ticket {
     /// The states that the request sets, to be sent with its last response.
     fn updated(&self) -> Vec<Output> {
         let states = std::mem::take(&mut *self.states.lock());
-        states.into_iter().filter(|state| state.is_updated).map(|state| state.output).collect()
+        states
+            .into_iter()
+            .filter(|state| state.is_updated && state.output.has_buffer())
+            .map(|state| state.output)
+            .collect()
     }
 
     /// Sends a response, or keeps it for the batch's result. After the last one, others are dropped.
@@ -161,8 +167,25 @@ impl Ticket {
             return;
         }
         progress.is_final = answer.is_final();
+        if !self.instance.model.signature().is_decoupled {
+            // The engine takes one response: it waits for the flag that ends the request.
+            let held = progress.held.take();
+            match (answer.is_final(), answer.is_none(), held) {
+                (true, true, Some(held)) => answer = held.ended(),
+                (false, false, None) => {
+                    progress.held = Some(answer);
+                    return;
+                }
+                (_, false, Some(_)) => {
+                    let text = "expected a single response, got 2";
+                    progress.is_final = true;
+                    answer = Answer::error(&Error::internal(text)).ended();
+                }
+                _ => {}
+            }
+        }
         let is_executing = progress.executing == Some(std::thread::current().id());
-        if answer.is_final() && is_executing && !progress.has_responded {
+        if answer.is_final() && !answer.is_none() && is_executing && !progress.has_responded {
             progress.answer = Some(answer);
             return;
         }
@@ -211,6 +234,9 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         // Neither the library nor any of its objects can answer any more: Triton's client would wait for ever.
+        if let Some(held) = self.progress.get_mut().held.take() {
+            self.answer(held.ended());
+        }
         if !self.progress.get_mut().is_final {
             let what = "the backend released the request and everything of it without a final response";
             self.answer(Answer::failed(&Error::internal(what)));
@@ -302,6 +328,19 @@ impl Request {
     fn input(&self, name: &str) -> Result<&Input> {
         let found = self.inputs.iter().find(|input| input.name.to_bytes() == name.as_bytes());
         found.ok_or_else(|| self.ticket.error(format_args!("unknown request input name {name}")))
+    }
+
+    /// The bytes of an input.
+    pub(crate) fn bytes_of(&self, name: &str) -> Option<Vec<u8>> {
+        let input = self.inputs.iter().find(|input| input.name.to_bytes() == name.as_bytes())?;
+        Some(match &input.data {
+            Bytes::Inline(bytes) => {
+                let mut copy = Vec::with_capacity(bytes.len());
+                bytes.write(&mut copy);
+                copy
+            }
+            Bytes::Block(view) => view.to_vec(),
+        })
     }
 
     fn output(&self, name: &CStr) -> bool {
@@ -618,7 +657,7 @@ pub unsafe extern "C" fn TRITONBACKEND_InputProperties(
         put(shape, input.shape.as_ptr());
         put(dims_count, input.shape.len() as u32);
         put(byte_size, input.data.len());
-        put(buffer_count, 1);
+        put(buffer_count, u32::from(input.data.len() > 0));
         Ok(())
     })
 }
@@ -658,7 +697,7 @@ pub unsafe extern "C" fn TRITONBACKEND_InputBuffer(
     // SAFETY: the caller's promise.
     guard(|| unsafe {
         let input = object(input, "input")?;
-        let is_first = index == 0;
+        let is_first = index == 0 && input.data.len() > 0;
         put(buffer, if is_first { input.data.pointer().cast() } else { null() });
         put(buffer_byte_size, if is_first { input.data.len() } else { 0 });
         put(memory_type, CPU);
@@ -699,7 +738,7 @@ pub unsafe extern "C" fn TRITONBACKEND_InputBufferAttributes(
     // SAFETY: the caller's promise.
     guard(|| unsafe {
         let input = object(input, "input")?;
-        let is_first = index == 0;
+        let is_first = index == 0 && input.data.len() > 0;
         put(buffer, if is_first { input.data.pointer().cast() } else { null() });
         put(buffer_attributes, if is_first { &raw const input.attributes } else { null_mut::<BufferAttributes>() });
         Ok(())

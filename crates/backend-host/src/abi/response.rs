@@ -84,6 +84,10 @@ impl Output {
         &raw const self.attributes
     }
 
+    pub(crate) fn has_buffer(&self) -> bool {
+        self.buffer.is_some()
+    }
+
     fn bytes(&self) -> u64 {
         match &self.buffer {
             Some(Buffer::Small(bytes)) => bytes.len() as u64,
@@ -98,7 +102,7 @@ impl Output {
         let datatype = u8::try_from(self.datatype).ok().and_then(|number| DataType::from_number(number.into()));
         let datatype = datatype.ok_or_else(|| Error::internal(format!("output '{name}' has no valid datatype")))?;
         if self.buffer.is_none() {
-            return Err(Error::internal(format!("output '{name}' has no buffer")));
+            return Err(Error::internal("response output count mismatch"));
         }
         let mismatch = || {
             Error::internal(format!(
@@ -162,13 +166,23 @@ impl Answer {
     }
 
     /// An error that the library chose as its response.
-    fn error(error: &Error) -> Self {
+    pub(crate) fn error(error: &Error) -> Self {
         Self { code: error.code(), error: error.message().to_owned(), ..Self::of(Kind::Error) }
     }
 
     /// The end of a request that could not be run.
     pub(crate) fn failed(error: &Error) -> Self {
         Self { is_final: true, is_failed: true, ..Self::error(error) }
+    }
+
+    /// The same, as the last one of its request.
+    pub(crate) fn ended(self) -> Self {
+        Self { is_final: true, ..self }
+    }
+
+    /// It has no response.
+    pub(crate) fn is_none(&self) -> bool {
+        self.kind == Kind::None
     }
 
     pub(crate) fn is_final(&self) -> bool {

@@ -16,6 +16,8 @@ pub(crate) struct State {
     pub(crate) output: Output,
     /// It becomes the current value when the request ends.
     pub(crate) is_updated: bool,
+    /// The current value, if the state is written where it is read.
+    pub(crate) current: Option<Vec<u8>>,
 }
 
 /// A state that the caller passed.
@@ -54,7 +56,15 @@ pub unsafe extern "C" fn TRITONBACKEND_StateNew(
         if !known.contains(&name) {
             return Err(Error::invalid(format!("state '{name}' is not a valid state name.")));
         }
-        let found = request.ticket.state(&name, |ticket| Output::new(ticket, &name, datatype, shape));
+        let signature = model.signature();
+        let same = signature.same_buffers.iter().find(|(_, output)| *output == name);
+        // What is written to the buffer counts without an update, and begins as the current value.
+        let current = same.and_then(|(input, _)| request.bytes_of(input));
+        let found = request.ticket.state(&name, |ticket| State {
+            output: Output::new(ticket, &name, datatype, shape),
+            is_updated: current.is_some(),
+            current,
+        });
         // SAFETY: the caller's promise.
         unsafe { put(state, found) };
         Ok(())
@@ -70,7 +80,7 @@ pub unsafe extern "C" fn TRITONBACKEND_StateUpdate(state: *mut State) -> Err {
     guard(|| {
         // SAFETY: the caller's promise.
         let state = unsafe { self::state(state)? };
-        state.is_updated = !state.is_updated;
+        state.is_updated = !state.is_updated || state.current.is_some();
         Ok(())
     })
 }
@@ -88,9 +98,14 @@ pub unsafe extern "C" fn TRITONBACKEND_StateBuffer(
     memory_type_id: *mut i64,
 ) -> Err {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's promise. The new buffer has as many bytes as are copied.
         unsafe {
-            let pointer = self::state(state)?.output.allocate(buffer_byte_size)?;
+            let state = self::state(state)?;
+            let pointer = state.output.allocate(buffer_byte_size)?;
+            if let Some(current) = &state.current {
+                let bytes = current.len().min(usize::try_from(buffer_byte_size).unwrap_or(usize::MAX));
+                std::ptr::copy_nonoverlapping(current.as_ptr(), pointer, bytes);
+            }
             put(buffer, pointer.cast());
             put(memory_type, CPU);
             put(memory_type_id, 0);
