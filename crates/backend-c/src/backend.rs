@@ -158,6 +158,7 @@ impl Opened for OpenedLibrary {
             decoupled,
             iterative,
             reports_statistics: true,
+            sends_all_outputs: true,
             limits: opened.settings.limits.of_runner(),
         };
         backend_process::start(spec, signature, host).map_err(|failure| failure.error)

@@ -93,10 +93,10 @@ impl Strategy {
     pub(crate) fn divide(&self, requests: &[*mut Request]) -> Result<Vec<usize>> {
         let mut batch = self.batch.lock();
         let mut parts: Vec<usize> = Vec::new();
-        let mut renew = |batch: &mut AtomicPtr<c_void>| self.end(batch).and_then(|()| self.begin(batch));
+        let renew = |batch: &mut AtomicPtr<c_void>| self.end(batch).and_then(|()| self.begin(batch));
         renew(&mut batch)?;
         for request in requests {
-            let mut include = |batch: &mut AtomicPtr<c_void>| {
+            let include = |batch: &mut AtomicPtr<c_void>| {
                 let mut includes = false;
                 // SAFETY: a live request, the library's own pointer, and our own place for the answer.
                 unsafe { checked((self.functions.include)(*request, *batch.get_mut(), &raw mut includes)) }?;

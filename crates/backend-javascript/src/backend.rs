@@ -218,6 +218,7 @@ impl Opened for OpenedJavaScript {
             decoupled,
             iterative,
             reports_statistics: false,
+            sends_all_outputs: false,
             limits: opened.options.limits.of_runner(),
         };
         backend_process::start(spec, signature, host).map_err(|failure| explained(&failure))

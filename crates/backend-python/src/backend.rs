@@ -261,6 +261,7 @@ impl Opened for OpenedPython {
             decoupled: signature.decoupled,
             iterative,
             reports_statistics: false,
+            sends_all_outputs: false,
             limits: instances.limits.of_runner(),
         };
         launch::start(spec, signature, host, &opened.interpreter)

@@ -348,7 +348,9 @@ impl Runner {
         let mut outcome = Outcome { parameters: parameters(answer.parameters)?, ..Outcome::default() };
         let mut failed = None;
         for tensor in &answer.outputs {
-            let wanted = wanted(signature, entry, tensor.name).filter(|_| failed.is_none());
+            let wanted = wanted(signature, entry, tensor.name)
+                .or_else(|| if owner.sends_all_outputs() { known(signature, tensor.name) } else { None })
+                .filter(|_| failed.is_none());
             let Some((index, slot, name)) = wanted else {
                 // The location is checked even if the output is not requested.
                 self.memory.check(tensor.contents)?;
@@ -449,6 +451,12 @@ fn wanted(signature: &Signature, entry: &BatchEntry, name: &str) -> Option<(u16,
         let spec = signature.outputs.get(usize::from(index))?;
         (spec.name == *name).then(|| (index, slot, spec.name.clone()))
     })
+}
+
+/// An output that was not requested, like `wanted`.
+fn known(signature: &Signature, name: &str) -> Option<(u16, Option<u16>, Name)> {
+    let index = signature.outputs.iter().position(|spec| spec.name == *name)?;
+    Some((u16::try_from(index).ok()?, None, signature.outputs.get(index)?.name.clone()))
 }
 
 /// Maximum bytes of a buffer that is kept for the next batch.

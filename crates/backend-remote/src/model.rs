@@ -320,6 +320,10 @@ impl Owner for RunnerModel {
         self.spec.reports_statistics
     }
 
+    fn sends_all_outputs(&self) -> bool {
+        self.spec.sends_all_outputs
+    }
+
     fn reported(&self, runner: &Runner, report: Report, times: ReportedTimes) {
         if let Some(listener) = self.listener.get() {
             listener.reported(runner.instance, report, times);

@@ -43,6 +43,8 @@ pub(crate) trait Owner: Send + Sync {
     fn is_decoupled(&self) -> bool;
     /// The model reports its own statistics.
     fn reports_statistics(&self) -> bool;
+    /// Clients get all outputs that the model sends, requested or not.
+    fn sends_all_outputs(&self) -> bool;
     /// Passes on what the model reports, if it belongs to no unfinished request.
     fn reported(&self, runner: &Runner, report: Report, times: ReportedTimes);
     /// The server.

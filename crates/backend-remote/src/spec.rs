@@ -89,6 +89,8 @@ pub struct Spec {
     pub iterative: bool,
     /// The model reports its own statistics: only its reports count.
     pub reports_statistics: bool,
+    /// Clients get all outputs that the model sends, as from Triton's C and C++ backends; otherwise what they requested.
+    pub sends_all_outputs: bool,
     /// Limits of each runner.
     pub limits: Limits,
 }

@@ -147,6 +147,7 @@ impl Stage {
             decoupled: false,
             iterative: false,
             reports_statistics: false,
+            sends_all_outputs: false,
             limits,
         };
         backend_remote::start(spec, signature(), no_host(), self.clone())
