@@ -57,6 +57,13 @@ export function libraryProblems(path: string, loader: Loader = thisLoader()): Li
   // The directories of this machine have no libraries for another one.
   const isHere = library.machine === loader.machine
   const { found, missing } = isHere ? follow(first, loader) : { found: [first], missing: [] }
+  const [called] = library.undefined
+  // The host opens the API for libraries that name it, not for all.
+  if (called !== undefined && !found.some((one) => one.library.needed.some(isApi))) {
+    const link = 'Link it with an empty library of that name, as the Makefile of `nereid new backend` does'
+    const text = `unable to load shared library: ${path}: undefined symbol: ${called}`
+    add('error', text, `The library is not linked with libtritonserver.so. ${link}.`)
+  }
   const available = new Set([...PROVIDED, ...STUBS, ...found.flatMap((one) => one.library.exports)])
   for (const one of found) {
     const [unknown, ...more] = one.library.undefined.filter((name) => !available.has(name))
@@ -85,6 +92,9 @@ function whyNotExported({ exports }: Library): string {
   return 'Define it as extern "C", with default visibility.'
 }
 
+/** The library of the API, which the host provides under every name that a tool for Python wheels gave it. */
+const isApi = (name: string): boolean => /^libtritonserver\b.*\.so/.test(name)
+
 const listed = (names: readonly string[]): string =>
   names.length <= NAMES_MAX ? names.join(', ')
     : `${names.slice(0, NAMES_MAX).join(', ')} and ${names.length - NAMES_MAX} more`
@@ -106,8 +116,7 @@ function follow(first: Needed, loader: Loader): { found: Needed[]; missing: Miss
     if (by === undefined) break
     const directories = searchPath(by, loader)
     for (const name of by.library.needed) {
-      // The server provides it, under every name that a tool for Python wheels gave it.
-      if (seen.has(name) || /^libtritonserver\b.*\.so/.test(name)) continue
+      if (seen.has(name) || isApi(name)) continue
       seen.add(name)
       const path = locate(name, directories, loader)
       if (path === null) missing.push({ name, by: by.path, searched: name.includes('/') ? [] : directories })

@@ -11,11 +11,13 @@ output [ { name: "Y" data_type: TYPE_FP32 dims: [ 1 ] } ]
 `
 
 /** A repository with one model, and its backend made of this source. */
-async function checked(source: string, ...flags: string[]) {
+async function checked(source: string) {
   const directory = files({ 'models/m/config.pbtxt': CONFIG, 'models/m/1/': '', 'backends/own/': '' })
   const library = join(directory, 'backends/own/libtriton_own.so')
-  if (source !== '')
-    execFileSync('cc', ['-shared', '-fPIC', ...flags, '-x', 'c', '-', '-o', library], { input: source })
+  const api = join(directory, 'libtritonserver.so')
+  execFileSync('cc', ['-shared', '-Wl,-soname,libtritonserver.so', '-x', 'c', '-', '-o', api], { input: 'int api;' })
+  const compiler = ['-shared', '-fPIC', '-x', 'c', '-', '-x', 'none', '-Wl,--no-as-needed', api, '-o', library]
+  if (source !== '') execFileSync('cc', compiler, { input: source })
   const all = [join(directory, 'models'), `--backend-directory=${join(directory, 'backends')}`]
   return await runs(check, all, directory)
 }

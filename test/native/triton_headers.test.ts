@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, expect, test } from 'vitest'
 import { HEADERS, INCLUDE, headerText, numbersOf, prototypesOf } from '../../scripts/lib/triton_headers.mjs'
+import { readLibrary } from '../../src/repository/elf.js'
 import { ROOT } from '../server/harness.js'
 
 interface Prototype {
@@ -162,6 +163,13 @@ test.each([
   })
   expect(done.stderr).toBe('')
   expect(readFileSync(out).includes('TRITONBACKEND_Initialize')).toBe(true)
+})
+
+test.skipIf(process.platform !== 'linux')('the library of the host exports exactly the functions of the server', () => {
+  const { exports, soname } = readLibrary(join(ROOT, 'native/libtritonserver.so'))
+  expect(soname).toBe('libtritonserver.so')
+  const functions = PROTOTYPES.filter(({ isEntryPoint }) => !isEntryPoint).map(({ name }) => name)
+  expect(exports).toEqual(functions.sort())
 })
 
 test('every probe compiles', () => {

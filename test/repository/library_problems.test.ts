@@ -34,7 +34,7 @@ let stubs = 0
 function made(to: string, what: Made = {}): string {
   const path = join(ROOT, to)
   mkdirSync(dirname(path), { recursive: true })
-  const names = what.needs ?? []
+  const names = what.needs ?? (what.calls === undefined ? [] : ['libtritonserver.so'])
   const needed = names.map((name) => {
     const stub = join(ROOT, `stub${(stubs += 1)}.so`)
     execFileSync('cc', ['-shared', '-nostdlib', `-Wl,-soname,${name}`, '-x', 'c', '-', '-o', stub], { input: 'int s;' })
@@ -84,9 +84,21 @@ test('a function that no header has is an error, with the library that calls it'
 test('a function that another needed library has is not missing', () => {
   made('own/libextra.so', { exports: ['TRITONSERVER_Extra'] })
   const path = made('own/a.so', {
-    calls: ['TRITONSERVER_Extra'], needs: ['libextra.so'], flags: ['-Wl,-rpath,${ORIGIN}'],
+    calls: ['TRITONSERVER_Extra'], needs: ['libextra.so', 'libtritonserver.so'], flags: ['-Wl,-rpath,${ORIGIN}'],
   })
   expect(found(path)).toEqual([])
+})
+
+test('a library that calls the API and is not linked with it is an error', () => {
+  const path = made('unlinked/a.so', { calls: ['TRITONSERVER_ErrorNew'], needs: [] })
+  expect(libraryProblems(path, LOADER)).toMatchObject([{
+    severity: 'error', message: `unable to load shared library: ${path}: undefined symbol: TRITONSERVER_ErrorNew`,
+    advice: expect.stringMatching(/^The library is not linked with libtritonserver.so\. Link it/),
+  }])
+  made('unlinked/libhelper.so', { exports: [], needs: ['libtritonserver.so'] })
+  const flags = ['-Wl,-rpath,$ORIGIN']
+  const helped = made('unlinked/b.so', { calls: ['TRITONSERVER_ErrorNew'], needs: ['libhelper.so'], flags })
+  expect(libraryProblems(helped, LOADER)).toEqual([])
 })
 
 test('functions that only return an error are a warning', () => {
