@@ -21,7 +21,7 @@ export function reportStart(
   const { development } = resolved.settings
   reportDefaults(logger, resolved.settings)
   const models = repository.table(failures)
-  const written = repository.pythonBackends()
+  const written = repository.backends()
   if (development) {
     // `nereid dev` prints lines of its own about models.
   } else if (reader === null) {

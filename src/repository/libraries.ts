@@ -8,8 +8,8 @@
 
 import { realpathSync } from 'node:fs'
 import { join, normalize, sep } from 'node:path'
-import { isBuiltIn, statIfAny, type ModelConfig } from '../config/index.js'
-import { ServerError, type LibrarySpec } from '../native/index.js'
+import { isBuiltIn, namesIn, statIfAny, type ModelConfig } from '../config/index.js'
+import { ServerError, quoted, type LibrarySpec } from '../native/index.js'
 import { readLibrary } from './elf.js'
 import { PYTHON_RUNTIME, isDirectoryName } from './python_backends.js'
 import { settingsOf, type RepositorySettings } from './settings.js'
@@ -67,15 +67,27 @@ function isFile(path: string): boolean {
   return statIfAny(path)?.isFile() === true
 }
 
+/** Libraries below the backend directory that models get by the name of their backend, for the table at the start. */
+export function libraryBackends(settings: RepositorySettings): { name: string; file: string }[] {
+  const { backendDirectory } = settings
+  return namesIn(backendDirectory)
+    .filter((name) => !isBuiltIn(name) || usesLibrary(settings, name))
+    .map((name) => ({ name, file: join(backendDirectory, name, `libtriton_${name}.so`) }))
+    .filter(({ file }) => isFile(file))
+}
+
 /**
- * What the core needs to know of a model's library.
+ * Collects what the core needs to know of a model's library.
  *
  * @param config the polled configuration
- * @throws {ServerError} for a batching library that cannot be used
+ * @throws {ServerError} for a batching library that cannot be used, or a profile that is no number
  */
 export function librarySpec(
   config: ModelConfig, { path, directory }: FoundLibrary, place: VersionPlace, settings: RepositorySettings,
 ): LibrarySpec {
+  // As C++'s stoi reads it: leading digits are enough.
+  const profile = config.instanceGroup.flatMap((group) => group.profile).find((text) => !/^\s*[+-]?\d/.test(text))
+  if (profile !== undefined) throw new ServerError('INVALID_ARG', `unable to parse '${quoted(profile)}': stoi`)
   return {
     path, directory, backend: config.backend, needs: mangledName(path), strategy: strategyOf(config, place, settings),
     backendDirectory: settings.backendDirectory, hostPolicies: JSON.stringify(settings.hostPolicies),

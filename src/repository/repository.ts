@@ -29,6 +29,7 @@ import { KeyedLock, Limit, SharedLock, Waits } from '../stores/limit.js'
 import { prepareVersion, updateInstances, type Prepared, type VersionSource } from './loader.js'
 import { removeOverride, sweepOverrides, writeOverride, type OverrideFiles } from './override.js'
 import { Places, bareName, notUnique, type Look } from './places.js'
+import { libraryBackends } from './libraries.js'
 import { pythonBackends } from './python_backends.js'
 import { byteWise, misplacedIn } from './scan.js'
 import type { IndexRow, LoadFailure } from './rows.js'
@@ -422,9 +423,12 @@ export class Repository {
     return this.#states.get(name, version)?.served ?? null
   }
 
-  /** Backends written in Python that models may use, for the table at the start. */
-  pythonBackends(): { name: string; file: string }[] {
-    return pythonBackends(this.#settings.backendDirectory)
+  /** Backends in libraries and in Python that models may use, for the table at the start. */
+  backends(): { name: string; file: string }[] {
+    const libraries = libraryBackends(this.#settings)
+    const isLibrary = new Set(libraries.map(({ name }) => name))
+    const inPython = pythonBackends(this.#settings.backendDirectory).filter(({ name }) => !isLibrary.has(name))
+    return [...libraries, ...inPython].sort((a, b) => (a.name < b.name ? -1 : 1))
   }
 
   /** Rows of the start-up table: model, version, status. */

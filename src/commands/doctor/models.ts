@@ -15,6 +15,7 @@ import { asServerError } from '../../native/errors.js'
 import {
   inspectModel, inspectRepositories, type InspectedModel, type RepositorySettings,
 } from '../../repository/index.js'
+import { libraryBackends } from '../../repository/libraries.js'
 import { withPythonBackend } from '../../repository/python_backends.js'
 import { placeOf } from '../check/excerpt.js'
 import { locate } from '../check/locate.js'
@@ -58,8 +59,9 @@ export async function judgeRepository(
   }
   if (models.length === 0) findings.add({ path, line: 0 }, 'repository', 'differs', 'has no models')
   let gpus = false
+  const libraries = new Set(libraryBackends(settings).map(({ name }) => name))
   const absentOf: AbsentOf = (config) =>
-    withPythonBackend(config, settings.backendDirectory).codeDirectory === null
+    withPythonBackend(config, settings.backendDirectory).codeDirectory === null && !libraries.has(config.backend)
       ? absentBackend(backendMeant(config.backend) ?? '') : null
   for (const model of models) gpus = judgeModel(model, absentOf, findings) || gpus
   const absent = models.filter(({ config }) => config === null || absentOf(config) !== null).length

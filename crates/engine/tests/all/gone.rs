@@ -94,6 +94,27 @@ fn requests_are_rejected_while_no_instance_is_left() {
 }
 
 #[test]
+fn requests_wait_for_an_instance_that_is_expected_back_at_once() {
+    let (engine, version, out, told) = of_instances(1, |_| ());
+    told.pause(0, dead());
+    let waiting = call(&version, 0);
+    waiting.is_silent();
+    told.up(0);
+    finish(next(&out));
+    assert_eq!(waiting.rest(), [Got::Number(0)]);
+    told.pause(0, dead());
+    let waiting = call(&version, 1);
+    told.down(0, dead());
+    assert_eq!(waiting.error(), dead(), "it does not come back");
+    is_refused(&version, 2);
+    told.up(0);
+    let last = call(&version, 3);
+    finish(next(&out));
+    assert_eq!(last.rest(), [Got::Number(3)]);
+    settles(&engine, &version);
+}
+
+#[test]
 fn an_instance_that_is_back_before_its_batch_ends_is_busy() {
     let (engine, version, out, told) = of_instances(1, |_| ());
     let first = call(&version, 0);
