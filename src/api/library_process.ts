@@ -27,11 +27,13 @@ export function libraryEnvironment(environment: Readonly<Record<string, string |
  *
  * @param links directory of this server, for links to our library
  */
-export function libraryProcess(links: string, perModel: boolean): LibraryProcess {
+export function libraryProcess(
+  links: string, { hostPerModel: perModel, hostUser: user }: { hostPerModel: boolean; hostUser: string | null },
+): LibraryProcess {
   const directory = dirname(nativePath())
   const [program, library] = [join(directory, PROGRAM), join(directory, LIBRARY)]
   const environment = libraryEnvironment(process.env)
-  return { program, library, links, environment, perModel, missing: missing(program, library) }
+  return { program, library, links, environment, perModel, user, missing: missing(program, library) }
 }
 
 /** Why libraries cannot run on this platform; null if they can. */

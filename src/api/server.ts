@@ -190,7 +190,7 @@ export async function startServer(
         settings.repository.mode === 'explicit' ? [...roots, settings.repository.backendDirectory] : null,
       javascriptProcess: javaScriptProcess(),
       // Removed with what was unpacked.
-      libraryProcess: libraryProcess(`${pythonUnpackPrefix}libraries`, settings.repository.hostPerModel),
+      libraryProcess: libraryProcess(`${pythonUnpackPrefix}libraries`, settings.repository),
     },
     (call) => void answerControl(controls(), call),
     (record) => logger.record(record),

@@ -375,6 +375,9 @@ export const FLAGS = [
   { name: 'host-per-model', kind: 'boolean', default: false, group: 'Backend', state: 'active',
     meaning: 'Each model of a backend library runs in a process of its own; otherwise all models of a library share ' +
       'one. Not in Triton.' },
+  { name: 'host-user', kind: 'string', value: 'user', default: 'nobody', group: 'Backend', state: 'active',
+    meaning: 'User of the processes of backend libraries if root starts the server: a name, or <uid>:<gid>. With ' +
+      'root they keep its rights. Not in Triton.' },
   { name: 'gpu-fallback', kind: 'choice', choices: ['error', 'cpu'], anyCase: true, default: 'error', group: 'Backend',
     state: 'active',
     meaning: 'Instance groups for a GPU on a machine without one. error: the model fails to load, as in Triton. ' +

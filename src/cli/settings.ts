@@ -14,6 +14,7 @@ import { type Environment, exporterAnswer, exporterOptions } from '../trace/expo
 import { readDeviceMemory } from './device_memory.js'
 import { FLAGS, passedTo, type Flag, type Options } from './flags.js'
 import { SETTINGS, warnOfBackendSetting, warnOfUnknown } from './known_settings.js'
+import { userIds } from './users.js'
 import { COMMAND_LINE, OptionError, badOption, suggestion, type Parsed } from './parse.js'
 import { readRateLimit } from './rate_limit.js'
 import { readResponseCache } from './response_cache.js'
@@ -98,8 +99,8 @@ function resolve({ options, given, warnings: before }: Parsed, environment: Envi
       autoComplete: autoComplete(options, warnings), loadThreads: options.modelLoadThreadCount,
       loadRetries: options.modelLoadRetryCount, backendConfig,
       minComputeCapability: options.minSupportedComputeCapability, gpuFallback: options.gpuFallback,
-      backendDirectory: options.backendDirectory, hostPolicies,
-      hostPerModel: options.hostPerModel, agentDirectory: options.repoagentDirectory,
+      backendDirectory: options.backendDirectory, agentDirectory: options.repoagentDirectory, hostPolicies,
+      hostPerModel: options.hostPerModel, hostUser: hostUser(options.hostUser, given),
     },
   }
   warnings.push(
@@ -304,6 +305,18 @@ function readRestrictions(flag: string, groups: readonly string[], keyPrefix: st
     }
     return { apis, key: keyPrefix + key, value }
   })
+}
+
+/** Reads `--host-user`, which only root can grant; null keeps the user of the server. */
+function hostUser(user: string, given: ReadonlyMap<string, string>): string | null {
+  if (process.geteuid?.() !== 0) {
+    if (given.has('host-user')) throw badOption('host-user', '--host-user has an effect only if root starts the server')
+    return null
+  }
+  if (user === 'root' || user === '0:0') return null
+  const ids = userIds(user)
+  if (ids === null) throw badOption('host-user', `--host-user is a user of this machine, or <uid>:<gid>. Got ${user}`)
+  return ids
 }
 
 /** Settings by policy. Only libraries of backends see them, but a typo in a launch script should be reported now. */

@@ -32,6 +32,8 @@ export interface RepositorySettings {
   backendDirectory: string
   /** `--host-per-model`: each model of a library runs in a process of its own. */
   hostPerModel: boolean
+  /** `--host-user`, `<uid>:<gid>` of processes of libraries; null = the server's. */
+  hostUser: string | null
   /** `--host-policy`: settings by the name of their policy. */
   hostPolicies: Record<string, Record<string, string>>
   /** Named in the error for a missing repository agent; nothing is loaded from it. */

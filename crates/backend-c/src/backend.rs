@@ -80,7 +80,7 @@ impl Backend for CBackend {
             &settings.limits,
         );
         let (completed, kept) = ask_and_keep(&own, &settings.limits, Weak::clone(&host), spec.model.clone())
-            .map_err(|failure| failure.error)?;
+            .map_err(|failure| state.options.explained(failure.error))?;
         let completed = completed_config(&completed)?;
         Ok(Box::new(OpenedLibrary {
             host,

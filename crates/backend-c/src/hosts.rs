@@ -71,7 +71,9 @@ fn process(options: &COptions, library: &LibrarySpec, settings: &HostSettings) -
         // By its bare name: only then the loader takes it for the one that the library needs.
         ours = name.into();
     }
-    let command = Command { program: options.program.clone(), arguments: vec![ours], environment };
+    let mut arguments = vec![ours];
+    arguments.extend(options.user.as_ref().map(OsString::from));
+    let command = Command { program: options.program.clone(), arguments, environment };
     let name = Name::from(library.backend.as_str());
     Ok(HostedLibrary::new(name, command, settings.limits.clone(), settings.output))
 }

@@ -1,9 +1,10 @@
 //! The process that runs libraries written for Triton's C API. All of it is in our `libtritonserver.so`, which the first
 //! argument names: libraries that are opened later find that one under the name that they are linked with.
 
-#![allow(unsafe_code)] // dlopen, dlsym
+#![allow(unsafe_code)] // dlopen, dlsym, setuid
 
 use std::ffi::{CStr, CString, c_int};
+use std::io;
 use std::os::unix::ffi::OsStringExt;
 
 fn main() {
@@ -21,7 +22,40 @@ fn main() {
         eprintln!("nereid-backend-host cannot open {}: {}", path.to_string_lossy(), why.to_string_lossy());
         std::process::exit(2);
     }
+    if let Some(user) = std::env::args().nth(2)
+        && let Err(e) = become_user(&user)
+    {
+        eprintln!("nereid-backend-host cannot become the user {user}: {e}");
+        std::process::exit(2);
+    }
     // SAFETY: our library exports this name as a function of this type.
     let run: extern "C" fn() -> c_int = unsafe { std::mem::transmute(found) };
     std::process::exit(run());
+}
+
+/// Takes a user and a group, `<uid>:<gid>`, for good. The process has one thread and has run no code of others.
+fn become_user(user: &str) -> io::Result<()> {
+    let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
+    let (uid, gid) = user.split_once(':').ok_or_else(invalid)?;
+    let (uid, gid): (libc::uid_t, libc::gid_t) =
+        (uid.parse().map_err(|_| invalid())?, gid.parse().map_err(|_| invalid())?);
+    // SAFETY: no argument.
+    let parent = unsafe { libc::getppid() };
+    // SAFETY: numbers, and no groups.
+    let changed = unsafe {
+        libc::setgroups(0, std::ptr::null()) == 0
+            && libc::setresgid(gid, gid, gid) == 0
+            && libc::setresuid(uid, uid, uid) == 0
+            // The kernel has cleared both with the change: the process ends with the server, and may read itself.
+            && libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong, 0, 0, 0) == 0
+            && libc::prctl(libc::PR_SET_DUMPABLE, 1 as libc::c_ulong, 0, 0, 0) == 0
+    };
+    if !changed {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: no argument.
+    if unsafe { libc::getppid() } != parent {
+        std::process::exit(2);
+    }
+    Ok(())
 }

@@ -109,6 +109,7 @@ pub fn c_options(process: &js::LibraryProcess) -> backend_c::COptions {
         links: process.links.clone().into(),
         environment: process.environment.clone().into_iter().collect(),
         per_model: process.per_model,
+        user: process.user.clone(),
         missing: process.missing.clone(),
     }
 }

@@ -71,6 +71,8 @@ pub struct LibraryProcess {
     pub environment: HashMap<String, String>,
     /// `--host-per-model`: one process per model instead of one per library.
     pub per_model: bool,
+    /// `<uid>:<gid>` of the process, for a server of root; null = the server's.
+    pub user: Option<String>,
     /// Why this platform has no such program; null if it has one.
     pub missing: Option<String>,
 }

@@ -583,6 +583,8 @@ export interface LibraryProcess {
   environment: Record<string, string>
   /** `--host-per-model`: one process per model instead of one per library. */
   perModel: boolean
+  /** `<uid>:<gid>` of the process, for a server of root; null = the server's. */
+  user: string | null
   /** Why this platform has no such program; null if it has one. */
   missing: string | null
 }

@@ -1,0 +1,22 @@
+/** Users of this machine, by name. */
+
+import { readFileSync } from 'node:fs'
+
+/** Ids of `nobody`, for systems whose file of users lacks it. */
+const NOBODY = '65534:65534'
+
+/** `<uid>:<gid>` of a user, who is given by name or like that; null if there is no such user. */
+export function userIds(user: string, file = '/etc/passwd'): string | null {
+  if (/^\d{1,9}:\d{1,9}$/.test(user)) return user
+  const row = lines(file).map((line) => line.split(':')).find(([name]) => name === user)
+  if (row?.[2] !== undefined && row[3] !== undefined) return `${row[2]}:${row[3]}`
+  return user === 'nobody' ? NOBODY : null
+}
+
+function lines(file: string): string[] {
+  try {
+    return readFileSync(file, 'utf8').split('\n')
+  } catch {
+    return []
+  }
+}
