@@ -34,6 +34,7 @@ fn started(library: &HostedLibrary, instances: &[&str], limits: &RunnerLimits) -
         decoupled: false,
         iterative: false,
         reports_statistics: false,
+        sends_all_outputs: false,
         limits: limits.of_runner(),
     };
     backend_process::start(spec, signature(), no_host())
