@@ -159,6 +159,7 @@ impl Opened for OpenedLibrary {
             iterative,
             reports_statistics: true,
             sends_all_outputs: true,
+            pipelines: pipelines(config),
             limits: opened.settings.limits.of_runner(),
         };
         backend_process::start(spec, signature, host).map_err(|failure| failure.error)
@@ -194,6 +195,12 @@ impl Further for InstanceFactory {
     fn error(&self, failure: &Failure) -> Error {
         failure.error.clone()
     }
+}
+
+/// True if requests run one by one, in their order, on one instance: then one may lie ready while another runs.
+fn pipelines(config: &ModelConfig) -> bool {
+    let [group] = &config.instance_group[..] else { return false };
+    config.scheduling_choice.is_none() && group.count == 1 && group.rate_limiter.is_none()
 }
 
 #[cfg(test)]

@@ -219,6 +219,7 @@ impl Opened for OpenedJavaScript {
             iterative,
             reports_statistics: false,
             sends_all_outputs: false,
+            pipelines: false,
             limits: opened.options.limits.of_runner(),
         };
         backend_process::start(spec, signature, host).map_err(|failure| explained(&failure))

@@ -35,6 +35,7 @@ fn started(library: &HostedLibrary, instances: &[&str], limits: &RunnerLimits) -
         iterative: false,
         reports_statistics: false,
         sends_all_outputs: false,
+        pipelines: false,
         limits: limits.of_runner(),
     };
     backend_process::start(spec, signature(), no_host())

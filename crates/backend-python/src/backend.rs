@@ -262,6 +262,7 @@ impl Opened for OpenedPython {
             iterative,
             reports_statistics: false,
             sends_all_outputs: false,
+            pipelines: false,
             limits: instances.limits.of_runner(),
         };
         launch::start(spec, signature, host, &opened.interpreter)

@@ -53,7 +53,8 @@ impl Runner {
         let mut members: SmallVec<[Key; 4]> = SmallVec::new();
         let mut pendings: SmallVec<[RunnerRequest; 4]> = SmallVec::new();
         let mut state = self.state.lock();
-        if !state.lifecycle.is_in_service() || state.batch.is_some() {
+        let is_free = state.batch.is_none() || (self.pipelines && state.next.is_none());
+        if !state.lifecycle.is_in_service() || !is_free {
             drop(state);
             return self.refuse(requests, occupied, began);
         }
@@ -110,13 +111,22 @@ impl Runner {
         let sends = frame.end(&mut buffer).is_ok() && !members.is_empty();
 
         let mut state = self.state.lock();
-        let mut left = occupied;
+        let (mut left, mut early) = (occupied, None);
         if sends && state.lifecycle.is_in_service() {
             for (key, pending) in members.iter().zip(pendings.drain(..)) {
                 state.slots.put(*key, pending);
             }
             self.memory.batch_begins();
-            state.batch = Some(BatchInFlight { id, members, occupied: left.take(), since: now_ns() });
+            let mut batch = BatchInFlight { id, members, occupied: left.take(), since: now_ns() };
+            if state.batch.is_none() {
+                // The next batch may lie ready while this one runs.
+                if self.pipelines {
+                    early = batch.occupied.take();
+                }
+                state.batch = Some(batch);
+            } else {
+                state.next = Some(batch);
+            }
             self.watch(&mut state);
             drop(state);
             // Last: the response may arrive before this returns.
@@ -139,7 +149,7 @@ impl Runner {
         for pending in pendings {
             pending.responder.finish(Some(Err(self.not_healthy())));
         }
-        if let Some(occupied) = left {
+        if let Some(occupied) = left.or(early) {
             occupied.free(Marks { inputs_ready: began, inference_end: began, outputs_ready: began });
         }
     }
@@ -226,6 +236,8 @@ impl Runner {
         let mut state = self.state.lock();
         let is_it = state.batch.as_ref().is_some_and(|b| b.id == result.batch);
         let Some(batch) = state.batch.take_if(|_| is_it) else { return Err(ProtocolError("the result of no batch")) };
+        let next = state.next.take().map(|next| BatchInFlight { since: inference_end, ..next });
+        state.batch = next;
         drop(state);
         if result.failed.is_none() && result.answers.len() != batch.members.len() {
             // The requests end with the runner.
@@ -272,7 +284,12 @@ impl Runner {
         match broken {
             // The instance is not freed, because its runner is killed.
             Some(_) => self.state.lock().batch = Some(batch),
-            None => batch.occupied.into_iter().for_each(|occupied| occupied.free(marks)),
+            None => {
+                batch.occupied.into_iter().for_each(|occupied| occupied.free(marks));
+                // The batch that lay ready runs now, and another may lie ready.
+                let ready = self.state.lock().batch.as_mut().and_then(|batch| batch.occupied.take());
+                ready.into_iter().for_each(|occupied| occupied.free(marks));
+            }
         }
         answered.into_iter().for_each(End::happen);
         broken.map_or(Ok(()), Err)

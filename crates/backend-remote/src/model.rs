@@ -320,6 +320,10 @@ impl Owner for RunnerModel {
         self.spec.reports_statistics
     }
 
+    fn pipelines(&self) -> bool {
+        self.spec.pipelines
+    }
+
     fn sends_all_outputs(&self) -> bool {
         self.spec.sends_all_outputs
     }

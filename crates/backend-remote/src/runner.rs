@@ -43,6 +43,8 @@ pub(crate) trait Owner: Send + Sync {
     fn is_decoupled(&self) -> bool;
     /// The model reports its own statistics.
     fn reports_statistics(&self) -> bool;
+    /// A second batch may be sent before the result of the first.
+    fn pipelines(&self) -> bool;
     /// Clients get all outputs that the model sends, requested or not.
     fn sends_all_outputs(&self) -> bool;
     /// Passes on what the model reports, if it belongs to no unfinished request.
@@ -66,6 +68,8 @@ pub(crate) struct Runner {
     pub(crate) limits: Limits,
     pub(crate) executor: Arc<dyn Executor>,
     pub(crate) state: Mutex<RunnerState>,
+    /// A second batch may be sent before the result of the first.
+    pub(crate) pipelines: bool,
     me: Weak<Self>,
 }
 
@@ -73,6 +77,8 @@ pub(crate) struct RunnerState {
     pub(crate) lifecycle: Lifecycle,
     pub(crate) slots: Slots,
     pub(crate) batch: Option<BatchInFlight>,
+    /// A batch that was sent while `batch` runs.
+    pub(crate) next: Option<BatchInFlight>,
     pub(crate) batches: u64,
     started: Option<Started>,
     questions: Vec<Question>,
@@ -127,6 +133,7 @@ impl Runner {
         let Parts { kind, name, instance, owner, asks, connection, limits, executor, started } = parts;
         let Connection { transport, segments, flags } = connection;
         let of_owner = || owner.upgrade().map(|owner| (owner.host(), owner.signature().model.clone()));
+        let pipelines = owner.upgrade().is_some_and(|owner| owner.pipelines());
         let asks = asks.or_else(of_owner);
         let model = asks.as_ref().map(|(_, model)| model.clone()).unwrap_or_default();
         let memory = TensorMemory::new(Arc::clone(&transport), segments, flags, model.to_string(), limits.clone());
@@ -140,10 +147,12 @@ impl Runner {
             owner,
             limits,
             executor,
+            pipelines,
             state: Mutex::new(RunnerState {
                 lifecycle: Lifecycle::Starting { is_there: false },
                 slots: Slots::default(),
                 batch: None,
+                next: None,
                 batches: 0,
                 started: Some(started),
                 questions: Vec::new(),
@@ -536,7 +545,7 @@ impl Receiver for Runner {
         if was == Lifecycle::Ended {
             return;
         }
-        let (batch, pendings) = (state.batch.take(), state.slots.clear());
+        let (batch, pendings) = ((state.batch.take(), state.next.take()), state.slots.clear());
         let (started, questions) = (state.started.take(), std::mem::take(&mut state.questions));
         drop(state);
         let is_asked = was.is_in_service() && self.owner.strong_count() == 0;

@@ -91,6 +91,8 @@ pub struct Spec {
     pub reports_statistics: bool,
     /// Clients get all outputs that the model sends, as from Triton's C and C++ backends; otherwise what they requested.
     pub sends_all_outputs: bool,
+    /// A second batch is sent while one runs, so that the runner need not wait for it. It is lost with the runner.
+    pub pipelines: bool,
     /// Limits of each runner.
     pub limits: Limits,
 }

@@ -148,6 +148,7 @@ impl Stage {
             iterative: false,
             reports_statistics: false,
             sends_all_outputs: false,
+            pipelines: false,
             limits,
         };
         backend_remote::start(spec, signature(), no_host(), self.clone())

@@ -172,9 +172,6 @@ impl Ticket {
             let held = progress.held.take();
             match (answer.is_final(), answer.is_none(), held) {
                 (true, true, Some(held)) => answer = held.ended(),
-                (true, true, None) => {
-                    answer = Answer::error(&Error::internal("expected a single response, got 0")).ended();
-                }
                 (false, false, None) => {
                     progress.held = Some(answer);
                     return;

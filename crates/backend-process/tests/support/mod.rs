@@ -65,6 +65,7 @@ pub fn start(mode: &str, instances: usize, limits: RunnerLimits) -> Result<Arc<d
         iterative: mode == "iterative",
         reports_statistics: false,
         sends_all_outputs: false,
+        pipelines: false,
         limits: limits.of_runner(),
     };
     backend_process::start(spec, signature(), no_host())
