@@ -224,7 +224,8 @@ export async function startServer(
   const [logRepository, logLoad] = settings.development
     ? [newWarnings(log, ['warning', 'error']), newWarnings(log, ['warning'])]
     : [log, log]
-  const repository = new Repository(core, settings.repository, logRepository, observe, stores, logLoad)
+  const agentHost = libraryProcess('', false)
+  const repository = new Repository(core, settings.repository, logRepository, observe, stores, logLoad, agentHost)
   // Imported while models load, so that all ports open together.
   const metricsModule = settings.metrics === null ? null : import('../metrics/server.js')
   const exporter = openExporter(settings.trace, logger.log)
@@ -262,6 +263,7 @@ export async function startServer(
     issuerKeys?.stop()
     await metricsServer?.close()
     await core.close(0)
+    await repository.endAgents(FINALIZE_MS_MIN)
     await stores.close()
   }
   if (settings.listenEarly) {
@@ -342,6 +344,7 @@ export async function startServer(
       // Last, because operators watch the drain through it.
       await metricsServer?.close()
       await core.close(Math.max(FINALIZE_MS_MIN, deadline - performance.now()))
+      await repository.endAgents(Math.max(FINALIZE_MS_MIN, deadline - performance.now()))
       await drain.close()
       // The processes that used the unpacked environments have ended.
       removeUnpacked(pythonUnpackPrefix)

@@ -394,8 +394,9 @@ export const FLAGS = [
 
   // Repository Agent
   { name: 'repoagent-directory', kind: 'string', value: 'path', default: '/opt/tritonserver/repoagents',
-    notEmpty: '--repoagent-directory can not be empty', group: 'Repository Agent', state: 'accepted',
-    meaning: 'Directory of repository agents; the agent of this release, checksum, is built in.' },
+    notEmpty: '--repoagent-directory can not be empty', group: 'Repository Agent', state: 'active',
+    meaning: 'Directory of repository agents, <name>/libtritonrepoagent_<name>.so; each runs in a process of its ' +
+      'own. The agent checksum is built in.' },
 
   // Response Cache
   { name: 'cache-config', kind: 'string', value: 'cache,setting=value', default: null, list: true,

@@ -1,44 +1,192 @@
 /**
- * Repository agents (R-45): checks that a configuration requests before its model is loaded.
+ * Repository agents (R-45): code that a configuration requests before its model is loaded, and when it is unloaded.
  *
  * Agents run in order, after the configuration is read and before it is completed. The first failure ends the load.
- * One agent, `checksum`, is built in; libraries of Triton's agent API are not loaded (R-46).
+ * `checksum` is built in. Others are libraries of Triton's agent API (R-46), each in a process of its own; they may move
+ * the model to another directory, and are told how the load ended and of the unload.
  */
 
-import type { ModelConfig } from '../config/index.js'
-import { ServerError, quoted } from '../native/index.js'
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
+import { toTritonJson, type Log, type ModelConfig } from '../config/index.js'
+import { ServerError, asServerError, quoted } from '../native/index.js'
+import { AgentProcess, type AgentHost } from './agent_process.js'
 import { checkSums, type Sum } from './checksum.js'
 
 /** Maximum number of agents of one model: a configuration of 100,000 values could name as many. */
 const AGENTS_MAX = 64
 
+const BUILT_IN = 'checksum'
+
 export interface AgentPlace {
   modelDirectory: string
-  /** `--repoagent-directory`, named in the error for a missing agent. */
+  /** `--repoagent-directory` */
   agentDirectory: string
 }
 
-/**
- * Runs every agent of the configuration.
- *
- * @param stopped polled between parts of the work; true cancels the rest
- * @throws {ServerError} `INVALID_ARG` for an unknown agent, and the errors of the agents.
- */
-export async function runAgents(config: ModelConfig, place: AgentPlace, stopped: () => boolean): Promise<void> {
+type AgentConfig = NonNullable<ModelConfig['modelRepositoryAgents']>['agents'][number]
+
+/** The agents of a configuration, with their libraries; null for the one that is built in. */
+function agentsOf(config: ModelConfig, agentDirectory: string): (AgentConfig & { library: string | null })[] {
   const agents = config.modelRepositoryAgents?.agents ?? []
   if (agents.length > AGENTS_MAX) {
     const text = `${agents.length} repository agents, at most ${AGENTS_MAX} are run for one model`
     throw new ServerError('INVALID_ARG', text)
   }
-  // All agents share one budget, so naming a file in ten agents does not multiply the limit.
-  const sums: Sum[] = []
-  for (const { name, parameters } of agents) {
-    if (name !== 'checksum') {
-      const library = `libtritonrepoagent_${quoted(name)}.so`
-      const where = `searched: ${place.agentDirectory}`
-      throw new ServerError('INVALID_ARG', `unable to find '${library}' for repo agent '${quoted(name)}', ${where}`)
+  return agents.map((agent) => {
+    if (agent.name === BUILT_IN) return { ...agent, library: null }
+    const file = `libtritonrepoagent_${agent.name}.so`
+    const library = join(agentDirectory, agent.name, file)
+    // A name must not lead out of the directory: a request may bring the configuration.
+    if (/[/\0]/.test(agent.name) || agent.name === '' || !existsSync(library)) {
+      const name = quoted(agent.name)
+      const where = `searched: ${agentDirectory}`
+      throw new ServerError('INVALID_ARG', `unable to find 'libtritonrepoagent_${name}.so' for repo agent '${name}', ${where}`)
     }
-    for (const [key, expected] of Object.entries(parameters)) sums.push({ key, expected })
+    return { ...agent, library }
+  })
+}
+
+/** All checks of the built-in agent share one budget, so naming a file in ten agents does not multiply the limit. */
+function sumsOf(agents: readonly AgentConfig[]): Sum[] {
+  const own = agents.filter(({ name }) => name === BUILT_IN)
+  return own.flatMap(({ parameters }) => Object.entries(parameters).map(([key, expected]) => ({ key, expected })))
+}
+
+/**
+ * Runs the built-in agents of a configuration, and looks for the libraries of the others, for `nereid check`.
+ *
+ * @throws {ServerError} `INVALID_ARG` for an unknown agent, and the errors of the agents.
+ */
+export async function checkAgents(config: ModelConfig, place: AgentPlace): Promise<void> {
+  const agents = agentsOf(config, place.agentDirectory)
+  await checkSums(place.modelDirectory, sumsOf(agents), () => false)
+}
+
+/** One use of an agent by a model. */
+interface AgentUse {
+  name: string
+  process: AgentProcess
+  model: number
+}
+
+/** The agents of one loaded model. Their errors are logged: only those of a load matter. */
+export class AgentModels {
+  readonly #uses: AgentUse[]
+  readonly #log: Log
+  #isEnded = false
+
+  constructor(uses: AgentUse[], log: Log) {
+    this.#uses = uses
+    this.#log = log
   }
-  await checkSums(place.modelDirectory, sums, stopped)
+
+  /** Says how the load ended, to the last agent first, as Triton does. */
+  async loaded(succeeded: boolean): Promise<void> {
+    await this.#act(succeeded ? 'LOAD_COMPLETE' : 'LOAD_FAIL', this.#uses.toReversed())
+  }
+
+  /** Says that the unload begins. */
+  async unloads(): Promise<void> {
+    await this.#act('UNLOAD', this.#uses)
+  }
+
+  /** Ends the models of the agents, with the actions that are due: after the unload, or instead of one. */
+  async end(wasUnloaded = false): Promise<void> {
+    if (this.#isEnded) return
+    this.#isEnded = true
+    if (wasUnloaded) await this.#act('UNLOAD_COMPLETE', this.#uses.toReversed())
+    for (const { name, process, model } of this.#uses) {
+      await this.#quietly(name, () => process.ask('close', { model }))
+      process.remove()
+    }
+  }
+
+  async #act(action: string, uses: readonly AgentUse[]): Promise<void> {
+    for (const { name, process, model } of uses) {
+      await this.#quietly(name, () => process.ask('act', { model, action }))
+    }
+  }
+
+  async #quietly(name: string, ask: () => Promise<unknown>): Promise<void> {
+    try {
+      await ask()
+    } catch (error) {
+      this.#log('warning', `repository agent '${name}': ${asServerError(error).message}`)
+    }
+  }
+}
+
+/** Where agents left a model, and its uses of them; null if all are built in. */
+export interface AgentRun {
+  directory: string
+  models: AgentModels | null
+}
+
+/** The agents of a repository. */
+export class Agents {
+  readonly #host: AgentHost | null
+  readonly #log: Log
+  /** By library. */
+  readonly #processes = new Map<string, AgentProcess>()
+  readonly #all = new Set<AgentProcess>()
+
+  constructor(host: AgentHost | null, log: Log) {
+    this.#host = host
+    this.#log = log
+  }
+
+  /**
+   * Runs every agent of the configuration.
+   *
+   * @param stopped polled between parts of the work; true cancels the rest
+   * @throws {ServerError} `INVALID_ARG` for an unknown agent, and the errors of the agents.
+   */
+  async run(config: ModelConfig, place: AgentPlace, stopped: () => boolean): Promise<AgentRun> {
+    const agents = agentsOf(config, place.agentDirectory)
+    await checkSums(place.modelDirectory, sumsOf(agents), stopped)
+    let directory = place.modelDirectory
+    const uses: AgentUse[] = []
+    const models = new AgentModels(uses, this.#log)
+    const json = agents.every(({ library }) => library === null) ? '' : toTritonJson(config)
+    try {
+      for (const { name, parameters, library } of agents) {
+        if (library === null) continue
+        const process = this.#process(name, library)
+        const model = process.add()
+        try {
+          const given = { location: directory, remote: false, config: json, parameters: Object.entries(parameters) }
+          const { location } = await process.ask('open', { model, ...given })
+          directory = String(location)
+        } catch (error) {
+          process.remove()
+          throw error
+        }
+        uses.push({ name, process, model })
+      }
+    } catch (error) {
+      await models.end()
+      throw error
+    }
+    return { directory, models: uses.length === 0 ? null : models }
+  }
+
+  /** Ends all agents: their models are unloaded. */
+  async stop(ms: number): Promise<void> {
+    await Promise.all([...this.#all].map((process) => process.ended(ms)))
+  }
+
+  #process(name: string, library: string): AgentProcess {
+    const known = this.#processes.get(library)
+    if (known?.isUsable === true) return known
+    if (this.#host === null || this.#host.missing !== null) {
+      const why = this.#host?.missing ?? 'this program runs no libraries'
+      throw new ServerError('UNSUPPORTED', `the library '${library}' of a repository agent cannot run here: ${why}`)
+    }
+    const process = new AgentProcess(name, library, this.#host, this.#log)
+    this.#processes.set(library, process)
+    this.#all.add(process)
+    void process.gone().then(() => this.#all.delete(process))
+    return process
+  }
 }

@@ -16,7 +16,7 @@ import {
   type ConfigFlags, type LoadedConfig, type Log, type ModelConfig, type ModelIo,
 } from '../config/index.js'
 import { ServerError, asServerError, quoted } from '../native/errors.js'
-import { runAgents } from './agents.js'
+import { checkAgents } from './agents.js'
 import { Rings, complaint, type KnownModel } from './dependencies.js'
 import { devicesOf, reasonForCpu } from './devices.js'
 import { explain } from './explain.js'
@@ -175,7 +175,7 @@ export async function inspectModel(
   const failed = note.errors()
   if (read !== null && note.errors() === 0) {
     try {
-      await runAgents(read.config, { modelDirectory: directory, agentDirectory: settings.agentDirectory }, () => false)
+      await checkAgents(read.config, { modelDirectory: directory, agentDirectory: settings.agentDirectory })
     } catch (error) {
       note.error(error)
     }

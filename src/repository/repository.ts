@@ -18,7 +18,8 @@ import {
   type Log, type ModelConfig,
 } from '../config/index.js'
 import { ServerError, asServerError, quoted, statusText, type Core } from '../native/index.js'
-import { runAgents } from './agents.js'
+import { Agents, type AgentModels } from './agents.js'
+import type { AgentHost } from './agent_process.js'
 import {
   LATEST, Rings, complaint, dependentsOf, unloadedWith, waves, type KnownModel, type Models, type Need, type Outcome,
 } from './dependencies.js'
@@ -73,7 +74,12 @@ interface Known {
 }
 
 interface Polled {
+  /** Where the model is read from; an agent may have moved it there. */
   directory: string
+  /** Its directory in the repository. */
+  origin: string
+  /** Its agents, until the load has ended. */
+  agents: AgentModels | null
   config: ModelConfig
   stamp: bigint
   override: string | null
@@ -117,12 +123,17 @@ export class Repository {
   readonly #stale = new Set<string>()
   readonly #places: Places
   readonly #stores: Stores
+  readonly #agents: Agents
+  /** Agents of loaded models. */
+  readonly #agentsOf = new Map<string, AgentModels>()
+  /** Agents of models whose last load failed: they end with the next one, as in Triton. */
+  readonly #failed = new Map<string, AgentModels>()
   #timer: NodeJS.Timeout | null = null
   #stopped = false
 
   constructor(
     core: Core, settings: RepositorySettings, log: Log, observe: (event: LoadEvent) => void, stores: Stores,
-    logLoad = log,
+    logLoad = log, agentHost: AgentHost | null = null,
   ) {
     this.#core = core
     this.#settings = settings
@@ -133,6 +144,7 @@ export class Repository {
     this.#limit = new Limit(Math.max(1, settings.loadThreads))
     this.#places = new Places(settings.hasNamespaces)
     this.#stores = stores
+    this.#agents = new Agents(agentHost, log)
   }
 
   /**
@@ -213,7 +225,7 @@ export class Repository {
 
   /** Reports whether a model came from a repository that cannot be read now; such a model stays unchanged. */
   #isKept(name: string, { unreadable }: Look): boolean {
-    const directory = this.#known.get(name)?.polled.directory ?? ''
+    const directory = this.#known.get(name)?.polled.origin ?? ''
     return [...unreadable].some((repository) => directory.startsWith(`${repository}/`))
   }
 
@@ -648,12 +660,39 @@ export class Repository {
       const isImplicit = before?.isImplicit ?? false
       this.#known.set(name, { stamp, override, polled, source, isImplicit, failure: null, invalid: null })
     } catch (error) {
+      await this.#agentsFailed(name, polled)
       this.#remember(name, polled, error)
       failed.set(name, error)
       return
     }
+    if (polled !== before?.polled) await this.#agentsLoaded(name, polled)
     // A session keeps no files of its directory open.
     if (before !== null && before.override !== null && before.override !== override) removeOverride(before.override)
+  }
+
+  /** Tells the agents of a model that it was loaded, and ends those of what it replaces. */
+  async #agentsLoaded(name: string, polled: Polled): Promise<void> {
+    const { agents } = polled
+    const before = this.#agentsOf.get(name)
+    polled.agents = null
+    if (agents === null) this.#agentsOf.delete(name)
+    else this.#agentsOf.set(name, agents)
+    await agents?.loaded(true)
+    await before?.end()
+  }
+
+  /** Tells the agents of a model that it did not load. */
+  async #agentsFailed(name: string, polled: Polled): Promise<void> {
+    const { agents } = polled
+    if (agents === null) return
+    polled.agents = null
+    this.#failed.set(name, agents)
+    await agents.loaded(false)
+  }
+
+  /** Ends all agents, and the models that they still have. Waits for at most `ms`. */
+  async endAgents(ms: number): Promise<void> {
+    await this.#agents.stop(ms)
   }
 
   /**
@@ -684,6 +723,7 @@ export class Repository {
     this.#logLoad('error', why)
     this.#observe({ model: name, version: null, phase: 'failed', detail: why })
     for (const version of this.#states.serving(name)) this.#retire(name, version)
+    void this.#agentsFailed(name, polled)
     this.#remember(name, polled, error)
     failed.set(name, error)
   }
@@ -722,9 +762,16 @@ export class Repository {
       if (isUnchanged && !this.#wantsReload(name)) return null
       const read = readConfig(directory, this.#flags, parameters.config, this.#logLoad)
       const place = { modelDirectory: directory, agentDirectory: this.#settings.agentDirectory }
-      await this.#limit.run(() => runAgents(read.config, place, () => this.#stopped))
-      const { config } = completeConfig(read, directory, bareName(name), this.#flags, this.#log)
-      return { directory, config, stamp, override }
+      await this.#failed.get(name)?.end()
+      this.#failed.delete(name)
+      const moved = await this.#limit.run(() => this.#agents.run(read.config, place, () => this.#stopped))
+      try {
+        const { config } = completeConfig(read, moved.directory, bareName(name), this.#flags, this.#log)
+        return { directory: moved.directory, origin: directory, agents: moved.models, config, stamp, override }
+      } catch (error) {
+        await moved.models?.end()
+        throw error
+      }
     } catch (error) {
       if (override !== null) removeOverride(override)
       const reason = asServerError(error).message
@@ -759,7 +806,7 @@ export class Repository {
       const isGone =
         known?.override === null &&
         this.#settings.mode !== 'poll' &&
-        !this.#places.isUnreadable(known.polled.directory, this.#log)
+        !this.#places.isUnreadable(known.polled.origin, this.#log)
       if (isGone) this.#unload(name, false)
       throw this.#stores.failure() ?? new ServerError('NOT_FOUND', 'model not found in any model repository')
     }
@@ -942,7 +989,10 @@ export class Repository {
     if (this.#states.of(name).length === 0) this.#core.setModelKnown(name, false)
     if (known === undefined) return
     if (known.override !== null) removeOverride(known.override)
-    const { directory } = known.polled
+    const { origin: directory } = known.polled
+    const agents = this.#agentsOf.get(name)
+    this.#agentsOf.delete(name)
+    void Promise.all([agents?.unloads(), ...retired]).then(async () => agents?.end(true))
     const release = async (): Promise<void> => {
       // A load that began meanwhile reads from that directory.
       if (!this.#known.has(name)) this.#stores.of(directory)?.release(basename(directory))

@@ -36,7 +36,7 @@ export interface RepositorySettings {
   hostUser: string | null
   /** `--host-policy`: settings by the name of their policy. */
   hostPolicies: Record<string, Record<string, string>>
-  /** Named in the error for a missing repository agent; nothing is loaded from it. */
+  /** Repository agents: `<name>/libtritonrepoagent_<name>.so`. */
   agentDirectory: string
 }
 

@@ -1,0 +1,109 @@
+/** Repository agents that are libraries of Triton's C API: what they are told, where they move a model, and their end. */
+
+import { execFileSync } from 'node:child_process'
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { Server } from '../../src/index.js'
+import { nativePath } from '../../src/native/index.js'
+import { writeTestRepositories } from '../models/generate.mjs'
+
+const ROOT = mkdtempSync(join(tmpdir(), 'nereid-agent-libraries-'))
+const AGENTS = join(ROOT, 'agents')
+const MODELS = join(ROOT, 'models')
+const EVENTS = join(ROOT, 'events')
+const INCLUDE = join(import.meta.dirname, '../../shm/include')
+const hasHost = process.platform === 'linux' && existsSync(join(dirname(nativePath()), 'nereid-backend-host'))
+
+/** Notes each call; parameter `do` says what happens in action LOAD. */
+const SOURCE = `
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "triton/core/tritonrepoagent.h"
+static void note(const char *what, const char *who) {
+  FILE *f = fopen(${JSON.stringify(EVENTS)}, "a");
+  fprintf(f, "%s %s\\n", what, who);
+  fclose(f);
+}
+static const char *parameter(TRITONREPOAGENT_Agent *a, TRITONREPOAGENT_AgentModel *m) {
+  const char *name, *value = "";
+  TRITONREPOAGENT_ModelParameter(a, m, 0, &name, &value);
+  return value;
+}
+TRITONSERVER_Error *TRITONREPOAGENT_Initialize(TRITONREPOAGENT_Agent *a) { (void)a; note("initialize", ""); return NULL; }
+TRITONSERVER_Error *TRITONREPOAGENT_Finalize(TRITONREPOAGENT_Agent *a) { (void)a; note("finalize", ""); return NULL; }
+TRITONSERVER_Error *TRITONREPOAGENT_ModelFinalize(TRITONREPOAGENT_Agent *a, TRITONREPOAGENT_AgentModel *m) {
+  note("end", parameter(a, m));
+  return NULL;
+}
+TRITONSERVER_Error *TRITONREPOAGENT_ModelAction(
+    TRITONREPOAGENT_Agent *a, TRITONREPOAGENT_AgentModel *m, const TRITONREPOAGENT_ActionType action) {
+  static const char *names[] = {"load", "loaded", "failed", "unload", "unloaded"};
+  const char *what = parameter(a, m), *from, *to;
+  TRITONREPOAGENT_ArtifactType type;
+  char command[4096];
+  note(names[action], what);
+  if (action != TRITONREPOAGENT_ACTION_LOAD) return NULL;
+  if (!strcmp(what, "refuse")) return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNSUPPORTED, "not this model");
+  if (!strcmp(what, "crash")) abort();
+  if (strcmp(what, "move")) return NULL;
+  TRITONREPOAGENT_ModelRepositoryLocation(a, m, &type, &from);
+  TRITONREPOAGENT_ModelRepositoryLocationAcquire(a, m, type, &to);
+  snprintf(command, sizeof command, "cp -r '%s'/* '%s' && rm -r '%s'/1/hidden", from, to, to);
+  if (system(command)) return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, "cp");
+  return TRITONREPOAGENT_ModelRepositoryUpdate(a, m, type, to);
+}
+`
+
+/** Expects these events since the last time. */
+async function expectEvents(...expected: string[]): Promise<void> {
+  const read = (): string[] => (existsSync(EVENTS) ? readFileSync(EVENTS, 'utf8') : '').trim().split(/ *\n/)
+  await expect.poll(read).toEqual(expected)
+  rmSync(EVENTS)
+}
+
+beforeAll(() => {
+  if (!hasHost) return
+  writeTestRepositories(ROOT)
+  mkdirSync(join(AGENTS, 'mover'), { recursive: true })
+  const stub = join(ROOT, 'libtritonserver.so')
+  const cc = (input: string, ...args: string[]) =>
+    execFileSync('cc', ['-shared', '-fPIC', `-I${INCLUDE}`, '-x', 'c', '-', '-x', 'none', ...args], { input })
+  cc('typedef int unused;', '-Wl,-soname,libtritonserver.so', '-o', stub)
+  cc(SOURCE, '-Wl,--no-as-needed', stub, '-o', join(AGENTS, 'mover/libtritonrepoagent_mover.so'))
+  for (const what of ['move', 'refuse', 'crash', 'stay']) {
+    const agent = `{ name: "mover" parameters { key: "do" value: "${what}" } }`
+    cpSync(join(ROOT, 'small/simple/1'), join(MODELS, what, '1'), { recursive: true })
+    writeFileSync(join(MODELS, what, '1/hidden'), '')
+    writeFileSync(join(MODELS, what, 'config.pbtxt'), `model_repository_agents { agents [ ${agent} ] }`)
+  }
+})
+afterAll(() => rmSync(ROOT, { recursive: true, force: true }))
+
+test.runIf(hasHost)('R-46: an agent library moves a model, is told of its load and unload, and ends with it', async () => {
+  const server = await Server.start({
+    modelRepository: MODELS, modelControlMode: 'explicit', repoagentDirectory: AGENTS, log: () => {},
+  })
+  try {
+    await server.load('move')
+    expect(server.index().filter(({ state }) => state === 'READY')).toMatchObject([{ name: 'move' }])
+    await expectEvents('initialize', 'load move', 'loaded move')
+    await server.unload('move')
+    await expectEvents('unload move', 'unloaded move', 'end move', 'finalize')
+
+    await expect(server.load('refuse')).rejects.toThrow(/failed to poll from model repository/)
+    await expectEvents('initialize', 'load refuse', 'failed refuse', 'end refuse', 'finalize')
+
+    // A library that aborts ends its own process only, and the next load starts another one.
+    await server.load('stay')
+    await expect(server.load('crash')).rejects.toThrow(/failed to poll from model repository/)
+    await expectEvents('initialize', 'load stay', 'loaded stay', 'load crash')
+    await server.load('move')
+    await expectEvents('initialize', 'load move', 'loaded move')
+  } finally {
+    await server.stop({ timeoutMs: 2000 })
+  }
+  await expectEvents('unload move', 'unloaded move', 'end move', 'finalize')
+})
