@@ -224,7 +224,7 @@ export async function startServer(
   const [logRepository, logLoad] = settings.development
     ? [newWarnings(log, ['warning', 'error']), newWarnings(log, ['warning'])]
     : [log, log]
-  const agentHost = libraryProcess('', false)
+  const agentHost = libraryProcess('', { ...settings.repository, hostPerModel: false })
   const repository = new Repository(core, settings.repository, logRepository, observe, stores, logLoad, agentHost)
   // Imported while models load, so that all ports open together.
   const metricsModule = settings.metrics === null ? null : import('../metrics/server.js')

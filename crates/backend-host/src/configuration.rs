@@ -232,7 +232,7 @@ mod tests {
         let merged = merge(
             CURRENT,
             r#"{"name":"x","maxBatchSize":"8","input":[{"name":"X","data_type":"TYPE_FP32","dims":["2",-1]}],
-               "dynamic_batching":{},"unknown":1}"#,
+               "dynamic_batching":{},"parameters":{"a":{}}}"#,
         );
         assert_eq!(
             merged.expect("merged"),
@@ -244,7 +244,7 @@ mod tests {
     fn a_configuration_without_inputs_empties_them_and_garbage_is_refused() {
         let merged = merge(CURRENT, "{}").expect("merged");
         assert!(merged.contains(r#""input":[],"output":[]"#), "{merged}");
-        for bad in ["[]", "", "{\"a\":", r#"{"max_batch_size":"many"}"#, r#"{"input":7}"#, r#"{"input":[7]}"#] {
+        for bad in ["[]", "", "{\"a\":", r#"{"max_batch_size":"many"}"#, r#"{"input":7}"#, r#"{"input":[7]}"#, r#"{"unknown":1}"#] {
             assert!(merge(CURRENT, bad).is_err(), "{bad}");
         }
     }

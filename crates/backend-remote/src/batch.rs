@@ -7,7 +7,7 @@ use crate::generated::{
 };
 use crate::memory::{Room, SegmentError};
 use crate::parameters::parameters;
-use crate::runner::{BatchInFlight, COPY_BYTES_MAX, Runner};
+use crate::runner::{BatchInFlight, COPY_BYTES_MAX, Runner, RunnerState};
 use crate::slots::{Key, RunnerRequest};
 use crate::transport::Way;
 use backend::{BatchEntry, Counted, Marks, Occupied, Outcome, Responder, now_ns, scatter, shape};
@@ -53,7 +53,7 @@ impl Runner {
         let mut members: SmallVec<[Key; 4]> = SmallVec::new();
         let mut pendings: SmallVec<[RunnerRequest; 4]> = SmallVec::new();
         let mut state = self.state.lock();
-        let is_free = state.batch.is_none() || (self.pipelines && state.next.is_none());
+        let is_free = state.batch.is_none() || (self.pipelines && state.ready.len() < READY_MAX);
         if !state.lifecycle.is_in_service() || !is_free {
             drop(state);
             return self.refuse(requests, occupied, began);
@@ -118,14 +118,14 @@ impl Runner {
             }
             self.memory.batch_begins();
             let mut batch = BatchInFlight { id, members, occupied: left.take(), since: now_ns() };
+            // Others may lie ready while one runs: all but the last give the instance back at once.
+            if self.pipelines && (state.batch.is_none() || state.ready.len() + 1 < READY_MAX) {
+                early = batch.occupied.take();
+            }
             if state.batch.is_none() {
-                // The next batch may lie ready while this one runs.
-                if self.pipelines {
-                    early = batch.occupied.take();
-                }
                 state.batch = Some(batch);
             } else {
-                state.next = Some(batch);
+                state.ready.push_back(batch);
             }
             self.watch(&mut state);
             drop(state);
@@ -236,8 +236,7 @@ impl Runner {
         let mut state = self.state.lock();
         let is_it = state.batch.as_ref().is_some_and(|b| b.id == result.batch);
         let Some(batch) = state.batch.take_if(|_| is_it) else { return Err(ProtocolError("the result of no batch")) };
-        let next = state.next.take().map(|next| BatchInFlight { since: inference_end, ..next });
-        state.batch = next;
+        state.batch = state.ready.pop_front().map(|next| BatchInFlight { since: inference_end, ..next });
         drop(state);
         if result.failed.is_none() && result.answers.len() != batch.members.len() {
             // The requests end with the runner.
@@ -286,8 +285,12 @@ impl Runner {
             Some(_) => self.state.lock().batch = Some(batch),
             None => {
                 batch.occupied.into_iter().for_each(|occupied| occupied.free(marks));
-                // The batch that lay ready runs now, and another may lie ready.
-                let ready = self.state.lock().batch.as_mut().and_then(|batch| batch.occupied.take());
+                // Another may lie ready now.
+                let mut state = self.state.lock();
+                let RunnerState { batch, ready, .. } = &mut *state;
+                let last = if self.pipelines { ready.back_mut().or(batch.as_mut()) } else { None };
+                let ready = last.and_then(|batch| batch.occupied.take());
+                drop(state);
                 ready.into_iter().for_each(|occupied| occupied.free(marks));
             }
         }
@@ -475,6 +478,9 @@ fn known(signature: &Signature, name: &str) -> Option<(u16, Option<u16>, Name)> 
     let index = signature.outputs.iter().position(|spec| spec.name == *name)?;
     Some((u16::try_from(index).ok()?, None, signature.outputs.get(index)?.name.clone()))
 }
+
+/// Batches that may lie ready at a runner while it runs another. They are lost with it.
+const READY_MAX: usize = 7;
 
 /// Maximum bytes of a buffer that is kept for the next batch.
 const BUFFER_BYTES_MAX: usize = 64 << 10;

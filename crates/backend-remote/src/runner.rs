@@ -21,6 +21,7 @@ use device::{Closing, Handle};
 use parking_lot::Mutex;
 use protocol::Signature;
 use smallvec::SmallVec;
+use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tensor::{Error, Name};
@@ -68,7 +69,7 @@ pub(crate) struct Runner {
     pub(crate) limits: Limits,
     pub(crate) executor: Arc<dyn Executor>,
     pub(crate) state: Mutex<RunnerState>,
-    /// A second batch may be sent before the result of the first.
+    /// Batches may be sent before the result of the first.
     pub(crate) pipelines: bool,
     me: Weak<Self>,
 }
@@ -77,8 +78,8 @@ pub(crate) struct RunnerState {
     pub(crate) lifecycle: Lifecycle,
     pub(crate) slots: Slots,
     pub(crate) batch: Option<BatchInFlight>,
-    /// A batch that was sent while `batch` runs.
-    pub(crate) next: Option<BatchInFlight>,
+    /// Batches that were sent while `batch` runs, in their order.
+    pub(crate) ready: VecDeque<BatchInFlight>,
     pub(crate) batches: u64,
     started: Option<Started>,
     questions: Vec<Question>,
@@ -152,7 +153,7 @@ impl Runner {
                 lifecycle: Lifecycle::Starting { is_there: false },
                 slots: Slots::default(),
                 batch: None,
-                next: None,
+                ready: VecDeque::new(),
                 batches: 0,
                 started: Some(started),
                 questions: Vec::new(),
@@ -545,7 +546,7 @@ impl Receiver for Runner {
         if was == Lifecycle::Ended {
             return;
         }
-        let (batch, pendings) = ((state.batch.take(), state.next.take()), state.slots.clear());
+        let (batch, pendings) = ((state.batch.take(), std::mem::take(&mut state.ready)), state.slots.clear());
         let (started, questions) = (state.started.take(), std::mem::take(&mut state.questions));
         drop(state);
         let is_asked = was.is_in_service() && self.owner.strong_count() == 0;

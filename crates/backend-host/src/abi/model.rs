@@ -41,6 +41,8 @@ pub(crate) struct Signature {
     pub(crate) states: Vec<String>,
     /// Requests may be released to be run again.
     pub(crate) is_iterative: bool,
+    /// Requests come one by one, and lie ready while another runs.
+    pub(crate) is_unscheduled: bool,
     /// A request may have any number of responses.
     pub(crate) is_decoupled: bool,
     /// Inputs and outputs of states that are written where they are read.
@@ -70,6 +72,7 @@ impl Signature {
             states: names(sequences.and_then(|s| s.get("state")), "output_name")?,
             is_iterative,
             is_decoupled,
+            is_unscheduled: sequences.is_none() && config.get("dynamic_batching").is_none(),
             same_buffers,
         })
     }
