@@ -10,6 +10,7 @@ mod generated {
     mod stubs;
 }
 mod bytes;
+mod caches;
 mod calls;
 mod configuration;
 mod connection;
@@ -29,22 +30,29 @@ use receive::Incoming;
 use std::ffi::c_int;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+/// Standard input, a socket to the server in a process that runs a cache.
+const FD_STDIN: u64 = 0;
 
 /// Serves the connections that come on descriptor 3, until it is closed. Returns the exit status of the process.
 #[unsafe(no_mangle)]
 #[allow(unsafe_code)] // an exported name, and an inherited descriptor
 pub extern "C" fn nereid_backend_host_main() -> c_int {
-    // SAFETY: the server starts this process with this descriptor, and nothing else takes it.
-    let control = unsafe { OwnedFd::from_raw_fd(FD_WORK as RawFd) };
     // The second argument says what else than a backend the process runs.
     let mut arguments = std::env::args_os().skip(2);
-    if let (Some(what), Some(library)) = (arguments.next(), arguments.next())
-        && what == "agent"
-    {
-        let served = agents::serve(std::path::Path::new(&library), UnixStream::from(control));
+    let other = arguments.next().zip(arguments.next());
+    // SAFETY: the server starts this process with these descriptors, and nothing else takes them.
+    let inherited = |descriptor: u64| UnixStream::from(unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) });
+    if let Some((what, library)) = other {
+        let served = match what.to_str() {
+            Some("agent") => agents::serve(Path::new(&library), inherited(FD_WORK)),
+            Some("cache") => caches::serve(Path::new(&library), inherited(FD_STDIN)),
+            _ => Err(std::io::ErrorKind::InvalidInput.into()),
+        };
         return c_int::from(served.is_err());
     }
-    let mut control = Incoming::new(UnixStream::from(control));
+    let mut control = Incoming::new(inherited(FD_WORK));
     let status = loop {
         match next(&mut control).and_then(|of| of.map(connection::serve).transpose()) {
             Ok(Some(())) => {}

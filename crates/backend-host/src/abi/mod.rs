@@ -10,6 +10,7 @@ pub(crate) mod agent;
 pub(crate) mod allocator;
 pub(crate) mod attributes;
 pub(crate) mod backend;
+pub(crate) mod cache;
 pub(crate) mod error;
 pub(crate) mod inference;
 pub(crate) mod inference_response;

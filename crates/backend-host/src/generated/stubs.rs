@@ -90,12 +90,4 @@ failing! {
     TRITONSERVER_ServerModelConfig
     TRITONSERVER_ServerModelIndex
     TRITONSERVER_ServerMetrics
-    TRITONCACHE_ApiVersion
-    TRITONCACHE_CacheEntryNew
-    TRITONCACHE_CacheEntryDelete
-    TRITONCACHE_CacheEntryBufferCount
-    TRITONCACHE_CacheEntryAddBuffer
-    TRITONCACHE_CacheEntryGetBuffer
-    TRITONCACHE_CacheEntrySetBuffer
-    TRITONCACHE_Copy
 }

@@ -1,0 +1,187 @@
+//! A process that runs one response cache (`libtritoncache_<name>.so`) for the server at the other end of stdin, a socket.
+//!
+//! A request is an operation (one byte: 0 configure, 1 look up, 2 insert), a number (u64), the length of a key (u32) and of
+//! contents (u64), and both; an answer is the number, a status (one byte: 0 done, 1 not found, 2 exists already, 3 failed),
+//! and the length (u64) and bytes of what was found or of an error's text. Numbers are little-endian. The first request
+//! configures the cache. Operations with equal keys run in their order. When the server closes the socket, the cache is
+//! finalized and the process ends.
+
+#![allow(unsafe_code)] // functions of a library
+
+use crate::abi::Err;
+use crate::abi::cache::{CacheAllocator, CacheEntry};
+use crate::abi::error::ServerError;
+use crate::library::Opened;
+use std::ffi::{CString, c_char, c_void};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::ptr::null_mut;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use tensor::{Code, Error, Result};
+
+/// Threads that call the cache.
+const THREADS: usize = 4;
+/// Longest key and contents in bytes.
+const KEY_BYTES_MAX: usize = 4096;
+const CONTENTS_BYTES_MAX: usize = 1 << 30;
+
+type Operate = unsafe extern "C" fn(*mut c_void, *const c_char, *mut CacheEntry, *mut CacheAllocator) -> Err;
+
+/// A cache that is initialized.
+struct RunningCache {
+    cache: *mut c_void,
+    finalize: unsafe extern "C" fn(*mut c_void) -> Err,
+    look_up: Operate,
+    insert: Operate,
+}
+
+// SAFETY: the C API lets a server call a cache on any thread, and on several at a time.
+unsafe impl Send for RunningCache {}
+// SAFETY: as above.
+unsafe impl Sync for RunningCache {}
+
+type Initialize = unsafe extern "C" fn(*mut *mut c_void, *const c_char) -> Err;
+
+impl RunningCache {
+    fn new(path: &Path, config: Vec<u8>) -> Result<Self> {
+        let library = Opened::new(path)?;
+        // SAFETY: types of Triton's API.
+        let (initialize, mut this) = unsafe {
+            let initialize: Initialize = library.required(c"TRITONCACHE_CacheInitialize")?;
+            let finalize = library.required(c"TRITONCACHE_CacheFinalize")?;
+            let look_up = library.required(c"TRITONCACHE_CacheLookup")?;
+            let insert = library.required(c"TRITONCACHE_CacheInsert")?;
+            (initialize, Self { cache: null_mut(), finalize, look_up, insert })
+        };
+        let config = CString::new(config).map_err(|_| Error::invalid("the cache's configuration has a NUL"))?;
+        // SAFETY: our own variable and a NUL-terminated text.
+        let error = unsafe { ServerError::take(initialize(&raw mut this.cache, config.as_ptr())) };
+        match error {
+            Some(error) => Err(error),
+            None if this.cache.is_null() => Err(Error::internal("Failed to initialize cache implementation")),
+            None => Ok(this),
+        }
+    }
+
+    /// Runs an operation. Returns what was found.
+    fn run(&self, request: CacheRequest) -> Result<Vec<u8>> {
+        let CacheRequest { is_insertion, key, contents, .. } = request;
+        let key = CString::new(key).map_err(|_| Error::invalid("a key has a NUL"))?;
+        let (operate, mut entry, mut allocator) = if is_insertion {
+            (self.insert, CacheEntry::of(contents.len()), CacheAllocator::Stored(contents))
+        } else {
+            (self.look_up, CacheEntry::default(), CacheAllocator::Found(None))
+        };
+        // SAFETY: objects that live for the time of the call.
+        let error = unsafe { ServerError::take(operate(self.cache, key.as_ptr(), &raw mut entry, &raw mut allocator)) };
+        match (error, allocator) {
+            (Some(error), _) => Err(error),
+            (None, CacheAllocator::Found(None)) => Err(Error::not_found("the cache copied nothing")),
+            (None, CacheAllocator::Found(Some(found))) => Ok(found),
+            (None, CacheAllocator::Stored(_)) => Ok(Vec::new()),
+        }
+    }
+}
+
+struct CacheRequest {
+    id: u64,
+    is_insertion: bool,
+    key: Vec<u8>,
+    contents: Vec<u8>,
+}
+
+/// The next request and its operation; `None` at the end.
+fn next(from: &mut impl Read) -> io::Result<Option<(u8, CacheRequest)>> {
+    let mut head = [0; 21];
+    if from.read(head.get_mut(..1).unwrap_or_default())? == 0 {
+        return Ok(None);
+    }
+    from.read_exact(head.get_mut(1..).unwrap_or_default())?;
+    let [operation, rest @ ..] = head;
+    let (id, rest) = rest.split_first_chunk().ok_or(io::ErrorKind::InvalidData)?;
+    let (key, rest) = rest.split_first_chunk().ok_or(io::ErrorKind::InvalidData)?;
+    let contents = rest.first_chunk().ok_or(io::ErrorKind::InvalidData)?;
+    let (key, contents) = (u32::from_le_bytes(*key) as usize, u64::from_le_bytes(*contents) as usize);
+    if key > KEY_BYTES_MAX || contents > CONTENTS_BYTES_MAX {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut request = CacheRequest {
+        id: u64::from_le_bytes(*id),
+        is_insertion: operation == 2,
+        key: vec![0; key],
+        contents: vec![0; contents],
+    };
+    from.read_exact(&mut request.key)?;
+    from.read_exact(&mut request.contents)?;
+    Ok(Some((operation, request)))
+}
+
+fn answer(to: &Mutex<UnixStream>, id: u64, result: &Result<Vec<u8>>) -> io::Result<()> {
+    let (status, bytes) = match result {
+        Ok(found) => (0u8, found.as_slice()),
+        Err(error) => {
+            let status = match error.code() {
+                Code::NotFound => 1,
+                Code::AlreadyExists => 2,
+                _ => 3,
+            };
+            (status, error.message().as_bytes())
+        }
+    };
+    let mut frame = id.to_le_bytes().to_vec();
+    frame.push(status);
+    frame.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+    frame.extend_from_slice(bytes);
+    to.lock().map_err(|_| io::ErrorKind::Other)?.write_all(&frame)
+}
+
+/// Serves the cache of a library until the server closes the socket.
+///
+/// # Errors
+/// Those of the socket, and of requests that break the rules above.
+pub(crate) fn serve(path: &Path, server: UnixStream) -> io::Result<()> {
+    let answers = Arc::new(Mutex::new(server.try_clone()?));
+    let mut requests = BufReader::new(server);
+    let Some((0, first)) = next(&mut requests)? else { return Err(io::ErrorKind::InvalidData.into()) };
+    let cache = match RunningCache::new(path, first.contents) {
+        Ok(cache) => Arc::new(cache),
+        Err(error) => return answer(&answers, first.id, &Err(error)),
+    };
+    answer(&answers, first.id, &Ok(Vec::new()))?;
+    let work = |jobs: Receiver<CacheRequest>| {
+        let (cache, answers) = (Arc::clone(&cache), Arc::clone(&answers));
+        std::thread::Builder::new().name("cache".to_owned()).spawn(move || {
+            for request in jobs {
+                let id = request.id;
+                // The server is gone if this fails; the reader notices that, too.
+                let _ = answer(&answers, id, &cache.run(request));
+            }
+        })
+    };
+    let mut senders = Vec::new();
+    let mut threads = Vec::new();
+    for _ in 0..THREADS {
+        let (send, jobs) = channel();
+        senders.push(send);
+        threads.push(work(jobs)?);
+    }
+    while let Some((_, request)) = next(&mut requests)? {
+        let mut hasher = DefaultHasher::new();
+        request.key.hash(&mut hasher);
+        if let Some(thread) = senders.get(hasher.finish() as usize % THREADS) {
+            let _ = thread.send(request);
+        }
+    }
+    drop(senders);
+    for thread in threads {
+        let _ = thread.join();
+    }
+    // SAFETY: the cache lives, and nothing uses it any more.
+    if let Some(error) = unsafe { ServerError::take((cache.finalize)(cache.cache)) } {
+        eprintln!("failed to finalize a cache: {}", error.message());
+    }
+    Ok(())
+}
