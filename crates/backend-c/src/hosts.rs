@@ -3,7 +3,7 @@
 use crate::options::COptions;
 use crate::settings::HostSettings;
 use backend::LibrarySpec;
-use backend_process::{Command, HostedLibrary};
+use backend_process::{Command, HostedLibrary, guard_with};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -72,8 +72,13 @@ fn process(options: &COptions, library: &LibrarySpec, settings: &HostSettings) -
         ours = name.into();
     }
     let mut arguments = vec![ours];
-    arguments.extend(options.user.as_ref().map(OsString::from));
+    arguments.extend(options.user.as_ref().map(|user| format!("--user={user}").into()));
     let command = Command { program: options.program.clone(), arguments, environment };
+    guard_with(Command {
+        program: options.program.clone(),
+        arguments: vec!["--guardian".into()],
+        environment: Vec::new(),
+    });
     let name = Name::from(library.backend.as_str());
     Ok(HostedLibrary::new(name, command, settings.limits.clone(), settings.output))
 }

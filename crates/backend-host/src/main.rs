@@ -7,7 +7,14 @@ use std::ffi::{CStr, CString, c_int};
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 
+#[cfg(target_os = "linux")]
+mod guardian;
+
 fn main() {
+    #[cfg(target_os = "linux")]
+    if let (Some("--guardian"), Some(server)) = (std::env::args().nth(1).as_deref(), std::env::args().nth(2)) {
+        return guardian::run(&server);
+    }
     let Some(path) = std::env::args_os().nth(1).and_then(|path| CString::new(path.into_vec()).ok()) else {
         eprintln!("nereid-backend-host is started by a Nereid server, with the path of its libtritonserver.so");
         std::process::exit(2);
@@ -22,7 +29,7 @@ fn main() {
         eprintln!("nereid-backend-host cannot open {}: {}", path.to_string_lossy(), why.to_string_lossy());
         std::process::exit(2);
     }
-    if let Some(user) = std::env::args().nth(2)
+    if let Some(user) = std::env::args().find_map(|argument| argument.strip_prefix("--user=").map(str::to_owned))
         && let Err(e) = become_user(&user)
     {
         eprintln!("nereid-backend-host cannot become the user {user}: {e}");

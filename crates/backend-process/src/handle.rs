@@ -66,6 +66,10 @@ impl ProcessHandle {
         self.connections.fetch_sub(1, Relaxed);
     }
 
+    pub(crate) fn has_connections(&self) -> bool {
+        self.connections.load(Relaxed) > 0
+    }
+
     /// Resident bytes of the process, divided by the number of its connections: so a sum over all of them is right.
     pub(crate) fn resident_bytes_per_connection(&self) -> u64 {
         let text = std::fs::read_to_string(format!("/proc/{}/statm", self.pid)).unwrap_or_default();

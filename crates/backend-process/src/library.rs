@@ -26,6 +26,9 @@ use tensor::Name;
 /// Time for a process to take the descriptors of a connection.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Interval of checks whether all instances have ended.
+const FINALIZE_LOOK: Duration = Duration::from_millis(5);
+
 /// A process for a library. Ends when this and all instances are dropped, or with [`close`](Self::close).
 #[derive(Clone)]
 pub struct HostedLibrary(Arc<LibraryProcess>);
@@ -111,15 +114,24 @@ impl LibraryProcess {
         running.is_closed = true;
         let Some(Attachable { control, handle, is_closing }) = running.process.take() else { return };
         is_closing.store(true, SeqCst);
-        drop(control);
         // A stopped process could not end.
         handle.signal(libc::SIGCONT);
-        let handle = Arc::downgrade(&handle);
-        if let Ok(hub) = Hub::get() {
-            let kill = move || handle.upgrade().into_iter().for_each(|handle| handle.kill());
-            hub.after(self.starter.limits.exit_grace, Box::new(kill));
-        }
+        let Ok(hub) = Hub::get() else { return };
+        let grace = self.starter.limits.exit_grace;
+        let ending = Arc::downgrade(&handle);
+        let kill = move || ending.upgrade().into_iter().for_each(|handle| handle.kill());
+        hub.after(grace, Box::new(kill));
+        finalize(hub, control, handle, grace / 2);
     }
+}
+
+/// Closes a process's control once its instances have ended, as models end before their library, or after `longest`.
+fn finalize(hub: &'static Hub, control: UnixStream, handle: Arc<ProcessHandle>, longest: Duration) {
+    if longest.is_zero() || !handle.has_connections() || !handle.is_alive() {
+        return drop(control);
+    }
+    let again = move || finalize(hub, control, handle, longest.saturating_sub(FINALIZE_LOOK));
+    hub.after(FINALIZE_LOOK, Box::new(again));
 }
 
 impl Drop for LibraryProcess {

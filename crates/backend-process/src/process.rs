@@ -40,6 +40,8 @@ pub(crate) struct Process {
     has_ended: AtomicBool,
     /// A process with other connections has closed this one.
     has_closed: AtomicBool,
+    /// The process counts this connection.
+    is_counted: AtomicBool,
 }
 
 #[derive(Default)]
@@ -101,6 +103,7 @@ impl Process {
             is_parked: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             has_closed: AtomicBool::new(false),
+            is_counted: AtomicBool::new(true),
         }))
     }
 
@@ -279,9 +282,16 @@ impl Process {
         }
         drop(inbound);
         self.unregister();
+        self.disconnect();
         let receiver = self.receiver.write().take();
         if let Some(receiver) = receiver {
             receiver.over(&how);
+        }
+    }
+
+    fn disconnect(&self) {
+        if self.is_counted.swap(false, SeqCst) {
+            self.process.disconnect();
         }
     }
 
@@ -342,6 +352,6 @@ impl Transport for Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.process.disconnect();
+        self.disconnect();
     }
 }

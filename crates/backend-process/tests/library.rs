@@ -84,6 +84,9 @@ fn instances_of_several_models_share_a_process_that_outlives_them() {
     let third = started(&library, &["d"], &limits()).expect("starts");
     assert_eq!(process_of(&*third, 0), process, "it stays without models");
     library.close();
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(!file.exists(), "not before its last instance");
+    drop(third);
     assert_eq!(wait_for(&file), process, "it is asked to finalize");
     assert!(started(&library, &["e"], &limits()).is_err(), "and no other one is started");
 }
