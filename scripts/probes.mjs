@@ -22,7 +22,14 @@ export async function probes({ only = null, suites = [] } = {}) {
   const { code, errors } = await capture('sh', [build, join(ROOT, 'shm', 'include'), BUILT], { quiet: true })
   if (code !== 0) throw new SetupError(`the probes cannot be built: a C compiler is needed (cc)\n${errors}`)
   const from = {
-    ...recording('probes'), script: 'drive.py', more: ['--built', BUILT], flags: ['--backend-directory={backends}'],
+    ...recording('probes'), script: 'drive.py', more: ['--built', BUILT],
+    flags: [
+      '--backend-directory={backends}',
+      // The probes write beside themselves.
+      '--host-user=root',
+      // One of them is named as a backend of the core.
+      '--backend-config=tensorrt,use-library=true',
+    ],
   }
   const lanes = new Lanes('probes')
   const chosen = suites.length > 0 ? suites : from.suites

@@ -309,11 +309,11 @@ function readRestrictions(flag: string, groups: readonly string[], keyPrefix: st
 
 /** Reads `--host-user`, which only root can grant; null keeps the user of the server. */
 function hostUser(user: string, given: ReadonlyMap<string, string>): string | null {
+  if (user === 'root' || user === '0:0') return null
   if (process.geteuid?.() !== 0) {
     if (given.has('host-user')) throw badOption('host-user', '--host-user has an effect only if root starts the server')
     return null
   }
-  if (user === 'root' || user === '0:0') return null
   const ids = userIds(user)
   if (ids === null) throw badOption('host-user', `--host-user is a user of this machine, or <uid>:<gid>. Got ${user}`)
   return ids

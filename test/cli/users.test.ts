@@ -32,5 +32,6 @@ test.runIf(process.geteuid?.() === 0)('under root, libraries have no rights of r
 
 test.runIf(process.geteuid?.() !== 0)('without root, the flag is rejected', () => {
   expect(hostUser()).toBeNull()
+  expect(hostUser('--host-user=root'), 'which takes no rights').toBeNull()
   expect(() => hostUser('--host-user=nobody')).toThrow('only if root starts the server')
 })
