@@ -372,7 +372,7 @@ export const FLAGS = [
   { name: 'backend-directory', kind: 'string', value: 'path', default: '/opt/tritonserver/backends', group: 'Backend',
     state: 'active',
     meaning: 'Directory of backends: <name>/libtriton_<name>.so or <name>/model.py for each.' },
-  { name: 'host-per-model', kind: 'boolean', default: false, group: 'Backend', state: 'active',
+  { name: 'host-per-model', kind: 'switch', default: false, group: 'Backend', state: 'active',
     meaning: 'Each model of a backend library runs in a process of its own; otherwise all models of a library share ' +
       'one. Not in Triton.' },
   { name: 'host-user', kind: 'string', value: 'user', default: 'nobody', group: 'Backend', state: 'active',

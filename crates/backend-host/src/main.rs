@@ -35,6 +35,11 @@ fn main() {
         eprintln!("nereid-backend-host cannot become the user {user}: {e}");
         std::process::exit(2);
     }
+    for signal in [libc::SIGSEGV, libc::SIGBUS] {
+        // Rust's handlers are for overflows of its stacks, and outlive a signal that a library raises.
+        // SAFETY: the default action.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
     // SAFETY: our library exports this name as a function of this type.
     let run: extern "C" fn() -> c_int = unsafe { std::mem::transmute(found) };
     std::process::exit(run());

@@ -1,0 +1,159 @@
+/** Models of libraries that were written for Triton's C API: their processes, crashes and ends. Needs a C compiler. */
+import { execFileSync } from 'node:child_process'
+import {
+  chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, realpathSync, rmSync, writeFileSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import { ROOT, TestServer } from './harness.js'
+
+const root = realpathSync(mkdtempSync(join(tmpdir(), 'nereid-hosted-')))
+const [backends, repository] = [join(root, 'backends'), join(root, 'repository')]
+// Of the libraries' user.
+chmodSync(root, 0o755)
+afterAll(() => rmSync(root, { recursive: true }))
+
+/** Compiles a probe as the library of a backend. */
+function library(backend: string, probe: string): void {
+  const stub = join(root, 'libtritonserver.so')
+  const cc = (args: string[], input?: string): Buffer => execFileSync('cc', args, { input })
+  if (!existsSync(stub))
+    cc(['-shared', '-nostdlib', '-Wl,-soname,libtritonserver.so', '-x', 'c', '-', '-o', stub], 'int stub;')
+  mkdirSync(join(backends, backend), { recursive: true })
+  const source = join(ROOT, 'test/probes/src', `${probe}.c`)
+  const to = join(backends, backend, `libtriton_${backend}.so`)
+  const flags = ['-std=gnu11', '-fPIC', '-shared', '-fvisibility=hidden', '-w', '-pthread', '-Wl,--no-as-needed']
+  cc([...flags, `-I${join(ROOT, 'shm/include')}`, source, `-L${root}`, '-ltritonserver', '-o', to])
+}
+
+function model(name: string, backend: string): void {
+  const tensor = (tensors: string): string => `[ { name: "${tensors}" data_type: TYPE_STRING dims: [ 1 ] } ]`
+  mkdirSync(join(repository, name, '1'), { recursive: true })
+  const text = `backend: "${backend}"\ninput ${tensor('CMD')}\noutput ${tensor('REPORT')}\n`
+  writeFileSync(join(repository, name, 'config.pbtxt'), `${text}instance_group [ { count: 2 kind: KIND_CPU } ]\n`)
+}
+
+beforeAll(() => {
+  library('stream', 'stream')
+  library('minimal', 'minimal')
+  library('life', 'life')
+  for (const name of ['first', 'second']) model(name, 'stream')
+  model('other', 'minimal')
+  model('living', 'life')
+}, 60_000)
+
+/** The answer of a model to a command: its status and text. */
+async function ask(server: TestServer, name: string, command: string): Promise<[number, string]> {
+  const body = JSON.stringify({ inputs: [{ name: 'CMD', datatype: 'BYTES', shape: [1], data: [command] }] })
+  const response = await fetch(`${server.url}/v2/models/${name}/infer`, { method: 'POST', body })
+  return [response.status, await response.text()]
+}
+
+async function serves(server: TestServer, name: string): Promise<boolean> {
+  const [code] = await ask(server, name, 'hello')
+  return code === 200
+}
+
+/** Pids of the processes of libraries. */
+function hosts(server: TestServer): number[] {
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .filter((pid) => {
+      try {
+        const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+        const [, parent] = /\) \S (\d+)/.exec(stat) ?? []
+        const command = readFileSync(`/proc/${pid}/cmdline`, 'utf8')
+        return Number(parent) === server.process.pid && command.includes('nereid-backend-host') &&
+          !command.includes('--guardian')
+      } catch {
+        return false
+      }
+    })
+    .map(Number)
+}
+
+const status = (pid: number, field: string): string =>
+  new RegExp(`^${field}:[ \\t]*(.*)$`, 'm').exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? ''
+
+async function withServer(flags: string[], use: (server: TestServer) => Promise<void>): Promise<void> {
+  const server = await TestServer.start(repository, [`--backend-directory=${backends}`, ...flags])
+  try {
+    await use(server)
+  } finally {
+    expect(await server.stop()).toBe(0)
+  }
+}
+
+test('models of a library share a process, which crashes alone and is back within a second', async () => {
+  await withServer([], async (server) => {
+    expect(hosts(server)).toHaveLength(3)
+    for (const name of ['first', 'second', 'other']) expect(await serves(server, name), name).toBe(true)
+    const before = hosts(server)
+    for (const way of ['abort', 'segv', 'exit']) {
+      const began = performance.now()
+      const [code, text] = await ask(server, 'first', way)
+      expect([code, text]).toEqual([500, expect.stringMatching(/Instance 'first_0_\d' is not healthy/)])
+      expect(await serves(server, 'other'), 'another library').toBe(true)
+      // They wait for the new process.
+      expect(await serves(server, 'second'), 'another model of the library').toBe(true)
+      expect(await serves(server, 'first')).toBe(true)
+      expect(performance.now() - began, way).toBeLessThan(3000)
+    }
+    expect(hosts(server).filter((pid) => before.includes(pid))).toHaveLength(2)
+    const index = await fetch(`${server.url}/v2/repository/index`, { method: 'POST', body: '{}' })
+    const states = (await index.json()) as { name: string; state: string }[]
+    expect(states.map(({ state }) => state)).toEqual(['READY', 'READY', 'READY', 'READY'])
+    expect((await fetch(`${server.url}/v2/models/first/ready`)).status).toBe(200)
+  })
+}, 60_000)
+
+test('a library that crashes again and again is said to be not ready', async () => {
+  await withServer([], async (server) => {
+    const end = Date.now() + 15_000
+    let ready = 200
+    while (ready === 200 && Date.now() < end) {
+      await ask(server, 'first', 'exit')
+      ready = (await fetch(`${server.url}/v2/models/second/ready`)).status
+    }
+    expect(ready).not.toBe(200)
+    expect((await fetch(`${server.url}/v2/models/other/ready`)).status).toBe(200)
+  })
+}, 60_000)
+
+test('with --host-per-model a crash costs one model', async () => {
+  await withServer(['--host-per-model'], async (server) => {
+    expect(hosts(server)).toHaveLength(4)
+    await ask(server, 'first', 'abort')
+    await vi.waitFor(() => expect(server.output()).toMatch(/first_0_\d: the runner was ended by signal 6/), 10_000)
+    expect(server.output()).not.toMatch(/second_0_\d: the runner was ended/)
+  })
+}, 60_000)
+
+test('what models of a library run with is limited', async () => {
+  await withServer(['--backend-config=stream,memory-limit-bytes=1000000000'], async (server) => {
+    const limits = hosts(server).map((pid) => readFileSync(`/proc/${pid}/limits`, 'utf8'))
+    expect(limits.filter((text) => /Max address space +1000000000 /.test(text))).toHaveLength(1)
+    const isRoot = process.geteuid?.() === 0
+    for (const pid of hosts(server)) {
+      expect(status(pid, 'NoNewPrivs')).toBe('1')
+      expect(status(pid, 'Uid').startsWith('0\t'), 'no rights of root').toBe(false)
+      if (isRoot) expect(status(pid, 'Groups').trim()).toBe('')
+    }
+    expect(await serves(server, 'first')).toBe(true)
+  })
+}, 60_000)
+
+test('instances, models and libraries are finalized in that order when the server ends', async () => {
+  const directory = join(backends, 'life')
+  // The library writes its calls into its directory.
+  chmodSync(directory, 0o777)
+  await withServer([], async (server) => {
+    expect(await serves(server, 'living')).toBe(true)
+  })
+  const calls = readFileSync(join(directory, 'events.log'), 'utf8').trim().split('\n').slice(-4)
+  expect(calls.slice(0, 2).map((call) => call.trim()).sort()).toEqual(
+    ['ModelInstanceFinalize living_0_0', 'ModelInstanceFinalize living_0_1'],
+  )
+  expect(calls.slice(2).map((call) => call.trim())).toEqual(['ModelFinalize living', 'Finalize life'])
+}, 60_000)
