@@ -1,7 +1,7 @@
 /** Models of libraries that were written for Triton's C API: their processes, crashes and ends. Needs a C compiler. */
 import { execFileSync } from 'node:child_process'
 import {
-  chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, realpathSync, rmSync, writeFileSync,
+  chmodSync, cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, realpathSync, rmSync, writeFileSync,
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -118,6 +118,22 @@ test('a library that crashes again and again is said to be not ready', async () 
     }
     expect(ready).not.toBe(200)
     expect((await fetch(`${server.url}/v2/models/other/ready`)).status).toBe(200)
+  })
+}, 60_000)
+
+test('the process of a library that a model brings ends with the model', async () => {
+  const own = join(root, 'own')
+  cpSync(join(repository, 'other'), join(own, 'mine'), { recursive: true })
+  cpSync(join(backends, 'minimal/libtriton_minimal.so'), join(own, 'mine/libtriton_minimal.so'))
+  await withServer([`--model-repository=${own}`, '--model-control-mode=explicit'], async (server) => {
+    const change = async (name: string, what: string): Promise<number> =>
+      (await fetch(`${server.url}/v2/repository/models/${name}/${what}`, { method: 'POST', body: '{}' })).status
+    for (const name of ['mine', 'other']) expect(await change(name, 'load')).toBe(200)
+    expect(hosts(server)).toHaveLength(2)
+    for (const name of ['mine', 'other']) expect(await change(name, 'unload')).toBe(200)
+    await vi.waitFor(() => expect(hosts(server)).toHaveLength(1), 10_000)
+    expect(await change('mine', 'load')).toBe(200)
+    expect(await serves(server, 'mine')).toBe(true)
   })
 }, 60_000)
 

@@ -18,7 +18,8 @@ const HOSTS_MAX: usize = 256;
 pub(crate) struct Hosts(Mutex<HashMap<(PathBuf, String), HostedLibrary>>);
 
 impl Hosts {
-    /// The process of a library. It stays until the server ends, as the library does in Triton.
+    /// The process of a library. It stays until the server ends, as the library does in Triton, unless a model brings
+    /// the library: then it ends with that model.
     ///
     /// # Errors
     /// Too many processes, or no directory for links.
@@ -28,7 +29,7 @@ impl Hosts {
         library: &LibrarySpec,
         settings: &HostSettings,
     ) -> Result<HostedLibrary> {
-        if options.per_model {
+        if options.per_model || !library.path.starts_with(&library.backend_directory) {
             return self::process(options, library, settings);
         }
         let mut hosts = self.0.lock();
