@@ -36,7 +36,8 @@ export class AgentProcess {
     const stdio = ['ignore', 'pipe', 'pipe', 'pipe'] as const
     this.#child = spawn(host.program, [host.library, 'agent', library], { env: host.environment, stdio: [...stdio] })
     for (const stream of [this.#child.stdout, this.#child.stderr]) {
-      if (stream !== null) eachLine(stream, LINE_CHARS_MAX, (line) => log('info', `repository agent '${name}': ${line}`))
+      if (stream === null) continue
+      eachLine(stream, LINE_CHARS_MAX, (line) => log('info', `repository agent '${name}': ${line}`))
     }
     this.#socket = this.#child.stdio[3] as Duplex
     // The end of the process says more.

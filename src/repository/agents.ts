@@ -2,8 +2,8 @@
  * Repository agents (R-45): code that a configuration requests before its model is loaded, and when it is unloaded.
  *
  * Agents run in order, after the configuration is read and before it is completed. The first failure ends the load.
- * `checksum` is built in. Others are libraries of Triton's agent API (R-46), each in a process of its own; they may move
- * the model to another directory, and are told how the load ended and of the unload.
+ * `checksum` is built in. Others are libraries of Triton's agent API (R-46), each in a process of its own: they
+ * may move the model to another directory, and are told how the load ended and of the unload.
  */
 
 import { existsSync } from 'node:fs'
@@ -41,7 +41,8 @@ function agentsOf(config: ModelConfig, agentDirectory: string): (AgentConfig & {
     if (/[/\0]/.test(agent.name) || agent.name === '' || !existsSync(library)) {
       const name = quoted(agent.name)
       const where = `searched: ${agentDirectory}`
-      throw new ServerError('INVALID_ARG', `unable to find 'libtritonrepoagent_${name}.so' for repo agent '${name}', ${where}`)
+      const file = `libtritonrepoagent_${name}.so`
+      throw new ServerError('INVALID_ARG', `unable to find '${file}' for repo agent '${name}', ${where}`)
     }
     return { ...agent, library }
   })

@@ -76,9 +76,9 @@ interface Known {
 interface Polled {
   /** Where the model is read from; an agent may have moved it there. */
   directory: string
-  /** Its directory in the repository. */
+  /** The directory of the model in the repository. */
   origin: string
-  /** Its agents, until the load has ended. */
+  /** The agents of the model, until the load has ended. */
   agents: AgentModels | null
   config: ModelConfig
   stamp: bigint

@@ -1,4 +1,4 @@
-/** Repository agents that are libraries of Triton's C API: what they are told, where they move a model, and their end. */
+/** Repository agents that are libraries of Triton's C API: what they are told, and where they move models. */
 
 import { execFileSync } from 'node:child_process'
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -82,7 +82,7 @@ beforeAll(() => {
 })
 afterAll(() => rmSync(ROOT, { recursive: true, force: true }))
 
-test.runIf(hasHost)('R-46: an agent library moves a model, is told of its load and unload, and ends with it', async () => {
+test.runIf(hasHost)('R-46: an agent library moves a model, and is told of its load and unload', async () => {
   const server = await Server.start({
     modelRepository: MODELS, modelControlMode: 'explicit', repoagentDirectory: AGENTS, log: () => {},
   })

@@ -10,7 +10,7 @@ import { ROOT, TestServer } from './harness.js'
 
 const root = realpathSync(mkdtempSync(join(tmpdir(), 'nereid-hosted-')))
 const [backends, repository] = [join(root, 'backends'), join(root, 'repository')]
-// Of the libraries' user.
+// The user of the libraries reads it.
 chmodSync(root, 0o755)
 afterAll(() => rmSync(root, { recursive: true }))
 

@@ -1,11 +1,11 @@
 //! A process that runs one repository agent (`libtritonrepoagent_<name>.so`).
 //!
 //! The server sends one JSON object a line on descriptor 3, and gets one back for each: `{"id":…}` with `location` and
-//! `remote`, or with `error`. When it closes the socket, all models end, the agent is finalized, and so does the process.
+//! `remote`, or with `error`. When it closes the socket, all models end, the agent is finalized, and the process ends.
 //!
 //! | operation | members | meaning |
 //! |---|---|---|
-//! | `open` | `model` (a number of the server), `location`, `remote`, `config`, `parameters` (`[[name, value]]`) | a model that uses the agent; action LOAD follows |
+//! | `open` | `model` (a number), `location`, `remote`, `config`, `parameters` (`[[name, value]]`) | then action LOAD |
 //! | `act` | `model`, `action` | an action, e.g. `LOAD_COMPLETE` |
 //! | `close` | `model` | the end of the model: the actions that are due, then its finalize |
 
@@ -14,7 +14,7 @@
 use crate::abi::Err;
 use crate::abi::agent::{Agent, AgentAction, AgentModel, FILESYSTEM, REMOTE_FILESYSTEM};
 use crate::abi::error::ServerError;
-use crate::library::{Opened, call};
+use crate::library::{Function, Opened, call};
 use protocol::json::{Value, write_string};
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write};
@@ -26,8 +26,8 @@ type OfModel = unsafe extern "C" fn(*const Agent, *const AgentModel) -> Err;
 
 /// The functions of an agent.
 struct AgentLibrary {
-    initialize: Option<unsafe extern "C" fn(*const Agent) -> Err>,
-    finalize: Option<unsafe extern "C" fn(*const Agent) -> Err>,
+    initialize: Option<Function>,
+    finalize: Option<Function>,
     model_initialize: Option<OfModel>,
     model_finalize: Option<OfModel>,
     act: unsafe extern "C" fn(*const Agent, *const AgentModel, u32) -> Err,

@@ -1,8 +1,10 @@
-//! A process that runs one response cache (`libtritoncache_<name>.so`) for the server at the other end of stdin, a socket.
+//! A process that runs one response cache (`libtritoncache_<name>.so`) for the server at the other end of a socket, its
+//! stdin.
 //!
-//! A request is an operation (one byte: 0 configure, 1 look up, 2 insert), a number (u64), the length of a key (u32) and of
-//! contents (u64), and both; an answer is the number, a status (one byte: 0 done, 1 not found, 2 exists already, 3 failed),
-//! and the length (u64) and bytes of what was found or of an error's text. Numbers are little-endian. The first request
+//! A request is an operation (one byte: 0 configure, 1 look up, 2 insert), a number (u64), the length of a key (u32)
+//! and of contents (u64), and both; an answer is the number, a status (one byte: 0 done, 1 not found, 2 exists already,
+//! 3 failed), and the length (u64) and bytes of what was found or of an error's text. Numbers are little-endian. The
+//! first request
 //! configures the cache. Operations with equal keys run in their order. When the server closes the socket, the cache is
 //! finalized and the process ends.
 

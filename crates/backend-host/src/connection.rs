@@ -4,12 +4,13 @@
 
 use crate::abi::error::ServerError;
 use crate::abi::instance::Instance;
-use crate::abi::request::{Request, Ticket, work_for, work_is_done};
+use crate::abi::request::Request;
 use crate::library::call;
 use crate::link::{Link, Way};
 use crate::models::{self, Role};
 use crate::receive::Incoming;
 use crate::segments::{Allocated, Flags, Segments};
+use crate::ticket::{Ticket, work_for, work_is_done};
 use frames::generated::{Frame, INLINE_BYTES_MAX, ResultHead};
 use frames::{ExecuteRef, InstanceId, ToRunner, is_ready_result, read_request, write};
 use protocol::json::write_string;
@@ -60,7 +61,7 @@ pub(crate) fn serve(of: Descriptors) -> io::Result<()> {
     Ok(())
 }
 
-/// What the connection is for, once it is loaded.
+/// The purpose of the connection, once it is loaded.
 type Served = Arc<Mutex<Option<Role>>>;
 
 fn instance_of(served: &Served) -> Option<Arc<Instance>> {
@@ -198,7 +199,7 @@ type Indexed = (usize, *mut Request);
 /// Hands requests to the library, in the parts that a batching library makes of them. Returns the parts that it did not
 /// take, with its errors.
 fn run<'a>(instance: &Arc<Instance>, requests: &'a [Indexed]) -> Vec<(&'a [Indexed], Error)> {
-    let all: Vec<_> = requests.iter().map(|(_, request)| *request).collect();
+    let all: Vec<_> = requests.iter().map(|(_, request)| request.cast()).collect();
     let parts = match instance.model.strategy().map(|strategy| strategy.divide(&all)) {
         Some(Ok(parts)) => parts,
         Some(Err(error)) => return vec![(requests, error)],
@@ -208,11 +209,11 @@ fn run<'a>(instance: &Arc<Instance>, requests: &'a [Indexed]) -> Vec<(&'a [Index
     for count in parts.into_iter().filter(|count| *count > 0) {
         let (part, behind) = rest.split_at(count.min(rest.len()));
         rest = behind;
-        let mut array: Vec<_> = part.iter().map(|(_, request)| *request).collect();
+        let mut array: Vec<_> = part.iter().map(|(_, request)| request.cast()).collect();
         // SAFETY: the array lives for the time of the call. The requests belong to the library if it returns success.
         let error = unsafe {
             let execute = instance.model.backend.library.execute;
-            ServerError::take(execute(Arc::as_ptr(instance), array.as_mut_ptr(), array.len() as u32))
+            ServerError::take(execute(Arc::as_ptr(instance).cast(), array.as_mut_ptr(), array.len() as u32))
         };
         refused.extend(error.map(|error| (part, error)));
     }

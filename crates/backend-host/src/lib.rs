@@ -9,6 +9,7 @@ mod agents;
 mod generated {
     mod stubs;
 }
+mod answer;
 mod bytes;
 mod caches;
 mod calls;
@@ -16,6 +17,7 @@ mod configuration;
 mod connection;
 mod library;
 mod link;
+mod load;
 mod models;
 mod outgoing;
 mod receive;
@@ -23,6 +25,7 @@ mod segments;
 mod strategy;
 #[cfg(test)]
 mod testing;
+mod ticket;
 
 use connection::Descriptors;
 use frames::generated::FD_WORK;

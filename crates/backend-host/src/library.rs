@@ -3,10 +3,6 @@
 #![allow(unsafe_code)] // dlopen, dlsym
 
 use crate::abi::Err;
-use crate::abi::backend::{Backend, BackendAttribute};
-use crate::abi::instance::Instance;
-use crate::abi::model::Model;
-use crate::abi::request::Request;
 use std::ffi::{CStr, CString, c_void};
 use std::path::Path;
 use std::ptr::null_mut;
@@ -15,18 +11,21 @@ use tensor::{Error, Result};
 /// An open library. It stays open until the process ends, as in Triton: threads of its own may run in it.
 pub(crate) struct Opened(*mut c_void);
 
+/// A function of a library that gets one object.
+pub(crate) type Function = unsafe extern "C" fn(*const c_void) -> Err;
+
 /// The functions of a backend. All pointers that they get are valid for the time of the call, or longer where the
 /// exported functions say so.
 pub(crate) struct Library {
-    pub(crate) initialize: Option<unsafe extern "C" fn(*const Backend) -> Err>,
-    pub(crate) finalize: Option<unsafe extern "C" fn(*const Backend) -> Err>,
-    pub(crate) attributes: Option<unsafe extern "C" fn(*const Backend, *mut BackendAttribute) -> Err>,
-    pub(crate) model_initialize: Option<unsafe extern "C" fn(*const Model) -> Err>,
-    pub(crate) model_finalize: Option<unsafe extern "C" fn(*const Model) -> Err>,
-    pub(crate) instance_initialize: Option<unsafe extern "C" fn(*const Instance) -> Err>,
-    pub(crate) instance_finalize: Option<unsafe extern "C" fn(*const Instance) -> Err>,
-    pub(crate) instance_ready: Option<unsafe extern "C" fn(*const Instance) -> Err>,
-    pub(crate) execute: unsafe extern "C" fn(*const Instance, *mut *mut Request, u32) -> Err,
+    pub(crate) initialize: Option<Function>,
+    pub(crate) finalize: Option<Function>,
+    pub(crate) attributes: Option<unsafe extern "C" fn(*const c_void, *mut c_void) -> Err>,
+    pub(crate) model_initialize: Option<Function>,
+    pub(crate) model_finalize: Option<Function>,
+    pub(crate) instance_initialize: Option<Function>,
+    pub(crate) instance_finalize: Option<Function>,
+    pub(crate) instance_ready: Option<Function>,
+    pub(crate) execute: unsafe extern "C" fn(*const c_void, *mut *mut c_void, u32) -> Err,
 }
 
 /// The text of the loader's last failure on this thread.
@@ -73,7 +72,7 @@ impl Opened {
         self.find(name).map(|found| unsafe { std::mem::transmute_copy::<*mut c_void, F>(&found) })
     }
 
-    /// As `function`, for one that must be there.
+    /// Finds a function that must be there.
     ///
     /// # Safety
     /// As `function`.
@@ -114,9 +113,9 @@ impl Opened {
 ///
 /// # Errors
 /// The library's.
-pub(crate) fn call<T>(function: Option<unsafe extern "C" fn(*const T) -> Err>, object: &T) -> Result<()> {
+pub(crate) fn call<T>(function: Option<Function>, object: &T) -> Result<()> {
     // SAFETY: the object is live for the time of the call.
-    let error = function.map_or(null_mut(), |function| unsafe { function(object) });
+    let error = function.map_or(null_mut(), |function| unsafe { function((&raw const *object).cast()) });
     // SAFETY: a returned error belongs to its receiver.
     unsafe { crate::abi::error::ServerError::take(error) }.map_or(Ok(()), Err)
 }

@@ -64,7 +64,12 @@ impl Link {
             calls: Mutex::default(),
             is_closed: AtomicBool::new(false),
         });
-        link.segments.belong_to(Arc::downgrade(&link));
+        let of = Arc::downgrade(&link);
+        link.segments.send_with(move |frame| {
+            if let Some(link) = of.upgrade() {
+                link.send(Way::Side, frame);
+            }
+        });
         let mut links = LINKS.lock();
         links.retain(|link| link.strong_count() > 0);
         links.push(Arc::downgrade(&link));
@@ -118,11 +123,6 @@ impl Link {
         let code = error.member("code").and_then(Value::as_string)?;
         let code = Code::ALL.into_iter().find(|known| known.constant() == code).unwrap_or(Code::Internal);
         Err(Error::new(code, error.member("message").and_then(Value::as_string)?))
-    }
-
-    /// CONTROL without an answer.
-    pub(crate) fn tell(&self, operation: &str, members: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
-        self.control(0, operation, members)
     }
 
     fn control(&self, id: u64, operation: &str, members: impl FnOnce(&mut Vec<u8>)) -> Result<()> {

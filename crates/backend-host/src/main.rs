@@ -1,5 +1,5 @@
-//! The process that runs libraries written for Triton's C API. All of it is in our `libtritonserver.so`, which the first
-//! argument names: libraries that are opened later find that one under the name that they are linked with.
+//! The process that runs libraries written for Triton's C API. All of it is in our `libtritonserver.so`: the first
+//! argument names it, and libraries that are opened later find that one under the name that they are linked with.
 
 #![allow(unsafe_code)] // dlopen, dlsym, setuid
 

@@ -5,6 +5,7 @@ use crate::abi::instance::Instance;
 use crate::abi::model::Model;
 use crate::library::{Opened, call};
 use crate::link::Link;
+use crate::load::member;
 use parking_lot::Mutex;
 use protocol::json::{Value, write_string};
 use std::collections::HashMap;
@@ -14,7 +15,9 @@ use std::sync::{Arc, LazyLock, Weak};
 use tensor::{Error, Result};
 
 /// Backends by library and name. A backend is loaded once, and stays until the process ends.
-static BACKENDS: LazyLock<Mutex<HashMap<(PathBuf, String), Arc<BackendCell>>>> = LazyLock::new(Mutex::default);
+static BACKENDS: LazyLock<Mutex<Backends>> = LazyLock::new(Mutex::default);
+
+type Backends = HashMap<(PathBuf, String), Arc<BackendCell>>;
 
 /// A backend that is loaded by the first model that needs it, while others wait.
 #[derive(Default)]
@@ -23,13 +26,13 @@ struct BackendCell(Mutex<Option<Arc<Backend>>>);
 /// Loads of models by the text that the server names them with.
 static LOADS: LazyLock<Mutex<HashMap<String, Weak<Load>>>> = LazyLock::new(Mutex::default);
 
-type Job = Box<dyn FnOnce() + Send>;
+type LoadJob = Box<dyn FnOnce() + Send>;
 
 /// One load of one version of a model. Its code is called by one thread, as in Triton. The model is finalized when the
 /// last connection that uses it ends.
 pub(crate) struct Load {
     name: String,
-    jobs: Sender<Job>,
+    jobs: Sender<LoadJob>,
     model: Mutex<Option<Arc<Model>>>,
 }
 
@@ -40,7 +43,7 @@ impl Load {
         if let Some(load) = loads.get(name).and_then(Weak::upgrade) {
             return load;
         }
-        let (jobs, queue) = channel::<Job>();
+        let (jobs, queue) = channel::<LoadJob>();
         // Ends with the load, whose sender it waits for.
         let thread = std::thread::Builder::new().name("loads".to_owned());
         let _ = thread.spawn(move || queue.into_iter().for_each(|job| job()));
@@ -53,7 +56,7 @@ impl Load {
     fn run<T: Send + 'static>(&self, link: &Arc<Link>, job: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
         let (send, result) = channel();
         let link = Arc::clone(link);
-        let job: Job = Box::new(move || drop(send.send(link.run(job))));
+        let job: LoadJob = Box::new(move || drop(send.send(link.run(job))));
         self.jobs
             .send(job)
             .ok()
@@ -81,11 +84,11 @@ fn finalize_model(model: &Model) {
     }
 }
 
-/// What a connection is for. Dropped when it ends.
+/// The purpose of a connection. Dropped when it ends.
 pub(crate) enum Role {
-    /// It keeps a model.
+    /// Keeps a model.
     Model(#[allow(dead_code)] Arc<Load>),
-    /// It runs an instance.
+    /// Runs an instance.
     Instance(Arc<Instance>, Arc<Load>),
 }
 
@@ -99,15 +102,6 @@ impl Drop for Role {
             }
         }
     }
-}
-
-/// A member of LOAD.
-pub(crate) fn member(load: Value<'_>, name: &str) -> Result<String> {
-    load.member(name)?.as_string()
-}
-
-pub(crate) fn optional(load: Value<'_>, name: &str) -> Result<String> {
-    load.get(name).filter(|value| !value.is_null()).map_or(Ok(String::new()), Value::as_string)
 }
 
 /// Handles LOAD. Returns what the connection is for, and the members of READY.

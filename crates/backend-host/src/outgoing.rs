@@ -3,10 +3,10 @@
 #![allow(unsafe_code)] // buffers of a library
 
 use crate::abi::parameter::{self, Parameter};
-use crate::abi::request::parent_of_this_thread;
 use crate::calls::{CallResponse, Callbacks, OpenCall};
 use crate::link::{Link, Way};
 use crate::segments::Allocated;
+use crate::ticket::parent_of_this_thread;
 use frames::generated::{
     CALL_FLAG_ACKNOWLEDGED, CALL_FLAG_CHECKED, CALL_FLAG_DECOUPLED, CALL_FLAG_TRACED, CallHead, CallId, Frame,
     INLINE_BYTES_MAX, RANK_MAX, TENSORS_MAX,

@@ -123,7 +123,7 @@ fn receive(stream: &UnixStream, to: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd
         let mut header = libc::CMSG_FIRSTHDR(&raw const message);
         while let Some(found) = header.as_ref() {
             if found.cmsg_level == libc::SOL_SOCKET && found.cmsg_type == libc::SCM_RIGHTS {
-                let bytes = found.cmsg_len as usize - libc::CMSG_LEN(0) as usize;
+                let bytes = found.cmsg_len - libc::CMSG_LEN(0) as usize;
                 let data = libc::CMSG_DATA(header).cast::<RawFd>();
                 for i in 0..(bytes / size_of::<RawFd>()).min(DESCRIPTORS_MAX) {
                     descriptors.push(OwnedFd::from_raw_fd(data.add(i).read_unaligned()));

@@ -17,8 +17,6 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tensor::{Error, Result};
 
-use crate::link::{Link, Way};
-
 /// Time for a segment to arrive that the server has announced.
 const SEGMENT_TIME: Duration = Duration::from_secs(10);
 /// Blocks that are returned at the latest when so many wait.
@@ -86,10 +84,13 @@ impl Flags {
     }
 }
 
+type Sender = Box<dyn Fn(&[u8]) + Send + Sync>;
+
 /// The segments of a connection.
 pub(crate) struct Segments {
     me: Weak<Self>,
-    link: OnceLock<Weak<Link>>,
+    /// Sends frames on the side socket of the connection.
+    sender: OnceLock<Sender>,
     requests: Mutex<Vec<Mapping>>,
     responses: Mutex<Responses>,
     grown: Condvar,
@@ -113,7 +114,7 @@ impl Segments {
         let responses = Responses { arena, segments: vec![responses], ..Responses::default() };
         Ok(Arc::new_cyclic(|me| Self {
             me: me.clone(),
-            link: OnceLock::new(),
+            sender: OnceLock::new(),
             requests: Mutex::new(vec![requests]),
             responses: Mutex::new(responses),
             grown: Condvar::new(),
@@ -121,14 +122,14 @@ impl Segments {
         }))
     }
 
-    /// The connection that they belong to.
-    pub(crate) fn belong_to(&self, link: Weak<Link>) {
-        let _ = self.link.set(link);
+    /// Sets the sender of frames about them.
+    pub(crate) fn send_with(&self, sender: impl Fn(&[u8]) + Send + Sync + 'static) {
+        let _ = self.sender.set(Box::new(sender));
     }
 
     fn send(&self, frame: &[u8]) {
-        if let Some(link) = self.link.get().and_then(Weak::upgrade) {
-            link.send(Way::Side, frame);
+        if let Some(sender) = self.sender.get() {
+            sender(frame);
         }
     }
 

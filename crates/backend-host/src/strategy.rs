@@ -1,14 +1,12 @@
 //! Batching libraries: they decide which requests are executed together.
 //!
-//! Triton asks while it forms a batch. Here the server has formed one, and a library may divide it: requests are asked in
-//! their order, and one that is refused begins the next batch.
+//! Triton asks while it forms a batch. Here the server has formed one, and a library may divide it: requests are asked
+//! in their order, and one that is refused begins the next batch.
 
 #![allow(unsafe_code)] // calls of the library
 
 use crate::abi::Err;
 use crate::abi::error::ServerError;
-use crate::abi::model::Model;
-use crate::abi::request::Request;
 use crate::library::Opened;
 use parking_lot::Mutex;
 use std::ffi::c_void;
@@ -26,7 +24,7 @@ pub(crate) struct Strategy {
 }
 
 struct Functions {
-    include: unsafe extern "C" fn(*mut Request, *mut c_void, *mut bool) -> Err,
+    include: unsafe extern "C" fn(*mut c_void, *mut c_void, *mut bool) -> Err,
     begin: unsafe extern "C" fn(*const c_void, *mut *mut c_void) -> Err,
     end: unsafe extern "C" fn(*mut c_void) -> Err,
     finalize: unsafe extern "C" fn(*mut c_void) -> Err,
@@ -46,14 +44,14 @@ impl Strategy {
     ///
     /// # Errors
     /// NOT_FOUND if there is no such file or function, or the library's.
-    pub(crate) fn open(path: &Path, model: &Model, is_dynamic: bool) -> Result<Self> {
+    pub(crate) fn open(path: &Path, model: *const c_void, is_dynamic: bool) -> Result<Self> {
         if !path.exists() {
             return Err(Error::not_found(format!("Batching library path not found: {}", path.display())));
         }
         let library = Opened::new(path)?;
         // SAFETY: types of Triton's API.
         let (initialize, functions) = unsafe {
-            let initialize: unsafe extern "C" fn(*mut *mut c_void, *const Model) -> Err =
+            let initialize: unsafe extern "C" fn(*mut *mut c_void, *const c_void) -> Err =
                 library.required(c"TRITONBACKEND_ModelBatcherInitialize")?;
             let functions = Functions {
                 include: library.required(c"TRITONBACKEND_ModelBatchIncludeRequest")?,
@@ -90,7 +88,7 @@ impl Strategy {
     ///
     /// # Errors
     /// The library's.
-    pub(crate) fn divide(&self, requests: &[*mut Request]) -> Result<Vec<usize>> {
+    pub(crate) fn divide(&self, requests: &[*mut c_void]) -> Result<Vec<usize>> {
         let mut batch = self.batch.lock();
         let mut parts: Vec<usize> = Vec::new();
         let renew = |batch: &mut AtomicPtr<c_void>| self.end(batch).and_then(|()| self.begin(batch));

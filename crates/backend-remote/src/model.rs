@@ -13,7 +13,7 @@ use crate::spec::{InstanceSpec, Limits, RunnerKind, Spec};
 use crate::transport::{Executor, Way};
 use backend::{
     Batch, Capabilities, Host, InstanceEventsRef, Marks, NewInstance, OpenCalls, Readiness, ReadyAnswer, RemoteModel,
-    Report, ReportedTimes, RunControl, now_ns,
+    Reported, ReportedTimes, RunControl, now_ns,
 };
 use parking_lot::{Mutex, RwLock};
 use protocol::Signature;
@@ -328,7 +328,7 @@ impl Owner for RunnerModel {
         self.spec.sends_all_outputs
     }
 
-    fn reported(&self, runner: &Runner, report: Report, times: ReportedTimes) {
+    fn reported(&self, runner: &Runner, report: Reported, times: ReportedTimes) {
         if let Some(listener) = self.listener.get() {
             listener.reported(runner.instance, report, times);
         }

@@ -15,7 +15,7 @@ use crate::slots::{Key, Slots};
 use crate::spec::{Limits, RunnerKind};
 use crate::transport::{Connection, End, Executor, Next, Reading, Receiver, Transport, Way};
 use backend::{
-    Host, Occupied, OpenCall, OpenCalls, ReadyAnswer, Report, ReportedEnd, ReportedTimes, from_system_ns, now_ns,
+    Host, Occupied, OpenCall, OpenCalls, ReadyAnswer, Reported, ReportedEnd, ReportedTimes, from_system_ns, now_ns,
 };
 use device::{Closing, Handle};
 use parking_lot::Mutex;
@@ -49,7 +49,7 @@ pub(crate) trait Owner: Send + Sync {
     /// Clients get all outputs that the model sends, requested or not.
     fn sends_all_outputs(&self) -> bool;
     /// Passes on what the model reports, if it belongs to no unfinished request.
-    fn reported(&self, runner: &Runner, report: Report, times: ReportedTimes);
+    fn reported(&self, runner: &Runner, report: Reported, times: ReportedTimes);
     /// The server.
     fn host(&self) -> Weak<dyn Host>;
     /// Reports the end of a runner that was ready, with its last state.
@@ -240,17 +240,17 @@ impl Runner {
             compute_end: from_system_ns(of.compute_end),
             end: from_system_ns(of.end),
         };
-        let response = |end| Report::Response { index: of.index as usize, end };
+        let response = |end| Reported::Response { index: of.index as usize, end };
         let report = match kind {
-            ReportKind::Success | ReportKind::Failure => Report::Request { is_success: kind == ReportKind::Success },
-            ReportKind::Batch => Report::Batch { rows: of.size },
+            ReportKind::Success | ReportKind::Failure => Reported::Request { is_success: kind == ReportKind::Success },
+            ReportKind::Batch => Reported::Batch { rows: of.size },
             ReportKind::Response => response(ReportedEnd::Success),
             ReportKind::ResponseFailed => response(ReportedEnd::Failed),
             ReportKind::ResponseEmpty => response(ReportedEnd::Empty),
             ReportKind::ResponseCancelled => response(ReportedEnd::Cancelled),
         };
         let Some(owner) = self.owner.upgrade().filter(|owner| owner.reports_statistics()) else { return };
-        if let Report::Request { is_success } = report
+        if let Reported::Request { is_success } = report
             && let key = (of.slot, of.generation)
             && let Some(pending) = self.state.lock().slots.pending(key)
         {

@@ -89,7 +89,7 @@ pub struct Spec {
     pub iterative: bool,
     /// The model reports its own statistics: only its reports count.
     pub reports_statistics: bool,
-    /// Clients get all outputs that the model sends, as from Triton's C and C++ backends; otherwise what they requested.
+    /// Clients get all outputs that the model sends, as from Triton's C and C++ backends, and not only requested ones.
     pub sends_all_outputs: bool,
     /// A second batch is sent while one runs, so that the runner need not wait for it. It is lost with the runner.
     pub pipelines: bool,

@@ -1,6 +1,6 @@
 //! Instances of remote models, which may stay busy after `execute` has returned and may be unavailable for a while.
 
-use crate::{Marks, Report, ReportedTimes};
+use crate::{Marks, Reported, ReportedTimes};
 use std::sync::Arc;
 use tensor::{Error, Result};
 
@@ -52,7 +52,7 @@ pub trait InstanceEvents: Send + Sync {
     /// The instance takes batches again.
     fn up(&self, instance: u32);
     /// The model reports statistics of its own work that belong to no unfinished request.
-    fn reported(&self, instance: u32, report: Report, times: ReportedTimes) {
+    fn reported(&self, instance: u32, report: Reported, times: ReportedTimes) {
         let _ = (instance, report, times);
     }
 }

@@ -29,6 +29,6 @@ pub use instance::{InstanceEvents, InstanceEventsRef, NoInstanceEvents, Occupanc
 pub use memory::{MemoryLocation, Need};
 pub use needs::file_bytes;
 pub use placement::{Placement, all_placements, placements};
-pub use respond::{Answers, Counted, Report, ReportedEnd, ReportedTimes, RequestId, Responder, Stopped};
+pub use respond::{Answers, Counted, Reported, ReportedEnd, ReportedTimes, RequestId, Responder, Stopped};
 pub use run::*;
 pub use tensor::reshape as shape;

@@ -44,10 +44,10 @@ pub enum ReportedEnd {
 
 /// Statistics that a model reports of its own work; such a model is counted by its reports alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Report {
+pub enum Reported {
     /// A request ended.
     Request {
-        /// It succeeded.
+        /// True if the request succeeded.
         is_success: bool,
     },
     /// An execution of so many rows.

@@ -4,7 +4,7 @@
 //! (`resize`). Requests of sequences that ran on it are rejected; if no instance is left, all requests are.
 
 use crate::version::ModelVersion;
-use backend::{InstanceEvents, Report, ReportedTimes, now_ns};
+use backend::{InstanceEvents, Reported, ReportedTimes, now_ns};
 use std::sync::{Arc, Weak};
 use tensor::Error;
 
@@ -36,7 +36,7 @@ impl InstanceEvents for InstanceListener {
         }
     }
 
-    fn reported(&self, instance: u32, report: Report, times: ReportedTimes) {
+    fn reported(&self, instance: u32, report: Reported, times: ReportedTimes) {
         if let Some(version) = self.0.upgrade() {
             version.statistics.reported(instance, report, times);
         }

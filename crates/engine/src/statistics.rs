@@ -6,7 +6,7 @@ use crate::limits::RESPONSE_STATISTICS_MAX;
 use crate::on_devices::OnDevices;
 use crate::options::MetricsOptions;
 use crate::sketch::{Histogram, Sketch};
-use backend::{BatchEntry, Marks, Report, ReportedEnd, ReportedTimes};
+use backend::{BatchEntry, Marks, Reported, ReportedEnd, ReportedTimes};
 use cache::Counters as CacheCounters;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -402,16 +402,16 @@ impl Statistics {
     }
 
     /// Counts what a model reports of its own work, of a request or rows that it has no more.
-    pub(crate) fn reported(&self, instance: u32, report: Report, times: ReportedTimes) {
+    pub(crate) fn reported(&self, instance: u32, report: Reported, times: ReportedTimes) {
         match report {
-            Report::Request { is_success } => {
+            Reported::Request { is_success } => {
                 let _ = self.request_reported(instance, is_success, times, times.start, 1);
             }
-            Report::Batch { rows } => {
+            Reported::Batch { rows } => {
                 let phases = reported(times, times.end).phases();
                 self.counted_by(instance, |c| self.count_execution(c, times.end, phases, rows));
             }
-            Report::Response { index, end } => {
+            Reported::Response { index, end } => {
                 let end = match end {
                     ReportedEnd::Success => ResponseEnd::Success,
                     ReportedEnd::Failed => ResponseEnd::Failed,

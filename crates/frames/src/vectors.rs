@@ -209,7 +209,7 @@ fn frames_of_the_server_are_read_as_they_were_written_and_damaged_ones_are_rejec
             "release" => matches!(&frame, ToRunner::Release(ids) if ids.iter().eq([64, 128])),
             _ => frame == ToRunner::IsReady(11),
         });
-        // Whatever is cut off or changed, it is read or refused.
+        // A frame that is cut off is refused; a changed one is read or refused.
         for short in 0..body.len() {
             assert!(name == "load" || read_request(&header, &body[..short]).is_err(), "{name} without its end");
         }

@@ -8,7 +8,6 @@ use parking_lot::Mutex;
 use std::ffi::{CString, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use tensor::{Error, Result};
 
@@ -368,7 +367,7 @@ mod tests {
             assert_eq!(failed(TRITONREPOAGENT_ModelParameterCount(&agent, of, &raw mut count)), None);
             let beyond = TRITONREPOAGENT_ModelParameter(&agent, of, count, &raw mut at, &raw mut at);
             assert_eq!(failed(beyond).as_deref(), Some("Invalid argument: index out of range for model parameters"));
-            let second = TRITONREPOAGENT_ModelConfig(&agent, of, 2, null_mut());
+            let second = TRITONREPOAGENT_ModelConfig(&agent, of, 2, std::ptr::null_mut());
             assert!(failed(second).is_some_and(|text| text.contains("version 2 not supported")));
         }
     }

@@ -6,7 +6,7 @@ use super::message::Message;
 use super::{Err, c_text, guard, object, put};
 use crate::abi::memory::{MANAGER, MemoryManager};
 use crate::library::Library;
-use crate::models::{member, optional};
+use crate::load::{member, optional};
 use parking_lot::Mutex;
 use protocol::json::Value;
 use std::ffi::{CString, c_char, c_void};
@@ -38,7 +38,7 @@ struct Group {
     devices: Vec<u64>,
 }
 
-/// What a backend says of itself; valid during `TRITONBACKEND_GetBackendAttribute`.
+/// Attributes that a backend sets during `TRITONBACKEND_GetBackendAttribute`.
 #[derive(Default)]
 pub(crate) struct BackendAttribute {
     groups: Vec<Group>,
@@ -64,7 +64,7 @@ impl Backend {
         let Some(ask) = self.library.attributes else { return };
         let mut attribute = BackendAttribute::default();
         // SAFETY: both objects live for the time of the call.
-        drop(unsafe { super::error::ServerError::take(ask(self, &raw mut attribute)) });
+        drop(unsafe { super::error::ServerError::take(ask((&raw const *self).cast(), (&raw mut attribute).cast())) });
         *self.groups.lock() = attribute.groups;
     }
 
@@ -217,7 +217,7 @@ pub unsafe extern "C" fn TRITONBACKEND_BackendSetState(backend: *const Backend, 
 /// Adds a group of instances that models without groups get.
 ///
 /// # Safety
-/// `attributes` is what `TRITONBACKEND_GetBackendAttribute` was given; `device_ids` has `id_count` elements, or is null.
+/// `attributes` is what `TRITONBACKEND_GetBackendAttribute` was given; `device_ids` is null or has `id_count` elements.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup(
     attributes: *mut BackendAttribute,

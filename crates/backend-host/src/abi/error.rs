@@ -2,9 +2,12 @@
 
 #![allow(unsafe_code)] // pointers of a C API
 
-use super::{Err, c_text, text, value};
+use super::values::{c_text, text, value};
 use std::ffi::{CString, c_char};
 use tensor::{Code, Error};
+
+/// `TRITONSERVER_Error*`: null, or an error that the receiver deletes.
+pub(crate) type Err = *mut ServerError;
 
 /// An error, as libraries see it.
 pub(crate) struct ServerError {

@@ -6,7 +6,7 @@ use super::message::Message;
 use super::model::Model;
 use super::{Err, c_text, guard, object, put};
 use crate::link::Link;
-use crate::models::{member, optional};
+use crate::load::{member, optional};
 use protocol::json::Value;
 use std::ffi::{CString, c_char, c_void};
 use std::ptr::null_mut;

@@ -9,7 +9,7 @@ use tensor::Error;
 /// The one memory manager; libraries only hold its address.
 pub(crate) struct MemoryManager(#[allow(dead_code)] u8);
 
-/// Its address is what counts.
+/// The memory manager of the process: only its address matters.
 pub(crate) static MANAGER: MemoryManager = MemoryManager(0);
 
 /// `TRITONSERVER_MEMORY_CPU`

@@ -1,8 +1,8 @@
 //! The functions that libraries call, by group. All of them have the C ABI, and none lets a panic out.
 //!
 //! Objects are opaque to the libraries: a pointer that they hold is a `Box` of ours, given away by the function that
-//! makes it and taken back by the one that deletes it, or borrowed from an object that says so. Libraries are trusted to
-//! pass pointers that they were given, as in Triton; a wrong one costs this process only.
+//! makes it and taken back by the one that deletes it, or borrowed from an object that says so. Libraries are trusted
+//! to pass pointers that they were given, as in Triton; a wrong one costs this process only.
 
 #![allow(unsafe_code)] // pointers of a C API
 
@@ -14,6 +14,7 @@ pub(crate) mod cache;
 pub(crate) mod error;
 pub(crate) mod inference;
 pub(crate) mod inference_response;
+pub(crate) mod input;
 pub(crate) mod instance;
 pub(crate) mod log;
 pub(crate) mod memory;
@@ -28,15 +29,14 @@ pub(crate) mod state;
 pub(crate) mod statistics;
 pub(crate) mod strings;
 pub(crate) mod trace;
+pub(crate) mod values;
 
+pub(crate) use error::Err;
 use error::ServerError;
-use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
 use tensor::{Error, Result};
-
-/// `TRITONSERVER_Error*`: null, or an error that the receiver deletes.
-pub(crate) type Err = *mut ServerError;
+pub(crate) use values::{c_text, text, value};
 
 /// Runs the body of an exported function; a panic becomes an INTERNAL error.
 pub(crate) fn guard(body: impl FnOnce() -> Result<()>) -> Err {
@@ -45,11 +45,6 @@ pub(crate) fn guard(body: impl FnOnce() -> Result<()>) -> Err {
         Ok(Err(error)) => ServerError::raw(&error),
         Err(_) => ServerError::raw(&Error::internal("the host of the backend failed; please report it")),
     }
-}
-
-/// As `guard`, for functions without an error.
-pub(crate) fn value<T: Default>(body: impl FnOnce() -> T) -> T {
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or_default()
 }
 
 /// Writes a result to where the caller wants it; nowhere if it passed null.
@@ -72,25 +67,7 @@ pub(crate) unsafe fn object<'a, T>(object: *const T, what: &str) -> Result<&'a T
     unsafe { object.as_ref() }.ok_or_else(|| Error::invalid(format!("{what} was nullptr")))
 }
 
-/// A text that the caller passed; "" for null. Bytes that are not UTF-8 are replaced.
-///
-/// # Safety
-/// `text` is null or NUL-terminated.
-pub(crate) unsafe fn text(text: *const c_char) -> String {
-    if text.is_null() {
-        return String::new();
-    }
-    // SAFETY: the caller's promise.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
-}
-
-/// A text for the caller. It ends at its first NUL.
-pub(crate) fn c_text(text: &str) -> CString {
-    let end = text.find('\0').unwrap_or(text.len());
-    CString::new(text.get(..end).unwrap_or_default()).unwrap_or_default()
-}
-
-/// What a function does that Triton has and this host has not.
+/// The result of a function that Triton has and this host has not.
 pub(crate) fn missing(name: &str) -> Err {
     guard(|| Err(Error::unsupported(format!("{name} is not provided by Nereid's backend host"))))
 }

@@ -6,7 +6,7 @@ use super::backend::{Backend, FILESYSTEM};
 use super::message::Message;
 use super::{Err, c_text, guard, object, put};
 use crate::configuration;
-use crate::models::{member, optional};
+use crate::load::{member, optional};
 use crate::strategy::Strategy;
 use parking_lot::{Mutex, RwLock};
 use protocol::json::Value;
@@ -33,7 +33,7 @@ pub(crate) struct Model {
     strategy: OnceLock<Strategy>,
 }
 
-/// What requests and responses need of a configuration.
+/// The part of a configuration that requests and responses need.
 #[derive(Default)]
 pub(crate) struct Signature {
     pub(crate) outputs: Vec<CString>,
@@ -114,7 +114,7 @@ impl Model {
         }
         let config = self.config();
         let is_dynamic = Value::parse(config.as_bytes())?.get("dynamic_batching").is_some();
-        let _ = self.strategy.set(Strategy::open(Path::new(&path), self, is_dynamic)?);
+        let _ = self.strategy.set(Strategy::open(Path::new(&path), (&raw const *self).cast(), is_dynamic)?);
         Ok(())
     }
 

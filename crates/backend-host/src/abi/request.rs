@@ -1,248 +1,24 @@
-//! `TRITONBACKEND_Request` and `TRITONBACKEND_Input`.
+//! `TRITONBACKEND_Request`.
 //!
 //! A request belongs to the library from the moment that `TRITONBACKEND_ModelInstanceExecute` returns success until it
 //! is released. What is needed to answer it, `Ticket`, lives on in its responses and factories.
 
 #![allow(unsafe_code)] // pointers of a C API
 
-use super::attributes::BufferAttributes;
-use super::instance::Instance;
+use super::input::Input;
 use super::memory::CPU;
 use super::parameter::Parameter;
-use super::response::Answer;
-use super::response::Output;
-use super::state::State;
 use super::{Err, c_text, guard, object, put, text};
-use crate::bytes::AlignedBytes;
-use crate::link::{Link, Way};
-use crate::segments::View;
-use frames::generated::{Frame, Report, ReportKind, RespondHead};
-use frames::{Contents, InstanceId, RequestRef, write};
-use parking_lot::Mutex;
-use std::cell::{Cell, RefCell};
+use crate::ticket::Ticket;
+use frames::RequestRef;
 use std::ffi::{CStr, CString, c_char, c_void};
-use std::ptr::{null, null_mut};
+use std::ptr::null;
 use std::sync::Arc;
-use std::thread::ThreadId;
 use tensor::{Error, Result};
 
 /// `TRITONSERVER_REQUEST_RELEASE_ALL` and `…_RESCHEDULE`.
 const RELEASE_ALL: u32 = 1;
 const RELEASE_RESCHEDULE: u32 = 2;
-
-/// A slot that no request has.
-const NO_SLOT: u32 = u32::MAX;
-
-/// Frames of statistics that go out with the result of the batch.
-type Reports = Option<Vec<u8>>;
-
-thread_local! {
-    /// What the batch of this thread has reported; `None` while it executes none.
-    static REPORTS: RefCell<Reports> = const { RefCell::new(None) };
-    /// The request that this thread works for, if its batch has only one.
-    static ONLY: Cell<(u32, u32)> = const { Cell::new((NO_SLOT, 0)) };
-}
-
-/// Slot and generation of the request that a call from this thread is made for.
-pub(crate) fn parent_of_this_thread() -> (u32, u32) {
-    ONLY.get()
-}
-
-/// Notes the requests that this thread executes from now on.
-pub(crate) fn work_for(requests: &[Arc<Ticket>]) {
-    ONLY.set(match requests {
-        [only] => (only.slot, only.generation),
-        _ => (NO_SLOT, 0),
-    });
-    REPORTS.set(Some(Vec::new()));
-}
-
-/// The thread executes nothing any more. Returns the frames to send before the result.
-pub(crate) fn work_is_done() -> Vec<u8> {
-    ONLY.set((NO_SLOT, 0));
-    REPORTS.take().unwrap_or_default()
-}
-
-/// Sends statistics: with the result if this thread executes a batch, otherwise at once.
-pub(crate) fn report(link: &Link, kind: ReportKind, of: Report) {
-    let mut frame = Vec::new();
-    let writing = write::begin(&mut frame, InstanceId::ONLY, Frame::Report);
-    Report { kind: kind as u8, ..of }.write(&mut frame);
-    let _ = writing.end(&mut frame);
-    let is_kept =
-        REPORTS.with_borrow_mut(|reports| reports.as_mut().map(|reports| reports.extend_from_slice(&frame)).is_some());
-    if !is_kept {
-        link.send(Way::Side, &frame);
-    }
-}
-
-/// What it takes to answer a request.
-pub(crate) struct Ticket {
-    pub(crate) instance: Arc<Instance>,
-    slot: u32,
-    generation: u32,
-    /// The client's id, or what stands for it in errors.
-    id: String,
-    progress: Mutex<Progress>,
-    /// New values of states. Boxed: libraries hold their addresses.
-    states: Mutex<Vec<Box<State>>>,
-}
-
-#[derive(Default)]
-struct Progress {
-    /// The thread that executes the batch. A response that it completes is sent with the batch's result.
-    executing: Option<ThreadId>,
-    /// The complete response, until the batch's result is sent.
-    answer: Option<Answer>,
-    /// The response of a model that is not decoupled, until the request is ended.
-    held: Option<Answer>,
-    /// A response was sent on its own: all others must be, too.
-    has_responded: bool,
-    is_final: bool,
-    /// The request is to run again.
-    is_rescheduled: bool,
-    /// Responses whose times were reported.
-    reported: u32,
-}
-
-impl Ticket {
-    /// For a request of a batch that this thread executes.
-    pub(crate) fn new(instance: &Arc<Instance>, from: &RequestRef<'_>) -> Arc<Self> {
-        let progress = Progress { executing: Some(std::thread::current().id()), ..Progress::default() };
-        Arc::new(Self {
-            instance: Arc::clone(instance),
-            slot: from.head.slot,
-            generation: from.head.generation,
-            id: if from.id.is_empty() { "<id_unknown>" } else { from.id }.to_owned(),
-            progress: Mutex::new(progress),
-            states: Mutex::default(),
-        })
-    }
-
-    pub(crate) fn is_cancelled(&self) -> bool {
-        self.instance.link.flags.is_cancelled(self.slot, self.generation)
-    }
-
-    /// A report about the request, without its times.
-    pub(crate) fn report(&self) -> Report {
-        Report { slot: self.slot, generation: self.generation, ..Report::default() }
-    }
-
-    /// Index of the next response whose times are reported.
-    pub(crate) fn next_reported(&self) -> u32 {
-        let mut progress = self.progress.lock();
-        progress.reported += 1;
-        progress.reported - 1
-    }
-
-    /// An error about the request, as Triton prints it.
-    pub(crate) fn error(&self, text: impl std::fmt::Display) -> Error {
-        Error::invalid(format!("[request id: {}] {text}", self.id))
-    }
-
-    /// The new value of a state, made by `new` the first time.
-    pub(crate) fn state(self: &Arc<Self>, name: &str, new: impl FnOnce(&Arc<Self>) -> State) -> *mut State {
-        let mut states = self.states.lock();
-        let at = states.iter().position(|state| state.output.name() == name).unwrap_or(states.len());
-        if at == states.len() {
-            states.push(Box::new(new(self)));
-        }
-        states.get_mut(at).map_or(null_mut(), |state| &raw mut **state)
-    }
-
-    /// The states that the request sets, to be sent with its last response.
-    fn updated(&self) -> Vec<Output> {
-        let states = std::mem::take(&mut *self.states.lock());
-        states
-            .into_iter()
-            .filter(|state| state.is_updated && state.output.has_buffer())
-            .map(|state| state.output)
-            .collect()
-    }
-
-    /// Sends a response, or keeps it for the batch's result. After the last one, others are dropped.
-    pub(crate) fn answer(&self, mut answer: Answer) {
-        let mut progress = self.progress.lock();
-        if progress.is_final {
-            return;
-        }
-        progress.is_final = answer.is_final();
-        if !self.instance.model.signature().is_decoupled {
-            // The engine takes one response: it waits for the flag that ends the request.
-            let held = progress.held.take();
-            match (answer.is_final(), answer.is_none(), held) {
-                (true, true, Some(held)) => answer = held.ended(),
-                (false, false, None) => {
-                    progress.held = Some(answer);
-                    return;
-                }
-                (_, false, Some(_)) => {
-                    let text = "expected a single response, got 2";
-                    progress.is_final = true;
-                    answer = Answer::error(&Error::internal(text)).ended();
-                }
-                _ => {}
-            }
-        }
-        let is_executing = progress.executing == Some(std::thread::current().id());
-        if answer.is_final() && !answer.is_none() && is_executing && !progress.has_responded {
-            progress.answer = Some(answer);
-            return;
-        }
-        progress.has_responded = true;
-        drop(progress);
-        if answer.is_final() {
-            answer.add(self.updated());
-        }
-        let mut frame = Vec::new();
-        let writing = write::begin(&mut frame, InstanceId::ONLY, Frame::Respond);
-        RespondHead { slot: self.slot, generation: self.generation }.write(&mut frame);
-        let mut room = frames::generated::INLINE_BYTES_MAX as usize;
-        let blocks = answer.write(&mut frame, &mut room, &self.instance.link.segments);
-        if writing.end(&mut frame).is_ok() {
-            self.instance.link.send(Way::Side, &frame);
-            blocks.into_iter().for_each(crate::segments::Allocated::sent);
-        }
-    }
-
-    /// The response that goes with the batch's result. `failed` is the error of the whole batch.
-    pub(crate) fn result(&self, failed: Option<&Error>) -> Answer {
-        let mut progress = self.progress.lock();
-        progress.executing = None;
-        if let Some(mut answer) = progress.answer.take() {
-            answer.add(self.updated());
-            return answer;
-        }
-        if let Some(error) = failed.filter(|_| !progress.is_final && !progress.has_responded) {
-            progress.is_final = true;
-            return Answer::failed(error);
-        }
-        if std::mem::take(&mut progress.is_rescheduled) && !progress.is_final {
-            progress.is_final = true;
-            let mut answer = Answer::rescheduled();
-            answer.add(self.updated());
-            return answer;
-        }
-        drop(progress);
-        if let Some(error) = failed {
-            self.answer(Answer::failed(error));
-        }
-        Answer::none()
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        // Neither the library nor any of its objects can answer any more: Triton's client would wait for ever.
-        if let Some(held) = self.progress.get_mut().held.take() {
-            self.answer(held.ended());
-        }
-        if !self.progress.get_mut().is_final {
-            let what = "the backend released the request and everything of it without a final response";
-            self.answer(Answer::failed(&Error::internal(what)));
-        }
-    }
-}
 
 /// A request, as a library holds it.
 pub(crate) struct Request {
@@ -258,56 +34,11 @@ pub(crate) struct Request {
     outputs: Vec<CString>,
 }
 
-/// An input of a request.
-pub(crate) struct Input {
-    name: CString,
-    datatype: u32,
-    shape: Vec<i64>,
-    data: Bytes,
-    attributes: BufferAttributes,
-}
-
-/// The bytes of an input.
-enum Bytes {
-    Inline(AlignedBytes),
-    Block(View),
-}
-
-impl Bytes {
-    fn pointer(&self) -> *const u8 {
-        match self {
-            Self::Inline(bytes) => bytes.pointer(),
-            Self::Block(view) => view.pointer(),
-        }
-    }
-
-    fn len(&self) -> u64 {
-        match self {
-            Self::Inline(bytes) => bytes.len() as u64,
-            Self::Block(view) => view.bytes(),
-        }
-    }
-}
-
 impl Request {
     /// # Errors
     /// If the server sent what it must not.
     pub(crate) fn new(ticket: &Arc<Ticket>, from: &RequestRef<'_>) -> Result<Self> {
         let (head, instance) = (&from.head, &ticket.instance);
-        let input = |tensor: &frames::TensorRef<'_>| {
-            let data = match tensor.contents {
-                Contents::Inline(bytes) => Bytes::Inline(AlignedBytes::of(bytes)),
-                Contents::Block(block) => Bytes::Block(instance.link.segments.read(&block)?),
-                Contents::Device(_) => return Err(Error::unsupported("an input lies on a device")),
-            };
-            Ok(Input {
-                name: c_text(tensor.name),
-                datatype: tensor.datatype as u32,
-                shape: tensor.shape.to_vec(),
-                attributes: BufferAttributes::cpu(data.len() as usize),
-                data,
-            })
-        };
         let outputs = match &from.outputs {
             Some(names) => names.iter().map(|name| c_text(name)).collect(),
             None => instance.model.signature().outputs.clone(),
@@ -320,27 +51,19 @@ impl Request {
             timeout_us: head.timeout_us,
             flags: head.flags,
             parameters: Parameter::list(from.parameters)?,
-            inputs: from.inputs.iter().map(input).collect::<Result<_>>()?,
+            inputs: from.inputs.iter().map(|tensor| Input::new(instance, tensor)).collect::<Result<_>>()?,
             outputs,
         })
     }
 
     fn input(&self, name: &str) -> Result<&Input> {
-        let found = self.inputs.iter().find(|input| input.name.to_bytes() == name.as_bytes());
+        let found = self.inputs.iter().find(|input| input.name().to_bytes() == name.as_bytes());
         found.ok_or_else(|| self.ticket.error(format_args!("unknown request input name {name}")))
     }
 
-    /// The bytes of an input.
+    /// A copy of the bytes of an input.
     pub(crate) fn bytes_of(&self, name: &str) -> Option<Vec<u8>> {
-        let input = self.inputs.iter().find(|input| input.name.to_bytes() == name.as_bytes())?;
-        Some(match &input.data {
-            Bytes::Inline(bytes) => {
-                let mut copy = Vec::with_capacity(bytes.len());
-                bytes.write(&mut copy);
-                copy
-            }
-            Bytes::Block(view) => view.to_vec(),
-        })
+        self.inputs.iter().find(|input| input.name().to_bytes() == name.as_bytes()).map(Input::to_vec)
     }
 
     fn output(&self, name: &CStr) -> bool {
@@ -514,7 +237,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestInputName(
     guard(|| unsafe {
         put(input_name, null());
         let request = object(request, "request")?;
-        put(input_name, request.at(&request.inputs, index, "inputs")?.name.as_ptr());
+        put(input_name, request.at(&request.inputs, index, "inputs")?.name().as_ptr());
         Ok(())
     })
 }
@@ -621,126 +344,16 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestRelease(request: *mut Request, rel
         if release_flags & RELEASE_RESCHEDULE != 0 {
             if !ticket.instance.model.signature().is_iterative {
                 return Err(Error::invalid(
-                    "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured \
-                     to handle such a flag.",
+                    "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not \
+                     configured to handle such a flag.",
                 ));
             }
-            ticket.progress.lock().is_rescheduled = true;
+            ticket.reschedule();
         } else if release_flags & RELEASE_ALL == 0 {
             return Err(Error::invalid(format!("{release_flags} is no set of release flags")));
         }
         // SAFETY: made by `Box::into_raw`, and the caller gives it up.
         drop(unsafe { Box::from_raw(request) });
-        Ok(())
-    })
-}
-
-/// What an input is. Texts and shape are owned by it.
-///
-/// # Safety
-/// `input` is live, the others null or valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_InputProperties(
-    input: *const Input,
-    name: *mut *const c_char,
-    datatype: *mut u32,
-    shape: *mut *const i64,
-    dims_count: *mut u32,
-    byte_size: *mut u64,
-    buffer_count: *mut u32,
-) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        let input = object(input, "input")?;
-        put(name, input.name.as_ptr());
-        put(datatype, input.datatype);
-        put(shape, input.shape.as_ptr());
-        put(dims_count, input.shape.len() as u32);
-        put(byte_size, input.data.len());
-        put(buffer_count, u32::from(input.data.len() > 0));
-        Ok(())
-    })
-}
-
-/// As `TRITONBACKEND_InputProperties`: there is one set of buffers.
-///
-/// # Safety
-/// As there.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_InputPropertiesForHostPolicy(
-    input: *const Input,
-    _host_policy_name: *const c_char,
-    name: *mut *const c_char,
-    datatype: *mut u32,
-    shape: *mut *const i64,
-    dims_count: *mut u32,
-    byte_size: *mut u64,
-    buffer_count: *mut u32,
-) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { TRITONBACKEND_InputProperties(input, name, datatype, shape, dims_count, byte_size, buffer_count) }
-}
-
-/// A buffer of an input. Beyond the last: null and no error, as in Triton.
-///
-/// # Safety
-/// `input` is live, the others null or valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_InputBuffer(
-    input: *const Input,
-    index: u32,
-    buffer: *mut *const c_void,
-    buffer_byte_size: *mut u64,
-    memory_type: *mut u32,
-    memory_type_id: *mut i64,
-) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        let input = object(input, "input")?;
-        let is_first = index == 0 && input.data.len() > 0;
-        put(buffer, if is_first { input.data.pointer().cast() } else { null() });
-        put(buffer_byte_size, if is_first { input.data.len() } else { 0 });
-        put(memory_type, CPU);
-        put(memory_type_id, 0);
-        Ok(())
-    })
-}
-
-/// As `TRITONBACKEND_InputBuffer`: there is one set of buffers.
-///
-/// # Safety
-/// As there.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_InputBufferForHostPolicy(
-    input: *const Input,
-    _host_policy_name: *const c_char,
-    index: u32,
-    buffer: *mut *const c_void,
-    buffer_byte_size: *mut u64,
-    memory_type: *mut u32,
-    memory_type_id: *mut i64,
-) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { TRITONBACKEND_InputBuffer(input, index, buffer, buffer_byte_size, memory_type, memory_type_id) }
-}
-
-/// A buffer of an input and its attributes, which the input owns. Beyond the last: null and no error.
-///
-/// # Safety
-/// `input` is live, the others null or valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_InputBufferAttributes(
-    input: *const Input,
-    index: u32,
-    buffer: *mut *const c_void,
-    buffer_attributes: *mut *const BufferAttributes,
-) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        let input = object(input, "input")?;
-        let is_first = index == 0 && input.data.len() > 0;
-        put(buffer, if is_first { input.data.pointer().cast() } else { null() });
-        put(buffer_attributes, if is_first { &raw const input.attributes } else { null_mut::<BufferAttributes>() });
         Ok(())
     })
 }

@@ -4,21 +4,18 @@
 
 use super::attributes::BufferAttributes;
 use super::error::ServerError;
-use super::instance::Instance;
 use super::memory::CPU;
-use super::request::{Request, Ticket};
-use super::{Err, c_text, guard, object, put, text};
-use crate::bytes::AlignedBytes;
-use crate::segments::{Allocated, Segments};
-use frames::generated::{
-    ANSWER_FLAG_FAILED, ANSWER_FLAG_FINAL, Answer as Kind, AnswerHead, INLINE_BYTES_MAX, RANK_MAX,
-};
-use frames::write::{self, Put};
+use super::request::Request;
+use super::values::dims;
+use super::{Err, guard, object, put, text};
+use crate::answer::{Answer, Output};
+use crate::ticket::Ticket;
+use frames::write;
 use protocol::Parameter;
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::{c_char, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;
-use tensor::{Code, DataType, Error, Name, Result};
+use tensor::{Error, Name, Result};
 
 /// `TRITONSERVER_RESPONSE_COMPLETE_FINAL`
 const FINAL: u32 = 1;
@@ -30,229 +27,10 @@ pub(crate) struct ResponseFactory(pub(crate) Arc<Ticket>);
 pub(crate) struct Response {
     ticket: Arc<Ticket>,
     parameters: Vec<(Name, Parameter)>,
-    /// Boxed: libraries hold their addresses.
+    #[expect(clippy::vec_box, reason = "libraries hold the addresses of outputs")]
     outputs: Vec<Box<Output>>,
     /// An output was refused: the response cannot be sent whole.
     is_spoilt: bool,
-}
-
-/// An output of a response, or a state.
-pub(crate) struct Output {
-    /// Not its ticket, which owns states.
-    instance: Arc<Instance>,
-    name: CString,
-    datatype: u32,
-    shape: Vec<i64>,
-    buffer: Option<Buffer>,
-    attributes: BufferAttributes,
-}
-
-enum Buffer {
-    Small(AlignedBytes),
-    Block(Allocated),
-}
-
-impl Output {
-    pub(crate) fn new(ticket: &Arc<Ticket>, name: &str, datatype: u32, shape: Vec<i64>) -> Self {
-        let attributes = BufferAttributes::cpu(0);
-        let instance = Arc::clone(&ticket.instance);
-        Self { instance, name: c_text(name), datatype, shape, buffer: None, attributes }
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        self.name.to_str().unwrap_or_default()
-    }
-
-    /// Allocates the buffer and returns its address.
-    pub(crate) fn allocate(&mut self, bytes: u64) -> Result<*mut u8> {
-        let size = usize::try_from(bytes).map_err(|_| Error::unavailable("an output is too large"))?;
-        let mut buffer = if bytes <= INLINE_BYTES_MAX {
-            Buffer::Small(AlignedBytes::zeros(size))
-        } else {
-            Buffer::Block(self.instance.link.segments.allocate(size)?)
-        };
-        let pointer = match &mut buffer {
-            Buffer::Small(bytes) => bytes.pointer_mut(),
-            Buffer::Block(block) => block.pointer(),
-        };
-        self.buffer = Some(buffer);
-        self.attributes = BufferAttributes::cpu(size);
-        Ok(pointer)
-    }
-
-    pub(crate) fn attributes(&self) -> *const BufferAttributes {
-        &raw const self.attributes
-    }
-
-    pub(crate) fn has_buffer(&self) -> bool {
-        self.buffer.is_some()
-    }
-
-    fn bytes(&self) -> u64 {
-        match &self.buffer {
-            Some(Buffer::Small(bytes)) => bytes.len() as u64,
-            Some(Buffer::Block(block)) => block.block().bytes,
-            None => 0,
-        }
-    }
-
-    /// Why the output cannot be sent: Triton passes such outputs on to a front end, which refuses them or ends.
-    fn check(&self) -> Result<DataType> {
-        let name = self.name();
-        let datatype = u8::try_from(self.datatype).ok().and_then(|number| DataType::from_number(number.into()));
-        let datatype = datatype.ok_or_else(|| Error::internal(format!("output '{name}' has no valid datatype")))?;
-        if self.buffer.is_none() {
-            return Err(Error::internal("response output count mismatch"));
-        }
-        let mismatch = || {
-            Error::internal(format!(
-                "Failed to write 'data' field: output tensor shape does not match size of output for '{name}'"
-            ))
-        };
-        let elements = tensor::element_count(&self.shape).filter(|_| self.shape.len() as u64 <= RANK_MAX);
-        let elements = elements.ok_or_else(mismatch)?;
-        if datatype == DataType::Bytes {
-            let mut copy = Vec::new();
-            match &self.buffer {
-                Some(Buffer::Small(bytes)) => bytes.write(&mut copy),
-                Some(Buffer::Block(block)) => copy = block.to_vec(),
-                None => {}
-            }
-            frames::check_strings(&copy, elements).map_err(|_| mismatch())?;
-        } else if datatype.byte_size().and_then(|size| (elements as u64).checked_mul(size as u64)) != Some(self.bytes())
-        {
-            return Err(mismatch());
-        }
-        Ok(datatype)
-    }
-}
-
-/// What is sent for a request.
-pub(crate) struct Answer {
-    kind: Kind,
-    is_final: bool,
-    is_failed: bool,
-    code: Code,
-    error: String,
-    parameters: String,
-    outputs: Vec<(DataType, Box<Output>)>,
-}
-
-impl Answer {
-    fn of(kind: Kind) -> Self {
-        Self {
-            kind,
-            is_final: false,
-            is_failed: false,
-            code: Code::Unknown,
-            error: String::new(),
-            parameters: String::new(),
-            outputs: Vec::new(),
-        }
-    }
-
-    /// The request was answered or will be.
-    pub(crate) fn none() -> Self {
-        Self::of(Kind::None)
-    }
-
-    pub(crate) fn rescheduled() -> Self {
-        Self::of(Kind::Reschedule)
-    }
-
-    /// No response, and none follows.
-    fn end() -> Self {
-        Self { is_final: true, ..Self::of(Kind::None) }
-    }
-
-    /// An error that the library chose as its response.
-    pub(crate) fn error(error: &Error) -> Self {
-        Self { code: error.code(), error: error.message().to_owned(), ..Self::of(Kind::Error) }
-    }
-
-    /// The end of a request that could not be run.
-    pub(crate) fn failed(error: &Error) -> Self {
-        Self { is_final: true, is_failed: true, ..Self::error(error) }
-    }
-
-    /// The same, as the last one of its request.
-    pub(crate) fn ended(self) -> Self {
-        Self { is_final: true, ..self }
-    }
-
-    /// It has no response.
-    pub(crate) fn is_none(&self) -> bool {
-        self.kind == Kind::None
-    }
-
-    pub(crate) fn is_final(&self) -> bool {
-        self.is_final
-    }
-
-    /// Adds outputs, such as states. One that cannot be sent makes the response an error.
-    pub(crate) fn add(&mut self, outputs: Vec<Output>) {
-        for output in outputs {
-            match output.check() {
-                Ok(datatype) if matches!(self.kind, Kind::Response | Kind::Reschedule) => {
-                    self.outputs.push((datatype, Box::new(output)));
-                }
-                Ok(_) => {}
-                Err(error) => *self = Self { is_final: self.is_final, ..Self::error(&error) },
-            }
-        }
-    }
-
-    /// Writes it into a frame, in which `room` bytes of tensors have room. Returns the blocks that the frame names, which
-    /// are to be marked as sent.
-    pub(crate) fn write(self, to: &mut Vec<u8>, room: &mut usize, segments: &Arc<Segments>) -> Vec<Allocated> {
-        let start = to.len();
-        let mut blocks = Vec::new();
-        let head = AnswerHead {
-            kind: self.kind as u8,
-            flags: if self.is_final { ANSWER_FLAG_FINAL } else { 0 }
-                | if self.is_failed { ANSWER_FLAG_FAILED } else { 0 },
-            outputs: self.outputs.len() as u16,
-            code: self.code as u32,
-            ..AnswerHead::default()
-        };
-        write::answer(to, head, &self.parameters, &self.error);
-        for (datatype, output) in self.outputs {
-            let Output { name, shape, buffer, .. } = *output;
-            let name = name.to_str().unwrap_or_default();
-            let mut inline = Vec::new();
-            let block = match buffer {
-                Some(Buffer::Block(block)) => Some(block),
-                Some(Buffer::Small(bytes)) => {
-                    bytes.write(&mut inline);
-                    if inline.len() <= *room {
-                        *room -= inline.len();
-                        None
-                    } else {
-                        match segments.allocate(inline.len()) {
-                            Ok(mut block) => {
-                                block.fill(&inline);
-                                Some(block)
-                            }
-                            Err(error) => {
-                                to.truncate(start);
-                                return Self { is_final: self.is_final, ..Self::error(&error) }
-                                    .write(to, room, segments);
-                            }
-                        }
-                    }
-                }
-                None => None,
-            };
-            match block {
-                Some(block) => {
-                    write::tensor(to, name, datatype, &shape, Put::Block(block.block()));
-                    blocks.push(block);
-                }
-                None => write::tensor(to, name, datatype, &shape, Put::Inline(&inline)),
-            }
-        }
-        blocks
-    }
 }
 
 impl Response {
@@ -275,12 +53,11 @@ impl Response {
             Ok(outputs) => {
                 let mut json = Vec::new();
                 write::parameters(&mut json, &parameters);
-                let parameters = String::from_utf8(json).unwrap_or_default();
-                Answer { parameters, outputs, ..Answer::of(Kind::Response) }
+                Answer::response(String::from_utf8(json).unwrap_or_default(), outputs)
             }
             Err(error) => Answer::error(&error),
         };
-        (ticket, Answer { is_final, ..answer })
+        (ticket, if is_final { answer.ended() } else { answer })
     }
 }
 
@@ -497,24 +274,12 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseOutput(
         }
         // SAFETY: the caller's promise.
         let dims = unsafe { dims(shape, dims_count) };
-        let mut new = Box::new(Output::new(&response.ticket, &name, datatype, dims));
+        let mut new = Box::new(Output::new(&response.ticket.instance, &name, datatype, dims));
         // SAFETY: the caller's promise. A box does not move what it holds.
         unsafe { put(output, &raw mut *new) };
         response.outputs.push(new);
         Ok(())
     })
-}
-
-/// A shape that the caller passed.
-///
-/// # Safety
-/// `shape` has `count` elements, or is null.
-pub(crate) unsafe fn dims(shape: *const i64, count: u32) -> Vec<i64> {
-    if shape.is_null() {
-        return Vec::new();
-    }
-    // SAFETY: the caller's promise.
-    unsafe { std::slice::from_raw_parts(shape, count as usize) }.to_vec()
 }
 
 /// Allocates the buffer of an output, in memory of the host whatever was wished for. The output owns it.
@@ -534,7 +299,7 @@ pub unsafe extern "C" fn TRITONBACKEND_OutputBuffer(
         let output = unsafe { output.as_mut() }.ok_or_else(|| Error::invalid("output was nullptr"))?;
         // SAFETY: the caller's promise.
         unsafe { put(buffer, null_mut()) };
-        if output.buffer.is_some() {
+        if output.has_buffer() {
             let text = format!("allocated buffer for output '{}' already exists", output.name());
             return Err(Error::already_exists(text));
         }
@@ -560,7 +325,7 @@ pub unsafe extern "C" fn TRITONBACKEND_OutputBufferAttributes(
 ) -> Err {
     // SAFETY: the caller's promise.
     guard(|| unsafe {
-        put(buffer_attributes, &raw const object(output, "output")?.attributes);
+        put(buffer_attributes, object(output, "output")?.attributes());
         Ok(())
     })
 }
@@ -610,10 +375,10 @@ pub unsafe extern "C" fn TRITONBACKEND_InferenceResponseOutput(
         })?;
         // SAFETY: the caller's promise.
         unsafe {
-            put(name, output.name.as_ptr());
-            put(datatype, output.datatype);
-            put(shape, output.shape.as_ptr());
-            put(dim_count, output.shape.len() as u64);
+            put(name, output.c_name().as_ptr());
+            put(datatype, output.datatype());
+            put(shape, output.shape().as_ptr());
+            put(dim_count, output.shape().len() as u64);
         }
         Ok(())
     })
@@ -638,9 +403,9 @@ pub unsafe extern "C" fn TRITONBACKEND_InferenceResponseOutputByName(
         let output = output.ok_or_else(|| Error::not_found(format!("Output name {name}not found.")))?;
         // SAFETY: the caller's promise.
         unsafe {
-            put(datatype, output.datatype);
-            put(shape, output.shape.as_ptr());
-            put(dim_count, output.shape.len() as u64);
+            put(datatype, output.datatype());
+            put(shape, output.shape().as_ptr());
+            put(dim_count, output.shape().len() as u64);
         }
         Ok(())
     })

@@ -6,19 +6,12 @@
 use super::attributes::BufferAttributes;
 use super::memory::CPU;
 use super::request::Request;
-use super::response::{Output, dims};
+use super::values::dims;
 use super::{Err, guard, object, put, text};
+use crate::answer::Output;
+use crate::ticket::State;
 use std::ffi::{c_char, c_void};
 use tensor::{Error, Result};
-
-/// A new value of a state; owned by its request.
-pub(crate) struct State {
-    pub(crate) output: Output,
-    /// It becomes the current value when the request ends.
-    pub(crate) is_updated: bool,
-    /// The current value, if the state is written where it is read.
-    pub(crate) current: Option<Vec<u8>>,
-}
 
 /// A state that the caller passed.
 ///
@@ -58,10 +51,10 @@ pub unsafe extern "C" fn TRITONBACKEND_StateNew(
         }
         let signature = model.signature();
         let same = signature.same_buffers.iter().find(|(_, output)| *output == name);
-        // What is written to the buffer counts without an update, and begins as the current value.
+        // The buffer begins with the current value, and its contents count without an update.
         let current = same.and_then(|(input, _)| request.bytes_of(input));
         let found = request.ticket.state(&name, |ticket| State {
-            output: Output::new(ticket, &name, datatype, shape),
+            output: Output::new(&ticket.instance, &name, datatype, shape),
             is_updated: current.is_some(),
             current,
         });

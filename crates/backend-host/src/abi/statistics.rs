@@ -1,4 +1,4 @@
-//! What a library reports of its work: time stamps and memory.
+//! Reports of a library about its work: time stamps and memory.
 
 #![allow(unsafe_code)] // pointers of a C API
 
@@ -6,10 +6,11 @@ use super::attributes::BufferAttributes;
 use super::error::ServerError;
 use super::instance::Instance;
 use super::model::Model;
-use super::request::{Request, Ticket, report};
+use super::request::Request;
 use super::response::ResponseFactory;
 use super::{Err, guard, object, put};
 use crate::link::Link;
+use crate::ticket::{Ticket, report};
 use frames::generated::{Report, ReportKind};
 use std::sync::Arc;
 use tensor::{Code, Error};

@@ -1,0 +1,190 @@
+//! `TRITONBACKEND_Input`.
+
+#![allow(unsafe_code)] // pointers of a C API
+
+use super::attributes::BufferAttributes;
+use super::instance::Instance;
+use super::memory::CPU;
+use super::{Err, c_text, guard, object, put};
+use crate::bytes::AlignedBytes;
+use crate::segments::View;
+use frames::{Contents, TensorRef};
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::ptr::{null, null_mut};
+use tensor::{Error, Result};
+
+/// An input of a request.
+pub(crate) struct Input {
+    name: CString,
+    datatype: u32,
+    shape: Vec<i64>,
+    data: Bytes,
+    attributes: BufferAttributes,
+}
+
+/// The bytes of an input.
+enum Bytes {
+    Inline(AlignedBytes),
+    Block(View),
+}
+
+impl Bytes {
+    fn pointer(&self) -> *const u8 {
+        match self {
+            Self::Inline(bytes) => bytes.pointer(),
+            Self::Block(view) => view.pointer(),
+        }
+    }
+
+    fn len(&self) -> u64 {
+        match self {
+            Self::Inline(bytes) => bytes.len() as u64,
+            Self::Block(view) => view.bytes(),
+        }
+    }
+}
+
+impl Input {
+    /// # Errors
+    /// If the server sent what it must not.
+    pub(crate) fn new(instance: &Instance, tensor: &TensorRef<'_>) -> Result<Self> {
+        let data = match tensor.contents {
+            Contents::Inline(bytes) => Bytes::Inline(AlignedBytes::of(bytes)),
+            Contents::Block(block) => Bytes::Block(instance.link.segments.read(&block)?),
+            Contents::Device(_) => return Err(Error::unsupported("an input lies on a device")),
+        };
+        Ok(Self {
+            name: c_text(tensor.name),
+            datatype: tensor.datatype as u32,
+            shape: tensor.shape.to_vec(),
+            attributes: BufferAttributes::cpu(data.len() as usize),
+            data,
+        })
+    }
+
+    pub(crate) fn name(&self) -> &CStr {
+        &self.name
+    }
+
+    /// A copy of the bytes.
+    pub(crate) fn to_vec(&self) -> Vec<u8> {
+        match &self.data {
+            Bytes::Inline(bytes) => {
+                let mut copy = Vec::with_capacity(bytes.len());
+                bytes.write(&mut copy);
+                copy
+            }
+            Bytes::Block(view) => view.to_vec(),
+        }
+    }
+}
+
+/// The properties of an input, which owns the texts and the shape.
+///
+/// # Safety
+/// `input` is live, the others null or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_InputProperties(
+    input: *const Input,
+    name: *mut *const c_char,
+    datatype: *mut u32,
+    shape: *mut *const i64,
+    dims_count: *mut u32,
+    byte_size: *mut u64,
+    buffer_count: *mut u32,
+) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        let input = object(input, "input")?;
+        put(name, input.name.as_ptr());
+        put(datatype, input.datatype);
+        put(shape, input.shape.as_ptr());
+        put(dims_count, input.shape.len() as u32);
+        put(byte_size, input.data.len());
+        put(buffer_count, u32::from(input.data.len() > 0));
+        Ok(())
+    })
+}
+
+/// The same as `TRITONBACKEND_InputProperties`: there is one set of buffers.
+///
+/// # Safety
+/// The same.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_InputPropertiesForHostPolicy(
+    input: *const Input,
+    _host_policy_name: *const c_char,
+    name: *mut *const c_char,
+    datatype: *mut u32,
+    shape: *mut *const i64,
+    dims_count: *mut u32,
+    byte_size: *mut u64,
+    buffer_count: *mut u32,
+) -> Err {
+    // SAFETY: the caller's promise.
+    unsafe { TRITONBACKEND_InputProperties(input, name, datatype, shape, dims_count, byte_size, buffer_count) }
+}
+
+/// A buffer of an input. Beyond the last: null and no error, as in Triton.
+///
+/// # Safety
+/// `input` is live, the others null or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_InputBuffer(
+    input: *const Input,
+    index: u32,
+    buffer: *mut *const c_void,
+    buffer_byte_size: *mut u64,
+    memory_type: *mut u32,
+    memory_type_id: *mut i64,
+) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        let input = object(input, "input")?;
+        let is_first = index == 0 && input.data.len() > 0;
+        put(buffer, if is_first { input.data.pointer().cast() } else { null() });
+        put(buffer_byte_size, if is_first { input.data.len() } else { 0 });
+        put(memory_type, CPU);
+        put(memory_type_id, 0);
+        Ok(())
+    })
+}
+
+/// The same as `TRITONBACKEND_InputBuffer`: there is one set of buffers.
+///
+/// # Safety
+/// The same.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_InputBufferForHostPolicy(
+    input: *const Input,
+    _host_policy_name: *const c_char,
+    index: u32,
+    buffer: *mut *const c_void,
+    buffer_byte_size: *mut u64,
+    memory_type: *mut u32,
+    memory_type_id: *mut i64,
+) -> Err {
+    // SAFETY: the caller's promise.
+    unsafe { TRITONBACKEND_InputBuffer(input, index, buffer, buffer_byte_size, memory_type, memory_type_id) }
+}
+
+/// A buffer of an input and its attributes, which the input owns. Beyond the last: null and no error.
+///
+/// # Safety
+/// `input` is live, the others null or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_InputBufferAttributes(
+    input: *const Input,
+    index: u32,
+    buffer: *mut *const c_void,
+    buffer_attributes: *mut *const BufferAttributes,
+) -> Err {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        let input = object(input, "input")?;
+        let is_first = index == 0 && input.data.len() > 0;
+        put(buffer, if is_first { input.data.pointer().cast() } else { null() });
+        put(buffer_attributes, if is_first { &raw const input.attributes } else { null_mut::<BufferAttributes>() });
+        Ok(())
+    })
+}

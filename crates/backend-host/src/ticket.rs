@@ -1,0 +1,242 @@
+//! Requests that were not answered: what it takes to answer them, which outlives the object that a library holds.
+
+use crate::abi::instance::Instance;
+use crate::answer::{Answer, Output};
+use crate::link::{Link, Way};
+use frames::generated::{Frame, INLINE_BYTES_MAX, Report, ReportKind, RespondHead};
+use frames::{InstanceId, RequestRef, write};
+use parking_lot::Mutex;
+use std::cell::{Cell, RefCell};
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::thread::ThreadId;
+use tensor::Error;
+
+/// A slot that no request has.
+const NO_SLOT: u32 = u32::MAX;
+
+/// Frames of statistics that go out with the result of the batch.
+type Reports = Option<Vec<u8>>;
+
+thread_local! {
+    /// Reports of the batch that this thread executes; `None` while it executes none.
+    static REPORTS: RefCell<Reports> = const { RefCell::new(None) };
+    /// The request that this thread works for, if its batch has only one.
+    static ONLY: Cell<(u32, u32)> = const { Cell::new((NO_SLOT, 0)) };
+}
+
+/// Slot and generation of the request that a call from this thread is made for.
+pub(crate) fn parent_of_this_thread() -> (u32, u32) {
+    ONLY.get()
+}
+
+/// Notes the requests that this thread executes from now on.
+pub(crate) fn work_for(requests: &[Arc<Ticket>]) {
+    ONLY.set(match requests {
+        [only] => (only.slot, only.generation),
+        _ => (NO_SLOT, 0),
+    });
+    REPORTS.set(Some(Vec::new()));
+}
+
+/// The thread executes nothing any more. Returns the frames to send before the result.
+pub(crate) fn work_is_done() -> Vec<u8> {
+    ONLY.set((NO_SLOT, 0));
+    REPORTS.take().unwrap_or_default()
+}
+
+/// Sends statistics: with the result if this thread executes a batch, otherwise at once.
+pub(crate) fn report(link: &Link, kind: ReportKind, of: Report) {
+    let mut frame = Vec::new();
+    let writing = write::begin(&mut frame, InstanceId::ONLY, Frame::Report);
+    Report { kind: kind as u8, ..of }.write(&mut frame);
+    let _ = writing.end(&mut frame);
+    let is_kept =
+        REPORTS.with_borrow_mut(|reports| reports.as_mut().map(|reports| reports.extend_from_slice(&frame)).is_some());
+    if !is_kept {
+        link.send(Way::Side, &frame);
+    }
+}
+
+/// The part of a request that it takes to answer it.
+pub(crate) struct Ticket {
+    pub(crate) instance: Arc<Instance>,
+    slot: u32,
+    generation: u32,
+    /// The client's id, or what stands for it in errors.
+    id: String,
+    progress: Mutex<Progress>,
+    /// New values of states.
+    #[expect(clippy::vec_box, reason = "libraries hold the addresses of states")]
+    states: Mutex<Vec<Box<State>>>,
+}
+
+#[derive(Default)]
+struct Progress {
+    /// The thread that executes the batch. A response that it completes is sent with the batch's result.
+    executing: Option<ThreadId>,
+    /// The complete response, until the batch's result is sent.
+    answer: Option<Answer>,
+    /// The response of a model that is not decoupled, until the request is ended.
+    held: Option<Answer>,
+    /// A response was sent on its own: all others must be, too.
+    has_responded: bool,
+    is_final: bool,
+    /// The request is to run again.
+    is_rescheduled: bool,
+    /// Responses whose times were reported.
+    reported: u32,
+}
+
+impl Ticket {
+    /// For a request of a batch that this thread executes.
+    pub(crate) fn new(instance: &Arc<Instance>, from: &RequestRef<'_>) -> Arc<Self> {
+        let progress = Progress { executing: Some(std::thread::current().id()), ..Progress::default() };
+        Arc::new(Self {
+            instance: Arc::clone(instance),
+            slot: from.head.slot,
+            generation: from.head.generation,
+            id: if from.id.is_empty() { "<id_unknown>" } else { from.id }.to_owned(),
+            progress: Mutex::new(progress),
+            states: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.instance.link.flags.is_cancelled(self.slot, self.generation)
+    }
+
+    /// A report about the request, without its times.
+    pub(crate) fn report(&self) -> Report {
+        Report { slot: self.slot, generation: self.generation, ..Report::default() }
+    }
+
+    /// Index of the next response whose times are reported.
+    pub(crate) fn next_reported(&self) -> u32 {
+        let mut progress = self.progress.lock();
+        progress.reported += 1;
+        progress.reported - 1
+    }
+
+    /// An error about the request, as Triton prints it.
+    pub(crate) fn error(&self, text: impl std::fmt::Display) -> Error {
+        Error::invalid(format!("[request id: {}] {text}", self.id))
+    }
+
+    /// The new value of a state, made by `new` the first time.
+    pub(crate) fn state(self: &Arc<Self>, name: &str, new: impl FnOnce(&Arc<Self>) -> State) -> *mut State {
+        let mut states = self.states.lock();
+        let at = states.iter().position(|state| state.output.name() == name).unwrap_or(states.len());
+        if at == states.len() {
+            states.push(Box::new(new(self)));
+        }
+        states.get_mut(at).map_or(null_mut(), |state| &raw mut **state)
+    }
+
+    /// The states that the request sets, to be sent with its last response.
+    fn updated(&self) -> Vec<Output> {
+        let states = std::mem::take(&mut *self.states.lock());
+        states
+            .into_iter()
+            .filter(|state| state.is_updated && state.output.has_buffer())
+            .map(|state| state.output)
+            .collect()
+    }
+
+    /// The request is to run again, once its batch has ended.
+    pub(crate) fn reschedule(&self) {
+        self.progress.lock().is_rescheduled = true;
+    }
+
+    /// Sends a response, or keeps it for the batch's result. After the last one, others are dropped.
+    pub(crate) fn answer(&self, mut answer: Answer) {
+        let mut progress = self.progress.lock();
+        if progress.is_final {
+            return;
+        }
+        progress.is_final = answer.is_final();
+        if !self.instance.model.signature().is_decoupled {
+            // The engine takes one response: it waits for the flag that ends the request.
+            let held = progress.held.take();
+            match (answer.is_final(), answer.is_none(), held) {
+                (true, true, Some(held)) => answer = held.ended(),
+                (false, false, None) => {
+                    progress.held = Some(answer);
+                    return;
+                }
+                (_, false, Some(_)) => {
+                    let text = "expected a single response, got 2";
+                    progress.is_final = true;
+                    answer = Answer::error(&Error::internal(text)).ended();
+                }
+                _ => {}
+            }
+        }
+        let is_executing = progress.executing == Some(std::thread::current().id());
+        if answer.is_final() && !answer.is_none() && is_executing && !progress.has_responded {
+            progress.answer = Some(answer);
+            return;
+        }
+        progress.has_responded = true;
+        drop(progress);
+        if answer.is_final() {
+            answer.add(self.updated());
+        }
+        let mut frame = Vec::new();
+        let writing = write::begin(&mut frame, InstanceId::ONLY, Frame::Respond);
+        RespondHead { slot: self.slot, generation: self.generation }.write(&mut frame);
+        let mut room = INLINE_BYTES_MAX as usize;
+        let blocks = answer.write(&mut frame, &mut room, &self.instance.link.segments);
+        if writing.end(&mut frame).is_ok() {
+            self.instance.link.send(Way::Side, &frame);
+            blocks.into_iter().for_each(crate::segments::Allocated::sent);
+        }
+    }
+
+    /// The response that goes with the batch's result. `failed` is the error of the whole batch.
+    pub(crate) fn result(&self, failed: Option<&Error>) -> Answer {
+        let mut progress = self.progress.lock();
+        progress.executing = None;
+        if let Some(mut answer) = progress.answer.take() {
+            answer.add(self.updated());
+            return answer;
+        }
+        if let Some(error) = failed.filter(|_| !progress.is_final && !progress.has_responded) {
+            progress.is_final = true;
+            return Answer::failed(error);
+        }
+        if std::mem::take(&mut progress.is_rescheduled) && !progress.is_final {
+            progress.is_final = true;
+            let mut answer = Answer::rescheduled();
+            answer.add(self.updated());
+            return answer;
+        }
+        drop(progress);
+        if let Some(error) = failed {
+            self.answer(Answer::failed(error));
+        }
+        Answer::none()
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        // Neither the library nor any of its objects can answer any more: Triton's client would wait for ever.
+        if let Some(held) = self.progress.get_mut().held.take() {
+            self.answer(held.ended());
+        }
+        if !self.progress.get_mut().is_final {
+            let what = "the backend released the request and everything of it without a final response";
+            self.answer(Answer::failed(&Error::internal(what)));
+        }
+    }
+}
+
+/// A new value of a state; owned by its ticket.
+pub(crate) struct State {
+    pub(crate) output: Output,
+    /// The value becomes the current one when the request ends.
+    pub(crate) is_updated: bool,
+    /// The current value, if the state is written where it is read.
+    pub(crate) current: Option<Vec<u8>>,
+}
