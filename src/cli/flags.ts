@@ -406,8 +406,10 @@ export const FLAGS = [
       'TRITONCACHE_REDIS_PASSWORD: every user of the machine can read a command line. It serves models with ' +
       'response_cache { enable: true }.' },
   { name: 'cache-directory', aliases: ['cache-dir'], kind: 'string', value: 'path', default: '/opt/tritonserver/caches',
-    group: 'Response Cache', state: 'accepted',
-    meaning: 'Directory of caches.' },
+    group: 'Response Cache', state: 'active',
+    meaning: 'Directory of response caches, <name>/libtritoncache_<name>.so, for ' +
+      '--cache-config=<name>,<setting>=<value>; each runs in a process of its own. The caches ' +
+      'local and redis are built in.' },
 
   // Rate Limiter
   { name: 'rate-limit', kind: 'choice', choices: ['off', 'execution_count'], anyCase: true, default: 'off',

@@ -137,7 +137,8 @@ function optionRows({ settings, exitTimeoutSecs }: Resolved): string[][] {
     ['allow_client_shm', settings.core.allowClientShm ? '1' : '0'], ['exit_timeout', String(exitTimeoutSecs)],
     [
       'cache_enabled',
-      settings.core.responseCacheBytes === null && settings.core.responseCacheRedis === null ? '0' : '1'
+      settings.core.responseCacheBytes === null && settings.core.responseCacheRedis === null &&
+        settings.core.responseCacheLibrary === null ? '0' : '1'
     ],
   ]
 }

@@ -1,16 +1,21 @@
-/** `--cache-config` and its deprecated form: the response cache and its settings (scheduling.md §9). Pure. */
+/** `--cache-config` and its deprecated form: the response cache and its settings (scheduling.md §9). */
 
-import type { RedisOptions } from '../native/contract.js'
+import { existsSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+import type { CacheLibrary, RedisOptions } from '../native/contract.js'
 import type { Options } from './flags.js'
 import { warnOfUnknown } from './known_settings.js'
 import { OptionError, badOption } from './parse.js'
 
-/** The response cache; at most one of the two is set. */
+/** The response cache; at most one of them is set. */
 export interface ResponseCache {
   /** Bytes of the local cache. */
   bytes: number | null
   redis: RedisOptions | null
+  library: CacheLibrary | null
 }
+
+const NONE: ResponseCache = { bytes: null, redis: null, library: null }
 
 /**
  * Reads the options; `warnings` receives a line for each deprecated or ineffective one.
@@ -30,7 +35,7 @@ export function readResponseCache(options: Options, warnings: string[]): Respons
       "Warning: '--response-cache-byte-size' has been deprecated! Please use " +
         `'--cache-config=local,size=${bytes}' instead.`,
     )
-    return { bytes: bytes === 0 ? null : bytes, redis: null }
+    return { ...NONE, bytes: bytes === 0 ? null : bytes }
   }
   const settings = new Map<string, string>()
   let name: string | null = null
@@ -44,14 +49,18 @@ export function readResponseCache(options: Options, warnings: string[]): Respons
     name = cache
     for (const [key, value] of given) settings.set(key, value)
   }
-  if (name === null) return { bytes: null, redis: null }
+  if (name === null) return NONE
   if (name === 'local') {
     for (const key of settings.keys()) warnOfUnknown("the response cache 'local'", key, ['size'], warnings)
-    return { bytes: readSize(settings.get('size') ?? ''), redis: null }
+    return { ...NONE, bytes: readSize(settings.get('size') ?? '') }
   }
-  if (name === 'redis') return { bytes: null, redis: readRedis(settings, warnings) }
+  if (name === 'redis') return { ...NONE, redis: readRedis(settings, warnings) }
+  const path = resolve(join(options.cacheDirectory, name, `libtritoncache_${name}.so`))
+  if (!name.includes('/') && existsSync(path)) {
+    return { ...NONE, library: { name, path, config: JSON.stringify(Object.fromEntries(settings)) } }
+  }
   // Triton rejects an unknown cache as well, and does not start.
-  throw badOption('cache-config', `unable to find the cache '${name}': there are 'local' and 'redis'`)
+  throw badOption('cache-config', `unable to find the cache '${name}': there are 'local' and 'redis', and no ${path}`)
 }
 
 /** Splits `<cache>,<setting>=<value>`; for Redis, whose address takes two settings, also `redis,host=<h>,port=<p>`. */

@@ -76,6 +76,7 @@ function resolve({ options, given, warnings: before }: Parsed, environment: Envi
       ...passedTo('core', options), summaryLatencies: metricsConfig.summaryLatencies,
       histogramLatencies: metricsConfig.histogramLatencies, summaryQuantiles: metricsConfig.summaryQuantiles,
       deviceMemory: readDeviceMemory(options), responseCacheBytes: cache.bytes, responseCacheRedis: cache.redis,
+      responseCacheLibrary: cache.library,
       rateLimit: readRateLimit(options),
     },
     listen: {

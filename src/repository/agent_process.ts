@@ -9,7 +9,7 @@ import type { Log } from '../config/index.js'
 import { ServerError, asServerError, type LibraryProcess } from '../native/index.js'
 
 /** The program and its environment. */
-export type AgentHost = Pick<LibraryProcess, 'program' | 'library' | 'environment' | 'missing'>
+export type AgentHost = Pick<LibraryProcess, 'program' | 'library' | 'environment' | 'user' | 'missing'>
 
 /** Maximum characters of a line that the library prints, and of an answer. */
 const LINE_CHARS_MAX = 16 * 1024
@@ -34,7 +34,10 @@ export class AgentProcess {
   constructor(name: string, library: string, host: AgentHost, log: Log) {
     this.#name = name
     const stdio = ['ignore', 'pipe', 'pipe', 'pipe'] as const
-    this.#child = spawn(host.program, [host.library, 'agent', library], { env: host.environment, stdio: [...stdio] })
+    const args = [host.library, 'agent', library, ...(host.user === null ? [] : [`--user=${host.user}`])]
+    // In a group of its own: signals of a terminal are for the server, which lets the agent finalize.
+    const options = { env: host.environment, detached: true, stdio: [...stdio] }
+    this.#child = spawn(host.program, args, options)
     for (const stream of [this.#child.stdout, this.#child.stderr]) {
       if (stream === null) continue
       eachLine(stream, LINE_CHARS_MAX, (line) => log('info', `repository agent '${name}': ${line}`))

@@ -15,7 +15,7 @@ test.each([
   [['--response-cache-byte-size=0'], null],
   [['--response-cache-byte-size=200'], 200],
 ])('S-38: %j asks for a cache of %j bytes', (args, expected) => {
-  expect(readResponseCache(options(...args), [])).toEqual({ bytes: expected, redis: null })
+  expect(readResponseCache(options(...args), [])).toEqual({ bytes: expected, redis: null, library: null })
 })
 
 const NO_SIZE = "Failed to initialize LocalCache: config didn't contain a valid 'size' field."
@@ -85,7 +85,7 @@ test.each([
     { ...REDIS, waitTimeoutMs: 1000 },
   ],
 ])('S-39: %j asks for a Redis', (args, expected) => {
-  expect(readResponseCache(options(...args), [])).toEqual({ bytes: null, redis: expected })
+  expect(readResponseCache(options(...args), [])).toEqual({ bytes: null, redis: expected, library: null })
 })
 
 const NO_ADDRESS =

@@ -53,6 +53,18 @@ pub fn engine_options(o: &js::CoreOptions) -> engine::EngineOptions {
 }
 
 /// Settings of the Redis response cache. Defaults come from the environment, as in Triton.
+pub fn cache_library_settings(o: &js::CacheLibrary, process: &js::LibraryProcess) -> cache_library::Settings {
+    cache_library::Settings {
+        name: o.name.clone(),
+        path: (&o.path).into(),
+        config: o.config.clone(),
+        program: (&process.program).into(),
+        library: (&process.library).into(),
+        user: process.user.clone(),
+        environment: process.environment.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+    }
+}
+
 pub fn redis_settings(o: &js::RedisOptions) -> cache_redis::Settings {
     let environment = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
     let time = |ms: u32| Duration::from_millis(ms.into()).min(cache_redis::TIMEOUT_MAX);

@@ -13,6 +13,7 @@ use backend_javascript::{JavaScriptBackend, Threads};
 use backend_onnx::OnnxBackend;
 use backend_python::PythonBackend;
 use bytes::Bytes;
+use cache_library::LibraryCache;
 use cache_redis::RedisCache;
 use device::Monitor;
 use device::failure::Listening;
@@ -119,7 +120,13 @@ impl NativeCore {
         let engine = match &options.response_cache_redis {
             Some(redis) => RedisCache::start(convert::redis_settings(redis))
                 .and_then(|cache| Engine::with_cache(engine_options, backends, Some(Arc::new(cache)))),
-            None => Engine::new(engine_options, backends),
+            None => match &options.response_cache_library {
+                Some(library) => {
+                    LibraryCache::start(convert::cache_library_settings(library, &options.library_process))
+                        .and_then(|cache| Engine::with_cache(engine_options, backends, Some(Arc::new(cache))))
+                }
+                None => Engine::new(engine_options, backends),
+            },
         };
         let engine = engine.map_err(|e| thrown(&e))?;
         traces::notify(engine.tracer(), &on_traces).map_err(unbound)?;

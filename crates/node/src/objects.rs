@@ -40,6 +40,8 @@ pub struct CoreOptions {
     pub response_cache_bytes: Option<i64>,
     /// Redis to use as the response cache; null = none.
     pub response_cache_redis: Option<RedisOptions>,
+    /// Library to use as the response cache; null = none.
+    pub response_cache_library: Option<CacheLibrary>,
     /// `--rate-limit=execution_count`; null = executions are not limited.
     pub rate_limit: Option<RateLimit>,
     /// Models may create metrics; otherwise their calls return an error.
@@ -124,6 +126,16 @@ pub struct DevicePool {
 pub struct LoadLimit {
     pub device: u32,
     pub fraction: f64,
+}
+
+/// A response cache in a library of Triton's C API, which runs in a process.
+#[napi(object, object_to_js = false)]
+pub struct CacheLibrary {
+    pub name: String,
+    /// Absolute path of the library.
+    pub path: String,
+    /// Its settings as a JSON object whose values are texts.
+    pub config: String,
 }
 
 /// A Redis and its timeouts. Null user and password default to TRITONCACHE_REDIS_USERNAME and _PASSWORD.

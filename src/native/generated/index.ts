@@ -217,6 +217,15 @@ export interface BoundPorts {
   failures: Array<BindFailure>
 }
 
+/** A response cache in a library of Triton's C API, which runs in a process. */
+export interface CacheLibrary {
+  name: string
+  /** Absolute path of the library. */
+  path: string
+  /** Its settings as a JSON object whose values are texts. */
+  config: string
+}
+
 /** Counters of the response cache since the start. */
 export interface CacheUse {
   entries: bigint
@@ -295,6 +304,8 @@ export interface CoreOptions {
   responseCacheBytes: number | null
   /** Redis to use as the response cache; null = none. */
   responseCacheRedis: RedisOptions | null
+  /** Library to use as the response cache; null = none. */
+  responseCacheLibrary: CacheLibrary | null
   /** `--rate-limit=execution_count`; null = executions are not limited. */
   rateLimit: RateLimit | null
   /** Models may create metrics; otherwise their calls return an error. */

@@ -1,0 +1,280 @@
+//! The response cache in a library that was written for Triton's C API (`libtritoncache_<name>.so`).
+//!
+//! The library runs in a process of its own, `nereid-backend-host`, whose `caches.rs` describes the messages. Other
+//! threads send it lookups and insertions and never wait. A process that ends is started again after a pause; meanwhile,
+//! and for a lookup without an answer in `LOOKUP_TIME`, there is nothing in the cache.
+//!
+//! Not here: the format of an entry (`cache::store`), and requests that wait for a lookup (`engine`).
+//!
+//! Invariants: at most `LOOKUPS_MAX` lookups, and insertions of `INSERTION_BYTES_MAX` together, are pending; every
+//! accepted lookup gets exactly one result.
+
+mod process;
+
+use bytes::Bytes;
+use cache::{Cache, CachedOutput, Counters, Found, Insertion, Key, KeySpace, Lookup, OutputSet};
+use parking_lot::Mutex;
+use process::{Operation, Process};
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use tensor::{Error, Result};
+
+/// Longest time of a lookup; later answers are ignored.
+pub const LOOKUP_TIME: Duration = Duration::from_secs(1);
+/// Maximum number of lookups that wait for the library; further ones are misses.
+pub const LOOKUPS_MAX: usize = 4096;
+/// Maximum bytes of one stored response.
+pub const ENTRY_BYTES_MAX: usize = 256 << 20;
+/// Maximum bytes of responses that wait to be stored.
+pub const INSERTION_BYTES_MAX: usize = 512 << 20;
+/// Pause before a process that ended is started again.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Time that the library has to finalize.
+const END_TIME: Duration = Duration::from_secs(2);
+
+/// The library, and the program that runs it.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Name of the cache.
+    pub name: String,
+    /// Its library.
+    pub path: PathBuf,
+    /// Its settings as a JSON object.
+    pub config: String,
+    /// `nereid-backend-host`
+    pub program: PathBuf,
+    /// Our `libtritonserver.so`.
+    pub library: PathBuf,
+    /// `<uid>:<gid>` of the process; `None` for the server's.
+    pub user: Option<String>,
+    /// The whole environment of the process.
+    pub environment: Vec<(String, String)>,
+}
+
+/// A response cache in a library.
+pub struct LibraryCache(Arc<Shared>);
+
+struct Shared {
+    settings: Settings,
+    process: Mutex<Option<Arc<Process>>>,
+    lookups: Mutex<HashMap<u64, PendingLookup>>,
+    next: AtomicU64,
+    insertion_bytes: AtomicUsize,
+    dropped: AtomicU64,
+    is_closed: AtomicBool,
+    /// Dropped when the cache is closed: ends the thread that watches.
+    open: Mutex<Option<Sender<()>>>,
+}
+
+struct PendingLookup {
+    key: Key,
+    asked: OutputSet,
+    found: Found,
+    until: Instant,
+}
+
+impl LibraryCache {
+    /// Starts the process and waits until the library is initialized.
+    ///
+    /// # Errors
+    /// The library's, or that it or its process cannot be started.
+    pub fn start(settings: Settings) -> Result<Self> {
+        let (open, closed) = channel();
+        let shared = Arc::new(Shared {
+            settings,
+            process: Mutex::default(),
+            lookups: Mutex::default(),
+            next: AtomicU64::new(1),
+            insertion_bytes: AtomicUsize::new(0),
+            dropped: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+            open: Mutex::new(Some(open)),
+        });
+        shared.begin()?;
+        let watched = Arc::downgrade(&shared);
+        let cannot = |error: std::io::Error| Error::internal(format!("cannot start a thread of the cache: {error}"));
+        let thread = std::thread::Builder::new().name("nereid-cache".into());
+        thread.spawn(move || watch(&watched, &closed)).map_err(cannot)?;
+        Ok(Self(shared))
+    }
+}
+
+/// Ends lookups that wait too long, and starts the process again.
+fn watch(shared: &Weak<Shared>, closed: &Receiver<()>) {
+    let mut down_since: Option<Instant> = None;
+    while closed.recv_timeout(Duration::from_millis(100)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+        let Some(shared) = shared.upgrade() else { return };
+        shared.expire(Instant::now());
+        let process = shared.process.lock().clone();
+        if let Some(process) = process {
+            down_since = None;
+            // It may have ended before it was noted.
+            if process.is_over() {
+                shared.ended();
+            }
+            continue;
+        }
+        if down_since.get_or_insert_with(Instant::now).elapsed() >= PAUSE {
+            down_since = None;
+            let name = &shared.settings.name;
+            match shared.begin() {
+                Ok(()) => log::info!("the response cache '{name}' is used again"),
+                Err(error) => log::warn!("the response cache '{name}' is not used: {}", error.message()),
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Starts a process.
+    fn begin(self: &Arc<Self>) -> Result<()> {
+        let (answers, ended) = (Arc::downgrade(self), Arc::downgrade(self));
+        let answer = move |id, found: Option<Vec<u8>>| {
+            if let Some(shared) = answers.upgrade() {
+                shared.answer(id, found);
+            }
+        };
+        let end = move || {
+            if let Some(shared) = ended.upgrade() {
+                shared.ended();
+            }
+        };
+        let process = Process::start(&self.settings, answer, end)?;
+        *self.process.lock() = Some(Arc::new(process));
+        Ok(())
+    }
+
+    /// Handles the end of the process.
+    fn ended(&self) {
+        let process = self.process.lock().take();
+        if process.is_some() && !self.is_closed.load(Relaxed) {
+            let name = &self.settings.name;
+            log::warn!("the process of the response cache '{name}' ended; nothing is cached until it runs again");
+        }
+        let all = std::mem::take(&mut *self.lookups.lock());
+        all.into_values().for_each(|lookup| give(lookup, None));
+    }
+
+    fn answer(&self, id: u64, text: Option<Vec<u8>>) {
+        let lookup = self.lookups.lock().remove(&id);
+        if let Some(lookup) = lookup {
+            give(lookup, text);
+        }
+    }
+
+    fn expire(&self, now: Instant) {
+        let mut lookups = self.lookups.lock();
+        let late: Vec<_> = lookups.iter().filter(|(_, lookup)| lookup.until <= now).map(|(id, _)| *id).collect();
+        let late: Vec<_> = late.iter().filter_map(|id| lookups.remove(id)).collect();
+        drop(lookups);
+        late.into_iter().for_each(|lookup| give(lookup, None));
+    }
+
+    fn keep(self: &Arc<Self>, key: &Key, asked: &OutputSet, outputs: &[CachedOutput]) -> Result<()> {
+        let bytes = cache::stored_bytes(asked, outputs).filter(|&bytes| bytes <= ENTRY_BYTES_MAX).ok_or_else(|| {
+            Error::invalid(format!("a response of more than {ENTRY_BYTES_MAX} bytes is not kept in the cache"))
+        })?;
+        let process = self.process.lock().clone();
+        let process = process.ok_or_else(|| Error::unavailable("the process of the response cache does not run"))?;
+        let more = |sum: usize| sum.checked_add(bytes).filter(|&sum| sum <= INSERTION_BYTES_MAX);
+        if self.insertion_bytes.fetch_update(Relaxed, Relaxed, more).is_err() {
+            return Err(Error::exhausted("too many responses are on their way to the cache"));
+        }
+        let permit = InsertionPermit(Arc::clone(self), bytes);
+        let text = cache::store(key, asked, outputs).ok_or_else(|| Error::invalid("a response of too many parts"))?;
+        process.send(Operation::Insert, self.next.fetch_add(1, Relaxed), &name(key), &text, Some(Box::new(permit)));
+        Ok(())
+    }
+}
+
+/// Counts the bytes of an insertion until it is written.
+struct InsertionPermit(Arc<Shared>, usize);
+
+impl Drop for InsertionPermit {
+    fn drop(&mut self) {
+        self.0.insertion_bytes.fetch_sub(self.1, Relaxed);
+    }
+}
+
+fn give(lookup: PendingLookup, text: Option<Vec<u8>>) {
+    let PendingLookup { key, asked, found, .. } = lookup;
+    let entry = text.and_then(|text| cache::restore(&key, &Bytes::from(text))).filter(|e| e.has_outputs(&asked));
+    if catch_unwind(AssertUnwindSafe(|| found(entry.map(Arc::new)))).is_err() {
+        log::error!("the receiver of an answer of the response cache panicked; please report it");
+    }
+}
+
+fn name(key: &Key) -> String {
+    let mut name = String::from("nereid:");
+    for byte in key.bytes() {
+        _ = write!(name, "{byte:02x}");
+    }
+    name
+}
+
+impl Cache for LibraryCache {
+    fn lookup(&self, key: &Key, asked: &OutputSet, found: &mut dyn FnMut() -> Found) -> Lookup {
+        let Some(process) = self.0.process.lock().clone() else { return Lookup::Miss };
+        let id = self.0.next.fetch_add(1, Relaxed);
+        let mut lookups = self.0.lookups.lock();
+        if lookups.len() >= LOOKUPS_MAX {
+            return Lookup::Miss;
+        }
+        let until = Instant::now() + LOOKUP_TIME;
+        lookups.insert(id, PendingLookup { key: *key, asked: asked.clone(), found: found(), until });
+        drop(lookups);
+        process.send(Operation::LookUp, id, &name(key), &[], None);
+        Lookup::Later
+    }
+
+    fn insert(&self, key: &Key, asked: &OutputSet, outputs: &[CachedOutput]) -> Insertion {
+        match self.0.keep(key, asked, outputs) {
+            Ok(()) => Insertion::Stored,
+            Err(why) => {
+                self.0.dropped.fetch_add(1, Relaxed);
+                Insertion::Refused(why)
+            }
+        }
+    }
+
+    /// Does nothing: the C API of caches cannot delete an entry, and no request finds it any more.
+    fn forget(&self, _scope: &KeySpace) {}
+
+    /// `None` as in Triton: the library has its own metrics.
+    fn counters(&self) -> Option<Counters> {
+        None
+    }
+
+    fn gauges(&self) -> Vec<(&'static str, &'static str, f64)> {
+        let lookups = self.0.lookups.lock().len() as f64;
+        let bytes = self.0.insertion_bytes.load(Relaxed) as f64;
+        vec![
+            ("nereid_cache_library_lookups", "Lookups that wait for the library of the response cache", lookups),
+            ("nereid_cache_library_lookups_max", "Most of them; further ones are misses", LOOKUPS_MAX as f64),
+            ("nereid_cache_library_insertion_bytes", "Bytes of responses on their way to the library", bytes),
+            ("nereid_cache_library_insertion_bytes_max", "Most of them", INSERTION_BYTES_MAX as f64),
+        ]
+    }
+
+    fn close(&self) {
+        self.0.is_closed.store(true, Relaxed);
+        drop(self.0.open.lock().take());
+        let process = self.0.process.lock().take();
+        if let Some(process) = process {
+            process.end(END_TIME);
+        }
+        self.0.ended();
+    }
+}
+
+impl Drop for LibraryCache {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

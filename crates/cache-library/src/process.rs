@@ -1,0 +1,195 @@
+//! The process of the library: its socket, and the threads that write to it and read from it.
+
+use crate::Settings;
+use parking_lot::Mutex;
+use std::any::Any;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::time::Duration;
+use tensor::{Error, Result};
+
+/// Time that the library has to initialize.
+const START_TIME: Duration = Duration::from_secs(60);
+/// Longest answer in bytes: an entry, and some more.
+const ANSWER_BYTES_MAX: u64 = 1 << 30;
+/// Longest line in bytes that the library prints.
+const LINE_BYTES_MAX: u64 = 16 << 10;
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Operation {
+    Configure = 0,
+    LookUp = 1,
+    Insert = 2,
+}
+
+/// Bytes to write, and what to drop then.
+type Message = (Vec<u8>, Option<Box<dyn Any + Send>>);
+
+pub(crate) struct Process {
+    socket: UnixStream,
+    messages: Sender<Message>,
+    child: Mutex<Option<Child>>,
+    /// Closed by the reader at the end.
+    ended: Mutex<Receiver<()>>,
+}
+
+impl Process {
+    /// Starts the process and waits until the cache is initialized. `answer` gets the number of a lookup and what was
+    /// found; `ended` is called once, at the end.
+    pub(crate) fn start(
+        settings: &Settings,
+        answer: impl Fn(u64, Option<Vec<u8>>) + Send + 'static,
+        ended: impl FnOnce() + Send + 'static,
+    ) -> Result<Self> {
+        let failed =
+            |error: io::Error| Error::internal(format!("the cache '{}' cannot be started: {error}", settings.name));
+        let (socket, its) = UnixStream::pair().map_err(failed)?;
+        let mut child = Command::new(&settings.program)
+            .arg(&settings.library)
+            .arg("cache")
+            .arg(&settings.path)
+            .args(settings.user.iter().map(|user| format!("--user={user}")))
+            .env_clear()
+            .envs(settings.environment.iter().map(|(name, value)| (name, value)))
+            // Signals of a terminal are for the server, which lets the library finalize.
+            .process_group(0)
+            .stdin(OwnedFd::from(its))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(failed)?;
+        for output in [child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from)] {
+            let name = settings.name.clone();
+            let output = output.map(std::fs::File::from);
+            thread(move || output.into_iter().for_each(|output| print(&name, output))).map_err(failed)?;
+        }
+        let mut reads = BufReader::new(socket.try_clone().map_err(failed)?);
+        let first = first(&socket, &mut reads, settings.config.as_bytes());
+        if !matches!(first, Ok((0, _))) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let (status, text) = first.map_err(failed)?;
+        if status != 0 {
+            return Err(Error::invalid(String::from_utf8_lossy(&text).into_owned()));
+        }
+        let (messages, waiting) = channel::<Message>();
+        let mut writes = socket.try_clone().map_err(failed)?;
+        thread(move || {
+            // A failure also ends the reader.
+            for (bytes, kept) in waiting {
+                let _ = writes.write_all(&bytes);
+                drop(kept);
+            }
+        })
+        .map_err(failed)?;
+        let (reads_on, over) = channel();
+        thread(move || {
+            while let Ok((id, status, found)) = next(&mut reads) {
+                answer(id, (status == 0).then_some(found));
+            }
+            ended();
+            drop(reads_on);
+        })
+        .map_err(failed)?;
+        Ok(Self { socket, messages, child: Mutex::new(Some(child)), ended: Mutex::new(over) })
+    }
+
+    /// Sends a request; `kept` is dropped once it is written, or never will be.
+    pub(crate) fn send(
+        &self,
+        operation: Operation,
+        id: u64,
+        key: &str,
+        contents: &[u8],
+        kept: Option<Box<dyn Any + Send>>,
+    ) {
+        let _ = self.messages.send((message(operation, id, key, contents), kept));
+    }
+
+    /// True once the process has ended.
+    pub(crate) fn is_over(&self) -> bool {
+        self.ended.lock().try_recv() == Err(TryRecvError::Disconnected)
+    }
+
+    /// Lets the library finalize and waits for its process; kills it after `time`.
+    pub(crate) fn end(&self, time: Duration) {
+        let _ = self.socket.shutdown(Shutdown::Write);
+        let is_over = self.ended.lock().recv_timeout(time) == Err(RecvTimeoutError::Disconnected);
+        if let Some(mut child) = self.child.lock().take() {
+            if !is_over {
+                let _ = child.kill();
+            }
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.socket.shutdown(Shutdown::Both);
+        if let Some(mut child) = self.child.get_mut().take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    std::thread::Builder::new().name("nereid-cache".into()).spawn(work).map(drop)
+}
+
+fn message(operation: Operation, id: u64, key: &str, contents: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![operation as u8];
+    bytes.extend_from_slice(&id.to_le_bytes());
+    bytes.extend_from_slice(&(key.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(&(contents.len() as u64).to_le_bytes());
+    bytes.extend_from_slice(key.as_bytes());
+    bytes.extend_from_slice(contents);
+    bytes
+}
+
+/// Configures the cache. Returns status and text of the answer.
+fn first(mut socket: &UnixStream, reads: &mut impl Read, config: &[u8]) -> io::Result<(u8, Vec<u8>)> {
+    socket.write_all(&message(Operation::Configure, 0, "", config))?;
+    socket.set_read_timeout(Some(START_TIME))?;
+    let (_, status, text) = next(reads)?;
+    socket.set_read_timeout(None)?;
+    Ok((status, text))
+}
+
+/// The next answer: number, status, and what was found or why not.
+fn next(reads: &mut impl Read) -> io::Result<(u64, u8, Vec<u8>)> {
+    let (mut id, mut status, mut length) = ([0; 8], [0; 1], [0; 8]);
+    reads.read_exact(&mut id)?;
+    reads.read_exact(&mut status)?;
+    reads.read_exact(&mut length)?;
+    let length = u64::from_le_bytes(length);
+    if length > ANSWER_BYTES_MAX {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut bytes = Vec::new();
+    // Grows with what arrives.
+    if reads.take(length).read_to_end(&mut bytes)? as u64 != length {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let [status] = status;
+    Ok((u64::from_le_bytes(id), status, bytes))
+}
+
+/// Logs what the library prints, a line at a time.
+fn print(name: &str, output: std::fs::File) {
+    let mut lines = BufReader::new(output);
+    loop {
+        let mut line = Vec::new();
+        match (&mut lines).take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => log::info!("cache '{name}': {}", String::from_utf8_lossy(line.trim_ascii_end())),
+        }
+    }
+}
