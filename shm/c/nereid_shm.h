@@ -106,6 +106,7 @@ enum nereid_call_flag {
 enum nereid_request_flag {
   NEREID_REQUEST_FLAG_SEQUENCE_START = 1,
   NEREID_REQUEST_FLAG_SEQUENCE_END = 2,
+  NEREID_REQUEST_FLAG_TRACED = 4,
 };
 
 enum nereid_code {

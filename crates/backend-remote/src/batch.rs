@@ -3,7 +3,8 @@
 use crate::frames::write::{self, RequestHeadOf};
 use crate::frames::{AnswerRef, Contents, InstanceId, ProtocolError, ResultRef, TensorRef};
 use crate::generated::{
-    Answer, ExecuteHead, Frame, INLINE_BYTES_MAX, REQUEST_FLAG_SEQUENCE_END, REQUEST_FLAG_SEQUENCE_START, REQUESTS_MAX,
+    Answer, ExecuteHead, Frame, INLINE_BYTES_MAX, REQUEST_FLAG_SEQUENCE_END, REQUEST_FLAG_SEQUENCE_START,
+    REQUEST_FLAG_TRACED, REQUESTS_MAX,
 };
 use crate::memory::{Room, SegmentError};
 use crate::parameters::parameters;
@@ -189,13 +190,15 @@ impl Runner {
         let start = if sequence.start { u32::from(REQUEST_FLAG_SEQUENCE_START) } else { 0 };
         let end = if sequence.end { u32::from(REQUEST_FLAG_SEQUENCE_END) } else { 0 };
         let context = request.trace.as_ref().and_then(trace::Trace::context).unwrap_or_default();
+        let is_recorded = request.trace.as_ref().is_some_and(trace::Trace::is_recorded);
+        let traced = if is_recorded && self.reports_statistics() { u32::from(REQUEST_FLAG_TRACED) } else { 0 };
         let head = RequestHeadOf {
             slot: key.0,
             generation: key.1,
             correlation,
             correlation_text,
             timeout_us: request.timeout_us,
-            flags: start | end,
+            flags: start | end | traced,
             id: &request.id,
             trace: &context,
             inputs: request.inputs.len() as u16,

@@ -140,6 +140,7 @@ pub const CALL_FLAG_CHECKED: u8 = 16;
 
 pub const REQUEST_FLAG_SEQUENCE_START: u8 = 1;
 pub const REQUEST_FLAG_SEQUENCE_END: u8 = 2;
+pub const REQUEST_FLAG_TRACED: u8 = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]

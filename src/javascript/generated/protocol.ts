@@ -101,6 +101,7 @@ export const CallFlag = {
 export const RequestFlag = {
   SEQUENCE_START: 1,
   SEQUENCE_END: 2,
+  TRACED: 4,
 } as const
 
 export const Code = {

@@ -94,6 +94,10 @@ impl Model {
         })
     }
 
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
     pub(crate) fn name(&self) -> &str {
         self.name.to_str().unwrap_or_default()
     }

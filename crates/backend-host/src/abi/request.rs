@@ -8,9 +8,11 @@
 use super::input::Input;
 use super::memory::CPU;
 use super::parameter::Parameter;
+use super::trace::InferenceTrace;
 use super::{Err, c_text, guard, object, put, text};
 use crate::ticket::Ticket;
 use frames::RequestRef;
+use frames::generated::REQUEST_FLAG_TRACED;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::null;
 use std::sync::Arc;
@@ -32,6 +34,7 @@ pub(crate) struct Request {
     parameters: Box<[Parameter]>,
     inputs: Vec<Input>,
     outputs: Vec<CString>,
+    trace: Option<Box<InferenceTrace>>,
 }
 
 impl Request {
@@ -49,11 +52,20 @@ impl Request {
             correlation: head.correlation,
             correlation_text: (head.correlation_bytes > 0).then(|| c_text(from.correlation)),
             timeout_us: head.timeout_us,
-            flags: head.flags,
+            flags: head.flags & !u32::from(REQUEST_FLAG_TRACED),
             parameters: Parameter::list(from.parameters)?,
             inputs: from.inputs.iter().map(|tensor| Input::new(instance, tensor)).collect::<Result<_>>()?,
             outputs,
+            trace: (head.flags & u32::from(REQUEST_FLAG_TRACED) != 0).then(|| {
+                let model = &instance.model;
+                InferenceTrace::new(model.name(), model.version().cast_signed(), from.id, from.trace)
+            }),
         })
+    }
+
+    /// The trace, if the request is traced.
+    pub(crate) fn trace(&self) -> Option<&InferenceTrace> {
+        self.trace.as_deref()
     }
 
     fn input(&self, name: &str) -> Result<&Input> {
@@ -354,6 +366,19 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestRelease(request: *mut Request, rel
         }
         // SAFETY: made by `Box::into_raw`, and the caller gives it up.
         drop(unsafe { Box::from_raw(request) });
+        Ok(())
+    })
+}
+
+/// The trace of a request, null if it is not traced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_RequestTrace(request: *const Request, trace: *mut *const InferenceTrace) -> Err {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let found = object(request, "request")?.trace();
+            put(trace, found.map_or(null(), |trace| &raw const *trace));
+        }
         Ok(())
     })
 }

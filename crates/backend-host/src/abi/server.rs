@@ -4,6 +4,7 @@
 
 use super::inference::{Described, InferenceRequest, infer, server};
 use super::parameter::{Parameter, ParameterValue};
+use super::trace::InferenceTrace;
 use super::{Err, guard, object, put, text};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -196,8 +197,15 @@ fn unload(model: &str, dependents: bool) -> Result<()> {
 pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
     _server: *mut c_void,
     inference_request: *mut InferenceRequest,
-    trace: *mut c_void,
+    trace: *mut InferenceTrace,
 ) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe { infer(inference_request, !trace.is_null()) })
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { infer(inference_request, !trace.is_null()) }?;
+        if !trace.is_null() {
+            // SAFETY: a trace for a call, which belongs to the server once it is sent.
+            drop(unsafe { Box::from_raw(trace) });
+        }
+        Ok(())
+    })
 }

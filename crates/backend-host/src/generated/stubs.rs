@@ -23,16 +23,7 @@ failing! {
     TRITONSERVER_MetricsFormatted
     TRITONSERVER_InferenceTraceNew
     TRITONSERVER_InferenceTraceTensorNew
-    TRITONSERVER_InferenceTraceReportActivity
-    TRITONSERVER_InferenceTraceDelete
-    TRITONSERVER_InferenceTraceId
-    TRITONSERVER_InferenceTraceParentId
-    TRITONSERVER_InferenceTraceModelName
-    TRITONSERVER_InferenceTraceModelVersion
-    TRITONSERVER_InferenceTraceRequestId
-    TRITONSERVER_InferenceTraceSpawnChildTrace
     TRITONSERVER_InferenceTraceSetContext
-    TRITONSERVER_InferenceTraceContext
     TRITONSERVER_InferenceRequestAddRawInput
     TRITONSERVER_InferenceResponseOutputClassificationLabel
     TRITONSERVER_ServerOptionsNew
