@@ -90,7 +90,7 @@ beforeAll(() => {
 })
 afterAll(() => rmSync(ROOT, { recursive: true, force: true }))
 
-test.runIf(hasHost)('a library keeps responses; when it crashes, requests are answered and it starts again', async () => {
+test.runIf(hasHost)('a library keeps responses; a crash costs no request, and it starts again', async () => {
   const flags = [`--cache-directory=${CACHES}`, '--cache-config=one,size=3', '--host-user=root']
   const server = await TestServer.start(join(ROOT, 'models'), flags)
   const infer = async (value: number): Promise<void> => {

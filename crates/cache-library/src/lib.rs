@@ -1,8 +1,8 @@
 //! The response cache in a library that was written for Triton's C API (`libtritoncache_<name>.so`).
 //!
 //! The library runs in a process of its own, `nereid-backend-host`, whose `caches.rs` describes the messages. Other
-//! threads send it lookups and insertions and never wait. A process that ends is started again after a pause; meanwhile,
-//! and for a lookup without an answer in `LOOKUP_TIME`, there is nothing in the cache.
+//! threads send it lookups and insertions and never wait. A process that ends is started again after a pause. Until
+//! then, and for a lookup without an answer in `LOOKUP_TIME`, there is nothing in the cache.
 //!
 //! Not here: the format of an entry (`cache::store`), and requests that wait for a lookup (`engine`).
 //!
@@ -40,12 +40,12 @@ const END_TIME: Duration = Duration::from_secs(2);
 
 /// The library, and the program that runs it.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct LibrarySettings {
     /// Name of the cache.
     pub name: String,
-    /// Its library.
+    /// File of its library.
     pub path: PathBuf,
-    /// Its settings as a JSON object.
+    /// LibrarySettings of the cache as a JSON object.
     pub config: String,
     /// `nereid-backend-host`
     pub program: PathBuf,
@@ -58,10 +58,10 @@ pub struct Settings {
 }
 
 /// A response cache in a library.
-pub struct LibraryCache(Arc<Shared>);
+pub struct LibraryCache(Arc<CacheState>);
 
-struct Shared {
-    settings: Settings,
+struct CacheState {
+    settings: LibrarySettings,
     process: Mutex<Option<Arc<Process>>>,
     lookups: Mutex<HashMap<u64, PendingLookup>>,
     next: AtomicU64,
@@ -84,9 +84,9 @@ impl LibraryCache {
     ///
     /// # Errors
     /// The library's, or that it or its process cannot be started.
-    pub fn start(settings: Settings) -> Result<Self> {
+    pub fn start(settings: LibrarySettings) -> Result<Self> {
         let (open, closed) = channel();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(CacheState {
             settings,
             process: Mutex::default(),
             lookups: Mutex::default(),
@@ -106,7 +106,7 @@ impl LibraryCache {
 }
 
 /// Ends lookups that wait too long, and starts the process again.
-fn watch(shared: &Weak<Shared>, closed: &Receiver<()>) {
+fn watch(shared: &Weak<CacheState>, closed: &Receiver<()>) {
     let mut down_since: Option<Instant> = None;
     while closed.recv_timeout(Duration::from_millis(100)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
         let Some(shared) = shared.upgrade() else { return };
@@ -131,7 +131,7 @@ fn watch(shared: &Weak<Shared>, closed: &Receiver<()>) {
     }
 }
 
-impl Shared {
+impl CacheState {
     /// Starts a process.
     fn begin(self: &Arc<Self>) -> Result<()> {
         let (answers, ended) = (Arc::downgrade(self), Arc::downgrade(self));
@@ -194,7 +194,7 @@ impl Shared {
 }
 
 /// Counts the bytes of an insertion until it is written.
-struct InsertionPermit(Arc<Shared>, usize);
+struct InsertionPermit(Arc<CacheState>, usize);
 
 impl Drop for InsertionPermit {
     fn drop(&mut self) {

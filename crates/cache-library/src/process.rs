@@ -1,6 +1,6 @@
 //! The process of the library: its socket, and the threads that write to it and read from it.
 
-use crate::Settings;
+use crate::LibrarySettings;
 use parking_lot::Mutex;
 use std::any::Any;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -42,7 +42,7 @@ impl Process {
     /// Starts the process and waits until the cache is initialized. `answer` gets the number of a lookup and what was
     /// found; `ended` is called once, at the end.
     pub(crate) fn start(
-        settings: &Settings,
+        settings: &LibrarySettings,
         answer: impl Fn(u64, Option<Vec<u8>>) + Send + 'static,
         ended: impl FnOnce() + Send + 'static,
     ) -> Result<Self> {

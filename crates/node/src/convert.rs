@@ -53,8 +53,8 @@ pub fn engine_options(o: &js::CoreOptions) -> engine::EngineOptions {
 }
 
 /// Settings of the Redis response cache. Defaults come from the environment, as in Triton.
-pub fn cache_library_settings(o: &js::CacheLibrary, process: &js::LibraryProcess) -> cache_library::Settings {
-    cache_library::Settings {
+pub fn cache_library_settings(o: &js::CacheLibrary, process: &js::LibraryProcess) -> cache_library::LibrarySettings {
+    cache_library::LibrarySettings {
         name: o.name.clone(),
         path: (&o.path).into(),
         config: o.config.clone(),

@@ -134,7 +134,7 @@ pub struct CacheLibrary {
     pub name: String,
     /// Absolute path of the library.
     pub path: String,
-    /// Its settings as a JSON object whose values are texts.
+    /// Settings as a JSON object whose values are texts.
     pub config: String,
 }
 

@@ -222,7 +222,7 @@ export interface CacheLibrary {
   name: string
   /** Absolute path of the library. */
   path: string
-  /** Its settings as a JSON object whose values are texts. */
+  /** Settings as a JSON object whose values are texts. */
   config: string
 }
 
