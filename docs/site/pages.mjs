@@ -12,6 +12,7 @@ export const GROUPS = [
       ['docs/models.md', 'models.html'],
       ['docs/python.md', 'python.html'],
       ['docs/typescript-models.md', 'typescript-models.html'],
+      ['docs/c-backends.md', 'c-backends.html'],
       ['docs/pytorch.md', 'pytorch.html'],
       ['docs/openvino.md', 'openvino.html'],
       ['docs/tensorflow.md', 'tensorflow.html'],
