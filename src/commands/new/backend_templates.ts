@@ -398,7 +398,9 @@ import { Server } from 'nereid'
 const here = (path) => fileURLToPath(new URL(path, import.meta.url))
 
 test('values come back, also from requests that run together', async () => {
-  const server = await Server.start({ modelRepository: here('models'), backendDirectory: here('backends') })
+  // The library may be where only the user of this test can read, even root.
+  const options = { modelRepository: here('models'), backendDirectory: here('backends'), hostUser: 'root' }
+  const server = await Server.start(options)
   try {
     const rows = [1, 2, 3, 1]
     const requests = rows.map(async (count, i) => {
@@ -422,6 +424,8 @@ A backend for Triton's C API in ${language}: it copies INPUT0 to OUTPUT0. The li
     node --test test.mjs   # serves the model and compares answers
     ${command} --model-repository=models --backend-directory=backends
 
+If root starts the server, the library runs as the user \`nobody\`, who must be able to read it;
+\`--host-user=root\` keeps the rights of root.
 \`${command} check models --backend-directory=backends\` says what keeps the library from loading, without loading it.
 
 | file | content |
