@@ -27,17 +27,18 @@ function library(backend: string, probe: string): void {
   cc([...flags, `-I${join(ROOT, 'shm/include')}`, source, `-L${root}`, '-ltritonserver', '-o', to])
 }
 
-function model(name: string, backend: string): void {
+function model(name: string, backend: string, to = repository): void {
   const tensor = (tensors: string): string => `[ { name: "${tensors}" data_type: TYPE_STRING dims: [ 1 ] } ]`
-  mkdirSync(join(repository, name, '1'), { recursive: true })
+  mkdirSync(join(to, name, '1'), { recursive: true })
   const text = `backend: "${backend}"\ninput ${tensor('CMD')}\noutput ${tensor('REPORT')}\n`
-  writeFileSync(join(repository, name, 'config.pbtxt'), `${text}instance_group [ { count: 2 kind: KIND_CPU } ]\n`)
+  writeFileSync(join(to, name, 'config.pbtxt'), `${text}instance_group [ { count: 2 kind: KIND_CPU } ]\n`)
 }
 
 beforeAll(() => {
   library('stream', 'stream')
   library('minimal', 'minimal')
   library('life', 'life')
+  library('control', 'control')
   for (const name of ['first', 'second']) model(name, 'stream')
   model('other', 'minimal')
   model('living', 'life')
@@ -172,4 +173,30 @@ test('instances, models and libraries are finalized in that order when the serve
     ['ModelInstanceFinalize living_0_0', 'ModelInstanceFinalize living_0_1'],
   )
   expect(calls.slice(2).map((call) => call.trim())).toEqual(['ModelFinalize living', 'Finalize life'])
+}, 60_000)
+
+test('a library loads a model with a configuration and a file, and unloads it', async () => {
+  const apart = join(root, 'control')
+  model('manager', 'control', apart)
+  const flags = [
+    `--backend-directory=${backends}`, '--model-control-mode=explicit', '--load-model=manager',
+  ]
+  const server = await TestServer.start(apart, flags)
+  try {
+    const report = async (command: string): Promise<unknown> => {
+      const [code, text] = await ask(server, 'manager', command)
+      expect(code, text).toBe(200)
+      const answer = JSON.parse(text) as { outputs: { data: string[] }[] }
+      return JSON.parse(answer.outputs[0]?.data[0] ?? '')
+    }
+    expect(await report('load made')).toEqual({ load: null })
+    expect(await report('ready made')).toEqual({ ready: null, ready_is: true })
+    expect(await report('bad made')).toEqual({
+      load: { code: 'Invalid argument', text: "Unrecognized load parameter 'unknown'." },
+    })
+    expect(await report('unload made')).toEqual({ unload: null })
+    await vi.waitFor(async () => expect(await report('ready made')).toMatchObject({ ready_is: false }))
+  } finally {
+    expect(await server.stop()).toBe(0)
+  }
 }, 60_000)
