@@ -124,6 +124,15 @@ export interface AgentRun {
   models: AgentModels | null
 }
 
+/** The configuration in a directory as JSON, of which there is none if it cannot be read, as in Triton. */
+function found(directory: string, configAt: (directory: string) => ModelConfig): string {
+  try {
+    return toTritonJson(configAt(directory))
+  } catch {
+    return '{}'
+  }
+}
+
 /** The agents of a repository. */
 export class Agents {
   readonly #host: AgentHost | null
@@ -141,21 +150,24 @@ export class Agents {
    * Runs every agent of the configuration.
    *
    * @param stopped polled between parts of the work; true cancels the rest
+   * @param configAt reads the configuration in a directory; later agents see that of where the first left the model
    * @throws {ServerError} `INVALID_ARG` for an unknown agent, and the errors of the agents.
    */
-  async run(config: ModelConfig, place: AgentPlace, stopped: () => boolean): Promise<AgentRun> {
+  async run(
+    config: ModelConfig, place: AgentPlace, stopped: () => boolean, configAt: (directory: string) => ModelConfig,
+  ): Promise<AgentRun> {
     const agents = agentsOf(config, place.agentDirectory)
     await checkSums(place.modelDirectory, sumsOf(agents), stopped)
     let directory = place.modelDirectory
     const uses: AgentUse[] = []
     const models = new AgentModels(uses, this.#log)
-    const json = agents.every(({ library }) => library === null) ? '' : toTritonJson(config)
     try {
       for (const { name, parameters, library } of agents) {
         if (library === null) continue
         const process = this.#process(name, library)
         const model = process.add()
         try {
+          const json = uses.length === 0 ? toTritonJson(config) : found(directory, configAt)
           const given = { location: directory, remote: false, config: json, parameters: Object.entries(parameters) }
           const { location } = await process.ask('open', { model, ...given })
           directory = String(location)

@@ -764,7 +764,8 @@ export class Repository {
       const place = { modelDirectory: directory, agentDirectory: this.#settings.agentDirectory }
       await this.#failed.get(name)?.end()
       this.#failed.delete(name)
-      const moved = await this.#limit.run(() => this.#agents.run(read.config, place, () => this.#stopped))
+      const configAt = (moved: string): ModelConfig => readConfig(moved, this.#flags, null, noLog).config
+      const moved = await this.#limit.run(() => this.#agents.run(read.config, place, () => this.#stopped, configAt))
       try {
         const { config } = completeConfig(read, moved.directory, bareName(name), this.#flags, this.#log)
         return { directory: moved.directory, origin: directory, agents: moved.models, config, stamp, override }
