@@ -296,7 +296,7 @@ CMD ["tritonserver", "--model-repository=/models", \\
           8  as it is          RUN pip install --no-cache-dir torch transformers: packages for Python models; numpy has to be among those of the interpreter
          11  as it is          COPY models /models
          11  as it is          mount /models: ./models, looked into below
-         12  differs           COPY build/libtriton_mine.so /opt/tritonserver/backends/mine/libtriton_mine.so: backend libraries are not loaded; a setting of one has no effect (COMPAT.md: Loadable backends, and frameworks that are not in this release)
+         12  differs           COPY build/libtriton_mine.so /opt/tritonserver/backends/mine/libtriton_mine.so: libraries of backends run in processes of their own; settings reach them (COMPAT.md: Backend libraries, where they run)
          13  as it is          EXPOSE 8000 8001 8002
          14  to change         HEALTHCHECK CMD curl -f localhost:8000/v2/health/ready || exit 1: curl is not in the image: leave it out, the image asks /v2/health/ready itself
          15  as it is          --model-repository=/models
@@ -599,7 +599,7 @@ class TritonPythonModel:
     expect(code).toBe(1)
     expect(out).toMatchInlineSnapshot(`
       "./r/agent/config.pbtxt
-          5  not possible yet  model agent: unable to find 'libtritonrepoagent_decrypt.so' for repo agent 'decrypt', searched: /opt/tritonserver/repoagents; leave it out, and do its work before the models get into the repository (COMPAT.md: Loadable repository agents)
+          5  to change         model agent: unable to find 'libtritonrepoagent_decrypt.so' for repo agent 'decrypt', searched: /opt/tritonserver/repoagents; put its library libtritonrepoagent_<name>.so below --repoagent-directory (COMPAT.md: Libraries of caches and repository agents, where they run)
 
       ./r/batched/config.pbtxt
              differs           model batched: optimization.cuda; answers are right without it; may stay (COMPAT.md: Settings of a configuration that have no effect in this release)
@@ -612,7 +612,7 @@ class TritonPythonModel:
           5  differs           model gpu: instance_group: wants a GPU; runs there when ONNX Runtime’s CUDA provider is found (nereid gpu says what is missing); without a GPU, --gpu-fallback=cpu serves it on the CPU (COMPAT.md: Instance groups that want a GPU, without one)
 
       ./r/library/config.pbtxt
-          1  not possible yet  model library: backend 'my_backend' is a library; do its work in a model.py (backend: "python"), or in a backend written in Python below --backend-directory (COMPAT.md: Loadable backends, and frameworks that are not in this release)
+          1  to change         model library: the library of backend 'my_backend' was not found; put its library libtriton_<name>.so, or its model.py, below --backend-directory (COMPAT.md: Backend libraries, where they run)
 
       ./r/plan/config.pbtxt
              to change         model plan: model 'plan' must specify its inputs and outputs: they are not read from a TensorRT plan
@@ -644,7 +644,7 @@ class TritonPythonModel:
       Starts as:
         nereid --model-repository=./r
 
-      7 as it is, 9 differ, 3 to change, 2 not possible yet
+      7 as it is, 9 differ, 5 to change, 0 not possible yet
       "
     `)
   })

@@ -20,7 +20,7 @@ export interface Fact {
 const fact = (verdict: Verdict, row: string | null, advice: string): Fact => ({ verdict, row, advice })
 
 /** The row of all backends that have no code here. */
-const ABSENT = 'Loadable backends, and frameworks that are not in this release'
+const ABSENT = 'Frameworks that are not in this release'
 
 export const FACTS = {
   gpu: fact(
@@ -52,14 +52,16 @@ export const FACTS = {
     'impossible', 'OpenAI, SageMaker and Vertex AI front ends',
     'serve the v2 API on --http-port and map to it in front',
   ),
-  backends: fact('differs', ABSENT, 'backend libraries are not loaded; a setting of one has no effect'),
+  backends: fact(
+    'differs', 'Backend libraries, where they run', 'libraries of backends run in processes of their own; settings reach them',
+  ),
   unknownBackend: fact(
-    'impossible', ABSENT,
-    'do its work in a model.py (backend: "python"), or in a backend written in Python below --backend-directory',
+    'change', 'Backend libraries, where they run',
+    'put its library libtriton_<name>.so, or its model.py, below --backend-directory',
   ),
   unknownAgent: fact(
-    'impossible', 'Loadable repository agents',
-    'leave it out, and do its work before the models get into the repository',
+    'change', 'Libraries of caches and repository agents, where they run',
+    'put its library libtritonrepoagent_<name>.so below --repoagent-directory',
   ),
   absentBackend: fact('impossible', ABSENT, ''),
   plan: fact(
@@ -67,7 +69,10 @@ export const FACTS = {
     'is run on GPUs only, by ONNX Runtime’s TensorRT provider (nereid gpu says what is missing); without a ' +
       'GPU, serve the ONNX file that it was made from',
   ),
-  agents: fact('differs', 'Loadable repository agents', 'only the agent checksum is there, and is built in'),
+  agents: fact(
+    'differs', 'Libraries of caches and repository agents, where they run',
+    'checksum is built in; others run in processes of their own',
+  ),
   threads: fact('same', null, 'accepted without effect: see --reactor-threads'),
   noEffect: fact('same', null, 'accepted without effect; a warning at start names it'),
   ineffective: fact(
