@@ -612,7 +612,7 @@ class TritonPythonModel:
           5  differs           model gpu: instance_group: wants a GPU; runs there when ONNX Runtime’s CUDA provider is found (nereid gpu says what is missing); without a GPU, --gpu-fallback=cpu serves it on the CPU (COMPAT.md: Instance groups that want a GPU, without one)
 
       ./r/library/config.pbtxt
-          1  to change         model library: the library of backend 'my_backend' was not found; put its library libtriton_<name>.so, or its model.py, below --backend-directory (COMPAT.md: Backend libraries, where they run)
+          1  to change         model library: no library of backend 'my_backend' was found; put its library libtriton_<name>.so, or its model.py, below --backend-directory (COMPAT.md: Backend libraries, where they run)
 
       ./r/plan/config.pbtxt
              to change         model plan: model 'plan' must specify its inputs and outputs: they are not read from a TensorRT plan

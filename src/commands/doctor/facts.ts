@@ -53,7 +53,8 @@ export const FACTS = {
     'serve the v2 API on --http-port and map to it in front',
   ),
   backends: fact(
-    'differs', 'Backend libraries, where they run', 'libraries of backends run in processes of their own; settings reach them',
+    'differs', 'Backend libraries, where they run',
+    'libraries of backends run in processes of their own; settings reach them',
   ),
   unknownBackend: fact(
     'change', 'Backend libraries, where they run',

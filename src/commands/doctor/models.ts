@@ -105,7 +105,7 @@ function judgeModel(model: InspectedModel, absentOf: AbsentOf, findings: Finding
         findings.add({ path: error.path, line: error.line }, subject, 'change', behind(error.reason, error.hint))
       else if (/^unable to find backend library for backend .*configuration\.$/.test(message))
         findings.fact(
-          placeOfText(message), subject, 'unknownBackend', `the library of backend '${config?.backend ?? ''}' was not found`,
+          placeOfText(message), subject, 'unknownBackend', `no library of backend '${config?.backend ?? ''}' was found`,
         )
       else if (message.startsWith("unable to find 'libtritonrepoagent_"))
         findings.fact(where('model_repository_agents'), subject, 'unknownAgent', message)
