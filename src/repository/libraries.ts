@@ -10,7 +10,7 @@ import { realpathSync } from 'node:fs'
 import { join, normalize, sep } from 'node:path'
 import { isBuiltIn, namesIn, statIfAny, type ModelConfig } from '../config/index.js'
 import { ServerError, quoted, type LibrarySpec } from '../native/index.js'
-import { readLibrary } from './elf.js'
+import { readLibrary, type Library } from './elf.js'
 import { PYTHON_RUNTIME, isDirectoryName } from './python_backends.js'
 import { settingsOf, type RepositorySettings } from './settings.js'
 
@@ -88,21 +88,31 @@ export function librarySpec(
   // As C++'s stoi reads it: leading digits are enough.
   const profile = config.instanceGroup.flatMap((group) => group.profile).find((text) => !/^\s*[+-]?\d/.test(text))
   if (profile !== undefined) throw new ServerError('INVALID_ARG', `unable to parse '${quoted(profile)}': stoi`)
+  const read = readable(path)
   return {
-    path, directory, backend: config.backend, needs: mangledName(path), strategy: strategyOf(config, place, settings),
+    path, directory, backend: config.backend, needs: mangledName(read), callsModels: callsModels(read), strategy: strategyOf(config, place, settings),
     backendDirectory: settings.backendDirectory, hostPolicies: JSON.stringify(settings.hostPolicies),
     defaultGroups: config.instanceGroup.length === 0,
   }
 }
 
-/** The name by which a library needs `libtritonserver.so`, if it is another one; null also if it cannot be read. */
-function mangledName(path: string): string | null {
+/** What the file of a library says; null if it cannot be read: opening it gives the reason. */
+function readable(path: string): Library | null {
   try {
-    return readLibrary(path).needed.find((name) => MANGLED.test(name) && name !== OURS) ?? null
+    return readLibrary(path)
   } catch {
-    // Opening it gives the reason.
     return null
   }
+}
+
+/** The name by which a library needs `libtritonserver.so`, if it is another one. */
+function mangledName(library: Library | null): string | null {
+  return library?.needed.find((name) => MANGLED.test(name) && name !== OURS) ?? null
+}
+
+/** True if a library can call other models, or may be able to. */
+function callsModels(library: Library | null): boolean {
+  return library?.undefined.includes('TRITONSERVER_ServerInferAsync') ?? true
 }
 
 function strategyOf(config: ModelConfig, place: VersionPlace, settings: RepositorySettings): string | null {

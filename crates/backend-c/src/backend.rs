@@ -159,7 +159,7 @@ impl Opened for OpenedLibrary {
             iterative,
             reports_statistics: true,
             sends_all_outputs: true,
-            pipelines: pipelines(config),
+            pipelines: !opened.content.library.calls_models && pipelines(config),
             limits: opened.settings.limits.of_runner(),
         };
         backend_process::start(spec, signature, host).map_err(|failure| failure.error)

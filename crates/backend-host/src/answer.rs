@@ -72,6 +72,22 @@ impl Output {
         &raw const self.attributes
     }
 
+    /// A copy with the same contents; `None` without a buffer, or without memory.
+    pub(crate) fn copy(&self) -> Option<Self> {
+        let mut bytes = Vec::new();
+        match self.buffer.as_ref()? {
+            Buffer::Small(small) => small.write(&mut bytes),
+            Buffer::Block(block) => bytes = block.to_vec(),
+        }
+        let mut copy = Self::new(&self.instance, self.name(), self.datatype, self.shape.clone());
+        copy.allocate(bytes.len() as u64).ok()?;
+        match copy.buffer.as_mut()? {
+            Buffer::Small(small) => *small = AlignedBytes::of(&bytes),
+            Buffer::Block(block) => block.fill(&bytes),
+        }
+        Some(copy)
+    }
+
     pub(crate) fn has_buffer(&self) -> bool {
         self.buffer.is_some()
     }

@@ -5,12 +5,13 @@
 use crate::abi::error::ServerError;
 use crate::abi::instance::Instance;
 use crate::abi::request::Request;
+use crate::answer::Answer;
 use crate::library::call;
 use crate::link::{Link, Way};
 use crate::models::{self, Role};
 use crate::receive::Incoming;
 use crate::segments::{Allocated, Flags, Segments};
-use crate::ticket::{Ticket, work_for, work_is_done};
+use crate::ticket::{Ticket, too_long, work_for, work_is_done};
 use frames::generated::{Frame, INLINE_BYTES_MAX, ResultHead};
 use frames::{ExecuteRef, InstanceId, ToRunner, is_ready_result, read_request, write};
 use protocol::json::write_string;
@@ -18,13 +19,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 use tensor::Error;
-
-/// Time within which results go out together.
-const TOGETHER_TIME: Duration = Duration::from_micros(50);
-/// Bytes of results that go out at the latest.
-const TOGETHER_BYTES_MAX: usize = 32 << 10;
 
 /// The descriptors of a connection, in the order of their numbers in shm/README.md.
 pub(crate) struct Descriptors {
@@ -73,7 +68,6 @@ fn instance_of(served: &Served) -> Option<Arc<Instance>> {
 
 /// Handles the frames of the work socket until UNLOAD.
 fn read_work(link: &Arc<Link>, mut incoming: Incoming, served: &Served) -> io::Result<()> {
-    let (mut results, mut since) = (Results::default(), None);
     loop {
         let (header, body) = incoming.frame()?;
         match read_request(&header, &body).map_err(|breach| io::Error::other(breach.0))? {
@@ -98,14 +92,7 @@ fn read_work(link: &Arc<Link>, mut incoming: Incoming, served: &Served) -> io::R
             ToRunner::Execute(batch) => {
                 let instance = instance_of(served).ok_or_else(|| io::Error::other("a batch for no instance"))?;
                 link.segments.freed(batch.releases.iter());
-                since.get_or_insert_with(Instant::now);
-                link.run(|| execute(&instance, &batch, &mut results));
-                // Results of short executions go out together, while others lie ready.
-                let waits = incoming.has_frame() && since.is_some_and(|since| since.elapsed() < TOGETHER_TIME);
-                if !waits || results.frames.len() > TOGETHER_BYTES_MAX {
-                    results.send(link);
-                    since = None;
-                }
+                link.run(|| execute(&instance, &batch));
             }
             ToRunner::Unload => return Ok(()),
             ToRunner::CallResponse { call, answer } => link.call_response(call, &answer),
@@ -137,7 +124,7 @@ fn failed(link: &Link, error: &Error) {
 }
 
 /// Runs a batch, and sends its result.
-fn execute(instance: &Arc<Instance>, batch: &ExecuteRef<'_>, results: &mut Results) {
+fn execute(instance: &Arc<Instance>, batch: &ExecuteRef<'_>) {
     let tickets: Vec<_> = batch.requests.iter().map(|request| Ticket::new(instance, request)).collect();
     let mut errors: Vec<Option<Error>> = Vec::new();
     let lies_ready = instance.model.signature().is_unscheduled;
@@ -158,39 +145,35 @@ fn execute(instance: &Arc<Instance>, batch: &ExecuteRef<'_>, results: &mut Resul
             errors[*at] = Some(error.clone());
         }
     }
-    let frame = &mut results.frames;
-    frame.extend(work_is_done());
+    let mut frame = work_is_done();
     let answers: Vec<_> = tickets.iter().zip(&errors).map(|(ticket, error)| ticket.result(error.as_ref())).collect();
-    drop(tickets);
     let link = &instance.link;
-    let writing = write::begin(frame, InstanceId::ONLY, Frame::Result);
-    writing.count(frame, answers.len() as u16);
+    let writing = write::begin(&mut frame, InstanceId::ONLY, Frame::Result);
+    writing.count(&mut frame, answers.len() as u16);
     let returned = link.segments.returned();
-    ResultHead { batch: batch.batch, releases: returned.len() as u32, error_bytes: 0 }.write(frame);
+    ResultHead { batch: batch.batch, releases: returned.len() as u32, error_bytes: 0 }.write(&mut frame);
     frame.extend(returned.iter().flat_map(|id| id.to_le_bytes()));
     let mut room = INLINE_BYTES_MAX as usize;
     let mut blocks = Vec::new();
     for answer in answers {
-        blocks.extend(answer.write(frame, &mut room, &link.segments));
+        blocks.extend(answer.write(&mut frame, &mut room, &link.segments));
     }
-    if writing.end(frame).is_ok() {
-        results.blocks.extend(blocks);
+    if writing.end(&mut frame).is_err() {
+        // Too long for a frame: with texts or parameters that no client could get.
+        frame.clear();
+        let writing = write::begin(&mut frame, InstanceId::ONLY, Frame::Result);
+        writing.count(&mut frame, tickets.len() as u16);
+        ResultHead { batch: batch.batch, ..ResultHead::default() }.write(&mut frame);
+        for _ in &tickets {
+            Answer::failed(&too_long()).write(&mut frame, &mut 0, &link.segments);
+        }
+        let _ = writing.end(&mut frame);
+        blocks.clear();
+        link.segments.keep(returned);
     }
-}
-
-/// Frames of results that were not sent, and the blocks that they name.
-#[derive(Default)]
-struct Results {
-    frames: Vec<u8>,
-    blocks: Vec<Allocated>,
-}
-
-impl Results {
-    fn send(&mut self, link: &Link) {
-        link.send(Way::Work, &self.frames);
-        self.frames.clear();
-        self.blocks.drain(..).for_each(Allocated::sent);
-    }
+    drop(tickets);
+    link.send(Way::Work, &frame);
+    blocks.into_iter().for_each(Allocated::sent);
 }
 
 /// A request of a batch, by its index.

@@ -6,7 +6,10 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Weak};
 use tensor::{Code, Error, Result};
@@ -132,8 +135,9 @@ impl Link {
         json.push(b'}');
         let mut frame = Vec::new();
         write::json(&mut frame, InstanceId::ONLY, Frame::Control, &String::from_utf8_lossy(&json))
-            .map_err(|_| Error::invalid("a message to the server is too long"))?;
-        if self.is_closed.load(Relaxed) {
+            .map_err(|_| Error::invalid("a message to the server is too long"))
+            .inspect_err(|_| drop(self.asked.lock().remove(&id)))?;
+        if self.is_closed.load(SeqCst) {
             self.asked.lock().remove(&id);
             return Err(Error::unavailable("the server has ended the connection"));
         }
@@ -145,6 +149,12 @@ impl Link {
     pub(crate) fn open_call(&self, receiver: Arc<dyn CallReceiver>) -> u64 {
         let call = self.next.fetch_add(1, Relaxed);
         self.calls.lock().insert(call, receiver);
+        // The connection may have ended meanwhile: nobody else would tell.
+        if self.is_closed.load(SeqCst)
+            && let Some(receiver) = self.calls.lock().remove(&call)
+        {
+            receiver.lost();
+        }
         call
     }
 
@@ -174,7 +184,7 @@ impl Link {
 
     /// The connection has ended: who waits for an answer gets none.
     pub(crate) fn close(&self) {
-        self.is_closed.store(true, Relaxed);
+        self.is_closed.store(true, SeqCst);
         self.asked.lock().clear();
         self.segments.close();
         let calls = std::mem::take(&mut *self.calls.lock());

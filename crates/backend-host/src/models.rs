@@ -96,7 +96,11 @@ impl Drop for Role {
     fn drop(&mut self) {
         if let Self::Instance(instance, load) = self {
             let (instance, link) = (Arc::clone(instance), Arc::clone(&instance.link));
-            let finalized = load.run(&link, move || call(instance.model.backend.library.instance_finalize, &*instance));
+            let finalize = move || {
+                *instance.finalized.write() = true;
+                call(instance.model.backend.library.instance_finalize, &*instance)
+            };
+            let finalized = load.run(&link, finalize);
             if let Err(error) = finalized {
                 eprintln!("failed to finalize an instance: {}", error.message());
             }

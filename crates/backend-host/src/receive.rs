@@ -68,12 +68,6 @@ impl Incoming {
         }
     }
 
-    /// True if the next frame was received already.
-    pub(crate) fn has_frame(&self) -> bool {
-        let received = self.bytes.get(self.used..self.filled).unwrap_or_default();
-        matches!(split_request(received), Ok(Some(_)))
-    }
-
     /// A descriptor that came with the frames so far.
     pub(crate) fn descriptor(&mut self) -> Option<OwnedFd> {
         self.descriptors.pop_front()

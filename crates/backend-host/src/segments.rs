@@ -91,7 +91,7 @@ pub(crate) struct Segments {
     me: Weak<Self>,
     /// Sends frames on the side socket of the connection.
     sender: OnceLock<Sender>,
-    requests: Mutex<Vec<Mapping>>,
+    requests: Mutex<Vec<Option<Mapping>>>,
     responses: Mutex<Responses>,
     grown: Condvar,
     returned: Mutex<(Vec<u64>, u64)>,
@@ -100,7 +100,7 @@ pub(crate) struct Segments {
 #[derive(Default)]
 struct Responses {
     arena: Arena,
-    segments: Vec<Mapping>,
+    segments: Vec<Option<Mapping>>,
     is_asked: bool,
     is_refused: bool,
     is_closed: bool,
@@ -111,11 +111,11 @@ impl Segments {
         let (requests, responses) = (Mapping::new(requests, true)?, Mapping::new(responses, true)?);
         let mut arena = Arena::default();
         arena.add(0, responses.bytes);
-        let responses = Responses { arena, segments: vec![responses], ..Responses::default() };
+        let responses = Responses { arena, segments: vec![Some(responses)], ..Responses::default() };
         Ok(Arc::new_cyclic(|me| Self {
             me: me.clone(),
             sender: OnceLock::new(),
-            requests: Mutex::new(vec![requests]),
+            requests: Mutex::new(vec![Some(requests)]),
             responses: Mutex::new(responses),
             grown: Condvar::new(),
             returned: Mutex::default(),
@@ -138,13 +138,13 @@ impl Segments {
         let mut responses = self.responses.lock();
         let mapping = descriptor.and_then(|descriptor| Mapping::new(&descriptor, true).ok());
         if Place::from_number(segment.place.into()) == Some(Place::Request) {
-            self.requests.lock().extend(mapping);
+            put(&mut self.requests.lock(), segment.segment, mapping);
         } else {
             responses.is_asked = false;
             match mapping {
                 Some(mapping) => {
                     responses.arena.add(segment.segment, mapping.bytes.min(segment.bytes));
-                    responses.segments.push(mapping);
+                    put(&mut responses.segments, segment.segment, Some(mapping));
                 }
                 None => responses.is_refused = true,
             }
@@ -180,7 +180,7 @@ impl Segments {
         loop {
             if let Some((segment, offset)) = responses.arena.take(bytes as u64) {
                 let block = Block { of_requests: false, segment, offset, bytes: bytes as u64 };
-                let mapping = responses.segments.get(usize::from(segment));
+                let mapping = responses.segments.get(usize::from(segment)).and_then(Option::as_ref);
                 let pointer = mapping.and_then(|mapping| mapping.at(offset, bytes as u64)).ok_or_else(gone)?;
                 return Ok(Allocated { segments, pointer, block, is_sent: false });
             }
@@ -214,7 +214,8 @@ impl Segments {
         let mut responses = self.responses.lock();
         loop {
             let requests = self.requests.lock();
-            if let Some(mapping) = requests.get(usize::from(block.segment)) {
+            if let Some(known) = requests.get(usize::from(block.segment)) {
+                let mapping = known.as_ref().ok_or_else(|| Error::unavailable("there is no memory for an input"))?;
                 let pointer = mapping.at(block.offset, block.bytes);
                 let pointer = pointer.ok_or_else(|| Error::internal("a tensor lies outside of its segment"))?;
                 return Ok(View { segments, pointer, block: *block });
@@ -242,9 +243,25 @@ impl Segments {
         self.send(&frame);
     }
 
+    /// Keeps blocks that could not be returned for the next frame.
+    pub(crate) fn keep(&self, blocks: Vec<u64>) {
+        self.returned.lock().0.extend(blocks);
+    }
+
     /// Request blocks to be returned with the next frame.
     pub(crate) fn returned(&self) -> Vec<u64> {
         std::mem::take(&mut *self.returned.lock()).0
+    }
+}
+
+/// Keeps a segment under its number; `None` if it could not be mapped.
+fn put(segments: &mut Vec<Option<Mapping>>, number: u16, mapping: Option<Mapping>) {
+    let at = usize::from(number);
+    if segments.len() <= at {
+        segments.resize_with(at + 1, || None);
+    }
+    if let Some(place) = segments.get_mut(at) {
+        *place = mapping;
     }
 }
 

@@ -19,6 +19,7 @@ use tensor::{Error, Result};
 pub(crate) struct Strategy {
     functions: Functions,
     batcher: AtomicPtr<c_void>,
+    is_dynamic: bool,
     /// State of the batch that is being formed; locked while it is.
     batch: Mutex<AtomicPtr<c_void>>,
 }
@@ -65,8 +66,12 @@ impl Strategy {
         // SAFETY: both objects live for the time of the call; a returned error is ours.
         let initialized = unsafe { checked(initialize(&raw mut batcher, model)) };
         // Its drop finalizes the batcher, as Triton does also after an error.
-        let strategy =
-            Self { functions, batcher: AtomicPtr::new(batcher), batch: Mutex::new(AtomicPtr::new(null_mut())) };
+        let strategy = Self {
+            functions,
+            is_dynamic,
+            batcher: AtomicPtr::new(batcher),
+            batch: Mutex::new(AtomicPtr::new(null_mut())),
+        };
         initialized?;
         if is_dynamic {
             strategy.begin(&mut strategy.batch.lock())?;
@@ -81,7 +86,12 @@ impl Strategy {
 
     fn end(&self, batch: &mut AtomicPtr<c_void>) -> Result<()> {
         // SAFETY: the library's own pointer; a returned error is ours.
-        unsafe { checked((self.functions.end)(*batch.get_mut())) }
+        unsafe { checked((self.functions.end)(std::mem::replace(batch.get_mut(), null_mut()))) }
+    }
+
+    /// True if it is asked: without dynamic batching it is only told of the model.
+    pub(crate) fn divides(&self) -> bool {
+        self.is_dynamic
     }
 
     /// Divides a batch; the lengths of its parts.

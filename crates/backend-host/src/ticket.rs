@@ -133,14 +133,11 @@ impl Ticket {
         states.get_mut(at).map_or(null_mut(), |state| &raw mut **state)
     }
 
-    /// The states that the request sets, to be sent with its last response.
+    /// The states that the request sets, to be sent with its last response. The objects stay, for the library may still
+    /// have them; their buffers are copied.
     fn updated(&self) -> Vec<Output> {
-        let states = std::mem::take(&mut *self.states.lock());
-        states
-            .into_iter()
-            .filter(|state| state.is_updated && state.output.has_buffer())
-            .map(|state| state.output)
-            .collect()
+        let states = self.states.lock();
+        states.iter().filter(|state| state.is_updated).filter_map(|state| state.output.copy()).collect()
     }
 
     /// The request is to run again, once its batch has ended.
@@ -182,6 +179,7 @@ impl Ticket {
         if answer.is_final() {
             answer.add(self.updated());
         }
+        let is_final = answer.is_final();
         let mut frame = Vec::new();
         let writing = write::begin(&mut frame, InstanceId::ONLY, Frame::Respond);
         RespondHead { slot: self.slot, generation: self.generation }.write(&mut frame);
@@ -190,6 +188,9 @@ impl Ticket {
         if writing.end(&mut frame).is_ok() {
             self.instance.link.send(Way::Side, &frame);
             blocks.into_iter().for_each(crate::segments::Allocated::sent);
+        } else if is_final {
+            self.progress.lock().is_final = false;
+            self.answer(Answer::failed(&too_long()));
         }
     }
 
@@ -230,6 +231,11 @@ impl Drop for Ticket {
             self.answer(Answer::failed(&Error::internal(what)));
         }
     }
+}
+
+/// Error of a response that is too long for a frame.
+pub(crate) fn too_long() -> Error {
+    Error::internal("the response is too long")
 }
 
 /// A new value of a state; owned by its ticket.

@@ -112,16 +112,15 @@ impl Runner {
         let sends = frame.end(&mut buffer).is_ok() && !members.is_empty();
 
         let mut state = self.state.lock();
-        let (mut left, mut early) = (occupied, None);
+        let mut left = occupied;
         if sends && state.lifecycle.is_in_service() {
             for (key, pending) in members.iter().zip(pendings.drain(..)) {
                 state.slots.put(*key, pending);
             }
             self.memory.batch_begins();
-            let mut batch = BatchInFlight { id, members, occupied: left.take(), since: now_ns() };
-            // Others may lie ready while one runs: all but the last give the instance back at once.
-            if self.pipelines && (state.batch.is_none() || state.ready.len() + 1 < READY_MAX) {
-                early = batch.occupied.take();
+            let mut batch = BatchInFlight { id, members, occupied: None, since: now_ns() };
+            if !self.pipelines {
+                batch.occupied = left.take();
             }
             if state.batch.is_none() {
                 state.batch = Some(batch);
@@ -135,6 +134,14 @@ impl Runner {
             let mut state = self.state.lock();
             if buffer.capacity() <= BUFFER_BYTES_MAX {
                 state.buffer = buffer;
+            }
+            // The instance is free for a batch that lies ready. Not before this one was sent, which would be overtaken.
+            let RunnerState { batch, ready, .. } = &mut *state;
+            let is_full = batch.is_some() && (ready.len() >= READY_MAX || !self.pipelines_now());
+            if let Some(last) = ready.back_mut().or(batch.as_mut()).filter(|last| is_full && last.id == id)
+                && let Some(occupied) = left.take()
+            {
+                last.occupied = Some(occupied);
             }
         } else {
             for key in &members {
@@ -150,7 +157,7 @@ impl Runner {
         for pending in pendings {
             pending.responder.finish(Some(Err(self.not_healthy())));
         }
-        if let Some(occupied) = left.or(early) {
+        if let Some(occupied) = left {
             occupied.free(Marks { inputs_ready: began, inference_end: began, outputs_ready: began });
         }
     }
@@ -243,7 +250,7 @@ impl Runner {
         drop(state);
         if result.failed.is_none() && result.answers.len() != batch.members.len() {
             // The requests end with the runner.
-            self.state.lock().batch = Some(batch);
+            self.runs_again(batch);
             return Err(ProtocolError("a result has another number of answers than its batch has requests"));
         }
         let mut ends: SmallVec<[End; 4]> = SmallVec::new();
@@ -285,13 +292,13 @@ impl Runner {
         again.into_iter().for_each(End::happen);
         match broken {
             // The instance is not freed, because its runner is killed.
-            Some(_) => self.state.lock().batch = Some(batch),
+            Some(_) => self.runs_again(batch),
             None => {
                 batch.occupied.into_iter().for_each(|occupied| occupied.free(marks));
                 // Another may lie ready now.
                 let mut state = self.state.lock();
                 let RunnerState { batch, ready, .. } = &mut *state;
-                let last = if self.pipelines { ready.back_mut().or(batch.as_mut()) } else { None };
+                let last = if self.pipelines_now() { ready.back_mut().or(batch.as_mut()) } else { None };
                 let ready = last.and_then(|batch| batch.occupied.take());
                 drop(state);
                 ready.into_iter().for_each(|occupied| occupied.free(marks));
@@ -299,6 +306,19 @@ impl Runner {
         }
         answered.into_iter().for_each(End::happen);
         broken.map_or(Ok(()), Err)
+    }
+
+    /// Puts back a batch whose result breaks the protocol: it ends with the runner.
+    fn runs_again(&self, batch: BatchInFlight) {
+        let mut state = self.state.lock();
+        if let Some(next) = state.batch.replace(batch) {
+            state.ready.push_front(next);
+        }
+    }
+
+    /// Batches may lie ready: with several instances, one of the others would run them sooner.
+    fn pipelines_now(&self) -> bool {
+        self.pipelines && self.owner.upgrade().is_some_and(|owner| owner.has_one_instance())
     }
 
     /// The client's part of a response in a result, if it has outputs.

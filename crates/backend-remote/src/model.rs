@@ -324,6 +324,10 @@ impl Owner for RunnerModel {
         self.spec.pipelines
     }
 
+    fn has_one_instance(&self) -> bool {
+        self.places.read().iter().flatten().nth(1).is_none()
+    }
+
     fn sends_all_outputs(&self) -> bool {
         self.spec.sends_all_outputs
     }

@@ -44,8 +44,10 @@ pub(crate) trait Owner: Send + Sync {
     fn is_decoupled(&self) -> bool;
     /// The model reports its own statistics.
     fn reports_statistics(&self) -> bool;
-    /// A second batch may be sent before the result of the first.
+    /// Batches may be sent before the result of the first.
     fn pipelines(&self) -> bool;
+    /// The model has a single instance now.
+    fn has_one_instance(&self) -> bool;
     /// Clients get all outputs that the model sends, requested or not.
     fn sends_all_outputs(&self) -> bool;
     /// Passes on what the model reports, if it belongs to no unfinished request.

@@ -70,6 +70,8 @@ pub struct LibrarySpec {
     pub host_policies: String,
     /// The configuration has no instance groups of its own: those that the library prefers apply.
     pub default_groups: bool,
+    /// The library can call other models: then a request of it may not lie behind another.
+    pub calls_models: bool,
 }
 
 /// A readable model file that does not serve yet. Its configuration may still be completed from `io`.

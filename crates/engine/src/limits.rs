@@ -51,6 +51,10 @@ pub const ANSWERS_HELD_MAX: usize = 4096;
 pub const ANSWERS_HELD_BYTES_MAX: usize = 64 << 20;
 /// Responses of a request that are counted by their index; later ones are not.
 pub const RESPONSE_STATISTICS_MAX: usize = 1024;
+/// Batch sizes with statistics of their own, of models that report them.
+pub const BATCH_SIZES_MAX: usize = 4096;
+/// Time by which a reported time may be later than now: an hour.
+pub const REPORTED_FUTURE_NS_MAX: u64 = 3_600_000_000_000;
 /// Nanoseconds that steps of an ensemble may run inline; then they are queued, and a reactor leaves them to the pool.
 pub const ENSEMBLE_INLINE_NS_MAX: u64 = 250_000;
 /// Nanoseconds of steps and batches that a reactor starts at the end of a turn or of a delivery; the rest runs later or

@@ -2,7 +2,7 @@
 //! and histograms agree exactly (S-43, S-46).
 
 use crate::executions::{Duration, Executions};
-use crate::limits::RESPONSE_STATISTICS_MAX;
+use crate::limits::{BATCH_SIZES_MAX, REPORTED_FUTURE_NS_MAX, RESPONSE_STATISTICS_MAX};
 use crate::on_devices::OnDevices;
 use crate::options::MetricsOptions;
 use crate::sketch::{Histogram, Sketch};
@@ -195,6 +195,14 @@ pub(crate) struct Statistics {
     cached: bool,
     /// Milliseconds since the epoch at time 0 of `backend::now_ns`, so that one clock per execution is enough.
     epoch_ms: u64,
+}
+
+/// Times that a model reports, none of which is far in the future: they would spoil the totals for good.
+fn believable(times: ReportedTimes) -> ReportedTimes {
+    let latest = backend::now_ns().saturating_add(REPORTED_FUTURE_NS_MAX);
+    let ReportedTimes { start, compute_start, compute_end, end } = times;
+    let [start, compute_start, compute_end, end] = [start, compute_start, compute_end, end].map(|ns| ns.min(latest));
+    ReportedTimes { start, compute_start, compute_end, end }
 }
 
 fn reported(times: ReportedTimes, end: u64) -> Timings {
@@ -403,13 +411,18 @@ impl Statistics {
 
     /// Counts what a model reports of its own work, of a request or rows that it has no more.
     pub(crate) fn reported(&self, instance: u32, report: Reported, times: ReportedTimes) {
+        let times = believable(times);
         match report {
             Reported::Request { is_success } => {
                 let _ = self.request_reported(instance, is_success, times, times.start, 1);
             }
             Reported::Batch { rows } => {
                 let phases = reported(times, times.end).phases();
-                self.counted_by(instance, |c| self.count_execution(c, times.end, phases, rows));
+                self.counted_by(instance, |c| {
+                    if c.batches.len() < BATCH_SIZES_MAX || c.batches.contains_key(&rows) {
+                        self.count_execution(c, times.end, phases, rows);
+                    }
+                });
             }
             Reported::Response { index, end } => {
                 let end = match end {
@@ -433,7 +446,7 @@ impl Statistics {
         accepted: u64,
         rows: u32,
     ) -> Timings {
-        let timings = reported(times, backend::now_ns());
+        let timings = reported(believable(times), backend::now_ns());
         if is_success {
             self.ended(instance, &timings, accepted, rows, None);
         } else {

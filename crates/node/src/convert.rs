@@ -111,6 +111,7 @@ fn library_spec(l: &js::LibrarySpec) -> backend::LibrarySpec {
         backend_directory: l.backend_directory.clone().into(),
         host_policies: l.host_policies.clone(),
         default_groups: l.default_groups,
+        calls_models: l.calls_models,
     }
 }
 

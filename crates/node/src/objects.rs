@@ -261,6 +261,8 @@ pub struct LibrarySpec {
     pub host_policies: String,
     /// The configuration has no instance groups of its own: those that the library prefers apply.
     pub default_groups: bool,
+    /// The library can call other models: then a request of it may not lie behind another.
+    pub calls_models: bool,
 }
 
 #[napi(object, object_from_js = false)]

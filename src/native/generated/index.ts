@@ -618,6 +618,8 @@ export interface LibrarySpec {
   hostPolicies: string
   /** The configuration has no instance groups of its own: those that the library prefers apply. */
   defaultGroups: boolean
+  /** The library can call other models: then a request of it may not lie behind another. */
+  callsModels: boolean
 }
 
 /** Lists the devices of this process. Opens the driver if necessary, which takes up to a second. */

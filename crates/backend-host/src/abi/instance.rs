@@ -7,6 +7,7 @@ use super::model::Model;
 use super::{Err, c_text, guard, object, put};
 use crate::link::Link;
 use crate::load::{member, optional};
+use parking_lot::RwLock;
 use protocol::json::Value;
 use std::ffi::{CString, c_char, c_void};
 use std::ptr::null_mut;
@@ -27,6 +28,8 @@ pub(crate) struct Instance {
     /// Kind and number.
     secondary: Vec<(CString, i64)>,
     state: AtomicPtr<c_void>,
+    /// The library has finalized it. Locked while it does, and while it is asked whether it is ready.
+    pub(crate) finalized: RwLock<bool>,
 }
 
 impl Instance {
@@ -53,6 +56,7 @@ impl Instance {
                 .map(|s| Ok((c_text(&member(s, "kind")?), s.member("id")?.as_i64()?)))
                 .collect::<Result<_>>()?,
             state: AtomicPtr::new(null_mut()),
+            finalized: RwLock::new(false),
         })
     }
 }

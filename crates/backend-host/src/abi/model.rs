@@ -124,7 +124,7 @@ impl Model {
 
     /// The batching library, which divides batches.
     pub(crate) fn strategy(&self) -> Option<&Strategy> {
-        self.strategy.get()
+        self.strategy.get().filter(|strategy| strategy.divides())
     }
 
     /// Takes the configuration that the server made of the model's own.
