@@ -6,12 +6,15 @@ use crate::abi::instance::Instance;
 use crate::bytes::AlignedBytes;
 use crate::segments::{Allocated, Segments};
 use frames::generated::{
-    ANSWER_FLAG_FAILED, ANSWER_FLAG_FINAL, Answer as Kind, AnswerHead, INLINE_BYTES_MAX, RANK_MAX,
+    ANSWER_FLAG_FAILED, ANSWER_FLAG_FINAL, Answer as Kind, AnswerHead, FRAME_BYTES_MAX, INLINE_BYTES_MAX, RANK_MAX,
 };
 use frames::write::{self, Put};
 use std::ffi::{CStr, CString};
 use std::sync::Arc;
 use tensor::{Code, DataType, Error, Result};
+
+/// Bytes of a frame that answers leave free, for the errors of others that have no room.
+const ERRORS_BYTES: u64 = 16 << 20;
 
 /// An output of a response, or a state.
 pub(crate) struct Output {
@@ -212,15 +215,34 @@ impl Answer {
     }
 
     /// Writes it into a frame, in which `room` bytes of tensors have room. Returns the blocks that the frame names, for
-    /// the caller to mark as sent.
+    /// the caller to mark as sent. One that a frame cannot have becomes an error.
     pub(crate) fn write(self, to: &mut Vec<u8>, room: &mut usize, segments: &Arc<Segments>) -> Vec<Allocated> {
+        let (start, is_final, count) = (to.len(), self.is_final, self.outputs.len());
+        let Ok(outputs) = u16::try_from(count) else {
+            return Self::unsendable(is_final, format_args!("{count} outputs")).write(to, room, segments);
+        };
+        let blocks = self.write_all(outputs, to, room, segments);
+        if to.len() as u64 > FRAME_BYTES_MAX - ERRORS_BYTES {
+            let bytes = to.len() - start;
+            to.truncate(start);
+            return Self::unsendable(is_final, format_args!("{bytes} bytes of texts and names"))
+                .write(to, room, segments);
+        }
+        blocks
+    }
+
+    fn unsendable(is_final: bool, has: std::fmt::Arguments<'_>) -> Self {
+        Self { is_final, ..Self::error(&Error::internal(format!("the response cannot be sent: it has {has}"))) }
+    }
+
+    fn write_all(self, count: u16, to: &mut Vec<u8>, room: &mut usize, segments: &Arc<Segments>) -> Vec<Allocated> {
         let start = to.len();
         let mut blocks = Vec::new();
         let head = AnswerHead {
             kind: self.kind as u8,
             flags: if self.is_final { ANSWER_FLAG_FINAL } else { 0 }
                 | if self.is_failed { ANSWER_FLAG_FAILED } else { 0 },
-            outputs: self.outputs.len() as u16,
+            outputs: count,
             code: self.code as u32,
             ..AnswerHead::default()
         };
@@ -261,5 +283,30 @@ impl Answer {
             }
         }
         blocks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use frames::generated::{Frame, RespondHead};
+    use frames::{FromRunner, InstanceId};
+
+    #[test]
+    fn an_answer_that_no_frame_can_have_becomes_an_error() {
+        let (link, _server) = crate::testing::connection();
+        let sent = |answer: Answer| {
+            let mut frame = Vec::new();
+            let writing = write::begin(&mut frame, InstanceId::ONLY, Frame::Respond);
+            RespondHead { slot: 0, generation: 1 }.write(&mut frame);
+            answer.write(&mut frame, &mut 0, &link.segments);
+            writing.end(&mut frame).expect("short enough");
+            let (header, body, _) = frames::split(&frame).expect("valid").expect("whole");
+            let FromRunner::Respond { answer, .. } = frames::read(&header, body).expect("a frame") else { panic!() };
+            (answer.is_final, answer.error.to_owned())
+        };
+        assert_eq!(sent(Answer::response("{}".into(), Vec::new()).ended()), (true, String::new()));
+        let (is_final, error) = sent(Answer::response("x".repeat(FRAME_BYTES_MAX as usize), Vec::new()).ended());
+        assert!(is_final && error.starts_with("the response cannot be sent: it has 268435"), "{error}");
     }
 }

@@ -12,6 +12,7 @@ use crate::answer::{Answer, Output};
 use crate::ticket::Ticket;
 use frames::write;
 use protocol::Parameter;
+use std::collections::HashSet;
 use std::ffi::{c_char, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -40,18 +41,18 @@ impl Response {
     }
 
     fn parameter(&mut self, name: String, value: Parameter) {
-        self.parameters.retain(|(known, _)| **known != *name);
         self.parameters.push((Name::from(name.as_str()), value));
     }
 
     fn answer(self, flags: u32, error: Option<Error>) -> (Arc<Ticket>, Answer) {
         let is_final = flags & FINAL != 0;
-        let Self { ticket, parameters, outputs, is_spoilt } = self;
+        let Self { ticket, mut parameters, outputs, is_spoilt } = self;
         let checked = outputs.into_iter().map(|output| Ok((output.check()?, output))).collect::<Result<Vec<_>>>();
         let outputs = if is_spoilt { Err(Error::internal("response output count mismatch")) } else { checked };
         let answer = match error.map_or(outputs, Err) {
             Ok(outputs) => {
                 let mut json = Vec::new();
+                keep_last(&mut parameters);
                 write::parameters(&mut json, &parameters);
                 Answer::response(String::from_utf8(json).unwrap_or_default(), outputs)
             }
@@ -59,6 +60,14 @@ impl Response {
         };
         (ticket, if is_final { answer.ended() } else { answer })
     }
+}
+
+/// Drops all but the last parameter of each name.
+fn keep_last(parameters: &mut Vec<(Name, Parameter)>) {
+    let mut known = HashSet::new();
+    parameters.reverse();
+    parameters.retain(|(name, _)| known.insert(name.clone()));
+    parameters.reverse();
 }
 
 /// A response that the caller passed.
@@ -409,4 +418,20 @@ pub unsafe extern "C" fn TRITONBACKEND_InferenceResponseOutputByName(
         }
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_parameter_of_a_name_counts_and_many_take_no_time() {
+        let mut parameters: Vec<_> = (0..200_000)
+            .map(|number| (Name::from((number % 100_000).to_string().as_str()), Parameter::Int(number)))
+            .collect();
+        keep_last(&mut parameters);
+        assert_eq!(parameters.len(), 100_000);
+        assert_eq!(parameters.first(), Some(&(Name::from("0"), Parameter::Int(100_000))));
+        assert_eq!(parameters.last(), Some(&(Name::from("99999"), Parameter::Int(199_999))));
+    }
 }
