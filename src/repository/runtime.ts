@@ -22,7 +22,9 @@ export function checkRuntime(
     if (backend === '' || isBuiltIn(backend)) return
     const advice = 'try specifying runtime on the model configuration.'
     const missing = `unable to find backend library for backend '${quoted(backend)}', ${advice}`
-    throw new ServerError('INVALID_ARG', `${missing}${sentence(backendHint(backend))}`)
+    const isThere = statIfAny(place.backendDirectory)?.isDirectory() === true
+    const hint = isThere ? backendHint(backend) : `--backend-directory='${place.backendDirectory}' is no directory`
+    throw new ServerError('INVALID_ARG', `${missing}${sentence(hint)}`)
   }
   const searched = [place.versionDirectory, place.modelDirectory, join(normalize(place.backendDirectory), backend)]
   for (const directory of searched) {

@@ -372,7 +372,8 @@ LIBRARY = backends/${name}/libtriton_${name}.so
 $(LIBRARY): Cargo.toml build.rs $(wildcard src/*.rs)
 \tcargo build --release --offline --target-dir=target
 \tmkdir -p $(@D)
-\tcp target/release/libtriton_${name}.so $@
+\tcp target/release/libtriton_${name}.so $@.new
+\tmv $@.new $@  # a server that has the old file open keeps it
 
 clean:
 \trm -rf target backends
