@@ -25,7 +25,7 @@ export function libraryEnvironment(environment: Readonly<Record<string, string |
 /**
  * The start of a process for a library.
  *
- * @param links directory of this server, for links to our library
+ * @param links prefix of the directory for links to our library
  */
 export function libraryProcess(
   links: string, { hostPerModel: perModel, hostUser: user }: { hostPerModel: boolean; hostUser: string | null },

@@ -189,8 +189,8 @@ export async function startServer(
       pythonEnvironmentRoots:
         settings.repository.mode === 'explicit' ? [...roots, settings.repository.backendDirectory] : null,
       javascriptProcess: javaScriptProcess(),
-      // Removed with what was unpacked.
-      libraryProcess: libraryProcess(`${pythonUnpackPrefix}libraries`, settings.repository),
+      // Links are removed with what was unpacked.
+      libraryProcess: libraryProcess(pythonUnpackPrefix, settings.repository),
     },
     (call) => void answerControl(controls(), call),
     (record) => logger.record(record),

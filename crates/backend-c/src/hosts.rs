@@ -1,5 +1,6 @@
 //! The processes of libraries: which one serves a model, and how it is started.
 
+use crate::links::Links;
 use crate::options::COptions;
 use crate::settings::HostSettings;
 use backend::LibrarySpec;
@@ -15,7 +16,7 @@ const HOSTS_MAX: usize = 256;
 
 /// Processes that serve all models of a library, by its path and the name of its backend.
 #[derive(Default)]
-pub(crate) struct Hosts(Mutex<HashMap<(PathBuf, String), HostedLibrary>>);
+pub(crate) struct Hosts(Mutex<HashMap<(PathBuf, String), HostedLibrary>>, Links);
 
 impl Hosts {
     /// The process of a library. It stays until the server ends, as the library does in Triton, unless a model brings
@@ -30,7 +31,7 @@ impl Hosts {
         settings: &HostSettings,
     ) -> Result<HostedLibrary> {
         if options.per_model || !library.path.starts_with(&library.backend_directory) {
-            return self::process(options, library, settings);
+            return process(options, &self.1, library, settings);
         }
         let mut hosts = self.0.lock();
         let key = (library.path.clone(), library.backend.clone());
@@ -43,7 +44,7 @@ impl Hosts {
                 format!("{HOSTS_MAX} libraries of backends are loaded already, each in a process"),
             ));
         }
-        let host = process(options, library, settings)?;
+        let host = process(options, &self.1, library, settings)?;
         hosts.insert(key, host.clone());
         Ok(host)
     }
@@ -55,17 +56,16 @@ impl Hosts {
     }
 }
 
-fn process(options: &COptions, library: &LibrarySpec, settings: &HostSettings) -> Result<HostedLibrary> {
+fn process(options: &COptions, links: &Links, library: &LibrarySpec, settings: &HostSettings) -> Result<HostedLibrary> {
     let mut environment: Vec<(OsString, OsString)> =
         options.environment.iter().map(|(name, value)| (name.into(), value.into())).collect();
     let mut ours = options.library.clone().into_os_string();
     if let Some(name) = &library.needs {
-        let directory = options.links.join(name);
-        link(&directory, name, &options.library).map_err(|e| {
+        let directory = links.directory(&options.links, name, &options.library).map_err(|e| {
             Error::internal(format!(
-                "the library of backend '{}' needs '{name}', and no link of that name could be made in '{}': {e}",
+                "the library of backend '{}' needs '{name}', and no link of that name could be made in '{}*': {e}",
                 library.backend,
-                directory.display()
+                options.links.display()
             ))
         })?;
         first_in_path(&mut environment, &directory);
@@ -93,23 +93,6 @@ fn first_in_path(environment: &mut Vec<(OsString, OsString)>, directory: &Path) 
     }
     environment.retain(|(name, _)| name != "LD_LIBRARY_PATH");
     environment.push(("LD_LIBRARY_PATH".into(), path));
-}
-
-/// Makes a private directory with a link to our library.
-#[cfg(unix)]
-fn link(directory: &Path, name: &str, to: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::{DirBuilderExt, symlink};
-    std::fs::DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
-    let path = directory.join(name);
-    match symlink(to, &path) {
-        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && std::fs::read_link(&path)? == to => Ok(()),
-        result => result,
-    }
-}
-
-#[cfg(not(unix))]
-fn link(_: &Path, _: &str, _: &Path) -> std::io::Result<()> {
-    Err(std::io::Error::other("this needs links"))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 mod backend;
 mod hosts;
+mod links;
 mod load;
 mod options;
 mod settings;

@@ -10,13 +10,13 @@ pub struct COptions {
     pub program: PathBuf,
     /// Absolute path of our `libtritonserver.so`.
     pub library: PathBuf,
-    /// Directory of this server for links to it, made when it is needed.
+    /// Prefix of the directory for links to it, which is made when it is needed.
     pub links: PathBuf,
     /// The whole environment of the processes: the server's, such as keys, is not for libraries.
     pub environment: Vec<(String, String)>,
     /// Each model has a process of its own.
     pub per_model: bool,
-    /// `<uid>:<gid>` that the processes take before they open a library; `None` = the server's.
+    /// `<uid>:<gid>` that the processes take before they open a library of others; `None` = the server's.
     pub user: Option<String>,
     /// Why the programs are missing on this platform; `None` if they are there.
     pub missing: Option<String>,

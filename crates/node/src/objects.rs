@@ -67,7 +67,7 @@ pub struct LibraryProcess {
     pub program: String,
     /// Absolute path of our `libtritonserver.so`.
     pub library: String,
-    /// Directory for links to it, of this server alone; made when it is needed.
+    /// Prefix of the directory for links to it, which is made when it is needed.
     pub links: String,
     /// The whole environment of the process.
     pub environment: HashMap<String, String>,

@@ -588,7 +588,7 @@ export interface LibraryProcess {
   program: string
   /** Absolute path of our `libtritonserver.so`. */
   library: string
-  /** Directory for links to it, of this server alone; made when it is needed. */
+  /** Prefix of the directory for links to it, which is made when it is needed. */
   links: string
   /** The whole environment of the process. */
   environment: Record<string, string>
