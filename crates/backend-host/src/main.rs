@@ -12,9 +12,13 @@ mod guardian;
 
 fn main() {
     #[cfg(target_os = "linux")]
-    if let (Some("--guardian"), Some(server)) = (std::env::args().nth(1).as_deref(), std::env::args().nth(2)) {
-        return guardian::run(&server);
+    if let (Some(first), Some(server)) = (std::env::args_os().nth(1), std::env::args_os().nth(2))
+        && first == "--guardian"
+    {
+        return guardian::run(&server.to_string_lossy());
     }
+    // Any argument but the first is a word, or the path of a library.
+    let words: Vec<_> = std::env::args_os().skip(2).map(|word| word.to_string_lossy().into_owned()).collect();
     let Some(path) = std::env::args_os().nth(1).and_then(|path| CString::new(path.into_vec()).ok()) else {
         eprintln!("nereid-backend-host is started by a Nereid server, with the path of its libtritonserver.so");
         std::process::exit(2);
@@ -29,11 +33,14 @@ fn main() {
         eprintln!("nereid-backend-host cannot open {}: {}", path.to_string_lossy(), why.to_string_lossy());
         std::process::exit(2);
     }
-    if let Some(user) = std::env::args().find_map(|argument| argument.strip_prefix("--user=").map(str::to_owned))
-        && let Err(e) = become_user(&user)
+    if let Some(user) = words.iter().find_map(|word| word.strip_prefix("--user="))
+        && let Err(e) = become_user(user)
     {
         eprintln!("nereid-backend-host cannot become the user {user}: {e}");
         std::process::exit(2);
+    }
+    if let Some(what @ ("agent" | "cache")) = words.first().map(String::as_str) {
+        restrain(what);
     }
     for signal in [libc::SIGSEGV, libc::SIGBUS] {
         // Rust's handlers are for overflows of its stacks, and outlive a signal that a library raises.
@@ -43,6 +50,17 @@ fn main() {
     // SAFETY: our library exports this name as a function of this type.
     let run: extern "C" fn() -> c_int = unsafe { std::mem::transmute(found) };
     std::process::exit(run());
+}
+
+/// Gives the process of an agent or a cache what that of a backend has from its start: programs that it starts win no
+/// rights. That of an agent also ends with the server, even if it hangs; a cache's is started by a thread that may end.
+fn restrain(what: &str) {
+    // SAFETY: numbers.
+    unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1 as libc::c_ulong, 0, 0, 0) };
+    if what == "agent" {
+        // SAFETY: a number.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong, 0, 0, 0) };
+    }
 }
 
 /// Takes a user and a group, `<uid>:<gid>`, for good. The process has one thread and has run no code of others.
