@@ -11,7 +11,10 @@ const LIBRARY = 'libtritonserver.so'
 /** Variables that hold credentials of the server. A library that needs one of them gets it through its own settings. */
 const SECRETS = [
   /^(?:AWS|AZURE|GOOGLE|GCS|GCP|TRITON_CLOUD|TRITON_AWS|TRITON_AZURE|TRITON_GCS|TRITONCACHE|OTEL_EXPORTER|NPM)_/i,
-  /PASSWORD|PASSWD|SECRET|TOKEN|CREDENTIALS?|API_?KEY|PRIVATE_?KEY/i,
+  /PASSWORD|PASSWD|SECRET|TOKEN|CREDENTIALS?|API_?KEY|PRIVATE_?KEY|(?:^|_)KEY$/i,
+  /AUTH|PASS(?:FILE|PHRASE)?$|(?:^|_)PASS_/i,
+  // Addresses of services often hold a name and a password.
+  /(?:^|_)(?:URL|URI)$|DSN|CONNECTION_STRING/i,
 ]
 
 /** The server's environment without its secrets. */

@@ -7,7 +7,7 @@
  */
 
 import { realpathSync } from 'node:fs'
-import { join, normalize, sep } from 'node:path'
+import { join, normalize, resolve, sep } from 'node:path'
 import { isBuiltIn, namesIn, statIfAny, type ModelConfig } from '../config/index.js'
 import { ServerError, quoted, type LibrarySpec } from '../native/index.js'
 import { readLibrary, type Library } from './elf.js'
@@ -39,7 +39,7 @@ const STRATEGY_FILE = 'batchstrategy.so'
 
 /** The directories where Triton searches a library, in order. */
 export function librarySearch(backend: string, place: VersionPlace, backendDirectory: string): string[] {
-  return [place.versionDirectory, place.modelDirectory, join(normalize(backendDirectory), backend)]
+  return [place.versionDirectory, place.modelDirectory, join(resolve(backendDirectory), backend)]
 }
 
 /** The library that serves a model; null if it has another backend, or no library is found. */
@@ -54,7 +54,8 @@ export function findLibrary(
   const directories = isOfCore ? all.slice(0, 2) : all
   for (const directory of directories) {
     const path = join(directory, file)
-    if (path.startsWith(`${normalize(directory)}${sep}`) && isFile(path)) return { path, directory }
+    if (path.startsWith(`${normalize(directory)}${sep}`) && isFile(path))
+      return { path: resolve(path), directory }
   }
   return null
 }
@@ -90,8 +91,9 @@ export function librarySpec(
   if (profile !== undefined) throw new ServerError('INVALID_ARG', `unable to parse '${quoted(profile)}': stoi`)
   const read = readable(path)
   return {
-    path, directory, backend: config.backend, needs: mangledName(read), callsModels: callsModels(read), strategy: strategyOf(config, place, settings),
-    backendDirectory: settings.backendDirectory, hostPolicies: JSON.stringify(settings.hostPolicies),
+    path, directory, backend: config.backend, needs: mangledName(read), callsModels: callsModels(read),
+    strategy: strategyOf(config, place, settings), backendDirectory: resolve(settings.backendDirectory),
+    hostPolicies: JSON.stringify(settings.hostPolicies),
     defaultGroups: config.instanceGroup.length === 0,
   }
 }

@@ -2,7 +2,7 @@
 import { execFileSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { dirname, join } from 'node:path'
+import { dirname, join, relative } from 'node:path'
 import { afterAll, expect, test } from 'vitest'
 import { libraryEnvironment } from '../../src/api/library_process.js'
 import { parseArguments } from '../../src/cli/parse.js'
@@ -49,6 +49,16 @@ test('a library is searched in the version, in the model, then below the backend
   rmSync(inModel)
   rmSync(inVersion)
   expect(found('backend: "mine" runtime: "other.so"')).toBe(join(backends, 'mine/other.so'))
+})
+
+test('a backend directory is given in any way, and one process serves all models of a library below it', () => {
+  for (const given of [relative('.', backends), `${backends}/../backends/`, `${backends}//.`]) {
+    const settingsOfGiven = settings(`--backend-directory=${given}`)
+    const one = findLibrary(config('backend: "mine"'), place, settingsOfGiven)
+    expect(one?.path, given).toBe(below)
+    if (one === null) continue
+    expect(librarySpec(config('backend: "mine"'), one, place, settingsOfGiven).backendDirectory, given).toBe(backends)
+  }
 })
 
 test('what is no file, or outside of the directories, is not found', () => {
@@ -138,6 +148,9 @@ test("a library's process has the server's environment without its secrets", () 
   const environment = {
     PATH: '/bin', LD_LIBRARY_PATH: '/lib', PROBE_ENV: 'x', AWS_ACCESS_KEY_ID: 'k', HF_TOKEN: 't', MY_SECRET: 's',
     TRITONCACHE_REDIS_PASSWORD: 'p', OTEL_EXPORTER_OTLP_HEADERS: 'h', UNSET: undefined,
+    DATABASE_URL: 'u', SENTRY_DSN: 'd', OPENAI_KEY: 'k', ENCRYPTION_KEY: 'k', PGPASSFILE: 'f', DB_PASS: 'p',
+    SSH_AUTH_SOCK: 's', KEYBOARD: 'us',
   }
-  expect(libraryEnvironment(environment)).toEqual({ PATH: '/bin', LD_LIBRARY_PATH: '/lib', PROBE_ENV: 'x' })
+  const kept = { PATH: '/bin', LD_LIBRARY_PATH: '/lib', PROBE_ENV: 'x', KEYBOARD: 'us' }
+  expect(libraryEnvironment(environment)).toEqual(kept)
 })
