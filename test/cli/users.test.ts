@@ -15,8 +15,9 @@ writeFileSync(users, 'root:x:0:0:root:/root:/bin/sh\nmodels:x:1234:99::/:/bin/fa
 test('a user is given by name or by numbers', () => {
   expect(userIds('models', users)).toBe('1234:99')
   expect(userIds('7:8', users)).toBe('7:8')
+  expect(userIds('4294967294:1234567890', users)).toBe('4294967294:1234567890')
   expect(userIds('nobody', join(directory, 'missing'))).toBe('65534:65534')
-  for (const unknown of ['', 'model', 'broken', '7', '7:', '-1:0', '99999999999:1'])
+  for (const unknown of ['', 'model', 'broken', '7', '7:', '-1:0', '99999999999:1', '4294967295:1', '1:9999999999'])
     expect(userIds(unknown, users), unknown).toBeNull()
 })
 
