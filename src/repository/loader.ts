@@ -18,7 +18,6 @@ import { withInstancesOf } from './in_place.js'
 import { USE_LIBRARY, findLibrary, librarySpec } from './libraries.js'
 import { requireModelFile } from './model_file.js'
 import { whyForeign } from './onnx_file.js'
-import { isOverride } from './override.js'
 import { requireTensors } from './plans.js'
 import { withPythonBackend } from './python_backends.js'
 import { checkRuntime } from './runtime.js'
@@ -32,6 +31,8 @@ export interface VersionSource {
   modelDirectory: string
   versionDirectory: string
   config: ModelConfig
+  /** True if its files came with a request, or if an agent moved them and may still change them. */
+  isForeign: boolean
   /** True for an ensemble with a decoupled composing model. */
   composingDecoupled: boolean
 }
@@ -76,8 +77,8 @@ export async function prepareVersion(
   const owner = library === null ? settingsOwner(backend) : backend
   const backendSettings = settingsOf(settings, codeDirectory === null ? owner : 'python')
     .filter(({ key }) => library === null || key !== USE_LIBRARY)
-  // Code that came over the network does not run in the server's process.
-  if (backend === 'javascript' && library === null && isOverride(source.modelDirectory))
+  // Code from outside of the repository does not run in the server's process.
+  if (backend === 'javascript' && library === null && source.isForeign)
     backendSettings.push({ key: 'isolation', value: 'process' })
   const toComplete = flags.autoComplete && isOwnPython ? withDefaultBatch(prepared, settings) : prepared
   const opened = await core.openModel({

@@ -34,11 +34,6 @@ function privatePrefix(what: 'model' | 'python'): string {
   return join(tmpdir(), `nereid-${what}-${nameOf(ownProcess())}-`)
 }
 
-/** True for a directory whose files came with a request. */
-export function isOverride(directory: string): boolean {
-  return directory.startsWith(privatePrefix('model'))
-}
-
 let servers = 0
 
 /** Returns a prefix as `privatePrefix` does, unique to one server of this process. */

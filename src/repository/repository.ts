@@ -833,9 +833,10 @@ export class Repository {
     const config = this.#adapt(polled.config)
     const composingDecoupled = this.#needs(name, config).some((need) => this.#isDecoupled(need))
     const modelDirectory = polled.directory
+    const isForeign = polled.override !== null || polled.directory !== polled.origin
     const sources = selected.toSorted((a, b) => a - b).map((version) => {
       const versionDirectory = available.get(version) ?? modelDirectory
-      return { name, version, modelDirectory, versionDirectory, config, composingDecoupled }
+      return { name, version, modelDirectory, versionDirectory, config, isForeign, composingDecoupled }
     })
     const from = await sourceOf(polled.directory, polled.config, this.#settings.configName)
     const failed = new Map<number, unknown>()
