@@ -1,62 +1,92 @@
 /**
  * A process that runs the library of one repository agent (`crates/backend-host/src/agents.rs`, which describes its
- * messages). It lives while models use the agent. A library that fails costs this process only.
+ * messages). It lives while models use the agent. A library that fails costs this process only: one that sends what is
+ * no answer, or does not answer in time, is killed.
  */
 
 import { spawn, type ChildProcess } from 'node:child_process'
-import type { Duplex, Readable } from 'node:stream'
+import type { Duplex } from 'node:stream'
 import type { Log } from '../config/index.js'
 import { ServerError, asServerError, type LibraryProcess } from '../native/index.js'
+import { eachLine, logLines } from './agent_lines.js'
 
 /** The program and its environment. */
 export type AgentHost = Pick<LibraryProcess, 'program' | 'library' | 'environment' | 'user' | 'missing'>
 
-/** Maximum characters of a line that the library prints, and of an answer. */
-const LINE_CHARS_MAX = 16 * 1024
+/** Maximum characters of an answer; a longer one ends the process. */
 const ANSWER_CHARS_MAX = 1024 * 1024
 
+/**
+ * Maximum time of an answer: a load waits for it, and in mode `poll` all models do. An agent may read and write the
+ * whole model before it is opened.
+ */
+const ANSWER_MS_MAX = { open: 600_000, act: 60_000, close: 60_000 } as const
+
+type Operation = keyof typeof ANSWER_MS_MAX
+
 interface Waiting {
+  operation: Operation
   done(answer: Record<string, unknown>): void
   failed(error: ServerError): void
+}
+
+/** An answer of the process to one question. */
+interface Answer {
+  id: number
+  members: Record<string, unknown>
+  error: ServerError | null
 }
 
 export class AgentProcess {
   readonly #name: string
   readonly #child: ChildProcess
-  readonly #socket: Duplex
+  /** Null if the process did not start. */
+  readonly #socket: Duplex | null
+  readonly #answerMsMax: Readonly<Record<Operation, number>>
   readonly #waiting = new Map<number, Waiting>()
   readonly #ended: Promise<void>
   #next = 1
   #models = 0
+  /** For the answer that is next. */
+  #timer: NodeJS.Timeout | undefined
   #isEnding = false
+  #hasEnded = false
+  /** Why we killed it, which says more than the signal. */
+  #killedFor: string | null = null
 
   /** Starts the process; the agent is initialized before its first answer. */
-  constructor(name: string, library: string, host: AgentHost, log: Log) {
+  constructor(
+    name: string, library: string, host: AgentHost, log: Log,
+    answerMsMax: Readonly<Record<Operation, number>> = ANSWER_MS_MAX,
+  ) {
     this.#name = name
+    this.#answerMsMax = answerMsMax
     const stdio = ['ignore', 'pipe', 'pipe', 'pipe'] as const
     const args = [host.library, 'agent', library, ...(host.user === null ? [] : [`--user=${host.user}`])]
     // In a group of its own: signals of a terminal are for the server, which lets the agent finalize.
     const options = { env: host.environment, detached: true, stdio: [...stdio] }
     this.#child = spawn(host.program, args, options)
-    for (const stream of [this.#child.stdout, this.#child.stderr]) {
-      if (stream === null) continue
-      eachLine(stream, LINE_CHARS_MAX, (line) => log('info', `repository agent '${name}': ${line}`))
-    }
-    this.#socket = this.#child.stdio[3] as Duplex
-    // The end of the process says more.
-    this.#socket.on('error', () => {})
-    eachLine(this.#socket, ANSWER_CHARS_MAX, (line) => this.#answer(line))
+    // First of all: a process that could not be started may have none of its streams, and says why in this event only.
     this.#ended = new Promise((done) => {
       const end = (why: string): void => {
         this.#isEnding = true
-        const error = new ServerError('UNAVAILABLE', `the process of repository agent '${name}' ended: ${why}`)
-        for (const { failed } of this.#waiting.values()) failed(error)
-        this.#waiting.clear()
+        this.#hasEnded = true
+        this.#fail(this.#killedFor ?? why)
         done()
       }
-      this.#child.once('error', (error) => end(error.message))
+      this.#child.on('error', (error) => {
+        // Also when a signal cannot be sent; such a process lives.
+        if (this.#child.pid === undefined) end(error.message)
+      })
       this.#child.once('exit', (status, signal) => end(signal === null ? `status ${status}` : signal))
     })
+    const streams = [this.#child.stdout, this.#child.stderr].filter((stream) => stream !== null && stream !== undefined)
+    logLines(streams, (line) => log('info', `repository agent '${name}': ${line}`))
+    this.#socket = (this.#child.stdio?.[3] as Duplex | null | undefined) ?? null
+    if (this.#socket === null) return
+    // The end of the process says more.
+    this.#socket.on('error', () => {})
+    eachLine(this.#socket, ANSWER_CHARS_MAX, (line, isCut) => this.#answer(isCut ? null : readAnswer(line)))
   }
 
   /** False once it ends: a new model needs another process. */
@@ -84,7 +114,7 @@ export class AgentProcess {
   /** Closes the socket: the agent ends its models, and the process itself. */
   end(): void {
     this.#isEnding = true
-    this.#socket.end()
+    this.#socket?.end()
   }
 
   /** Waits for the end, and kills the process after `ms`. */
@@ -95,44 +125,73 @@ export class AgentProcess {
     clearTimeout(timer)
   }
 
-  /** @throws {ServerError} the agent's, or `UNAVAILABLE` if the process has ended. */
-  async ask(operation: string, members: object): Promise<Record<string, unknown>> {
-    if (this.#child.exitCode !== null || this.#child.signalCode !== null) {
+  /** @throws {ServerError} the agent's, or `UNAVAILABLE` if the process has ended or does not answer in time. */
+  async ask(operation: Operation, members: object): Promise<Record<string, unknown>> {
+    const socket = this.#socket
+    if (this.#hasEnded) {
       throw new ServerError('UNAVAILABLE', `the process of repository agent '${this.#name}' has ended`)
     }
     const id = this.#next++
     return new Promise((done, failed) => {
-      this.#waiting.set(id, { done, failed })
-      this.#socket.write(`${JSON.stringify({ id, operation, ...members })}\n`)
+      this.#waiting.set(id, { operation, done, failed })
+      if (this.#waiting.size === 1) this.#watch()
+      // Without a socket the process ends at once, and all that wait fail with the reason.
+      socket?.write(`${JSON.stringify({ id, operation, ...members })}\n`)
     })
   }
 
-  #answer(line: string): void {
-    let answer: Record<string, unknown>
-    try {
-      answer = JSON.parse(line) as Record<string, unknown>
-    } catch {
+  /** Gives the next answer its time. Those behind it wait for the same thread of the process. */
+  #watch(): void {
+    clearTimeout(this.#timer)
+    const [next] = this.#waiting.values()
+    if (next === undefined) return
+    const ms = this.#answerMsMax[next.operation]
+    this.#timer = setTimeout(() => this.#kill(`no answer in ${ms / 1000} s`), ms)
+  }
+
+  #fail(why: string): void {
+    const error = new ServerError('UNAVAILABLE', `the process of repository agent '${this.#name}' ended: ${why}`)
+    for (const { failed } of this.#waiting.values()) failed(error)
+    this.#waiting.clear()
+    clearTimeout(this.#timer)
+  }
+
+  #kill(why: string): void {
+    this.#killedFor ??= why
+    this.#isEnding = true
+    // Before the end is seen: the kernel may hold the process for long.
+    this.#fail(this.#killedFor)
+    this.#child.kill('SIGKILL')
+  }
+
+  #answer(answer: Answer | null): void {
+    const waiting = answer === null ? undefined : this.#waiting.get(answer.id)
+    if (answer === null || waiting === undefined) {
+      this.#kill('it sent what is no answer')
       return
     }
-    const id = Number(answer['id'])
-    const waiting = this.#waiting.get(id)
-    this.#waiting.delete(id)
-    const error = answer['error'] as { code: string; message: string } | undefined
-    if (error === undefined) waiting?.done(answer)
-    else waiting?.failed(asServerError(Object.assign(new Error(error.message), { code: error.code })))
+    this.#waiting.delete(answer.id)
+    this.#watch()
+    if (answer.error === null) waiting.done(answer.members)
+    else waiting.failed(answer.error)
   }
 }
 
-/** Calls `take` with each line; what is beyond the limit is cut. */
-function eachLine(stream: Readable, charsMax: number, take: (line: string) => void): void {
-  let rest = ''
-  stream.setEncoding('utf8')
-  stream.on('data', (text: string) => {
-    const lines = (rest + text).split('\n')
-    rest = (lines.pop() ?? '').slice(0, charsMax)
-    for (const line of lines) take(line.slice(0, charsMax))
-  })
-  stream.on('end', () => {
-    if (rest !== '') take(rest)
-  })
+/** Reads an answer; null for what is none: the library may write to the socket too. */
+function readAnswer(line: string): Answer | null {
+  let members: unknown
+  try {
+    members = JSON.parse(line)
+  } catch {
+    return null
+  }
+  if (!isObject(members) || typeof members['id'] !== 'number') return null
+  const { id, error } = members
+  if (error === undefined || error === null) return { id, members, error: null }
+  if (!isObject(error) || typeof error['code'] !== 'string' || typeof error['message'] !== 'string') return null
+  return { id, members, error: asServerError(Object.assign(new Error(error['message']), { code: error['code'] })) }
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }

@@ -7,8 +7,8 @@
  */
 
 import { existsSync } from 'node:fs'
-import { join } from 'node:path'
-import { toTritonJson, type Log, type ModelConfig } from '../config/index.js'
+import { isAbsolute, join } from 'node:path'
+import { statIfAny, toTritonJson, type Log, type ModelConfig } from '../config/index.js'
 import { ServerError, asServerError, quoted } from '../native/index.js'
 import { AgentProcess, type AgentHost } from './agent_process.js'
 import { checkSums, type Sum } from './checksum.js'
@@ -133,6 +133,20 @@ function found(directory: string, configAt: (directory: string) => ModelConfig):
   }
 }
 
+/**
+ * The directory where an agent left a model. It may be any one, as in Triton.
+ *
+ * @throws {ServerError} `INVALID_ARG` if it is neither where the model was nor the absolute path of a directory
+ */
+function movedTo(agent: string, location: unknown, before: string): string {
+  if (location === before) return before
+  if (typeof location === 'string' && isAbsolute(location) && statIfAny(location)?.isDirectory() === true)
+    return location
+  const text = typeof location === 'string' ? `'${quoted(location)}'` : 'no path'
+  const why = 'which is not the absolute path of a directory'
+  throw new ServerError('INVALID_ARG', `repository agent '${quoted(agent)}' left the model at ${text}, ${why}`)
+}
+
 /** The agents of a repository. */
 export class Agents {
   readonly #host: AgentHost | null
@@ -166,16 +180,17 @@ export class Agents {
         if (library === null) continue
         const process = this.#process(name, library)
         const model = process.add()
+        let opened: Record<string, unknown>
         try {
           const json = uses.length === 0 ? toTritonJson(config) : found(directory, configAt)
           const given = { location: directory, remote: false, config: json, parameters: Object.entries(parameters) }
-          const { location } = await process.ask('open', { model, ...given })
-          directory = String(location)
+          opened = await process.ask('open', { model, ...given })
         } catch (error) {
           process.remove()
           throw error
         }
         uses.push({ name, process, model })
+        directory = movedTo(name, opened['location'], directory)
       }
     } catch (error) {
       await models.end()

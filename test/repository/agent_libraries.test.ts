@@ -48,6 +48,8 @@ TRITONSERVER_Error *TRITONREPOAGENT_ModelAction(
   if (action != TRITONREPOAGENT_ACTION_LOAD) return NULL;
   if (!strcmp(what, "refuse")) return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNSUPPORTED, "not this model");
   if (!strcmp(what, "crash")) abort();
+  if (!strcmp(what, "nowhere"))
+    return TRITONREPOAGENT_ModelRepositoryUpdate(a, m, TRITONREPOAGENT_ARTIFACT_FILESYSTEM, what);
   if (strcmp(what, "move")) return NULL;
   TRITONREPOAGENT_ModelRepositoryLocation(a, m, &type, &from);
   TRITONREPOAGENT_ModelRepositoryLocationAcquire(a, m, type, &to);
@@ -73,7 +75,7 @@ beforeAll(() => {
     execFileSync('cc', ['-shared', '-fPIC', `-I${INCLUDE}`, '-x', 'c', '-', '-x', 'none', ...args], { input })
   cc('typedef int unused;', '-Wl,-soname,libtritonserver.so', '-o', stub)
   cc(SOURCE, '-Wl,--no-as-needed', stub, '-o', join(AGENTS, 'mover/libtritonrepoagent_mover.so'))
-  for (const what of ['move', 'refuse', 'crash', 'stay']) {
+  for (const what of ['move', 'refuse', 'crash', 'stay', 'nowhere']) {
     const agent = `{ name: "mover" parameters { key: "do" value: "${what}" } }`
     cpSync(join(ROOT, 'small/simple/1'), join(MODELS, what, '1'), { recursive: true })
     writeFileSync(join(MODELS, what, '1/hidden'), '')
@@ -95,6 +97,9 @@ test.runIf(hasHost)('R-46: an agent library moves a model, and is told of its lo
 
     await expect(server.load('refuse')).rejects.toThrow(/failed to poll from model repository/)
     await expectEvents('initialize', 'load refuse', 'failed refuse', 'end refuse', 'finalize')
+
+    await expect(server.load('nowhere')).rejects.toThrow(/failed to poll from model repository/)
+    await expectEvents('initialize', 'load nowhere', 'failed nowhere', 'end nowhere', 'finalize')
 
     // A library that aborts ends its own process only, and the next load starts another one.
     await server.load('stay')
