@@ -13,6 +13,7 @@ import { helm } from './helm.mjs'
 import { image } from './image.mjs'
 import { kserve } from './kserve.mjs'
 import { prometheus } from './prometheus.mjs'
+import { pytriton } from './pytriton.mjs'
 import { ray } from './ray.mjs'
 import { s3 } from './s3.mjs'
 import { sequences } from './sequences.mjs'
@@ -28,6 +29,6 @@ import { uws } from './uws.mjs'
  * test/heavy/RESULTS.md.
  */
 export const SUITES = {
-  arm64, azure, bundle, envoy, frameworks, fuzz, gcs, helm, image, kserve, prometheus, ray, s3, sequences,
+  arm64, azure, bundle, envoy, frameworks, fuzz, gcs, helm, image, kserve, prometheus, pytriton, ray, s3, sequences,
   torchscript, uws,
 }
