@@ -98,7 +98,7 @@ export function librarySpec(
   }
 }
 
-/** What the file of a library says; null if it cannot be read: opening it gives the reason. */
+/** Reads the file of a library. Null if it cannot be read: opening it gives the reason. */
 function readable(path: string): Library | null {
   try {
     return readLibrary(path)

@@ -59,6 +59,16 @@ TRITONSERVER_Error *TRITONREPOAGENT_ModelAction(
 }
 `
 
+/** A model that answers with the process that it runs in. */
+const SCRIPT = `
+import { defineModel, InferenceResponse, Tensor } from 'nereid/backend'
+export default defineModel({
+  inputs: { IN: { datatype: 'INT32', dims: [1] } }, outputs: { OUT: { datatype: 'INT32', dims: [1] } },
+  execute: (requests) => requests.map(() =>
+    new InferenceResponse([Tensor.from('OUT', new Int32Array([process.pid]), [1], 'INT32')])),
+})
+`
+
 /** Expects these events since the last time. */
 async function expectEvents(...expected: string[]): Promise<void> {
   const read = (): string[] => (existsSync(EVENTS) ? readFileSync(EVENTS, 'utf8') : '').trim().split(/ *\n/)
@@ -81,6 +91,12 @@ beforeAll(() => {
     writeFileSync(join(MODELS, what, '1/hidden'), '')
     writeFileSync(join(MODELS, what, 'config.pbtxt'), `model_repository_agents { agents [ ${agent} ] }`)
   }
+  mkdirSync(join(MODELS, 'script/1'), { recursive: true })
+  writeFileSync(join(MODELS, 'script/1/hidden'), '')
+  writeFileSync(join(MODELS, 'script/1/model.ts'), SCRIPT)
+  const mover = '{ name: "mover" parameters { key: "do" value: "move" } }'
+  const config = `backend: "javascript" model_repository_agents { agents [ ${mover} ] }`
+  writeFileSync(join(MODELS, 'script/config.pbtxt'), config)
 })
 afterAll(() => rmSync(ROOT, { recursive: true, force: true }))
 
@@ -94,6 +110,13 @@ test.runIf(hasHost)('R-46: an agent library moves a model, and is told of its lo
     await expectEvents('initialize', 'load move', 'loaded move')
     await server.unload('move')
     await expectEvents('unload move', 'unloaded move', 'end move', 'finalize')
+
+    // The agent may still change the code.
+    await server.load('script')
+    const answer = await server.model('script').infer({ inputs: { IN: new Int32Array(1) } })
+    expect(answer.output('OUT').data[0]).not.toBe(process.pid)
+    await server.unload('script')
+    await expectEvents('initialize', 'load move', 'loaded move', 'unload move', 'unloaded move', 'end move', 'finalize')
 
     await expect(server.load('refuse')).rejects.toThrow(/failed to poll from model repository/)
     await expectEvents('initialize', 'load refuse', 'failed refuse', 'end refuse', 'finalize')
