@@ -55,6 +55,7 @@ mod rate_limit;
 mod readiness;
 mod ready;
 mod registry;
+mod reported;
 mod resize;
 mod rest;
 mod running;

@@ -2,9 +2,10 @@
 //! and histograms agree exactly (S-43, S-46).
 
 use crate::executions::{Duration, Executions};
-use crate::limits::{BATCH_SIZES_MAX, REPORTED_FUTURE_NS_MAX, RESPONSE_STATISTICS_MAX};
+use crate::limits::{BATCH_SIZES_MAX, RESPONSE_STATISTICS_MAX};
 use crate::on_devices::OnDevices;
 use crate::options::MetricsOptions;
+use crate::reported::{believable, reported};
 use crate::sketch::{Histogram, Sketch};
 use backend::{BatchEntry, Marks, Reported, ReportedEnd, ReportedTimes};
 use cache::Counters as CacheCounters;
@@ -195,19 +196,6 @@ pub(crate) struct Statistics {
     cached: bool,
     /// Milliseconds since the epoch at time 0 of `backend::now_ns`, so that one clock per execution is enough.
     epoch_ms: u64,
-}
-
-/// Times that a model reports, none of which is far in the future: they would spoil the totals for good.
-fn believable(times: ReportedTimes) -> ReportedTimes {
-    let latest = backend::now_ns().saturating_add(REPORTED_FUTURE_NS_MAX);
-    let ReportedTimes { start, compute_start, compute_end, end } = times;
-    let [start, compute_start, compute_end, end] = [start, compute_start, compute_end, end].map(|ns| ns.min(latest));
-    ReportedTimes { start, compute_start, compute_end, end }
-}
-
-fn reported(times: ReportedTimes, end: u64) -> Timings {
-    let ReportedTimes { start, compute_start, compute_end, end: outputs_ready } = times;
-    Timings { start, marks: Marks { inputs_ready: compute_start, inference_end: compute_end, outputs_ready }, end }
 }
 
 /// One executed request, for [`Statistics::executed`].
