@@ -1,6 +1,6 @@
 //! The backend `c`: from a library to running instances.
 
-use crate::hosts::Hosts;
+use crate::hosts::{Hosts, is_shared};
 use crate::load::{HostedInstance, LoadContent, instances};
 use crate::options::COptions;
 use crate::settings::HostSettings;
@@ -68,9 +68,14 @@ impl Backend for CBackend {
         let host = host.ok_or_else(|| Error::internal("the backend 'c' belongs to no server"))?;
         let config = ModelConfig::parse(&spec.config)?;
         let parameters = config.parameters.iter().map(|(key, value)| (key.as_str(), value.string_value.as_str()));
-        let (settings, unknown) = HostSettings::read(&spec.settings, parameters)?;
+        let is_shared = is_shared(&state.options, library);
+        let (settings, unknown) = HostSettings::read(&spec.settings, parameters, is_shared)?;
         self.0.unknown.warn(&unknown, "C", spec.model.as_str());
-        let process = state.hosts.get(&state.options, library, &settings)?;
+        let process = if is_shared {
+            state.hosts.shared(&state.options, library, &HostSettings::of_shared_process(&spec.settings)?)?
+        } else {
+            state.hosts.own(&state.options, library, &settings)?
+        };
         let load = state.loads.fetch_add(1, Relaxed).to_string();
         let content = LoadContent::new(spec, library, load);
         // Also if nothing may be completed: this connection makes the model.

@@ -19,20 +19,16 @@ const HOSTS_MAX: usize = 256;
 pub(crate) struct Hosts(Mutex<HashMap<(PathBuf, String), HostedLibrary>>, Links);
 
 impl Hosts {
-    /// The process of a library. It stays until the server ends, as the library does in Triton, unless a model brings
-    /// the library: then it ends with that model.
+    /// The process that serves all models of a library. It stays until the server ends, as the library does in Triton.
     ///
     /// # Errors
     /// Too many processes, or no directory for links.
-    pub(crate) fn get(
+    pub(crate) fn shared(
         &self,
         options: &COptions,
         library: &LibrarySpec,
         settings: &HostSettings,
     ) -> Result<HostedLibrary> {
-        if options.per_model || !library.path.starts_with(&library.backend_directory) {
-            return process(options, &self.1, library, settings);
-        }
         let mut hosts = self.0.lock();
         let key = (library.path.clone(), library.backend.clone());
         if let Some(host) = hosts.get(&key) {
@@ -49,11 +45,31 @@ impl Hosts {
         Ok(host)
     }
 
+    /// A process for a library and one model.
+    ///
+    /// # Errors
+    /// No directory for links.
+    pub(crate) fn own(
+        &self,
+        options: &COptions,
+        library: &LibrarySpec,
+        settings: &HostSettings,
+    ) -> Result<HostedLibrary> {
+        process(options, &self.1, library, settings)
+    }
+
     /// Asks all processes to finalize and to end.
     pub(crate) fn close(&self) {
         let hosts: Vec<_> = self.0.lock().drain().map(|(_, host)| host).collect();
         hosts.iter().for_each(HostedLibrary::close);
     }
+}
+
+/// True if all models of a library have one process. A model that brings the library, or the one that divides its
+/// batches, has a process of its own, which ends with it.
+pub(crate) fn is_shared(options: &COptions, library: &LibrarySpec) -> bool {
+    let is_installed = |path: &PathBuf| path.starts_with(&library.backend_directory);
+    !options.per_model && is_installed(&library.path) && library.strategy.iter().all(is_installed)
 }
 
 fn process(options: &COptions, links: &Links, library: &LibrarySpec, settings: &HostSettings) -> Result<HostedLibrary> {
@@ -98,6 +114,23 @@ fn first_in_path(environment: &mut Vec<(OsString, OsString)>, directory: &Path) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_model_that_brings_code_has_a_process_of_its_own() {
+        let of = |path: &str, strategy: Option<&str>| LibrarySpec {
+            path: path.into(),
+            strategy: strategy.map(PathBuf::from),
+            backend_directory: "/backends".into(),
+            ..LibrarySpec::default()
+        };
+        let options = COptions::default();
+        assert!(is_shared(&options, &of("/backends/b/libtriton_b.so", None)));
+        assert!(is_shared(&options, &of("/backends/b/libtriton_b.so", Some("/backends/b/batchstrategy.so"))));
+        assert!(!is_shared(&options, &of("/backends/b/libtriton_b.so", Some("/models/m/batchstrategy.so"))));
+        assert!(!is_shared(&options, &of("/models/m/libtriton_b.so", None)));
+        let per_model = COptions { per_model: true, ..options };
+        assert!(!is_shared(&per_model, &of("/backends/b/libtriton_b.so", None)));
+    }
 
     #[test]
     fn the_directory_of_the_link_is_searched_first() {
