@@ -72,7 +72,10 @@ pub extern "C" fn nereid_backend_host_main() -> c_int {
 
 /// The next connection; `None` when the server has closed the socket.
 fn next(control: &mut Incoming) -> std::io::Result<Option<Descriptors>> {
-    let Some(work) = control.handed()? else { return Ok(None) };
-    let mut more = || control.handed()?.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::UnexpectedEof));
-    Ok(Some(Descriptors { work, side: more()?, requests: more()?, responses: more()?, flags: more()? }))
+    let Some(work) = control.handed(0)? else { return Ok(None) };
+    let mut more = |number| {
+        let descriptor = control.handed(number)?;
+        descriptor.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::UnexpectedEof))
+    };
+    Ok(Some(Descriptors { work, side: more(1)?, requests: more(2)?, responses: more(3)?, flags: more(4)? }))
 }

@@ -73,15 +73,18 @@ impl Incoming {
         self.descriptors.pop_front()
     }
 
-    /// One byte with one descriptor; `None` at the end.
+    /// A byte, which must be `number`, with one descriptor; `None` at the end.
     ///
     /// # Errors
-    /// The system's, or that there is no descriptor with it.
-    pub(crate) fn handed(&mut self) -> io::Result<Option<OwnedFd>> {
+    /// The system's, that it is another byte, or that there is no descriptor with it.
+    pub(crate) fn handed(&mut self, number: u8) -> io::Result<Option<OwnedFd>> {
         let mut byte = [0];
         let (count, descriptors) = receive(&self.stream, &mut byte)?;
         if count == 0 {
             return Ok(None);
+        }
+        if byte != [number] {
+            return Err(io::Error::other("a descriptor of another number"));
         }
         let descriptor = descriptors.into_iter().next();
         descriptor.map(Some).ok_or_else(|| io::Error::other("a byte without a descriptor"))

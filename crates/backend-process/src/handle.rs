@@ -42,18 +42,14 @@ impl ProcessHandle {
         self.child.lock().kill();
     }
 
+    /// True if the process runs and was not killed. Never waits: the end of a killed one may take long in the kernel.
+    pub(crate) fn is_alive(&self) -> bool {
+        !self.is_killed.load(SeqCst) && self.ended().is_none()
+    }
+
     /// How the process ended, if it has. What it left behind is ended then.
     pub(crate) fn ended(&self) -> Option<Ended> {
-        self.reap(false)
-    }
-
-    /// True if the process runs and was not killed. Waits for the end of a killed one, which is near.
-    pub(crate) fn is_alive(&self) -> bool {
-        self.reap(self.is_killed.load(SeqCst)).is_none()
-    }
-
-    fn reap(&self, block: bool) -> Option<Ended> {
-        let ended = self.child.lock().reap(block)?;
+        let ended = self.child.lock().reap(false)?;
         drop(self.guarded.lock().take());
         Some(ended)
     }

@@ -16,7 +16,7 @@ use backend_remote::{Connection, Executor, InstanceSpec, RunnerKind, Start, Way}
 use parking_lot::Mutex;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -74,8 +74,8 @@ impl HostedLibrary {
 }
 
 impl LibraryProcess {
-    /// The process, started if there is none that runs.
-    fn attachable<T>(&self, attach: impl FnOnce(&Attachable) -> io::Result<T>) -> io::Result<T> {
+    /// Hands descriptors of a connection to the process, which is started if there is none that runs.
+    fn attach(&self, descriptors: &[BorrowedFd<'_>]) -> io::Result<Arc<ProcessHandle>> {
         let mut running = self.running.lock();
         if running.is_closed {
             return Err(io::Error::other("the server ends"));
@@ -84,7 +84,20 @@ impl LibraryProcess {
             Some(process) => process,
             None => self.start()?,
         };
-        attach(running.process.insert(process))
+        let Attachable { control, handle, .. } = running.process.insert(process);
+        for (number, descriptor) in (0..).zip(descriptors) {
+            let sent = sys::send_waiting(control.as_fd(), &[number], *descriptor, SEND_TIMEOUT);
+            // The process would wait for the rest of this connection, and take that of the next one for it.
+            if sent.is_err() && number > 0 {
+                log::error!(
+                    "{}: the process of the library is killed: it has a part of a connection",
+                    self.starter.name
+                );
+                handle.kill();
+            }
+            sent?;
+        }
+        Ok(Arc::clone(handle))
     }
 
     fn start(&self) -> io::Result<Attachable> {
@@ -157,12 +170,7 @@ impl Start for Attach {
         let nothing = File::open("/dev/null")?;
         let [requests, responses, flags] = memory.descriptors(&nothing).unwrap_or([nothing.as_fd(); 3]);
         let descriptors = [their_work.as_fd(), their_side.as_fd(), requests, responses, flags];
-        let handle = self.library.attachable(|process| {
-            for (number, descriptor) in (0..).zip(descriptors) {
-                sys::send_waiting(process.control.as_fd(), &[number], descriptor, SEND_TIMEOUT)?;
-            }
-            Ok(Arc::clone(&process.handle))
-        })?;
+        let handle = self.library.attach(&descriptors)?;
         let transport = Process::new(id, hub, link, handle, true)?;
         let Shared { segments, flags } = memory.shared();
         Ok(Connection { transport, segments, flags })

@@ -5,6 +5,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from pathlib import Path
 
 sys.dont_write_bytecode = True
@@ -62,6 +63,8 @@ def serve(work, side):
             if instance == "refuses":
                 work.sendall(frame(p.FRAME_FAILED, json.dumps({"text": "no", "code": "NOT_FOUND"}).encode()))
                 break
+            if instance == "starts late":
+                time.sleep(0.6)
             ready = {"runner": "test", "pid": os.getpid(), "asks_ready": False}
             if told["mode"] == "complete":
                 ready |= {"config": "{}", "groups": [{"kind": "CPU", "count": 2, "gpus": []}]}
@@ -73,6 +76,8 @@ def serve(work, side):
         elif kind == p.FRAME_EXECUTE:
             work.sendall(result(body))
         elif kind == p.FRAME_UNLOAD:
+            if instance == "ends late":
+                time.sleep(0.6)
             break
     work.shutdown(socket.SHUT_RDWR)
     side.shutdown(socket.SHUT_RDWR)

@@ -118,6 +118,19 @@ fn a_start_that_fails_costs_no_other_instance() {
 }
 
 #[test]
+fn instances_that_start_or_end_late_cost_no_other_instance() {
+    let (library, _) = library("late");
+    let model = started(&library, &["a"], &limits()).expect("starts");
+    let process = process_of(&*model, 0);
+    let brief = RunnerLimits { exit_grace: Duration::from_millis(50), ..limits() };
+    assert!(started(&library, &["refuses", "starts late"], &brief).is_err(), "the second one still loads");
+    drop(started(&library, &["ends late"], &brief).expect("starts"));
+    std::thread::sleep(Duration::from_millis(1000));
+    assert_eq!(process_of(&*model, 0), process);
+    library.close();
+}
+
+#[test]
 fn after_a_crash_all_instances_are_back_in_one_new_process() {
     let (library, _) = library("crash");
     let (first, second) =
