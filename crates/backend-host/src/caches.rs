@@ -20,12 +20,14 @@ use std::io::{self, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::ptr::null_mut;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use tensor::{Code, Error, Result};
 
 /// Threads that call the cache.
 const THREADS: usize = 4;
+/// Requests that wait for one thread; the reader waits for more.
+const WAITING_MAX: usize = 1024;
 /// Longest key and contents in bytes.
 const KEY_BYTES_MAX: usize = 4096;
 const CONTENTS_BYTES_MAX: usize = 1 << 30;
@@ -166,7 +168,7 @@ pub(crate) fn serve(path: &Path, server: UnixStream) -> io::Result<()> {
     let mut senders = Vec::new();
     let mut threads = Vec::new();
     for _ in 0..THREADS {
-        let (send, jobs) = channel();
+        let (send, jobs) = sync_channel(WAITING_MAX);
         senders.push(send);
         threads.push(work(jobs)?);
     }

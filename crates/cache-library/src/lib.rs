@@ -6,8 +6,10 @@
 //!
 //! Not here: the format of an entry (`cache::store`), and requests that wait for a lookup (`engine`).
 //!
-//! Invariants: at most `LOOKUPS_MAX` lookups, and insertions of `INSERTION_BYTES_MAX` together, are pending; every
-//! accepted lookup gets exactly one result.
+//! A process that answers nothing for `SILENCE_MAX` while lookups wait is killed.
+//!
+//! Invariants: at most `LOOKUPS_MAX` lookups, and insertions of `INSERTION_BYTES_MAX` together, have no answer of the
+//! process; every accepted lookup gets exactly one result.
 
 mod process;
 
@@ -33,6 +35,8 @@ pub const LOOKUPS_MAX: usize = 4096;
 pub const ENTRY_BYTES_MAX: usize = 256 << 20;
 /// Maximum bytes of responses that wait to be stored.
 pub const INSERTION_BYTES_MAX: usize = 512 << 20;
+/// Time without any answer, from a lookup that took too long to another one, after which a process is killed.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// Pause before a process that ended is started again.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Time that the library has to finalize.
@@ -65,6 +69,10 @@ struct CacheState {
     process: Mutex<Option<Arc<Process>>>,
     lookups: Mutex<HashMap<u64, PendingLookup>>,
     next: AtomicU64,
+    /// Lookups without an answer of the process: also those that took too long.
+    places: AtomicUsize,
+    /// Time of the first lookup that took too long since the last answer of the process.
+    silent_since: Mutex<Option<Instant>>,
     insertion_bytes: AtomicUsize,
     dropped: AtomicU64,
     is_closed: AtomicBool,
@@ -86,16 +94,7 @@ impl LibraryCache {
     /// The library's, or that it or its process cannot be started.
     pub fn start(settings: LibrarySettings) -> Result<Self> {
         let (open, closed) = channel();
-        let shared = Arc::new(CacheState {
-            settings,
-            process: Mutex::default(),
-            lookups: Mutex::default(),
-            next: AtomicU64::new(1),
-            insertion_bytes: AtomicUsize::new(0),
-            dropped: AtomicU64::new(0),
-            is_closed: AtomicBool::new(false),
-            open: Mutex::new(Some(open)),
-        });
+        let shared = Arc::new(CacheState::new(settings, open));
         shared.begin()?;
         let watched = Arc::downgrade(&shared);
         let cannot = |error: std::io::Error| Error::internal(format!("cannot start a thread of the cache: {error}"));
@@ -110,6 +109,10 @@ fn watch(shared: &Weak<CacheState>, closed: &Receiver<()>) {
     let mut down_since: Option<Instant> = None;
     while closed.recv_timeout(Duration::from_millis(100)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
         let Some(shared) = shared.upgrade() else { return };
+        // This thread stays while the process finalizes: the kernel ends the process with the thread that started it.
+        if shared.is_closed.load(Relaxed) {
+            continue;
+        }
         shared.expire(Instant::now());
         let process = shared.process.lock().clone();
         if let Some(process) = process {
@@ -132,6 +135,21 @@ fn watch(shared: &Weak<CacheState>, closed: &Receiver<()>) {
 }
 
 impl CacheState {
+    fn new(settings: LibrarySettings, open: Sender<()>) -> Self {
+        Self {
+            settings,
+            process: Mutex::default(),
+            lookups: Mutex::default(),
+            next: AtomicU64::new(1),
+            places: AtomicUsize::new(0),
+            silent_since: Mutex::default(),
+            insertion_bytes: AtomicUsize::new(0),
+            dropped: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+            open: Mutex::new(Some(open)),
+        }
+    }
+
     /// Starts a process.
     fn begin(self: &Arc<Self>) -> Result<()> {
         let (answers, ended) = (Arc::downgrade(self), Arc::downgrade(self));
@@ -146,7 +164,13 @@ impl CacheState {
             }
         };
         let process = Process::start(&self.settings, answer, end)?;
+        *self.silent_since.lock() = None;
         *self.process.lock() = Some(Arc::new(process));
+        if self.is_closed.load(Relaxed) {
+            // The cache was closed while the process started.
+            let process = self.process.lock().take();
+            drop(process);
+        }
         Ok(())
     }
 
@@ -162,6 +186,7 @@ impl CacheState {
     }
 
     fn answer(&self, id: u64, text: Option<Vec<u8>>) {
+        *self.silent_since.lock() = None;
         let lookup = self.lookups.lock().remove(&id);
         if let Some(lookup) = lookup {
             give(lookup, text);
@@ -173,7 +198,21 @@ impl CacheState {
         let late: Vec<_> = lookups.iter().filter(|(_, lookup)| lookup.until <= now).map(|(id, _)| *id).collect();
         let late: Vec<_> = late.iter().filter_map(|id| lookups.remove(id)).collect();
         drop(lookups);
+        if !late.is_empty() && self.is_silent(now) {
+            let process = self.process.lock().clone();
+            if let Some(process) = process {
+                let name = &self.settings.name;
+                log::error!("the process of the response cache '{name}' is killed: it answers nothing");
+                process.kill();
+            }
+        }
         late.into_iter().for_each(|lookup| give(lookup, None));
+    }
+
+    /// Notes a lookup that took too long. True if the process should be killed.
+    fn is_silent(&self, now: Instant) -> bool {
+        let mut since = self.silent_since.lock();
+        now.saturating_duration_since(*since.get_or_insert(now)) >= SILENCE_MAX
     }
 
     fn keep(self: &Arc<Self>, key: &Key, asked: &OutputSet, outputs: &[CachedOutput]) -> Result<()> {
@@ -188,12 +227,21 @@ impl CacheState {
         }
         let permit = InsertionPermit(Arc::clone(self), bytes);
         let text = cache::store(key, asked, outputs).ok_or_else(|| Error::invalid("a response of too many parts"))?;
-        process.send(Operation::Insert, self.next.fetch_add(1, Relaxed), &name(key), &text, Some(Box::new(permit)));
+        process.send(Operation::Insert, self.next.fetch_add(1, Relaxed), &name(key), &text, Box::new(permit));
         Ok(())
     }
 }
 
-/// Counts the bytes of an insertion until it is written.
+/// Counts a lookup until it is answered.
+struct LookupPermit(Arc<CacheState>);
+
+impl Drop for LookupPermit {
+    fn drop(&mut self) {
+        self.0.places.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Counts the bytes of an insertion until it is answered.
 struct InsertionPermit(Arc<CacheState>, usize);
 
 impl Drop for InsertionPermit {
@@ -221,15 +269,17 @@ fn name(key: &Key) -> String {
 impl Cache for LibraryCache {
     fn lookup(&self, key: &Key, asked: &OutputSet, found: &mut dyn FnMut() -> Found) -> Lookup {
         let Some(process) = self.0.process.lock().clone() else { return Lookup::Miss };
-        let id = self.0.next.fetch_add(1, Relaxed);
-        let mut lookups = self.0.lookups.lock();
-        if lookups.len() >= LOOKUPS_MAX {
+        let more = |places: usize| (places < LOOKUPS_MAX).then_some(places + 1);
+        if self.0.places.fetch_update(Relaxed, Relaxed, more).is_err() {
             return Lookup::Miss;
         }
+        let permit = LookupPermit(Arc::clone(&self.0));
+        let id = self.0.next.fetch_add(1, Relaxed);
+        let mut lookups = self.0.lookups.lock();
         let until = Instant::now() + LOOKUP_TIME;
         lookups.insert(id, PendingLookup { key: *key, asked: asked.clone(), found: found(), until });
         drop(lookups);
-        process.send(Operation::LookUp, id, &name(key), &[], None);
+        process.send(Operation::LookUp, id, &name(key), &[], Box::new(permit));
         Lookup::Later
     }
 
@@ -252,7 +302,7 @@ impl Cache for LibraryCache {
     }
 
     fn gauges(&self) -> Vec<(&'static str, &'static str, f64)> {
-        let lookups = self.0.lookups.lock().len() as f64;
+        let lookups = self.0.places.load(Relaxed) as f64;
         let bytes = self.0.insertion_bytes.load(Relaxed) as f64;
         vec![
             ("nereid_cache_library_lookups", "Lookups that wait for the library of the response cache", lookups),
@@ -264,11 +314,11 @@ impl Cache for LibraryCache {
 
     fn close(&self) {
         self.0.is_closed.store(true, Relaxed);
-        drop(self.0.open.lock().take());
         let process = self.0.process.lock().take();
         if let Some(process) = process {
             process.end(END_TIME);
         }
+        drop(self.0.open.lock().take());
         self.0.ended();
     }
 }
@@ -276,5 +326,31 @@ impl Cache for LibraryCache {
 impl Drop for LibraryCache {
     fn drop(&mut self) {
         self.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_silent_without_any_answer_between_late_lookups() {
+        let settings = LibrarySettings {
+            name: "c".to_owned(),
+            path: PathBuf::new(),
+            config: String::new(),
+            program: PathBuf::new(),
+            library: PathBuf::new(),
+            user: None,
+            environment: Vec::new(),
+        };
+        let cache = CacheState::new(settings, channel().0);
+        let begin = Instant::now();
+        let second = Duration::from_secs(1);
+        assert!(!cache.is_silent(begin));
+        assert!(!cache.is_silent(begin + SILENCE_MAX - second));
+        assert!(cache.is_silent(begin + SILENCE_MAX));
+        cache.answer(1, None);
+        assert!(!cache.is_silent(begin + SILENCE_MAX + second), "it answers, if late");
     }
 }

@@ -3,12 +3,14 @@
 use crate::LibrarySettings;
 use parking_lot::Mutex;
 use std::any::Any;
+use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::Duration;
 use tensor::{Error, Result};
@@ -27,12 +29,14 @@ pub(crate) enum Operation {
     Insert = 2,
 }
 
-/// Bytes to write, and what to drop then.
-type Message = (Vec<u8>, Option<Box<dyn Any + Send>>);
+/// Values that count requests until they are dropped, by the number of the request.
+type Permits = Arc<Mutex<HashMap<u64, Box<dyn Any + Send>>>>;
 
 pub(crate) struct Process {
     socket: UnixStream,
-    messages: Sender<Message>,
+    messages: Sender<Vec<u8>>,
+    /// Dropped with the answers of their requests.
+    permits: Permits,
     child: Mutex<Option<Child>>,
     /// Closed by the reader at the end.
     ended: Mutex<Receiver<()>>,
@@ -78,38 +82,43 @@ impl Process {
         if status != 0 {
             return Err(Error::invalid(String::from_utf8_lossy(&text).into_owned()));
         }
-        let (messages, waiting) = channel::<Message>();
+        let (messages, waiting) = channel::<Vec<u8>>();
         let mut writes = socket.try_clone().map_err(failed)?;
         thread(move || {
             // A failure also ends the reader.
-            for (bytes, kept) in waiting {
+            for bytes in waiting {
                 let _ = writes.write_all(&bytes);
-                drop(kept);
             }
         })
         .map_err(failed)?;
         let (reads_on, over) = channel();
+        let permits = Permits::default();
+        let answered = Arc::clone(&permits);
         thread(move || {
             while let Ok((id, status, found)) = next(&mut reads) {
+                let permit = answered.lock().remove(&id);
+                drop(permit);
                 answer(id, (status == 0).then_some(found));
             }
             ended();
             drop(reads_on);
         })
         .map_err(failed)?;
-        Ok(Self { socket, messages, child: Mutex::new(Some(child)), ended: Mutex::new(over) })
+        Ok(Self { socket, messages, permits, child: Mutex::new(Some(child)), ended: Mutex::new(over) })
     }
 
-    /// Sends a request; `kept` is dropped once it is written, or never will be.
-    pub(crate) fn send(
-        &self,
-        operation: Operation,
-        id: u64,
-        key: &str,
-        contents: &[u8],
-        kept: Option<Box<dyn Any + Send>>,
-    ) {
-        let _ = self.messages.send((message(operation, id, key, contents), kept));
+    /// Sends a request; `permit` is dropped once it is answered, or never will be.
+    pub(crate) fn send(&self, operation: Operation, id: u64, key: &str, contents: &[u8], permit: Box<dyn Any + Send>) {
+        self.permits.lock().insert(id, permit);
+        let _ = self.messages.send(message(operation, id, key, contents));
+    }
+
+    /// Ends a process that does not answer, at once.
+    pub(crate) fn kill(&self) {
+        if let Some(child) = self.child.lock().as_mut() {
+            let _ = child.kill();
+        }
+        let _ = self.socket.shutdown(Shutdown::Both);
     }
 
     /// True once the process has ended.
