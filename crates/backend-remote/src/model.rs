@@ -66,6 +66,8 @@ pub(crate) struct InstanceRunner {
     crashes: Mutex<Crashes>,
     /// Reason why the instance accepts no batches.
     down: Mutex<Option<Error>>,
+    /// Number of times that its requests waited for a restart.
+    pauses: AtomicU64,
     /// False while the runner is started for the first time.
     serves: AtomicBool,
     /// The instance was removed: its runner is not restarted, and its end is not reported.
@@ -80,6 +82,7 @@ impl InstanceRunner {
             runner: RwLock::default(),
             crashes: Mutex::default(),
             down: Mutex::default(),
+            pauses: AtomicU64::new(0),
             serves: AtomicBool::new(serves),
             is_left: AtomicBool::new(false),
         })

@@ -3,6 +3,7 @@
 //! The transport delivers one frame at a time. `state` is shared with other threads (new batches, cancellations), and
 //! its lock is never held while engine or model code is called.
 
+mod end;
 mod questions;
 
 use crate::asks::{Asks, Peer};
@@ -286,33 +287,9 @@ impl Runner {
             state.lifecycle = Lifecycle::Failed;
         }
         drop(state);
-        self.later(FAILED_GRACE, |runner| runner.condemn("it could not start and did not end"));
+        self.later(FAILED_GRACE, |runner| runner.overdue("it could not start and did not end"));
         started(Err(failure));
         Ok(())
-    }
-
-    /// Asks the runner to end, and kills it after the grace period.
-    pub(crate) fn end(&self, grace: Duration) {
-        let mut state = self.state.lock();
-        let was = state.lifecycle;
-        if was.is_stopping() || was == Lifecycle::Ended {
-            return;
-        }
-        if !matches!(was, Lifecycle::Ready { .. }) && !self.transport.is_shared() {
-            // The runner reads no frames while it loads code.
-            state.lifecycle = Lifecycle::Killed(Before::Stopping);
-            drop(state);
-            return self.transport.end(End::Killed);
-        }
-        // A process with other connections is not killed for one that still loads.
-        let grace = if self.transport.is_shared() { grace.max(self.limits.exit_grace) } else { grace };
-        state.lifecycle = Lifecycle::Stopping;
-        drop(state);
-        let mut frame = Vec::new();
-        frames::write::empty(&mut frame, InstanceId::ONLY, Frame::Unload);
-        self.transport.send(Way::Work, &frame);
-        self.transport.end(End::Told);
-        self.later(grace, |runner| runner.condemn("it did not end in time"));
     }
 
     /// Checks a runner whose model left service `left` ago. Kills a runner that worked for `grace` without a waiting

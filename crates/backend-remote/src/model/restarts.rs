@@ -50,8 +50,13 @@ impl RunnerModel {
         if let Some(listener) = self.listener.get().filter(|_| place.serves.load(SeqCst)) {
             listener.pause(place.number, why);
         }
+        let pause = place.pauses.fetch_add(1, SeqCst) + 1;
         let place = Arc::clone(place);
         self.later(self.spec.limits.restart_wait, move |model| {
+            // A later pause has its own time.
+            if place.pauses.load(SeqCst) != pause {
+                return;
+            }
             let down = place.down.lock();
             if let Some(why) = down.clone().filter(|_| !place.is_left.load(SeqCst))
                 && let Some(listener) = model.listener.get().filter(|_| place.serves.load(SeqCst))
