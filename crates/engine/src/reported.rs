@@ -1,7 +1,6 @@
 //! Times that models report of their own work.
 
 use crate::limits::REPORTED_FUTURE_NS_MAX;
-use crate::statistics::Timings;
 use backend::{Marks, ReportedTimes};
 
 /// Times that a model reports, none of which is far in the future: they would spoil the totals for good.
@@ -12,8 +11,8 @@ pub(crate) fn believable(times: ReportedTimes) -> ReportedTimes {
     ReportedTimes { start, compute_start, compute_end, end }
 }
 
-/// Timings of a request or batch with these times, counted at `end`.
-pub(crate) fn reported(times: ReportedTimes, end: u64) -> Timings {
-    let ReportedTimes { start, compute_start, compute_end, end: outputs_ready } = times;
-    Timings { start, marks: Marks { inputs_ready: compute_start, inference_end: compute_end, outputs_ready }, end }
+/// Ends of input, inference and output.
+pub(crate) fn marks(times: ReportedTimes) -> Marks {
+    let ReportedTimes { compute_start, compute_end, end, .. } = times;
+    Marks { inputs_ready: compute_start, inference_end: compute_end, outputs_ready: end }
 }

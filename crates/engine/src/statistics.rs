@@ -5,7 +5,7 @@ use crate::executions::{Duration, Executions};
 use crate::limits::{BATCH_SIZES_MAX, RESPONSE_STATISTICS_MAX};
 use crate::on_devices::OnDevices;
 use crate::options::MetricsOptions;
-use crate::reported::{believable, reported};
+use crate::reported::{believable, marks};
 use crate::sketch::{Histogram, Sketch};
 use backend::{BatchEntry, Marks, Reported, ReportedEnd, ReportedTimes};
 use cache::Counters as CacheCounters;
@@ -405,7 +405,7 @@ impl Statistics {
                 let _ = self.request_reported(instance, is_success, times, times.start, 1);
             }
             Reported::Batch { rows } => {
-                let phases = reported(times, times.end).phases();
+                let phases = Timings { start: times.start, marks: marks(times), end: times.end }.phases();
                 self.counted_by(instance, |c| {
                     if c.batches.len() < BATCH_SIZES_MAX || c.batches.contains_key(&rows) {
                         self.count_execution(c, times.end, phases, rows);
@@ -434,7 +434,8 @@ impl Statistics {
         accepted: u64,
         rows: u32,
     ) -> Timings {
-        let timings = reported(believable(times), backend::now_ns());
+        let times = believable(times);
+        let timings = Timings { start: times.start, marks: marks(times), end: backend::now_ns() };
         if is_success {
             self.ended(instance, &timings, accepted, rows, None);
         } else {
