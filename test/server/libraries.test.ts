@@ -138,6 +138,20 @@ test('the process of a library that a model brings ends with the model', async (
   })
 }, 60_000)
 
+test('a library that refused to start is opened again once it was replaced', async () => {
+  const own = join(root, 'replaced')
+  model('again', 'life_initfail', own)
+  library('life_initfail', 'life')
+  await withServer([`--model-repository=${own}`, '--model-control-mode=explicit'], async (server) => {
+    const load = async (): Promise<string> =>
+      (await fetch(`${server.url}/v2/repository/models/again/load`, { method: 'POST', body: '{}' })).text()
+    expect(await load()).toContain('probe backend refuses to start')
+    library('life_initfail', 'minimal')
+    expect(await load()).toBe('')
+    expect(await serves(server, 'again')).toBe(true)
+  })
+}, 60_000)
+
 test('with --host-per-model a crash costs one model', async () => {
   await withServer(['--host-per-model'], async (server) => {
     expect(hosts(server)).toHaveLength(4)

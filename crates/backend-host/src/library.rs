@@ -87,6 +87,12 @@ impl Opened {
         })
     }
 
+    /// Closes a library that could not be used. None of its functions may be called afterwards.
+    pub(crate) fn close(self) {
+        // SAFETY: an open handle, which is given up.
+        unsafe { libc::dlclose(self.0) };
+    }
+
     /// The functions of a backend.
     ///
     /// # Errors

@@ -171,14 +171,24 @@ fn backend(value: Value<'_>) -> Result<Arc<Backend>> {
     if let Some(backend) = &*held {
         return Ok(Arc::clone(backend));
     }
-    let library = Opened::new(&path)?.backend()?;
-    let backend = Arc::new(Backend::new(name, library, value)?);
+    let opened = Opened::new(&path)?;
+    let initialized = opened.backend().and_then(|library| initialized(Backend::new(name, library, value)?));
+    if initialized.is_err() {
+        // A corrected file is opened by the next load.
+        opened.close();
+    }
+    let backend = initialized?;
+    *held = Some(Arc::clone(&backend));
+    Ok(backend)
+}
+
+fn initialized(backend: Backend) -> Result<Arc<Backend>> {
+    let backend = Arc::new(backend);
     if let Err(error) = call(backend.library.initialize, &*backend) {
         let _ = call(backend.library.finalize, &*backend);
         return Err(error);
     }
     backend.ask_attributes();
-    *held = Some(Arc::clone(&backend));
     Ok(backend)
 }
 
