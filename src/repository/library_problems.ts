@@ -57,13 +57,6 @@ export function libraryProblems(path: string, loader: Loader = thisLoader()): Li
   // The directories of this machine have no libraries for another one.
   const isHere = library.machine === loader.machine
   const { found, missing } = isHere ? follow(first, loader) : { found: [first], missing: [] }
-  const [called] = library.undefined
-  // The host opens the API for libraries that name it, not for all.
-  if (called !== undefined && !found.some((one) => one.library.needed.some(isApi))) {
-    const link = 'Link it with an empty library of that name, as the Makefile of `nereid new backend` does'
-    const text = `unable to load shared library: ${path}: undefined symbol: ${called}`
-    add('error', text, `The library is not linked with libtritonserver.so. ${link}.`)
-  }
   const available = new Set([...PROVIDED, ...STUBS, ...found.flatMap((one) => one.library.exports)])
   for (const one of found) {
     const [unknown, ...more] = one.library.undefined.filter((name) => !available.has(name))

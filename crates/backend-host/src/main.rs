@@ -24,7 +24,7 @@ fn main() {
         std::process::exit(2);
     };
     // SAFETY: a NUL-terminated path; the library has no constructors but those of Rust's runtime.
-    let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
     // SAFETY: a NUL-terminated name; the handle is null or open, and a null one finds nothing of this name.
     let found = unsafe { libc::dlsym(library, c"nereid_backend_host_main".as_ptr()) };
     if library.is_null() || found.is_null() {
