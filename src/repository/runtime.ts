@@ -7,6 +7,9 @@ import { join, normalize, sep } from 'node:path'
 import { backendHint, isBuiltIn, statIfAny, type ModelConfig } from '../config/index.js'
 import { ServerError, quoted } from '../native/index.js'
 
+/** Triton's, which is there in its containers. */
+const DEFAULT_DIRECTORY = '/opt/tritonserver/backends'
+
 /**
  * Rejects an unknown backend, and a `runtime` that names another library than the backend's own. For a model without a
  * library (`findLibrary`).
@@ -22,8 +25,10 @@ export function checkRuntime(
     if (backend === '' || isBuiltIn(backend)) return
     const advice = 'try specifying runtime on the model configuration.'
     const missing = `unable to find backend library for backend '${quoted(backend)}', ${advice}`
-    const isThere = statIfAny(place.backendDirectory)?.isDirectory() === true
-    const hint = isThere ? backendHint(backend) : `--backend-directory='${place.backendDirectory}' is no directory`
+    const known = backendHint(backend)
+    // The directory that is meant without the flag is seldom there.
+    const isWrong = place.backendDirectory !== DEFAULT_DIRECTORY && !statIfAny(place.backendDirectory)?.isDirectory()
+    const hint = known === '' && isWrong ? `--backend-directory='${place.backendDirectory}' is no directory` : known
     throw new ServerError('INVALID_ARG', `${missing}${sentence(hint)}`)
   }
   const searched = [place.versionDirectory, place.modelDirectory, join(normalize(place.backendDirectory), backend)]
