@@ -12,13 +12,15 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tensor::{Error, Result};
 
 /// Time that the library has to initialize.
 const START_TIME: Duration = Duration::from_secs(60);
 /// Longest answer in bytes: an entry, and some more.
 const ANSWER_BYTES_MAX: u64 = 1 << 30;
+/// Maximum bytes that the library prints in a second, on one of its outputs. The rest is dropped.
+const SECOND_BYTES_MAX: usize = 64 * 1024;
 /// Longest line in bytes that the library prints.
 const LINE_BYTES_MAX: u64 = 16 << 10;
 
@@ -191,14 +193,30 @@ fn next(reads: &mut impl Read) -> io::Result<(u64, u8, Vec<u8>)> {
     Ok((u64::from_le_bytes(id), status, bytes))
 }
 
-/// Logs what the library prints, a line at a time.
+/// Logs what the library prints, a line at a time and at a limited rate.
 fn print(name: &str, output: std::fs::File) {
     let mut lines = BufReader::new(output);
+    let (mut began, mut bytes, mut dropped) = (Instant::now(), 0, 0_u64);
     loop {
         let mut line = Vec::new();
         match (&mut lines).take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => return,
-            Ok(_) => log::info!("cache '{name}': {}", String::from_utf8_lossy(line.trim_ascii_end())),
+            Ok(_) => {}
+        }
+        if began.elapsed() >= Duration::from_secs(1) {
+            if dropped > 0 {
+                log::info!(
+                    "cache '{name}': {dropped} lines were dropped: more than {SECOND_BYTES_MAX} bytes in a second"
+                );
+            }
+            (began, bytes, dropped) = (Instant::now(), 0, 0);
+        }
+        // A line costs more than its bytes.
+        bytes += line.len() + 64;
+        if bytes > SECOND_BYTES_MAX {
+            dropped += 1;
+        } else {
+            log::info!("cache '{name}': {}", String::from_utf8_lossy(line.trim_ascii_end()));
         }
     }
 }
