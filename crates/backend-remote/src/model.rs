@@ -191,10 +191,16 @@ impl RunnerModel {
             }));
         }
         drop(send);
+        let mut failed = None;
         for place in places {
-            started.recv().unwrap_or_else(|_| Err(not_started(place.instance.kind)))?;
+            let result = started.recv().unwrap_or_else(|_| Err(not_started(place.instance.kind)));
+            failed = failed.or(result.err());
+            // As in Triton, libraries make all instances, whatever becomes of one.
+            if failed.is_some() && !self.spec.reports_statistics {
+                break;
+            }
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     /// Starts the runner of an instance.
