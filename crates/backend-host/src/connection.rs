@@ -231,9 +231,11 @@ fn read_side(link: &Arc<Link>, mut incoming: Incoming, served: &Served) -> io::R
 fn is_ready(link: &Arc<Link>, served: &Served, question: u64) {
     let (instance, link) = (instance_of(served), Arc::clone(link));
     let ask = move || {
-        let asked = instance
-            .as_ref()
-            .map(|instance| link.run(|| call(instance.model.backend.library.instance_ready, &**instance)).is_ok());
+        let asked = instance.as_ref().map(|instance| {
+            // The library is not asked about an instance that it has finalized, and finalizes none while it is asked.
+            let finalized = instance.finalized.read();
+            *finalized || link.run(|| call(instance.model.backend.library.instance_ready, &**instance)).is_ok()
+        });
         let mut frame = Vec::new();
         is_ready_result(&mut frame, InstanceId::ONLY, question, asked.unwrap_or(true));
         link.send(Way::Side, &frame);
