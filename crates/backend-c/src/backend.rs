@@ -8,7 +8,7 @@ use backend::{Backend, Host, Model, ModelIo, OpenSpec, Opened};
 use backend_process::{Completed, Failure, Further, HostedLibrary, JsonObject, Kept, Spec, UnknownKeys, ask_and_keep};
 use protocol::Signature;
 use protocol::json::Value;
-use protocol::pb::inference::{ModelConfig, model_config::SchedulingChoice};
+use protocol::pb::inference::ModelConfig;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use tensor::{Error, Name, Result};
@@ -151,8 +151,7 @@ impl Opened for OpenedLibrary {
     }
 
     fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
-        let iterative =
-            matches!(&config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(s)) if s.iterative_sequence);
+        let iterative = config.is_iterative();
         let decoupled = signature.decoupled;
         let host = Weak::clone(&self.host);
         let factory = Arc::new(InstanceFactory { opened: *self, signature: Arc::clone(&signature), iterative });

@@ -8,7 +8,7 @@ use backend_process::{
     SharedMemory, Spec, UnknownKeys, ask, hosted, instances, is_inside, load_of,
 };
 use protocol::Signature;
-use protocol::pb::inference::{ModelConfig, model_config::SchedulingChoice};
+use protocol::pb::inference::ModelConfig;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
@@ -207,8 +207,7 @@ impl Opened for OpenedJavaScript {
     fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
         let host = self.state.host.get().cloned();
         let host = host.ok_or_else(|| Error::internal("the JavaScript backend belongs to no server"))?;
-        let iterative =
-            matches!(&config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(s)) if s.iterative_sequence);
+        let iterative = config.is_iterative();
         let decoupled = signature.decoupled;
         let factory = Arc::new(InstanceFactory { opened: *self, signature: Arc::clone(&signature), iterative });
         let opened = &factory.opened;

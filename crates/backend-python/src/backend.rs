@@ -12,7 +12,7 @@ use backend_process::{
     Command, Failure, Further, Instance, PlacedInstance, RunnerKind, RunnerLimits, Spec, UnknownKeys, hosted, instances,
 };
 use protocol::Signature;
-use protocol::pb::inference::{ModelConfig, model_config::SchedulingChoice};
+use protocol::pb::inference::ModelConfig;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
@@ -248,8 +248,7 @@ impl Opened for OpenedPython {
 
     fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
         let device_inputs = takes_device_inputs(config)?;
-        let iterative =
-            matches!(&config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(s)) if s.iterative_sequence);
+        let iterative = config.is_iterative();
         let host = self.shared.host.get().cloned();
         let host = host.ok_or_else(|| Error::internal("the Python backend belongs to no server"))?;
         let limits = RunnerLimits { device_inputs, ..self.options.limits.clone() };

@@ -1,6 +1,6 @@
 //! Decodes the configuration of a model.
 
-use crate::pb::inference::ModelConfig;
+use crate::pb::inference::{ModelConfig, model_config::SchedulingChoice};
 use prost::Message;
 use tensor::{Error, Result};
 
@@ -13,5 +13,10 @@ impl ModelConfig {
     pub fn parse(encoded: &bytes::Bytes) -> Result<Self> {
         let invalid = |e| Error::internal(format!("the encoded configuration of the model cannot be decoded: {e}"));
         Self::decode(encoded.clone()).map_err(invalid)
+    }
+
+    /// Whether a sequence may ask for another step of its own request (`sequence_batching.iterative_sequence`).
+    pub fn is_iterative(&self) -> bool {
+        matches!(&self.scheduling_choice, Some(SchedulingChoice::SequenceBatching(s)) if s.iterative_sequence)
     }
 }
