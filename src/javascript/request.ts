@@ -128,12 +128,14 @@ export class InferenceRequest<I extends Inputs = Inputs> {
     return this.#host.isCancelled(this.#progress.slot, this.#progress.generation)
   }
 
-  /** Aborts when the request is cancelled. It is looked at every 10 ms. */
+  /**
+   * Aborts when the request is cancelled. It is looked at every 10 ms, also if the request was cancelled before the
+   * model asked for its signal: a listener that the model then adds is called.
+   */
   get signal(): AbortSignal {
     if (this.#progress.abort === null) {
       this.#progress.abort = new AbortController()
-      if (this.cancelled) this.#progress.abort.abort()
-      else if (!this.#progress.isClosed) this.#host.watch(this.#progress)
+      if (!this.#progress.isClosed) this.#host.watch(this.#progress)
     }
     return this.#progress.abort.signal
   }

@@ -53,6 +53,13 @@ async function gets(what: number | RegExp, model = 'times'): Promise<void> {
   await until('', isSo).catch(() => expect.fail(`expected ${what}, got ${last}`))
 }
 
+/** Removes a model. Its line is waited for: it may come after the first request is refused. */
+async function remove(model: string): Promise<void> {
+  rmSync(path(model), { recursive: true })
+  await gets(/is not found \(/, model)
+  await until('its end is said', () => printed().includes(`${model}: removed`))
+}
+
 const median = (values: number[]): number => values.toSorted((a, b) => a - b)[values.length >> 1] ?? 0
 
 /** How editors save a file. */
@@ -172,16 +179,20 @@ test('a new model is loaded, a removed one is unknown, and both leave the server
 })
 
 test('a model that does not load is withdrawn while another one still loads', async () => {
-  repository.model('slow', `await new Promise((resolve) => setTimeout(resolve, 1500))\n${times('9')}`)
-  await new Promise((resolve) => setTimeout(resolve, 200))
+  const [begun, go] = [join(repository.root, 'begun'), join(repository.root, 'go')]
+  repository.model('slow', `import { existsSync, writeFileSync } from 'node:fs'
+writeFileSync(${JSON.stringify(begun)}, '')
+while (!existsSync(${JSON.stringify(go)})) await new Promise((resolve) => setTimeout(resolve, 20))
+${times('9')}`)
+  await until('it loads', () => existsSync(begun))
   writeFileSync(path('times/1/model.ts'), 'export const = 1')
   await gets(/SyntaxError/)
   writeFileSync(path('times/1/model.ts'), times('2'))
   await gets(2)
-  expect(printed()).not.toContain('slow: ')
+  expect(printed()).not.toContain('slow: 1/model.ts changed, ready')
+  writeFileSync(go, '')
   await gets(9, 'slow')
-  rmSync(path('slow'), { recursive: true })
-  await gets(/is not found \(/, 'slow')
+  await remove('slow')
 })
 
 test('a wrong configuration is the state of the highest version, and none of another stays', async () => {
@@ -194,8 +205,7 @@ test('a wrong configuration is the state of the highest version, and none of ano
   unlinkSync(path('third/config.pbtxt'))
   await gets(3, 'third')
   expect(await rows()).toEqual([['3', 'READY']])
-  rmSync(path('third'), { recursive: true })
-  await gets(/is not found \(/, 'third')
+  await remove('third')
 })
 
 test('a change of an imported file reloads the models that import it, and no other', async () => {

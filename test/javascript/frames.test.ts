@@ -294,6 +294,19 @@ test.each([
   }
 })
 
+test('a signal that is asked for after the cancel aborts, too, once a listener can be there', async () => {
+  const host = new RawHost()
+  await host.load({
+    execute: async ([request]: InferenceRequest[]) => {
+      host.flags[0] = (1 << 1) | 1
+      await new Promise((resolve) => request?.signal.addEventListener('abort', resolve))
+      return [new InferenceResponse([])]
+    },
+  })
+  host.execute([[]])
+  expect(await host.result()).toMatchObject({ tensors: [], releases: [] })
+})
+
 test('a call names its request, takes the memory of an input in place and is cancelled by a frame', async () => {
   const host = new RawHost()
   const abort = new AbortController()
