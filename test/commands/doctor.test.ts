@@ -134,6 +134,20 @@ describe('a command line', () => {
     `)
   })
 
+  const clouds = ['s3://bucket/models', 'gs://bucket', 'as://account/container']
+  test.each(clouds)('a repository in a cloud: %s', async (url) => {
+    const { code, out } = await runs(doctor, ['--', 'tritonserver', `--model-repository=${url}`, '--http-port=9000'])
+    expect([code, out]).toEqual([0, expect.stringContaining(`nereid --model-repository=${url} --http-port=9000\n`)])
+    // Storage that no server reads is replaced by a placeholder.
+    const other = await runs(doctor, ['--', 'tritonserver', '--model-repository=hdfs://models'])
+    expect([other.code, other.out]).toEqual([1, expect.stringContaining('nereid --model-repository=DIRECTORY\n')])
+  })
+
+  test('rules between flags hold with a repository in a cloud, too', async () => {
+    const { code, out } = await runs(doctor, ['--', 'tritonserver', '--model-repository=s3://bucket', '--load-model=a'])
+    expect([code, out]).toEqual([1, expect.stringContaining("Error: Use of '--load-model' requires setting ")])
+  })
+
   test('rules between flags are those of a start', async () => {
     const { out } = await runs(doctor, ['--', 'tritonserver', '--model-repository=/m', '--load-model=a'])
     expect(out).toContain(
@@ -985,6 +999,15 @@ describe('hostile files', () => {
     }
     expect(performance.now() - from).toBeLessThan(30_000)
   }, 60_000)
+
+  test('a place in a cloud as the file to read', async () => {
+    const { code, err } = await runs(doctor, ['s3://bucket/models'])
+    expect([code, err]).toEqual([
+      2,
+      "s3://bucket/models is in a cloud, and 'nereid doctor' reads only local files: copy it to a directory, for " +
+        "example with 'aws s3 sync', and name the directory\n",
+    ])
+  })
 
   test('a repository that is a loop of links, and a model.py without end', async () => {
     const directory = files({ 'r/m/1/': '', 'r/m/config.pbtxt': 'backend: "python"' })

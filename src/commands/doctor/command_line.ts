@@ -19,7 +19,7 @@ const SHELLS_MAX = 10
 export interface JudgedArguments {
   /** Arguments that Nereid accepts, corrected. */
   kept: string[]
-  /** Values of --model-repository. */
+  /** Values of --model-repository, places in clouds included. */
   repositories: Located[]
   /** The last word that stays, as it is written; null if none does. */
   last: Located | null
@@ -194,12 +194,10 @@ export function judgeArguments(args: readonly Located[], findings: Findings): Ju
       if (value !== null) words.push(value.text)
       i += 1
     }
-    if (judgeFlag(flag, words, value, arg, findings)) {
-      kept.push(...words)
-      last = words.length > 1 ? value : arg
-    }
-    if (flag.name === 'model-repository' && value !== null && writtenScheme(value.text) === null)
-      repositories.push(value)
+    if (!judgeFlag(flag, words, value, arg, findings)) continue
+    kept.push(...words)
+    last = words.length > 1 ? value : arg
+    if (flag.name === 'model-repository' && value !== null) repositories.push(value)
   }
   if (args.every((arg) => !arg.isOpen) && repositories.length > 0)
     judgeTogether(kept, args[0]?.at ?? { path: '', line: 0 }, findings)

@@ -5,6 +5,7 @@
 import { readSync, readdirSync } from 'node:fs'
 import { basename, join, resolve } from 'node:path'
 import { exportedHint, readRegularFile, statIfAny } from '../../config/index.js'
+import { unreadableCloud } from '../check/cloud.js'
 import { isModel } from '../check/targets.js'
 import { looksLikeDockerfile } from './dockerfile.js'
 
@@ -36,6 +37,8 @@ export type Target = { repository: string; isModel: boolean } | { files: Input[]
 
 export function readTarget(path: string): Target {
   if (path === '-') return { files: [inputOf('-', readStdin())] }
+  const hint = unreadableCloud(path, 'doctor')
+  if (hint !== null) throw new InputError(hint)
   const stat = statIfAny(path)
   if (stat === undefined) throw new InputError(`${path}: no such file or directory`)
   if (!stat.isDirectory()) return { files: [inputOf(path, readText(path))] }

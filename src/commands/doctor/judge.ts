@@ -6,6 +6,7 @@ import { resolveSettings } from '../../cli/settings.js'
 import { statIfAny } from '../../config/index.js'
 import { OptionError } from '../../cli/parse.js'
 import type { RepositorySettings } from '../../repository/index.js'
+import { schemeOf } from '../../stores/client.js'
 import { isModel } from '../check/targets.js'
 import { shown } from '../output.js'
 import {
@@ -134,7 +135,7 @@ export function settingsOf(args: readonly string[]): RepositorySettings {
 /** The directory on this machine behind a repository, through the mounts of its container; null if there is none. */
 function onHost(repository: Located, launch: Launch, findings: Findings): string | null {
   const { text, at } = repository
-  if (repository.isOpen) return null
+  if (repository.isOpen || schemeOf(text) !== null) return null
   if (launch.image === null) return resolve(launch.directory, text)
   const path = normalize(text).replace(/\/+$/, '')
   const mount = launch.mounts
