@@ -210,6 +210,16 @@ describe('a directory', () => {
   })
 })
 
+test('a model or a repository in a cloud is refused, and the message says what to do', async () => {
+  const { code, out, err } = await runs(init, ['gs://bucket/m.onnx'])
+  expect([code, out]).toEqual([1, ''])
+  expect(err).toMatch(/^error: gs:\/\/bucket\/m\.onnx is in a cloud, .* with 'gcloud storage rsync --recursive', and/)
+  const written = await runs(init, [join(files({ 'm.onnx': MODEL }), 'm.onnx'), '--out=s3://bucket/models'])
+  expect([written.code, written.out]).toEqual([1, ''])
+  expect(written.err).toContain("'nereid init' writes only local files: name a directory, and then copy it there")
+  expect(existsSync('s3:')).toBe(false)
+})
+
 describe('output', () => {
   test('suggests --batch for a model that may batch, and that command works', async () => {
     const { out, directory } = await made({ 'm.onnx': MODEL }, 'm.onnx', ['--name=x'])

@@ -14,6 +14,7 @@ import { shellWord } from '../../config/shell_word.js'
 import { exitNow, ServerError } from '../../native/index.js'
 import { lookAt, requireSafeName, whyNoWeights } from '../../repository/index.js'
 import { CommandError, commandNamed, readArguments, usageOf, type CommandArguments } from '../arguments.js'
+import { unreadableCloud, unwritableCloud } from '../check/cloud.js'
 import { printFailure } from '../failure.js'
 import {
   onnxConfigText, pythonConfigText, pytorchConfigText, treesConfigText, unreadConfigText,
@@ -91,6 +92,8 @@ function planOf({ rest, options }: CommandArguments, usage: string): Plan {
     const files = [{ to: '1/model.py', text: PYTHON_MODEL }]
     return { name: named(source), kind: 'python', files, source, isTemplate: true }
   }
+  const hint = unreadableCloud(source, 'init')
+  if (hint !== null) throw new CommandError(hint)
   const path = resolve(source)
   const stat = statSync(path, { throwIfNoEntry: false })
   if (stat === undefined) throw new CommandError(`there is no file ${source}`)
@@ -107,8 +110,8 @@ function planOf({ rest, options }: CommandArguments, usage: string): Plan {
       files: filesBelow(saved, source, (file) => join('1/model.savedmodel', file)), source,
     }
   const file = stat.isDirectory() ? modelIn(path, source) : path
-  const hint = exportHint(file)
-  if (hint !== null) throw new CommandError(`${source} ${hint}`)
+  const foreign = exportHint(file)
+  if (foreign !== null) throw new CommandError(`${source} ${foreign}`)
   if (TREES.test(file)) {
     requireRegular(file)
     const why = whyNoWeights(file)
@@ -251,6 +254,8 @@ function filesBelow(directory: string, source: string, to: (path: string) => str
 export async function make(program: string, plan: Plan, options: CommandArguments['options']): Promise<string> {
   const out = options.get('out') ?? 'models'
   if (out === '') throw new CommandError('--out needs a value: --out=<path>')
+  const hint = unwritableCloud(out, 'init')
+  if (hint !== null) throw new CommandError(hint)
   const staging = new Staging(out, plan.name, options.has('link'))
   const interrupted = (_: NodeJS.Signals, number: number): void => {
     staging.remove()
