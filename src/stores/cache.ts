@@ -9,13 +9,14 @@
  */
 
 import { createHash, randomBytes } from 'node:crypto'
-import { constants, createReadStream } from 'node:fs'
+import { constants } from 'node:fs'
 import {
   access, chmod, copyFile, link, mkdir, open, readFile, readdir, rename, rm, stat, statfs, utimes, writeFile,
   type FileHandle,
 } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { digestOf } from './checksum.js'
 import { Limit, eachOf } from './limit.js'
 import { isLeft, nameOf, ownProcess, type Owner } from './owner.js'
 import { StoreError, storeFailure, type StoreClient, type StoredObject } from './client.js'
@@ -24,6 +25,8 @@ import { StoreError, storeFailure, type StoreClient, type StoredObject } from '.
 const PART_BYTES = 8 * 1024 * 1024
 /** Size of one write, which is a job of another thread; chunks from a connection are a tenth of this. */
 const WRITE_BYTES = 512 * 1024
+/** A download whose checksum is wrong is repeated this often. */
+const REPEATS_MAX = 1
 /** Maximum number of files of one model that are placed in parallel. */
 const FILES_MAX = 32
 /** Maximum number of parallel reads. */
@@ -213,15 +216,19 @@ export class DownloadCache {
       try {
         await file.truncate(object.size)
         const starts = Array.from({ length: Math.ceil(object.size / PART_BYTES) }, (_, i) => i * PART_BYTES)
-        await eachOf(starts, this.#reads, signal, (from, stop) =>
-          this.#read(client, object, file, from, Math.min(from + PART_BYTES, object.size), stop, progress),
-        )
+        for (let repeats = 0; ; repeats += 1) {
+          await eachOf(starts, this.#reads, signal, (from, stop) =>
+            this.#read(client, object, file, from, Math.min(from + PART_BYTES, object.size), stop, progress),
+          )
+          const damage = await damageOf(part, object, client, signal)
+          if (damage === null) break
+          if (repeats === REPEATS_MAX) throw new StoreError('unavailable', damage)
+        }
         // The content must be on disk before its name, in case the machine stops.
         await file.datasync()
       } finally {
         await file.close()
       }
-      await verify(part, object)
       await chmod(part, 0o444)
       await rename(part, path)
     } catch (error) {
@@ -315,15 +322,23 @@ async function writeAll(file: FileHandle, parts: Uint8Array[], position: number)
   }
 }
 
-/** @throws {StoreError} `unavailable` when the content does not match the checksum of the storage */
-async function verify(path: string, { path: name, md5 }: StoredObject): Promise<void> {
-  if (md5 === null) return
-  const hash = createHash('md5')
-  for await (const bytes of createReadStream(path, { highWaterMark: 1024 * 1024 })) hash.update(bytes as Uint8Array)
-  const found = hash.digest('hex')
-  if (found === md5) return
-  const text = `what came of '${name}' has the MD5 ${found}, and storage says ${md5}`
-  throw new StoreError('unavailable', `${text}: it was damaged on its way, or in storage`)
+/** Compares a downloaded file with the checksum of the storage; null if they are equal, or if there is none. */
+async function damageOf(
+  path: string, object: StoredObject, client: StoreClient, signal: AbortSignal,
+): Promise<string | null> {
+  if (object.size === 0) return null
+  const { path: name, md5 } = object
+  const missing = { missing: 'the storage has no MD5' }
+  const stored =
+    md5 === null
+      ? ((await client.checksum?.(object, signal)) ?? missing)
+      : { algorithm: 'MD5' as const, digest: md5, partBytes: null }
+  if ('missing' in stored) return null
+  const found = await digestOf(path, stored, signal)
+  if (found === stored.digest) return null
+  const kind = `${stored.algorithm}${stored.partBytes === null ? '' : ' of its parts'}`
+  const text = `what came of '${name}' has the ${kind} ${found}, and storage says ${stored.digest}`
+  return `${text}: it was damaged on its way, or in storage`
 }
 
 async function exists(path: string): Promise<boolean> {

@@ -33,6 +33,21 @@ export interface StoredObject {
   md5: string | null
 }
 
+/** Algorithms of checksums that are compared; storage may have others. */
+export type ChecksumAlgorithm = 'MD5' | 'SHA1' | 'SHA256' | 'SHA512' | 'CRC32' | 'CRC32C' | 'CRC64NVME'
+
+/** Checksum of an object's content, computed when it was uploaded. */
+export interface Checksum {
+  algorithm: ChecksumAlgorithm
+  /** In hexadecimal digits. */
+  digest: string
+  /**
+   * For an upload in parts whose digest is that of the parts' digests: the size of each part but the last, which may be
+   * smaller. Null for a digest of the content.
+   */
+  partBytes: number | null
+}
+
 /** Classes of failures. */
 export type StoreFailure =
   /** The bucket, container or object does not exist. */
@@ -79,6 +94,13 @@ export interface StoreClient {
    * @throws {StoreError} `changed` when the object has another version now
    */
   read(object: StoredObject, from: number, to: number, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>>
+  /**
+   * Asks for the checksum of an object without MD5, after its bytes were read; `missing` says why there is none that
+   * can be compared. A client without this method has only MD5.
+   *
+   * @throws {StoreError} `changed` when the object has another version now
+   */
+  checksum?(object: StoredObject, signal: AbortSignal): Promise<Checksum | { missing: string }>
   /** Closes the connections. */
   close(): void
 }
