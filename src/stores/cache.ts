@@ -16,6 +16,7 @@ import {
 } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { debuglog } from 'node:util'
 import { digestOf } from './checksum.js'
 import { Limit, eachOf } from './limit.js'
 import { isLeft, nameOf, ownProcess, type Owner } from './owner.js'
@@ -46,6 +47,9 @@ const FREE_PART = 0.02
 
 /** Called with the number of bytes received. */
 export type Progress = (bytes: number) => void
+
+/** Prints to stderr with `NODE_DEBUG=nereid-stores`. */
+const debug = debuglog('nereid-stores')
 
 const codeOf = (error: unknown): string => String((error as NodeJS.ErrnoException | null)?.code ?? '')
 
@@ -223,6 +227,7 @@ export class DownloadCache {
           const damage = await damageOf(part, object, client, signal)
           if (damage === null) break
           if (repeats === REPEATS_MAX) throw new StoreError('unavailable', damage)
+          debug('%s; it is downloaded again', damage)
         }
         // The content must be on disk before its name, in case the machine stops.
         await file.datasync()
@@ -333,7 +338,10 @@ async function damageOf(
     md5 === null
       ? ((await client.checksum?.(object, signal)) ?? missing)
       : { algorithm: 'MD5' as const, digest: md5, partBytes: null }
-  if ('missing' in stored) return null
+  if ('missing' in stored) {
+    debug("the download of '%s' is not compared with a checksum: %s", name, stored.missing)
+    return null
+  }
   const found = await digestOf(path, stored, signal)
   if (found === stored.digest) return null
   const kind = `${stored.algorithm}${stored.partBytes === null ? '' : ' of its parts'}`

@@ -64,7 +64,7 @@ interface Page {
 }
 
 /** @throws {ForeignResponse} */
-function pageOf(text: string): Page {
+function objectOf(text: string): object {
   try {
     const found: unknown = JSON.parse(text)
     if (typeof found === 'object' && found !== null) return found
@@ -134,7 +134,7 @@ function cloud(url: string, environment: NodeJS.ProcessEnv): Cloud<{ auth: AuthC
       const query = new URLSearchParams({ prefix, maxResults: '1000', fields })
       if (token !== undefined) query.set('pageToken', token)
       const answer = await get(auth, agents, new URL(`${objects}?${query}`), {}, signal)
-      const { items = [], nextPageToken } = pageOf(await text(answer))
+      const { items = [], nextPageToken } = objectOf(await text(answer)) as Page
       const listed = items.map(({ name, size, generation, md5Hash }) => {
         const md5 = md5Hash === undefined ? null : Buffer.from(md5Hash, 'base64').toString('hex')
         return { path: name, size: Number(size), version: generation, md5 }
@@ -152,6 +152,14 @@ function cloud(url: string, environment: NodeJS.ProcessEnv): Cloud<{ auth: AuthC
       const { 'x-goog-generation': generation, 'content-length': length } = stream.headers
       const bytes = length === undefined ? undefined : Number(length)
       return { stream, version: typeof generation === 'string' ? generation : undefined, length: bytes }
+    },
+    async checksum({ auth, agents }, name, { version }, signal) {
+      // A composed object, or an upload in parallel parts, has no MD5, but a CRC32C of the whole.
+      const query = `fields=crc32c&ifGenerationMatch=${version}`
+      const answer = await get(auth, agents, new URL(`${objects}/${encodeURIComponent(name)}?${query}`), {}, signal)
+      const { crc32c } = objectOf(await text(answer)) as { crc32c?: string }
+      if (crc32c === undefined) return { missing: 'it has neither MD5 nor CRC32C' }
+      return { algorithm: 'CRC32C', digest: Buffer.from(crc32c, 'base64').toString('hex'), partBytes: null }
     },
     meaning: (error) => (error instanceof RequestError ? error.meaning : null),
   }

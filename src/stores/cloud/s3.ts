@@ -2,14 +2,15 @@
 import type { Readable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import {
-  GetObjectCommand, ListObjectsV2Command, S3Client, S3ServiceException, type S3ClientConfig,
+  GetObjectCommand, HeadObjectCommand, ListObjectsV2Command, S3Client, S3ServiceException,
+  type HeadObjectCommandOutput, type S3ClientConfig,
 } from '@aws-sdk/client-s3'
 import { fromNodeProviderChain } from '@aws-sdk/credential-providers'
 import { loadSharedConfigFiles } from '@smithy/core/config'
 import { StoreError, type OpenStore } from '../client.js'
 import { CREDENTIAL_FILE, credentialFor, strings } from './credential_file.js'
 import { codeOf, silence } from './requests.js'
-import { ForeignResponse, Store, split, type Cloud, type Location, type Meaning } from './store.js'
+import { ForeignResponse, Store, split, type Cloud, type Found, type Location, type Meaning } from './store.js'
 
 const REGION = 'us-east-1'
 /** Timeout for credentials, which may come from a process, a service, or the metadata of the machine. */
@@ -150,8 +151,9 @@ function cloud(url: string, environment: NodeJS.ProcessEnv): Cloud<S3Client> {
       const objects = Contents.map(({ Key = '', Size = 0, ETag = '' }) => {
         const version = bare(ETag)
         const path = EncodingType === 'url' ? decodeURIComponent(Key.replaceAll('+', ' ')) : Key
-        // An empty object is never read, so its kind of encryption stays unknown.
-        const isMd5 = Size > 0 && /^[0-9a-f]{32}$/i.test(version)
+        // An empty object is never read, so its kind of encryption stays unknown. ETags of directory buckets look like an
+        // MD5, but are random.
+        const isMd5 = Size > 0 && /^[0-9a-f]{32}$/i.test(version) && !bucket.endsWith('--x-s3')
         return { path, size: Size, version, md5: isMd5 ? version.toLowerCase() : null }
       })
       return { objects, next: IsTruncated ? NextContinuationToken : undefined }
@@ -162,13 +164,64 @@ function cloud(url: string, environment: NodeJS.ProcessEnv): Cloud<S3Client> {
       const answer = await client.send(command, { abortSignal })
       const { Body, ETag, ContentLength, ContentEncoding, ServerSideEncryption } = answer
       // With KMS encryption the ETag looks like an MD5 but is not. The listing does not show the encryption.
-      const isWithoutMd5 = ServerSideEncryption?.startsWith('aws:kms') ?? false
+      const isWithoutMd5 = isKms(ServerSideEncryption)
       // A response without a length, but with an encoding, was compressed by a proxy.
       const isOwn = ETag !== undefined && (ContentLength !== undefined || ContentEncoding === undefined)
       return { stream: Body as Readable, version: isOwn ? bare(ETag) : undefined, length: ContentLength, isWithoutMd5 }
     },
+    async checksum(client, name, { version, size }, abortSignal) {
+      const head = async (more: { IfMatch?: string; ChecksumMode?: 'ENABLED'; PartNumber?: number }) =>
+        client.send(new HeadObjectCommand({ Bucket: bucket, Key: name, ...more }), { abortSignal })
+      const answer = await head({ IfMatch: `"${version}"`, ChecksumMode: 'ENABLED' })
+      const whole = wholeChecksum(answer, version)
+      if (whole !== null) return whole
+      const { algorithm, digest, parts } = partsChecksum(answer, version) ?? { algorithm: null }
+      if (algorithm === null) return { missing: 'it was stored without a checksum that is compared here' }
+      // Without If-Match: some storage compares it with the ETag of the part.
+      const sizeOfPart = async (number: number) => (await head({ PartNumber: number })).ContentLength
+      const partBytes = parts === 1 ? size : ((await sizeOfPart(1)) ?? size)
+      // What is left for the last part. Storage that ignores the number gives the whole size.
+      const rest = size - (parts - 1) * partBytes
+      const isEven = rest > 0 && rest <= partBytes && (parts <= 2 || (await sizeOfPart(parts)) === rest)
+      if (isEven) return { algorithm, digest, partBytes }
+      return { missing: 'it was uploaded in parts of different or unknown sizes, without a checksum of the whole' }
+    },
     meaning: (error) => meaning(error, location),
   }
+}
+
+/** With KMS encryption, an ETag looks like an MD5 but is not. */
+const isKms = (encryption: string | undefined) => encryption?.startsWith('aws:kms') ?? false
+
+/** Checksums that are compared. S3 also has XXHASH, which Node has no function for. */
+const CHECKSUMS = ['SHA512', 'SHA256', 'SHA1', 'MD5', 'CRC64NVME', 'CRC32C', 'CRC32'] as const
+
+const hex = (base64: string) => Buffer.from(base64, 'base64').toString('hex')
+
+/** The checksum of the whole object; null if there is none that is compared. */
+function wholeChecksum(answer: HeadObjectCommandOutput, version: string): Found | null {
+  const algorithm = CHECKSUMS.find((name) => answer[`Checksum${name}`] !== undefined)
+  const value = algorithm === undefined ? undefined : answer[`Checksum${algorithm}`]
+  if (algorithm === undefined || value === undefined || PARTS.test(value)) return null
+  // Storage that does not tell the type may give the checksum of the parts' checksums for an upload in parts.
+  const isWhole = answer.ChecksumType === 'FULL_OBJECT' || (answer.ChecksumType === undefined && !PARTS.test(version))
+  return isWhole ? { algorithm, digest: hex(value), partBytes: null } : null
+}
+
+/** Ends an ETag or a checksum of parts: their number. */
+const PARTS = /-(\d+)$/
+
+/** The checksum of the parts' checksums and the number of parts; null if there is none that is compared. */
+function partsChecksum(answer: HeadObjectCommandOutput, version: string) {
+  const [, md5, count] = /^([0-9a-f]{32})-(\d+)$/i.exec(version) ?? []
+  if (md5 !== undefined && !isKms(answer.ServerSideEncryption))
+    return { algorithm: 'MD5' as const, digest: md5.toLowerCase(), parts: Number(count) }
+  for (const algorithm of CHECKSUMS) {
+    const value = answer[`Checksum${algorithm}`] ?? ''
+    const parts = PARTS.exec(value)
+    if (parts !== null) return { algorithm, digest: hex(value.slice(0, parts.index)), parts: Number(parts[1]) }
+  }
+  return null
 }
 
 /** Removes the quotes and the weakness prefix of an ETag. */

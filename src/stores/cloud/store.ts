@@ -1,6 +1,8 @@
 /** The common part of all clients: names of objects, checks of responses, and error messages. */
 import type { Readable } from 'node:stream'
-import { StoreError, type StoreClient, type StoreFailure, type StoredObject } from '../client.js'
+import {
+  StoreError, storeFailure, type Checksum, type StoreClient, type StoreFailure, type StoredObject,
+} from '../client.js'
 import { Agents, Requests, bytes, codeOf, type Answer } from './requests.js'
 
 /** Location of a repository. */
@@ -34,6 +36,9 @@ export interface Range {
   isWithoutMd5?: boolean
 }
 
+/** Checksum of an object that has no MD5, or why there is none that can be compared. */
+export type Found = Checksum | { missing: string }
+
 /** A successful response that is not from storage, for example of a proxy; as a listing it would have no models. */
 export class ForeignResponse extends Error {}
 
@@ -51,6 +56,7 @@ export interface Cloud<Client> {
     client: Client, prefix: string, token: string | undefined, signal: AbortSignal,
   ): Promise<{ objects: StoredObject[]; next: string | undefined }>
   range(client: Client, name: string, version: string, from: number, to: number, signal: AbortSignal): Promise<Range>
+  checksum(client: Client, name: string, object: StoredObject, signal: AbortSignal): Promise<Found>
   /** Explains an error; null for network errors and unknown ones. */
   meaning(error: unknown): Meaning | null
 }
@@ -114,9 +120,9 @@ export class Store<Client> implements StoreClient {
   async read(object: StoredObject, from: number, to: number, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>> {
     signal.throwIfAborted()
     if (to <= from) return nothing()
-    const { url, path, endpoint } = this.#cloud.location
+    const { url, endpoint } = this.#cloud.location
     const asked = `${url}/${object.path} cannot be read`
-    const name = path === '' ? object.path : `${path}/${object.path}`
+    const name = this.#nameOf(object)
     const answer = await this.#requests.send(asked, signal, (client, stop) =>
       this.#cloud.range(client, name, object.version, from, to, stop),
     )
@@ -137,8 +143,27 @@ export class Store<Client> implements StoreClient {
     return body
   }
 
+  async checksum(object: StoredObject, signal: AbortSignal): Promise<Found> {
+    const asked = `the checksum of ${this.#cloud.location.url}/${object.path} cannot be read`
+    const name = this.#nameOf(object)
+    try {
+      return await this.#requests.send(asked, signal, (client, stop) =>
+        this.#cloud.checksum(client, name, object, stop),
+      )
+    } catch (error) {
+      // The content was read: a storage or proxy without this request, or a key without this right, is no obstacle.
+      if (!['denied', 'invalid'].includes(storeFailure(error) ?? '')) throw error
+      return { missing: (error as Error).message }
+    }
+  }
+
   close(): void {
     this.#agents.close()
+  }
+
+  #nameOf({ path: name }: StoredObject): string {
+    const { path } = this.#cloud.location
+    return path === '' ? name : `${path}/${name}`
   }
 
   #explain(error: unknown, asked: string): StoreError {
