@@ -36,6 +36,8 @@ export interface Foreign {
 
 export interface Backend {
   name: string
+  /** Name in Triton's texts, if it differs. */
+  title?: string
   /** Spelling in a configuration, if it is not `backend: "<name>"`. */
   written?: string
   /** Other common names, in lower case without separators. Platforms and file name endings are known already. */
@@ -49,9 +51,9 @@ export interface Backend {
   settings?: readonly string[]
   /**
    * Instances of a group without a kind: `auto`, on each GPU, or else on the CPU; `only`, on GPUs or nowhere; absent,
-   * on the CPU. `never` puts them on the CPU even if the group asks for a GPU.
+   * on the CPU. `never` puts them on the CPU even if the group asks for a GPU; `cpu` refuses groups of other kinds.
    */
-  devices?: 'auto' | 'only' | 'never'
+  devices?: 'auto' | 'only' | 'never' | 'cpu'
   /**
    * For a backend of ONNX Runtime, with the settings of `onnxruntime`: its GPU providers. A GPU needs one of them, if
    * the list has any; texts name the first.
@@ -136,8 +138,8 @@ export const BACKENDS: readonly Backend[] = [
     note: 'inputs, outputs and batching are read from the file; a directory holds `model.onnx` and its external data',
   },
   {
-    name: 'openvino', spellings: ['vino', 'openvinoir'], files: [{ name: 'model.xml', kind: 'any' }], settings: [],
-    images: ['openvino'], module: 'openvino', served: 'python',
+    name: 'openvino', title: 'OpenVINO', spellings: ['vino', 'openvinoir'], files: [{ name: 'model.xml', kind: 'any' }],
+    settings: [], images: ['openvino'], devices: 'cpu', module: 'openvino', served: 'python',
     note:
       "the user's `openvino` runs them; inputs and outputs are read from the file, and batching where it has " +
       'layouts: [OpenVINO](openvino.md)',

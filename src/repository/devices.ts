@@ -23,7 +23,7 @@ export function usable(
 /**
  * The devices that instances of a model with this configuration may use.
  *
- * @param hasOwnCode true if Python code or a library of a user serves it
+ * @param hasOwnCode true if Python code or a library of the user serves it, which has no row in the table of backends
  */
 export function devicesOf(
   settings: RepositorySettings, { backend }: Pick<ModelConfig, 'backend'>, hasOwnCode = false,
@@ -32,7 +32,7 @@ export function devicesOf(
   const found = present()
   if (found === null) return { gpus: [], gpuSupport: false, minComputeCapability }
   const devices: Devices = { gpus: usable(found, minComputeCapability), gpuSupport: true, minComputeCapability }
-  if (!hasOwnCode && ['never', undefined].includes(backendRow(backend)?.devices))
+  if (!hasOwnCode && !['auto', 'only'].includes(backendRow(backend)?.devices ?? ''))
     return { ...devices, onlyWhenAsked: true }
   const missing = !hasOwnCode && devices.gpus.length > 0 ? missingProvider(settings, backend) : null
   return missing === null ? devices : { ...devices, missing }

@@ -75,6 +75,13 @@ const TEXTS: readonly (readonly [text: RegExp, explain: (found: RegExpExecArray,
       return { near: null, advice: `A version is called by its number${example}.` }
     },
   ],
+  [
+    /backend supports only Kind CPU and AUTO$/,
+    () => ({
+      near: { field: 'kind', value: 'KIND_MODEL', or: { field: 'kind', value: 'KIND_GPU' } },
+      advice: 'Write kind: KIND_CPU, or leave the kind out.',
+    }),
+  ],
   [/^failed to stat file |^Python model file not found /, () => ({ near: null })],
   [/Load model from (.+?) failed:/s, ([, file = ''], isOwn) => (isOwn(file) ? { near: null, file } : { near: null })],
   [/\n\s*At:\s*\n(.*)/s, ([, frames = ''], isOwn) => innermost(frames, isOwn)],

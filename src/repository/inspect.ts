@@ -30,7 +30,7 @@ import { checkNamedFiles, elsewhere } from './named_files.js'
 import type { Near } from './near.js'
 import { lookAt, whyNoWeights } from './onnx_file.js'
 import { Places, bareName, notUnique } from './places.js'
-import { requirePlanDevices, requireTensors } from './plans.js'
+import { requireCpuKinds, requirePlanDevices, requireTensors } from './plans.js'
 import { withPythonBackend } from './python_backends.js'
 import { codeMistake, missingModule } from './python_code.js'
 import { warnOfQuestionable } from './questionable.js'
@@ -291,6 +291,7 @@ function inspectAlone(model: InspectedModel, file: string, settings: RepositoryS
     if (findLibrary(completed, place, settings) !== null) return
     if (codeDirectory === null) checkRuntime(withBackend, place)
     if (isOwn) requireTensors(withBackend)
+    if (isOwn) requireCpuKinds(settings.gpuFallback === 'cpu' ? moveGpuGroupsToCpu(withBackend).config : withBackend)
   })
   const complete = isComplete(completed)
   const io = !settings.autoComplete || complete
@@ -362,9 +363,10 @@ async function inspectVersions(
     const special: unknown = await refuseSpecialFiles(versionDirectory, config.name, version).catch((e: unknown) => e)
     note.trying(() => {
       if (codeDirectory === null && !isLibrary) checkRuntime(withBackend, place)
-      const devices = devicesOf(settings, withBackend, codeDirectory !== null || isLibrary)
+      const devices = devicesOf(settings, withBackend, !isOwn)
       const prepared = prepareConfig(withBackend, flags, devices, note.log)
       if (special !== undefined) throw special
+      if (isOwn) requireCpuKinds(prepared)
       if (isOwn) requireModelFile(prepared, versionDirectory)
       if (isOwn) requireTensors(prepared)
       // If only configurations are inspected, the devices may be elsewhere too.

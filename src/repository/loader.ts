@@ -18,7 +18,7 @@ import { withInstancesOf } from './in_place.js'
 import { USE_LIBRARY, findLibrary, librarySpec } from './libraries.js'
 import { requireModelFile } from './model_file.js'
 import { whyForeign } from './onnx_file.js'
-import { requireTensors } from './plans.js'
+import { requireCpuKinds, requireTensors } from './plans.js'
 import { withPythonBackend } from './python_backends.js'
 import { checkRuntime } from './runtime.js'
 import { settingsOf, type RepositorySettings } from './settings.js'
@@ -65,11 +65,12 @@ export async function prepareVersion(
   const isOwnPython = codeDirectory !== null && isOwn
   if (codeDirectory === null && library === null)
     checkRuntime(polled, { ...source, backendDirectory: settings.backendDirectory })
-  const devices = devicesOf(settings, polled, codeDirectory !== null || library !== null)
+  const devices = devicesOf(settings, polled, !isOwn)
   const prepared = prepareConfig(polled, flags, devices, log)
   if (!polled.instanceGroup.every((group) => group.kind === Kind.CPU))
     warnOfMissingProvider(settings, prepared, devices, log)
   await refuseSpecialFiles(source.versionDirectory, source.name, source.version)
+  if (isOwn) requireCpuKinds(prepared)
   if (isOwn) requireModelFile(prepared, source.versionDirectory)
   if (isOwnPython) requireTensors(prepared)
   const backend = prepared.backend
@@ -151,9 +152,9 @@ function withCause(error: unknown, file: string): unknown {
 export async function updateInstances(
   core: Core, source: VersionSource, completed: ModelConfig, settings: RepositorySettings, flags: ConfigFlags, log: Log,
 ): Promise<ModelConfig | null> {
-  const { config: polled, codeDirectory, library } = servedBy(source, settings)
-  const hasOwnCode = codeDirectory !== null || library !== null
-  const prepared = prepareConfig(polled, flags, devicesOf(settings, polled, hasOwnCode), log)
+  const { config: polled, isOwn } = servedBy(source, settings)
+  const prepared = prepareConfig(polled, flags, devicesOf(settings, polled, !isOwn), log)
+  if (isOwn) requireCpuKinds(prepared)
   const config = withInstancesOf(completed, prepared)
   return (await core.updateModel(source.name, source.version, toBinary(config), toTritonJson(config))) ? config : null
 }

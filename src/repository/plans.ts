@@ -1,4 +1,7 @@
-/** Checks a TensorRT plan's configuration before opening it, with the rules of `backend_onnx::plan` (tested). */
+/**
+ * Checks what a backend demands of a configuration, before the model is opened: inputs and outputs of opaque files, and
+ * kinds of instance groups. The rules of plans are those of `backend_onnx::plan` (tested).
+ */
 
 import { backendRow, type ModelConfig } from '../config/index.js'
 import { ModelInstanceGroup_Kind as Kind } from '../config/generated/model_config_pb.js'
@@ -17,6 +20,14 @@ export function requireTensors(config: ModelConfig): void {
     const reason = `they are not read from ${opaque}`
     throw new ServerError('INVALID_ARG', `model '${config.name}' must specify its inputs and outputs: ${reason}`)
   }
+}
+
+/** @throws {ServerError} `INVALID_ARG` when the backend runs on the CPU only, and a group has another kind */
+export function requireCpuKinds({ name, backend, instanceGroup }: ModelConfig): void {
+  const row = backendRow(backend)
+  if (row?.devices !== 'cpu' || !instanceGroup.some(({ kind }) => kind === Kind.GPU || kind === Kind.MODEL)) return
+  const text = `unable to load model '${name}', Triton ${row.title ?? backend} backend supports only Kind CPU and AUTO`
+  throw new ServerError('INVALID_ARG', text)
 }
 
 /**

@@ -1,125 +1,61 @@
-/**
- * Where instances go on a machine with GPUs (stand-ins of the drivers), and what is said where ONNX Runtime's provider
- * is missing.
- */
-import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { afterAll, describe, expect, test } from 'vitest'
-import { resolveInstanceGroups, type Devices } from '../../src/config/index.js'
-import { usable } from '../../src/repository/devices.js'
-import { poll } from '../config/helpers.js'
-import { ROOT, TestServer } from '../server/harness.js'
+/** On a machine with GPUs, each backend's instances are where docs/gpu.md says. The driver is a stand-in. */
+import { afterAll, expect, test } from 'vitest'
+import * as check from '../../src/commands/check/index.js'
+import { backendRow } from '../../src/config/index.js'
+import { ModelInstanceGroup_Kind as Kind } from '../../src/config/generated/model_config_pb.js'
+import { resolveSettings } from '../../src/cli/settings.js'
+import { parseArguments } from '../../src/cli/parse.js'
+import { inspectRepositories } from '../../src/repository/index.js'
+import { files, runs } from '../commands/harness.js'
 import { Mocks } from './mocks.js'
 
-const KINDS = ['AUTO', 'GPU', 'CPU', 'MODEL']
+const mocks = new Mocks()
+// The native module looks for the driver once, when the first test needs it.
+Object.assign(process.env, mocks.environment())
+afterAll(() => mocks.remove())
 
-describe('C-14 a backend without its provider', () => {
-  const devices: Devices = { gpus: [0, 1], gpuSupport: true, minComputeCapability: 6, missing: 'it is missing' }
-  const groups = (text: string, of = devices): string =>
-    resolveInstanceGroups(poll('m', `backend: "onnxruntime" ${text}`), of)
-      .instanceGroup.map((g) => `${g.name} ${KINDS[g.kind]} ${g.count} [${g.gpus}]`)
-      .join('; ')
+const NAMES = new Map(Object.entries(Kind).map(([name, kind]) => [kind, name]))
+const IO =
+  'input [ { name: "X__0" data_type: TYPE_FP32 dims: [ 1 ] } ]\noutput [ { name: "Y__0" data_type: TYPE_FP32 ' +
+  'dims: [ 1 ] } ]\n'
 
-  test('goes to the CPU where its group leaves it open', () => {
-    expect(groups('')).toBe('m CPU 2 []')
-    expect(groups('instance_group { count: 3 }')).toBe('m_0 CPU 3 []')
-  })
+/** The kinds of a model's groups, or the errors of its load. */
+async function placed(backend: string, groups: string, platform = ''): Promise<unknown> {
+  const row = backendRow(backend)
+  const [file = { name: row?.chosen?.[0] ?? '', kind: 'file' }] = row?.files ?? []
+  const path = file.kind === 'directory' ? `r/m/1/${file.name}/saved_model.pb` : `r/m/1/${file.name}`
+  const is_classifier = 'parameters { key: "is_classifier" value { string_value: "true" } }'
+  const text = `backend: "${backend}"\n${platform}${IO}${groups}${backend === 'fil' ? is_classifier : ''}`
+  const directory = files({ [path]: 'bytes', 'r/m/config.pbtxt': text })
+  const { settings } = resolveSettings(parseArguments([`--model-repository=${directory}/r`]))
+  const [model] = await inspectRepositories(settings.repository, 'configuration')
+  const errors = (model?.findings ?? []).filter(({ severity }) => severity === 'error')
+  return errors[0]?.message ?? model?.completed?.instanceGroup.map(({ kind }) => NAMES.get(kind)).join()
+}
 
-  test('is refused where its group wants a GPU', () => {
-    expect(() => groups('instance_group { kind: KIND_GPU }')).toThrow(
-      "instance group m_0 of model m has kind KIND_GPU but it is missing; 'nereid gpu' says what this " +
-        'machine has and what installs the rest; --gpu-fallback=cpu serves it on the CPU',
-    )
-  })
+const REFUSED = "unable to load model 'm', Triton OpenVINO backend supports only Kind CPU and AUTO"
 
-  test('goes to every GPU with it', () => {
-    const { missing: _, ...whole } = devices
-    expect(groups('', whole)).toBe('m GPU 1 [0,1]')
-    expect(groups('instance_group { kind: KIND_GPU count: 2 gpus: 1 }', whole)).toBe('m_0 GPU 2 [1]')
-    expect(groups('instance_group { kind: KIND_CPU }', whole)).toBe('m_0 CPU 2 []')
-    // A backend that has no use for a GPU is there only when it is asked.
-    expect(groups('', { ...whole, onlyWhenAsked: true })).toBe('m CPU 2 []')
-    expect(groups('instance_group { kind: KIND_GPU }', { ...whole, onlyWhenAsked: true })).toBe('m_0 GPU 1 [0,1]')
-  })
+test.each([
+  ['pytorch', '', 'GPU'],
+  ['tensorflow', '', 'GPU'],
+  ['openvino', '', 'CPU'],
+  ['javascript', '', 'CPU'],
+  ['fil', '', 'CPU'],
+  ['pytorch', 'instance_group [ { kind: KIND_MODEL } ]', 'MODEL'],
+  ['fil', 'instance_group [ { kind: KIND_GPU } ]', 'CPU'],
+  ['openvino', 'instance_group [ { kind: KIND_CPU } ]', 'CPU'],
+  ['openvino', 'instance_group [ { kind: KIND_GPU } ]', REFUSED],
+  ['openvino', 'instance_group [ { kind: KIND_MODEL } ]', REFUSED],
+])('%s with the groups "%s": %s', async (backend, groups, expected) => {
+  const platform = backend === 'tensorflow' ? 'platform: "tensorflow_savedmodel"\n' : ''
+  expect(await placed(backend, groups, platform)).toBe(expected)
 })
 
-test('C-14 devices below --min-supported-compute-capability are not used', () => {
-  const of = (computeCapability: string | null, ordinal: number) => ({ ordinal, computeCapability })
-  expect(usable(['5.2', '6.0', '9.0', '10.0', null].map(of), 6)).toEqual([1, 2, 3, 4])
-  expect(usable(['5.2', '9.0'].map(of), 9.1)).toEqual([])
-})
-
-describe('C-14 a server with GPUs and without a provider', () => {
-  const mocks = new Mocks()
-  const repository = mkdtempSync(join(tmpdir(), 'nereid-placement-'))
-  const nothing = mkdtempSync(join(tmpdir(), 'nereid-no-provider-'))
-  afterAll(() => {
-    mocks.remove()
-    for (const directory of [repository, nothing]) rmSync(directory, { recursive: true, force: true })
+test('nereid check shows the kind that the load refuses', async () => {
+  const directory = files({
+    'r/m/1/model.xml': '<net/>', 'r/m/config.pbtxt': 'backend: "openvino"\ninstance_group [ { kind: KIND_GPU } ]\n',
   })
-  for (const [name, group] of [
-    ['open', ''],
-    ['also_open', 'instance_group { count: 1 }'],
-    ['on_gpu', 'instance_group { kind: KIND_GPU }'],
-  ]) {
-    cpSync(join(ROOT, 'examples/models/simple'), join(repository, name ?? ''), { recursive: true })
-    writeFileSync(join(repository, name ?? '', 'config.pbtxt'), `backend: "onnxruntime" max_batch_size: 8 ${group}`)
-  }
-  mkdirSync(join(repository, 'trees', '1'), { recursive: true })
-  cpSync(join(ROOT, 'crates/trees/tests/models/squared.json'), join(repository, 'trees', '1', 'xgboost.json'))
-  const parameter = (key: string, value: string) => `parameters { key: "${key}" value { string_value: "${value}" } }`
-  writeFileSync(
-    join(repository, 'trees', 'config.pbtxt'),
-    'backend: "fil" max_batch_size: 8 instance_group { kind: KIND_GPU } ' +
-      `${parameter('model_type', 'xgboost_json')} ${parameter('is_classifier', 'false')}`,
-  )
-  const start = (...flags: string[]): Promise<TestServer> =>
-    TestServer.start(
-      repository, ['--exit-on-error=false', `--backend-config=onnxruntime,provider-directory=${nothing}`, ...flags],
-      { env: mocks.environment() },
-    )
-  const states = async (server: TestServer): Promise<string[]> => {
-    const answer = await fetch(`http://127.0.0.1:${server.httpPort}/v2/repository/index`, { method: 'POST' })
-    const rows = (await answer.json()) as { name: string; state: string; reason: string }[]
-    return rows.map(({ name, state }) => `${name} ${state}`).toSorted()
-  }
-
-  test(
-    'serves on the CPU what leaves it open, with one warning, and names nereid gpu to what does not',
-    { timeout: 60_000 },
-    async () => {
-    const server = await start()
-    try {
-      expect(await states(server)).toEqual(['also_open READY', 'on_gpu UNAVAILABLE', 'open READY', 'trees READY'])
-      const output = server.output()
-        expect(
-          output.match(
-            /are served on the CPU: ONNX Runtime's CUDA provider cannot be used: there is no libonnxruntime_providers_cuda\.so/g,
-          ),
-        ).toHaveLength(1)
-        expect(output).toContain(
-          "instance group on_gpu_0 of model on_gpu has kind KIND_GPU but ONNX Runtime's CUDA provider cannot be used",
-        )
-        expect(
-          output.match(
-            /model 'trees' is served on the CPU, where the backend 'fil' computes, whatever is said by instance group trees_0/g,
-          ),
-        ).toHaveLength(1)
-        expect(output).toContain(
-          "'nereid gpu' says what this machine has and what installs the rest; --gpu-fallback=cpu serves it on the CPU",
-        )
-    } finally {
-      await server.stop()
-    }
-  })
-
-  test('follows --gpu-fallback=cpu', { timeout: 60_000 }, async () => {
-    const server = await start('--gpu-fallback=cpu')
-    try {
-      expect(await states(server)).toEqual(['also_open READY', 'on_gpu READY', 'open READY', 'trees READY'])
-    } finally {
-      await server.stop()
-    }
-  })
+  const { code, out } = await runs(check, [`${directory}/r`], directory)
+  expect(code).toBe(1)
+  expect(out).toContain(`./r/m/config.pbtxt:2:26: error: ${REFUSED}. Write kind: KIND_CPU, or leave the kind out.`)
 })

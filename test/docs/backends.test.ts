@@ -12,6 +12,7 @@ type Row = (typeof BACKENDS)[number]
 
 const DEVICES = {
   auto: 'with one, else without', only: 'only with one', never: 'not used', none: 'if its group asks for one',
+  cpu: 'not used; a group of another kind than `KIND_CPU` is refused',
 }
 const code = (words: readonly string[], unless: string) =>
   words.length === 0 ? unless : words.map((word) => `\`${word}\``).join(', ')
@@ -47,6 +48,20 @@ test('the table of docs/models.md matches src/config/backends.ts', async () => {
   )
   expect(page).toContain('<!-- Made from src/config/backends.ts')
   await expect(made).toMatchFileSnapshot(join(ROOT, 'docs/models.md'))
+})
+
+test('the table of devices in docs/gpu.md names the backends of each policy', () => {
+  const lines = textOf('docs/gpu.md').split('\n').filter((one) => /^\| (?:none, or )?`KIND_/.test(one))
+  const named = (devices: Row['devices'], inPython = false) =>
+    code(
+      BACKENDS.filter((row) => row.devices === devices && (row.module !== undefined || !inPython)).map(
+        ({ name }) => name,
+      ), '',
+    )
+  expect(lines.filter((one) => one.includes(named('auto', true)))).toHaveLength(2)
+  expect(lines.filter((one) => one.includes(`others: ${named('cpu')}, ${named('never')} | the CPU |`))).toHaveLength(1)
+  expect(lines.filter((one) => one.startsWith(`| \`KIND_GPU\` | ${named('never')} | the CPU`))).toHaveLength(1)
+  expect(lines.filter((one) => one.includes(` | ${named('cpu')} | the load fails`))).toHaveLength(1)
 })
 
 test('COMPAT.md names each backend that is not in this release, and none that is', () => {

@@ -33,6 +33,18 @@ export const FACTS = {
     'runs there when ONNX Runtime’s CUDA provider is found (nereid gpu says what is missing); without a GPU, ' +
       '--gpu-fallback=cpu serves it on the CPU',
   ),
+  gpuOfCode: fact(
+    'differs', 'Instance groups that want a GPU, without one',
+    'runs there if its code or its Python package can use a GPU; without one, --gpu-fallback=cpu serves it on the CPU',
+  ),
+  cpuAnyway: fact(
+    'differs', 'Models of trees, `KIND_GPU`',
+    'runs on the CPU, with a warning; on a machine without a GPU, --gpu-fallback=cpu serves it',
+  ),
+  cpuKinds: fact(
+    'change', null,
+    'runs on the CPU only, and fails to load, as in Triton: write kind: KIND_CPU, or leave the kind out',
+  ),
   gpuMissing: fact(
     'change', 'Instance groups that want a GPU, without one',
     'models that want a GPU, and the container is given none: --gpu-fallback=cpu serves them on the CPU',

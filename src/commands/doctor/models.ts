@@ -126,9 +126,14 @@ const behind = (text: string, advice: string): string =>
 function judgeFeatures(config: ModelConfig, model: InspectedModel, where: Where, findings: Findings): boolean {
   const subject = `model ${model.key}`
   const wantsGpu = config.instanceGroup.some((group) => group.kind === Kind.GPU || group.gpus.length > 0)
-  const needsGpu = backendRow(config.backend)?.devices === 'only'
-  if (needsGpu) findings.fact(where('instance_group'), subject, 'plan')
-  else if (wantsGpu) findings.fact(where('instance_group'), `${subject}: instance_group`, 'gpuInstances', 'wants a GPU')
+  const { devices, providers = [] } = backendRow(config.backend) ?? {}
+  if (devices === 'only') findings.fact(where('instance_group'), subject, 'plan')
+  else if (wantsGpu) {
+    const name =
+      devices === 'cpu' ? 'cpuKinds' : devices === 'never' ? 'cpuAnyway'
+        : providers.length > 0 ? 'gpuInstances' : 'gpuOfCode'
+    findings.fact(where('instance_group'), `${subject}: instance_group`, name, 'wants a GPU')
+  }
   const choice = config.schedulingChoice
   if (choice.case === 'dynamicBatching' && choice.value.maxQueueDelayMicroseconds > 0n) {
     findings.fact(
@@ -149,8 +154,8 @@ function judgeFeatures(config: ModelConfig, model: InspectedModel, where: Where,
   const module = backendRow(config.backend)?.module
   if (config.backend === 'python') judgePython(config, model, where, findings)
   else if (module !== undefined) addPackages(['numpy', module], subject, where, findings)
-  // The CPU cannot replace the GPU for this model.
-  return wantsGpu && !needsGpu
+  // For the others, the CPU cannot replace the GPU, or the configuration has to change.
+  return wantsGpu && devices !== 'only' && devices !== 'cpu'
 }
 
 function judgePython(

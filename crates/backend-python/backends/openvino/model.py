@@ -12,7 +12,7 @@ import numpy as np
 import nereid_openvino_model as models
 import triton_python_backend_utils as pb_utils
 from nereid_runner.tensor import BF16, of_memory
-from nereid_shared import Arrays, LoadError, Model, RequestError, framework, run_together
+from nereid_shared import Arrays, Model, RequestError, framework, run_together
 
 FILE = "model.xml"
 #: Default of `max_batch_size` for models that can batch, after configuration and `default-max-batch-size`.
@@ -35,10 +35,6 @@ class TritonPythonModel:
 
     def initialize(self, args):
         self.model = model = Model(args)
-        if args["model_instance_kind"] != "CPU":
-            raise LoadError(
-                f"unable to load model '{model.name}', Triton OpenVINO backend supports only Kind CPU and AUTO"
-            )
         self.ov = ov = framework("openvino", "OpenVINO", model)
         device, settings = models.settings_of(ov, model)
         core = ov.Core()
