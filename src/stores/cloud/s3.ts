@@ -151,8 +151,8 @@ function cloud(url: string, environment: NodeJS.ProcessEnv): Cloud<S3Client> {
       const objects = Contents.map(({ Key = '', Size = 0, ETag = '' }) => {
         const version = bare(ETag)
         const path = EncodingType === 'url' ? decodeURIComponent(Key.replaceAll('+', ' ')) : Key
-        // An empty object is never read, so its kind of encryption stays unknown. ETags of directory buckets look like an
-        // MD5, but are random.
+        // An empty object is never read, so its kind of encryption stays unknown. ETags of directory buckets look like
+        // an MD5 but are not.
         const isMd5 = Size > 0 && /^[0-9a-f]{32}$/i.test(version) && !bucket.endsWith('--x-s3')
         return { path, size: Size, version, md5: isMd5 ? version.toLowerCase() : null }
       })
