@@ -45,8 +45,8 @@ export interface Backend {
   /** Files of a version; the first is the default. */
   files?: readonly ModelFile[]
   foreign?: readonly Foreign[]
-  /** Files of which a model parameter selects one; they identify no backend. */
-  chosen?: readonly string[]
+  /** Files by values of the model parameter `model_type`, the default first; they identify no backend. */
+  chosen?: Readonly<Record<string, string>>
   /** Keys of `--backend-config=<name>,…` that its code reads; absent if it may read any. */
   settings?: readonly string[]
   /**
@@ -177,8 +177,11 @@ export const BACKENDS: readonly Backend[] = [
   },
   {
     name: 'fil', spellings: ['forest', 'xgboost', 'lightgbm', 'treelite'], images: ['fil'], settings: [],
-    devices: 'never', providers: [],
-    chosen: ['xgboost.model', 'xgboost.json', 'xgboost.ubj', 'model.txt', 'checkpoint.tl'], served: 'core',
+    devices: 'never', providers: [], served: 'core',
+    chosen: {
+      xgboost: 'xgboost.model', xgboost_json: 'xgboost.json', xgboost_ubj: 'xgboost.ubj', lightgbm: 'model.txt',
+      treelite_checkpoint: 'checkpoint.tl',
+    },
     note: 'trees of XGBoost, LightGBM and treelite; the parameter `model_type` says which file: [Trees](trees.md)',
   },
   {

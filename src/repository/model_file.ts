@@ -17,7 +17,7 @@ const LISTED_MAX = 1000
 /** @throws {ServerError} `INTERNAL` naming the missing file, and a file that was found instead. */
 export function requireModelFile(config: ModelConfig, versionDirectory: string): void {
   const row = backendRow(config.backend)
-  const name = row?.reads ?? config.defaultModelFilename
+  const name = row?.reads ?? fileNamed(config, row)
   // The backend rejects a name that leads out of the directory.
   if (name === '' || name.includes('\0') || name.startsWith('/') || normalize(name).startsWith('..')) return
   const path = join(versionDirectory, name)
@@ -29,7 +29,16 @@ export function requireModelFile(config: ModelConfig, versionDirectory: string):
     const text = `failed to load model '${config.name}': '${path}' is ${whatOf(foreign, path, config)}`
     throw new ServerError('UNSUPPORTED', text)
   }
-  if (isOfOnnxRuntime(config.backend)) {
+  if (row?.chosen !== undefined) {
+    if (stat?.isFile() !== true) {
+      const other = config.defaultModelFilename === '' ? hintOfType(versionDirectory, row.chosen) : ''
+      const found = other === '' ? hint(versionDirectory, name) : other
+      throw new ServerError('UNAVAILABLE', `unable to find '${path}' for model '${config.name}'${found}`)
+    }
+    // An empty file is a placeholder of a model that is elsewhere; a load reports it.
+    const why = stat.size > 0n ? whyNoWeights(path) : null
+    if (why !== null) throw new ServerError('INTERNAL', `failed to load model '${config.name}': '${path}' ${why}`)
+  } else if (isOfOnnxRuntime(config.backend)) {
     const file = stat?.isDirectory() === true ? join(path, 'model.onnx') : path
     if (statIfAny(file)?.isFile() !== true)
       throw new ServerError('INTERNAL', `failed to stat file ${file}${hint(versionDirectory, name)}`)
@@ -50,6 +59,21 @@ export function requireModelFile(config: ModelConfig, versionDirectory: string):
     const why = holds === undefined ? (stat.isFile() ? whyNoWeights(path) : null) : whyNotThe(holds, path)
     if (why !== null) throw new ServerError('INTERNAL', `failed to load model '${config.name}': '${path}' ${why}`)
   }
+}
+
+/** The configured file, or the one that `model_type` selects; empty if neither is known. */
+function fileNamed({ defaultModelFilename, parameters }: ModelConfig, row: Backend | undefined): string {
+  if (defaultModelFilename !== '' || row?.chosen === undefined) return defaultModelFilename
+  const type = parameters['model_type']?.stringValue.trim() ?? ''
+  const [, file = ''] = Object.entries(row.chosen).find(([key]) => type === '' || key === type) ?? []
+  return file
+}
+
+/** Hint about a file that another `model_type` selects; empty if there is none. */
+function hintOfType(directory: string, chosen: NonNullable<Backend['chosen']>): string {
+  const [type, name] =
+    Object.entries(chosen).find(([, file]) => statIfAny(join(directory, file))?.isFile() === true) ?? []
+  return type === undefined ? '' : `; there is '${name}': set the parameter 'model_type' to "${type}"`
 }
 
 /** Describes a file in an unsupported format, with the command that converts it to a supported one. */

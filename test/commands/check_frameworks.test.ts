@@ -1,4 +1,5 @@
 // `nereid check` and `nereid doctor` over models of frameworks: devices, files and parameters.
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { parseArguments } from '../../src/cli/parse.js'
@@ -52,5 +53,57 @@ describe('kinds of instance groups of a backend that runs on the CPU only', () =
     expect(line('forest')).toMatch(/differs .*runs on the CPU, with a warning;.*Models of trees, `KIND_GPU`/)
     expect(line('net')).toMatch(/differs .*runs there if its code or its Python package can use a GPU/)
     expect(out).not.toContain('ONNX Runtime’s CUDA provider')
+  })
+})
+
+describe('trees', () => {
+  const model = (name: string): Buffer =>
+    readFileSync(new URL(`../../crates/trees/tests/models/${name}`, import.meta.url))
+  const config = (parameters: Record<string, string>, more = ''): string =>
+    `backend: "fil"\n${more}${Object.entries(parameters)
+      .map(([key, value]) => `parameters { key: "${key}" value { string_value: "${value}" } }\n`)
+      .join('')}`
+  const cases: [what: string, file: string, type: string, more: string, wanted: string, hint: string][] = [
+    [
+      'a file of another model_type', 'xgboost.ubj', 'xgboost_json', '', 'xgboost.json',
+      `there is 'xgboost.ubj': set the parameter 'model_type' to "xgboost_ubj"`
+    ],
+    [
+      'the default model_type', 'model.txt', '', '', 'xgboost.model',
+      `there is 'model.txt': set the parameter 'model_type' to "lightgbm"`
+    ],
+    [
+      'another name', 'booster.json', 'xgboost_json', '', 'xgboost.json',
+      `there is 'booster.json': call it 'xgboost.json', or set default_model_filename: "booster.json"`
+    ],
+    [
+      'default_model_filename', 'xgboost.json', 'xgboost_json', 'default_model_filename: "b.json"\n', 'b.json',
+      `there is 'xgboost.json': call it 'b.json', or set default_model_filename: "xgboost.json"`
+    ],
+  ]
+  test.each(cases)('a missing file, and a hint about %s', async (_, file, type, more, wanted, hint) => {
+    const directory = files({
+      [`r/m/1/${file}`]: model('squared.json'),
+      'r/m/config.pbtxt': config({ model_type: type, is_classifier: 'false' }, more),
+    })
+    const reason = `unable to find '${directory}/r/m/1/${wanted}' for model 'm'; ${hint}`
+    const { code, out } = await runs(check, [join(directory, 'r')])
+    expect([code, out]).toEqual([1, expect.stringContaining(`error: ${reason}\n`)])
+    // The place is that of the parameter that the hint names.
+    expect(out.includes('config.pbtxt:2:19: error: ')).toBe(hint.includes('model_type'))
+    expect(await reasonsOf(join(directory, 'r'))).toEqual([reason])
+    expect((await runs(doctor, [join(directory, 'r')])).out).toContain("to change         model m: unable to find '")
+  })
+
+  test('a file that is a pointer of Git LFS', async () => {
+    const pointer = 'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 97821345\n'
+    const directory = files({
+      'r/m/1/xgboost.json': pointer,
+      'r/m/config.pbtxt': config({ model_type: 'xgboost_json', is_classifier: 'false' }),
+    })
+    const { out } = await runs(check, [join(directory, 'r')], directory)
+    expect(out).toContain("failed to load model 'm': './r/m/1/xgboost.json' is a pointer of Git LFS")
+    const [reason] = await reasonsOf(join(directory, 'r'))
+    expect(reason).toContain("xgboost.json' is a pointer of Git LFS and not the file itself")
   })
 })

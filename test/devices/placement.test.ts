@@ -22,7 +22,7 @@ const IO =
 /** The kinds of a model's groups, or the errors of its load. */
 async function placed(backend: string, groups: string, platform = ''): Promise<unknown> {
   const row = backendRow(backend)
-  const [file = { name: row?.chosen?.[0] ?? '', kind: 'file' }] = row?.files ?? []
+  const [file = { name: Object.values(row?.chosen ?? {})[0] ?? '', kind: 'file' }] = row?.files ?? []
   const path = file.kind === 'directory' ? `r/m/1/${file.name}/saved_model.pb` : `r/m/1/${file.name}`
   const is_classifier = 'parameters { key: "is_classifier" value { string_value: "true" } }'
   const text = `backend: "${backend}"\n${platform}${IO}${groups}${backend === 'fil' ? is_classifier : ''}`

@@ -21,9 +21,9 @@ const code = (words: readonly string[], unless: string) =>
 function line(rows: readonly Row[]): string {
   const [first] = rows
   if (first === undefined) return ''
-  const { files = [], chosen = [], reads, written, devices, note, served } = first
+  const { files = [], chosen = {}, reads, written, devices, note, served } = first
   const names = written === undefined ? code(rows.map(({ name }) => name), '') : `none, \`${written}\``
-  const named = [...chosen, ...(reads === undefined ? [] : [reads])].map((name) => `\`${name}\``)
+  const named = [...Object.values(chosen), ...(reads === undefined ? [] : [reads])].map((name) => `\`${name}\``)
   const file = [
     ...files.map(({ name, kind }) => `\`${name}\`${kind === 'directory' ? ', a directory' : ''}`), ...named
   ].join('; ')
@@ -62,6 +62,13 @@ test('the table of devices in docs/gpu.md names the backends of each policy', ()
   expect(lines.filter((one) => one.includes(`others: ${named('cpu')}, ${named('never')} | the CPU |`))).toHaveLength(1)
   expect(lines.filter((one) => one.startsWith(`| \`KIND_GPU\` | ${named('never')} | the CPU`))).toHaveLength(1)
   expect(lines.filter((one) => one.includes(` | ${named('cpu')} | the load fails`))).toHaveLength(1)
+})
+
+test('files of trees are those that the core opens for each `model_type`', () => {
+  const rows = [...textOf('crates/trees/src/lib.rs').matchAll(/\(Format::\w+, "(\w+)", "[^"]+", "([\w.]+)"\)/g)]
+  expect(rows.map(([, type, file]) => [type, file])).toEqual(
+    Object.entries(BACKENDS.find(({ name }) => name === 'fil')?.chosen ?? {}),
+  )
 })
 
 test('COMPAT.md names each backend that is not in this release, and none that is', () => {

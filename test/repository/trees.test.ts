@@ -224,7 +224,9 @@ test('unsupported models fail to load with the reason', async () => {
     other: expect.stringContaining(
       'The file begins like one of another format: set the parameter \'model_type\' to "xgboost_ubj"',
     ),
-    absent: expect.stringContaining('failed to stat file'),
+    absent: expect.stringMatching(
+      /Unavailable: unable to find '.*\/1\/xgboost\.json' for model 'absent'; there is 'xgboost\.ubj': set the param/,
+    ),
     shap: expect.stringContaining("the output 'treeshap_output' is not supported: remove it from the configuration"),
     wide: expect.stringContaining(
       'the model expects 2 dimensions (shape [-1,5]) but the model configuration specifies 2 dimensions (an ' +

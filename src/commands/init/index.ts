@@ -178,7 +178,9 @@ const SAVED_MODEL = BACKENDS.flatMap(({ files = [] }) => files.flatMap(({ holds 
 const SERVED = new RegExp(`${PYTORCH.source}|${OPENVINO.source}`, 'i')
 
 /** Names of a version's model in any backend: file or directory. */
-const MODEL_FILES = BACKENDS.flatMap(({ files = [], chosen = [] }) => [...files.map(({ name }) => name), ...chosen])
+const MODEL_FILES = BACKENDS.flatMap(({ files = [], chosen = {} }) => [
+  ...files.map(({ name }) => name), ...Object.values(chosen)
+])
 
 /** Files of a Hugging Face export that prepare the model's inputs. */
 const TOKENIZERS = ['tokenizer.json', 'tokenizer.model', 'preprocessor_config.json']
@@ -202,7 +204,8 @@ function modelIn(directory: string, source: string): string {
     )
   const [served, ...more] = readdirSync(directory).filter((name) => SERVED.test(name))
   if (served !== undefined && more.length === 0) return join(directory, served)
-  const [trees, ...others] = (backendRow('fil')?.chosen ?? []).filter((name) => isFile(join(directory, name)))
+  const [trees, ...others] =
+    Object.values(backendRow('fil')?.chosen ?? {}).filter((name) => isFile(join(directory, name)))
   if (served === undefined && trees !== undefined && others.length === 0) return join(directory, trees)
   const other = readdirSync(directory).sort().find((name) => exportHint(name) !== null)
   if (other !== undefined) throw new CommandError(`${join(source, other)} ${exportHint(join(source, other)) ?? ''}`)

@@ -1,6 +1,7 @@
 /** Reads files of trees: the `model_type` of the backend `fil`, and whether the objective is that of a classifier. */
 
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs'
+import { backendRow } from '../../config/index.js'
 
 export interface TreesFile {
   /** Value of the parameter `model_type`. */
@@ -13,11 +14,8 @@ export interface TreesFile {
 /** File name endings in the frameworks' own examples. */
 export const TREES = /\.(?:json|ubj|txt|tl|model)$/i
 
-/** Names of files in a version; see `BACKENDS`. */
-const FILES = {
-  xgboost: 'xgboost.model', xgboost_json: 'xgboost.json', xgboost_ubj: 'xgboost.ubj', lightgbm: 'model.txt',
-  treelite_checkpoint: 'checkpoint.tl',
-} as const
+/** Names of files in a version by `model_type`. */
+const FILES = backendRow('fil')?.chosen ?? {}
 
 /** Objectives are near the beginning or the end of a file, after at most the feature names. */
 const END_BYTES = 1 << 16
@@ -37,11 +35,11 @@ export function treesIn(path: string): TreesFile | null {
   const isClassifier =
     type === 'treelite_checkpoint' ? TREELITE_CLASSIFIERS.includes(text.charCodeAt(TREELITE_TASK_AT))
       : (type === 'lightgbm' ? LIGHTGBM_CLASSIFIER : XGBOOST_CLASSIFIER).test(text)
-  return { type, file: FILES[type], isClassifier }
+  return { type, file: FILES[type] ?? '', isClassifier }
 }
 
 /** Detects the type by content: XGBoost and LightGBM write the same bytes under any file name. */
-function typeOf(path: string, text: string): keyof typeof FILES | null {
+function typeOf(path: string, text: string): string | null {
   if (/^tree\r?\n/.test(text)) return 'lightgbm'
   if (/^\s*\{\s*"/.test(text)) return text.includes('"learner"') ? 'xgboost_json' : null
   if (text.startsWith('{')) return 'xgboost_ubj'
