@@ -12,12 +12,13 @@ import shutil
 import sys
 import threading
 
-import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
+from framework_server import parameters
 from interpreter import python_server
+from language_models import Generates, flag, text
 from server import waits_for
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -38,6 +39,11 @@ complete = pytest.mark.parametrize("place", COMPLETE, indirect=True, scope="modu
 ours = pytest.mark.parametrize("place", ["ours"], indirect=True, scope="module")
 
 
+@pytest.mark.skipif(PUBLIC is None, reason="absent: NEREID_TEST_VLLM_BACKEND names no directory src of vllm_backend")
+def test_the_public_backend_runs_in_the_tests_below():
+    assert "model.py" in os.listdir(PUBLIC)
+
+
 @pytest.fixture(scope="module", params=[*COMPLETE, "like_public"])
 def place(request, tmp_path_factory):
     """A server whose vLLM models are written below the path."""
@@ -52,40 +58,6 @@ def place(request, tmp_path_factory):
     yield root, one
     assert one.process.poll() is None, f"the server ended by itself:\n{one.tail()}"
     assert one.stop() == 0, one.tail()
-
-
-class Loaded:
-    def __init__(self, server, name, directory):
-        self.server, self.name, self.directory = server, name, directory
-        self.path = f"/v2/models/{name}"
-
-    def post(self, what, **body):
-        status, _, answer = self.server.request("POST", f"{self.path}/{what}", json.dumps(body).encode())
-        return status, json.loads(answer)
-
-    def generate(self, **body):
-        status, answer = self.post("generate", **body)
-        assert status == 200, answer
-        return answer
-
-    def stream(self, **body):
-        """The events of generate_stream."""
-        status, _, answer = self.server.request("POST", f"{self.path}/generate_stream", json.dumps(body).encode())
-        assert status == 200, answer
-        return [json.loads(line[len("data: ") :]) for line in answer.decode().splitlines() if line.startswith("data: ")]
-
-    def journal(self):
-        path = self.directory / "journal"
-        return path.read_text().splitlines() if path.exists() else []
-
-    def count(self, word):
-        return sum(line.startswith(word) for line in self.journal())
-
-    def waits_for(self, word, count=1):
-        waits_for(lambda: self.count(word) >= count, f"{count} × {word} in the engine's journal: {self.journal()}\n{self.server.tail()}")
-
-    def is_ready(self):
-        return self.server.request("GET", f"{self.path}/ready")[0] == 200
 
 
 def write(place, name, engine=None, config="", files=None):
@@ -112,7 +84,7 @@ def load(place):
         if error:
             return json.loads(body)["error"]
         made.append(name)
-        return Loaded(place[1], name, directory)
+        return Generates(place[1], name, directory)
 
     yield go
     for name in made:
@@ -124,19 +96,7 @@ def plain(place):
     """The model that most tests ask."""
     status, body, directory = write(place, "plain")
     assert status == 200, body
-    return Loaded(place[1], "plain", directory)
-
-
-def parameters(**values):
-    return "".join(f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}\n' for key, value in values.items())
-
-
-def text(name, value):
-    return grpcclient.InferInput(name, [1], "BYTES").set_data_from_numpy(np.array([value], object))
-
-
-def flag(name, value):
-    return grpcclient.InferInput(name, [1], "BOOL").set_data_from_numpy(np.array([value]))
+    return Generates(place[1], "plain", directory)
 
 
 @complete

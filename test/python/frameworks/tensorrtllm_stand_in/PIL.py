@@ -1,0 +1,3 @@
+"""Stand-in for Pillow, for imports only."""
+
+Image = None

@@ -1,0 +1,1 @@
+COMM_WORLD = None

@@ -1,0 +1,1 @@
+"""Stand-in for mpi4py, for imports only."""

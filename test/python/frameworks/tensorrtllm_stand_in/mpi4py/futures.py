@@ -1,0 +1,1 @@
+MPICommExecutor = None

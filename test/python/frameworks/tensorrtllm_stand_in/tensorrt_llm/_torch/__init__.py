@@ -1,0 +1,1 @@
+"""The PyTorch backend of the LLM API."""

@@ -1,0 +1,3 @@
+from .._engine import LLM
+
+__all__ = ["LLM"]

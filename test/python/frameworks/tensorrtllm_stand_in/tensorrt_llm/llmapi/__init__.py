@@ -1,0 +1,3 @@
+from .._engine import LLM, RequestOutput, SamplingParams
+
+__all__ = ["LLM", "RequestOutput", "SamplingParams"]

@@ -1,0 +1,3 @@
+from .._engine import LLM, RequestOutput
+
+__all__ = ["LLM", "RequestOutput"]
