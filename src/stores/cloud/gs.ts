@@ -14,6 +14,8 @@ import { ForeignResponse, Store, split, type Cloud, type Location, type Meaning 
 const ENDPOINT = 'https://storage.googleapis.com'
 const SCOPE = 'https://www.googleapis.com/auth/devstorage.read_only'
 const APPLICATION = 'GOOGLE_APPLICATION_CREDENTIALS'
+/** Requests need no project. Without this option the library looks for one, and runs the program gcloud for that. */
+const PROJECT = { projectId: 'none' }
 
 /** @throws {StoreError} */
 function locate(url: string, environment: NodeJS.ProcessEnv): Location {
@@ -38,14 +40,15 @@ async function access(url: string, environment: NodeJS.ProcessEnv): Promise<Auth
   if (path) {
     const name = entry === null ? APPLICATION : CREDENTIAL_FILE
     const credentials = (await readJson(path, name)) as JWTInput
-    return new GoogleAuth({ credentials, scopes: SCOPE }).getClient().catch((error: unknown) => {
+    return new GoogleAuth({ ...PROJECT, credentials, scopes: SCOPE }).getClient().catch((error: unknown) => {
       const text = `${path}, which ${name} names, is not a credential of Google's (${codeOf(error)})`
       throw new StoreError('invalid', text)
     })
   }
-  if (environment.STORAGE_EMULATOR_HOST) return new PassThroughClient()
+  // An emulator of the storage needs a token only if an emulator of the metadata service is named too.
+  if (environment.STORAGE_EMULATOR_HOST && !environment.GCE_METADATA_HOST) return new PassThroughClient()
   // Without a metadata service, access is anonymous, which suffices for a public bucket.
-  return new GoogleAuth({ scopes: SCOPE }).getClient().catch(() => new PassThroughClient())
+  return new GoogleAuth({ ...PROJECT, scopes: SCOPE }).getClient().catch(() => new PassThroughClient())
 }
 
 /** No token, or a response with an error status. */
@@ -154,7 +157,7 @@ function cloud(url: string, environment: NodeJS.ProcessEnv): Cloud<{ auth: AuthC
       return { stream, version: typeof generation === 'string' ? generation : undefined, length: bytes }
     },
     async checksum({ auth, agents }, name, { version }, signal) {
-      // A composed object, or an upload in parallel parts, has no MD5, but a CRC32C of the whole.
+      // Composite objects, for example parallel uploads, have no MD5 but a CRC32C of the whole.
       const query = `fields=crc32c&ifGenerationMatch=${version}`
       const answer = await get(auth, agents, new URL(`${objects}/${encodeURIComponent(name)}?${query}`), {}, signal)
       const { crc32c } = objectOf(await text(answer)) as { crc32c?: string }

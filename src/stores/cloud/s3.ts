@@ -177,10 +177,10 @@ function cloud(url: string, environment: NodeJS.ProcessEnv): Cloud<S3Client> {
       if (whole !== null) return whole
       const { algorithm, digest, parts } = partsChecksum(answer, version) ?? { algorithm: null }
       if (algorithm === null) return { missing: 'it was stored without a checksum that is compared here' }
-      // Without If-Match: some storage compares it with the ETag of the part.
+      // Sent without If-Match, which some storage compares with the ETag of the part.
       const sizeOfPart = async (number: number) => (await head({ PartNumber: number })).ContentLength
       const partBytes = parts === 1 ? size : ((await sizeOfPart(1)) ?? size)
-      // What is left for the last part. Storage that ignores the number gives the whole size.
+      // The last part has the rest. Storage that ignores the number returns the size of the object.
       const rest = size - (parts - 1) * partBytes
       const isEven = rest > 0 && rest <= partBytes && (parts <= 2 || (await sizeOfPart(parts)) === rest)
       if (isEven) return { algorithm, digest, partBytes }
@@ -208,7 +208,7 @@ function wholeChecksum(answer: HeadObjectCommandOutput, version: string): Found 
   return isWhole ? { algorithm, digest: hex(value), partBytes: null } : null
 }
 
-/** Ends an ETag or a checksum of parts: their number. */
+/** The number of parts at the end of an ETag or a checksum of parts. */
 const PARTS = /-(\d+)$/
 
 /** The checksum of the parts' checksums and the number of parts; null if there is none that is compared. */
@@ -240,8 +240,13 @@ function meaning(error: unknown, { bucket, endpoint }: Location): Meaning | null
   const code = error instanceof S3ServiceException ? error.name : codeOf(error)
   const answer = { status, code }
   if (DENIED.has(code)) return { answer, failure: 'denied' }
-  if (code === 'RequestTimeTooSkewed')
-    return { answer, advice: 'the clock of this machine is another than that of the storage: set it' }
+  if (code === 'RequestTimeTooSkewed') {
+    // The library signs later requests of this client with the time of the response, so the request is retried.
+    const { $metadata } = error as { $metadata?: { clockSkewCorrected?: true } }
+    const isCorrected = $metadata?.clockSkewCorrected ?? false
+    const advice = 'the clock of this machine is another than that of the storage: set it'
+    return { answer, failure: isCorrected ? 'unavailable' : 'denied', advice }
+  }
   if (code === 'InvalidObjectState')
     return { answer, failure: 'invalid', advice: 'the object is archived: restore it first' }
   if (code === 'NoSuchBucket') return { answer, advice: `the bucket '${bucket}' does not exist at ${endpoint}` }

@@ -151,7 +151,7 @@ export class Store<Client> implements StoreClient {
         this.#cloud.checksum(client, name, object, stop),
       )
     } catch (error) {
-      // The content was read: a storage or proxy without this request, or a key without this right, is no obstacle.
+      // Storage that does not support or permit this request has sent the content, so the load goes on.
       if (!['denied', 'invalid'].includes(storeFailure(error) ?? '')) throw error
       return { missing: (error as Error).message }
     }
