@@ -19,6 +19,7 @@ import { s3 } from './s3.mjs'
 import { sequences } from './sequences.mjs'
 import { torchscript } from './torchscript.mjs'
 import { uws } from './uws.mjs'
+import { vllm } from './vllm.mjs'
 
 /**
  * name → `{ about, missing, notRun, steps, run, isPart }`: `notRun()`, where there is one, says why nobody can expect
@@ -30,5 +31,5 @@ import { uws } from './uws.mjs'
  */
 export const SUITES = {
   arm64, azure, bundle, envoy, frameworks, fuzz, gcs, helm, image, kserve, prometheus, pytriton, ray, s3, sequences,
-  torchscript, uws,
+  torchscript, uws, vllm,
 }
