@@ -36,7 +36,7 @@ const sockets = new Set<Socket>()
 
 /** The service that gives credentials, one for each test. */
 let service: (asked: Asked) => Reply = () => ({ status: 404, body: '' })
-/** What the storage answers in place of listings, one for each request. */
+/** Responses of the storage in place of listings, one for each request. */
 let refusals: Reply[] = []
 /** Requests to the service, and to the storage. */
 let services: Asked[] = []

@@ -137,7 +137,7 @@ function cloud(url: string, environment: NodeJS.ProcessEnv): Cloud<ContainerClie
       return { stream, version: etag === undefined ? undefined : bare(etag), length: contentLength }
     },
     async checksum() {
-      // Of an upload in blocks, Azure stores only an MD5 that the client computed, and never a CRC64.
+      // Azure computes no MD5 of an upload in blocks, and stores no CRC64.
       return { missing: 'it has no Content-MD5' }
     },
     meaning,

@@ -114,6 +114,8 @@ const ANONYMOUS: Access = {
 function cloud(url: string, environment: NodeJS.ProcessEnv): Cloud<S3Client> {
   const { custom, ...location } = locate(url)
   const { bucket } = location
+  // ETags of directory buckets look like an MD5 but are not.
+  const hasMd5 = !bucket.endsWith('--x-s3')
   const file = environment[CREDENTIAL_FILE]
   let anonymous = false
   return {
@@ -151,9 +153,8 @@ function cloud(url: string, environment: NodeJS.ProcessEnv): Cloud<S3Client> {
       const objects = Contents.map(({ Key = '', Size = 0, ETag = '' }) => {
         const version = bare(ETag)
         const path = EncodingType === 'url' ? decodeURIComponent(Key.replaceAll('+', ' ')) : Key
-        // An empty object is never read, so its kind of encryption stays unknown. ETags of directory buckets look like
-        // an MD5 but are not.
-        const isMd5 = Size > 0 && /^[0-9a-f]{32}$/i.test(version) && !bucket.endsWith('--x-s3')
+        // An empty object is never read, so its kind of encryption stays unknown.
+        const isMd5 = hasMd5 && Size > 0 && /^[0-9a-f]{32}$/i.test(version)
         return { path, size: Size, version, md5: isMd5 ? version.toLowerCase() : null }
       })
       return { objects, next: IsTruncated ? NextContinuationToken : undefined }
@@ -175,7 +176,7 @@ function cloud(url: string, environment: NodeJS.ProcessEnv): Cloud<S3Client> {
       const answer = await head({ IfMatch: `"${version}"`, ChecksumMode: 'ENABLED' })
       const whole = wholeChecksum(answer, version)
       if (whole !== null) return whole
-      const { algorithm, digest, parts } = partsChecksum(answer, version) ?? { algorithm: null }
+      const { algorithm, digest, parts } = partsChecksum(answer, hasMd5 ? version : '') ?? { algorithm: null }
       if (algorithm === null) return { missing: 'it was stored without a checksum that is compared here' }
       // Sent without If-Match, which some storage compares with the ETag of the part.
       const sizeOfPart = async (number: number) => (await head({ PartNumber: number })).ContentLength
@@ -211,9 +212,13 @@ function wholeChecksum(answer: HeadObjectCommandOutput, version: string): Found 
 /** The number of parts at the end of an ETag or a checksum of parts. */
 const PARTS = /-(\d+)$/
 
-/** The checksum of the parts' checksums and the number of parts; null if there is none that is compared. */
-function partsChecksum(answer: HeadObjectCommandOutput, version: string) {
-  const [, md5, count] = /^([0-9a-f]{32})-(\d+)$/i.exec(version) ?? []
+/**
+ * The checksum of the parts' checksums and the number of parts; null if there is none that is compared.
+ *
+ * @param etag without quotes; of an upload in parts, it is the MD5 of the parts' MD5s, unless KMS encrypted them
+ */
+function partsChecksum(answer: HeadObjectCommandOutput, etag: string) {
+  const [, md5, count] = /^([0-9a-f]{32})-(\d+)$/i.exec(etag) ?? []
   if (md5 !== undefined && !isKms(answer.ServerSideEncryption))
     return { algorithm: 'MD5' as const, digest: md5.toLowerCase(), parts: Number(count) }
   for (const algorithm of CHECKSUMS) {
