@@ -57,9 +57,11 @@ export class Limit {
     this.#free = limit
   }
 
-  async run<T>(task: () => Promise<T>): Promise<T> {
+  /** A signal ends the wait, not the task. */
+  async run<T>(task: () => Promise<T>, signal?: AbortSignal): Promise<T> {
+    signal?.throwIfAborted()
     if (this.#free > 0) this.#free -= 1
-    else await new Promise<void>((go) => this.#waiting.push(go))
+    else await this.#turn(signal)
     try {
       return await task()
     } finally {
@@ -67,6 +69,21 @@ export class Limit {
       if (next === undefined) this.#free += 1
       else next()
     }
+  }
+
+  async #turn(signal?: AbortSignal): Promise<void> {
+    await new Promise<void>((resolve, reject) => {
+      const stop = (): void => {
+        this.#waiting.splice(this.#waiting.indexOf(go), 1)
+        reject(signal?.reason as Error)
+      }
+      const go = (): void => {
+        signal?.removeEventListener('abort', stop)
+        resolve()
+      }
+      signal?.addEventListener('abort', stop, { once: true })
+      this.#waiting.push(go)
+    })
   }
 }
 

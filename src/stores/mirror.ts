@@ -8,7 +8,8 @@
 import { createHash } from 'node:crypto'
 import { mkdir, rm } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
-import { asLocal, type DownloadCache, type Progress } from './cache.js'
+import type { DownloadCache, Progress } from './cache.js'
+import { asLocal } from './disk.js'
 import { StoreError, type StoreClient, type StoredObject } from './client.js'
 
 /** Maximum number of objects of one repository, and of one model. */

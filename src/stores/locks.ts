@@ -1,0 +1,108 @@
+/**
+ * Locks between the threads and processes that share a directory, one file each. The file contains a mark, which
+ * identifies the owner, and the owner touches it.
+ *
+ * A lock is abandoned when its process has ended, or has not touched it for `MARK_AGE_MS_MAX`: a process of another
+ * container cannot be seen, and a thread can end without its process. A suspended process may therefore lose a lock;
+ * it notices this at the next touch.
+ */
+
+import { randomBytes } from 'node:crypto'
+import { link, readFile, rename, rm, stat, utimes, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { asLocal, codeOf } from './disk.js'
+import { isLeft, nameOf, ownProcess } from './owner.js'
+
+/** Interval of touches. */
+export const MARK_TOUCH_MS = 3_000
+/** Age at which a mark that was not touched does not count any more. */
+const MARK_AGE_MS_MAX = 15_000
+
+const own = ownProcess()
+
+/** A unique mark of this process: `<process namespace>-<process id>-<start time>-<random>`. */
+export const newMark = (): string => `${nameOf(own)}-${randomBytes(6).toString('hex')}`
+
+/** Reports whether the owner of a marked file has abandoned it. A missing file is not abandoned. */
+export async function isAbandoned(path: string, mark: string): Promise<boolean> {
+  const found = await stat(path).catch(() => null)
+  if (found === null) return false
+  if (Date.now() - found.mtimeMs > MARK_AGE_MS_MAX) return true
+  const [namespace, pid, start] = mark.split('-')
+  if (namespace === undefined || pid === undefined || start === undefined) return false
+  return isLeft({ namespace, pid, start }, own, found.mtimeMs, MARK_AGE_MS_MAX)
+}
+
+export class Lock {
+  readonly #path: string
+  readonly #mark: string
+  readonly #timer: NodeJS.Timeout
+  readonly #lost = new AbortController()
+  #touchedMs = Date.now()
+
+  constructor(path: string, mark: string) {
+    this.#path = path
+    this.#mark = mark
+    this.#timer = setInterval(() => void this.#touch(), MARK_TOUCH_MS)
+  }
+
+  /** Aborted when another process has taken the lock over. */
+  get lost(): AbortSignal {
+    return this.#lost.signal
+  }
+
+  async #touch(): Promise<void> {
+    const now = new Date()
+    if (!(await this.#isOwn())) this.#lost.abort()
+    else if (await utimes(this.#path, now, now).then(() => true, () => false)) this.#touchedMs = now.getTime()
+  }
+
+  async #isOwn(): Promise<boolean> {
+    const isYoung = Math.abs(Date.now() - this.#touchedMs) < MARK_AGE_MS_MAX / 2
+    return isYoung || (await readMark(this.#path)) === this.#mark
+  }
+
+  async release(): Promise<void> {
+    clearInterval(this.#timer)
+    if (await this.#isOwn()) await rm(this.#path, { force: true })
+  }
+}
+
+const readMark = (path: string): Promise<string> => readFile(path, 'utf8').catch(() => '')
+
+export class Locks {
+  readonly #directory: string
+
+  constructor(directory: string) {
+    this.#directory = directory
+  }
+
+  /** Takes a lock; null while another thread or process has it. */
+  async take(name: string): Promise<Lock | null> {
+    const path = join(this.#directory, name)
+    const mark = newMark()
+    try {
+      await writeFile(path, mark, { flag: 'wx', mode: 0o600 })
+      return new Lock(path, mark)
+    } catch (error) {
+      // A full disk can have room for a name, but not for content.
+      if ((error as NodeJS.ErrnoException).syscall === 'write') await rm(path, { force: true })
+      if (codeOf(error) !== 'EEXIST') throw asLocal(error)
+    }
+    const before = await readMark(path)
+    if (await isAbandoned(path, before)) {
+      const away = `${path}.${mark}`
+      await rename(path, away).catch(() => {})
+      // If another process was faster, this is its new lock.
+      if (![before, ''].includes(await readMark(away))) await link(away, path).catch(() => {})
+      await rm(away, { force: true })
+    }
+    return null
+  }
+
+  async isHeld(name: string): Promise<boolean> {
+    const path = join(this.#directory, name)
+    const found = await stat(path).catch(() => null)
+    return found !== null && !(await isAbandoned(path, await readMark(path)))
+  }
+}

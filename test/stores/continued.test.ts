@@ -1,0 +1,185 @@
+/** Downloads that a failure or the end of a server interrupts, and what the next download takes of them. */
+import { createHash } from 'node:crypto'
+import { readFileSync, readdirSync, statSync, utimesSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { expect, test, vi } from 'vitest'
+import { StoreError } from '../../src/stores/client.js'
+import { nameOf, ownProcess } from '../../src/stores/owner.js'
+import { MIB, Memory, isClean, md5, setup } from './memory.js'
+
+const SIZE = 20 * MIB + 123
+/** Bytes that arrive of each range of 8 MiB before the connection is cut. */
+const ARRIVED = 3 * MIB
+
+const content = Buffer.concat(
+  Array.from({ length: Math.ceil(SIZE / 32) }, (_, i) => createHash('sha256').update(String(i)).digest()),
+).subarray(0, SIZE)
+
+function memoryOf(checksum: string | null = null): Memory {
+  const memory = new Memory()
+  memory.put('m/1/model', content, checksum)
+  return memory
+}
+
+/** The storage cuts each connection once, and then does not answer. */
+function cutForGood(memory: Memory): void {
+  let reads = 0
+  memory.faults.push(ARRIVED, ARRIVED, ARRIVED)
+  memory.before = () => {
+    reads += 1
+    if (reads > 3) throw new StoreError('unavailable', 'storage is away')
+  }
+}
+
+/** Downloads a part of the model, and lets the storage answer again. */
+async function interrupted(
+  memory = memoryOf(), options: Parameters<typeof setup>[1] = {},
+): Promise<Awaited<ReturnType<typeof setup>>> {
+  const all = await setup(memory, options)
+  cutForGood(memory)
+  expect(await all.load('m')).toBe('UNAVAILABLE storage is away')
+  memory.before = () => {}
+  memory.faults.length = 0
+  expect(partsIn(all.cacheDirectory)).toHaveLength(1)
+  return all
+}
+
+const partsIn = (cacheDirectory: string): string[] => readdirSync(join(cacheDirectory, 'parts'))
+
+test('a download goes on where a failure ended it, also in another server', async () => {
+  const memory = memoryOf(md5(content))
+  const first = await interrupted(memory)
+  const before = first.store.downloadedBytes
+  expect(before).toBe(3 * ARRIVED)
+  await first.store.close()
+  memory.reads.length = 0
+  const { store, load, cacheDirectory } = await setup(memory, { cacheDirectory: first.cacheDirectory })
+  expect(await load('m')).toBe('done')
+  expect(readFileSync(join(store.directory, 'm/1/model')).equals(content)).toBe(true)
+  expect(memory.reads).toContainEqual({ path: 'm/1/model', from: 8 * MIB + ARRIVED, to: 16 * MIB })
+  expect(before + store.downloadedBytes).toBe(SIZE)
+  expect(isClean(cacheDirectory)).toBe(true)
+  await store.close()
+})
+
+test('a download that was stopped goes on', async () => {
+  const memory = memoryOf()
+  memory.faults.push(ARRIVED)
+  const first = await setup(memory)
+  memory.before = () => {
+    if (memory.reads.length > 3) throw new StoreError('unavailable', 'storage is away')
+  }
+  const loaded = first.load('m')
+  await vi.waitFor(() => expect(memory.reads.length).toBeGreaterThan(3))
+  first.store.stop()
+  expect(await loaded).toBe('UNAVAILABLE the server is ending')
+  memory.before = () => {}
+  const second = await setup(memory, { cacheDirectory: first.cacheDirectory })
+  expect(await second.load('m')).toBe('done')
+  expect(readFileSync(join(second.store.directory, 'm/1/model')).equals(content)).toBe(true)
+  expect(first.store.downloadedBytes + second.store.downloadedBytes).toBe(SIZE)
+  await first.store.close()
+  await second.store.close()
+})
+
+test('a part of another version of the object is removed', async () => {
+  const { store, memory, load, file, cacheDirectory } = await interrupted()
+  memory.put('m/1/model', 'new')
+  await store.refresh()
+  expect(await load('m')).toBe('done')
+  expect(file('m/1/model')).toBe('new')
+  expect(isClean(cacheDirectory)).toBe(true)
+  await store.close()
+})
+
+test('an object that changed during its download leaves no part', async () => {
+  const memory = memoryOf()
+  const { store, load, cacheDirectory } = await setup(memory)
+  memory.faults.push(ARRIVED, ARRIVED, ARRIVED)
+  memory.before = () => {
+    if (memory.reads.length > 3) throw new StoreError('changed', 'it is another object than was listed')
+  }
+  expect(await load('m')).toBe('UNAVAILABLE it is another object than was listed')
+  expect(isClean(cacheDirectory)).toBe(true)
+  await store.close()
+})
+
+test('a part is removed after a day, a small one of an ended process at once', async () => {
+  const { store, memory, cacheDirectory } = await interrupted()
+  const path = join(cacheDirectory, 'parts', partsIn(cacheDirectory)[0] ?? '')
+  const own = ownProcess()
+  for (const owner of [{ ...own, pid: '4194305' }, { ...own, namespace: '1' }])
+    writeFileSync(join(cacheDirectory, 'parts', `other.${nameOf(owner)}`), 'half')
+  const second = await setup(memory, { cacheDirectory })
+  expect(partsIn(cacheDirectory)).toHaveLength(1)
+  utimesSync(path, new Date(), new Date(Date.now() - 25 * 3_600_000))
+  const third = await setup(memory, { cacheDirectory })
+  expect(partsIn(cacheDirectory)).toEqual([])
+  for (const one of [store, second.store, third.store]) await one.close()
+})
+
+test('parts make room for other models, and count for the limit', async () => {
+  const memory = memoryOf()
+  memory.put('other/1/model', Buffer.alloc(16 * MIB))
+  const { store, load, cacheDirectory } = await interrupted(memory, { bytesMax: 22 * MIB })
+  expect(await load('other')).toBe('done')
+  expect(isClean(cacheDirectory)).toBe(true)
+  await store.close()
+})
+
+test('a part takes no additional room when its download goes on', async () => {
+  const memory = memoryOf()
+  const { store, load, cacheDirectory } = await interrupted(memory, { bytesMax: SIZE })
+  expect(statSync(join(cacheDirectory, 'parts', partsIn(cacheDirectory)[0] ?? '')).blocks * 512).toBeGreaterThan(
+    3 * ARRIVED - 1,
+  )
+  expect(await load('m')).toBe('done')
+  await store.close()
+})
+
+test('a damaged part is downloaded again from its beginning', async () => {
+  const memory = memoryOf(md5(content))
+  const { store, load, cacheDirectory } = await interrupted(memory)
+  const path = join(cacheDirectory, 'parts', partsIn(cacheDirectory)[0] ?? '')
+  const bytes = readFileSync(path)
+  bytes[1] = ~(bytes[1] ?? 0)
+  writeFileSync(path, bytes)
+  expect(await load('m')).toBe('done')
+  expect(readFileSync(join(store.directory, 'm/1/model')).equals(content)).toBe(true)
+  await store.close()
+})
+
+test('a part from before the machine started anew, or of another layout, is not continued', async () => {
+  for (const change of [
+    (bytes: Buffer): Buffer => {
+      bytes[SIZE] = ~(bytes[SIZE] ?? 0)
+      return bytes
+    },
+    (bytes: Buffer): Buffer => bytes.subarray(0, SIZE + 1),
+    (bytes: Buffer): Buffer => {
+      bytes.writeUInt32LE(9 * MIB, SIZE + 16)
+      return bytes
+    },
+  ]) {
+    const memory = memoryOf()
+    const { store, load, cacheDirectory } = await interrupted(memory)
+    const path = join(cacheDirectory, 'parts', partsIn(cacheDirectory)[0] ?? '')
+    writeFileSync(path, change(readFileSync(path)))
+    memory.reads.length = 0
+    expect(await load('m')).toBe('done')
+    expect(memory.reads.map(({ from }) => from).sort((a, b) => a - b)).toEqual([0, 8 * MIB, 16 * MIB])
+    expect(readFileSync(join(store.directory, 'm/1/model')).equals(content)).toBe(true)
+    await store.close()
+  }
+})
+
+test('a download that was complete, but not renamed, is not read again', async () => {
+  const memory = memoryOf(md5(content))
+  const { store, load, cacheDirectory } = await interrupted(memory)
+  const path = join(cacheDirectory, 'parts', partsIn(cacheDirectory)[0] ?? '')
+  writeFileSync(path, content)
+  memory.reads.length = 0
+  expect(await load('m')).toBe('done')
+  expect(memory.reads).toEqual([])
+  await store.close()
+})

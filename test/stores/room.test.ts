@@ -1,0 +1,140 @@
+/** The byte limit of a cache directory, which all servers and repositories that share it keep together. */
+import { spawn } from 'node:child_process'
+import { mkdirSync, readdirSync, statSync, truncateSync, utimesSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import { Worker } from 'node:worker_threads'
+import { rolldown } from 'rolldown'
+import { beforeAll, expect, test, vi } from 'vitest'
+import { nameOf, ownProcess } from '../../src/stores/owner.js'
+import type { Work } from './downloader.js'
+import { MIB, Memory, ROOT, isClean, objectsIn, setup } from './memory.js'
+
+const DOWNLOADER = join(ROOT, 'downloader.mjs')
+
+beforeAll(async () => {
+  const bundled = await rolldown({
+    input: fileURLToPath(new URL('downloader.ts', import.meta.url)), platform: 'node',
+    external: (id) => id.startsWith('node:'),
+    resolve: { extensionAlias: { '.js': ['.ts', '.js'] } },
+  })
+  await bundled.write({ file: DOWNLOADER, format: 'esm' })
+  await bundled.close()
+})
+
+const thread = (work: Work): Promise<void> =>
+  new Promise((resolve, reject) =>
+    new Worker(DOWNLOADER, { workerData: work }).once('error', reject).once('exit', () => resolve()),
+  )
+
+const otherProcess = (work: Work): Promise<void> =>
+  new Promise((resolve, reject) =>
+    spawn(process.execPath, [DOWNLOADER, JSON.stringify(work)], { stdio: 'inherit' }).once('exit', (code) =>
+      code === 0 ? resolve() : reject(new Error(`exit code ${code}`)),
+    ),
+  )
+
+/** Bytes of a cache directory: objects, and what has arrived of running downloads. */
+function bytesIn(cacheDirectory: string): number {
+  const byAddress = new Map<string, number>()
+  // A download can become an object between the two.
+  for (const directory of ['parts', 'objects']) {
+    const path = join(cacheDirectory, directory)
+    for (const name of readdirSync(path)) {
+      const stat = statSync(join(path, name), { throwIfNoEntry: false })
+      if (stat !== undefined) byAddress.set(name.slice(0, 64), Math.min(stat.size, 512 * stat.blocks))
+    }
+  }
+  return [...byAddress.values()].reduce((sum, bytes) => sum + bytes, 0)
+}
+
+test('two threads and two processes that share a cache stay within its limit', { timeout: 60_000 }, async () => {
+  const cacheDirectory = join(ROOT, 'shared')
+  for (const name of ['objects', 'parts']) mkdirSync(join(cacheDirectory, name), { recursive: true })
+  const bytesMax = 5 * MIB
+  const work = { cacheDirectory, bytesMax, models: 6, bytes: 1.5 * MIB }
+  const seen: number[] = []
+  const watch = setInterval(() => seen.push(bytesIn(cacheDirectory)), 3)
+  await Promise.all([
+    thread({ ...work, name: 'a' }), thread({ ...work, name: 'b' }), otherProcess({ ...work, name: 'c' }),
+    otherProcess({ ...work, name: 'd' })
+  ]).finally(() => clearInterval(watch))
+  // File systems give disk space in blocks.
+  expect(Math.max(...seen)).toBeLessThanOrEqual(bytesMax + 64 * 1024)
+  expect(Math.max(...seen)).toBeGreaterThan(3 * MIB)
+  expect(seen.length).toBeGreaterThan(50)
+  expect(isClean(cacheDirectory)).toBe(true)
+})
+
+test('two repositories with one cache wait for room, or are told that there is none', async () => {
+  const memory = new Memory()
+  for (const model of ['a', 'b']) memory.put(`${model}/1/model`, Buffer.alloc(MIB, model))
+  let open = (): void => {}
+  memory.gate = new Promise((done) => (open = done))
+  const first = await setup(memory, { bytesMax: 1.5 * MIB })
+  const second = await setup(memory, { bytesMax: 1.5 * MIB, cacheDirectory: first.cacheDirectory })
+  const loads = [first.load('a')]
+  await vi.waitFor(() => expect(memory.reads).toHaveLength(1))
+  loads.push(second.load('b'))
+  await sleep(400)
+  expect(memory.reads).toHaveLength(1)
+  open()
+  const [one, other] = await Promise.all(loads)
+  expect(one).toBe('done')
+  expect(other).toMatch(/^INTERNAL the model takes 1\.0 MiB to download, and 512\.0 KiB of that has no room/)
+  first.store.release('a')
+  await vi.waitFor(() => expect(readdirSync(join(first.store.directory, 'a'))).toEqual([]))
+  expect(await second.load('b')).toBe('done')
+  expect(objectsIn(first.cacheDirectory)).toHaveLength(1)
+  await first.store.close()
+  await second.store.close()
+})
+
+test('room that an ended process or thread reserved is free', async () => {
+  const memory = new Memory()
+  memory.put('m/1/model', Buffer.alloc(MIB))
+  const { store, load, cacheDirectory } = await setup(memory, { bytesMax: 1.5 * MIB })
+  const own = ownProcess()
+  const reserve = (owner: string, touched: Date): void => {
+    const path = join(cacheDirectory, 'reserved', `${owner}-012345`)
+    writeFileSync(path, '')
+    truncateSync(path, MIB)
+    utimesSync(path, touched, touched)
+  }
+  reserve(nameOf({ ...own, pid: '4194305' }), new Date())
+  reserve(nameOf(own), new Date(1))
+  reserve(nameOf({ ...own, namespace: '1' }), new Date(1))
+  expect(await load('m')).toBe('done')
+  expect(isClean(cacheDirectory)).toBe(true)
+  await store.close()
+})
+
+test('a model without room evicts nothing', async () => {
+  const memory = new Memory()
+  for (const model of ['a', 'b', 'c']) memory.put(`${model}/1/model`, Buffer.alloc(MIB, model))
+  memory.put('large/1/model', Buffer.alloc(2.5 * MIB))
+  const { store, load, cacheDirectory } = await setup(memory, { bytesMax: 3 * MIB })
+  expect([await load('a'), await load('b')]).toEqual(['done', 'done'])
+  store.release('a')
+  await vi.waitFor(() => expect(readdirSync(join(store.directory, 'a'))).toEqual([]))
+  expect(await load('large')).toMatch(
+    /^INTERNAL the model takes 2\.5 MiB to download, and 512\.0 KiB of that has no room/,
+  )
+  expect(objectsIn(cacheDirectory)).toHaveLength(2)
+  await store.close()
+})
+
+test('a model that waits for room can be stopped', async () => {
+  const memory = new Memory()
+  for (const model of ['a', 'b', 'c']) memory.put(`${model}/1/model`, Buffer.alloc(MIB, model))
+  memory.gate = new Promise(() => {})
+  const { store, load, cacheDirectory } = await setup(memory, { bytesMax: 1.5 * MIB })
+  const loads = ['a', 'b', 'c'].map(load)
+  await vi.waitFor(() => expect(memory.reads).toHaveLength(1))
+  store.stop()
+  const ending = 'UNAVAILABLE the server is ending'
+  expect(await Promise.all(loads)).toEqual([ending, ending, ending])
+  expect(isClean(cacheDirectory)).toBe(true)
+  await store.close()
+})
