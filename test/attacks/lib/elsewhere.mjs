@@ -48,12 +48,23 @@ export const ELSEWHERE = [
     test: 'a connection that brings %d bytes a second is cut after 30 seconds',
   },
   {
-    attack: 'models that together, or alone, are larger than the cache of downloads',
+    attack:
+      'models that together, or alone, are larger than the cache of downloads, in several repositories and servers ' +
+      'that share it',
     limit:
-      '`--repository-cache-bytes` applies, and a fiftieth of the disk stays free. Models in use stay, and a ' +
-      'model without room is rejected before it is read.',
-    file: REMOTE,
-    test: 'a model larger than the cache evicts nothing; models that fit together wait for room',
+      '`--repository-cache-bytes` applies to all of them together, and a fiftieth of the disk stays free. A model ' +
+      'reserves its room before it is read (`src/stores/room.ts`). Models in use stay, and a model without room is ' +
+      'rejected.',
+    file: 'test/stores/room.test.ts',
+    test: 'two threads and two processes that share a cache stay within its limit',
+  },
+  {
+    attack: 'downloads that are interrupted again and again',
+    limit:
+      'There is one part of an object. It counts for the limit, makes room for others, and is removed after ' +
+      '`PART_AGE_MS_MAX` (`src/stores/room.ts`).',
+    file: 'test/stores/continued.test.ts',
+    test: 'a part is removed after a day, a small one of an ended process at once',
   },
   {
     attack: 'a model that is saved 200 times in a second under nereid dev',
