@@ -63,11 +63,12 @@ export const COMMANDS: readonly Command[] = [
   },
   {
     name: 'init',
-    usage: '(MODEL.onnx | MODEL.pt | MODEL.xml | TREES | DIRECTORY | --python NAME) [options]',
+    usage:
+      '(MODEL.onnx | MODEL.pt | MODEL.xml | MODEL.plan | TREES | model.json | DIRECTORY | --python NAME) [options]',
     meaning:
       'Make a model repository from a model, or from a directory with a model.onnx, a model.py or a model.ts, try ' +
-      'it, and print the command that serves it and a request that works. TREES is a file of XGBoost (.json, ' +
-      '.ubj), LightGBM (.txt) or treelite (.tl).',
+      'it, and print the command that serves it and a request that works. TREES is a file of XGBoost (.json, .ubj, ' +
+      '.model), LightGBM (.txt) or treelite (.tl); model.json has the arguments of a vLLM engine.',
     options: [
       {
         name: 'name', value: 'name',

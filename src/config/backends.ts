@@ -45,6 +45,8 @@ export interface Backend {
   /** Files of a version; the first is the default. */
   files?: readonly ModelFile[]
   foreign?: readonly Foreign[]
+  /** Endings of file names that `nereid init` accepts; a whole name if others with its ending are something else. */
+  init?: readonly string[]
   /** Files by values of the model parameter `model_type`, the default first; they identify no backend. */
   chosen?: Readonly<Record<string, string>>
   /** Keys of `--backend-config=<name>,…` that its code reads; absent if it may read any. */
@@ -114,7 +116,7 @@ export const BACKENDS: readonly Backend[] = [
       },
       { name: 'model.graphdef', kind: 'file', platform: GRAPHDEF.platform },
     ],
-    foreign: [KERAS, GRAPHDEF], settings: [], devices: 'auto', module: 'tensorflow',
+    foreign: [KERAS, GRAPHDEF], init: ['saved_model.pb'], settings: [], devices: 'auto', module: 'tensorflow',
     served: 'python',
     note:
       "the user's `tensorflow` runs SavedModels, whose signature says inputs, outputs and batching; GraphDef " +
@@ -122,14 +124,15 @@ export const BACKENDS: readonly Backend[] = [
   },
   {
     name: 'tensorrt', spellings: ['trt'], files: [{ name: 'model.plan', kind: 'file', platform: PLAN_PLATFORM }],
-    settings: [], devices: 'only', providers: ['tensorrt'], opaque: 'a TensorRT plan', served: 'core',
+    init: ['.plan', '.engine', '.trt'], settings: [], devices: 'only', providers: ['tensorrt'],
+    opaque: 'a TensorRT plan', served: 'core',
     note:
       "plans, run by ONNX Runtime's TensorRT provider; inputs and outputs have to be in the configuration: " +
       '[GPUs](gpu.md)',
   },
   {
     name: 'onnxruntime', spellings: ['ort', 'onnxrt', 'onnxmodel', 'onnxruntimegpu', 'microsoftonnxruntime'],
-    files: [{ name: 'model.onnx', kind: 'any', platform: 'onnxruntime_onnx' }],
+    files: [{ name: 'model.onnx', kind: 'any', platform: 'onnxruntime_onnx' }], init: ['.onnx'],
     settings: [
       'enable-global-threadpool', 'intra_op_thread_count', 'inter_op_thread_count', 'library', 'provider-directory',
       'provider-library', 'cache-directory'
@@ -139,7 +142,7 @@ export const BACKENDS: readonly Backend[] = [
   },
   {
     name: 'openvino', title: 'OpenVINO', spellings: ['vino', 'openvinoir'], files: [{ name: 'model.xml', kind: 'any' }],
-    settings: [], images: ['openvino'], devices: 'cpu', module: 'openvino', served: 'python',
+    init: ['.xml'], settings: [], images: ['openvino'], devices: 'cpu', module: 'openvino', served: 'python',
     note:
       "the user's `openvino` runs them; inputs and outputs are read from the file, and batching where it has " +
       'layouts: [OpenVINO](openvino.md)',
@@ -150,8 +153,8 @@ export const BACKENDS: readonly Backend[] = [
       { name: 'model.pt', kind: 'any', platform: 'pytorch_libtorch', aliases: ['libtorch'] },
       { name: 'model.pt2', kind: 'any', platform: 'torch_aoti' },
     ],
-    settings: [], devices: 'auto', module: 'torch', opaque: 'a file of PyTorch',
-    served: 'python',
+    init: ['.pt', '.pt2', '.pth', '.torchscript', '.jit'], settings: [], devices: 'auto', module: 'torch',
+    opaque: 'a file of PyTorch', served: 'python',
     note: "the user's `torch` runs them; inputs and outputs have to be in the configuration: [PyTorch](pytorch.md)",
   },
   {
@@ -182,6 +185,8 @@ export const BACKENDS: readonly Backend[] = [
       xgboost: 'xgboost.model', xgboost_json: 'xgboost.json', xgboost_ubj: 'xgboost.ubj', lightgbm: 'model.txt',
       treelite_checkpoint: 'checkpoint.tl',
     },
+    // Files of tokenizers end in .model too, and any text in .txt.
+    init: ['xgboost.json', 'xgboost.model', '.ubj', 'model.txt', '.tl'],
     note: 'trees of XGBoost, LightGBM and treelite; the parameter `model_type` says which file: [Trees](trees.md)',
   },
   {
@@ -202,7 +207,8 @@ export const BACKENDS: readonly Backend[] = [
       '(all_models/llmapi or all_models/inflight_batcher_llm) runs the engine with the package tensorrt_llm',
   },
   {
-    name: 'vllm', images: ['vllm'], devices: 'auto', module: 'vllm', reads: 'model.json', served: 'python',
+    name: 'vllm', images: ['vllm'], devices: 'auto', module: 'vllm', reads: 'model.json', init: ['model.json'],
+    served: 'python',
     note:
       "the user's `vllm` runs the engine that `model.json` describes; never tried with vLLM itself: " +
       '[vLLM](vllm.md)',
@@ -230,7 +236,7 @@ export const BACKENDS: readonly Backend[] = [
 const ROWS: ReadonlyMap<string, Backend> = new Map(BACKENDS.map((row) => [row.name, row]))
 
 /** File name endings that `nereid init` accepts, for hints and shells. */
-export const INIT_ENDS: readonly string[] = ['.onnx', '.pt', '.xml', 'xgboost.json', '.ubj', 'model.txt', '.tl']
+export const INIT_ENDS: readonly string[] = BACKENDS.flatMap(({ init = [] }) => init)
 
 export const isForInit = (file: string): boolean => INIT_ENDS.some((end) => file.endsWith(end))
 

@@ -6,6 +6,8 @@ export { inspectModel, inspectRepositories, type Depth, type Finding, type Inspe
 export { explain } from './explain.js'
 export type { Near } from './near.js'
 export { lookAt, whyNoWeights } from './onnx_file.js'
+export { ownCode } from './python_backends.js'
+export { askPython } from './python_code.js'
 export { removeUnpacked, unpackPrefix } from './override.js'
 export type { ControlMode, LoadEvent, RepositorySettings, ServedVersion } from './settings.js'
 export type { IndexRow, LoadFailure } from './rows.js'

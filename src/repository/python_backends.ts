@@ -17,6 +17,9 @@ export const PYTHON_RUNTIME = 'model.py'
 const RUNTIME_DIRECTORY = fileURLToPath(new URL('../../crates/backend-python/runtime', import.meta.url))
 const OWN_DIRECTORY = join(dirname(RUNTIME_DIRECTORY), 'backends')
 
+/** Path of a file of one of our own backends. */
+export const ownCode = (backend: string, file: string): string => join(OWN_DIRECTORY, backend, file)
+
 /** Accepts single directory names that do not lead out of their parent. */
 export function isDirectoryName(name: string): boolean {
   return name !== '' && name !== '.' && name !== '..' && !/[/\0]/.test(name)

@@ -93,19 +93,35 @@ export async function missingModule(
   return `${program} has no module '${module}', which runs this model: ${advice}`
 }
 
+const ASK_MS_MAX = 60_000
+
+/**
+ * Runs a program that prints JSON, with the interpreter of models that name none.
+ *
+ * @returns null if there is no interpreter, or it fails: it may lack a module
+ */
+export async function askPython(args: readonly string[]): Promise<unknown> {
+  const program = interpreterOf(null, undefined)
+  return program === null ? null : await answerOf(program, args, ASK_MS_MAX)
+}
+
 const programOf = (config: ModelConfig, modelDirectory: string, settings: RepositorySettings): string | null =>
   interpreterOf(
     environmentOf(config, modelDirectory),
     settingsOf(settings, 'python').find(({ key }) => key === 'python-executable')?.value,
   )
 
-function compile(program: string, file: string): Promise<unknown[] | null> {
-  const limits = { timeout: COMPILE_MS_MAX, maxBuffer: ANSWER_BYTES_MAX }
+async function compile(program: string, file: string): Promise<unknown[] | null> {
+  const found = await answerOf(program, ['-I', '-S', '-c', SCRIPT, file], COMPILE_MS_MAX)
+  return Array.isArray(found) && found.length > 0 ? found : null
+}
+
+/** The JSON that a program prints; null if it fails or prints none. */
+function answerOf(program: string, args: readonly string[], timeout: number): Promise<unknown> {
   return new Promise((done) => {
-    execFile(program, ['-I', '-S', '-c', SCRIPT, file], limits, (error, stdout) => {
+    execFile(program, args, { timeout, maxBuffer: ANSWER_BYTES_MAX }, (error, stdout) => {
       try {
-        const found: unknown = error === null ? JSON.parse(stdout) : null
-        done(Array.isArray(found) && found.length > 0 ? found : null)
+        done(error === null ? JSON.parse(stdout) : null)
       } catch {
         done(null)
       }

@@ -57,7 +57,7 @@ describe('a file that is no model', () => {
     ['model.h5', '.export("'],
     ['model.graphdef', 'simple_save'],
     ['model.tflite', 'tf2onnx'],
-    ['model.plan', 'name the ONNX file that it was made from'],
+    ['rank0.engine', 'all_models/llmapi'],
     ['model.pkl', 'skl2onnx'],
   ]
   test.each(foreign)('%s, with the command that makes an ONNX file of it', async (name, reported) => {
@@ -163,7 +163,7 @@ describe('trees', () => {
 
   test('unknown files and tree models that are not supported are rejected, and leave no files', async () => {
     const none =
-      /is no \.onnx, \.pt or \.xml file, no trees of XGBoost, LightGBM or treelite, and no directory with a model\.py/
+      /is no \.onnx, \.pt, \.pt2, \.xml or \.plan file, no trees .*, no JSON with .*, and no directory with a model\.py/
     const refused: [string, string | Uint8Array, RegExp][] = [
       ['package.json', '{"name":"x"}', none],
       ['notes.txt', 'notes', none],

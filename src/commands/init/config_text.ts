@@ -1,6 +1,7 @@
 /** The `config.pbtxt` that `nereid init` writes: required fields, and suggestions as comments. */
 
 import type { ModelIoConfig, TensorConfig } from './model_io.js'
+import type { NamedTensor, TorchScript } from './torchscript.js'
 import type { TreesFile } from './trees.js'
 
 /** The configuration of an ONNX model. `canBatch`: all its tensors have a variable first dimension. */
@@ -49,19 +50,60 @@ export function pythonConfigText(name: string, io: Pick<ModelIoConfig, 'input' |
 }
 
 /** The configuration of a PyTorch model, whose file has no shapes and datatypes: placeholders to fill in. */
-export function pytorchConfigText(name: string): string {
+export function pytorchConfigText(name: string, script: TorchScript | null): string {
+  const { inputs = null, outputs = null } = script ?? {}
+  const lists = (isKnown: boolean): string =>
+    [['inputs', inputs] as const, ['outputs', outputs] as const]
+      .filter(([, list]) => (list !== null) === isKnown)
+      .map(([what]) => what)
+      .join(' and ')
+  const [known, unknown] = [lists(true), lists(false)]
+  const hints = [
+    ...(known === '' ? [] : [`# The ${known} are those of the file. It has no datatypes and dims: fill them in.`]),
+    ...(unknown === '' ? []
+      : [
+          `# The file does not say its ${unknown}: fill them in.`,
+          '# Names are arguments of `forward`, or end in __ and their index; an output ends in the index of the ' +
+            'value that is returned.'
+        ]),
+    '# TYPE_FP32 and dims: [ -1 ] are placeholders. A dim of -1 is any size.'
+  ]
   return [
-    '# Written by `nereid init`. The file of the model does not say its inputs and outputs: fill them in.',
-    '# Names are arguments of `forward`, or end in __ and their index; an output ends in the index of the ' +
-      'value that is returned. A dim of -1 is any size.',
-    `name: ${quoted(name)}`, 'backend: "pytorch"', 'max_batch_size: 0',
-    ...tensors('input', [{ name: 'INPUT__0', data_type: 'TYPE_FP32', dims: [-1] }]),
-    ...tensors('output', [{ name: 'OUTPUT__0', data_type: 'TYPE_FP32', dims: [-1] }]), '',
-    '# When the first dimension of all of them is the batch, leave it out of dims, and let requests run together:',
-    '# max_batch_size: 8', '# dynamic_batching { }', '', '# Threads of an operator, for all instances by themselves:',
+    '# Written by `nereid init`.', ...hints, `name: ${quoted(name)}`, 'backend: "pytorch"', 'max_batch_size: 0',
+    ...tensors('input', placeholders(inputs ?? [['INPUT__0', false]])),
+    ...tensors('output', placeholders(outputs ?? [['OUTPUT__0', false]])), ...BATCHING, '',
+    '# Threads of an operator, for all instances by themselves:',
     '# parameters { key: "INTRA_OP_THREAD_COUNT" value { string_value: "4" } }', ''
   ].join('\n')
 }
+
+/** The configuration of a TensorRT plan, of which only TensorRT reads the inputs and outputs: placeholders. */
+export function planConfigText(name: string): string {
+  return [
+    '# Written by `nereid init`. Inputs and outputs are not read from a TensorRT plan: fill them in.',
+    '# `polygraphy inspect model model.plan`, of the TensorRT that made it, prints names, datatypes and dims.',
+    '# A dim of -1 is any size.', `name: ${quoted(name)}`, 'backend: "tensorrt"', 'max_batch_size: 0',
+    ...tensors('input', placeholders([['INPUT', false]])), ...tensors('output', placeholders([['OUTPUT', false]])),
+    ...BATCHING, ''
+  ].join('\n')
+}
+
+/** The configuration of an engine of vLLM, whose inputs and outputs the backend declares. */
+export function vllmConfigText(name: string): string {
+  return [
+    '# Written by `nereid init`. The engine has its arguments in model.json, and forms its own batches.',
+    `name: ${quoted(name)}`, 'backend: "vllm"', '# vLLM chooses the devices.',
+    'instance_group [ { count: 1 kind: KIND_MODEL } ]', ''
+  ].join('\n')
+}
+
+const placeholders = (named: readonly NamedTensor[]): TensorConfig[] =>
+  named.map(([name, isStrings]) => ({ name, data_type: isStrings ? 'TYPE_STRING' : 'TYPE_FP32', dims: [-1] }))
+
+const BATCHING = [
+  '', '# When the first dimension of all of them is the batch, leave it out of dims, and let requests run together:',
+  '# max_batch_size: 8', '# dynamic_batching { }'
+]
 
 /** The configuration of a model that could not be loaded; its file declares the rest. */
 export function unreadConfigText(name: string, backend: string): string {

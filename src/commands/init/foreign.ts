@@ -1,7 +1,7 @@
 /** Recognises models of other frameworks by file name, and names the commands that convert them. Pure. */
 
 import { basename, dirname } from 'node:path'
-import { BACKENDS, GRAPHDEF, KERAS } from '../../config/index.js'
+import { BACKENDS, GRAPHDEF, KERAS, absentBackend } from '../../config/index.js'
 import { shellWord } from '../../config/shell_word.js'
 
 const FOREIGN: readonly (readonly [ends: RegExp, what: string, command: (file: string, onnx: string) => string])[] = [
@@ -25,7 +25,7 @@ const FOREIGN: readonly (readonly [ends: RegExp, what: string, command: (file: s
       'name that directory',
     () => ''
   ],
-  [/\.(?:plan|engine|trt)$/i, 'is an engine of TensorRT: name the ONNX file that it was made from', () => ''],
+  [/^rank\d+\.engine$/i, `is an engine of TensorRT-LLM: ${absentBackend('tensorrtllm') ?? ''}`, () => ''],
   [
     /\.(?:pkl|pickle|joblib)$/i,
     'is a pickle of Python: export the model to ONNX (skl2onnx, onnxmltools), or load it in a model.py', () => ''

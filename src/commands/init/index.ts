@@ -1,8 +1,8 @@
 /**
  * `nereid init`: makes a model repository from a model, and prints the first request to it.
  *
- * Everything printed was tried: a server in this process loads the model from the written files, and gets the bytes of
- * the request before the command that sends them is shown.
+ * Everything printed was tried, except for engines of vLLM: a server in this process loads the model from the written
+ * files, and gets the bytes of the request before the command that sends them is shown.
  */
 
 import { readdirSync, statSync } from 'node:fs'
@@ -17,14 +17,17 @@ import { CommandError, commandNamed, readArguments, usageOf, type CommandArgumen
 import { unreadableCloud, unwritableCloud } from '../check/cloud.js'
 import { printFailure } from '../failure.js'
 import {
-  onnxConfigText, pythonConfigText, pytorchConfigText, treesConfigText, unreadConfigText,
+  onnxConfigText, planConfigText, pythonConfigText, pytorchConfigText, treesConfigText, unreadConfigText,
+  vllmConfigText,
 } from './config_text.js'
 import { exampleRequest, type Example } from './example.js'
 import { exportHint } from './foreign.js'
 import type { ModelIoConfig } from './model_io.js'
 import { Staging, dataFile, requireRegular, type ModelFile } from './place.js'
 import { PYTHON_IO, PYTHON_MODEL } from './python_model.js'
+import { torchScriptIn, type TorchScript } from './torchscript.js'
 import { TREES, treesIn, type TreesFile } from './trees.js'
+import { generateExample, isEngine } from './vllm.js'
 
 /** Sizes tried for variable dimensions: a model may want even numbers, a window, or an image. */
 const SIZES = [8, 1, 2, 4, 16, 32, 64, 224]
@@ -39,7 +42,7 @@ const NAMED_MAX = 20
 
 export interface Plan {
   name: string
-  kind: 'fil' | 'javascript' | 'onnx' | 'openvino' | 'python' | 'pytorch' | 'tensorflow'
+  kind: 'fil' | 'javascript' | 'onnx' | 'openvino' | 'python' | 'pytorch' | 'tensorflow' | 'tensorrt' | 'vllm'
   files: ModelFile[]
   /** The path that the user gave. */
   source: string
@@ -48,6 +51,8 @@ export interface Plan {
   /** Command that runs the model's test, and more lines about it. */
   tested?: readonly string[]
   trees?: TreesFile
+  /** What a TorchScript file says of itself. */
+  script?: TorchScript | null
   /** Files next to the model that are not part of it. */
   beside?: string[]
 }
@@ -65,7 +70,10 @@ export async function run(program: string, args: readonly string[]): Promise<num
   try {
     const read = readArguments(command, args)
     const plan = planOf(read, usageOf(program, command))
-    process.stdout.write(await make(program, plan, read.options))
+    const [file] = plan.files
+    const isTorch = plan.kind === 'pytorch' && file !== undefined && 'from' in file
+    const script = isTorch ? await torchScriptIn(file.from) : null
+    process.stdout.write(await make(program, { ...plan, script }, read.options))
     return 0
   } catch (error) {
     return printFailure(error)
@@ -120,10 +128,16 @@ function planOf({ rest, options }: CommandArguments, usage: string): Plan {
     if (trees !== null)
       return { name: named(nameOf(file)), kind: 'fil', files: [{ from: file, to: `1/${trees.file}` }], source, trees }
   }
+  if (isEngine(file)) {
+    const lora = join(dirname(file), LORA)
+    const files = [{ from: file, to: '1/model.json' }, ...(isFile(lora) ? [{ from: lora, to: join('1', LORA) }] : [])]
+    return { name: named(nameOf(file)), kind: 'vllm', files, source }
+  }
   if (!file.endsWith('.onnx') && !SERVED.test(file))
     throw new CommandError(
-      `${source} is no .onnx, .pt or .xml file, no trees of XGBoost, LightGBM or treelite, and no directory ` +
-        'with a model.py, a model.ts or a saved_model.pb',
+      `${source} is no .onnx, .pt, .pt2, .xml or .plan file, no trees of XGBoost, LightGBM or treelite, no JSON with ` +
+        'the arguments of a vLLM engine, which need a "model", and no directory with a model.py, a model.ts or a ' +
+        'saved_model.pb',
     )
   requireRegular(file)
   if (SERVED.test(file)) {
@@ -140,10 +154,10 @@ function planOf({ rest, options }: CommandArguments, usage: string): Plan {
         name: named(nameOf(file)), kind: 'openvino',
         files: parts.map((from) => ({ from, to: `1/model${extname(from)}` })), source,
       }
-    return {
-      name: named(nameOf(file)), kind: 'pytorch',
-      files: [{ from: file, to: `1/model.${file.endsWith('2') ? 'pt2' : 'pt'}` }], source,
-    }
+    const kind = PLAN.test(file) ? 'tensorrt' : 'pytorch'
+    const [usual, ...others] = (backendRow(kind)?.files ?? []).map(({ name }) => name)
+    const to = others.find((name) => extname(name) === extname(file)) ?? usual ?? ''
+    return { name: named(nameOf(file)), kind, files: [{ from: file, to: join('1', to) }], source }
   }
   const shown = stat.isDirectory() ? join(source, relative(path, file)) : source
   const { file: onnx, why } = lookAt(file)
@@ -168,14 +182,22 @@ const CODE = (['python', 'javascript'] as const).flatMap((kind) =>
   (backendRow(kind)?.files ?? []).map(({ name }) => ({ name, kind })),
 )
 
-/** Files of PyTorch; only a load shows their contents. */
-const PYTORCH = /\.(?:pt2?|pth|torchscript|jit)$/i
+/** A name with one of the endings that `init` accepts for these backends. */
+const endOf = (...backends: string[]): RegExp => {
+  const ends = backends.flatMap((name) => backendRow(name)?.init ?? [])
+  return new RegExp(`(?:${ends.map((end) => end.replaceAll('.', '\\.')).join('|')})$`, 'i')
+}
+
+/** Plans of TensorRT; only a GPU shows their contents. */
+const PLAN = endOf('tensorrt')
 /** The graph of an OpenVINO IR; its weights are a `.bin` in the same directory. */
-const OPENVINO = /\.xml$/
+const OPENVINO = endOf('openvino')
 /** Files that identify a TensorFlow SavedModel, which is a directory. */
 const SAVED_MODEL = BACKENDS.flatMap(({ files = [] }) => files.flatMap(({ holds = [] }) => holds))
-/** Files that a backend in Python serves. */
-const SERVED = new RegExp(`${PYTORCH.source}|${OPENVINO.source}`, 'i')
+/** Files that this program does not read: they go into a repository, and a load shows their contents. */
+const SERVED = endOf('pytorch', 'openvino', 'tensorrt')
+/** Weights that requests to an engine of vLLM select, beside its model.json. */
+const LORA = 'multi_lora.json'
 
 /** Names of a version's model in any backend: file or directory. */
 const MODEL_FILES = BACKENDS.flatMap(({ files = [], chosen = {} }) => [
@@ -207,6 +229,8 @@ function modelIn(directory: string, source: string): string {
   const [trees, ...others] =
     Object.values(backendRow('fil')?.chosen ?? {}).filter((name) => isFile(join(directory, name)))
   if (served === undefined && trees !== undefined && others.length === 0) return join(directory, trees)
+  const engine = join(directory, 'model.json')
+  if (isFile(engine) && isEngine(engine)) return engine
   const other = readdirSync(directory).sort().find((name) => exportHint(name) !== null)
   if (other !== undefined) throw new CommandError(`${join(source, other)} ${exportHint(join(source, other)) ?? ''}`)
   throw new CommandError(
@@ -285,8 +309,10 @@ export async function make(program: string, plan: Plan, options: CommandArgument
         `${other} is there, of another model, and would stay beside this one: remove it (rm -r ` +
           `${shellWord(other)}), or --name=<name> makes another model`,
       )
-    const tried = ['onnx', 'openvino', 'tensorflow'].includes(plan.kind)
-      ? await tryFile(staging, plan, batchOf(options, 0)) : await tryConfigured(staging, plan)
+    const tried =
+      plan.kind === 'vllm' ? untried(program, plan, out)
+        : ['onnx', 'openvino', 'tensorflow'].includes(plan.kind)
+          ? await tryFile(staging, plan, batchOf(options, 0)) : await tryConfigured(staging, plan)
     const files = staging.finish()
     return report(program, out, files, tried, plan, options.has('name'))
   } finally {
@@ -296,9 +322,13 @@ export async function make(program: string, plan: Plan, options: CommandArgument
 }
 
 /** The configuration before the model was loaded; empty for ONNX, whose tensors come from the model. */
-function configText({ kind, name, trees, isTemplate }: Plan, options: CommandArguments['options']): string {
+function configText(
+  { kind, name, trees, script = null, isTemplate }: Plan, options: CommandArguments['options'],
+): string {
   if (trees !== undefined) return treesConfigText(name, trees, batchOf(options, TREES_BATCH))
-  if (kind === 'pytorch') return pytorchConfigText(name)
+  if (kind === 'pytorch') return pytorchConfigText(name, script)
+  if (kind === 'tensorrt') return planConfigText(name)
+  if (kind === 'vllm') return vllmConfigText(name)
   if (kind === 'openvino' || kind === 'tensorflow') return unreadConfigText(name, kind)
   return kind === 'python' ? pythonConfigText(name, isTemplate === true ? PYTHON_IO : null) : ''
 }
@@ -312,6 +342,15 @@ function batchOf(options: CommandArguments['options'], usual: number): number {
   if (batch < 1 || batch > BATCH_MAX)
     throw new CommandError(`--batch=${text}: rows are a number from 1 to ${BATCH_MAX}`)
   return batch
+}
+
+/** A first request to an engine of vLLM, which is not loaded here. */
+function untried(program: string, { name }: Plan, out: string): Trial {
+  const load = `${invocation(program)} check --load ${shellWord(out)}`
+  return {
+    example: generateExample(name),
+    refusal: `the engine was not loaded, because it may need many gigabytes: ${load} loads it`,
+  }
 }
 
 /** Loads the model to read its tensors, writes them down, and loads it again from the written configuration. */
@@ -351,7 +390,7 @@ function canBatch({ input, output }: ModelIoConfig): boolean {
 }
 
 /** Loads a model from the written configuration. If its code lacks something here, returns the reason. */
-async function tryConfigured(staging: Staging, { name, kind }: Plan): Promise<Trial> {
+async function tryConfigured(staging: Staging, { name, kind, script }: Plan): Promise<Trial> {
   return await withServer(staging.repository, async (server) => {
     try {
       await server.load(name)
@@ -361,12 +400,12 @@ async function tryConfigured(staging: Staging, { name, kind }: Plan): Promise<Tr
       return doesNotLoad(error)
     }
     // A request with placeholders would fail.
-    if (kind === 'pytorch')
-      return {
-        example: null,
-        refusal:
-          'the inputs and outputs in config.pbtxt are placeholders: fill in those of the model before you serve it',
-      }
+    if (kind === 'pytorch' || kind === 'tensorrt') {
+      const isKnown = typeof script?.inputs === 'object' && script.inputs !== null && script.outputs !== null
+      const what = isKnown ? 'datatypes and dims' : 'inputs and outputs'
+      const refusal = `the ${what} in config.pbtxt are placeholders: fill in those of the model before you serve it`
+      return { example: null, refusal }
+    }
     return await tryRequests(server, server.model(name).config() as ModelIoConfig)
   })
 }
