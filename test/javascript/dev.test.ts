@@ -224,7 +224,7 @@ test('a change of an imported file reloads the models that import it, and no oth
   await gets(60)
   write('lib/deep/d.ts', 'd', 7)
   await gets(84)
-  expect(printed()).toMatch(/^times: lib\/deep\/d\.ts changed, ready/m)
+  await until('its line is there', () => /^times: lib\/deep\/d\.ts changed, ready/m.test(printed()))
   writeFileSync(path('lib/c.ts'), 'export const = 1')
   await gets(/lib\/c\.ts:1:14/)
   writeFileSync(path('lib/c.ts'), 'export const c = 1')

@@ -2,7 +2,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { MessageChannel, Worker } from 'node:worker_threads'
+import { MessageChannel, Worker, receiveMessageOnPort } from 'node:worker_threads'
 import { afterAll, expect, test } from 'vitest'
 import { ExecuteHead, Frame, Header, LogHead } from '../../src/javascript/generated/protocol.js'
 import { writeRequest } from '../../src/javascript/outgoing.js'
@@ -44,7 +44,7 @@ async function live(body: string, frames: readonly number[] = [Frame.EXECUTE, Fr
   writer.model = 1
   const came: number[] = []
   const send = () => port.postMessage(Uint8Array.from(writer.end()))
-  port.on('message', ([way, sent]: ['out' | 'err', string] | [0 | 1, Uint8Array]) => {
+  const hear = ([way, sent]: ['out' | 'err', string] | [0 | 1, Uint8Array]) => {
     if (typeof sent === 'string') {
       printed[way as 'out' | 'err'] += sent
       return
@@ -62,7 +62,8 @@ async function live(body: string, frames: readonly number[] = [Frame.EXECUTE, Fr
       writeRequest(writer, 0, 1, [], {}, nothingTaken())
     }
     send()
-  })
+  }
+  port.on('message', hear)
   writer.begin(Frame.LOAD, 2)
   writer.text(JSON.stringify({
     mode: 'run', instance: 'm_0', model: 'm', version: '1', model_directory: directory, version_directory: directory,
@@ -71,6 +72,8 @@ async function live(body: string, frames: readonly number[] = [Frame.EXECUTE, Fr
   }))
   send()
   const code = await new Promise<number>((resolve) => worker.on('exit', resolve))
+  // The end may be told before the last messages are.
+  for (let rest = receiveMessageOnPort(port); rest !== undefined; rest = receiveMessageOnPort(port)) hear(rest.message)
   port.close()
   // A model that posts to the main thread would keep it busy.
   expect(messages).toEqual([])
