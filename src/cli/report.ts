@@ -102,7 +102,7 @@ const cmdline = ({ all }: BackendSettings): string => JSON.stringify({ cmdline: 
 /** Paths of the backends that need more than the core. */
 const PATHS: Readonly<Record<string, () => string>> = {
   onnxruntime: () => findOnnxRuntime() ?? 'not found: neither the package of this platform nor onnxruntime-node has it',
-  python: pythonRuntime, fil: () => 'trees, run by ONNX Runtime', tensorrt: () => 'plans, run by ONNX Runtime',
+  python: pythonRuntime,
 }
 
 function backends(
@@ -114,7 +114,8 @@ function backends(
     return show({ all: { ...commonSettings(settings), ...own }, own: pairsText(own) })
   }
   const builtIn = BACKENDS.filter(({ name, written }) => isBuiltIn(name) && written === undefined).map(({ name }) => [
-    name, PATHS[name]?.() ?? 'built in', config(settingsOwner(name))
+    name, PATHS[name]?.() ?? (settingsOwner(name) === name ? 'built in' : `run by ${settingsOwner(name)}`),
+    config(settingsOwner(name))
   ])
   return [
     ...builtIn.sort(([a = ''], [b = '']) => (a < b ? -1 : 1)),

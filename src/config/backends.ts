@@ -42,8 +42,10 @@ export interface Backend {
   written?: string
   /** Other common names, in lower case without separators. Platforms and file name endings are known already. */
   spellings?: readonly string[]
-  /** Files of a version; the first is the default. */
+  /** Files of a version; the first is the default, and the target of conversions of `foreign` files. */
   files?: readonly ModelFile[]
+  /** The platform decides before `backend` and the files, as in Triton. */
+  platformDecides?: true
   foreign?: readonly Foreign[]
   /** Endings of file names that `nereid init` accepts; a whole name if others with its ending are something else. */
   init?: readonly string[]
@@ -116,6 +118,7 @@ export const BACKENDS: readonly Backend[] = [
       },
       { name: 'model.graphdef', kind: 'file', platform: GRAPHDEF.platform },
     ],
+    platformDecides: true,
     foreign: [KERAS, GRAPHDEF], init: ['saved_model.pb'], settings: [], devices: 'auto', module: 'tensorflow',
     served: 'python',
     note:
@@ -248,6 +251,12 @@ export const isBuiltIn = (name: string): boolean => backendRow(name)?.served ===
 
 /** True if ONNX Runtime runs its models. */
 export const isOfOnnxRuntime = (name: string): boolean => backendRow(name)?.providers !== undefined
+
+/** ONNX Runtime's GPU provider of a backend, as texts name it; empty if it has none. */
+export function providerName(name: string): string {
+  const [first] = backendRow(name)?.providers ?? []
+  return first === undefined ? '' : PROVIDERS[first]
+}
 
 /** The backend whose `--backend-config` applies to it. */
 export const settingsOwner = (name: string): string => (isOfOnnxRuntime(name) ? 'onnxruntime' : name)

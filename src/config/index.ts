@@ -26,7 +26,8 @@ export type { ConfigFlags, LoadedConfig, FinishContext } from './load.js'
 export { parsePbtxt, pbtxtProblems, emptyConfig } from './pbtxt.js'
 export { absentBackend, backendHint, backendMeant } from './backend_names.js'
 export {
-  BACKENDS, GRAPHDEF, KERAS, PROVIDERS, backendRow, isBuiltIn, isForInit, isOfOnnxRuntime, settingsOwner, type Backend,
+  BACKENDS, GRAPHDEF, KERAS, PROVIDERS, backendRow, isBuiltIn, isForInit, isOfOnnxRuntime, providerName, settingsOwner,
+  type Backend,
 } from './backends.js'
 export { parseJsonConfig } from './json_in.js'
 export { toTritonJson } from './json_out.js'

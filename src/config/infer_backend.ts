@@ -52,13 +52,15 @@ function list(directory: string): Listing {
 /** Files that identify a backend. Several rows may belong to one backend; the first is its default. */
 type Rule = ModelFile & { backend: string }
 
-const RULES: readonly Rule[] = BACKENDS.flatMap(({ name, files = [] }) =>
-  files.map((file) => ({ backend: name, ...file })),
+const rulesOf = (isByPlatform: boolean): readonly Rule[] =>
+  BACKENDS.filter(({ platformDecides = false }) => platformDecides === isByPlatform).flatMap(({ name, files = [] }) =>
+    files.map((file) => ({ backend: name, ...file })),
+  )
+const [BY_PLATFORM, OTHERS] = [rulesOf(true), rulesOf(false)]
+/** Files that are not served, with the name of a file that is. */
+const FOREIGN = BACKENDS.flatMap(({ foreign = [], files: [target] = [] }) =>
+  foreign.map((one) => ({ ...one, target: target?.name ?? '' })),
 )
-const FOREIGN = BACKENDS.flatMap(({ foreign = [] }) => foreign)
-const [TENSORFLOW, OTHERS] = [
-  RULES.filter(({ backend }) => backend === 'tensorflow'), RULES.filter(({ backend }) => backend !== 'tensorflow')
-]
 
 /**
  * Completes backend, platform and file name, each from the others or from the files.
@@ -71,7 +73,7 @@ export function inferBackend(
   config: ModelConfig, files: Listing, modelName: string, hint: () => string = () => '',
 ): ModelConfig {
   const found = copy(config)
-  if (inferTensorflow(found, files)) return found
+  if (inferByPlatform(found, files)) return found
 
   for (const rule of OTHERS) {
     if (found.backend === '' && matches(rule, found, files)) found.backend = rule.backend
@@ -116,9 +118,9 @@ function filesHint(files: Listing): string {
     if (row !== undefined)
       return (
         ` '${quoted(name)}' is ${row.what}: make a SavedModel of it, which is served: python -c ` +
-        `${shellWord(row.code(name, 'model.savedmodel', [], []))}.`
+        `${shellWord(row.code(name, row.target, [], []))}.`
       )
-    const part = TENSORFLOW.find(({ holds }) => holds?.includes(name))
+    const part = BY_PLATFORM.find(({ holds }) => holds?.includes(name))
     if (part !== undefined)
       return ` '${name}' and what belongs to it have to be in a directory '${part.name}' of the version.`
   }
@@ -137,15 +139,16 @@ function extension(file: string): string {
   return file.slice(file.lastIndexOf('.'))
 }
 
-/** TensorFlow is the other way round: the platform decides. Without it, a backend alone does not suffice in Triton. */
-function inferTensorflow(config: ModelConfig, files: Listing): boolean {
-  if (config.platform === '' && (config.backend === '' || config.backend === 'tensorflow')) {
-    const named = TENSORFLOW.find((r) => r.name === config.defaultModelFilename)
-    const there = config.defaultModelFilename === '' ? TENSORFLOW.find((r) => exists(r, files)) : undefined
-    const usual = config.backend === '' ? undefined : TENSORFLOW[0]
+/** TensorFlow's rules: the platform decides. Without it, a backend alone does not suffice in Triton. */
+function inferByPlatform(config: ModelConfig, files: Listing): boolean {
+  const own = BY_PLATFORM.filter(({ backend }) => config.backend === '' || config.backend === backend)
+  if (config.platform === '') {
+    const named = own.find((r) => r.name === config.defaultModelFilename)
+    const there = config.defaultModelFilename === '' ? own.find((r) => exists(r, files)) : undefined
+    const usual = config.backend === '' ? undefined : own[0]
     config.platform = (named ?? there ?? usual)?.platform ?? ''
   }
-  const rule = TENSORFLOW.find((r) => r.platform === config.platform)
+  const rule = BY_PLATFORM.find((r) => r.platform === config.platform)
   if (rule === undefined) return false
   if (config.backend === '') config.backend = rule.backend
   if (config.defaultModelFilename === '') config.defaultModelFilename = rule.name

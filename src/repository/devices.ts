@@ -5,7 +5,7 @@
  * Without a GPU none of this is visible, and the texts are Triton's.
  */
 
-import { PROVIDERS, backendRow, settingsOwner, type Devices, type Log, type ModelConfig } from '../config/index.js'
+import { backendRow, providerName, settingsOwner, type Devices, type Log, type ModelConfig } from '../config/index.js'
 import { findProviders, listDevices } from '../native/index.js'
 import { findOnnxRuntime } from '../native/onnxruntime.js'
 import { settingsOf, type RepositorySettings } from './settings.js'
@@ -63,7 +63,8 @@ function missingProvider(settings: RepositorySettings, backend: string): string 
   if (first === undefined) return null
   const found = findProviders(findOnnxRuntime(), settingsOf(settings, settingsOwner(backend)))
   if ([first, ...others].some((name) => found[name].usable)) return null
-  return `ONNX Runtime's ${PROVIDERS[first]} provider cannot be used: ${found[first].problems[0] ?? 'it is not there'}`
+  const why = found[first].problems[0] ?? 'it is not there'
+  return `ONNX Runtime's ${providerName(backend)} provider cannot be used: ${why}`
 }
 
 const warned = new WeakSet<RepositorySettings>()

@@ -26,7 +26,7 @@ export function requireModelFile(config: ModelConfig, versionDirectory: string):
     ({ ends, platform }) => ends.test(name) || (platform !== undefined && platform === config.platform),
   )
   if (foreign !== undefined) {
-    const text = `failed to load model '${config.name}': '${path}' is ${whatOf(foreign, path, config)}`
+    const text = `failed to load model '${config.name}': '${path}' is ${whatOf(foreign, path, config, row)}`
     throw new ServerError('UNSUPPORTED', text)
   }
   if (row?.chosen !== undefined) {
@@ -77,11 +77,14 @@ function hintOfType(directory: string, chosen: NonNullable<Backend['chosen']>): 
 }
 
 /** Describes a file in an unsupported format, with the command that converts it to a supported one. */
-function whatOf(foreign: NonNullable<Backend['foreign']>[number], path: string, config: ModelConfig): string {
+function whatOf(
+  foreign: NonNullable<Backend['foreign']>[number], path: string, config: ModelConfig, row: Backend | undefined,
+): string {
   const names = (tensors: readonly { name: string }[]): string[] => tensors.map(({ name }) => name)
-  const target = join(dirname(path), 'model.savedmodel')
+  const [served] = row?.files ?? []
+  const target = join(dirname(path), served?.name ?? '')
   const program = shellWord(foreign.code(path, target, names(config.input), names(config.output)))
-  const advice = 'make a SavedModel of it, which is served with platform: "tensorflow_savedmodel"'
+  const advice = `make a SavedModel of it, which is served with platform: "${served?.platform ?? ''}"`
   return `${foreign.what}: ${advice}: python -c ${program}`
 }
 
@@ -105,7 +108,7 @@ function whyNotThe(holds: readonly string[], path: string): string | null {
 
 /** Hint to append to the error about a missing directory. */
 function hintOfDirectory(
-  config: ModelConfig, directory: string, wanted: string, { foreign = [] }: Backend, holds: readonly string[],
+  config: ModelConfig, directory: string, wanted: string, backend: Backend, holds: readonly string[],
 ): string {
   const names = namesIn(directory) ?? []
   const other = names.find((name) => namesIn(join(directory, name))?.some((one) => holds.includes(one)) === true)
@@ -117,9 +120,11 @@ function hintOfDirectory(
     return `; its files lie in the directory of the version: cd ${from} && mkdir ${to} && mv ${parts} ${to}`
   }
   const [file, row] =
-    names.flatMap((name) => foreign.filter(({ ends }) => ends.test(name)).map((one) => [name, one] as const))[0] ?? []
+    names.flatMap((name) =>
+      (backend.foreign ?? []).filter(({ ends }) => ends.test(name)).map((one) => [name, one] as const),
+    )[0] ?? []
   if (file === undefined || row === undefined) return ''
-  return `; there is '${quoted(file)}', ${whatOf(row, join(directory, file), config)}`
+  return `; there is '${quoted(file)}', ${whatOf(row, join(directory, file), config, backend)}`
 }
 
 /** Sorted names in a directory; null if it is not a directory. */

@@ -11,8 +11,6 @@ const OTHER_WAYS =
   'Other ways: serve the ONNX file that the plan was made from (backend "onnxruntime", with the accelerator ' +
   '"tensorrt" if it is wanted), or run the plan from a model.py with the package \'tensorrt\''
 
-const isPlan = ({ backend }: ModelConfig): boolean => backend === 'tensorrt'
-
 /** @throws {ServerError} `INVALID_ARG` if inputs or outputs are missing and cannot be read from the model's file */
 export function requireTensors(config: ModelConfig): void {
   const opaque = backendRow(config.backend)?.opaque
@@ -34,9 +32,10 @@ export function requireCpuKinds({ name, backend, instanceGroup }: ModelConfig): 
  * @param config with its instance groups filled in
  * @throws {ServerError} `UNAVAILABLE` when an instance is on the CPU
  */
-export function requirePlanDevices(config: ModelConfig): void {
-  if (isPlan(config) && config.instanceGroup.some(({ kind }) => kind === Kind.CPU)) {
-    const text = 'a TensorRT plan runs on GPUs only, and an instance is on the CPU'
+export function requirePlanDevices({ backend, instanceGroup }: ModelConfig): void {
+  const { devices, opaque = backend } = backendRow(backend) ?? {}
+  if (devices === 'only' && instanceGroup.some(({ kind }) => kind === Kind.CPU)) {
+    const text = `${opaque} runs on GPUs only, and an instance is on the CPU`
     throw new ServerError('UNAVAILABLE', `${text}. ${OTHER_WAYS}`)
   }
 }

@@ -2,10 +2,11 @@
  * The table of docs/models.md is made from src/config/backends.ts; COMPAT.md lists the frameworks without a backend,
  * and folders of backends have rows.
  */
-import { readdirSync } from 'node:fs'
+import { readFileSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { BACKENDS } from '../../src/config/index.js'
+import { filesBelow } from './files.js'
 import { ROOT, textOf } from './pages.js'
 
 type Row = (typeof BACKENDS)[number]
@@ -69,6 +70,21 @@ test('files of trees are those that the core opens for each `model_type`', () =>
   expect(rows.map(([, type, file]) => [type, file])).toEqual(
     Object.entries(BACKENDS.find(({ name }) => name === 'fil')?.chosen ?? {}),
   )
+})
+
+test('platforms and files of frameworks are written in the table of backends only', () => {
+  const rows = BACKENDS.filter(({ name }) => !['onnxruntime', 'python', 'javascript'].includes(name))
+  const names = [
+    ...BACKENDS.flatMap(({ files = [] }) => files.flatMap(({ platform = [] }) => platform)),
+    ...rows.flatMap(({ files = [], chosen = {} }) => [...files.map(({ name }) => name), ...Object.values(chosen)])
+  ]
+  // The table of commands has names of files in its prose.
+  const own = /\/(?:node_modules|generated)\/|\/(?:config\/backends|cli\/commands)\.ts$/
+  const copies = filesBelow(join(ROOT, 'src'), /\.ts$/).filter((path) => !own.test(path)).flatMap((path) => {
+    const code = readFileSync(path, 'utf8').replaceAll(/\/\*.*?\*\/|^\s*\/\/.*$/gms, '')
+    return names.filter((name) => code.includes(name)).map((name) => `${path}: ${name}`)
+  })
+  expect(copies).toEqual([])
 })
 
 test('COMPAT.md names each backend that is not in this release, and none that is', () => {

@@ -3,6 +3,8 @@
  * advice. Only COMPAT.md has the reasons.
  */
 
+import { providerName } from '../../config/index.js'
+
 /** How a line of a deployment must change. */
 export type Verdict = 'same' | 'differs' | 'change' | 'impossible'
 
@@ -19,18 +21,20 @@ export interface Fact {
 
 const fact = (verdict: Verdict, row: string | null, advice: string): Fact => ({ verdict, row, advice })
 
+const provider = (backend: string): string => `ONNX Runtime’s ${providerName(backend)} provider`
+
 /** The row of all backends that have no code here. */
 const ABSENT = 'Frameworks that are not in this release'
 
 export const FACTS = {
   gpu: fact(
     'differs', 'A GPU, and no provider of ONNX Runtime',
-    'stays; ONNX models use it when ONNX Runtime’s CUDA provider is found, as in the image nereid-gpu: ' +
+    `stays; ONNX models use it when ${provider('onnxruntime')} is found, as in the image nereid-gpu: ` +
       'nereid gpu says what is missing',
   ),
   gpuInstances: fact(
     'differs', 'Instance groups that want a GPU, without one',
-    'runs there when ONNX Runtime’s CUDA provider is found (nereid gpu says what is missing); without a GPU, ' +
+    `runs there when ${provider('onnxruntime')} is found (nereid gpu says what is missing); without a GPU, ` +
       '--gpu-fallback=cpu serves it on the CPU',
   ),
   gpuOfCode: fact(
@@ -79,7 +83,7 @@ export const FACTS = {
   absentBackend: fact('impossible', ABSENT, ''),
   plan: fact(
     'differs', 'TensorRT plans',
-    'is run on GPUs only, by ONNX Runtime’s TensorRT provider (nereid gpu says what is missing); without a ' +
+    `is run on GPUs only, by ${provider('tensorrt')} (nereid gpu says what is missing); without a ` +
       'GPU, serve the ONNX file that it was made from',
   ),
   agents: fact(

@@ -81,7 +81,7 @@ export function pytorchConfigText(name: string, script: TorchScript | null): str
 export function planConfigText(name: string): string {
   return [
     '# Written by `nereid init`. Inputs and outputs are not read from a TensorRT plan: fill them in.',
-    '# `polygraphy inspect model model.plan`, of the TensorRT that made it, prints names, datatypes and dims.',
+    '# `polygraphy inspect model PLAN`, with the TensorRT that made it, prints names, datatypes and dims.',
     '# A dim of -1 is any size.', `name: ${quoted(name)}`, 'backend: "tensorrt"', 'max_batch_size: 0',
     ...tensors('input', placeholders([['INPUT', false]])), ...tensors('output', placeholders([['OUTPUT', false]])),
     ...BATCHING, ''

@@ -115,7 +115,7 @@ function planOf({ rest, options }: CommandArguments, usage: string): Plan {
   if (isDirectory(saved) && readdirSync(saved).some((name) => SAVED_MODEL.includes(name)))
     return {
       name: named(nameOf(saved)), kind: 'tensorflow',
-      files: filesBelow(saved, source, (file) => join('1/model.savedmodel', file)), source,
+      files: filesBelow(saved, source, (file) => join('1', SAVED_NAME, file)), source,
     }
   const file = stat.isDirectory() ? modelIn(path, source) : path
   const foreign = exportHint(file)
@@ -192,6 +192,8 @@ const endOf = (...backends: string[]): RegExp => {
 const PLAN = endOf('tensorrt')
 /** The graph of an OpenVINO IR; its weights are a `.bin` in the same directory. */
 const OPENVINO = endOf('openvino')
+/** Directory of a SavedModel in a version. */
+const SAVED_NAME = backendRow('tensorflow')?.files?.[0]?.name ?? ''
 /** Files that identify a TensorFlow SavedModel, which is a directory. */
 const SAVED_MODEL = BACKENDS.flatMap(({ files = [] }) => files.flatMap(({ holds = [] }) => holds))
 /** Files that this program does not read: they go into a repository, and a load shows their contents. */
