@@ -191,6 +191,31 @@ test('a tree of 1,000 comparisons in a row is served', async () => {
   expect(await ask(server, 'deep', [[-1], [3], [1999], [NaN]])).toEqual([[1], [5], [2000], [2000]])
 })
 
+test('the page has the treelite that wrote the checkpoints of the tests; only those of 4.x load', async () => {
+  const checkpoints = files.filter((file) => extname(file) === '.tl')
+  const versions = checkpoints.map((file) => {
+    const bytes = readFileSync(join(MODELS, file))
+    return [0, 4, 8].map((at) => bytes.readInt32LE(at)).join('.')
+  })
+  const page = readFileSync(join(import.meta.dirname, '../../docs/trees.md'), 'utf8')
+  for (const version of new Set(versions)) expect(page).toContain(`| 4 | are read | ${version}, in the tests;`)
+  const bytes = readFileSync(join(MODELS, 'tl_logistic.tl'))
+  const root = join(ROOT, 'versions')
+  for (const [major, minor] of [[3, 9], [4, 0], [5, 0]] as const) {
+    const directory = join(root, `of_${major}`)
+    mkdirSync(join(directory, '1'), { recursive: true })
+    bytes.writeInt32LE(major, 0)
+    bytes.writeInt32LE(minor, 4)
+    writeFileSync(join(directory, '1/checkpoint.tl'), bytes)
+    const parameters = parametersOf({ model_type: 'treelite_checkpoint', is_classifier: 'false' })
+    writeFileSync(join(directory, 'config.pbtxt'), `backend: "fil"\nmax_batch_size: 8\n${parameters}`)
+  }
+  const server = await Server.start({ modelRepository: root, log: () => {}, exitOnError: false })
+  onTestFinished(async () => void (await server.stop({ timeoutMs: 2000 })))
+  expect(server.failures.map(({ model }) => model).toSorted()).toEqual(['of_3', 'of_5'])
+  for (const { reason } of server.failures) expect(reason).toContain('only checkpoints of 4.x are read. Load it with')
+})
+
 test('unsupported models fail to load with the reason', async () => {
   const server = await serving({
     parameter: { of: 'squared.json', parameters: { predict_proba: 'yes' } },
