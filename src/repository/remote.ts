@@ -15,7 +15,7 @@ import { sizeOf } from '../stores/disk.js'
 import type { Listing } from '../stores/mirror.js'
 import { KeyedLock } from '../stores/limit.js'
 import { isLeft, nameOf, ownProcess } from '../stores/owner.js'
-import type { Store } from './store.js'
+import { OutdatedError, type Store } from './store.js'
 
 /** Lists and downloads; implemented by a thread (`repository/store_thread`). */
 export interface Source {
@@ -50,6 +50,14 @@ interface ListedModel {
   changes: bigint
 }
 
+interface Download {
+  /** What is downloaded. */
+  stamp: string
+  stop: AbortController
+  /** True if it was stopped because the model has changed. */
+  isReplaced: boolean
+}
+
 export class RemoteStore implements Store {
   readonly name: string
   readonly directory: string
@@ -59,6 +67,8 @@ export class RemoteStore implements Store {
   #settles = false
   readonly #log: Log
   readonly #listed = new Map<string, ListedModel>()
+  /** Running downloads by model. */
+  readonly #downloads = new Map<string, Download>()
   /** Held during a download of the model. */
   readonly #locks = new KeyedLock()
   /** Held briefly while the directory of the model changes. */
@@ -169,6 +179,11 @@ export class RemoteStore implements Store {
 
   async #update(name: string, found: { stamp: string; bytes: number } | undefined): Promise<void> {
     const model = this.#listed.get(name)
+    const download = this.#downloads.get(name)
+    if (download !== undefined && download.stamp !== found?.stamp) {
+      download.isReplaced = true
+      download.stop.abort()
+    }
     if (found !== undefined && model !== undefined) {
       model.wanted = found.stamp
       model.bytes = found.bytes
@@ -207,14 +222,23 @@ export class RemoteStore implements Store {
     const progress = setInterval(() => {
       this.#log('info', `downloading '${name}' from '${this.name}': ${sizeOf(bytes)} of ${sizeOf(model.bytes)}`)
     }, PROGRESS_MS)
+    const download = { stamp, stop: new AbortController(), isReplaced: false }
+    this.#downloads.set(name, download)
+    const signal = AbortSignal.any([this.#stop.signal, download.stop.signal])
     let directory: string
     try {
-      directory = await this.#source.materialise(name, stamp, this.#stop.signal, (more) => {
+      directory = await this.#source.materialise(name, stamp, signal, (more) => {
         bytes += more
         this.downloadedBytes += more
       })
+    } catch (error) {
+      if (this.#stop.signal.aborted || !download.stop.signal.aborted) throw error
+      if (!download.isReplaced) throw new OutdatedError()
+      await this.#materialise(name)
+      return
     } finally {
       clearInterval(progress)
+      if (this.#downloads.get(name) === download) this.#downloads.delete(name)
     }
     const took = ((performance.now() - startedMs) / 1000).toFixed(1)
     const cached = model.bytes - bytes
@@ -235,6 +259,10 @@ export class RemoteStore implements Store {
     // The model was removed meanwhile. If it is listed again, it is another one.
     await this.#source.remove(directory)
     await this.#materialise(name)
+  }
+
+  stopDownload(model: string): void {
+    this.#downloads.get(model)?.stop.abort()
   }
 
   #change(): bigint {

@@ -37,6 +37,7 @@ import type { IndexRow, LoadFailure } from './rows.js'
 import type { LoadEvent, RepositorySettings, ServedVersion } from './settings.js'
 import { latestChange } from './stamp.js'
 import type { RemoteStore } from './remote.js'
+import { OutdatedError } from './store.js'
 import type { Stores } from './stores.js'
 import { UNLOADED, VersionStates } from './states.js'
 import { findVersions } from './versions.js'
@@ -116,6 +117,8 @@ export class Repository {
   readonly #starting = new Set<string>()
   /** Models of the exclusive load that runs now. */
   #applying = new Set<string>()
+  /** The model that an exclusive load is for, with those that it needs; null for a load of several. */
+  #requested: { name: string; models: ReadonlySet<string> } | null = null
   /** Models whose code waits for a load while they are loading. */
   readonly #waits = new Waits()
   readonly #known = new Map<string, Known>()
@@ -275,9 +278,9 @@ export class Repository {
 
   /**
    * Unloads one model on request in mode explicit. Returns when its versions take no more requests, which may be before
-   * the last response. A JavaScript model that is being loaded fails to load: its code may never end. Unknown models
-   * count as unloaded. Ensembles that need the model stop serving; `andDependents` also unloads the models that were
-   * loaded only for it.
+   * the last response. A JavaScript model that is being loaded fails to load: its code may never end. So does a model
+   * whose files, or those of a model that it needs, are being downloaded. Unknown models count as unloaded. Ensembles
+   * that need the model stop serving; `andDependents` also unloads the models that were loaded only for it.
    *
    * @throws {ServerError} `UNAVAILABLE` in another mode.
    */
@@ -301,9 +304,14 @@ export class Repository {
     }
   }
 
-  /** Ends the code of a JavaScript model that is being loaded, so that its load fails. */
+  /** Ends the download of a model, or the code of a JavaScript model, that is being loaded, so that its load fails. */
   endLoad(requested: string): void {
-    this.#core.endStartingWorkers(this.#places.keyOf(requested, this.#known))
+    const name = this.#places.keyOf(requested, this.#known)
+    this.#core.endStartingWorkers(name)
+    const models = this.#requested?.name === name ? this.#requested.models : [name]
+    for (const model of models)
+      for (const directory of this.#places.directories(model))
+        this.#stores.of(directory)?.stopDownload(basename(directory))
   }
 
   /** Changes one model: in parallel with others, or exclusively if ensembles are affected. */
@@ -560,6 +568,7 @@ export class Repository {
     const requested = new Set(names)
     const before = new Set(this.#known.keys())
     const seen = new Set(names)
+    this.#requested = names.length === 1 ? { name: names[0] ?? '', models: seen } : null
     for (let open = [...requested]; open.length > 0; ) {
       await Promise.all(
         open.map(async (name) => {
@@ -579,6 +588,7 @@ export class Repository {
         open.push(name)
       }
     }
+    this.#requested = null
     const models = this.#models(polled)
     for (const name of [...again, ...dependentsOf(models, [...again, ...polled.keys()])]) {
       const known = this.#known.get(name)
@@ -776,6 +786,11 @@ export class Repository {
     } catch (error) {
       if (override !== null) removeOverride(override)
       const reason = asServerError(error).message
+      if (error instanceof OutdatedError) {
+        this.#logLoad('error', `failed to load '${name}': ${reason}`)
+        this.#observe({ model: name, version: null, phase: 'failed', detail: reason })
+        throw new ServerError('INVALID_ARG', `load failed for model '${name}': ${reason}\n`, { cause: error })
+      }
       this.#logLoad('error', `Poll failed for model directory '${name}': ${reason}`)
       this.#observe({ model: name, version: null, phase: 'failed', detail: statusText(error) })
       throw new PollError(name, error)

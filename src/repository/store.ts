@@ -4,8 +4,16 @@
  */
 
 import { resolve } from 'node:path'
-import type { ServerError } from '../native/index.js'
+import { ServerError } from '../native/index.js'
 import { latestChange } from './stamp.js'
+
+/** The download of a model was stopped, because its load is obsolete. */
+export class OutdatedError extends ServerError {
+  constructor() {
+    const text = 'Newer operation has been applied to the model lifecycle, current load operation is out-dated.'
+    super('UNAVAILABLE', text)
+  }
+}
 
 export interface Store {
   /** Name as configured: a path or URL. */
@@ -15,9 +23,11 @@ export interface Store {
   /**
    * Updates the subdirectory of a model to the last listing.
    *
-   * @throws {ServerError}
+   * @throws {ServerError} `OutdatedError` after `stopDownload`
    */
   materialise(model: string): Promise<void>
+  /** Ends a running `materialise` of this model. What was downloaded stays for the next one. */
+  stopDownload(model: string): void
   /** Grows when the contents of the subdirectory change; 0 if it does not exist. */
   stamp(model: string): bigint | Promise<bigint>
   /** Called when nothing is loaded from the subdirectory of the model any more. */
@@ -38,6 +48,7 @@ export class DiskStore implements Store {
   }
 
   async materialise(): Promise<void> {}
+  stopDownload(): void {}
   release(): void {}
 
   async stamp(model: string): Promise<bigint> {

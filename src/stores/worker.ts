@@ -46,14 +46,14 @@ async function run(call: Call, signal: AbortSignal): Promise<unknown> {
         if (received > 0) port?.postMessage({ id: call.id, bytes: received } satisfies Answer)
         received = 0
       }
-      const made = await mirror.materialise(call.model, call.stamp, signal, (bytes) => {
+      const progress = (bytes: number): void => {
         received += bytes
         if (performance.now() - reportedAt < PROGRESS_MS) return
         reportedAt = performance.now()
         report()
-      })
-      report()
-      return made
+      }
+      // Bytes of a failed download count, too.
+      return mirror.materialise(call.model, call.stamp, signal, progress).finally(report)
     }
     case 'remove':
       return mirror.remove(call.directory)

@@ -360,6 +360,41 @@ test('stopping a server cancels its downloads', async () => {
   await store.close()
 })
 
+test('a stopped download fails, and others go on', async () => {
+  const memory = storage({ 'n/1/model': 'n' })
+  memory.put('m/1/model', Buffer.alloc(40 * MIB))
+  let open = (): void => {}
+  memory.gate = new Promise((done) => (open = done))
+  const { store, load, cacheDirectory } = await setup(memory)
+  const loads = [load('m'), load('n')]
+  await vi.waitFor(() => expect(memory.open).toBe(6))
+  store.stopDownload('m')
+  store.stopDownload('unknown')
+  expect(await loads[0]).toBe(
+    'UNAVAILABLE Newer operation has been applied to the model lifecycle, current load operation is out-dated.',
+  )
+  expect(memory.open).toBe(1)
+  open()
+  expect(await loads[1]).toBe('done')
+  expect(readdirSync(join(store.directory, '..')).sort()).toEqual(['2', 'empty', 'models'])
+  expect([await load('m'), isClean(cacheDirectory)]).toEqual(['done', true])
+  await store.close()
+})
+
+test('a download of a model that was uploaded again goes on with the new files', async () => {
+  const memory = storage({ 'm/1/same': 'same' })
+  memory.put('m/1/model', Buffer.alloc(40 * MIB))
+  memory.gate = new Promise(() => {})
+  const { store, load, file } = await setup(memory)
+  const loaded = load('m')
+  await vi.waitFor(() => expect(memory.open).toBe(6))
+  memory.put('m/1/model', 'new')
+  memory.gate = Promise.resolve()
+  await store.refresh()
+  expect([await loaded, file('m/1/model'), file('m/1/same')]).toEqual(['done', 'new', 'same'])
+  await store.close()
+})
+
 test('an endless list is cancelled, and a model with too many objects is rejected', async () => {
   const memory = storage({ 'm/1/model': 'x' })
   const { store, load, refresh } = await setup(memory)
