@@ -1,4 +1,4 @@
-/** R-42: the client of Azure Blob Storage against Azurite. */
+/** R-42: the client of Azure Blob Storage, and servers with it, against Azurite. */
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
@@ -7,26 +7,29 @@ import { ROOT } from '../../scripts/setup.mjs'
 import { CLOUD, stores } from '../../scripts/stores.mjs'
 import { startBetween } from '../stores/between.mjs'
 import { must } from './lib/checks.mjs'
-import { OBJECTS, all, askStore, mustThrow, programAt, startEmulator } from './lib/cloud.mjs'
+import { OBJECTS, all, askServer, askStore, clientVersion, mustThrow, startEmulator } from './lib/cloud.mjs'
+import { npmProgram } from './lib/tools.mjs'
 
 const HERE = join(ROOT, 'target', 'heavy', 'azure')
 const VERSION = '3.35.0'
-const TOOLS = join('target', 'tools', 'azurite')
 /** Account of every emulator of Azure, as its documentation prints it. */
 const ACCOUNT = 'devstoreaccount1'
 const KEY = 'Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=='
 const PAGES = 5050
 
-const program = () => programAt('azurite-blob', join(ROOT, TOOLS, 'node_modules', '.bin'))
-
 async function run(checks) {
+  const emulator = await checks.step(`Azurite ${VERSION} is there`, () =>
+    npmProgram('azurite-blob', 'azurite', VERSION),
+  )
+  process.stdout.write(`${emulator === undefined ? 'absent' : 'ran   '} Azurite ${VERSION}\n`)
+  if (emulator === undefined) return 'absent: Azurite'
   rmSync(HERE, { recursive: true, force: true })
-  mkdirSync(HERE, { recursive: true })
+  mkdirSync(join(HERE, 'cache'), { recursive: true })
   await stores()
   const [port] = await freePorts(1)
   const address = `http://127.0.0.1:${port}`
   const stop = await startEmulator(
-    program(),
+    emulator,
     [
       '--inMemoryPersistence', '--disableTelemetry', '--silent', '--blobHost', '127.0.0.1', '--blobPort', String(port),
       '--skipApiVersionCheck'
@@ -35,14 +38,13 @@ async function run(checks) {
   )
   const between = await startBetween(port)
   try {
-    const { BlobServiceClient, StorageSharedKeyCredential } = createRequire(join(ROOT, CLOUD, 'package.json'))(
-      '@azure/storage-blob',
-    )
+    const ownRequire = createRequire(join(ROOT, CLOUD, 'package.json'))
+    const { BlobServiceClient, StorageSharedKeyCredential } = ownRequire('@azure/storage-blob')
+    process.stdout.write(`ran    @azure/storage-blob ${clientVersion('@azure/storage-blob')}\n`)
     const service = new BlobServiceClient(`${address}/${ACCOUNT}`, new StorageSharedKeyCredential(ACCOUNT, KEY))
-    const containers = Object.fromEntries(['models', 'many'].map((name) => [name, service.getContainerClient(name)]))
-    for (const container of Object.values(containers)) await container.create()
+    for (const name of ['models', 'many']) await service.createContainer(name)
     const put = (name, bytes, options = {}, container = 'models') =>
-      containers[container].getBlockBlobClient(name).upload(bytes, bytes.length, options)
+      service.getContainerClient(container).getBlockBlobClient(name).upload(bytes, bytes.length, options)
     for (const [name, bytes] of Object.entries(OBJECTS)) await put(name, bytes)
     await put('repository/a/2', '', { metadata: { hdi_isfolder: 'true' } })
     await put('repository/a/1/', '')
@@ -61,6 +63,11 @@ async function run(checks) {
         `${between.requests.length} requests`,
       )
       client.close()
+    })
+    await askServer(checks, {
+      url: `as://http://127.0.0.1:${port}/${ACCOUNT}/served/repository`, environment, cache: join(HERE, 'cache'),
+      put: (name, bytes) => put(`repository/${name}`, bytes, {}, 'served'),
+      createBucket: () => service.createContainer('served'), deleteBucket: () => service.deleteContainer('served'),
     })
     await checks.step('a key that is wrong or missing is refused, and the message says what to set', async () => {
       for (const [other, words] of [
@@ -98,7 +105,7 @@ async function run(checks) {
       for (const url of ['as://', 'as://account', 'as://http://127.0.0.1:1', 'as://user@account/container'])
         await mustThrow('invalid', 'write as://ACCOUNT/CONTAINER/PATH', () => open(url, environment))
     })
-    return `Azurite ${VERSION}, Node ${process.version}`
+    return `Azurite ${VERSION}, @azure/storage-blob ${clientVersion('@azure/storage-blob')}, Node ${process.version}`
   } finally {
     await between.stop()
     await stop()
@@ -106,9 +113,8 @@ async function run(checks) {
 }
 
 export const azure = {
-  about: 'the client of Azure Blob Storage (`npm run stores`) against Azurite',
-  missing: () =>
-    program() === null ? [`azurite-blob: npm install --ignore-scripts --prefix ${TOOLS} azurite@${VERSION}`] : [],
-  steps: ['npm packages'],
+  about: 'the client of Azure Blob Storage (`npm run stores`), and servers, against Azurite (npm)',
+  missing: () => [],
+  steps: ['npm packages', 'native module', 'TypeScript'],
   run,
 }

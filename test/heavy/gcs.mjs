@@ -1,24 +1,59 @@
 /**
- * R-42: the client of Google Cloud Storage against fake-gcs-server, and against a service of tokens of its own for what
- * needs one.
+ * R-42: the client of Google Cloud Storage, and servers with it, against fake-gcs-server, which Google's Python client
+ * fills, and against a service of tokens of its own for what needs one.
  */
+import { spawn } from 'node:child_process'
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
-import { homedir } from 'node:os'
 import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { peerEnvironment } from '../../bench/lib/venv.mjs'
 import { freePorts } from '../../scripts/lib/ports.mjs'
-import { ask } from '../../scripts/lib/run.mjs'
 import { ROOT } from '../../scripts/setup.mjs'
 import { stores } from '../../scripts/stores.mjs'
 import { startBetween } from '../stores/between.mjs'
 import { must } from './lib/checks.mjs'
-import { OBJECTS, all, askStore, mustThrow, programAt, startEmulator } from './lib/cloud.mjs'
+import { OBJECTS, all, askServer, askStore, mustThrow, startEmulator } from './lib/cloud.mjs'
+import { goMissing, goProgram } from './lib/tools.mjs'
 
 const HERE = join(ROOT, 'target', 'heavy', 'gcs')
 const VERSION = 'v1.56.1'
+const PACKAGE = 'google-cloud-storage'
+const PACKAGE_VERSION = '3.17.1'
 const PAGES = 1050
 
-const program = () => programAt('fake-gcs-server', join(ask('go', ['env', 'GOPATH']) ?? join(homedir(), 'go'), 'bin'))
+const told = (line) => process.stdout.write(`${line}\n`)
+
+/** Google's Python client in a process of its own; each request waits for the one before it. */
+function startFiller(python, address) {
+  const child = spawn(python, [join(ROOT, 'test/heavy/gcs/fill.py')], {
+    stdio: ['pipe', 'pipe', 'inherit'], env: { ...process.env, STORAGE_EMULATOR_HOST: address },
+  })
+  const ended = new Promise((resolve) => child.once('exit', resolve))
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]()
+  let before = Promise.resolve()
+  const ask = async (request) => {
+    const answer = before.then(() => {
+      child.stdin.write(`${JSON.stringify(request)}\n`)
+      return lines.next()
+    })
+    before = answer.catch(() => {})
+    const { value, done } = await answer
+    must(!done, 'the Python client ended')
+    const { error } = JSON.parse(value)
+    must(error === undefined, `the Python client: ${error}`)
+  }
+  return {
+    create: (bucket) => ask({ do: 'create', bucket }),
+    remove: (bucket) => ask({ do: 'delete', bucket }),
+    put: (name, bytes, bucket = 'models') =>
+      ask({ do: 'put', bucket, name, base64: Buffer.from(bytes).toString('base64') }),
+    async stop() {
+      child.stdin.end()
+      await ended
+    },
+  }
+}
 
 /** Gives the tokens in `given`, one after the other, and then refuses. */
 async function startTokens(given) {
@@ -42,13 +77,22 @@ async function startTokens(given) {
 }
 
 async function run(checks) {
+  const emulator = await checks.step(`fake-gcs-server ${VERSION} is built`, () =>
+    goProgram('fake-gcs-server', 'github.com/fsouza/fake-gcs-server', VERSION),
+  )
+  const client = await checks.step(`${PACKAGE} ${PACKAGE_VERSION} is there`, () =>
+    peerEnvironment(ROOT, 'gcs', [`${PACKAGE}==${PACKAGE_VERSION}`], told, { compile: false }),
+  )
+  told(`${emulator === undefined ? 'absent' : 'ran   '} fake-gcs-server ${VERSION}`)
+  told(`${client === undefined ? 'absent' : 'ran   '} ${PACKAGE} ${PACKAGE_VERSION}`)
+  if (emulator === undefined || client === undefined) return 'absent: fake-gcs-server or its Python client'
   rmSync(HERE, { recursive: true, force: true })
-  mkdirSync(HERE, { recursive: true })
+  mkdirSync(join(HERE, 'cache'), { recursive: true })
   await stores()
   const [port] = await freePorts(1)
   const address = `http://127.0.0.1:${port}`
   const stop = await startEmulator(
-    program(),
+    emulator,
     [
       '-scheme', 'http', '-backend', 'memory', '-host', '127.0.0.1', '-port', String(port), '-public-host',
       `127.0.0.1:${port}`
@@ -58,15 +102,10 @@ async function run(checks) {
   const between = await startBetween(port)
   const given = ['first', 'second', 'third']
   const tokens = await startTokens(given)
+  const filler = startFiller(client.python, address)
   try {
-    const put = (name, bytes, bucket = 'models') =>
-      fetch(`${address}/upload/storage/v1/b/${bucket}/o?uploadType=media&name=${encodeURIComponent(name)}`, {
-        method: 'POST', body: bytes,
-      })
-    for (const name of ['models', 'many'])
-      await fetch(`${address}/storage/v1/b`, {
-        method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ name }),
-      })
+    const { put } = filler
+    for (const name of ['models', 'many']) await filler.create(name)
     for (const [name, bytes] of Object.entries(OBJECTS)) await put(name, bytes)
     await put('repository/a/1/', '')
     const environment = { STORAGE_EMULATOR_HOST: `127.0.0.1:${between.port}` }
@@ -84,6 +123,11 @@ async function run(checks) {
         `${between.requests.length} requests`,
       )
       client.close()
+    })
+    await askServer(checks, {
+      url: 'gs://served/repository', environment: { STORAGE_EMULATOR_HOST: `127.0.0.1:${port}` },
+      cache: join(HERE, 'cache'), put: (name, bytes) => put(`repository/${name}`, bytes, 'served'),
+      createBucket: () => filler.create('served'), deleteBucket: () => filler.remove('served'),
     })
     // A federated credential, because it names its token endpoint; tokens of service accounts always come from Google.
     const key = join(HERE, 'key.json')
@@ -128,20 +172,18 @@ async function run(checks) {
       )
       await mustThrow('invalid', 'write gs://BUCKET/PATH', () => open('gs://', environment))
     })
-    return `fake-gcs-server ${VERSION}, Node ${process.version}`
+    return `fake-gcs-server ${VERSION}, ${PACKAGE} ${PACKAGE_VERSION}, Node ${process.version}`
   } finally {
     tokens.stop()
+    await filler.stop()
     await between.stop()
     await stop()
   }
 }
 
 export const gcs = {
-  about: 'the client of Google Cloud Storage (`npm run stores`) against fake-gcs-server',
-  missing: () =>
-    program() === null
-      ? [`fake-gcs-server: CGO_ENABLED=0 go install github.com/fsouza/fake-gcs-server@${VERSION}`]
-      : [],
-  steps: ['npm packages'],
+  about: 'the client of Google Cloud Storage (`npm run stores`), and servers, against fake-gcs-server (Go)',
+  missing: () => [goMissing()].filter((line) => line !== null),
+  steps: ['npm packages', 'native module', 'TypeScript'],
   run,
 }

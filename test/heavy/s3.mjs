@@ -1,8 +1,10 @@
-/** R-41: the client of S3 against versitygw, and a server that downloads 100 models of 100 MB from it, beside boto3. */
+/**
+ * R-41: the client of S3, and servers with it, against versitygw; and a server that downloads 100 models of 100 MB,
+ * beside boto3.
+ */
 import { spawn } from 'node:child_process'
 import { mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
-import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { freePorts, listenFlags } from '../../scripts/lib/ports.mjs'
@@ -12,7 +14,8 @@ import { CLOUD, stores } from '../../scripts/stores.mjs'
 import { startBetween } from '../stores/between.mjs'
 import { motoEnvironment } from '../stores/moto.mjs'
 import { must } from './lib/checks.mjs'
-import { OBJECTS, all, askStore, programAt, startEmulator } from './lib/cloud.mjs'
+import { OBJECTS, all, askServer, askStore, clientVersion, startEmulator } from './lib/cloud.mjs'
+import { goMissing, goProgram } from './lib/tools.mjs'
 
 const HERE = join(ROOT, 'target', 'heavy', 's3')
 const VERSION = 'v1.8.0'
@@ -48,23 +51,31 @@ else:
     print(models * os.path.getsize(source) / 1e6 / (time.monotonic() - begin))
 `
 
-const program = () => programAt('versitygw', join(homedir(), 'go', 'bin'))
+const told = (line) => process.stdout.write(`${line}\n`)
 
 async function run(checks) {
+  const emulator = await checks.step(`versitygw ${VERSION} is built`, () =>
+    goProgram('versitygw', 'github.com/versity/versitygw/cmd/versitygw', VERSION),
+  )
+  const boto = await checks.step('boto3 is there', motoEnvironment)
+  told(`${emulator === undefined ? 'absent' : 'ran   '} versitygw ${VERSION}`)
+  told(boto === undefined ? 'absent boto3' : `ran    boto3 ${boto.version('boto3')}`)
+  if (emulator === undefined) return 'absent: versitygw'
   rmSync(HERE, { recursive: true, force: true })
-  for (const name of ['data', 'cache']) mkdirSync(join(HERE, name), { recursive: true })
+  for (const name of ['data', 'cache', 'served']) mkdirSync(join(HERE, name), { recursive: true })
   await stores()
-  const { bin } = await motoEnvironment()
   const [port] = await freePorts(1)
   const address = `http://127.0.0.1:${port}`
-  process.env.ROOT_ACCESS_KEY = KEYS.AWS_ACCESS_KEY_ID
-  process.env.ROOT_SECRET_KEY = KEYS.AWS_SECRET_ACCESS_KEY
-  const stop = await startEmulator(program(), ['--port', `127.0.0.1:${port}`, 'posix', join(HERE, 'data')], address)
+  const stop = await startEmulator(
+    emulator, ['--port', `127.0.0.1:${port}`, 'posix', join(HERE, 'data')], address,
+    { ROOT_ACCESS_KEY: KEYS.AWS_ACCESS_KEY_ID, ROOT_SECRET_KEY: KEYS.AWS_SECRET_ACCESS_KEY },
+  )
   const between = await startBetween(port)
   try {
-    const { S3Client, CreateBucketCommand, PutObjectCommand } = createRequire(join(ROOT, CLOUD, 'package.json'))(
-      '@aws-sdk/client-s3',
-    )
+    const {
+      S3Client, CreateBucketCommand, DeleteBucketCommand, DeleteObjectCommand, ListObjectsV2Command, PutObjectCommand,
+    } = createRequire(join(ROOT, CLOUD, 'package.json'))('@aws-sdk/client-s3')
+    told(`ran    @aws-sdk/client-s3 ${clientVersion('@aws-sdk/client-s3')}`)
     const client = new S3Client({
       endpoint: address, forcePathStyle: true, region: KEYS.AWS_DEFAULT_REGION,
       credentials: { accessKeyId: KEYS.AWS_ACCESS_KEY_ID, secretAccessKey: KEYS.AWS_SECRET_ACCESS_KEY },
@@ -88,56 +99,75 @@ async function run(checks) {
       )
       many.close()
     })
-    await checks.step(`${MODELS} models of ${MODEL_MB} MB: bounded memory, and as fast as boto3`, async () => {
-      writeFileSync(join(HERE, 'config.pbtxt'), `backend: "identity"\nmax_batch_size: 0\n${CONFIG}\n`)
-      writeFileSync(join(HERE, 'source'), Buffer.alloc(MODEL_MB * 1e6, 'weights'))
-      const boto = async (what) => {
-        const { code, text } = await capture(join(bin, 'python'), ['-c', BOTO, address, what, String(MODELS), HERE], {
-          quiet: true, env: { ...process.env, ...KEYS },
-        })
-        must(code === 0, `boto3: ${text}`)
-        return Number(text.trim())
-      }
-      await boto('fill')
-      const theirs = await boto('get')
-      rmSync(join(HERE, 'downloaded'))
-      const ports = await freePorts(3)
-      const server = spawn(
-        process.execPath,
-        [
-          join(ROOT, 'dist/cli/main.js'), `--model-repository=s3://127.0.0.1:${port}/large`,
-          `--repository-cache-directory=${join(HERE, 'cache')}`, ...listenFlags(ports)
-        ],
-        { env: { ...process.env, ...KEYS }, stdio: ['ignore', 'pipe', 'pipe'] },
-      )
-      const ended = new Promise((resolve) => server.once('exit', resolve))
-      let log = ''
-      for (const stream of [server.stdout, server.stderr]) stream.on('data', (text) => (log += String(text)))
-      try {
-        while (!(await fetch(`http://127.0.0.1:${ports[0]}/v2/health/ready`).then(({ ok }) => ok, () => false))) {
-          must(server.exitCode === null, `the server ended: ${log.slice(-2000)}`)
-          await sleep(100)
-        }
-        const ours = (MODELS * MODEL_MB) / loadSeconds(log)
-        const peak = Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${server.pid}/status`, 'utf8'))?.[1]) / 1024
-        process.stdout.write(
-          `${ours.toFixed(0)} MB/s, boto3 ${theirs.toFixed(0)} MB/s (${(ours / theirs).toFixed(2)}); at most ` +
-            `${peak.toFixed(0)} MiB\n`,
-        )
-        must(readdirSync(join(HERE, 'cache')).length === 1, 'no cache')
-        must(peak < PEAK_MIB_MAX, `${peak.toFixed(0)} MiB, at most ${PEAK_MIB_MAX}`)
-        must(ours >= RATE_MIN * theirs, `${ours.toFixed(0)} MB/s, and boto3 gets ${theirs.toFixed(0)}`)
-      } finally {
-        server.kill('SIGTERM')
-        await ended
-      }
+    await askServer(checks, {
+      url: `s3://127.0.0.1:${port}/served/repository`, environment: KEYS, cache: join(HERE, 'served'),
+      put: (name, bytes) => put(`repository/${name}`, bytes, 'served'),
+      createBucket: () => client.send(new CreateBucketCommand({ Bucket: 'served' })),
+      async deleteBucket() {
+        const { Contents = [] } = await client.send(new ListObjectsV2Command({ Bucket: 'served' }))
+        for (const { Key } of Contents) await client.send(new DeleteObjectCommand({ Bucket: 'served', Key }))
+        await client.send(new DeleteBucketCommand({ Bucket: 'served' }))
+      },
     })
-    return `versitygw ${VERSION}, Node ${process.version}`
+    const large = boto === undefined ? 'absent: boto3' : await downloads(checks, boto.python, port)
+    return (
+      `versitygw ${VERSION}, @aws-sdk/client-s3 ${clientVersion('@aws-sdk/client-s3')}, Node ${process.version}; ` +
+      `${MODELS} models of ${MODEL_MB} MB: ${large}`
+    )
   } finally {
     await between.stop()
     await stop()
     rmSync(HERE, { recursive: true, force: true })
   }
+}
+
+/** A server that downloads many large models, beside boto3. Resolves with the figures, even if they are too low. */
+async function downloads(checks, python, port) {
+  let measured = 'no figure'
+  await checks.step(`${MODELS} models of ${MODEL_MB} MB: bounded memory, and as fast as boto3`, async () => {
+    writeFileSync(join(HERE, 'config.pbtxt'), `backend: "identity"\nmax_batch_size: 0\n${CONFIG}\n`)
+    writeFileSync(join(HERE, 'source'), Buffer.alloc(MODEL_MB * 1e6, 'weights'))
+    const boto = async (what) => {
+      const args = ['-c', BOTO, `http://127.0.0.1:${port}`, what, String(MODELS), HERE]
+      const { code, text } = await capture(python, args, { quiet: true, env: { ...process.env, ...KEYS } })
+      must(code === 0, `boto3: ${text}`)
+      return Number(text.trim())
+    }
+    await boto('fill')
+    const theirs = await boto('get')
+    rmSync(join(HERE, 'downloaded'))
+    const ports = await freePorts(3)
+    const server = spawn(
+      process.execPath,
+      [
+        join(ROOT, 'dist/cli/main.js'), `--model-repository=s3://127.0.0.1:${port}/large`,
+        `--repository-cache-directory=${join(HERE, 'cache')}`, ...listenFlags(ports)
+      ],
+      { env: { ...process.env, ...KEYS }, stdio: ['ignore', 'pipe', 'pipe'] },
+    )
+    const ended = new Promise((resolve) => server.once('exit', resolve))
+    let log = ''
+    for (const stream of [server.stdout, server.stderr]) stream.on('data', (text) => (log += String(text)))
+    try {
+      while (!(await fetch(`http://127.0.0.1:${ports[0]}/v2/health/ready`).then(({ ok }) => ok, () => false))) {
+        must(server.exitCode === null, `the server ended: ${log.slice(-2000)}`)
+        await sleep(100)
+      }
+      const ours = (MODELS * MODEL_MB) / loadSeconds(log)
+      const peak = Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${server.pid}/status`, 'utf8'))?.[1]) / 1024
+      measured =
+        `${ours.toFixed(0)} MB/s, boto3 ${theirs.toFixed(0)} MB/s (${(ours / theirs).toFixed(2)}); at most ` +
+        `${peak.toFixed(0)} MiB`
+      told(measured)
+      must(readdirSync(join(HERE, 'cache')).length === 1, 'no cache')
+      must(peak < PEAK_MIB_MAX, `${peak.toFixed(0)} MiB, at most ${PEAK_MIB_MAX}`)
+      must(ours >= RATE_MIN * theirs, `${ours.toFixed(0)} MB/s, and boto3 gets ${theirs.toFixed(0)}`)
+    } finally {
+      server.kill('SIGTERM')
+      await ended
+    }
+  })
+  return measured
 }
 
 /** Seconds from the first line of the log to that of the last download. */
@@ -148,9 +178,9 @@ function loadSeconds(log) {
 }
 
 export const s3 = {
-  about: 'the client of S3 (`npm run stores`) against versitygw, and 100 models of 100 MB beside boto3',
-  missing: () =>
-    program() === null ? [`versitygw: go install github.com/versity/versitygw/cmd/versitygw@${VERSION}`] : [],
+  about: 'the client of S3 (`npm run stores`), and servers, against versitygw (Go); 100 models of 100 MB beside boto3',
+  missing: () => [goMissing()].filter((line) => line !== null),
   steps: ['npm packages', 'native module', 'TypeScript'],
   run,
+  isPart: () => MODELS !== 100 || MODEL_MB !== 100,
 }

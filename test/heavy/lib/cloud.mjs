@@ -1,15 +1,25 @@
-/** Checks for each client of cloud storage, against an emulator behind test/stores/between.mjs. */
+/**
+ * Checks for each cloud: `askStore` uses its client against an emulator behind test/stores/between.mjs, `askServer`
+ * starts servers whose repository is in the emulator.
+ */
 import { spawn } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
-import { existsSync } from 'node:fs'
-import { delimiter, join } from 'node:path'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { pathToFileURL } from 'node:url'
+import { answers, start } from '../../../bench/lib/process.mjs'
+import { freePorts, listenFlags } from '../../../scripts/lib/ports.mjs'
+import { addSub } from '../../../scripts/models/graphs.mjs'
 import { ROOT } from '../../../scripts/setup.mjs'
+import { CLOUD } from '../../../scripts/stores.mjs'
 import { must } from './checks.mjs'
 
 const READY_MS_MAX = 30_000
 const SOON_MS_MAX = 5_000
+/** A poll, a download and a load on a busy machine. */
+const SEEN_MS_MAX = 30_000
+const POLL_SECS = 1
 const BIG = randomBytes(8 << 20)
 const PARTS = 32
 export const OBJECTS = {
@@ -20,15 +30,13 @@ export const OBJECTS = {
 export const never = new AbortController().signal
 export const clientOf = (scheme) => join(ROOT, 'dist', 'stores', `${scheme}.mjs`)
 
-/** A program of this name: on the PATH or in one of these directories; null where it is not. */
-export function programAt(name, ...directories) {
-  const places = [...(process.env.PATH ?? '').split(delimiter), ...directories]
-  return places.map((place) => join(place, name)).find((path) => existsSync(path)) ?? null
-}
+/** The version of a cloud's library, which also fills its emulator. */
+export const clientVersion = (name) =>
+  JSON.parse(readFileSync(join(ROOT, CLOUD, 'node_modules', name, 'package.json'), 'utf8')).version
 
 /** Starts an emulator, and waits until it answers. */
-export async function startEmulator(command, args, url) {
-  const child = spawn(command, args, { stdio: 'ignore' })
+export async function startEmulator(command, args, url, env = {}) {
+  const child = spawn(command, args, { stdio: 'ignore', env: { ...process.env, ...env } })
   const ended = new Promise((resolve) => child.once('exit', resolve))
   const until = Date.now() + READY_MS_MAX
   while (!(await fetch(url).then(() => true, () => false))) {
@@ -169,4 +177,159 @@ export async function askStore(checks, { scheme, url, urlOf, environment, betwee
     must(code === 0 && printed === '', `it ended with ${code} and printed ${printed}`)
   })
   return open
+}
+
+/** A server of the repository at `url`, and what a client asks it. */
+class CloudServer {
+  static async start(url, environment, cache, ...flags) {
+    const server = new CloudServer()
+    const ports = await freePorts(3)
+    const args = [
+      join(ROOT, 'dist/cli/main.js'), `--model-repository=${url}`, `--repository-cache-directory=${cache}`, ...flags,
+      ...listenFlags(ports)
+    ]
+    server.url = `http://127.0.0.1:${ports[0]}`
+    server.metricsUrl = `http://127.0.0.1:${ports[2]}/metrics`
+    const ready = answers(`${server.url}/v2/health/ready`)
+    server.process = await start('the server', process.execPath, args, { ready, env: environment })
+    return server
+  }
+
+  /** Asks with POST; `{ status, text }`. */
+  async post(path, body = {}) {
+    const answer = await fetch(`${this.url}${path}`, { method: 'POST', body: JSON.stringify(body) })
+    return { status: answer.status, text: await answer.text() }
+  }
+
+  /** The version that answers a request to `model`. @throws {Error} for a failure, and for a wrong sum */
+  async versionOf(model) {
+    const tensor = (name) => ({ name, shape: [1, 16], datatype: 'INT32', data: Array(16).fill(3) })
+    const { status, text } = await this.post(`/v2/models/${model}/infer`, {
+      inputs: [tensor('INPUT0'), tensor('INPUT1')],
+    })
+    must(status === 200, `${model} answered ${status} ${text}: ${this.output()}`)
+    const { model_version: version, outputs } = JSON.parse(text)
+    must(outputs[0].data[0] === 6, `${model} says that 3 + 3 is ${outputs[0].data[0]}`)
+    return Number(version)
+  }
+
+  isReady(model) {
+    return fetch(`${this.url}/v2/models/${model}/ready`).then(({ status }) => status === 200)
+  }
+
+  async load(model) {
+    const { status, text } = await this.post(`/v2/repository/models/${model}/load`)
+    must(status === 200, `the load answered ${status} ${text}: ${this.output()}`)
+  }
+
+  /** The value of a metric of the repository. */
+  async metric(name) {
+    const page = await (await fetch(this.metricsUrl)).text()
+    return Number(new RegExp(`^${name}\\{[^}]*\\} (\\d+)`, 'm').exec(page)?.[1])
+  }
+
+  /** Waits until `holds` resolves with true. */
+  async sees(what, holds) {
+    for (const from = Date.now(); !(await holds()); await sleep(50))
+      must(Date.now() - from < SEEN_MS_MAX, `${what}: not within ${SEEN_MS_MAX} ms: ${this.output()}`)
+  }
+
+  output() {
+    return this.process.output().slice(-2000)
+  }
+
+  /** Ends it as Kubernetes does, and resolves with its exit code. */
+  async end() {
+    const { child } = this.process
+    if (child.exitCode !== null || child.signalCode !== null) return child.exitCode
+    const ended = new Promise((resolve) => child.once('exit', resolve))
+    child.kill('SIGTERM')
+    const timer = setTimeout(() => child.kill('SIGKILL'), READY_MS_MAX)
+    const code = await ended
+    clearTimeout(timer)
+    return code
+  }
+}
+
+/**
+ * Two servers, one that polls and one that loads on request, share a cache of the same repository.
+ *
+ * @param place `{ url, environment, cache, put(name, bytes), createBucket(), deleteBucket() }`: `put` writes an object
+ *   below `url`, whose bucket is absent; `cache` is an empty directory
+ */
+export async function askServer(checks, { url, environment, cache, put, createBucket, deleteBucket }) {
+  const upload = (version) => put(`sums/${version}/model.onnx`, addSub())
+  const servers = []
+  const begin = async (...flags) => {
+    const server = await CloudServer.start(url, environment, cache, ...flags)
+    servers.push(server)
+    return server
+  }
+  try {
+    const polling = await checks.step('a server loads a model of the bucket, and it answers', async () => {
+      await createBucket()
+      await put('sums/config.pbtxt', Buffer.from('max_batch_size: 8\n'))
+      await upload(1)
+      const server = await begin('--model-control-mode=poll', `--repository-poll-secs=${POLL_SECS}`)
+      must((await server.versionOf('sums')) === 1, 'another version answers')
+      must((await server.metric('nereid_download_bytes_total')) >= addSub().length, 'no downloads are counted')
+      return server
+    })
+    const explicit = await checks.step('another one, in mode explicit, loads from the same cache', async () => {
+      const server = await begin('--model-control-mode=explicit')
+      must(!(await server.isReady('sums')), 'the model is loaded before a request')
+      await server.load('sums')
+      must((await server.versionOf('sums')) === 1, 'another version answers')
+      const bytes = await server.metric('nereid_download_bytes_total')
+      must(bytes === 0, `${bytes} bytes were downloaded again`)
+      return server
+    })
+    // The other steps need both.
+    if (polling === undefined || explicit === undefined) return
+    await checks.step('polling finds a new version, and no request fails meanwhile', async () => {
+      await upload(2)
+      await polling.sees('version 2', async () => (await polling.versionOf('sums')) === 2)
+      must((await explicit.versionOf('sums')) === 1, 'the other server loaded it without a request')
+    })
+    await checks.step('load and unload requests', async () => {
+      await explicit.load('sums')
+      must((await explicit.versionOf('sums')) === 2, 'another version answers')
+      const { status } = await explicit.post('/v2/repository/models/sums/unload')
+      must(status === 200, `the unload answered ${status}`)
+      await explicit.sees('the unload', async () => !(await explicit.isReady('sums')))
+      await explicit.load('sums')
+      must((await explicit.versionOf('sums')) === 2, 'another version answers')
+    })
+    await checks.step('the bucket is deleted: what serves goes on, and a load request fails', async () => {
+      await deleteBucket()
+      const readable = () => polling.metric('nereid_repository_readable')
+      await polling.sees('the failure', async () => (await readable()) === 0)
+      // Some more polls.
+      for (const from = Date.now(); Date.now() - from < 4 * POLL_SECS * 1000; await sleep(100)) {
+        for (const server of [polling, explicit])
+          must((await server.versionOf('sums')) === 2, 'another version answers')
+      }
+      const { status, text } = await explicit.post('/v2/repository/models/sums/load')
+      must(status >= 400, `the load answered ${status} ${text}`)
+      must((await explicit.versionOf('sums')) === 2, 'the failed load changed what serves')
+      must((await readable()) === 0, 'the repository counts as readable')
+    })
+    await checks.step('the bucket is there again: both servers follow it', async () => {
+      await createBucket()
+      await put('sums/config.pbtxt', Buffer.from('max_batch_size: 8\n'))
+      await upload(3)
+      await polling.sees('version 3', async () => (await polling.versionOf('sums')) === 3)
+      must((await polling.metric('nereid_repository_readable')) === 1, 'the repository counts as unreadable')
+      await explicit.load('sums')
+      must((await explicit.versionOf('sums')) === 3, 'another version answers')
+    })
+    await checks.step('SIGTERM ends both servers with code 0', async () => {
+      for (const server of servers) {
+        const code = await server.end()
+        must(code === 0, `ended with ${code}: ${server.output()}`)
+      }
+    })
+  } finally {
+    for (const server of servers) await server.end()
+  }
 }

@@ -1,4 +1,4 @@
-/** Programs of others that suites run: built by Go, or of Debian, below target/. */
+/** Programs of others that suites run: built by Go, from npm, or of Debian, below target/. */
 import { existsSync, mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { ask, capture } from '../../../scripts/lib/run.mjs'
@@ -39,6 +39,23 @@ export async function goModule(name, version) {
     `go mod download ${name}@${version}: ${text.trim().split('\n').slice(-4).join(' | ')}`,
   )
   return JSON.parse(found[0]).Dir
+}
+
+/**
+ * The path of a program of an npm package, which is installed with its dependencies once, and runs no script of theirs.
+ *
+ * @throws {Error} with what npm said
+ */
+export async function npmProgram(name, source, version) {
+  const directory = join(HERE, `${source}-${version}`)
+  const path = join(directory, 'node_modules', '.bin', name)
+  if (existsSync(path)) return path
+  const quiet = ['--ignore-scripts', '--no-audit', '--no-fund', '--no-package-lock', '--loglevel=error']
+  const { code, text } = await capture('npm', ['install', '--prefix', directory, ...quiet, `${source}@${version}`], {
+    quiet: true,
+  })
+  must(code === 0, `npm install ${source}@${version}: ${text.trim().split('\n').slice(-4).join(' | ')}`)
+  return path
 }
 
 const ARCHITECTURES = { x64: 'amd64', arm64: 'arm64' }
