@@ -12,17 +12,19 @@ import type { Log } from '../config/index.js'
 import { ServerError, asServerError, type ErrorCode } from '../native/index.js'
 import { storeFailure, type StoreFailure } from '../stores/client.js'
 import { sizeOf } from '../stores/disk.js'
-import type { Listing } from '../stores/mirror.js'
+import type { Listing, SomeVersions } from '../stores/mirror.js'
 import { KeyedLock } from '../stores/limit.js'
 import { isLeft, nameOf, ownProcess } from '../stores/owner.js'
-import { OutdatedError, type Store } from './store.js'
+import { OutdatedError, type SelectVersions, type Store } from './store.js'
 
 /** Lists and downloads; implemented by a thread (`repository/store_thread`). */
 export interface Source {
   /** @throws {StoreError} */
   list(signal: AbortSignal): Promise<Listing>
   /** Downloads a model as `Mirror` does; `progress` receives the bytes of each step. @throws {StoreError} */
-  materialise(model: string, stamp: string, signal: AbortSignal, progress: (bytes: number) => void): Promise<string>
+  materialise(
+    model: string, stamp: string, signal: AbortSignal, progress: (bytes: number) => void, versions: SomeVersions,
+  ): Promise<string>
   remove(directory: string): Promise<void>
   close(): Promise<void>
 }
@@ -41,17 +43,26 @@ const CODES: Record<StoreFailure, ErrorCode> = {
   local: 'INTERNAL',
 }
 
+/** A downloaded copy. */
+interface Copy {
+  stamp: string
+  versions: SomeVersions
+  directory: string
+}
+
 interface ListedModel {
   /** Stamp of the last listing, which the next load reads. */
   wanted: string
   bytes: number
-  /** The downloaded copy that the link leads to; null before the first download. */
-  made: { stamp: string; directory: string } | null
+  /** Bytes by version. */
+  versions: ReadonlyMap<number, number>
+  /** The copy that the link leads to; null before the first download. */
+  made: Copy | null
   changes: bigint
 }
 
 interface Download {
-  /** What is downloaded. */
+  /** Stamp of the content that is downloaded. */
   stamp: string
   stop: AbortController
   /** True if it was stopped because the model has changed. */
@@ -177,7 +188,7 @@ export class RemoteStore implements Store {
     }
   }
 
-  async #update(name: string, found: { stamp: string; bytes: number } | undefined): Promise<void> {
+  async #update(name: string, found: ReturnType<Listing['get']>): Promise<void> {
     const model = this.#listed.get(name)
     const download = this.#downloads.get(name)
     if (download !== undefined && download.stamp !== found?.stamp) {
@@ -187,9 +198,11 @@ export class RemoteStore implements Store {
     if (found !== undefined && model !== undefined) {
       model.wanted = found.stamp
       model.bytes = found.bytes
+      model.versions = found.versions
     } else if (found !== undefined) {
       await this.#link(name, join(this.#root, EMPTY))
-      this.#listed.set(name, { wanted: found.stamp, bytes: found.bytes, made: null, changes: this.#change() })
+      const { stamp, bytes, versions } = found
+      this.#listed.set(name, { wanted: stamp, bytes, versions, made: null, changes: this.#change() })
     } else if (model !== undefined) {
       this.#listed.delete(name)
       await rm(join(this.directory, name), { force: true })
@@ -197,51 +210,66 @@ export class RemoteStore implements Store {
     }
   }
 
-  async materialise(model: string): Promise<void> {
+  async materialise(model: string, select: SelectVersions = () => null): Promise<void> {
     await this.#locks.run(model, async () => {
       try {
-        await this.#materialise(model)
+        await this.#materialise(model, select)
       } catch (error) {
         // The model was uploaded again meanwhile. In mode poll, the next poll waits until the upload settles.
         if (storeFailure(error) !== 'changed' || this.#settles) throw this.#failure(error)
         await this.refresh()
-        await this.#materialise(model).catch((again: unknown) => {
+        await this.#materialise(model, select).catch((again: unknown) => {
           throw this.#failure(again)
         })
       }
     })
   }
 
-  async #materialise(name: string): Promise<void> {
+  async #materialise(name: string, select: SelectVersions): Promise<void> {
     const model = this.#listed.get(name)
     // If the model is gone, the caller reports that it is not found.
-    if (model === undefined || model.made?.stamp === model.wanted) return
+    if (model === undefined) return
     const stamp = model.wanted
+    if (model.made?.stamp === stamp && hasVersions(model.made, select)) return
     const startedMs = performance.now()
     let bytes = 0
+    let expected = model.bytes
     const progress = setInterval(() => {
-      this.#log('info', `downloading '${name}' from '${this.name}': ${sizeOf(bytes)} of ${sizeOf(model.bytes)}`)
+      this.#log('info', `downloading '${name}' from '${this.name}': ${sizeOf(bytes)} of ${sizeOf(expected)}`)
     }, PROGRESS_MS)
     const download = { stamp, stop: new AbortController(), isReplaced: false }
     this.#downloads.set(name, download)
     const signal = AbortSignal.any([this.#stop.signal, download.stop.signal])
-    let directory: string
-    try {
-      directory = await this.#source.materialise(name, stamp, signal, (more) => {
+    const make = (some: SomeVersions): Promise<string> => {
+      const count = (more: number): void => {
         bytes += more
         this.downloadedBytes += more
-      })
+      }
+      return this.#source.materialise(name, stamp, signal, count, some)
+    }
+    let versions: SomeVersions = null
+    let preview: string | null = null
+    let directory: string
+    try {
+      if (model.versions.size > 1) {
+        // The configuration selects the versions.
+        preview = await make(new Set())
+        versions = select(preview)
+        for (const [version, size] of model.versions) if (versions?.has(version) === false) expected -= size
+      }
+      directory = await make(versions)
     } catch (error) {
       if (this.#stop.signal.aborted || !download.stop.signal.aborted) throw error
       if (!download.isReplaced) throw new OutdatedError()
-      await this.#materialise(name)
+      await this.#materialise(name, select)
       return
     } finally {
       clearInterval(progress)
       if (this.#downloads.get(name) === download) this.#downloads.delete(name)
+      if (preview !== null) await this.#source.remove(preview).catch(() => {})
     }
     const took = ((performance.now() - startedMs) / 1000).toFixed(1)
-    const cached = model.bytes - bytes
+    const cached = Math.max(0, expected - bytes)
     const all =
       bytes === 0
         ? `${sizeOf(cached)}, all of it was here`
@@ -251,14 +279,14 @@ export class RemoteStore implements Store {
       if (this.#listed.get(name) !== model) return false
       await this.#link(name, directory)
       if (model.made !== null) this.#removeLater(model.made.directory)
-      model.made = { stamp, directory }
+      model.made = { stamp, versions, directory }
       model.changes = this.#change()
       return true
     })
     if (isCurrent) return
     // The model was removed meanwhile. If it is listed again, it is another one.
     await this.#source.remove(directory)
-    await this.#materialise(name)
+    await this.#materialise(name, select)
   }
 
   stopDownload(model: string): void {
@@ -346,6 +374,13 @@ export class RemoteStore implements Store {
     if (this.#stop.signal.aborted) return new ServerError('UNAVAILABLE', 'the server is ending')
     return asServerError(error)
   }
+}
+
+/** Reports whether a downloaded model has the selected versions. */
+function hasVersions({ versions, directory }: Copy, select: SelectVersions): boolean {
+  if (versions === null) return true
+  const selected = select(directory)
+  return selected !== null && [...selected].every((version) => versions.has(version))
 }
 
 /** Makes the directory of one store of this process, below `trees`. */

@@ -5,6 +5,7 @@
 
 import { resolve } from 'node:path'
 import { ServerError } from '../native/index.js'
+import type { SomeVersions } from '../stores/mirror.js'
 import { latestChange } from './stamp.js'
 
 /** The download of a model was stopped, because its load is obsolete. */
@@ -15,17 +16,23 @@ export class OutdatedError extends ServerError {
   }
 }
 
+/**
+ * Selects the versions that a load needs of the model in a directory, in which versions may have empty files; null for
+ * all.
+ */
+export type SelectVersions = (directory: string) => SomeVersions
+
 export interface Store {
   /** Name as configured: a path or URL. */
   readonly name: string
   /** Absolute path of the directory whose subdirectories are the models. */
   readonly directory: string
   /**
-   * Updates the subdirectory of a model to the last listing.
+   * Updates the subdirectory of a model to the last listing. Versions that are not selected may have empty files.
    *
    * @throws {ServerError} `OutdatedError` after `stopDownload`
    */
-  materialise(model: string): Promise<void>
+  materialise(model: string, select: SelectVersions): Promise<void>
   /** Ends a running `materialise` of this model. What was downloaded stays for the next one. */
   stopDownload(model: string): void
   /** Grows when the contents of the subdirectory change; 0 if it does not exist. */

@@ -8,7 +8,7 @@ import { ServerError } from '../native/index.js'
 import { ROOT, clone } from '../native/locate.js'
 import { StoreError, type Scheme } from '../stores/client.js'
 import type { Answer, Call, WorkerData } from '../stores/messages.js'
-import type { Listing } from '../stores/mirror.js'
+import type { Listing, SomeVersions } from '../stores/mirror.js'
 import type { Source } from './remote.js'
 
 /** Limit of the JavaScript heap: a million objects take 300 MB. */
@@ -46,9 +46,9 @@ export class StoreThread implements Source {
   }
 
   async materialise(
-    model: string, stamp: string, signal: AbortSignal, progress: (bytes: number) => void,
+    model: string, stamp: string, signal: AbortSignal, progress: (bytes: number) => void, versions: SomeVersions,
   ): Promise<string> {
-    return (await this.#call({ task: 'materialise', model, stamp }, signal, progress)) as string
+    return (await this.#call({ task: 'materialise', model, stamp, versions }, signal, progress)) as string
   }
 
   async remove(directory: string): Promise<void> {

@@ -1,6 +1,7 @@
 /** Messages between the repository and the thread of a store. */
 
 import type { StoreFailure } from './client.js'
+import type { SomeVersions } from './mirror.js'
 
 export interface WorkerData {
   /** URL of the repository as configured. */
@@ -15,7 +16,9 @@ export interface WorkerData {
 }
 
 export type Call = { id: number } & (
-  { task: 'list' } | { task: 'materialise'; model: string; stamp: string } | { task: 'remove'; directory: string }
+  | { task: 'list' }
+  | { task: 'materialise'; model: string; stamp: string; versions: SomeVersions }
+  | { task: 'remove'; directory: string }
 )
 
 export type Answer = { id: number } & (

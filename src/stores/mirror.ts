@@ -6,7 +6,7 @@
  */
 
 import { createHash } from 'node:crypto'
-import { mkdir, rm } from 'node:fs/promises'
+import { mkdir, rm, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import type { DownloadCache, Progress } from './cache.js'
 import { asLocal } from './disk.js'
@@ -19,8 +19,11 @@ export const MODEL_OBJECTS_MAX = 100_000
 const DEPTH_MAX = 32
 const NAME_BYTES_MAX = 255
 
-/** By model: an identifier of its content, and the size of all its objects. */
-export type Listing = Map<string, { stamp: string; bytes: number }>
+/** By model: an identifier of its content, the size of all its objects, and that of each version. */
+export type Listing = Map<string, { stamp: string; bytes: number; versions: ReadonlyMap<number, number> }>
+
+/** Versions whose files are downloaded; null for all. The others get empty files and directories of the same names. */
+export type SomeVersions = ReadonlySet<number> | null
 
 export class Mirror {
   readonly #client: StoreClient
@@ -65,8 +68,7 @@ export class Mirror {
       }
     }
     this.#models = new Map([...found].map(([model, objects]) => [model, { stamp: stampOf(objects), objects }]))
-    const sizeOf = (objects: StoredObject[]): number => objects.reduce((sum, { size }) => sum + size, 0)
-    return new Map([...this.#models].map(([model, { stamp, objects }]) => [model, { stamp, bytes: sizeOf(objects) }]))
+    return new Map([...this.#models].map(([model, { stamp, objects }]) => [model, { stamp, ...sizesOf(objects) }]))
   }
 
   /**
@@ -74,7 +76,9 @@ export class Mirror {
    *
    * @throws {StoreError} `changed` when the stamp is not the last one, or an object has changed
    */
-  async materialise(model: string, stamp: string, signal: AbortSignal, progress: Progress): Promise<string> {
+  async materialise(
+    model: string, stamp: string, signal: AbortSignal, progress: Progress, versions: SomeVersions = null,
+  ): Promise<string> {
     const listed = this.#models.get(model)
     if (listed?.stamp !== stamp)
       throw new StoreError('changed', `'${this.#url}/${model}' is another one than was listed`)
@@ -87,6 +91,7 @@ export class Mirror {
     const directory = join(this.#directory, String(this.#made), model)
     try {
       const files = new Map<string, StoredObject>()
+      const empty = new Set<string>()
       const directories = new Set([directory])
       for (const object of objects) {
         const segments = segmentsOf(this.#url, object)
@@ -94,11 +99,16 @@ export class Mirror {
           const text = `the object '${this.#url}/${object.path}' can not be a file`
           throw new StoreError('invalid', `${text}: storage says that it has ${object.size} bytes`)
         }
+        const version = versionOf(segments)
+        const isWanted = version === null || versions === null || versions.has(version)
+        // The backend is inferred from the names in a version, not from those below them.
+        if (!isWanted && segments.length > 3) segments.splice(3, Infinity, '')
         const isDirectory = segments.at(-1) === ''
         if (isDirectory) segments.pop()
         const path = join(directory, ...segments.slice(1))
         if (isDirectory) directories.add(path)
-        else files.set(path, object)
+        else if (isWanted) files.set(path, object)
+        else empty.add(path)
         for (let above = dirname(path); above.length > directory.length; above = dirname(above)) directories.add(above)
       }
       for (const path of directories) {
@@ -108,6 +118,7 @@ export class Mirror {
         throw new StoreError('invalid', `${text}: a file system has one or the other`)
       }
       for (const path of [...directories].sort()) await mkdir(path, { recursive: true })
+      for (const path of empty) if (!directories.has(path)) await writeFile(path, '', { mode: 0o444 })
       await this.#cache.place(this.#client, this.#url, files, signal, progress)
       return directory
     } catch (error) {
@@ -136,6 +147,23 @@ function segmentsOf(url: string, { path }: StoredObject): string[] {
     throw new StoreError('invalid', `the object '${url}/${path.slice(0, 1024)}' can not be a file: ${reason}`)
   }
   return segments
+}
+
+/** The version that an object is in, as `repository/versions` reads its name; null for one beside the versions. */
+function versionOf([, name = '', ...below]: string[]): number | null {
+  const version = /^(0|[1-9]\d*)$/.test(name) ? Number(name) : NaN
+  return below.length > 0 && Number.isSafeInteger(version) ? version : null
+}
+
+function sizesOf(objects: StoredObject[]): { bytes: number; versions: Map<number, number> } {
+  let bytes = 0
+  const versions = new Map<number, number>()
+  for (const { path, size } of objects) {
+    bytes += size
+    const version = versionOf(path.split('/'))
+    if (version !== null) versions.set(version, (versions.get(version) ?? 0) + size)
+  }
+  return { bytes, versions }
 }
 
 function isBad(segment: string): boolean {

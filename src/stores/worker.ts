@@ -53,7 +53,7 @@ async function run(call: Call, signal: AbortSignal): Promise<unknown> {
         report()
       }
       // Bytes of a failed download count, too.
-      return mirror.materialise(call.model, call.stamp, signal, progress).finally(report)
+      return mirror.materialise(call.model, call.stamp, signal, progress, call.versions).finally(report)
     }
     case 'remove':
       return mirror.remove(call.directory)

@@ -57,6 +57,47 @@ test('only changed objects are downloaded again, and readers of the old files co
   await store.close()
 })
 
+test('only selected versions are downloaded; the others have empty files of the same names', async () => {
+  const { store, memory, file, refresh } = await setup(
+    storage({
+      'm/config.pbtxt': 'c', 'm/labels.txt': 'l', 'm/configs/a.pbtxt': 'a', 'm/7': 'no version', 'm/01/x': 'x',
+      'm/1/model.onnx': 'one', 'm/2/model.savedmodel/deep/variables': 'two', 'm/2/': '', 'm/3/model': 'three',
+      'n/1/model': 'n',
+    }),
+  )
+  const names = (): string[] => memory.reads.splice(0).map(({ path }) => path).sort()
+  const seen: string[] = []
+  const select = (versions: number[]) => (directory: string) => {
+    seen.push(readFileSync(join(directory, 'config.pbtxt'), 'utf8'), ...readdirSync(directory).sort())
+    return new Set(versions)
+  }
+  await store.materialise('m', select([3]))
+  expect(seen).toEqual(['c', '01', '1', '2', '3', '7', 'config.pbtxt', 'configs', 'labels.txt'])
+  expect(names()).toEqual(['m/01/x', 'm/3/model', 'm/7', 'm/config.pbtxt', 'm/configs/a.pbtxt', 'm/labels.txt'])
+  expect([file('m/3/model'), file('m/1/model.onnx'), file('m/labels.txt')]).toEqual(['three', '', 'l'])
+  expect(readdirSync(join(store.directory, 'm/2/model.savedmodel'))).toEqual([])
+  const stamp = store.stamp('m')
+  await store.materialise('m', select([3]))
+  expect([names(), store.stamp('m')]).toEqual([[], stamp])
+  // Another configuration selects another one.
+  await store.materialise('m', select([2, 3]))
+  const variables = 'm/2/model.savedmodel/deep/variables'
+  expect([names(), file(variables)]).toEqual([[variables], 'two'])
+  expect(store.stamp('m')).toBeGreaterThan(Number(stamp))
+  await store.materialise('m', () => null)
+  expect([names(), file('m/1/model.onnx')]).toEqual([['m/1/model.onnx'], 'one'])
+  // An upload to another version.
+  memory.put('m/1/model.onnx', 'again')
+  await refresh()
+  await store.materialise('m', select([3]))
+  expect([names(), file('m/3/model'), file('m/1/model.onnx')]).toEqual([[], 'three', ''])
+  // A model with one version has nothing to select.
+  seen.length = 0
+  await store.materialise('n', select([]))
+  expect([names(), seen]).toEqual([['n/1/model'], []])
+  await store.close()
+})
+
 test('a broken connection is resumed, in several ranges of a large object in parallel', async () => {
   const memory = new Memory()
   const content = Buffer.alloc(20 * MIB + 123, 'abcdefg')

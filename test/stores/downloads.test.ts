@@ -186,6 +186,41 @@ test('a server that was killed in the middle of a download continues it', { time
   expect(parts(here.cache)).toEqual([])
 })
 
+test('versions that the policy does not select are not downloaded', { timeout: 60_000 }, async () => {
+  const here = await place()
+  const model = readFileSync(join(EXAMPLES, 'simple/1/model.onnx'))
+  const config = readFileSync(join(EXAMPLES, 'simple/config.pbtxt'), 'utf8')
+  // The backend follows from the names of the files in version 1, which is not downloaded.
+  const several = config.replace('"simple"', '"several"').replace(/^(platform|backend):.*$/m, '')
+  await here.put('several/config.pbtxt', several)
+  for (const version of [1, 2, 3]) await here.put(`several/${version}/model.onnx`, model)
+  await here.put('several/1/large.bin', LARGE)
+  const server = await serve(here, '--model-control-mode=explicit')
+  const read = (): string[] =>
+    between.requests.splice(0).flatMap(({ url = '', headers }) => {
+      const name = /several\/([^?]*)/.exec(url)?.[1]
+      return headers.range !== undefined && name !== undefined ? [name] : []
+    }).sort()
+  const ready = async (): Promise<number[]> => {
+    const versions = await Promise.all(
+      [1, 2, 3].map(async (version) => ((await isReady(server, `several/versions/${version}`)) ? [version] : [])),
+    )
+    return versions.flat()
+  }
+  expect(await post(server, 'several/load')).toEqual({ status: 200, text: '' })
+  expect([read(), await ready()]).toEqual([['3/model.onnx', 'config.pbtxt'], [3]])
+  const policy = JSON.stringify({ max_batch_size: 8, version_policy: { specific: { versions: [2, 3] } } })
+  const load = await fetch(`${server.url}/v2/repository/models/several/load`, {
+    method: 'POST', body: JSON.stringify({ parameters: { config: policy } }),
+  })
+  expect([load.status, read(), await ready()]).toEqual([200, ['2/model.onnx'], [2, 3]])
+  await here.put('several/config.pbtxt', `${several}\nversion_policy: { all { } }\n`)
+  expect(await post(server, 'several/load')).toEqual({ status: 200, text: '' })
+  expect([[...new Set(read())], await ready()]).toEqual([
+    ['1/large.bin', '1/model.onnx', 'config.pbtxt'], [1, 2, 3]
+  ])
+})
+
 test('mode poll: a listing between two uploads of one version loads nothing', { timeout: 60_000 }, async () => {
   const here = await place()
   const server = await serve(here, '--model-control-mode=poll', '--repository-poll-secs=2')
