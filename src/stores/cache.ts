@@ -4,12 +4,13 @@
  * Files in `objects/<address>` are complete and never change; the address is a hash of the repository, the object's
  * path and its version. Users hard-link an object, so its link count shows in every process whether it is in use.
  * `parts/<address>.<place>` are running downloads, or interrupted ones that the next download of the object continues;
- * they are renamed into `objects/`. `locks/<address>` avoid concurrent downloads of one object; if a lock fails, both
- * processes download it, which is harmless. `reserved/` has what running downloads will need (`room`).
+ * they are renamed into `objects/`. `records/<address>` say what they contain (`part`). `locks/<address>` avoid
+ * concurrent downloads of one object; if a lock fails, both processes download it, which is harmless. `reserved/` has
+ * what running downloads will need (`room`).
  */
 
 import { createHash } from 'node:crypto'
-import { chmod, copyFile, link, mkdir, readdir, rename, rm, stat } from 'node:fs/promises'
+import { copyFile, link, mkdir, readdir, rm, stat } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { debuglog } from 'node:util'
@@ -18,8 +19,8 @@ import { asLocal, codeOf, exists, isOfDisk } from './disk.js'
 import { Limit, eachOf } from './limit.js'
 import { Locks, type Lock } from './locks.js'
 import { StoreError, storeFailure, type StoreClient, type StoredObject } from './client.js'
-import { Part, WRITE_BYTES, type Range } from './part.js'
-import { Room, addressOf } from './room.js'
+import { Part, WRITE_BYTES, addressOf, removePart, type Range } from './part.js'
+import { Room } from './room.js'
 
 /** A download whose checksum is wrong is repeated this often. */
 const REPEATS_MAX = 1
@@ -68,11 +69,12 @@ export class DownloadCache {
   /** Makes the directories and removes old files of ended processes. */
   async open(): Promise<void> {
     await this.#makeDirectories()
+    await this.#locks.sweep()
     await this.#room.sweep()
   }
 
   async #makeDirectories(): Promise<void> {
-    for (const name of ['objects', 'parts', 'locks', 'reserved'])
+    for (const name of ['objects', 'parts', 'records', 'locks', 'reserved'])
       await mkdir(join(this.#directory, name), { recursive: true, mode: 0o700 })
   }
 
@@ -164,11 +166,10 @@ export class DownloadCache {
         debug('%s; it is downloaded again', damage)
         await part.restart()
       }
-      await chmod(path, 0o444)
-      await rename(path, kept)
+      await part.become(kept)
     } catch (error) {
       // Without the lock, the part belongs to another process.
-      if (!lock.lost.aborted && !canContinue(part, error, signal)) await rm(path, { force: true })
+      if (!lock.lost.aborted && !canContinue(part, error, signal)) await removePart(path)
       // ENOENT without the part: another process took the lock over and has the object.
       if (codeOf(error) !== 'ENOENT' || (await exists(path))) throw asLocal(error)
     } finally {
@@ -182,7 +183,7 @@ export class DownloadCache {
       const isOwn = addressOf(name) === addressOf(part)
       if (name === part || !(isOwn || name.endsWith(`.${place}`))) continue
       if (isOwn || !(await this.#locks.isHeld(addressOf(name))))
-        await rm(join(this.#directory, 'parts', name), { force: true })
+        await removePart(join(this.#directory, 'parts', name))
     }
   }
 

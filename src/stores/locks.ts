@@ -8,7 +8,7 @@
  */
 
 import { randomBytes } from 'node:crypto'
-import { link, readFile, rename, rm, stat, utimes, writeFile } from 'node:fs/promises'
+import { link, readFile, readdir, rename, rm, stat, utimes, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { asLocal, codeOf } from './disk.js'
 import { isLeft, nameOf, ownProcess } from './owner.js'
@@ -89,15 +89,24 @@ export class Locks {
       if ((error as NodeJS.ErrnoException).syscall === 'write') await rm(path, { force: true })
       if (codeOf(error) !== 'EEXIST') throw asLocal(error)
     }
-    const before = await readMark(path)
-    if (await isAbandoned(path, before)) {
-      const away = `${path}.${mark}`
-      await rename(path, away).catch(() => {})
-      // If another process was faster, this is its new lock.
-      if (![before, ''].includes(await readMark(away))) await link(away, path).catch(() => {})
-      await rm(away, { force: true })
-    }
+    await this.#removeAbandoned(name)
     return null
+  }
+
+  /** Removes the locks of ended processes. */
+  async sweep(): Promise<void> {
+    for (const name of await readdir(this.#directory)) await this.#removeAbandoned(name)
+  }
+
+  async #removeAbandoned(name: string): Promise<void> {
+    const path = join(this.#directory, name)
+    const before = await readMark(path)
+    if (!(await isAbandoned(path, before))) return
+    const away = `${path}.${newMark()}`
+    await rename(path, away).catch(() => {})
+    // If another process was faster, this is its new lock.
+    if (![before, ''].includes(await readMark(away))) await link(away, path).catch(() => {})
+    await rm(away, { force: true })
   }
 
   async isHeld(name: string): Promise<boolean> {

@@ -1,14 +1,19 @@
 /**
  * A partly downloaded object, which a later download continues. The caller holds the lock of the object.
  *
- * The file has the content and, until it is complete, a record behind it: a mark of the machine's start, and how many
- * bytes each range has from its beginning. A range is recorded after it was written. After a crash of the machine the
- * record may have reached the disk before the content, so that such a part is not continued.
+ * A record beside it has how many bytes each range has from its beginning, and a mark of the machine's start. A range
+ * is recorded after it was written. After a crash of the machine the record may have reached the disk before the
+ * content, so that such a part is not continued.
+ *
+ * A process that was suspended, and lost the lock, may write when it goes on, even into an object that another process
+ * has completed. Hence the file has its size from the start and never another one, each process has a record of its
+ * own, and both write the same content.
  */
 
-import { createHash } from 'node:crypto'
+import { createHash, randomBytes } from 'node:crypto'
 import { readFileSync } from 'node:fs'
-import { open, rm, type FileHandle } from 'node:fs/promises'
+import { chmod, open, readFile, rename, rm, type FileHandle } from 'node:fs/promises'
+import { basename, join } from 'node:path'
 import { asLocal } from './disk.js'
 
 /** Size of one read. A large object is read in several parallel ones. */
@@ -43,47 +48,51 @@ const rangesOf = (size: number): Range[] =>
     return { index, at, to: Math.min(at + RANGE_BYTES, size) }
   })
 
-const recordBytesOf = (size: number): number =>
-  size <= WRITE_BYTES ? 0 : MARK_BYTES + COUNT_BYTES * Math.ceil(size / RANGE_BYTES)
+/** Length of an address: names of parts begin with one. */
+const ADDRESS_CHARS = 64
+/** The address of a part's object. */
+export const addressOf = (name: string): string => name.slice(0, ADDRESS_CHARS)
+
+/** Path of the record of a part in `parts/`: `records/<address>`. */
+const recordOf = (part: string): string => join(part, '..', '..', 'records', addressOf(basename(part)))
+
+/** Removes a part and its record. */
+export async function removePart(path: string): Promise<void> {
+  await rm(path, { force: true })
+  await rm(recordOf(path), { force: true })
+}
 
 export class Part {
   readonly path: string
   readonly #file: FileHandle
-  readonly #size: number
+  readonly #record: FileHandle | null
   readonly #ranges: Range[]
-  #isWhole: boolean
+  #isWhole = false
 
-  private constructor(path: string, file: FileHandle, size: number, ranges: Range[], isWhole: boolean) {
+  private constructor(path: string, file: FileHandle, record: FileHandle | null, ranges: Range[]) {
     this.path = path
     this.#file = file
-    this.#size = size
+    this.#record = record
     this.#ranges = ranges
-    this.#isWhole = isWhole
   }
 
-  /** Continues the file at `path` if that is possible, or creates it anew. */
+  /** Continues the part if that is possible, or creates it anew. */
   static async open(path: string, size: number): Promise<Part> {
-    const recordBytes = recordBytesOf(size)
-    if (recordBytes > 0) {
-      const old = await open(path, 'r+').catch(() => null)
-      const ranges = old === null ? null : await readRecord(old, size)
-      if (old !== null && ranges !== null)
-        return new Part(path, old, size, ranges, ranges.every(({ at, to }) => at === to))
-      await old?.close()
-    }
-    const create = (): Promise<FileHandle> => open(path, 'w+', 0o600)
-    const file = await create().catch(async () => {
-      // An earlier download made it read-only.
-      await rm(path, { force: true })
-      return create()
-    })
-    const part = new Part(path, file, size, rangesOf(size), false)
+    if (size <= WRITE_BYTES) return new Part(path, await create(path), null, rangesOf(size))
+    const old = await open(path, 'r+').catch(() => null)
+    let ranges: Range[] | null = null
+    if (old !== null && (await old.stat()).size === size) ranges = await readRecord(recordOf(path), size)
+    let file = old
     try {
-      await part.#begin()
-      return part
+      if (file === null || ranges === null) {
+        await old?.close()
+        file = await create(path)
+        await file.truncate(size)
+      }
+      const all = ranges ?? rangesOf(size)
+      return new Part(path, file, await newRecord(recordOf(path), all), all)
     } catch (error) {
-      await part.close()
-      await rm(path, { force: true })
+      await file?.close().catch(() => {})
       throw error
     }
   }
@@ -95,7 +104,7 @@ export class Part {
 
   /** True if a later download can continue it. */
   get isOfUse(): boolean {
-    return recordBytesOf(this.#size) > 0 && this.#ranges.some(({ index, at }) => at > index * RANGE_BYTES)
+    return this.#record !== null && this.#ranges.some(({ index, at }) => at > index * RANGE_BYTES)
   }
 
   /** Ranges that are not complete. */
@@ -108,19 +117,15 @@ export class Part {
     try {
       await writeAll(this.#file, chunks, length, range.at)
       range.at += length
-      if (recordBytesOf(this.#size) === 0 || length === 0) return
-      const count = Buffer.alloc(COUNT_BYTES)
-      count.writeUInt32LE(range.at - range.index * RANGE_BYTES)
-      await this.#file.write(count, 0, COUNT_BYTES, this.#size + MARK_BYTES + COUNT_BYTES * range.index)
+      if (length > 0) await this.#record?.write(countOf(range), 0, COUNT_BYTES, MARK_BYTES + COUNT_BYTES * range.index)
     } catch (error) {
       throw asLocal(error)
     }
   }
 
-  /** Removes the record, once the content is on the disk: the machine may stop at any time. */
+  /** Waits until the content is on the disk. */
   async finish(): Promise<void> {
     await this.#file.datasync()
-    if (recordBytesOf(this.#size) > 0) await this.#file.truncate(this.#size)
     this.#isWhole = true
   }
 
@@ -128,37 +133,61 @@ export class Part {
   async restart(): Promise<void> {
     this.#isWhole = false
     for (const range of this.#ranges) range.at = range.index * RANGE_BYTES
-    await this.#file.truncate(0)
-    await this.#begin()
+    const counts = Buffer.alloc(COUNT_BYTES * this.#ranges.length)
+    await this.#record?.write(counts, 0, counts.length, MARK_BYTES)
   }
 
-  /** Writes an empty record. */
-  async #begin(): Promise<void> {
-    const recordBytes = recordBytesOf(this.#size)
-    if (recordBytes === 0) return
-    await this.#file.truncate(this.#size + recordBytes)
-    await this.#file.write(bootMark, 0, MARK_BYTES, this.#size)
+  /** Makes the part an object, which is only for reading. */
+  async become(object: string): Promise<void> {
+    await chmod(this.path, 0o444)
+    await rename(this.path, object)
+    if (this.#record !== null) await rm(recordOf(this.path), { force: true })
   }
 
   async close(): Promise<void> {
     await this.#file.close()
+    await this.#record?.close()
   }
 }
 
-/** Reads the record behind the content; null if the part cannot be continued. A part without one is complete. */
-async function readRecord(file: FileHandle, size: number): Promise<Range[] | null> {
-  const recordBytes = recordBytesOf(size)
+/** Creates a file in place of an older one, which another process may still have open. */
+async function create(path: string): Promise<FileHandle> {
+  await rm(path, { force: true })
+  return open(path, 'wx', 0o600)
+}
+
+function countOf({ index, at }: Range): Buffer {
+  const count = Buffer.alloc(COUNT_BYTES)
+  count.writeUInt32LE(at - index * RANGE_BYTES)
+  return count
+}
+
+/** Reads how much the ranges have; null if the part cannot be continued. */
+async function readRecord(path: string, size: number): Promise<Range[] | null> {
+  const record = await readFile(path).catch(() => null)
   const ranges = rangesOf(size)
-  const { size: found } = await file.stat()
-  if (found === size) return ranges.map(({ index, to }) => ({ index, at: to, to }))
-  if (found !== size + recordBytes) return null
-  const { buffer } = await file.read(Buffer.alloc(recordBytes), 0, recordBytes, size)
-  if (!buffer.subarray(0, MARK_BYTES).equals(bootMark)) return null
+  if (record?.length !== MARK_BYTES + COUNT_BYTES * ranges.length) return null
+  if (!record.subarray(0, MARK_BYTES).equals(bootMark)) return null
   for (const range of ranges) {
-    range.at += buffer.readUInt32LE(MARK_BYTES + COUNT_BYTES * range.index)
+    range.at += record.readUInt32LE(MARK_BYTES + COUNT_BYTES * range.index)
     if (range.at > range.to) return null
   }
   return ranges
+}
+
+/** Replaces the record. */
+async function newRecord(path: string, ranges: Range[]): Promise<FileHandle> {
+  const made = `${path}.${randomBytes(6).toString('hex')}`
+  const record = await open(made, 'wx', 0o600)
+  try {
+    await record.write(Buffer.concat([bootMark, ...ranges.map(countOf)]), 0)
+    await rename(made, path)
+    return record
+  } catch (error) {
+    await record.close()
+    await rm(made, { force: true })
+    throw error
+  }
 }
 
 async function writeAll(file: FileHandle, chunks: Uint8Array[], length: number, position: number): Promise<void> {

@@ -13,7 +13,7 @@ import { StoreError, storeFailure } from './client.js'
 import { asLocal, codeOf, sizeOf } from './disk.js'
 import { Limit } from './limit.js'
 import { MARK_TOUCH_MS, isAbandoned, newMark, type Lock, type Locks } from './locks.js'
-import { WRITE_BYTES } from './part.js'
+import { WRITE_BYTES, addressOf, removePart } from './part.js'
 
 /** Name of the lock under which room is reserved. */
 const ROOM = 'room'
@@ -24,11 +24,6 @@ const ROOM_WAIT_MS = 250
 const FREE_PART = 0.02
 /** Age at which a part is removed that no download has continued. */
 const PART_AGE_MS_MAX = 24 * 3_600_000
-
-/** Length of an address: names of parts begin with one. */
-const ADDRESS_CHARS = 64
-/** The address of a part's object. */
-export const addressOf = (part: string): string => part.slice(0, ADDRESS_CHARS)
 
 /** Objects that a model has to download: bytes by address. */
 export type Missing = ReadonlyMap<string, number>
@@ -225,17 +220,24 @@ export class Room {
         ? await this.#locks.isHeld(addressOf(basename(path)))
         : ((await stat(path).catch(() => null))?.nlink ?? 1) > 1
       if (isUsed) continue
-      await rm(path, { force: true })
+      if (isPart) await removePart(path)
+      else await rm(path, { force: true })
       removed += size
     }
     return removed
   }
 
-  /** Removes parts that are old or too small to be continued, and reservations, of ended processes. */
+  /** Removes parts that are old or too small to be continued, records without a part, and old reservations. */
   async sweep(): Promise<void> {
+    const continued = new Set<string>()
     for (const { name, path, size, mtimeMs } of await filesIn(join(this.#directory, 'parts'))) {
       const isOfUse = size > WRITE_BYTES && Date.now() - mtimeMs < PART_AGE_MS_MAX
-      if (!isOfUse && !(await this.#locks.isHeld(addressOf(name)))) await rm(path, { force: true })
+      if (isOfUse) continued.add(addressOf(name))
+      else if (!(await this.#locks.isHeld(addressOf(name)))) await removePart(path)
+    }
+    for (const { name, path } of await filesIn(join(this.#directory, 'records'))) {
+      const address = addressOf(name)
+      if (!continued.has(address) && !(await this.#locks.isHeld(address))) await rm(path, { force: true })
     }
     await this.#reserved()
   }

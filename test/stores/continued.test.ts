@@ -44,6 +44,8 @@ async function interrupted(
   return all
 }
 
+const recordIn = (cacheDirectory: string): string =>
+  join(cacheDirectory, 'records', readdirSync(join(cacheDirectory, 'records'))[0] ?? '')
 const partsIn = (cacheDirectory: string): string[] => readdirSync(join(cacheDirectory, 'parts'))
 
 test('a download goes on where a failure ended it, also in another server', async () => {
@@ -114,7 +116,7 @@ test('a part is removed after a day, a small one of an ended process at once', a
   expect(partsIn(cacheDirectory)).toHaveLength(1)
   utimesSync(path, new Date(), new Date(Date.now() - 25 * 3_600_000))
   const third = await setup(memory, { cacheDirectory })
-  expect(partsIn(cacheDirectory)).toEqual([])
+  expect(isClean(cacheDirectory)).toBe(true)
   for (const one of [store, second.store, third.store]) await one.close()
 })
 
@@ -149,21 +151,21 @@ test('a damaged part is downloaded again from its beginning', async () => {
   await store.close()
 })
 
-test('a part from before the machine started anew, or of another layout, is not continued', async () => {
+test('a part from before the machine started anew, or without its record, is not continued', async () => {
   for (const change of [
-    (bytes: Buffer): Buffer => {
-      bytes[SIZE] = ~(bytes[SIZE] ?? 0)
-      return bytes
+    (record: Buffer): Buffer => {
+      record[0] = ~(record[0] ?? 0)
+      return record
     },
-    (bytes: Buffer): Buffer => bytes.subarray(0, SIZE + 1),
-    (bytes: Buffer): Buffer => {
-      bytes.writeUInt32LE(9 * MIB, SIZE + 16)
-      return bytes
+    (record: Buffer): Buffer => record.subarray(1),
+    (record: Buffer): Buffer => {
+      record.writeUInt32LE(9 * MIB, 16)
+      return record
     },
   ]) {
     const memory = memoryOf()
     const { store, load, cacheDirectory } = await interrupted(memory)
-    const path = join(cacheDirectory, 'parts', partsIn(cacheDirectory)[0] ?? '')
+    const path = recordIn(cacheDirectory)
     writeFileSync(path, change(readFileSync(path)))
     memory.reads.length = 0
     expect(await load('m')).toBe('done')
@@ -176,8 +178,10 @@ test('a part from before the machine started anew, or of another layout, is not 
 test('a download that was complete, but not renamed, is not read again', async () => {
   const memory = memoryOf(md5(content))
   const { store, load, cacheDirectory } = await interrupted(memory)
-  const path = join(cacheDirectory, 'parts', partsIn(cacheDirectory)[0] ?? '')
-  writeFileSync(path, content)
+  writeFileSync(join(cacheDirectory, 'parts', partsIn(cacheDirectory)[0] ?? ''), content)
+  const record = readFileSync(recordIn(cacheDirectory))
+  for (const [i, bytes] of [8 * MIB, 8 * MIB, SIZE - 16 * MIB].entries()) record.writeUInt32LE(bytes, 16 + 4 * i)
+  writeFileSync(recordIn(cacheDirectory), record)
   memory.reads.length = 0
   expect(await load('m')).toBe('done')
   expect(memory.reads).toEqual([])

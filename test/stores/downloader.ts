@@ -49,7 +49,7 @@ class Generated implements StoreClient {
 
 async function download(work: Work): Promise<void> {
   const { cacheDirectory, bytesMax, name, models } = work
-  const directory = join(cacheDirectory, 'trees', name)
+  const directory = join(cacheDirectory, 'trees', `${name}-${process.pid}`)
   mkdirSync(directory, { recursive: true })
   const mirror = new Mirror(new Generated(work), 's3://bucket', new DownloadCache(cacheDirectory, bytesMax), directory)
   const { signal } = new AbortController()

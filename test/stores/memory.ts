@@ -116,7 +116,7 @@ export async function setup(
 
 export const objectsIn = (cacheDirectory: string): string[] => readdirSync(join(cacheDirectory, 'objects'))
 export const isClean = (cacheDirectory: string): boolean =>
-  ['parts', 'locks', 'reserved'].every((name) => readdirSync(join(cacheDirectory, name)).length === 0)
+  ['parts', 'records', 'locks', 'reserved'].every((name) => readdirSync(join(cacheDirectory, name)).length === 0)
 
 export function storage(files: Record<string, string>): Memory {
   const memory = new Memory()

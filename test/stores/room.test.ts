@@ -1,6 +1,7 @@
 /** The byte limit of a cache directory, which all servers and repositories that share it keep together. */
-import { spawn } from 'node:child_process'
-import { mkdirSync, readdirSync, statSync, truncateSync, utimesSync, writeFileSync } from 'node:fs'
+import { spawn, type ChildProcess } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import { mkdirSync, readFileSync, readdirSync, statSync, truncateSync, utimesSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
@@ -28,12 +29,15 @@ const thread = (work: Work): Promise<void> =>
     new Worker(DOWNLOADER, { workerData: work }).once('error', reject).once('exit', () => resolve()),
   )
 
-const otherProcess = (work: Work): Promise<void> =>
-  new Promise((resolve, reject) =>
-    spawn(process.execPath, [DOWNLOADER, JSON.stringify(work)], { stdio: 'inherit' }).once('exit', (code) =>
-      code === 0 ? resolve() : reject(new Error(`exit code ${code}`)),
-    ),
-  )
+function startProcess(work: Work): { child: ChildProcess; ended: Promise<void> } {
+  const child = spawn(process.execPath, [DOWNLOADER, JSON.stringify(work)], { stdio: 'inherit' })
+  const ended = new Promise<void>((resolve, reject) => {
+    child.once('exit', (code) => (code === 0 ? resolve() : reject(new Error(`exit code ${code}`))))
+  })
+  return { child, ended }
+}
+
+const otherProcess = (work: Work): Promise<void> => startProcess(work).ended
 
 /** Bytes of a cache directory: objects, and what has arrived of running downloads. */
 function bytesIn(cacheDirectory: string): number {
@@ -67,6 +71,29 @@ test('two threads and two processes that share a cache stay within its limit', {
   expect(isClean(cacheDirectory)).toBe(true)
 })
 
+test('a process that was suspended changes no object that another one completed', { timeout: 60_000 }, async () => {
+  const cacheDirectory = join(ROOT, 'suspended')
+  for (const name of ['objects', 'parts']) mkdirSync(join(cacheDirectory, name), { recursive: true })
+  const work = { cacheDirectory, bytesMax: 0, name: 'm', models: 2, bytes: 60 * MIB }
+  const first = startProcess(work)
+  const filesIn = (directory: string): string[] =>
+    readdirSync(join(cacheDirectory, directory)).map((name) => join(cacheDirectory, directory, name))
+  await vi.waitFor(() => expect(bytesIn(cacheDirectory)).toBeGreaterThan(10 * MIB), { timeout: 20_000, interval: 1 })
+  first.child.kill('SIGSTOP')
+  expect(filesIn('objects')).toEqual([])
+  // Another process takes a lock over that was not touched for 15 seconds.
+  for (const path of [...filesIn('locks'), ...filesIn('reserved')]) utimesSync(path, 1, 1)
+  await otherProcess(work)
+  const hashes = (): string[] =>
+    filesIn('objects').map((path) => createHash('sha256').update(readFileSync(path)).digest('hex'))
+  const expected = createHash('sha256').update(Buffer.alloc(60 * MIB, 'x')).digest('hex')
+  expect(hashes()).toEqual([expected, expected])
+  first.child.kill('SIGCONT')
+  await first.ended
+  expect(hashes()).toEqual([expected, expected])
+  expect(isClean(cacheDirectory)).toBe(true)
+})
+
 test('two repositories with one cache wait for room, or are told that there is none', async () => {
   const memory = new Memory()
   for (const model of ['a', 'b']) memory.put(`${model}/1/model`, Buffer.alloc(MIB, model))
@@ -91,11 +118,13 @@ test('two repositories with one cache wait for room, or are told that there is n
   await second.store.close()
 })
 
-test('room that an ended process or thread reserved is free', async () => {
+test('room that an ended process or thread reserved is free, and its locks are removed', async () => {
   const memory = new Memory()
   memory.put('m/1/model', Buffer.alloc(MIB))
   const { store, load, cacheDirectory } = await setup(memory, { bytesMax: 1.5 * MIB })
   const own = ownProcess()
+  const locks = [{ ...own, pid: '4194305' }, own].map(nameOf)
+  for (const owner of locks) writeFileSync(join(cacheDirectory, 'locks', `of-${owner}`), `${owner}-012345`)
   const reserve = (owner: string, touched: Date): void => {
     const path = join(cacheDirectory, 'reserved', `${owner}-012345`)
     writeFileSync(path, '')
@@ -106,8 +135,11 @@ test('room that an ended process or thread reserved is free', async () => {
   reserve(nameOf(own), new Date(1))
   reserve(nameOf({ ...own, namespace: '1' }), new Date(1))
   expect(await load('m')).toBe('done')
-  expect(isClean(cacheDirectory)).toBe(true)
+  expect(readdirSync(join(cacheDirectory, 'reserved'))).toEqual([])
+  const second = await setup(memory, { cacheDirectory })
+  expect(readdirSync(join(cacheDirectory, 'locks'))).toEqual([`of-${nameOf(own)}`])
   await store.close()
+  await second.store.close()
 })
 
 test('a model without room evicts nothing', async () => {
