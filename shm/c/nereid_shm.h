@@ -86,6 +86,11 @@ enum nereid_answer {
   NEREID_ANSWER_RESCHEDULE = 3,
 };
 
+enum nereid_execute_flag {
+  NEREID_EXECUTE_FLAG_FOLLOWED = 1,
+  NEREID_EXECUTE_FLAG_WAITED = 2,
+};
+
 enum nereid_answer_flag {
   NEREID_ANSWER_FLAG_FINAL = 1,
   NEREID_ANSWER_FLAG_FAILED = 2,
@@ -157,7 +162,7 @@ struct __attribute__((packed)) nereid_header {
 struct __attribute__((packed)) nereid_execute_head {
   uint64_t batch;
   uint32_t releases;
-  uint32_t reserved;
+  uint32_t flags;
 };
 #define NEREID_EXECUTE_HEAD_BYTES 16u
 

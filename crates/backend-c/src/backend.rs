@@ -5,7 +5,9 @@ use crate::load::{HostedInstance, LoadContent, instances};
 use crate::options::COptions;
 use crate::settings::HostSettings;
 use backend::{Backend, Host, Model, ModelIo, OpenSpec, Opened};
-use backend_process::{Completed, Failure, Further, HostedLibrary, JsonObject, Kept, Spec, UnknownKeys, ask_and_keep};
+use backend_process::{
+    Ahead, Completed, Failure, Further, HostedLibrary, JsonObject, Kept, Spec, UnknownKeys, ask_and_keep,
+};
 use protocol::Signature;
 use protocol::json::Value;
 use protocol::pb::inference::ModelConfig;
@@ -156,6 +158,7 @@ impl Opened for OpenedLibrary {
         let host = Weak::clone(&self.host);
         let factory = Arc::new(InstanceFactory { opened: *self, signature: Arc::clone(&signature), iterative });
         let opened = &factory.opened;
+        let is_alone = !opened.content.library.calls_models && config.runs_one_by_one();
         let spec = Spec {
             instances: factory.instances(config, &opened.config_json)?,
             further: Some(factory.clone()),
@@ -163,7 +166,7 @@ impl Opened for OpenedLibrary {
             iterative,
             reports_statistics: true,
             sends_all_outputs: true,
-            pipelines: !opened.content.library.calls_models && pipelines(config),
+            ahead: if is_alone { Ahead::Always(READY_MAX) } else { Ahead::Never },
             limits: opened.settings.limits.of_runner(),
         };
         backend_process::start(spec, signature, host).map_err(|failure| failure.error)
@@ -201,11 +204,8 @@ impl Further for InstanceFactory {
     }
 }
 
-/// True if requests run one by one, in their order, on one instance: then one may lie ready while another runs.
-fn pipelines(config: &ModelConfig) -> bool {
-    let [group] = &config.instance_group[..] else { return false };
-    config.scheduling_choice.is_none() && group.count == 1 && group.rate_limiter.is_none()
-}
+/// Maximum number of batches that lie ready at an instance.
+const READY_MAX: usize = 7;
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,7 @@ use crate::settings::JavaScriptSettings;
 use crate::worker::{Starter, Threads, WorkerSpec};
 use backend::{Backend, Host, Model, ModelIo, OpenSpec, Opened};
 use backend_process::{
-    Command, Failure, Further, Instance, JsonObject, OutputTarget, PlacedInstance, RunnerKind, RunnerLimits,
+    Ahead, Command, Failure, Further, Instance, JsonObject, OutputTarget, PlacedInstance, RunnerKind, RunnerLimits,
     SharedMemory, Spec, UnknownKeys, ask, hosted, instances, is_inside, load_of,
 };
 use protocol::Signature;
@@ -218,7 +218,7 @@ impl Opened for OpenedJavaScript {
             iterative,
             reports_statistics: false,
             sends_all_outputs: false,
-            pipelines: false,
+            ahead: Ahead::Never,
             limits: opened.options.limits.of_runner(),
         };
         backend_process::start(spec, signature, host).map_err(|failure| explained(&failure))

@@ -35,7 +35,7 @@ mod unsupported;
 #[cfg(target_os = "linux")]
 mod watched;
 
-pub use backend_remote::{Completed, Failure, Further, Kept, RunnerKind, Source, Spec};
+pub use backend_remote::{Ahead, Completed, Failure, Further, Kept, RunnerKind, Source, Spec};
 #[cfg(target_os = "linux")]
 pub use guardian::guard_with;
 #[cfg(target_os = "linux")]

@@ -6,7 +6,7 @@
 mod support;
 
 use backend::Model;
-use backend_process::{Command, Failure, HostedLibrary, OutputTarget, RunnerLimits, Spec, ask_and_keep};
+use backend_process::{Ahead, Command, Failure, HostedLibrary, OutputTarget, RunnerLimits, Spec, ask_and_keep};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ fn started(library: &HostedLibrary, instances: &[&str], limits: &RunnerLimits) -
         iterative: false,
         reports_statistics: false,
         sends_all_outputs: false,
-        pipelines: false,
+        ahead: Ahead::Never,
         limits: limits.of_runner(),
     };
     backend_process::start(spec, signature(), no_host())

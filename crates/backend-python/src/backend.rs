@@ -9,7 +9,8 @@ use crate::probe::{Interpreter, Prober};
 use crate::search::{self, Variables};
 use backend::{Backend, Host, Model, ModelIo, OpenSpec, Opened};
 use backend_process::{
-    Command, Failure, Further, Instance, PlacedInstance, RunnerKind, RunnerLimits, Spec, UnknownKeys, hosted, instances,
+    Ahead, Command, Failure, Further, Instance, PlacedInstance, RunnerKind, RunnerLimits, Spec, UnknownKeys, hosted,
+    instances,
 };
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
@@ -249,6 +250,7 @@ impl Opened for OpenedPython {
     fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
         let device_inputs = takes_device_inputs(config)?;
         let iterative = config.is_iterative();
+        let is_alone = !signature.decoupled && config.runs_one_by_one();
         let host = self.shared.host.get().cloned();
         let host = host.ok_or_else(|| Error::internal("the Python backend belongs to no server"))?;
         let limits = RunnerLimits { device_inputs, ..self.options.limits.clone() };
@@ -261,7 +263,7 @@ impl Opened for OpenedPython {
             iterative,
             reports_statistics: false,
             sends_all_outputs: false,
-            pipelines: false,
+            ahead: if is_alone { Ahead::BehindSmall } else { Ahead::Never },
             limits: instances.limits.of_runner(),
         };
         launch::start(spec, signature, host, &opened.interpreter)

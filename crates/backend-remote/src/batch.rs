@@ -3,15 +3,16 @@
 use crate::frames::write::{self, RequestHeadOf};
 use crate::frames::{AnswerRef, Contents, InstanceId, ProtocolError, ResultRef, TensorRef};
 use crate::generated::{
-    Answer, ExecuteHead, Frame, INLINE_BYTES_MAX, REQUEST_FLAG_SEQUENCE_END, REQUEST_FLAG_SEQUENCE_START,
-    REQUEST_FLAG_TRACED, REQUESTS_MAX,
+    Answer, EXECUTE_FLAG_FOLLOWED, EXECUTE_FLAG_WAITED, ExecuteHead, Frame, INLINE_BYTES_MAX,
+    REQUEST_FLAG_SEQUENCE_END, REQUEST_FLAG_SEQUENCE_START, REQUEST_FLAG_TRACED, REQUESTS_MAX,
 };
 use crate::memory::{Room, SegmentError};
 use crate::parameters::parameters;
 use crate::runner::{BatchInFlight, COPY_BYTES_MAX, Runner, RunnerState};
 use crate::slots::{Key, RunnerRequest};
+use crate::spec::Ahead;
 use crate::transport::Way;
-use backend::{BatchEntry, Counted, Marks, Occupied, Outcome, Responder, now_ns, scatter, shape};
+use backend::{BatchEntry, Counted, LetGo, Marks, Occupied, Outcome, Responder, now_ns, scatter, shape};
 use protocol::{CorrelationId, OutputTensor, Signature};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -54,15 +55,31 @@ impl Runner {
         let mut members: SmallVec<[Key; 4]> = SmallVec::new();
         let mut pendings: SmallVec<[RunnerRequest; 4]> = SmallVec::new();
         let mut state = self.state.lock();
-        let is_free = state.batch.is_none() || (self.pipelines && state.ready.len() < READY_MAX);
+        let is_free = match &state.batch {
+            None => true,
+            Some(batch) => batch.is_followed && state.ready.len() < self.ahead.ready_max(),
+        };
         if !state.lifecycle.is_in_service() || !is_free {
             drop(state);
             return self.refuse(requests, occupied, began);
+        }
+        // Models that call one another must not wait where nobody sees it: what is queued is looked at (engine::cycles).
+        if self.ahead == Ahead::BehindSmall
+            && self.asks.has_called()
+            && let Some(batch) = &mut state.batch
+        {
+            batch.holds = occupied;
+            drop(state);
+            return put_back(requests);
         }
         let mut buffer = std::mem::take(&mut state.buffer);
         let mut refused: SmallVec<[(Responder, Error); 1]> = SmallVec::new();
         let id = state.batches + 1;
         state.batches = id;
+        // Queued again if the runner ends first.
+        let waits = state.batch.is_some();
+        let keeps_inputs = keeps_inputs || waits;
+        let was_small = state.was_small;
         for entry in requests.iter_mut().take(REQUESTS_MAX as usize) {
             let Some(responder) = entry.responder.take() else { continue };
             let Some(key) = state.slots.take(slots_max) else {
@@ -79,7 +96,8 @@ impl Runner {
         buffer.clear();
         let frame = write::begin(&mut buffer, InstanceId::ONLY, Frame::Execute);
         let releases = self.memory.free_blocks();
-        ExecuteHead { batch: id, releases: releases.free.len() as u32, reserved: 0 }.write(&mut buffer);
+        ExecuteHead { batch: id, releases: releases.free.len() as u32, flags: 0 }.write(&mut buffer);
+        let flags_at = buffer.len();
         buffer.extend(releases.free.iter().flat_map(|id| id.to_le_bytes()));
         let mut inline_left = INLINE_BYTES_MAX as usize;
         let mut blocks: SmallVec<[u64; 4]> = SmallVec::new();
@@ -107,21 +125,30 @@ impl Runner {
             refused.push((pendings.remove(at).responder, error));
             self.state.lock().slots.free(key);
         }
+        let is_followed = match self.ahead {
+            Ahead::Never => false,
+            Ahead::Always(_) => true,
+            Ahead::BehindSmall => {
+                was_small && blocks.is_empty() && !self.limits.device_inputs && !self.asks.has_called()
+            }
+        };
+        let flags = [(is_followed, EXECUTE_FLAG_FOLLOWED), (waits, EXECUTE_FLAG_WAITED)];
+        let flags: u32 = flags.iter().filter(|(is_set, _)| *is_set).map(|&(_, flag)| u32::from(flag)).sum();
+        if let Some(place) = buffer.get_mut(..flags_at).and_then(|head| head.last_chunk_mut()) {
+            *place = flags.to_le_bytes();
+        }
         frame.count(&mut buffer, members.len() as u16);
         // Too long for a frame only with texts that all front ends reject.
         let sends = frame.end(&mut buffer).is_ok() && !members.is_empty();
 
         let mut state = self.state.lock();
-        let mut left = occupied;
         if sends && state.lifecycle.is_in_service() {
             for (key, pending) in members.iter().zip(pendings.drain(..)) {
                 state.slots.put(*key, pending);
             }
             self.memory.batch_begins();
-            let mut batch = BatchInFlight { id, members, occupied: None, since: now_ns() };
-            if !self.pipelines {
-                batch.occupied = left.take();
-            }
+            let batch =
+                BatchInFlight { id, members, occupied, since: now_ns(), holds: None, is_followed, is_sent: false };
             if state.batch.is_none() {
                 state.batch = Some(batch);
             } else {
@@ -135,14 +162,12 @@ impl Runner {
             if buffer.capacity() <= BUFFER_BYTES_MAX {
                 state.buffer = buffer;
             }
-            // The instance is free for a batch that lies ready. Not before this one was sent, which would be overtaken.
-            let RunnerState { batch, ready, .. } = &mut *state;
-            let is_full = batch.is_some() && (ready.len() >= READY_MAX || !self.pipelines_now());
-            if let Some(last) = ready.back_mut().or(batch.as_mut()).filter(|last| is_full && last.id == id)
-                && let Some(occupied) = left.take()
-            {
-                last.occupied = Some(occupied);
+            if let Some(batch) = state.in_flight(id) {
+                batch.is_sent = true;
             }
+            let let_go = self.let_go(&mut state);
+            drop(state);
+            drop(let_go);
         } else {
             for key in &members {
                 state.slots.free(*key);
@@ -150,6 +175,9 @@ impl Runner {
             drop(state);
             self.memory.keep_blocks(releases);
             self.memory.forget(blocks.into_iter());
+            if let Some(occupied) = occupied {
+                occupied.free(Marks { inputs_ready: began, inference_end: began, outputs_ready: began });
+            }
         }
         for (responder, error) in refused {
             responder.finish(Some(Err(error)));
@@ -157,9 +185,20 @@ impl Runner {
         for pending in pendings {
             pending.responder.finish(Some(Err(self.not_healthy())));
         }
-        if let Some(occupied) = left {
-            occupied.free(Marks { inputs_ready: began, inference_end: began, outputs_ready: began });
+    }
+
+    /// Lets the instance of the last batch go if another one may lie ready behind it.
+    fn let_go(&self, state: &mut RunnerState) -> Option<LetGo> {
+        let RunnerState { batch, ready, .. } = state;
+        let is_followed = batch.as_ref().is_some_and(|batch| batch.is_followed);
+        if !is_followed || ready.len() >= self.ahead.ready_max() {
+            return None;
         }
+        // With several instances, one of the others would run it sooner.
+        if !self.owner.upgrade().is_some_and(|owner| owner.has_one_instance()) {
+            return None;
+        }
+        ready.back_mut().or(batch.as_mut()).filter(|last| last.is_sent)?.occupied.as_mut()?.let_go()
     }
 
     fn refuse(&self, requests: &mut [BatchEntry], occupied: Option<Occupied>, at: u64) {
@@ -247,6 +286,11 @@ impl Runner {
         let is_it = state.batch.as_ref().is_some_and(|b| b.id == result.batch);
         let Some(batch) = state.batch.take_if(|_| is_it) else { return Err(ProtocolError("the result of no batch")) };
         state.batch = state.ready.pop_front().map(|next| BatchInFlight { since: inference_end, ..next });
+        if let Some(occupied) = state.batch.as_ref().and_then(|batch| batch.occupied.as_ref()) {
+            occupied.begins(inference_end);
+        }
+        let is_inline = |tensor: &TensorRef<'_>| matches!(tensor.contents, Contents::Inline(_));
+        state.was_small = result.answers.iter().all(|answer| answer.outputs.iter().all(is_inline));
         drop(state);
         if result.failed.is_none() && result.answers.len() != batch.members.len() {
             // The requests end with the runner.
@@ -295,13 +339,10 @@ impl Runner {
             Some(_) => self.runs_again(batch),
             None => {
                 batch.occupied.into_iter().for_each(|occupied| occupied.free(marks));
+                drop(batch.holds);
                 // Another may lie ready now.
-                let mut state = self.state.lock();
-                let RunnerState { batch, ready, .. } = &mut *state;
-                let last = if self.pipelines_now() { ready.back_mut().or(batch.as_mut()) } else { None };
-                let ready = last.and_then(|batch| batch.occupied.take());
-                drop(state);
-                ready.into_iter().for_each(|occupied| occupied.free(marks));
+                let let_go = if self.ahead == Ahead::Never { None } else { self.let_go(&mut self.state.lock()) };
+                drop(let_go);
             }
         }
         answered.into_iter().for_each(End::happen);
@@ -314,11 +355,6 @@ impl Runner {
         if let Some(next) = state.batch.replace(batch) {
             state.ready.push_front(next);
         }
-    }
-
-    /// Batches may lie ready: with several instances, one of the others would run them sooner.
-    fn pipelines_now(&self) -> bool {
-        self.pipelines && self.owner.upgrade().is_some_and(|owner| owner.has_one_instance())
     }
 
     /// The client's part of a response in a result, if it has outputs.
@@ -451,6 +487,15 @@ impl Runner {
     }
 }
 
+/// Has the requests queued again.
+fn put_back(requests: &mut [BatchEntry]) {
+    for entry in requests {
+        if let Some(responder) = entry.responder.take() {
+            responder.put_back(std::mem::take(entry));
+        }
+    }
+}
+
 /// End of a request after a result. `Err` if the request stays open.
 fn end_of(
     pending: RunnerRequest,
@@ -501,9 +546,6 @@ fn known(signature: &Signature, name: &str) -> Option<(u16, Option<u16>, Name)> 
     let index = signature.outputs.iter().position(|spec| spec.name == *name)?;
     Some((u16::try_from(index).ok()?, None, signature.outputs.get(index)?.name.clone()))
 }
-
-/// Batches that may lie ready at a runner while it runs another. They are lost with it.
-const READY_MAX: usize = 7;
 
 /// Maximum bytes of a buffer that is kept for the next batch.
 const BUFFER_BYTES_MAX: usize = 64 << 10;

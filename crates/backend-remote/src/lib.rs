@@ -28,7 +28,7 @@ pub use frames::{self, generated};
 pub use complete::{Completed, Kept, ask, ask_and_keep};
 pub use failure::{Failure, Source};
 pub use model::start;
-pub use spec::{Further, InstanceSpec, Limits, RunnerKind, Spec};
+pub use spec::{Ahead, Further, InstanceSpec, Limits, RunnerKind, Spec};
 pub use transport::{
     Connection, End, Executor, Job, Next, PANICKED, Reading, Receiver, Segments, Start, Transport, Way,
 };

@@ -9,7 +9,7 @@ use crate::generated::{Frame, LEASES_MAX, SLOTS_MAX};
 use crate::lifecycle::{Before, Lifecycle};
 use crate::restart::Crashes;
 use crate::runner::{COPY_BYTES_MAX, Owner, Parts, Runner, Started};
-use crate::spec::{InstanceSpec, Limits, RunnerKind, Spec};
+use crate::spec::{Ahead, InstanceSpec, Limits, RunnerKind, Spec};
 use crate::transport::{Executor, Way};
 use backend::{
     Batch, Capabilities, Host, InstanceEventsRef, Marks, NewInstance, OpenCalls, Readiness, ReadyAnswer, RemoteModel,
@@ -329,8 +329,8 @@ impl Owner for RunnerModel {
         self.spec.reports_statistics
     }
 
-    fn pipelines(&self) -> bool {
-        self.spec.pipelines
+    fn ahead(&self) -> Ahead {
+        self.spec.ahead
     }
 
     fn has_one_instance(&self) -> bool {

@@ -12,8 +12,8 @@ use crate::frames::{self, FromRunner, InstanceId, ProtocolError};
 use crate::generated::{Frame, Header, ReportKind, VERSION};
 use crate::lifecycle::{Before, Lifecycle};
 use crate::memory::TensorMemory;
-use crate::slots::{Key, Slots};
-use crate::spec::{Limits, RunnerKind};
+use crate::slots::{Key, RunnerRequest, Slots};
+use crate::spec::{Ahead, Limits, RunnerKind};
 use crate::transport::{Connection, End, Executor, Next, Reading, Receiver, Transport, Way};
 use backend::{
     Host, Occupied, OpenCall, OpenCalls, ReadyAnswer, Reported, ReportedEnd, ReportedTimes, from_system_ns, now_ns,
@@ -45,8 +45,8 @@ pub(crate) trait Owner: Send + Sync {
     fn is_decoupled(&self) -> bool;
     /// The model reports its own statistics.
     fn reports_statistics(&self) -> bool;
-    /// Batches may be sent before the result of the first.
-    fn pipelines(&self) -> bool;
+    /// Batches that are sent before the result of the first.
+    fn ahead(&self) -> Ahead;
     /// The model has a single instance now.
     fn has_one_instance(&self) -> bool;
     /// Clients get all outputs that the model sends, requested or not.
@@ -72,8 +72,7 @@ pub(crate) struct Runner {
     pub(crate) limits: Limits,
     pub(crate) executor: Arc<dyn Executor>,
     pub(crate) state: Mutex<RunnerState>,
-    /// Batches may be sent before the result of the first.
-    pub(crate) pipelines: bool,
+    pub(crate) ahead: Ahead,
     me: Weak<Self>,
 }
 
@@ -84,6 +83,8 @@ pub(crate) struct RunnerState {
     /// Batches that were sent while `batch` runs, in their order.
     pub(crate) ready: VecDeque<BatchInFlight>,
     pub(crate) batches: u64,
+    /// All tensors of the last result were in its frame.
+    pub(crate) was_small: bool,
     started: Option<Started>,
     questions: Vec<Question>,
     asked: u64,
@@ -102,8 +103,26 @@ pub(crate) struct BatchInFlight {
     pub(crate) id: u64,
     pub(crate) members: SmallVec<[Key; 4]>,
     pub(crate) occupied: Option<Occupied>,
-    /// Time when its inputs were written.
+    /// Time when its inputs were written, or when it began after it lay ready.
     pub(crate) since: u64,
+    /// Keeps the instance of a batch that was put back, until this one ends.
+    pub(crate) holds: Option<Occupied>,
+    /// Another one may be sent while it runs.
+    pub(crate) is_followed: bool,
+    /// Its frame was sent: only then is another one sent, which must not overtake it.
+    pub(crate) is_sent: bool,
+}
+
+impl RunnerState {
+    /// The batch with this number, if it has no result.
+    pub(crate) fn in_flight(&mut self, id: u64) -> Option<&mut BatchInFlight> {
+        self.batch.iter_mut().chain(&mut self.ready).find(|batch| batch.id == id)
+    }
+
+    /// True if the request belongs to a batch that lies ready.
+    pub(crate) fn lies_ready(&self, key: Key) -> bool {
+        self.ready.iter().any(|batch| batch.members.contains(&key))
+    }
 }
 
 /// A readiness check that the runner has not answered.
@@ -137,7 +156,7 @@ impl Runner {
         let Parts { kind, name, instance, owner, asks, connection, limits, executor, started } = parts;
         let Connection { transport, segments, flags } = connection;
         let of_owner = || owner.upgrade().map(|owner| (owner.host(), owner.signature().model.clone()));
-        let pipelines = owner.upgrade().is_some_and(|owner| owner.pipelines());
+        let ahead = owner.upgrade().map_or(Ahead::Never, |owner| owner.ahead());
         let asks = asks.or_else(of_owner);
         let model = asks.as_ref().map(|(_, model)| model.clone()).unwrap_or_default();
         let memory = TensorMemory::new(Arc::clone(&transport), segments, flags, model.to_string(), limits.clone());
@@ -151,13 +170,14 @@ impl Runner {
             owner,
             limits,
             executor,
-            pipelines,
+            ahead,
             state: Mutex::new(RunnerState {
                 lifecycle: Lifecycle::Starting { is_there: false },
                 slots: Slots::default(),
                 batch: None,
                 ready: VecDeque::new(),
                 batches: 0,
+                was_small: false,
                 started: Some(started),
                 questions: Vec::new(),
                 asked: 0,
@@ -367,11 +387,12 @@ impl Runner {
         }
         let is_decoupled = self.owner.upgrade().is_none_or(|owner| owner.is_decoupled());
         let mut state = self.state.lock();
-        let RunnerState { slots, batch, .. } = &mut *state;
+        let RunnerState { slots, batch, ready, .. } = &mut *state;
         let mut request_of = |key: Key| slots.pending(key).and_then(|pending| pending.responder.request());
         let batch = batch.as_ref().filter(|batch| batch.occupied.is_some());
-        let members = batch.filter(|_| !is_decoupled).map_or(&[][..], |batch| &batch.members);
-        let members = members.iter().filter_map(|&key| request_of(key)).collect();
+        // Also those that lie ready get their response after it.
+        let members = batch.filter(|_| !is_decoupled).into_iter().chain(&*ready).flat_map(|batch| &batch.members);
+        let members = members.filter_map(|&key| request_of(key)).collect();
         let id = batch.map(|batch| batch.id);
         let calls = calls.into_iter().map(|made| OpenCall {
             call: made.call,
@@ -438,7 +459,8 @@ impl Runner {
 impl Receiver for Runner {
     fn frame(self: Arc<Self>, way: Way, header: &Header, body: &[u8], reading: Reading) -> Result<Next, ProtocolError> {
         let mut state = self.state.lock();
-        let requests = (state.slots.taken(), state.batch.as_ref().map_or(0, |batch| batch.members.len()));
+        let members = state.batch.iter().chain(&state.ready).map(|batch| batch.members.len()).sum();
+        let requests = (state.slots.taken(), members);
         if state.lifecycle.is_killed() {
             return Ok(Next::Go);
         }
@@ -525,6 +547,11 @@ impl Receiver for Runner {
         if was == Lifecycle::Ended {
             return;
         }
+        let mut back = Vec::new();
+        if self.ahead == Ahead::BehindSmall {
+            let RunnerState { ready, slots, .. } = &mut *state;
+            back.extend(ready.iter().flat_map(|batch| &batch.members).filter_map(|&key| slots.lift(key)));
+        }
         let (batch, pendings) = ((state.batch.take(), std::mem::take(&mut state.ready)), state.slots.clear());
         let (started, questions) = (state.started.take(), std::mem::take(&mut state.questions));
         drop(state);
@@ -537,6 +564,9 @@ impl Receiver for Runner {
         // Before the requests end, so that a retry does not find this runner.
         if let Some(owner) = self.owner.upgrade().filter(|_| was.is_in_service()) {
             owner.died(&self, was);
+        }
+        for RunnerRequest { responder, entry } in back {
+            responder.put_back(entry);
         }
         for pending in pendings {
             pending.responder.finish(Some(Err(self.not_healthy())));

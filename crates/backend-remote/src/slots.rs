@@ -75,11 +75,12 @@ impl Slots {
         }
     }
 
-    /// The request, if there is only one that is not over.
-    pub(crate) fn only(&self) -> Option<Key> {
-        let mut taken = self.all.iter().enumerate().filter(|(_, it)| it.is_taken);
-        let (slot, it) = taken.next()?;
-        taken.next().is_none().then_some((slot as u32, it.generation))
+    /// The request, if there is only one that is not over and for which `counts` is true.
+    pub(crate) fn only(&self, counts: impl Fn(Key) -> bool) -> Option<Key> {
+        let taken = self.all.iter().enumerate().filter(|(_, it)| it.is_taken);
+        let mut taken = taken.map(|(slot, it)| (slot as u32, it.generation)).filter(|&key| counts(key));
+        let only = taken.next()?;
+        taken.next().is_none().then_some(only)
     }
 
     /// Requests that are not over.

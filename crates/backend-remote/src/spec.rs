@@ -76,6 +76,31 @@ pub trait Further: Send + Sync {
     fn error(&self, failure: &Failure) -> Error;
 }
 
+/// Batches that are sent to a runner while it runs another one, so that neither waits for the other between two
+/// batches. Only for models with one instance whose requests run one by one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ahead {
+    /// None.
+    Never,
+    /// Up to so many. They fail if the runner ends.
+    Always(usize),
+    /// One, behind a batch whose tensors are in its frame ([`INLINE_BYTES_MAX`](crate::generated::INLINE_BYTES_MAX)),
+    /// if those of the last result were. It is queued again if the runner ends. The flag FOLLOWED asks the runner to put
+    /// no result in memory that its model can write to, because the model may run again before the result is read.
+    BehindSmall,
+}
+
+impl Ahead {
+    /// Maximum number of batches that lie ready.
+    pub(crate) fn ready_max(self) -> usize {
+        match self {
+            Self::Never => 0,
+            Self::Always(count) => count,
+            Self::BehindSmall => 1,
+        }
+    }
+}
+
 /// A model served by runners.
 #[derive(Clone)]
 pub struct Spec {
@@ -91,8 +116,8 @@ pub struct Spec {
     pub reports_statistics: bool,
     /// Clients get all outputs that the model sends, as from Triton's C and C++ backends, and not only requested ones.
     pub sends_all_outputs: bool,
-    /// A second batch is sent while one runs, so that the runner need not wait for it. It is lost with the runner.
-    pub pipelines: bool,
+    /// Batches that are sent while another runs.
+    pub ahead: Ahead,
     /// Limits of each runner.
     pub limits: Limits,
 }

@@ -5,12 +5,13 @@ mod support;
 use backend::{Counted, InstanceEvents, Model, Readiness};
 use backend_remote::frames::{self, InstanceId};
 use backend_remote::generated::{
-    ANSWER_FLAG_FAILED, ANSWER_FLAG_FINAL, Answer, AnswerHead, Frame, Header, IsReadyResult, Place, Question,
-    RESULT_FLAG_FAILED, RespondHead, ResultHead, SLOTS_MAX, Segment, TensorHead, VERSION,
+    ALL_OUTPUTS, ANSWER_FLAG_FAILED, ANSWER_FLAG_FINAL, Answer, AnswerHead, CallHead, EXECUTE_FLAG_FOLLOWED,
+    EXECUTE_FLAG_WAITED, Frame, Header, IsReadyResult, Place, Question, RESULT_FLAG_FAILED, RequestHead, RespondHead,
+    ResultHead, SLOTS_MAX, Segment, TensorHead, VERSION,
 };
 use backend_remote::{
-    Connection, End, Executor, InstanceSpec, Job, Limits, Next, Reading, Receiver, RunnerKind, Segments, Spec, Start,
-    Transport, Way,
+    Ahead, Connection, End, Executor, InstanceSpec, Job, Limits, Next, Reading, Receiver, RunnerKind, Segments, Spec,
+    Start, Transport, Way,
 };
 use memory::Memfd;
 use parking_lot::Mutex;
@@ -135,6 +136,10 @@ impl Stage {
     }
 
     fn start(self: &Arc<Self>, limits: Limits) -> Result<Arc<dyn Model>, backend_remote::Failure> {
+        self.start_ahead(limits, Ahead::Never)
+    }
+
+    fn start_ahead(self: &Arc<Self>, limits: Limits, ahead: Ahead) -> Result<Arc<dyn Model>, backend_remote::Failure> {
         let instance = InstanceSpec {
             name: "m_0".into(),
             kind: RunnerKind::StubProcess,
@@ -148,7 +153,7 @@ impl Stage {
             iterative: false,
             reports_statistics: false,
             sends_all_outputs: false,
-            pipelines: false,
+            ahead,
             limits,
         };
         backend_remote::start(spec, signature(), no_host(), self.clone())
@@ -441,4 +446,101 @@ fn readiness_checks_share_a_response_and_fail_without_one_b_py_26() {
     assert_eq!(*stage.runner().ends.lock(), [End::Killed]);
     stage.runner().dies();
     assert_eq!(answers.try_recv(), Ok(false));
+}
+
+/// Number and flags of the last batch that the runner received.
+fn last_batch(stage: &Stage) -> (u64, u32) {
+    let frame = stage.runner().heard(Frame::Execute);
+    let at = |from: usize| frame[Header::BYTES + from..].first_chunk().copied();
+    (
+        u64::from_le_bytes(at(0).expect("a number").to_owned()),
+        u32::from_le_bytes(frame[24..28].try_into().expect("flags")),
+    )
+}
+
+/// A model whose last result was small, so that batches may lie ready.
+fn ahead() -> (Arc<Stage>, Arc<dyn Model>) {
+    let stage = Stage::new(ready("{}"));
+    let model = stage.start_ahead(limits(), Ahead::BehindSmall).expect("starts");
+    let first = run(&*model, 0, vec![bytes("first", 1)]);
+    assert_eq!(last_batch(&stage), (1, 0), "the size of its results is not known yet");
+    stage.runner().answers(&[1]);
+    first.answer().expect("an answer");
+    assert!(first.let_go.try_recv().is_err());
+    (stage, model)
+}
+
+#[test]
+fn a_batch_lies_ready_behind_a_small_one_and_begins_with_its_result() {
+    let (stage, model) = ahead();
+    let [followed, waited] = [EXECUTE_FLAG_FOLLOWED, EXECUTE_FLAG_WAITED].map(u32::from);
+    let one = run(&*model, 0, vec![bytes("one", 1)]);
+    assert_eq!(last_batch(&stage), (2, followed));
+    one.let_go.try_recv().expect("another may lie ready");
+    let two = run(&*model, 0, vec![bytes("two", 9000)]);
+    assert_eq!(last_batch(&stage), (3, waited), "none lies ready behind a large one");
+    two.let_go.try_recv().expect_err("one lies ready");
+    // No third one: the engine would have to break its rule.
+    let three = run(&*model, 0, vec![bytes("three", 1)]);
+    assert_eq!(three.answer().expect_err("an error"), not_healthy());
+
+    stage.runner().say(Way::Work, &result(2, &[7]));
+    assert_eq!(one.answer().expect("an answer").outputs[0].data.to_vec(), Ok(vec![7]));
+    let marks = one.freed().expect("marks");
+    assert_eq!(two.begun.try_recv(), Ok(marks.inference_end));
+    two.let_go.try_recv().expect_err("it is large");
+    stage.runner().say(Way::Work, &result(3, &[8]));
+    assert_eq!(two.answer().expect("an answer").outputs[0].data.to_vec(), Ok(vec![8]));
+    assert_eq!(two.freed().expect("marks").inputs_ready, marks.inference_end);
+}
+
+#[test]
+fn a_batch_that_lies_ready_is_queued_again_when_the_runner_dies() {
+    let (stage, model) = ahead();
+    let runs = run(&*model, 0, vec![bytes("runs", 1)]);
+    let waits = run(&*model, 0, vec![bytes("waits", 9000)]);
+    stage.runner().dies();
+    assert_eq!(runs.answer().expect_err("an error"), not_healthy());
+    let Event::PutBack(request) = waits.event() else { panic!("it was not put back") };
+    assert_eq!((request.id.as_str(), request.inputs[0].data.len()), ("waits", 9000));
+    assert_eq!((runs.freed(), waits.freed()), (None, None));
+}
+
+#[test]
+fn nothing_lies_ready_behind_a_model_that_calls_others() {
+    let (stage, model) = ahead();
+    let runs = run(&*model, 0, vec![bytes("runs", 1)]);
+    runs.let_go.try_recv().expect("another may lie ready");
+    let mut call = Vec::new();
+    CallHead { call: 1, version: -1, model_bytes: 1, ..CallHead::default() }.write(&mut call);
+    call.push(b'x');
+    RequestHead { outputs: ALL_OUTPUTS as u16, ..RequestHead::default() }.write(&mut call);
+    stage.runner().say(Way::Side, &framed(Frame::Call, 0, 0, &call));
+    let waits = run(&*model, 0, vec![bytes("waits", 9000)]);
+    let Event::PutBack(request) = waits.event() else { panic!("it was not put back") };
+    assert_eq!((request.id.as_str(), request.inputs[0].data.len()), ("waits", 9000));
+    assert!(waits.freed.try_recv().is_err(), "the instance waits for the batch that runs");
+    stage.runner().say(Way::Work, &result(2, &[7]));
+    runs.answer().expect("an answer");
+    assert!(runs.freed().is_some());
+    assert_eq!(waits.freed(), None);
+    let next = run(&*model, 0, vec![bytes("next", 1)]);
+    assert_eq!(last_batch(&stage), (3, 0));
+    next.let_go.try_recv().expect_err("it may call others, too");
+}
+
+#[test]
+fn batches_that_always_lie_ready_are_few_and_fail_with_the_runner() {
+    let stage = Stage::new(ready("{}"));
+    let model = stage.start_ahead(limits(), Ahead::Always(2)).expect("starts");
+    let all: Vec<_> = (0..3).map(|n| run(&*model, 0, vec![bytes("large", 9000 + n)])).collect();
+    let is_let_go: Vec<_> = all.iter().map(|ran| ran.let_go.try_recv().is_ok()).collect();
+    assert_eq!(is_let_go, [true, true, false]);
+    stage.runner().say(Way::Work, &result(1, &[1]));
+    all[0].answer().expect("an answer");
+    all[2].let_go.try_recv().expect("another may lie ready");
+    stage.runner().dies();
+    for ran in &all[1..] {
+        assert_eq!(ran.answer().expect_err("an error"), not_healthy());
+    }
 }

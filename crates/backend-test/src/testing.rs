@@ -100,6 +100,9 @@ impl Answers for Recorder {
         self.note(Event::Again(outcome.as_ref().map(values)));
         *self.back.lock() = Some(entry);
     }
+    fn put_back(&self, entry: BatchEntry) {
+        *self.back.lock() = Some(entry);
+    }
     fn abandon(&self) {
         if !self.did.lock().iter().any(|(d, _)| matches!(d, Event::Ended(_))) {
             self.note(Event::Dropped);

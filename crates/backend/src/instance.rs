@@ -8,7 +8,16 @@ use tensor::{Error, Result};
 pub trait Occupancy: Send {
     /// See [`Occupied::free`]; `None` when the backend dropped it.
     fn free(self: Box<Self>, marks: Option<Marks>);
+    /// See [`Occupied::let_go`].
+    fn let_go(&mut self) -> Option<LetGo>;
+    /// See [`Occupied::begins`].
+    fn begins(&self, at: u64);
 }
+
+/// Makes an instance idle when it is dropped, which may start the next batch on the calling thread: as for
+/// [`Occupied`], the caller must not hold a lock that `execute` takes.
+#[must_use]
+pub struct LetGo(#[allow(dead_code, reason = "dropping it is its use")] pub Box<dyn Send>);
 
 /// The instance that a batch runs on. A backend that takes it out of its [`Batch`](crate::Batch) keeps it busy after
 /// `execute` has returned, until it frees it, on any thread. Dropping frees it without recording the batch's cost.
@@ -26,6 +35,19 @@ impl Occupied {
     pub fn free(mut self, marks: Marks) {
         if let Some(to) = self.0.take() {
             to.free(Some(marks));
+        }
+    }
+
+    /// The instance can take the next batch before this one has ended: it lies ready at the instance meanwhile. `None`
+    /// if that was said before.
+    pub fn let_go(&mut self) -> Option<LetGo> {
+        self.0.as_mut().and_then(|to| to.let_go())
+    }
+
+    /// The batch, which lay ready, begins: until then its requests were queued.
+    pub fn begins(&self, at: u64) {
+        if let Some(to) = &self.0 {
+            to.begins(at);
         }
     }
 }

@@ -25,7 +25,9 @@ mod testing;
 pub use host::{
     Call, CallAnswers, CallableModel, ControlAnswer, Host, ModelCall, ModelControl, ModelOperation, OpenCall, OpenCalls,
 };
-pub use instance::{InstanceEvents, InstanceEventsRef, NoInstanceEvents, Occupancy, Occupied, Readiness, ReadyAnswer};
+pub use instance::{
+    InstanceEvents, InstanceEventsRef, LetGo, NoInstanceEvents, Occupancy, Occupied, Readiness, ReadyAnswer,
+};
 pub use memory::{MemoryLocation, Need};
 pub use needs::file_bytes;
 pub use placement::{Placement, all_placements, placements};

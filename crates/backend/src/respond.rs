@@ -92,6 +92,8 @@ pub trait Answers: Send + Sync {
     fn finish(&self, last: Option<Result<Outcome>>);
     /// See [`Responder::again`].
     fn again(&self, entry: BatchEntry, outcome: Option<Outcome>);
+    /// See [`Responder::put_back`].
+    fn put_back(&self, entry: BatchEntry);
     /// The responder was dropped. An unfinished request ends with an error.
     fn abandon(&self);
     /// See [`Responder::is_cancelled`].
@@ -185,6 +187,15 @@ impl Responder {
     pub fn again(mut self, entry: BatchEntry, outcome: Option<Outcome>) {
         if let Some(to) = self.to.take() {
             to.again(entry, outcome);
+        }
+    }
+
+    /// The request did not begin, because its instance ended: it is queued again, before the others, with another
+    /// responder. `entry` is the one that this responder was taken from, with its inputs. Only for models whose requests
+    /// run one by one.
+    pub fn put_back(mut self, entry: BatchEntry) {
+        if let Some(to) = self.to.take() {
+            to.put_back(entry);
         }
     }
 }

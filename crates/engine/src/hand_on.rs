@@ -21,7 +21,7 @@ use crate::rest::{Rest, Then};
 use crate::streaming::Execution;
 use crate::version::ModelVersion;
 use crate::work::{Job, Work};
-use backend::{Batch, BatchEntry, Marks, Occupancy, Occupied, RunControl, now_ns};
+use backend::{Batch, BatchEntry, LetGo, Marks, Occupancy, Occupied, RunControl, now_ns};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,19 +30,62 @@ use tensor::{Data, Location};
 
 /// An instance that the backend occupies.
 struct OccupiedInstance {
-    rest: Arc<Rest>,
+    held: Held,
     execution: Arc<Execution>,
     control: Arc<RunControl>,
+}
+
+/// Whether the instance waits for the end of the batch.
+enum Held {
+    Yes(Arc<Rest>),
+    /// It may have the next batch already.
+    LetGo(UnfinishedBatch, Ran),
 }
 
 impl Occupancy for OccupiedInstance {
     fn free(self: Box<Self>, marks: Option<Marks>) {
         self.control.over();
-        if let Some(marks) = marks {
-            let duration = marks.outputs_ready.saturating_sub(self.execution.start).max(1);
-            self.rest.duration.store(duration, Ordering::Relaxed);
-            self.execution.set_marks(marks);
+        let Some(marks) = marks else { return };
+        let duration = marks.outputs_ready.saturating_sub(self.execution.start()).max(1);
+        self.execution.set_marks(marks);
+        match &self.held {
+            Held::Yes(rest) => rest.duration.store(duration, Ordering::Relaxed),
+            Held::LetGo(UnfinishedBatch(version), ran) => {
+                version.running.run.lock().learn(&Ran { duration, end: now_ns(), ..*ran });
+            }
         }
+    }
+
+    fn let_go(&mut self) -> Option<LetGo> {
+        let Held::Yes(rest) = &self.held else { return None };
+        // A warmup counts the instances that are done.
+        if !matches!(rest.then, Then::Serve) {
+            return None;
+        }
+        let unfinished = UnfinishedBatch::new(rest.version.clone());
+        let let_go = Held::LetGo(unfinished, rest.ran);
+        let Held::Yes(rest) = std::mem::replace(&mut self.held, let_go) else { return None };
+        Some(LetGo(Box::new(rest)))
+    }
+
+    fn begins(&self, at: u64) {
+        self.execution.begins(at);
+    }
+}
+
+/// Counts a batch whose instance was let go, until it ends.
+struct UnfinishedBatch(Arc<ModelVersion>);
+
+impl UnfinishedBatch {
+    fn new(version: Arc<ModelVersion>) -> Self {
+        version.batch_begins();
+        Self(version)
+    }
+}
+
+impl Drop for UnfinishedBatch {
+    fn drop(&mut self) {
+        self.0.batch_ended();
     }
 }
 
@@ -158,16 +201,13 @@ impl ModelVersion {
     ) {
         let instance = permit.instance;
         let (execution, ran) = self.execution_of(instance, &requests);
-        if let Some(later) = &self.running.later {
-            later.occupied.fetch_add(1, Ordering::AcqRel);
-        }
-        self.shared.occupied.fetch_add(1, Ordering::AcqRel);
+        self.batch_begins();
         let rest = Rest { version: self.clone(), instance, ran, duration: AtomicU64::new(0), then };
         permit.pass_on();
         let rest = Arc::new(rest);
         let waits_for_requests = self.scheduling.sequencing.is_some() && !self.signature.decoupled;
         let of_requests = waits_for_requests.then(|| rest.clone());
-        let held = OccupiedInstance { rest, execution: execution.clone(), control: control.clone() };
+        let held = OccupiedInstance { held: Held::Yes(rest), execution: execution.clone(), control: control.clone() };
         let occupied = Occupied::new(Box::new(held));
         let mut entries = self.entries_with_responders(&mut requests, &execution, of_requests.as_ref());
         drop((requests, of_requests));
@@ -176,7 +216,7 @@ impl ModelVersion {
         let left = batch.occupied.take();
         match (ran, &left) {
             // A backend that took the batch may not have read the clock.
-            (Some(marks), None) => execution.set_handed_on(marks.inputs_ready.max(execution.start)),
+            (Some(marks), None) => execution.set_handed_on(marks.inputs_ready.max(execution.start())),
             (Some(marks), Some(_)) => execution.set_marks(marks),
             (None, _) => {}
         }
@@ -196,6 +236,21 @@ impl ModelVersion {
                 responder.finish(Some(result));
             }
         });
+    }
+
+    /// Counts a batch in another process. `batch_ended` follows.
+    fn batch_begins(&self) {
+        if let Some(later) = &self.running.later {
+            later.occupied.fetch_add(1, Ordering::AcqRel);
+        }
+        self.shared.occupied.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn batch_ended(&self) {
+        if let Some(later) = &self.running.later {
+            later.occupied.fetch_sub(1, Ordering::AcqRel);
+        }
+        self.shared.occupied.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Called when the batch of an instance is over.

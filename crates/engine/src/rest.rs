@@ -44,10 +44,7 @@ impl Drop for Rest {
         if rested.is_err() {
             log::error!("starting the next batch panicked; this is a defect of the server, please report it");
         }
-        if let Some(later) = &self.version.running.later {
-            later.occupied.fetch_sub(1, Ordering::AcqRel);
-        }
-        self.version.shared.occupied.fetch_sub(1, Ordering::AcqRel);
+        self.version.batch_ended();
     }
 }
 

@@ -121,6 +121,17 @@ impl Schedule {
         }
     }
 
+    /// Queues a request again, before the others. `Err` if it belongs to a sequence.
+    pub(crate) fn put_back(&mut self, request: Queued) -> Result<(), Queued> {
+        match self {
+            Self::Batcher(s) => {
+                s.put_back(request);
+                Ok(())
+            }
+            Self::Sequences(_) => Err(request),
+        }
+    }
+
     /// Returns what to do now; the preferred idle instance is last. Call again until it returns no `Run`. Appends
     /// requests that will not run to `removed`.
     pub(crate) fn step(&mut self, now: u64, idle: &[u32], removed: &mut Removed) -> Next {

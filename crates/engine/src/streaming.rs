@@ -33,7 +33,7 @@ use scheduler::Waiting;
 use scheduler::sequence::SequenceError;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tensor::{Code, Error, Name, Result};
@@ -44,7 +44,8 @@ const ROOM_CHECK: Duration = Duration::from_micros(50);
 
 /// ResponderState shared by the requests of one execution.
 pub(crate) struct Execution {
-    pub(crate) start: u64,
+    /// When it began. Set again for a batch that lay ready at its instance.
+    start: AtomicU64,
     instance: u32,
     /// Rows of the whole batch, at least one per request.
     rows: u64,
@@ -58,9 +59,19 @@ pub(crate) struct Execution {
 impl Execution {
     /// Timings of a request that ends now. Until the backend is done, all its time is inference.
     fn timings(&self, now: u64) -> Timings {
-        let inputs_ready = self.handed_on.get().copied().unwrap_or(self.start);
+        let start = self.start();
+        let inputs_ready = self.handed_on.get().map_or(start, |&at| at.max(start));
         let running = Marks { inputs_ready, inference_end: now, outputs_ready: now };
-        Timings { start: self.start, marks: self.marks.get().copied().unwrap_or(running), end: now }
+        Timings { start, marks: self.marks.get().copied().unwrap_or(running), end: now }
+    }
+
+    pub(crate) fn start(&self) -> u64 {
+        self.start.load(Ordering::Relaxed)
+    }
+
+    /// Records that it begins now, after it lay ready.
+    pub(crate) fn begins(&self, at: u64) {
+        self.start.fetch_max(at, Ordering::Relaxed);
     }
 
     /// Records the end of the batch. Only the first call counts.
@@ -298,6 +309,24 @@ impl Streaming {
         true
     }
 
+    /// The request, which counts as waiting from now on.
+    fn waiting(&self, entry: BatchEntry, accepted: u64) -> Box<Pending> {
+        self.version.running.pending.fetch_add(1, Ordering::Relaxed);
+        Box::new(Pending {
+            entry,
+            sink: None,
+            streaming: self.me.upgrade(),
+            waits: true,
+            ticket: self.ticket.clone(),
+            key: self.key.clone(),
+            class: self.class,
+            lengths: Lengths::new(),
+            accepted,
+            place: self.place,
+            row: None,
+        })
+    }
+
     /// Queues the request for another execution after this response, or ends it.
     fn reschedule(&self, mut entry: BatchEntry, mut outcome: Option<Outcome>) {
         let version = &self.version;
@@ -342,20 +371,7 @@ impl Streaming {
                 self.leave(state, EngineResponse { response, is_final: false });
             }
         }
-        let pending = Box::new(Pending {
-            entry,
-            sink: None,
-            streaming: self.me.upgrade(),
-            waits: true,
-            ticket: self.ticket.clone(),
-            key: self.key.clone(),
-            class: self.class,
-            lengths: Lengths::new(),
-            accepted: now,
-            place: self.place,
-            row: None,
-        });
-        version.running.pending.fetch_add(1, Ordering::Relaxed);
+        let pending = self.waiting(entry, now);
         let now = now_ns();
         let mut run = version.running.run.lock();
         let back = match run.schedule.sequences_mut() {
@@ -455,6 +471,24 @@ impl Answers for Streaming {
         self.reschedule(entry, outcome);
     }
 
+    fn put_back(&self, entry: BatchEntry) {
+        let state = self.state.lock();
+        let (is_over, accepted) = (state.is_over, state.step.accepted);
+        drop(state);
+        if is_over || !self.ticket.waits_again() {
+            return self.end(None);
+        }
+        let pending = Queued(self.waiting(entry, accepted));
+        let mut run = self.version.running.run.lock();
+        let refused = run.schedule.put_back(pending).err();
+        self.version.pump(run, now_ns());
+        if let Some(mut pending) = refused {
+            pending.0.streaming = None;
+            self.version.running.pending.fetch_sub(1, Ordering::Relaxed);
+            self.end(Some(Err(self.version.no_answer())));
+        }
+    }
+
     fn abandon(&self) {
         if self.state.lock().is_over {
             return;
@@ -501,7 +535,7 @@ impl ModelVersion {
         let end = now_ns();
         execution.set_marks(executed.unwrap_or(Marks { inputs_ready: end, inference_end: end, outputs_ready: end }));
         self.finish_left_alone(entries);
-        let duration = if executed.is_some() { end.saturating_sub(execution.start).max(1) } else { 0 };
+        let duration = if executed.is_some() { end.saturating_sub(execution.start()).max(1) } else { 0 };
         Ran { duration, end, ..ran }
     }
 
@@ -513,7 +547,9 @@ impl ModelVersion {
         let kind = self.scheduling.kind_of(requests);
         let start = now_ns();
         let (marks, handed_on, is_counted) = (OnceLock::new(), OnceLock::new(), AtomicBool::new(false));
-        let execution = Arc::new(Execution { start, instance, rows: rows.into(), marks, handed_on, is_counted });
+        let begins = AtomicU64::new(start);
+        let execution =
+            Arc::new(Execution { start: begins, instance, rows: rows.into(), marks, handed_on, is_counted });
         (execution, Ran { class, kind, rows, padded_bytes: 0, duration: 0, inline: None, end: start })
     }
 
@@ -550,7 +586,7 @@ impl ModelVersion {
         let step = Execute { execution: execution.clone(), accepted: pending.accepted, running };
         if let Some(streaming) = pending.streaming.take() {
             let mut state = streaming.state.lock();
-            (state.step, state.response_start) = (step, execution.start);
+            (state.step, state.response_start) = (step, execution.start());
             drop(state);
             return Some(Responder::new(streaming));
         }
@@ -571,7 +607,7 @@ impl ModelVersion {
                 has_answered: false,
                 counted: Counted::default(),
                 index: 0,
-                response_start: execution.start,
+                response_start: execution.start(),
                 output_start: None,
                 ready: VecDeque::new(),
                 is_leaving: false,

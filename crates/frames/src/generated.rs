@@ -127,6 +127,9 @@ impl Answer {
     }
 }
 
+pub const EXECUTE_FLAG_FOLLOWED: u8 = 1;
+pub const EXECUTE_FLAG_WAITED: u8 = 2;
+
 pub const ANSWER_FLAG_FINAL: u8 = 1;
 pub const ANSWER_FLAG_FAILED: u8 = 2;
 
@@ -241,7 +244,7 @@ impl Header {
 pub struct ExecuteHead {
     pub batch: u64,
     pub releases: u32,
-    pub reserved: u32,
+    pub flags: u32,
 }
 impl ExecuteHead {
     pub const BYTES: usize = 16;
@@ -249,13 +252,13 @@ impl ExecuteHead {
         Self {
             batch: u64::from_le_bytes([from[0], from[1], from[2], from[3], from[4], from[5], from[6], from[7]]),
             releases: u32::from_le_bytes([from[8], from[9], from[10], from[11]]),
-            reserved: u32::from_le_bytes([from[12], from[13], from[14], from[15]]),
+            flags: u32::from_le_bytes([from[12], from[13], from[14], from[15]]),
         }
     }
     pub fn write(&self, to: &mut Vec<u8>) {
         to.extend_from_slice(&self.batch.to_le_bytes());
         to.extend_from_slice(&self.releases.to_le_bytes());
-        to.extend_from_slice(&self.reserved.to_le_bytes());
+        to.extend_from_slice(&self.flags.to_le_bytes());
     }
 }
 

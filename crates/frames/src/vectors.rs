@@ -125,7 +125,7 @@ fn frames_of_a_runner_are_decoded() {
 fn frames_of_the_server_are_encoded_as_in_the_vectors() {
     let mut out = Vec::new();
     let writing = write::begin(&mut out, InstanceId::ONLY, Frame::Execute);
-    ExecuteHead { batch: 7, releases: 1, reserved: 0 }.write(&mut out);
+    ExecuteHead { batch: 7, releases: 1, flags: 0 }.write(&mut out);
     out.extend_from_slice(&(1u64 << 40 | 64).to_le_bytes());
     let head = RequestHeadOf {
         slot: 3,
@@ -155,7 +155,7 @@ fn frames_of_the_server_are_encoded_as_in_the_vectors() {
 
     let mut out = Vec::new();
     let writing = write::begin(&mut out, InstanceId::ONLY, Frame::Execute);
-    ExecuteHead { batch: 8, releases: 1, reserved: 0 }.write(&mut out);
+    ExecuteHead { batch: 8, releases: 1, flags: 0 }.write(&mut out);
     out.extend_from_slice(&lease_id(7).to_le_bytes());
     let head = RequestHeadOf { slot: 5, generation: 2, inputs: 1, ..RequestHeadOf::default() };
     write::request(&mut out, &head, &[], None::<std::iter::Empty<&str>>);

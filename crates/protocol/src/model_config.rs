@@ -15,6 +15,12 @@ impl ModelConfig {
         Self::decode(encoded.clone()).map_err(invalid)
     }
 
+    /// Whether requests run one by one, in their order, on one instance that waits for nothing else.
+    pub fn runs_one_by_one(&self) -> bool {
+        let [group] = &self.instance_group[..] else { return false };
+        self.scheduling_choice.is_none() && group.count == 1 && group.rate_limiter.is_none()
+    }
+
     /// Whether a sequence may ask for another step of its own request (`sequence_batching.iterative_sequence`).
     pub fn is_iterative(&self) -> bool {
         matches!(&self.scheduling_choice, Some(SchedulingChoice::SequenceBatching(s)) if s.iterative_sequence)

@@ -69,6 +69,11 @@ impl<T: Waiting> Batcher<T> {
         Ok(())
     }
 
+    /// Queues a request again that was taken and did not begin: for models without dynamic batching.
+    pub fn put_back(&mut self, request: T) {
+        self.queue.put_back(self.now, request);
+    }
+
     /// Returns what to do now. Call again until it returns no `Run`. Appends requests that will not run to `dropped`.
     pub fn step(
         &mut self,

@@ -70,6 +70,14 @@ impl<T: Waiting> Queue<T> {
         Ok(())
     }
 
+    /// Queues a request that was taken, without a deadline, before all others of the default level.
+    pub fn put_back(&mut self, now: u64, request: T) {
+        let number = self.dynamic.level(0);
+        let entry = QueuedRequest { rows: request.rows().max(1), request, arrived: now, deadline: NEVER };
+        self.level(number).unexpired.push_front(entry);
+        self.len += 1;
+    }
+
     fn level(&mut self, number: u32) -> &mut Level<T> {
         let at = match self.levels.binary_search_by_key(&number, |l| l.number) {
             Ok(at) => at,

@@ -26,6 +26,11 @@ impl<T: Waiting> Scheduler<T> {
         self.batcher.push(now, priority, timeout_us, request)
     }
 
+    /// Queues a request again that was taken and did not begin: for models without dynamic batching.
+    pub fn put_back(&mut self, request: T) {
+        self.batcher.put_back(request);
+    }
+
     /// Returns what to do now. Call again until it returns no `Run`. Appends requests that will not run to `dropped`.
     pub fn step(&mut self, now: u64, idle_instances: u32, dropped: &mut Vec<(RemovalReason, T)>) -> NextBatch<T> {
         self.batcher.step(now, idle_instances, &self.profile, dropped)

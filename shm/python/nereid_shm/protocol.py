@@ -74,6 +74,9 @@ ANSWER_RESPONSE = 1
 ANSWER_ERROR = 2
 ANSWER_RESCHEDULE = 3
 
+EXECUTE_FLAG_FOLLOWED = 1
+EXECUTE_FLAG_WAITED = 2
+
 ANSWER_FLAG_FINAL = 1
 ANSWER_FLAG_FAILED = 2
 
@@ -119,7 +122,7 @@ REPORT_KIND_RESPONSE_CANCELLED = 6
 # length, frame, flags, count, model, instance
 HEADER = Struct("<IBBHHH")
 
-# batch, releases, reserved
+# batch, releases, flags
 EXECUTE_HEAD = Struct("<QII")
 
 # slot, generation, correlation, timeout_us, flags, inputs, outputs, id_bytes, correlation_bytes, parameters_bytes, trace_bytes

@@ -81,6 +81,11 @@ export const Answer = {
   RESCHEDULE: 3,
 } as const
 
+export const ExecuteFlag = {
+  FOLLOWED: 1,
+  WAITED: 2,
+} as const
+
 export const AnswerFlag = {
   FINAL: 1,
   FAILED: 2,
@@ -153,7 +158,7 @@ export const ExecuteHead = {
   BYTES: 16,
   batch: 0,
   releases: 8,
-  reserved: 12,
+  flags: 12,
 } as const
 
 export const RequestHead = {

@@ -33,7 +33,7 @@ def body_of(name):
 def test_b_pyr_01_a_batch_is_read(codec, monkeypatch):
     monkeypatch.setattr(link.current, "outputs", ["A"], raising=False)
     body, count, value = body_of("execute")
-    batch, freed, requests = codec.execute(body, 0, count)
+    batch, freed, flags, requests = codec.execute(body, 0, count)
     assert (batch, list(freed), len(requests)) == (value["batch"], value["releases"], 2)
     first, second = requests
     want = value["requests"][0]
@@ -78,7 +78,7 @@ def lending(codec):
 def test_b_pyr_14_memory_of_a_device_is_lent_and_given_back_once(lending, monkeypatch):
     codec, sent = lending
     body, count, value = body_of("execute_device")
-    batch, freed, (request,) = codec.execute(body, 0, count)
+    batch, freed, _, (request,) = codec.execute(body, 0, count)
     want = value["requests"][0]["inputs"][0]
     tensor = request.inputs()[0]
     memory = tensor._array

@@ -65,7 +65,7 @@ pub fn start(mode: &str, instances: usize, limits: RunnerLimits) -> Result<Arc<d
         iterative: mode == "iterative",
         reports_statistics: false,
         sends_all_outputs: false,
-        pipelines: false,
+        ahead: Ahead::Never,
         limits: limits.of_runner(),
     };
     backend_process::start(spec, signature(), no_host())

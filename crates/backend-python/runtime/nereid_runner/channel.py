@@ -17,10 +17,12 @@ def gone():
 
 
 class Work:
-    """One batch at a time, read and written by the main thread."""
+    """Batches, read and written by the main thread."""
 
     def __init__(self, sock):
         self._sock = sock
+        #: Batches that came while one waited for the response of a call.
+        self._kept = deque()
         self._buf = self._own = bytearray(_BUFFER)
         self._start = self._end = 0
 
@@ -34,8 +36,19 @@ class Work:
             gone()
         return HEADER.unpack(came)
 
+    def keep(self, header, body):
+        """Keeps a frame, whose body is a bytearray, for `read`."""
+        self._kept.append((header, body))
+
     def read(self):
-        """`(header, buffer, start, end)`, the header as in `HEADER`; the buffer is valid until the next read."""
+        """The next frame, as `receive` returns it."""
+        if self._kept:
+            header, body = self._kept.popleft()
+            return header, body, 0, len(body)
+        return self.receive()
+
+    def receive(self):
+        """`(header, buffer, start, end)`, the header as in `HEADER`; the buffer is valid until the next call."""
         buf, start, end = self._buf, self._start, self._end
         if start == end:
             buf = self._buf = self._own

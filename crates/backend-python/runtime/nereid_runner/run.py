@@ -13,7 +13,7 @@ import numpy as np
 
 from . import device, failure, link, wire
 from ._protocol import (
-    ALL_OUTPUTS, ANSWER_FLAG_FAILED, ANSWER_FLAG_FINAL, ANSWER_NONE, ANSWER_RESCHEDULE, CODE_INTERNAL, CODE_INVALID_ARG, FRAME_EXECUTE, FRAME_FAILED, FRAME_UNLOAD, FRAME_READY,
+    ALL_OUTPUTS, ANSWER_FLAG_FAILED, ANSWER_FLAG_FINAL, ANSWER_NONE, ANSWER_RESCHEDULE, CODE_CANCELLED, CODE_INTERNAL, CODE_INVALID_ARG, EXECUTE_FLAG_WAITED, FRAME_EXECUTE, FRAME_FAILED, FRAME_UNLOAD, FRAME_READY,
     VERSION,
 )  # fmt: skip
 from .model_config import ModelConfig
@@ -92,10 +92,14 @@ class Runner:
                 if frame == FRAME_UNLOAD:
                     return
                 raise SystemError(f"frame {frame} came where a batch is due")
-            batch, freed, requests = codec.execute(buf, at, count)
+            batch, freed, flags, requests = codec.execute(buf, at, count)
             if freed:
                 returned(freed)
-            answer = self._batch(batch, requests)
+            # While it lay ready, nothing else looked at cancels.
+            if flags & EXECUTE_FLAG_WAITED and all(self.server.is_cancelled(*r._head[:2]) for r in requests):
+                answer = self._cancelled(batch, requests)
+            else:
+                answer = self._batch(batch, requests)
             if leases:
                 # A client that has its response may want its region back.
                 requests = None
@@ -107,6 +111,11 @@ class Runner:
                 log_failure(self.server, f"Model '{self.server.instance}' ends, to be started again: {device.lost}")
                 sys.stdout.flush()
                 os._exit(1)
+
+    def _cancelled(self, batch, requests):
+        parts = [None]
+        length = sum(self.server.codec.error(parts, CODE_CANCELLED, "Request cancelled") for _ in requests)
+        return self.server.codec.result(batch, self._free(), parts, length, len(requests))
 
     def _batch(self, batch, requests):
         """Runs a batch; returns the frame that ends it."""

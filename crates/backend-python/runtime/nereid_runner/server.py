@@ -9,7 +9,7 @@ from struct import Struct
 
 from . import arena, device, link, wire
 from ._protocol import (
-    CALL_ID, CLOSE_HANDLE, CODE_INTERNAL, FRAME_BYTES_MAX, FRAME_CALL_CANCEL, FRAME_CALL_CLOSE, FRAME_CALL_RESPONSE, FRAME_CLOSE_HANDLE, FRAME_CONTROL, FRAME_CONTROL_RESULT, FRAME_IS_READY,
+    CALL_ID, CLOSE_HANDLE, CODE_INTERNAL, FRAME_BYTES_MAX, FRAME_CALL_CANCEL, FRAME_CALL_CLOSE, FRAME_CALL_RESPONSE, FRAME_CLOSE_HANDLE, FRAME_CONTROL, FRAME_CONTROL_RESULT, FRAME_EXECUTE, FRAME_IS_READY,
     FRAME_IS_READY_RESULT, FRAME_LOG, FRAME_METRIC_UPDATE, FRAME_NEED_SEGMENT, FRAME_NO_DEVICES, FRAME_PING, FRAME_PONG, FRAME_RELEASE, FRAME_RESPOND, FRAME_SEGMENT,
     IS_READY_RESULT, LOG_HEAD, LOG_LEVEL_ERROR, METRIC_UPDATE, NEED_SEGMENT, PLACE_REQUEST, QUESTION, RESPOND_HEAD, SEGMENT,
 )  # fmt: skip
@@ -195,7 +195,11 @@ class Server(link.Unlinked):
         self.work.send(b"".join(parts))
         kept = None
         while True:
-            (_, frame, *_), buf, at, _ = self.work.read()
+            header, buf, at, end = self.work.receive()
+            frame = header[1]
+            if frame == FRAME_EXECUTE:
+                self.work.keep(header, buf[at:end])
+                continue
             if frame != FRAME_CALL_RESPONSE:
                 raise SystemError(f"frame {frame} came where the answer of a call is due")
             of, response, last = self.codec.call_response(buf, at)

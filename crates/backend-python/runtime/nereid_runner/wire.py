@@ -8,7 +8,7 @@ from . import arena, device
 from ._protocol import (
     ALL_OUTPUTS, ANSWER_ERROR, ANSWER_FLAG_FAILED, ANSWER_FLAG_FINAL, ANSWER_HEAD, ANSWER_NONE, ANSWER_RESPONSE, CALL_FLAG_DECOUPLED,
     CALL_FLAG_DEVICES, CALL_FLAG_TRACED, CALL_HEAD, CALL_ID, CODE_INTERNAL, CODE_UNAVAILABLE, DEVICE_SEGMENT,
-    DEVICE_TENSOR, EXECUTE_HEAD, FRAME_BYTES_MAX, FRAME_CALL, FRAME_RESPOND, FRAME_RESULT, HANDLE_BYTES, HEADER,
+    DEVICE_TENSOR, EXECUTE_FLAG_FOLLOWED, EXECUTE_HEAD, FRAME_BYTES_MAX, FRAME_CALL, FRAME_RESPOND, FRAME_RESULT, HANDLE_BYTES, HEADER,
     INLINE_BYTES_MAX, PLACE_DEVICE_REQUEST, PLACE_DEVICE_RESPONSE, PLACE_INLINE, PLACE_REQUEST, PLACE_RESPONSE,
     REQUEST_HEAD, RESPOND_HEAD, RESULT_FLAG_FAILED, RESULT_HEAD, TENSOR_HEAD, TENSORS_MAX,
 )  # fmt: skip
@@ -74,12 +74,15 @@ class Codec:
         #: Arrays over memory of requests that the last RESULT names. The host may hear of their blocks' end over the other socket, so they
         #: live until it has sent the next batch.
         self._named = []
+        #: What a RESULT may refer to: `_RESULT`, or nothing, if the next batch may run before the host has read it.
+        self._by_reference = _RESULT
 
     def execute(self, buf, at, count):
-        """`(batch, releases, requests)`."""
+        """`(batch, releases, flags, requests)`."""
         if self._named:
             self._named = []
-        batch, releases, _ = EXECUTE_HEAD.unpack_from(buf, at)
+        batch, releases, flags = EXECUTE_HEAD.unpack_from(buf, at)
+        self._by_reference = None if flags & EXECUTE_FLAG_FOLLOWED else _RESULT
         at += 16
         freed = ()
         if releases:
@@ -89,7 +92,7 @@ class Codec:
         for _ in range(count):
             request, at = self._request(buf, at)
             requests.append(request)
-        return batch, freed, requests
+        return batch, freed, flags, requests
 
     def _request(self, buf, at):
         fields = REQUEST_HEAD.unpack_from(buf, at)
@@ -256,7 +259,7 @@ class Codec:
         return 16
 
     def answer_of_batch(self, parts, response, names):
-        return self.answer(parts, response, names, ANSWER_FLAG_FINAL, _RESULT)
+        return self.answer(parts, response, names, ANSWER_FLAG_FINAL, self._by_reference)
 
     def _tensors(self, parts, tensors, by_reference, taken):
         length = 0

@@ -20,6 +20,7 @@ use backend::Host;
 pub(crate) use calls::CALLS_MAX;
 use calls::{CallInProgress, Calls};
 use control::Controls;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use tensor::Name;
 
@@ -30,6 +31,7 @@ pub(crate) struct Asks {
     of: Option<(Weak<dyn Host>, Name)>,
     calls: Arc<Calls>,
     controls: Arc<Controls>,
+    has_called: AtomicBool,
 }
 
 impl Asks {
@@ -41,6 +43,11 @@ impl Asks {
     /// The server, if it still exists.
     pub(crate) fn host(&self) -> Option<Arc<dyn Host>> {
         self.of.as_ref()?.0.upgrade()
+    }
+
+    /// True once the model called another one.
+    pub(crate) fn has_called(&self) -> bool {
+        self.has_called.load(Relaxed)
     }
 
     pub(crate) fn calls_open(&self) -> usize {
@@ -62,7 +69,10 @@ impl Asks {
     /// If the frame breaks the protocol: the runner is killed.
     pub(crate) fn frame(&self, peer: &Arc<dyn Peer>, way: Way, frame: FromRunner<'_>) -> Result<(), ProtocolError> {
         match frame {
-            FromRunner::Call(call) => self.calls.start(peer, way, &call)?,
+            FromRunner::Call(call) => {
+                self.has_called.store(true, Relaxed);
+                self.calls.start(peer, way, &call)?;
+            }
             FromRunner::CallCancel(call) => self.calls.cancel(call),
             FromRunner::CallClose(call) => self.calls.close(call),
             FromRunner::Control(json) => self.controls.start(peer, way, json)?,

@@ -4,7 +4,7 @@
 #![allow(dead_code, missing_docs)] // each test uses its part
 
 use backend::{
-    Answers, Batch, BatchEntry, Counted, Marks, Model, Occupancy, Occupied, Outcome, RemoteModel, Responder,
+    Answers, Batch, BatchEntry, Counted, LetGo, Marks, Model, Occupancy, Occupied, Outcome, RemoteModel, Responder,
     RunControl, Stopped,
 };
 use protocol::{Checked, InferRequest, InputSpec, InputTensor, OutputForm, OutputSpec, Signature};
@@ -79,6 +79,7 @@ pub enum Event {
     Failed(Error),
     Ended(Option<Result<Outcome, Error>>, Counted),
     Again(Box<InferRequest>),
+    PutBack(Box<InferRequest>),
     Abandoned,
 }
 
@@ -86,6 +87,10 @@ pub enum Event {
 pub struct Ran {
     pub events: Receiver<Event>,
     pub freed: Receiver<Option<Marks>>,
+    /// Its instance was let go while it runs.
+    pub let_go: Receiver<()>,
+    /// It lay ready and began.
+    pub begun: Receiver<u64>,
     pub answers: Vec<Arc<Listener>>,
 }
 
@@ -129,6 +134,9 @@ impl Answers for Listener {
     fn again(&self, entry: BatchEntry, _: Option<Outcome>) {
         self.tell(Event::Again(entry.request));
     }
+    fn put_back(&self, entry: BatchEntry) {
+        self.tell(Event::PutBack(entry.request));
+    }
     fn abandon(&self) {
         if !self.is_over.load(Ordering::SeqCst) {
             self.tell(Event::Abandoned);
@@ -142,11 +150,27 @@ impl Answers for Listener {
     }
 }
 
-struct Freed(Sender<Option<Marks>>);
+struct Freed {
+    free: Sender<Option<Marks>>,
+    let_go: Option<Sender<()>>,
+    begins: Sender<u64>,
+}
 
 impl Occupancy for Freed {
     fn free(self: Box<Self>, marks: Option<Marks>) {
-        let _ = self.0.send(marks);
+        let _ = self.free.send(marks);
+    }
+    fn let_go(&mut self) -> Option<LetGo> {
+        struct Told(Sender<()>);
+        impl Drop for Told {
+            fn drop(&mut self) {
+                let _ = self.0.send(());
+            }
+        }
+        Some(LetGo(Box::new(Told(self.let_go.take()?))))
+    }
+    fn begins(&self, at: u64) {
+        let _ = self.begins.send(at);
     }
 }
 
@@ -170,6 +194,7 @@ pub fn bytes(id: &str, count: usize) -> BatchEntry {
 
 pub fn run(model: &dyn Model, instance: u32, mut entries: Vec<BatchEntry>) -> Ran {
     let ((send, events), (free, freed)) = (channel(), channel());
+    let ((go, let_go), (begins, begun)) = (channel(), channel());
     let mut answers = Vec::new();
     for entry in &mut entries {
         let events = Mutex::new(send.clone());
@@ -184,9 +209,9 @@ pub fn run(model: &dyn Model, instance: u32, mut entries: Vec<BatchEntry>) -> Ra
         entry.responder = Some(Responder::new(listener));
     }
     let mut batch = Batch::new(&mut entries);
-    batch.occupied = Some(Occupied::new(Box::new(Freed(free))));
+    batch.occupied = Some(Occupied::new(Box::new(Freed { free, let_go: Some(go), begins })));
     model.execute(instance, &mut batch, &RunControl::new(1));
-    Ran { events, freed, answers }
+    Ran { events, freed, let_go, begun, answers }
 }
 
 impl Ran {

@@ -159,6 +159,7 @@ impl Answers for NullRowAnswers {
     fn count_as(&self, _: Counted) {}
     fn finish(&self, _: Option<Result<Outcome>>) {}
     fn again(&self, _: BatchEntry, _: Option<Outcome>) {}
+    fn put_back(&self, _: BatchEntry) {}
     fn abandon(&self) {}
     fn on_cancel(&self, _: Box<dyn FnOnce() + Send>) {}
     fn is_cancelled(&self) -> bool {

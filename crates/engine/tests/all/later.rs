@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
-use tensor::Code;
+use tensor::{Code, Error};
 
 fn one_by_one(config: &mut pb::ModelConfig) {
     config.max_batch_size = 1;
@@ -117,6 +117,87 @@ fn the_backends_marks_give_the_three_phases() {
     assert_eq!(counts(&s), [2; 6]);
     batch.free();
     settles(&engine, &version);
+}
+
+#[test]
+fn an_instance_that_is_let_go_takes_the_next_batch_which_is_queued_until_it_begins() {
+    let (model, out) = handing_out();
+    let (engine, version) = model.model(one_by_one);
+    let (first, second, third) = (call(&version, 1), call(&version, 2), call(&version, 3));
+    let mut runs = next(&out);
+    let let_go = runs.occupied.as_mut().expect("busy").let_go();
+    assert!(let_go.is_some());
+    drop(let_go);
+    assert!(runs.occupied.as_mut().expect("busy").let_go().is_none());
+    let mut waits = next(&out);
+    nothing(&out);
+    thread::sleep(Duration::from_millis(20));
+    runs.free();
+    runs.answer();
+    assert_eq!(first.rest(), [Got::Number(1)]);
+    let (before, begun) = (version.statistics(), now_ns());
+    waits.occupied.as_ref().expect("busy").begins(begun);
+    nothing(&out);
+    waits.free();
+    let lasted = now_ns() - begun;
+    waits.answer();
+    assert_eq!(second.rest(), [Got::Number(2)]);
+    let s = version.statistics();
+    let compute = s.compute_input.ns + s.compute_infer.ns - before.compute_input.ns - before.compute_infer.ns;
+    assert!(compute <= lasted, "{compute} ns of {lasted}: it was queued before");
+    assert!(s.queue.ns - before.queue.ns >= 20_000_000, "{} ns", s.queue.ns - before.queue.ns);
+    let mut last = next(&out);
+    last.free();
+    last.answer();
+    assert_eq!(third.rest(), [Got::Number(3)]);
+    settles(&engine, &version);
+    assert_eq!(counts(&version.statistics()), [3; 6]);
+}
+
+#[test]
+fn a_request_that_is_put_back_runs_before_those_that_wait() {
+    let (send, out) = channel();
+    let model = LaterModel::new(move |_, batch, _| {
+        let entry = std::mem::take(&mut batch.requests[0]);
+        drop(send.send((entry, batch.occupied.take().expect("an instance"))));
+    });
+    let (engine, version) = model.model(one_by_one);
+    let next = || out.recv_timeout(WITHIN).expect("a batch");
+    let calls: Vec<_> = (1..=4).map(|number| call(&version, number)).collect();
+    let (mut runs, mut instance) = next();
+    drop(instance.let_go());
+    let (mut waits, other) = next();
+    // The process of the instance ended.
+    waits.responder.take().expect("one").put_back(waits);
+    runs.responder.take().expect("one").finish(Some(Err(Error::internal("not healthy"))));
+    drop((other, instance));
+    for expected in [2, 3, 4] {
+        let (mut entry, instance) = next();
+        let number = entry.request.inputs[0].data.to_vec().expect("in memory")[0];
+        assert_eq!(number, expected);
+        instance.free(marks(now_ns()));
+        entry.responder.take().expect("one").finish(Some(Ok(outcome(number))));
+    }
+    assert!(matches!(&calls[0].rest()[..], [Got::Failed(_)]), "the one that ran fails");
+    for (call, number) in calls[1..].iter().zip(2..) {
+        assert_eq!(call.rest(), [Got::Number(number)]);
+    }
+    settles(&engine, &version);
+    assert_eq!(version.statistics().pending, 0);
+
+    // One that was cancelled while it lay ready ends.
+    let (runs, cancelled) = (call(&version, 5), call(&version, 6));
+    let (mut first, mut instance) = next();
+    drop(instance.let_go());
+    let (mut waits, other) = next();
+    cancelled.ticket.as_ref().expect("queued").cancel();
+    waits.responder.take().expect("one").put_back(waits);
+    first.responder.take().expect("one").finish(Some(Ok(outcome(5))));
+    drop((other, instance));
+    assert_eq!(runs.rest(), [Got::Number(5)]);
+    assert!(matches!(&cancelled.rest()[..], [Got::Failed(_)]), "it was cancelled");
+    settles(&engine, &version);
+    assert_eq!(version.statistics().pending, 0);
 }
 
 #[test]
