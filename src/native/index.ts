@@ -156,6 +156,23 @@ export function checkKeys(text: string): void {
   now(() => loadNative().checkKeys(text))
 }
 
+/**
+ * Checks the parameters of a model of trees, and its trees if the directory of a version is given, with the rules of a
+ * load. Does nothing without a native module: commands run without one.
+ *
+ * @param config a binary ModelConfig
+ * @throws {ServerError} the error of the load.
+ */
+export function checkForest(config: Buffer, versionDirectory: string | null): void {
+  let native: NativeModule
+  try {
+    native = loadNative()
+  } catch {
+    return
+  }
+  now(() => native.checkForest(config, versionDirectory))
+}
+
 /** The devices of this process. The first call opens the driver, which may take a second. */
 export function listDevices(): DeviceList {
   return loadNative().listDevices()

@@ -25,7 +25,7 @@ import { warnOfIneffective } from './ineffective.js'
 import { javaScriptMistake, missingTranspiler } from './javascript_code.js'
 import { findLibrary } from './libraries.js'
 import { libraryProblems } from './library_problems.js'
-import { requireModelFile } from './model_file.js'
+import { requireModelFile, requireTrees } from './model_file.js'
 import { checkNamedFiles, elsewhere } from './named_files.js'
 import type { Near } from './near.js'
 import { lookAt, whyNoWeights } from './onnx_file.js'
@@ -291,6 +291,7 @@ function inspectAlone(model: InspectedModel, file: string, settings: RepositoryS
     if (findLibrary(completed, place, settings) !== null) return
     if (codeDirectory === null) checkRuntime(withBackend, place)
     if (isOwn) requireTensors(withBackend)
+    if (isOwn) requireTrees(withBackend, null, true)
     if (isOwn) requireCpuKinds(settings.gpuFallback === 'cpu' ? moveGpuGroupsToCpu(withBackend).config : withBackend)
   })
   const complete = isComplete(completed)
@@ -369,6 +370,7 @@ async function inspectVersions(
       if (isOwn) requireCpuKinds(prepared)
       if (isOwn) requireModelFile(prepared, versionDirectory)
       if (isOwn) requireTensors(prepared)
+      if (isOwn) requireTrees(prepared, versionDirectory, depth === 'configuration')
       // If only configurations are inspected, the devices may be elsewhere too.
       if (depth === 'files') requirePlanDevices(prepared)
       const isOnnx = codeDirectory === null && !isLibrary && prepared.backend === 'onnxruntime'

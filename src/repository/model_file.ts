@@ -5,9 +5,9 @@
 
 import { readdirSync } from 'node:fs'
 import { dirname, extname, join, normalize } from 'node:path'
-import { backendRow, isOfOnnxRuntime, statIfAny, type Backend, type ModelConfig } from '../config/index.js'
+import { backendRow, isOfOnnxRuntime, statIfAny, toBinary, type Backend, type ModelConfig } from '../config/index.js'
 import { shellWord } from '../config/shell_word.js'
-import { ServerError, quoted } from '../native/index.js'
+import { ServerError, checkForest, quoted } from '../native/index.js'
 import { whyNoWeights } from './onnx_file.js'
 import { PYTHON_RUNTIME } from './python_backends.js'
 
@@ -59,6 +59,21 @@ export function requireModelFile(config: ModelConfig, versionDirectory: string):
     const why = holds === undefined ? (stat.isFile() ? whyNoWeights(path) : null) : whyNotThe(holds, path)
     if (why !== null) throw new ServerError('INTERNAL', `failed to load model '${config.name}': '${path}' ${why}`)
   }
+}
+
+/**
+ * Checks parameters and trees of a model of `fil` with the rules of the core, without a load. An empty file may be a
+ * placeholder: it is skipped if `allowsEmpty`.
+ *
+ * @param versionDirectory null if only the parameters are to be checked
+ * @throws {ServerError} the error of the load.
+ */
+export function requireTrees(config: ModelConfig, versionDirectory: string | null, allowsEmpty: boolean): void {
+  const row = backendRow(config.backend)
+  if (row?.chosen === undefined) return
+  const file = versionDirectory === null ? undefined : statIfAny(join(versionDirectory, fileNamed(config, row)))
+  const isSkipped = file === undefined || (allowsEmpty && file.size === 0n)
+  checkForest(toBinary(config), isSkipped ? null : versionDirectory)
 }
 
 /** The configured file, or the one that `model_type` selects; empty if neither is known. */

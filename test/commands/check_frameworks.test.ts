@@ -95,6 +95,42 @@ describe('trees', () => {
     expect((await runs(doctor, [join(directory, 'r')])).out).toContain("to change         model m: unable to find '")
   })
 
+  const unserved: [what: string, from: string, parameters: Record<string, string>, place: string, text: string][] = [
+    ['is_classifier is missing', 'squared.json', { is_classifier: '' }, '', 'Required parameter is_classifier'],
+    ['output_class is wrong', 'squared.json', { output_class: 'yes' }, ':3:19', 'Bad input for parameter output_class'],
+    ['threshold is no number', 'squared.json', { threshold: 'half' }, ':3:19', 'Bad input for parameter threshold'],
+    ['cpu_nthread is too large', 'squared.json', { cpu_nthread: '1025' }, ':3:19', 'at most 1024 is supported'],
+    ['leaves are vectors', 'vector.json', {}, '', 'multi_output_tree'],
+    ['the booster is linear', 'linear.json', {}, '', "the booster 'gblinear' has no trees"],
+    ['leaves are linear', 'lgb_linear.txt', {}, '', 'linear_tree=false'],
+  ]
+  test.each(unserved)('an error if %s, in the words of a load', async (_, from, parameters, place, reported) => {
+    const [type, file] = from.endsWith('.txt') ? ['lightgbm', 'model.txt'] : ['xgboost_json', 'xgboost.json']
+    const directory = files({
+      [`r/m/1/${file}`]: model(from),
+      'r/m/config.pbtxt': config({ model_type: type, ...parameters, ...(
+        'is_classifier' in parameters || 'output_class' in parameters ? {} : { is_classifier: 'false' }
+      ) }),
+    })
+    const { code, out } = await runs(check, [join(directory, 'r')], directory)
+    expect([code, out]).toEqual([1, expect.stringContaining(reported)])
+    expect(out).toContain(place === '' ? './r/m: error: ' : `./r/m/config.pbtxt${place}: error: `)
+    const [reason = '?'] = await reasonsOf(join(directory, 'r'))
+    expect(out.replaceAll(/\s+/g, ' ')).toContain(reason.replaceAll(/\s+/g, ' '))
+    expect((await runs(doctor, [join(directory, 'r')], directory)).out).toContain('to change         model m: ')
+  })
+
+  test('doctor takes an empty file for a placeholder, and checks the parameters of a configuration alone', async () => {
+    const directory = files({
+      'r/m/1/xgboost.json': '',
+      'r/m/config.pbtxt': config({ model_type: 'xgboost_json', is_classifier: 'false' }),
+      'lone.pbtxt': config({ model_type: 'catboost', is_classifier: 'false' }),
+    })
+    expect((await runs(doctor, [join(directory, 'r')], directory)).out).toContain('model m: fil, version 1')
+    const { out } = await runs(check, [join(directory, 'lone.pbtxt')], directory)
+    expect(out).toContain('./lone.pbtxt:2:19: error: catboost not recognized as a valid serialization format')
+  })
+
   test('a file that is a pointer of Git LFS', async () => {
     const pointer = 'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 97821345\n'
     const directory = files({

@@ -19,6 +19,7 @@ mod cost;
 mod execute;
 mod failed;
 mod ffi;
+mod file;
 mod forest;
 mod graph;
 mod inputs;
@@ -32,6 +33,8 @@ mod plan;
 mod proto;
 pub mod provider;
 mod recipe;
+
+pub use forest::check as check_forest;
 
 use backend::{Backend, OpenSpec, Opened};
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
 //! Opens a version directory as sessions, and makes a model of the sessions and the final configuration.
 
 use crate::ffi::{GraphLevel, GraphTensor, ModelSource, Runtime, Session, SessionOptions, Side, devices};
+use crate::file::model_file;
 use crate::graph::Graph;
 use crate::model::OnnxModel;
 use crate::placed::PlacedModel;
@@ -9,7 +10,7 @@ use crate::{accelerators, cache, check, cost, failed, forest, options, plan, pro
 use backend::{MemoryLocation, Model, ModelIo, Need, OpenSpec, Opened, TensorIo, file_bytes, placements};
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tensor::{DataType, Error, Result};
 
@@ -111,7 +112,7 @@ pub(crate) fn open_forest(library: Option<&Path>, spec: &OpenSpec) -> Result<Ope
         return Err(Error::invalid("trees are evaluated on the CPU: set the kind of the instance group to KIND_CPU"));
     }
     let mut options = options::read(&config, &spec.model_directory, &spec.settings)?;
-    let forest = forest::read(&config, |name| model_file(&spec.version_directory, name))?;
+    let forest = forest::read(&config, &spec.version_directory)?;
     let (library, providers) = usable_library(library, spec)?;
     let runtime = Runtime::get(&library, options::pool_threads(&spec.settings)?)?;
     options.session.threads = options.session.threads.or(forest.threads);
@@ -338,21 +339,6 @@ fn has_small_rows(graph: &Graph) -> bool {
 
 fn no_library(why: &str) -> Error {
     Error::unavailable(format!("ONNX Runtime is not available: {why}; install it with `npm install onnxruntime-node`"))
-}
-
-/// Path of the model: `model.onnx` or the configured name, or `model.onnx` in a directory of that name.
-fn model_file(directory: &Path, configured: &str) -> Result<PathBuf> {
-    let name = Path::new(if configured.is_empty() { "model.onnx" } else { configured });
-    // Configurations may come from the network and must not name files outside the version (memory.md 5.2, R2).
-    if name.components().any(|c| !matches!(c, Component::Normal(_) | Component::CurDir)) {
-        return Err(Error::invalid(format!("model file name '{configured}' must stay inside the version directory")));
-    }
-    let path = directory.join(name);
-    if path.is_dir() { stat(path.join("model.onnx")) } else { stat(path) }
-}
-
-fn stat(path: PathBuf) -> Result<PathBuf> {
-    if path.is_file() { Ok(path) } else { Err(Error::internal(format!("failed to stat file {}", path.display()))) }
 }
 
 impl Opened for OpenedOnnx {

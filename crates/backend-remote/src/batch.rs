@@ -63,7 +63,7 @@ impl Runner {
             drop(state);
             return self.refuse(requests, occupied, began);
         }
-        // Models that call one another must not wait where nobody sees it: what is queued is looked at (engine::cycles).
+        // Requests of models that call others wait in the queue, where circles of calls are found (engine::cycles).
         if self.ahead == Ahead::BehindSmall
             && self.asks.has_called()
             && let Some(batch) = &mut state.batch

@@ -4,7 +4,10 @@
 //! its lock is never held while engine or model code is called.
 
 mod end;
+mod in_flight;
 mod questions;
+
+pub(crate) use in_flight::BatchInFlight;
 
 use crate::asks::{Asks, Peer};
 use crate::failure::{Failure, ReadyFrame};
@@ -15,13 +18,10 @@ use crate::memory::TensorMemory;
 use crate::slots::{Key, RunnerRequest, Slots};
 use crate::spec::{Ahead, Limits, RunnerKind};
 use crate::transport::{Connection, End, Executor, Next, Reading, Receiver, Transport, Way};
-use backend::{
-    Host, Occupied, OpenCall, OpenCalls, ReadyAnswer, Reported, ReportedEnd, ReportedTimes, from_system_ns, now_ns,
-};
+use backend::{Host, OpenCall, OpenCalls, ReadyAnswer, Reported, ReportedEnd, ReportedTimes, from_system_ns, now_ns};
 use device::{Closing, Handle};
 use parking_lot::Mutex;
 use protocol::Signature;
-use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -96,33 +96,6 @@ pub(crate) struct RunnerState {
     told_of_clients: bool,
     /// Buffer of the last frame, for reuse.
     pub(crate) buffer: Vec<u8>,
-}
-
-/// A batch that was sent.
-pub(crate) struct BatchInFlight {
-    pub(crate) id: u64,
-    pub(crate) members: SmallVec<[Key; 4]>,
-    pub(crate) occupied: Option<Occupied>,
-    /// Time when its inputs were written, or when it began after it lay ready.
-    pub(crate) since: u64,
-    /// Keeps the instance of a batch that was put back, until this one ends.
-    pub(crate) holds: Option<Occupied>,
-    /// Another one may be sent while it runs.
-    pub(crate) is_followed: bool,
-    /// Its frame was sent: only then is another one sent, which must not overtake it.
-    pub(crate) is_sent: bool,
-}
-
-impl RunnerState {
-    /// The batch with this number, if it has no result.
-    pub(crate) fn in_flight(&mut self, id: u64) -> Option<&mut BatchInFlight> {
-        self.batch.iter_mut().chain(&mut self.ready).find(|batch| batch.id == id)
-    }
-
-    /// True if the request belongs to a batch that lies ready.
-    pub(crate) fn lies_ready(&self, key: Key) -> bool {
-        self.ready.iter().any(|batch| batch.members.contains(&key))
-    }
 }
 
 /// A readiness check that the runner has not answered.

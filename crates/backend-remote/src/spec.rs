@@ -80,13 +80,14 @@ pub trait Further: Send + Sync {
 /// batches. Only for models with one instance whose requests run one by one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ahead {
-    /// None.
+    /// No batch is sent ahead.
     Never,
     /// Up to so many. They fail if the runner ends.
     Always(usize),
     /// One, behind a batch whose tensors are in its frame ([`INLINE_BYTES_MAX`](crate::generated::INLINE_BYTES_MAX)),
-    /// if those of the last result were. It is queued again if the runner ends. The flag FOLLOWED asks the runner to put
-    /// no result in memory that its model can write to, because the model may run again before the result is read.
+    /// if those of the last result were, and if the model never called another one. It is queued again if the runner
+    /// ends. The flag FOLLOWED asks the runner to put no result in memory that its model can write to, because the
+    /// model may run again before the result is read.
     BehindSmall,
 }
 

@@ -190,9 +190,9 @@ impl Responder {
         }
     }
 
-    /// The request did not begin, because its instance ended: it is queued again, before the others, with another
-    /// responder. `entry` is the one that this responder was taken from, with its inputs. Only for models whose requests
-    /// run one by one.
+    /// The request did not begin, perhaps because its instance ended: it is queued again, before the others, with
+    /// another responder. `entry` is the one that this responder was taken from, with its inputs. Only for models whose
+    /// requests run one by one.
     pub fn put_back(mut self, entry: BatchEntry) {
         if let Some(to) = self.to.take() {
             to.put_back(entry);

@@ -18,7 +18,7 @@ use crate::mail::together;
 use crate::pending::Requests;
 use crate::ran::Ran;
 use crate::rest::{Rest, Then};
-use crate::streaming::Execution;
+use crate::times::Execution;
 use crate::version::ModelVersion;
 use crate::work::{Job, Work};
 use backend::{Batch, BatchEntry, LetGo, Marks, Occupancy, Occupied, RunControl, now_ns};
@@ -38,7 +38,7 @@ struct OccupiedInstance {
 /// Whether the instance waits for the end of the batch.
 enum Held {
     Yes(Arc<Rest>),
-    /// It may have the next batch already.
+    /// The instance may have the next batch already.
     LetGo(UnfinishedBatch, Ran),
 }
 

@@ -68,6 +68,7 @@ mod streaming;
 mod table;
 mod ticket;
 mod timer;
+mod times;
 mod traced;
 mod turn;
 mod version;

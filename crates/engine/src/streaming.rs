@@ -19,8 +19,9 @@ use crate::pending::{Pending, Queued, Requests};
 use crate::ran::Ran;
 use crate::rest::Rest;
 use crate::sequence::Row;
-use crate::statistics::{FailureReason, ResponseEnd, Timings};
+use crate::statistics::{FailureReason, ResponseEnd};
 use crate::ticket::TicketState;
+use crate::times::Execution;
 use crate::traced;
 use crate::version::ModelVersion;
 use backend::{
@@ -33,62 +34,14 @@ use scheduler::Waiting;
 use scheduler::sequence::SequenceError;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tensor::{Code, Error, Name, Result};
 use trace::Trace;
 
 /// Interval at which a thread with one response too many checks whether there is room.
 const ROOM_CHECK: Duration = Duration::from_micros(50);
-
-/// ResponderState shared by the requests of one execution.
-pub(crate) struct Execution {
-    /// When it began. Set again for a batch that lay ready at its instance.
-    start: AtomicU64,
-    instance: u32,
-    /// Rows of the whole batch, at least one per request.
-    rows: u64,
-    /// Set when the backend returned, or freed the instance.
-    marks: OnceLock<Marks>,
-    /// When the inputs of a batch were passed on to another process.
-    handed_on: OnceLock<u64>,
-    is_counted: AtomicBool,
-}
-
-impl Execution {
-    /// Timings of a request that ends now. Until the backend is done, all its time is inference.
-    fn timings(&self, now: u64) -> Timings {
-        let start = self.start();
-        let inputs_ready = self.handed_on.get().map_or(start, |&at| at.max(start));
-        let running = Marks { inputs_ready, inference_end: now, outputs_ready: now };
-        Timings { start, marks: self.marks.get().copied().unwrap_or(running), end: now }
-    }
-
-    pub(crate) fn start(&self) -> u64 {
-        self.start.load(Ordering::Relaxed)
-    }
-
-    /// Records that it begins now, after it lay ready.
-    pub(crate) fn begins(&self, at: u64) {
-        self.start.fetch_max(at, Ordering::Relaxed);
-    }
-
-    /// Records the end of the batch. Only the first call counts.
-    pub(crate) fn set_marks(&self, marks: Marks) {
-        let _ = self.marks.set(marks);
-    }
-
-    /// Records when the batch was passed on to another process.
-    pub(crate) fn set_handed_on(&self, inputs_ready: u64) {
-        let _ = self.handed_on.set(inputs_ready);
-    }
-
-    /// Rows of the batch, for its first request that asks.
-    fn count_once(&self) -> Option<u64> {
-        (!self.is_counted.swap(true, Ordering::Relaxed)).then_some(self.rows)
-    }
-}
 
 /// A request that is being answered.
 pub(crate) struct Streaming {
@@ -546,10 +499,7 @@ impl ModelVersion {
         let rows = requests.iter().map(Waiting::rows).fold(0, u32::saturating_add).max(slots);
         let kind = self.scheduling.kind_of(requests);
         let start = now_ns();
-        let (marks, handed_on, is_counted) = (OnceLock::new(), OnceLock::new(), AtomicBool::new(false));
-        let begins = AtomicU64::new(start);
-        let execution =
-            Arc::new(Execution { start: begins, instance, rows: rows.into(), marks, handed_on, is_counted });
+        let execution = Arc::new(Execution::new(start, instance, rows.into()));
         (execution, Ran { class, kind, rows, padded_bytes: 0, duration: 0, inline: None, end: start })
     }
 

@@ -18,6 +18,7 @@ mod core;
 mod device_memory;
 mod embed;
 mod failure;
+mod forests;
 mod gpu;
 mod infer;
 mod logging;

@@ -51,7 +51,7 @@ export interface Plan {
   /** Command that runs the model's test, and more lines about it. */
   tested?: readonly string[]
   trees?: TreesFile
-  /** What a TorchScript file says of itself. */
+  /** Names and counts that a TorchScript file declares. */
   script?: TorchScript | null
   /** Files next to the model that are not part of it. */
   beside?: string[]

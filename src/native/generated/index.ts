@@ -239,6 +239,12 @@ export interface CacheUse {
   utilisation: number
 }
 
+/**
+ * Checks the parameters of a model of the backend `fil`, and its trees if the directory of a version is given, as a
+ * load does; throws its error. `config` is a binary ModelConfig.
+ */
+export declare function checkForest(config: Buffer, versionDirectory?: string | undefined | null): void
+
 /** Reads a keys file as a server does; throws its first mistake and where it is. */
 export declare function checkKeys(text: string): void
 

@@ -87,9 +87,9 @@ pub enum Event {
 pub struct Ran {
     pub events: Receiver<Event>,
     pub freed: Receiver<Option<Marks>>,
-    /// Its instance was let go while it runs.
+    /// Receives one message if the instance was let go while the batch runs.
     pub let_go: Receiver<()>,
-    /// It lay ready and began.
+    /// Receives the time when the batch began, if it lay ready before.
     pub begun: Receiver<u64>,
     pub answers: Vec<Arc<Listener>>,
 }
