@@ -10,7 +10,8 @@ import { cpSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, write
 import { get } from 'node:https'
 import { basename, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { parseAllDocuments } from 'yaml'
+import { isDeepStrictEqual } from 'node:util'
+import { parse, parseAllDocuments } from 'yaml'
 import { freePorts, listenFlags } from '../../scripts/lib/ports.mjs'
 import { ask, capture } from '../../scripts/lib/run.mjs'
 import { ROOT } from '../../scripts/setup.mjs'
@@ -161,6 +162,19 @@ function consistent(objects) {
     spec.terminationGracePeriodSeconds > timeout,
     `${spec.terminationGracePeriodSeconds} s to end, and the server takes up to ${timeout}`,
   )
+}
+
+/** Checks that downloads go to the volume of the values: a claim of each replica, a volume, or an emptyDir. */
+function cacheAsGiven({ spec }, { enabled = false, claim, volume, sizeLimit = '20Gi' } = {}) {
+  const { containers, volumes } = spec.template.spec
+  const [{ args, volumeMounts }] = containers
+  const mount = volumeMounts.find(({ mountPath }) => args.includes(`--repository-cache-directory=${mountPath}`))
+  must((mount !== undefined) === enabled && !mount?.readOnly, `the cache is mounted as ${JSON.stringify(mount)}`)
+  if (!enabled) return
+  const claims = (spec.volumeClaimTemplates ?? []).filter(({ metadata }) => metadata.name === mount.name)
+  const found = [...volumes.filter(({ name }) => name === mount.name), ...claims.map((one) => one.spec)]
+  const expected = claim ?? { name: mount.name, ...(volume ?? { emptyDir: { sizeLimit } }) }
+  must(isDeepStrictEqual(found, [expected]), `the volume of the cache is ${JSON.stringify(found)}`)
 }
 
 /** Files that a pod has of its secrets, and models, in a directory. */
@@ -347,6 +361,7 @@ async function run(checks) {
       const { code: found, text: said } = await conform(file)
       must(found === 0, said.trim())
       consistent(objects)
+      cacheAsGiven(workloadOf(objects), parse(readFileSync(path, 'utf8')).models?.cache)
       await served(workloadOf(objects).spec.template.spec, at)
     })
   }

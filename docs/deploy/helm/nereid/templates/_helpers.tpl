@@ -50,6 +50,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and (contains "://" (join " " .Values.models.repositories)) (not .Values.models.cache.enabled) -}}
 {{- fail "models.repositories has a store: models.cache.enabled=true gives what is downloaded a volume" -}}
 {{- end -}}
+{{- $cache := .Values.models.cache -}}
+{{- if and (or $cache.volume $cache.claim) (not $cache.enabled) -}}
+{{- fail "models.cache has a volume: it needs models.cache.enabled: true" -}}
+{{- end -}}
+{{- if and $cache.claim (ne .Values.kind "StatefulSet") -}}
+{{- fail "models.cache.claim is a volume for each replica: it needs kind: StatefulSet; a Deployment takes models.cache.volume" -}}
+{{- end -}}
+{{- with $cache.volume.hostPath -}}
+{{- if ne (default "" .type) "Directory" -}}
+{{- fail "models.cache.volume.hostPath needs type: Directory: Kubernetes makes a missing directory for root, and the server could not write there" -}}
+{{- end -}}
+{{- end -}}
+{{- if and $cache.claim $cache.volume -}}
+{{- fail "models.cache.claim and models.cache.volume are both mounted at models.cache.mountPath: give one of them" -}}
+{{- end -}}
 {{- if and .Values.tls.mutual (not .Values.tls.secret) -}}
 {{- fail "tls.mutual needs tls.secret" -}}
 {{- end -}}
@@ -61,6 +76,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- if gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas) -}}
 {{- fail "autoscaling.minReplicas is above autoscaling.maxReplicas" -}}
+{{- end -}}
+{{- if and (eq .Values.autoscaling.kind "keda") (eq .Values.autoscaling.metric "avg_time_queue_us") -}}
+{{- fail "autoscaling.metric avg_time_queue_us is made by the adapter: it needs autoscaling.kind: hpa" -}}
 {{- end -}}
 {{- if and (eq .Values.autoscaling.kind "hpa") (lt (int .Values.autoscaling.minReplicas) 1) -}}
 {{- fail "autoscaling.minReplicas 0 needs autoscaling.kind: keda" -}}
@@ -264,10 +282,14 @@ spec:
     - name: models
       {{- toYaml . | nindent 6 }}
     {{- end }}
-    {{- if .Values.models.cache.enabled }}
+    {{- if and .Values.models.cache.enabled (not .Values.models.cache.claim) }}
     - name: cache
+      {{- with .Values.models.cache.volume }}
+      {{- toYaml . | nindent 6 }}
+      {{- else }}
       emptyDir:
         sizeLimit: {{ .Values.models.cache.sizeLimit }}
+      {{- end }}
     {{- end }}
     {{- with .Values.models.credentials.fileSecret }}
     - name: store
