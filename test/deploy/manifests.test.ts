@@ -3,7 +3,7 @@
  * real one, which ends as Kubernetes ends it.
  */
 import { spawn, type ChildProcess } from 'node:child_process'
-import { cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Client, credentials } from '@grpc/grpc-js'
@@ -184,6 +184,21 @@ test('metrics that alerts, the dashboard and autoscalers name are ones that serv
   // The tables do not list the metrics of the process.
   const others = [...named].filter((name) => !name.startsWith('nereid_process_'))
   expect(others.filter((name) => !metrics.includes(`\n| \`${name}\` |`))).toEqual([])
+})
+
+test('the adapter serves each metric that a HorizontalPodAutoscaler of the chart asks for', () => {
+  const [{ rules }] = objectsOf(readFile('prometheus/adapter.yaml'))
+  const served = (rules.custom as Yaml[]).flatMap(({ seriesQuery, name }) =>
+    name === undefined ? /__name__=~"([^"]+)"/.exec(seriesQuery as string)?.[1]?.split('|') : [name.as],
+  )
+  const [{ autoscaling }] = objectsOf(readFile('helm/nereid/values.yaml'))
+  const cases = join(ROOT, 'test/heavy/helm/values')
+  const asked = readdirSync(cases)
+    .flatMap((name) => objectsOf(readFileSync(join(cases, name), 'utf8')))
+    .filter((values) => values.autoscaling?.kind === 'hpa')
+    .map((values) => values.autoscaling.metric as string)
+  // avg_time_queue_us is the name in Triton's chart.
+  expect(new Set([autoscaling.metric, ...asked])).toEqual(new Set(served))
 })
 
 describe('the command lines start the server, and SIGTERM ends it in time', () => {

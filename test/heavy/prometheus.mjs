@@ -95,15 +95,24 @@ function scalers() {
     'include "nereid.fullname" .': LABELS.service.replace('-metrics', ''),
   }
   const keda = autoscaling.query.replaceAll(/\{\{ (.*?) \}\}/g, (_, name) => known[name])
-  const [{ metricsQuery }] = parse(readFileSync(join(DEPLOY, 'prometheus/adapter.yaml'), 'utf8')).rules.custom
-  const adapter = metricsQuery
-    .replace('<<.Series>>', autoscaling.metric)
-    .replace('<<.LabelMatchers>>', `namespace="${LABELS.namespace}",pod=~"${LABELS.pod}"`)
-    .replace('<<.GroupBy>>', 'pod')
-  return [
-    { title: "KEDA's query", expr: keda },
-    { title: "the adapter's query", expr: adapter },
-  ]
+  return [{ title: "KEDA's query", expr: keda }, ...adapterQueries()]
+}
+
+/** Queries of the adapter: for each rule and each series that it finds, as the adapter asks for the metric of a pod. */
+function adapterQueries() {
+  const { custom } = parse(readFileSync(join(DEPLOY, 'prometheus/adapter.yaml'), 'utf8')).rules
+  return custom.flatMap(({ seriesQuery, metricsQuery, name }) => {
+    // The braces may have the names of several series.
+    const names = /__name__=~"([^"]+)"/.exec(seriesQuery)?.[1].split('|') ?? [/^\w+/.exec(seriesQuery)[0]]
+    return names.map((series) => ({
+      title: `the adapter's ${name?.as ?? series}`,
+      series: seriesQuery,
+      expr: metricsQuery
+        .replaceAll('<<.Series>>', series)
+        .replaceAll('<<.LabelMatchers>>', `namespace="${LABELS.namespace}",pod=~"${LABELS.pod}"`)
+        .replaceAll('<<.GroupBy>>', 'pod'),
+    }))
+  })
 }
 
 async function run(checks) {
@@ -204,6 +213,32 @@ async function run(checks) {
         await checks.step(`${title}: has data`, () => until(expr, alive, () => hasNumbers(expr)))
         answered += 1
       }
+      for (const { title, series, expr } of adapterQueries()) {
+        await checks.step(`${title}: its series are found, and the value is that of the pod`, async () => {
+          const found = await json(`/api/v1/series?match[]=${encodeURIComponent(series)}`)
+          must(found.data.length > 0, `no series ${series}`)
+          const { data } = await json(`/api/v1/query?query=${encodeURIComponent(expr)}`)
+          const [{ metric, value } = {}] = data.result
+          must(
+            data.result.length === 1 && metric.pod === LABELS.pod && Number(value[1]) >= 0, JSON.stringify(data.result),
+          )
+        })
+      }
+      await checks.step('the average time in the queue is that of the server', async () => {
+        const { expr } = adapterQueries().find(({ title }) => title.endsWith('avg_time_queue_us'))
+        const own = 'sum(nv_inference_queue_duration_us) / sum(nv_inference_request_success)'
+        const [adapter, server] = await Promise.all(
+          [expr, own].map(async (query) => {
+            const { data } = await json(`/api/v1/query?query=${encodeURIComponent(query)}`)
+            return Number(data.result[0].value[1])
+          }),
+        )
+        // The first covers the last seconds, the second all of them, and the traffic is even.
+        must(
+          adapter > 0 && adapter > server / 10 && adapter < server * 10, `${adapter} µs, and the server says ${server}`,
+        )
+        process.stdout.write(`       ${adapter.toFixed(1)} µs in 30 s, ${server.toFixed(1)} µs in all\n`)
+      })
       await checks.step('the choices of the dashboard have values', async () => {
         for (const { name, definition } of dashboard.templating.list.filter(({ type }) => type === 'query')) {
           const [, series, label] = /^label_values\((.*), (\w+)\)$/.exec(definition)
