@@ -3,7 +3,8 @@
     PYTHONPATH=docs/deploy/ray serve run docs/deploy/ray/serve.yaml
 
 A request goes to a server once. It is given to the next server of the replica only when it could not be sent at all, or when a server that ends said
-that it does not take it any more. What was in flight on a server that died is answered with an error.
+that it does not take it any more. Requests of sequences and streams never go to the next server. What was in flight on a server that died is answered
+with an error.
 """
 
 import asyncio
@@ -32,6 +33,8 @@ STREAM = "ModelStreamInfer"
 
 # What a server answers to an inference that it did not start, because it ends.
 REFUSED = "Server exiting"
+# The parameter of a request of a sequence, in JSON and in protobuf.
+SEQUENCE = b"sequence_id"
 # Headers of one connection: they are not passed on.
 HOP_BY_HOP = {"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
 NO_HEADERS_OF_ITS_OWN = ["User-Agent", "Accept", "Accept-Encoding", "Content-Type"]
@@ -164,6 +167,9 @@ class Replica:
         query = scope["query_string"].decode("latin-1")
         url = URL(f"http://localhost{path}{'?' if query else ''}{query}", encoded=True)
         headers = CIMultiDict((name, value) for name, value in request.headers.items() if name not in HOP_BY_HOP | {"content-length"})
+        length = request.headers.get("inference-header-content-length", "")
+        # The state of a sequence is in one server, and a stream is never repeated. Raw tensors behind the JSON are not searched.
+        is_once = path.endswith("/generate_stream") or SEQUENCE in (body[: int(length)] if length.isdecimal() else body)
         # Such a request does not come from this machine, whatever connection it comes over.
         headers.add("X-Forwarded-For", request.client.host if request.client else "unknown")
         while True:
@@ -181,6 +187,8 @@ class Replica:
             except aiohttp.ClientConnectorError:
                 # Nothing was sent: it is about to end, or to listen.
                 held.__exit__(None, None, None)
+                if is_once:
+                    return self._error(503, "the server of this replica takes no connections, and sequences and streams are not sent to the next one")
                 await asyncio.sleep(0.02)
                 continue
             except (aiohttp.ClientError, OSError) as error:
@@ -190,9 +198,11 @@ class Replica:
                 held.__exit__(None, None, None)
                 raise
             held.__exit__(None, None, None)
-            if REFUSED.encode() not in text:
-                return self._with_headers(Response(text, answer.status), answer)
-            server.leaving.set()
+            if REFUSED.encode() in text:
+                server.leaving.set()
+                if not is_once:
+                    continue
+            return self._with_headers(Response(text, answer.status), answer)
 
     def _stream(self, answer: aiohttp.ClientResponse, held) -> Response:
         async def pieces():
@@ -231,7 +241,9 @@ class Replica:
             except grpc.aio.AioRpcError as error:
                 if error.code() != grpc.StatusCode.UNAVAILABLE or REFUSED not in (error.details() or ""):
                     raise self._fail(context, error) from None
-            server.leaving.set()
+                server.leaving.set()
+                if SEQUENCE in message:
+                    raise self._fail(context, error) from None
 
     async def ModelStreamInfer(self, messages, grpc_context):
         server = await self._serving()

@@ -108,8 +108,9 @@ class Load:
 
     next_number = 0
 
-    def __init__(self, http):
+    def __init__(self, http, clients=CLIENTS):
         self.http, self.answered, self.failed, self.open, self.is_over = http, {}, {}, set(), False
+        self.count = clients
 
     async def _ask(self):
         while not self.is_over:
@@ -128,7 +129,7 @@ class Load:
             self.open.discard(number)
 
     async def __aenter__(self):
-        self.clients = [asyncio.create_task(self._ask()) for _ in range(CLIENTS)]
+        self.clients = [asyncio.create_task(self._ask()) for _ in range(self.count)]
         return self
 
     async def __aexit__(self, *_):
@@ -260,6 +261,72 @@ async def killed_stream(http):
     raise AssertionError(f"it ended like one that is whole: {text}")
 
 
+def replica_actors():
+    """Ray's actors that are replicas of the deployment: their names, by process id."""
+    actors = ray.util.list_named_actors(all_namespaces=True)
+    replicas = [actor for actor in actors if actor["name"].startswith("SERVE_REPLICA::") and "#Nereid#" in actor["name"]]
+    return {pid_of(ray.get_actor(actor["name"], namespace=actor["namespace"])): actor for actor in replicas}
+
+
+def pid_of(actor):
+    return ray.get(actor.__ray_call__.remote(lambda _: os.getpid()), timeout=WAIT_S)
+
+
+def parent_of(pid):
+    return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+def runs(pid):
+    return pathlib.Path(f"/proc/{pid}/exe").exists()
+
+
+async def killed_replica(http):
+    async with Load(http) as load:
+        before = await load.sees("two servers", lambda last: len(last) == 2)
+        server = min(before)
+        # A server is a child of its replica.
+        replica = parent_of(server)
+        actor = (await asyncio.to_thread(replica_actors))[replica]
+        ray.kill(ray.get_actor(actor["name"], namespace=actor["namespace"]))
+        in_flight, end = set(load.open), time.monotonic() + WAIT_S
+        while runs(replica):
+            assert time.monotonic() < end, f"the replica {replica} was not killed"
+            in_flight |= load.open
+            await asyncio.sleep(0.002)
+        in_flight |= load.open
+        await load.sees("another server", lambda last: len(last) == 2 and server not in last)
+        while runs(server):
+            assert time.monotonic() < end, f"the server {server} outlives its replica"
+            await asyncio.sleep(0.05)
+    starts = count(load)
+    elsewhere = {number: starts[number] for number in load.failed if starts.get(number, [server]) != [server]}
+    assert set(load.failed) <= in_flight, ("failed, and were not in flight", set(load.failed) - in_flight, load.failed)
+    assert not elsewhere, f"failed, though another server began them: {elsewhere}"
+    statuses = sorted({told.split(" ")[0] for told in load.failed.values()})
+    return f"{len(load.answered)} answered, {len(load.failed)} of {len(in_flight)} in flight failed ({', '.join(statuses) or 'none'}), 0 twice"
+
+
+async def autoscale(http, deploy):
+    await asyncio.to_thread(
+        deploy,
+        autoscaling_config={
+            "min_replicas": 1, "max_replicas": 3, "target_ongoing_requests": 2, "upscale_delay_s": 1, "downscale_delay_s": 2,
+            "look_back_period_s": 2, "metrics_interval_s": 1,
+        },
+    )
+    async with Load(http, 1) as few:
+        await few.sees("one server", lambda last: len(last) == 1)
+    async with Load(http) as many:
+        await many.sees("three servers", lambda last: len(last) == 3)
+    async with Load(http, 1) as fewer:
+        await fewer.sees("one server again", lambda last: len(last) == 1)
+    for load in (few, many, fewer):
+        count(load)
+        assert not load.failed, list(load.failed.items())[:5]
+    answered = sum(len(load.answered) for load in (few, many, fewer))
+    return f"1, 3, 1 replicas by the load: {answered} answered, 0 failed"
+
+
 async def scale(http, deploy):
     async with Load(http) as load:
         await load.sees("two servers", lambda last: len(last) == 2)
@@ -290,7 +357,9 @@ async def steps(http_port, grpc_port, deploy):
             "SIGTERM of a server under load loses nothing": lambda: sigterm(http),
             "SIGKILL of a server under load loses what was in flight on it": lambda: sigkill(http),
             "a stream whose server is killed does not end like a whole one": lambda: killed_stream(http),
+            "ray.kill of a replica under load loses what was in flight on it": lambda: killed_replica(http),
             "from 2 replicas to 3 and to 1 under load": lambda: scale(http, deploy),
+            "autoscaling_config: from 1 replica to 3 and back by the load": lambda: autoscale(http, deploy),
         }
         for name, work in todo.items():
             if os.environ.get("ONLY", "") not in name:
@@ -326,8 +395,8 @@ def main():
             "arguments": [f"--model-repository={HERE}/models", f"--backend-config=python,python-executable={PYTHON}"],
         }
 
-        def deploy(replicas):
-            serve.run(nereid_serve.app({**config, "options": {"num_replicas": replicas}}))
+        def deploy(replicas=None, **options):
+            serve.run(nereid_serve.app({**config, "options": {**({} if replicas is None else {"num_replicas": replicas}), **options}}))
 
         deploy(2)
         tell(ray=ray.__version__, grpcio=grpc.__version__, nodes=len([node for node in ray.nodes() if node["Alive"]]))
