@@ -272,7 +272,7 @@ PADDING = {
 
 for old in SEEDS.iterdir():
     # Written by shm/vectors/make.py.
-    if old.name != "runner_frames":
+    if old.name not in ("runner_frames", "worker"):
         shutil.rmtree(old)
 # --- cache_entry: the form is that of crates/cache/src/stored.rs; the target puts the checksum in
 def cache_entry(asked, *outputs):
@@ -453,6 +453,17 @@ TREES = {
     "trees_treelite": models("tl_logistic.tl", "tl_categories.tl", "tl_doubles.tl"),
 }
 
+# --- cache_messages: an answer and a request, each with contents, and lengths that nothing has
+def cache_message(head, *parts):
+    return head + b"".join(parts)
+
+
+CACHE_MESSAGES = {
+    "answers": cache_message(struct.pack("<QBQ", 7, 0, 5), b"found") + struct.pack("<QBQ", 8, 1, 0),
+    "requests": cache_message(struct.pack("<BQIQ", 0, 0, 0, 2), b"{}") + cache_message(struct.pack("<BQIQ", 2, 9, 3, 4), b"key", b"\0\1\2\3"),
+    "long": struct.pack("<QBQ", 7, 0, 1 << 30) + b"x",
+}
+
 # --- redis_reply: replies of a Redis, good, an error, and a length that no value has
 REDIS_REPLY = {
     "replies": b"+PONG\r\n+OK\r\n:7\r\n$-1\r\n$4\r\na\r\nb\r\n",
@@ -460,7 +471,7 @@ REDIS_REPLY = {
     "long": b"+OK\r\n$18446744073709551615\r\n",
 }
 
-for target, files in {**TREES, "http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "padding": PADDING, "cache_entry": CACHE_ENTRY, "tls_front": TLS_FRONT, "keys_file": KEYS_FILE, "token": TOKEN, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE, "certificate": CERTIFICATE, "redis_reply": REDIS_REPLY}.items():
+for target, files in {**TREES, "http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "padding": PADDING, "cache_entry": CACHE_ENTRY, "cache_messages": CACHE_MESSAGES, "tls_front": TLS_FRONT, "keys_file": KEYS_FILE, "token": TOKEN, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE, "certificate": CERTIFICATE, "redis_reply": REDIS_REPLY}.items():
     (SEEDS / target).mkdir(parents=True)
     for name, data in files.items():
         (SEEDS / target / name).write_bytes(data)

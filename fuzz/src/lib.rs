@@ -9,6 +9,7 @@
 
 mod archive;
 mod cache_entry;
+mod cache_messages;
 mod certificate;
 mod elf;
 mod forest;
@@ -32,6 +33,7 @@ mod worker;
 
 pub use archive::archive;
 pub use cache_entry::cache_entry;
+pub use cache_messages::cache_messages;
 pub use certificate::certificate;
 pub use elf::elf;
 pub use forest::{trees_binary, trees_json, trees_lightgbm, trees_treelite, trees_ubjson};
@@ -127,7 +129,7 @@ mod grammar;
 pub type Target = fn(&[u8]) -> bool;
 
 /// All of them.
-pub const TARGETS: [(&str, Target); 25] = [
+pub const TARGETS: [(&str, Target); 26] = [
     ("http_head", http_head),
     ("http_body", http_body),
     ("json", json),
@@ -140,6 +142,7 @@ pub const TARGETS: [(&str, Target); 25] = [
     ("onnx", onnx),
     ("padding", padding),
     ("cache_entry", cache_entry),
+    ("cache_messages", cache_messages),
     ("certificate", certificate),
     ("keys_file", keys_file),
     ("token", token),

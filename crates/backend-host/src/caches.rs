@@ -1,12 +1,7 @@
 //! A process that runs one response cache (`libtritoncache_<name>.so`) for the server at the other end of a socket, its
 //! stdin.
 //!
-//! A request is an operation (one byte: 0 configure, 1 look up, 2 insert), a number (u64), the length of a key (u32)
-//! and of contents (u64), and both; an answer is the number, a status (one byte: 0 done, 1 not found, 2 exists already,
-//! 3 failed), and the length (u64) and bytes of what was found or of an error's text. Numbers are little-endian. The
-//! first request
-//! configures the cache. Operations with equal keys run in their order. When the server closes the socket, the cache is
-//! finalized and the process ends.
+//! The messages are those of `frames::cache`.
 
 #![allow(unsafe_code)] // functions of a library
 
@@ -14,9 +9,10 @@ use crate::abi::Err;
 use crate::abi::cache::{CacheAllocator, CacheEntry};
 use crate::abi::error::ServerError;
 use crate::library::Opened;
+use frames::cache::{CacheOperation, CacheRequest, CacheStatus, read_request, write_answer};
 use std::ffi::{CString, c_char, c_void};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::ptr::null_mut;
@@ -28,9 +24,6 @@ use tensor::{Code, Error, Result};
 const THREADS: usize = 4;
 /// Requests that wait for one thread; the reader waits for more.
 const WAITING_MAX: usize = 1024;
-/// Longest key and contents in bytes.
-const KEY_BYTES_MAX: usize = 4096;
-const CONTENTS_BYTES_MAX: usize = 1 << 30;
 
 type Operate = unsafe extern "C" fn(*mut c_void, *const c_char, *mut CacheEntry, *mut CacheAllocator) -> Err;
 
@@ -72,9 +65,9 @@ impl RunningCache {
 
     /// Runs an operation. Returns what was found.
     fn run(&self, request: CacheRequest) -> Result<Vec<u8>> {
-        let CacheRequest { is_insertion, key, contents, .. } = request;
+        let CacheRequest { operation, key, contents, .. } = request;
         let key = CString::new(key).map_err(|_| Error::invalid("a key has a NUL"))?;
-        let (operate, mut entry, mut allocator) = if is_insertion {
+        let (operate, mut entry, mut allocator) = if operation == CacheOperation::Insert {
             (self.insert, CacheEntry::of(contents.len()), CacheAllocator::Stored(contents))
         } else {
             (self.look_up, CacheEntry::default(), CacheAllocator::Found(None))
@@ -90,56 +83,19 @@ impl RunningCache {
     }
 }
 
-struct CacheRequest {
-    id: u64,
-    is_insertion: bool,
-    key: Vec<u8>,
-    contents: Vec<u8>,
-}
-
-/// The next request and its operation; `None` at the end.
-fn next(from: &mut impl Read) -> io::Result<Option<(u8, CacheRequest)>> {
-    let mut head = [0; 21];
-    if from.read(head.get_mut(..1).unwrap_or_default())? == 0 {
-        return Ok(None);
-    }
-    from.read_exact(head.get_mut(1..).unwrap_or_default())?;
-    let [operation, rest @ ..] = head;
-    let (id, rest) = rest.split_first_chunk().ok_or(io::ErrorKind::InvalidData)?;
-    let (key, rest) = rest.split_first_chunk().ok_or(io::ErrorKind::InvalidData)?;
-    let contents = rest.first_chunk().ok_or(io::ErrorKind::InvalidData)?;
-    let (key, contents) = (u32::from_le_bytes(*key) as usize, u64::from_le_bytes(*contents) as usize);
-    if key > KEY_BYTES_MAX || contents > CONTENTS_BYTES_MAX {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
-    let mut request = CacheRequest {
-        id: u64::from_le_bytes(*id),
-        is_insertion: operation == 2,
-        key: vec![0; key],
-        contents: vec![0; contents],
-    };
-    from.read_exact(&mut request.key)?;
-    from.read_exact(&mut request.contents)?;
-    Ok(Some((operation, request)))
-}
-
 fn answer(to: &Mutex<UnixStream>, id: u64, result: &Result<Vec<u8>>) -> io::Result<()> {
-    let (status, bytes) = match result {
-        Ok(found) => (0u8, found.as_slice()),
+    let answer = match result {
+        Ok(found) => write_answer(id, CacheStatus::Done, found),
         Err(error) => {
             let status = match error.code() {
-                Code::NotFound => 1,
-                Code::AlreadyExists => 2,
-                _ => 3,
+                Code::NotFound => CacheStatus::NotFound,
+                Code::AlreadyExists => CacheStatus::Exists,
+                _ => CacheStatus::Failed,
             };
-            (status, error.message().as_bytes())
+            write_answer(id, status, error.message().as_bytes())
         }
     };
-    let mut frame = id.to_le_bytes().to_vec();
-    frame.push(status);
-    frame.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
-    frame.extend_from_slice(bytes);
-    to.lock().map_err(|_| io::ErrorKind::Other)?.write_all(&frame)
+    to.lock().map_err(|_| io::ErrorKind::Other)?.write_all(&answer)
 }
 
 /// Serves the cache of a library until the server closes the socket.
@@ -149,7 +105,8 @@ fn answer(to: &Mutex<UnixStream>, id: u64, result: &Result<Vec<u8>>) -> io::Resu
 pub(crate) fn serve(path: &Path, server: UnixStream) -> io::Result<()> {
     let answers = Arc::new(Mutex::new(server.try_clone()?));
     let mut requests = BufReader::new(server);
-    let Some((0, first)) = next(&mut requests)? else { return Err(io::ErrorKind::InvalidData.into()) };
+    let first = read_request(&mut requests)?.filter(|first| first.operation == CacheOperation::Configure);
+    let Some(first) = first else { return Err(io::ErrorKind::InvalidData.into()) };
     let cache = match RunningCache::new(path, first.contents) {
         Ok(cache) => Arc::new(cache),
         Err(error) => return answer(&answers, first.id, &Err(error)),
@@ -172,7 +129,7 @@ pub(crate) fn serve(path: &Path, server: UnixStream) -> io::Result<()> {
         senders.push(send);
         threads.push(work(jobs)?);
     }
-    while let Some((_, request)) = next(&mut requests)? {
+    while let Some(request) = read_request(&mut requests)? {
         let mut hasher = DefaultHasher::new();
         request.key.hash(&mut hasher);
         if let Some(thread) = senders.get(hasher.finish() as usize % THREADS) {

@@ -1,6 +1,6 @@
 //! The response cache in a library that was written for Triton's C API (`libtritoncache_<name>.so`).
 //!
-//! The library runs in a process of its own, `nereid-backend-host`, whose `caches.rs` describes the messages. Other
+//! The library runs in a process of its own, `nereid-backend-host`; `frames::cache` has the messages. Other
 //! threads send it lookups and insertions and never wait. A process that ends is started again after a pause. Until
 //! then, and for a lookup without an answer in `LOOKUP_TIME`, there is nothing in the cache.
 //!
@@ -15,8 +15,9 @@ mod process;
 
 use bytes::Bytes;
 use cache::{Cache, CachedOutput, Counters, Found, Insertion, Key, KeySpace, Lookup, OutputSet};
+use frames::cache::CacheOperation;
 use parking_lot::Mutex;
-use process::{Operation, Process};
+use process::Process;
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -227,7 +228,7 @@ impl CacheState {
         }
         let permit = InsertionPermit(Arc::clone(self), bytes);
         let text = cache::store(key, asked, outputs).ok_or_else(|| Error::invalid("a response of too many parts"))?;
-        process.send(Operation::Insert, self.next.fetch_add(1, Relaxed), &name(key), &text, Box::new(permit));
+        process.send(CacheOperation::Insert, self.next.fetch_add(1, Relaxed), &name(key), &text, Box::new(permit));
         Ok(())
     }
 }
@@ -279,7 +280,7 @@ impl Cache for LibraryCache {
         let until = Instant::now() + LOOKUP_TIME;
         lookups.insert(id, PendingLookup { key: *key, asked: asked.clone(), found: found(), until });
         drop(lookups);
-        process.send(Operation::LookUp, id, &name(key), &[], Box::new(permit));
+        process.send(CacheOperation::LookUp, id, &name(key), &[], Box::new(permit));
         Lookup::Later
     }
 

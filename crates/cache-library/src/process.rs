@@ -1,6 +1,7 @@
 //! The process of the library: its socket, and the threads that write to it and read from it.
 
 use crate::LibrarySettings;
+use frames::cache::{CacheAnswer, CacheOperation, CacheStatus, read_answer, write_request};
 use parking_lot::Mutex;
 use std::any::Any;
 use std::collections::HashMap;
@@ -17,19 +18,10 @@ use tensor::{Error, Result};
 
 /// Time that the library has to initialize.
 const START_TIME: Duration = Duration::from_secs(60);
-/// Longest answer in bytes: an entry, and some more.
-const ANSWER_BYTES_MAX: u64 = 1 << 30;
 /// Maximum bytes that the library prints in a second, on one of its outputs. The rest is dropped.
 const SECOND_BYTES_MAX: usize = 64 * 1024;
 /// Longest line in bytes that the library prints.
 const LINE_BYTES_MAX: u64 = 16 << 10;
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Operation {
-    Configure = 0,
-    LookUp = 1,
-    Insert = 2,
-}
 
 /// Values that count requests until they are dropped, by the number of the request.
 type Permits = Arc<Mutex<HashMap<u64, Box<dyn Any + Send>>>>;
@@ -76,13 +68,13 @@ impl Process {
         }
         let mut reads = BufReader::new(socket.try_clone().map_err(failed)?);
         let first = first(&socket, &mut reads, settings.config.as_bytes());
-        if !matches!(first, Ok((0, _))) {
+        if !matches!(&first, Ok(answer) if answer.status == CacheStatus::Done) {
             let _ = child.kill();
             let _ = child.wait();
         }
-        let (status, text) = first.map_err(failed)?;
-        if status != 0 {
-            return Err(Error::invalid(String::from_utf8_lossy(&text).into_owned()));
+        let first = first.map_err(failed)?;
+        if first.status != CacheStatus::Done {
+            return Err(Error::invalid(String::from_utf8_lossy(&first.contents).into_owned()));
         }
         let (messages, waiting) = channel::<Vec<u8>>();
         let mut writes = socket.try_clone().map_err(failed)?;
@@ -97,10 +89,10 @@ impl Process {
         let permits = Permits::default();
         let answered = Arc::clone(&permits);
         thread(move || {
-            while let Ok((id, status, found)) = next(&mut reads) {
+            while let Ok(CacheAnswer { id, status, contents }) = read_answer(&mut reads) {
                 let permit = answered.lock().remove(&id);
                 drop(permit);
-                answer(id, (status == 0).then_some(found));
+                answer(id, (status == CacheStatus::Done).then_some(contents));
             }
             ended();
             drop(reads_on);
@@ -110,9 +102,16 @@ impl Process {
     }
 
     /// Sends a request; `permit` is dropped once it is answered, or never will be.
-    pub(crate) fn send(&self, operation: Operation, id: u64, key: &str, contents: &[u8], permit: Box<dyn Any + Send>) {
+    pub(crate) fn send(
+        &self,
+        operation: CacheOperation,
+        id: u64,
+        key: &str,
+        contents: &[u8],
+        permit: Box<dyn Any + Send>,
+    ) {
         self.permits.lock().insert(id, permit);
-        let _ = self.messages.send(message(operation, id, key, contents));
+        let _ = self.messages.send(write_request(operation, id, key, contents));
     }
 
     /// Ends a process that does not answer, at once.
@@ -155,42 +154,13 @@ fn thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     std::thread::Builder::new().name("nereid-cache".into()).spawn(work).map(drop)
 }
 
-fn message(operation: Operation, id: u64, key: &str, contents: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![operation as u8];
-    bytes.extend_from_slice(&id.to_le_bytes());
-    bytes.extend_from_slice(&(key.len() as u32).to_le_bytes());
-    bytes.extend_from_slice(&(contents.len() as u64).to_le_bytes());
-    bytes.extend_from_slice(key.as_bytes());
-    bytes.extend_from_slice(contents);
-    bytes
-}
-
-/// Configures the cache. Returns status and text of the answer.
-fn first(mut socket: &UnixStream, reads: &mut impl Read, config: &[u8]) -> io::Result<(u8, Vec<u8>)> {
-    socket.write_all(&message(Operation::Configure, 0, "", config))?;
+/// Configures the cache.
+fn first(mut socket: &UnixStream, reads: &mut impl Read, config: &[u8]) -> io::Result<CacheAnswer> {
+    socket.write_all(&write_request(CacheOperation::Configure, 0, "", config))?;
     socket.set_read_timeout(Some(START_TIME))?;
-    let (_, status, text) = next(reads)?;
+    let answer = read_answer(reads)?;
     socket.set_read_timeout(None)?;
-    Ok((status, text))
-}
-
-/// The next answer: number, status, and what was found or why not.
-fn next(reads: &mut impl Read) -> io::Result<(u64, u8, Vec<u8>)> {
-    let (mut id, mut status, mut length) = ([0; 8], [0; 1], [0; 8]);
-    reads.read_exact(&mut id)?;
-    reads.read_exact(&mut status)?;
-    reads.read_exact(&mut length)?;
-    let length = u64::from_le_bytes(length);
-    if length > ANSWER_BYTES_MAX {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
-    let mut bytes = Vec::new();
-    // Grows with what arrives.
-    if reads.take(length).read_to_end(&mut bytes)? as u64 != length {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    let [status] = status;
-    Ok((u64::from_le_bytes(id), status, bytes))
+    Ok(answer)
 }
 
 /// Logs what the library prints, a line at a time and at a limited rate.

@@ -1,9 +1,11 @@
 //! Codec of frames. Pure. Whatever a runner sends, a read never panics, allocates at most in proportion to the length
 //! of the frame, and accesses only the frame.
 //!
-//! `read` decodes what a runner sends, `requests` what the server sends to a runner; `write` encodes both.
+//! `read` decodes what a runner sends, `requests` what the server sends to a runner; `write` encodes both. `cache` has
+//! the messages of the process of a response cache.
 
 pub mod arena;
+pub mod cache;
 // All numbers of the protocol are generated, used or not.
 #[allow(dead_code)]
 pub mod generated;
