@@ -123,8 +123,8 @@ function cloud(url: string, environment: NodeJS.ProcessEnv): Cloud<ContainerClie
           path: metadata?.hdi_isfolder === 'true' ? `${name}/` : name,
           size: contentLength,
           version: bare(etag),
-          // The MD5 of other kinds of blobs is not updated by writes.
-          md5: contentMD5 === undefined || blobType !== 'BlockBlob' ? null : Buffer.from(contentMD5).toString('hex'),
+          // The MD5 of other kinds of blobs is not updated by writes; that of a blob without one is an empty array.
+          md5: contentMD5?.length && blobType === 'BlockBlob' ? Buffer.from(contentMD5).toString('hex') : null,
         }))
       return { objects, next: continuationToken || undefined }
     },
