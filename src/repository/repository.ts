@@ -764,7 +764,7 @@ export class Repository {
         override = await writeOverride(parameters.files)
       }
       const directory = override ?? this.#locate(name)
-      const changed = override === null ? await this.#materialise(directory, parameters.config) : 0n
+      const changed = override === null ? await this.#materialise(name, directory, parameters.config) : 0n
       const stamp = overridden ? 0n : changed
       const known = this.#known.get(name)
       if (this.#stale.delete(name) && known !== undefined) Object.assign(known, { stamp: 0n, source: null })
@@ -798,25 +798,29 @@ export class Repository {
   }
 
   /** Updates the directory of a model and returns when it last changed. `config` replaces its configuration. */
-  async #materialise(directory: string, config: string | null): Promise<bigint> {
+  async #materialise(name: string, directory: string, config: string | null): Promise<bigint> {
     const store = this.#stores.of(directory)
     if (store === undefined) return latestChange(directory)
     // A requested load must see the current contents.
     if (store.failure !== null && this.#settings.mode !== 'poll') throw store.failure
-    await store.materialise(basename(directory), (at) => this.#versionsToLoad(at, config))
+    await store.materialise(basename(directory), (at) => this.#versionsToLoad(name, at, config))
     return store.stamp(basename(directory))
   }
 
-  /** The versions that are loaded from a directory; null if all of their files are needed. */
-  #versionsToLoad(directory: string, config: string | null): ReadonlySet<number> | null {
+  /**
+   * The versions that are loaded from a directory; null if all of their files are needed. Includes the versions that
+   * serve, because their processes may restart from these files before the load replaces them, and after it fails.
+   */
+  #versionsToLoad(name: string, directory: string, config: string | null): ReadonlySet<number> | null {
+    const serving = this.#states.serving(name)
     try {
       const read = readConfig(directory, this.#flags, config, noLog)
       // Agents may read the files of every version.
       if ((read.config.modelRepositoryAgents?.agents.length ?? 0) > 0) return null
-      return new Set(selectVersions(read.config, [...findVersions(directory, noLog).keys()]))
+      return new Set([...serving, ...selectVersions(read.config, [...findVersions(directory, noLog).keys()])])
     } catch {
       // The load fails for the same reason.
-      return new Set()
+      return new Set(serving)
     }
   }
 
