@@ -6,6 +6,7 @@ use crate::generated::{
     Answer, EXECUTE_FLAG_FOLLOWED, EXECUTE_FLAG_WAITED, ExecuteHead, Frame, INLINE_BYTES_MAX,
     REQUEST_FLAG_SEQUENCE_END, REQUEST_FLAG_SEQUENCE_START, REQUEST_FLAG_TRACED, REQUESTS_MAX,
 };
+use crate::lifecycle::Lifecycle;
 use crate::memory::{Room, SegmentError};
 use crate::parameters::parameters;
 use crate::runner::{BatchInFlight, COPY_BYTES_MAX, Runner, RunnerState};
@@ -60,17 +61,27 @@ impl Runner {
             Some(batch) => batch.is_followed && state.ready.len() < self.ahead.ready_max(),
         };
         if !state.lifecycle.is_in_service() || !is_free {
+            let is_down = self.ahead == Ahead::BehindSmall && state.lifecycle == Lifecycle::Ended;
             drop(state);
+            if is_down {
+                return put_back(requests);
+            }
             return self.refuse(requests, occupied, began);
         }
         // Requests of models that call others wait in the queue, where circles of calls are found (engine::cycles).
-        if self.ahead == Ahead::BehindSmall
-            && self.asks.has_called()
-            && let Some(batch) = &mut state.batch
-        {
-            batch.holds = occupied;
+        if self.ahead == Ahead::BehindSmall && self.asks.has_called() && state.batch.is_some() {
+            let running = state.batches;
             drop(state);
-            return put_back(requests);
+            put_back(requests);
+            // Their instance waits for the batch that runs, if it still does.
+            let mut state = self.state.lock();
+            let mut left = occupied;
+            if let Some(batch) = state.batch.as_mut().filter(|batch| batch.id == running) {
+                batch.holds = left.take();
+            }
+            drop(state);
+            drop(left);
+            return;
         }
         let mut buffer = std::mem::take(&mut state.buffer);
         let mut refused: SmallVec<[(Responder, Error); 1]> = SmallVec::new();
@@ -129,7 +140,11 @@ impl Runner {
             Ahead::Never => false,
             Ahead::Always(_) => true,
             Ahead::BehindSmall => {
-                was_small && blocks.is_empty() && !self.limits.device_inputs && !self.asks.has_called()
+                was_small
+                    && blocks.is_empty()
+                    && self.memory.has_segments()
+                    && !self.limits.device_inputs
+                    && !self.asks.has_called()
             }
         };
         let flags = [(is_followed, EXECUTE_FLAG_FOLLOWED), (waits, EXECUTE_FLAG_WAITED)];
@@ -152,6 +167,7 @@ impl Runner {
             if state.batch.is_none() {
                 state.batch = Some(batch);
             } else {
+                batch.occupied.iter().for_each(Occupied::waits);
                 state.ready.push_back(batch);
             }
             self.watch(&mut state);
@@ -182,8 +198,12 @@ impl Runner {
         for (responder, error) in refused {
             responder.finish(Some(Err(error)));
         }
-        for pending in pendings {
-            pending.responder.finish(Some(Err(self.not_healthy())));
+        for RunnerRequest { responder, entry } in pendings {
+            if waits && self.ahead == Ahead::BehindSmall {
+                responder.put_back(entry);
+            } else {
+                responder.finish(Some(Err(self.not_healthy())));
+            }
         }
     }
 
@@ -286,12 +306,21 @@ impl Runner {
         let is_it = state.batch.as_ref().is_some_and(|b| b.id == result.batch);
         let Some(batch) = state.batch.take_if(|_| is_it) else { return Err(ProtocolError("the result of no batch")) };
         state.batch = state.ready.pop_front().map(|next| BatchInFlight { since: inference_end, ..next });
-        if let Some(occupied) = state.batch.as_ref().and_then(|batch| batch.occupied.as_ref()) {
-            occupied.begins(inference_end);
+        let RunnerState { batch: next, slots, .. } = &mut *state;
+        let mut bodies: SmallVec<[Data; 4]> = SmallVec::new();
+        if let Some(next) = next {
+            next.occupied.iter().for_each(|occupied| occupied.begins(inference_end));
+            // It cannot be put back any more.
+            let iterates = self.owner.upgrade().is_some_and(|owner| owner.is_iterative());
+            for key in next.members.iter().filter(|_| !iterates) {
+                let inputs = slots.pending(*key).into_iter().flat_map(|pending| &mut pending.entry.request.inputs);
+                bodies.extend(inputs.map(|input| std::mem::take(&mut input.data)));
+            }
         }
         let is_inline = |tensor: &TensorRef<'_>| matches!(tensor.contents, Contents::Inline(_));
         state.was_small = result.answers.iter().all(|answer| answer.outputs.iter().all(is_inline));
         drop(state);
+        drop(bodies);
         if result.failed.is_none() && result.answers.len() != batch.members.len() {
             // The requests end with the runner.
             self.runs_again(batch);
@@ -303,7 +332,8 @@ impl Runner {
         for (at, key) in batch.members.iter().enumerate() {
             let answer = result.answers.get(at);
             let Some(pending) = self.state.lock().slots.lift(*key) else {
-                // The request ended on the side channel.
+                // The request ended on the side channel, or while it lay ready.
+                self.state.lock().slots.free(*key);
                 answer.into_iter().flat_map(|a| &a.outputs).for_each(|t| self.memory.done_with(t));
                 continue;
             };
@@ -352,6 +382,8 @@ impl Runner {
     /// Puts back a batch whose result breaks the protocol: it ends with the runner.
     fn runs_again(&self, batch: BatchInFlight) {
         let mut state = self.state.lock();
+        // The runner may have begun the next one.
+        state.may_have_begun = true;
         if let Some(next) = state.batch.replace(batch) {
             state.ready.push_front(next);
         }
@@ -384,7 +416,14 @@ impl Runner {
             Answer::None if !answer.is_final => return Err(ProtocolError("an answer that is none")),
             _ => {}
         }
-        let Some(pending) = self.state.lock().slots.lift(key) else {
+        let mut state = self.state.lock();
+        if let Some(batch) = state.ready.iter().find(|batch| batch.members.contains(&key)) {
+            // The result of the batch before it has not been read yet.
+            batch.occupied.iter().for_each(|occupied| occupied.begins(now_ns()));
+        }
+        let pending = state.slots.lift(key);
+        drop(state);
+        let Some(pending) = pending else {
             // The request has ended, but the model kept its sender.
             answer.outputs.iter().for_each(|t| self.memory.done_with(t));
             return Ok(());

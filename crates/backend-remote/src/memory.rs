@@ -195,6 +195,10 @@ impl TensorMemory {
         Ok(())
     }
 
+    pub(crate) fn has_segments(&self) -> bool {
+        self.has_segments
+    }
+
     pub(crate) fn lends(&self) -> bool {
         self.lends.load(Relaxed)
     }

@@ -325,6 +325,10 @@ impl Owner for RunnerModel {
         self.spec.decoupled
     }
 
+    fn is_iterative(&self) -> bool {
+        self.spec.iterative
+    }
+
     fn reports_statistics(&self) -> bool {
         self.spec.reports_statistics
     }

@@ -22,7 +22,9 @@ impl Peer for Runner {
     fn parent(&self, named: Key) -> Parent {
         let mut state = self.state.lock();
         let key = if state.slots.has(named) { Some(named) } else { state.slots.only(|key| !state.lies_ready(key)) };
-        let running = state.batch.as_ref().filter(|batch| key.is_none_or(|key| batch.members.contains(&key)));
+        // A batch that lay ready may call before the result of the one before it was read.
+        let mut batches = state.batch.iter().chain(&state.ready);
+        let running = batches.find(|batch| key.is_none_or(|key| batch.members.contains(&key)));
         let batch = running.map(|batch| batch.id);
         match key.and_then(|key| Some((key, state.slots.pending(key)?))) {
             Some((key, pending)) => {

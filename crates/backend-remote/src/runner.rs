@@ -43,6 +43,8 @@ pub(crate) type Started = Box<dyn FnOnce(Result<ReadyFrame, Failure>) + Send>;
 pub(crate) trait Owner: Send + Sync {
     fn signature(&self) -> &Arc<Signature>;
     fn is_decoupled(&self) -> bool;
+    /// The model may reschedule requests, which keep their inputs.
+    fn is_iterative(&self) -> bool;
     /// The model reports its own statistics.
     fn reports_statistics(&self) -> bool;
     /// Batches that are sent before the result of the first.
@@ -85,6 +87,8 @@ pub(crate) struct RunnerState {
     pub(crate) batches: u64,
     /// All tensors of the last result were in its frame.
     pub(crate) was_small: bool,
+    /// A result was not read, so that a batch that lies ready may have begun.
+    pub(crate) may_have_begun: bool,
     started: Option<Started>,
     questions: Vec<Question>,
     asked: u64,
@@ -151,6 +155,7 @@ impl Runner {
                 ready: VecDeque::new(),
                 batches: 0,
                 was_small: false,
+                may_have_begun: false,
                 started: Some(started),
                 questions: Vec::new(),
                 asked: 0,
@@ -295,7 +300,12 @@ impl Runner {
             return;
         }
         let requests = state.slots.pendings().count();
-        let waiting = state.slots.pendings().filter(|pending| !pending.responder.is_cancelled()).count();
+        // A batch that lies ready keeps no runner that hangs.
+        let RunnerState { ready, slots, .. } = &mut *state;
+        let behind: Vec<Key> = ready.iter().flat_map(|batch| batch.members.iter().copied()).collect();
+        let waits = |pending: &RunnerRequest| !pending.responder.is_cancelled();
+        let behind = behind.into_iter().filter(|&key| slots.pending(key).is_some_and(|pending| waits(pending))).count();
+        let waiting = slots.pendings().filter(|pending| waits(pending)).count() - behind;
         if waiting > 0 {
             state.for_nobody = None;
             if left >= grace && !std::mem::replace(&mut state.told_of_clients, true) {
@@ -424,7 +434,12 @@ impl Runner {
         if state.slots.has(key) {
             self.memory.flag(key, true);
         }
+        // It does not wait for the batch that runs. Its slot stays taken until the runner has passed over it.
+        let waits = if state.lies_ready(key) { state.slots.lift(key) } else { None };
         drop(state);
+        if let Some(pending) = waits {
+            pending.responder.finish(Some(Err(Error::cancelled(""))));
+        }
         self.asks.request_cancelled(key);
     }
 }
@@ -435,6 +450,7 @@ impl Receiver for Runner {
         let members = state.batch.iter().chain(&state.ready).map(|batch| batch.members.len()).sum();
         let requests = (state.slots.taken(), members);
         if state.lifecycle.is_killed() {
+            state.may_have_begun |= header.frame == Frame::Result as u8;
             return Ok(Next::Go);
         }
         if let Lifecycle::Starting { is_there } = &mut state.lifecycle {
@@ -521,7 +537,7 @@ impl Receiver for Runner {
             return;
         }
         let mut back = Vec::new();
-        if self.ahead == Ahead::BehindSmall {
+        if self.ahead == Ahead::BehindSmall && !state.may_have_begun {
             let RunnerState { ready, slots, .. } = &mut *state;
             back.extend(ready.iter().flat_map(|batch| &batch.members).filter_map(|&key| slots.lift(key)));
         }

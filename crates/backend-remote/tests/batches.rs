@@ -480,6 +480,7 @@ fn a_batch_lies_ready_behind_a_small_one_and_begins_with_its_result() {
     let two = run(&*model, 0, vec![bytes("two", 9000)]);
     assert_eq!(last_batch(&stage), (3, waited), "none lies ready behind a large one");
     two.let_go.try_recv().expect_err("one lies ready");
+    assert_eq!(two.begun.try_recv(), Ok(0), "it waits");
     // No third one: the engine would have to break its rule.
     let three = run(&*model, 0, vec![bytes("three", 1)]);
     assert_eq!(three.answer().expect_err("an error"), not_healthy());
@@ -504,6 +505,39 @@ fn a_batch_that_lies_ready_is_queued_again_when_the_runner_dies() {
     let Event::PutBack(request) = waits.event() else { panic!("it was not put back") };
     assert_eq!((request.id.as_str(), request.inputs[0].data.len()), ("waits", 9000));
     assert_eq!((runs.freed(), waits.freed()), (None, None));
+}
+
+#[test]
+fn a_request_that_is_cancelled_while_it_lies_ready_ends_at_once() {
+    let (stage, model) = ahead();
+    let runs = run(&*model, 0, vec![bytes("runs", 1)]);
+    let waits = run(&*model, 0, vec![bytes("waits", 1)]);
+    waits.answers[0].cancel();
+    assert_eq!(waits.answer().expect_err("an error"), Error::cancelled(""));
+    stage.runner().say(Way::Work, &result(2, &[7]));
+    runs.answer().expect("an answer");
+    // The runner passes over it, and its slot is free.
+    stage.runner().say(Way::Work, &result(3, &[8]));
+    waits.freed().expect("marks");
+    for number in 4..200 {
+        let next = run(&*model, 0, vec![bytes("next", 1)]);
+        assert!(stage.runner().heard(Frame::Execute).len() < 200);
+        stage.runner().say(Way::Work, &result(number, &[1]));
+        next.answer().expect("an answer");
+    }
+}
+
+#[test]
+fn a_batch_that_may_have_begun_is_not_queued_again() {
+    let (stage, model) = ahead();
+    let runs = run(&*model, 0, vec![bytes("runs", 1)]);
+    let waits = run(&*model, 0, vec![bytes("waits", 1)]);
+    // A result with too many answers: the runner is killed, and may run the next batch before it ends.
+    stage.runner().say(Way::Work, &result(2, &[7, 7]));
+    stage.runner().dies();
+    for ran in [runs, waits] {
+        assert_eq!(ran.answer().expect_err("an error"), not_healthy());
+    }
 }
 
 #[test]

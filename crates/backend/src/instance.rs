@@ -10,6 +10,8 @@ pub trait Occupancy: Send {
     fn free(self: Box<Self>, marks: Option<Marks>);
     /// See [`Occupied::let_go`].
     fn let_go(&mut self) -> Option<LetGo>;
+    /// See [`Occupied::waits`].
+    fn waits(&self);
     /// See [`Occupied::begins`].
     fn begins(&self, at: u64);
 }
@@ -42,6 +44,13 @@ impl Occupied {
     /// if that was said before.
     pub fn let_go(&mut self) -> Option<LetGo> {
         self.0.as_mut().and_then(|to| to.let_go())
+    }
+
+    /// The batch lies ready at the instance, behind another one. Its requests count as queued until it begins or ends.
+    pub fn waits(&self) {
+        if let Some(to) = &self.0 {
+            to.waits();
+        }
     }
 
     /// The batch, which lay ready, begins: until then its requests were queued.

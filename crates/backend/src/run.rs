@@ -318,6 +318,8 @@ pub struct RunControl {
     alone: bool,
     /// The batch ended after `execute` had returned.
     over: AtomicBool,
+    /// The batch waits at its instance for another one.
+    lies_ready: AtomicBool,
 }
 
 #[derive(Default)]
@@ -332,12 +334,23 @@ enum HookState {
 impl RunControl {
     /// A control for a batch of `requests` requests.
     pub fn new(requests: u32) -> Self {
-        Self { wanted: AtomicU32::new(requests), hook: Mutex::default(), alone: false, over: AtomicBool::new(false) }
+        let (hook, over, lies_ready) = (Mutex::default(), AtomicBool::new(false), AtomicBool::new(false));
+        Self { wanted: AtomicU32::new(requests), hook, alone: false, over, lies_ready }
     }
 
     /// A control for a batch that cannot be stopped, because the thread that submitted it also runs it.
     pub fn alone() -> Self {
-        Self { wanted: AtomicU32::new(1), hook: Mutex::default(), alone: true, over: AtomicBool::new(false) }
+        Self { alone: true, ..Self::new(1) }
+    }
+
+    /// Records whether the batch waits at its instance for another one. Its requests count as queued meanwhile.
+    pub fn set_lies_ready(&self, lies_ready: bool) {
+        self.lies_ready.store(lies_ready, Ordering::Release);
+    }
+
+    /// See [`set_lies_ready`](Self::set_lies_ready).
+    pub fn lies_ready(&self) -> bool {
+        self.lies_ready.load(Ordering::Acquire)
     }
 
     /// Counts a cancelled request of the batch. The last one stops the execution.

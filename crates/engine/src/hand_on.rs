@@ -33,6 +33,8 @@ struct OccupiedInstance {
     held: Held,
     execution: Arc<Execution>,
     control: Arc<RunControl>,
+    /// Counted as pending while the batch lies ready.
+    requests: u64,
 }
 
 /// Whether the instance waits for the end of the batch.
@@ -45,6 +47,7 @@ enum Held {
 impl Occupancy for OccupiedInstance {
     fn free(self: Box<Self>, marks: Option<Marks>) {
         self.control.over();
+        self.leaves_ready();
         let Some(marks) = marks else { return };
         let duration = marks.outputs_ready.saturating_sub(self.execution.start()).max(1);
         self.execution.set_marks(marks);
@@ -68,8 +71,31 @@ impl Occupancy for OccupiedInstance {
         Some(LetGo(Box::new(rest)))
     }
 
+    fn waits(&self) {
+        self.control.set_lies_ready(true);
+        self.version().running.pending.fetch_add(self.requests, Ordering::Relaxed);
+    }
+
     fn begins(&self, at: u64) {
+        self.leaves_ready();
         self.execution.begins(at);
+    }
+}
+
+impl OccupiedInstance {
+    fn version(&self) -> &ModelVersion {
+        match &self.held {
+            Held::Yes(rest) => &rest.version,
+            Held::LetGo(UnfinishedBatch(version), _) => version,
+        }
+    }
+
+    /// The batch begins, or ends before that.
+    fn leaves_ready(&self) {
+        if self.control.lies_ready() {
+            self.control.set_lies_ready(false);
+            self.version().running.pending.fetch_sub(self.requests, Ordering::Relaxed);
+        }
     }
 }
 
@@ -207,7 +233,12 @@ impl ModelVersion {
         let rest = Arc::new(rest);
         let waits_for_requests = self.scheduling.sequencing.is_some() && !self.signature.decoupled;
         let of_requests = waits_for_requests.then(|| rest.clone());
-        let held = OccupiedInstance { held: Held::Yes(rest), execution: execution.clone(), control: control.clone() };
+        let held = OccupiedInstance {
+            held: Held::Yes(rest),
+            execution: execution.clone(),
+            control: control.clone(),
+            requests: requests.len() as u64,
+        };
         let occupied = Occupied::new(Box::new(held));
         let mut entries = self.entries_with_responders(&mut requests, &execution, of_requests.as_ref());
         drop((requests, of_requests));

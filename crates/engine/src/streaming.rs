@@ -431,14 +431,24 @@ impl Answers for Streaming {
         if is_over || !self.ticket.waits_again() {
             return self.end(None);
         }
-        let pending = Queued(self.waiting(entry, accepted));
+        let mut pending = Queued(self.waiting(entry, accepted));
         let mut run = self.version.running.run.lock();
-        let refused = run.schedule.put_back(pending).err();
+        // If no instance is left, the queue was emptied before.
+        let refused = match run.refusal() {
+            Some(why) => Err((why, pending)),
+            None => run.schedule.put_back(pending).map_err(|pending| (self.version.no_answer(), pending)),
+        };
         self.version.pump(run, now_ns());
-        if let Some(mut pending) = refused {
-            pending.0.streaming = None;
-            self.version.running.pending.fetch_sub(1, Ordering::Relaxed);
-            self.end(Some(Err(self.version.no_answer())));
+        match refused {
+            Err((why, refused)) => {
+                pending = refused;
+                pending.0.streaming = None;
+                self.version.running.pending.fetch_sub(1, Ordering::Relaxed);
+                self.end(Some(Err(why)));
+            }
+            // The sweep after a cancel may not have found it yet.
+            Ok(()) if self.ticket.is_cancelled() => self.version.sweep_cancelled(),
+            Ok(()) => {}
         }
     }
 

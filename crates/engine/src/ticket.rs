@@ -346,8 +346,13 @@ impl Ticket {
 
     /// Ends the request with `error` if it still waits.
     pub(crate) fn expire(&self, error: Error) {
-        // A request that begins to run now has waited as long.
-        if matches!(self.state.progress.lock().stage, TicketStage::Queued) {
+        let waits = match &self.state.progress.lock().stage {
+            TicketStage::Queued => true,
+            // A request that begins to run now has waited as long.
+            TicketStage::Running(run) => run.lies_ready(),
+            TicketStage::Settled => false,
+        };
+        if waits {
             self.overrun(error);
         }
     }

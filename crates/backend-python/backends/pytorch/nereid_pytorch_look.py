@@ -23,31 +23,46 @@ def look(path):
 def _inputs(method):
     arguments = method.schema.arguments[1:]
     if len(arguments) == 1 and arguments[0].type.kind() == "DictType":
+        if not _is_tensor(arguments[0].type.getValueType()):
+            return None
         # Inputs are keys of the dictionary: those that the code reads.
         reads = method.graph.findAllNodes("aten::__getitem__")
         given = list(method.graph.inputs())[-1]
         keys = [_text(key) for of, key in (node.inputs() for node in reads) if of.debugName() == given.debugName()]
         return None if not keys or None in keys else [[key, False] for key in dict.fromkeys(keys)]
     # Numbers and flags cannot be inputs; they keep their defaults.
-    return [[one.name, _is_strings(one.type)] for one in arguments if _is_tensor(one.type) or _is_strings(one.type)]
+    given = [one for one in arguments if _is_value(one.type) or not one.has_default_value()]
+    if not given or not all(_is_value(one.type) for one in given):
+        return None
+    return [[one.name, _is_strings(one.type)] for one in given]
 
 
 def _outputs(method):
     of = method.schema.returns[0].type
     made = next(method.graph.outputs()).node()
     if of.kind() == "TupleType":
-        return _by_position([_is_strings(one) for one in of.elements()])
+        return _by_position(of.elements())
     if of.kind() == "DictType":
+        if not _is_tensor(of.getValueType()):
+            return None
         keys = [_text(key) for key in list(made.inputs())[::2]] if made.kind() == "prim::DictConstruct" else []
         return None if not keys or None in keys else [[key, False] for key in keys]
     if of.kind() != "ListType" or _is_strings(of):
-        return _by_position([_is_strings(of)])
+        return _by_position([of])
     # The type does not have the length, but the code that makes the list often does.
-    return _by_position([False] * len(list(made.inputs()))) if made.kind() == "prim::ListConstruct" else None
+    count = len(list(made.inputs())) if made.kind() == "prim::ListConstruct" else 0
+    return _by_position([of.getElementType()] * count)
 
 
-def _by_position(values):
-    return [[f"OUTPUT__{at}", is_strings] for at, is_strings in enumerate(values)]
+def _by_position(types):
+    """Outputs of these types; None if there are none, or if one is neither a tensor nor strings."""
+    if not types or not all(_is_value(of) for of in types):
+        return None
+    return [[f"OUTPUT__{at}", _is_strings(of)] for at, of in enumerate(types)]
+
+
+def _is_value(of):
+    return _is_tensor(of) or _is_strings(of)
 
 
 def _is_tensor(of):

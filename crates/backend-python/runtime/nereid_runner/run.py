@@ -114,7 +114,8 @@ class Runner:
 
     def _cancelled(self, batch, requests):
         parts = [None]
-        length = sum(self.server.codec.error(parts, CODE_CANCELLED, "Request cancelled") for _ in requests)
+        flags = ANSWER_FLAG_FAILED | ANSWER_FLAG_FINAL
+        length = sum(self.server.codec.error(parts, CODE_CANCELLED, "Request cancelled", flags) for _ in requests)
         return self.server.codec.result(batch, self._free(), parts, length, len(requests))
 
     def _batch(self, batch, requests):

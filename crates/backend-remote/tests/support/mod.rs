@@ -169,6 +169,9 @@ impl Occupancy for Freed {
         }
         Some(LetGo(Box::new(Told(self.let_go.take()?))))
     }
+    fn waits(&self) {
+        let _ = self.begins.send(0);
+    }
     fn begins(&self, at: u64) {
         let _ = self.begins.send(at);
     }

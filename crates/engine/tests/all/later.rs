@@ -130,6 +130,8 @@ fn an_instance_that_is_let_go_takes_the_next_batch_which_is_queued_until_it_begi
     drop(let_go);
     assert!(runs.occupied.as_mut().expect("busy").let_go().is_none());
     let mut waits = next(&out);
+    waits.occupied.as_ref().expect("busy").waits();
+    assert_eq!(version.statistics().pending, 2);
     nothing(&out);
     thread::sleep(Duration::from_millis(20));
     runs.free();
@@ -137,6 +139,7 @@ fn an_instance_that_is_let_go_takes_the_next_batch_which_is_queued_until_it_begi
     assert_eq!(first.rest(), [Got::Number(1)]);
     let (before, begun) = (version.statistics(), now_ns());
     waits.occupied.as_ref().expect("busy").begins(begun);
+    assert_eq!(version.statistics().pending, 1);
     nothing(&out);
     waits.free();
     let lasted = now_ns() - begun;
