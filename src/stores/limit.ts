@@ -48,33 +48,49 @@ function settled(task: Promise<unknown>): Promise<void> {
   return task.then(() => {}, () => {})
 }
 
-/** Runs at most `limit` tasks in parallel; the others wait in order. */
+/** Runs at most `max` tasks in parallel. The others wait: those of one key in order, and the keys take turns. */
 export class Limit {
-  readonly #waiting: (() => void)[] = []
+  readonly max: number
+  /** By key; the first key has the next turn. */
+  readonly #waiting = new Map<unknown, (() => void)[]>()
   #free: number
 
-  constructor(limit: number) {
-    this.#free = limit
+  constructor(max: number) {
+    this.max = max
+    this.#free = max
   }
 
   /** A signal ends the wait, not the task. */
-  async run<T>(task: () => Promise<T>, signal?: AbortSignal): Promise<T> {
+  async run<T>(task: () => Promise<T>, signal?: AbortSignal, key?: unknown): Promise<T> {
     signal?.throwIfAborted()
     if (this.#free > 0) this.#free -= 1
-    else await this.#turn(signal)
+    else await this.#turn(key, signal)
     try {
       return await task()
     } finally {
-      const next = this.#waiting.shift()
-      if (next === undefined) this.#free += 1
-      else next()
+      this.#next()
     }
   }
 
-  async #turn(signal?: AbortSignal): Promise<void> {
+  /** Starts the next task that waits. */
+  #next(): void {
+    const [next] = this.#waiting
+    if (next === undefined) {
+      this.#free += 1
+      return
+    }
+    const [key, [go, ...others]] = next
+    this.#waiting.delete(key)
+    if (others.length > 0) this.#waiting.set(key, others)
+    go?.()
+  }
+
+  async #turn(key: unknown, signal?: AbortSignal): Promise<void> {
     await new Promise<void>((resolve, reject) => {
       const stop = (): void => {
-        this.#waiting.splice(this.#waiting.indexOf(go), 1)
+        const others = (this.#waiting.get(key) ?? []).filter((other) => other !== go)
+        if (others.length > 0) this.#waiting.set(key, others)
+        else this.#waiting.delete(key)
         reject(signal?.reason as Error)
       }
       const go = (): void => {
@@ -82,26 +98,30 @@ export class Limit {
         resolve()
       }
       signal?.addEventListener('abort', stop, { once: true })
-      this.#waiting.push(go)
+      this.#waiting.set(key, [...(this.#waiting.get(key) ?? []), go])
     })
   }
 }
 
 /**
- * Runs the task for each item, as many in parallel as the limit allows. A failure aborts the others; when all have
- * ended, the first failure is thrown.
+ * Runs the task for each item, as many in parallel as the limit allows; several calls with one limit take turns. A
+ * failure aborts the others; when all have ended, the first failure is thrown.
  */
 export async function eachOf<T>(
   items: readonly T[], limit: Limit, signal: AbortSignal, task: (item: T, signal: AbortSignal) => Promise<void>,
 ): Promise<void> {
   const stop = new AbortController()
   const either = AbortSignal.any([signal, stop.signal])
-  const running = items.map((item) =>
-    limit.run(() => task(item, either)).catch((error: unknown) => {
+  const open = items.values()
+  const work = async (): Promise<void> => {
+    try {
+      for (const item of open) await limit.run(() => task(item, either), either, open)
+    } catch (error) {
       stop.abort(error)
       throw error
-    }),
-  )
+    }
+  }
+  const running = Array.from({ length: Math.min(limit.max, items.length) }, work)
   await Promise.all(running).finally(() => Promise.allSettled(running))
 }
 
