@@ -6,7 +6,7 @@
  */
 
 import { createHash } from 'node:crypto'
-import { mkdir, rm, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import type { DownloadCache, Progress } from './cache.js'
 import { asLocal } from './disk.js'
@@ -31,7 +31,6 @@ export class Mirror {
   readonly #cache: DownloadCache
   readonly #directory: string
   #models = new Map<string, { stamp: string; objects: StoredObject[] }>()
-  #made = 0
 
   /** @param directory private parent of the model directories */
   constructor(client: StoreClient, url: string, cache: DownloadCache, directory: string) {
@@ -87,8 +86,9 @@ export class Mirror {
       const text = `'${this.#url}/${model}' has ${objects.length} objects, and a model may have ${MODEL_OBJECTS_MAX}`
       throw new StoreError('invalid', text)
     }
-    this.#made += 1
-    const directory = join(this.#directory, String(this.#made), model)
+    await mkdir(this.#directory, { recursive: true, mode: 0o700 })
+    // A restarted thread must not get the name of a directory that the thread before it created.
+    const directory = join(await mkdtemp(join(this.#directory, 'tree-')), model)
     try {
       const files = new Map<string, StoredObject>()
       const empty = new Set<string>()
