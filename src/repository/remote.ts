@@ -35,12 +35,15 @@ const PROGRESS_MS = 5_000
 const REPLACED_MS = 60_000
 /** Age after which a directory of another process namespace is abandoned: its owner refreshes it (`stores/worker`). */
 const FOREIGN_AGE_MS_MAX = 600_000
+/** In mode poll, pause before damaged content is downloaded again; it doubles up to the maximum. */
+const DAMAGE_MS = 60_000
+const DAMAGE_MS_MAX = 3_600_000
 /** Empty directory that the models link to before their first download. */
 const EMPTY = 'empty'
 
 const CODES: Record<StoreFailure, ErrorCode> = {
-  absent: 'NOT_FOUND', denied: 'INTERNAL', changed: 'UNAVAILABLE', unavailable: 'UNAVAILABLE', invalid: 'INVALID_ARG',
-  local: 'INTERNAL',
+  absent: 'NOT_FOUND', denied: 'INTERNAL', changed: 'UNAVAILABLE', unavailable: 'UNAVAILABLE', damaged: 'UNAVAILABLE',
+  invalid: 'INVALID_ARG', local: 'INTERNAL',
 }
 
 /** A downloaded copy. */
@@ -48,6 +51,15 @@ interface Copy {
   stamp: string
   versions: SomeVersions
   directory: string
+}
+
+/** The last download had another checksum than the storage. */
+interface Damage {
+  stamp: string
+  error: unknown
+  pauseMs: number
+  /** End of the pause, on the clock of `performance.now()`. */
+  untilMs: number
 }
 
 interface ListedModel {
@@ -58,6 +70,7 @@ interface ListedModel {
   versions: ReadonlyMap<number, number>
   /** The copy that the link leads to; null before the first download. */
   made: Copy | null
+  damage: Damage | null
   changes: bigint
 }
 
@@ -202,7 +215,7 @@ export class RemoteStore implements Store {
     } else if (found !== undefined) {
       await this.#link(name, join(this.#root, EMPTY))
       const { stamp, bytes, versions } = found
-      this.#listed.set(name, { wanted: stamp, bytes, versions, made: null, changes: this.#change() })
+      this.#listed.set(name, { wanted: stamp, bytes, versions, made: null, damage: null, changes: this.#change() })
     } else if (model !== undefined) {
       this.#listed.delete(name)
       await rm(join(this.directory, name), { force: true })
@@ -232,6 +245,8 @@ export class RemoteStore implements Store {
     const stamp = model.wanted
     if (model.made?.stamp === stamp && hasVersions(model.made, select)) return
     const startedMs = performance.now()
+    const { damage } = model
+    if (this.#settles && damage?.stamp === stamp && startedMs < damage.untilMs) throw damage.error
     let bytes = 0
     let expected = model.bytes
     const progress = setInterval(() => {
@@ -259,6 +274,10 @@ export class RemoteStore implements Store {
       }
       directory = await make(versions)
     } catch (error) {
+      if (storeFailure(error) === 'damaged') {
+        const pauseMs = damage?.stamp === stamp ? Math.min(2 * damage.pauseMs, DAMAGE_MS_MAX) : DAMAGE_MS
+        model.damage = { stamp, error, pauseMs, untilMs: performance.now() + pauseMs }
+      }
       if (this.#stop.signal.aborted || !download.stop.signal.aborted) throw error
       if (!download.isReplaced) throw new OutdatedError()
       await this.#materialise(name, select)

@@ -5,8 +5,8 @@
  * path and its version. Users hard-link an object, so its link count shows in every process whether it is in use.
  * `parts/<address>.<place>` are running downloads, or interrupted ones that the next download of the object continues;
  * they are renamed into `objects/`. `records/<address>` say what they contain (`part`). `locks/<address>` avoid
- * concurrent downloads of one object; if a lock fails, both processes download it, which is harmless. `reserved/` has
- * what running downloads will need (`room`).
+ * concurrent downloads of one object; if a process loses its lock, both download it, and only the new owner renames its
+ * part (`Lock.confirm`). `reserved/` has what running downloads will need (`room`).
  */
 
 import { createHash } from 'node:crypto'
@@ -162,10 +162,11 @@ export class DownloadCache {
         await part.finish()
         const damage = await damageOf(path, object, client, either)
         if (damage === null) break
-        if (repeats === REPEATS_MAX) throw new StoreError('unavailable', damage)
+        if (repeats === REPEATS_MAX) throw new StoreError('damaged', damage)
         debug('%s; it is downloaded again', damage)
         await part.restart()
       }
+      await lock.confirm(await part.isInPlace())
       await part.become(kept)
     } catch (error) {
       // Without the lock, the part belongs to another process.
@@ -256,9 +257,7 @@ async function linkOne({ to, object, kept }: Placement): Promise<boolean> {
 /** Reports whether a later download can continue after this error. */
 function canContinue(part: Part, error: unknown, signal: AbortSignal): boolean {
   if (!part.isOfUse) return false
-  if (signal.aborted) return true
-  // A whole part is damaged.
-  return !part.isWhole && ['unavailable', 'denied'].includes(storeFailure(error) ?? '')
+  return signal.aborted || ['unavailable', 'denied'].includes(storeFailure(error) ?? '')
 }
 
 /** Compares a downloaded file with the checksum of the storage; null if they are equal, or if there is none. */

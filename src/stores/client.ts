@@ -58,6 +58,8 @@ export type StoreFailure =
   | 'changed'
   /** No response, a broken connection, 5xx, or "slow down": may work later. */
   | 'unavailable'
+  /** The content does not have the checksum of the storage, also when it was downloaded again. */
+  | 'damaged'
   /** The location, the credentials or the name of an object are malformed. */
   | 'invalid'
   /** The local disk failed. */

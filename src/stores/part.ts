@@ -12,7 +12,7 @@
 
 import { createHash, randomBytes } from 'node:crypto'
 import { readFileSync } from 'node:fs'
-import { chmod, open, readFile, rename, rm, type FileHandle } from 'node:fs/promises'
+import { open, readFile, rename, rm, stat, type FileHandle } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { asLocal } from './disk.js'
 
@@ -67,7 +67,6 @@ export class Part {
   readonly #file: FileHandle
   readonly #record: FileHandle | null
   readonly #ranges: Range[]
-  #isWhole = false
 
   private constructor(path: string, file: FileHandle, record: FileHandle | null, ranges: Range[]) {
     this.path = path
@@ -86,6 +85,8 @@ export class Part {
     try {
       if (file === null || ranges === null) {
         await old?.close()
+        // A record of the older part must not describe the new one if this process is killed now.
+        await rm(recordOf(path), { force: true })
         file = await create(path)
         await file.truncate(size)
       }
@@ -95,11 +96,6 @@ export class Part {
       await file?.close().catch(() => {})
       throw error
     }
-  }
-
-  /** True once all content is on the disk. */
-  get isWhole(): boolean {
-    return this.#isWhole
   }
 
   /** True if a later download can continue it. */
@@ -126,20 +122,25 @@ export class Part {
   /** Waits until the content is on the disk. */
   async finish(): Promise<void> {
     await this.#file.datasync()
-    this.#isWhole = true
   }
 
   /** Forgets the content. */
   async restart(): Promise<void> {
-    this.#isWhole = false
     for (const range of this.#ranges) range.at = range.index * RANGE_BYTES
     const counts = Buffer.alloc(COUNT_BYTES * this.#ranges.length)
     await this.#record?.write(counts, 0, counts.length, MARK_BYTES)
   }
 
+  /** False if another process has replaced the file at this path. */
+  async isInPlace(): Promise<boolean> {
+    const own = await this.#file.stat()
+    const found = await stat(this.path).catch(() => null)
+    return found?.ino === own.ino && found.dev === own.dev
+  }
+
   /** Makes the part an object, which is only for reading. */
   async become(object: string): Promise<void> {
-    await chmod(this.path, 0o444)
+    await this.#file.chmod(0o444)
     await rename(this.path, object)
     if (this.#record !== null) await rm(recordOf(this.path), { force: true })
   }

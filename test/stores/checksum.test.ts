@@ -218,7 +218,7 @@ s3.complete_multipart_upload(**target, MultipartUpload={'Parts': parts})
   test.each(COMPARED)('an %s that is damaged twice fails its model', async (_, name, kind) => {
     proxy.damaged = Infinity
     const { failure, message } = await thrown(async () => download(await open(`sums/${name}`)))
-    expect(failure).toBe('unavailable')
+    expect(failure).toBe('damaged')
     const words = `^what came of 'm/1/weights' has the ${kind} [0-9a-f]+, and storage says [0-9a-f]+: it was damaged`
     expect(message).toMatch(new RegExp(words))
   })
@@ -324,7 +324,7 @@ describe('other clouds', () => {
     expect(await contentOf(await google('4waSgw=='))).toBe('123456789')
     const { failure, message } = await thrown(async () => download(await google('4waSgg==')))
     expect([failure, message]).toEqual([
-      'unavailable', expect.stringContaining("'m/1/weights' has the CRC32C e3069283, and storage says e3069282"),
+      'damaged', expect.stringContaining("'m/1/weights' has the CRC32C e3069283, and storage says e3069282"),
     ])
   })
 
@@ -337,10 +337,15 @@ describe('other clouds', () => {
   test.each([[412, 'changed'], [404, 'absent'], [503, 'unavailable']])(
     'an answer %d instead of the checksum fails the download',
     async (status, failure) => {
-      const client = await google('', (_, answer) => void answer.writeHead(status).end())
+      let requests = 0
+      const client = await google('', (_, answer) => {
+        requests += 1
+        answer.writeHead(status).end()
+      })
       const found = await thrown(() => download(client))
       expect(found.failure).toBe(failure)
       expect(found.message).toContain('the checksum of gs://bucket/m/1/weights cannot be read')
+      expect(requests).toBe(failure === 'unavailable' ? 5 : 1)
     },
   )
 

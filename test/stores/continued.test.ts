@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto'
 import { readFileSync, readdirSync, statSync, utimesSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { expect, test, vi } from 'vitest'
+import { expect, onTestFinished, test, vi } from 'vitest'
 import { StoreError } from '../../src/stores/client.js'
 import { nameOf, ownProcess } from '../../src/stores/owner.js'
 import { MIB, Memory, isClean, md5, setup } from './memory.js'
@@ -185,6 +185,40 @@ test('a download that was complete, but not renamed, is not read again', async (
   memory.reads.length = 0
   expect(await load('m')).toBe('done')
   expect(memory.reads).toEqual([])
+  await store.close()
+})
+
+test('a download whose checksum could not be read is complete, and is not read again', async () => {
+  const memory = memoryOf()
+  const { store, load, cacheDirectory } = await setup(memory)
+  const stored = { algorithm: 'MD5', digest: md5(content), partBytes: null }
+  const checksum = vi.fn().mockResolvedValue(stored)
+  checksum.mockRejectedValueOnce(new StoreError('unavailable', 'answered 503'))
+  Object.assign(memory, { checksum })
+  expect(await load('m')).toBe('UNAVAILABLE answered 503')
+  expect(partsIn(cacheDirectory)).toHaveLength(1)
+  expect(await load('m')).toBe('done')
+  expect([memory.reads.length, isClean(cacheDirectory)]).toEqual([3, true])
+  await store.close()
+})
+
+test('mode poll: a damaged download is repeated after growing pauses, or when it was uploaded again', async () => {
+  const memory = new Memory()
+  memory.put('m/1/model', 'damaged', md5(Buffer.from('other')))
+  const { store, load, refresh } = await setup(memory, { settles: true })
+  let nowMs = 0
+  vi.spyOn(performance, 'now').mockImplementation(() => nowMs)
+  onTestFinished(() => vi.restoreAllMocks())
+  const damaged = /^UNAVAILABLE what came of 'm\/1\/model' has the MD5/
+  for (const [minutes, reads] of [[0, 2], [0.9, 2], [1.1, 4], [3, 4], [3.2, 6]] as const) {
+    nowMs = minutes * 60_000
+    expect(await refresh()).toBe('done')
+    expect(await load('m')).toMatch(damaged)
+    expect(memory.reads, `after ${minutes} min`).toHaveLength(reads)
+  }
+  memory.put('m/1/model', 'whole', md5(Buffer.from('whole')))
+  for (const _ of [1, 2]) await refresh()
+  expect(await load('m')).toBe('done')
   await store.close()
 })
 

@@ -184,6 +184,7 @@ export class Store<Client> implements StoreClient {
       invalid: untrusted
         ? 'its certificate is not trusted here: set NODE_EXTRA_CA_CERTS to the file of its authority'
         : `see that '${bucket}' is the name of a ${noun} there`,
+      damaged: '',
       local: '',
     }
     const said = status === undefined ? `gave no answer (${code})` : `answered ${status} ${code}`
