@@ -118,7 +118,7 @@ export class Room {
     }, signal)
   }
 
-  /** Null if the disk is full, even for a lock: without one, this process can still remove objects. */
+  /** Null if the disk or the quota is full, even for a lock: without one, this process can still remove objects. */
   async #lock(signal: AbortSignal): Promise<Lock | null> {
     for (;;) {
       signal.throwIfAborted()
@@ -126,8 +126,9 @@ export class Room {
         const lock = await this.#locks.take(ROOM)
         if (lock !== null) return lock
       } catch (error) {
-        if (storeFailure(error) !== 'local' || codeOf((error as Error).cause) !== 'ENOSPC') throw error
-        return null
+        const isFull = ['ENOSPC', 'EDQUOT'].includes(codeOf((error as Error).cause))
+        if (storeFailure(error) === 'local' && isFull) return null
+        throw error
       }
       await sleep(LOCK_WAIT_MS, undefined, { signal })
     }

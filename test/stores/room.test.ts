@@ -7,7 +7,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { Worker } from 'node:worker_threads'
 import { rolldown } from 'rolldown'
-import { beforeAll, expect, test, vi } from 'vitest'
+import { beforeAll, expect, onTestFinished, test, vi } from 'vitest'
+import { StoreError } from '../../src/stores/client.js'
+import { Locks } from '../../src/stores/locks.js'
 import { nameOf, ownProcess } from '../../src/stores/owner.js'
 import type { Work } from './downloader.js'
 import { MIB, Memory, ROOT, isClean, objectsIn, setup } from './memory.js'
@@ -168,5 +170,23 @@ test('a model that waits for room can be stopped', async () => {
   const ending = 'UNAVAILABLE the server is ending'
   expect(await Promise.all(loads)).toEqual([ending, ending, ending])
   expect(isClean(cacheDirectory)).toBe(true)
+  await store.close()
+})
+
+test.each(['ENOSPC', 'EDQUOT'])('objects are evicted when the disk has no room for a lock (%s)', async (code) => {
+  const memory = new Memory()
+  for (const model of ['a', 'b']) memory.put(`${model}/1/model`, Buffer.alloc(MIB, model))
+  const { store, load, cacheDirectory } = await setup(memory, { bytesMax: 1.5 * MIB })
+  expect(await load('a')).toBe('done')
+  store.release('a')
+  await vi.waitFor(() => expect(readdirSync(join(store.directory, 'a'))).toEqual([]))
+  const { take } = Locks.prototype
+  vi.spyOn(Locks.prototype, 'take').mockImplementation(async function (this: Locks, name) {
+    if (name === 'room') throw new StoreError('local', 'full', { cause: Object.assign(new Error('full'), { code }) })
+    return take.call(this, name)
+  })
+  onTestFinished(() => vi.restoreAllMocks())
+  await vi.waitFor(async () => expect(await load('b')).toBe('done'))
+  expect(objectsIn(cacheDirectory)).toHaveLength(1)
   await store.close()
 })
