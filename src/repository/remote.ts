@@ -239,11 +239,16 @@ export class RemoteStore implements Store {
   }
 
   async #materialise(name: string, select: SelectVersions): Promise<void> {
+    for (let isDone = false; !isDone; ) isDone = await this.#attempt(name, select)
+  }
+
+  /** Downloads a model as listed last; returns false if it was replaced or removed meanwhile. */
+  async #attempt(name: string, select: SelectVersions): Promise<boolean> {
     const model = this.#listed.get(name)
     // If the model is gone, the caller reports that it is not found.
-    if (model === undefined) return
+    if (model === undefined) return true
     const stamp = model.wanted
-    if (model.made?.stamp === stamp && hasVersions(model.made, select)) return
+    if (model.made?.stamp === stamp && hasVersions(model.made, select)) return true
     const startedMs = performance.now()
     const { damage } = model
     if (this.#settles && damage?.stamp === stamp && startedMs < damage.untilMs) throw damage.error
@@ -280,8 +285,7 @@ export class RemoteStore implements Store {
       }
       if (this.#stop.signal.aborted || !download.stop.signal.aborted) throw error
       if (!download.isReplaced) throw new OutdatedError()
-      await this.#materialise(name, select)
-      return
+      return false
     } finally {
       clearInterval(progress)
       if (this.#downloads.get(name) === download) this.#downloads.delete(name)
@@ -302,10 +306,9 @@ export class RemoteStore implements Store {
       model.changes = this.#change()
       return true
     })
-    if (isCurrent) return
-    // The model was removed meanwhile. If it is listed again, it is another one.
-    await this.#source.remove(directory)
-    await this.#materialise(name, select)
+    // If the model was removed and is listed again, it is another one.
+    if (!isCurrent) await this.#source.remove(directory)
+    return isCurrent
   }
 
   stopDownload(model: string): void {

@@ -4,7 +4,7 @@ import {
   existsSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, truncateSync, utimesSync, writeFileSync,
 } from 'node:fs'
 import { join } from 'node:path'
-import { expect, test, vi } from 'vitest'
+import { expect, onTestFinished, test, vi } from 'vitest'
 import { nameOf, ownProcess } from '../../src/stores/owner.js'
 import { sweepStores } from '../../src/repository/remote.js'
 import { StoreError, schemeOf } from '../../src/stores/client.js'
@@ -433,6 +433,30 @@ test('a download of a model that was uploaded again goes on with the new files',
   memory.gate = Promise.resolve()
   await store.refresh()
   expect([await loaded, file('m/1/model'), file('m/1/same')]).toEqual(['done', 'new', 'same'])
+  await store.close()
+})
+
+test('a replaced download reports no more progress, and its directories are gone before the next one', async () => {
+  const memory = storage({ 'm/config.pbtxt': 'c', 'm/1/model': 'one', 'm/2/model': 'two' })
+  let open = (): void => {}
+  memory.before = (path) => {
+    if (path === 'm/2/model') memory.gate = new Promise((done) => (open = done))
+  }
+  const { store, file, lines } = await setup(memory)
+  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
+  onTestFinished(() => void vi.useRealTimers())
+  const loaded = store.materialise('m', () => new Set([2]))
+  await vi.waitFor(() => expect(memory.reads).toHaveLength(2))
+  memory.put('m/2/model', 'again')
+  await store.refresh()
+  await vi.waitFor(() => expect(memory.reads).toHaveLength(3))
+  vi.advanceTimersByTime(5_000)
+  expect(lines.filter((line) => line.includes('downloading'))).toHaveLength(1)
+  // A preview and a tree of the new form.
+  expect(readdirSync(join(store.directory, '..')).filter((name) => name.startsWith('tree-'))).toHaveLength(2)
+  open()
+  await loaded
+  expect(file('m/2/model')).toBe('again')
   await store.close()
 })
 
