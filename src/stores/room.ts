@@ -7,12 +7,12 @@
  */
 
 import { readdir, rm, stat, statfs, truncate, utimes, writeFile } from 'node:fs/promises'
-import { basename, join } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { StoreError, storeFailure } from './client.js'
 import { asLocal, codeOf, sizeOf } from './disk.js'
 import { Limit } from './limit.js'
-import { MARK_TOUCH_MS, isAbandoned, newMark, type Lock, type Locks } from './locks.js'
+import { MARK_TOUCH_MS, fileTime, isAbandoned, newMark, type Lock, type Locks } from './locks.js'
 import { WRITE_BYTES, addressOf, removePart } from './part.js'
 
 /** Name of the lock under which room is reserved. */
@@ -20,6 +20,8 @@ const ROOM = 'room'
 /** Interval of attempts to take it, and to find room that other downloads give back. */
 const LOCK_WAIT_MS = 20
 const ROOM_WAIT_MS = 250
+/** After this time, a model that waits holds back the later ones of its thread. */
+const PATIENCE_MS = 60_000
 /** Share of the file system kept free. */
 const FREE_PART = 0.02
 /** Age at which a part is removed that no download has continued. */
@@ -56,7 +58,8 @@ export class Reservation {
 
   async #touch(): Promise<void> {
     try {
-      await utimes(this.#path, new Date(), new Date())
+      const time = await fileTime(dirname(this.#path))
+      await utimes(this.#path, time, time)
     } catch (error) {
       // This process was suspended for so long that another one removed the file.
       if (codeOf(error) === 'ENOENT') await writeFile(this.#path, '', { mode: 0o600 }).catch(() => {})
@@ -86,8 +89,9 @@ export class Room {
   readonly #directory: string
   readonly #bytesMax: number
   readonly #locks: Locks
-  /** Models of this thread wait in order, so that a large one gets its turn. */
   readonly #turns = new Limit(1)
+  /** Models of this thread that wait, in order, and since when. Small ones go on before a large one. */
+  readonly #waiting = new Map<symbol, number>()
 
   /** @param bytesMax 0 = limited by the file system */
   constructor(directory: string, bytesMax: number, locks: Locks) {
@@ -103,19 +107,27 @@ export class Room {
    * @throws {StoreError} `local` if there is no room
    */
   async reserve(find: () => Promise<Missing>, signal: AbortSignal): Promise<Reservation> {
-    return this.#turns.run(async () => {
+    const self = Symbol()
+    this.#waiting.set(self, performance.now())
+    const attempt = async (): Promise<Reservation | null> => {
+      const lock = await this.#lock(signal)
+      try {
+        return await this.#attempt(await find())
+      } finally {
+        await lock?.release()
+      }
+    }
+    try {
       for (;;) {
-        const lock = await this.#lock(signal)
-        try {
-          const missing = await find()
-          const reservation = await this.#attempt(missing)
-          if (reservation !== null) return reservation
-        } finally {
-          await lock?.release()
-        }
+        const [[first, sinceMs] = [self, 0]] = this.#waiting
+        const isHeldBack = first !== self && performance.now() - sinceMs > PATIENCE_MS
+        const reservation = isHeldBack ? null : await this.#turns.run(attempt, signal)
+        if (reservation !== null) return reservation
         await sleep(ROOM_WAIT_MS, undefined, { signal })
       }
-    }, signal)
+    } finally {
+      this.#waiting.delete(self)
+    }
   }
 
   /** Null if the disk or the quota is full, even for a lock: without one, this process can still remove objects. */

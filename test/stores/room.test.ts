@@ -159,6 +159,33 @@ test('a model without room evicts nothing', async () => {
   await store.close()
 })
 
+test('a small model goes on before a large one that waits for room, for a minute', async () => {
+  const memory = new Memory()
+  for (const model of ['a', 'b', 'c']) memory.put(`${model}/1/model`, Buffer.alloc(MIB, model))
+  memory.put('large/1/model', Buffer.alloc(4 * MIB))
+  let open = (): void => {}
+  memory.gate = new Promise((done) => (open = done))
+  const { store, load, cacheDirectory } = await setup(memory, { bytesMax: 4.5 * MIB })
+  const names = (): string[] => memory.reads.map(({ path }) => path.slice(0, path.indexOf('/')))
+  const loads = [load('a')]
+  await vi.waitFor(() => expect(names()).toEqual(['a']))
+  loads.push(load('large'))
+  await sleep(300)
+  loads.push(load('b'))
+  await vi.waitFor(() => expect(names()).toEqual(['a', 'b']))
+  const now = performance.now.bind(performance)
+  vi.spyOn(performance, 'now').mockImplementation(() => now() + 61_000)
+  onTestFinished(() => void vi.restoreAllMocks())
+  loads.push(load('c'))
+  await sleep(600)
+  expect(names()).toEqual(['a', 'b'])
+  // Loaded models stay, so that the large one has no room.
+  open()
+  expect([...new Set(await Promise.all(loads))]).toEqual(['done', expect.stringMatching(/^INTERNAL the model takes 4/)])
+  expect(isClean(cacheDirectory)).toBe(true)
+  await store.close()
+})
+
 test('a model that waits for room can be stopped', async () => {
   const memory = new Memory()
   for (const model of ['a', 'b', 'c']) memory.put(`${model}/1/model`, Buffer.alloc(MIB, model))
