@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { Locks, MARK_TOUCH_MS, isAbandoned } from '../../src/stores/locks.js'
 import { nameOf, ownProcess } from '../../src/stores/owner.js'
+import { Reservation } from '../../src/stores/room.js'
 import { MIB, Memory, ROOT, isClean, objectsIn, setup } from './memory.js'
 
 const HOUR_MS = 3_600_000
@@ -47,11 +48,15 @@ test.each([-HOUR_MS, HOUR_MS])('a clock that differs from the file server by %s 
   vi.setSystemTime(startMs + offsetMs)
   expect([await isAbandoned(path, mark), await isAbandoned(old, oldMark)]).toEqual([false, true])
   const lock = await new Locks(directory).take('lock')
-  utimesSync(join(directory, 'lock'), 1, 1)
+  const reservation = await Reservation.create(join(directory, 'reservation'), MIB)
+  const touched = ['lock', 'reservation'].map((name) => join(directory, name))
+  for (const one of touched) utimesSync(one, 1, 1)
   vi.advanceTimersByTime(MARK_TOUCH_MS)
-  const touchedMs = (): number => statSync(join(directory, 'lock')).mtimeMs
-  await vi.waitFor(() => expect(Math.abs(touchedMs() - startMs)).toBeLessThan(60_000))
+  await vi.waitFor(() => {
+    for (const one of touched) expect(Math.abs(statSync(one).mtimeMs - startMs)).toBeLessThan(60_000)
+  })
   await lock?.release()
+  await reservation.release()
 })
 
 /** A model of one object. `received` is called when its content was received, and before it becomes an object. */
