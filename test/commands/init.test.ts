@@ -83,6 +83,11 @@ test('the IR of OpenVINO becomes a repository with its weights; the reason for a
   expect([code, err]).toEqual([1, expect.stringContaining('m.bin is a pointer of Git LFS')])
 })
 
+test.each(['bin', 'BIN'])('endings in capitals become those that OpenVINO reads; weights in NET.%s', async (end) => {
+  const { out } = await made({ 'd/NET.XML': '<net/>', [`d/NET.${end}`]: 'weights' }, 'd/NET.XML')
+  expect(out).toContain('./out/NET/1/model.xml\n./out/NET/1/model.bin\n./out/NET/config.pbtxt\n')
+})
+
 test('a SavedModel of TensorFlow becomes a repository with all its files', async () => {
   const content = {
     'resnet/1/saved_model.pb': 'graph', 'resnet/1/variables/variables.index': 'v', 'resnet/1/assets/words.txt': '',
@@ -99,11 +104,11 @@ test('a SavedModel of TensorFlow becomes a repository with all its files', async
 
 describe('a model of PyTorch', () => {
   test.each([
-    ['net.pt', 'model.pt'], ['net.pth', 'model.pt'], ['net.pt2', 'model.pt2']
+    ['net.pt', 'model.pt'], ['net.pth', 'model.pt'], ['net.pt2', 'model.pt2'], ['net.PT2', 'model.pt2']
   ])('%s is put into a repository, with a configuration to fill in', async (source, target) => {
     // No interpreter with torch is needed: a model that does not load yet is reported.
     const { code, out, err, directory } = await made({ [source]: 'garbage' }, source)
-    expect([code, err]).toEqual([0, ''])
+    expect([code, err]).toEqual([0, `reading ./${source}: torch may take up to a minute\n`])
     expect(out).toContain(`./out/net/1/${target}\n./out/net/config.pbtxt\n`)
     expect(out).toContain('Note: the model does not load yet: ')
     const config = readFileSync(join(directory, 'out/net/config.pbtxt'), 'utf8')
@@ -218,6 +223,11 @@ test('a model or a repository in a cloud is refused, and the message says what t
   expect([written.code, written.out]).toEqual([1, ''])
   expect(written.err).toContain("'nereid init' writes only local files: name a directory, and then copy it there")
   expect(existsSync('s3:')).toBe(false)
+  const page = readFileSync(new URL('../../docs/clouds.md', import.meta.url), 'utf8')
+  for (const scheme of ['s3', 'gs', 'as']) {
+    const { err: told } = await runs(init, [`${scheme}://bucket/models`])
+    expect(page).toContain(`\`${/with '(.*)', and/.exec(told)?.[1]}\``)
+  }
 })
 
 describe('output', () => {

@@ -30,6 +30,37 @@ function tensorsOf(text: string): { input: string[]; output: string[] } {
   return { input: input.map(shown), output: output.map(shown) }
 }
 
+/** Writes TorchScript files with inputs or outputs that are neither tensors nor lists of strings. */
+const MORE_MODELS = `
+import os, sys
+from typing import Dict, List, Tuple
+import torch
+from torch import Tensor
+
+class Detection(torch.nn.Module):
+    def forward(self, images: List[Tensor]) -> Tuple[Dict[str, Tensor], List[Dict[str, Tensor]]]:
+        return {"a": images[0]}, [{"b": images[0]}]
+
+class Mixed(torch.nn.Module):
+    def forward(self, x: Tensor, sizes: List[int]) -> Tensor:
+        return x.reshape(sizes)
+
+class Nested(torch.nn.Module):
+    def forward(self, x: Dict[str, List[Tensor]]) -> Dict[str, List[Tensor]]:
+        return {"b": x["a"]}
+
+class Nothing(torch.nn.Module):
+    def forward(self, flag: bool = True) -> List[List[Tensor]]:
+        return [[torch.zeros(1)]]
+
+class Number(torch.nn.Module):
+    def forward(self, x: Tensor, flag: bool = True) -> float:
+        return float(x.sum())
+
+for model in (Detection(), Mixed(), Nested(), Nothing(), Number()):
+    torch.jit.script(model.eval()).save(os.path.join(sys.argv[1], type(model).__name__ + ".pt"))
+`
+
 describe('a TorchScript, in an interpreter with torch', () => {
   afterEach(() => vi.unstubAllEnvs())
 
@@ -43,7 +74,7 @@ describe('a TorchScript, in an interpreter with torch', () => {
   test('names are those of the file; datatypes and dims are left to fill in', async () => {
     answering('{"inputs": [["ids", false], ["texts", true]], "outputs": [["OUTPUT__0", false], ["OUTPUT__1", true]]}')
     const { code, err, directory } = await made({ 'net.pt': 'garbage' }, 'net.pt')
-    expect([code, err]).toEqual([0, ''])
+    expect([code, err]).toEqual([0, 'reading ./net.pt: torch may take up to a minute\n'])
     const text = configOf(directory, 'net')
     expect(tensorsOf(text)).toEqual({
       input: ['ids FP32 [-1]', 'texts STRING [-1]'], output: ['OUTPUT__0 FP32 [-1]', 'OUTPUT__1 STRING [-1]'],
@@ -59,6 +90,18 @@ describe('a TorchScript, in an interpreter with torch', () => {
     expect(tensorsOf(text)).toEqual({ input: ['x FP32 [-1]'], output: ['OUTPUT__0 FP32 [-1]'] })
     expect(text).toContain('# The inputs are those of the file.')
     expect(text).toContain('# The file does not say its outputs: fill them in.')
+  })
+
+  test.each([
+    ['out/net/config.pbtxt', 'is already there'], ['out/net/1/model.onnx', 'is there, of another model']
+  ])('the file is not read while %s is in the way', async (path, why) => {
+    const directory = files({ python: `#!/bin/sh\ntouch "$0.called"\nprintf null\n` })
+    const python = join(directory, 'python')
+    chmodSync(python, 0o755)
+    vi.stubEnv('NEREID_PYTHON', python)
+    const { code, err } = await made({ 'net.pt': 'garbage', [path]: '' }, 'net.pt')
+    expect([code, err]).toEqual([1, expect.stringMatching(new RegExp(`^error: .*${why}`))])
+    expect(existsSync(`${python}.called`)).toBe(false)
   })
 
   const found = [process.env['NEREID_TEST_PYTHON'] ?? '', '/usr/bin/python3', 'python3']
@@ -78,6 +121,7 @@ describe('a TorchScript, in an interpreter with torch', () => {
   test.skipIf(found === undefined)('the names in files of a real torch', { timeout: 300_000 }, async () => {
     const python = found ?? ''
     execFileSync(python, [join(ROOT, 'test/python/frameworks/pytorch_models.py'), models])
+    execFileSync(python, [join(files({ 'more.py': MORE_MODELS }), 'more.py'), models])
     const all = 'import json, sys, nereid_pytorch_look as l; print(json.dumps([l.look(path) for path in sys.argv[1:]]))'
     const paths = readdirSync(models).sort().map((file) => join(models, file))
     const answer = execFileSync(python, ['-c', all, ...paths], {
@@ -85,7 +129,7 @@ describe('a TorchScript, in an interpreter with torch', () => {
     })
     const looked = JSON.parse(answer.toString()) as (TorchScript | null)[]
     const shown = (named: TorchScript['inputs'] = null): string =>
-      (named ?? []).map(([name, isStrings]) => `${name}${isStrings ? ' of strings' : ''}`).join(' ')
+      named?.map(([name, isStrings]) => `${name}${isStrings ? ' of strings' : ''}`).join(' ') ?? '?'
     const told = paths.map((path, i) => [
       basename(path, '.pt'), `${shown(looked[i]?.inputs)} -> ${shown(looked[i]?.outputs)}`
     ])
@@ -103,9 +147,15 @@ describe('a TorchScript, in an interpreter with torch', () => {
       Strings: 'texts of strings -> OUTPUT__0 of strings OUTPUT__1',
       Types: `${[...'abcdefghij'].join(' ')} -> ${ten}`,
       Wrong: 'x -> OUTPUT__0 OUTPUT__1',
+      // Not all of their inputs or outputs are tensors or strings.
+      Detection: '? -> ?',
+      Mixed: '? -> OUTPUT__0',
+      Nested: '? -> ?',
+      Nothing: '? -> ?',
+      Number: 'x -> ?',
       // These are no TorchScript.
-      module: ' -> ',
-      weights: ' -> ',
+      module: '? -> ?',
+      weights: '? -> ?',
     })
     vi.stubEnv('NEREID_PYTHON', python)
     const { out, directory } = await made({ 'net.pt': readFileSync(join(models, 'Named.pt')) }, 'net.pt')

@@ -87,11 +87,20 @@ test('what is calculated follows from the other figures', () => {
   const [, few = '', more = ''] = /has (\d+) series.* and (\d+) more for each/.exec(PAGE) ?? []
   const million = (1000 * (Number(few) + 92 * Number(more))) / 1e6
   expect(PAGE).toContain(`have ${million.toFixed(1)} million series`)
-  for (const [seconds, price] of [[12.1, '0.0034'], [50, '0.0139'], [245, '0.068']] as const)
-    expect((seconds / 3600).toFixed(price.length - 2)).toBe(price)
-  expect([(1000 / 15).toFixed(0), ((1000 / 15) * 86_400 / 1e6).toFixed(1)]).toEqual(['67', '5.8'])
-  expect(PAGE).toContain('67 requests a second, 5.8 million a day')
-  expect(Math.round(1e10 / 8 / 2 ** 24)).toBe(75)
+  // A million requests: µs of the table are seconds.
+  const seconds = [...rowsAfter('Server CPU for a request').values()].map(([, overGrpc]) => Number(overGrpc))
+  const [, ...told] =
+    /take ([\d.]+) CPU seconds with Nereid, and ([\d.]+) or ([\d.]+) with/.exec(PAGE) ?? []
+  expect(told.map(Number)).toEqual(seconds)
+  const [, ...prices] = /that is ([\d.]+) \*p\*, and ([\d.]+) \*p\* or ([\d.]+) \*p\*/.exec(PAGE) ?? []
+  expect(prices).toEqual(seconds.map((value, i) => (value / 3600).toFixed((prices[i]?.length ?? 0) - 2)))
+  const [, interval = '', aSecond, aDay] =
+    /default of (\d+) s and a thousand objects are (\d+) requests a second, ([\d.]+) million a day/.exec(PAGE) ?? []
+  const listings = 1000 / Number(interval)
+  expect([aSecond, aDay]).toEqual([listings.toFixed(0), ((listings * 86_400) / 1e6).toFixed(1)])
+  const [, mebibytes, gigabits, requests] =
+    /tensors of (\d+) MiB, (\d+) Gbit\/s allows (\d+) requests a second/.exec(PAGE) ?? []
+  expect(Number(requests)).toBe(Math.round((Number(gigabits) * 1e9) / 8 / (Number(mebibytes) * 2 ** 20)))
 })
 
 test('a server has as many series as the page says, and as many more for each further model', async () => {

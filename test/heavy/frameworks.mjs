@@ -1,7 +1,7 @@
 /**
  * Models of real frameworks on the CPU (test/heavy/frameworks): scripts make MODELS of each family with the framework
  * itself, a server loads them one by one, and its answers are those of the framework. Which families are there depends
- * on the interpreters that are found; one that is not is told as absent. Ten layouts of public model repositories
+ * on the interpreters that are found; one that is not is told as absent. Twelve layouts of public model repositories
  * follow, with random weights.
  *
  * `--models=N` (50), `--families=A,B`, `--python=PATH` for interpreters with the frameworks, `--only=TEXT` for models

@@ -175,6 +175,10 @@ function cacheAsGiven({ spec }, { enabled = false, claim, volume, sizeLimit = '2
   const found = [...volumes.filter(({ name }) => name === mount.name), ...claims.map((one) => one.spec)]
   const expected = claim ?? { name: mount.name, ...(volume ?? { emptyDir: { sizeLimit } }) }
   must(isDeepStrictEqual(found, [expected]), `the volume of the cache is ${JSON.stringify(found)}`)
+  // Otherwise Kubernetes lets the group write to a kept cache at the next start, and the server refuses it.
+  const policy = spec.template.spec.securityContext?.fsGroupChangePolicy
+  const wanted = (claim ?? volume) ? 'OnRootMismatch' : undefined
+  must(policy === wanted, `fsGroupChangePolicy is ${policy}, not ${wanted}`)
 }
 
 /** Files that a pod has of its secrets, and models, in a directory. */

@@ -3,8 +3,8 @@
     PYTHONPATH=docs/deploy/ray serve run docs/deploy/ray/serve.yaml
 
 A request goes to a server once. It is given to the next server of the replica only when it could not be sent at all, or when a server that ends said
-that it does not take it any more. Requests of sequences and streams never go to the next server. What was in flight on a server that died is answered
-with an error.
+that it does not take it any more. Sequences, streams and requests with a compressed body never go to the next server. What was in flight on a server
+that died is answered with an error.
 """
 
 import asyncio
@@ -169,7 +169,9 @@ class Replica:
         headers = CIMultiDict((name, value) for name, value in request.headers.items() if name not in HOP_BY_HOP | {"content-length"})
         length = request.headers.get("inference-header-content-length", "")
         # The state of a sequence is in one server, and a stream is never repeated. Raw tensors behind the JSON are not searched.
-        is_once = path.endswith("/generate_stream") or SEQUENCE in (body[: int(length)] if length.isdecimal() else body)
+        # A compressed body may be of a sequence.
+        is_encoded = "content-encoding" in request.headers
+        is_once = is_encoded or path.endswith("/generate_stream") or SEQUENCE in (body[: int(length)] if length.isdecimal() else body)
         # Such a request does not come from this machine, whatever connection it comes over.
         headers.add("X-Forwarded-For", request.client.host if request.client else "unknown")
         while True:
@@ -188,7 +190,7 @@ class Replica:
                 # Nothing was sent: it is about to end, or to listen.
                 held.__exit__(None, None, None)
                 if is_once:
-                    return self._error(503, "the server of this replica takes no connections, and sequences and streams are not sent to the next one")
+                    return self._error(503, "the server of this replica takes no connections, and sequences, streams and compressed requests are not sent to the next one")
                 await asyncio.sleep(0.02)
                 continue
             except (aiohttp.ClientError, OSError) as error:

@@ -51,8 +51,6 @@ export interface Plan {
   /** Command that runs the model's test, and more lines about it. */
   tested?: readonly string[]
   trees?: TreesFile
-  /** Names and counts that a TorchScript file declares. */
-  script?: TorchScript | null
   /** Files next to the model that are not part of it. */
   beside?: string[]
 }
@@ -69,11 +67,7 @@ export async function run(program: string, args: readonly string[]): Promise<num
   const command = commandNamed('init')
   try {
     const read = readArguments(command, args)
-    const plan = planOf(read, usageOf(program, command))
-    const [file] = plan.files
-    const isTorch = plan.kind === 'pytorch' && file !== undefined && 'from' in file
-    const script = isTorch ? await torchScriptIn(file.from) : null
-    process.stdout.write(await make(program, { ...plan, script }, read.options))
+    process.stdout.write(await make(program, planOf(read, usageOf(program, command)), read.options))
     return 0
   } catch (error) {
     return printFailure(error)
@@ -142,7 +136,10 @@ function planOf({ rest, options }: CommandArguments, usage: string): Plan {
   requireRegular(file)
   if (SERVED.test(file)) {
     const parts = [
-      file, ...[file.replace(OPENVINO, '.bin')].filter((weights) => OPENVINO.test(file) && isFile(weights))
+      file, ...(OPENVINO.test(file) ? ['.bin', '.BIN'] : [])
+        .map((end) => file.replace(OPENVINO, end))
+        .filter(isFile)
+        .slice(0, 1)
     ]
     for (const part of parts) {
       // Weights without bytes belong to a graph without constants.
@@ -152,11 +149,11 @@ function planOf({ rest, options }: CommandArguments, usage: string): Plan {
     if (OPENVINO.test(file))
       return {
         name: named(nameOf(file)), kind: 'openvino',
-        files: parts.map((from) => ({ from, to: `1/model${extname(from)}` })), source,
+        files: parts.map((from) => ({ from, to: `1/model${endingOf(from)}` })), source,
       }
     const kind = PLAN.test(file) ? 'tensorrt' : 'pytorch'
     const [usual, ...others] = (backendRow(kind)?.files ?? []).map(({ name }) => name)
-    const to = others.find((name) => extname(name) === extname(file)) ?? usual ?? ''
+    const to = others.find((name) => extname(name) === endingOf(file)) ?? usual ?? ''
     return { name: named(nameOf(file)), kind, files: [{ from: file, to: join('1', to) }], source }
   }
   const shown = stat.isDirectory() ? join(source, relative(path, file)) : source
@@ -176,6 +173,9 @@ function planOf({ rest, options }: CommandArguments, usage: string): Plan {
 }
 
 const isFile = (path: string): boolean => statSync(path, { throwIfNoEntry: false })?.isFile() === true
+
+/** The ending of a file name in lower case, as backends name their files. */
+const endingOf = (file: string): string => extname(file).toLowerCase()
 
 /** Files of models that are code: the directory that has one is the model. */
 const CODE = (['python', 'javascript'] as const).flatMap((kind) =>
@@ -311,10 +311,12 @@ export async function make(program: string, plan: Plan, options: CommandArgument
         `${other} is there, of another model, and would stay beside this one: remove it (rm -r ` +
           `${shellWord(other)}), or --name=<name> makes another model`,
       )
+    const script = await scriptOf(plan)
+    if (script !== null) staging.add({ to: 'config.pbtxt', text: configText(plan, options, script) })
     const tried =
       plan.kind === 'vllm' ? untried(program, plan, out)
         : ['onnx', 'openvino', 'tensorflow'].includes(plan.kind)
-          ? await tryFile(staging, plan, batchOf(options, 0)) : await tryConfigured(staging, plan)
+          ? await tryFile(staging, plan, batchOf(options, 0)) : await tryConfigured(staging, plan, script)
     const files = staging.finish()
     return report(program, out, files, tried, plan, options.has('name'))
   } finally {
@@ -323,9 +325,16 @@ export async function make(program: string, plan: Plan, options: CommandArgument
   }
 }
 
+/** Names and counts that a TorchScript file declares; null for another file, or if they cannot be read. */
+async function scriptOf({ kind, files: [file], source }: Plan): Promise<TorchScript | null> {
+  if (kind !== 'pytorch' || file === undefined || !('from' in file)) return null
+  process.stderr.write(`reading ${source}: torch may take up to a minute\n`)
+  return await torchScriptIn(file.from)
+}
+
 /** The configuration before the model was loaded; empty for ONNX, whose tensors come from the model. */
 function configText(
-  { kind, name, trees, script = null, isTemplate }: Plan, options: CommandArguments['options'],
+  { kind, name, trees, isTemplate }: Plan, options: CommandArguments['options'], script: TorchScript | null = null,
 ): string {
   if (trees !== undefined) return treesConfigText(name, trees, batchOf(options, TREES_BATCH))
   if (kind === 'pytorch') return pytorchConfigText(name, script)
@@ -392,7 +401,7 @@ function canBatch({ input, output }: ModelIoConfig): boolean {
 }
 
 /** Loads a model from the written configuration. If its code lacks something here, returns the reason. */
-async function tryConfigured(staging: Staging, { name, kind, script }: Plan): Promise<Trial> {
+async function tryConfigured(staging: Staging, { name, kind }: Plan, script: TorchScript | null): Promise<Trial> {
   return await withServer(staging.repository, async (server) => {
     try {
       await server.load(name)
@@ -403,7 +412,7 @@ async function tryConfigured(staging: Staging, { name, kind, script }: Plan): Pr
     }
     // A request with placeholders would fail.
     if (kind === 'pytorch' || kind === 'tensorrt') {
-      const isKnown = typeof script?.inputs === 'object' && script.inputs !== null && script.outputs !== null
+      const isKnown = script !== null && script.inputs !== null && script.outputs !== null
       const what = isKnown ? 'datatypes and dims' : 'inputs and outputs'
       const refusal = `the ${what} in config.pbtxt are placeholders: fill in those of the model before you serve it`
       return { example: null, refusal }

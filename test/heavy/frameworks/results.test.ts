@@ -58,6 +58,13 @@ test('a run takes the place of the last one of its family, and one that could no
   expect(merged([absent], [{ ...absent, absent: 'another reason' }])).toEqual([{ ...absent, absent: 'another reason' }])
 })
 
+test('the suite says how many layouts there are', () => {
+  const words = ['ten', 'eleven', 'twelve', 'thirteen', 'fourteen', 'fifteen']
+  const suite = readFileSync(join(import.meta.dirname, '../frameworks.mjs'), 'utf8')
+  const [, said = ''] = /(\w+) layouts of public/.exec(suite) ?? []
+  expect(words.indexOf(said.toLowerCase()) + 10).toBe(readdirSync(join(import.meta.dirname, 'layouts')).length)
+})
+
 test('layouts that answer are counted', () => {
   const layout = { layout: 'a', after: 'b', module: 'torch', parts: ['c'], failures: [] }
   const failed = { ...layout, layout: 'd', failures: [{ model: 'c', error: 'no' }] }

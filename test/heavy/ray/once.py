@@ -6,6 +6,7 @@ Prints a line of JSON for each step, as cluster.py does. `COMMAND` starts a serv
 """
 
 import asyncio
+import gzip
 import json
 import pathlib
 import sys
@@ -26,20 +27,22 @@ AT_ONCE_S = 1.0
 TENSORS = [{"name": name, "datatype": "INT32", "shape": [1, 16], "data": [3] * 16} for name in ("INPUT0", "INPUT1")]
 
 
-def request_of(path, body):
+def request_of(path, body, encoding):
     sent = json.dumps(body).encode()
+    if encoding == "gzip":
+        sent = gzip.compress(sent)
 
     async def receive():
         return {"type": "http.request", "body": sent, "more_body": False}
 
-    headers = [(b"content-type", b"application/json")]
+    headers = [(b"content-type", b"application/json"), *([(b"content-encoding", encoding.encode())] if encoding else [])]
     return Request({"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b"", "headers": headers, "root_path": ""}, receive)
 
 
-async def over_http(replica, path, body):
+async def over_http(replica, path, body, encoding=None):
     """Status, text and seconds."""
     began = time.monotonic()
-    answer = await replica(request_of(path, body))
+    answer = await replica(request_of(path, body, encoding))
     text = b"".join([piece async for piece in answer.body_iterator]) if isinstance(answer, StreamingResponse) else answer.body
     return answer.status_code, text.decode(), time.monotonic() - began
 
@@ -98,15 +101,18 @@ async def started(mode):
 async def http_step(mode, words):
     replica = await started(mode)
     try:
-        plain, sequence, stream = await asyncio.gather(
+        of_sequence = {"inputs": TENSORS, "parameters": {"sequence_id": 7, "sequence_start": True}}
+        plain, sequence, compressed, stream = await asyncio.gather(
             over_http(replica, "/v2/models/simple/infer", {"inputs": TENSORS}),
-            over_http(replica, "/v2/models/simple/infer", {"inputs": TENSORS, "parameters": {"sequence_id": 7, "sequence_start": True}}),
+            over_http(replica, "/v2/models/simple/infer", of_sequence),
+            over_http(replica, "/v2/models/simple/infer", of_sequence, "gzip"),
             over_http(replica, "/v2/models/simple/generate_stream", {"INPUT0": [3] * 16, "INPUT1": [3] * 16}),
         )
         assert plain[0] == 200 and json.loads(plain[1])["outputs"][0]["data"][0] == 6, plain
-        for name, (status, text, seconds) in (("a sequence", sequence), ("a stream", stream)):
+        for name, (status, text, seconds) in (("a sequence", sequence), ("a compressed sequence", compressed), ("a stream", stream)):
             assert status == 503 and words in text and seconds < AT_ONCE_S, (name, status, text, seconds)
-        return f"a request waited {plain[2]:.1f} s for the next server, a sequence and a stream got 503 after {max(sequence[2], stream[2]):.2f} s"
+        slowest = max(sequence[2], compressed[2], stream[2])
+        return f"a request waited {plain[2]:.1f} s for the next server, a sequence, also compressed, and a stream got 503 after {slowest:.2f} s"
     finally:
         await replica.__del__()
 

@@ -57,7 +57,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and $cache.claim (ne .Values.kind "StatefulSet") -}}
 {{- fail "models.cache.claim is a volume for each replica: it needs kind: StatefulSet; a Deployment takes models.cache.volume" -}}
 {{- end -}}
-{{- with $cache.volume.hostPath -}}
+{{- with ($cache.volume).hostPath -}}
 {{- if ne (default "" .type) "Directory" -}}
 {{- fail "models.cache.volume.hostPath needs type: Directory: Kubernetes makes a missing directory for root, and the server could not write there" -}}
 {{- end -}}
@@ -172,7 +172,12 @@ spec:
   {{- with .Values.priorityClassName }}
   priorityClassName: {{ . }}
   {{- end }}
-  {{- with .Values.podSecurityContext }}
+  {{- /* Kubernetes would give the group write permission in a kept cache at each start, and the server refuses such a cache. */}}
+  {{- $security := default dict .Values.podSecurityContext }}
+  {{- if or .Values.models.cache.volume .Values.models.cache.claim }}
+  {{- $security = merge (deepCopy $security) (dict "fsGroupChangePolicy" "OnRootMismatch") }}
+  {{- end }}
+  {{- with $security }}
   securityContext:
     {{- toYaml . | nindent 4 }}
   {{- end }}
