@@ -63,12 +63,12 @@ export const COMMANDS: readonly Command[] = [
   },
   {
     name: 'init',
-    usage:
-      '(MODEL.onnx | MODEL.pt | MODEL.xml | MODEL.plan | TREES | model.json | DIRECTORY | --python NAME) [options]',
+    usage: '(FILE | DIRECTORY | --python NAME) [options]',
     meaning:
       'Make a model repository from a model, or from a directory with a model.onnx, a model.py or a model.ts, try ' +
-      'it, and print the command that serves it and a request that works. TREES is a file of XGBoost (.json, .ubj, ' +
-      '.model), LightGBM (.txt) or treelite (.tl); model.json has the arguments of a vLLM engine.',
+      'it, and print the command that serves it and a request that works. FILE is a model of ONNX (.onnx), PyTorch ' +
+      '(.pt, .pt2), OpenVINO (.xml) or TensorRT (.plan), trees of XGBoost (.json, .ubj, .model), LightGBM (.txt) or ' +
+      'treelite (.tl), or a model.json with the arguments of a vLLM engine.',
     options: [
       {
         name: 'name', value: 'name',

@@ -26,7 +26,8 @@ async function placed(backend: string, groups: string, platform = ''): Promise<u
   const path = file.kind === 'directory' ? `r/m/1/${file.name}/saved_model.pb` : `r/m/1/${file.name}`
   const is_classifier = 'parameters { key: "is_classifier" value { string_value: "true" } }'
   const text = `backend: "${backend}"\n${platform}${IO}${groups}${backend === 'fil' ? is_classifier : ''}`
-  const directory = files({ [path]: 'bytes', 'r/m/config.pbtxt': text })
+  // Trees are read; an empty file is a placeholder.
+  const directory = files({ [path]: backend === 'fil' ? '' : 'bytes', 'r/m/config.pbtxt': text })
   const { settings } = resolveSettings(parseArguments([`--model-repository=${directory}/r`]))
   const [model] = await inspectRepositories(settings.repository, 'configuration')
   const errors = (model?.findings ?? []).filter(({ severity }) => severity === 'error')
