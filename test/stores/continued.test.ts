@@ -208,7 +208,7 @@ test('mode poll: a damaged download is repeated after growing pauses, or when it
   const { store, load, refresh } = await setup(memory, { settles: true })
   let nowMs = 0
   vi.spyOn(performance, 'now').mockImplementation(() => nowMs)
-  onTestFinished(() => vi.restoreAllMocks())
+  onTestFinished(() => void vi.restoreAllMocks())
   const damaged = /^UNAVAILABLE what came of 'm\/1\/model' has the MD5/
   for (const [minutes, reads] of [[0, 2], [0.9, 2], [1.1, 4], [3, 4], [3.2, 6]] as const) {
     nowMs = minutes * 60_000

@@ -28,6 +28,8 @@ export class Memory implements StoreClient {
   /** Result of the next reads: a number of bytes after which the connection breaks, or an error. */
   readonly faults: (number | Error)[] = []
   listFault: Error | null = null
+  /** See `StoreClient`. */
+  checksum?: NonNullable<StoreClient['checksum']>
   /** Called before each read. */
   before: (path: string) => void = () => {}
   /** Reads wait for this promise. */

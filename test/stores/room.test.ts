@@ -212,7 +212,7 @@ test.each(['ENOSPC', 'EDQUOT'])('objects are evicted when the disk has no room f
     if (name === 'room') throw new StoreError('local', 'full', { cause: Object.assign(new Error('full'), { code }) })
     return take.call(this, name)
   })
-  onTestFinished(() => vi.restoreAllMocks())
+  onTestFinished(() => void vi.restoreAllMocks())
   await vi.waitFor(async () => expect(await load('b')).toBe('done'))
   expect(objectsIn(cacheDirectory)).toHaveLength(1)
   await store.close()

@@ -49,7 +49,7 @@ test.each([
   mkdirSync(cache)
   vi.stubEnv('TRITON_GCS_MOUNT_DIRECTORY', cache)
   const server = await Server.start({ modelRepository: 'gs://models', modelControlMode: 'explicit', log: () => {} })
-  onTestFinished(() => server.stop({ timeoutMs: 2000 }))
+  onTestFinished(async () => void (await server.stop({ timeoutMs: 2000 })))
   await server.load('simple')
   const [user = ''] = readdirSync(cache)
   const [root = ''] = readdirSync(join(cache, user, 'trees'))
