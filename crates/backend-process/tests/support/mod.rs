@@ -7,7 +7,9 @@
 mod engine;
 
 use backend::Model;
-use backend_process::{Command, Failure, Instance, OutputTarget, RunnerKind, RunnerLimits, SharedMemory, Spec, hosted};
+use backend_process::{
+    Ahead, Command, Failure, Instance, OutputTarget, RunnerKind, RunnerLimits, SharedMemory, Spec, hosted,
+};
 pub use engine::*;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
