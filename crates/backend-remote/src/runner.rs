@@ -434,8 +434,10 @@ impl Runner {
         if state.slots.has(key) {
             self.memory.flag(key, true);
         }
-        // It does not wait for the batch that runs. Its slot stays taken until the runner has passed over it.
-        let waits = if state.lies_ready(key) { state.slots.lift(key) } else { None };
+        // It does not wait for the batch that runs. Its slot stays taken until the runner has passed over it. A library
+        // of the C API gets it anyway, and reports how it ended.
+        let may_end = self.ahead == Ahead::BehindSmall && state.lies_ready(key);
+        let waits = if may_end { state.slots.lift(key) } else { None };
         drop(state);
         if let Some(pending) = waits {
             pending.responder.finish(Some(Err(Error::cancelled(""))));
