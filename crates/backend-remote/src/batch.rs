@@ -310,9 +310,8 @@ impl Runner {
         let mut bodies: SmallVec<[Data; 4]> = SmallVec::new();
         if let Some(next) = next {
             next.occupied.iter().for_each(|occupied| occupied.begins(inference_end));
-            // It cannot be put back any more.
-            let iterates = self.owner.upgrade().is_some_and(|owner| owner.is_iterative());
-            for key in next.members.iter().filter(|_| !iterates) {
+            // It cannot be put back any more, and belongs to no sequence, whose steps keep their inputs.
+            for key in &next.members {
                 let inputs = slots.pending(*key).into_iter().flat_map(|pending| &mut pending.entry.request.inputs);
                 bodies.extend(inputs.map(|input| std::mem::take(&mut input.data)));
             }

@@ -325,10 +325,6 @@ impl Owner for RunnerModel {
         self.spec.decoupled
     }
 
-    fn is_iterative(&self) -> bool {
-        self.spec.iterative
-    }
-
     fn reports_statistics(&self) -> bool {
         self.spec.reports_statistics
     }

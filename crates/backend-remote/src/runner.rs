@@ -43,8 +43,6 @@ pub(crate) type Started = Box<dyn FnOnce(Result<ReadyFrame, Failure>) + Send>;
 pub(crate) trait Owner: Send + Sync {
     fn signature(&self) -> &Arc<Signature>;
     fn is_decoupled(&self) -> bool;
-    /// The model may reschedule requests, which keep their inputs.
-    fn is_iterative(&self) -> bool;
     /// The model reports its own statistics.
     fn reports_statistics(&self) -> bool;
     /// Batches that are sent before the result of the first.
