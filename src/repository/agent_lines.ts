@@ -1,10 +1,18 @@
 /** Lines of the process of a repository agent: its answers, and what it prints. */
 
 import type { Readable } from 'node:stream'
+import { asServerError, type ServerError } from '../native/index.js'
 
 /** Maximum characters of a line that the library prints, and of all that it prints in a second. The rest is dropped. */
 const LINE_CHARS_MAX = 16 * 1024
 const SECOND_CHARS_MAX = 64 * 1024
+
+/** An answer of the process to one question. */
+export interface AgentAnswer {
+  id: number
+  members: Record<string, unknown>
+  error: ServerError | null
+}
 
 /** Calls `take` with each line. Of a line beyond the limit only the beginning is kept, and `isCut` is true. */
 export function eachLine(stream: Readable, charsMax: number, take: (line: string, isCut: boolean) => void): void {
@@ -44,4 +52,23 @@ export function logLines(
     })
     stream.on('error', () => {})
   }
+}
+
+/** Reads an answer; null for what is none: the library may write to the socket too. */
+export function readAnswer(line: string): AgentAnswer | null {
+  let members: unknown
+  try {
+    members = JSON.parse(line)
+  } catch {
+    return null
+  }
+  if (!isObject(members) || typeof members['id'] !== 'number') return null
+  const { id, error } = members
+  if (error === undefined || error === null) return { id, members, error: null }
+  if (!isObject(error) || typeof error['code'] !== 'string' || typeof error['message'] !== 'string') return null
+  return { id, members, error: asServerError(Object.assign(new Error(error['message']), { code: error['code'] })) }
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }

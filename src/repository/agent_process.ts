@@ -7,8 +7,8 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import type { Duplex } from 'node:stream'
 import type { Log } from '../config/index.js'
-import { ServerError, asServerError, type LibraryProcess } from '../native/index.js'
-import { eachLine, logLines } from './agent_lines.js'
+import { ServerError, type LibraryProcess } from '../native/index.js'
+import { eachLine, logLines, readAnswer, type AgentAnswer } from './agent_lines.js'
 
 /** The program and its environment. */
 export type AgentHost = Pick<LibraryProcess, 'program' | 'library' | 'environment' | 'user' | 'missing'>
@@ -28,13 +28,6 @@ interface Waiting {
   operation: Operation
   done(answer: Record<string, unknown>): void
   failed(error: ServerError): void
-}
-
-/** An answer of the process to one question. */
-interface Answer {
-  id: number
-  members: Record<string, unknown>
-  error: ServerError | null
 }
 
 export class AgentProcess {
@@ -164,7 +157,7 @@ export class AgentProcess {
     this.#child.kill('SIGKILL')
   }
 
-  #answer(answer: Answer | null): void {
+  #answer(answer: AgentAnswer | null): void {
     const waiting = answer === null ? undefined : this.#waiting.get(answer.id)
     if (answer === null || waiting === undefined) {
       this.#kill('it sent what is no answer')
@@ -175,23 +168,4 @@ export class AgentProcess {
     if (answer.error === null) waiting.done(answer.members)
     else waiting.failed(answer.error)
   }
-}
-
-/** Reads an answer; null for what is none: the library may write to the socket too. */
-function readAnswer(line: string): Answer | null {
-  let members: unknown
-  try {
-    members = JSON.parse(line)
-  } catch {
-    return null
-  }
-  if (!isObject(members) || typeof members['id'] !== 'number') return null
-  const { id, error } = members
-  if (error === undefined || error === null) return { id, members, error: null }
-  if (!isObject(error) || typeof error['code'] !== 'string' || typeof error['message'] !== 'string') return null
-  return { id, members, error: asServerError(Object.assign(new Error(error['message']), { code: error['code'] })) }
-}
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }

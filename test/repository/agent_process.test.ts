@@ -5,8 +5,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { PassThrough } from 'node:stream'
 import { afterAll, expect, test } from 'vitest'
-import { logLines } from '../../src/repository/agent_lines.js'
+import { eachLine, logLines, readAnswer, type AgentAnswer } from '../../src/repository/agent_lines.js'
 import { AgentProcess } from '../../src/repository/agent_process.js'
+import { ServerError } from '../../src/native/index.js'
+import { random } from '../config/helpers.js'
 
 const ROOT = mkdtempSync(join(tmpdir(), 'nereid-agent-process-'))
 afterAll(() => rmSync(ROOT, { recursive: true }))
@@ -75,3 +77,48 @@ test('what a process prints is logged at a limited rate', async () => {
     `${5001 - atFirst} lines were dropped: more than 65536 characters in a second`, 'later',
   ])
 })
+
+/** What the socket of a process is read as: whether each line is an answer, with its number and its error. */
+async function read(pieces: readonly Buffer[]): Promise<(AgentAnswer | null)[]> {
+  const answers: (AgentAnswer | null)[] = []
+  const socket = new PassThrough()
+  eachLine(socket, 200, (line, isCut) => answers.push(isCut ? null : readAnswer(line)))
+  for (const piece of pieces) {
+    socket.write(piece)
+    // Each piece is an event of its own.
+    await new Promise(setImmediate)
+  }
+  socket.end()
+  await new Promise((done) => socket.once('end', done))
+  return answers
+}
+
+test('any bytes of a process are read as answers or as none, whole or in pieces', async () => {
+  const lines = [
+    '{"id":1,"remote":false,"location":"/models/é😀"}', '{"id":2,"error":{"code":"NOT_FOUND","message":"m\\n"}}',
+    '{"id":1e999,"error":null}', `{"id":3,"location":"${'x'.repeat(190)}"}`, '{"__proto__":{"id":1}}', '', '[[{}]]',
+  ]
+  let [answered, refused] = [0, 0]
+  for (let seed = 1; seed <= 1500; seed++) {
+    const r = random(seed)
+    const below = (n: number): number => Math.floor(r() * n)
+    const bytes = Buffer.from(Array.from({ length: 1 + below(4) }, () => `${lines[below(lines.length)]}\n`).join(''))
+    for (let damaged = below(4); damaged > 0; damaged--) bytes[below(bytes.length)] = below(3) === 0 ? 10 : below(256)
+    const from = below(bytes.length)
+    const sent = below(3) === 0 ? bytes.subarray(from) : bytes
+    const [a, b] = [below(sent.length), below(sent.length)].sort((x, y) => x - y) as [number, number]
+    const whole = await read([sent])
+    const pieces = await read([sent.subarray(0, a), sent.subarray(a, b), sent.subarray(b)])
+    expect(pieces, `seed ${seed}`).toEqual(whole)
+    for (const answer of whole) {
+      if (answer === null) refused++
+      else {
+        answered++
+        expect(typeof answer.id).toBe('number')
+        if (answer.error !== null) expect(answer.error).toBeInstanceOf(ServerError)
+      }
+    }
+  }
+  expect(answered).toBeGreaterThan(500)
+  expect(refused).toBeGreaterThan(500)
+}, 60_000)
