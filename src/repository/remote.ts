@@ -10,6 +10,7 @@ import { mkdir, mkdtemp, readdir, rename, rm, stat, symlink } from 'node:fs/prom
 import { join } from 'node:path'
 import type { Log } from '../config/index.js'
 import { ServerError, asServerError, type ErrorCode } from '../native/index.js'
+import type { Progress, Step } from '../stores/cache.js'
 import { storeFailure, type StoreFailure } from '../stores/client.js'
 import { sizeOf } from '../stores/disk.js'
 import type { Listing, SomeVersions } from '../stores/mirror.js'
@@ -21,9 +22,9 @@ import { OutdatedError, type SelectVersions, type Store } from './store.js'
 export interface Source {
   /** @throws {StoreError} */
   list(signal: AbortSignal): Promise<Listing>
-  /** Downloads a model as `Mirror` does; `progress` receives the bytes of each step. @throws {StoreError} */
+  /** Downloads a model as `Mirror` does; `progress` receives each step. @throws {StoreError} */
   materialise(
-    model: string, stamp: string, signal: AbortSignal, progress: (bytes: number) => void, versions: SomeVersions,
+    model: string, stamp: string, signal: AbortSignal, progress: Progress, versions: SomeVersions,
   ): Promise<string>
   remove(directory: string): Promise<void>
   close(): Promise<void>
@@ -254,18 +255,24 @@ export class RemoteStore implements Store {
     if (this.#settles && damage?.stamp === stamp && startedMs < damage.untilMs) throw damage.error
     let bytes = 0
     let expected = model.bytes
+    let isWaiting = false
     const progress = setInterval(() => {
-      this.#log('info', `downloading '${name}' from '${this.name}': ${sizeOf(bytes)} of ${sizeOf(expected)}`)
+      const state = isWaiting
+        ? 'waits for room in the download cache, which other downloads hold'
+        : `${sizeOf(bytes)} of ${sizeOf(expected)}`
+      this.#log('info', `downloading '${name}' from '${this.name}': ${state}`)
     }, PROGRESS_MS)
     const download = { stamp, stop: new AbortController(), isReplaced: false }
     this.#downloads.set(name, download)
     const signal = AbortSignal.any([this.#stop.signal, download.stop.signal])
     const make = (some: SomeVersions): Promise<string> => {
-      const count = (more: number): void => {
-        bytes += more
-        this.downloadedBytes += more
+      const note = (step: Step): void => {
+        isWaiting = 'waits' in step
+        if ('waits' in step) return
+        bytes += step.bytes
+        this.downloadedBytes += step.bytes
       }
-      return this.#source.materialise(name, stamp, signal, count, some)
+      return this.#source.materialise(name, stamp, signal, note, some)
     }
     let versions: SomeVersions = null
     let preview: string | null = null

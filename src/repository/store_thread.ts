@@ -6,6 +6,7 @@ import { pathToFileURL } from 'node:url'
 import { Worker } from 'node:worker_threads'
 import { ServerError } from '../native/index.js'
 import { ROOT, clone } from '../native/locate.js'
+import type { Progress } from '../stores/cache.js'
 import { StoreError, type Scheme } from '../stores/client.js'
 import type { Answer, Call, WorkerData } from '../stores/messages.js'
 import type { Listing, SomeVersions } from '../stores/mirror.js'
@@ -19,7 +20,7 @@ type Task = Call extends infer C ? (C extends { id: number } ? Omit<C, 'id'> : n
 interface PendingCall {
   resolve(value: unknown): void
   reject(error: unknown): void
-  progress: (bytes: number) => void
+  progress: Progress
 }
 
 export class StoreThread implements Source {
@@ -46,7 +47,7 @@ export class StoreThread implements Source {
   }
 
   async materialise(
-    model: string, stamp: string, signal: AbortSignal, progress: (bytes: number) => void, versions: SomeVersions,
+    model: string, stamp: string, signal: AbortSignal, progress: Progress, versions: SomeVersions,
   ): Promise<string> {
     return (await this.#call({ task: 'materialise', model, stamp, versions }, signal, progress)) as string
   }
@@ -61,7 +62,7 @@ export class StoreThread implements Source {
     await worker?.terminate()
   }
 
-  async #call(task: Task, signal?: AbortSignal, progress: (bytes: number) => void = () => {}): Promise<unknown> {
+  async #call(task: Task, signal?: AbortSignal, progress: Progress = () => {}): Promise<unknown> {
     signal?.throwIfAborted()
     const worker = this.#started()
     this.#calls += 1
@@ -88,7 +89,7 @@ export class StoreThread implements Source {
     })
     worker.on('message', (answer: Answer) => {
       const call = this.#pending.get(answer.id)
-      if ('bytes' in answer) call?.progress(answer.bytes)
+      if ('step' in answer) call?.progress(answer.step)
       else if ('failure' in answer) call?.reject(new StoreError(answer.failure, answer.message))
       else call?.resolve(answer.result)
     })

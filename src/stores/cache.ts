@@ -34,8 +34,10 @@ const RETRY_BYTES = 16 * 1024
 const RETRY_WAIT_MS = 200
 const WAIT_MS = 100
 
-/** Called with the number of bytes received. */
-export type Progress = (bytes: number) => void
+/** A step of a download: bytes that were received, or that it waits for room which other downloads hold. */
+export type Step = { bytes: number } | { waits: true }
+
+export type Progress = (step: Step) => void
 
 /** A file to create, and the cached object that it links to. */
 interface Placement {
@@ -109,7 +111,7 @@ export class DownloadCache {
       await linkPresent()
       return new Map(missing.map(({ kept, object }) => [basename(kept), object.size]))
     }
-    const reservation = await this.#room.reserve(find, signal)
+    const reservation = await this.#room.reserve(find, signal, () => progress({ waits: true }))
     try {
       await eachOf(missing, new Limit(FILES_MAX), signal, async (one, stop) => {
         await this.#placeOne(client, url, one, stop, progress)
@@ -203,7 +205,7 @@ export class DownloadCache {
         const bytes = length
         length = 0
         await part.write(range, chunks.splice(0), bytes)
-        progress(bytes)
+        progress({ bytes })
       }
       try {
         for await (const bytes of await client.read(object, range.at, to, signal)) {

@@ -3,6 +3,8 @@
  * graph of which model's load waits for which.
  */
 
+import { setMaxListeners } from 'node:events'
+
 /** Runs the tasks of one key one after another, in order; different keys do not wait for each other. */
 export class KeyedLock {
   readonly #tails = new Map<string, Promise<void>>()
@@ -112,6 +114,8 @@ export async function eachOf<T>(
 ): Promise<void> {
   const stop = new AbortController()
   const either = AbortSignal.any([signal, stop.signal])
+  // Each task may listen several times. Node would warn of eleven listeners.
+  setMaxListeners(0, either)
   const open = items.values()
   const work = async (): Promise<void> => {
     try {

@@ -1,5 +1,6 @@
 /** Messages between the repository and the thread of a store. */
 
+import type { Step } from './cache.js'
 import type { StoreFailure } from './client.js'
 import type { SomeVersions } from './mirror.js'
 
@@ -22,5 +23,5 @@ export type Call = { id: number } & (
 )
 
 export type Answer = { id: number } & (
-  { result: unknown } | { bytes: number } | { failure: StoreFailure; message: string }
+  { result: unknown } | { step: Step } | { failure: StoreFailure; message: string }
 )

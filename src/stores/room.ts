@@ -102,12 +102,13 @@ export class Room {
 
   /**
    * Reserves room for the objects that `find` misses. Waits while other downloads hold the room. `find` is called
-   * before each attempt, when nothing can be removed from the cache.
+   * before each attempt, when nothing can be removed from the cache, and `waits` once, before a wait.
    *
    * @throws {StoreError} `local` if there is no room
    */
-  async reserve(find: () => Promise<Missing>, signal: AbortSignal): Promise<Reservation> {
+  async reserve(find: () => Promise<Missing>, signal: AbortSignal, waits: () => void = () => {}): Promise<Reservation> {
     const self = Symbol()
+    let isWaiting = false
     this.#waiting.set(self, performance.now())
     const attempt = async (): Promise<Reservation | null> => {
       const lock = await this.#lock(signal)
@@ -123,6 +124,8 @@ export class Room {
         const isHeldBack = first !== self && performance.now() - sinceMs > PATIENCE_MS
         const reservation = isHeldBack ? null : await this.#turns.run(attempt, signal)
         if (reservation !== null) return reservation
+        if (!isWaiting) waits()
+        isWaiting = true
         await sleep(ROOM_WAIT_MS, undefined, { signal })
       }
     } finally {

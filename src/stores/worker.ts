@@ -5,7 +5,7 @@
 
 import { mkdir, utimes } from 'node:fs/promises'
 import { parentPort, workerData } from 'node:worker_threads'
-import { DownloadCache } from './cache.js'
+import { DownloadCache, type Step } from './cache.js'
 import { storeFailure, type OpenStore } from './client.js'
 import { Mirror } from './mirror.js'
 import type { Answer, Call, WorkerData } from './messages.js'
@@ -43,11 +43,15 @@ async function run(call: Call, signal: AbortSignal): Promise<unknown> {
       let received = 0
       let reportedAt = 0
       const report = (): void => {
-        if (received > 0) port?.postMessage({ id: call.id, bytes: received } satisfies Answer)
+        if (received > 0) port?.postMessage({ id: call.id, step: { bytes: received } } satisfies Answer)
         received = 0
       }
-      const progress = (bytes: number): void => {
-        received += bytes
+      const progress = (step: Step): void => {
+        if ('waits' in step) {
+          port?.postMessage({ id: call.id, step } satisfies Answer)
+          return
+        }
+        received += step.bytes
         if (performance.now() - reportedAt < PROGRESS_MS) return
         reportedAt = performance.now()
         report()

@@ -78,7 +78,7 @@ test('what a process prints is logged at a limited rate', async () => {
   ])
 })
 
-/** What the socket of a process is read as: whether each line is an answer, with its number and its error. */
+/** Reads a socket that gets these pieces: an answer for each line, or null for a line that is none. */
 async function read(pieces: readonly Buffer[]): Promise<(AgentAnswer | null)[]> {
   const answers: (AgentAnswer | null)[] = []
   const socket = new PassThrough()

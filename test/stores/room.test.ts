@@ -186,13 +186,20 @@ test('a small model goes on before a large one that waits for room, for a minute
   await store.close()
 })
 
-test('a model that waits for room can be stopped', async () => {
+test('a model that waits for room says so, and can be stopped', async () => {
   const memory = new Memory()
   for (const model of ['a', 'b', 'c']) memory.put(`${model}/1/model`, Buffer.alloc(MIB, model))
   memory.gate = new Promise(() => {})
-  const { store, load, cacheDirectory } = await setup(memory, { bytesMax: 1.5 * MIB })
+  const { store, load, lines, cacheDirectory } = await setup(memory, { bytesMax: 1.5 * MIB })
+  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
+  onTestFinished(() => void vi.useRealTimers())
   const loads = ['a', 'b', 'c'].map(load)
   await vi.waitFor(() => expect(memory.reads).toHaveLength(1))
+  await vi.waitFor(() => {
+    vi.advanceTimersByTime(5_000)
+    const waiting = / 's3:\/\/bucket\/models': waits for room in the download cache, which other downloads hold$/
+    expect(new Set(lines.filter((line) => waiting.test(line))).size).toBe(2)
+  })
   store.stop()
   const ending = 'UNAVAILABLE the server is ending'
   expect(await Promise.all(loads)).toEqual([ending, ending, ending])
