@@ -195,8 +195,8 @@ function cloud(url: string, environment: NodeJS.ProcessEnv): Cloud<S3Client> {
 const isKms = (encryption: string | undefined) => encryption?.startsWith('aws:kms') ?? false
 
 /**
- * Checksums that are compared, the cheapest first: MD5 takes five times as long as CRC32. S3 also has XXHASH, which Node
- * has no function for.
+ * Checksums that are compared, the cheapest first: MD5 takes five times as long as CRC32. S3 also has XXHASH, which
+ * Node has no function for.
  */
 const CHECKSUMS = ['CRC32', 'CRC32C', 'CRC64NVME', 'SHA1', 'SHA256', 'SHA512', 'MD5'] as const
 
