@@ -47,7 +47,7 @@ if what == 'fill':
 else:
     begin = time.monotonic()
     for i in range(models):
-        s.download_file('large', f'm{i}/1/weights', os.path.join(here, 'downloaded'))
+        s.download_file('large', f'm{i}/1/weights', os.path.join(here, 'downloaded', str(i)))
     print(models * os.path.getsize(source) / 1e6 / (time.monotonic() - begin))
 `
 
@@ -134,8 +134,10 @@ async function downloads(checks, python, port) {
       return Number(text.trim())
     }
     await boto('fill')
+    // Each into a file of its own, as the server does.
+    mkdirSync(join(HERE, 'downloaded'))
     const theirs = await boto('get')
-    rmSync(join(HERE, 'downloaded'))
+    rmSync(join(HERE, 'downloaded'), { recursive: true })
     const ports = await freePorts(3)
     const server = spawn(
       process.execPath,
