@@ -117,14 +117,17 @@ describe('digests of files', () => {
   })
 })
 
-/** Forwards to an emulator, and flips a bit in each object that it sends, as often as `damaged` says. */
+/**
+ * Forwards to an emulator, and flips a bit in each object that it sends, as often as `damaged` says. `head` has headers
+ * that answers to HEAD get.
+ */
 async function startDamaging(port: number) {
-  const state = { port: 0, damaged: 0, requests: [] as string[] }
+  const state = { port: 0, damaged: 0, head: {} as Record<string, string>, requests: [] as string[] }
   const server = createServer((asked, answer) => {
     const { method, url = '', headers } = asked
     state.requests.push(`${method} ${url}`)
     const sent = request({ port, host: '127.0.0.1', method, path: url, headers }, (storage) => {
-      answer.writeHead(storage.statusCode ?? 0, storage.headers)
+      answer.writeHead(storage.statusCode ?? 0, { ...storage.headers, ...(method === 'HEAD' ? state.head : {}) })
       let isDamaged = headers.range !== undefined && url.includes('/1/') && state.damaged > 0
       if (isDamaged) state.damaged -= 1
       storage.on('data', (chunk: Buffer) => {
@@ -185,7 +188,7 @@ s3.complete_multipart_upload(**target, MultipartUpload={'Parts': parts})
   }, 300_000)
 
   beforeEach(() => {
-    Object.assign(proxy, { damaged: 0, requests: [] })
+    Object.assign(proxy, { damaged: 0, head: {}, requests: [] })
   })
 
   afterAll(async () => {
@@ -221,6 +224,21 @@ s3.complete_multipart_upload(**target, MultipartUpload={'Parts': parts})
     expect(failure).toBe('damaged')
     const words = `^what came of 'm/1/weights' has the ${kind} [0-9a-f]+, and storage says [0-9a-f]+: it was damaged`
     expect(message).toMatch(new RegExp(words))
+  })
+
+  test('a checksum of parts that is cheaper than MD5 is compared instead', async () => {
+    const path = join(home, 'parts')
+    writeFileSync(path, CONTENT)
+    const crc = await digestOf(path, { algorithm: 'CRC32', partBytes: 8 << 20 }, never)
+    const stored = (digest: string) => ({
+      'x-amz-checksum-crc32': `${Buffer.from(digest, 'hex').toString('base64')}-3`, 'x-amz-checksum-type': 'COMPOSITE',
+    })
+    proxy.head = stored(crc)
+    const directory = await download(await open('sums/default'))
+    expect(readFileSync(join(directory, '1/weights')).equals(CONTENT)).toBe(true)
+    proxy.head = stored('01234567')
+    const { message } = await thrown(async () => download(await open('sums/default')))
+    expect(message).toContain(`has the CRC32 of its parts ${crc}, and storage says 01234567: `)
   })
 
   test.each([
