@@ -436,6 +436,9 @@ impl Runner {
         // of the C API gets it anyway, and reports how it ended.
         let may_end = self.ahead == Ahead::BehindSmall && state.lies_ready(key);
         let waits = if may_end { state.slots.lift(key) } else { None };
+        // Such a batch has one request.
+        let batch = state.ready.iter().find(|batch| waits.is_some() && batch.members.contains(&key));
+        batch.and_then(|batch| batch.occupied.as_ref()).into_iter().for_each(|occupied| occupied.leaves());
         drop(state);
         if let Some(pending) = waits {
             pending.responder.finish(Some(Err(Error::cancelled(""))));

@@ -512,8 +512,10 @@ fn a_request_that_is_cancelled_while_it_lies_ready_ends_at_once() {
     let (stage, model) = ahead();
     let runs = run(&*model, 0, vec![bytes("runs", 1)]);
     let waits = run(&*model, 0, vec![bytes("waits", 1)]);
+    assert_eq!(waits.begun.try_recv(), Ok(0), "it is queued");
     waits.answers[0].cancel();
     assert_eq!(waits.answer().expect_err("an error"), Error::cancelled(""));
+    assert_eq!(waits.begun.try_recv(), Ok(u64::MAX), "it is no longer queued");
     stage.runner().say(Way::Work, &result(2, &[7]));
     runs.answer().expect("an answer");
     // The runner passes over it, and its slot is free.

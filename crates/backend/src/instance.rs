@@ -12,6 +12,8 @@ pub trait Occupancy: Send {
     fn let_go(&mut self) -> Option<LetGo>;
     /// See [`Occupied::waits`].
     fn waits(&self);
+    /// See [`Occupied::leaves`].
+    fn leaves(&self);
     /// See [`Occupied::begins`].
     fn begins(&self, at: u64);
 }
@@ -50,6 +52,13 @@ impl Occupied {
     pub fn waits(&self) {
         if let Some(to) = &self.0 {
             to.waits();
+        }
+    }
+
+    /// All requests of the batch have ended while it lies ready: they no longer count as queued.
+    pub fn leaves(&self) {
+        if let Some(to) = &self.0 {
+            to.leaves();
         }
     }
 

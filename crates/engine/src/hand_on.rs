@@ -76,6 +76,10 @@ impl Occupancy for OccupiedInstance {
         self.version().running.pending.fetch_add(self.requests, Ordering::Relaxed);
     }
 
+    fn leaves(&self) {
+        self.leaves_ready();
+    }
+
     fn begins(&self, at: u64) {
         self.leaves_ready();
         self.execution.begins(at);

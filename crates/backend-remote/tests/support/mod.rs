@@ -172,6 +172,9 @@ impl Occupancy for Freed {
     fn waits(&self) {
         let _ = self.begins.send(0);
     }
+    fn leaves(&self) {
+        let _ = self.begins.send(u64::MAX);
+    }
     fn begins(&self, at: u64) {
         let _ = self.begins.send(at);
     }

@@ -120,6 +120,30 @@ fn the_backends_marks_give_the_three_phases() {
 }
 
 #[test]
+fn a_batch_whose_requests_end_while_it_lies_ready_is_no_longer_queued() {
+    let (model, out) = handing_out();
+    let (engine, version) = model.model(one_by_one);
+    let (first, second) = (call(&version, 1), call(&version, 2));
+    let mut runs = next(&out);
+    drop(runs.occupied.as_mut().expect("busy").let_go());
+    let mut waits = next(&out);
+    let waiting = || version.statistics().pending;
+    waits.occupied.as_ref().expect("busy").waits();
+    assert_eq!(waiting(), 1);
+    waits.occupied.as_ref().expect("busy").leaves();
+    assert_eq!(waiting(), 0);
+    runs.free();
+    runs.answer();
+    waits.occupied.as_ref().expect("busy").begins(now_ns());
+    assert_eq!(waiting(), 0);
+    waits.free();
+    waits.answer();
+    assert_eq!((first.rest(), second.rest()), (vec![Got::Number(1)], vec![Got::Number(2)]));
+    settles(&engine, &version);
+    assert_eq!(waiting(), 0);
+}
+
+#[test]
 fn an_instance_that_is_let_go_takes_the_next_batch_which_is_queued_until_it_begins() {
     let (model, out) = handing_out();
     let (engine, version) = model.model(one_by_one);
