@@ -6,6 +6,7 @@
 import { existsSync, readdirSync, rmSync } from 'node:fs'
 import { join, relative, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { locked } from './lib/lock.mjs'
 import { capture } from './lib/run.mjs'
 import { Stamps, filesBelow } from './lib/stamp.mjs'
 
@@ -17,14 +18,18 @@ async function must(command, args) {
   if (code !== 0) throw new Error(`${command} ${args.join(' ')} ended with ${code}:\n${text}`)
 }
 
-/** Builds the pages. Replaces an earlier build in `out`, which must be empty or such a build. */
-export async function buildDocs(out) {
+/** Installs the packages of the generator, if they are missing or outdated. */
+async function installGenerator() {
   const stamps = new Stamps(ROOT, 'docs/site/node_modules/.nereid-docs.json')
   const inputs = filesBelow(ROOT, ['docs/site/package-lock.json'])
-  if (!stamps.isFresh('packages', inputs, ['docs/site/node_modules/.package-lock.json'])) {
-    await must('npm', ['ci', '--no-audit', '--no-fund', '--prefer-offline', '--loglevel=error', '--ignore-scripts'])
-    stamps.record('packages', inputs)
-  }
+  if (stamps.isFresh('packages', inputs, ['docs/site/node_modules/.package-lock.json'])) return
+  await must('npm', ['ci', '--no-audit', '--no-fund', '--prefer-offline', '--loglevel=error', '--ignore-scripts'])
+  stamps.record('packages', inputs)
+}
+
+/** Builds the pages. Replaces an earlier build in `out`, which must be empty or such a build. */
+export async function buildDocs(out) {
+  await locked(join(ROOT, 'target/docs.lock'), 'the packages of the pages', installGenerator)
   if (existsSync(join(out, 'search-index.js'))) rmSync(out, { recursive: true })
   else if (existsSync(out) && readdirSync(out).length > 0)
     throw new Error(`${out} holds something else: name an empty directory`)

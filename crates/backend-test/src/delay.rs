@@ -211,9 +211,9 @@ mod tests {
             let pause_ns = pause_ms * 1_000_000;
             begin(super::new_id(), Box::new(Count { name, left, pause_ns, seen: send.clone() }));
         };
-        task("slow", 2, 300);
+        task("slow", 2, 1500);
         task("panics", 1, 1);
-        task("fast", 3, 50);
+        task("fast", 3, 10);
         drop(send);
         let all: Vec<_> = seen.iter().collect();
         assert_eq!(all, ["slow", "panics", "fast", "fast", "fast", "slow"]);
