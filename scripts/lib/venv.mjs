@@ -20,7 +20,8 @@ const LOCK = join(ROOT, 'target/python.lock')
 /** @throws {SetupError} if Python 3.10 or newer, or its venv module, is missing */
 export async function pythonEnvironment() {
   const stamps = new Stamps(ROOT, STAMPS)
-  if (!stamps.isFresh('python', filesBelow(ROOT, [REQUIREMENTS]), ['.venv/bin/pytest'])) await locked(LOCK, 'the Python test environment', make)
+  const isFresh = stamps.isFresh('python', filesBelow(ROOT, [REQUIREMENTS]), ['.venv/bin/pytest'])
+  if (!isFresh) await locked(LOCK, 'the Python test environment', make)
 }
 
 async function make() {

@@ -146,7 +146,7 @@ mod tests {
             work();
             held(start, backend::now_ns(), false, LIMIT)
         };
-        // Of one that was interrupted the clock is read.
+        // The clock is read after a run that was interrupted.
         assert!((0..100).any(|_| run(&|| ()).cpu_ns.is_none()));
         let slept = run(&|| std::thread::sleep(std::time::Duration::from_millis(20))).cpu_ns;
         assert!(slept.is_some_and(|ns| ns < HOLD_NS_MAX), "{slept:?}");
