@@ -476,7 +476,9 @@ impl Host for Server {
         answer(match control.operation {
             ModelOperation::IsReady { .. } => Ok("true".into()),
             ModelOperation::Load { .. } => Err(Error::unavailable("no such model")),
-            ModelOperation::Unload { .. } => Ok("{}".into()),
+            ModelOperation::Unload { .. } | ModelOperation::Repositories(_) => Ok("{}".into()),
+            ModelOperation::IsServerReady => Ok("false".into()),
+            ModelOperation::Read { .. } => Ok("[]".into()),
         });
     }
 

@@ -25,6 +25,8 @@ export interface ControlContext {
   guards: { hasKeys: boolean; restrictions: readonly Restriction[] }
   /** Port of the metrics endpoint; 0 = off. */
   metricsPort: () => number
+  /** Text of a scrape. */
+  metrics: () => Promise<string>
   /** True if the repository could not be read at start, although the server stays up. */
   unusable: () => boolean
   /** True while the startup models load with open ports. */
@@ -66,6 +68,17 @@ async function runControl(context: ControlContext, call: ControlCall): Promise<u
     case 'repository_unload':
       await repository.unload(model, argument['unload_dependents'] === true, within)
       return {}
+    case 'repository_poll':
+      await repository.pollNow()
+      return {}
+    case 'repository_register':
+      repository.register(String(argument['path']), readNames(argument['names']))
+      return {}
+    case 'repository_unregister':
+      repository.unregister(String(argument['path']))
+      return {}
+    case 'metrics':
+      return await context.metrics()
     case 'openapi':
       return openApi(core, context.guards, model, typeof argument['version'] === 'string' ? argument['version'] : '')
     case 'page': {
@@ -121,6 +134,11 @@ export function readLoadParameters(
   }
   for (const { parameter, contents } of decoded) files.set(parameter.slice('file:'.length), contents)
   return { config, files }
+}
+
+/** Directories by the names of models. */
+function readNames(value: unknown): Map<string, string> {
+  return new Map(Object.entries(requireObject(value)).map(([name, directory]) => [name, String(directory)]))
 }
 
 function requireObject(value: unknown): JsonObject {

@@ -140,7 +140,8 @@ function newWarnings(log: Logger['log'], levels: readonly string[]): Logger['log
  */
 function bindPorts(core: Core, settings: ServerSettings, ports: Ports): void {
   const { metrics } = settings
-  const own = metrics === null || metrics.givenFd !== null ? null : { address: metrics.address, port: metrics.port }
+  const isOwn = metrics?.isServed === true && metrics.givenFd === null
+  const own = isOwn ? { address: metrics.address, port: metrics.port } : null
   const { failures, ...bound } = core.bind(listenOptions(settings), own)
   if (failures.length > 0) throw new BindError(failures, settings)
   ports.http = bound.httpPort
@@ -200,7 +201,7 @@ export async function startServer(
   )
   const controls = (): ControlContext => ({
     core, repository, trace, logger, guards, metricsPort: () => metricsServer?.port ?? 0,
-    unusable: () => unusable !== null, loading: () => isLoading,
+    metrics: () => metrics(), unusable: () => unusable !== null, loading: () => isLoading,
   })
   core.setVerboseLevel(logger.settings.verbose)
   core.setServerState('initializing')
@@ -227,7 +228,7 @@ export async function startServer(
   const agentHost = libraryProcess('', { ...settings.repository, hostPerModel: false })
   const repository = new Repository(core, settings.repository, logRepository, observe, stores, logLoad, agentHost)
   // Imported while models load, so that all ports open together.
-  const metricsModule = settings.metrics === null ? null : import('../metrics/server.js')
+  const metricsModule = settings.metrics?.isServed === true ? import('../metrics/server.js') : null
   const exporter = openExporter(settings.trace, logger.log)
   const drain = new TraceDrain(core, exporter, logger.log)
   const sampling: Sampling = {
@@ -246,7 +247,7 @@ export async function startServer(
     if (isOpen) return ports
     isOpen = true
     // First, so that a client that finds the server live also finds its metrics.
-    if (settings.metrics !== null && metricsModule !== null) {
+    if (settings.metrics?.isServed === true && metricsModule !== null) {
       const { startMetricsServer } = await metricsModule
       const { address, port, givenFd } = settings.metrics
       const socket = givenFd ?? core.takeMetricsSocket()

@@ -20,6 +20,7 @@ import {
 import { settingsOf, type RepositorySettings } from '../repository/settings.js'
 import { helpText, usageLine } from './help.js'
 import { assignSockets, takeGivenSockets } from './activation.js'
+import { Embedder } from './embedder.js'
 import { OptionError, type Parsed } from './parse.js'
 import { Progress, SlowLoads, liveTerminal } from './progress.js'
 import { reportStart } from './report.js'
@@ -43,8 +44,10 @@ export async function serve(
   const beganMs = performance.now()
   let parsed: Parsed
   let resolved: Resolved
+  let embedder: Embedder | null = null
   const manager = new ServiceManager(process.env, process.pid)
   try {
+    embedder = Embedder.take(process.env)
     const sockets = takeGivenSockets(process.env, process.pid)
     parsed = 'options' in args ? args : await readOptions(args, process.env)
     if (parsed.options.help || parsed.options.version) return await printAndExit(program, parsed)
@@ -57,22 +60,25 @@ export async function serve(
       )
     else assignSockets(sockets, describeSocket, resolved)
     const { http, grpc, control, metrics } = resolved.settings
-    if (http === null && grpc === null && control === null) {
+    if (embedder !== null && metrics !== null) metrics.isServed = false
+    if (http === null && grpc === null && control === null && embedder === null) {
       resolved.warnings.push(
         'Warning: no client can reach this server: --allow-http and --allow-grpc are ' +
           `false${metrics === null ? '' : '; only metrics are served'}`,
       )
     }
   } catch (error) {
-    if (error instanceof ServerError) return fail('creating server', error)
+    if (error instanceof ServerError) return fail('creating server', error, embedder)
     if (!(error instanceof OptionError)) throw error
-    process.stderr.write(`${usageLine(program)}\n${error.message}\n`)
+    if (embedder === null) process.stderr.write(`${usageLine(program)}\n${error.message}\n`)
+    embedder?.failed('INVALID_ARG', error.message)
     return exit(1)
   }
   for (const warning of resolved.warnings) process.stderr.write(`${warning}\n`)
   loadAhead(resolved.settings.repository)
 
-  const terminal = resolved.settings.log.file === '' ? liveTerminal() : null
+  // The terminal belongs to the program that embeds this server.
+  const terminal = resolved.settings.log.file === '' && embedder === null ? liveTerminal() : null
   const progress = terminal === null ? null : new Progress(terminal)
   // A person reads a terminal: fit lines to it and print a summary. JSON is for programs.
   const reader = resolved.settings.log.format === 'json' || !resolved.settings.log.info ? null : terminal
@@ -86,7 +92,7 @@ export async function serve(
       )
     logger = createLogger(resolved.settings.log, progress === null ? sink : shared)
   } catch (error) {
-    return fail('creating server', error)
+    return fail('creating server', error, embedder)
   }
   if (resolved.inactive.length > 0) {
     const names = resolved.inactive.map((name) => `--${name}`).join(', ')
@@ -95,6 +101,12 @@ export async function serve(
 
   manager.warn = (message) => logger.warning(message)
   const signals = new Signals(logger)
+  const { exitTimeoutSecs } = resolved
+  let stopTimeoutSecs = exitTimeoutSecs
+  embedder?.watch((seconds) => {
+    stopTimeoutSecs = seconds ?? exitTimeoutSecs
+    signals.end()
+  })
   const slow = new SlowLoads((message) => logger.info(message))
   // The log file may be rotated before there is a server.
   let reread = (): string[] => []
@@ -120,7 +132,7 @@ export async function serve(
   } catch (error) {
     progress?.end()
     if (error instanceof BindError) return failToListen(logger, resolved, [...error.lines, ...error.advice])
-    return fail('creating server', error)
+    return fail('creating server', error, embedder)
   }
   progress?.end()
   reread = () => server.reread()
@@ -133,8 +145,7 @@ export async function serve(
       await server.stop(0)
       if (resolved.settings.log.file !== '' || !resolved.settings.log.error)
         process.stderr.write(start.failures.map((line) => `error: ${cleanCell(line)}\n`).join(''))
-      process.stderr.write(`error: creating server: Internal - ${text}\n`)
-      return exit(1)
+      return fail('creating server', new ServerError('INTERNAL', text), embedder)
     }
     if (develop === null) logger.error(`${text}; serving what loaded, as --exit-on-error=false asks`)
   }
@@ -149,6 +160,14 @@ export async function serve(
     }
     announce(logger, resolved, ports)
   }
+  if (embedder !== null) {
+    try {
+      await server.core.serveEmbedder(embedder.fd)
+    } catch (error) {
+      await server.stop(0)
+      return fail('creating server', error, embedder)
+    }
+  }
   if (reader !== null) reader.write(await summary(resolved, ports, start, beganMs))
   const endDevelopment = await develop?.(server)
   // Also while it stops: if the core hangs then, the manager must notice.
@@ -162,7 +181,7 @@ export async function serve(
   manager.stopping('Waiting for requests in flight')
   // A person who interrupts the server wants it to end; load balancers need a grace period only after SIGTERM.
   const graceMs = signal !== 'SIGINT' ? resolved.exitGraceSecs * 1000 : 0
-  const code = await shutDown(server, logger, resolved.exitTimeoutSecs, graceMs)
+  const code = await shutDown(server, logger, stopTimeoutSecs, graceMs)
   if (failure !== null) {
     logger.error(`Exit code 3: ${failure}`)
     return exit(3)
@@ -190,7 +209,7 @@ function announce(logger: Logger, { settings }: Resolved, ports: Ports): void {
   if (grpc !== null) logger.info(`Started GRPCInferenceService at ${at(grpc, ports.grpc)}`)
   if (http !== null) logger.info(`Started HTTPService at ${at(http, ports.http)}`)
   if (control !== null) logger.info(`Started control service at ${at({ ...control, givenFd: null }, ports.control)}`)
-  if (metrics !== null) logger.info(`Started Metrics Service at ${at(metrics, ports.metrics)}`)
+  if (metrics?.isServed === true) logger.info(`Started Metrics Service at ${at(metrics, ports.metrics)}`)
 }
 
 /** Logs the failure in Triton's form: a line that names the service. */
@@ -245,6 +264,13 @@ class Signals {
   onHangUp = (): void => {}
   /** True if the terminal that started the server was closed. */
   lostTerminal = false
+  #isEnding = false
+
+  /** Ends the server as SIGTERM does, once: the program that embeds it asked for it or has ended. */
+  end(): void {
+    if (!this.#isEnding) process.emit('SIGTERM', 'SIGTERM')
+    this.#isEnding = true
+  }
 
   constructor(logger: Logger) {
     let started: (signal: 'SIGINT' | 'SIGTERM') => void = () => {}
@@ -300,9 +326,11 @@ async function printAndExit(program: string, { options }: Parsed): Promise<void>
   return exit(1)
 }
 
-function fail(what: string, error: unknown): void {
+/** The program that embeds the server gets the error; it decides what is printed. */
+function fail(what: string, error: unknown, embedder: Embedder | null): void {
   const { code, message } = asServerError(error)
-  process.stderr.write(`error: ${what}: ${statusName(code)} - ${message}\n`)
+  if (embedder === null) process.stderr.write(`error: ${what}: ${statusName(code)} - ${message}\n`)
+  embedder?.failed(code, message)
   return exit(1)
 }
 

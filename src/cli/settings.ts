@@ -231,6 +231,7 @@ function keysSettings(options: Options): KeysSettings | null {
 function metricsSettings(options: Options, environment: Environment): MetricsSettings | null {
   if (!options.allowMetrics) return null
   return {
+    isServed: true,
     address: metricsAddress(options),
     port: options.metricsPort,
     givenFd: null,

@@ -1,6 +1,8 @@
 /** Settings of the metrics endpoint. */
 
 export interface MetricsSettings {
+  /** Serve them at a port; without it, only a program in whose process or by whose order the server runs reads them. */
+  isServed: boolean
   address: string
   port: number
   /** Descriptor of an inherited socket; null = bind. */

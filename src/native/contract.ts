@@ -17,6 +17,7 @@ export type * from './names.js'
 /** Methods of the core that report their end later; in `Core` they return a promise. */
 export const STARTED = [
   'openModel', 'publishModel', 'updateModel', 'retireModel', 'askReady', 'listen', 'drain', 'close', 'nextResponses',
+  'serveEmbedder',
 ] as const
 export type Started = (typeof STARTED)[number]
 

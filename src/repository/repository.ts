@@ -184,6 +184,16 @@ export class Repository {
   }
 
   /**
+   * Polls at once, in mode poll.
+   *
+   * @throws {ServerError} in other modes
+   */
+  async pollNow(): Promise<void> {
+    if (this.#settings.mode !== 'poll') throw new ServerError('UNAVAILABLE', 'polling is disabled')
+    await this.poll()
+  }
+
+  /**
    * Loads new or changed models, and unloads models that are missing or ambiguous in two checks: replacing a model by
    * renaming its directory makes it disappear for a moment. Models of an unreadable repository are not missing.
    */

@@ -8,7 +8,7 @@ use crate::abi::request::Request;
 use crate::answer::Answer;
 use crate::library::call;
 use crate::link::{Link, Way};
-use crate::models::{self, Role};
+use crate::models::Role;
 use crate::receive::Incoming;
 use crate::segments::{Allocated, Flags, Segments};
 use crate::ticket::{Ticket, too_long, work_for, work_is_done};
@@ -30,30 +30,49 @@ pub(crate) struct Descriptors {
     pub(crate) flags: OwnedFd,
 }
 
+impl Descriptors {
+    /// How many there are.
+    pub(crate) const COUNT: u8 = 5;
+
+    /// Descriptors in the order of their numbers; `None` if some are missing.
+    pub(crate) fn of(all: Vec<OwnedFd>) -> Option<Self> {
+        let [work, side, requests, responses, flags] = <[OwnedFd; Self::COUNT as usize]>::try_from(all).ok()?;
+        Some(Self { work, side, requests, responses, flags })
+    }
+}
+
+/// Makes what a LOAD asks for, and the members of READY.
+pub(crate) type Loader = fn(&str, &Arc<Link>) -> tensor::Result<(Role, String)>;
+
 /// Serves a connection on threads of its own.
 ///
 /// # Errors
 /// The system's.
-pub(crate) fn serve(of: Descriptors) -> io::Result<()> {
+pub(crate) fn serve(of: Descriptors, load: Loader) -> io::Result<Arc<Link>> {
     let Descriptors { work, side, requests, responses, flags } = of;
     let (work, side) = (UnixStream::from(work), UnixStream::from(side));
     let (reads_work, reads_side) = (work.try_clone()?, side.try_clone()?);
     let link = Link::new(work, side, Segments::new(&requests, &responses)?, Flags::new(&flags)?);
     let served = Arc::new(Mutex::new(None));
-    let (beside, its) = (Arc::clone(&link), Arc::clone(&served));
+    let (beside, its, worker) = (Arc::clone(&link), Arc::clone(&served), Arc::clone(&link));
     let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
     named("side").spawn(move || {
         let _ = read_side(&beside, Incoming::new(reads_side), &its);
         beside.close();
     })?;
     named("work").spawn(move || {
-        let _ = read_work(&link, Incoming::new(reads_work), &served);
+        let link = worker;
+        let _ = read_work(&link, Incoming::new(reads_work), &served, load);
         // Before the sockets are closed: the server takes that for the end of the instance.
         let role = served.lock().ok().and_then(|mut served| served.take());
+        if matches!(role, Some(Role::Program)) {
+            // The last responses may be unread; the server closes the side socket behind them.
+            return link.end_work();
+        }
         drop(role);
         link.close();
     })?;
-    Ok(())
+    Ok(link)
 }
 
 /// The purpose of the connection, once it is loaded.
@@ -62,17 +81,17 @@ type Served = Arc<Mutex<Option<Role>>>;
 fn instance_of(served: &Served) -> Option<Arc<Instance>> {
     match served.lock().ok()?.as_ref()? {
         Role::Instance(instance, _) => Some(Arc::clone(instance)),
-        Role::Model(_) => None,
+        Role::Model(_) | Role::Program => None,
     }
 }
 
 /// Handles the frames of the work socket until UNLOAD.
-fn read_work(link: &Arc<Link>, mut incoming: Incoming, served: &Served) -> io::Result<()> {
+fn read_work(link: &Arc<Link>, mut incoming: Incoming, served: &Served, load: Loader) -> io::Result<()> {
     loop {
         let (header, body) = incoming.frame()?;
         match read_request(&header, &body).map_err(|breach| io::Error::other(breach.0))? {
             ToRunner::Load(text) => {
-                let is_loaded = match models::load(text, link) {
+                let is_loaded = match load(text, link) {
                     Ok((role, members)) => {
                         if let Ok(mut served) = served.lock() {
                             *served = Some(role);

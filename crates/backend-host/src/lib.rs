@@ -1,8 +1,10 @@
 //! `libtritonserver.so` of Nereid: Triton's C API for libraries that were built for Triton, in a process of their own.
 //!
-//! The process serves connections of one server (shm/README.md): one per model, which makes the model, and one per
-//! instance. Requests come as frames and are handed to the library as objects of the C API; what it makes of them goes
-//! back as frames. `abi` has the functions that libraries call.
+//! A program that embeds a server uses the same library (`embed`).
+//!
+//! The process of a library serves connections of one server (shm/README.md): one per model, which makes the model, and
+//! one per instance. Requests come as frames and are handed to the library as objects of the C API; what it makes of
+//! them goes back as frames. `abi` has the functions that libraries call.
 
 mod abi;
 mod agents;
@@ -15,6 +17,7 @@ mod caches;
 mod calls;
 mod configuration;
 mod connection;
+mod embed;
 mod library;
 mod link;
 mod load;
@@ -57,7 +60,7 @@ pub extern "C" fn nereid_backend_host_main() -> c_int {
     }
     let mut control = Incoming::new(inherited(FD_WORK));
     let status = loop {
-        match next(&mut control).and_then(|of| of.map(connection::serve).transpose()) {
+        match next(&mut control).and_then(|of| of.map(|of| connection::serve(of, models::load).map(drop)).transpose()) {
             Ok(Some(())) => {}
             Ok(None) => break 0,
             Err(error) => {

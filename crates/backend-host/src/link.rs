@@ -1,6 +1,6 @@
 //! One connection to the server.
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use protocol::json::{Value, write_string};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -12,6 +12,7 @@ use std::sync::atomic::{
 };
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use tensor::{Code, Error, Result};
 
 use crate::segments::{Flags, Segments};
@@ -45,7 +46,39 @@ pub(crate) struct Link {
     /// Questions to the server that it has not answered.
     asked: Mutex<HashMap<u64, Sender<String>>>,
     calls: Mutex<HashMap<u64, Arc<dyn CallReceiver>>>,
+    /// Calls whose callbacks have not all returned.
+    pub(crate) callers: Arc<Callers>,
     is_closed: AtomicBool,
+    closed: (Mutex<bool>, Condvar),
+}
+
+/// Counts calls until their last callback has returned.
+#[derive(Default)]
+pub(crate) struct Callers {
+    count: Mutex<usize>,
+    ended: Condvar,
+}
+
+/// A call that is counted until this is dropped.
+pub(crate) struct Caller(Arc<Callers>);
+
+impl Callers {
+    pub(crate) fn enter(self: &Arc<Self>) -> Caller {
+        *self.count.lock() += 1;
+        Caller(Arc::clone(self))
+    }
+
+    /// Waits until there is none, at most `longest`.
+    pub(crate) fn await_none(&self, longest: Duration) {
+        self.ended.wait_while_for(&mut self.count.lock(), |count| *count > 0, longest);
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        *self.0.count.lock() -= 1;
+        self.0.ended.notify_all();
+    }
 }
 
 static LINKS: Mutex<Vec<Weak<Link>>> = Mutex::new(Vec::new());
@@ -65,7 +98,9 @@ impl Link {
             next: AtomicU64::new(1),
             asked: Mutex::default(),
             calls: Mutex::default(),
+            callers: Arc::default(),
             is_closed: AtomicBool::new(false),
+            closed: (Mutex::new(false), Condvar::new()),
         });
         let of = Arc::downgrade(&link);
         link.segments.send_with(move |frame| {
@@ -192,5 +227,17 @@ impl Link {
         for way in [&self.work, &self.side] {
             let _ = way.lock().shutdown(std::net::Shutdown::Both);
         }
+        *self.closed.0.lock() = true;
+        self.closed.1.notify_all();
+    }
+
+    /// Closes the work socket only.
+    pub(crate) fn end_work(&self) {
+        let _ = self.work.lock().shutdown(std::net::Shutdown::Both);
+    }
+
+    /// Waits until the connection is closed, at most `longest`.
+    pub(crate) fn await_close(&self, longest: Duration) {
+        self.closed.1.wait_while_for(&mut self.closed.0.lock(), |is_closed| !*is_closed, longest);
     }
 }

@@ -90,6 +90,8 @@ pub(crate) enum Role {
     Model(#[allow(dead_code)] Arc<Load>),
     /// Runs an instance.
     Instance(Arc<Instance>, Arc<Load>),
+    /// Carries the requests of a program that embeds the server.
+    Program,
 }
 
 impl Drop for Role {

@@ -5,12 +5,16 @@
 use frames::generated::Header;
 use frames::split_request;
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
 /// Descriptors that one message may carry.
 const DESCRIPTORS_MAX: usize = 8;
+/// Byte before a text that comes instead of descriptors.
+const TEXT: u8 = b'E';
+/// Longest such text.
+const TEXT_BYTES_MAX: u64 = 1 << 20;
 /// Bytes per read.
 const READ_BYTES: usize = 64 << 10;
 
@@ -78,17 +82,44 @@ impl Incoming {
     /// # Errors
     /// The system's, that it is another byte, or that there is no descriptor with it.
     pub(crate) fn handed(&mut self, number: u8) -> io::Result<Option<OwnedFd>> {
-        let mut byte = [0];
-        let (count, descriptors) = receive(&self.stream, &mut byte)?;
-        if count == 0 {
-            return Ok(None);
-        }
-        if byte != [number] {
+        let Some((byte, descriptor)) = self.byte()? else { return Ok(None) };
+        if byte != number {
             return Err(io::Error::other("a descriptor of another number"));
         }
-        let descriptor = descriptors.into_iter().next();
         descriptor.map(Some).ok_or_else(|| io::Error::other("a byte without a descriptor"))
     }
+
+    /// A byte, which must be `number`, with one descriptor, or the text that is sent instead of all of them.
+    ///
+    /// # Errors
+    /// As [`handed`](Self::handed), or that the text is too long.
+    pub(crate) fn handed_or_text(&mut self, number: u8) -> io::Result<Handed> {
+        match self.byte()? {
+            None => Ok(Handed::End),
+            Some((TEXT, None)) => {
+                let mut text = Vec::new();
+                (&self.stream).take(TEXT_BYTES_MAX).read_to_end(&mut text)?;
+                Ok(Handed::Text(String::from_utf8_lossy(&text).into_owned()))
+            }
+            Some((byte, Some(descriptor))) if byte == number => Ok(Handed::Descriptor(descriptor)),
+            Some(_) => Err(io::Error::other("a descriptor of another number, or none")),
+        }
+    }
+
+    fn byte(&mut self) -> io::Result<Option<(u8, Option<OwnedFd>)>> {
+        let mut byte = [0];
+        let (count, descriptors) = receive(&self.stream, &mut byte)?;
+        let [byte] = byte;
+        Ok((count > 0).then(|| (byte, descriptors.into_iter().next())))
+    }
+}
+
+/// Part of the first message of a server that a program embeds, over its control socket.
+pub(crate) enum Handed {
+    Descriptor(OwnedFd),
+    /// Why there are no descriptors.
+    Text(String),
+    End,
 }
 
 /// Receives bytes and the descriptors beside them.

@@ -11,6 +11,8 @@ mod settings;
 mod spec;
 
 #[cfg(target_os = "linux")]
+mod embedder;
+#[cfg(target_os = "linux")]
 mod guardian;
 #[cfg(target_os = "linux")]
 mod handle;
@@ -37,6 +39,8 @@ mod watched;
 
 pub use backend_remote::{Ahead, Completed, Failure, Further, Kept, RunnerKind, Source, Spec};
 #[cfg(target_os = "linux")]
+pub use embedder::serve_embedder;
+#[cfg(target_os = "linux")]
 pub use guardian::guard_with;
 #[cfg(target_os = "linux")]
 pub use library::HostedLibrary;
@@ -52,5 +56,5 @@ pub use start::{
 #[cfg(not(target_os = "linux"))]
 pub use unsupported::{
     HostedLibrary, NOTE_DELAY, Printer, Shared, after, ask, ask_and_keep, complete_config, guard_with, hosted, load_of,
-    segment, shared, start, wait_for_ends,
+    segment, serve_embedder, shared, start, wait_for_ends,
 };

@@ -85,17 +85,16 @@ impl LibraryProcess {
             None => self.start()?,
         };
         let Attachable { control, handle, .. } = running.process.insert(process);
-        for (number, descriptor) in (0..).zip(descriptors) {
-            let sent = sys::send_waiting(control.as_fd(), &[number], *descriptor, SEND_TIMEOUT);
+        if let Err(NotHanded { error, is_partial }) = hand(control, descriptors) {
             // The process would wait for the rest of this connection, and take that of the next one for it.
-            if sent.is_err() && number > 0 {
+            if is_partial {
                 log::error!(
                     "{}: the process of the library is killed: it has a part of a connection",
                     self.starter.name
                 );
                 handle.kill();
             }
-            sent?;
+            return Err(error);
         }
         Ok(Arc::clone(handle))
     }
@@ -138,6 +137,22 @@ impl LibraryProcess {
     }
 }
 
+/// A connection that could not be handed over.
+pub(crate) struct NotHanded {
+    pub(crate) error: io::Error,
+    /// Some of its descriptors were sent.
+    is_partial: bool,
+}
+
+/// Sends the descriptors of a connection, each beside one byte, its number.
+pub(crate) fn hand(control: &UnixStream, descriptors: &[BorrowedFd<'_>]) -> Result<(), NotHanded> {
+    for (number, descriptor) in (0..).zip(descriptors) {
+        sys::send_waiting(control.as_fd(), &[number], *descriptor, SEND_TIMEOUT)
+            .map_err(|error| NotHanded { error, is_partial: number > 0 })?;
+    }
+    Ok(())
+}
+
 /// Closes a process's control once its instances have ended, as models end before their library, or after `longest`.
 fn finalize(hub: &'static Hub, control: UnixStream, handle: Arc<ProcessHandle>, longest: Duration) {
     if longest.is_zero() || !handle.has_connections() || !handle.is_alive() {
@@ -161,20 +176,27 @@ struct Attach {
 
 impl Start for Attach {
     fn start(&self) -> io::Result<Connection> {
-        let hub = Hub::get()?;
-        let (work, their_work) = UnixStream::pair()?;
-        let (side, their_side) = UnixStream::pair()?;
-        let id = hub.name();
-        let link = Link::new(id, work, side)?;
-        let memory = Inherited::new(&self.limits)?;
-        let nothing = File::open("/dev/null")?;
-        let [requests, responses, flags] = memory.descriptors(&nothing).unwrap_or([nothing.as_fd(); 3]);
-        let descriptors = [their_work.as_fd(), their_side.as_fd(), requests, responses, flags];
-        let handle = self.library.attach(&descriptors)?;
-        let transport = Process::new(id, hub, link, handle, true)?;
-        let Shared { segments, flags } = memory.shared();
-        Ok(Connection { transport, segments, flags })
+        connect(&self.limits, |descriptors| self.library.attach(descriptors))
     }
+}
+
+/// Opens a connection to a process that takes its descriptors from `hand`.
+pub(crate) fn connect(
+    limits: &RunnerLimits,
+    hand: impl FnOnce(&[BorrowedFd<'_>]) -> io::Result<Arc<ProcessHandle>>,
+) -> io::Result<Connection> {
+    let hub = Hub::get()?;
+    let (work, their_work) = UnixStream::pair()?;
+    let (side, their_side) = UnixStream::pair()?;
+    let id = hub.name();
+    let link = Link::new(id, work, side)?;
+    let memory = Inherited::new(limits)?;
+    let nothing = File::open("/dev/null")?;
+    let [requests, responses, flags] = memory.descriptors(&nothing).unwrap_or([nothing.as_fd(); 3]);
+    let handle = hand(&[their_work.as_fd(), their_side.as_fd(), requests, responses, flags])?;
+    let transport = Process::new(id, hub, link, handle, true)?;
+    let Shared { segments, flags } = memory.shared();
+    Ok(Connection { transport, segments, flags })
 }
 
 /// Waits for the end of a process, which may have no connection.

@@ -62,6 +62,13 @@ impl Link {
         self.is_broken.load(Relaxed)
     }
 
+    /// Ends both sockets in both directions.
+    pub(crate) fn shut_down(&self) {
+        for socket in [&self.work, &self.side] {
+            let _ = socket.stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+
     pub(crate) fn socket(&self, way: Way) -> &Socket {
         match way {
             Way::Work => &self.work,

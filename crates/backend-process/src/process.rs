@@ -137,9 +137,8 @@ impl Process {
             Ok(0) => {
                 // The process is probably ending, which the kernel will report.
                 self.link.ignore(way);
-                if self.is_shared && self.may_close() {
-                    self.has_closed.store(true, SeqCst);
-                    self.hub.request_check(self.id);
+                if self.may_close() {
+                    self.close();
                     return false;
                 }
                 let me = self.me.clone();
@@ -155,13 +154,20 @@ impl Process {
         }
     }
 
+    /// True if the process may go on without this connection.
     fn may_close(&self) -> bool {
-        self.receiver().is_some_and(|receiver| receiver.may_close())
+        self.process.is_embedder() || self.is_shared && self.receiver().is_some_and(|receiver| receiver.may_close())
+    }
+
+    /// Has the hub handle the end of the connection.
+    fn close(&self) {
+        self.has_closed.store(true, SeqCst);
+        self.hub.request_check(self.id);
     }
 
     /// Kills a process that closed a socket, unless it may go on without this connection.
     fn closed_a_socket(self: &Arc<Self>) {
-        if self.is_shared && self.may_close() {
+        if self.may_close() {
             self.has_closed.store(true, SeqCst);
             self.check();
         } else {
@@ -325,6 +331,12 @@ impl Transport for Process {
 
     fn end(&self, how: End) {
         match how {
+            End::Told if self.process.is_embedder() => {}
+            // Its connection ends, and the program goes on.
+            End::Hung | End::Killed if self.process.is_embedder() => {
+                self.link.shut_down();
+                self.close();
+            }
             // A stopped process could not end.
             End::Told => self.process.signal(libc::SIGCONT),
             // Python's fault handler writes all stacks to the log, then the process dies.

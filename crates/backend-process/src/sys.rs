@@ -101,6 +101,12 @@ impl Alarm {
     }
 }
 
+/// A copy of a descriptor, which no program that is started inherits.
+pub(crate) fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: a number, and a copy that is ours.
+    owned(unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) })
+}
+
 /// Writes as much as the socket accepts, with a descriptor beside its first byte. Never blocks, never raises SIGPIPE.
 pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<usize> {
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;

@@ -144,3 +144,11 @@ pub fn guard_with(_: Command) {}
 pub fn wait_for_ends(_: Duration) -> bool {
     true
 }
+
+/// Always fails.
+///
+/// # Errors
+/// UNAVAILABLE: this needs Linux.
+pub fn serve_embedder(_: std::os::fd::RawFd, _: Weak<dyn Host>) -> Result<Kept> {
+    Err(none_here().error)
+}

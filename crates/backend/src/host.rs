@@ -103,7 +103,8 @@ pub struct OpenCall {
 #[allow(missing_docs)]
 pub struct ModelControl {
     pub operation: ModelOperation,
-    /// The requesting model. It may be loading itself; nothing waits for that load then.
+    /// The requesting model. It may be loading itself; nothing waits for that load then. Empty for the program that
+    /// embeds the server.
     pub asker: Name,
 }
 
@@ -130,5 +131,48 @@ pub enum ModelOperation {
         model: String,
         /// Version as text; "" lets the version policy decide.
         version: String,
+    },
+    /// A report; answered with JSON, as the HTTP API has it, or with a JSON string for metrics.
+    Read {
+        report: ServerReport,
+        model: String,
+        /// Version as text; "" lets the version policy decide.
+        version: String,
+    },
+    /// Query whether the server is ready; answered `true` or `false`.
+    IsServerReady,
+    /// Change the set of repositories, or poll them: only the program that embeds the server may.
+    Repositories(RepositoriesChange),
+}
+
+/// A report about the server or a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum ServerReport {
+    Metadata,
+    ModelMetadata,
+    ModelStatistics,
+    ModelConfig,
+    /// All models of the repositories.
+    Index,
+    /// Models that are ready.
+    ReadyIndex,
+    /// Text of a scrape.
+    Metrics,
+}
+
+/// A change of the repositories.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum RepositoriesChange {
+    /// Load what changed, in mode poll.
+    Poll,
+    /// Add a repository. `names` maps names of models to their directories.
+    Register {
+        path: String,
+        names: Vec<(String, String)>,
+    },
+    Unregister {
+        path: String,
     },
 }

@@ -23,7 +23,8 @@ pub mod sync;
 mod testing;
 
 pub use host::{
-    Call, CallAnswers, CallableModel, ControlAnswer, Host, ModelCall, ModelControl, ModelOperation, OpenCall, OpenCalls,
+    Call, CallAnswers, CallableModel, ControlAnswer, Host, ModelCall, ModelControl, ModelOperation, OpenCall,
+    OpenCalls, RepositoriesChange, ServerReport,
 };
 pub use instance::{
     InstanceEvents, InstanceEventsRef, LetGo, NoInstanceEvents, Occupancy, Occupied, Readiness, ReadyAnswer,

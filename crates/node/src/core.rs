@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tensor::{Code, Error};
 
@@ -367,6 +367,20 @@ impl NativeCore {
         Ok(())
     }
 
+    /// Gives a connection to the program that embeds this server, whose socket is descriptor `fd`; it stays open for
+    /// the caller. Resolves when the program has answered.
+    #[napi]
+    pub fn serve_embedder(&self, #[napi(ts_arg_type = "Ticket<void>")] ticket: u32, fd: i32) -> Result<()> {
+        let services = self.services.clone();
+        self.settler()?.run(ticket, move || {
+            let host: Weak<dyn Host> = Arc::downgrade(&(services.clone() as Arc<dyn Host>));
+            let kept = backend_process::serve_embedder(fd, host)?;
+            *services.embedder.lock() = Some(kept);
+            Ok(Settled::Nothing)
+        });
+        Ok(())
+    }
+
     /// Reads keys and certificates again and reopens request logs that were moved; returns the files. Invalid files are
     /// logged and the previous contents stay in use.
     #[napi]
@@ -557,6 +571,7 @@ impl NativeCore {
         self.release_bound();
         let (engine, running, gpus) = (self.engine.clone(), self.running.lock().take(), self.gpus.lock().take());
         let embedded = self.embedded.lock().take();
+        let embedder = self.services.embedder.lock().take();
         let logs = self.logs.lock().clone();
         let Runners { threads, libraries } = self.runners.clone();
         let streams = std::mem::take(&mut *self.streams.lock());
@@ -564,6 +579,7 @@ impl NativeCore {
         settler.clone().run(ticket, move || {
             drop(gpus);
             drop(embedded);
+            drop(embedder);
             if let Some(running) = running {
                 running.close(CLOSE_GRACE);
             }

@@ -383,6 +383,10 @@ pub struct BindFailure {
 /// | repository_load | `{"model":s,"parameters":{…}}`; over gRPC files are base64 as over HTTP | `{}` |
 /// | repository_unload | `{"model":s,"unload_dependents":bool}` | `{}` |
 /// | either, from the code of a model | also `"within":s`, that model | `{}` |
+/// | repository_poll | `{}` | `{}` |
+/// | repository_register | `{"path":s,"names":{s:s}}`, models and their directories | `{}` |
+/// | repository_unregister | `{"path":s}` | `{}` |
+/// | metrics | `{}` | the text of a scrape, as a JSON string |
 /// | trace_get / trace_update | `{"model":s,"settings":{…},"protocol":"http"\|"grpc"}`, over gRPC arrays | settings |
 /// | openapi | `{"model":s,"version":s}`, both empty for the whole server | an OpenAPI document |
 /// | page | `{"page":s,"html":bool,"host":s}`: a path | the text of that page or part |

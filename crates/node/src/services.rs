@@ -4,9 +4,12 @@ use crate::control::Bridge;
 use backend::metrics::CustomMetrics;
 use backend::{
     Backend, Call, CallAnswers, CallableModel, ControlAnswer, Host, ModelCall, ModelControl, ModelOperation,
+    RepositoriesChange, ServerReport,
 };
+use backend_process::Kept;
 use engine::{Engine, ServerState};
 use frontend::{Argument, ControlOperation};
+use parking_lot::Mutex;
 use protocol::json::write_string;
 use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
@@ -15,6 +18,8 @@ pub struct Services {
     engine: Arc<Engine>,
     control: Arc<Bridge>,
     metrics: Arc<CustomMetrics>,
+    /// Connection to the program that embeds this server; dropped by `NativeCore::close`.
+    pub embedder: Mutex<Option<Kept>>,
 }
 
 impl Services {
@@ -25,7 +30,8 @@ impl Services {
         has_metrics: bool,
         backends: &[Arc<dyn Backend>],
     ) -> Arc<Self> {
-        let services = Arc::new(Self { engine, control, metrics: CustomMetrics::new(has_metrics) });
+        let services =
+            Arc::new(Self { engine, control, metrics: CustomMetrics::new(has_metrics), embedder: Mutex::default() });
         let host: Weak<dyn Host> = Arc::downgrade(&(services.clone() as Arc<dyn Host>));
         for backend in backends {
             backend.attach(host.clone());
@@ -40,6 +46,45 @@ impl Services {
             return answer(Err(Error::unavailable("Server not ready")));
         }
         self.control.start(operation, argument, answer);
+    }
+
+    fn change_repositories(&self, change: RepositoriesChange, answer: ControlAnswer) {
+        let (operation, json) = match change {
+            RepositoriesChange::Poll => (ControlOperation::RepositoryPoll, "{}".to_owned()),
+            RepositoriesChange::Register { path, names } => {
+                let pairs: Vec<_> =
+                    names.iter().map(|(name, directory)| format!("{}:{}", quoted(name), quoted(directory))).collect();
+                let json = format!(r#"{{"path":{},"names":{{{}}}}}"#, quoted(&path), pairs.join(","));
+                (ControlOperation::RepositoryRegister, json)
+            }
+            RepositoriesChange::Unregister { path } => {
+                (ControlOperation::RepositoryUnregister, format!(r#"{{"path":{}}}"#, quoted(&path)))
+            }
+        };
+        self.change(operation, json.into(), answer);
+    }
+
+    fn read(&self, report: ServerReport, model: &str, version: &str, answer: ControlAnswer) {
+        let text = |json: bytes::Bytes| String::from_utf8_lossy(&json).into_owned();
+        let engine = &self.engine;
+        let index = |ready: bool| Argument::from(format!(r#"{{"ready":{ready}}}"#));
+        let json = match report {
+            ServerReport::Index => return self.change(ControlOperation::RepositoryIndex, index(false), answer),
+            ServerReport::ReadyIndex => return self.change(ControlOperation::RepositoryIndex, index(true), answer),
+            ServerReport::Metrics => {
+                return self.control.start(ControlOperation::Metrics, "{}".to_owned().into(), answer);
+            }
+            ServerReport::Metadata => {
+                let of = engine.server_metadata();
+                Ok(text(protocol::http::server_metadata_json(&of.name, &of.version, &of.extensions)))
+            }
+            ServerReport::ModelMetadata => {
+                frontend::Metadata::find(engine, model, version).map(|metadata| text(metadata.json()))
+            }
+            ServerReport::ModelConfig => engine.model(model, version).map(|model| text(model.identity.config_json())),
+            ServerReport::ModelStatistics => engine.statistics(model, version).map(|all| engine::statistics_json(&all)),
+        };
+        answer(json);
     }
 }
 
@@ -70,6 +115,15 @@ impl Host for Services {
                 Ok(ready) => ready.notify(|is_ready| answer(Ok(is_ready.to_string()))),
                 Err(error) => answer(Err(error)),
             },
+            ModelOperation::IsServerReady => {
+                self.engine.readiness().notify(|is_ready| answer(Ok(is_ready.to_string())));
+            }
+            ModelOperation::Read { report, model, version } => self.read(report, &model, &version, answer),
+            // The code of a model may run with fewer rights than the server, which would read any directory for it.
+            ModelOperation::Repositories(_) if !control.asker.is_empty() => {
+                answer(Err(Error::unsupported("a model cannot change the set of repositories")));
+            }
+            ModelOperation::Repositories(change) => self.change_repositories(change, answer),
         }
     }
 

@@ -49,6 +49,11 @@ export declare class NativeCore {
   /** Serves on the sockets of `bind`. Rejects with UNAVAILABLE, as a `BindFailure`, if another process was first. */
   listen(ticket: Ticket<void>): void
   /**
+   * Gives a connection to the program that embeds this server, whose socket is descriptor `fd`; it stays open for
+   * the caller. Resolves when the program has answered.
+   */
+  serveEmbedder(ticket: Ticket<void>, fd: number): void
+  /**
    * Reads keys and certificates again and reopens request logs that were moved; returns the files. Invalid files are
    * logged and the previous contents stay in use.
    */
@@ -257,6 +262,10 @@ export declare function checkKeys(text: string): void
  * | repository_load | `{"model":s,"parameters":{…}}`; over gRPC files are base64 as over HTTP | `{}` |
  * | repository_unload | `{"model":s,"unload_dependents":bool}` | `{}` |
  * | either, from the code of a model | also `"within":s`, that model | `{}` |
+ * | repository_poll | `{}` | `{}` |
+ * | repository_register | `{"path":s,"names":{s:s}}`, models and their directories | `{}` |
+ * | repository_unregister | `{"path":s}` | `{}` |
+ * | metrics | `{}` | the text of a scrape, as a JSON string |
  * | trace_get / trace_update | `{"model":s,"settings":{…},"protocol":"http"\|"grpc"}`, over gRPC arrays | settings |
  * | openapi | `{"model":s,"version":s}`, both empty for the whole server | an OpenAPI document |
  * | page | `{"page":s,"html":bool,"host":s}`: a path | the text of that page or part |

@@ -13,7 +13,7 @@ use super::inference_response::InferenceResponse;
 use super::parameter::Parameter;
 use super::{Err, c_text, guard, object, put, text};
 use crate::calls::{CallResponse, Callbacks, OpenCall};
-use crate::link::Link;
+use crate::link::{Caller, Link};
 use crate::outgoing::{CallInput, CallTo, InputBuffer, SentCall};
 use parking_lot::Mutex;
 use protocol::json::{Value, write_string};
@@ -66,9 +66,16 @@ impl Described {
     }
 }
 
-/// The connection over which a library reaches the server.
-pub(crate) fn server() -> Result<Arc<Link>> {
-    Link::current().ok_or_else(|| Error::unavailable("there is no connection to the server"))
+/// The connection to a server that a program embeds. In the host of a backend, whose server has no object of its own:
+/// that of the code which calls.
+///
+/// # Errors
+/// There is no connection, or the server was deleted.
+pub(crate) fn server(pointer: *const c_void) -> Result<Arc<Link>> {
+    match crate::embed::server(pointer)? {
+        Some(server) => server.link(),
+        None => Link::current().ok_or_else(|| Error::unavailable("there is no connection to the server")),
+    }
 }
 
 /// Correlation id of a request.
@@ -128,6 +135,8 @@ struct RequestCallbacks {
     model: CString,
     version: i64,
     id: CString,
+    /// Dropped after the last callback.
+    _caller: Caller,
 }
 
 // SAFETY: the C API lets a server call these functions on any thread, one after the other.
@@ -152,13 +161,12 @@ impl Callbacks for RequestCallbacks {
 ///
 /// # Safety
 /// `request` is null or live, and the library does not use it before its release, except to cancel it.
-pub(crate) unsafe fn infer(request: *mut InferenceRequest, is_traced: bool) -> Result<()> {
+pub(crate) unsafe fn infer(link: &Arc<Link>, request: *mut InferenceRequest, is_traced: bool) -> Result<()> {
     // SAFETY: the caller's promise.
     let of = unsafe { object(request, "inference request") }?;
     let missing = |what| Error::invalid(format!("{}the request has no {what} callback", of.prefix()));
     let release = of.release.ok_or_else(|| missing("release"))?;
     let respond = of.respond.ok_or_else(|| missing("response"))?;
-    let link = server()?;
     let (correlation, correlation_text) = match &of.correlation {
         Correlation::Number(number) => (*number, ""),
         Correlation::Text(text) => (0, text.to_str().unwrap_or_default()),
@@ -178,7 +186,7 @@ pub(crate) unsafe fn infer(request: *mut InferenceRequest, is_traced: bool) -> R
         outputs: &of.outputs,
         parameters: &of.parameters,
     };
-    to.check(&link)?;
+    to.check(link)?;
     let callbacks = RequestCallbacks {
         request,
         release,
@@ -186,29 +194,30 @@ pub(crate) unsafe fn infer(request: *mut InferenceRequest, is_traced: bool) -> R
         model: c_text(&of.model),
         version: of.described.version,
         id: of.id.clone(),
+        _caller: link.callers.enter(),
     };
-    let call = OpenCall::new(&link, Box::new(callbacks));
+    let call = OpenCall::new(link, Box::new(callbacks));
     of.is_cancelled.store(false, Relaxed);
     // Kept until it is noted: the release callback may delete the request as soon as the call is sent.
     let mut sent = of.sent.lock();
     let number = link.open_call(call.clone());
-    *sent = Some(SentCall { link: Arc::downgrade(&link), call: number });
+    *sent = Some(SentCall { link: Arc::downgrade(link), call: number });
     drop(sent);
-    to.send(&link, number).and_then(|()| call.wait())
+    to.send(link, number).and_then(|()| call.wait())
 }
 
 /// A new request, for a version that serves.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
     request: *mut *mut InferenceRequest,
-    _server: *mut c_void,
+    server: *mut c_void,
     model_name: *const c_char,
     model_version: i64,
 ) -> Err {
     guard(|| {
         // SAFETY: the caller's promise.
         let model = unsafe { text(model_name) };
-        let described = Described::ask(&server()?, &model, model_version)?;
+        let described = Described::ask(&self::server(server)?, &model, model_version)?;
         let made = InferenceRequest {
             model,
             version: model_version,

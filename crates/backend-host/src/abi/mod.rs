@@ -25,6 +25,7 @@ pub(crate) mod parameter;
 pub(crate) mod request;
 pub(crate) mod response;
 pub(crate) mod server;
+pub(crate) mod server_options;
 pub(crate) mod state;
 pub(crate) mod statistics;
 pub(crate) mod strings;

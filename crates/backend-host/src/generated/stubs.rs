@@ -19,66 +19,9 @@ macro_rules! failing {
 }
 
 failing! {
-    TRITONSERVER_MetricsDelete
-    TRITONSERVER_MetricsFormatted
     TRITONSERVER_InferenceTraceNew
     TRITONSERVER_InferenceTraceTensorNew
     TRITONSERVER_InferenceTraceSetContext
     TRITONSERVER_InferenceRequestAddRawInput
     TRITONSERVER_InferenceResponseOutputClassificationLabel
-    TRITONSERVER_ServerOptionsNew
-    TRITONSERVER_ServerOptionsDelete
-    TRITONSERVER_ServerOptionsSetServerId
-    TRITONSERVER_ServerOptionsSetModelRepositoryPath
-    TRITONSERVER_ServerOptionsSetModelControlMode
-    TRITONSERVER_ServerOptionsSetStartupModel
-    TRITONSERVER_ServerOptionsSetStrictModelConfig
-    TRITONSERVER_ServerOptionsSetModelConfigName
-    TRITONSERVER_ServerOptionsSetRateLimiterMode
-    TRITONSERVER_ServerOptionsAddRateLimiterResource
-    TRITONSERVER_ServerOptionsSetPinnedMemoryPoolByteSize
-    TRITONSERVER_ServerOptionsSetCudaMemoryPoolByteSize
-    TRITONSERVER_ServerOptionsSetCudaVirtualAddressSize
-    TRITONSERVER_ServerOptionsSetResponseCacheByteSize
-    TRITONSERVER_ServerOptionsSetCacheConfig
-    TRITONSERVER_ServerOptionsSetCacheDirectory
-    TRITONSERVER_ServerOptionsSetMinSupportedComputeCapability
-    TRITONSERVER_ServerOptionsSetExitOnError
-    TRITONSERVER_ServerOptionsSetStrictReadiness
-    TRITONSERVER_ServerOptionsSetExitTimeout
-    TRITONSERVER_ServerOptionsSetBufferManagerThreadCount
-    TRITONSERVER_ServerOptionsSetModelLoadThreadCount
-    TRITONSERVER_ServerOptionsSetModelLoadRetryCount
-    TRITONSERVER_ServerOptionsSetModelNamespacing
-    TRITONSERVER_ServerOptionsSetEnablePeerAccess
-    TRITONSERVER_ServerOptionsSetLogFile
-    TRITONSERVER_ServerOptionsSetLogInfo
-    TRITONSERVER_ServerOptionsSetLogWarn
-    TRITONSERVER_ServerOptionsSetLogError
-    TRITONSERVER_ServerOptionsSetLogFormat
-    TRITONSERVER_ServerOptionsSetLogVerbose
-    TRITONSERVER_ServerOptionsSetMetrics
-    TRITONSERVER_ServerOptionsSetGpuMetrics
-    TRITONSERVER_ServerOptionsSetCpuMetrics
-    TRITONSERVER_ServerOptionsSetMetricsInterval
-    TRITONSERVER_ServerOptionsSetBackendDirectory
-    TRITONSERVER_ServerOptionsSetRepoAgentDirectory
-    TRITONSERVER_ServerOptionsSetModelLoadDeviceLimit
-    TRITONSERVER_ServerOptionsSetBackendConfig
-    TRITONSERVER_ServerOptionsSetHostPolicy
-    TRITONSERVER_ServerOptionsSetMetricsConfig
-    TRITONSERVER_ServerNew
-    TRITONSERVER_ServerDelete
-    TRITONSERVER_ServerStop
-    TRITONSERVER_ServerSetExitTimeout
-    TRITONSERVER_ServerRegisterModelRepository
-    TRITONSERVER_ServerUnregisterModelRepository
-    TRITONSERVER_ServerPollModelRepository
-    TRITONSERVER_ServerIsReady
-    TRITONSERVER_ServerMetadata
-    TRITONSERVER_ServerModelMetadata
-    TRITONSERVER_ServerModelStatistics
-    TRITONSERVER_ServerModelConfig
-    TRITONSERVER_ServerModelIndex
-    TRITONSERVER_ServerMetrics
 }

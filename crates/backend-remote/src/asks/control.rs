@@ -7,7 +7,7 @@ use super::peer::Peer;
 use crate::frames::{InstanceId, ProtocolError, write};
 use crate::generated::Frame;
 use crate::transport::Way;
-use backend::{ModelControl, ModelOperation};
+use backend::{ModelControl, ModelOperation, RepositoriesChange, ServerReport};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use protocol::json::{Value, write_string};
@@ -99,23 +99,13 @@ impl Controls {
                 found.version, found.is_decoupled, found.batches, found.priority_levels, found.default_priority
             )));
         }
-        let operation = match &*operation {
-            "load" => ModelOperation::Load {
-                model: model()?,
-                config: asked.get("config").map_or(Ok(String::new()), Value::as_string)?,
-                files: asked.get("files").map_or(Ok(Vec::new()), files)?,
-            },
-            "unload" => ModelOperation::Unload {
-                model: model()?,
-                dependents: asked.get("dependents").map_or(Ok(false), Value::as_bool)?,
-            },
-            "is_ready" => ModelOperation::IsReady {
-                model: model()?,
-                version: asked.get("version").map_or(Ok(String::new()), Value::as_string)?,
-            },
-            other => return Err(Error::unsupported(format!("there is no operation '{other}'"))),
+        let operation = model_operation(&operation, asked)?;
+        // The member of the result that has what the server answers; loads and unloads have none.
+        let answers = match operation {
+            ModelOperation::IsReady { .. } | ModelOperation::IsServerReady => Some("ready"),
+            ModelOperation::Read { .. } => Some("report"),
+            ModelOperation::Load { .. } | ModelOperation::Unload { .. } | ModelOperation::Repositories(_) => None,
         };
-        let is_question = matches!(operation, ModelOperation::IsReady { .. });
         let host = peer.host().ok_or_else(|| Error::unavailable("there is no server to ask"))?;
         if self.open.fetch_add(1, Relaxed) >= CONTROLS_MAX {
             self.open.fetch_sub(1, Relaxed);
@@ -127,12 +117,57 @@ impl Controls {
         let answer = move |result: Result<String>| {
             drop(bytes);
             this.open.fetch_sub(1, Relaxed);
-            let result = result.map(|json| if is_question { format!(r#","ready":{json}"#) } else { String::new() });
+            let result = result.map(|json| answers.map_or_else(String::new, |name| format!(r#","{name}":{json}"#)));
             send_result(&*to, way, id, result);
         };
         host.control(ModelControl { operation, asker: peer.model() }, Box::new(answer));
         Ok(None)
     }
+}
+
+/// Reads the members of an operation that the server executes.
+fn model_operation(name: &str, asked: Value<'_>) -> Result<ModelOperation> {
+    let text = |name: &str| asked.member(name)?.as_string();
+    let optional = |name: &str| asked.get(name).map_or(Ok(String::new()), Value::as_string);
+    Ok(match name {
+        "load" => ModelOperation::Load {
+            model: text("model")?,
+            config: optional("config")?,
+            files: asked.get("files").map_or(Ok(Vec::new()), files)?,
+        },
+        "unload" => ModelOperation::Unload {
+            model: text("model")?,
+            dependents: asked.get("dependents").map_or(Ok(false), Value::as_bool)?,
+        },
+        "is_ready" => ModelOperation::IsReady { model: text("model")?, version: optional("version")? },
+        "is_server_ready" => ModelOperation::IsServerReady,
+        "read" => ModelOperation::Read {
+            report: match &*text("report")? {
+                "metadata" => ServerReport::Metadata,
+                "model_metadata" => ServerReport::ModelMetadata,
+                "model_statistics" => ServerReport::ModelStatistics,
+                "model_config" => ServerReport::ModelConfig,
+                "index" => ServerReport::Index,
+                "ready_index" => ServerReport::ReadyIndex,
+                "metrics" => ServerReport::Metrics,
+                other => return Err(Error::unsupported(format!("there is no report '{other}'"))),
+            },
+            model: optional("model")?,
+            version: optional("version")?,
+        },
+        "poll" => ModelOperation::Repositories(RepositoriesChange::Poll),
+        "register" => {
+            let names = asked.get("names").map_or(Ok(Vec::new()), |names| {
+                let pair = |(name, directory): (protocol::json::Text<'_>, Value<'_>)| {
+                    Ok((String::from_utf8_lossy(&name.decode()).into_owned(), directory.as_string()?))
+                };
+                names.members()?.map(pair).collect::<Result<_>>()
+            })?;
+            ModelOperation::Repositories(RepositoriesChange::Register { path: text("path")?, names })
+        }
+        "unregister" => ModelOperation::Repositories(RepositoriesChange::Unregister { path: text("path")? }),
+        other => return Err(Error::unsupported(format!("there is no operation '{other}'"))),
+    })
 }
 
 /// Counts the bytes of an operation until it is answered.
@@ -162,8 +197,11 @@ fn send_result(peer: &dyn Peer, way: Way, id: u64, result: Result<String>) {
         format!(r#","error":{{"code":"{}","message":{}}}"#, code_name(error.code()), String::from_utf8_lossy(&text))
     });
     let mut out = Vec::new();
-    // Errors and results are much shorter than a frame, so this cannot fail.
-    let _ = write::json(&mut out, InstanceId::ONLY, Frame::ControlResult, &format!(r#"{{"id":{id}{members}}}"#));
+    let json = format!(r#"{{"id":{id}{members}}}"#);
+    if write::json(&mut out, InstanceId::ONLY, Frame::ControlResult, &json).is_err() {
+        let text = format!("the result has {} bytes, which no frame can have", json.len());
+        return send_result(peer, way, id, Err(Error::unavailable(text)));
+    }
     peer.send(way, &out);
 }
 

@@ -145,7 +145,7 @@ fn send(library: &Library, buffers: &[&[u8]]) -> Option<Error> {
 
 unsafe fn infer_async(request: *mut InferenceRequest) -> Err {
     // SAFETY: a live request.
-    guard(|| unsafe { infer(request, false) })
+    guard(|| unsafe { infer(&server(std::ptr::null())?, request, false) })
 }
 
 fn describe(server: &FakeServer) {

@@ -1,0 +1,63 @@
+//! The process of a server that a program embeds. The program may reap its children itself, so it is named by a pidfd.
+
+#![allow(unsafe_code)] // pidfd
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::process::Child;
+use std::time::Duration;
+
+pub(super) struct ServerProcess {
+    child: Child,
+    /// Readable once the process has ended.
+    pidfd: OwnedFd,
+}
+
+impl ServerProcess {
+    /// # Errors
+    /// The system has no pidfds, or no descriptors left. The process is not waited for.
+    pub(super) fn new(child: Child) -> io::Result<Self> {
+        // SAFETY: numbers.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(child.id()), 0) };
+        let fd = RawFd::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
+        // SAFETY: a descriptor that the kernel just gave us.
+        Ok(Self { child, pidfd: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+
+    /// Waits at most `longest` for its end. Returns false if it still runs.
+    pub(super) fn wait(&self, longest: Duration) -> bool {
+        let mut waits = libc::pollfd { fd: self.pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let until = std::time::Instant::now() + longest;
+        loop {
+            let left = until.saturating_duration_since(std::time::Instant::now());
+            let ms = i32::try_from(left.as_millis()).unwrap_or(i32::MAX);
+            // SAFETY: one entry, ours.
+            let ready = unsafe { libc::poll(&raw mut waits, 1, ms) };
+            if ready > 0 {
+                return true;
+            }
+            // A signal of the program may interrupt the call.
+            if ready == 0 && left.is_zero() {
+                return false;
+            }
+        }
+    }
+
+    pub(super) fn kill(&self) {
+        // SAFETY: numbers, and a null pointer for no details.
+        unsafe {
+            libc::syscall(
+                libc::SYS_pidfd_send_signal,
+                libc::c_long::from(self.pidfd.as_raw_fd()),
+                libc::c_long::from(libc::SIGKILL),
+                std::ptr::null::<libc::c_void>(),
+                0,
+            );
+        }
+    }
+
+    /// How the process ended, which it has; `None` if the program has reaped it.
+    pub(super) fn reap(&mut self) -> Option<std::process::ExitStatus> {
+        self.child.wait().ok()
+    }
+}

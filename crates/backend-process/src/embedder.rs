@@ -1,0 +1,52 @@
+//! The program that embeds this server: the parent process, which has a socket whose other end the server inherited.
+//!
+//! It gets one connection over that socket, as the process of a library does, and sends requests over it like the code
+//! of a model. The connection ends with the program, or with the value that [`serve_embedder`] returns. The server
+//! never kills the program.
+
+use crate::handle::ProcessHandle;
+use crate::library::{connect, hand};
+use crate::spec::RunnerLimits;
+use crate::start::{ask_and_keep, load_of};
+use crate::sys;
+use backend::Host;
+use backend_remote::{Connection, InstanceSpec, Kept, RunnerKind, Start};
+use std::io;
+use std::os::fd::RawFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Weak};
+use tensor::{Error, Name, Result};
+
+/// Name in the log.
+const NAME: &str = "the embedding program";
+
+/// Gives the program that embeds the server a connection, over the socket that the server inherited as descriptor
+/// `control`, which stays open. Blocks until the program has answered.
+///
+/// # Errors
+/// There is no such descriptor, or the program has ended or does not speak the protocol.
+pub fn serve_embedder(control: RawFd, host: Weak<dyn Host>) -> Result<Kept> {
+    let no_socket = |e| Error::invalid(format!("descriptor {control} is no socket to a program: {e}"));
+    let control = sys::duplicate(control).map_err(no_socket)?;
+    let limits = RunnerLimits { restart: false, ..RunnerLimits::default() };
+    let start = Arc::new(Attach { control: control.into(), limits: limits.clone() });
+    let load = load_of("{}", &limits);
+    let program = InstanceSpec { name: Name::from(NAME), kind: RunnerKind::Instance, start, load };
+    // No model asks.
+    let kept = ask_and_keep(&program, &limits, host, Name::default());
+    kept.map(|(_, kept)| kept).map_err(|failure| failure.error)
+}
+
+struct Attach {
+    control: UnixStream,
+    limits: RunnerLimits,
+}
+
+impl Start for Attach {
+    fn start(&self) -> io::Result<Connection> {
+        connect(&self.limits, |descriptors| {
+            hand(&self.control, descriptors).map_err(|handed| handed.error)?;
+            ProcessHandle::embedder().map(Arc::new)
+        })
+    }
+}

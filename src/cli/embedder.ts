@@ -1,0 +1,60 @@
+/**
+ * The program that embeds this server and started it (libtritonserver.so, crates/backend-host/src/embed). The server
+ * inherits a socket to it. Over the socket the program gets its connection, or the reason why there is none, and sends
+ * one line, `stop <seconds>`. The end of the socket is the end of the program, and ends the server.
+ */
+
+import { writeSync } from 'node:fs'
+import { Socket } from 'node:net'
+import type { ErrorCode } from '../native/contract.js'
+import { OptionError } from './parse.js'
+
+/** Holds the number of the descriptor. */
+const VARIABLE = 'NEREID_EMBEDDER'
+/** First byte of a message that there is no connection; the parts of a connection begin with smaller numbers. */
+const FAILED = 'E'
+
+export class Embedder {
+  readonly fd: number
+
+  private constructor(fd: number) {
+    this.fd = fd
+  }
+
+  /**
+   * The program that the environment names; null without one. Removes the variable: processes that the server starts
+   * are embedded in no program.
+   *
+   * @throws {OptionError} if the variable has no number
+   */
+  static take(environment: NodeJS.ProcessEnv): Embedder | null {
+    const text = environment[VARIABLE]
+    delete environment[VARIABLE]
+    if (text === undefined) return null
+    if (!/^\d{1,9}$/.test(text)) throw new OptionError(`${VARIABLE} is '${text}': it has to be a descriptor`)
+    return new Embedder(Number(text))
+  }
+
+  /** Calls `stop` when the program asks for the end of the server, with its exit timeout, or with null if it ended. */
+  watch(stop: (exitTimeoutSecs: number | null) => void): void {
+    const socket = new Socket({ fd: this.fd, readable: true, writable: true })
+    let line = ''
+    socket.setEncoding('latin1')
+    socket.on('data', (text: string) => {
+      line += text
+      const seconds = /^stop (\d{1,9})\n/.exec(line)?.[1]
+      if (seconds !== undefined) stop(Number(seconds))
+    })
+    socket.on('error', () => {})
+    socket.on('close', () => stop(null))
+  }
+
+  /** Reports why the server does not serve, before it ends. */
+  failed(code: ErrorCode, message: string): void {
+    try {
+      writeSync(this.fd, FAILED + JSON.stringify({ code, message }))
+    } catch {
+      // The program has ended.
+    }
+  }
+}
