@@ -1,0 +1,207 @@
+/**
+ * C programs that embed a server (src/*.c), linked with our libtritonserver.so. They print what each call returned.
+ * Needs a C compiler.
+ */
+import { execFile, spawn, spawnSync } from 'node:child_process'
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { ROOT, TestServer } from '../server/harness.js'
+
+const PROGRAMS = ['infer', 'reports', 'control', 'two', 'ends', 'options', 'waits'] as const
+type Program = (typeof PROGRAMS)[number]
+const NATIVE = join(ROOT, 'native')
+/** The same outputs for all programs that run `simple`. */
+const SIMPLE = [
+  'OUTPUT0 INT32 [1,16] 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16',
+  'OUTPUT1 INT32 [1,16] -1 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14',
+]
+/** Why no program can be compiled here; null if they can. */
+const missing =
+  process.platform !== 'linux' ? 'programs embed a server on Linux only'
+    : spawnSync('cc', ['--version']).status !== 0 ? 'there is no C compiler (cc)' : null
+
+const run = promisify(execFile)
+const root = mkdtempSync(join(tmpdir(), 'nereid-embedding-'))
+const [models, others] = [join(root, 'models'), join(root, 'others')]
+afterAll(() => rmSync(root, { recursive: true }))
+
+function compile(program: Program): Promise<unknown> {
+  const source = join(ROOT, 'test/embedding/src', `${program}.c`)
+  const flags = ['-std=gnu11', '-Wall', '-Werror', '-Wno-unused-function', `-I${join(ROOT, 'shm/include')}`, '-pthread']
+  return run('cc', [...flags, source, `-L${NATIVE}`, '-ltritonserver', `-Wl,-rpath,${NATIVE}`, '-o', join(root, program)])
+}
+
+/** The lines that a program prints. */
+async function lines(program: Program, ...args: string[]): Promise<string[]> {
+  const { stdout } = await run(join(root, program), args, { timeout: 25_000 })
+  return stdout.trimEnd().split('\n')
+}
+
+function ends(pid: number): boolean {
+  try {
+    // A zombie has ended; its parent has not waited for it.
+    return /\) Z /.test(readFileSync(`/proc/${pid}/stat`, 'utf8'))
+  } catch {
+    return true
+  }
+}
+
+if (missing !== null) console.warn(`no program embeds a server in this run: ${missing}`)
+describe.skipIf(missing !== null)('a program that embeds a server', () => {
+  beforeAll(async () => {
+    for (const [name, to] of [['simple', models], ['repeat', models], ['simple', others]] as const) {
+      mkdirSync(to, { recursive: true })
+      cpSync(join(ROOT, 'examples/models', name), join(to, to === others ? 'other' : name), { recursive: true })
+    }
+    await Promise.all(PROGRAMS.map(compile))
+  })
+
+  test('sends requests, also to a decoupled model, and gets the errors of Triton', async () => {
+    const unknown = 'Not found - Request for unknown model:'
+    const request = 'Invalid argument - [request id: <id_unknown>]'
+    expect(await lines('infer', models)).toEqual([
+      'live 1, ready 1, simple 1',
+      'batches 2, transactions 2',
+      ...SIMPLE,
+      ...[4, 5, 6].flatMap((value, at) => [`OUT INT32 [1] ${value}`, `IDX UINT32 [1] ${at}`]),
+      `unknown: ${unknown} 'absent' is not found`,
+      `unknown version: ${unknown} 'simple' version 9 is not found`,
+      `twice: ${request} input 'INPUT0' already exists in request`,
+      `no input: ${request} input 'INPUT9' does not exist in request`,
+      `infer: ${request} expected 2 inputs but got 1 inputs for model 'simple'. Got input(s) ['INPUT0'], but missing ` +
+        "required input(s) ['INPUT1']. Please provide all required input(s).",
+      expect.stringMatching(/^infer: .* unexpected shape for input 'INPUT1' for model 'simple'. Expected \[-1,16\]/),
+      ...SIMPLE,
+      'stop: ok',
+      'after the stop: Unavailable - Server exiting',
+      'delete: ok',
+      'after the end: Invalid argument - the server was deleted, or is no server',
+    ])
+  })
+
+  test('reads the reports that HTTP has, and the metrics', async () => {
+    const printed = await lines('reports', models)
+    const report = (name: string): unknown => {
+      const line = printed.find((one) => one.startsWith(`${name}: `)) ?? ''
+      return JSON.parse(line.slice(name.length + 2))
+    }
+    const server = await TestServer.start(models, ['--id=mine'])
+    try {
+      const http = async (path: string, method = 'GET'): Promise<unknown> =>
+        (await fetch(`${server.url}${path}`, { method })).json()
+      expect(report('server')).toEqual(await http('/v2'))
+      expect(report('metadata')).toEqual(await http('/v2/models/simple'))
+      expect(report('config')).toEqual(await http('/v2/models/simple/config'))
+      expect(report('index')).toEqual(await http('/v2/repository/index', 'POST'))
+      expect(report('ready index')).toEqual(report('index'))
+      const statistics = report('statistics') as { model_stats: { inference_count: number }[] }
+      const shape = await http('/v2/models/simple/stats') as typeof statistics
+      expect(Object.keys(statistics.model_stats[0] ?? {})).toEqual(Object.keys(shape.model_stats[0] ?? {}))
+      expect(statistics.model_stats.map((one) => one.inference_count)).toEqual([1])
+      expect((report('all statistics') as typeof statistics).model_stats).toHaveLength(2)
+    } finally {
+      await server.stop()
+    }
+    expect(printed).toEqual(expect.arrayContaining([
+      'config 2: Invalid argument - model configuration version 2 not supported, supported versions are: 1',
+      "absent metadata: Not found - Request for unknown model: 'absent' is not found",
+      "absent config: Not found - Request for unknown model: 'absent' is not found",
+      "absent statistics: Invalid argument - requested model 'absent' is not available",
+      "format: Invalid argument - unknown metrics format '7'",
+      'nv_inference_request_success{model="simple",version="1"} 1',
+    ]))
+  })
+
+  test('loads and unloads models, adds and removes repositories, and polls', async () => {
+    expect(await lines('control', models, others)).toEqual([
+      'simple ready: 1',
+      'load: ok',
+      'repeat ready: 1',
+      "load absent: Internal - failed to load 'absent', failed to poll from model repository",
+      'load with a configuration: ok',
+      'transactions: 1',
+      'unload: ok',
+      'unload absent: ok',
+      'register: ok',
+      `register again: Already exists - model repository '${others}' has already been registered`,
+      'load other: ok',
+      'other ready: 1',
+      'unregister: ok',
+      `unregister again: Invalid argument - failed to unregister '${others}', repository not found`,
+      'poll: Unavailable - polling is disabled',
+      'load in mode poll: Unavailable - explicit model load / unload is not allowed if polling is enabled',
+      'poll: ok',
+      'renamed ready: 1',
+      'register: Unsupported - repository registration is not allowed if model control mode is not EXPLICIT',
+    ])
+  })
+
+  test('has two servers, and goes on with one when the other is deleted', async () => {
+    expect(await lines('two', models)).toEqual([
+      ...SIMPLE,
+      "second: Not found - Request for unknown model: 'simple' is not found",
+      'delete: ok',
+      ...SIMPLE,
+      'deleted: Invalid argument - the server was deleted, or is no server',
+      '[{"name":"repeat"},{"name":"simple","version":"1","state":"READY"}]',
+      'delete: ok',
+    ])
+  })
+
+  test('cancels requests, stops a server with requests, and survives the death of its process', async () => {
+    const ended = 'Unavailable - the server has ended the connection'
+    expect(await lines('ends', models)).toEqual([
+      'cancel before: Internal - It is not possible to cancel an inference request before calling ' +
+        'TRITONSERVER_InferAsync.',
+      'cancel: ok',
+      // The C API of Triton has no text for this code.
+      'response: <invalid code> - ',
+      'stop: ok',
+      'ended before the stop: 1',
+      'OUT INT32 [1] 7',
+      'IDX UINT32 [1] 0',
+      'stop again: ok',
+      'delete: ok',
+      'stop without time: Internal - Exit timeout expired. Exiting immediately.',
+      `response: ${ended}`,
+      'delete: ok',
+      `response: ${ended}`,
+      'after the end: Unavailable - the process of the server has ended',
+      'after the end: Unavailable - the process of the server has ended',
+      'delete: ok',
+    ])
+  })
+
+  test('sets every option, and gets the reason why a server does not start', async () => {
+    expect(await lines('options', models, join(root, 'log.txt'))).toEqual([
+      'all options: ok',
+      "control mode: Invalid argument - unknown control mode '9'",
+      "rate limit: Invalid argument - unknown rate limit mode '9'",
+      'device: Invalid argument - given device kind is not supported, got: 1',
+      'absent startup model: Internal - failed to load all models',
+      'absent startup model without exit on error: ok',
+      'absent repository: Internal - failed to stat file /nowhere/models',
+      'wrong option: Invalid argument - Bad option: "--metrics-interval-ms".',
+      'Provided option value is out of bound. Got 0; it is from 1 to 2147483647',
+      expect.stringMatching(/^no program: Internal - the server '\/nowhere\/nereid' cannot be started: No such file/),
+      expect.stringMatching(/^a program that ends: Internal - the server ended before it was ready; its log has the/),
+    ])
+  })
+
+  test('leaves no process behind when it is killed', async () => {
+    const child = spawn(join(root, 'waits'), [models], { stdio: ['ignore', 'pipe', 'inherit'] })
+    let printed = ''
+    child.stdout.on('data', (chunk: Buffer) => (printed += chunk.toString()))
+    try {
+      const pid = await vi.waitFor(() => Number(/child (\d+)/.exec(printed)?.[1] ?? expect.fail(printed)), 20_000)
+      expect(ends(pid)).toBe(false)
+      child.kill('SIGKILL')
+      await vi.waitFor(() => expect(ends(pid)).toBe(true), 10_000)
+    } finally {
+      child.kill('SIGKILL')
+    }
+  })
+})
