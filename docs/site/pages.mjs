@@ -13,6 +13,7 @@ export const GROUPS = [
       ['docs/python.md', 'python.html'],
       ['docs/typescript-models.md', 'typescript-models.html'],
       ['docs/c-backends.md', 'c-backends.html'],
+      ['docs/c-programs.md', 'c-programs.html'],
       ['docs/pytorch.md', 'pytorch.html'],
       ['docs/openvino.md', 'openvino.html'],
       ['docs/tensorflow.md', 'tensorflow.html'],

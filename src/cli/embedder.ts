@@ -4,7 +4,7 @@
  * one line, `stop <seconds>`. The end of the socket is the end of the program, and ends the server.
  */
 
-import { writeSync } from 'node:fs'
+import { fstatSync, writeSync } from 'node:fs'
 import { Socket } from 'node:net'
 import type { ErrorCode } from '../native/contract.js'
 import { OptionError } from './parse.js'
@@ -13,6 +13,8 @@ import { OptionError } from './parse.js'
 const VARIABLE = 'NEREID_EMBEDDER'
 /** First byte of a message that there is no connection; the parts of a connection begin with smaller numbers. */
 const FAILED = 'E'
+/** Interval of checks whether the program still runs. */
+const PARENT_MS = 1000
 
 export class Embedder {
   readonly fd: number
@@ -25,13 +27,14 @@ export class Embedder {
    * The program that the environment names; null without one. Removes the variable: processes that the server starts
    * are embedded in no program.
    *
-   * @throws {OptionError} if the variable has no number
+   * @throws {OptionError} if the variable names no socket
    */
   static take(environment: NodeJS.ProcessEnv): Embedder | null {
     const text = environment[VARIABLE]
     delete environment[VARIABLE]
     if (text === undefined) return null
-    if (!/^\d{1,9}$/.test(text)) throw new OptionError(`${VARIABLE} is '${text}': it has to be a descriptor`)
+    if (!/^\d{1,9}$/.test(text) || !isSocket(Number(text)))
+      throw new OptionError(`${VARIABLE} is '${text}': it has to be the descriptor of a socket`)
     return new Embedder(Number(text))
   }
 
@@ -47,6 +50,9 @@ export class Embedder {
     })
     socket.on('error', () => {})
     socket.on('close', () => stop(null))
+    // A process that the program forked may keep the socket open.
+    const parent = process.ppid
+    setInterval(() => process.ppid !== parent && stop(null), PARENT_MS).unref()
   }
 
   /** Reports why the server does not serve, before it ends. */
@@ -56,5 +62,13 @@ export class Embedder {
     } catch {
       // The program has ended.
     }
+  }
+}
+
+function isSocket(fd: number): boolean {
+  try {
+    return fstatSync(fd).isSocket()
+  } catch {
+    return false
   }
 }

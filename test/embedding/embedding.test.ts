@@ -191,6 +191,14 @@ describe.skipIf(missing !== null)('a program that embeds a server', () => {
     ])
   })
 
+  test('is built and run by the commands of docs/c-programs.md', async () => {
+    const page = readFileSync(join(ROOT, 'docs/c-programs.md'), 'utf8')
+    const [, commands = ''] = /```sh\n([^]*?)```/.exec(page) ?? []
+    const [, prints] = /\nprints\n\n```\n([^]*?)```/.exec(page) ?? []
+    const { stdout } = await run('sh', ['-ec', commands], { cwd: ROOT })
+    expect(stdout).toBe(prints)
+  })
+
   test('leaves no process behind when it is killed', async () => {
     const child = spawn(join(root, 'waits'), [models], { stdio: ['ignore', 'pipe', 'inherit'] })
     let printed = ''

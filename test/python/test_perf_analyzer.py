@@ -1,11 +1,14 @@
 """perf_analyzer, unmodified, in each of its modes. What counts is that it measures and finds no error."""
 import csv
 import json
+import os
+import shutil
 import subprocess
 
 import pytest
 
 import perf
+from server import ROOT
 
 
 @pytest.fixture(scope="session")
@@ -114,3 +117,28 @@ def test_windows_by_count(analyze):
 
 def test_variable_shapes(analyze):
     analyze("--shape", "X:32", model="variable")
+
+
+def test_a_server_that_it_embeds(repositories, tmp_path):
+    """It opens libtritonserver.so, which starts the server."""
+    try:
+        path, env = perf.binary()
+    except perf.Unavailable as e:
+        pytest.skip(f"perf_analyzer: {e}")
+    library = tmp_path / "lib" / "libtritonserver.so"
+    library.parent.mkdir()
+    library.symlink_to(os.path.join(ROOT, "native/libtritonserver.so"))
+    shutil.copytree(repositories / "main" / "simple", tmp_path / "models" / "simple")
+    table = tmp_path / "latency.csv"
+    done = subprocess.run(
+        [
+            path, "--service-kind=triton_c_api", f"--triton-server-directory={tmp_path}", f"--model-repository={tmp_path / 'models'}",
+            "-m", "simple", "--concurrency-range", "2", "--measurement-interval", "200", "--max-trials", "10",
+            "--stability-percentage", "999", "-f", str(table),
+        ],
+        capture_output=True, text=True, env=env, timeout=100,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    with open(table) as f:
+        rows = list(csv.DictReader(f))
+    assert float(rows[0]["Inferences/Second"]) > 0, done.stdout

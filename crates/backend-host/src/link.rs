@@ -4,7 +4,6 @@ use parking_lot::{Condvar, Mutex};
 use protocol::json::{Value, write_string};
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
@@ -15,6 +14,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tensor::{Code, Error, Result};
 
+use crate::receive;
 use crate::segments::{Flags, Segments};
 use frames::generated::Frame;
 use frames::{AnswerRef, InstanceId, write};
@@ -142,7 +142,7 @@ impl Link {
             Way::Work => &self.work,
             Way::Side => &self.side,
         };
-        let _ = stream.lock().write_all(frames);
+        let _ = receive::send(&stream.lock(), frames);
     }
 
     /// Asks the server with CONTROL, and waits for its answer: the JSON object of CONTROL_RESULT. `members` adds

@@ -1,4 +1,4 @@
-//! Reads frames and descriptors from a socket.
+//! Reads frames and descriptors from a socket, and sends bytes over one.
 
 #![allow(unsafe_code)] // recvmsg
 
@@ -120,6 +120,27 @@ pub(crate) enum Handed {
     /// Why there are no descriptors.
     Text(String),
     End,
+}
+
+/// Sends bytes. A closed socket raises no signal, which would end a program that does not expect it.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn send(stream: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        // SAFETY: `bytes` is readable for its length.
+        let sent = unsafe { libc::send(stream.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
+        match usize::try_from(sent) {
+            Ok(sent) => bytes = bytes.get(sent..).unwrap_or_default(),
+            Err(_) => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Receives bytes and the descriptors beside them.

@@ -14,12 +14,11 @@ pub(crate) use options::{ListOption, ServerOptions};
 use crate::connection::{self, Descriptors};
 use crate::link::Link;
 use crate::models::Role;
-use crate::receive::{Handed, Incoming};
+use crate::receive::{self, Handed, Incoming};
 use parking_lot::Mutex;
 use process::ServerProcess;
 use protocol::json::Value;
 use std::ffi::c_void;
-use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -77,12 +76,10 @@ impl EmbeddedServer {
         let mut process = ServerProcess::new(program::start(&options.arguments(), theirs.as_fd())?).map_err(failed)?;
         drop(theirs);
         let mut incoming = Incoming::new(control.try_clone().map_err(failed)?);
-        let descriptors = match receive(&mut incoming) {
+        let descriptors = match connected(&mut incoming) {
             Ok(Connected::Yes(descriptors)) => descriptors,
             Ok(Connected::No(text)) => {
                 process.wait(END_TIME);
-                process.kill();
-                process.reap();
                 return Err(failure(&text));
             }
             Err(_) => {
@@ -133,7 +130,7 @@ impl EmbeddedServer {
         let Some(mut running) = process.take() else { return Ok(()) };
         let seconds = self.exit_timeout_secs.load(Relaxed);
         // A server that has ended does not read it.
-        let _ = (&self.control).write_all(format!("stop {seconds}\n").as_bytes());
+        let _ = receive::send(&self.control, format!("stop {seconds}\n").as_bytes());
         let timeout = Duration::from_secs(seconds.into());
         let has_ended = running.wait(timeout + END_TIME);
         if !has_ended {
@@ -158,7 +155,7 @@ enum Connected {
     No(String),
 }
 
-fn receive(control: &mut Incoming) -> std::io::Result<Connected> {
+fn connected(control: &mut Incoming) -> std::io::Result<Connected> {
     let mut all = Vec::new();
     for number in 0..Descriptors::COUNT {
         match control.handed_or_text(number)? {

@@ -52,9 +52,6 @@ impl Default for ServerOptions {
     fn default() -> Self {
         let mut options = Self { values: BTreeMap::new(), lists: Vec::new(), is_strict: true };
         for (name, value) in [
-            // No client but the program, unless it asks for ports.
-            ("allow-http", "false"),
-            ("allow-grpc", "false"),
             ("model-control-mode", "poll"),
             // The program polls.
             ("repository-poll-secs", "0"),

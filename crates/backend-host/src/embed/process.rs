@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::process::Child;
 use std::time::Duration;
 
+/// A server's process. Killed and waited for when this is dropped.
 pub(super) struct ServerProcess {
     child: Child,
     /// Readable once the process has ended.
@@ -56,8 +57,15 @@ impl ServerProcess {
         }
     }
 
-    /// How the process ended, which it has; `None` if the program has reaped it.
+    /// Returns how the process ended, which it has; `None` if the program has reaped it.
     pub(super) fn reap(&mut self) -> Option<std::process::ExitStatus> {
         self.child.wait().ok()
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        self.kill();
+        self.reap();
     }
 }

@@ -3,11 +3,11 @@
 #![allow(unsafe_code)] // dladdr, and what runs between fork and exec
 
 use std::ffi::{CStr, OsStr, OsString};
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use tensor::{Error, Result};
 
 /// Names the program, or the script that Node runs.
@@ -16,6 +16,11 @@ const PROGRAM: &str = "NEREID_PROGRAM";
 const EMBEDDER: &str = "NEREID_EMBEDDER";
 /// Descriptor of the socket in the process of the server.
 const FD: RawFd = 3;
+/// Variables with which a service manager speaks to the program. Its server must not answer for it.
+const OF_PROGRAM: [&str; 6] =
+    ["LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
+/// Options of the server that open ports, as variables.
+const PORTS: [&str; 2] = ["NEREID_ALLOW_HTTP", "NEREID_ALLOW_GRPC"];
 /// The script, below the root of the package or of a clone.
 const SCRIPT: &str = "dist/cli/main.js";
 /// The package, in the directory of packages that also has the one of this library.
@@ -47,7 +52,17 @@ pub(super) fn start(options: &[String], socket: BorrowedFd<'_>) -> Result<Child>
     let Found { program, script } = find(std::env::var_os(PROGRAM), own_path().as_deref());
     let mut command = Command::new(&program);
     command.args(script).arg("serve").args(options);
+    // Standard output may have a format that lines of a log would break.
+    let log = std::io::stderr().as_fd().try_clone_to_owned().map_or_else(|_| Stdio::null(), Stdio::from);
+    command.stdin(Stdio::null()).stdout(log);
     command.env_remove(PROGRAM).env(EMBEDDER, FD.to_string());
+    for variable in OF_PROGRAM {
+        command.env_remove(variable);
+    }
+    // The program is the only client, unless its environment asks for ports.
+    for port in PORTS.into_iter().filter(|port| std::env::var_os(port).is_none()) {
+        command.env(port, "false");
+    }
     let socket = socket.as_raw_fd();
     let inherit = move || {
         // SAFETY: system calls only, with descriptors of this process. The socket closes in each program that is
