@@ -30,8 +30,9 @@ afterAll(() => rmSync(root, { recursive: true }))
 
 function compile(program: Program): Promise<unknown> {
   const source = join(ROOT, 'test/embedding/src', `${program}.c`)
-  const flags = ['-std=gnu11', '-Wall', '-Werror', '-Wno-unused-function', `-I${join(ROOT, 'shm/include')}`, '-pthread']
-  return run('cc', [...flags, source, `-L${NATIVE}`, '-ltritonserver', `-Wl,-rpath,${NATIVE}`, '-o', join(root, program)])
+  const flags = ['-std=gnu11', '-Wall', '-Werror', '-Wno-unused-function', '-pthread']
+  const libraries = [`-L${NATIVE}`, '-ltritonserver', `-Wl,-rpath,${NATIVE}`]
+  return run('cc', [...flags, `-I${join(ROOT, 'shm/include')}`, source, ...libraries, '-o', join(root, program)])
 }
 
 /** The lines that a program prints. */
