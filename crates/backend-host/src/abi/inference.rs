@@ -17,11 +17,12 @@ use crate::link::{Caller, Link};
 use crate::outgoing::{CallInput, CallTo, InputBuffer, SentCall};
 use parking_lot::Mutex;
 use protocol::json::{Value, write_string};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::{CString, c_char, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 use tensor::{Error, Result};
 
 /// Longest correlation id that is a text, in bytes.
@@ -42,6 +43,40 @@ pub(crate) struct Described {
     pub(crate) batches: bool,
     priority_levels: u64,
     default_priority: u64,
+}
+
+/// Time for which a program that embeds a server uses a description again: half of the time of a small request would
+/// be spent on asking for it. A model that leaves meanwhile refuses the request.
+const DESCRIBED_TIME: Duration = Duration::from_millis(10);
+
+/// Descriptions that a server gave lately, and when, by model and version.
+#[derive(Default)]
+pub(crate) struct Descriptions(Mutex<HashMap<(String, i64), (Instant, Described)>>);
+
+impl Descriptions {
+    /// A recent description, or else the one that the server gives now.
+    ///
+    /// # Errors
+    /// As [`Described::ask`].
+    fn recent(&self, link: &Arc<Link>, model: &str, version: i64) -> Result<Described> {
+        let now = Instant::now();
+        let key = (model.to_owned(), version);
+        if let Some((at, described)) = self.0.lock().get(&key)
+            && now.duration_since(*at) < DESCRIBED_TIME
+        {
+            return Ok(*described);
+        }
+        let described = Described::ask(link, model, version)?;
+        let mut all = self.0.lock();
+        all.retain(|_, (at, _)| now.duration_since(*at) < DESCRIBED_TIME);
+        all.insert(key, (now, described));
+        Ok(described)
+    }
+
+    /// Forgets all: models are loaded or unloaded.
+    pub(crate) fn clear(&self) {
+        self.0.lock().clear();
+    }
 }
 
 impl Described {
@@ -217,7 +252,11 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
     guard(|| {
         // SAFETY: the caller's promise.
         let model = unsafe { text(model_name) };
-        let described = Described::ask(&self::server(server)?, &model, model_version)?;
+        let link = self::server(server)?;
+        let described = match crate::embed::server(server)? {
+            Some(embedded) => embedded.descriptions.recent(&link, &model, model_version)?,
+            None => Described::ask(&link, &model, model_version)?,
+        };
         let made = InferenceRequest {
             model,
             version: model_version,

@@ -178,7 +178,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerLoadModelWithParameters(
             }
             json.push(b'}');
         };
-        link_to(server)?.ask("load", load).map(drop)
+        change(server, "load", load)
     })
 }
 
@@ -199,13 +199,22 @@ pub unsafe extern "C" fn TRITONSERVER_ServerUnloadModelAndDependents(
     guard(|| unload(server, &unsafe { text(model_name) }, true))
 }
 
+/// Asks the server for a change of its models.
+fn change(server: *const c_void, operation: &str, members: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
+    let changed = link_to(server)?.ask(operation, members).map(drop);
+    if let Ok(Some(embedded)) = embed::server(server) {
+        embedded.descriptions.clear();
+    }
+    changed
+}
+
 fn unload(server: *mut c_void, model: &str, dependents: bool) -> Result<()> {
     let members = |json: &mut Vec<u8>| {
         json.extend_from_slice(br#","model":"#);
         write_string(json, model.as_bytes());
         json.extend_from_slice(format!(r#","dependents":{dependents}"#).as_bytes());
     };
-    link_to(server)?.ask("unload", members).map(drop)
+    change(server, "unload", members)
 }
 
 /// Sends a request to a model.
@@ -344,7 +353,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerModelIndex(
 /// Loads what changed in the repositories, in mode poll.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerPollModelRepository(server: *mut c_void) -> Err {
-    guard(|| link_to(server)?.ask("poll", |_| {}).map(drop))
+    guard(|| change(server, "poll", |_| {}))
 }
 
 /// Adds a repository. A name mapping is a parameter: the name of a model, and its directory.

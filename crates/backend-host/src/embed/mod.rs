@@ -11,6 +11,7 @@ mod program;
 
 pub(crate) use options::{ListOption, ServerOptions};
 
+use crate::abi::inference::Descriptions;
 use crate::connection::{self, Descriptors};
 use crate::link::Link;
 use crate::models::Role;
@@ -38,6 +39,8 @@ pub(crate) struct EmbeddedServer {
     control: UnixStream,
     /// Absent once the process has ended and was reaped.
     process: Mutex<Option<ServerProcess>>,
+    /// Models that requests were made for lately.
+    pub(crate) descriptions: Descriptions,
     exit_timeout_secs: AtomicU32,
     is_stopping: AtomicBool,
 }
@@ -94,6 +97,7 @@ impl EmbeddedServer {
             link,
             control,
             process: Mutex::new(Some(process)),
+            descriptions: Descriptions::default(),
             exit_timeout_secs: AtomicU32::new(options.exit_timeout_secs()),
             is_stopping: AtomicBool::new(false),
         });
