@@ -3,14 +3,14 @@
  * Needs a C compiler.
  */
 import { execFile, spawn, spawnSync } from 'node:child_process'
-import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { ROOT, TestServer } from '../server/harness.js'
 
-const PROGRAMS = ['infer', 'reports', 'control', 'two', 'ends', 'options', 'waits'] as const
+const PROGRAMS = ['infer', 'reports', 'control', 'two', 'ends', 'options', 'large', 'waits'] as const
 type Program = (typeof PROGRAMS)[number]
 const NATIVE = join(ROOT, 'native')
 /** The same outputs for all programs that run `simple`. */
@@ -25,7 +25,7 @@ const missing =
 
 const run = promisify(execFile)
 const root = mkdtempSync(join(tmpdir(), 'nereid-embedding-'))
-const [models, others] = [join(root, 'models'), join(root, 'others')]
+const [models, others, large] = [join(root, 'models'), join(root, 'others'), join(root, 'large-models')]
 afterAll(() => rmSync(root, { recursive: true }))
 
 function compile(program: Program): Promise<unknown> {
@@ -57,6 +57,11 @@ describe.skipIf(missing !== null)('a program that embeds a server', () => {
       mkdirSync(to, { recursive: true })
       cpSync(join(ROOT, 'examples/models', name), join(to, to === others ? 'other' : name), { recursive: true })
     }
+    mkdirSync(join(large, 'large/1'), { recursive: true })
+    cpSync(join(models, 'simple'), join(large, 'simple'), { recursive: true })
+    const tensor = (name: string): string => `[ { name: "${name}" data_type: TYPE_INT32 dims: [ -1 ] } ]`
+    const text = `backend: "identity"\ninput ${tensor('INPUT0')}\noutput ${tensor('OUTPUT0')}\n`
+    writeFileSync(join(large, 'large/config.pbtxt'), `${text}instance_group [ { kind: KIND_CPU } ]\n`)
     await Promise.all(PROGRAMS.map(compile))
   })
 
@@ -174,6 +179,10 @@ describe.skipIf(missing !== null)('a program that embeds a server', () => {
       'after the end: Unavailable - the process of the server has ended',
       'delete: ok',
     ])
+  })
+
+  test('sends large tensors from several threads', async () => {
+    expect(await lines('large', large)).toEqual(['wrong responses: 0'])
   })
 
   test('sets every option, and gets the reason why a server does not start', async () => {

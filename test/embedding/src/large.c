@@ -1,0 +1,69 @@
+// Large tensors, several at a time, through a model that returns its input.
+#include "embed.h"
+
+enum { THREADS = 4, ROUNDS = 12, ELEMENTS = 1 << 20 };
+
+static TRITONSERVER_Server* server;
+
+static void* work(void* argument)
+{
+  const int seed = (int)(intptr_t)argument;
+  int32_t* values = malloc(ELEMENTS * sizeof *values);
+  Waiter* waiter = waiter_new();
+  intptr_t wrong = 0;
+  for (int round = 0; round < ROUNDS; round++) {
+    // Two buffers, and sizes that differ.
+    const int64_t count = ELEMENTS - round * 1000;
+    const size_t first = 4096, rest = count * sizeof *values - first;
+    for (int64_t i = 0; i < count; i++) values[i] = (int32_t)i * (seed + 1) + round;
+    TRITONSERVER_InferenceRequest* request = NULL;
+    NEED(TRITONSERVER_InferenceRequestNew(&request, server, "large", -1));
+    NEED(TRITONSERVER_InferenceRequestAddInput(request, "INPUT0", TRITONSERVER_TYPE_INT32, &count, 1));
+    NEED(TRITONSERVER_InferenceRequestAppendInputData(
+        request, "INPUT0", values, first, TRITONSERVER_MEMORY_CPU, 0));
+    NEED(TRITONSERVER_InferenceRequestAppendInputData(
+        request, "INPUT0", (char*)values + first, rest, TRITONSERVER_MEMORY_CPU, 0));
+    if (!infer(server, request, waiter)) exit(1);
+    wait_for(waiter);
+    TRITONSERVER_InferenceResponse* response = waiter->responses[0];
+    NEED(TRITONSERVER_InferenceResponseError(response));
+    const char* name;
+    TRITONSERVER_DataType datatype;
+    const int64_t* shape;
+    uint64_t dims;
+    const void* base;
+    size_t bytes;
+    TRITONSERVER_MemoryType type;
+    int64_t type_id;
+    void* userp;
+    NEED(TRITONSERVER_InferenceResponseOutput(
+        response, 0, &name, &datatype, &shape, &dims, &base, &bytes, &type, &type_id, &userp));
+    if (bytes != first + rest || memcmp(base, values, bytes) != 0) wrong++;
+    NEED(TRITONSERVER_InferenceResponseDelete(response));
+    NEED(TRITONSERVER_InferenceRequestDelete(request));
+  }
+  free(values);
+  return (void*)wrong;
+}
+
+int main(int argc, char** argv)
+{
+  server = start(options_for(argv[1]));
+  pthread_t threads[THREADS];
+  intptr_t wrong = 0;
+  // The allocator of responses is made before several threads need it.
+  Waiter* waiter = waiter_new();
+  TRITONSERVER_InferenceRequest* request = simple_request(server);
+  if (infer(server, request, waiter)) wait_for(waiter);
+  NEED(TRITONSERVER_InferenceResponseDelete(waiter->responses[0]));
+  NEED(TRITONSERVER_InferenceRequestDelete(request));
+  for (intptr_t i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, work, (void*)i);
+  for (int i = 0; i < THREADS; i++) {
+    void* result;
+    pthread_join(threads[i], &result);
+    wrong += (intptr_t)result;
+  }
+  printf("wrong responses: %d\n", (int)wrong);
+  NEED(TRITONSERVER_ServerDelete(server));
+  return 0;
+}
