@@ -94,7 +94,7 @@ fn find(named: Option<OsString>, library: Option<&Path>) -> Found {
 }
 
 /// The script of the package that has `library`: of a clone, which has it in `native/`, or of the package `nereid`
-/// beside the package for the platform, whose scope is a directory or not.
+/// beside or above the package for the platform, whose scope is a directory or not.
 fn script_of(library: &Path, is_file: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {
     let above = library.ancestors().skip(2).take(3);
     let scripts = above.flat_map(|root| [root.join(SCRIPT), root.join(PACKAGE).join(SCRIPT)]);
@@ -128,7 +128,8 @@ mod tests {
         assert!(of("/clone/native/libtritonserver.so", "/clone/dist/cli/main.js"));
         assert!(of("/a/node_modules/@nereid/x/libtritonserver.so", "/a/node_modules/nereid/dist/cli/main.js"));
         assert!(of("/a/node_modules/nereid-x/libtritonserver.so", "/a/node_modules/nereid/dist/cli/main.js"));
-        assert!(!of("/a/node_modules/nereid-x/libtritonserver.so", "/dist/cli/main.js"));
+        assert!(of("/a/node_modules/nereid/node_modules/@nereid/x/lib.so", "/a/node_modules/nereid/dist/cli/main.js"));
+        assert!(!of("/a/b/c/d/libtritonserver.so", "/dist/cli/main.js"));
         assert!(!of("/libtritonserver.so", "/x"));
     }
 
