@@ -181,8 +181,8 @@ describe.skipIf(missing !== null)('a program that embeds a server', () => {
     ])
   })
 
-  test('sends large tensors from several threads', async () => {
-    expect(await lines('large', large)).toEqual(['wrong responses: 0'])
+  test('sends large tensors from several threads, and thousands of requests at a time', async () => {
+    expect(await lines('large', large)).toEqual(['wrong responses: 0', 'good responses of many: 3000'])
   })
 
   test('sets every option, and gets the reason why a server does not start', async () => {

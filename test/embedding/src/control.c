@@ -1,4 +1,6 @@
 // Loads and unloads, repositories that are added and removed, and polls. Arguments: two repositories.
+#include <signal.h>
+
 #include "embed.h"
 
 static void ready(TRITONSERVER_Server* server, const char* model)
@@ -39,6 +41,8 @@ int main(int argc, char** argv)
   show("poll", TRITONSERVER_ServerPollModelRepository(server));
   NEED(TRITONSERVER_ServerDelete(server));
 
+  // The kernel reaps the children of such a program.
+  signal(SIGCHLD, SIG_IGN);
   options = options_for(argv[2]);
   NEED(TRITONSERVER_ServerOptionsSetModelControlMode(options, TRITONSERVER_MODEL_CONTROL_POLL));
   server = start(options);

@@ -1,4 +1,4 @@
-// Large tensors, several at a time, through a model that returns its input.
+// Large tensors, several at a time, through a model that returns its input; and many small requests.
 #include "embed.h"
 
 enum { THREADS = 4, ROUNDS = 12, ELEMENTS = 1 << 20 };
@@ -46,6 +46,28 @@ static void* work(void* argument)
   return (void*)wrong;
 }
 
+// Many requests in progress. Returns how many responses have no error.
+static int many(void)
+{
+  enum { COUNT = 3000 };
+  static Waiter* waiters[COUNT];
+  static TRITONSERVER_InferenceRequest* requests[COUNT];
+  int good = 0;
+  for (int i = 0; i < COUNT; i++) {
+    waiters[i] = waiter_new();
+    requests[i] = simple_request(server);
+    if (!infer(server, requests[i], waiters[i])) exit(1);
+  }
+  for (int i = 0; i < COUNT; i++) {
+    wait_for(waiters[i]);
+    if (TRITONSERVER_InferenceResponseError(waiters[i]->responses[0]) == NULL) good++;
+    NEED(TRITONSERVER_InferenceResponseDelete(waiters[i]->responses[0]));
+    NEED(TRITONSERVER_InferenceRequestDelete(requests[i]));
+    free(waiters[i]);
+  }
+  return good;
+}
+
 int main(int argc, char** argv)
 {
   server = start(options_for(argv[1]));
@@ -64,6 +86,7 @@ int main(int argc, char** argv)
     wrong += (intptr_t)result;
   }
   printf("wrong responses: %d\n", (int)wrong);
+  printf("good responses of many: %d\n", many());
   NEED(TRITONSERVER_ServerDelete(server));
   return 0;
 }

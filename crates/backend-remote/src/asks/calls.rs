@@ -27,6 +27,8 @@ use tensor::{Error, Result};
 
 /// Maximum number of calls that one process has in progress (B-SEC-07).
 pub(crate) const CALLS_MAX: usize = 1024;
+/// Maximum number of requests that a program which embeds the server has in progress: it is the server's only client.
+const PROGRAM_CALLS_MAX: usize = 16_384;
 
 /// Form of outputs that are passed on unchanged.
 const UNCHANGED: OutputForm = OutputForm { binary: true, classification: 0, anywhere: false };
@@ -107,11 +109,13 @@ impl Calls {
         if open.contains_key(&call.call) {
             return Err(ProtocolError("two calls have one number"));
         }
-        if open.len() >= CALLS_MAX {
+        let (most, what) = match peer.model().is_empty() {
+            true => (PROGRAM_CALLS_MAX, "this program has {} inferences in progress"),
+            false => (CALLS_MAX, "this instance has {} inferences of other models in progress"),
+        };
+        if open.len() >= most {
             drop(open);
-            let error =
-                Error::unavailable(format!("this instance has {CALLS_MAX} inferences of other models in progress"));
-            reject(&**peer, way, call, &error);
+            reject(&**peer, way, call, &Error::unavailable(what.replace("{}", &most.to_string())));
             return Ok(());
         }
         let is_decoupled = call.is_decoupled;

@@ -642,6 +642,33 @@ fn b_sec_07_operations_are_bounded_and_invalid_ones_are_protocol_errors() {
 }
 
 #[test]
+fn reports_and_changes_of_repositories_reach_the_server() {
+    let runner = runner();
+    let operate = |json: &str, result: Result<String>| {
+        runner.receive(FromRunner::Control(json)).expect("a valid frame");
+        let (control, answer) = runner.link.server.controls.lock().remove(0);
+        answer(result);
+        (format!("{:?}", control.operation), runner.next_result())
+    };
+    assert_eq!(
+        operate(r#"{"id":7,"operation":"read","report":"model_config","model":"m"}"#, Ok(r#"{"name":"m"}"#.into())),
+        (r#"Read { report: ModelConfig, model: "m", version: "" }"#.into(), r#"{"id":7,"report":{"name":"m"}}"#.into())
+    );
+    assert_eq!(
+        operate(r#"{"id":8,"operation":"is_server_ready"}"#, Ok("true".into())),
+        ("IsServerReady".into(), r#"{"id":8,"ready":true}"#.into())
+    );
+    assert_eq!(
+        operate(r#"{"id":9,"operation":"register","path":"/x","names":{"m":"d"}}"#, Ok("{}".into())),
+        (r#"Repositories(Register { path: "/x", names: [("m", "d")] })"#.into(), r#"{"id":9}"#.into())
+    );
+    let long = "x".repeat(crate::generated::FRAME_BYTES_MAX as usize);
+    let (_, result) = operate(r#"{"id":10,"operation":"read","report":"index"}"#, Ok(long));
+    assert!(result.contains("which no frame can have"), "a result that is too long still gets an answer");
+    assert!(runner.operate(r#"{"id":1,"operation":"read","report":"all"}"#).contains("no report 'all'"));
+}
+
+#[test]
 fn frames_of_batches_are_rejected_and_log_lines_accepted() {
     let runner = runner();
     runner
