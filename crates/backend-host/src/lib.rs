@@ -17,6 +17,7 @@ mod caches;
 mod calls;
 mod configuration;
 mod connection;
+mod described;
 mod embed;
 mod library;
 mod link;

@@ -13,16 +13,15 @@ use super::inference_response::InferenceResponse;
 use super::parameter::Parameter;
 use super::{Err, c_text, guard, object, put, text};
 use crate::calls::{CallResponse, Callbacks, OpenCall};
+use crate::described::Described;
 use crate::link::{Caller, Link};
 use crate::outgoing::{CallInput, CallTo, InputBuffer, SentCall};
 use parking_lot::Mutex;
-use protocol::json::{Value, write_string};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::ffi::{CString, c_char, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, Instant};
 use tensor::{Error, Result};
 
 /// Longest correlation id that is a text, in bytes.
@@ -34,72 +33,6 @@ const RESPONSE_FINAL: u32 = 1;
 
 type ReleaseCallback = unsafe extern "C" fn(*mut InferenceRequest, u32, *mut c_void);
 type ResponseCallback = unsafe extern "C" fn(*mut InferenceResponse, u32, *mut c_void);
-
-/// A version of a model, as the server describes it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Described {
-    pub(crate) version: i64,
-    pub(crate) is_decoupled: bool,
-    pub(crate) batches: bool,
-    priority_levels: u64,
-    default_priority: u64,
-}
-
-/// Time for which a program that embeds a server uses a description again: half of the time of a small request would
-/// be spent on asking for it. A model that leaves meanwhile refuses the request.
-const DESCRIBED_TIME: Duration = Duration::from_millis(10);
-
-/// Descriptions that a server gave lately, and when, by model and version.
-#[derive(Default)]
-pub(crate) struct Descriptions(Mutex<HashMap<(String, i64), (Instant, Described)>>);
-
-impl Descriptions {
-    /// A recent description, or else the one that the server gives now.
-    ///
-    /// # Errors
-    /// As [`Described::ask`].
-    fn recent(&self, link: &Arc<Link>, model: &str, version: i64) -> Result<Described> {
-        let now = Instant::now();
-        let key = (model.to_owned(), version);
-        if let Some((at, described)) = self.0.lock().get(&key)
-            && now.duration_since(*at) < DESCRIBED_TIME
-        {
-            return Ok(*described);
-        }
-        let described = Described::ask(link, model, version)?;
-        let mut all = self.0.lock();
-        all.retain(|_, (at, _)| now.duration_since(*at) < DESCRIBED_TIME);
-        all.insert(key, (now, described));
-        Ok(described)
-    }
-
-    /// Forgets all: models are loaded or unloaded.
-    pub(crate) fn clear(&self) {
-        self.0.lock().clear();
-    }
-}
-
-impl Described {
-    /// Asks for the version that a call would reach.
-    ///
-    /// # Errors
-    /// NOT_FOUND or UNAVAILABLE, with the texts for requests to unknown models.
-    pub(crate) fn ask(link: &Arc<Link>, model: &str, version: i64) -> Result<Self> {
-        let answer = link.ask("describe", |json| {
-            json.extend_from_slice(br#","model":"#);
-            write_string(json, model.as_bytes());
-            json.extend_from_slice(format!(r#","version":{version}"#).as_bytes());
-        })?;
-        let answer = Value::parse(answer.as_bytes())?;
-        Ok(Self {
-            version: answer.member("version")?.as_i64()?,
-            is_decoupled: answer.member("decoupled")?.as_bool()?,
-            batches: answer.member("batches")?.as_bool()?,
-            priority_levels: answer.member("priority_levels")?.as_u64()?,
-            default_priority: answer.member("default_priority")?.as_u64()?,
-        })
-    }
-}
 
 /// The connection to a server that a program embeds. In the host of a backend, whose server has no object of its own:
 /// that of the code which calls.

@@ -3,11 +3,12 @@
 #![allow(unsafe_code)] // pointers of a C API
 
 use super::inference::server as link_to;
-use super::inference::{Described, InferenceRequest, infer};
+use super::inference::{InferenceRequest, infer};
 use super::message::Message;
 use super::parameter::{Parameter, ParameterValue};
 use super::trace::InferenceTrace;
 use super::{Err, c_text, guard, object, put, text};
+use crate::described::Described;
 use crate::embed::{self, EmbeddedServer, ServerOptions};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -11,8 +11,8 @@ mod program;
 
 pub(crate) use options::{ListOption, ServerOptions};
 
-use crate::abi::inference::Descriptions;
 use crate::connection::{self, Descriptors};
+use crate::described::Descriptions;
 use crate::link::Link;
 use crate::models::Role;
 use crate::receive::{self, Handed, Incoming};
@@ -47,7 +47,7 @@ pub(crate) struct EmbeddedServer {
 
 /// All servers that were not deleted.
 static SERVERS: Mutex<Vec<Arc<EmbeddedServer>>> = Mutex::new(Vec::new());
-/// True once a server was started: this process is no host of backends, whose functions get pointers of other objects.
+/// True once a server is started: this process is no host of backends, whose functions get pointers of other objects.
 static IS_EMBEDDING: AtomicBool = AtomicBool::new(false);
 
 /// The server that a pointer names; `None` in a host of backends.
@@ -72,8 +72,14 @@ impl EmbeddedServer {
     /// Starts a server, and waits until its models are loaded. It stays until it is forgotten.
     ///
     /// # Errors
-    /// The server's, or that it cannot be started.
+    /// The server's, or that it cannot be started; UNSUPPORTED in a host of backends.
     pub(crate) fn start(options: &ServerOptions) -> Result<Arc<Self>> {
+        // Before the flag: servers of this program have connections, too, which are made after it was set.
+        let is_connected = Link::current().is_some();
+        if is_connected && !IS_EMBEDDING.load(SeqCst) {
+            return Err(Error::unsupported("the code of a model cannot start a server"));
+        }
+        IS_EMBEDDING.store(true, SeqCst);
         let failed = |e: std::io::Error| Error::internal(format!("no server can be started: {e}"));
         let (control, theirs) = UnixStream::pair().map_err(failed)?;
         let mut process = ServerProcess::new(program::start(&options.arguments(), theirs.as_fd())?).map_err(failed)?;
@@ -101,7 +107,6 @@ impl EmbeddedServer {
             exit_timeout_secs: AtomicU32::new(options.exit_timeout_secs()),
             is_stopping: AtomicBool::new(false),
         });
-        IS_EMBEDDING.store(true, SeqCst);
         SERVERS.lock().push(Arc::clone(&server));
         Ok(server)
     }
