@@ -41,7 +41,7 @@ async function lines(program: Program, ...args: string[]): Promise<string[]> {
   return stdout.trimEnd().split('\n')
 }
 
-function ends(pid: number): boolean {
+function hasEnded(pid: number): boolean {
   try {
     // A zombie has ended; its parent has not waited for it.
     return /\) Z /.test(readFileSync(`/proc/${pid}/stat`, 'utf8'))
@@ -154,6 +154,7 @@ describe.skipIf(missing !== null)('a program that embeds a server', () => {
       'deleted: Invalid argument - the server was deleted, or is no server',
       '[{"name":"repeat"},{"name":"simple","version":"1","state":"READY"}]',
       'delete: ok',
+      'descriptors left: 0',
     ])
   })
 
@@ -209,17 +210,24 @@ describe.skipIf(missing !== null)('a program that embeds a server', () => {
     expect(stdout).toBe(prints)
   })
 
-  test('leaves no process behind when it is killed', async () => {
-    const child = spawn(join(root, 'waits'), [models], { stdio: ['ignore', 'pipe', 'inherit'] })
+  test.each([[], ['fork']])('leaves no server behind when it is killed, also if it forked a process (%s)', async (
+    ...more: string[]
+  ) => {
+    const child = spawn(join(root, 'waits'), [models, ...more], { stdio: ['ignore', 'pipe', 'inherit'] })
     let printed = ''
     child.stdout.on('data', (chunk: Buffer) => (printed += chunk.toString()))
+    const printedPid = (what: string): Promise<number> =>
+      vi.waitFor(() => Number(new RegExp(`${what} (\\d+)`).exec(printed)?.[1] ?? expect.fail(printed)), 20_000)
+    let forked: number | null = null
     try {
-      const pid = await vi.waitFor(() => Number(/child (\d+)/.exec(printed)?.[1] ?? expect.fail(printed)), 20_000)
-      expect(ends(pid)).toBe(false)
+      const server = await printedPid('child')
+      if (more.length > 0) forked = await printedPid('forked')
+      expect(hasEnded(server)).toBe(false)
       child.kill('SIGKILL')
-      await vi.waitFor(() => expect(ends(pid)).toBe(true), 10_000)
+      await vi.waitFor(() => expect(hasEnded(server)).toBe(true), 10_000)
     } finally {
       child.kill('SIGKILL')
+      if (forked !== null) process.kill(forked, 'SIGKILL')
     }
   })
 })

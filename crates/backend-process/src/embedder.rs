@@ -15,7 +15,14 @@ use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use tensor::{Error, Name, Result};
+
+/// Time for the program to close its connection. A process that it forked may keep the connection open.
+const EXIT_GRACE: Duration = Duration::from_secs(1);
+
+/// Time for the library in the program to answer, which waits for nothing.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Name in the log.
 const NAME: &str = "the embedding program";
@@ -28,7 +35,12 @@ const NAME: &str = "the embedding program";
 pub fn serve_embedder(control: RawFd, host: Weak<dyn Host>) -> Result<Kept> {
     let no_socket = |e| Error::invalid(format!("descriptor {control} is no socket to a program: {e}"));
     let control = sys::duplicate(control).map_err(no_socket)?;
-    let limits = RunnerLimits { restart: false, ..RunnerLimits::default() };
+    let limits = RunnerLimits {
+        restart: false,
+        start_timeout: START_TIMEOUT,
+        exit_grace: EXIT_GRACE,
+        ..RunnerLimits::default()
+    };
     let start = Arc::new(Attach { control: control.into(), limits: limits.clone() });
     let load = load_of("{}", &limits);
     let program = InstanceSpec { name: Name::from(NAME), kind: RunnerKind::Instance, start, load };

@@ -194,7 +194,8 @@ pub(crate) fn connect(
     let nothing = File::open("/dev/null")?;
     let [requests, responses, flags] = memory.descriptors(&nothing).unwrap_or([nothing.as_fd(); 3]);
     let handle = hand(&[their_work.as_fd(), their_side.as_fd(), requests, responses, flags])?;
-    let transport = Process::new(id, hub, link, handle, true)?;
+    let has_others = !handle.is_embedder();
+    let transport = Process::new(id, hub, link, handle, has_others)?;
     let Shared { segments, flags } = memory.shared();
     Ok(Connection { transport, segments, flags })
 }

@@ -1,4 +1,6 @@
 // Two servers in one program.
+#include <dirent.h>
+
 #include "embed.h"
 
 static void print_index(TRITONSERVER_Server* server)
@@ -12,8 +14,19 @@ static void print_index(TRITONSERVER_Server* server)
   NEED(TRITONSERVER_MessageDelete(message));
 }
 
+// Descriptors that this process has open.
+static int descriptors(void)
+{
+  int count = 0;
+  DIR* directory = opendir("/proc/self/fd");
+  while (readdir(directory) != NULL) count++;
+  closedir(directory);
+  return count;
+}
+
 int main(int argc, char** argv)
 {
+  const int before = descriptors();
   TRITONSERVER_ServerOptions* options = options_for(argv[1]);
   NEED(TRITONSERVER_ServerOptionsSetModelControlMode(options, TRITONSERVER_MODEL_CONTROL_EXPLICIT));
   NEED(TRITONSERVER_ServerOptionsSetStartupModel(options, "simple"));
@@ -30,5 +43,8 @@ int main(int argc, char** argv)
   show("deleted", TRITONSERVER_InferenceRequestNew(&request, second, "simple", -1));
   print_index(first);
   show("delete", TRITONSERVER_ServerDelete(first));
+  // The threads of the connections close the last ones.
+  for (int i = 0; i < 100 && descriptors() > before; i++) usleep(20000);
+  printf("descriptors left: %d\n", descriptors() - before);
   return 0;
 }

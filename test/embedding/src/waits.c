@@ -1,4 +1,4 @@
-// Prints the process of its server, and waits to be killed.
+// Prints the process of its server, and waits to be killed. With a second argument it forks a process before.
 #include "embed.h"
 
 int main(int argc, char** argv)
@@ -10,6 +10,15 @@ int main(int argc, char** argv)
   FILE* file = fopen(path, "r");
   if (file == NULL || fgets(text, sizeof text, file) == NULL) return 2;
   printf("child %s\n", text);
+  if (argc > 2) {
+    // A process that this one forks has all of its sockets.
+    const pid_t forked = fork();
+    if (forked == 0) {
+      sleep(30);
+      return 0;
+    }
+    printf("forked %d\n", (int)forked);
+  }
   fflush(stdout);
   pause();
   return 0;
