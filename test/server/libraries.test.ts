@@ -189,7 +189,7 @@ test('instances, models and libraries are finalized in that order when the serve
   expect(calls.slice(2).map((call) => call.trim())).toEqual(['ModelFinalize living', 'Finalize life'])
 }, 60_000)
 
-test('a library loads a model with a configuration and a file, and unloads it', async () => {
+test('a library loads a model with a configuration and a file, unloads it, and cannot end the server', async () => {
   const apart = join(root, 'control')
   model('manager', 'control', apart)
   const flags = [
@@ -207,6 +207,12 @@ test('a library loads a model with a configuration and a file, and unloads it', 
     expect(await report('ready made')).toEqual({ ready: null, ready_is: true })
     expect(await report('bad made')).toEqual({
       load: { code: 'Invalid argument', text: "Unrecognized load parameter 'unknown'." },
+    })
+    const refused = (text: string) => ({ code: 'Unsupported', text })
+    expect(await report('server /tmp')).toEqual({
+      ready: null, ready_is: true, metadata: null, new: refused('the code of a model cannot start a server'),
+      register: refused('a model cannot change the set of repositories'),
+      stop: refused('the code of a model cannot end its server'),
     })
     expect(await report('unload made')).toEqual({ unload: null })
     await vi.waitFor(async () => expect(await report('ready made')).toMatchObject({ ready_is: false }))

@@ -14,6 +14,14 @@ static int handle(TRITONBACKEND_ModelInstance *in, TRITONBACKEND_Request *r, con
     R(j, "load", TRITONSERVER_ServerLoadModelWithParameters(s, name, (const TRITONSERVER_Parameter **)&p, 1)); TRITONSERVER_ParameterDelete(p);
   } else if (is(cmd, "unload")) R(j, "unload", TRITONSERVER_ServerUnloadModelAndDependents(s, name));
   else if (is(cmd, "ready")) { bool ready = false; R(j, "ready", TRITONSERVER_ServerModelIsReady(s, name, -1, &ready)); B(j, "ready_is", ready); }
+  else if (is(cmd, "server")) {
+    bool ready = false; TRITONSERVER_Message *message = NULL; TRITONSERVER_ServerOptions *options = NULL; TRITONSERVER_Server *other = NULL;
+    R(j, "ready", TRITONSERVER_ServerIsReady(s, &ready)); B(j, "ready_is", ready);
+    if (R(j, "metadata", TRITONSERVER_ServerMetadata(s, &message))) TRITONSERVER_MessageDelete(message);
+    ok(TRITONSERVER_ServerOptionsNew(&options));
+    R(j, "new", TRITONSERVER_ServerNew(&other, options)); ok(TRITONSERVER_ServerOptionsDelete(options));
+    R(j, "register", TRITONSERVER_ServerRegisterModelRepository(s, name, NULL, 0)); R(j, "stop", TRITONSERVER_ServerStop(s));
+  }
   return 0;
 }
 EXPORT Err *TRITONBACKEND_ModelInstanceExecute(TRITONBACKEND_ModelInstance *in, TRITONBACKEND_Request **rs, uint32_t n) { return execute(in, rs, n, handle); }
