@@ -13,6 +13,8 @@ import { OptionError } from './parse.js'
 const VARIABLE = 'NEREID_EMBEDDER'
 /** First byte of a message that there is no connection; the parts of a connection begin with smaller numbers. */
 const FAILED = 'E'
+/** Maximum exit timeout, as of the option: timers have no longer ones. */
+const TIMEOUT_SECS_MAX = 2_147_483
 /** Interval of checks whether the program still runs. */
 const PARENT_MS = 1000
 
@@ -45,8 +47,8 @@ export class Embedder {
     socket.setEncoding('latin1')
     socket.on('data', (text: string) => {
       line += text
-      const seconds = /^stop (\d{1,9})\n/.exec(line)?.[1]
-      if (seconds !== undefined) stop(Number(seconds))
+      const seconds = /^stop (\d{1,10})\n/.exec(line)?.[1]
+      if (seconds !== undefined) stop(Math.min(Number(seconds), TIMEOUT_SECS_MAX))
     })
     socket.on('error', () => {})
     socket.on('close', () => stop(null))

@@ -131,7 +131,10 @@ export async function serve(
       } })
   } catch (error) {
     progress?.end()
-    if (error instanceof BindError) return failToListen(logger, resolved, [...error.lines, ...error.advice])
+    if (error instanceof BindError) {
+      embedder?.failed('INTERNAL', error.lines.join('; '))
+      return failToListen(logger, resolved, [...error.lines, ...error.advice])
+    }
     return fail('creating server', error, embedder)
   }
   progress?.end()
@@ -156,6 +159,7 @@ export async function serve(
       ports = await server.listen()
     } catch (error) {
       await server.stop(0)
+      embedder?.failed('INTERNAL', asServerError(error).message)
       return failToListen(logger, resolved, [asServerError(error).message])
     }
     announce(logger, resolved, ports)
@@ -266,10 +270,9 @@ class Signals {
   lostTerminal = false
   #isEnding = false
 
-  /** Ends the server as SIGTERM does, once: the program that embeds it asked for it or has ended. */
+  /** Ends the server as SIGTERM does, unless it ends: the program that embeds it asked for it or has ended. */
   end(): void {
     if (!this.#isEnding) process.emit('SIGTERM', 'SIGTERM')
-    this.#isEnding = true
   }
 
   constructor(logger: Logger) {
@@ -295,6 +298,7 @@ class Signals {
           exit(1)
         }
         before = { signal, atMs: now }
+        this.#isEnding = true
         logger.info(`Signal (${NUMBERS[signal]}) received.`)
         started(signal)
       })

@@ -40,7 +40,7 @@ test('a function that Triton does not have is an error, one that does nothing he
   const use = (name: string) => `${EXECUTE}void* ${name}(void); void* use(void) { return ${name}(); }`
   const unknown = await checked(use('TRITONBACKEND_Tomorrow'))
   expect([unknown.code, unknown.out]).toEqual([1, expect.stringMatching(/undefined symbol: TRITONBACKEND_Tomorrow/)])
-  const stub = await checked(use('TRITONSERVER_ServerOptionsNew'))
+  const stub = await checked(use('TRITONSERVER_InferenceTraceNew'))
   expect([stub.code, stub.out]).toEqual([0, expect.stringMatching(/warning: .* uses functions of Triton that only/)])
 })
 

@@ -199,6 +199,8 @@ describe.skipIf(missing !== null)('a program that embeds a server', () => {
       'Provided option value is out of bound. Got 0; it is from 1 to 2147483647',
       expect.stringMatching(/^no program: Internal - the server '\/nowhere\/nereid' cannot be started: No such file/),
       expect.stringMatching(/^a program that ends: Internal - the server ended before it was ready; its log has the/),
+      expect.stringMatching(/^no program, unseen: Internal - the server '\/nowhere\/nereid' cannot be started: /),
+      'unseen: ok',
     ])
   })
 
@@ -221,6 +223,7 @@ describe.skipIf(missing !== null)('a program that embeds a server', () => {
     let forked: number | null = null
     try {
       const server = await printedPid('child')
+      expect(await printedPid('pipes')).toBe(0)
       if (more.length > 0) forked = await printedPid('forked')
       expect(hasEnded(server)).toBe(false)
       child.kill('SIGKILL')

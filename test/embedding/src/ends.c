@@ -50,6 +50,8 @@ int main(int argc, char** argv)
   show("cancel", TRITONSERVER_InferenceRequestCancel(request));
   finish(request, waiter);
 
+  // As long as the type has.
+  NEED(TRITONSERVER_ServerSetExitTimeout(server, UINT32_MAX));
   request = slow(server, 300);
   infer(server, request, waiter);
   show("stop", TRITONSERVER_ServerStop(server));

@@ -1,4 +1,6 @@
 // Every option, and servers that do not start.
+#include <signal.h>
+
 #include "embed.h"
 
 static void fails(const char* what, TRITONSERVER_ServerOptions* options)
@@ -73,5 +75,11 @@ int main(int argc, char** argv)
   fails("no program", options_for(argv[1]));
   setenv("NEREID_PROGRAM", "/bin/false", 1);
   fails("a program that ends", options_for(argv[1]));
+  // The kernel reaps the children of this program.
+  signal(SIGCHLD, SIG_IGN);
+  setenv("NEREID_PROGRAM", "/nowhere/nereid", 1);
+  fails("no program, unseen", options_for(argv[1]));
+  unsetenv("NEREID_PROGRAM");
+  fails("unseen", options_for(argv[1]));
   return 0;
 }

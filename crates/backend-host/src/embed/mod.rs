@@ -82,7 +82,7 @@ impl EmbeddedServer {
         IS_EMBEDDING.store(true, SeqCst);
         let failed = |e: std::io::Error| Error::internal(format!("no server can be started: {e}"));
         let (control, theirs) = UnixStream::pair().map_err(failed)?;
-        let mut process = ServerProcess::new(program::start(&options.arguments(), theirs.as_fd())?).map_err(failed)?;
+        let process = ServerProcess::new(&program::start(&options.arguments(), theirs.as_fd())?).map_err(failed)?;
         drop(theirs);
         let mut incoming = Incoming::new(control.try_clone().map_err(failed)?);
         let descriptors = match connected(&mut incoming) {
@@ -136,7 +136,7 @@ impl EmbeddedServer {
     pub(crate) fn stop(&self) -> Result<()> {
         self.is_stopping.store(true, SeqCst);
         let mut process = self.process.lock();
-        let Some(mut running) = process.take() else { return Ok(()) };
+        let Some(running) = process.take() else { return Ok(()) };
         let seconds = self.exit_timeout_secs.load(Relaxed);
         // A server that has ended does not read it.
         let _ = receive::send(&self.control, format!("stop {seconds}\n").as_bytes());
@@ -149,7 +149,8 @@ impl EmbeddedServer {
         // Its last responses were sent before its end.
         self.link.await_close(END_TIME);
         self.link.close();
-        self.link.callers.await_none(timeout);
+        // Callbacks use what the program frees after this. They need nothing of the server.
+        self.link.callers.await_none(timeout.max(END_TIME));
         if has_ended && status.is_none_or(|status| status.code() != Some(1)) {
             return Ok(());
         }

@@ -4,12 +4,12 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::process::Child;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
 /// A server's process. Killed and waited for when this is dropped.
 pub(super) struct ServerProcess {
-    child: Child,
     /// Readable once the process has ended.
     pidfd: OwnedFd,
 }
@@ -17,12 +17,12 @@ pub(super) struct ServerProcess {
 impl ServerProcess {
     /// # Errors
     /// The system has no pidfds, or no descriptors left. The process is not waited for.
-    pub(super) fn new(child: Child) -> io::Result<Self> {
+    pub(super) fn new(child: &Child) -> io::Result<Self> {
         // SAFETY: numbers.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(child.id()), 0) };
         let fd = RawFd::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
         // SAFETY: a descriptor that the kernel just gave us.
-        Ok(Self { child, pidfd: unsafe { OwnedFd::from_raw_fd(fd) } })
+        Ok(Self { pidfd: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
     /// Waits at most `longest` for its end. Returns false if it still runs.
@@ -58,8 +58,23 @@ impl ServerProcess {
     }
 
     /// Returns how the process ended, which it has; `None` if the program has reaped it.
-    pub(super) fn reap(&mut self) -> Option<std::process::ExitStatus> {
-        self.child.wait().ok()
+    pub(super) fn reap(&self) -> Option<ExitStatus> {
+        // SAFETY: a structure of numbers.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        let fd = self.pidfd.as_raw_fd().cast_unsigned();
+        loop {
+            // SAFETY: a descriptor of ours, and room for the answer.
+            if unsafe { libc::waitid(libc::P_PIDFD, fd, &raw mut info, libc::WEXITED) } == 0 {
+                break;
+            }
+            if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+                return None;
+            }
+        }
+        // SAFETY: the call has filled in the status.
+        let status = unsafe { info.si_status() };
+        // The form of `wait`: the code of an exit is in the second byte, a signal in the first.
+        Some(ExitStatus::from_raw(if info.si_code == libc::CLD_EXITED { status << 8 } else { status }))
     }
 }
 

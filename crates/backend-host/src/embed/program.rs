@@ -3,9 +3,10 @@
 #![allow(unsafe_code)] // dladdr, and what runs between fork and exec
 
 use std::ffi::{CStr, OsStr, OsString};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tensor::{Error, Result};
@@ -16,9 +17,20 @@ const PROGRAM: &str = "NEREID_PROGRAM";
 const EMBEDDER: &str = "NEREID_EMBEDDER";
 /// Descriptor of the socket in the process of the server.
 const FD: RawFd = 3;
-/// Variables with which a service manager speaks to the program. Its server must not answer for it.
-const OF_PROGRAM: [&str; 6] =
-    ["LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
+/// Has `close_range` set the flag of each descriptor instead of closing it: the start itself still uses some.
+const CLOSE_RANGE_CLOEXEC: libc::c_long = 4;
+/// Variables with which a service manager, or Node, speaks to the program. Its server must not answer for it.
+const OF_PROGRAM: [&str; 9] = [
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "LISTEN_FDNAMES",
+    "NOTIFY_SOCKET",
+    "WATCHDOG_USEC",
+    "WATCHDOG_PID",
+    "NODE_CHANNEL_FD",
+    "NODE_CHANNEL_SERIALIZATION_MODE",
+    "NODE_UNIQUE_ID",
+];
 /// Options of the server that open ports, as variables.
 const PORTS: [&str; 2] = ["NEREID_ALLOW_HTTP", "NEREID_ALLOW_GRPC"];
 /// The script, below the root of the package or of a clone.
@@ -63,20 +75,32 @@ pub(super) fn start(options: &[String], socket: BorrowedFd<'_>) -> Result<Child>
     for port in PORTS.into_iter().filter(|port| std::env::var_os(port).is_none()) {
         command.env(port, "false");
     }
-    let socket = socket.as_raw_fd();
+    // Above the numbers that the server's own descriptors get, which the program may have closed.
+    // SAFETY: numbers.
+    let above = unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_DUPFD_CLOEXEC, FD + 1) };
+    if above < 0 {
+        let error = std::io::Error::last_os_error();
+        return Err(Error::internal(format!("no server can be started: {error}")));
+    }
+    // SAFETY: a descriptor that the kernel just gave us.
+    let above = unsafe { OwnedFd::from_raw_fd(above) };
+    let from = above.as_raw_fd();
     let inherit = move || {
-        // SAFETY: system calls only, with descriptors of this process. The socket closes in each program that is
-        // started, unless it is a copy; if it already has its number, only its flag changes.
+        // SAFETY: system calls only, with descriptors of this process.
         unsafe {
             // The terminal's signals are for the program that embeds the server, which decides when the server ends.
             libc::setsid();
-            let copied = if socket == FD { libc::fcntl(FD, libc::F_SETFD, 0) } else { libc::dup2(socket, FD) };
-            if copied < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+            // Sockets and files of the program close with it. A kernel without the call leaves them to the server.
+            let (first, last) = (libc::c_long::from(FD + 1), libc::c_long::from(u32::MAX));
+            libc::syscall(libc::SYS_close_range, first, last, CLOSE_RANGE_CLOEXEC);
+            if libc::dup2(from, FD) < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
         }
     };
     // SAFETY: the function allocates nothing and takes no lock.
     unsafe { command.pre_exec(inherit) };
-    command.spawn().map_err(|e| {
+    // If the program reaps its children itself, a failed start panics: the child that reported it is gone.
+    let spawned = catch_unwind(AssertUnwindSafe(|| command.spawn()));
+    spawned.unwrap_or_else(|_| Err(std::io::ErrorKind::NotFound.into())).map_err(|e| {
         let program = Path::new(&program).display();
         Error::internal(format!(
             "the server '{program}' cannot be started: {e}; {PROGRAM} names the program nereid, or put it on PATH"
