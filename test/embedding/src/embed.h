@@ -127,6 +127,28 @@ static void wait_for(Waiter* waiter)
   pthread_mutex_unlock(&waiter->lock);
 }
 
+// An output, which belongs to its response.
+typedef struct {
+  const char* name;
+  TRITONSERVER_DataType datatype;
+  const int64_t* shape;
+  uint64_t dims;
+  const void* base;
+  size_t bytes;
+} Output;
+
+static Output output_of(TRITONSERVER_InferenceResponse* response, uint32_t index)
+{
+  Output output;
+  TRITONSERVER_MemoryType type;
+  int64_t type_id;
+  void* userp;
+  NEED(TRITONSERVER_InferenceResponseOutput(
+      response, index, &output.name, &output.datatype, &output.shape, &output.dims, &output.base, &output.bytes, &type,
+      &type_id, &userp));
+  return output;
+}
+
 // Prints the outputs of a response, of type INT32, or its error; deletes it.
 static void print_response(TRITONSERVER_InferenceResponse* response)
 {
@@ -138,24 +160,19 @@ static void print_response(TRITONSERVER_InferenceResponse* response)
   uint32_t count = 0;
   NEED(TRITONSERVER_InferenceResponseOutputCount(response, &count));
   for (uint32_t i = 0; error == NULL && i < count; i++) {
-    const char* name;
-    TRITONSERVER_DataType datatype;
-    const int64_t* shape;
-    uint64_t dims;
-    const void* base;
-    size_t bytes;
-    TRITONSERVER_MemoryType type;
-    int64_t type_id;
-    void* userp;
-    NEED(TRITONSERVER_InferenceResponseOutput(
-        response, i, &name, &datatype, &shape, &dims, &base, &bytes, &type, &type_id, &userp));
-    printf("%s %s [", name, TRITONSERVER_DataTypeString(datatype));
-    for (uint64_t d = 0; d < dims; d++) printf("%s%" PRId64, d == 0 ? "" : ",", shape[d]);
+    const Output output = output_of(response, i);
+    printf("%s %s [", output.name, TRITONSERVER_DataTypeString(output.datatype));
+    for (uint64_t d = 0; d < output.dims; d++) printf("%s%" PRId64, d == 0 ? "" : ",", output.shape[d]);
     printf("]");
-    for (size_t e = 0; e < bytes / sizeof(int32_t); e++) printf(" %" PRId32, ((const int32_t*)base)[e]);
+    for (size_t e = 0; e < output.bytes / sizeof(int32_t); e++) printf(" %" PRId32, ((const int32_t*)output.base)[e]);
     printf("\n");
   }
   NEED(TRITONSERVER_InferenceResponseDelete(response));
+}
+
+static void print_responses(Waiter* waiter)
+{
+  for (int i = 0; i < waiter->count; i++) print_response(waiter->responses[i]);
 }
 
 static int32_t FIRST[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -183,7 +200,7 @@ static void run_simple(TRITONSERVER_Server* server)
   TRITONSERVER_InferenceRequest* request = simple_request(server);
   if (infer(server, request, waiter)) {
     wait_for(waiter);
-    for (int i = 0; i < waiter->count; i++) print_response(waiter->responses[i]);
+    print_responses(waiter);
   }
   NEED(TRITONSERVER_InferenceRequestDelete(request));
 }

@@ -24,7 +24,7 @@ static TRITONSERVER_InferenceRequest* slow(TRITONSERVER_Server* server, uint32_t
 static void finish(TRITONSERVER_InferenceRequest* request, Waiter* waiter)
 {
   wait_for(waiter);
-  for (int i = 0; i < waiter->count; i++) print_response(waiter->responses[i]);
+  print_responses(waiter);
   NEED(TRITONSERVER_InferenceRequestDelete(request));
 }
 

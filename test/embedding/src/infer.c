@@ -23,7 +23,7 @@ static void decoupled(TRITONSERVER_Server* server)
   NEED(TRITONSERVER_InferenceRequestAddRequestedOutput(request, "OUT"));
   Waiter* waiter = waiter_new();
   if (infer(server, request, waiter)) wait_for(waiter);
-  for (int i = 0; i < waiter->count; i++) print_response(waiter->responses[i]);
+  print_responses(waiter);
   NEED(TRITONSERVER_InferenceRequestDelete(request));
 }
 
@@ -62,7 +62,7 @@ int main(int argc, char** argv)
   NEED(TRITONSERVER_InferenceRequestAppendInputData(
       request, "INPUT1", SECOND, sizeof SECOND, TRITONSERVER_MEMORY_CPU, 0));
   if (infer(server, request, waiter)) wait_for(waiter);
-  for (int i = 0; i < waiter->count; i++) print_response(waiter->responses[i]);
+  print_responses(waiter);
   NEED(TRITONSERVER_InferenceRequestDelete(request));
 
   show("stop", TRITONSERVER_ServerStop(server));

@@ -27,18 +27,8 @@ static void* work(void* argument)
     wait_for(waiter);
     TRITONSERVER_InferenceResponse* response = waiter->responses[0];
     NEED(TRITONSERVER_InferenceResponseError(response));
-    const char* name;
-    TRITONSERVER_DataType datatype;
-    const int64_t* shape;
-    uint64_t dims;
-    const void* base;
-    size_t bytes;
-    TRITONSERVER_MemoryType type;
-    int64_t type_id;
-    void* userp;
-    NEED(TRITONSERVER_InferenceResponseOutput(
-        response, 0, &name, &datatype, &shape, &dims, &base, &bytes, &type, &type_id, &userp));
-    if (bytes != first + rest || memcmp(base, values, bytes) != 0) wrong++;
+    const Output output = output_of(response, 0);
+    if (output.bytes != first + rest || memcmp(output.base, values, output.bytes) != 0) wrong++;
     NEED(TRITONSERVER_InferenceResponseDelete(response));
     NEED(TRITONSERVER_InferenceRequestDelete(request));
   }

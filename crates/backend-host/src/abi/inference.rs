@@ -185,10 +185,9 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
     guard(|| {
         // SAFETY: the caller's promise.
         let model = unsafe { text(model_name) };
-        let link = self::server(server)?;
         let described = match crate::embed::server(server)? {
-            Some(embedded) => embedded.descriptions.recent(&link, &model, model_version)?,
-            None => Described::ask(&link, &model, model_version)?,
+            Some(embedded) => embedded.descriptions.recent(&embedded.link()?, &model, model_version)?,
+            None => Described::ask(&self::server(server)?, &model, model_version)?,
         };
         let made = InferenceRequest {
             model,
