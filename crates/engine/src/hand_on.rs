@@ -47,7 +47,7 @@ enum Held {
 impl Occupancy for OccupiedInstance {
     fn free(self: Box<Self>, marks: Option<Marks>) {
         self.control.over();
-        self.leaves_ready();
+        self.leaves();
         let Some(marks) = marks else { return };
         let duration = marks.outputs_ready.saturating_sub(self.execution.start()).max(1);
         self.execution.set_marks(marks);
@@ -77,11 +77,14 @@ impl Occupancy for OccupiedInstance {
     }
 
     fn leaves(&self) {
-        self.leaves_ready();
+        if self.control.lies_ready() {
+            self.control.set_lies_ready(false);
+            self.version().running.pending.fetch_sub(self.requests, Ordering::Relaxed);
+        }
     }
 
     fn begins(&self, at: u64) {
-        self.leaves_ready();
+        self.leaves();
         self.execution.begins(at);
     }
 }
@@ -91,14 +94,6 @@ impl OccupiedInstance {
         match &self.held {
             Held::Yes(rest) => &rest.version,
             Held::LetGo(UnfinishedBatch(version), _) => version,
-        }
-    }
-
-    /// The batch begins, or ends before that.
-    fn leaves_ready(&self) {
-        if self.control.lies_ready() {
-            self.control.set_lies_ready(false);
-            self.version().running.pending.fetch_sub(self.requests, Ordering::Relaxed);
         }
     }
 }
