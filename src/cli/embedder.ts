@@ -13,7 +13,7 @@ import { OptionError } from './parse.js'
 const VARIABLE = 'NEREID_EMBEDDER'
 /** First byte of a message that there is no connection; the parts of a connection begin with smaller numbers. */
 const FAILED = 'E'
-/** Maximum exit timeout, as of the option: timers have no longer ones. */
+/** Maximum exit timeout: timers of Node have no longer ones. */
 const TIMEOUT_SECS_MAX = 2_147_483
 /** Interval of checks whether the program still runs. */
 const PARENT_MS = 1000
