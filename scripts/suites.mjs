@@ -100,6 +100,8 @@ const attacksAgain = (options) => async (failures) => {
 }
 
 const SECONDS_FUZZ = { usual: 1, nightly: 60 }
+/** Processes that share the fuzz targets at night, when little else runs beside them. */
+const PARTS_NIGHTLY = 2
 
 /**
  * Each receives `{ nightly, all, strict, triton, only, tarballs, together }`, where `together` is true if other suites
@@ -116,10 +118,15 @@ export const SUITES = {
       const smoke = await program(ROOT, 'smoke')
       if (smoke === null)
         return { passed: 0, failed: 1, failures: ['the fuzz targets could not be compiled: see the lines above'] }
-      const { code, text } = await capture(
-        smoke, ['--seconds', String(nightly ? SECONDS_FUZZ.nightly : SECONDS_FUZZ.usual)], { cwd: ROOT },
-      )
-      return lastLineCounts(code, text)
+      const seconds = String(nightly ? SECONDS_FUZZ.nightly : SECONDS_FUZZ.usual)
+      const parts = nightly ? PARTS_NIGHTLY : 1
+      const part = async (k) => {
+        const { code, text } = await capture(
+          smoke, ['--seconds', seconds, '--part', `${k + 1}/${parts}`], { cwd: ROOT },
+        )
+        return lastLineCounts(code, text)
+      }
+      return sumOf(await Promise.all(Array.from({ length: parts }, (_, k) => part(k))))
     },
   },
   /** Compares committed generated files with the generators' output. */

@@ -1,4 +1,5 @@
-//! `smoke [--seconds N] [--seed N] [target …]`: every target over damaged seeds for a few seconds, on any compiler.
+//! `smoke [--seconds N] [--seed N] [--part K/N] [target …]`: every target over damaged seeds for a few seconds, on any
+//! compiler. Processes with the parts 1/2 and 2/2 share the targets.
 //!
 //! Not a replacement for the libFuzzer targets: it does not see which code an input reaches. It is what every change
 //! can afford. A failing input is written to `fuzz/artifacts/<target>/`; `smoke <target> --input <file>` runs it again.
@@ -28,6 +29,7 @@ const POOL_MAX: usize = 512;
 fn main() -> ExitCode {
     let mut seconds = 5.0;
     let mut seed = 1;
+    let mut part = (1, 1);
     let mut input = None;
     let mut names = Vec::new();
     let mut arguments = std::env::args().skip(1);
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         match &argument[..] {
             "--seconds" => seconds = value().parse().unwrap_or_else(|_| usage("--seconds: not a number")),
             "--seed" => seed = value().parse().unwrap_or_else(|_| usage("--seed: not a number")),
+            "--part" => part = part_of(&value()).unwrap_or_else(|| usage("--part: not K/N with 1 <= K <= N")),
             "--input" => input = Some(PathBuf::from(value())),
             name if TARGETS.iter().any(|t| t.0 == name) => names.push(name.to_owned()),
             other => usage(&format!("no target {other}")),
@@ -62,16 +65,23 @@ fn main() -> ExitCode {
         }
     };
     count("a planted fault is found", finds_a_planted_fault(seed));
-    for &(name, target) in wanted {
+    for &(name, target) in wanted.skip(part.0 - 1).step_by(part.1) {
         count(name, run(name, target, Duration::from_secs_f64(seconds), seed));
     }
     println!("{passed} passed, {failed} failed");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// `K/N` as two numbers.
+fn part_of(text: &str) -> Option<(usize, usize)> {
+    let (part, parts) = text.split_once('/')?;
+    let (part, parts) = (part.parse().ok()?, parts.parse().ok()?);
+    (1..=parts).contains(&part).then_some((part, parts))
+}
+
 fn usage(why: &str) -> ! {
     let names = TARGETS.map(|t| t.0).join(", ");
-    eprintln!("{why}\nsmoke [--seconds N] [--seed N] [--input FILE] [target …]; targets: {names}");
+    eprintln!("{why}\nsmoke [--seconds N] [--seed N] [--part K/N] [--input FILE] [target …]; targets: {names}");
     std::process::exit(2);
 }
 
