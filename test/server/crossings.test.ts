@@ -22,6 +22,7 @@ describe.skipIf(process.platform !== 'linux')('copies of the tensors of an ensem
   let shim: Shim
   let server: TestServer
   let client: Client
+  let http: Client
 
   beforeAll(async () => {
     await pythonEnvironment()
@@ -30,10 +31,12 @@ describe.skipIf(process.platform !== 'linux')('copies of the tensors of an ensem
     const flags = [`--backend-config=python,python-executable=${PYTHON}`]
     server = await TestServer.start(join(root, 'ensemble-ts'), flags, { env: { ...process.env, ...shim.env } })
     client = connect(`grpc://127.0.0.1:${server.grpcPort}`, { check: false, retry: false })
+    http = connect(server.url, { check: false, retry: false })
     await shim.begin(async () => void (await fetch(`${server.url}/v2`)))
   }, 90_000)
   afterAll(async () => {
     client?.close()
+    http?.close()
     expect(await server?.stop()).toBe(0)
     shim?.close()
     rmSync(root, { recursive: true, force: true })
@@ -62,6 +65,13 @@ describe.skipIf(process.platform !== 'linux')('copies of the tensors of an ensem
     ['into a process and out of it', 'score', 'residual', 2],
   ])('once %s', async (_, model, input, count) => {
     expectCopies(await copied(async () => void (await client.infer(model, tensor(input)))), count)
+  })
+
+  test.each([
+    ['a worker', 'clean', 'samples'],
+    ['a process', 'score', 'residual'],
+  ])('never on the way into %s and out of it over HTTP: the kernel reads and writes its memory', async (_, model, input) => {
+    expectCopies(await copied(async () => void (await http.infer(model, tensor(input)))), 0)
   })
 
   test('once into each worker and process of the ensemble, and once out', async () => {

@@ -8,6 +8,8 @@ export declare class RawConnection {
   closed: boolean
   static open(port: number): Promise<RawConnection>
   send(...parts: (string | Buffer)[]): void
+  pause(): void
+  resume(): void
   destroy(): void
   answer(): Promise<RawAnswer>
   endsWithin(ms: number): Promise<boolean>

@@ -42,6 +42,15 @@ export class RawConnection {
     for (const part of parts) this.#socket.write(part)
   }
 
+  /** Stops reading, until `resume`. */
+  pause() {
+    this.#socket.pause()
+  }
+
+  resume() {
+    this.#socket.resume()
+  }
+
   /** Closes the socket abruptly. */
   destroy() {
     this.#socket.destroy()

@@ -43,14 +43,14 @@ impl End {
 }
 
 impl Runner {
-    /// Sends a batch. Requests that cannot be sent fail here. When the runner responds, the others end and the instance
+    /// Sends a batch, whose requests may run again after their results. Requests that cannot be sent fail here. When the runner responds, the others end and the instance
     /// is freed.
     pub(crate) fn execute(
         self: &Arc<Self>,
         requests: &mut [BatchEntry],
         occupied: Option<Occupied>,
         slots_max: u32,
-        keeps_inputs: bool,
+        runs_again: bool,
     ) {
         let began = now_ns();
         let mut members: SmallVec<[Key; 4]> = SmallVec::new();
@@ -89,7 +89,7 @@ impl Runner {
         state.batches = id;
         // Queued again if the runner ends first.
         let waits = state.batch.is_some();
-        let keeps_inputs = keeps_inputs || waits;
+        let keeps_inputs = runs_again || waits;
         let was_small = state.was_small;
         for entry in requests.iter_mut().take(REQUESTS_MAX as usize) {
             let Some(responder) = entry.responder.take() else { continue };
@@ -117,7 +117,8 @@ impl Runner {
             let start = buffer.len();
             let own_from = blocks.len();
             let mut room = Room { inline_left: &mut inline_left, blocks: &mut blocks };
-            if let Err(error) = self.write_request(&mut buffer, &mut room, *key, &mut pending.entry, keeps_inputs) {
+            let keeps = (keeps_inputs, runs_again);
+            if let Err(error) = self.write_request(&mut buffer, &mut room, *key, &mut pending.entry, keeps) {
                 // Frees the blocks of the inputs that were already written.
                 self.memory.forget(blocks.drain(own_from..));
                 buffer.truncate(start);
@@ -239,7 +240,7 @@ impl Runner {
         room: &mut Room<'_>,
         key: Key,
         entry: &mut BatchEntry,
-        keeps_inputs: bool,
+        (keeps_inputs, runs_again): (bool, bool),
     ) -> Result<(), Error> {
         let owner = self.owner.upgrade();
         let signature = owner.as_ref().map(|owner| &**owner.signature());
@@ -279,7 +280,7 @@ impl Runner {
                 Some(shape::to_model(&spec.dims, Some(reshape), &input.shape, signature.batches()))
             });
             let dims = reshaped.as_ref().unwrap_or(&input.shape);
-            self.memory.put(to, room, (&input.name, datatype, dims), &input.data)?;
+            self.memory.put(to, room, (&input.name, datatype, dims), &input.data, runs_again)?;
             if !keeps_inputs {
                 // The input was copied, so the body of the request can be freed before the model runs.
                 input.data = Data::empty();
@@ -290,13 +291,28 @@ impl Runner {
 
     /// Bytes to copy out of segments for a response or a call.
     pub(crate) fn copied_bytes(&self, tensors: &[TensorRef<'_>]) -> u64 {
-        let bytes = |t: &TensorRef<'_>| match t.contents {
-            Contents::Inline(_) => 0,
-            Contents::Block(block) => block.bytes,
-            // A copy from a device takes an unknown time.
-            Contents::Device(_) => COPY_BYTES_MAX + 1,
-        };
-        tensors.iter().map(bytes).fold(0, u64::saturating_add)
+        tensors.iter().map(bytes_to_copy).fold(0, u64::saturating_add)
+    }
+
+    /// Bytes to copy out of segments for the result of a batch.
+    pub(crate) fn copied_bytes_of(&self, result: &ResultRef<'_>) -> u64 {
+        let mut state = self.state.lock();
+        let RunnerState { batch, slots, .. } = &mut *state;
+        let members = batch.as_ref().filter(|batch| batch.id == result.batch).map_or(&[][..], |batch| &batch.members);
+        let mut all = 0u64;
+        for (at, answer) in result.answers.iter().enumerate() {
+            let pending = members.get(at).and_then(|&key| slots.pending(key));
+            let sends_regions = pending.is_some_and(|pending| pending.entry.request.sends_regions);
+            let stays = |tensor: &TensorRef<'_>| match tensor.contents {
+                Contents::Block(block) if sends_regions && tensor.datatype != DataType::Bytes => {
+                    self.memory.may_lend_output(block)
+                }
+                _ => false,
+            };
+            let copied = answer.outputs.iter().filter(|tensor| !stays(tensor));
+            all = copied.map(bytes_to_copy).fold(all, u64::saturating_add);
+        }
+        all
     }
 
     /// Handles the result of a batch.
@@ -499,7 +515,16 @@ impl Runner {
     fn locate(&self, tensor: &TensorRef<'_>, entry: &BatchEntry, slot: Option<u16>) -> Result<Data, SegmentError> {
         let bytes = usize::try_from(tensor.contents.count()).unwrap_or(usize::MAX);
         let Some(region) = scatter::region_for(entry, slot, bytes) else {
-            let Contents::Device(lent) = tensor.contents else { return self.memory.take(tensor) };
+            let lent = match tensor.contents {
+                Contents::Device(lent) => lent,
+                Contents::Block(block) if may_lend(entry, slot, tensor.datatype) => {
+                    return match self.memory.lend_output(block) {
+                        Some(region) => Ok(Data::Region(region)),
+                        None => self.memory.take(tensor),
+                    };
+                }
+                _ => return self.memory.take(tensor),
+            };
             if !scatter::form_of(entry, slot).anywhere {
                 return self.memory.take(tensor);
             }
@@ -523,6 +548,23 @@ impl Runner {
         }
         placed
     }
+}
+
+fn bytes_to_copy(tensor: &TensorRef<'_>) -> u64 {
+    match tensor.contents {
+        Contents::Inline(_) => 0,
+        Contents::Block(block) => block.bytes,
+        // A copy from a device takes an unknown time.
+        Contents::Device(_) => COPY_BYTES_MAX + 1,
+    }
+}
+
+/// Whether the front end may send an output from the memory of the runner: nothing else reads it.
+fn may_lend(entry: &BatchEntry, slot: Option<u16>, datatype: DataType) -> bool {
+    let form = scatter::form_of(entry, slot);
+    let is_as_it_is = form.binary && form.classification == 0 && !form.anywhere;
+    // Strings are checked in a private copy.
+    entry.request.sends_regions && is_as_it_is && datatype != DataType::Bytes
 }
 
 /// Has the requests queued again.

@@ -11,6 +11,7 @@ mod batch;
 mod complete;
 mod failure;
 mod lease;
+mod lent;
 mod lifecycle;
 mod memory;
 mod model;

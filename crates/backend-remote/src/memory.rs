@@ -8,6 +8,7 @@ use crate::frames::write::{self, Put};
 use crate::frames::{Block, Contents, Lent, ProtocolError, TensorRef, check_strings, lease_of};
 use crate::generated::{FRAME_BYTES_MAX, Place, SEGMENTS_MAX, Segment};
 use crate::lease::Leases;
+use crate::lent::LentInputs;
 use crate::slots::Key;
 use crate::spec::Limits;
 use crate::transport::{Segments, Transport, Way};
@@ -48,7 +49,7 @@ pub(crate) struct Room<'a> {
 
 pub(crate) struct TensorMemory {
     transport: Arc<dyn Transport>,
-    requests: Mutex<Requests>,
+    pub(crate) requests: Mutex<Requests>,
     request_segments: RwLock<Vec<RegionRef>>,
     response_segments: RwLock<Vec<RegionRef>>,
     responses: Mutex<Responses>,
@@ -56,7 +57,9 @@ pub(crate) struct TensorMemory {
     has_segments: bool,
     /// One byte per slot, if the model sees cancels.
     flags: Option<RegionRef>,
-    limits: Limits,
+    pub(crate) limits: Limits,
+    /// Bytes of outputs that front ends send from their blocks.
+    pub(crate) lent_output_bytes: AtomicU64,
     /// Device memory that the runner was lent.
     pub(crate) leases: Leases,
     /// Device inputs are leased to the runner, because the model accepts them and the runner can open them.
@@ -68,8 +71,9 @@ pub(crate) struct TensorMemory {
 }
 
 #[derive(Default)]
-struct Requests {
-    arena: Arena,
+pub(crate) struct Requests {
+    pub(crate) arena: Arena,
+    pub(crate) lent: LentInputs,
     /// Charges to the budget, by block, for blocks above `SMALL_BYTES_MAX`.
     charges: HashMap<u64, Charge>,
 }
@@ -103,13 +107,14 @@ impl TensorMemory {
         let bytes = [&requests, &responses].into_iter().flatten().map(|s| s.len() as u64).sum();
         Self {
             transport,
-            requests: Mutex::new(Requests { arena, charges: HashMap::new() }),
+            requests: Mutex::new(Requests { arena, ..Requests::default() }),
             request_segments: RwLock::new(requests),
             response_segments: RwLock::new(responses),
             responses: Mutex::default(),
             has_segments,
             flags,
             limits,
+            lent_output_bytes: AtomicU64::new(0),
             leases: Leases::default(),
             lends: AtomicBool::new(false),
             batch_is_out: AtomicBool::new(false),
@@ -155,7 +160,9 @@ impl TensorMemory {
         }
     }
 
-    /// Writes a tensor into a frame: inline while `room` allows, else into a request block, which the runner returns.
+    /// Writes a tensor into a frame: inline while `room` allows, else into a request block, which the runner returns. A
+    /// block that the tensor lies in is sent itself, unless the input `is_kept` for another run: the model may write to
+    /// it.
     ///
     /// # Errors
     /// UNAVAILABLE when the segments are full; RESOURCE_EXHAUSTED when the server is short of memory.
@@ -165,6 +172,7 @@ impl TensorMemory {
         room: &mut Room<'_>,
         (name, datatype, shape): (&str, DataType, &[i64]),
         data: &Data,
+        is_kept: bool,
     ) -> Result<(), Error> {
         let bytes = data.len();
         if let Data::Region(region) = data
@@ -182,6 +190,16 @@ impl TensorMemory {
                 Data::Bytes(bytes) => write::tensor(to, name, datatype, shape, Put::Inline(bytes)),
                 Data::Region(_) => write::tensor(to, name, datatype, shape, Put::Inline(&data.to_vec()?)),
             }
+            return Ok(());
+        }
+        if !is_kept
+            && let Data::Region(region) = data
+            && let Some(block) = self.send_lent(region)
+        {
+            room.blocks.push(block.id());
+            let charge = charge_of(block.bytes)?;
+            self.requests.lock().charges.extend(charge.map(|charge| (block.id(), charge)));
+            write::tensor(to, name, datatype, shape, Put::Block(block));
             return Ok(());
         }
         let (block, segment) = self.allocate(bytes as u64)?;
@@ -227,29 +245,23 @@ impl TensorMemory {
 
     /// Allocates a block for a tensor of a request.
     fn allocate(&self, bytes: u64) -> Result<(Block, RegionRef), Error> {
-        static ACCOUNT: LazyLock<Account> = LazyLock::new(|| Budget::global().common());
-        let charge = if bytes > SMALL_BYTES_MAX as u64 {
-            let charged = ACCOUNT.charge(Kind::Batch, false, usize::try_from(bytes).unwrap_or(usize::MAX));
-            Some(charged.inspect_err(|_| ACCOUNT.count_refusal())?)
-        } else {
-            None
-        };
+        let charge = charge_of(bytes)?;
         let mut requests = self.requests.lock();
-        let (segment, offset) = match requests.arena.take(bytes) {
-            Some(found) => found,
-            None => {
-                let (segment, length) = self.grow(Place::Request, bytes).ok_or_else(|| self.no_room())?;
-                requests.arena.add(segment, length);
-                requests.arena.take(bytes).ok_or_else(|| self.no_room())?
-            }
-        };
+        let (segment, offset) = self.take_block(&mut requests, bytes).ok_or_else(|| self.no_room())?;
         let block = Block { of_requests: true, segment, offset, bytes };
-        if let Some(charge) = charge {
-            requests.charges.insert(block.id(), charge);
-        }
+        requests.charges.extend(charge.map(|charge| (block.id(), charge)));
         drop(requests);
         let segment = self.segment(true, segment).ok_or_else(|| self.no_room())?;
         Ok((block, segment))
+    }
+
+    /// Takes a block from the arena, which grows if need be.
+    pub(crate) fn take_block(&self, requests: &mut Requests, bytes: u64) -> Option<(u16, u64)> {
+        requests.arena.take(bytes).or_else(|| {
+            let (segment, length) = self.grow(Place::Request, bytes)?;
+            requests.arena.add(segment, length);
+            requests.arena.take(bytes)
+        })
     }
 
     fn no_room(&self) -> Error {
@@ -304,7 +316,13 @@ impl TensorMemory {
                 leases.extend(ended.ok_or(ProtocolError("a lease is given back that it does not have"))?);
                 continue;
             }
-            requests.arena.give(id).ok_or(ProtocolError("a block is given back that it does not have"))?;
+            const NOT_HAD: ProtocolError = ProtocolError("a block is given back that it does not have");
+            match requests.lent.give_back(id) {
+                // Its front end still has it.
+                Some(true) => {}
+                Some(false) => return Err(NOT_HAD),
+                None => drop(requests.arena.give(id).ok_or(NOT_HAD)?),
+            }
             ended.extend(requests.charges.remove(&id));
         }
         // A charge that ends may wake other threads.
@@ -328,8 +346,16 @@ impl TensorMemory {
         drop(charges);
     }
 
+    /// The segment that is this object, and its first byte there.
+    pub(crate) fn segment_of(&self, place: Place, object: (u64, u64)) -> Option<(u16, u64)> {
+        let segments = self.segments(place == Place::Request).read();
+        let (number, extent) =
+            segments.iter().map(|segment| segment.extent()).enumerate().find(|(_, extent)| extent.object == object)?;
+        Some((u16::try_from(number).ok()?, extent.start))
+    }
+
     /// The range of a segment that contains a tensor of the runner.
-    fn window(&self, block: Block) -> Result<(RegionRef, usize, usize), ProtocolError> {
+    pub(crate) fn window(&self, block: Block) -> Result<(RegionRef, usize, usize), ProtocolError> {
         let memory = self
             .segment(block.of_requests, block.segment)
             .ok_or(ProtocolError("a tensor lies in no segment there is"))?;
@@ -413,12 +439,20 @@ impl TensorMemory {
 
     /// Frees the block of a tensor that was copied or is not needed.
     pub(crate) fn done_with(&self, tensor: &TensorRef<'_>) {
-        let (id, bytes) = match tensor.contents {
-            Contents::Block(block) if !block.of_requests => (block.id(), block.bytes),
+        match tensor.contents {
+            Contents::Block(block) if !block.of_requests => self.block_read(block),
             // Device memory is scarce: it is returned at once, not with the next batch.
-            Contents::Device(lent) if !lent.by_host => (lent.id(), u64::MAX),
-            _ => return,
-        };
+            Contents::Device(lent) if !lent.by_host => self.free_later(lent.id(), u64::MAX),
+            _ => {}
+        }
+    }
+
+    /// Frees a block of a response.
+    pub(crate) fn block_read(&self, block: Block) {
+        self.free_later(block.id(), block.bytes);
+    }
+
+    fn free_later(&self, id: u64, bytes: u64) {
         let mut responses = self.responses.lock();
         responses.free.push(id);
         responses.free_bytes = responses.free_bytes.saturating_add(bytes);
@@ -455,6 +489,16 @@ impl TensorMemory {
         responses.free.extend(free);
         responses.free_bytes = responses.free_bytes.saturating_add(free_bytes);
     }
+}
+
+/// Charges a block of a request to the budget, until the runner gives it back. `None` if it is small.
+fn charge_of(bytes: u64) -> Result<Option<Charge>, Error> {
+    static ACCOUNT: LazyLock<Account> = LazyLock::new(|| Budget::global().common());
+    if bytes <= SMALL_BYTES_MAX as u64 {
+        return Ok(None);
+    }
+    let charged = ACCOUNT.charge(Kind::Batch, false, usize::try_from(bytes).unwrap_or(usize::MAX));
+    Ok(Some(charged.inspect_err(|_| ACCOUNT.count_refusal())?))
 }
 
 const PAGE_BYTES: u64 = 4096;

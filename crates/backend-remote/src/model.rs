@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqC
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-use tensor::{Error, Name};
+use tensor::{Error, Name, RegionRef};
 
 /// Maximum bytes of inputs that the thread of the batch copies itself, like outputs on the thread that reads them:
 /// 1 MiB takes 80 to 240 µs. A thread of the pool would have to be woken, and copies no faster.
@@ -468,6 +468,18 @@ impl RemoteModel for Served {
                 listener.down(place.number, why.clone());
             }
         }
+    }
+
+    fn lend_input(&self, bytes: usize) -> Option<RegionRef> {
+        let places = self.0.places.read();
+        let mut places = places.iter().flatten();
+        let place = places.next()?;
+        // Which of several instances will run the request is not known yet.
+        if places.next().is_some() {
+            return None;
+        }
+        let runner = place.runner.read().clone()?;
+        runner.memory.lend_input(bytes)
     }
 
     fn instance_left(&self, instance: u32) {

@@ -50,7 +50,7 @@ impl Peer for Runner {
         head: (&str, DataType, &[i64]),
         data: &Data,
     ) -> Result<(), Error> {
-        self.memory.put(to, room, head, data)
+        self.memory.put(to, room, head, data, true)
     }
 
     fn takes_devices(&self) -> bool {

@@ -65,7 +65,7 @@ pub(crate) struct Runner {
     kind: RunnerKind,
     pub(crate) instance: u32,
     pub(crate) transport: Arc<dyn Transport>,
-    pub(crate) memory: TensorMemory,
+    pub(crate) memory: Arc<TensorMemory>,
     pub(crate) asks: Asks,
     /// Dangling while a configuration is completed.
     pub(crate) owner: Weak<dyn Owner>,
@@ -140,7 +140,7 @@ impl Runner {
             kind,
             instance,
             transport,
-            memory,
+            memory: Arc::new(memory),
             asks: asks.map_or_else(Asks::default, |(host, model)| Asks::new(host, model)),
             owner,
             limits,
@@ -211,7 +211,7 @@ impl Runner {
         (open, members): (usize, usize),
         reading: Reading,
     ) -> Result<Next, ProtocolError> {
-        let copied = || result.answers.iter().map(|a| self.copied_bytes(&a.outputs)).sum::<u64>();
+        let copied = || self.copied_bytes_of(result);
         if !reading.may_copy && copied() > COPY_BYTES_MAX {
             return Ok(Next::Copy);
         }

@@ -9,7 +9,7 @@ use protocol::{Checked, InferRequest, OutputTensor, Parameter, Signature};
 use smallvec::SmallVec;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
-use tensor::{DataType, Name, Result, Shape};
+use tensor::{DataType, Name, RegionRef, Result, Shape};
 
 /// Opens model files of one kind.
 pub trait Backend: Send + Sync {
@@ -224,6 +224,13 @@ pub trait RemoteModel: Send + Sync {
     /// Started instances get batches now. Failures since their start are reported to the listener of `serve` now.
     fn instances_serve(&self, instances: &[u32]) {
         let _ = instances;
+    }
+
+    /// Memory of an instance for one input of `bytes` bytes, which the caller fills and makes the contents of a request,
+    /// so that no bytes are copied to the instance. The instance may write to it at any time. `None`: they are copied.
+    fn lend_input(&self, bytes: usize) -> Option<RegionRef> {
+        let _ = bytes;
+        None
     }
 
     /// The instance gets no more batches, and its last one has ended. A later instance may reuse its number.

@@ -138,8 +138,13 @@ impl Job {
     /// True if passing the batch on takes microseconds.
     fn starts_at_once(&self) -> bool {
         let inputs = self.requests.iter().flat_map(|q| &q.0.entry.request.inputs);
-        // The time of a device is unknown.
-        let bytes = |data: &Data| if let Location::Device(_) = data.location() { usize::MAX } else { data.len() };
+        let bytes = |data: &Data| match data {
+            // The time of a device is unknown.
+            _ if matches!(data.location(), Location::Device(_)) => usize::MAX,
+            // Not copied.
+            Data::Region(region) if region.is_lent() => 0,
+            _ => data.len(),
+        };
         let bytes = inputs.map(|i| bytes(&i.data)).fold(0, usize::saturating_add);
         self.version.scheduling.capabilities.starts_at_once_bytes.is_some_and(|most| bytes <= most)
     }

@@ -39,6 +39,7 @@ use protocol::Signature;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
+use tensor::RegionRef;
 use trace::Watch;
 
 /// A loaded version.
@@ -89,6 +90,18 @@ impl ModelVersion {
             Served::Graph(ensemble) => ensemble.reads_on_device(),
             Served::Model(_) => self.running.later.is_none() && self.scheduling.on_device,
         }
+    }
+
+    /// Whether nothing but the model's process reads large inputs and writes large outputs, so that front ends may use
+    /// its memory for them: [`Self::lend_input`], [`InferRequest::sends_regions`](protocol::InferRequest).
+    pub fn lends_memory(&self) -> bool {
+        let is_plain = self.scheduling.padding.is_none() && self.scheduling.sequencing.is_none();
+        self.running.later.is_some() && self.cached.is_none() && is_plain
+    }
+
+    /// See [`RemoteModel::lend_input`].
+    pub fn lend_input(&self, bytes: usize) -> Option<RegionRef> {
+        if self.lends_memory() { self.served.remote()?.lend_input(bytes) } else { None }
     }
 
     /// Key of the model in the table.

@@ -8,9 +8,12 @@ use bytes::Bytes;
 use memory::budget::{SMALL_BYTES_MAX, Wait};
 use memory::{Account, Charge, Kind, Short, SlabMut, SlabPool};
 use std::future::{Future, poll_fn};
+use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tensor::RegionRef;
+use tensor::part::keeping;
 use tokio::time::{Instant, Sleep, sleep};
 
 /// Waits for room in the budget, up to a time limit. Resolves with a charge, which the caller merges into its own.
@@ -58,10 +61,26 @@ pub async fn grow(charge: &mut Charge, bytes: usize) -> Result<(), Short> {
     }
 }
 
-/// A body that is being collected. Invariant: `pad <= at <= slab.len()`; no byte beyond `pad + charge.bytes()` is
+/// Memory of a body.
+enum BodyMemory {
+    Slab(SlabMut),
+    /// Memory of a model's process.
+    Region(RegionRef),
+}
+
+impl BodyMemory {
+    fn len(&self) -> usize {
+        match self {
+            Self::Slab(slab) => slab.len(),
+            Self::Region(region) => region.len(),
+        }
+    }
+}
+
+/// A body that is being collected. Invariant: `pad <= at <= memory.len()`; no byte beyond `pad + charge.bytes()` is
 /// written.
 pub struct Assembler {
-    slab: SlabMut,
+    memory: BodyMemory,
     /// Number of unused bytes in front, which align the tensors of the body.
     pad: usize,
     at: usize,
@@ -97,9 +116,22 @@ impl Assembler {
         Ok(Self::into_slab(SlabPool::global().reserve(length_max).map_err(|_| account.short())?, account))
     }
 
+    /// Fills a region with a body of its length.
+    ///
+    /// # Errors
+    /// `Short` if one connection may not hold so much.
+    pub fn into_region(region: RegionRef, account: &Account) -> Result<Self, Short> {
+        account.check(region.len())?;
+        Ok(Self::into_memory(BodyMemory::Region(region), account))
+    }
+
     fn into_slab(slab: SlabMut, account: &Account) -> Self {
-        let charge = account.empty(Kind::Body, slab.len() <= SMALL_BYTES_MAX);
-        Self { slab, pad: 0, at: 0, charge, pause: None, patience: MEMORY_WAIT_TIME_MAX }
+        Self::into_memory(BodyMemory::Slab(slab), account)
+    }
+
+    fn into_memory(memory: BodyMemory, account: &Account) -> Self {
+        let charge = account.empty(Kind::Body, memory.len() <= SMALL_BYTES_MAX);
+        Self { memory, pad: 0, at: 0, charge, pause: None, patience: MEMORY_WAIT_TIME_MAX }
     }
 
     /// Adds a piece of a body of unknown length.
@@ -121,12 +153,12 @@ impl Assembler {
 
     /// Bytes that have not arrived yet.
     pub fn missing(&self) -> usize {
-        self.slab.len() - self.at
+        self.memory.len() - self.at
     }
 
     /// Announced length of the body, or the maximum if it is unknown.
     pub fn length(&self) -> usize {
-        self.slab.len() - self.pad
+        self.memory.len() - self.pad
     }
 
     /// Offset in the slab at which the charged bytes end.
@@ -186,21 +218,39 @@ impl Assembler {
     /// Buffer for the next bytes, at most `STEP_BYTES`, so that a reader that fills it lets others run before the next
     /// read. Empty if there is no room.
     pub fn spare(&mut self) -> &mut [u8] {
-        let end = self.charged_end().min(self.at + STEP_BYTES);
-        self.slab.window(self.at..end)
+        let range = self.spare_range();
+        match &mut self.memory {
+            BodyMemory::Slab(slab) => slab.window(range),
+            BodyMemory::Region(_) => &mut [],
+        }
+    }
+
+    /// Like `spare`, for a body in a region. `None` if it is in a slab.
+    pub fn spare_region(&self) -> Option<(&RegionRef, Range<usize>)> {
+        match &self.memory {
+            BodyMemory::Slab(_) => None,
+            BodyMemory::Region(region) => Some((region, self.spare_range())),
+        }
+    }
+
+    fn spare_range(&self) -> Range<usize> {
+        self.at..self.charged_end().min(self.at + STEP_BYTES).min(self.memory.len())
     }
 
     /// Records that `n` bytes were written to `spare`.
     pub fn filled(&mut self, n: usize) {
-        self.at = (self.at + n).min(self.slab.len());
+        self.at = (self.at + n).min(self.memory.len());
     }
 
     /// Copies as many of `bytes` as there is room for, and returns their number.
     pub fn push(&mut self, bytes: &[u8]) -> usize {
-        let spare = self.spare();
-        let taken = bytes.len().min(spare.len());
-        if let (Some(to), Some(from)) = (spare.get_mut(..taken), bytes.get(..taken)) {
-            to.copy_from_slice(from);
+        let range = self.spare_range();
+        let taken = bytes.len().min(range.len());
+        let from = bytes.get(..taken).unwrap_or_default();
+        match &mut self.memory {
+            BodyMemory::Slab(slab) => slab.window(range.start..range.start + taken).copy_from_slice(from),
+            // In range, as `at` never passes the end.
+            BodyMemory::Region(region) => drop(region.copy_from(range.start, from)),
         }
         self.at += taken;
         taken
@@ -208,9 +258,18 @@ impl Assembler {
 
     /// Returns the bytes collected, with their charge.
     pub fn into_bytes(mut self) -> Bytes {
-        self.slab.truncate(self.at);
+        let BodyMemory::Slab(mut slab) = self.memory else { return Bytes::new() };
+        slab.truncate(self.at);
         self.charge.shrink(self.at - self.pad);
-        self.slab.freeze_with(self.charge).split_off(self.pad)
+        slab.freeze_with(self.charge).split_off(self.pad)
+    }
+
+    /// Returns the filled region, with its charge. `None` if the body is in a slab.
+    pub fn into_filled(self) -> Option<RegionRef> {
+        match self.memory {
+            BodyMemory::Region(region) => Some(keeping(region, self.charge)),
+            BodyMemory::Slab(_) => None,
+        }
     }
 }
 

@@ -373,7 +373,7 @@ impl Exchange {
                             }
                             grant.charge(body.len());
                             let account = self.account.clone();
-                            let work = service::respond(context, &account, route, &head, body);
+                            let work = service::respond(context, &account, route, &head, body.into());
                             let Some(reply) = self.unless_cancelled(work).await else { return };
                             reply
                         }
@@ -432,7 +432,7 @@ impl Exchange {
         }
         grant.charge(reply.body_length());
         if let Some(slot) = &head.trace {
-            slot.replying(reply.status, reply.code, &reply.body);
+            slot.replying(&reply);
         }
         let (status, fields, sized) = (reply.status, fields(&reply), !reply.chunked);
         let body = reply.body.drain(..).map(|part| grant.hold(part)).collect();

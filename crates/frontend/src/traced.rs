@@ -8,6 +8,7 @@
 use crate::access_log::entry::{EventNotes, LoggedRequest, RequestName};
 use crate::grpc::status::Status;
 use crate::http::method::Method;
+use crate::http::reply::Reply;
 use crate::origin::Caller;
 use crate::shared::Shared;
 use crate::table::Operation;
@@ -19,7 +20,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
-use tensor::{Code, Error, Name};
+use tensor::{Error, Name};
 use trace::{Activity, Context, Trace};
 
 /// Activities that the front end of one protocol records.
@@ -123,6 +124,13 @@ impl RequestTrace {
         }
     }
 
+    /// See [`LoggedRequest::received_behind`].
+    pub fn received_behind(&self, bytes: usize) {
+        if let Some(entry) = &self.entry {
+            entry.received_behind(bytes);
+        }
+    }
+
     pub fn granted(&self, key: Option<&Arc<str>>) {
         if let Some(entry) = &self.entry {
             entry.granted(key);
@@ -179,10 +187,10 @@ impl RequestTrace {
         completed(self.trace.borrow().as_ref());
     }
 
-    /// Records an HTTP reply that is about to be sent: status, class of error, body.
-    pub fn replying(&self, status: u16, code: Option<Code>, body: &[Bytes]) {
+    /// Records an HTTP reply that is about to be sent.
+    pub fn replying(&self, reply: &Reply) {
         if let Some(entry) = &self.entry {
-            entry.replied(status, code, body);
+            entry.replied(reply.status, reply.code, reply.body_length(), &reply.body);
         }
         self.note(self.names.sent[0]);
     }

@@ -435,6 +435,7 @@ impl ExecutionState {
             timeout_us: self.request.head.timeout_us,
             trace: None,
             depth: self.request.head.depth,
+            sends_regions: false,
         };
         self.actions.push(Action::Start { run, step: index, request });
         self.touched.push_back(id);

@@ -3,7 +3,7 @@
 //! Independent of requests and models. `unsafe` is confined to `aligned` (slab memory), `heap` (malloc's own free
 //! memory), `map` (mappings of client files), `memfd` (anonymous memory shared with our processes), `sigbus` (clients
 //! that truncate a mapped file), `region` (which vouches for the addresses of `map`), `room` (limits of the process),
-//! `roster` (ids of threads) and `thread` (system calls about the calling thread).
+//! `roster` (ids of threads), `thread` (system calls about the calling thread) and `transfer` (sockets and regions).
 //!
 //! Invariant: memory stays valid and initialised until its last owner is dropped, whatever other processes do.
 
@@ -28,6 +28,8 @@ mod slab;
 #[cfg(test)]
 mod testing;
 pub mod thread;
+#[cfg(unix)]
+pub mod transfer;
 pub mod yielding;
 
 pub use budget::{Account, Budget, BudgetCounters, Charge, Kind, SMALL_BYTES_MAX, Short};

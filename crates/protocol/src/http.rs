@@ -17,7 +17,7 @@ pub use heads::HeadCache;
 pub(crate) use input::reject_half;
 pub use length::{parse_content_length, parse_header_length};
 pub use metadata::{model_metadata_json, server_metadata_json};
-pub use parse::parse_infer;
+pub use parse::{parse_infer, parse_infer_apart};
 pub(crate) use parse::{push_parameter, request_id};
 
 use tensor::{Error, Result};

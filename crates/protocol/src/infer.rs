@@ -27,6 +27,9 @@ pub struct InferRequest {
     pub trace: Option<Trace>,
     /// Nesting depth of calls; 0 for a request of a client.
     pub depth: u32,
+    /// Large binary outputs may stay where the model's process left them: the front end sends them from there. See
+    /// `RegionMemory::is_lent`.
+    pub sends_regions: bool,
 }
 
 /// One input tensor of a request.
@@ -151,7 +154,8 @@ pub struct OutputTensor {
     pub datatype: DataType,
     /// Full shape, batch dimension included.
     pub shape: Shape,
-    /// Contents. `Data::Region` means that they are already in the client's region and not part of the response.
+    /// Contents. `Data::Region` means that they are already in the client's region and not part of the response, unless
+    /// `RegionMemory::is_lent`.
     pub data: Data,
     /// Form that the client requested.
     pub form: OutputForm,
@@ -168,8 +172,8 @@ impl OutputTensor {
     /// Bytes of the tensor that a front end reads to encode the response: 0 if it is in the client's region, unless its
     /// classes are requested.
     pub fn answered_bytes(&self) -> usize {
-        match self.data {
-            Data::Region(_) if self.form.classification == 0 => 0,
+        match &self.data {
+            Data::Region(region) if self.form.classification == 0 && !region.is_lent() => 0,
             _ => self.data.len(),
         }
     }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use protocol::http::{Limits, encode_infer, parse_infer};
 use protocol::{InferRequest, InferResponse, OutputTensor, Parameter, Signature};
 use support::{NoRegions, addsub, identity, signature};
-use tensor::{DataType, Error, Name, Result};
+use tensor::{Data, DataType, Error, Name, Result};
 
 const A: &str = "[0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15]";
 
@@ -498,7 +498,7 @@ fn encode(r: &InferResponse) -> Result<(String, usize, Option<usize>), Error> {
     let sig = signature("m", 8, &[], &[("O", DataType::Fp32, &[-1])]);
     let body = encode_infer(r, &sig)?;
     let (head, small) = body.json.split_at(body.inference_header_length.unwrap_or(body.json.len()));
-    let binary = small.len() + body.binary.iter().map(bytes::Bytes::len).sum::<usize>();
+    let binary = small.len() + body.binary.iter().map(Data::len).sum::<usize>();
     Ok((String::from_utf8_lossy(head).into_owned(), binary, body.inference_header_length))
 }
 

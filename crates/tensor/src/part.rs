@@ -5,6 +5,7 @@
 
 use crate::region::{Base, DeviceMemory, Exported, Extent, RegionMemory, RegionRef};
 use crate::{Error, Result};
+use std::any::Any;
 use std::sync::Arc;
 
 /// A range of a region.
@@ -12,6 +13,13 @@ struct Part {
     whole: RegionRef,
     start: usize,
     len: usize,
+    /// Dropped with the last reference.
+    _kept: Option<Box<dyn Any + Send + Sync>>,
+}
+
+/// The region, which keeps `value` until its last reference is dropped.
+pub fn keeping(region: RegionRef, value: impl Any + Send + Sync) -> RegionRef {
+    Arc::new(Part { start: 0, len: region.len(), whole: region, _kept: Some(Box::new(value)) })
 }
 
 /// `len` bytes of a region from `start` on; returns the region itself if that is all of it.
@@ -29,7 +37,7 @@ pub fn part(whole: &RegionRef, start: usize, len: usize) -> Result<RegionRef> {
             whole.region_name()
         )));
     }
-    Ok(Arc::new(Part { whole: whole.clone(), start, len }))
+    Ok(Arc::new(Part { whole: whole.clone(), start, len, _kept: None }))
 }
 
 // SAFETY: `part` checked that the range is inside the region, which lives as long as the value.
@@ -59,6 +67,9 @@ unsafe impl RegionMemory for Part {
     }
     fn is_page_locked(&self) -> bool {
         self.whole.is_page_locked()
+    }
+    fn is_lent(&self) -> bool {
+        self.whole.is_lent()
     }
     fn kept_len(&self) -> usize {
         self.whole.kept_len()

@@ -3,6 +3,8 @@
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 #![allow(dead_code, missing_docs)] // each test uses its part
 
+pub mod stage;
+
 use backend::{
     Answers, Batch, BatchEntry, Counted, LetGo, Marks, Model, Occupancy, Occupied, Outcome, RemoteModel, Responder,
     RunControl, Stopped,

@@ -151,6 +151,11 @@ impl LoggedRequest {
         Some(entry)
     }
 
+    /// Counts bytes of the body that lie elsewhere.
+    pub fn received_behind(&self, bytes: usize) {
+        self.bytes_in.set(self.bytes_in.get() + bytes as u64);
+    }
+
     /// Records that the body or message was read.
     pub fn received(&self, body: &Bytes) {
         self.read.set(now_ns());
@@ -201,8 +206,8 @@ impl LoggedRequest {
     }
 
     /// Records an HTTP reply before it is written.
-    pub fn replied(&self, status: u16, code: Option<Code>, body: &[Bytes]) {
-        self.sending(body.iter().map(Bytes::len).sum());
+    pub fn replied(&self, status: u16, code: Option<Code>, bytes: usize, body: &[Bytes]) {
+        self.sending(bytes);
         self.outcome.replace(SentStatus::Http(status));
         if status >= 400 {
             self.error.replace(Some((code.map(Code::grpc_status), error_text(body))));

@@ -4,6 +4,7 @@
 //! While a request is being answered the socket is watched: if the client disconnects, the future of the response is
 //! dropped, and with it the inference (P 1.1). The meaning of paths is in `service`.
 
+use super::body::RequestBody;
 use super::chunked::{ChunkError, Chunks, Progress};
 use super::context::HttpContext;
 use super::events::{self, Events};
@@ -16,7 +17,7 @@ use crate::idle::IdleHandle;
 use crate::limits::{
     ANSWERS_PER_LOOK, BODY_STALL_TIME_MAX, DISCARD_BYTES_MAX, HEAD_BYTES_MAX, HEAD_TIME_MAX, INLINE_BODY_BYTES_MAX,
     LINGER_BYTES_MAX, LINGER_TIME_MAX, READ_AHEAD_BYTES_MAX, STALLED_BODY_GIVES_WAY_TIME, STALLED_BODY_LOOK_INTERVAL,
-    UNCHARGED_ANSWER_BYTES_MAX,
+    STEP_BYTES, UNCHARGED_ANSWER_BYTES_MAX,
 };
 use crate::origin::{Caller, Client};
 use crate::rope::Rope;
@@ -31,6 +32,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tensor::{Data, RegionMemory, RegionRef};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
@@ -169,7 +171,7 @@ pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, caller: Caller, place:
                 let mut unread = RequestHead::default();
                 unread.note(&context.shared, &caller, "http/1.1");
                 if let Some(slot) = &unread.trace {
-                    slot.replying(reply.status, reply.code, &reply.body);
+                    slot.replying(&reply);
                 }
                 if connection.write(*reply, true, false, false).await.is_ok() {
                     if let Some(slot) = &unread.trace {
@@ -223,7 +225,8 @@ impl<S: Io> Connection<S> {
             Admission::Read { route, bytes_max } => match self.read_body(context, &route, head, bytes_max).await {
                 Ok(body) => {
                     if let Some(slot) = &head.trace {
-                        slot.received(&body);
+                        slot.received(&body.bytes);
+                        slot.received_behind(body.len() - body.bytes.len());
                     }
                     grant.charge(body.len());
                     let Self { io, buffer, account, ahead, .. } = self;
@@ -266,7 +269,7 @@ impl<S: Io> Connection<S> {
         let has_end = head.http11 || reply.rest.is_none();
         let keep = head.keep_alive && reusable && has_end && !reply.close && !context.shared.is_parting();
         if let Some(slot) = &head.trace {
-            slot.replying(reply.status, reply.code, &reply.body);
+            slot.replying(&reply);
         }
         grant.charge(reply.body_length());
         self.write(reply, head.http11, keep, head.is_head).await?;
@@ -352,13 +355,14 @@ impl<S: Io> Connection<S> {
         route: &Route<'_>,
         head: &RequestHead,
         bytes_max: u64,
-    ) -> Result<Bytes, BodyError> {
+    ) -> Result<RequestBody, BodyError> {
         if may_be_spared(head)
             && let Some(reply) = service::reject_by_head(context, route, head)
         {
             return Err(BodyError::NotWanted(Box::new(reply)));
         }
-        match head.framing {
+        let mut tail = None;
+        let bytes = match head.framing {
             Framing::Length(0) => Ok(Bytes::new()),
             Framing::Length(length) if length > bytes_max => Err(BodyError::TooLarge(length)),
             Framing::Length(length) => {
@@ -366,8 +370,17 @@ impl<S: Io> Connection<S> {
                 if self.buffer.len() < length {
                     self.send_continue(head).await?;
                 }
+                let lent = if S::TAKES_REGIONS && length > INLINE_BODY_BYTES_MAX {
+                    service::lend_input(context, route, head, length)
+                } else {
+                    None
+                };
                 if length <= INLINE_BODY_BYTES_MAX {
                     self.read_inline(length).await
+                } else if let Some((json, region)) = lent {
+                    let (bytes, filled) = Box::pin(self.read_region(json, region)).await?;
+                    tail = filled;
+                    Ok(bytes)
                 } else {
                     let near_device = service::is_near_device(context, route, head);
                     self.read_slab(head, length, near_device).await
@@ -377,7 +390,8 @@ impl<S: Io> Connection<S> {
                 self.send_continue(head).await?;
                 self.read_chunked(bytes_max).await
             }
-        }
+        };
+        Ok(RequestBody { bytes: bytes?, tail, sends_regions: S::TAKES_REGIONS })
     }
 
     async fn send_continue(&mut self, head: &RequestHead) -> io::Result<()> {
@@ -411,8 +425,7 @@ impl<S: Io> Connection<S> {
     /// Reads a large body directly into a slab of its size.
     async fn read_slab(&mut self, head: &RequestHead, length: usize, near_device: bool) -> Result<Bytes, BodyError> {
         // Shifts the body so that the raw tensors, which follow the JSON, are aligned.
-        let json = head.headers.get("inference-header-content-length");
-        let json = json.and_then(|v| std::str::from_utf8(v).ok()?.parse::<usize>().ok()).filter(|&n| n <= length);
+        let json = head.json_length().filter(|&json| json <= length);
         let shift = json.map_or(0, |n| (64 - n % 64) % 64);
         let mut body = Assembler::new(length, shift, &self.account, near_device)?;
         while body.missing() > 0 {
@@ -429,6 +442,29 @@ impl<S: Io> Connection<S> {
             hold::pause().await;
         }
         Ok(body.into_bytes())
+    }
+
+    /// Reads the JSON head of a body, and the rest directly into a region.
+    async fn read_region(&mut self, json: usize, region: RegionRef) -> Result<(Bytes, Option<RegionRef>), BodyError> {
+        let head = self.read_inline(json).await?;
+        let mut tail = Assembler::into_region(region, &self.account)?;
+        while tail.missing() > 0 {
+            while_connected(&self.io, tail.room()).await?;
+            let taken = tail.push(&self.buffer);
+            if taken > 0 {
+                self.buffer.advance(taken);
+                continue;
+            }
+            let Some((region, range)) = tail.spare_region() else { break };
+            let io = &mut self.io;
+            let read = poll_fn(|cx| io.poll_receive(cx, &**region, range.clone()));
+            match with_body_timeout(&self.account, read).await? {
+                0 => return Err(BodyError::Gone),
+                n => tail.filled(n),
+            }
+            hold::pause().await;
+        }
+        Ok((head, tail.into_filled()))
     }
 
     async fn read_chunked(&mut self, bytes_max: u64) -> Result<Bytes, BodyError> {
@@ -524,6 +560,9 @@ impl<S: Io> Connection<S> {
             (true, 0) => b"0\r\n\r\n",
             (true, _) => b"\r\n0\r\n\r\n",
         };
+        if !reply.tail.is_empty() {
+            return Box::pin(self.write_regions(reply)).await;
+        }
         if length <= JOIN_BYTES_MAX {
             for part in &reply.body {
                 self.out.extend_from_slice(part);
@@ -562,6 +601,47 @@ impl<S: Io> Connection<S> {
             }
         }
         with_timeout(self.io.flush()).await
+    }
+
+    /// Writes `out` and a body of which some parts lie in regions.
+    async fn write_regions(&mut self, reply: Reply) -> io::Result<()> {
+        // The head of the body is short unless outputs before the first in a region are not.
+        if reply.body.iter().map(Bytes::len).sum::<usize>() <= JOIN_BYTES_MAX {
+            reply.body.iter().for_each(|part| self.out.extend_from_slice(part));
+        } else {
+            self.write_out(Rope::new(reply.body.into_iter())).await?;
+            self.out.clear();
+        }
+        for part in reply.tail {
+            match part {
+                Data::Bytes(bytes) => {
+                    self.write_out(bytes.into()).await?;
+                    self.out.clear();
+                }
+                Data::Region(region) => self.write_region(&*region).await?,
+            }
+        }
+        with_timeout(self.io.flush()).await
+    }
+
+    /// Writes `out` and then a region.
+    async fn write_region(&mut self, region: &dyn RegionMemory) -> io::Result<()> {
+        let (mut front, mut at) = (0, 0);
+        while at < region.len() {
+            let Self { io, out, .. } = self;
+            let head = out.get(front..).unwrap_or_default();
+            let range = at..region.len().min(at + STEP_BYTES);
+            let written = with_timeout(poll_fn(|cx| io.poll_send(cx, head, region, range.clone()))).await?;
+            if written == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            let of_head = written.min(head.len());
+            front += of_head;
+            at += written - of_head;
+            hold::pause().await;
+        }
+        self.out.clear();
+        Ok(())
     }
 
     /// Writes `first`, whose size line is in `out` if it is a chunk, and then each event as soon as it is ready.

@@ -147,7 +147,7 @@ async fn serve(
                             slot.received(&body);
                         }
                         grant.charge(body.len());
-                        Some(service::respond(&context, &account, route, &head, body).await)
+                        Some(service::respond(&context, &account, route, &head, body.into()).await)
                     }
                     Err(BodyRejection::TooLarge(bytes)) => Some(service::too_large(&context, route, bytes)),
                     Err(BodyRejection::Short(short)) => {
@@ -174,7 +174,7 @@ async fn serve(
     let mut reply = charged(reply, &account);
     service::complete(&context, &head, &mut reply);
     if let Some(slot) = &head.trace {
-        slot.replying(reply.status, reply.code, &reply.body);
+        slot.replying(&reply);
     }
     let events = send(&mut respond, reply, is_head);
     if let Some(slot) = &head.trace {

@@ -1,5 +1,6 @@
 //! `infer`. Checks have the order of P 1.12.2. The check that fails decides the content type of its error (P 1.1).
 
+use super::body::RequestBody;
 use super::context::HttpContext;
 use super::reply::{BodyParts, JSON, OCTETS, Reply};
 use super::request::RequestHead;
@@ -12,13 +13,13 @@ use crate::verbose;
 use bytes::Bytes;
 use engine::ModelVersion;
 use memory::{Account, Kind};
-use protocol::http::{HeadCache, encode_infer, parse_header_length, parse_infer};
+use protocol::http::{HeadCache, encode_infer, parse_header_length, parse_infer, parse_infer_apart};
 use protocol::{InferRequest, InferResponse, Parameter};
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use tensor::{Error, Name, Result};
+use tensor::{Data, Error, Name, RegionRef, Result};
 
 /// zlib level of responses: most of the gain for a fraction of the time.
 const COMPRESSION_LEVEL: u32 = 1;
@@ -38,7 +39,7 @@ pub async fn infer(
     name: &str,
     version: &str,
     head: &RequestHead,
-    body: Bytes,
+    body: RequestBody,
 ) -> Reply {
     let version = match find(context, name, version) {
         Ok(version) => version,
@@ -51,7 +52,8 @@ pub async fn infer(
         slot.was_read();
         head.sample(&version);
     }
-    let body = match unpack(context, head, body) {
+    let RequestBody { bytes, tail, sends_regions } = body;
+    let body = match unpack(context, head, bytes) {
         Ok(Unpacked::Here(body)) => body,
         Ok(Unpacked::TooLong(body)) => return Box::pin(infer_large(context, account, version, head, body, true)).await,
         Err(reply) => return *reply,
@@ -60,8 +62,12 @@ pub async fn infer(
         return Box::pin(infer_large(context, account, version, head, body, false)).await;
     }
     // One expression, so that the request is not kept across the wait.
-    let parsed = parse(context, &version, head, body).inspect_err(|e| verbose::infer_failed(None, e));
-    let pending = match parsed.map(|request| inference::start(&version, request)) {
+    let start = |mut request: Box<InferRequest>| {
+        request.sends_regions = sends_regions && version.lends_memory() && encoding_wanted(head) == Encoding::Identity;
+        inference::start(&version, request)
+    };
+    let parsed = parse(context, &version, head, body, tail).inspect_err(|e| verbose::infer_failed(None, e));
+    let pending = match parsed.map(start) {
         Ok(Started::Done(Ok(Inference::Done(result)))) => match reply(account, version, result, head) {
             Ok(reply) => return reply,
             Err(later) => return later.await,
@@ -189,7 +195,7 @@ fn reply(
         Ok(response) => response,
         Err(error) => return Ok(failed(error)),
     };
-    let encoding = head.headers.get("accept-encoding").map_or(Encoding::Identity, Encoding::negotiate);
+    let encoding = encoding_wanted(head);
     if !is_long_to_encode(&response, encoding) {
         return Ok(encode(&version, &response, encoding).unwrap_or_else(failed));
     }
@@ -199,6 +205,11 @@ fn reply(
         let encoded = async { work?.await.and_then(|(reply, charge)| Ok(reply?.charged(charge))) };
         encoded.await.unwrap_or_else(failed)
     }))
+}
+
+/// The encoding of the response.
+fn encoding_wanted(head: &RequestHead) -> Encoding {
+    head.headers.get("accept-encoding").map_or(Encoding::Identity, Encoding::negotiate)
 }
 
 /// # Errors
@@ -254,11 +265,19 @@ fn unpack(context: &HttpContext, head: &RequestHead, body: Bytes) -> Result<Unpa
     }
 }
 
-fn parse(context: &HttpContext, version: &ModelVersion, head: &RequestHead, body: Bytes) -> Result<Box<InferRequest>> {
+fn parse(
+    context: &HttpContext,
+    version: &ModelVersion,
+    head: &RequestHead,
+    body: Bytes,
+    tail: Option<RegionRef>,
+) -> Result<Box<InferRequest>> {
     let header_length = header_length(head, &body)?;
-    let parsed = HEADS.with_borrow_mut(|heads| {
-        heads.parse_infer(&body, header_length, &version.signature, &*context.engine, &context.limits)
-    });
+    let (signature, regions, limits) = (&version.signature, &*context.engine, &context.limits);
+    let parsed = match tail {
+        None => HEADS.with_borrow_mut(|heads| heads.parse_infer(&body, header_length, signature, regions, limits)),
+        Some(tail) => parse_infer_apart(&body, tail, signature, regions, limits).map(Box::new),
+    };
     if parsed.is_err()
         && let Some(slot) = &head.trace
     {
@@ -290,9 +309,15 @@ fn encode(version: &ModelVersion, response: &InferResponse, encoding: Encoding) 
     let encoded = encode_infer(response, &version.signature)?;
     let mut parts = BodyParts::new();
     parts.push(offload::disposed(encoded.json));
-    parts.extend(encoded.binary.into_iter().map(offload::disposed));
     let mut reply = Reply::empty(if encoded.inference_header_length.is_some() { OCTETS } else { JSON });
     reply.header_length = encoded.inference_header_length;
+    for output in encoded.binary {
+        match output {
+            Data::Bytes(bytes) if reply.tail.is_empty() => parts.push(offload::disposed(bytes)),
+            // Only of a request that wants no compression.
+            other => reply.tail.push(other),
+        }
+    }
     if let Some(packed) = compress(parts.iter().map(|p| &p[..]), encoding, COMPRESSION_LEVEL)? {
         reply.content_encoding = Some(encoding.name());
         parts.clear();

@@ -1,5 +1,6 @@
 //! The HTTP front end: HTTP/1 and HTTP/2 on one side, the v2 REST operations on the other.
 
+mod body;
 mod chunked;
 pub mod connection;
 pub mod context;

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use memory::{Charge, Short};
 use smallvec::SmallVec;
 use std::borrow::Cow;
-use tensor::{Code, Error, Result};
+use tensor::{Code, Data, Error, Result};
 
 /// `application/json`, without charset.
 pub const JSON: &str = "application/json";
@@ -50,6 +50,8 @@ pub struct Reply {
     /// Whether the connection is closed after the reply.
     pub close: bool,
     pub body: BodyParts,
+    /// Parts behind `body`, from the first output on that lies in memory of its model's process.
+    pub tail: Vec<Data>,
     /// Whether the body contains its charge.
     pub is_charged: bool,
     /// Events that follow the body.
@@ -77,6 +79,7 @@ impl Reply {
             extra: None,
             close: false,
             body: parts,
+            tail: Vec::new(),
             is_charged: false,
             rest: None,
         }
@@ -181,7 +184,7 @@ impl Reply {
     }
 
     pub fn body_length(&self) -> usize {
-        self.body.iter().map(Bytes::len).sum()
+        self.body.iter().map(Bytes::len).chain(self.tail.iter().map(Data::len)).sum()
     }
 
     /// Appends the head for HTTP/1.

@@ -140,6 +140,11 @@ impl RequestHead {
         self.trace = None;
     }
 
+    /// `Inference-Header-Content-Length` as a number.
+    pub fn json_length(&self) -> Option<usize> {
+        std::str::from_utf8(self.headers.get("inference-header-content-length")?).ok()?.parse().ok()
+    }
+
     /// The path as sent: not decoded, without query, without the scheme and host of an absolute target.
     pub fn path(&self) -> &[u8] {
         self.headers.at(self.path)

@@ -1,5 +1,6 @@
 //! From a request head to the operation; health.
 
+use super::body::RequestBody;
 use super::context::HttpContext;
 use super::method::Method;
 use super::reply::{JSON, PLAIN, Reply};
@@ -7,16 +8,15 @@ use super::request::RequestHead;
 use super::{control, generate, inference, orca};
 use crate::gate::Grant;
 use crate::grpc::status::code;
-use crate::limits::{BODY_BYTES_MAX, DISCARD_BYTES_MAX};
+use crate::limits::{BODY_BYTES_MAX, DISCARD_BYTES_MAX, JSON_BYTES_ON_REACTOR_MAX};
 use crate::operations::models;
 use crate::origin::Client;
 use crate::table::Operation;
 use crate::table::routes::{PathNames, Route};
 use crate::verbose;
-use bytes::Bytes;
 use engine::ReadinessState;
 use memory::Account;
-use tensor::Error;
+use tensor::{Error, RegionRef};
 
 /// The next step for a request whose body was not read yet.
 pub enum Admission<'a> {
@@ -91,6 +91,22 @@ pub fn is_near_device(context: &HttpContext, route: &Route<'_>, head: &RequestHe
         && head.headers.get("content-encoding").is_none()
 }
 
+/// Memory of the model's process for the binary part of a body of `length` bytes, and the bytes of JSON before it.
+/// `None` if the body is read into memory of the server.
+pub fn lend_input(
+    context: &HttpContext,
+    route: &Route<'_>,
+    head: &RequestHead,
+    length: usize,
+) -> Option<(usize, RegionRef)> {
+    if route.operation != Operation::Infer || head.headers.get("content-encoding").is_some() {
+        return None;
+    }
+    let json = head.json_length().filter(|json| (1..=JSON_BYTES_ON_REACTOR_MAX).contains(json))?;
+    let model = context.engine.model(route.names.model, route.names.version).ok()?;
+    Some((json, model.lend_input(length.checked_sub(json)?)?))
+}
+
 /// Adds what every reply has in common.
 #[inline]
 pub fn complete(context: &HttpContext, head: &RequestHead, reply: &mut Reply) {
@@ -125,7 +141,7 @@ pub async fn respond(
     account: &Account,
     route: Route<'_>,
     head: &RequestHead,
-    body: Bytes,
+    body: RequestBody,
 ) -> Reply {
     let PathNames { model, version, .. } = route.names;
     match route.operation {
@@ -135,7 +151,7 @@ pub async fn respond(
         }
         Operation::Generate | Operation::GenerateStream => {
             let stream = route.operation == Operation::GenerateStream;
-            let reply = Box::pin(generate::generate(context, account, model, version, head, &body, stream)).await;
+            let reply = Box::pin(generate::generate(context, account, model, version, head, &body.bytes, stream)).await;
             orca::add_cache_report(context, model, version, head, reply)
         }
         Operation::ModelReady => match models::readiness(&context.operations(), model, version) {
@@ -147,7 +163,7 @@ pub async fn respond(
         },
         Operation::ServerLive => health(head, "live", context.engine.is_live()),
         Operation::ServerReady => health(head, "ready", said(context.engine.readiness()).await),
-        _ => Box::pin(control::answer(context, route, head, body)).await,
+        _ => Box::pin(control::answer(context, route, head, body.bytes)).await,
     }
 }
 

@@ -8,15 +8,17 @@ use crate::signature::Signature;
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::borrow::Cow;
-use tensor::{Data, Name, Result};
+use tensor::{Data, Error, Name, Result};
 
 /// Parts of a response body, in wire order.
 #[derive(Debug)]
 pub struct HttpInferBody {
     /// The JSON head, and small binary outputs behind it.
     pub json: Bytes,
-    /// Other binary outputs; views of the batch output.
-    pub binary: SmallVec<[Bytes; 2]>,
+    /// Other binary outputs: views of the batch output, or regions ([`InferRequest::sends_regions`]).
+    ///
+    /// [`InferRequest::sends_regions`]: crate::InferRequest::sends_regions
+    pub binary: SmallVec<[Data; 2]>,
     /// Value of the `Inference-Header-Content-Length` header of an `application/octet-stream` response; `None` means
     /// `application/json` without the header.
     pub inference_header_length: Option<usize>,
@@ -57,7 +59,7 @@ pub fn encode_infer(response: &InferResponse, signature: &Signature) -> Result<H
         out.push(b'}');
     }
     out.extend_from_slice(b",\"outputs\":[");
-    let mut binary: SmallVec<[Cow<'_, Bytes>; 2]> = SmallVec::new();
+    let mut binary: SmallVec<[Cow<'_, Data>; 2]> = SmallVec::new();
     for (i, output) in response.outputs.iter().enumerate() {
         let out = &mut text.tail;
         if i > 0 {
@@ -68,30 +70,29 @@ pub fn encode_infer(response: &InferResponse, signature: &Signature) -> Result<H
         let output = classes.as_ref().unwrap_or(given);
         head(out, &output.name, output.datatype, &output.shape);
         match &output.data {
-            Data::Region(_) => {}
-            Data::Bytes(data) if output.form.binary => {
+            Data::Region(region) if !region.is_lent() => {}
+            data if output.form.binary => {
                 out.extend_from_slice(b",\"parameters\":{\"binary_data_size\":");
                 out.extend_from_slice(itoa::Buffer::new().format(data.len()).as_bytes());
                 out.push(b'}');
                 if !data.is_empty() {
-                    binary.push(match &given.data {
-                        Data::Bytes(data) if classes.is_none() => Cow::Borrowed(data),
-                        _ => Cow::Owned(data.clone()),
-                    });
+                    binary.push(if classes.is_none() { Cow::Borrowed(&given.data) } else { Cow::Owned(data.clone()) });
                 }
             }
             Data::Bytes(data) => {
                 out.extend_from_slice(b",\"data\":");
                 text.tensor(output.datatype, &output.shape, data)?;
             }
+            Data::Region(_) => return Err(Error::internal("an output that is printed lies in a region")),
         }
         text.tail.push(b'}');
     }
     text.tail.extend_from_slice(b"]}");
     let inference_header_length = (!binary.is_empty()).then_some(text.len());
     let mut binary = binary.into_iter().peekable();
-    while let Some(data) = binary.next_if(|data| data.len() <= INLINE_BYTES_MAX) {
-        text.tail.extend_from_slice(&data);
+    let is_short = |data: &Cow<'_, Data>| data.host().is_some_and(|data| data.len() <= INLINE_BYTES_MAX);
+    while let Some(data) = binary.next_if(is_short) {
+        text.tail.extend_from_slice(data.host().map_or(&[], |data| data));
     }
     let mut rest = SmallVec::new();
     for data in binary {

@@ -156,6 +156,7 @@ impl KnownHead {
             timeout_us: request.timeout_us,
             trace: None,
             depth: 0,
+            sends_regions: false,
         };
         let is_view = |id: &crate::CorrelationId| matches!(id, crate::CorrelationId::String(s) if !s.is_empty());
         if is_view(&template.sequence.id) {
@@ -193,6 +194,7 @@ impl KnownHead {
             timeout_us: t.timeout_us,
             trace: None,
             depth: 0,
+            sends_regions: false,
         }
     }
 }

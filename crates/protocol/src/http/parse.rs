@@ -12,7 +12,8 @@ use crate::json::{Cursor, Value};
 use crate::signature::Signature;
 use bytes::Bytes;
 use smallvec::SmallVec;
-use tensor::{Data, DataType, Error, Name, Result};
+use tensor::part::part;
+use tensor::{Data, DataType, Error, Name, RegionRef, Result};
 
 /// Parses an inference body. `header_length` is the checked `Inference-Header-Content-Length`, if the request has it.
 ///
@@ -36,6 +37,21 @@ pub fn parse_infer(
     }
 }
 
+/// Like [`parse_infer`], for a body whose binary part was collected in memory of the model's process.
+///
+/// # Errors
+/// As [`parse_infer`].
+pub fn parse_infer_apart(
+    head: &Bytes,
+    tail: RegionRef,
+    signature: &Signature,
+    regions: &dyn Regions,
+    limits: &Limits,
+) -> Result<InferRequest> {
+    limits.check_json(head.len())?;
+    read(head, BinaryPart { data: Data::Region(tail), at: 0 }, &ParseContext { body: head, signature, regions, limits })
+}
+
 /// Reads any head, or returns its error.
 pub(super) fn read_any(
     body: &Bytes,
@@ -48,26 +64,56 @@ pub(super) fn read_any(
         let missing = head_length - body.len();
         return Err(Error::invalid(format!("unexpected size for request JSON, expecting {missing} more bytes")));
     };
-    let mut scan = Scan::document(head, limits)?;
-    let context = ParseContext { body, signature, regions, limits };
+    let tail = BinaryPart { data: Data::Bytes(body.clone()), at: head_length };
+    read(head, tail, &ParseContext { body, signature, regions, limits })
+}
+
+/// The bytes of a body behind its JSON head, from `at` on.
+struct BinaryPart {
+    data: Data,
+    at: usize,
+}
+
+impl BinaryPart {
+    fn len(&self) -> usize {
+        self.data.len() - self.at
+    }
+
+    /// Takes the next `size` bytes, which are there.
+    fn take(&mut self, size: usize) -> Result<Data> {
+        let start = self.at;
+        self.at += size;
+        Ok(match &self.data {
+            _ if size == 0 => Data::empty(),
+            Data::Bytes(bytes) => Data::Bytes(bytes.slice(start..self.at)),
+            Data::Region(region) => Data::Region(part(region, start, size)?),
+        })
+    }
+}
+
+fn read(head: &[u8], mut tail: BinaryPart, context: &ParseContext<'_>) -> Result<InferRequest> {
+    let body = context.body;
+    let mut scan = Scan::document(head, context.limits)?;
     let mut request = InferRequest::default();
     if let Some(id) = scan.id {
         request.id = request_id(id, body)?;
     }
     if let Some(parameters) = scan.parameters {
-        read_parameters(parameters, &mut request, &context)?;
+        read_parameters(parameters, &mut request, context)?;
     }
-    let mut tail = body.slice(head_length..);
     let inputs = scan
         .inputs
         .take()
         .ok_or_else(|| unable("inputs")(Error::internal("attempt to access non-existing object member 'inputs'")))?;
-    read_inputs(inputs, &mut tail, &mut request, &context)?;
-    if !tail.is_empty() {
-        return Err(Error::invalid(format!("unexpected additional input data for model '{}'", signature.model)));
+    read_inputs(inputs, &mut tail, &mut request, context)?;
+    if tail.len() > 0 {
+        return Err(Error::invalid(format!(
+            "unexpected additional input data for model '{}'",
+            context.signature.model
+        )));
     }
     if let Some(outputs) = scan.outputs {
-        read_outputs(outputs, &mut request, &context)?;
+        read_outputs(outputs, &mut request, context)?;
     }
     Ok(request)
 }
@@ -226,7 +272,7 @@ fn missing(key: &'static str) -> Error {
 
 fn read_inputs(
     inputs: Inputs<'_>,
-    tail: &mut Bytes,
+    tail: &mut BinaryPart,
     request: &mut InferRequest,
     context: &ParseContext<'_>,
 ) -> Result<()> {
@@ -251,7 +297,7 @@ fn read_inputs(
             }
             ContentsSource::Binary(size) => {
                 let size = size.as_u64().map_err(unable("binary_data_size"))?;
-                Data::Bytes(take(tail, size, &name, context.signature)?)
+                take(tail, size, &name, context.signature)?
             }
             ContentsSource::Region(region) => Data::Region(region_of(region, input.parameters, context.regions)?),
         };
@@ -262,9 +308,9 @@ fn read_inputs(
 }
 
 /// Takes the next `size` bytes of the binary part.
-fn take(tail: &mut Bytes, size: u64, name: &str, signature: &Signature) -> Result<Bytes> {
+fn take(tail: &mut BinaryPart, size: u64, name: &str, signature: &Signature) -> Result<Data> {
     match usize::try_from(size) {
-        Ok(size) if size <= tail.len() => Ok(tail.split_to(size)),
+        Ok(size) if size <= tail.len() => tail.take(size),
         _ => Err(Error::invalid(format!(
             "unexpected size for input '{name}', expecting {} additional bytes for model '{}'",
             size - tail.len() as u64,

@@ -1,0 +1,200 @@
+//! Blocks that front ends fill and send themselves, over a transport without processes.
+
+mod support;
+
+use backend::{InstanceEvents, Model};
+use backend_remote::generated::{ANSWER_FLAG_FINAL, Answer, AnswerHead, Frame, Header, Place, ResultHead, TensorHead};
+use backend_remote::{End, Limits, Way};
+use std::sync::Arc;
+use std::time::Duration;
+use support::stage::*;
+use support::*;
+use tensor::{Data, DataType, Error, RegionRef};
+
+/// Bytes of a tensor that may be lent.
+const LARGE: usize = 100_000;
+/// A part of the segments' memory may be lent at once: here 2 MiB.
+const ARENA: u64 = 8 << 20;
+
+fn served() -> (Arc<Stage>, Arc<dyn Model>) {
+    let stage = Stage::new(ready("{}"));
+    let model = stage.start(Limits { arena_bytes_max: ARENA, ..limits() }).expect("starts");
+    (stage, model)
+}
+
+fn lend(model: &dyn Model, bytes: usize) -> Option<RegionRef> {
+    remote(model).lend_input(bytes)
+}
+
+/// A request whose input is this region, and whose outputs may be lent.
+fn asking(region: &RegionRef) -> backend::BatchEntry {
+    let shape = [region.len() as i64];
+    let mut entry = request("r", &[("IN", DataType::Uint8, Data::Region(region.clone()), &shape)]);
+    entry.request.sends_regions = true;
+    entry
+}
+
+/// Place, segment, offset and bytes of the only tensor of the last batch.
+fn sent(stage: &Stage) -> (u8, u16, u64, u64) {
+    let frame = stage.runner().heard(Frame::Execute);
+    let head = frame.windows(TensorHead::BYTES).rev().find_map(|head| {
+        let head = TensorHead::read(head.first_chunk()?);
+        (head.name_bytes == 2 && head.datatype == DataType::Uint8 as u8 && head.rank == 1).then_some(head)
+    });
+    let head = head.expect("a tensor");
+    (head.place, head.segment, head.offset, head.bytes)
+}
+
+fn give_back(stage: &Stage, segment: u16, offset: u64) {
+    let id = (u64::from(segment) << backend_remote::generated::BLOCK_OFFSET_BITS) | offset;
+    stage.runner().say(Way::Side, &framed(Frame::Release, 0, 1, &id.to_le_bytes()));
+}
+
+/// A result with one output in a block.
+fn result_in(batch: u64, place: Place, offset: u64, bytes: u64) -> Vec<u8> {
+    let mut body = Vec::new();
+    ResultHead { batch, releases: 0, error_bytes: 0 }.write(&mut body);
+    let (kind, flags) = (Answer::Response as u8, ANSWER_FLAG_FINAL);
+    AnswerHead { kind, flags, outputs: 1, ..AnswerHead::default() }.write(&mut body);
+    let (datatype, place) = (DataType::Uint8 as u8, place as u8);
+    TensorHead { name_bytes: 3, datatype, rank: 1, place, offset, bytes, ..TensorHead::default() }.write(&mut body);
+    body.extend_from_slice(b"OUT");
+    body.extend_from_slice(&(bytes as i64).to_le_bytes());
+    framed(Frame::Result, 0, 1, &body)
+}
+
+#[test]
+fn an_input_that_lies_in_a_lent_block_is_not_copied_and_is_free_when_neither_side_has_it() {
+    let (stage, model) = served();
+    for round in 0..500u64 {
+        let region = lend(&*model, LARGE).expect("room");
+        region.copy_from(0, &round.to_le_bytes()).expect("inside");
+        let ran = run(&*model, 0, vec![asking(&region)]);
+        let (place, segment, offset, bytes) = sent(&stage);
+        assert_eq!((place, bytes), (Place::Request as u8, LARGE as u64));
+        assert_eq!(region.extent().start, offset, "the block itself");
+        stage.runner().say(Way::Work, &result(round + 1, &[7]));
+        ran.answer().expect("an answer");
+        // Whoever has it last frees it; the segments would be full after 80 rounds.
+        if round % 2 == 0 {
+            drop(region);
+            give_back(&stage, segment, offset);
+        } else {
+            give_back(&stage, segment, offset);
+            assert!(region.copy_from(0, &[1]).is_ok(), "the front end still has it");
+            drop(region);
+        }
+    }
+    for _ in 0..500 {
+        drop(lend(&*model, LARGE).expect("never sent, and free at once"));
+    }
+}
+
+#[test]
+fn a_lent_block_is_sent_once_and_a_part_of_it_is_copied() {
+    let (stage, model) = served();
+    let region = lend(&*model, LARGE).expect("room");
+    region.copy_from(0, &[9; LARGE]).expect("inside");
+    let first = run(&*model, 0, vec![asking(&region)]);
+    let (_, segment, offset, _) = sent(&stage);
+    stage.runner().say(Way::Work, &result(1, &[1]));
+    first.answer().expect("an answer");
+    let second = run(&*model, 0, vec![asking(&region)]);
+    let (place, _, other, _) = sent(&stage);
+    assert!(place == Place::Request as u8 && other != offset, "the runner has the block: a copy");
+    stage.runner().say(Way::Work, &result(2, &[1]));
+    second.answer().expect("an answer");
+    give_back(&stage, segment, offset);
+    let part = tensor::part::part(&region, 64, LARGE - 64).expect("inside");
+    let third = run(&*model, 0, vec![asking(&part)]);
+    assert_ne!(sent(&stage).2, offset + 64, "a copy");
+    stage.runner().say(Way::Work, &result(3, &[1]));
+    third.answer().expect("an answer");
+    give_back(&stage, segment, offset);
+    assert_eq!(*stage.runner().ends.lock(), [End::Killed], "it gave back what it did not have");
+}
+
+#[test]
+fn small_inputs_too_many_bytes_and_several_instances_are_copied() {
+    let (_stage, model) = served();
+    assert!(lend(&*model, 1000).is_none());
+    let held: Vec<_> = std::iter::from_fn(|| lend(&*model, 500_000)).collect();
+    assert_eq!(held.len(), 4, "a quarter of 8 MiB");
+    drop(held);
+    assert!(lend(&*model, 500_000).is_some());
+    assert!(lend(&*model, usize::MAX).is_none());
+}
+
+#[test]
+fn a_block_outlives_its_runner_and_the_next_runner_gets_a_copy() {
+    struct Nobody;
+    impl InstanceEvents for Nobody {
+        fn down(&self, _: u32, _: Error) {}
+        fn up(&self, _: u32) {}
+    }
+    let (stage, model) = served();
+    remote(&*model).serve(Arc::new(Nobody));
+    let region = lend(&*model, LARGE).expect("room");
+    region.copy_from(0, &[5; LARGE]).expect("inside");
+    stage.runner().dies();
+    stage.pass(Duration::from_secs(3600));
+    let ran = run(&*model, 0, vec![asking(&region)]);
+    assert_eq!(sent(&stage).3, LARGE as u64);
+    stage.runner().say(Way::Work, &result(1, &[1]));
+    ran.answer().expect("an answer");
+    assert_eq!(region.read_at::<2>(LARGE - 2), Ok([5, 5]));
+}
+
+#[test]
+fn an_output_is_lent_until_it_was_sent() {
+    let (stage, model) = served();
+    let region = lend(&*model, LARGE).expect("room");
+    let ran = run(&*model, 0, vec![asking(&region)]);
+    stage.runner().say(Way::Work, &result_in(1, Place::Response, 64, LARGE as u64));
+    let mut answer = ran.answer().expect("an answer");
+    let Data::Region(output) = std::mem::take(&mut answer.outputs[0].data) else { panic!("not copied") };
+    assert!(output.is_lent() && output.len() == LARGE && output.extent().start == 64);
+    // The next batch says which blocks are free: not this one, as long as it is being sent.
+    let releases = |stage: &Stage| {
+        let frame = stage.runner().heard(Frame::Execute);
+        u32::from_le_bytes(frame[Header::BYTES + 8..][..4].try_into().expect("a number"))
+    };
+    let next = run(&*model, 0, vec![bytes("next", 1)]);
+    assert_eq!(releases(&stage), 0);
+    stage.runner().say(Way::Work, &result(2, &[1]));
+    next.answer().expect("an answer");
+    drop(output);
+    let last = run(&*model, 0, vec![bytes("last", 1)]);
+    assert_eq!(releases(&stage), 1);
+    stage.runner().say(Way::Work, &result(3, &[1]));
+    last.answer().expect("an answer");
+}
+
+#[test]
+fn outputs_in_blocks_of_requests_or_for_other_callers_are_copied_and_those_outside_are_refused() {
+    let (stage, model) = served();
+    let mut batch = 0;
+    let mut output = |entry: backend::BatchEntry, place: Place, bytes: u64| {
+        batch += 1;
+        let ran = run(&*model, 0, vec![entry]);
+        stage.runner().say(Way::Work, &result_in(batch, place, 0, bytes));
+        ran.answer().expect("an answer").outputs[0].data.clone()
+    };
+    let region = lend(&*model, LARGE).expect("room");
+    let copied = [
+        output(asking(&region), Place::Request, LARGE as u64),
+        output(bytes("r", 1), Place::Response, LARGE as u64),
+        output(asking(&region), Place::Response, 1000),
+    ];
+    assert!(copied.iter().all(|data| data.host().is_some()));
+    let many: Vec<_> = (0..30).map(|_| output(asking(&region), Place::Response, LARGE as u64)).collect();
+    let lent = many.iter().filter(|data| data.host().is_none()).count();
+    assert_eq!(lent as u64, ARENA / 4 / LARGE as u64, "no more than a quarter is lent to clients that do not read");
+    let ran = run(&*model, 0, vec![asking(&region)]);
+    stage.runner().say(Way::Work, &result_in(batch + 1, Place::Response, 1 << 20, LARGE as u64));
+    assert_eq!(*stage.runner().ends.lock(), [End::Killed]);
+    stage.runner().dies();
+    assert!(ran.answer().is_err());
+    // Outputs of a runner that has ended can still be sent.
+    assert!(many.iter().all(|data| data.to_vec().is_ok_and(|all| all.len() == LARGE)));
+}
