@@ -70,7 +70,7 @@ describe.skipIf(process.platform !== 'linux')('copies of the tensors of an ensem
   test.each([
     ['a worker', 'clean', 'samples'],
     ['a process', 'score', 'residual'],
-  ])('never on the way into %s and out of it over HTTP: the kernel reads and writes its memory', async (_, model, input) => {
+  ])('never into %s and out of it over HTTP: the kernel reads and writes its memory', async (_, model, input) => {
     expectCopies(await copied(async () => void (await http.infer(model, tensor(input)))), 0)
   })
 

@@ -1,6 +1,6 @@
 /**
- * Large tensors over HTTP lie in memory of the model's process from the socket on, and are sent from there. What clients
- * see is the same as with copies: any pieces, any order, wrong lengths, clients that leave, processes that die.
+ * Large tensors over HTTP lie in memory of the model's process from the socket on, and are sent from there. What
+ * clients see is the same as with copies: any pieces, any order, wrong lengths, clients that leave, processes that die.
  */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
@@ -44,12 +44,10 @@ def more(tensor):
     array += 1
     return pb_utils.Tensor(tensor.name() + "1", array.copy())
 `
-const tensors = (kind: string, names: string[], optional: string) =>
-  `${kind} [${names.map((name) => `{ name: "${name}", data_type: TYPE_FP32, dims: [-1] ${name === 'B' ? optional : ''} }`).join(', ')}]`
 const PYTHON_CONFIG = `
 backend: "python"
-${tensors('input', ['A', 'B'], 'optional: true')}
-${tensors('output', ['A1', 'B1'], '')}
+input [{ name: "A", data_type: TYPE_FP32, dims: [-1] }, { name: "B", data_type: TYPE_FP32, dims: [-1], optional: true }]
+output [{ name: "A1", data_type: TYPE_FP32, dims: [-1] }, { name: "B1", data_type: TYPE_FP32, dims: [-1] }]
 `
 
 const floats = (count: number, from = 0) => Float32Array.from({ length: count }, (_, i) => from + (i % 8191))
@@ -76,9 +74,8 @@ function request(model: string, inputs: Record<string, Float32Array>, options: O
   )
   let tail = Buffer.concat(Object.values(inputs).map(bytesOf))
   tail = more < 0 ? tail.subarray(0, more) : Buffer.concat([tail, Buffer.alloc(more)])
-  const whole = post(
-    `/v2/models/${model}/infer`, Buffer.concat([json, tail]), `Inference-Header-Content-Length: ${json.length}`, ...headers,
-  )
+  const length = `Inference-Header-Content-Length: ${json.length}`
+  const whole = post(`/v2/models/${model}/infer`, Buffer.concat([json, tail]), length, ...headers)
   const head = whole.length - json.length - tail.length
   return [whole.subarray(0, head), whole.subarray(head, head + json.length), whole.subarray(head + json.length)]
 }
@@ -176,8 +173,10 @@ describe.skipIf(process.platform !== 'linux')('tensors in memory of the model', 
         const sent = floats(50_000 + n, n)
         const whole = Buffer.concat(request(model, { A: sent }))
         const connection = await RawConnection.open(server.httpPort)
-        for (const cut of [10 + n, 300, 301, 20_000, 20_001 + n, 150_000, whole.length].map((end, i, all) => [all[i - 1] ?? 0, end])) {
-          connection.send(whole.subarray(cut[0], cut[1]))
+        let from = 0
+        for (const end of [10 + n, 300, 301, 20_000, 20_001 + n, 150_000, whole.length]) {
+          connection.send(whole.subarray(from, end))
+          from = end
           await new Promise((resolve) => setTimeout(resolve, 2))
         }
         expectSame(outputs(await connection.answer())['A1'], plusOne(sent))
@@ -278,7 +277,8 @@ describe.skipIf(process.platform !== 'linux')('tensors in memory of the model', 
     })
 
     test('do not outlive their model, and are not lost with it', async () => {
-      const [first, whole] = [await RawConnection.open(server.httpPort), Buffer.concat(request(model, { A: floats(90_000) }))]
+      const first = await RawConnection.open(server.httpPort)
+      const whole = Buffer.concat(request(model, { A: floats(90_000) }))
       first.send(whole.subarray(0, 200_000))
       await new Promise((resolve) => setTimeout(resolve, 50))
       for (const act of ['unload', 'load'])
@@ -300,7 +300,10 @@ describe.skipIf(process.platform !== 'linux')('tensors in memory of the model', 
 
   test('of two instances are right', async () => {
     const answers = await Promise.all(
-      Array.from({ length: 24 }, async (_, n) => outputs(await ask(...request('two', { A: floats(60_000, n) })))['A1']),
+      Array.from({ length: 24 }, async (_, n) => {
+        const { A1 } = outputs(await ask(...request('two', { A: floats(60_000, n) })))
+        return A1
+      }),
     )
     for (const [n, found] of answers.entries()) expectSame(found, plusOne(floats(60_000, n)))
   })

@@ -9,7 +9,7 @@ use crate::generated::{
 use crate::lifecycle::Lifecycle;
 use crate::memory::{Room, SegmentError};
 use crate::parameters::parameters;
-use crate::runner::{BatchInFlight, COPY_BYTES_MAX, Runner, RunnerState};
+use crate::runner::{BatchInFlight, Runner, RunnerState, large};
 use crate::slots::{Key, RunnerRequest};
 use crate::spec::Ahead;
 use crate::transport::Way;
@@ -43,8 +43,8 @@ impl End {
 }
 
 impl Runner {
-    /// Sends a batch, whose requests may run again after their results. Requests that cannot be sent fail here. When the runner responds, the others end and the instance
-    /// is freed.
+    /// Sends a batch. Requests that cannot be sent fail here. When the runner responds, the others end and the instance
+    /// is freed. `runs_again`: a result may have requests run again.
     pub(crate) fn execute(
         self: &Arc<Self>,
         requests: &mut [BatchEntry],
@@ -289,32 +289,6 @@ impl Runner {
         Ok(())
     }
 
-    /// Bytes to copy out of segments for a response or a call.
-    pub(crate) fn copied_bytes(&self, tensors: &[TensorRef<'_>]) -> u64 {
-        tensors.iter().map(bytes_to_copy).fold(0, u64::saturating_add)
-    }
-
-    /// Bytes to copy out of segments for the result of a batch.
-    pub(crate) fn copied_bytes_of(&self, result: &ResultRef<'_>) -> u64 {
-        let mut state = self.state.lock();
-        let RunnerState { batch, slots, .. } = &mut *state;
-        let members = batch.as_ref().filter(|batch| batch.id == result.batch).map_or(&[][..], |batch| &batch.members);
-        let mut all = 0u64;
-        for (at, answer) in result.answers.iter().enumerate() {
-            let pending = members.get(at).and_then(|&key| slots.pending(key));
-            let sends_regions = pending.is_some_and(|pending| pending.entry.request.sends_regions);
-            let stays = |tensor: &TensorRef<'_>| match tensor.contents {
-                Contents::Block(block) if sends_regions && tensor.datatype != DataType::Bytes => {
-                    self.memory.may_lend_output(block)
-                }
-                _ => false,
-            };
-            let copied = answer.outputs.iter().filter(|tensor| !stays(tensor));
-            all = copied.map(bytes_to_copy).fold(all, u64::saturating_add);
-        }
-        all
-    }
-
     /// Handles the result of a batch.
     pub(crate) fn result(&self, result: &ResultRef<'_>) -> Result<(), ProtocolError> {
         let inference_end = now_ns();
@@ -517,7 +491,7 @@ impl Runner {
         let Some(region) = scatter::region_for(entry, slot, bytes) else {
             let lent = match tensor.contents {
                 Contents::Device(lent) => lent,
-                Contents::Block(block) if may_lend(entry, slot, tensor.datatype) => {
+                Contents::Block(block) if large::may_lend(entry, slot, tensor.datatype) => {
                     return match self.memory.lend_output(block) {
                         Some(region) => Ok(Data::Region(region)),
                         None => self.memory.take(tensor),
@@ -548,23 +522,6 @@ impl Runner {
         }
         placed
     }
-}
-
-fn bytes_to_copy(tensor: &TensorRef<'_>) -> u64 {
-    match tensor.contents {
-        Contents::Inline(_) => 0,
-        Contents::Block(block) => block.bytes,
-        // A copy from a device takes an unknown time.
-        Contents::Device(_) => COPY_BYTES_MAX + 1,
-    }
-}
-
-/// Whether the front end may send an output from the memory of the runner: nothing else reads it.
-fn may_lend(entry: &BatchEntry, slot: Option<u16>, datatype: DataType) -> bool {
-    let form = scatter::form_of(entry, slot);
-    let is_as_it_is = form.binary && form.classification == 0 && !form.anywhere;
-    // Strings are checked in a private copy.
-    entry.request.sends_regions && is_as_it_is && datatype != DataType::Bytes
 }
 
 /// Has the requests queued again.

@@ -8,6 +8,7 @@
 
 mod asks;
 mod batch;
+mod blocks;
 mod complete;
 mod failure;
 mod lease;

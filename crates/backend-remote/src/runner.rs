@@ -5,6 +5,7 @@
 
 mod end;
 mod in_flight;
+pub(crate) mod large;
 mod questions;
 
 pub(crate) use in_flight::BatchInFlight;

@@ -75,7 +75,7 @@ fn an_input_that_lies_in_a_lent_block_is_not_copied_and_is_free_when_neither_sid
         assert_eq!(region.extent().start, offset, "the block itself");
         stage.runner().say(Way::Work, &result(round + 1, &[7]));
         ran.answer().expect("an answer");
-        // Whoever has it last frees it; the segments would be full after 80 rounds.
+        // The last to have it frees it: after 80 rounds the segments would be full.
         if round % 2 == 0 {
             drop(region);
             give_back(&stage, segment, offset);

@@ -226,8 +226,8 @@ pub trait RemoteModel: Send + Sync {
         let _ = instances;
     }
 
-    /// Memory of an instance for one input of `bytes` bytes, which the caller fills and makes the contents of a request,
-    /// so that no bytes are copied to the instance. The instance may write to it at any time. `None`: they are copied.
+    /// Memory of an instance for one input of `bytes` bytes. The caller fills it and makes it contents of a request,
+    /// which are then not copied. The instance may write to it at any time. `None`: contents are copied.
     fn lend_input(&self, bytes: usize) -> Option<RegionRef> {
         let _ = bytes;
         None

@@ -432,7 +432,7 @@ impl Exchange {
         }
         grant.charge(reply.body_length());
         if let Some(slot) = &head.trace {
-            slot.replying(&reply);
+            slot.replying(reply.status, reply.code, reply.body_length(), &reply.body);
         }
         let (status, fields, sized) = (reply.status, fields(&reply), !reply.chunked);
         let body = reply.body.drain(..).map(|part| grant.hold(part)).collect();

@@ -8,7 +8,6 @@
 use crate::access_log::entry::{EventNotes, LoggedRequest, RequestName};
 use crate::grpc::status::Status;
 use crate::http::method::Method;
-use crate::http::reply::Reply;
 use crate::origin::Caller;
 use crate::shared::Shared;
 use crate::table::Operation;
@@ -20,7 +19,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
-use tensor::{Error, Name};
+use tensor::{Code, Error, Name};
 use trace::{Activity, Context, Trace};
 
 /// Activities that the front end of one protocol records.
@@ -187,10 +186,10 @@ impl RequestTrace {
         completed(self.trace.borrow().as_ref());
     }
 
-    /// Records an HTTP reply that is about to be sent.
-    pub fn replying(&self, reply: &Reply) {
+    /// Records an HTTP reply that is about to be sent: status, class of error, length, and body as far as it is text.
+    pub fn replying(&self, status: u16, code: Option<Code>, bytes: usize, body: &[Bytes]) {
         if let Some(entry) = &self.entry {
-            entry.replied(reply.status, reply.code, reply.body_length(), &reply.body);
+            entry.replied(status, code, bytes, body);
         }
         self.note(self.names.sent[0]);
     }

@@ -26,8 +26,8 @@ pub fn receive(socket: BorrowedFd<'_>, region: &dyn RegionMemory, range: Range<u
 pub fn send(socket: BorrowedFd<'_>, front: &[u8], region: &dyn RegionMemory, range: Range<usize>) -> io::Result<usize> {
     let parts =
         [libc::iovec { iov_base: front.as_ptr().cast_mut().cast(), iov_len: front.len() }, vector(region, &range)?];
-    // SAFETY: `front` is borrowed; the range was checked, and the region is mapped while it is borrowed. The kernel only
-    // reads both.
+    // SAFETY: `front` is borrowed; the range was checked, and the region is mapped while it is borrowed. The kernel
+    // only reads both.
     let n = unsafe { libc::writev(socket.as_raw_fd(), parts.as_ptr(), 2) };
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }

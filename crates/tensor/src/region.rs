@@ -51,8 +51,8 @@ pub unsafe trait RegionMemory: Send + Sync {
     fn is_shared(&self) -> bool {
         true
     }
-    /// True for memory of a model's process that is lent to a front end: an input that it filled there, or an output that
-    /// it sends from there. Any other output in a region is where its client asked for it.
+    /// True for memory of a model's process that is lent to a front end: an input that it filled there, or an output
+    /// that it sends from there. Any other output in a region is where its client asked for it.
     fn is_lent(&self) -> bool {
         false
     }

@@ -174,7 +174,7 @@ async fn serve(
     let mut reply = charged(reply, &account);
     service::complete(&context, &head, &mut reply);
     if let Some(slot) = &head.trace {
-        slot.replying(&reply);
+        slot.replying(reply.status, reply.code, reply.body_length(), &reply.body);
     }
     let events = send(&mut respond, reply, is_head);
     if let Some(slot) = &head.trace {

@@ -1,0 +1,150 @@
+//! Blocks of a runner's segments that front ends use in place: one that is filled with the input of a request, and one
+//! whose output is sent. Between the socket and the model, only the kernel copies such a tensor.
+//!
+//! The runner can write to its segments at any time, so a block is a region, never a slice. A block of an input belongs
+//! to its front end, and while the runner has it also to the runner: it is free when neither needs it.
+
+#![allow(unsafe_code)] // blocks are regions through their windows
+
+use crate::frames::Block;
+use crate::generated::Place;
+use crate::memory::TensorMemory;
+use crate::window::Window;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+use tensor::{Base, Extent, RegionMemory, RegionRef};
+
+/// Smaller tensors are copied: that takes less time than the bookkeeping of a block.
+pub(crate) const LENT_BYTES_MIN: usize = 64 << 10;
+/// Divides the memory that a runner may have: this part of it may be lent at once, so that slow clients leave room.
+const LENT_PART: u64 = 4;
+
+impl TensorMemory {
+    /// A block for an input of `bytes` bytes, which the caller fills. `None` if it should be copied instead.
+    pub(crate) fn lend_input(self: &Arc<Self>, bytes: usize) -> Option<RegionRef> {
+        let length = bytes as u64;
+        if bytes < LENT_BYTES_MIN || !self.has_segments() {
+            return None;
+        }
+        let mut requests = self.requests.lock();
+        if requests.lent.bytes() + length > self.lent_bytes_max() {
+            return None;
+        }
+        let (segment, offset) = self.take_block(&mut requests, length)?;
+        let block = Block { of_requests: true, segment, offset, bytes: length };
+        requests.lent.add(block.id(), length);
+        drop(requests);
+        match self.window(block) {
+            Ok(window) => {
+                Some(Arc::new(InputBlock { memory: Arc::downgrade(self), window: Window::new(window), id: block.id() }))
+            }
+            // Not possible: the arena has the lengths of the segments.
+            Err(_) => {
+                self.input_dropped(block.id());
+                None
+            }
+        }
+    }
+
+    /// The block that a region is, if it was lent by this runner and is sent now for the first time.
+    pub(crate) fn send_lent(&self, region: &RegionRef) -> Option<Block> {
+        let extent = region.extent();
+        let (number, start) = self.segment_of(Place::Request, extent.object)?;
+        let offset = extent.start.checked_sub(start)?;
+        let block = Block { of_requests: true, segment: number, offset, bytes: region.len() as u64 };
+        self.requests.lock().lent.send(block.id(), block.bytes).then_some(block)
+    }
+
+    fn input_dropped(&self, id: u64) {
+        let mut requests = self.requests.lock();
+        // A block that the runner has, it gives back as any other.
+        if requests.lent.remove(id) {
+            requests.arena.give(id);
+        }
+    }
+
+    /// Whether a tensor of a response may be lent now.
+    pub(crate) fn may_lend_output(&self, block: Block) -> bool {
+        let lent = self.lent_output_bytes.load(Relaxed).saturating_add(block.bytes);
+        // A model may keep views of the inputs of its requests, and name them as outputs.
+        !block.of_requests && block.bytes >= LENT_BYTES_MIN as u64 && lent <= self.lent_bytes_max()
+    }
+
+    /// A tensor of a response as a region, whose block is given back when it is dropped. `None` if it should be copied.
+    pub(crate) fn lend_output(self: &Arc<Self>, block: Block) -> Option<RegionRef> {
+        if !self.may_lend_output(block) {
+            return None;
+        }
+        let window = Window::new(self.window(block).ok()?);
+        self.lent_output_bytes.fetch_add(block.bytes, Relaxed);
+        Some(Arc::new(OutputBlock { memory: Arc::downgrade(self), window, block }))
+    }
+
+    fn lent_bytes_max(&self) -> u64 {
+        self.limits.arena_bytes_max / LENT_PART
+    }
+}
+
+/// A block for an input of a request.
+struct InputBlock {
+    memory: Weak<TensorMemory>,
+    window: Window,
+    id: u64,
+}
+
+impl Drop for InputBlock {
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory.upgrade() {
+            memory.input_dropped(self.id);
+        }
+    }
+}
+
+/// A block with an output of a response.
+struct OutputBlock {
+    memory: Weak<TensorMemory>,
+    window: Window,
+    block: Block,
+}
+
+impl Drop for OutputBlock {
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory.upgrade() {
+            memory.lent_output_bytes.fetch_sub(self.block.bytes, Relaxed);
+            memory.block_read(self.block);
+            memory.give_back_many();
+        }
+    }
+}
+
+// SAFETY: those of the window, which keeps the segment mapped.
+unsafe impl RegionMemory for InputBlock {
+    fn base(&self) -> Base<'_> {
+        self.window.base()
+    }
+    fn len(&self) -> usize {
+        self.window.len()
+    }
+    fn extent(&self) -> Extent {
+        self.window.extent()
+    }
+    fn is_lent(&self) -> bool {
+        true
+    }
+}
+
+// SAFETY: as above.
+unsafe impl RegionMemory for OutputBlock {
+    fn base(&self) -> Base<'_> {
+        self.window.base()
+    }
+    fn len(&self) -> usize {
+        self.window.len()
+    }
+    fn extent(&self) -> Extent {
+        self.window.extent()
+    }
+    fn is_lent(&self) -> bool {
+        true
+    }
+}
