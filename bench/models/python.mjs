@@ -110,11 +110,15 @@ export default defineModel({
 })
 `
 
-/** The models of the suite `python`. `python_caller` calls `simple`, which is another's to write. */
-export function writePythonModels(directory) {
+/** The model of the suite `python` that no Triton has a backend for. */
+export function writeTypeScriptModel(directory) {
   writeModel(directory, TYPESCRIPT_MODEL, {
     config: config('javascript', ...IO.python_identity, ONE), files: { '1/model.ts': TYPESCRIPT_CODE },
   })
+}
+
+/** The models of the suite `python`. `python_caller` calls `simple`, which is another's to write. */
+export function writePythonModels(directory) {
   for (const name of PYTHON_MODELS)
     writePython(directory, name, IO[name], CODE[name], name === 'python_repeat' ? DECOUPLED : '')
 }
