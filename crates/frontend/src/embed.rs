@@ -37,16 +37,22 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tensor::{Code, Error, Result};
 use tokio::runtime::Builder;
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::LocalSet;
+use tokio::time::timeout;
 
 /// Protocol in log lines. The version of HTTP is known only to the other server.
 const PROTOCOL: &str = "http";
 
 /// Maximum number of open requests. The other server limits its connections itself.
 pub const EMBEDDED_REQUESTS_MAX: usize = 65_536;
+
+/// Time that open requests have at the end, for callers to pull what is ready.
+const LAST_PULLS_TIME_MAX: Duration = Duration::from_millis(250);
 
 /// A request that another server has received. Owns all its bytes.
 #[derive(Debug, Default)]
@@ -176,24 +182,36 @@ impl Embedded {
                 // The other server's connections are unknown here, so all share one account, bounded by the budget.
                 let account = memory::Budget::global().common();
                 let shared_account = Rc::new(account.clone());
+                let over = Rc::new(Notify::new());
                 while let Some(job) = asked.recv().await {
                     let (open, settle) = (still_open.clone(), settled.clone());
                     match job {
                         EmbedJob::Begin { ticket, request, said } => {
-                            let (context, account) = (context.clone(), account.clone());
+                            let (context, account, over) = (context.clone(), account.clone(), over.clone());
                             hold::spawn(async move {
                                 Exchange { ticket, said, settle, account }.run(&context, *request).await;
                                 open.lock().remove(&ticket);
+                                over.notify_one();
                             });
                         }
                         EmbedJob::Call { ticket, request, said } => {
-                            let (context, account) = (calls.clone(), shared_account.clone());
+                            let (context, account, over) = (calls.clone(), shared_account.clone(), over.clone());
                             hold::spawn(async move {
                                 grpc::run(&context, account, ticket, *request, said, settle).await;
                                 open.lock().remove(&ticket);
+                                over.notify_one();
                             });
                         }
-                        EmbedJob::End => break,
+                        EmbedJob::End => {
+                            // Callers may not have pulled the last messages yet, such as the end of a health watch.
+                            let all_over = async {
+                                while !open.lock().is_empty() {
+                                    over.notified().await;
+                                }
+                            };
+                            let _ = timeout(LAST_PULLS_TIME_MAX, all_over).await;
+                            break;
+                        }
                     }
                 }
             });
