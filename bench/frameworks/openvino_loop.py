@@ -29,7 +29,7 @@ def main(repository):
     made = {"deep": network("deep"), "mlp": network("mlp"), "mlp_plain": network("mlp"), "identity": identity()}
     for name, model in made.items():
         ov.save_model(model, place(repository, f"openvino_{name}", "model.xml"), compress_to_fp16=False)
-    request = ov.Core().compile_model(place(repository, "openvino_deep", "model.xml"), "CPU", {"INFERENCE_NUM_THREADS": 1}).create_infer_request()
+    request = ov.Core().compile_model(place(repository, "openvino_deep", "model.xml"), "CPU", {"INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": "f32"}).create_infer_request()
     values = inputs("deep", ROWS)
     serve({"openvino": ov.__version__}, {"deep": lambda i: request.infer([values[i % len(values)]], share_inputs=True, share_outputs=True)})
 

@@ -24,6 +24,8 @@ export const FAMILIES = [
   {
     name: 'openvino', title: 'OpenVINO', script: 'openvino_loop.py', modules: ['openvino', 'numpy'],
     packages: 'openvino numpy', threads: 'INFERENCE_NUM_THREADS',
+    // Otherwise it computes in BF16 where the processor has it, and is compared with what PyTorch makes of FP32.
+    settings: { INFERENCE_PRECISION_HINT: 'F32' },
   },
   {
     name: 'trees', title: 'Trees', script: 'trees_loop.py', modules: ['xgboost', 'treelite', 'numpy'],
@@ -68,7 +70,11 @@ const loopCell = (loop, subject, workload, call, more) => ({
  * PyTorch or OpenVINO: a network of more than 5 ms, a small one that batches and one that does not, and an identity.
  */
 async function networks(ctx, family, python, repository, loop) {
-  const one = `instance_group [ { count: 1 kind: KIND_CPU } ]\n${parameter(family.threads, 1)}`
+  const settings = { [family.threads]: 1, ...family.settings }
+  const one = [
+    'instance_group [ { count: 1 kind: KIND_CPU } ]\n',
+    ...Object.entries(settings).map(([key, value]) => parameter(key, value)),
+  ].join('')
   const write = (model, batch, from, to, more = '') =>
     writeModel(repository, `${family.name}_${model}`, {
       config: config(family.name, batch, [['INPUT0', 'TYPE_FP32', from]], [['OUTPUT0', 'TYPE_FP32', to]], one + more),

@@ -1,9 +1,16 @@
-/** Checks a module before its release. Pure: bytes in, sentences out. */
+/** Checks a module before its release, and what is native in a package. */
+import { readFileSync, readdirSync, statSync } from 'node:fs'
+import { join } from 'node:path'
 
-/** Sentences about defects; `places` are directories of the machine that built it. */
-export function flaws(bytes, { glibc, places }) {
+/**
+ * Sentences about defects; `machine` is the processor that the package is for, `places` are directories of the machine
+ * that built it.
+ */
+export function flaws(bytes, { machine, glibc, places }) {
   const text = bytes.toString('latin1')
   const found = []
+  const built = machineOf(bytes)
+  if (built !== null && built !== machine) found.push(`it is for ${built}, and the package is for ${machine}`)
   const needs = glibcOf(text)
   if (glibc !== null && newer(needs, glibc)) found.push(`it needs glibc ${needs}, and the package promises ${glibc}`)
   const unknown = unknownFunctions(bytes)
@@ -18,6 +25,32 @@ export function flaws(bytes, { glibc, places }) {
 /** Newest glibc version that a module requires; null if none. */
 export function glibcNeeded(bytes) {
   return glibcOf(bytes.toString('latin1'))
+}
+
+/** Processors in the header of an ELF file, by Rust's and pip's names of them. */
+const MACHINES = { 62: 'x86_64', 183: 'aarch64' }
+
+/** The processor that a program or library of Linux is for; null for any other file. */
+export function machineOf(bytes) {
+  if (!bytes.subarray(0, ELF64.length).equals(ELF64)) return null
+  const machine = bytes.readUInt16LE(18)
+  return MACHINES[machine] ?? `the processor ${machine}`
+}
+
+/** Lists programs and libraries below a directory with their processors, and the newest glibc needed, null if none. */
+export function nativeBelow(directory) {
+  const files = []
+  let glibc = null
+  for (const path of readdirSync(directory, { recursive: true }).toSorted()) {
+    if (!statSync(join(directory, path)).isFile()) continue
+    const bytes = readFileSync(join(directory, path))
+    const machine = machineOf(bytes)
+    if (machine === null) continue
+    files.push({ path, machine })
+    const needs = glibcNeeded(bytes)
+    if (newer(needs, glibc)) glibc = needs
+  }
+  return { files, glibc }
 }
 
 const ELF64 = Buffer.from('\x7fELF\x02\x01', 'latin1')

@@ -16,7 +16,7 @@ import { stores } from '../stores.mjs'
 import { flaws, glibcNeeded } from './check.mjs'
 import { buildHost, buildModule, obstacle, privatePlaces } from './module.mjs'
 import { pack, stageClient, stageMain, stagePlatform } from './stage.mjs'
-import { TARGETS, hostFiles, moduleName, ownTarget, packageName } from './targets.mjs'
+import { TARGETS, hostFiles, machineName, moduleName, ownTarget, packageName } from './targets.mjs'
 import { packWheel } from './wheel.mjs'
 
 const OUT = join(ROOT, 'target', 'package', 'out')
@@ -50,7 +50,9 @@ export async function writePackages(out, targets, { built = false, wheel = false
 async function releaseBuild(target) {
   const files = [await buildModule(target), ...(await buildHost(target))]
   for (const file of files) {
-    const found = flaws(readFileSync(file), { glibc: target.glibc, places: privatePlaces() })
+    const found = flaws(readFileSync(file), {
+      machine: machineName(target), glibc: target.glibc, places: privatePlaces(),
+    })
     if (found.length > 0)
       throw new SetupError(`${basename(file)} for ${target.name} is not fit for release: ${found.join('; ')}`)
   }

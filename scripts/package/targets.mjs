@@ -52,6 +52,9 @@ export const HOST_FILES = [PROGRAM, 'libtritonserver.so']
 /** The files of `HOST_FILES` that a target has. */
 export const hostFiles = (target) => (target.manifest.os.includes('linux') ? HOST_FILES : [])
 
+/** Rust's and pip's name of a target's processor. */
+export const machineName = (target) => target.triple.split('-')[0]
+
 export const packageName = (target) => `@nereid/${target.suffix}`
 export const moduleName = (target) => `nereid.${target.suffix}.node`
 

@@ -7,10 +7,10 @@ import { join, resolve } from 'node:path'
 import { capture } from '../lib/run.mjs'
 import { filesBelow } from '../lib/stamp.mjs'
 import { ROOT, SetupError } from '../setup.mjs'
-import { glibcNeeded } from './check.mjs'
+import { nativeBelow } from './check.mjs'
 import { toolsOfPypi } from './pypi.mjs'
 import { fresh } from './stage.mjs'
-import { moduleName, packageName } from './targets.mjs'
+import { machineName, packageName } from './targets.mjs'
 
 const SOURCE = join(ROOT, 'packaging', 'wheel')
 
@@ -30,7 +30,13 @@ export async function packWheel(target, { main, platform }, out) {
     /^requires = \["(hatchling==[\d.]+)"\]$/m.exec(readFileSync(join(SOURCE, 'pyproject.toml'), 'utf8')) ?? []
   if (backend === undefined) throw new SetupError('packaging/wheel/pyproject.toml pins no hatchling')
   const { bin } = await toolsOfPypi('wheel', [backend], 'the builder of wheels')
-  const tag = wheelTag(target, glibcNeeded(readFileSync(join(platform, moduleName(target)))))
+  const { files, glibc } = nativeBelow(platform)
+  const foreign = files.filter(({ machine }) => machine !== machineName(target))
+  if (foreign.length > 0)
+    throw new SetupError(
+      `the wheel for ${target.name} has ${foreign.map(({ path, machine }) => `${path} for ${machine}`).join(', ')}`,
+    )
+  const tag = wheelTag(target, glibc)
   const env = { ...process.env, NEREID_WHEEL_TAG: tag }
   const { code, text } = await capture(
     join(bin, 'python'), ['-m', 'hatchling', 'build', '--target', 'wheel', '--directory', out],
@@ -41,8 +47,8 @@ export async function packWheel(target, { main, platform }, out) {
   return { path, bytes: statSync(path).size, unpacked }
 }
 
-/** The platform tag for pip: `needs` is the module's glibc, newer than promised outside release builds. */
+/** The platform tag for pip: `needs` is the newest glibc of its files, above what is promised only outside releases. */
 export function wheelTag(target, needs) {
   const [promised, needed] = [target.glibc, needs ?? target.glibc].map((version) => Number(version.split('.')[1]))
-  return `py3-none-manylinux_2_${Math.max(promised, needed)}_${target.triple.split('-')[0]}`
+  return `py3-none-manylinux_2_${Math.max(promised, needed)}_${machineName(target)}`
 }

@@ -21,7 +21,8 @@ const known = new Set([
 ])
 /** Options of `npm test`, `npm run bench`, `npm run docs` and `npm run package` in README.md and the bench's page. */
 const OF_SCRIPTS = new Set([
-  'triton', 'all', 'strict', 'lint', 'nightly', 'record', 'out', 'quick', 'check', 'name', 'only', 'tarballs', 'wheel'
+  'triton', 'all', 'strict', 'lint', 'nightly', 'record', 'out', 'quick', 'check', 'name', 'only', 'tarballs', 'target',
+  'wheel'
 ])
 
 test('every flag that a page names is one of the server or of its commands', () => {

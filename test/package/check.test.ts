@@ -4,14 +4,14 @@ import { mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { flaws, glibcNeeded, unknownFunctions } from '../../scripts/package/check.mjs'
+import { flaws, glibcNeeded, machineOf, unknownFunctions } from '../../scripts/package/check.mjs'
 import { unready } from '../../scripts/package/version.mjs'
 import { TARGETS } from '../../scripts/package/targets.mjs'
 import { wheelTag } from '../../scripts/package/wheel.mjs'
 import { ROOT } from '../server/harness.js'
 
 const module = (...strings: string[]): Buffer => Buffer.from(`\x7fELF\0${strings.join('\0')}\0`, 'latin1')
-const promised = { glibc: '2.28', places: ['/home/somebody', '/build/nereid'] }
+const promised = { machine: 'x86_64', glibc: '2.28', places: ['/home/somebody', '/build/nereid'] }
 
 test("a module within the package's requirements, without local paths, passes", () => {
   expect(flaws(module('GLIBC_2.2.5', 'GLIBC_2.28', '/crates/tokio-1.0.0/src/lib.rs'), promised)).toEqual([])
@@ -44,6 +44,20 @@ test.runIf(process.platform === 'linux')(
   const own = readdirSync(join(ROOT, 'native')).filter((name) => name.endsWith('.node'))
   expect(own.length).toBeGreaterThan(0)
   for (const name of own) expect(unknownFunctions(readFileSync(join(ROOT, 'native', name)))).toEqual([])
+})
+
+test('a library for another processor than the package is found', () => {
+  const header = (machine: number): Buffer => {
+    const bytes = Buffer.alloc(64)
+    bytes.set(Buffer.from('\x7fELF\x02\x01', 'latin1'))
+    bytes.writeUInt16LE(machine, 18)
+    return bytes
+  }
+  expect(machineOf(header(62))).toBe('x86_64')
+  expect(machineOf(header(243))).toBe('the processor 243')
+  expect(machineOf(Buffer.from('#!/bin/sh\n'))).toBeNull()
+  expect(flaws(header(183), promised)).toEqual(['it is for aarch64, and the package is for x86_64'])
+  expect(flaws(header(183), { ...promised, machine: 'aarch64' })).toEqual([])
 })
 
 test('a directory of the machine that built it is found and shown', () => {

@@ -14,15 +14,17 @@ import {
   symlinkSync, writeFileSync,
 } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { answers, end, endAll, start } from '../../bench/lib/process.mjs'
 import { freePorts, listenFlags } from '../../scripts/lib/ports.mjs'
 import { ask, capture } from '../../scripts/lib/run.mjs'
 import { PYTHON, pythonEnvironment, pythonModels } from '../../scripts/lib/venv.mjs'
+import { nativeBelow } from '../../scripts/package/check.mjs'
+import { obstacle } from '../../scripts/package/module.mjs'
 import { writePackages } from '../../scripts/package/run.mjs'
 import { SBOM } from '../../scripts/package/sbom.mjs'
-import { moduleName, ownTarget, packageName } from '../../scripts/package/targets.mjs'
+import { TARGETS, hostFiles, machineName, moduleName, ownTarget, packageName } from '../../scripts/package/targets.mjs'
 import { ROOT, SetupError } from '../../scripts/setup.mjs'
 import { startRegistry } from './registry.mjs'
 import { installTools, library, tool } from './tools.mjs'
@@ -114,7 +116,7 @@ async function packagesOf(root, given, shipped) {
       )
     return join(given, found[0])
   }
-  const wheels = readdirSync(given).filter((name) => name.endsWith(`_${target.triple.split('-')[0]}.whl`))
+  const wheels = readdirSync(given).filter((name) => name.endsWith(`_${machineName(target)}.whl`))
   return [
     one(/^nereid-\d.*\.tgz$/), one(new RegExp(`^nereid-${target.suffix}-\\d.*\\.tgz$`)),
     one(/^nereid-client-\d.*\.tgz$/), ...wheels.map((name) => join(given, name))
@@ -123,6 +125,33 @@ async function packagesOf(root, given, shipped) {
 
 /** Reason why a fact cannot be tested here. */
 class Skip extends Error {}
+
+/** Installs a wheel as pip does on a machine of that kind, which this one need not be, and compares it with its tag. */
+async function checkWheel(t, wheel, target) {
+  const [, tag, platform, minor, machine] =
+    /^nereid_server-.+-(py3-none-(manylinux_2_(\d+)_(\w+)))\.whl$/.exec(basename(wheel)) ?? []
+  check(machine === machineName(target), `${basename(wheel)} is not for ${target.name}`)
+  const into = join(t.root, `wheel-${target.name}`)
+  await run(PYTHON, [
+    '-m', 'pip', '--disable-pip-version-check', 'install', '--quiet', '--no-index', '--no-deps',
+    '--only-binary=:all:', '--platform', platform, '--target', into, wheel
+  ])
+  const info = readdirSync(into).find((name) => name.endsWith('.dist-info'))
+  const written = readFileSync(join(into, info, 'WHEEL'), 'utf8')
+  check(
+    written.includes(`\nTag: ${tag}\n`) && written.includes('\nRoot-Is-Purelib: false\n'),
+    `${basename(wheel)} says of itself: ${written}`,
+  )
+  const { files, glibc } = nativeBelow(into)
+  const foreign = files.filter((one) => one.machine !== machine)
+  check(foreign.length === 0, `for another processor: ${foreign.map(({ path }) => path)}`)
+  const names = files.map(({ path }) => basename(path)).toSorted()
+  const expected = [moduleName(target), ...hostFiles(target), basename(target.library)].toSorted()
+  check(names.join() === expected.join(), `native are ${names}, not ${expected}`)
+  const [, needed] = glibc.split('.').map(Number)
+  check(needed <= Number(minor), `it needs glibc ${glibc}, and is tagged ${tag}`)
+  process.stdout.write(`${basename(wheel)}: ${names.join(', ')}; glibc ${glibc}\n`)
+}
 
 /** The facts in order: later ones use results of earlier ones. */
 const FACTS = [
@@ -430,6 +459,32 @@ client.close()
         check(server.output().includes(file), `the report does not name ${file}: ${server.output()}`)
       }
       await end(server.child)
+    },
+  ],
+  [
+    'the wheel is for the processor and the C library of everything native in it',
+    (t) => {
+      if (t.wheels.length === 0) throw new Skip('there is no wheel of this platform')
+      return checkWheel(t, t.wheels[0], ownTarget())
+    },
+  ],
+  [
+    'the wheel for the other processor of Linux is written on this machine, within its limit, as pip takes it there',
+    async (t) => {
+      const target = TARGETS.find((one) => one.glibc !== null && one !== ownTarget())
+      let wheel
+      if (t.given !== null) {
+        const name = readdirSync(t.given).find((one) => one.endsWith(`_${machineName(target)}.whl`))
+        if (name === undefined) throw new Skip(`${t.given} has no wheel for ${target.name}`)
+        wheel = join(t.given, name)
+      } else {
+        if (!t.shipped) throw new Skip('with --nightly: a build for another processor takes minutes')
+        const why = obstacle(target)
+        if (why !== null) throw new Skip(`no wheel for ${target.name}: ${why}`)
+        wheel = (await writePackages(join(t.root, 'other'), [target], { wheel: true })).at(-1).path
+      }
+      within(`the wheel for ${target.name}`, statSync(wheel).size, WHEEL_BYTES_MAX, mb)
+      await checkWheel(t, wheel, target)
     },
   ],
   [

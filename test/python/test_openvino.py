@@ -175,7 +175,16 @@ def test_parameters_are_those_of_triton_in_any_case(load, place):
     assert load("streams", parameters(NUM_STREAMS="2", PERFORMANCE_HINT="throughput"), "fixed").infer(X=A).as_numpy("Y").tolist() == [[2, 4, 6]]
 
 
-@pytest.mark.nightly("COMPILATION", "HINT_BF16", "NUM_STREAMS", "PERFORMANCE")
+def test_a_model_computes_in_the_precision_that_the_configuration_names(load):
+    # 1.001 and 1.003 are the same in BF16, whose steps above 1 are 1/128. Where the processor has none, both answers are exact.
+    x = np.array([[1.001, 1.003, 257]], np.float32)
+    exact = load("exact", parameters(INFERENCE_PRECISION_HINT="F32"), "fixed").infer(X=x).as_numpy("Y")
+    np.testing.assert_array_equal(exact, x * 2)
+    rough = load("rough", parameters(INFERENCE_PRECISION_HINT="bf16"), "fixed").infer(X=x).as_numpy("Y")
+    np.testing.assert_allclose(rough, x * 2, rtol=1 / 128)
+
+
+@pytest.mark.nightly("COMPILATION", "HINT_BF16", "PRECISION", "NUM_STREAMS", "PERFORMANCE")
 @pytest.mark.parametrize(
     "key, value, text",
     [
@@ -183,6 +192,7 @@ def test_parameters_are_those_of_triton_in_any_case(load, place):
         ("COMPILATION_NUM_THREADS", "Two", "a non-negative number, got two"),
         ("HINT_BF16", "NO", "YES, got no"),
         ("NUM_STREAMS", "Many", "either AUTO/NUMA/<int_value>, got many"),
+        ("INFERENCE_PRECISION_HINT", "FP32", "F32/F16/BF16, got fp32"),
         ("PERFORMANCE_HINT", "FAST", "LATENCY/THROUGHPUT/CUMULATIVE_THROUGHPUT, got fast"),
     ],
 )

@@ -47,6 +47,12 @@ def settings_of(ov, model):
         if not is_yes(model, "HINT_BF16"):
             raise _unexpected(model, "HINT_BF16", "YES")
         settings["INFERENCE_PRECISION_HINT"] = ov.Type.bf16
+    # Beyond Triton: on a processor with BF16, OpenVINO computes in BF16 by itself, and nothing else turns that off.
+    precision = _lower(model, "INFERENCE_PRECISION_HINT")
+    if precision:
+        if precision not in ("f32", "f16", "bf16"):
+            raise _unexpected(model, "INFERENCE_PRECISION_HINT", "F32/F16/BF16")
+        settings["INFERENCE_PRECISION_HINT"] = getattr(ov.Type, precision)
     streams = _lower(model, "NUM_STREAMS")
     if streams:
         settings["NUM_STREAMS"] = (
