@@ -230,6 +230,8 @@ test('a model that is removed and returns during its download is downloaded in i
   await store.refresh()
   open()
   expect(await loaded).toBe('done')
+  // If the first load looked while the model was gone, it ended there.
+  expect(await load('m')).toBe('done')
   expect(file('m/1/a')).toBe('a2')
   expect(readdirSync(join(store.directory, '..')).sort()).toEqual(['empty', 'models', expect.stringMatching(/^tree-/)])
   await store.close()
