@@ -3,12 +3,15 @@
 use crate::encoding::decompress;
 use crate::model::{NoRegions, echo, same, signature};
 use bytes::Bytes;
+use memory::Memfd;
 use protocol::generate::{encode_generate, parse_generate};
-use protocol::http::{DIMS_MAX, HeadCache, Limits, encode_infer, parse_header_length, parse_infer};
+use protocol::http::{DIMS_MAX, HeadCache, Limits, encode_infer, parse_header_length, parse_infer, parse_infer_apart};
 use protocol::json::Value;
 use protocol::{InferRequest, Signature};
 use std::cell::RefCell;
-use tensor::{DataType, Result};
+use std::sync::Arc;
+use tensor::part::part;
+use tensor::{DataType, RegionRef, Result};
 
 // As many entries as the server takes by default: work that grows with their square must show.
 const LIMITS: Limits = Limits { input_bytes_max: 1 << 20, entries_max: 16_384, dims_max: DIMS_MAX };
@@ -16,6 +19,7 @@ const LIMITS: Limits = Limits { input_bytes_max: 1 << 20, entries_max: 16_384, d
 thread_local! {
     // Lives as long as on a reactor: every input meets the heads of the ones before it.
     static CACHE: RefCell<HeadCache> = RefCell::default();
+    static MEMORY: Arc<Memfd> = Arc::new(Memfd::new(LIMITS.input_bytes_max).expect("memory"));
 }
 
 /// The first byte chooses whether the model batches, how the rest is cut, whether it is packed, whether the model has a
@@ -56,7 +60,37 @@ pub fn http_body(data: &[u8]) -> bool {
             assert_eq!(a.to_string(), b.to_string());
         }
     }
+    if let Some(n) = head.filter(|n| (1..body.len()).contains(n)) {
+        in_a_region(&read, &body, n, &signature);
+    }
     answer(read, &signature)
+}
+
+/// A body whose binary part lies in a region is read and checked as one in a single piece.
+fn in_a_region(read: &Result<InferRequest>, body: &Bytes, head: usize, signature: &Signature) {
+    let parse = || {
+        let tail = region_of(&body[head..]);
+        parse_infer_apart(&body.slice(..head), tail, signature, &NoRegions, &LIMITS)
+    };
+    let copied = parse().map(|mut request| {
+        for input in &mut request.inputs {
+            input.data = input.data.to_bytes().expect("in memory").into();
+        }
+        request
+    });
+    same(read, &copied, "a binary part in a region");
+    if let (Err(a), Err(b)) = (read, &copied) {
+        assert_eq!(a.to_string(), b.to_string());
+    }
+    let check = |mut request: InferRequest| signature.check(&mut request).err().map(|error| error.to_string());
+    assert_eq!(copied.ok().map(check), parse().ok().map(check));
+}
+
+/// Shared memory with these bytes.
+fn region_of(bytes: &[u8]) -> RegionRef {
+    let region: RegionRef = MEMORY.with(|memory| memory.clone());
+    region.copy_from(0, bytes).expect("room");
+    part(&region, 0, bytes.len()).expect("inside")
 }
 
 /// A good request is answered with its own inputs, and the answer is JSON.
