@@ -63,16 +63,16 @@ impl TensorMemory {
         }
     }
 
-    /// Whether a tensor of a response may be lent now.
-    pub(crate) fn may_lend_output(&self, block: Block) -> bool {
-        let lent = self.lent_output_bytes.load(Relaxed).saturating_add(block.bytes);
+    /// Whether a tensor of a response may be lent now, after `others` bytes of the same result.
+    pub(crate) fn may_lend_output(&self, block: Block, others: u64) -> bool {
+        let lent = self.lent_output_bytes.load(Relaxed).saturating_add(block.bytes).saturating_add(others);
         // A model may keep views of the inputs of its requests, and name them as outputs.
         !block.of_requests && block.bytes >= LENT_BYTES_MIN as u64 && lent <= self.lent_bytes_max()
     }
 
     /// A tensor of a response as a region, whose block is given back when it is dropped. `None` if it should be copied.
     pub(crate) fn lend_output(self: &Arc<Self>, block: Block) -> Option<RegionRef> {
-        if !self.may_lend_output(block) {
+        if !self.may_lend_output(block, 0) {
             return None;
         }
         let window = Window::new(self.window(block).ok()?);
