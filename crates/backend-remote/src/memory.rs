@@ -50,8 +50,8 @@ pub(crate) struct Room<'a> {
 pub(crate) struct TensorMemory {
     transport: Arc<dyn Transport>,
     pub(crate) requests: Mutex<Requests>,
-    request_segments: RwLock<Vec<RegionRef>>,
-    response_segments: RwLock<Vec<RegionRef>>,
+    pub(crate) request_segments: RwLock<Vec<RegionRef>>,
+    pub(crate) response_segments: RwLock<Vec<RegionRef>>,
     responses: Mutex<Responses>,
     /// The runner has segments; otherwise all tensors go inline.
     has_segments: bool,
@@ -60,6 +60,8 @@ pub(crate) struct TensorMemory {
     pub(crate) limits: Limits,
     /// Bytes of outputs that front ends send from their blocks.
     pub(crate) lent_output_bytes: AtomicU64,
+    /// Their ids and lengths. One block may be there several times.
+    pub(crate) lent_outputs: Mutex<Vec<(u64, u64)>>,
     /// Device memory that the runner was lent.
     pub(crate) leases: Leases,
     /// Device inputs are leased to the runner, because the model accepts them and the runner can open them.
@@ -115,6 +117,7 @@ impl TensorMemory {
             flags,
             limits,
             lent_output_bytes: AtomicU64::new(0),
+            lent_outputs: Mutex::default(),
             leases: Leases::default(),
             lends: AtomicBool::new(false),
             batch_is_out: AtomicBool::new(false),

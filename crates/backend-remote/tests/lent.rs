@@ -262,3 +262,33 @@ fn only_a_whole_lent_block_of_numbers_is_no_work_for_a_thread_that_serves_others
     assert_eq!(bytes_of(DataType::Uint8, Data::Region(part)), 1000);
     assert_eq!(bytes_of(DataType::Uint8, Data::Bytes(vec![0; 10].into())), 10);
 }
+
+#[test]
+fn a_client_that_takes_long_keeps_only_its_own_tensor_of_a_model_that_is_gone() {
+    let (stage, model) = served();
+    // All of the memory of both segments is in use.
+    let full = vec![8; 900_000];
+    let all = lend(&*model, full.len()).expect("room");
+    all.copy_from(0, &full).expect("inside");
+    drop(all);
+    let input = lend(&*model, LARGE).expect("room");
+    input.copy_from(0, &[5; LARGE]).expect("inside");
+    let responses = stage.runner().segments().responses;
+    responses.copy_from(0, &vec![6; 1 << 20]).expect("inside");
+    let mut entry = bytes("r", 1);
+    entry.request.sends_regions = true;
+    let ran = run(&*model, 0, vec![entry]);
+    stage.runner().say(Way::Work, &result_in(1, Place::Response, 300_032, LARGE as u64));
+    let mut answer = ran.answer().expect("an answer");
+    let Data::Region(output) = std::mem::take(&mut answer.outputs[0].data) else { panic!("not copied") };
+    let requests = stage.runner().segments().requests;
+    stage.runner().dies();
+    drop(model);
+    stage.later.lock().clear();
+    let is_all = |data: &RegionRef, byte| Data::Region(data.clone()).to_vec().is_ok_and(|all| all == [byte; LARGE]);
+    assert!(is_all(&input, 5) && is_all(&output, 6), "what is lent stays");
+    // Blocks of segments lie at multiples of 64 bytes, and memory is given back in pages.
+    let kept = |segment: &RegionRef| Data::Region(segment.clone()).to_vec().expect("mapped");
+    let kept = |segment| kept(segment).into_iter().filter(|&byte| byte != 0).count();
+    assert_eq!((kept(&requests), kept(&responses)), (LARGE, LARGE));
+}
