@@ -30,7 +30,9 @@ impl TensorMemory {
         if requests.lent.bytes() + length > self.lent_bytes_max() {
             return None;
         }
-        let (segment, offset) = self.take_block(&mut requests, length)?;
+        // Segments never shrink: clients that send at the same time, or only announce, must not take the room of a
+        // large request later.
+        let (segment, offset) = self.take_block(&mut requests, length, self.lent_bytes_max())?;
         let block = Block { of_requests: true, segment, offset, bytes: length };
         requests.lent.add(block.id(), length);
         drop(requests);

@@ -292,3 +292,17 @@ fn a_client_that_takes_long_keeps_only_its_own_tensor_of_a_model_that_is_gone() 
     let kept = |segment| kept(segment).into_iter().filter(|&byte| byte != 0).count();
     assert_eq!((kept(&requests), kept(&responses)), (LARGE, LARGE));
 }
+
+#[test]
+fn the_memory_grows_for_lent_blocks_up_to_a_quarter_so_that_a_large_request_has_room_later() {
+    let (stage, model) = served();
+    // Three would be less than a quarter, but each of the first two segments has room for one.
+    let held: Vec<_> = std::iter::from_fn(|| lend(&*model, 600_000)).collect();
+    assert_eq!(held.len(), 2);
+    drop(held);
+    // Of 8 MiB, at most 2 are taken.
+    let ran = run(&*model, 0, vec![bytes("large", 6 << 20)]);
+    assert_eq!(sent(&stage).3, 6 << 20);
+    stage.runner().say(Way::Work, &result(1, &[1]));
+    ran.answer().expect("an answer");
+}
