@@ -9,7 +9,7 @@ use crate::generated::{
 use crate::lifecycle::Lifecycle;
 use crate::memory::{Room, SegmentError};
 use crate::parameters::parameters;
-use crate::runner::{BatchInFlight, Runner, RunnerState, large};
+use crate::runner::{BatchInFlight, Owner, Runner, RunnerState, large};
 use crate::slots::{Key, RunnerRequest};
 use crate::spec::Ahead;
 use crate::transport::Way;
@@ -455,10 +455,7 @@ impl Runner {
         let mut outcome = Outcome { parameters: parameters(answer.parameters)?, ..Outcome::default() };
         let mut failed = None;
         for tensor in &answer.outputs {
-            let wanted = wanted(signature, entry, tensor.name)
-                .or_else(|| if owner.sends_all_outputs() { known(signature, tensor.name) } else { None })
-                .filter(|_| failed.is_none());
-            let Some((index, slot, name)) = wanted else {
+            let Some((index, slot, name)) = wanted(&*owner, entry, tensor.name).filter(|_| failed.is_none()) else {
                 // The location is checked even if the output is not requested.
                 self.memory.check(tensor.contents)?;
                 self.memory.done_with(tensor);
@@ -570,12 +567,14 @@ fn counted(answer: &AnswerRef<'_>, reports: bool) -> Counted {
     }
 }
 
-/// A requested output: its index in the signature, its index in the request, and its name.
-fn wanted(signature: &Signature, entry: &BatchEntry, name: &str) -> Option<(u16, Option<u16>, Name)> {
-    entry.checked.outputs.iter().find_map(|&(index, slot)| {
+/// An output that the client gets: its index in the signature, its index in the request, and its name.
+pub(crate) fn wanted(owner: &dyn Owner, entry: &BatchEntry, name: &str) -> Option<(u16, Option<u16>, Name)> {
+    let signature = owner.signature();
+    let requested = entry.checked.outputs.iter().find_map(|&(index, slot)| {
         let spec = signature.outputs.get(usize::from(index))?;
         (spec.name == *name).then(|| (index, slot, spec.name.clone()))
-    })
+    });
+    requested.or_else(|| if owner.sends_all_outputs() { known(signature, name) } else { None })
 }
 
 /// An output that was not requested, like `wanted`.

@@ -7,7 +7,7 @@
 #![allow(unsafe_code)] // blocks are regions through their windows
 
 use crate::frames::Block;
-use crate::generated::Place;
+use crate::generated::{BLOCK_OFFSET_BITS, Place};
 use crate::memory::TensorMemory;
 use crate::window::Window;
 use std::sync::atomic::Ordering::Relaxed;
@@ -30,7 +30,9 @@ impl TensorMemory {
         if requests.lent.bytes() + length > self.lent_bytes_max() {
             return None;
         }
-        let (segment, offset) = self.take_block(&mut requests, length)?;
+        // Segments never shrink: clients that send at the same time, or only announce, must not take the room of a
+        // large request later.
+        let (segment, offset) = self.take_block(&mut requests, length, self.lent_bytes_max())?;
         let block = Block { of_requests: true, segment, offset, bytes: length };
         requests.lent.add(block.id(), length);
         drop(requests);
@@ -63,25 +65,66 @@ impl TensorMemory {
         }
     }
 
-    /// Whether a tensor of a response may be lent now.
-    pub(crate) fn may_lend_output(&self, block: Block) -> bool {
-        let lent = self.lent_output_bytes.load(Relaxed).saturating_add(block.bytes);
+    /// Whether a tensor of a response may be lent now, after `others` bytes of the same result.
+    pub(crate) fn may_lend_output(&self, block: Block, others: u64) -> bool {
+        let lent = self.lent_output_bytes.load(Relaxed).saturating_add(block.bytes).saturating_add(others);
         // A model may keep views of the inputs of its requests, and name them as outputs.
         !block.of_requests && block.bytes >= LENT_BYTES_MIN as u64 && lent <= self.lent_bytes_max()
     }
 
     /// A tensor of a response as a region, whose block is given back when it is dropped. `None` if it should be copied.
     pub(crate) fn lend_output(self: &Arc<Self>, block: Block) -> Option<RegionRef> {
-        if !self.may_lend_output(block) {
+        if !self.may_lend_output(block, 0) {
             return None;
         }
         let window = Window::new(self.window(block).ok()?);
         self.lent_output_bytes.fetch_add(block.bytes, Relaxed);
+        self.lent_outputs.lock().push((block.id(), block.bytes));
         Some(Arc::new(OutputBlock { memory: Arc::downgrade(self), window, block }))
+    }
+
+    fn output_dropped(&self, block: Block) {
+        let mut outputs = self.lent_outputs.lock();
+        if let Some(at) = outputs.iter().position(|&lent| lent == (block.id(), block.bytes)) {
+            outputs.swap_remove(at);
+        }
+        drop(outputs);
+        self.lent_output_bytes.fetch_sub(block.bytes, Relaxed);
+    }
+
+    /// Gives the memory of segments back except for blocks that front ends still have. Each of them keeps its whole
+    /// segment mapped, and its client may take minutes for it. Called when nothing else uses the segments.
+    fn discard_all_but_lent(&self) {
+        let inputs = self.requests.lock().lent.all().collect();
+        discard_all_but(&self.request_segments.read(), inputs);
+        discard_all_but(&self.response_segments.read(), std::mem::take(&mut *self.lent_outputs.lock()));
     }
 
     fn lent_bytes_max(&self) -> u64 {
         self.limits.arena_bytes_max / LENT_PART
+    }
+}
+
+impl Drop for TensorMemory {
+    fn drop(&mut self) {
+        self.discard_all_but_lent();
+    }
+}
+
+/// Gives back the memory of those segments that have some of these blocks, which keep theirs. The others are unmapped.
+fn discard_all_but(segments: &[RegionRef], mut blocks: Vec<(u64, u64)>) {
+    blocks.sort_unstable();
+    let number = |&(id, _): &(u64, u64)| id >> BLOCK_OFFSET_BITS;
+    for blocks in blocks.chunk_by(|a, b| number(a) == number(b)) {
+        let number = blocks.first().map_or(u64::MAX, number);
+        let Some(segment) = usize::try_from(number).ok().and_then(|number| segments.get(number)) else { continue };
+        let mut from = 0;
+        for &(id, bytes) in blocks {
+            let start = (id & ((1 << BLOCK_OFFSET_BITS) - 1)) as usize;
+            segment.discard(from..start.max(from));
+            from = from.max(start.saturating_add(bytes as usize));
+        }
+        segment.discard(from..segment.len().max(from));
     }
 }
 
@@ -110,7 +153,7 @@ struct OutputBlock {
 impl Drop for OutputBlock {
     fn drop(&mut self) {
         if let Some(memory) = self.memory.upgrade() {
-            memory.lent_output_bytes.fetch_sub(self.block.bytes, Relaxed);
+            memory.output_dropped(self.block);
             memory.block_read(self.block);
             memory.give_back_many();
         }

@@ -16,6 +16,11 @@ struct LentInput {
 }
 
 impl LentInputs {
+    /// Ids and lengths of all blocks.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.blocks.iter().map(|(&id, block)| (id, block.bytes))
+    }
+
     /// Bytes of all blocks.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes

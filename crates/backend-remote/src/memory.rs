@@ -50,8 +50,8 @@ pub(crate) struct Room<'a> {
 pub(crate) struct TensorMemory {
     transport: Arc<dyn Transport>,
     pub(crate) requests: Mutex<Requests>,
-    request_segments: RwLock<Vec<RegionRef>>,
-    response_segments: RwLock<Vec<RegionRef>>,
+    pub(crate) request_segments: RwLock<Vec<RegionRef>>,
+    pub(crate) response_segments: RwLock<Vec<RegionRef>>,
     responses: Mutex<Responses>,
     /// The runner has segments; otherwise all tensors go inline.
     has_segments: bool,
@@ -60,6 +60,8 @@ pub(crate) struct TensorMemory {
     pub(crate) limits: Limits,
     /// Bytes of outputs that front ends send from their blocks.
     pub(crate) lent_output_bytes: AtomicU64,
+    /// Their ids and lengths. One block may be there several times.
+    pub(crate) lent_outputs: Mutex<Vec<(u64, u64)>>,
     /// Device memory that the runner was lent.
     pub(crate) leases: Leases,
     /// Device inputs are leased to the runner, because the model accepts them and the runner can open them.
@@ -115,6 +117,7 @@ impl TensorMemory {
             flags,
             limits,
             lent_output_bytes: AtomicU64::new(0),
+            lent_outputs: Mutex::default(),
             leases: Leases::default(),
             lends: AtomicBool::new(false),
             batch_is_out: AtomicBool::new(false),
@@ -247,7 +250,8 @@ impl TensorMemory {
     fn allocate(&self, bytes: u64) -> Result<(Block, RegionRef), Error> {
         let charge = charge_of(bytes)?;
         let mut requests = self.requests.lock();
-        let (segment, offset) = self.take_block(&mut requests, bytes).ok_or_else(|| self.no_room())?;
+        let (segment, offset) =
+            self.take_block(&mut requests, bytes, self.limits.arena_bytes_max).ok_or_else(|| self.no_room())?;
         let block = Block { of_requests: true, segment, offset, bytes };
         requests.charges.extend(charge.map(|charge| (block.id(), charge)));
         drop(requests);
@@ -255,10 +259,10 @@ impl TensorMemory {
         Ok((block, segment))
     }
 
-    /// Takes a block from the arena, which grows if need be.
-    pub(crate) fn take_block(&self, requests: &mut Requests, bytes: u64) -> Option<(u16, u64)> {
+    /// Takes a block from the arena, which grows if need be, up to `bytes_max` bytes.
+    pub(crate) fn take_block(&self, requests: &mut Requests, bytes: u64, bytes_max: u64) -> Option<(u16, u64)> {
         requests.arena.take(bytes).or_else(|| {
-            let (segment, length) = self.grow(Place::Request, bytes)?;
+            let (segment, length) = self.grow(Place::Request, bytes, bytes_max)?;
             requests.arena.add(segment, length);
             requests.arena.take(bytes)
         })
@@ -277,13 +281,13 @@ impl TensorMemory {
     }
 
     /// Adds a segment and announces it to the runner. `None` if the limit is reached or the system has no memory.
-    fn grow(&self, place: Place, bytes: u64) -> Option<(u16, u64)> {
+    fn grow(&self, place: Place, bytes: u64, bytes_max: u64) -> Option<(u16, u64)> {
         if !self.has_segments {
             return None;
         }
         let mut segments = self.segments(place == Place::Request).write();
         let have: u64 = segments.iter().map(|s| s.len() as u64).sum();
-        let room = self.limits.arena_bytes_max.saturating_sub(have);
+        let room = bytes_max.saturating_sub(have);
         // At least doubles the memory, so a few segments are enough for any size.
         let length = bytes.checked_next_multiple_of(PAGE_BYTES)?.max(self.limits.growth_bytes).max(have).min(room);
         if length < bytes || segments.len() as u64 >= SEGMENTS_MAX {
@@ -298,7 +302,7 @@ impl TensorMemory {
 
     /// Adds a segment for responses, or tells the runner that there is none.
     pub(crate) fn need_responses(&self, bytes: u64) {
-        if self.grow(Place::Response, bytes).is_none() {
+        if self.grow(Place::Response, bytes, self.limits.arena_bytes_max).is_none() {
             let mut frame = Vec::new();
             write::segment(&mut frame, Segment { bytes: 0, segment: 0, place: Place::Response as u8, refused: 1 });
             self.transport.send(Way::Side, &frame);

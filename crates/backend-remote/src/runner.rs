@@ -212,8 +212,7 @@ impl Runner {
         (open, members): (usize, usize),
         reading: Reading,
     ) -> Result<Next, ProtocolError> {
-        let copied = || self.copied_bytes_of(result);
-        if !reading.may_copy && copied() > COPY_BYTES_MAX {
+        if !reading.may_copy && self.takes_long_to_copy(result) {
             return Ok(Next::Copy);
         }
         // Earlier frames of the side channel first: a response there may be in blocks that this frame returns.

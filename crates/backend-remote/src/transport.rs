@@ -105,6 +105,7 @@ pub trait Receiver: Send + Sync {
 }
 
 /// Segments for tensors that a runner has from its start.
+#[derive(Clone)]
 pub struct Segments {
     /// Inputs of requests; the server allocates.
     pub requests: RegionRef,

@@ -2,9 +2,9 @@
 
 mod support;
 
-use backend::{InstanceEvents, Model};
+use backend::{InstanceEvents, Model, gather};
 use backend_remote::generated::{ANSWER_FLAG_FINAL, Answer, AnswerHead, Frame, Header, Place, ResultHead, TensorHead};
-use backend_remote::{End, Limits, Way};
+use backend_remote::{End, Limits, Next, Reading, Way, frames};
 use std::sync::Arc;
 use std::time::Duration;
 use support::stage::*;
@@ -52,14 +52,21 @@ fn give_back(stage: &Stage, segment: u16, offset: u64) {
 
 /// A result with one output in a block.
 fn result_in(batch: u64, place: Place, offset: u64, bytes: u64) -> Vec<u8> {
+    result_of(batch, 1, place, offset, bytes)
+}
+
+/// A result with so many outputs, all in the same block.
+fn result_of(batch: u64, outputs: u16, place: Place, offset: u64, bytes: u64) -> Vec<u8> {
     let mut body = Vec::new();
     ResultHead { batch, releases: 0, error_bytes: 0 }.write(&mut body);
     let (kind, flags) = (Answer::Response as u8, ANSWER_FLAG_FINAL);
-    AnswerHead { kind, flags, outputs: 1, ..AnswerHead::default() }.write(&mut body);
+    AnswerHead { kind, flags, outputs, ..AnswerHead::default() }.write(&mut body);
     let (datatype, place) = (DataType::Uint8 as u8, place as u8);
-    TensorHead { name_bytes: 3, datatype, rank: 1, place, offset, bytes, ..TensorHead::default() }.write(&mut body);
-    body.extend_from_slice(b"OUT");
-    body.extend_from_slice(&(bytes as i64).to_le_bytes());
+    for _ in 0..outputs {
+        TensorHead { name_bytes: 3, datatype, rank: 1, place, offset, bytes, ..TensorHead::default() }.write(&mut body);
+        body.extend_from_slice(b"OUT");
+        body.extend_from_slice(&(bytes as i64).to_le_bytes());
+    }
     framed(Frame::Result, 0, 1, &body)
 }
 
@@ -197,4 +204,105 @@ fn outputs_in_blocks_of_requests_or_for_other_callers_are_copied_and_those_outsi
     assert!(ran.answer().is_err());
     // Outputs of a runner that has ended can still be sent.
     assert!(many.iter().all(|data| data.to_vec().is_ok_and(|all| all.len() == LARGE)));
+}
+
+#[test]
+fn only_outputs_that_stay_where_they_are_are_no_work_for_a_thread_that_serves_others() {
+    const BYTES: u64 = 700_000; // two of them are more than such a thread copies
+    let (stage, model) = served();
+    let mut batch = 0;
+    let mut is_long = |outputs: u16, change: &dyn Fn(&mut backend::BatchEntry)| {
+        batch += 1;
+        let mut entry = bytes("r", 1);
+        entry.request.sends_regions = true;
+        change(&mut entry);
+        let ran = run(&*model, 0, vec![entry]);
+        let result = result_of(batch, outputs, Place::Response, 0, BYTES);
+        let (header, body, _) = frames::split(&result).expect("a frame").expect("all of it");
+        let reading = Reading { may_copy: false, side_is_read: true };
+        let next = stage.runner().receiver().frame(Way::Work, &header, body, reading).expect("a good frame");
+        let is_long = matches!(next, Next::Copy);
+        if is_long {
+            stage.runner().say(Way::Work, &result);
+        }
+        ran.answer().expect("an answer");
+        is_long
+    };
+    assert!(!is_long(1, &|entry| entry.request.sends_regions = false));
+    assert!(is_long(2, &|entry| entry.request.sends_regions = false));
+    assert!(!is_long(2, &|_| ()));
+    assert!(is_long(2, &|entry| entry.request.default_form.binary = false), "they will be printed");
+    // All of them together are more than may be lent.
+    assert!(is_long(5, &|_| ()));
+    let place = |entry: &mut backend::BatchEntry| {
+        let wanted = protocol::RequestedOutput {
+            name: "OUT".into(),
+            form: entry.request.default_form,
+            region: Some(region(BYTES as usize)),
+        };
+        entry.request.outputs.push(wanted);
+        entry.checked.outputs = [(0, Some(0))].into_iter().collect();
+    };
+    assert!(is_long(2, &place), "they will be copied to memory of the client");
+}
+
+#[test]
+fn only_a_whole_lent_block_of_numbers_is_no_work_for_a_thread_that_serves_others() {
+    let (_stage, model) = served();
+    let region = lend(&*model, LARGE).expect("room");
+    let bytes_of = |datatype, data: Data| {
+        let entry = request("r", &[("IN", datatype, data, &[1])]);
+        gather::bytes_to_hand_on(&entry.request.inputs[0])
+    };
+    let whole = tensor::part::keeping(region.clone(), "a charge");
+    assert_eq!(bytes_of(DataType::Uint8, Data::Region(whole.clone())), 0);
+    assert_eq!(bytes_of(DataType::Bytes, Data::Region(whole.clone())), LARGE, "copied to be checked");
+    // The tensors of a body with several share its block.
+    let part = tensor::part::part(&whole, 0, 1000).expect("inside");
+    assert_eq!(bytes_of(DataType::Uint8, Data::Region(part)), 1000);
+    assert_eq!(bytes_of(DataType::Uint8, Data::Bytes(vec![0; 10].into())), 10);
+}
+
+#[test]
+fn a_client_that_takes_long_keeps_only_its_own_tensor_of_a_model_that_is_gone() {
+    let (stage, model) = served();
+    // All of the memory of both segments is in use.
+    let full = vec![8; 900_000];
+    let all = lend(&*model, full.len()).expect("room");
+    all.copy_from(0, &full).expect("inside");
+    drop(all);
+    let input = lend(&*model, LARGE).expect("room");
+    input.copy_from(0, &[5; LARGE]).expect("inside");
+    let responses = stage.runner().segments().responses;
+    responses.copy_from(0, &vec![6; 1 << 20]).expect("inside");
+    let mut entry = bytes("r", 1);
+    entry.request.sends_regions = true;
+    let ran = run(&*model, 0, vec![entry]);
+    stage.runner().say(Way::Work, &result_in(1, Place::Response, 300_032, LARGE as u64));
+    let mut answer = ran.answer().expect("an answer");
+    let Data::Region(output) = std::mem::take(&mut answer.outputs[0].data) else { panic!("not copied") };
+    let requests = stage.runner().segments().requests;
+    stage.runner().dies();
+    drop(model);
+    stage.later.lock().clear();
+    let is_all = |data: &RegionRef, byte| Data::Region(data.clone()).to_vec().is_ok_and(|all| all == [byte; LARGE]);
+    assert!(is_all(&input, 5) && is_all(&output, 6), "what is lent stays");
+    // Blocks of segments lie at multiples of 64 bytes, and memory is given back in pages.
+    let kept = |segment: &RegionRef| Data::Region(segment.clone()).to_vec().expect("mapped");
+    let kept = |segment| kept(segment).into_iter().filter(|&byte| byte != 0).count();
+    assert_eq!((kept(&requests), kept(&responses)), (LARGE, LARGE));
+}
+
+#[test]
+fn the_memory_grows_for_lent_blocks_up_to_a_quarter_so_that_a_large_request_has_room_later() {
+    let (stage, model) = served();
+    // Three would be less than a quarter, but each of the first two segments has room for one.
+    let held: Vec<_> = std::iter::from_fn(|| lend(&*model, 600_000)).collect();
+    assert_eq!(held.len(), 2);
+    drop(held);
+    // Of 8 MiB, at most 2 are taken.
+    let ran = run(&*model, 0, vec![bytes("large", 6 << 20)]);
+    assert_eq!(sent(&stage).3, 6 << 20);
+    stage.runner().say(Way::Work, &result(1, &[1]));
+    ran.answer().expect("an answer");
 }

@@ -11,7 +11,7 @@ use protocol::{InputTensor, Signature};
 use smallvec::SmallVec;
 use std::sync::LazyLock;
 use tensor::strings::Strings;
-use tensor::{Data, DataType, Error, RegionMemory, RegionRef, Result, element_count};
+use tensor::{Data, DataType, Error, Location, RegionMemory, RegionRef, Result, element_count};
 
 /// Maximum bytes of one tensor that are copied out of a region, equal to the limit of a request body. A region costs a
 /// client nothing until it is written, and may be larger than all memory.
@@ -186,6 +186,19 @@ pub fn stage_strings(entry: &mut BatchEntry, signature: &Signature) -> Result<()
     Ok(())
 }
 
+/// Bytes that are copied when an input is handed on to a model in another process. `usize::MAX` if a device takes part,
+/// because the time of such a copy is unknown.
+pub fn bytes_to_hand_on(input: &InputTensor) -> usize {
+    let is_strings = input.datatype.is_none_or(|datatype| datatype.byte_size().is_none());
+    match &input.data {
+        data if matches!(data.location(), Location::Device(_)) => usize::MAX,
+        // Memory of that process. A part of it is copied, because it is no block that could be given back, and strings
+        // are, because they are checked in a private copy.
+        Data::Region(region) if region.is_lent() && region.kept_len() == region.len() && !is_strings => 0,
+        data => data.len(),
+    }
+}
+
 /// Copies inputs in regions that outputs are written to, for a backend that writes outputs before reading all inputs.
 ///
 /// # Errors
@@ -274,7 +287,7 @@ mod tests {
     use crate::testing::{Heap, entry};
     use protocol::{InputSpec, RequestedOutput};
     use std::sync::Arc;
-    use tensor::{Location, Shape};
+    use tensor::Shape;
 
     /// One request for each list of inputs, with each input in a region of its own.
     fn in_regions(datatype: DataType, requests: &[&[&[u8]]]) -> (Signature, Vec<BatchEntry>) {

@@ -21,12 +21,11 @@ use crate::rest::{Rest, Then};
 use crate::times::Execution;
 use crate::version::ModelVersion;
 use crate::work::{Job, Work};
-use backend::{Batch, BatchEntry, LetGo, Marks, Occupancy, Occupied, RunControl, now_ns};
+use backend::{Batch, BatchEntry, LetGo, Marks, Occupancy, Occupied, RunControl, gather, now_ns};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tensor::{Data, Location};
 
 /// An instance that the backend occupies.
 struct OccupiedInstance {
@@ -138,14 +137,7 @@ impl Job {
     /// True if passing the batch on takes microseconds.
     fn starts_at_once(&self) -> bool {
         let inputs = self.requests.iter().flat_map(|q| &q.0.entry.request.inputs);
-        let bytes = |data: &Data| match data {
-            // The time of a device is unknown.
-            _ if matches!(data.location(), Location::Device(_)) => usize::MAX,
-            // Not copied.
-            Data::Region(region) if region.is_lent() => 0,
-            _ => data.len(),
-        };
-        let bytes = inputs.map(|i| bytes(&i.data)).fold(0, usize::saturating_add);
+        let bytes = inputs.map(gather::bytes_to_hand_on).fold(0, usize::saturating_add);
         self.version.scheduling.capabilities.starts_at_once_bytes.is_some_and(|most| bytes <= most)
     }
 

@@ -39,7 +39,7 @@ use protocol::Signature;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use tensor::RegionRef;
+use tensor::{DataType, RegionRef};
 use trace::Watch;
 
 /// A loaded version.
@@ -101,7 +101,9 @@ impl ModelVersion {
 
     /// See [`RemoteModel::lend_input`].
     pub fn lend_input(&self, bytes: usize) -> Option<RegionRef> {
-        if self.lends_memory() { self.served.remote()?.lend_input(bytes) } else { None }
+        // Strings are checked in a private copy, which would be one more.
+        let has_numbers = self.signature.inputs.iter().any(|input| input.datatype != DataType::Bytes);
+        if has_numbers && self.lends_memory() { self.served.remote()?.lend_input(bytes) } else { None }
     }
 
     /// Key of the model in the table.

@@ -3,11 +3,12 @@
 //! Invariant: the object of a `Memfd` is sealed against shrinking before its descriptor is shared, so no page of the
 //! mapping is ever lost (no SIGBUS), whatever the other process does.
 
-#![allow(unsafe_code)] // memfd_create, mmap, munmap
+#![allow(unsafe_code)] // memfd_create, mmap, munmap, fallocate
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd};
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::ptr::NonNull;
 use tensor::{Base, Extent, RegionMemory};
@@ -90,6 +91,16 @@ unsafe impl RegionMemory for Memfd {
     fn extent(&self) -> Extent {
         Extent { object: self.object, start: 0 }
     }
+    fn discard(&self, range: Range<usize>) {
+        let end = range.end.min(self.len);
+        let (Ok(start), Ok(len)) = (range.start.try_into(), end.saturating_sub(range.start).try_into()) else { return };
+        if len > 0 {
+            let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+            // SAFETY: our own object, whose length stays; its bytes change under the mapping as another process could
+            // change them. Pages that the range covers in part stay, with zeros there.
+            let _ = unsafe { libc::fallocate(self.file.as_raw_fd(), mode, start, len) };
+        }
+    }
 }
 
 // Miri has no memfd.
@@ -109,5 +120,20 @@ mod tests {
         std::os::unix::fs::FileExt::read_exact_at(&other, &mut seen, 9_990).expect("the same bytes");
         assert_eq!(&seen, b"0123456789");
         assert!(other.set_len(5_000).is_err() && other.set_len(20_000).is_err(), "sealed");
+    }
+    #[test]
+    fn discarded_memory_is_zero_and_takes_none() {
+        let memory = Memfd::new(1 << 20).expect("memfd");
+        memory.populate(1 << 20);
+        let region: &dyn RegionMemory = &memory;
+        region.copy_from(0, &[7; 1 << 20]).expect("inside");
+        let blocks = || memory.file.metadata().expect("an object").blocks() * 512;
+        assert_eq!(blocks(), 1 << 20);
+        region.discard(100..1 << 19);
+        region.discard(1 << 30..usize::MAX);
+        assert!(blocks() <= (1 << 19) + (64 << 10), "{}", blocks());
+        assert_eq!(region.read_at::<2>(99), Ok([7, 0]));
+        assert_eq!(region.read_at::<2>((1 << 19) - 1), Ok([0, 7]));
+        assert_eq!(region.len(), 1 << 20);
     }
 }

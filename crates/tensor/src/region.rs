@@ -56,6 +56,11 @@ pub unsafe trait RegionMemory: Send + Sync {
     fn is_lent(&self) -> bool {
         false
     }
+    /// Gives the memory behind a range back to the system if that is possible. What else has the range reads zeros then,
+    /// or what was there.
+    fn discard(&self, range: std::ops::Range<usize>) {
+        let _ = range;
+    }
     /// Bytes that this value keeps allocated: more than `len()` for a part of something larger.
     fn kept_len(&self) -> usize {
         self.len()

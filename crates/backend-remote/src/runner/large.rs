@@ -1,6 +1,7 @@
 //! Large tensors: whether they are copied, and how much that is.
 
 use super::{COPY_BYTES_MAX, Runner, RunnerState};
+use crate::batch::wanted;
 use crate::frames::{Contents, ResultRef, TensorRef};
 use backend::{BatchEntry, scatter};
 use tensor::DataType;
@@ -11,25 +12,36 @@ impl Runner {
         tensors.iter().map(bytes_to_copy).fold(0, u64::saturating_add)
     }
 
-    /// Bytes to copy out of segments for the result of a batch.
-    pub(crate) fn copied_bytes_of(&self, result: &ResultRef<'_>) -> u64 {
+    /// Whether the outputs of a batch are too many bytes for a thread that serves others, without those that stay where
+    /// they are.
+    pub(crate) fn takes_long_to_copy(&self, result: &ResultRef<'_>) -> bool {
+        let all = result.answers.iter().map(|answer| self.copied_bytes(&answer.outputs)).fold(0, u64::saturating_add);
+        all > COPY_BYTES_MAX && all.saturating_sub(self.staying_bytes(result)) > COPY_BYTES_MAX
+    }
+
+    /// Bytes of the outputs of a batch that front ends send from where they are. The conditions are those of `locate`.
+    fn staying_bytes(&self, result: &ResultRef<'_>) -> u64 {
+        let Some(owner) = self.owner.upgrade() else { return 0 };
         let mut state = self.state.lock();
         let RunnerState { batch, slots, .. } = &mut *state;
         let members = batch.as_ref().filter(|batch| batch.id == result.batch).map_or(&[][..], |batch| &batch.members);
-        let mut all = 0u64;
-        for (at, answer) in result.answers.iter().enumerate() {
-            let pending = members.get(at).and_then(|&key| slots.pending(key));
-            let sends_regions = pending.is_some_and(|pending| pending.entry.request.sends_regions);
-            let stays = |tensor: &TensorRef<'_>| match tensor.contents {
-                Contents::Block(block) if sends_regions && tensor.datatype != DataType::Bytes => {
-                    self.memory.may_lend_output(block)
-                }
-                _ => false,
+        let mut staying = 0;
+        for (&key, answer) in members.iter().zip(&result.answers) {
+            let Some(pending) = slots.pending(key).filter(|pending| pending.entry.request.sends_regions) else {
+                continue;
             };
-            let copied = answer.outputs.iter().filter(|tensor| !stays(tensor));
-            all = copied.map(bytes_to_copy).fold(all, u64::saturating_add);
+            for tensor in &answer.outputs {
+                if let Contents::Block(block) = tensor.contents
+                    && let Some((_, slot, _)) = wanted(&*owner, &pending.entry, tensor.name)
+                    && scatter::region_for(&pending.entry, slot, block.bytes as usize).is_none()
+                    && may_lend(&pending.entry, slot, tensor.datatype)
+                    && self.memory.may_lend_output(block, staying)
+                {
+                    staying += block.bytes;
+                }
+            }
         }
-        all
+        staying
     }
 }
 

@@ -25,6 +25,8 @@ pub struct Played {
     pub ends: Mutex<Vec<End>>,
     /// Frames that it sends as soon as the receiver is registered.
     pub greeting: Vec<u8>,
+    /// Its first segments.
+    pub segments: Option<Segments>,
 }
 
 impl Transport for Played {
@@ -63,6 +65,10 @@ impl Played {
                 Err(breach) => return receiver.condemn(breach.0),
             }
         }
+    }
+
+    pub fn segments(&self) -> Segments {
+        self.segments.clone().expect("it has some")
     }
 
     /// Last frame of a kind that the runner received.
@@ -175,9 +181,10 @@ impl Stage {
 
 impl Start for Stage {
     fn start(&self) -> io::Result<Connection> {
-        let played = Arc::new(Played { greeting: self.greeting.lock().clone(), ..Played::default() });
-        self.runners.lock().push(played.clone());
         let segments = Segments { requests: region(1 << 20), responses: region(1 << 20) };
+        let greeting = self.greeting.lock().clone();
+        let played = Arc::new(Played { greeting, segments: Some(segments.clone()), ..Played::default() });
+        self.runners.lock().push(played.clone());
         Ok(Connection { transport: played, segments: Some(segments), flags: Some(self.flags.clone()) })
     }
 }
