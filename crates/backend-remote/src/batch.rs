@@ -9,15 +9,16 @@ use crate::generated::{
 use crate::lifecycle::Lifecycle;
 use crate::memory::{Room, SegmentError};
 use crate::parameters::parameters;
-use crate::runner::{BatchInFlight, Owner, Runner, RunnerState, large};
+use crate::runner::{BatchInFlight, Runner, RunnerState, large};
 use crate::slots::{Key, RunnerRequest};
 use crate::spec::Ahead;
 use crate::transport::Way;
+use crate::wanted::wanted;
 use backend::{BatchEntry, Counted, LetGo, Marks, Occupied, Outcome, Responder, now_ns, scatter, shape};
-use protocol::{CorrelationId, OutputTensor, Signature};
+use protocol::{CorrelationId, OutputTensor};
 use smallvec::SmallVec;
 use std::sync::Arc;
-use tensor::{Data, DataType, Error, Name};
+use tensor::{Data, DataType, Error};
 
 /// End of a request in a batch.
 #[allow(clippy::large_enum_variant)] // almost all are the large variant
@@ -565,22 +566,6 @@ fn counted(answer: &AnswerRef<'_>, reports: bool) -> Counted {
         Answer::Error if !answer.is_failed => Counted::Success,
         _ => Counted::ByLastAnswer,
     }
-}
-
-/// An output that the client gets: its index in the signature, its index in the request, and its name.
-pub(crate) fn wanted(owner: &dyn Owner, entry: &BatchEntry, name: &str) -> Option<(u16, Option<u16>, Name)> {
-    let signature = owner.signature();
-    let requested = entry.checked.outputs.iter().find_map(|&(index, slot)| {
-        let spec = signature.outputs.get(usize::from(index))?;
-        (spec.name == *name).then(|| (index, slot, spec.name.clone()))
-    });
-    requested.or_else(|| if owner.sends_all_outputs() { known(signature, name) } else { None })
-}
-
-/// An output that was not requested, like `wanted`.
-fn known(signature: &Signature, name: &str) -> Option<(u16, Option<u16>, Name)> {
-    let index = signature.outputs.iter().position(|spec| spec.name == *name)?;
-    Some((u16::try_from(index).ok()?, None, signature.outputs.get(index)?.name.clone()))
 }
 
 /// Maximum bytes of a buffer that is kept for the next batch.

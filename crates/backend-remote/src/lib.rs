@@ -23,6 +23,7 @@ mod runner;
 mod slots;
 mod spec;
 mod transport;
+mod wanted;
 mod window;
 
 pub use frames::{self, generated};

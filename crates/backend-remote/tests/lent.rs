@@ -300,7 +300,7 @@ fn the_memory_grows_for_lent_blocks_up_to_a_quarter_so_that_a_large_request_has_
     let held: Vec<_> = std::iter::from_fn(|| lend(&*model, 600_000)).collect();
     assert_eq!(held.len(), 2);
     drop(held);
-    // Of 8 MiB, at most 2 are taken.
+    // At most 2 of the 8 MiB are taken.
     let ran = run(&*model, 0, vec![bytes("large", 6 << 20)]);
     assert_eq!(sent(&stage).3, 6 << 20);
     stage.runner().say(Way::Work, &result(1, &[1]));

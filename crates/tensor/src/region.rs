@@ -56,8 +56,8 @@ pub unsafe trait RegionMemory: Send + Sync {
     fn is_lent(&self) -> bool {
         false
     }
-    /// Gives the memory behind a range back to the system if that is possible. What else has the range reads zeros then,
-    /// or what was there.
+    /// Gives the memory behind a range back to the system if that is possible. Others that use the range read zeros
+    /// then, or what was there.
     fn discard(&self, range: std::ops::Range<usize>) {
         let _ = range;
     }

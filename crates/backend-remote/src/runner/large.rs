@@ -1,8 +1,8 @@
 //! Large tensors: whether they are copied, and how much that is.
 
 use super::{COPY_BYTES_MAX, Runner, RunnerState};
-use crate::batch::wanted;
 use crate::frames::{Contents, ResultRef, TensorRef};
+use crate::wanted::wanted;
 use backend::{BatchEntry, scatter};
 use tensor::DataType;
 

@@ -25,7 +25,7 @@ pub struct Played {
     pub ends: Mutex<Vec<End>>,
     /// Frames that it sends as soon as the receiver is registered.
     pub greeting: Vec<u8>,
-    /// Its first segments.
+    /// The segments that it has from its start.
     pub segments: Option<Segments>,
 }
 
