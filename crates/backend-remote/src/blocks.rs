@@ -50,11 +50,20 @@ impl TensorMemory {
 
     /// The block that a region is, if it was lent by this runner and is sent now for the first time.
     pub(crate) fn send_lent(&self, region: &RegionRef) -> Option<Block> {
+        let block = self.block_of(region)?;
+        self.requests.lock().lent.send(block.id(), block.bytes).then_some(block)
+    }
+
+    /// Whether `send_lent` would find a block.
+    pub(crate) fn has_lent(&self, region: &RegionRef) -> bool {
+        self.block_of(region).is_some_and(|block| self.requests.lock().lent.may_send(block.id(), block.bytes))
+    }
+
+    fn block_of(&self, region: &RegionRef) -> Option<Block> {
         let extent = region.extent();
         let (number, start) = self.segment_of(Place::Request, extent.object)?;
         let offset = extent.start.checked_sub(start)?;
-        let block = Block { of_requests: true, segment: number, offset, bytes: region.len() as u64 };
-        self.requests.lock().lent.send(block.id(), block.bytes).then_some(block)
+        Some(Block { of_requests: true, segment: number, offset, bytes: region.len() as u64 })
     }
 
     fn input_dropped(&self, id: u64) {

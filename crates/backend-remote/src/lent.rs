@@ -38,6 +38,11 @@ impl LentInputs {
         !block.is_sent
     }
 
+    /// Whether `send` would be true.
+    pub(crate) fn may_send(&self, id: u64, bytes: u64) -> bool {
+        self.blocks.get(&id).is_some_and(|block| !block.is_sent && block.bytes == bytes)
+    }
+
     /// Marks a block as sent. False if it is not lent, has another length, or the runner has it already.
     pub(crate) fn send(&mut self, id: u64, bytes: u64) -> bool {
         let found = self.blocks.get_mut(&id).filter(|block| !block.is_sent && block.bytes == bytes);

@@ -422,6 +422,20 @@ impl backend::Model for Served {
     }
 }
 
+impl Served {
+    /// The runner whose memory front ends may use.
+    fn lender(&self) -> Option<Arc<Runner>> {
+        let places = self.0.places.read();
+        let mut places = places.iter().flatten();
+        let place = places.next()?;
+        // Which of several instances will run the request is not known yet.
+        if places.next().is_some() {
+            return None;
+        }
+        place.runner.read().clone()
+    }
+}
+
 impl RemoteModel for Served {
     fn leave_service(&self, longest: Duration) {
         let grace = self.0.spec.limits.exit_grace.min(longest);
@@ -471,15 +485,11 @@ impl RemoteModel for Served {
     }
 
     fn lend_input(&self, bytes: usize) -> Option<RegionRef> {
-        let places = self.0.places.read();
-        let mut places = places.iter().flatten();
-        let place = places.next()?;
-        // Which of several instances will run the request is not known yet.
-        if places.next().is_some() {
-            return None;
-        }
-        let runner = place.runner.read().clone()?;
-        runner.memory.lend_input(bytes)
+        self.lender()?.memory.lend_input(bytes)
+    }
+
+    fn has_lent(&self, region: &RegionRef) -> bool {
+        self.lender().is_some_and(|runner| runner.memory.has_lent(region))
     }
 
     fn instance_left(&self, instance: u32) {

@@ -248,11 +248,11 @@ fn only_outputs_that_stay_where_they_are_are_no_work_for_a_thread_that_serves_ot
 
 #[test]
 fn only_a_whole_lent_block_of_numbers_is_no_work_for_a_thread_that_serves_others() {
-    let (_stage, model) = served();
+    let (stage, model) = served();
     let region = lend(&*model, LARGE).expect("room");
     let bytes_of = |datatype, data: Data| {
         let entry = request("r", &[("IN", datatype, data, &[1])]);
-        gather::bytes_to_hand_on(&entry.request.inputs[0])
+        gather::bytes_to_hand_on(&entry.request.inputs[0], model.remote())
     };
     let whole = tensor::part::keeping(region.clone(), "a charge");
     assert_eq!(bytes_of(DataType::Uint8, Data::Region(whole.clone())), 0);
@@ -261,6 +261,14 @@ fn only_a_whole_lent_block_of_numbers_is_no_work_for_a_thread_that_serves_others
     let part = tensor::part::part(&whole, 0, 1000).expect("inside");
     assert_eq!(bytes_of(DataType::Uint8, Data::Region(part)), 1000);
     assert_eq!(bytes_of(DataType::Uint8, Data::Bytes(vec![0; 10].into())), 10);
+    // Of another version of the model, or of a process that was replaced.
+    let (_other, other) = served();
+    let foreign = lend(&*other, LARGE).expect("room");
+    assert_eq!(bytes_of(DataType::Uint8, Data::Region(foreign)), LARGE);
+    let ran = run(&*model, 0, vec![asking(&region)]);
+    assert_eq!(bytes_of(DataType::Uint8, Data::Region(whole)), LARGE, "its runner has it");
+    stage.runner().answers(&[1]);
+    ran.answer().expect("an answer");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Inputs of a batch. `stage` copies contents of regions to the host where a backend must not read them in place;
 //! `gather` concatenates an input of all requests of a batch, without a copy for one request, with one for several.
 
-use crate::BatchEntry;
 use crate::copy::{self, Target};
+use crate::{BatchEntry, RemoteModel};
 use bytes::Bytes;
 use memory::budget::SMALL_BYTES_MAX;
 use memory::{Account, Budget, Charge, Kind, SlabMut, SlabPool};
@@ -186,15 +186,18 @@ pub fn stage_strings(entry: &mut BatchEntry, signature: &Signature) -> Result<()
     Ok(())
 }
 
-/// Bytes that are copied when an input is handed on to a model in another process. `usize::MAX` if a device takes part,
-/// because the time of such a copy is unknown.
-pub fn bytes_to_hand_on(input: &InputTensor) -> usize {
+/// Bytes that are copied when an input is handed on to a model in another process, `model`. `usize::MAX` if a device
+/// takes part, because the time of such a copy is unknown.
+pub fn bytes_to_hand_on(input: &InputTensor, model: Option<&dyn RemoteModel>) -> usize {
     let is_strings = input.datatype.is_none_or(|datatype| datatype.byte_size().is_none());
     match &input.data {
         data if matches!(data.location(), Location::Device(_)) => usize::MAX,
-        // Memory of that process. A part of it is copied, because it is no block that could be given back, and strings
-        // are, because they are checked in a private copy.
-        Data::Region(region) if region.is_lent() && region.kept_len() == region.len() && !is_strings => 0,
+        // Strings are checked in a private copy.
+        Data::Region(region)
+            if region.is_lent() && !is_strings && model.is_some_and(|model| model.has_lent(region)) =>
+        {
+            0
+        }
         data => data.len(),
     }
 }

@@ -233,6 +233,13 @@ pub trait RemoteModel: Send + Sync {
         None
     }
 
+    /// Whether the region is a whole block of `lend_input` that the instance can be sent now, without a copy. It is not
+    /// once the instance has it, and after the process was replaced.
+    fn has_lent(&self, region: &RegionRef) -> bool {
+        let _ = region;
+        false
+    }
+
     /// The instance gets no more batches, and its last one has ended. A later instance may reuse its number.
     fn instance_left(&self, instance: u32) {
         let _ = instance;

@@ -137,7 +137,9 @@ impl Job {
     /// True if passing the batch on takes microseconds.
     fn starts_at_once(&self) -> bool {
         let inputs = self.requests.iter().flat_map(|q| &q.0.entry.request.inputs);
-        let bytes = inputs.map(gather::bytes_to_hand_on).fold(0, usize::saturating_add);
+        let bytes = inputs
+            .map(|input| gather::bytes_to_hand_on(input, self.version.served.remote()))
+            .fold(0, usize::saturating_add);
         self.version.scheduling.capabilities.starts_at_once_bytes.is_some_and(|most| bytes <= most)
     }
 
