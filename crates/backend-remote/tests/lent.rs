@@ -261,7 +261,7 @@ fn only_a_whole_lent_block_of_numbers_is_no_work_for_a_thread_that_serves_others
     let part = tensor::part::part(&whole, 0, 1000).expect("inside");
     assert_eq!(bytes_of(DataType::Uint8, Data::Region(part)), 1000);
     assert_eq!(bytes_of(DataType::Uint8, Data::Bytes(vec![0; 10].into())), 10);
-    // Of another version of the model, or of a process that was replaced.
+    // Memory of another version, or of a process that was replaced, is copied.
     let (_other, other) = served();
     let foreign = lend(&*other, LARGE).expect("room");
     assert_eq!(bytes_of(DataType::Uint8, Data::Region(foreign)), LARGE);
