@@ -38,7 +38,7 @@ impl TensorMemory {
         drop(requests);
         match self.window(block) {
             Ok(window) => {
-                Some(Arc::new(InputBlock { memory: Arc::downgrade(self), window: Window::new(window), id: block.id() }))
+                Some(Arc::new(LentBlock { memory: Arc::downgrade(self), window: Window::new(window), block }))
             }
             // Not possible: the arena has the lengths of the segments.
             Err(_) => {
@@ -89,7 +89,7 @@ impl TensorMemory {
         let window = Window::new(self.window(block).ok()?);
         self.lent_output_bytes.fetch_add(block.bytes, Relaxed);
         self.lent_outputs.lock().push((block.id(), block.bytes));
-        Some(Arc::new(OutputBlock { memory: Arc::downgrade(self), window, block }))
+        Some(Arc::new(LentBlock { memory: Arc::downgrade(self), window, block }))
     }
 
     fn output_dropped(&self, block: Block) {
@@ -137,56 +137,27 @@ fn discard_all_but(segments: &[RegionRef], mut blocks: Vec<(u64, u64)>) {
     }
 }
 
-/// A block for an input of a request.
-struct InputBlock {
-    memory: Weak<TensorMemory>,
-    window: Window,
-    id: u64,
-}
-
-impl Drop for InputBlock {
-    fn drop(&mut self) {
-        if let Some(memory) = self.memory.upgrade() {
-            memory.input_dropped(self.id);
-        }
-    }
-}
-
-/// A block with an output of a response.
-struct OutputBlock {
+/// A block that a front end has: with an input that it fills, or with an output that it sends.
+struct LentBlock {
     memory: Weak<TensorMemory>,
     window: Window,
     block: Block,
 }
 
-impl Drop for OutputBlock {
+impl Drop for LentBlock {
     fn drop(&mut self) {
-        if let Some(memory) = self.memory.upgrade() {
-            memory.output_dropped(self.block);
-            memory.block_read(self.block);
-            memory.give_back_many();
+        let Some(memory) = self.memory.upgrade() else { return };
+        if self.block.of_requests {
+            return memory.input_dropped(self.block.id());
         }
+        memory.output_dropped(self.block);
+        memory.block_read(self.block);
+        memory.give_back_many();
     }
 }
 
 // SAFETY: those of the window, which keeps the segment mapped.
-unsafe impl RegionMemory for InputBlock {
-    fn base(&self) -> Base<'_> {
-        self.window.base()
-    }
-    fn len(&self) -> usize {
-        self.window.len()
-    }
-    fn extent(&self) -> Extent {
-        self.window.extent()
-    }
-    fn is_lent(&self) -> bool {
-        true
-    }
-}
-
-// SAFETY: as above.
-unsafe impl RegionMemory for OutputBlock {
+unsafe impl RegionMemory for LentBlock {
     fn base(&self) -> Base<'_> {
         self.window.base()
     }
