@@ -10,6 +10,7 @@ use crate::frames::Block;
 use crate::generated::{BLOCK_OFFSET_BITS, Place};
 use crate::memory::TensorMemory;
 use crate::window::Window;
+use ::memory::reclaim::drop_later;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use tensor::{Base, Extent, RegionMemory, RegionRef};
@@ -18,6 +19,11 @@ use tensor::{Base, Extent, RegionMemory, RegionRef};
 pub(crate) const LENT_BYTES_MIN: usize = 64 << 10;
 /// Divides the memory that a runner may have: this part of it may be lent at once, so that slow clients leave room.
 const LENT_PART: u64 = 4;
+/// Bytes for which the thread that frees memory takes a block, however small: it may be the last of a segment.
+const DROPPED_LATER_BYTES_MIN: usize = 1 << 20;
+/// Maximum bytes that are lent at once in one direction. Segments never shrink, so that the pages of a peak of slow
+/// clients stay with the model.
+const LENT_BYTES_MAX: u64 = 128 << 20;
 
 impl TensorMemory {
     /// A block for an input of `bytes` bytes, which the caller fills. `None` if it should be copied instead.
@@ -38,7 +44,7 @@ impl TensorMemory {
         drop(requests);
         match self.window(block) {
             Ok(window) => {
-                Some(Arc::new(LentBlock { memory: Arc::downgrade(self), window: Window::new(window), block }))
+                Some(Arc::new(LentBlock { memory: Arc::downgrade(self), window: Some(Window::new(window)), block }))
             }
             // Not possible: the arena has the lengths of the segments.
             Err(_) => {
@@ -89,7 +95,7 @@ impl TensorMemory {
         let window = Window::new(self.window(block).ok()?);
         self.lent_output_bytes.fetch_add(block.bytes, Relaxed);
         self.lent_outputs.lock().push((block.id(), block.bytes));
-        Some(Arc::new(LentBlock { memory: Arc::downgrade(self), window, block }))
+        Some(Arc::new(LentBlock { memory: Arc::downgrade(self), window: Some(window), block }))
     }
 
     fn output_dropped(&self, block: Block) {
@@ -110,7 +116,7 @@ impl TensorMemory {
     }
 
     fn lent_bytes_max(&self) -> u64 {
-        self.limits.arena_bytes_max / LENT_PART
+        LENT_BYTES_MAX.min(self.limits.arena_bytes_max / LENT_PART)
     }
 }
 
@@ -140,32 +146,43 @@ fn discard_all_but(segments: &[RegionRef], mut blocks: Vec<(u64, u64)>) {
 /// A block that a front end has: with an input that it fills, or with an output that it sends.
 struct LentBlock {
     memory: Weak<TensorMemory>,
-    window: Window,
+    /// `None` only while `drop` runs.
+    window: Option<Window>,
     block: Block,
 }
 
 impl Drop for LentBlock {
     fn drop(&mut self) {
-        let Some(memory) = self.memory.upgrade() else { return };
+        // This thread may serve others, and to unmap segments takes long: 10 ms for 100 MiB.
+        let later = (self.block.bytes as usize).max(DROPPED_LATER_BYTES_MIN);
+        let Some(memory) = self.memory.upgrade() else {
+            // The last block of a process that is gone unmaps the segment.
+            return drop_later(later, self.window.take());
+        };
         if self.block.of_requests {
-            return memory.input_dropped(self.block.id());
+            memory.input_dropped(self.block.id());
+        } else {
+            memory.output_dropped(self.block);
+            memory.block_read(self.block);
+            memory.give_back_many();
         }
-        memory.output_dropped(self.block);
-        memory.block_read(self.block);
-        memory.give_back_many();
+        if Arc::strong_count(&memory) == 1 {
+            // Its runner was dropped meanwhile.
+            drop_later(later, (memory, self.window.take()));
+        }
     }
 }
 
-// SAFETY: those of the window, which keeps the segment mapped.
+// SAFETY: those of the window, which keeps the segment mapped. There is one until `drop` runs.
 unsafe impl RegionMemory for LentBlock {
     fn base(&self) -> Base<'_> {
-        self.window.base()
+        self.window.as_ref().map_or(Base::Host(std::ptr::dangling_mut()), Window::base)
     }
     fn len(&self) -> usize {
-        self.window.len()
+        self.window.as_ref().map_or(0, Window::len)
     }
     fn extent(&self) -> Extent {
-        self.window.extent()
+        self.window.as_ref().map_or(Extent { object: (0, 0), start: 0 }, Window::extent)
     }
     fn is_lent(&self) -> bool {
         true
