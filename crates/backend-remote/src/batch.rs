@@ -487,16 +487,12 @@ impl Runner {
     fn locate(&self, tensor: &TensorRef<'_>, entry: &BatchEntry, slot: Option<u16>) -> Result<Data, SegmentError> {
         let bytes = usize::try_from(tensor.contents.count()).unwrap_or(usize::MAX);
         let Some(region) = scatter::region_for(entry, slot, bytes) else {
-            let lent = match tensor.contents {
-                Contents::Device(lent) => lent,
-                Contents::Block(block) if large::may_lend(entry, slot, tensor.datatype) => {
-                    return match self.memory.lend_output(block) {
-                        Some(region) => Ok(Data::Region(region)),
-                        None => self.memory.take(tensor),
-                    };
-                }
-                _ => return self.memory.take(tensor),
-            };
+            if let Some(region) =
+                large::block_that_stays(tensor, entry, slot).and_then(|block| self.memory.lend_output(block))
+            {
+                return Ok(Data::Region(region));
+            }
+            let Contents::Device(lent) = tensor.contents else { return self.memory.take(tensor) };
             if !scatter::form_of(entry, slot).anywhere {
                 return self.memory.take(tensor);
             }

@@ -256,7 +256,7 @@ impl Assembler {
         taken
     }
 
-    /// Returns the bytes collected, with their charge.
+    /// Returns the bytes collected, with their charge; none of a body in a region, which `into_filled` returns.
     pub fn into_bytes(mut self) -> Bytes {
         let BodyMemory::Slab(mut slab) = self.memory else { return Bytes::new() };
         slab.truncate(self.at);

@@ -1,7 +1,7 @@
 //! Large tensors: whether they are copied, and how much that is.
 
 use super::{COPY_BYTES_MAX, Runner, RunnerState};
-use crate::frames::{Contents, ResultRef, TensorRef};
+use crate::frames::{Block, Contents, ResultRef, TensorRef};
 use crate::wanted::wanted;
 use backend::{BatchEntry, scatter};
 use tensor::DataType;
@@ -19,7 +19,7 @@ impl Runner {
         all > COPY_BYTES_MAX && all.saturating_sub(self.staying_bytes(result)) > COPY_BYTES_MAX
     }
 
-    /// Bytes of the outputs of a batch that front ends send from where they are. The conditions are those of `locate`.
+    /// Bytes of the outputs of a batch that front ends send from where they are.
     fn staying_bytes(&self, result: &ResultRef<'_>) -> u64 {
         let Some(owner) = self.owner.upgrade() else { return 0 };
         let mut state = self.state.lock();
@@ -31,10 +31,8 @@ impl Runner {
                 continue;
             };
             for tensor in &answer.outputs {
-                if let Contents::Block(block) = tensor.contents
-                    && let Some((_, slot, _)) = wanted(&*owner, &pending.entry, tensor.name)
-                    && scatter::region_for(&pending.entry, slot, block.bytes as usize).is_none()
-                    && may_lend(&pending.entry, slot, tensor.datatype)
+                if let Some((_, slot, _)) = wanted(&*owner, &pending.entry, tensor.name)
+                    && let Some(block) = block_that_stays(tensor, &pending.entry, slot)
                     && self.memory.may_lend_output(block, staying)
                 {
                     staying += block.bytes;
@@ -54,10 +52,13 @@ fn bytes_to_copy(tensor: &TensorRef<'_>) -> u64 {
     }
 }
 
-/// Whether the front end may send an output from the memory of the runner: nothing else reads it.
-pub(crate) fn may_lend(entry: &BatchEntry, slot: Option<u16>, datatype: DataType) -> bool {
+/// The block of an output that the front end may send from there: nothing else reads it.
+pub(crate) fn block_that_stays(tensor: &TensorRef<'_>, entry: &BatchEntry, slot: Option<u16>) -> Option<Block> {
+    let Contents::Block(block) = tensor.contents else { return None };
     let form = scatter::form_of(entry, slot);
     let is_as_it_is = form.binary && form.classification == 0 && !form.anywhere;
+    let is_placed = scatter::region_for(entry, slot, usize::try_from(block.bytes).ok()?).is_some();
     // Strings are checked in a private copy.
-    entry.request.sends_regions && is_as_it_is && datatype != DataType::Bytes
+    let stays = entry.request.sends_regions && is_as_it_is && !is_placed && tensor.datatype != DataType::Bytes;
+    stays.then_some(block)
 }

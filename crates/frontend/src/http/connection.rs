@@ -428,19 +428,7 @@ impl<S: Io> Connection<S> {
         let json = head.json_length().filter(|&json| json <= length);
         let shift = json.map_or(0, |n| (64 - n % 64) % 64);
         let mut body = Assembler::new(length, shift, &self.account, near_device)?;
-        while body.missing() > 0 {
-            while_connected(&self.io, body.room()).await?;
-            let taken = body.push(&self.buffer);
-            if taken > 0 {
-                self.buffer.advance(taken);
-                continue;
-            }
-            match with_body_timeout(&self.account, self.io.read(body.spare())).await? {
-                0 => return Err(BodyError::Gone),
-                n => body.filled(n),
-            }
-            hold::pause().await;
-        }
+        self.collect(&mut body).await?;
         Ok(body.into_bytes())
     }
 
@@ -448,23 +436,34 @@ impl<S: Io> Connection<S> {
     async fn read_region(&mut self, json: usize, region: RegionRef) -> Result<(Bytes, Option<RegionRef>), BodyError> {
         let head = self.read_inline(json).await?;
         let mut tail = Assembler::into_region(region, &self.account)?;
-        while tail.missing() > 0 {
-            while_connected(&self.io, tail.room()).await?;
-            let taken = tail.push(&self.buffer);
+        self.collect(&mut tail).await?;
+        Ok((head, tail.into_filled()))
+    }
+
+    /// Reads the rest of a body of known length.
+    async fn collect(&mut self, body: &mut Assembler) -> Result<(), BodyError> {
+        while body.missing() > 0 {
+            while_connected(&self.io, body.room()).await?;
+            let taken = body.push(&self.buffer);
             if taken > 0 {
                 self.buffer.advance(taken);
                 continue;
             }
-            let Some((region, range)) = tail.spare_region() else { break };
             let io = &mut self.io;
-            let read = poll_fn(|cx| io.poll_receive(cx, &**region, range.clone()));
-            match with_body_timeout(&self.account, read).await? {
+            let read = match body.spare_region() {
+                Some((region, range)) => {
+                    let read = poll_fn(|cx| io.poll_receive(cx, &**region, range.clone()));
+                    with_body_timeout(&self.account, read).await?
+                }
+                None => with_body_timeout(&self.account, io.read(body.spare())).await?,
+            };
+            match read {
                 0 => return Err(BodyError::Gone),
-                n => tail.filled(n),
+                n => body.filled(n),
             }
             hold::pause().await;
         }
-        Ok((head, tail.into_filled()))
+        Ok(())
     }
 
     async fn read_chunked(&mut self, bytes_max: u64) -> Result<Bytes, BodyError> {
