@@ -9,6 +9,7 @@ import sys
 import numpy as np
 
 import triton_python_backend_utils as pb_utils
+from nereid_runner.response import received
 from nereid_runner.run import Violation
 
 
@@ -170,8 +171,9 @@ class Arrays:
     def read(self, tensor):
         return tensor.as_numpy()
 
-    def join(self, arrays):
-        return np.concatenate(arrays)
+    def join(self, tensors):
+        """The rows of several tensors, in an array of its own."""
+        return np.concatenate([self.read(tensor) for tensor in tensors])
 
     def finish(self, name, array):
         """An output of a run, with `len` and slices by rows; called for requested outputs."""
@@ -183,77 +185,102 @@ class Arrays:
 
 def run_together(model, requests, run, arrays=None):
     """Runs the requests of a batch at once and answers each with its rows. `run` maps arrays by input name to arrays by
-    output name. Requests run one by one if their shapes differ beyond the first dimension or the model does not batch.
-    An exception answers the requests that ran together."""
+    output name. Requests run one by one if their shapes differ beyond the first dimension, if an input of one cannot be
+    read, or if the model does not batch. An exception answers the requests that ran together."""
     arrays = Arrays(model) if arrays is None else arrays
-    responses = [None] * len(requests)
-    inputs = {}
-    for i, request in enumerate(requests):
-        try:
-            inputs[i] = {tensor.name(): arrays.read(tensor) for tensor in request.inputs()}
-        except Exception as error:
-            responses[i] = _failure(error)
-    groups = _groups(model, requests, list(inputs))
-    for at, group in enumerate(groups):
-        arrays.runs_again = at + 1 < len(groups)
-        # Popped, so that the memory of a group's requests is free while the next group runs.
-        parts = [inputs.pop(i) for i in group]
-        try:
-            rows = [_rows(requests[i]) for i in group] if model.max_batch_size > 0 else None
-            together = parts[0] if len(parts) == 1 else {name: arrays.join([part[name] for part in parts])
-                for name in parts[0]}
-            del parts
-            made = _answers(model, requests, group, rows, run(together), arrays)
-        except Exception as error:  # One batch must not end the others.
-            made = [_failure(error)] * len(group)
-        for i, response in zip(group, made):
-            responses[i] = response
-    return responses
-
-
-def _groups(model, requests, indices):
-    if len(indices) > 1 and model.max_batch_size > 0:
-        kinds = {tuple(sorted((tensor.name(), *tensor.shape()[1:]) for tensor in requests[i].inputs()))
-            for i in indices}
-        if len(kinds) == 1:
-            return [indices]
-    return [[i] for i in indices]
-
-
-def _rows(request):
-    tensors = request.inputs()
-    return tensors[0].shape()[0] if tensors else 0
-
-
-def _wanted(request, model, outputs):
-    """Names of the outputs of a response. Outputs that are not configured are states, which the server keeps."""
-    names = request.requested_output_names()
-    return [name for name in outputs if not names or name in names or name not in model.outputs]
-
-
-def _answers(model, requests, group, rows, outputs, arrays):
-    """The responses of a group. `rows` per request; None without a batch dimension, for a single request."""
-    wanted = [_wanted(requests[i], model, outputs) for i in group]
-    whole = {name: arrays.finish(name, array) for name, array in outputs.items()
-        if any(name in names for names in wanted)}
-    total = None if rows is None else sum(rows)
-    for name, array in whole.items():
-        if total and len(array) != total:
-            # Triton's text, although Triton returns it only if rows are missing.
-            text = (f"failed to split the output tensor '{name}' in responses: expected batch size of at least {total} "
-                f"in model output, got {len(array)}")
-            raise RequestError(text, "UNSUPPORTED")
+    if len(requests) > 1 and model.max_batch_size > 0:
+        responses = _run_joined(model, requests, run, arrays)
+        if responses is not None:
+            return responses
     responses = []
-    at = 0
-    for position, names in enumerate(wanted):
-        parts = whole
-        if len(group) > 1:
-            to = at + rows[position]
-            parts = {name: array[at:to] for name, array in whole.items()}
-            at = to
-        tensors = [arrays.write(name, part) for name, part in parts.items() if name in names]
-        responses.append(pb_utils.InferenceResponse(tensors))
+    for request in requests:
+        arrays.runs_again = len(responses) + 1 < len(requests)
+        responses.append(_run_alone(model, request, run, arrays))
     return responses
+
+
+# Both are most of what a request costs beside a small network: attributes of our own objects are read directly.
+
+
+def _run_alone(model, request, run, arrays):
+    try:
+        tensors = request._inputs
+        outputs = run({tensor._name: arrays.read(tensor) for tensor in tensors})
+        rows = tensors[0]._shape[0] if tensors and model.max_batch_size > 0 else None
+        wanted = request._wanted()
+        made = []
+        for name, array in outputs.items():
+            if _is_wanted(name, wanted, model):
+                array = arrays.finish(name, array)
+                _check_rows(name, array, rows)
+                made.append(arrays.write(name, array))
+        return received(made)
+    except Exception as error:  # One request must not end the others.
+        return _failure(error)
+
+
+def _run_joined(model, requests, run, arrays):
+    """Responses of requests that run in one call; None if they cannot, and nothing ran."""
+    columns = _columns(requests)
+    if not columns:
+        return None
+    arrays.runs_again = False
+    try:
+        together = {column[0]._name: arrays.join(column) for column in columns}
+    except Exception:
+        # Alone, only those that cannot be read fail.
+        return None
+    try:
+        outputs = run(together)
+        del together
+        rows = [tensor._shape[0] for tensor in columns[0]]
+        wanted = [request._wanted() for request in requests]
+        whole = {}
+        for name, array in outputs.items():
+            if any(_is_wanted(name, names, model) for names in wanted):
+                whole[name] = arrays.finish(name, array)
+                _check_rows(name, whole[name], sum(rows))
+        responses = []
+        at = 0
+        for count, names in zip(rows, wanted):
+            to = at + count
+            made = [
+                arrays.write(name, array[at:to]) for name, array in whole.items() if _is_wanted(name, names, model)
+            ]
+            responses.append(received(made))
+            at = to
+        return responses
+    except Exception as error:  # One batch must not end the others.
+        return [_failure(error)] * len(requests)
+
+
+def _columns(requests):
+    """For each input, the tensors of all requests; None if inputs or their dims, except the first, differ."""
+    parts = [request._inputs for request in requests]
+    if not _are_alike(parts):
+        # Clients may send the same inputs in another order.
+        parts = [sorted(part, key=lambda tensor: tensor._name) for part in parts]
+        if not _are_alike(parts):
+            return None
+    return list(zip(*parts))
+
+
+def _are_alike(parts):
+    kinds = [[(tensor._name, tensor._shape[1:]) for tensor in part] for part in parts]
+    return kinds.count(kinds[0]) == len(kinds)
+
+
+def _is_wanted(name, names, model):
+    """`names`: those that a request asks for. Outputs that are not configured are states, which the server keeps."""
+    return not names or name in names or name not in model.outputs
+
+
+def _check_rows(name, array, rows):
+    if rows and len(array) != rows:
+        # Triton's text, although Triton returns it only if rows are missing.
+        text = (f"failed to split the output tensor '{name}' in responses: expected batch size of at least {rows} "
+            f"in model output, got {len(array)}")
+        raise RequestError(text, "UNSUPPORTED")
 
 
 def _failure(error):

@@ -80,11 +80,11 @@ class TritonPythonModel:
                 request.set_input_tensor(self.inputs[name], self.arrays.tensor_of(self.ov, name, array))
             if self.forgets:
                 request.reset_state()
-            request.infer(share_inputs=True, share_outputs=True)
+            made = tuple(request.infer(share_inputs=True, share_outputs=True).values())
         except Exception as error:
             raise RequestError(f"openvino error in running inference : {error}") from error
         # Views of memory that the next run overwrites.
-        values = {name: request.get_output_tensor(at).data for name, at in self.outputs.items()}
+        values = {name: made[at] for name, at in self.outputs.items()}
         return {name: value[:rows] for name, value in values.items()} if self.pads else values
 
 

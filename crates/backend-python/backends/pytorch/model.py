@@ -8,6 +8,7 @@ through `.to(device)`.
 
 Not here: shapes and datatypes, which must be in the configuration, because they are not in the file.
 """
+import contextlib
 import importlib.util
 import inspect
 import json
@@ -19,6 +20,7 @@ import numpy as np
 import nereid_pytorch_files as files
 import nereid_pytorch_names as naming
 import triton_python_backend_utils as pb_utils
+from nereid_runner.tensor import BF16, CODES, of_memory
 from nereid_shared import LoadError, Model, RequestError, dims_of, framework, gpu_of, run_together
 
 #: Datatypes of configurations and of torch. Unsigned ones of more than 8 bits came with torch 2.3.
@@ -58,7 +60,12 @@ class TritonPythonModel:
             raise LoadError(f"failed to load model '{model.name}': '{self.file}' {error}") from None
         except Exception as error:
             raise LoadError(f"failed to load model '{model.name}': {error}") from error
-        self.mode = torch.inference_mode if model.flag("INFERENCE_MODE", True) else torch.no_grad
+        self.is_on_host = self.device.type == "cpu"
+        self.mode = contextlib.nullcontext if model.flag("INFERENCE_MODE", True) else torch.no_grad
+        if self.mode is contextlib.nullcontext:
+            # Batches run on this thread, which has nothing else to do: the mode is entered once, and not left.
+            self.entered = torch.inference_mode()
+            self.entered.__enter__()
         self.cleans = model.flag("ENABLE_CACHE_CLEANING") and self.device.type == "cuda"
 
     def execute(self, requests):
@@ -292,7 +299,7 @@ class TritonPythonModel:
         positions, names = {}, {}
         for name, value in inputs.items():
             argument = self.arguments.get(name)
-            if not isinstance(value, list):
+            if not (self.is_on_host or isinstance(value, list)):
                 value = value.to(self.device)
             (positions if isinstance(argument, int) else names)[argument] = value
         if len(positions) and max(positions) >= len(positions):
@@ -386,17 +393,23 @@ class TritonPythonModel:
             array = array.copy()
         return self.torch.from_numpy(array)
 
-    def join(self, parts):
-        if isinstance(parts[0], list):
-            return [text for part in parts for text in part]
-        return self.torch.cat(parts)
+    def join(self, tensors):
+        kind = self.inputs.get(tensors[0].name())
+        if kind == STRING:
+            return [text for tensor in tensors for text in self.read(tensor)]
+        if kind == "TYPE_BF16":
+            return self.torch.cat([self.read(tensor) for tensor in tensors])
+        return self.torch.from_numpy(np.concatenate([tensor.as_numpy() for tensor in tensors]))
 
     def finish(self, name, value):
-        """An output on the host, contiguous, so that its rows are."""
+        """An output on the host, as a contiguous array, so that its rows are; BF16 as its bits."""
         if self.outputs[name] == STRING:
             return list(value)
         try:
-            return value.detach().to("cpu").contiguous()
+            if value.requires_grad:
+                value = value.detach()
+            value = (value if value.is_cpu else value.to("cpu")).contiguous()
+            return (value.view(self.torch.int16) if self.outputs[name] == "TYPE_BF16" else value).numpy()
         except Exception as error:
             raise RequestError(f"PyTorch execute failure: output '{name}': {error}") from error
 
@@ -409,6 +422,4 @@ class TritonPythonModel:
                     (-1,) + (1,) * (self.ranks[name] - 1)
                 ),
             )
-        if kind == "TYPE_BF16":
-            return pb_utils.Tensor.from_dlpack(name, value)
-        return pb_utils.Tensor(name, value.numpy())
+        return of_memory(name, BF16 if kind == "TYPE_BF16" else CODES[value.dtype], value)

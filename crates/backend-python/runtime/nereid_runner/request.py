@@ -73,6 +73,10 @@ _SIGNATURE = (
     "trace: c_python_backend_utils.InferenceTrace = <empty>, parameters: object = None)"
 )
 
+#: Sets of requested outputs by their encoded names.
+_wanted_names = {}
+_WANTED_MAX, _WANTED_BYTES_MAX = 256, 4096
+
 
 @public
 class InferenceRequest:
@@ -190,6 +194,24 @@ class InferenceRequest:
 
     def requested_output_names(self):
         return set(self._names)
+
+    def _wanted(self):
+        """Names of the requested outputs; None for all. Reads no other texts: clients ask for the same names again and
+        again."""
+        head = self._head
+        if head is None:
+            return frozenset(self._names)
+        if head[6] == ALL_OUTPUTS:
+            return None
+        raw = self._texts[sum(head[7:]) :] if self._texts else None
+        found = _wanted_names.get(raw)
+        if found is None:
+            found = frozenset(self._names)
+            if raw and len(raw) <= _WANTED_BYTES_MAX:
+                if len(_wanted_names) >= _WANTED_MAX:
+                    _wanted_names.clear()
+                _wanted_names[raw] = found
+        return found
 
     def trace(self):
         return self._trace

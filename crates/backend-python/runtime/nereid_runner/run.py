@@ -13,7 +13,7 @@ import numpy as np
 
 from . import device, failure, link, wire
 from ._protocol import (
-    ALL_OUTPUTS, ANSWER_FLAG_FAILED, ANSWER_FLAG_FINAL, ANSWER_NONE, ANSWER_RESCHEDULE, CODE_CANCELLED, CODE_INTERNAL, CODE_INVALID_ARG, EXECUTE_FLAG_WAITED, FRAME_EXECUTE, FRAME_FAILED, FRAME_UNLOAD, FRAME_READY,
+    ANSWER_FLAG_FAILED, ANSWER_FLAG_FINAL, ANSWER_NONE, ANSWER_RESCHEDULE, CODE_CANCELLED, CODE_INTERNAL, CODE_INVALID_ARG, EXECUTE_FLAG_WAITED, FRAME_EXECUTE, FRAME_FAILED, FRAME_UNLOAD, FRAME_READY,
     VERSION,
 )  # fmt: skip
 from .model_config import ModelConfig
@@ -222,8 +222,7 @@ class Runner:
             elif sender is None or not (sender._sent or sender._closed):
                 if sender is not None:
                     sender._closed = True
-                names = None if request._head[6] == ALL_OUTPUTS else set(request._names)
-                length += codec.answer_of_batch(parts, response, names)
+                length += codec.answer_of_batch(parts, response, request._wanted())
             else:
                 # Answered before: the returned value is ignored.
                 if not sender._closed:
