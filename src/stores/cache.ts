@@ -1,8 +1,10 @@
 /**
- * Download cache on the local disk, which several servers of one machine may share. Each object is kept once.
+ * Download cache on the local disk, which several servers of one machine may share. Each content is kept once, however
+ * many objects of however many repositories have it.
  *
- * Files in `objects/<address>` are complete and never change; the address is a hash of the repository, the object's
- * path and its version. Users hard-link an object, so its link count shows in every process whether it is in use.
+ * Files in `objects/` are complete and never change; the name of one is a digest of its content (`readDigests`). Users
+ * hard-link an object, so its link count shows in every process whether it is in use. `names/<address>` has the name of
+ * the content of an object in a repository; the address is a hash of the repository, the object's path and its version.
  * `parts/<address>.<place>` are running downloads, or interrupted ones that the next download of the object continues;
  * they are renamed into `objects/`. `records/<address>` say what they contain (`part`). `locks/<address>` avoid
  * concurrent downloads of one object; if a process loses its lock, both download it, and only the new owner renames its
@@ -10,11 +12,11 @@
  */
 
 import { createHash } from 'node:crypto'
-import { copyFile, link, mkdir, readdir, rm, stat } from 'node:fs/promises'
+import { copyFile, link, mkdir, readFile, readdir, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { debuglog } from 'node:util'
-import { digestOf } from './checksum.js'
+import { readDigests } from './checksum.js'
 import { asLocal, codeOf, exists, isOfDisk } from './disk.js'
 import { Limit, eachOf } from './limit.js'
 import { Locks, type Lock } from './locks.js'
@@ -39,12 +41,15 @@ export type Step = { bytes: number } | { waits: true }
 
 export type Progress = (step: Step) => void
 
-/** A file to create, and the cached object that it links to. */
+/** A file to create, and the address of the object that it links to. */
 interface Placement {
   to: string
   object: StoredObject
-  kept: string
+  address: string
 }
+
+/** A name of a content. */
+const DIGEST = /^[0-9a-f]{64}$/
 
 /** Prints to stderr with `NODE_DEBUG=nereid-stores`. */
 const debug = debuglog('nereid-stores')
@@ -73,16 +78,27 @@ export class DownloadCache {
     await this.#makeDirectories()
     await this.#locks.sweep()
     await this.#room.sweep()
+    await this.#sweepNames()
+  }
+
+  /** Removes names of contents that are gone. */
+  async #sweepNames(): Promise<void> {
+    const kept = new Set(await readdir(join(this.#directory, 'objects')))
+    const names = await readdir(join(this.#directory, 'names'))
+    await eachOf(names, new Limit(FILES_MAX), new AbortController().signal, async (name) => {
+      if (!kept.has(await this.#contentOf(name))) await rm(join(this.#directory, 'names', name), { force: true })
+    })
   }
 
   async #makeDirectories(): Promise<void> {
-    for (const name of ['objects', 'parts', 'records', 'locks', 'reserved'])
+    for (const name of ['objects', 'names', 'parts', 'records', 'locks', 'reserved'])
       await mkdir(join(this.#directory, name), { recursive: true, mode: 0o700 })
   }
 
-  /** Path of an object in the cache. */
-  #pathOf(url: string, { path, size, version }: StoredObject): string {
-    return join(this.#directory, 'objects', hashOf([url, path, size, version]))
+  /** Name of the content that an object has; '' if it is unknown. */
+  async #contentOf(address: string): Promise<string> {
+    const name = await readFile(join(this.#directory, 'names', address), 'latin1').catch(() => '')
+    return DIGEST.test(name) ? name : ''
   }
 
   /**
@@ -97,11 +113,14 @@ export class DownloadCache {
     client: StoreClient, url: string, files: ReadonlyMap<string, StoredObject>, signal: AbortSignal, progress: Progress,
   ): Promise<void> {
     await this.#makeDirectories()
-    let missing: Placement[] = [...files].map(([to, object]) => ({ to, object, kept: this.#pathOf(url, object) }))
+    let missing: Placement[] = [...files].map(([to, object]) => {
+      const { path, size, version } = object
+      return { to, object, address: hashOf([url, path, size, version]) }
+    })
     const linkPresent = async (): Promise<void> => {
       const left: Placement[] = []
       await eachOf(missing, new Limit(FILES_MAX), signal, async (one) => {
-        if (!(await linkOne(one))) left.push(one)
+        if (!(await this.#linkOne(one))) left.push(one)
       })
       missing = left
     }
@@ -109,7 +128,7 @@ export class DownloadCache {
     if (missing.length === 0) return
     const find = async (): Promise<Map<string, number>> => {
       await linkPresent()
-      return new Map(missing.map(({ kept, object }) => [basename(kept), object.size]))
+      return new Map(missing.map(({ address, object }) => [address, object.size]))
     }
     const reservation = await this.#room.reserve(find, signal, () => progress({ waits: true }))
     try {
@@ -128,12 +147,12 @@ export class DownloadCache {
   ): Promise<void> {
     for (;;) {
       signal.throwIfAborted()
-      const lock = await this.#locks.take(basename(one.kept))
+      const lock = await this.#locks.take(one.address)
       try {
-        if (await linkOne(one)) return
+        if (await this.#linkOne(one)) return
         if (lock !== null) {
           await this.#download(client, url, one, lock, signal, progress)
-          if (await linkOne(one)) return
+          if (await this.#linkOne(one)) return
           // Something removed the directory of the model.
           if (!(await exists(dirname(one.to)))) throw new StoreError('local', `there is no '${dirname(one.to)}'`)
         }
@@ -149,27 +168,32 @@ export class DownloadCache {
 
   /** Downloads an object into the cache. Continues an interrupted download. */
   async #download(
-    client: StoreClient, url: string, { object, kept }: Placement, lock: Lock, signal: AbortSignal, progress: Progress,
+    client: StoreClient, url: string, { object, address }: Placement, lock: Lock, signal: AbortSignal,
+    progress: Progress,
   ): Promise<void> {
     const place = hashOf([url, object.path]).slice(0, 16)
-    const path = join(this.#directory, 'parts', `${basename(kept)}.${place}`)
+    const path = join(this.#directory, 'parts', `${address}.${place}`)
     await this.#removeOlder(basename(path), place)
     const either = AbortSignal.any([signal, lock.lost])
     const part = await Part.open(path, object.size).catch((error: unknown) => Promise.reject(asLocal(error)))
     try {
+      let content = ''
       for (let repeats = 0; ; repeats += 1) {
         await eachOf(part.missing(), this.#reads, either, (range, stop) =>
           this.#read(client, object, part, range, stop, progress),
         )
         await part.finish()
-        const damage = await damageOf(path, object, client, either)
+        const found = await examine(path, object, client, either)
+        content = found.content
+        const { damage } = found
         if (damage === null) break
         if (repeats === REPEATS_MAX) throw new StoreError('damaged', damage)
         debug('%s; it is downloaded again', damage)
         await part.restart()
       }
       await lock.confirm(await part.isInPlace())
-      await part.become(kept)
+      await part.become(join(this.#directory, 'objects', content))
+      await this.#name(address, content)
     } catch (error) {
       // Without the lock, the part belongs to another process.
       if (!lock.lost.aborted && !canContinue(part, error, signal)) await removePart(path)
@@ -177,6 +201,38 @@ export class DownloadCache {
       if (codeOf(error) !== 'ENOENT' || (await exists(path))) throw asLocal(error)
     } finally {
       await part.close()
+    }
+  }
+
+  /** Creates the file of a cached object; returns false if the object is missing. */
+  async #linkOne({ to, object, address }: Placement): Promise<boolean> {
+    const content = await this.#contentOf(address)
+    if (content === '') return false
+    const kept = join(this.#directory, 'objects', content)
+    try {
+      await link(kept, to).catch(async (error: unknown) => {
+        if (!['EMLINK', 'EPERM', 'EXDEV', 'ENOSYS', 'EOPNOTSUPP'].includes(codeOf(error))) throw error
+        await copyFile(kept, to)
+      })
+      if ((await stat(to)).size === object.size) return true
+      // The file was modified or damaged, so it is downloaded again.
+      for (const damaged of [to, kept]) await rm(damaged, { force: true })
+      return false
+    } catch (error) {
+      if (codeOf(error) === 'ENOENT') return false
+      throw asLocal(error)
+    }
+  }
+
+  /** Writes which content an object has. The caller has its lock. */
+  async #name(address: string, content: string): Promise<void> {
+    // Swept like other parts if this process ends now.
+    const made = join(this.#directory, 'parts', `${address}.name`)
+    try {
+      await writeFile(made, content, { mode: 0o600 })
+      await rename(made, join(this.#directory, 'names', address))
+    } catch (error) {
+      throw new StoreError('local', (error as Error).message, { cause: error })
     }
   }
 
@@ -239,35 +295,22 @@ export class DownloadCache {
 
 const hashOf = (value: unknown): string => createHash('sha256').update(JSON.stringify(value)).digest('hex')
 
-/** Creates the file of a cached object; returns false if the object is missing. */
-async function linkOne({ to, object, kept }: Placement): Promise<boolean> {
-  try {
-    await link(kept, to).catch(async (error: unknown) => {
-      if (!['EMLINK', 'EPERM', 'EXDEV', 'ENOSYS', 'EOPNOTSUPP'].includes(codeOf(error))) throw error
-      await copyFile(kept, to)
-    })
-    if ((await stat(to)).size === object.size) return true
-    // The file was modified or damaged, so it is downloaded again.
-    for (const damaged of [to, kept]) await rm(damaged, { force: true })
-    return false
-  } catch (error) {
-    if (codeOf(error) === 'ENOENT') return false
-    throw asLocal(error)
-  }
-}
-
 /** Reports whether a later download can continue after this error. */
 function canContinue(part: Part, error: unknown, signal: AbortSignal): boolean {
   if (!part.isOfUse) return false
   return signal.aborted || ['unavailable', 'denied'].includes(storeFailure(error) ?? '')
 }
 
-/** Compares a downloaded file with the checksum of the storage; null if they are equal, or if there is none. */
-async function damageOf(
+/**
+ * Name of the content of a downloaded file, and how it differs from the checksum of the storage: null if it does not, or
+ * if there is no checksum.
+ */
+async function examine(
   path: string, object: StoredObject, client: StoreClient, signal: AbortSignal,
-): Promise<string | null> {
-  if (object.size === 0) return null
-  const { path: name, md5 } = object
+): Promise<{ content: string; damage: string | null }> {
+  const { path: name, md5, size } = object
+  const unchecked = async () => ({ content: (await readDigests(path, [], signal)).content, damage: null })
+  if (size === 0) return unchecked()
   const missing = { missing: 'the storage has no MD5' }
   const stored =
     md5 === null
@@ -275,11 +318,13 @@ async function damageOf(
       : { algorithm: 'MD5' as const, digest: md5, partBytes: null }
   if ('missing' in stored) {
     debug("the download of '%s' is not compared with a checksum: %s", name, stored.missing)
-    return null
+    return unchecked()
   }
-  const found = await digestOf(path, stored, signal)
-  if (found === stored.digest) return null
+  const {
+    content, digests: [found],
+  } = await readDigests(path, [stored], signal)
+  if (found === stored.digest) return { content, damage: null }
   const kind = `${stored.algorithm}${stored.partBytes === null ? '' : ' of its parts'}`
   const text = `what came of '${name}' has the ${kind} ${found}, and storage says ${stored.digest}`
-  return `${text}: it was damaged on its way, or in storage`
+  return { content, damage: `${text}: it was damaged on its way, or in storage` }
 }

@@ -138,8 +138,11 @@ export class Part {
     return found?.ino === own.ino && found.dev === own.dev
   }
 
-  /** Makes the part an object, which is only for reading. */
+  /** Makes the part an object, which is only for reading. If another object has this content, the part is removed. */
   async become(object: string): Promise<void> {
+    const { size } = await this.#file.stat()
+    // A file of another size was damaged.
+    if ((await stat(object).catch(() => null))?.size === size) return removePart(this.path)
     await this.#file.chmod(0o444)
     await rename(this.path, object)
     if (this.#record !== null) await rm(recordOf(this.path), { force: true })

@@ -43,6 +43,9 @@ if what == 'fill':
     for i in range(models):
         config = open(os.path.join(here, 'config.pbtxt'), 'rb').read()
         s.put_object(Bucket='large', Key=f'm{i}/config.pbtxt', Body=config)
+        # Equal contents are kept once.
+        with open(source, 'r+b') as file:
+            file.write(i.to_bytes(8, 'little'))
         s.upload_file(source, 'large', f'm{i}/1/weights')
 else:
     begin = time.monotonic()

@@ -9,6 +9,7 @@ import { isMainThread, workerData } from 'node:worker_threads'
 import { DownloadCache } from '../../src/stores/cache.js'
 import type { StoreClient, StoredObject } from '../../src/stores/client.js'
 import { Mirror } from '../../src/stores/mirror.js'
+import { fillOf } from './fill.js'
 
 export interface Work {
   cacheDirectory: string
@@ -35,11 +36,11 @@ class Generated implements StoreClient {
     }))
   }
 
-  async read(_: StoredObject, from: number, to: number): Promise<AsyncIterable<Uint8Array>> {
+  async read({ path }: StoredObject, from: number, to: number): Promise<AsyncIterable<Uint8Array>> {
     return (async function* () {
       for (let at = from; at < to; at += CHUNK_BYTES) {
         await sleep(2)
-        yield Buffer.alloc(Math.min(CHUNK_BYTES, to - at), 'x')
+        yield Buffer.alloc(Math.min(CHUNK_BYTES, to - at), fillOf(path))
       }
     })()
   }

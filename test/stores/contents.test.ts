@@ -1,0 +1,82 @@
+/** Objects of a cache are named by their content, and each content is there once. */
+import { createHash } from 'node:crypto'
+import { readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import { MIB, Memory, isClean, objectsIn, setup } from './memory.js'
+
+const LARGE = Buffer.alloc(12.5 * MIB, 'large')
+
+/** The definition. */
+function nameOf(bytes: Buffer): string {
+  const sha256 = (part: Buffer): Buffer => createHash('sha256').update(part).digest()
+  const pieces = Array.from({ length: Math.ceil(bytes.length / MIB) }, (_, i) => bytes.subarray(i * MIB, (i + 1) * MIB))
+  return sha256(Buffer.concat(pieces.map(sha256))).toString('hex')
+}
+
+const namesIn = (cacheDirectory: string): string[] => readdirSync(join(cacheDirectory, 'names'))
+
+function storage(): Memory {
+  const memory = new Memory()
+  memory.put('m/1/weights', LARGE)
+  memory.put('m/2/weights', LARGE)
+  memory.put('n/1/weights', LARGE)
+  memory.put('n/1/empty', Buffer.alloc(0))
+  return memory
+}
+
+test('equal contents of versions, models and servers are one file, named by a digest of it', async () => {
+  const first = await setup(storage())
+  const { cacheDirectory } = first
+  const second = await setup(storage(), { cacheDirectory })
+  expect([await first.load('m'), await first.load('n'), await second.load('m')]).toEqual(['done', 'done', 'done'])
+  expect(objectsIn(cacheDirectory).sort()).toEqual([nameOf(LARGE), nameOf(Buffer.alloc(0))].sort())
+  const files = ['m/1/weights', 'm/2/weights', 'n/1/weights'].map((path) => join(first.store.directory, path))
+  const inodes = [...files, join(second.store.directory, 'm/1/weights')].map((path) => statSync(path).ino)
+  expect(new Set(inodes).size).toBe(1)
+  expect(first.file('n/1/weights')).toBe(LARGE.toString())
+  expect([namesIn(cacheDirectory).length, isClean(cacheDirectory)]).toEqual([4, true])
+  await first.store.close()
+  await second.store.close()
+})
+
+test('a content counts once against the limit, and stays as long as one of its objects is in use', async () => {
+  const memory = storage()
+  memory.put('o/1/weights', Buffer.alloc(5 * MIB, 'other'))
+  const { store, load, file, cacheDirectory } = await setup(memory, { bytesMax: 25 * MIB })
+  expect([await load('m'), await load('n')]).toEqual(['done', 'done'])
+  store.release('m')
+  expect(await load('o')).toBe('done')
+  expect([file('n/1/weights') === LARGE.toString(), file('o/1/weights').length]).toEqual([true, 5 * MIB])
+  expect(objectsIn(cacheDirectory)).toContain(nameOf(LARGE))
+  await store.close()
+})
+
+test('names of contents that are gone, and damaged names, are removed at the next start', async () => {
+  const memory = storage()
+  const first = await setup(memory)
+  const { cacheDirectory } = first
+  await first.load('n')
+  await first.store.close()
+  const [address = ''] = namesIn(cacheDirectory)
+  writeFileSync(join(cacheDirectory, 'names', 'f'.repeat(64)), '../../etc/passwd')
+  writeFileSync(join(cacheDirectory, 'names', address), '')
+  rmSync(join(cacheDirectory, 'objects', nameOf(LARGE)))
+  const { store, load, file } = await setup(memory, { cacheDirectory })
+  expect(namesIn(cacheDirectory).length).toBeLessThan(2)
+  expect([await load('n'), file('n/1/weights') === LARGE.toString()]).toEqual(['done', true])
+  expect([namesIn(cacheDirectory).length, isClean(cacheDirectory)]).toEqual([2, true])
+  await store.close()
+})
+
+test('a name that leads out of the directory of objects is not followed', async () => {
+  const memory = storage()
+  const first = await setup(memory)
+  const { cacheDirectory } = first
+  await first.load('n')
+  for (const name of namesIn(cacheDirectory)) writeFileSync(join(cacheDirectory, 'names', name), '../locks/x')
+  const second = await setup(memory, { cacheDirectory })
+  expect([await second.load('n'), second.file('n/1/weights') === LARGE.toString()]).toEqual(['done', true])
+  await first.store.close()
+  await second.store.close()
+})
