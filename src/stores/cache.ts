@@ -309,7 +309,10 @@ async function examine(
   path: string, object: StoredObject, client: StoreClient, signal: AbortSignal,
 ): Promise<{ content: string; damage: string | null }> {
   const { path: name, md5, size } = object
-  const unchecked = async () => ({ content: (await readDigests(path, [], signal)).content, damage: null })
+  const unchecked = async (): Promise<{ content: string; damage: null }> => {
+    const { content } = await readDigests(path, [], signal)
+    return { content, damage: null }
+  }
   if (size === 0) return unchecked()
   const missing = { missing: 'the storage has no MD5' }
   const stored =
