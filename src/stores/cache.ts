@@ -302,8 +302,8 @@ function canContinue(part: Part, error: unknown, signal: AbortSignal): boolean {
 }
 
 /**
- * Name of the content of a downloaded file, and how it differs from the checksum of the storage: null if it does not, or
- * if there is no checksum.
+ * Name of the content of a downloaded file, and how it differs from the checksum of the storage: null if it is equal,
+ * or if there is no checksum.
  */
 async function examine(
   path: string, object: StoredObject, client: StoreClient, signal: AbortSignal,
