@@ -7,9 +7,13 @@
 //!
 //! Invariant: every call is answered exactly once, even if its request is cancelled or the server ends.
 
+mod crossing;
 mod grpc;
+mod piece;
 
-pub use grpc::{CallEnd, EmbeddedCall, Piece};
+pub use crossing::{EmbedEvent, Settle};
+pub use grpc::EmbeddedCall;
+pub use piece::{CallEnd, Piece};
 
 use crate::control::Control;
 use crate::gate::Grant;
@@ -27,6 +31,7 @@ use crate::origin::{Caller, Face, Origin};
 use crate::server::begin_reactor;
 use crate::shared::{Phase, Shared};
 use bytes::Bytes;
+use crossing::EmbedInput;
 use engine::Engine;
 use memory::{Account, Kind};
 use parking_lot::Mutex;
@@ -69,64 +74,6 @@ pub struct EmbeddedRequest {
     pub local: Option<SocketAddr>,
     /// `None` = not read yet.
     pub body: Option<Bytes>,
-}
-
-/// The answer to a call.
-#[derive(Debug)]
-pub enum EmbedEvent {
-    /// The caller should read the body and pass it to [`Embedded::body`].
-    ReadBody {
-        /// Maximum size. A longer body should not be read to its end.
-        bytes_max: u64,
-    },
-    /// The HTTP reply. With `more`, events follow its body: [`Embedded::next`].
-    Reply {
-        /// HTTP status.
-        status: u16,
-        /// Header fields, without those of the connection and `Content-Length`.
-        fields: Vec<(String, String)>,
-        /// Body in parts. A HEAD request gets that of the GET.
-        body: Vec<Bytes>,
-        /// Events follow.
-        more: bool,
-        /// The reply has a `Content-Length`; otherwise it is sent in chunks.
-        sized: bool,
-    },
-    /// Server-sent events.
-    Events {
-        /// Encoded events.
-        body: Bytes,
-        /// No events follow.
-        done: bool,
-    },
-    /// Part of the response to a gRPC call. Unless the call ended, [`Embedded::next`] returns the next part.
-    Call {
-        /// The response begins with this part.
-        begun: bool,
-        /// Complete messages.
-        messages: Vec<Vec<u8>>,
-        /// `None` = another part follows.
-        end: Option<CallEnd>,
-    },
-    /// A piece of a message was taken, and there is room for another.
-    Taken,
-}
-
-/// Callback that receives the number of a call and its result.
-pub type Settle = Arc<dyn Fn(u32, Result<EmbedEvent>) + Send + Sync>;
-
-/// Input for a request that has begun. The numbers are those of the calls to answer.
-enum EmbedInput {
-    /// The body, or the length of one that is too long.
-    Body(u32, Result<Bytes, u64>),
-    Next(u32),
-    /// Piece of a message; `ends` marks the last piece.
-    Piece {
-        call: u32,
-        piece: Option<Piece>,
-        ends: bool,
-    },
-    Cancel,
 }
 
 enum EmbedJob {

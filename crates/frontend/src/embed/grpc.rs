@@ -5,7 +5,8 @@
 //! pieces, each acknowledged when there is room for the next. Responses are pulled, so that they wait in the stream,
 //! where they are counted.
 
-use super::{EmbedEvent, EmbedInput, Settle};
+use super::crossing::{EmbedEvent, EmbedInput, Settle};
+use super::piece::{CallEnd, PREFIX_BYTES, Piece};
 use crate::grpc::call;
 use crate::grpc::context::GrpcContext;
 use crate::grpc::reply::FIXED;
@@ -15,7 +16,6 @@ use crate::limits::{
     SEND_BUFFER_BYTES_MAX,
 };
 use crate::origin::{Caller, Client, Face, Origin};
-use bytes::{BufMut, Bytes, BytesMut};
 use http2::{Fields, Peer, Reason, Sent};
 use memory::{Account, Kind, SMALL_BYTES_MAX};
 use std::future::poll_fn;
@@ -28,11 +28,6 @@ use tensor::{Error, Result};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
-
-/// Size of the flag and the length in front of each message.
-const PREFIX_BYTES: usize = 5;
-/// Alignment of the first tensor's contents, as in a message of a connection.
-const TENSOR_ALIGN: usize = 64;
 
 /// A call that another server has received. Owns all its bytes.
 #[derive(Debug, Default)]
@@ -48,45 +43,6 @@ pub struct EmbeddedCall {
     pub local: Option<SocketAddr>,
     /// The only message; `None` = messages follow.
     pub message: Option<Piece>,
-}
-
-/// How a call ended.
-#[derive(Debug, PartialEq, Eq)]
-pub struct CallEnd {
-    /// Status code of gRPC.
-    pub code: u32,
-    /// Status message, not percent-encoded.
-    pub text: String,
-    /// All other trailers.
-    pub trailers: Vec<(String, String)>,
-}
-
-/// Part of a message of the client, or all of it.
-#[derive(Debug, Default)]
-pub struct Piece {
-    bytes: Bytes,
-    /// The piece is a whole message, which is used without a copy.
-    is_whole: bool,
-}
-
-impl Piece {
-    /// Copies the beginning of a message of `length` bytes, or all of it. The first tensor of a whole one is aligned.
-    pub fn first(length: usize, bytes: &[u8]) -> Self {
-        let at = protocol::grpc::raw_offset(bytes).unwrap_or(0);
-        let mut framed = BytesMut::with_capacity(TENSOR_ALIGN + PREFIX_BYTES + bytes.len());
-        let pad = framed.as_ptr().addr().wrapping_add(PREFIX_BYTES + at).wrapping_neg() % TENSOR_ALIGN;
-        framed.put_bytes(0, pad);
-        framed.put_u8(0);
-        // A longer message exceeds every limit and is rejected for that.
-        framed.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
-        framed.put_slice(bytes);
-        Self { bytes: framed.freeze().slice(pad..), is_whole: bytes.len() == length }
-    }
-
-    /// Copies a further part of a message.
-    pub fn further(bytes: &[u8]) -> Self {
-        Self { bytes: Bytes::copy_from_slice(bytes), is_whole: false }
-    }
 }
 
 /// Serves one call to its end.
@@ -377,7 +333,9 @@ fn percent_decode(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::piece::TENSOR_ALIGN;
     use super::*;
+    use bytes::Bytes;
 
     #[test]
     fn messages_are_whole_for_any_split_of_their_bytes() {

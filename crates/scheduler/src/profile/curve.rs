@@ -4,7 +4,7 @@
 //! Returns `None` until it has seen enough. A size not seen for long is quickly corrected when seen again, and a size
 //! just above the best is tried now and then, so a wrong conclusion from a noisy moment does not last.
 
-use super::remembered;
+use super::remembered::remembered;
 use smallvec::SmallVec;
 
 /// Classes remembered per model. A model with free dims can have thousands; rare ones are evicted.

@@ -1,6 +1,6 @@
 //! Undisturbed cost of runs, by class. The estimate follows fast runs quickly and slow ones slowly.
 
-use super::remembered;
+use super::remembered::remembered;
 
 /// Classes remembered per model. A model with free dims can have thousands; rare ones are evicted, and run on the pool.
 const CLASSES_MAX: usize = 128;

@@ -12,6 +12,7 @@
 mod curve;
 mod estimate;
 mod overruns;
+mod remembered;
 
 pub use estimate::RunClass;
 pub use overruns::{HoldTime, OVERRUN};
@@ -21,30 +22,6 @@ pub(crate) use curve::CostLine;
 use curve::Costs;
 use estimate::Estimates;
 use overruns::Inline;
-
-/// Finds or adds an entry. Each access moves it one step towards the front, so frequent entries are found quickly, and
-/// a flood of rare ones cannot evict them.
-#[inline]
-fn remembered<T>(
-    all: &mut Vec<T>,
-    most: usize,
-    is_searched: impl Fn(&T) -> bool,
-    new: impl FnOnce() -> T,
-) -> Option<&mut T> {
-    let at = match all.iter().position(is_searched) {
-        Some(at) if at > 0 => {
-            all.swap(at, at - 1);
-            at - 1
-        }
-        Some(at) => at,
-        None => {
-            all.truncate(most - 1);
-            all.push(new());
-            all.len() - 1
-        }
-    };
-    all.get_mut(at)
-}
 
 /// A finished execution in which at least one request succeeded.
 #[derive(Debug, Clone, Copy)]

@@ -23,8 +23,10 @@
 //! | `error` | errors of requests |
 
 mod backlog;
+mod delay;
 mod direct;
 mod error;
+mod inside;
 mod oldest;
 mod requests;
 mod scheduler;

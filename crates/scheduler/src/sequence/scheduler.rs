@@ -1,9 +1,9 @@
 //! The sequence scheduler: ids, acceptance, slots, backlog, idle time and timeouts, for both strategies (5.1, 5.2).
 
 use super::backlog::Backlog;
-use super::direct::Delay;
+use super::delay::Delay;
 use super::error::{RemovalReason, SequenceError};
-use super::oldest::{self, Inside};
+use super::inside::{self, Inside};
 use super::requests::{NEVER, Queued, Sequence};
 use super::slots::{FreeSlots, SlotId};
 use super::{Accepted, Config, Head, NextRun, Origin, Request, Run, SequenceId, Strategy};
@@ -44,7 +44,7 @@ pub(super) struct SequenceInstance<T: Waiting> {
 
 impl<T: Waiting> SequenceInstance<T> {
     fn new(config: &Config) -> Self {
-        Self { slots: Vec::new(), queued: 0, batcher: oldest::batcher(config) }
+        Self { slots: Vec::new(), queued: 0, batcher: inside::batcher(config) }
     }
 }
 
