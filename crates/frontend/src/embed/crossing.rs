@@ -1,4 +1,4 @@
-//! What crosses between another server of this process and its requests here.
+//! Inputs and answers of the requests of another server in this process.
 
 use super::piece::{CallEnd, Piece};
 use bytes::Bytes;
