@@ -1,4 +1,4 @@
-//! Serves ONNX models with ONNX Runtime, found at run time.
+//! Serves ONNX models with ONNX Runtime, found at run time; and tree models (`forest`), which need no runtime.
 //!
 //! Each model version has one session, shared by its instances (`Run` is thread-safe), so an additional instance costs
 //! no memory. All sessions share one pool of threads that sleep when idle, unless a model configures its own counts.
