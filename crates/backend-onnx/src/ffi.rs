@@ -148,14 +148,6 @@ pub(crate) enum GraphLevel {
     All,
 }
 
-#[derive(Clone, Copy)]
-pub(crate) enum ModelSource<'a> {
-    /// A file; external data beside it are found.
-    File(&'a Path),
-    /// The complete model in memory.
-    Memory(&'a [u8]),
-}
-
 /// A loaded model. Any number of threads may call `run`.
 pub(crate) struct Session {
     /// Taken in `drop` only.
@@ -202,9 +194,10 @@ pub(crate) enum Side {
 }
 
 impl Session {
+    /// Loads a model; external data beside the file are found.
     pub(crate) fn load(
         runtime: &'static Runtime,
-        model: ModelSource<'_>,
+        file: &Path,
         options: &SessionOptions,
         device: Option<u32>,
     ) -> Result<Self> {
@@ -214,19 +207,9 @@ impl Session {
         let raw_options = options.build(runtime)?;
         let (env, options) = (runtime.env.ptr(), raw_options.0.as_ptr());
         let mut session = null_mut();
-        match model {
-            ModelSource::File(path) => {
-                let path = c_string(&path.to_string_lossy())?;
-                // SAFETY: environment and options are live handles, the path is NUL-terminated.
-                unsafe { check(api, (api.CreateSession)(env, path.as_ptr(), options, &raw mut session))? }
-            }
-            ModelSource::Memory(bytes) => {
-                let (at, size) = (bytes.as_ptr().cast(), bytes.len());
-                // SAFETY: environment and options are live handles; the bytes are read and copied before the call
-                // returns.
-                unsafe { check(api, (api.CreateSessionFromArray)(env, at, size, options, &raw mut session))? }
-            }
-        }
+        let path = c_string(&file.to_string_lossy())?;
+        // SAFETY: environment and options are live handles, the path is NUL-terminated.
+        unsafe { check(api, (api.CreateSession)(env, path.as_ptr(), options, &raw mut session))? }
         Ok(Self {
             raw: ManuallyDrop::new(RawSession(non_null(session)?, api)),
             runtime,
@@ -897,7 +880,7 @@ pub fn bench_bare_run(
     rounds: u32,
 ) -> Result<f64> {
     let runtime = Runtime::get(library, PoolThreads::default())?;
-    let mut session = Session::load(runtime, ModelSource::File(model), &SessionOptions::default(), None)?;
+    let mut session = Session::load(runtime, model, &SessionOptions::default(), None)?;
     let options = session.run_options(&[])?;
     let size = tensor::element_count(shape).unwrap_or(0) as usize * datatype.byte_size().unwrap_or(0);
     let data: Vec<Data> = names.0.iter().map(|_| Data::Bytes(Bytes::from(vec![0u8; size]))).collect();

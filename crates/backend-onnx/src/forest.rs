@@ -1,26 +1,168 @@
-//! Tree ensembles (backend `fil`): converts a framework's file to an ONNX model in memory. The crate `trees` does the
-//! conversion; this module reads the configuration.
+//! Tree ensembles (backend `fil`): reads the configuration, and runs batches on the CPU. The crate `trees` reads the
+//! files and evaluates the trees.
 
+use crate::execute::execute;
+use crate::ffi::GraphTensor;
 use crate::file::model_file;
-use crate::options;
+use crate::graph::Graph;
+use crate::model::cancelled;
+use crate::open::places_of;
+use crate::outputs::{Produced, distribute};
+use crate::{check, options};
+use backend::gather::{batch_slab, frozen, gather, stage};
+use backend::{Backend, Batch, BatchEntry, Capabilities, Marks, Model, ModelIo, OpenSpec, Opened, RunControl, now_ns};
+use parking_lot::Mutex;
+use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
 use std::io::Read;
-use std::path::{Path, PathBuf};
-use tensor::{Code, Error, Result};
+use std::path::Path;
+use std::sync::Arc;
+use tensor::{Code, DataType, Error, Result, Shape};
 use trees::limits::FILE_BYTES_MAX;
-use trees::{Ensemble, Parameters, SHAP_OUTPUT, onnx};
+use trees::{Ensemble, Evaluator, INPUT, OUTPUT, Parameters, ROWS_PER_BLOCK, RawFloat, SHAP_OUTPUT};
 
-/// Maximum comparisons per row for which the cost is learned from shapes. A comparison takes a few nanoseconds.
-const ROW_COMPARISONS_MAX: u64 = 2048;
+/// Maximum comparisons per row for which the cost is learned from shapes. A comparison takes up to two nanoseconds.
+const ROW_COMPARISONS_MAX: u64 = 8192;
 
-pub(crate) struct Forest {
-    pub(crate) model: Vec<u8>,
-    /// The converted file.
-    pub(crate) file: PathBuf,
-    /// Threads within and between operators.
-    pub(crate) threads: Option<(i32, i32)>,
-    /// Rows may need very different numbers of comparisons.
-    pub(crate) cost_may_depend_on_data: bool,
+/// Minimum comparisons of a run for each of its threads: a millisecond, while a thread starts in some 50 microseconds.
+const THREAD_COMPARISONS_MIN: u64 = 1 << 20;
+
+/// Backend `fil`.
+pub struct ForestBackend;
+
+impl Backend for ForestBackend {
+    fn name(&self) -> &'static str {
+        "fil"
+    }
+
+    fn open(&self, spec: &OpenSpec) -> Result<Box<dyn Opened>> {
+        let config = ModelConfig::parse(&spec.config)?;
+        if places_of(&config).iter().any(Option::is_some) {
+            return Err(Error::invalid(
+                "trees are evaluated on the CPU: set the kind of the instance group to KIND_CPU",
+            ));
+        }
+        // Those of ONNX Runtime: a configuration is valid for both, or for none.
+        let threads_of_session = options::read(&config, &spec.model_directory, &spec.settings)?.session.threads;
+        let parameters = parameters(&config)?;
+        if !parameters.ignored.is_empty() {
+            let (model, names) = (&config.name, parameters.ignored.join(", "));
+            log::debug!("model '{model}': the parameters {names} change nothing: the trees have one layout");
+        }
+        let ensemble = ensemble(&config, &parameters, &spec.version_directory)?;
+        // A binary classifier returns one probability or two, depending on the output's dims.
+        let output = config.output.iter().find(|output| output.name == OUTPUT);
+        let columns = output.and_then(|output| match output.dims[..] {
+            [columns] => Some(columns),
+            _ => None,
+        });
+        let evaluator = Evaluator::new(&ensemble, parameters.output_kind(&ensemble, columns));
+        let row_comparisons = ensemble.trees.iter().map(|tree| u64::from(tree.depth.max(1))).sum();
+        let threads = threads_of_session.map(|(within, _)| within).or(threads(&config, &parameters)?);
+        let threads = threads.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
+        let threads = threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        Ok(Box::new(OpenedForest { evaluator, threads, row_comparisons }))
+    }
+}
+
+struct OpenedForest {
+    evaluator: Evaluator,
+    /// Maximum threads of a run.
+    threads: usize,
+    /// Comparisons of a row in the worst case.
+    row_comparisons: u64,
+}
+
+impl OpenedForest {
+    fn graph(&self) -> Graph {
+        let tensor = |name: &str, columns: usize| GraphTensor {
+            name: name.to_owned(),
+            datatype: Some(DataType::Fp32),
+            shape: Shape::from_slice(&[-1, columns as i64]),
+        };
+        Graph {
+            inputs: vec![tensor(INPUT, self.evaluator.features())],
+            outputs: vec![tensor(OUTPUT, self.evaluator.columns())],
+            initializers: Vec::new(),
+        }
+    }
+}
+
+impl Opened for OpenedForest {
+    fn io(&self) -> Option<ModelIo> {
+        Some(self.graph().io())
+    }
+
+    fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
+        check::check(config, &signature, &self.graph())?;
+        let Self { evaluator, threads, row_comparisons } = *self;
+        Ok(Arc::new(ForestModel { signature, evaluator, threads, row_comparisons }))
+    }
+}
+
+struct ForestModel {
+    signature: Arc<Signature>,
+    evaluator: Evaluator,
+    threads: usize,
+    row_comparisons: u64,
+}
+
+impl ForestModel {
+    fn run(&self, entries: &mut [BatchEntry], control: &RunControl, marks: &mut Marks) -> Result<()> {
+        stage(entries, &self.signature, |_| false);
+        let Some(input) = gather(entries, 0)? else { return Ok(()) };
+        let bytes = input.host().ok_or_else(|| Error::internal("the rows of trees are not in memory of the host"))?;
+        let rows = bytes.as_chunks().0;
+        let count = rows.len() / self.evaluator.features();
+        let columns = self.evaluator.columns();
+        let (mut slab, charge) = batch_slab(count * columns * size_of::<RawFloat>())?;
+        marks.inputs_ready = now_ns();
+        self.evaluate(rows, slab.as_chunks_mut().0, control);
+        marks.inference_end = now_ns();
+        if control.is_stopped() {
+            return Err(cancelled());
+        }
+        let shape = Shape::from_slice(&[count as i64, columns as i64]);
+        let produced = Produced::Bytes { shape, bytes: frozen(slab, charge) };
+        distribute(&[], &self.signature, entries, &[0], &mut [produced]);
+        Ok(())
+    }
+
+    /// Writes the output of each row, with several threads if there is enough to do.
+    fn evaluate(&self, rows: &[RawFloat], to: &mut [RawFloat], control: &RunControl) {
+        let (features, columns) = (self.evaluator.features(), self.evaluator.columns());
+        let comparisons = self.row_comparisons.saturating_mul((rows.len() / features) as u64);
+        let threads = (comparisons / THREAD_COMPARISONS_MIN).min(self.threads as u64);
+        let blocks = rows.chunks(ROWS_PER_BLOCK * features).zip(to.chunks_mut(ROWS_PER_BLOCK * columns));
+        let blocks = Mutex::new(blocks);
+        let next = || blocks.lock().next().filter(|_| !control.is_stopped());
+        let work = || {
+            while let Some((rows, to)) = next() {
+                self.evaluator.evaluate(rows, to);
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                // A thread that cannot start leaves its blocks to the others.
+                let _ = std::thread::Builder::new().name("nereid-trees".into()).spawn_scoped(scope, work);
+            }
+            work();
+        });
+    }
+}
+
+impl Model for ForestModel {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            instances_are_permits: true,
+            cost_may_depend_on_data: self.row_comparisons > ROW_COMPARISONS_MAX,
+            ..Capabilities::default()
+        }
+    }
+
+    fn execute(&self, _instance: u32, batch: &mut Batch<'_>, control: &RunControl) -> Marks {
+        execute(&self.signature, batch, |entries, marks| self.run(entries, control, marks))
+    }
 }
 
 /// Checks the parameters of a model, and its trees if the directory of a version is given, as a load does. Evaluates
@@ -33,30 +175,6 @@ pub fn check(config: &bytes::Bytes, version_directory: Option<&Path>) -> Result<
     let parameters = parameters(&config)?;
     let Some(directory) = version_directory else { return Ok(()) };
     ensemble(&config, &parameters, directory).map(drop)
-}
-
-/// Reads a model of a version.
-///
-/// # Errors
-/// The parameters or the file are invalid.
-pub(crate) fn read(config: &ModelConfig, version_directory: &Path) -> Result<Forest> {
-    let parameters = parameters(config)?;
-    if !parameters.ignored.is_empty() {
-        let (model, names) = (&config.name, parameters.ignored.join(", "));
-        log::debug!("model '{model}': the parameters {names} change nothing: ONNX Runtime evaluates the trees");
-    }
-    let (file, ensemble) = ensemble(config, &parameters, version_directory)?;
-    // A binary classifier returns one probability or two, depending on the output's dims.
-    let output = config.output.iter().find(|output| output.name == onnx::OUTPUT);
-    let columns = output.and_then(|output| match output.dims[..] {
-        [columns] => Some(columns),
-        _ => None,
-    });
-    let model = onnx::write(&ensemble, parameters.output_kind(&ensemble, columns));
-    let comparisons: u64 = ensemble.trees.iter().map(|tree| u64::from(tree.depth)).sum();
-    let cost_may_depend_on_data = comparisons > ROW_COMPARISONS_MAX;
-    let threads = threads(config, &parameters)?;
-    Ok(Forest { model, file, threads, cost_may_depend_on_data })
 }
 
 fn parameters(config: &ModelConfig) -> Result<Parameters> {
@@ -74,18 +192,16 @@ fn parameters(config: &ModelConfig) -> Result<Parameters> {
     Ok(parameters)
 }
 
-fn threads(config: &ModelConfig, parameters: &Parameters) -> Result<Option<(i32, i32)>> {
+fn threads(config: &ModelConfig, parameters: &Parameters) -> Result<Option<i32>> {
     let count = parameters.threads.map(i64::from);
-    let threads = count.map(|_| options::threads("cpu_nthread", count, &format!("model '{}'", config.name)));
-    Ok(threads.transpose()?.map(|n| (n, 1)))
+    count.map(|_| options::threads("cpu_nthread", count, &format!("model '{}'", config.name))).transpose()
 }
 
-/// Path and trees of a version's file.
-fn ensemble(config: &ModelConfig, parameters: &Parameters, version_directory: &Path) -> Result<(PathBuf, Ensemble)> {
+/// The trees of a version's file.
+fn ensemble(config: &ModelConfig, parameters: &Parameters, version_directory: &Path) -> Result<Ensemble> {
     let name = Some(config.default_model_filename.as_str()).filter(|name| !name.is_empty());
     let file = model_file(version_directory, name.unwrap_or_else(|| parameters.format.file_name()))?;
-    let trees = trees::read(parameters.format, &contents(&file)?)?;
-    Ok((file, trees))
+    trees::read(parameters.format, &contents(&file)?)
 }
 
 fn contents(path: &Path) -> Result<Vec<u8>> {

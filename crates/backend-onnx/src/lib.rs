@@ -1,4 +1,4 @@
-//! Serves ONNX models with ONNX Runtime, found at run time.
+//! Serves ONNX models with ONNX Runtime, found at run time; and tree models (`forest`), which need no runtime.
 //!
 //! Each model version has one session, shared by its instances (`Run` is thread-safe), so an additional instance costs
 //! no memory. All sessions share one pool of threads that sleep when idle, unless a model configures its own counts.
@@ -34,13 +34,13 @@ mod proto;
 pub mod provider;
 mod recipe;
 
-pub use forest::check as check_forest;
+pub use forest::{ForestBackend, check as check_forest};
 
 use backend::{Backend, OpenSpec, Opened};
 use std::path::{Path, PathBuf};
 use tensor::Result;
 
-/// A backend whose models ONNX Runtime runs, directly or after a conversion to ONNX.
+/// A backend whose models ONNX Runtime runs, directly or wrapped in an ONNX model.
 pub struct OnnxBackend {
     library: Option<PathBuf>,
     name: &'static str,
@@ -58,11 +58,6 @@ impl OnnxBackend {
     /// Backend `tensorrt`: engine plans, run by ONNX Runtime's TensorRT provider.
     pub fn plans(library: Option<PathBuf>) -> Self {
         Self { library, name: "tensorrt", open: open::open_plan }
-    }
-
-    /// Backend `fil`: tree ensembles of XGBoost, LightGBM and treelite, converted to ONNX.
-    pub fn forests(library: Option<PathBuf>) -> Self {
-        Self { library, name: "fil", open: open::open_forest }
     }
 }
 

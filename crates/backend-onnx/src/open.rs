@@ -1,13 +1,13 @@
 //! Opens a version directory as sessions, and makes a model of the sessions and the final configuration.
 
-use crate::ffi::{GraphLevel, GraphTensor, ModelSource, Runtime, Session, SessionOptions, Side, devices};
+use crate::ffi::{GraphLevel, Runtime, Session, SessionOptions, Side, devices};
 use crate::file::model_file;
 use crate::graph::Graph;
 use crate::model::OnnxModel;
 use crate::placed::PlacedModel;
 use crate::provider::{Appended, Plugin, ProviderKind, Report};
-use crate::{accelerators, cache, check, cost, failed, forest, options, plan, proto};
-use backend::{MemoryLocation, Model, ModelIo, Need, OpenSpec, Opened, TensorIo, file_bytes, placements};
+use crate::{accelerators, cache, check, cost, failed, options, plan, proto};
+use backend::{MemoryLocation, Model, ModelIo, Need, OpenSpec, Opened, file_bytes, placements};
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ pub(crate) fn open(library: Option<&Path>, spec: &OpenSpec) -> Result<OpenedOnnx
     let places = places_of(&config);
     let (mut sessions, mut known) = (Vec::new(), None);
     if places.contains(&None) {
-        let (session, graph) = load_on_host(runtime, ModelSource::File(&file), &options.session)?;
+        let (session, graph) = load_on_host(runtime, &file, &options.session)?;
         known = Some(graph);
         sessions.push(session);
     }
@@ -105,34 +105,6 @@ pub(crate) fn open_plan(library: Option<&Path>, spec: &OpenSpec) -> Result<Opene
     Ok(OpenedOnnx { sessions: Vec::new(), devices, graph, run_entries, cost_may_depend_on_data: true })
 }
 
-/// Opens a tree ensemble, converted to ONNX, on the CPU.
-pub(crate) fn open_forest(library: Option<&Path>, spec: &OpenSpec) -> Result<OpenedOnnx> {
-    let config = ModelConfig::parse(&spec.config)?;
-    if places_of(&config).iter().any(Option::is_some) {
-        return Err(Error::invalid("trees are evaluated on the CPU: set the kind of the instance group to KIND_CPU"));
-    }
-    let mut options = options::read(&config, &spec.model_directory, &spec.settings)?;
-    let forest = forest::read(&config, &spec.version_directory)?;
-    let (library, providers) = usable_library(library, spec)?;
-    let runtime = Runtime::get(&library, options::pool_threads(&spec.settings)?)?;
-    options.session.threads = options.session.threads.or(forest.threads);
-    let (session, graph) = load_on_host(runtime, ModelSource::Memory(&forest.model), &options.session)?;
-    let devices = Devices {
-        ordinals: Vec::new(),
-        runtime,
-        bytes: forest.model.len() as u64,
-        file: forest.file,
-        options: options.session,
-        model_directory: spec.model_directory.clone(),
-        caches: Caches::of(spec, providers.as_ref()),
-        plugin: None,
-        plan: None,
-    };
-    let (sessions, run_entries) = (vec![session], options.run);
-    let cost_may_depend_on_data = forest.cost_may_depend_on_data;
-    Ok(OpenedOnnx { sessions, devices, graph, run_entries, cost_may_depend_on_data })
-}
-
 /// The library to open, and the providers that were found for it.
 fn usable_library(library: Option<&Path>, spec: &OpenSpec) -> Result<(PathBuf, Option<Report>)> {
     match devices::choose(library, &spec.settings)? {
@@ -143,7 +115,7 @@ fn usable_library(library: Option<&Path>, spec: &OpenSpec) -> Result<(PathBuf, O
 }
 
 /// Distinct locations of the instances; `None` is the host.
-fn places_of(config: &ModelConfig) -> Vec<Option<u32>> {
+pub(crate) fn places_of(config: &ModelConfig) -> Vec<Option<u32>> {
     let mut places = Vec::new();
     for placed in placements(config) {
         if !places.contains(&placed.device) {
@@ -164,24 +136,16 @@ fn graph_of(session: &Session) -> Result<Graph> {
     })
 }
 
-fn load_on_host(
-    runtime: &'static Runtime,
-    model: ModelSource<'_>,
-    options: &SessionOptions,
-) -> Result<(Session, Graph)> {
+fn load_on_host(runtime: &'static Runtime, file: &Path, options: &SessionOptions) -> Result<(Session, Graph)> {
     let mut options = options.clone();
     // Waking a worker for half of a matrix makes a run of some microseconds slower and triples its CPU time.
-    let is_small = match model {
-        ModelSource::File(file) => has_small_files(file),
-        ModelSource::Memory(bytes) => bytes.len() as u64 <= SMALL_MODEL_BYTES,
-    };
-    let may_be_small = options.threads.is_none() && is_small;
+    let may_be_small = options.threads.is_none() && has_small_files(file);
     options.threads = options.threads.or(may_be_small.then_some(CALLER_ONLY));
-    let mut session = Session::load(runtime, model, &options, None)?;
+    let mut session = Session::load(runtime, file, &options, None)?;
     let graph = graph_of(&session)?;
     if may_be_small && !has_small_rows(&graph) {
         options.threads = None;
-        session = Session::load(runtime, model, &options, None)?;
+        session = Session::load(runtime, file, &options, None)?;
     }
     Ok((session, graph))
 }
@@ -238,7 +202,7 @@ impl Devices {
     /// Reads the graph with an unoptimised session. Fails for operators that only a device provides.
     fn look(&self) -> Result<Graph> {
         let options = SessionOptions { graph_level: GraphLevel::Off, arena: Some(false), ..self.options.clone() };
-        graph_of(&Session::load(self.runtime, ModelSource::File(&self.file), &options, None)?)
+        graph_of(&Session::load(self.runtime, &self.file, &options, None)?)
     }
 
     fn load(&self, config: &ModelConfig, device: u32) -> Result<Session> {
@@ -248,7 +212,7 @@ impl Devices {
             self.give_cache(tensorrt, device)?;
         }
         let options = SessionOptions { providers, ..self.options.clone() };
-        let loaded = Session::load(self.runtime, ModelSource::File(&self.file), &options, Some(device));
+        let loaded = Session::load(self.runtime, &self.file, &options, Some(device));
         loaded.map_err(|e| failed::noticed(device, e)).map_err(|e| {
             let why = format!("unable to load the model on GPU {device}: {}", e.message());
             self.with_other_ways(Error::unavailable(why))
@@ -347,17 +311,7 @@ impl Opened for OpenedOnnx {
         if self.devices.plan.is_some() {
             return None;
         }
-        let io = |t: &GraphTensor, optional| TensorIo {
-            name: t.name.clone(),
-            datatype: t.datatype,
-            shape: t.shape.clone(),
-            optional,
-        };
-        let inputs = self.graph.inputs.iter().map(|t| io(t, false));
-        Some(ModelIo {
-            inputs: inputs.chain(self.graph.initializers.iter().map(|t| io(t, true))).collect(),
-            outputs: self.graph.outputs.iter().map(|t| io(t, false)).collect(),
-        })
+        Some(self.graph.io())
     }
 
     fn needs(&self) -> Result<Vec<Need>> {
@@ -399,6 +353,7 @@ impl Opened for OpenedOnnx {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ffi::GraphTensor;
 
     #[test]
     fn a_row_is_small_only_if_its_size_is_known() {

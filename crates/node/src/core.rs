@@ -10,7 +10,7 @@ use crate::{convert, device_memory, embed, gpu, infer, logging, objects as js, t
 use backend::Host;
 use backend_c::CBackend;
 use backend_javascript::{JavaScriptBackend, Threads};
-use backend_onnx::OnnxBackend;
+use backend_onnx::{ForestBackend, OnnxBackend};
 use backend_python::PythonBackend;
 use bytes::Bytes;
 use cache_library::LibraryCache;
@@ -105,8 +105,8 @@ impl NativeCore {
         let library = options.onnxruntime_library.clone().map(PathBuf::from);
         let mut backends = backend_test::all();
         backends.push(Arc::new(OnnxBackend::new(library.clone())));
-        backends.push(Arc::new(OnnxBackend::plans(library.clone())));
-        backends.push(Arc::new(OnnxBackend::forests(library)));
+        backends.push(Arc::new(OnnxBackend::plans(library)));
+        backends.push(Arc::new(ForestBackend));
         backends.push(Arc::new(PythonBackend::new(convert::python_options(&options))));
         let libraries = Arc::new(CBackend::new(convert::c_options(&options.library_process)));
         backends.push(Arc::clone(&libraries) as _);

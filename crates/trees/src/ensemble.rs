@@ -31,7 +31,7 @@ pub struct Tree {
     pub output: u32,
     /// Number of comparisons on the longest path.
     pub depth: u32,
-    /// Nodes, which refer to each other by index. The `no` of a node has no other parent; a `yes` may be shared.
+    /// Nodes, which refer to each other by index. A node may have several parents, the chain of a set of categories.
     pub nodes: Vec<TreeNode>,
 }
 
@@ -102,7 +102,7 @@ pub(crate) enum FileNode {
 pub(crate) enum Test {
     /// Left if the comparison is true.
     Compare(Compare, f32),
-    /// Ranges of values that go left. Written with this comparison, as models with a single kind run faster.
+    /// Ranges of values that go left. Written with this comparison, the one of the model.
     Pieces(Compare, Pieces),
 }
 

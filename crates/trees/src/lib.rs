@@ -1,7 +1,7 @@
 //! Tree models (gradient boosting, random forests) of XGBoost, LightGBM and treelite, for the backend `fil`: readers of
-//! their files, a common form in memory ([`Ensemble`]), and a writer of ONNX models.
+//! their files, a common form in memory ([`Ensemble`]), and its evaluation ([`Evaluator`]).
 //!
-//! Pure: no files, threads or inference. ONNX Runtime evaluates the trees.
+//! Pure: no files and no threads. Also has the writer of ONNX's [`protobuf`], which wraps TensorRT plans.
 //!
 //! Files are untrusted. No reader recurses, panics, or allocates by a size that a file announces; [`limits`] bounds
 //! what is read. Errors name the problem and its position: a line, a byte offset, or a tree and a node.
@@ -13,10 +13,11 @@ mod binary;
 mod compare;
 mod document;
 mod ensemble;
+mod evaluate;
 mod json;
 mod lightgbm;
 pub mod limits;
-pub mod onnx;
+mod output;
 mod parameters;
 mod pieces;
 pub mod protobuf;
@@ -27,6 +28,8 @@ mod xgboost_binary;
 
 pub use compare::Compare;
 pub use ensemble::{Ensemble, Precision, Transform, Tree, TreeNode};
+pub use evaluate::{Evaluator, ROWS_PER_BLOCK, RawFloat};
+pub use output::{INPUT, OUTPUT, OutputKind};
 pub use parameters::{Parameters, SHAP_OUTPUT};
 
 use tensor::{Error, Result};

@@ -1,12 +1,13 @@
 //! Limits of tree files, which are untrusted: they may come over the network.
 
-/// Maximum bytes of a model file. The trees need as much memory again, and twice that while ONNX Runtime reads them.
+/// Maximum bytes of a model file. The trees need up to three times as much memory while they are
+/// read, and as much again afterwards.
 pub const FILE_BYTES_MAX: u64 = 1 << 30;
 /// Maximum number of trees of a model.
 pub const TREES_MAX: usize = 1 << 18;
 /// Maximum number of nodes of all trees, including those added for category sets and ranges of zeros.
 pub const NODES_MAX: usize = 1 << 23;
-/// Maximum number of nodes between a root and a leaf. ONNX Runtime recurses once for each when it loads a model.
+/// Maximum number of nodes between a root and a leaf: the steps of each row in the worst case.
 pub const DEPTH_MAX: u32 = 1024;
 /// Maximum number of features (columns) of a model.
 pub const FEATURES_MAX: u32 = 1 << 20;

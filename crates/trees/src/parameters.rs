@@ -2,7 +2,7 @@
 
 use crate::Format;
 use crate::ensemble::{Ensemble, unsupported};
-use crate::onnx::OutputKind;
+use crate::output::OutputKind;
 use tensor::{Error, Result};
 
 /// Output with the contribution of each feature, which is not supported.
@@ -103,7 +103,8 @@ impl Parameters {
     /// Kind of the output; `columns` is its configured number of values, if any.
     pub fn output_kind(&self, ensemble: &Ensemble, columns: Option<i64>) -> OutputKind {
         match (self.is_classifier, self.predict_proba) {
-            (true, false) => OutputKind::Class { threshold: self.threshold },
+            (true, false) if ensemble.is_multiclass => OutputKind::LargestClass,
+            (true, false) => OutputKind::Above { threshold: self.threshold },
             (true, true) if ensemble.outputs == 1 && columns != Some(1) => OutputKind::BothClasses,
             _ => OutputKind::Prediction,
         }

@@ -2,13 +2,6 @@
 
 use prost::encoding::{WireType, encode_key, encode_varint, uint64};
 
-/// Element types of `TensorProto`.
-pub const FLOAT: u64 = 1;
-/// See [`FLOAT`].
-pub const INT64: u64 = 7;
-/// See [`FLOAT`].
-pub const DOUBLE: u64 = 11;
-
 /// A number field.
 pub fn number(to: &mut Vec<u8>, field: u32, value: u64) {
     uint64::encode(field, &value, to);
@@ -109,46 +102,4 @@ impl OnnxNode {
     pub fn text(self, name: &str, value: &str) -> Self {
         self.attribute(name, 3, |to| bytes(to, 4, value.as_bytes()))
     }
-
-    pub fn floats(self, name: &str, values: impl ExactSizeIterator<Item = f32>) -> Self {
-        self.attribute(name, 6, |to| {
-            head(to, 7, values.len() * 4);
-            values.for_each(|value| to.extend_from_slice(&value.to_le_bytes()));
-        })
-    }
-
-    pub fn ints(self, name: &str, values: impl Iterator<Item = u32>) -> Self {
-        let mut packed = Vec::new();
-        values.for_each(|value| encode_varint(u64::from(value), &mut packed));
-        self.attribute(name, 7, |to| bytes(to, 8, &packed))
-    }
-
-    pub fn texts(self, name: &str, values: impl Iterator<Item = &'static str>) -> Self {
-        self.attribute(name, 8, |to| values.for_each(|value| bytes(to, 9, value.as_bytes())))
-    }
-
-    pub fn tensor(self, name: &str, tensor: &[u8]) -> Self {
-        self.attribute(name, 4, |to| bytes(to, 5, tensor))
-    }
-}
-
-/// A one-dimensional TensorProto of doubles.
-pub fn doubles(name: &str, values: impl ExactSizeIterator<Item = f64>) -> Vec<u8> {
-    let mut tensor = Vec::new();
-    number(&mut tensor, 1, values.len() as u64);
-    number(&mut tensor, 2, DOUBLE);
-    bytes(&mut tensor, 8, name.as_bytes());
-    head(&mut tensor, 9, values.len() * 8);
-    values.for_each(|value| tensor.extend_from_slice(&value.to_le_bytes()));
-    tensor
-}
-
-/// A one-dimensional TensorProto of one float.
-pub fn float(name: &str, value: f32) -> Vec<u8> {
-    let mut tensor = Vec::new();
-    number(&mut tensor, 1, 1);
-    number(&mut tensor, 2, FLOAT);
-    bytes(&mut tensor, 8, name.as_bytes());
-    bytes(&mut tensor, 9, &value.to_le_bytes());
-    tensor
 }
