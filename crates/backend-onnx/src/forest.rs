@@ -42,7 +42,7 @@ impl Backend for ForestBackend {
                 "trees are evaluated on the CPU: set the kind of the instance group to KIND_CPU",
             ));
         }
-        // Those of ONNX Runtime: a configuration is valid for both, or for none.
+        // The options of ONNX Runtime are read too: a configuration is valid for both, or for none.
         let threads_of_session = options::read(&config, &spec.model_directory, &spec.settings)?.session.threads;
         let parameters = parameters(&config)?;
         if !parameters.ignored.is_empty() {

@@ -106,7 +106,8 @@ proptest! {
     ) {
         let rows: Vec<f32> = rows.into_iter().map(|x| if x.is_nan() && !has_nan { 2.0 } else { x }).collect();
         let found = evaluated(&ensemble, OutputKind::Prediction, &rows);
-        let walked: Vec<f32> = rows.chunks(ensemble.features as usize).flat_map(|row| expected(&ensemble, row)).collect();
+        let rows = rows.chunks(ensemble.features as usize);
+        let walked: Vec<f32> = rows.flat_map(|row| expected(&ensemble, row)).collect();
         prop_assert_eq!(found, walked);
     }
 }
