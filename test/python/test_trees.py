@@ -31,7 +31,8 @@ class Family:
             pytest.skip(f"{reason}, and name its Python with NEREID_TEST_PYTHON")
         python, self.version = found
         subprocess.run([python, "-W", "ignore", trees_models.__file__, name, str(root)], check=True)
-        self.server = Server(root / "models", log=root / "server.log")
+        # Without the flag, an idle instance of such a fast model does not wait for the second request of a batch.
+        self.server = Server(root / "models", "--strict-batching-delay=true", log=root / "server.log")
         self.cases = {path.stem: dict(np.load(path)) for path in root.glob("*.npz")}
 
     def check(self, client, model, rows):
