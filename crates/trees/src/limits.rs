@@ -1,7 +1,6 @@
 //! Limits of tree files, which are untrusted: they may come over the network.
 
-/// Maximum bytes of a model file. The trees need up to three times as much memory while they are
-/// read, and as much again afterwards.
+/// Maximum bytes of a model file. While it is read, its trees need about as much memory again.
 pub const FILE_BYTES_MAX: u64 = 1 << 30;
 /// Maximum number of trees of a model.
 pub const TREES_MAX: usize = 1 << 18;
