@@ -24,6 +24,7 @@ interface Tree {
   parameters?: Record<string, string>
   /** Further lines of the configuration. */
   config?: string
+  maxBatchSize?: number
 }
 
 const parametersOf = (all: Record<string, string>): string =>
@@ -38,14 +39,14 @@ const io = (features: number, columns: number): string =>
 let next = 0
 async function serving(models: Record<string, Tree>): Promise<Server> {
   const root = join(ROOT, String((next += 1)))
-  for (const [name, { of, parameters, config = '' }] of Object.entries(models)) {
+  for (const [name, { of, parameters, config = '', maxBatchSize = 1024 }] of Object.entries(models)) {
     const [type, file] = TYPES[extname(of)] ?? ['', '']
     mkdirSync(join(root, name, '1'), { recursive: true })
     copyFileSync(join(MODELS, of), join(root, name, '1', file))
     writeFileSync(
       join(root, name, 'config.pbtxt'),
       'backend: "fil"\nmax_batch_size: ' +
-        `1024\n${config}\n${parametersOf({ model_type: type, is_classifier: 'false', ...parameters })}\n`,
+        `${maxBatchSize}\n${config}\n${parametersOf({ model_type: type, is_classifier: 'false', ...parameters })}\n`,
     )
   }
   const server = await Server.start({ modelRepository: root, log: () => {}, exitOnError: false })
@@ -262,4 +263,26 @@ test('unsupported models fail to load with the reason', async () => {
     linear: expect.stringContaining("the booster 'gblinear' has no trees"),
     leaves: expect.stringContaining('linear_tree=false'),
   })
+})
+
+test('several threads evaluate a request of many rows, each row as one thread does', async () => {
+  // Three comparisons a row, 2^20 for each of three threads, and a last block that is not full.
+  const rows = 2 ** 20 + 1
+  const of = { of: 'count_poisson.json', maxBatchSize: rows }
+  const server = await serving({
+    one: { ...of, parameters: { cpu_nthread: '1' } }, many: { ...of, parameters: { cpu_nthread: '5' } },
+  })
+  const { features, predictions } = rowsOf('count_poisson')
+  const pattern = Float32Array.from(features.flat())
+  const data = Float32Array.from({ length: rows * 5 }, (_, i) => pattern[i % pattern.length] ?? NaN)
+  const run = async (model: string): Promise<Float32Array> => {
+    const answer = await server.model(model).infer({ inputs: { input__0: { shape: [rows, 5], data } } })
+    return answer.output('output__0').data as Float32Array
+  }
+  const bytesOf = ({ buffer, byteOffset, byteLength }: Float32Array): Buffer =>
+    Buffer.from(buffer, byteOffset, byteLength)
+  const [one, many] = [await run('one'), await run('many')]
+  expect(Buffer.compare(bytesOf(one), bytesOf(many))).toBe(0)
+  for (const row of [0, 1, 700_000, rows - 1])
+    expectNear([[many[row] ?? NaN]], [predictions[row % features.length] ?? []], `row ${row}`)
 })
