@@ -12,12 +12,6 @@ import { standardModels } from './servers.mjs'
 
 const START_MS_MAX = 60_000
 const ANSWER_MS_MAX = 60_000
-/**
- * For servers of node:http, which end connections that were idle for some seconds. `fetch` does so earlier, but not
- * while another row holds this process, with a body of 600 MB for instance: the next request would be sent over a
- * connection that has been ended, and fail.
- */
-const OWN_CONNECTION = { connection: 'close' }
 
 /** A bare socket: `received` is everything that came, `ended` resolves when the server closed it. */
 export class Socket {
@@ -98,7 +92,6 @@ export class Target {
     this.grpcPort = ports.grpc
     this.metricsPort = ports.metrics
     this.url = `http://127.0.0.1:${ports.http}`
-    this.ownHeaders = description.program === undefined ? {} : OWN_CONNECTION
   }
 
   get isAlive() {
@@ -134,17 +127,14 @@ export class Target {
     const answer = await fetch(`${this.url}${path}`, {
       method: 'POST',
       body,
-      headers: { ...this.ownHeaders, ...headers },
+      headers,
       signal: AbortSignal.timeout(ANSWER_MS_MAX),
     })
     return { status: answer.status, headers: answer.headers, text: await answer.text() }
   }
 
   async get(path) {
-    const answer = await fetch(`${this.url}${path}`, {
-      headers: this.ownHeaders,
-      signal: AbortSignal.timeout(ANSWER_MS_MAX),
-    })
+    const answer = await fetch(`${this.url}${path}`, { signal: AbortSignal.timeout(ANSWER_MS_MAX) })
     return { status: answer.status, headers: answer.headers, text: await answer.text() }
   }
 
@@ -155,7 +145,6 @@ export class Target {
 
   async metrics() {
     const answer = await fetch(`http://127.0.0.1:${this.metricsPort}/metrics`, {
-      headers: OWN_CONNECTION,
       signal: AbortSignal.timeout(ANSWER_MS_MAX),
     })
     return answer.text()
