@@ -86,7 +86,8 @@ export class DownloadCache {
     const kept = new Set(await readdir(join(this.#directory, 'objects')))
     const names = await readdir(join(this.#directory, 'names'))
     await eachOf(names, new Limit(FILES_MAX), new AbortController().signal, async (name) => {
-      if (!kept.has(await this.#contentOf(name))) await rm(join(this.#directory, 'names', name), { force: true })
+      const content = await this.#contentOf(name).catch(() => null)
+      if (content !== null && !kept.has(content)) await rm(join(this.#directory, 'names', name), { force: true })
     })
   }
 
@@ -95,9 +96,9 @@ export class DownloadCache {
       await mkdir(join(this.#directory, name), { recursive: true, mode: 0o700 })
   }
 
-  /** Name of the content that an object has; '' if it is unknown. */
+  /** Name of the content that an object has; '' if the file that says it is damaged. @throws ENOENT without the file */
   async #contentOf(address: string): Promise<string> {
-    const name = await readFile(join(this.#directory, 'names', address), 'latin1').catch(() => '')
+    const name = await readFile(join(this.#directory, 'names', address), 'latin1')
     return DIGEST.test(name) ? name : ''
   }
 
@@ -184,8 +185,8 @@ export class DownloadCache {
         )
         await part.finish()
         const found = await examine(path, object, client, either)
-        content = found.content
         const { damage } = found
+        content = found.content
         if (damage === null) break
         if (repeats === REPEATS_MAX) throw new StoreError('damaged', damage)
         debug('%s; it is downloaded again', damage)
@@ -206,10 +207,10 @@ export class DownloadCache {
 
   /** Creates the file of a cached object; returns false if the object is missing. */
   async #linkOne({ to, object, address }: Placement): Promise<boolean> {
-    const content = await this.#contentOf(address)
-    if (content === '') return false
-    const kept = join(this.#directory, 'objects', content)
     try {
+      const content = await this.#contentOf(address)
+      if (content === '') return false
+      const kept = join(this.#directory, 'objects', content)
       await link(kept, to).catch(async (error: unknown) => {
         if (!['EMLINK', 'EPERM', 'EXDEV', 'ENOSYS', 'EOPNOTSUPP'].includes(codeOf(error))) throw error
         await copyFile(kept, to)
@@ -232,6 +233,7 @@ export class DownloadCache {
       await writeFile(made, content, { mode: 0o600 })
       await rename(made, join(this.#directory, 'names', address))
     } catch (error) {
+      // ENOENT would read as a part that another process took over.
       throw new StoreError('local', (error as Error).message, { cause: error })
     }
   }

@@ -62,11 +62,11 @@ export async function readDigests(
     const pieces: Promise<ArrayBuffer>[] = []
     const file = await open(path)
     try {
-      for (;;) {
+      const { size } = await file.stat()
+      for (let at = 0; at < size; at += PIECE_BYTES) {
         signal.throwIfAborted()
         // A new one each time: `subtle` copies it, and may do so later.
-        const piece = await readPiece(file)
-        if (piece.length === 0) break
+        const piece = await readPiece(file, Math.min(PIECE_BYTES, size - at))
         pieces.push(subtle.digest('SHA-256', piece))
         for (const hash of hashes) hash.update(piece)
         await pieces.at(-PIECES_MAX)
@@ -81,12 +81,12 @@ export async function readDigests(
   }, signal)
 }
 
-/** The next piece, shorter only at the end of the file. */
-async function readPiece(file: FileHandle): Promise<Buffer> {
-  const piece = Buffer.allocUnsafeSlow(PIECE_BYTES)
+/** The next bytes, fewer only if the file was truncated meanwhile. */
+async function readPiece(file: FileHandle, bytes: number): Promise<Buffer> {
+  const piece = Buffer.allocUnsafeSlow(bytes)
   let length = 0
-  while (length < PIECE_BYTES) {
-    const { bytesRead } = await file.read(piece, length, PIECE_BYTES - length, null)
+  while (length < bytes) {
+    const { bytesRead } = await file.read(piece, length, bytes - length, null)
     if (bytesRead === 0) break
     length += bytesRead
   }

@@ -199,7 +199,8 @@ def run_together(model, requests, run, arrays=None):
     return responses
 
 
-# Both are most of what a request costs beside a small network: attributes of our own objects are read directly.
+# Running and answering is most of what a request costs beside a small network, so attributes of our own objects are read
+# directly here.
 
 
 def _run_alone(model, request, run, arrays):

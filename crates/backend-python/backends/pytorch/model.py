@@ -61,11 +61,12 @@ class TritonPythonModel:
         except Exception as error:
             raise LoadError(f"failed to load model '{model.name}': {error}") from error
         self.is_on_host = self.device.type == "cpu"
-        self.mode = contextlib.nullcontext if model.flag("INFERENCE_MODE", True) else torch.no_grad
-        if self.mode is contextlib.nullcontext:
+        self.mode = torch.no_grad
+        if model.flag("INFERENCE_MODE", True):
             # Batches run on this thread, which has nothing else to do: the mode is entered once, and not left.
             self.entered = torch.inference_mode()
             self.entered.__enter__()
+            self.mode = contextlib.nullcontext
         self.cleans = model.flag("ENABLE_CACHE_CLEANING") and self.device.type == "cuda"
 
     def execute(self, requests):
