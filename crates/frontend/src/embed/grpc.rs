@@ -6,9 +6,10 @@
 //! where they are counted.
 
 use super::crossing::{EmbedEvent, EmbedInput, Settle};
-use super::piece::{CallEnd, PREFIX_BYTES, Piece};
+use super::piece::{CallEnd, Piece};
 use crate::grpc::call;
 use crate::grpc::context::GrpcContext;
+use crate::grpc::message::PREFIX_BYTES;
 use crate::grpc::reply::FIXED;
 use crate::grpc::status::{Status, code};
 use crate::limits::{
@@ -333,8 +334,8 @@ fn percent_decode(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::piece::TENSOR_ALIGN;
     use super::*;
+    use crate::grpc::message::TENSOR_ALIGN;
     use bytes::Bytes;
 
     #[test]

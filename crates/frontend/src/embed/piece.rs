@@ -1,11 +1,7 @@
 //! Parts of a gRPC call that another server in the same process has received.
 
+use crate::grpc::message::{PREFIX_BYTES, TENSOR_ALIGN};
 use bytes::{BufMut, Bytes, BytesMut};
-
-/// Size of the flag and the length in front of each message.
-pub(super) const PREFIX_BYTES: usize = 5;
-/// Alignment of the first tensor's contents, as in a message of a connection.
-pub(super) const TENSOR_ALIGN: usize = 64;
 
 /// How a call ended.
 #[derive(Debug, PartialEq, Eq)]

@@ -23,10 +23,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tensor::Error;
 
-const PREFIX_BYTES: usize = 5;
+/// Size of the flag and the length in front of each message.
+pub(crate) const PREFIX_BYTES: usize = 5;
 
 /// Alignment of the contents of a tensor: a cache line, which suits every datatype and the widest loads.
-const TENSOR_ALIGN: usize = 64;
+pub(crate) const TENSOR_ALIGN: usize = 64;
 
 /// Reads messages from a stream.
 pub struct Messages {

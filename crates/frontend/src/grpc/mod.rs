@@ -6,7 +6,7 @@ pub mod context;
 pub mod control;
 mod delays;
 mod load;
-mod message;
+pub(crate) mod message;
 mod reflection;
 pub mod reply;
 pub mod status;
