@@ -1,6 +1,6 @@
 //! Tokens of an issuer, as they stand behind `Bearer`. The first line is a JWK set, or nothing for one that is good.
 
-use ::access::{Access, Act, Ask, AuthError, Clock, Issuer, Keys, LastShown, Of, Verb};
+use ::access::{Access, Act, Ask, AuthError, Clock, IssuerOptions, Keys, LastShown, Of, Verb};
 
 struct Still;
 
@@ -26,7 +26,12 @@ const SET: &[u8] = br#"{"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "rfc",
 /// A token is taken once and refused the next time, or the other way round; or an error repeats it.
 pub fn token(data: &[u8]) -> bool {
     let (set, token) = data.split_at(data.iter().position(|&b| b == b'\n').map_or(0, |at| at + 1));
-    let issuer = Issuer { issuer: "https://issuer".into(), audience: "nereid".into(), claim: "scope".into() };
+    let issuer = IssuerOptions {
+        issuer: "https://issuer".into(),
+        audience: "nereid".into(),
+        claim: "scope".into(),
+        keys_file: None,
+    };
     let access = Access::new(Keys::parse(KEYS, None).expect("a good file"), Some(issuer));
     let set = if set.trim_ascii().is_empty() { SET } else { set };
     let has_keys = access.replace_issuer_keys(set).is_ok();

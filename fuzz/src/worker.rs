@@ -18,10 +18,11 @@ use backend::{
     Readiness,
 };
 use backend_javascript::worker::{attach, ended};
-use backend_javascript::{Inbox, JavaScriptBackend, JavaScriptOptions, Threads, Worker, WorkerSpec};
+use backend_javascript::{Inbox, JavaScriptBackend, Threads, Worker, WorkerSpec};
 use backend_remote::Way;
 use frames::generated::{AnswerHead, ExecuteHead, Frame, Header, RespondHead, ResultHead, TensorHead, VERSION};
 use memory::Budget;
+use options::JavaScriptOptions;
 use parking_lot::{Condvar, Mutex};
 use prost::Message;
 use protocol::pb::inference::{ModelConfig, ModelSequenceBatching, model_config::SchedulingChoice};

@@ -8,7 +8,7 @@ import { Worker } from 'node:worker_threads'
 import type { WorkerData } from '../javascript/channel.js'
 import type { Logger } from '../log/index.js'
 import {
-  asServerError, nativePath, workerEnded, type JavaScriptProcess, type WorkerStart,
+  asServerError, nativePath, workerEnded, type JavaScriptOptions, type WorkerStart,
 } from '../native/index.js'
 import { ROOT } from '../native/locate.js'
 import { TYPE_FLAGS } from '../native/typescript.js'
@@ -26,7 +26,7 @@ const environment = (): Record<string, string> =>
   Object.fromEntries(VARIABLES.flatMap((key) => (process.env[key] === undefined ? [] : [[key, process.env[key]]])))
 
 /** The start of a process for an instance, `isolation: "process"`. */
-export const javaScriptProcess = (): JavaScriptProcess => ({
+export const javaScriptProcess = (): JavaScriptOptions => ({
   node: process.execPath, flags: FLAGS, script: join(ROOT, 'dist/javascript/process.js'), environment: environment(),
 })
 

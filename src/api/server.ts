@@ -11,14 +11,13 @@ import { metricsText } from '../metrics/index.js'
 import type { MetricsServer } from '../metrics/server.js'
 import type { MetricsConfig, MetricsSettings } from '../metrics/settings.js'
 import type {
-  ControlOptions, CoreOptions, FrontendOptions, ListenOptions, RequestLogOptions,
+  ControlOptions, CoreOptions, GrpcOptions, HttpOptions, ListenOptions, RequestLogOptions,
 } from '../native/contract.js'
 import { asServerError, createCore, type Core, type ServerError } from '../native/index.js'
 import {
   removeUnpacked, Repository, Stores, unpackPrefix, type LoadEvent, type LoadFailure, type RepositorySettings,
 } from '../repository/index.js'
 import { answerControl, type ControlContext } from './control.js'
-import { EXTENSIONS, SERVER_VERSION } from './identity.js'
 import { followIssuerKeys, type IssuerKeys, type KeysSettings } from './issuer_keys.js'
 import { findOnnxRuntime } from '../native/onnxruntime.js'
 import { BindError } from './bind_error.js'
@@ -47,10 +46,8 @@ export interface ServerSettings {
   /** Open the ports while the startup models load. */
   listenEarly: boolean
   /** Settings that are known before the start. With `exitOnDeviceError`, the caller ends the process. */
-  core: Omit<
-    CoreOptions,
-    'serverVersion' | 'extensions' | 'onnxruntimeLibrary' | 'customMetrics' | 'gpuMetricsIntervalMs' |
-    'reasonsInErrors' | 'javascriptProcess' | 'libraryProcess' | `python${string}`
+  core: Pick<
+    CoreOptions, 'engine' | 'memoryLimitBytes' | 'deviceMemory' | 'responseCacheRedis' | 'responseCacheLibrary'
   >
   listen: Omit<ListenOptions, 'http' | 'grpc' | 'control'>
   requestLog: RequestLogOptions
@@ -58,12 +55,12 @@ export interface ServerSettings {
   control: ControlOptions | null
   /** Keys that both ports require; null = no authentication. */
   keys: KeysSettings | null
-  http: FrontendOptions | null
+  http: HttpOptions | null
   /** For embedded HTTP requests: as `http`, except for what concerns sockets. */
-  embeddedHttp: FrontendOptions
-  grpc: FrontendOptions | null
+  embeddedHttp: HttpOptions
+  grpc: GrpcOptions | null
   /** For embedded gRPC calls, likewise. */
-  embeddedGrpc: FrontendOptions
+  embeddedGrpc: GrpcOptions
   metrics: MetricsSettings | null
   metricsConfig: MetricsConfig
   trace: TraceDefaults
@@ -178,20 +175,20 @@ export async function startServer(
   const core = createCore(
     {
       ...settings.core,
-      serverVersion: SERVER_VERSION,
-      extensions: EXTENSIONS,
-      reasonsInErrors: settings.development,
+      engine: { ...settings.core.engine, reasonsInErrors: settings.development },
       onnxruntimeLibrary: findOnnxRuntime(),
       customMetrics: settings.metrics !== null,
       gpuMetricsIntervalMs: settings.metrics?.gpu === true ? settings.metrics.intervalMs : null,
-      pythonRuntime: pythonRuntime(),
-      pythonUnpackPrefix,
-      // Only in this mode can clients load a configuration that names a path.
-      pythonEnvironmentRoots:
-        settings.repository.mode === 'explicit' ? [...roots, settings.repository.backendDirectory] : null,
-      javascriptProcess: javaScriptProcess(),
+      python: {
+        runtime: pythonRuntime(),
+        unpackPrefix: pythonUnpackPrefix,
+        // Only in this mode can clients load a configuration that names a path.
+        environmentRoots:
+          settings.repository.mode === 'explicit' ? [...roots, settings.repository.backendDirectory] : null,
+      },
+      javascript: javaScriptProcess(),
       // Links are removed with what was unpacked.
-      libraryProcess: libraryProcess(pythonUnpackPrefix, settings.repository),
+      libraries: libraryProcess(pythonUnpackPrefix, settings.repository),
     },
     (call) => void answerControl(controls(), call),
     (record) => logger.record(record),

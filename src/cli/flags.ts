@@ -66,10 +66,10 @@ interface FlagCommon {
 }
 
 /**
- * Parts of the core that receive values unchanged: `CoreOptions` of crates/node (`deviceMemory` in it), and the structs
- * of crates/frontend/src/options.rs and of its logs.
+ * Parts of the core that receive values unchanged: `CoreOptions` of crates/options (`engine` and `deviceMemory` in it),
+ * and its options of the front ends and of their logs.
  */
-type Part = 'core' | 'deviceMemory' | 'listen' | 'http' | 'grpc' | 'log'
+type Part = 'core' | 'engine' | 'deviceMemory' | 'listen' | 'http' | 'grpc' | 'log'
 
 /** Bounds of `integer` and `number`. A value outside them is an error, or is moved to the bound if `clamp` is set. */
 interface Bounds {
@@ -105,7 +105,7 @@ export const FLAGS = [
       'override it, and the command line overrides both. Not in Triton.' },
 
   // Server
-  { name: 'id', kind: 'string', value: 'name', default: 'triton', group: 'Server', state: 'active', to: 'core.serverId',
+  { name: 'id', kind: 'string', value: 'name', default: 'triton', group: 'Server', state: 'active',
     meaning: 'Name of the server in its metadata.' },
   { name: 'exit-timeout-secs', kind: 'integer', default: 30, min: 0, max: INT32_MAX, clamp: true, group: 'Server',
     state: 'active',
@@ -122,16 +122,16 @@ export const FLAGS = [
       'they become ready. Otherwise connections are refused until the first loads are over, as in Triton. Not in ' +
       'Triton.' },
   { name: 'exit-on-device-error', kind: 'boolean', default: false, group: 'Server', state: 'active',
-    to: 'core.exitOnDeviceError',
+    to: 'engine.exitOnDeviceError',
     meaning: 'End the process when a GPU fails, with code 3, once requests that it does not concern are answered: ' +
       'after an illegal address, an ECC error or the like no context of a process works any more, and only another ' +
       'process can use the GPU. Liveness is false at once. When false, models of that GPU are not ready and the ' +
       'others are served. Not in Triton.' },
   { name: 'strict-readiness', kind: 'boolean', default: true, group: 'Server', state: 'active',
-    to: 'core.strictReadiness',
+    to: 'engine.strictReadiness',
     meaning: 'Report ready only while every known model is ready. When false, only the state of the server counts.' },
   { name: 'allow-client-shm', kind: 'boolean', default: false, group: 'Server', state: 'active',
-    to: 'core.allowClientShm',
+    to: 'engine.allowClientShm',
     meaning: 'Let clients register regions of shared memory and use them in requests.' },
   { name: 'allow-remote-settings', kind: 'boolean', default: false, group: 'Server', state: 'active',
     meaning: 'Let log and trace settings be changed from anywhere, as in Triton. Otherwise that takes a connection ' +
@@ -243,7 +243,7 @@ export const FLAGS = [
     meaning: 'Threads; see --reactor-threads.' },
   { name: 'http-max-input-size', kind: 'integer', default: 67108864, min: 1,
     outOfBound: 'Error: --http-max-input-size must be greater than 0.', group: 'HTTP', state: 'active',
-    to: 'core.httpInputBytesMax',
+    to: 'engine.httpInputBytesMax',
     meaning: 'Most bytes of the JSON of a request, of a tensor that is made from it, of a raw binary request, and ' +
       'of a body or gRPC message after decompression. Binary tensors behind JSON, and gRPC messages, may have 2 ' +
       'GiB.' },
@@ -367,7 +367,7 @@ export const FLAGS = [
     group: 'Backend', state: 'active',
     meaning: 'Setting of one backend, or of all.' },
   { name: 'strict-batching-delay', kind: 'boolean', default: false, group: 'Backend', state: 'active',
-    to: 'core.strictBatchingDelay',
+    to: 'engine.strictBatchingDelay',
     meaning: 'Wait out max_queue_delay_microseconds even while an instance is idle. Not in Triton.' },
   { name: 'backend-directory', kind: 'string', value: 'path', default: '/opt/tritonserver/backends', group: 'Backend',
     state: 'active',
@@ -430,7 +430,7 @@ export const FLAGS = [
       'of the memory of the machine or the container, for all of these together; weights and runs of models, the ' +
       'response cache and the process itself come on top, and have the other half. Not in Triton.' },
   { name: 'sequence-limit', kind: 'integer', default: 65536, min: 1, max: INT32_MAX, group: 'Memory Management',
-    state: 'active', to: 'core.sequenceLimit',
+    state: 'active', to: 'engine.sequenceLimit',
     meaning: 'Maximum sequences of a model, in progress or waiting for a slot; a request that starts one more is ' +
       'rejected with 503 or UNAVAILABLE. Not in Triton.' },
   { name: 'pinned-memory-pool-byte-size', kind: 'integer', default: 268435456, min: 0, group: 'Memory Management',

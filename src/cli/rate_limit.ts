@@ -3,7 +3,7 @@
  * Pure.
  */
 
-import type { AvailableResource, RateLimit } from '../native/contract.js'
+import type { Available } from '../native/contract.js'
 import type { Options } from './flags.js'
 import { badOption } from './parse.js'
 
@@ -14,13 +14,13 @@ const INT32_MAX = 2147483647
  *
  * @throws {OptionError} for a malformed resource
  */
-export function readRateLimit(options: Options): RateLimit | null {
+export function readRateLimit(options: Options): Available[] | null {
   const resources = options.rateLimitResource.map(readResource)
-  return options.rateLimit === 'off' ? null : { resources }
+  return options.rateLimit === 'off' ? null : resources
 }
 
 /** Parses `<name>:<count>` or `<name>:<count>:<device>`. The empty name is allowed, as in configurations. */
-function readResource(text: string): AvailableResource {
+function readResource(text: string): Available {
   const [name, count, device, ...more] = text.split(':')
   if (name === undefined || count === undefined || more.length > 0) {
     const form = "option format is '<resource_name>:<count>:<device>' or '<resource_name>:<count>'."

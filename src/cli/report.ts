@@ -126,19 +126,19 @@ function backends(
 function optionRows({ settings, exitTimeoutSecs }: Resolved): string[][] {
   const { repository } = settings
   return [
-    ['server_id', settings.core.serverId], ['server_version', SERVER_VERSION],
+    ['server_id', settings.core.engine.metadata.name], ['server_version', SERVER_VERSION],
     ['server_extensions', EXTENSIONS.join(' ')],
     ...repository.paths.map((path, i) => [`model_repository_path[${i}]`, path]),
     ['model_control_mode', `MODE_${repository.mode.toUpperCase()}`],
     ...repository.loadModels.map((name, i) => [`startup_models_${i}`, name]),
     ['strict_model_config', repository.autoComplete ? '0' : '1'], ['model_config_name', repository.configName ?? ''],
     ['model_load_thread_count', String(repository.loadThreads)],
-    ['strict_readiness', settings.core.strictReadiness ? '1' : '0'],
-    ['http_max_input_size', String(settings.core.httpInputBytesMax)],
-    ['allow_client_shm', settings.core.allowClientShm ? '1' : '0'], ['exit_timeout', String(exitTimeoutSecs)],
+    ['strict_readiness', settings.core.engine.strictReadiness ? '1' : '0'],
+    ['http_max_input_size', String(settings.core.engine.httpInputBytesMax)],
+    ['allow_client_shm', settings.core.engine.allowClientShm ? '1' : '0'], ['exit_timeout', String(exitTimeoutSecs)],
     [
       'cache_enabled',
-      settings.core.responseCacheBytes === null && settings.core.responseCacheRedis === null &&
+      settings.core.engine.responseCacheBytes === null && settings.core.responseCacheRedis === null &&
         settings.core.responseCacheLibrary === null ? '0' : '1'
     ],
   ]

@@ -2,7 +2,7 @@
 
 import { existsSync } from 'node:fs'
 import { join, resolve } from 'node:path'
-import type { CacheLibrary, RedisOptions } from '../native/contract.js'
+import type { LibraryCacheOptions, RedisOptions } from '../native/contract.js'
 import type { Options } from './flags.js'
 import { warnOfUnknown } from './known_settings.js'
 import { OptionError, badOption } from './parse.js'
@@ -12,7 +12,7 @@ export interface ResponseCache {
   /** Bytes of the local cache. */
   bytes: number | null
   redis: RedisOptions | null
-  library: CacheLibrary | null
+  library: LibraryCacheOptions | null
 }
 
 const NONE: ResponseCache = { bytes: null, redis: null, library: null }

@@ -177,7 +177,8 @@ export async function serve(
   // Also while it stops: if the core hangs then, the manager must notice.
   manager.watch(() => server.core.pulse())
   manager.ready(`Serving: ${portsText(ports)}`, ports)
-  const lost = resolved.settings.core.exitOnDeviceError ? [server.deviceFailure.then((failure) => ({ failure }))] : []
+  const { exitOnDeviceError } = resolved.settings.core.engine
+  const lost = exitOnDeviceError ? [server.deviceFailure.then((failure) => ({ failure }))] : []
   const signal = await Promise.race([signals.first, ...lost])
   const failure = typeof signal === 'string' ? null : signal.failure
   if (failure !== null) logger.error(`${failure}; the process ends, as --exit-on-device-error asks`)

@@ -5,11 +5,12 @@
  */
 
 import { isUnix } from '../api/address.js'
+import { EXTENSIONS, SERVER_VERSION } from '../api/identity.js'
 import { TRACE_DEFAULTS, TRACE_LEVELS, type TraceDefaults } from '../trace/settings.js'
 import type { ServerSettings } from '../api/server.js'
 import type { MetricsConfig, MetricsSettings } from '../metrics/settings.js'
 import { isSafeUrl, type KeysSettings } from '../api/issuer_keys.js'
-import type { ControlOptions, FrontendOptions, Restriction, TlsOptions } from '../native/contract.js'
+import type { ControlOptions, GrpcOptions, HttpOptions, Restriction, TlsOptions } from '../native/contract.js'
 import { type Environment, exporterAnswer, exporterOptions } from '../trace/exporter_options.js'
 import { readDeviceMemory } from './device_memory.js'
 import { FLAGS, passedTo, type Flag, type Options } from './flags.js'
@@ -70,14 +71,18 @@ function resolve({ options, given, warnings: before }: Parsed, environment: Envi
   const trace = traceDefaults(options, warnings, environment)
   const cache = readResponseCache(options, warnings)
   const metricsConfig = readMetricsConfig(options.metricsConfig, warnings)
+  const { counterLatencies: _, ...latencies } = metricsConfig
   const settings: ServerSettings = {
     development: false, exitOnError: options.exitOnError, listenEarly: options.listenEarly,
     core: {
-      ...passedTo('core', options), summaryLatencies: metricsConfig.summaryLatencies,
-      histogramLatencies: metricsConfig.histogramLatencies, summaryQuantiles: metricsConfig.summaryQuantiles,
-      deviceMemory: readDeviceMemory(options), responseCacheBytes: cache.bytes, responseCacheRedis: cache.redis,
-      responseCacheLibrary: cache.library,
-      rateLimit: readRateLimit(options),
+      ...passedTo('core', options),
+      engine: {
+        ...passedTo('engine', options),
+        metadata: { name: options.id, version: SERVER_VERSION, extensions: EXTENSIONS },
+        metrics: latencies, reasonsInErrors: false, responseCacheBytes: cache.bytes,
+        rateLimit: readRateLimit(options),
+      },
+      deviceMemory: readDeviceMemory(options), responseCacheRedis: cache.redis, responseCacheLibrary: cache.library,
     },
     listen: {
       ...passedTo('listen', options), unixSocketMode: socketMode(options.unixSocketMode),
@@ -134,13 +139,12 @@ function autoComplete(options: Options, warnings: string[]): boolean {
   return !(options.disableAutoCompleteConfig || strict === true)
 }
 
-function httpOptions(options: Options): FrontendOptions {
-  const http = {
+function httpOptions(options: Options): HttpOptions {
+  return {
     ...passedTo('http', options), givenFd: null, tls: httpTls(options),
     restrictions: readRestrictions('http-restricted-api', options.httpRestrictedApi, ''),
     corsOrigins: options.httpCorsOrigin.flatMap((list) => list.split(',')),
   }
-  return http
 }
 
 /** Warnings about certificates of a port without TLS: the user expects TLS there. */
@@ -180,7 +184,7 @@ function files(service: 'http' | 'grpc', tls: TlsOptions): TlsOptions {
   throw badOption(`${service}-${missing}`, `A server that speaks TLS needs ${what}, in PEM.`)
 }
 
-function grpcOptions(options: Options): FrontendOptions {
+function grpcOptions(options: Options): GrpcOptions {
   return {
     ...passedTo('grpc', options), givenFd: null, tls: grpcTls(options),
     restrictions: readRestrictions('grpc-restricted-protocol', options.grpcRestrictedProtocol, 'triton-grpc-protocol-'),
@@ -252,7 +256,7 @@ function metricsAddress({ metricsAddress: given, httpAddress }: Options): string
 }
 
 function checkCollisions(
-  http: FrontendOptions | null, grpc: FrontendOptions | null, metrics: MetricsSettings | null,
+  http: HttpOptions | null, grpc: GrpcOptions | null, metrics: MetricsSettings | null,
   control: ControlOptions | null,
 ): void {
   const endpoints = [

@@ -1,5 +1,7 @@
 /** Settings of the metrics endpoint. */
 
+import type { MetricsOptions } from '../native/contract.js'
+
 export interface MetricsSettings {
   /** Serve them at a port; without it, only a program in whose process or by whose order the server runs reads them. */
   isServed: boolean
@@ -18,9 +20,6 @@ export interface MetricsSettings {
 }
 
 /** Settings of `--metrics-config`. */
-export interface MetricsConfig {
+export interface MetricsConfig extends MetricsOptions {
   counterLatencies: boolean
-  histogramLatencies: boolean
-  summaryLatencies: boolean
-  summaryQuantiles: { quantile: number; error: number }[]
 }

@@ -1,5 +1,5 @@
 /**
- * Names and options that cross to Rust as plain text or JSON: crates/node/src/{objects,core}.rs use them in `ts_type`,
+ * Names that cross to Rust as plain text or JSON: crates/node/src/{objects,core}.rs use them in `ts_type`,
  * and src/native/generated imports them from here.
  */
 
@@ -27,69 +27,6 @@ export type ControlOperation =
   | 'page'
 
 export type TraceMode = 'triton' | 'opentelemetry'
-
-/** One group of `--http-restricted-api` or `--grpc-restricted-protocol`. */
-export interface Restriction {
-  /**
-   * Any of `health`, `metadata`, `inference`, `shared-memory`, `model-config`, `model-repository`, `statistics`,
-   * `trace`, `logging`.
-   */
-  apis: string[]
-  key: string
-  value: string
-}
-
-/** PEM files of a TLS listener; reread when they change. */
-export interface TlsOptions {
-  /** The server's certificate chain. */
-  certificate: string
-  key: string
-  /** Root certificates for clients; empty = none. */
-  roots: string
-  /** True if clients must present a certificate that leads to one of the roots. */
-  mutual: boolean
-}
-
-/** The listener of `--control-address`. */
-export interface ControlOptions {
-  /** A host, or `unix:` and a path. */
-  address: string
-  port: number
-  /** null = plain text. */
-  tls: TlsOptions | null
-}
-
-/** A front end. Also has the flags that are passed on unchanged (`to` in src/cli/flags.ts; frontend/src/options.rs). */
-export interface FrontendOptions extends ControlOptions {
-  /** Descriptor of an inherited socket; null = bind. For HTTP and gRPC the core owns it from `bind` on. */
-  givenFd: number | null
-  restrictions: Restriction[]
-}
-
-export interface ListenOptions {
-  http: FrontendOptions | null
-  grpc: FrontendOptions | null
-  /** null = management operations share the other listeners. */
-  control: ControlOptions | null
-  /** Mode of Unix socket files, 0 to 0o777. */
-  unixSocketMode: number
-  gate: {
-    /** Allow changes of settings from anywhere; else only from this machine or with a secret. */
-    allowRemoteSettings: boolean
-  }
-  /** Reactor threads; 0 = one up to 4 cores, then one per 4 cores. */
-  reactorThreads: number
-}
-
-/** Logs of requests and of control operations. */
-export interface RequestLogOptions {
-  /** A file, or `-` for standard output; empty = no access log. */
-  access: string
-  /** Share of the successful requests that are logged, from 0 to 1. */
-  accessRate: number
-  /** Audit log, as `access`. */
-  audit: string
-}
 
 /** A row of the core's routing table. */
 export interface Route {

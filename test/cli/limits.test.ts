@@ -131,19 +131,16 @@ test('S-39: an unknown Redis setting is reported, and an unknown cache rejected'
 test.each([
   [[], null],
   [['--rate-limit=off', '--rate-limit-resource=R:1'], null],
-  [['--rate-limit=EXECUTION_COUNT'], { resources: [] }],
+  [['--rate-limit=EXECUTION_COUNT'], []],
   [
     [
       '--rate-limit=execution_count', '--rate-limit-resource=R1:10', '--rate-limit-resource=R2:3:1',
       '--rate-limit-resource=:0'
     ],
-    {
-      resources: [
-        { name: 'R1', count: 10, device: null },
-        { name: 'R2', count: 3, device: 1 },
-        { name: '', count: 0, device: null },
-      ],
-    },
+    [
+      { name: 'R1', count: 10, device: null }, { name: 'R2', count: 3, device: 1 },
+      { name: '', count: 0, device: null },
+    ],
   ],
 ])('S-35: %j limits', (args, expected) => {
   expect(readRateLimit(options(...args))).toEqual(expected)

@@ -1,7 +1,6 @@
 /**
  * The contract of src/native against the core, where the declarations that are generated from the Rust side do not say
- * it: names that both sides write down, and options that a crate reads by itself. `npm test -- generated` compares the
- * declarations.
+ * it: names that both sides write down, and flags that are passed on. `npm test -- generated` compares the declarations.
  */
 
 import { readFileSync } from 'node:fs'
@@ -46,26 +45,23 @@ test.each([
   expect([...new Set(found)].sort()).toEqual(union(name))
 })
 
-/** Names in JavaScript of the fields of a Rust struct. */
-function fields(struct: string, path: string): string[] {
-  const body = new RegExp(`pub struct ${struct} \\{([^]*?)\\n\\}`).exec(source(path))?.[1] ?? ''
-  const own = body.replaceAll(/#\[serde\(skip\)\]\s+pub \w+/g, '')
-  return [...own.matchAll(/^ +pub (\w+):/gm)].map(([, name = '']) =>
-    name.replace(/_([a-z0-9])/g, (_, c: string) => c.toUpperCase()),
-  )
+/** Fields of an interface that is generated from crates/options. */
+function fields(name: string): string[] {
+  const body = new RegExp(`export type ${name} = \\{([^]*?), \\};`).exec(source('src/native/generated/index.ts'))?.[1] ?? ''
+  return [...body.matchAll(/^(\w+):/gm)].map(([, field = '']) => field)
 }
 
 // Fields that settings.ts makes itself, in addition to flags that are passed on unchanged.
 test.each([
-  ['http', 'HttpOptions', 'crates/frontend/src/options.rs', ['givenFd', 'tls', 'restrictions', 'corsOrigins']],
-  ['grpc', 'GrpcOptions', 'crates/frontend/src/options.rs', ['givenFd', 'tls', 'restrictions']],
-  [
-    'listen', 'FrontendOptions', 'crates/frontend/src/options.rs', ['http', 'grpc', 'control', 'unixSocketMode', 'gate']
-  ],
-  ['log', 'LogOptions', 'crates/frontend/src/access_log/mod.rs', []],
-])('the core has a field for each flag that is passed on to %s, and no others', (part, struct, path, made) => {
+  ['http', 'HttpOptions', ['givenFd', 'tls', 'restrictions', 'corsOrigins']],
+  ['grpc', 'GrpcOptions', ['givenFd', 'tls', 'restrictions']],
+  ['listen', 'ListenOptions', ['http', 'grpc', 'control', 'unixSocketMode', 'gate']],
+  ['engine', 'EngineOptions', ['metadata', 'reasonsInErrors', 'metrics', 'responseCacheBytes', 'rateLimit']],
+  ['deviceMemory', 'DeviceMemoryOptions', ['devicePools', 'loadLimits']],
+  ['log', 'RequestLogOptions', []],
+])('the core has a field for each flag that is passed on to %s, and no others', (part, name, made) => {
   const flags: readonly Flag[] = FLAGS
   const passed = flags.flatMap(({ to = '' }) => (to.startsWith(`${part}.`) ? [to.slice(part.length + 1)] : []))
   expect(passed.length).toBeGreaterThan(0)
-  expect([...passed, ...made].sort()).toEqual(fields(struct, path).sort())
+  expect([...passed, ...made].sort()).toEqual(fields(name).sort())
 })

@@ -15,7 +15,7 @@ use crate::grpc::{framed, literals};
 use backend::OpenSpec;
 use bytes::{Buf, Bytes, BytesMut};
 use engine::{Engine, EngineOptions, EngineResponse, ModelVersion, PublishSpec, ServerState, Started};
-use frontend::{Argument, Control, ControlOperation, ControlReply, FrontendOptions, HttpOptions};
+use frontend::{Argument, Control, ControlOperation, ControlReply, FrontendOptions, HttpOptions, ListenOptions};
 use http2::parts::{FrameHead, PREFACE};
 use http2::{Field, Machine, Options};
 use prost::Message;
@@ -186,8 +186,11 @@ fn http1_path(
     change: impl Fn(&mut [u8], usize),
 ) -> Result<(), Failure> {
     let options = FrontendOptions {
-        http: Some(HttpOptions { address: "127.0.0.1".into(), ..HttpOptions::default() }),
-        reactor_threads: 1,
+        listen: ListenOptions {
+            http: Some(HttpOptions { address: "127.0.0.1".into(), ..HttpOptions::default() }),
+            reactor_threads: 1,
+            ..ListenOptions::default()
+        },
         ..FrontendOptions::default()
     };
     let running = frontend::serve(engine()?, Arc::new(NoControl), options)?;

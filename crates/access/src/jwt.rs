@@ -10,6 +10,7 @@ use jsonwebtoken::crypto::{CryptoProvider, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{Error, ErrorKind};
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey, DecodingKeyKind, Validation, signature};
+use options::IssuerOptions;
 use parking_lot::Mutex;
 use ring::signature as ring_signature;
 use serde_json::{Map, Value};
@@ -21,17 +22,6 @@ pub(crate) const LEEWAY_SECS: u64 = 60;
 
 /// Accepted signature algorithms. Neither `none` nor shared secrets, with which a verifier could make tokens.
 const ALGORITHMS: [Algorithm; 4] = [Algorithm::RS256, Algorithm::PS256, Algorithm::ES256, Algorithm::EdDSA];
-
-/// The issuer whose tokens are accepted.
-#[derive(Debug, Clone)]
-pub struct Issuer {
-    /// `iss` of its tokens.
-    pub issuer: String,
-    /// Required value in `aud`.
-    pub audience: String,
-    /// Claim of the rules that name none.
-    pub claim: String,
-}
 
 /// Claims of a valid token.
 pub(crate) type Claims = Map<String, Value>;
@@ -52,7 +42,7 @@ struct TokenKey {
 
 /// An issuer with its keys and verified tokens.
 pub(crate) struct Oidc {
-    pub issuer: Issuer,
+    pub issuer: IssuerOptions,
     keys: Mutex<std::sync::Arc<[TokenKey]>>,
     kept: Mutex<Kept>,
     /// True if a token named an unknown key.
@@ -67,7 +57,7 @@ struct Kept {
 }
 
 impl Oidc {
-    pub fn new(issuer: Issuer) -> Self {
+    pub fn new(issuer: IssuerOptions) -> Self {
         // An earlier provider may have more algorithms, but each is checked here anyway.
         let _ = PROVIDER.install_default();
         Self { issuer, keys: Mutex::new([].into()), kept: Mutex::default(), misses_key: AtomicBool::new(false) }
@@ -363,7 +353,12 @@ mod tests {
     }
 
     fn oidc(signers: &Signers) -> Oidc {
-        let issuer = Issuer { issuer: "https://issuer".into(), audience: "nereid".into(), claim: "scope".into() };
+        let issuer = IssuerOptions {
+            issuer: "https://issuer".into(),
+            audience: "nereid".into(),
+            claim: "scope".into(),
+            keys_file: None,
+        };
         let oidc = Oidc::new(issuer);
         assert_eq!(oidc.replace(signers.set().to_string().as_bytes()), Ok(2));
         oidc

@@ -1,12 +1,13 @@
 //! Authentication and authorisation of requests.
 
 use crate::file::{ANONYMOUS, File, FileError, Object};
-use crate::jwt::{self, Issuer, Oidc, Verified};
+use crate::jwt::{self, Oidc, Verified};
 use crate::limits::TOKEN_BYTES_MAX;
 use crate::meter::{AccessResult, Meter, Part, Quota, QuotaHold, RESULTS};
 use crate::scope::{Act, Of, Scopes, Verb};
 use crate::token::{Hash, LastShown, presented};
 use arc_swap::ArcSwap;
+use options::IssuerOptions;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -120,7 +121,7 @@ impl Keys {
     }
 
     /// The caller of a token: that of the first rule that matches.
-    fn rule(&self, issuer: &Issuer, claims: &jwt::Claims) -> Option<&Arc<Principal>> {
+    fn rule(&self, issuer: &IssuerOptions, claims: &jwt::Claims) -> Option<&Arc<Principal>> {
         let fits = |rule: &&Rule| jwt::has(claims, rule.claim.as_deref().unwrap_or(&issuer.claim), &rule.value);
         self.rules.iter().find(fits).map(|rule| &rule.who)
     }
@@ -208,7 +209,7 @@ pub struct Access {
 
 impl Access {
     /// Starts with the keys of a file, and optionally an issuer, whose keys are set later.
-    pub fn new(keys: Keys, issuer: Option<Issuer>) -> Self {
+    pub fn new(keys: Keys, issuer: Option<IssuerOptions>) -> Self {
         Self { keys: ArcSwap::from_pointee(keys), oidc: issuer.map(Oidc::new), unknown: AtomicU64::new(0) }
     }
 

@@ -18,8 +18,8 @@ mod token;
 
 pub use bucket::{Bucket, Rate};
 pub use file::FileError;
-pub use jwt::Issuer;
 pub use keys::{Access, Admitted, Ask, AuthError, Clock, Keys, Principal};
 pub use meter::{AccessResult, Meter, Part, Quota, QuotaHold, RESULTS};
+pub use options::IssuerOptions;
 pub use scope::{Act, Of, Scopes, Verb};
 pub use token::{HEADERS, Hash, LastShown, presented};

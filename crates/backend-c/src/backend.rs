@@ -1,13 +1,13 @@
 //! The backend `c`: from a library to running instances.
 
-use crate::hosts::{Hosts, is_shared};
+use crate::hosts::{Hosts, explained, is_shared};
 use crate::load::{HostedInstance, LoadContent, instances};
-use crate::options::COptions;
 use crate::settings::HostSettings;
 use backend::{Backend, Host, Model, ModelIo, OpenSpec, Opened};
 use backend_process::{
     Ahead, Completed, Failure, Further, HostedLibrary, JsonObject, Kept, Spec, UnknownKeys, ask_and_keep,
 };
+use options::LibraryProcess;
 use protocol::Signature;
 use protocol::json::Value;
 use protocol::pb::inference::ModelConfig;
@@ -22,7 +22,7 @@ const INSTANCES_MAX: usize = 256;
 pub struct CBackend(Arc<CBackendState>);
 
 struct CBackendState {
-    options: COptions,
+    options: LibraryProcess,
     hosts: Hosts,
     host: OnceLock<Weak<dyn Host>>,
     unknown: UnknownKeys,
@@ -31,7 +31,7 @@ struct CBackendState {
 
 impl CBackend {
     /// Starts nothing yet.
-    pub fn new(options: COptions) -> Self {
+    pub fn new(options: LibraryProcess) -> Self {
         Self(Arc::new(CBackendState {
             options,
             hosts: Hosts::default(),
@@ -87,7 +87,7 @@ impl Backend for CBackend {
             &settings.limits,
         );
         let (completed, kept) = ask_and_keep(&own, &settings.limits, Weak::clone(&host), spec.model.clone())
-            .map_err(|failure| state.options.explained(failure.error))?;
+            .map_err(|failure| explained(&state.options, failure.error))?;
         let completed = completed_config(&completed)?;
         Ok(Box::new(OpenedLibrary {
             host,

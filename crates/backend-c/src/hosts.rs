@@ -1,10 +1,9 @@
 //! The processes of libraries: which one serves a model, and how it is started.
 
 use crate::links::Links;
-use crate::options::COptions;
 use crate::settings::HostSettings;
-use backend::LibrarySpec;
 use backend_process::{Command, HostedLibrary, guard_with};
+use options::{LibraryProcess, LibrarySpec};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -25,7 +24,7 @@ impl Hosts {
     /// Too many processes, or no directory for links.
     pub(crate) fn shared(
         &self,
-        options: &COptions,
+        options: &LibraryProcess,
         library: &LibrarySpec,
         settings: &HostSettings,
     ) -> Result<HostedLibrary> {
@@ -51,7 +50,7 @@ impl Hosts {
     /// No directory for links.
     pub(crate) fn own(
         &self,
-        options: &COptions,
+        options: &LibraryProcess,
         library: &LibrarySpec,
         settings: &HostSettings,
     ) -> Result<HostedLibrary> {
@@ -67,12 +66,17 @@ impl Hosts {
 
 /// True if all models of a library have one process. A model that brings the library, or the one that divides its
 /// batches, has a process of its own, which ends with it.
-pub(crate) fn is_shared(options: &COptions, library: &LibrarySpec) -> bool {
+pub(crate) fn is_shared(options: &LibraryProcess, library: &LibrarySpec) -> bool {
     let is_installed = |path: &PathBuf| path.starts_with(&library.backend_directory);
     !options.per_model && is_installed(&library.path) && library.strategy.iter().all(is_installed)
 }
 
-fn process(options: &COptions, links: &Links, library: &LibrarySpec, settings: &HostSettings) -> Result<HostedLibrary> {
+fn process(
+    options: &LibraryProcess,
+    links: &Links,
+    library: &LibrarySpec,
+    settings: &HostSettings,
+) -> Result<HostedLibrary> {
     let mut environment: Vec<(OsString, OsString)> =
         options.environment.iter().map(|(name, value)| (name.into(), value.into())).collect();
     let mut ours = options.library.clone().into_os_string();
@@ -111,9 +115,34 @@ fn first_in_path(environment: &mut Vec<(OsString, OsString)>, directory: &Path) 
     environment.push(("LD_LIBRARY_PATH".into(), path));
 }
 
+/// Adds to an error about a file that a process may not read which user it has.
+pub(crate) fn explained(host: &LibraryProcess, error: Error) -> Error {
+    match &host.user {
+        Some(user) if error.message().contains("Permission denied") => Error::new(
+            error.code(),
+            format!(
+                "{} (the library runs as the user {user}: let that user read it and what it reads, or name another one \
+                 with --host-user)",
+                error.message()
+            ),
+        ),
+        _ => error,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_of_permissions_names_the_user() {
+        let denied = Error::not_found("unable to load shared library: /x.so: Permission denied");
+        let host = LibraryProcess { user: Some("65534:65534".into()), ..LibraryProcess::default() };
+        assert!(explained(&host, denied.clone()).message().contains("--host-user"));
+        assert_eq!(explained(&LibraryProcess::default(), denied.clone()), denied);
+        let other = Error::not_found("undefined symbol: f");
+        assert_eq!(explained(&host, other.clone()), other);
+    }
 
     #[test]
     fn a_model_that_brings_code_has_a_process_of_its_own() {
@@ -123,12 +152,12 @@ mod tests {
             backend_directory: "/backends".into(),
             ..LibrarySpec::default()
         };
-        let options = COptions::default();
+        let options = LibraryProcess::default();
         assert!(is_shared(&options, &of("/backends/b/libtriton_b.so", None)));
         assert!(is_shared(&options, &of("/backends/b/libtriton_b.so", Some("/backends/b/batchstrategy.so"))));
         assert!(!is_shared(&options, &of("/backends/b/libtriton_b.so", Some("/models/m/batchstrategy.so"))));
         assert!(!is_shared(&options, &of("/models/m/libtriton_b.so", None)));
-        let per_model = COptions { per_model: true, ..options };
+        let per_model = LibraryProcess { per_model: true, ..options };
         assert!(!is_shared(&per_model, &of("/backends/b/libtriton_b.so", None)));
     }
 

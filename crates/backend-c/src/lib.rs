@@ -8,9 +8,7 @@ mod backend;
 mod hosts;
 mod links;
 mod load;
-mod options;
 mod settings;
 
 pub use backend::CBackend;
 pub use backend_process::wait_for_ends;
-pub use options::COptions;

@@ -1,7 +1,8 @@
 //! The JSON object of LOAD for a model of a library (shm/README.md).
 
-use backend::{LibrarySpec, OpenSpec, Placement, all_placements};
+use backend::{OpenSpec, Placement, all_placements};
 use backend_process::JsonObject;
+use options::LibrarySpec;
 use protocol::Signature;
 use protocol::json::{Value, write_string};
 use protocol::pb::inference::ModelConfig;

@@ -7,6 +7,7 @@ use backend_process::{
     Ahead, Command, Failure, Further, Instance, JsonObject, OutputTarget, PlacedInstance, RunnerKind, RunnerLimits,
     SharedMemory, Spec, UnknownKeys, ask, hosted, instances, is_inside, load_of,
 };
+use options::JavaScriptOptions;
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
 use std::ffi::OsString;
@@ -16,19 +17,6 @@ use tensor::{Error, Name, Result};
 
 /// Instances per model: an idle one takes some 10 MB.
 const INSTANCES_MAX: usize = 256;
-
-/// Options of the backend.
-#[derive(Debug, Clone, Default)]
-pub struct JavaScriptOptions {
-    /// Absolute path of Node, for models that run in processes.
-    pub node: PathBuf,
-    /// Flags of Node.
-    pub flags: Vec<String>,
-    /// Absolute path of the script that such a process runs.
-    pub process_script: PathBuf,
-    /// The whole environment of the process: the server's, such as keys, is not for models.
-    pub environment: Vec<(String, String)>,
-}
 
 /// The backend `javascript`.
 pub struct JavaScriptBackend(Arc<JavaScriptBackendState>);
@@ -180,12 +168,12 @@ impl OpenedJavaScript {
     }
 
     fn command(&self, heap_bytes_max: Option<u64>) -> Command {
-        let JavaScriptOptions { node, flags, process_script, environment } = &self.state.options;
+        let JavaScriptOptions { node, flags, script, environment } = &self.state.options;
         let mut arguments: Vec<OsString> = flags.iter().map(OsString::from).collect();
         if let Some(bytes) = heap_bytes_max {
             arguments.push(format!("--max-old-space-size={}", (bytes >> 20).max(1)).into());
         }
-        arguments.push(process_script.clone().into_os_string());
+        arguments.push(script.clone().into_os_string());
         let environment = environment.iter().map(|(name, value)| (name.into(), value.into())).collect();
         Command { program: node.clone(), arguments, environment }
     }

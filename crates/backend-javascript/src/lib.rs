@@ -8,5 +8,5 @@ mod backend;
 mod settings;
 pub mod worker;
 
-pub use backend::{JavaScriptBackend, JavaScriptOptions};
+pub use backend::JavaScriptBackend;
 pub use worker::{Inbox, Threads, Worker, WorkerSpec};

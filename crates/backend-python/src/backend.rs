@@ -12,6 +12,7 @@ use backend_process::{
     Ahead, Command, Failure, Further, Instance, PlacedInstance, RunnerKind, RunnerLimits, Spec, UnknownKeys, hosted,
     instances,
 };
+use options::PythonOptions;
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
 use std::ffi::OsString;
@@ -27,17 +28,6 @@ const GUARDIAN: &str = "nereid_runner/guardian.py";
 const INSTANCES_MAX: usize = 256;
 /// Archive with the environment of a backend written in Python.
 const BACKEND_ENVIRONMENT: &str = "pb_exec_env_model.py.tar.gz";
-
-/// Options of the backend.
-#[derive(Debug, Clone, Default)]
-pub struct PythonOptions {
-    /// Directory of our Python modules, including `triton_python_backend_utils.py`.
-    pub runtime: PathBuf,
-    /// Prefix of directories for unpacked environments, followed by a number.
-    pub unpack_prefix: PathBuf,
-    /// Allowed locations of environments beside the model's own; `None` = anywhere: no models come over the network.
-    pub environment_roots: Option<Vec<PathBuf>>,
-}
 
 /// The backend `python`.
 pub struct PythonBackend(Arc<PythonBackendState>);

@@ -16,7 +16,7 @@ mod options;
 mod probe;
 mod search;
 
-pub use backend::{PythonBackend, PythonOptions};
+pub use backend::PythonBackend;
 pub use backend_process::wait_for_ends;
 pub use environment::{Allowed, Environment, Environments};
 pub use probe::{Interpreter, NUMPY_MIN, PYTHON_MIN, Prober, Unusable};

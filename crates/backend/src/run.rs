@@ -4,6 +4,7 @@ use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 use crate::{Host, InstanceEventsRef, Occupied, OpenCalls, Readiness, Responder};
 use memory::Need;
 pub use memory::thread::{from_system_ns, now_ns};
+use options::LibrarySpec;
 use protocol::pb::inference::ModelConfig;
 use protocol::{Checked, InferRequest, OutputTensor, Parameter, Signature};
 use smallvec::SmallVec;
@@ -49,29 +50,6 @@ pub struct OpenSpec {
     pub code_directory: Option<PathBuf>,
     /// For a model of a library that was written for Triton's C API.
     pub library: Option<LibrarySpec>,
-}
-
-/// The library of a backend, and what else it needs to know of the server.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LibrarySpec {
-    /// Absolute path.
-    pub path: PathBuf,
-    /// Name of its backend.
-    pub backend: String,
-    /// Directory that holds it.
-    pub directory: PathBuf,
-    /// Name under which the library needs `libtritonserver.so`, if it is another one.
-    pub needs: Option<String>,
-    /// Library that decides which requests come into a batch.
-    pub strategy: Option<PathBuf>,
-    /// `--backend-directory`.
-    pub backend_directory: PathBuf,
-    /// `--host-policy` as JSON: settings by the name of their policy.
-    pub host_policies: String,
-    /// The configuration has no instance groups of its own: those that the library prefers apply.
-    pub default_groups: bool,
-    /// The library can call other models: then a request of it may not lie behind another.
-    pub calls_models: bool,
 }
 
 /// A readable model file that does not serve yet. Its configuration may still be completed from `io`.

@@ -16,12 +16,12 @@ mod process;
 use bytes::Bytes;
 use cache::{Cache, CachedOutput, Counters, Found, Insertion, Key, KeySpace, Lookup, OutputSet};
 use frames::cache::CacheOperation;
+use options::{LibraryCacheOptions, LibraryProcess};
 use parking_lot::Mutex;
 use process::Process;
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
@@ -43,30 +43,13 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Time that the library has to finalize.
 const END_TIME: Duration = Duration::from_secs(2);
 
-/// The library, and the program that runs it.
-#[derive(Debug, Clone)]
-pub struct LibrarySettings {
-    /// Name of the cache.
-    pub name: String,
-    /// File of its library.
-    pub path: PathBuf,
-    /// LibrarySettings of the cache as a JSON object.
-    pub config: String,
-    /// `nereid-backend-host`
-    pub program: PathBuf,
-    /// Our `libtritonserver.so`.
-    pub library: PathBuf,
-    /// `<uid>:<gid>` of the process; `None` for the server's.
-    pub user: Option<String>,
-    /// The whole environment of the process.
-    pub environment: Vec<(String, String)>,
-}
-
 /// A response cache in a library.
 pub struct LibraryCache(Arc<CacheState>);
 
 struct CacheState {
-    settings: LibrarySettings,
+    options: LibraryCacheOptions,
+    /// The start of the program that runs it.
+    host: LibraryProcess,
     process: Mutex<Option<Arc<Process>>>,
     lookups: Mutex<HashMap<u64, PendingLookup>>,
     next: AtomicU64,
@@ -93,9 +76,9 @@ impl LibraryCache {
     ///
     /// # Errors
     /// The library's, or that it or its process cannot be started.
-    pub fn start(settings: LibrarySettings) -> Result<Self> {
+    pub fn start(options: LibraryCacheOptions, host: LibraryProcess) -> Result<Self> {
         let (open, closed) = channel();
-        let shared = Arc::new(CacheState::new(settings, open));
+        let shared = Arc::new(CacheState::new(options, host, open));
         shared.begin()?;
         let watched = Arc::downgrade(&shared);
         let cannot = |error: std::io::Error| Error::internal(format!("cannot start a thread of the cache: {error}"));
@@ -126,7 +109,7 @@ fn watch(shared: &Weak<CacheState>, closed: &Receiver<()>) {
         }
         if down_since.get_or_insert_with(Instant::now).elapsed() >= PAUSE {
             down_since = None;
-            let name = &shared.settings.name;
+            let name = &shared.options.name;
             match shared.begin() {
                 Ok(()) => log::info!("the response cache '{name}' is used again"),
                 Err(error) => log::warn!("the response cache '{name}' is not used: {}", error.message()),
@@ -136,9 +119,10 @@ fn watch(shared: &Weak<CacheState>, closed: &Receiver<()>) {
 }
 
 impl CacheState {
-    fn new(settings: LibrarySettings, open: Sender<()>) -> Self {
+    fn new(options: LibraryCacheOptions, host: LibraryProcess, open: Sender<()>) -> Self {
         Self {
-            settings,
+            options,
+            host,
             process: Mutex::default(),
             lookups: Mutex::default(),
             next: AtomicU64::new(1),
@@ -164,7 +148,7 @@ impl CacheState {
                 shared.ended();
             }
         };
-        let process = Process::start(&self.settings, answer, end)?;
+        let process = Process::start(&self.options, &self.host, answer, end)?;
         *self.silent_since.lock() = None;
         *self.process.lock() = Some(Arc::new(process));
         if self.is_closed.load(Relaxed) {
@@ -179,7 +163,7 @@ impl CacheState {
     fn ended(&self) {
         let process = self.process.lock().take();
         if process.is_some() && !self.is_closed.load(Relaxed) {
-            let name = &self.settings.name;
+            let name = &self.options.name;
             log::warn!("the process of the response cache '{name}' ended; nothing is cached until it runs again");
         }
         let all = std::mem::take(&mut *self.lookups.lock());
@@ -202,7 +186,7 @@ impl CacheState {
         if !late.is_empty() && self.is_silent(now) {
             let process = self.process.lock().clone();
             if let Some(process) = process {
-                let name = &self.settings.name;
+                let name = &self.options.name;
                 log::error!("the process of the response cache '{name}' is killed: it answers nothing");
                 process.kill();
             }
@@ -336,16 +320,7 @@ mod tests {
 
     #[test]
     fn a_process_is_silent_without_any_answer_between_late_lookups() {
-        let settings = LibrarySettings {
-            name: "c".to_owned(),
-            path: PathBuf::new(),
-            config: String::new(),
-            program: PathBuf::new(),
-            library: PathBuf::new(),
-            user: None,
-            environment: Vec::new(),
-        };
-        let cache = CacheState::new(settings, channel().0);
+        let cache = CacheState::new(LibraryCacheOptions::default(), LibraryProcess::default(), channel().0);
         let begin = Instant::now();
         let second = Duration::from_secs(1);
         assert!(!cache.is_silent(begin));

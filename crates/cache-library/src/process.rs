@@ -1,7 +1,7 @@
 //! The process of the library: its socket, and the threads that write to it and read from it.
 
-use crate::LibrarySettings;
 use frames::cache::{CacheAnswer, CacheOperation, CacheStatus, read_answer, write_request};
+use options::{LibraryCacheOptions, LibraryProcess};
 use parking_lot::Mutex;
 use std::any::Any;
 use std::collections::HashMap;
@@ -40,20 +40,21 @@ impl Process {
     /// Starts the process and waits until the cache is initialized. `answer` gets the number of a lookup and what was
     /// found; `ended` is called once, at the end.
     pub(crate) fn start(
-        settings: &LibrarySettings,
+        options: &LibraryCacheOptions,
+        host: &LibraryProcess,
         answer: impl Fn(u64, Option<Vec<u8>>) + Send + 'static,
         ended: impl FnOnce() + Send + 'static,
     ) -> Result<Self> {
         let failed =
-            |error: io::Error| Error::internal(format!("the cache '{}' cannot be started: {error}", settings.name));
+            |error: io::Error| Error::internal(format!("the cache '{}' cannot be started: {error}", options.name));
         let (socket, its) = UnixStream::pair().map_err(failed)?;
-        let mut child = Command::new(&settings.program)
-            .arg(&settings.library)
+        let mut child = Command::new(&host.program)
+            .arg(&host.library)
             .arg("cache")
-            .arg(&settings.path)
-            .args(settings.user.iter().map(|user| format!("--user={user}")))
+            .arg(&options.path)
+            .args(host.user.iter().map(|user| format!("--user={user}")))
             .env_clear()
-            .envs(settings.environment.iter().map(|(name, value)| (name, value)))
+            .envs(&host.environment)
             // Signals of a terminal are for the server, which lets the library finalize.
             .process_group(0)
             .stdin(OwnedFd::from(its))
@@ -62,12 +63,12 @@ impl Process {
             .spawn()
             .map_err(failed)?;
         for output in [child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from)] {
-            let name = settings.name.clone();
+            let name = options.name.clone();
             let output = output.map(std::fs::File::from);
             thread(move || output.into_iter().for_each(|output| print(&name, output))).map_err(failed)?;
         }
         let mut reads = BufReader::new(socket.try_clone().map_err(failed)?);
-        let first = first(&socket, &mut reads, settings.config.as_bytes());
+        let first = first(&socket, &mut reads, options.config.as_bytes());
         if !matches!(&first, Ok(answer) if answer.status == CacheStatus::Done) {
             let _ = child.kill();
             let _ = child.wait();

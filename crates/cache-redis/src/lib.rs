@@ -25,37 +25,14 @@ use crate::link::{CommandError, Connections};
 use crate::resp::Reply;
 use bytes::Bytes;
 use cache::{Cache, CachedOutput, Counters, Found, Insertion, Key, KeySpace, Lookup, OutputSet};
+use options::RedisOptions;
 use parking_lot::Mutex;
 use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
 use tensor::{Error, Result};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-
-/// Address of Redis, credentials and timeouts.
-#[derive(Clone)]
-pub struct Settings {
-    /// Host name or address.
-    pub host: String,
-    /// TCP port.
-    pub port: u16,
-    /// Redis ACL user; only used with a password.
-    pub user: Option<String>,
-    /// Password of the user, or of Redis.
-    pub password: Option<String>,
-    /// Number of the database.
-    pub database: u32,
-    /// Timeout to connect, authentication included.
-    pub connect_timeout: Duration,
-    /// Timeout of a command.
-    pub socket_timeout: Duration,
-    /// Timeout to wait for a connection that accepts another command.
-    pub wait_timeout: Duration,
-    /// Number of connections.
-    pub pool_size: usize,
-}
 
 /// Pending and lost jobs.
 #[derive(Default)]
@@ -125,10 +102,14 @@ impl RedisCache {
     ///
     /// # Errors
     /// INTERNAL if the system has no thread or no resources for sockets.
-    pub fn start(settings: Settings) -> Result<Self> {
+    pub fn start(mut options: RedisOptions) -> Result<Self> {
+        let environment = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
+        options.user = options.user.or_else(|| environment("TRITONCACHE_REDIS_USERNAME"));
+        options.password = options.password.or_else(|| environment("TRITONCACHE_REDIS_PASSWORD"));
+        options.pool_size = options.pool_size.clamp(1, POOL_SIZE_MAX);
         let cannot = |e: std::io::Error| Error::internal(format!("cannot start the thread of the Redis cache: {e}"));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
-        let connections = Arc::new(Connections::new(settings));
+        let connections = Arc::new(Connections::new(options));
         let counts = Arc::new(Counts::default());
         let (jobs, waiting) = unbounded_channel();
         let (l, c) = (connections.clone(), counts.clone());
@@ -192,7 +173,7 @@ impl Cache for RedisCache {
     }
 
     fn gauges(&self) -> Vec<(&'static str, &'static str, f64)> {
-        let (c, size) = (&self.counts, self.connections.settings().pool_size);
+        let (c, size) = (&self.counts, self.connections.options().pool_size);
         let of = |n: &AtomicUsize| n.load(Relaxed) as f64;
         vec![
             (
@@ -245,7 +226,7 @@ impl RedisCache {
 /// Runs jobs until the cache is closed.
 async fn serve(connections: Arc<Connections>, counts: Arc<Counts>, mut jobs: UnboundedReceiver<RedisJob>) {
     let keepers: Vec<_> =
-        (0..connections.settings().pool_size).map(|n| tokio::spawn(connections.clone().keep(n))).collect();
+        (0..connections.options().pool_size).map(|n| tokio::spawn(connections.clone().keep(n))).collect();
     while let Some(job) = jobs.recv().await {
         let (connections, counts) = (connections.clone(), counts.clone());
         tokio::spawn(async move {

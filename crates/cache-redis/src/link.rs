@@ -1,12 +1,12 @@
 //! Connections to Redis: one task per connection opens, watches and reopens it. Commands use any open connection.
 
-use crate::Settings;
-use crate::limits::{LASTED, PAUSES, PIPELINE_MAX};
+use crate::limits::{LASTED, PAUSES, PIPELINE_MAX, TIMEOUT_MAX};
 use crate::resp::{self, Commands, Reply};
+use options::RedisOptions;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{sleep, timeout};
@@ -20,7 +20,7 @@ pub(crate) enum CommandError {
 }
 
 pub(crate) struct Connections {
-    settings: Settings,
+    options: RedisOptions,
     connections: Vec<RedisConnection>,
     /// Permits for commands in flight.
     room: Semaphore,
@@ -50,11 +50,16 @@ struct Failure {
     why: Mutex<String>,
 }
 
+/// A timeout in milliseconds, within its limit.
+fn limit(ms: u32) -> Duration {
+    Duration::from_millis(ms.into()).min(TIMEOUT_MAX)
+}
+
 impl Connections {
-    pub(crate) fn new(settings: Settings) -> Self {
-        let size = settings.pool_size;
+    pub(crate) fn new(options: RedisOptions) -> Self {
+        let size = options.pool_size;
         Self {
-            settings,
+            options,
             connections: (0..size).map(|_| RedisConnection::default()).collect(),
             room: Semaphore::new(size * PIPELINE_MAX),
             turn: AtomicUsize::new(0),
@@ -64,8 +69,8 @@ impl Connections {
         }
     }
 
-    pub(crate) fn settings(&self) -> &Settings {
-        &self.settings
+    pub(crate) fn options(&self) -> &RedisOptions {
+        &self.options
     }
 
     pub(crate) fn up(&self) -> usize {
@@ -78,8 +83,8 @@ impl Connections {
         let [mut pause, longest] = PAUSES;
         loop {
             let begun = Instant::now();
-            let why = match timeout(self.settings.connect_timeout, self.connect()).await {
-                Err(_) => format!("no connection within {} ms", self.settings.connect_timeout.as_millis()),
+            let why = match timeout(limit(self.options.connect_timeout_ms), self.connect()).await {
+                Err(_) => format!("no connection within {} ms", limit(self.options.connect_timeout_ms).as_millis()),
                 Ok(Err(why)) => why,
                 Ok(Ok((open, driver))) => {
                     let failure = open.failure.clone();
@@ -106,7 +111,7 @@ impl Connections {
     }
 
     async fn connect(&self) -> Result<(OpenConnection, impl Future<Output = String>), String> {
-        let Settings { host, port, .. } = &self.settings;
+        let RedisOptions { host, port, .. } = &self.options;
         let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(|e| self.cannot_connect(&e))?;
         stream.set_nodelay(true).map_err(|e| e.to_string())?;
         let (commands, driver) = resp::open(stream);
@@ -120,7 +125,7 @@ impl Connections {
 
     /// Authenticates, selects the database, and waits for the reply to a PING.
     async fn greet(&self, commands: &Commands) -> Result<(), String> {
-        let Settings { user, password, database, .. } = &self.settings;
+        let RedisOptions { user, password, database, .. } = &self.options;
         match (user, password) {
             (_, None) => {}
             (None, Some(password)) => send(commands, &["AUTH", password]).await?,
@@ -161,12 +166,12 @@ impl Connections {
     }
 
     fn address(&self) -> String {
-        format!("{}:{}", self.settings.host, self.settings.port)
+        format!("{}:{}", self.options.host, self.options.port)
     }
 
     /// Sends a command on one of the connections and returns the reply, which is no error.
     pub(crate) async fn ask(&self, words: &[&[u8]]) -> Result<Reply, CommandError> {
-        let Ok(Ok(_room)) = timeout(self.settings.wait_timeout, self.room.acquire()).await else {
+        let Ok(Ok(_room)) = timeout(limit(self.options.wait_timeout_ms), self.room.acquire()).await else {
             return Err(CommandError::Failed);
         };
         let (first, count) = (self.turn.fetch_add(1, Relaxed), self.connections.len());
@@ -176,13 +181,13 @@ impl Connections {
             Some((slot, open))
         });
         let Some((slot, open)) = found else { return Err(CommandError::Failed) };
-        match timeout(self.settings.socket_timeout, open.commands.ask(words)).await {
+        match timeout(limit(self.options.socket_timeout_ms), open.commands.ask(words)).await {
             Ok(Some(Reply::Error(why))) => Err(self.rejected(&why)),
             Ok(Some(reply)) => Ok(reply),
             // The driver of the connection logs the reason.
             Ok(None) => Err(CommandError::Failed),
             Err(_) => {
-                let why = format!("no answer within {} ms", self.settings.socket_timeout.as_millis());
+                let why = format!("no answer within {} ms", limit(self.options.socket_timeout_ms).as_millis());
                 slot.fail(why, &open.failure);
                 Err(CommandError::Failed)
             }

@@ -2,12 +2,12 @@
 
 use crate::continuing::Continuing;
 use crate::directory::Directory;
-use crate::options::EngineOptions;
 use crate::pool::Pool;
 use crate::rate_limit::Resources;
 use crate::timer::Timer;
 use crate::work::Work;
 use cache::{Cache, Secret};
+use options::EngineOptions;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use trace::Tracer;

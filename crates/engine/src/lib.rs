@@ -43,7 +43,6 @@ mod lookup;
 mod mail;
 mod model_call;
 mod on_devices;
-mod options;
 mod order;
 mod padding;
 mod pending;
@@ -76,6 +75,7 @@ mod warmup;
 mod wire;
 mod work;
 
+pub use ::options::{Available, EngineOptions, MetricsOptions, Quantile, ServerMetadata};
 pub use answer::{EngineResponse, Sink};
 pub use backend::KeyValueCache;
 pub use cache::Counters as CacheCounters;
@@ -88,11 +88,9 @@ pub use load::{LOAD_AGE, Load, LoadMeter};
 #[cfg(feature = "loom")]
 pub use mail::together;
 pub use mail::{Mailbox, begin_mail};
-pub use options::{EngineOptions, MetricsOptions, ServerMetadata};
 #[cfg(feature = "loom")]
 pub use pool::{Pool, Task};
 pub use publish::PublishSpec;
-pub use rate_limit::Available;
 pub use ready::{ReadinessState, ReadinessWait};
 pub use registry::{Engine, OpenedVersion};
 pub use statistics::{FailureReason, ResourceUse, ResponseStatistics, Snapshot, Summary, VersionStatistics};

@@ -7,6 +7,7 @@
 //! Locks: first that of a version, then that of the limiter.
 
 use crate::statistics::ResourceUse;
+use options::Available;
 use parking_lot::Mutex;
 use scheduler::rate::{InstanceId, Limited, RateLimiter};
 use smallvec::SmallVec;
@@ -14,8 +15,6 @@ use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
-
-pub use scheduler::rate::Available;
 
 /// The owner of instances that request resources.
 pub(crate) trait Granted: Send + Sync {

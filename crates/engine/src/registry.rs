@@ -5,7 +5,6 @@ use crate::cycles::Cycles;
 use crate::deadlines::Deadlines;
 use crate::directory::Directory;
 use crate::load::{Load, LoadMeter};
-use crate::options::{EngineOptions, ServerMetadata};
 use crate::pool::Pool;
 use crate::ready::ReadinessState;
 use crate::statistics::{Snapshot, VersionStatistics};
@@ -14,6 +13,7 @@ use crate::version::ModelVersion;
 use backend::{Backend, ModelIo, OpenSpec};
 use cache::{Cache, LocalCache};
 use memory::RegionRegistry;
+use options::{EngineOptions, ServerMetadata};
 use parking_lot::Mutex;
 use protocol::Regions;
 use std::collections::HashMap;
@@ -254,7 +254,7 @@ impl Engine {
         gauges.extend(trace_gauges(&self.shared.tracer));
         let failed = device::failure::failures() as f64;
         gauges.push(("nereid_devices_failed", "Devices that failed, and cannot be used before the next start", failed));
-        let sequences_max = f64::from(self.shared.options.sequences_max);
+        let sequences_max = f64::from(self.shared.options.sequence_limit);
         gauges.push(("nereid_sequences", "Sequences in progress, all models together", self.sequences() as f64));
         gauges.push(("nereid_sequences_max", "Most sequences of one model", sequences_max));
         if let Some(c) = &cache {

@@ -4,11 +4,11 @@
 use crate::executions::{Duration, Executions};
 use crate::limits::{BATCH_SIZES_MAX, RESPONSE_STATISTICS_MAX};
 use crate::on_devices::OnDevices;
-use crate::options::MetricsOptions;
 use crate::reported::{believable, marks};
 use crate::sketch::{Histogram, Sketch};
 use backend::{BatchEntry, Marks, Reported, ReportedEnd, ReportedTimes};
 use cache::Counters as CacheCounters;
+use options::{MetricsOptions, Quantile};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -230,14 +230,14 @@ impl Statistics {
         let mut counters = Counters::default();
         counters.on_devices.resize(places.ordinals().len(), Executions::default());
         counters.places = places;
-        if options.histograms {
+        if options.histogram_latencies {
             counters.histogram = Some(Histogram::new(buckets_ms.unwrap_or_else(|| vec![100.0, 500.0, 2000.0, 5000.0])));
         }
-        if options.summaries {
+        if options.summary_latencies {
             counters.sketches = Some(Box::new(std::array::from_fn(|_| Sketch::new())));
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
-        let has_histogram = options.histograms;
+        let has_histogram = options.histogram_latencies;
         Self {
             counters: Mutex::new(counters),
             batch_size,
@@ -454,7 +454,7 @@ impl Statistics {
         Totals { requests: c.all.success.count, failures: c.fail.count, execution_ns: c.execution_ns() }
     }
 
-    pub(crate) fn read(&self, now: u64, quantiles: &[(f64, f64)]) -> VersionStatistics {
+    pub(crate) fn read(&self, now: u64, quantiles: &[Quantile]) -> VersionStatistics {
         let c = self.counters.lock();
         VersionStatistics {
             inference_count: c.all.inference_count,
@@ -485,7 +485,7 @@ impl Statistics {
                     })
                     .map(|(s, family)| Summary {
                         family,
-                        values: quantiles.iter().map(|&(q, _)| (q, s.quantile(now, q))).collect(),
+                        values: quantiles.iter().map(|q| (q.quantile, s.quantile(now, q.quantile))).collect(),
                         count: s.count,
                         sum_us: s.sum_us,
                     })
@@ -648,7 +648,7 @@ mod tests {
     #[test]
     fn o62_counting_a_request_takes_less_than_a_microsecond_under_contention() {
         let usual = MetricsOptions::default();
-        let histograms = MetricsOptions { histograms: true, ..MetricsOptions::default() };
+        let histograms = MetricsOptions { histogram_latencies: true, ..MetricsOptions::default() };
         for (threads, options) in [(1, &usual), (2, &usual), (1, &histograms)] {
             let ns = cost_ns(threads, options);
             assert!(ns < 1000, "{ns} ns per request with {threads} threads");

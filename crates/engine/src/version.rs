@@ -143,7 +143,7 @@ impl ModelVersion {
 
     /// All counters so far.
     pub fn statistics(&self) -> VersionStatistics {
-        let mut s = self.statistics.read(now_ns(), &self.shared.options.metrics.quantiles);
+        let mut s = self.statistics.read(now_ns(), &self.shared.options.metrics.summary_quantiles);
         s.name = self.signature.model.to_string();
         s.version = self.identity.number;
         s.namespace = self.identity.namespace.clone();

@@ -1,7 +1,7 @@
 //! Operations as the gate sees them, and restricted APIs (P 1.15, P 2.6): a category may require a header with a
 //! secret. Compiled once; a request costs one array access.
 
-use serde::Deserialize;
+use options::Restriction;
 use std::sync::Arc;
 use tensor::{Error, Result};
 
@@ -16,18 +16,6 @@ pub struct Ask<'a> {
     pub act: Act,
     /// The named model; `None` if only the body names it.
     pub model: Option<&'a str>,
-}
-
-/// One `--http-restricted-api` or `--grpc-restricted-protocol` group.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Restriction {
-    /// Category names of P 2.1: `health`, `metadata`, `inference`, ….
-    pub apis: Vec<String>,
-    /// Header that must be present.
-    pub key: String,
-    /// Required value of the header.
-    pub value: String,
 }
 
 /// A required header.

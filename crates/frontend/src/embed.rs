@@ -26,14 +26,15 @@ use crate::http::reply::{JSON, Reply};
 use crate::http::request::{self, RequestHead};
 use crate::http::service::{self, Admission};
 use crate::limits::{EMBEDDED_BYTES_PER_CALL, EMBEDDED_EVENTS_PER_CALL_MAX, RETRY_AFTER, UNCHARGED_ANSWER_BYTES_MAX};
-use crate::options::FrontendOptions;
 use crate::origin::{Caller, Face, Origin};
+use crate::server::FrontendOptions;
 use crate::server::begin_reactor;
 use crate::shared::{Phase, Shared};
 use bytes::Bytes;
 use crossing::EmbedInput;
 use engine::Engine;
 use memory::{Account, Kind};
+use options::ListenOptions;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -102,18 +103,20 @@ impl Embedded {
         options: FrontendOptions,
         settle: Settle,
     ) -> Result<Self> {
-        let shared = Arc::new(Shared::new(0, memory::Budget::global().clone()).with_logs(options.logs));
-        let http = options.http.unwrap_or_default();
+        let shared = Arc::new(Shared::new(0, memory::Budget::global().clone()).with_logs(options.logs.clone()));
+        let gate = options.gate();
+        let ListenOptions { http, grpc, .. } = options.listen;
+        let http = http.unwrap_or_default();
         let watched = Arc::downgrade(&shared);
         engine.on_change(move |engine| {
             if let Some(watched) = watched.upgrade() {
                 watched.set_ready(|| engine.is_ready());
             }
         });
-        let calls = options.grpc.unwrap_or_default();
-        let calls = GrpcContext::new(engine.clone(), control.clone(), shared.clone(), &calls, options.gate.clone())?;
+        let calls = grpc.unwrap_or_default();
+        let calls = GrpcContext::new(engine.clone(), control.clone(), shared.clone(), &calls, gate.clone())?;
         let calls = Arc::new(calls);
-        let context = Arc::new(HttpContext::new(engine, control, shared.clone(), &http, options.gate)?);
+        let context = Arc::new(HttpContext::new(engine, control, shared.clone(), &http, gate)?);
         let failed = |e: std::io::Error| Error::internal(format!("cannot start a reactor: {e}"));
         let runtime =
             Builder::new_current_thread().enable_all().on_thread_unpark(hold::woke).build().map_err(failed)?;

@@ -16,7 +16,6 @@ use crate::origin::{Caller, Client, Face, Origin};
 use crate::table::{Needs, wants};
 use ::access::Admitted;
 use bytes::Bytes;
-use serde::Deserialize;
 use std::sync::Arc;
 
 /// Permission of a request, kept until the last byte of the response was written. Copies share one permission, which
@@ -123,19 +122,15 @@ const REMOTE_CHANGE: &str = "settings are changed from the server's own machine 
 const PAGE_CHANGE: &str = "the request comes from a web page of an origin that is not in --http-cors-origin";
 
 /// Settings of the operator for all front ends.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[derive(Debug, Clone, Default)]
 pub struct GateOptions {
     /// Accept changes of settings from any machine, as Triton does.
     pub allow_remote_settings: bool,
     /// Origins of web pages that may send requests.
-    #[serde(skip)]
     pub cors: Option<Arc<Cors>>,
     /// The control address, if `--control-address` is set.
-    #[serde(skip)]
     pub control: Option<Arc<str>>,
     /// Accepted keys. `None`: no key is required.
-    #[serde(skip)]
     pub keys: Option<Arc<Keyring>>,
 }
 
@@ -273,8 +268,8 @@ fn check_single(header: Headers<'_, '_>, name: &str, written: &str) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::Restriction;
     use crate::table::{calls::CALLS, routes::ROWS};
+    use options::Restriction;
 
     const REMOTE: &str = "--allow-remote-settings";
 

@@ -7,7 +7,7 @@ use crate::gate_error::GateError;
 use crate::http::method::Method;
 use crate::table::routes::Route;
 use ::access::limits::FILE_BYTES_MAX;
-use ::access::{Access, Act, Admitted, Clock, Issuer, Keys, LastShown, Of, Verb};
+use ::access::{Access, Act, Admitted, Clock, IssuerOptions, Keys, LastShown, Of, Verb};
 use std::fmt;
 use std::fs;
 use std::io::Read;
@@ -22,15 +22,6 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Modification time, length and inode of a file: a new file may have the time of the old one.
 type Stamp = Option<(SystemTime, u64, u64)>;
-
-/// Issuer whose tokens are accepted besides keys.
-#[derive(Debug, Clone)]
-pub struct IssuerOptions {
-    /// Required contents of its tokens.
-    pub issuer: Issuer,
-    /// The file of its keys, a JWK set; `None` = [`Keyring::replace_issuer_keys`] sets them.
-    pub keys: Option<PathBuf>,
-}
 
 /// The current keys of a file.
 pub struct Keyring {
@@ -53,7 +44,7 @@ impl Keyring {
     /// # Errors
     /// INVALID_ARG, with the file, the line, the field, and what is wrong; INTERNAL if no thread can be started.
     pub fn open(path: &Path, issuer: Option<IssuerOptions>) -> Result<Arc<Self>> {
-        let (issuer, issuer_keys) = issuer.map_or((None, None), |one| (Some(one.issuer), one.keys));
+        let issuer_keys = issuer.as_ref().and_then(|one| one.keys_file.clone());
         let mut files = vec![Watched { path: path.to_owned(), seen: stamp(path), is_of_issuer: false }];
         let ring = Arc::new(Self {
             access: Access::new(check_keys_file(path)?, issuer),

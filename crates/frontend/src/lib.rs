@@ -40,7 +40,6 @@ pub mod limits;
 mod listen;
 mod offload;
 mod operations;
-mod options;
 mod origin;
 mod packed;
 mod place;
@@ -58,15 +57,13 @@ mod unix;
 mod verbose;
 mod watch;
 
-pub use access_log::{LogCounts, LogOptions, Logs};
+pub use access_log::{LogCounts, Logs};
 pub use control::{Argument, Control, ControlOperation, ControlReply};
 pub use describe::described as described_routes;
 pub use hold::{BOUNDS_NS as HOLD_BOUNDS_NS, HoldTotals};
-pub use keys::{IssuerOptions, Keyring, check_keys_file};
+pub use keys::{Keyring, check_keys_file};
 pub use listen::BoundListener;
 pub use offload::{OffloadStatus, status as offload_status};
 pub use operations::models::Metadata;
-pub use options::{
-    ControlOptions, FrontendOptions, GateOptions, GrpcOptions, HttpOptions, Restriction, TlsOptions, reactors,
-};
-pub use server::{Bound, FrontEnd, StartFailure, bind, bind_metrics, serve};
+pub use options::{GrpcOptions, HttpOptions, ListenOptions, RequestLogOptions, Restriction, TlsOptions, reactors};
+pub use server::{Bound, FrontEnd, FrontendOptions, StartFailure, bind, bind_metrics, serve};

@@ -1,23 +1,27 @@
 //! Reactors: threads that accept, read, answer and write. Each has its own listeners and connections; per request they
 //! write to two shared counters only.
 
+use crate::access_log::Logs;
 use crate::control::Control;
 use crate::descriptors;
+use crate::gate::GateOptions;
 use crate::grpc::connection as grpc;
 use crate::grpc::context::GrpcContext;
 use crate::hold::{self, HoldTotals, Holds};
 use crate::http::connection as http;
 use crate::http::context::HttpContext;
 use crate::idle::{Idle, IdleHandle};
+use crate::keys::Keyring;
 use crate::limits::{CONNECTIONS_SHARE, CONTROL_CONNECTIONS_MAX, DESERTED_TIME, IDLE_SWEEP_INTERVAL, IDLE_TIME_MAX};
 use crate::listen::{self, BoundListener, ListenAddress, Listener, Listening, SocketFile, unix_path};
-use crate::options::{FrontendOptions, HttpOptions};
 use crate::origin::{Caller, Face, Origin};
 use crate::shared::{Phase, Shared};
 use crate::stray::{self, Places};
-use crate::tls::{Encrypted, Tls, TlsFiles, TlsOptions, Watcher};
+use crate::tls::{Encrypted, Tls, TlsFiles, Watcher};
 use crate::watch;
 use engine::Engine;
+use memory::Budget;
+use options::{HttpOptions, ListenOptions, TlsOptions};
 use std::cell::Cell;
 use std::future::Future;
 use std::io;
@@ -95,6 +99,29 @@ pub struct StartFailure {
     pub error: Error,
 }
 
+/// All listeners, and what they share with others.
+#[derive(Debug, Clone, Default)]
+pub struct FrontendOptions {
+    /// The listeners.
+    pub listen: ListenOptions,
+    /// Accepted keys. `None`: no key is required.
+    pub keys: Option<Arc<Keyring>>,
+    /// Logs of requests and of control calls; the caller closes them.
+    pub logs: Option<Arc<Logs>>,
+    /// Connections of all reactors together; 0 = as many as the descriptors of the process allow.
+    pub connections_max: usize,
+    /// Memory budget of inflight requests and responses; `None` = the budget of the process.
+    pub budget: Option<Budget>,
+}
+
+impl FrontendOptions {
+    /// Checks of all front ends.
+    pub(crate) fn gate(&self) -> GateOptions {
+        let allow_remote_settings = self.listen.gate.allow_remote_settings;
+        GateOptions { allow_remote_settings, keys: self.keys.clone(), ..GateOptions::default() }
+    }
+}
+
 /// Binds and serves.
 ///
 /// # Errors
@@ -119,7 +146,8 @@ pub fn bind(
     control: Arc<dyn Control>,
     options: &FrontendOptions,
 ) -> std::result::Result<Bound, Vec<StartFailure>> {
-    let count = options.reactors();
+    let listen = &options.listen;
+    let count = listen.reactors();
     let connections_max = match options.connections_max {
         0 => descriptors::connections_max(count),
         n => n,
@@ -130,9 +158,9 @@ pub fn bind(
     engine.on_change(move |engine| changed.set_ready(|| engine.is_ready()));
     let mut watched = Vec::new();
     let mut failures = Vec::new();
-    let mut gate = options.gate.clone();
-    let mode = options.unix_socket_mode;
-    let control_face = options.control.as_ref().map(|o| {
+    let mut gate = options.gate();
+    let mode = listen.unix_socket_mode;
+    let control_face = listen.control.as_ref().map(|o| {
         let at = ListenAddress { given_fd: None, address: &o.address, port: o.port, reuse_port: false, mode };
         let listener = listen::bind(at, count)?;
         let tls = open_tls(o.tls.as_ref(), at, &[b"h2", b"http/1.1"], true, &mut watched)?;
@@ -140,16 +168,16 @@ pub fn bind(
         gate.control =
             Some(if is_file { o.address.as_str().into() } else { format!("{}:{}", o.address, listener.port).into() });
         // The control address checks callers as the other listeners do, whether these serve or not.
-        let http = HttpOptions { cors_origins: Vec::new(), ..options.http.clone().unwrap_or_default() };
+        let http = HttpOptions { cors_origins: Vec::new(), ..listen.http.clone().unwrap_or_default() };
         let mut context = HttpContext::new(engine.clone(), control.clone(), shared.clone(), &http, gate.clone())?;
-        let grpc = options.grpc.clone().unwrap_or_default();
+        let grpc = listen.grpc.clone().unwrap_or_default();
         let calls = GrpcContext::new(engine.clone(), control.clone(), shared.clone(), &grpc, gate.clone());
         context.grpc = Some(Arc::new(calls?));
         Ok((Arc::new(context), tls, listener))
     });
     let control_face = started("control", control_face, &mut failures);
     // gRPC first, as in Triton: if both ports are taken, the first error names the same service.
-    let grpc = options.grpc.as_ref().map(|o| {
+    let grpc = listen.grpc.as_ref().map(|o| {
         let context = GrpcContext::new(engine.clone(), control.clone(), shared.clone(), o, gate.clone())?;
         let at =
             ListenAddress { given_fd: o.given_fd, address: &o.address, port: o.port, reuse_port: o.reuse_port, mode };
@@ -158,7 +186,7 @@ pub fn bind(
         Ok((Arc::new(context), tls, listener))
     });
     let grpc = started("GRPC", grpc, &mut failures);
-    let http = options.http.as_ref().map(|o| {
+    let http = listen.http.as_ref().map(|o| {
         let context = HttpContext::new(engine.clone(), control.clone(), shared.clone(), o, gate.clone())?;
         let at =
             ListenAddress { given_fd: o.given_fd, address: &o.address, port: o.port, reuse_port: o.reuse_port, mode };
@@ -172,8 +200,8 @@ pub fn bind(
     }
     let (http_port, grpc_port) = (port_of(http.as_ref()), port_of(grpc.as_ref()));
     shared.strays().set_places(Places {
-        http: options.http.as_ref().map(|o| stray::place(&o.address, http_port)),
-        grpc: options.grpc.as_ref().map(|o| stray::place(&o.address, grpc_port)),
+        http: listen.http.as_ref().map(|o| stray::place(&o.address, http_port)),
+        grpc: listen.grpc.as_ref().map(|o| stray::place(&o.address, grpc_port)),
     });
     Ok(Bound {
         http_port,

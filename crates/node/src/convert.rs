@@ -5,11 +5,8 @@ use backend::metrics::{
     BYTES_MAX, CustomMetrics, FAMILIES_MAX, FamilySnapshot, HistogramSnapshot, Labels, SERIES_MAX, SeriesValue,
 };
 use engine::{PublishSpec, Snapshot, VersionStatistics};
-use frontend::{HOLD_BOUNDS_NS, HoldTotals, IssuerOptions, LogCounts, OffloadStatus};
+use frontend::{HOLD_BOUNDS_NS, HoldTotals, LogCounts, OffloadStatus};
 use memory::{Budget, Kind, SlabPool};
-use serde::de::DeserializeOwned;
-use std::time::Duration;
-use tensor::{Error, Result};
 
 /// Builds an object of the boundary from equally named fields of a value, and others.
 macro_rules! object {
@@ -18,130 +15,18 @@ macro_rules! object {
     };
 }
 
-pub fn engine_options(o: &js::CoreOptions) -> engine::EngineOptions {
-    engine::EngineOptions {
-        metadata: engine::ServerMetadata {
-            name: o.server_id.clone(),
-            version: o.server_version.clone(),
-            extensions: o.extensions.clone(),
-        },
-        strict_readiness: o.strict_readiness,
-        reasons_in_errors: o.reasons_in_errors,
-        exit_on_device_error: o.exit_on_device_error,
-        strict_batching_delay: o.strict_batching_delay,
-        metrics: engine::MetricsOptions {
-            summaries: o.summary_latencies,
-            histograms: o.histogram_latencies,
-            quantiles: o.summary_quantiles.iter().map(|q| (q.quantile, q.error)).collect(),
-        },
-        http_input_bytes_max: usize::try_from(o.http_input_bytes_max).unwrap_or(0),
-        allow_client_shm: o.allow_client_shm,
-        delay_scheduler: number_of("TRITONSERVER_DELAY_SCHEDULER"),
-        backlog_delay_scheduler: number_of("TRITONSERVER_BACKLOG_DELAY_SCHEDULER"),
-        sequences_max: o.sequence_limit,
-        rate_limit: o.rate_limit.as_ref().map(|limit| {
-            let available = |r: &js::AvailableResource| engine::Available {
-                name: r.name.clone(),
-                count: r.count,
-                device: r.device,
-            };
-            limit.resources.iter().map(available).collect()
-        }),
-        response_cache_bytes: o.response_cache_bytes.map(|n| usize::try_from(n).unwrap_or(0)),
-        ..engine::EngineOptions::default()
-    }
-}
-
-/// Settings of the Redis response cache. Defaults come from the environment, as in Triton.
-pub fn cache_library_settings(o: &js::CacheLibrary, process: &js::LibraryProcess) -> cache_library::LibrarySettings {
-    cache_library::LibrarySettings {
-        name: o.name.clone(),
-        path: (&o.path).into(),
-        config: o.config.clone(),
-        program: (&process.program).into(),
-        library: (&process.library).into(),
-        user: process.user.clone(),
-        environment: process.environment.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
-    }
-}
-
-pub fn redis_settings(o: &js::RedisOptions) -> cache_redis::Settings {
-    let environment = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
-    let time = |ms: u32| Duration::from_millis(ms.into()).min(cache_redis::TIMEOUT_MAX);
-    cache_redis::Settings {
-        host: o.host.clone(),
-        port: o.port,
-        user: o.user.clone().or_else(|| environment("TRITONCACHE_REDIS_USERNAME")),
-        password: o.password.clone().or_else(|| environment("TRITONCACHE_REDIS_PASSWORD")),
-        database: o.database,
-        connect_timeout: time(o.connect_timeout_ms),
-        socket_timeout: time(o.socket_timeout_ms),
-        wait_timeout: time(o.wait_timeout_ms),
-        pool_size: usize::try_from(o.pool_size).unwrap_or(1).clamp(1, cache_redis::POOL_SIZE_MAX),
-    }
-}
-
-/// An environment variable for tests; 0 if it is not a number.
-fn number_of(variable: &str) -> u32 {
-    std::env::var(variable).ok().and_then(|n| n.parse().ok()).unwrap_or(0)
-}
-
-pub fn open_spec(s: &js::OpenSpec) -> backend::OpenSpec {
+pub fn open_spec(s: js::OpenSpec) -> backend::OpenSpec {
     backend::OpenSpec {
         model: s.name.as_str().into(),
         version: s.version,
-        model_directory: s.model_directory.clone().into(),
-        version_directory: s.version_directory.clone().into(),
+        model_directory: s.model_directory.into(),
+        version_directory: s.version_directory.into(),
         config: bytes::Bytes::copy_from_slice(&s.config),
-        settings: s.settings.iter().map(|s| (s.key.clone(), s.value.clone())).collect(),
-        config_json: s.config_json.clone(),
+        settings: s.settings.into_iter().map(|s| (s.key, s.value)).collect(),
+        config_json: s.config_json,
         completes: s.completes,
-        code_directory: s.code_directory.clone().map(Into::into),
-        library: s.library.as_ref().map(library_spec),
-    }
-}
-
-fn library_spec(l: &js::LibrarySpec) -> backend::LibrarySpec {
-    backend::LibrarySpec {
-        path: l.path.clone().into(),
-        backend: l.backend.clone(),
-        directory: l.directory.clone().into(),
-        needs: l.needs.clone(),
-        strategy: l.strategy.clone().map(Into::into),
-        backend_directory: l.backend_directory.clone().into(),
-        host_policies: l.host_policies.clone(),
-        default_groups: l.default_groups,
-        calls_models: l.calls_models,
-    }
-}
-
-pub fn c_options(process: &js::LibraryProcess) -> backend_c::COptions {
-    backend_c::COptions {
-        program: process.program.clone().into(),
-        library: process.library.clone().into(),
-        links: process.links.clone().into(),
-        environment: process.environment.clone().into_iter().collect(),
-        per_model: process.per_model,
-        user: process.user.clone(),
-        missing: process.missing.clone(),
-    }
-}
-
-/// Paths of our own files for the backend `python`.
-pub fn javascript_options(process: &js::JavaScriptProcess) -> backend_javascript::JavaScriptOptions {
-    backend_javascript::JavaScriptOptions {
-        node: process.node.clone().into(),
-        flags: process.flags.clone(),
-        process_script: process.script.clone().into(),
-        environment: process.environment.clone().into_iter().collect(),
-    }
-}
-
-pub fn python_options(o: &js::CoreOptions) -> backend_python::PythonOptions {
-    backend_python::PythonOptions {
-        runtime: o.python_runtime.clone().into(),
-        unpack_prefix: o.python_unpack_prefix.clone().into(),
-        environment_roots: o.python_environment_roots.as_ref().map(|roots| roots.iter().map(Into::into).collect()),
+        code_directory: s.code_directory.map(Into::into),
+        library: s.library.0,
     }
 }
 
@@ -167,14 +52,6 @@ pub fn publish_spec(s: js::PublishSpec) -> PublishSpec {
         labels: s.labels.into_iter().map(|l| (l.output, bytes::Bytes::copy_from_slice(&l.text))).collect(),
         platform: s.platform,
     }
-}
-
-/// Deserialises options that a crate defines.
-///
-/// # Errors
-/// INTERNAL, with the path of a property that is missing, unknown or of another type.
-pub fn read<T: DeserializeOwned>(options: serde_json::Value) -> Result<T> {
-    serde_path_to_error::deserialize(options).map_err(|e| Error::internal(format!("options of the core: {e}")))
 }
 
 impl From<engine::Duration> for js::Duration {
@@ -242,11 +119,6 @@ pub fn add_offload(snapshot: &mut js::Snapshot, status: OffloadStatus) {
         ("nereid_offload_waiting", "Long requests that wait for one of them", status.waiting as f64),
         ("nereid_offload_waiting_max", "The most that may wait", status.waiting_max as f64),
     ]));
-}
-
-pub fn issuer_options(o: js::IssuerOptions) -> IssuerOptions {
-    let issuer = access::Issuer { issuer: o.issuer, audience: o.audience, claim: o.claim };
-    IssuerOptions { issuer, keys: o.keys_file.map(Into::into) }
 }
 
 fn series(labels: &[(&str, &str)], value: u64) -> js::CustomSeries {
@@ -349,8 +221,10 @@ fn memory_use() -> js::MemoryUse {
 }
 
 /// Sets the memory limit of requests of this process; 0 leaves it unchanged.
-pub fn limit_memory(bytes: i64) {
-    let Some(limit) = usize::try_from(bytes).ok().filter(|&n| n > 0) else { return };
+pub fn limit_memory(limit: usize) {
+    if limit == 0 {
+        return;
+    }
     Budget::global().set_limit(limit);
     // Free buffers are not counted as in use and should not outweigh it.
     SlabPool::global().retain_at_most(limit / 4);

@@ -2,6 +2,7 @@
 
 use crate::control::Bridge;
 use crate::failure::{Result, thrown, unbound};
+use crate::json::Json;
 use crate::services::Services;
 use crate::settle::{Report, Settled, Settler};
 use crate::stream::Pull;
@@ -22,10 +23,9 @@ use frontend::embed::Embedded;
 use frontend::{Bound, BoundListener, FrontEnd, FrontendOptions, StartFailure};
 use napi::bindgen_prelude::{BigInt, Buffer, FnArgs, Function};
 use napi_derive::napi;
+use options::{CoreOptions, IssuerOptions, ListenOptions, RequestLogOptions};
 use parking_lot::Mutex;
-use serde_json::Value;
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tensor::{Code, Error};
@@ -83,7 +83,7 @@ fn text(json: &[u8]) -> String {
 impl NativeCore {
     #[napi(constructor)]
     pub fn new(
-        options: js::CoreOptions,
+        #[napi(ts_arg_type = "CoreOptions")] options: Json<CoreOptions>,
         on_control: Function<'_, FnArgs<(js::ControlCall,)>, ()>,
         on_log: Function<'_, FnArgs<(js::LogRecord,)>, ()>,
         #[napi(ts_arg_type = "(ticket: number, failure: Failure | null, value: unknown) => void")] on_settled: Function<
@@ -99,34 +99,29 @@ impl NativeCore {
             (),
         >,
     ) -> Result<Self> {
+        let Json(mut options) = options;
         logging::install(&on_log).map_err(unbound)?;
         convert::limit_memory(options.memory_limit_bytes);
         device_memory::limit(&options.device_memory);
-        let library = options.onnxruntime_library.clone().map(PathBuf::from);
+        let library = options.onnxruntime_library;
         let mut backends = backend_test::all();
         backends.push(Arc::new(OnnxBackend::new(library.clone())));
         backends.push(Arc::new(OnnxBackend::plans(library)));
         backends.push(Arc::new(ForestBackend));
-        backends.push(Arc::new(PythonBackend::new(convert::python_options(&options))));
-        let libraries = Arc::new(CBackend::new(convert::c_options(&options.library_process)));
+        backends.push(Arc::new(PythonBackend::new(options.python)));
+        let libraries = Arc::new(CBackend::new(options.libraries.clone()));
         backends.push(Arc::clone(&libraries) as _);
         let threads: Arc<dyn Threads> = Arc::new(NodeThreads::new(&on_worker).map_err(unbound)?);
-        backends.push(Arc::new(JavaScriptBackend::new(
-            convert::javascript_options(&options.javascript_process),
-            Arc::clone(&threads),
-        )));
+        backends.push(Arc::new(JavaScriptBackend::new(options.javascript, Arc::clone(&threads))));
         let attached = backends.clone();
-        let engine_options = convert::engine_options(&options);
-        let engine = match &options.response_cache_redis {
-            Some(redis) => RedisCache::start(convert::redis_settings(redis))
-                .and_then(|cache| Engine::with_cache(engine_options, backends, Some(Arc::new(cache)))),
-            None => match &options.response_cache_library {
-                Some(library) => {
-                    LibraryCache::start(convert::cache_library_settings(library, &options.library_process))
-                        .and_then(|cache| Engine::with_cache(engine_options, backends, Some(Arc::new(cache))))
-                }
-                None => Engine::new(engine_options, backends),
-            },
+        options.engine.delay_scheduler = number_of("TRITONSERVER_DELAY_SCHEDULER");
+        options.engine.backlog_delay_scheduler = number_of("TRITONSERVER_BACKLOG_DELAY_SCHEDULER");
+        let engine = match (options.response_cache_redis, options.response_cache_library) {
+            (Some(redis), _) => RedisCache::start(redis)
+                .and_then(|cache| Engine::with_cache(options.engine, backends, Some(Arc::new(cache)))),
+            (None, Some(library)) => LibraryCache::start(library, options.libraries)
+                .and_then(|cache| Engine::with_cache(options.engine, backends, Some(Arc::new(cache)))),
+            (None, None) => Engine::new(options.engine, backends),
         };
         let engine = engine.map_err(|e| thrown(&e))?;
         traces::notify(engine.tracer(), &on_traces).map_err(unbound)?;
@@ -149,7 +144,7 @@ impl NativeCore {
             streams: Mutex::default(),
             embedded: Arc::default(),
             embedded_bodies: embed::Bodies::default(),
-            gpus: Mutex::new(Some((gpu::monitor(&options), failures))),
+            gpus: Mutex::new(Some((gpu::monitor(options.gpu_metrics_interval_ms), failures))),
         })
     }
 
@@ -159,7 +154,7 @@ impl NativeCore {
 
     #[napi]
     pub fn open_model(&self, #[napi(ts_arg_type = "Ticket<Opened>")] ticket: u32, spec: js::OpenSpec) -> Result<()> {
-        let (engine, backend, spec) = (self.engine.clone(), spec.backend.clone(), convert::open_spec(&spec));
+        let (engine, backend, spec) = (self.engine.clone(), spec.backend.clone(), convert::open_spec(spec));
         self.settler()?
             .run_load(ticket, move || engine.open(&backend, spec).map(|o| Settled::Opened(convert::opened(o))));
         Ok(())
@@ -291,12 +286,11 @@ impl NativeCore {
     #[napi]
     pub fn open_logs(
         &self,
-        #[napi(ts_arg_type = "RequestLogOptions")] options: Value,
+        #[napi(ts_arg_type = "RequestLogOptions")] options: Json<RequestLogOptions>,
         reactor_threads: u32,
     ) -> Result<()> {
-        let options = convert::read(options).map_err(|e| thrown(&e))?;
         let reactors = frontend::reactors(reactor_threads as usize);
-        let logs = frontend::Logs::open(&options, reactors).map_err(|e| thrown(&e))?;
+        let logs = frontend::Logs::open(&options.0, reactors).map_err(|e| thrown(&e))?;
         *self.logs.lock() = logs.map(Arc::new);
         Ok(())
     }
@@ -306,10 +300,10 @@ impl NativeCore {
     #[napi]
     pub fn bind(
         &self,
-        #[napi(ts_arg_type = "ListenOptions")] options: Value,
+        #[napi(ts_arg_type = "ListenOptions")] options: Json<ListenOptions>,
         metrics: Option<js::MetricsAddress>,
     ) -> Result<js::BoundPorts> {
-        let options = self.frontend_options(options)?;
+        let options = self.frontend_options(options.0);
         let mut ports = js::BoundPorts::default();
         let bound = frontend::bind(self.engine.clone(), self.control.clone(), &options);
         let metrics = metrics.map(|at| frontend::bind_metrics(&at.address, at.port)).transpose();
@@ -330,11 +324,9 @@ impl NativeCore {
         Ok(ports)
     }
 
-    fn frontend_options(&self, options: Value) -> Result<FrontendOptions> {
-        let mut options: FrontendOptions = convert::read(options).map_err(|e| thrown(&e))?;
-        options.gate.keys = self.keys.lock().clone();
-        options.logs = self.logs.lock().clone();
-        Ok(options)
+    fn frontend_options(&self, listen: ListenOptions) -> FrontendOptions {
+        let (keys, logs) = (self.keys.lock().clone(), self.logs.lock().clone());
+        FrontendOptions { listen, keys, logs, ..FrontendOptions::default() }
     }
 
     /// Closes ports and socket files at once, for a process that ends while its models load.
@@ -393,9 +385,9 @@ impl NativeCore {
 
     /// Accepts requests that another server of this process received. Options as for listeners; binds nothing.
     #[napi]
-    pub fn open_embedded(&self, #[napi(ts_arg_type = "ListenOptions")] options: Value) -> Result<()> {
+    pub fn open_embedded(&self, #[napi(ts_arg_type = "ListenOptions")] options: Json<ListenOptions>) -> Result<()> {
         let settle = embed::settle(self.settler()?, self.embedded_bodies.clone());
-        let options = self.frontend_options(options)?;
+        let options = self.frontend_options(options.0);
         let started = Embedded::start(self.engine.clone(), self.control.clone(), options, settle);
         *self.embedded.lock() = Some(started.map_err(|e| thrown(&e))?);
         Ok(())
@@ -480,8 +472,12 @@ impl NativeCore {
     /// Requires a key of this file for requests on both ports. The file is read again when it changes. Call it before
     /// `bind`. Throws INVALID_ARG with the file, the line, the field and the mistake.
     #[napi]
-    pub fn open_keys(&self, file: String, issuer: Option<js::IssuerOptions>) -> Result<()> {
-        let ring = frontend::Keyring::open(file.as_ref(), issuer.map(convert::issuer_options));
+    pub fn open_keys(
+        &self,
+        file: String,
+        #[napi(ts_arg_type = "IssuerOptions | null")] issuer: Json<Option<IssuerOptions>>,
+    ) -> Result<()> {
+        let ring = frontend::Keyring::open(file.as_ref(), issuer.0);
         *self.keys.lock() = Some(ring.map_err(|e| thrown(&e))?);
         Ok(())
     }
@@ -800,6 +796,11 @@ impl NativeCore {
     pub fn model_ready(&self, name: String, version: String) -> Result<bool> {
         self.engine.is_model_ready(&name, &version).map_err(|e| thrown(&e))
     }
+}
+
+/// An environment variable for tests; 0 if it is not a number.
+fn number_of(variable: &str) -> u32 {
+    std::env::var(variable).ok().and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
 #[expect(clippy::disallowed_methods, reason = "an event would cost each request")]

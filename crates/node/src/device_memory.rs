@@ -3,16 +3,13 @@
 use crate::objects as js;
 use device::PoolSizes;
 use memory::Ledger;
-
-fn size(bytes: i64) -> usize {
-    usize::try_from(bytes).unwrap_or(0)
-}
+use options::DeviceMemoryOptions;
 
 /// Sets the limits of pools, locked regions and models. Allocates nothing and looks for no device.
-pub fn limit(options: &js::DeviceMemoryOptions) {
-    let devices = options.device_pools.iter().map(|pool| (pool.device, size(pool.bytes))).collect();
-    device::set_pool_sizes(PoolSizes { pinned: size(options.pinned_pool_bytes), devices });
-    device::lock_at_most(size(options.locked_region_bytes_max));
+pub fn limit(options: &DeviceMemoryOptions) {
+    let devices = options.device_pools.iter().map(|pool| (pool.device, pool.bytes)).collect();
+    device::set_pool_sizes(PoolSizes { pinned: options.pinned_pool_bytes, devices });
+    device::lock_at_most(options.locked_region_bytes_max);
     device::allow_peers(options.peer_access);
     let limits: Vec<(u32, f64)> = options.load_limits.iter().map(|limit| (limit.device, limit.fraction)).collect();
     Ledger::global().limit_devices(&limits);

@@ -9,8 +9,8 @@ use napi_derive::napi;
 use std::time::Duration;
 
 /// Starts to look for devices and, with an interval, to poll them.
-pub fn monitor(options: &js::CoreOptions) -> Monitor {
-    Monitor::start(options.gpu_metrics_interval_ms.map(|ms| Duration::from_millis(ms.into())))
+pub fn monitor(interval_ms: Option<u32>) -> Monitor {
+    Monitor::start(interval_ms.map(|ms| Duration::from_millis(ms.into())))
 }
 
 /// Failures queued for the JavaScript thread; each device fails at most once.

@@ -3,7 +3,7 @@
 //! Long calls run on a thread of their own and report through one queue ([`settle`]); JavaScript turns reports into
 //! promises. No panic crosses: napi catches them at the boundary, and every thread started here reports its own.
 
-// The napi macros expand to FFI glue. The crate's own unsafe block is the exit.
+// The napi macros expand to FFI glue. The crate's own unsafe blocks are the exit, and `json`, which reads a value.
 #![allow(unsafe_code)]
 #![allow(missing_docs)]
 // `objects` and the methods of `core` document the JavaScript API.
@@ -21,6 +21,7 @@ mod failure;
 mod forests;
 mod gpu;
 mod infer;
+mod json;
 mod logging;
 mod objects;
 mod preload;

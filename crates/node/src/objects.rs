@@ -4,93 +4,10 @@
 //! Objects are flat. Optional is `T | null`; a missing property is an error that names it. `u64` is `bigint`; numbers
 //! that fit into 53 bits are `f64`.
 
+use crate::json::Json;
 use napi::bindgen_prelude::{BigInt, Buffer, Either4};
 use napi_derive::napi;
 use std::collections::HashMap;
-
-#[napi(object, object_to_js = false, use_nullable = true)]
-pub struct CoreOptions {
-    pub server_id: String,
-    pub server_version: String,
-    pub extensions: Vec<String>,
-    pub strict_readiness: bool,
-    /// Errors about a model that does not serve end with the reason, such as the error of its load.
-    pub reasons_in_errors: bool,
-    /// A failed GPU ends liveness; `onDeviceFailure` reports it, and the process should end.
-    pub exit_on_device_error: bool,
-    /// Absolute path of libonnxruntime.so; null if the package is missing: then only ONNX models fail.
-    pub onnxruntime_library: Option<String>,
-    pub strict_batching_delay: bool,
-    /// Keep quantile summaries (`--metrics-config`).
-    pub summary_latencies: bool,
-    /// Keep histograms of the first response (`--metrics-config`).
-    pub histogram_latencies: bool,
-    pub summary_quantiles: Vec<SummaryQuantile>,
-    /// `--http-max-input-size`; the other body limits of the HTTP front end derive from it.
-    pub http_input_bytes_max: i64,
-    pub allow_client_shm: bool,
-    /// `--memory-limit`: most bytes of bodies, heads and unread responses; 0 = half of the machine's or container's
-    /// memory.
-    pub memory_limit_bytes: i64,
-    /// Memory pools of the devices, which are only made with a GPU.
-    pub device_memory: DeviceMemoryOptions,
-    /// `--sequence-limit`: sequences per model, in progress or waiting.
-    pub sequence_limit: u32,
-    /// Size of the response cache of all models; null = no cache.
-    pub response_cache_bytes: Option<i64>,
-    /// Redis to use as the response cache; null = none.
-    pub response_cache_redis: Option<RedisOptions>,
-    /// Library to use as the response cache; null = none.
-    pub response_cache_library: Option<CacheLibrary>,
-    /// `--rate-limit=execution_count`; null = executions are not limited.
-    pub rate_limit: Option<RateLimit>,
-    /// Models may create metrics; otherwise their calls return an error.
-    pub custom_metrics: bool,
-    /// Interval of polling devices for metrics; null = never.
-    pub gpu_metrics_interval_ms: Option<u32>,
-    /// Directory of our Python modules, which runners of Python models import.
-    pub python_runtime: String,
-    /// Prefix of directories for unpacked Python environments: the core appends a number, creates and fills them.
-    pub python_unpack_prefix: String,
-    /// Directories that may contain Python environments, beside a model's own; null = any.
-    pub python_environment_roots: Option<Vec<String>>,
-    /// For JavaScript models that run in processes.
-    pub javascript_process: JavaScriptProcess,
-    /// For libraries of backends, which run in processes.
-    pub library_process: LibraryProcess,
-}
-
-/// The start of a process for libraries that were written for Triton's C API.
-#[napi(object, object_to_js = false, use_nullable = true)]
-pub struct LibraryProcess {
-    /// Absolute path of `nereid-backend-host`.
-    pub program: String,
-    /// Absolute path of our `libtritonserver.so`.
-    pub library: String,
-    /// Prefix of the directory for links to it, which is made when it is needed.
-    pub links: String,
-    /// The whole environment of the process.
-    pub environment: HashMap<String, String>,
-    /// `--host-per-model`: one process per model instead of one per library.
-    pub per_model: bool,
-    /// `<uid>:<gid>` of the process, for a server of root; null = the server's.
-    pub user: Option<String>,
-    /// Why this platform has no such program; null if it has one.
-    pub missing: Option<String>,
-}
-
-/// The start of a process for an instance of a JavaScript model.
-#[napi(object, object_to_js = false)]
-pub struct JavaScriptProcess {
-    /// Absolute path of Node.
-    pub node: String,
-    /// Flags of Node.
-    pub flags: Vec<String>,
-    /// Absolute path of the script.
-    pub script: String,
-    /// The whole environment of the process.
-    pub environment: HashMap<String, String>,
-}
 
 /// A worker thread to be made for an instance of a JavaScript model. It attaches with the number that comes with it.
 #[napi(object, object_from_js = false, use_nullable = true)]
@@ -99,82 +16,6 @@ pub struct WorkerStart {
     pub name: String,
     /// Limit of the JavaScript heap; null = Node's.
     pub heap_bytes_max: Option<f64>,
-}
-
-/// Limits of memory of and for GPUs, in bytes.
-#[napi(object, object_to_js = false)]
-pub struct DeviceMemoryOptions {
-    /// `--pinned-memory-pool-byte-size`; 0 = no pool.
-    pub pinned_pool_bytes: i64,
-    /// `--cuda-memory-pool-byte-size`: the last entry of a device applies; other devices have 64 MiB.
-    pub device_pools: Vec<DevicePool>,
-    /// `--pinned-region-byte-size`: all regions of system shared memory together.
-    pub locked_region_bytes_max: i64,
-    /// `--model-load-gpu-limit`: the last entry of a device applies.
-    pub load_limits: Vec<LoadLimit>,
-    /// `--enable-peer-access`.
-    pub peer_access: bool,
-}
-
-#[napi(object, object_to_js = false)]
-pub struct DevicePool {
-    pub device: u32,
-    pub bytes: i64,
-}
-
-#[napi(object, object_to_js = false)]
-pub struct LoadLimit {
-    pub device: u32,
-    pub fraction: f64,
-}
-
-/// A response cache in a library of Triton's C API, which runs in a process.
-#[napi(object, object_to_js = false)]
-pub struct CacheLibrary {
-    pub name: String,
-    /// Absolute path of the library.
-    pub path: String,
-    /// Settings as a JSON object whose values are texts.
-    pub config: String,
-}
-
-/// A Redis and its timeouts. Null user and password default to TRITONCACHE_REDIS_USERNAME and _PASSWORD.
-#[napi(object, object_to_js = false, use_nullable = true)]
-pub struct RedisOptions {
-    pub host: String,
-    pub port: u16,
-    pub user: Option<String>,
-    pub password: Option<String>,
-    /// Number of the database.
-    pub database: u32,
-    pub connect_timeout_ms: u32,
-    /// Timeout of a response to a command.
-    pub socket_timeout_ms: u32,
-    /// Timeout of getting a connection.
-    pub wait_timeout_ms: u32,
-    /// Most connections.
-    pub pool_size: u32,
-}
-
-/// Resources of executions; a resource that is not listed has the most that an instance needs.
-#[napi(object, object_to_js = false)]
-pub struct RateLimit {
-    pub resources: Vec<AvailableResource>,
-}
-
-/// Units of a resource.
-#[napi(object, object_to_js = false, use_nullable = true)]
-pub struct AvailableResource {
-    pub name: String,
-    pub count: u32,
-    /// Ordinal of its device; null = each device.
-    pub device: Option<u32>,
-}
-
-#[napi(object, object_to_js = false)]
-pub struct SummaryQuantile {
-    pub quantile: f64,
-    pub error: f64,
 }
 
 #[napi(object, object_to_js = false)]
@@ -239,30 +80,8 @@ pub struct OpenSpec {
     /// For a backend that is itself written in Python (`backend` is `python`): directory of its `model.py`.
     pub code_directory: Option<String>,
     /// For a library of a backend (`backend` is `c`).
-    pub library: Option<LibrarySpec>,
-}
-
-/// A library that was written for Triton's C API, and what else it needs to know of the server.
-#[napi(object, object_to_js = false, use_nullable = true)]
-pub struct LibrarySpec {
-    /// Absolute path.
-    pub path: String,
-    /// Name of its backend.
-    pub backend: String,
-    /// Directory that holds it.
-    pub directory: String,
-    /// Name under which the library needs `libtritonserver.so`; null if it is that one.
-    pub needs: Option<String>,
-    /// Absolute path of the library that decides which requests come into a batch.
-    pub strategy: Option<String>,
-    /// `--backend-directory`.
-    pub backend_directory: String,
-    /// `--host-policy` as JSON: settings by the name of their policy.
-    pub host_policies: String,
-    /// The configuration has no instance groups of its own: those that the library prefers apply.
-    pub default_groups: bool,
-    /// The library can call other models: then a request of it may not lie behind another.
-    pub calls_models: bool,
+    #[napi(ts_type = "LibrarySpec | null")]
+    pub library: Json<Option<options::LibrarySpec>>,
 }
 
 #[napi(object, object_from_js = false)]
@@ -319,19 +138,6 @@ pub struct Unready {
     pub model: String,
     pub version: i64,
     pub reason: String,
-}
-
-/// Issuer of tokens that are accepted in addition to keys.
-#[napi(object, object_to_js = false, use_nullable = true)]
-pub struct IssuerOptions {
-    /// `iss` of its tokens.
-    pub issuer: String,
-    /// Audience that `aud` of its tokens must include.
-    pub audience: String,
-    /// Default claim of rules.
-    pub claim: String,
-    /// File with the issuer's keys, a JWK set, read again when it changes; null: `setIssuerKeys` provides them.
-    pub keys_file: Option<String>,
 }
 
 /// A socket from a service manager.

@@ -19,6 +19,7 @@
 //! Invariants: executing instances never take more than the capacity (after the capacity shrank, nothing is granted
 //! until they fit again); an instance waits only for resources that are short or shared with an earlier one.
 
+use options::Available;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
@@ -45,17 +46,6 @@ pub struct Limited {
     pub priority: u32,
     /// Resources that an execution takes. The counts of a resource named twice are not added: the larger one applies.
     pub resources: Vec<Resource>,
-}
-
-/// `--rate-limit-resource`: how much of a resource is available.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Available {
-    /// Name of the resource.
-    pub name: String,
-    /// Units.
-    pub count: u32,
-    /// Device of the resource; `None` = every device.
-    pub device: Option<u32>,
 }
 
 /// Why the instances of a model cannot be registered. The load fails with this text and INVALID_ARG.

@@ -7,9 +7,9 @@ mod controls;
 mod run;
 mod states;
 
-use crate::options::EngineOptions;
 use backend::{BatchEntry, Outcome, scatter};
 use controls::Controls;
+use options::EngineOptions;
 use protocol::check::IdPrefix;
 use protocol::pb::inference::model_config::SchedulingChoice;
 use protocol::pb::inference::model_sequence_batching::StrategyChoice;
@@ -68,7 +68,7 @@ fn schedule(batching: &ModelSequenceBatching, plain: &scheduler::Config, options
         strategy,
         idle_us: batching.max_sequence_idle_microseconds,
         iterative: batching.iterative_sequence,
-        sequences_max: options.sequences_max,
+        sequences_max: options.sequence_limit,
         strict_delay: plain.strict_delay,
         delay_scheduler: plain.delay_scheduler,
         backlog_delay_scheduler: options.backlog_delay_scheduler,

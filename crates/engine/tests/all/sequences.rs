@@ -278,7 +278,7 @@ fn s47_nothing_runs_until_enough_requests_are_in_the_backlog() {
 
 #[test]
 fn s18_sequences_beyond_the_limit_are_rejected_until_one_ends() {
-    let options = engine::EngineOptions { sequences_max: 2, ..Default::default() };
+    let options = engine::EngineOptions { sequence_limit: 2, ..Default::default() };
     let change = |config: &mut pb::ModelConfig| sequences(config, direct());
     let (_engine, version) =
         support::try_model_of(options, change, |_, batch, _| batch.requests.iter_mut().for_each(add_if_ready))

@@ -67,7 +67,7 @@ pub fn scripted(script: impl Fn(u32, &mut Batch<'_>, &RunControl) + Send + Sync 
 
 /// An engine without models, with a backend for each script.
 pub fn engine_with(scripts: Vec<(&'static str, Script)>) -> Result<Arc<Engine>> {
-    let metrics = MetricsOptions { histograms: true, ..MetricsOptions::default() };
+    let metrics = MetricsOptions { histogram_latencies: true, ..MetricsOptions::default() };
     engine_of(EngineOptions { metrics, ..EngineOptions::default() }, scripts)
 }
 

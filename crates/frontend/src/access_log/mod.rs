@@ -21,8 +21,8 @@ pub use queue::LogCounts;
 
 use crate::limits::{ACCESS_LOG_BYTES_MAX, AUDIT_LOG_BYTES_MAX};
 use json_line::JsonLine;
+use options::RequestLogOptions;
 use sampler::Sampler;
-use serde::Deserialize;
 use std::time::{Duration, Instant};
 use tensor::Result;
 use trace::Measuring;
@@ -30,24 +30,6 @@ use writer::LineLog;
 
 /// How long the shutdown waits for lines to be written: the reader of a pipe may not read.
 const FINISH_TIME_MAX: Duration = Duration::from_secs(1);
-
-/// Options of the logs.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct LogOptions {
-    /// A file, or `-` for standard output; empty = no access log.
-    pub access: String,
-    /// Share of the successful requests that is logged, from 0 to 1. Failed requests are always logged.
-    pub access_rate: f64,
-    /// Like `access`, for the audit log.
-    pub audit: String,
-}
-
-impl Default for LogOptions {
-    fn default() -> Self {
-        Self { access: String::new(), access_rate: 1.0, audit: String::new() }
-    }
-}
 
 /// The logs of a server, for its listeners and for embedded requests.
 #[derive(Debug)]
@@ -64,7 +46,7 @@ impl Logs {
     ///
     /// # Errors
     /// INVALID_ARG for a file that cannot be opened; INTERNAL if the system cannot start a thread.
-    pub fn open(options: &LogOptions, reactors: usize) -> Result<Option<Self>> {
+    pub fn open(options: &RequestLogOptions, reactors: usize) -> Result<Option<Self>> {
         let open = |flag: &'static str, path: &str, shards: usize, bytes_max: usize| match path {
             "" => Ok(None),
             path => LineLog::open(flag, path, shards, bytes_max).map(Some),

@@ -14,13 +14,13 @@ use crate::limits::{
     CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, HEADER_LIST_BYTES_MAX, SEND_BUFFER_BYTES_MAX, STREAM_WINDOW_BYTES,
     STREAMS_PER_CONNECTION_MAX,
 };
-use crate::options::GrpcOptions;
 use crate::origin::Caller;
 use crate::shared::Shared;
 use crate::traced::OptionalTrace;
 use engine::Engine;
 use http2::{Options, Pings, RequestHead, Room};
 use memory::{Account, Budget, Charge, Kind};
+use options::GrpcOptions;
 use parking_lot::Mutex;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};

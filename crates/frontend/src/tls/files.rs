@@ -1,6 +1,6 @@
 //! Reads certificates and keys from files.
 
-use serde::Deserialize;
+use options::TlsOptions;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,21 +16,6 @@ use tokio_rustls::rustls::{self, InconsistentKeys, RootCertStore, ServerConfig};
 use super::names::ByName;
 use super::version1::{Clients, Version1};
 use crate::limits::{TLS_CERTIFICATES_MAX, TLS_FILE_BYTES_MAX};
-
-/// TLS options of a listener.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct TlsOptions {
-    /// PEM file with the server's certificate and its intermediates. With several such files, separated by commas, a
-    /// client gets the first that is valid for the name it requests, or else the first of all.
-    pub certificate: PathBuf,
-    /// PEM file with the private key, or as many files as certificates, in the same order.
-    pub key: PathBuf,
-    /// PEM file with the roots of client certificates. Empty = none.
-    pub roots: PathBuf,
-    /// Clients must have a certificate of one of the roots.
-    pub mutual: bool,
-}
 
 /// Modification time, length and inode of each file. A new file may have the time of the old one.
 type Stamp = Vec<Option<(SystemTime, u64, u64)>>;

@@ -8,7 +8,7 @@ mod names;
 mod stream;
 mod version1;
 
-pub use files::{TlsFiles, TlsOptions};
+pub use files::TlsFiles;
 pub use stream::Encrypted;
 
 use crate::limits::{HANDSHAKE_TIME_MAX, HANDSHAKES_PER_THREAD};
@@ -16,6 +16,7 @@ use crate::offload;
 use crate::stray::{self, Strays};
 use arc_swap::ArcSwap;
 use machine::Machine;
+use options::TlsOptions;
 use parking_lot::Mutex;
 use std::future::poll_fn;
 use std::io;

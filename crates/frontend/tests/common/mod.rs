@@ -10,7 +10,8 @@ use backend::{
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use engine::{Engine, EngineOptions, PublishSpec, ServerMetadata, ServerState};
 use frontend::{
-    Argument, Control, ControlOperation, ControlReply, FrontEnd, FrontendOptions, GrpcOptions, HttpOptions, serve,
+    Argument, Control, ControlOperation, ControlReply, FrontEnd, FrontendOptions, GrpcOptions, HttpOptions,
+    ListenOptions, serve,
 };
 use prost::Message;
 use protocol::pb::inference as pb;
@@ -358,9 +359,12 @@ impl Server {
         }
         engine.set_server_state(ServerState::Ready);
         let options = FrontendOptions {
-            http: Some(http),
-            grpc: Some(grpc),
-            reactor_threads: 1,
+            listen: ListenOptions {
+                http: Some(http),
+                grpc: Some(grpc),
+                reactor_threads: 1,
+                ..ListenOptions::default()
+            },
             connections_max,
             budget,
             ..FrontendOptions::default()

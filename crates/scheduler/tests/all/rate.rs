@@ -1,7 +1,8 @@
 //! The rate limiter: which executions run side by side, in which order, and what is rejected.
 
 use crate::common::Random;
-use scheduler::rate::{Available, InstanceId, Limited, RESOURCES_MAX, RateLimiter, RegisterError, Resource};
+use options::Available;
+use scheduler::rate::{InstanceId, Limited, RESOURCES_MAX, RateLimiter, RegisterError, Resource};
 use std::collections::{BTreeMap, VecDeque};
 
 fn resource(name: &str, count: u32, global: bool) -> Resource {

@@ -1,16 +1,13 @@
-//! Options of the front ends, deserialized from those of TypeScript: an option that src/cli/flags.ts passes on as
-//! `grpc.keepaliveTimeMs` is the field `keepalive_time_ms` of [`GrpcOptions`].
+//! Options of the front ends.
 
-pub use crate::access::Restriction;
-use crate::access_log::Logs;
-pub use crate::gate::GateOptions;
-pub use crate::tls::TlsOptions;
-use memory::Budget;
 use serde::Deserialize;
-use std::sync::Arc;
+use std::path::PathBuf;
+#[cfg(feature = "typescript")]
+use ts_rs::TS;
 
 /// The HTTP listener.
 #[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(feature = "typescript", derive(TS))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HttpOptions {
     /// Address to bind.
@@ -33,6 +30,7 @@ pub struct HttpOptions {
 
 /// The gRPC listener.
 #[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(feature = "typescript", derive(TS))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GrpcOptions {
     /// Address to bind.
@@ -71,6 +69,7 @@ pub struct GrpcOptions {
 
 /// The listener of `--control-address`.
 #[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(feature = "typescript", derive(TS))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ControlOptions {
     /// Address to bind, or `unix:` and a path.
@@ -81,34 +80,55 @@ pub struct ControlOptions {
     pub tls: Option<TlsOptions>,
 }
 
+/// TLS options of a listener.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(feature = "typescript", derive(TS))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TlsOptions {
+    /// PEM file with the server's certificate and its intermediates. With several such files, separated by commas, a
+    /// client gets the first that is valid for the name it requests, or else the first of all.
+    pub certificate: PathBuf,
+    /// PEM file with the private key, or as many files as certificates, in the same order.
+    pub key: PathBuf,
+    /// PEM file with the roots of client certificates. Empty = none.
+    pub roots: PathBuf,
+    /// Clients must have a certificate of one of the roots.
+    pub mutual: bool,
+}
+
+/// One `--http-restricted-api` or `--grpc-restricted-protocol` group.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(feature = "typescript", derive(TS))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Restriction {
+    /// Category names of P 2.1: `health`, `metadata`, `inference`, ….
+    pub apis: Vec<String>,
+    /// Header that must be present.
+    pub key: String,
+    /// Required value of the header.
+    pub value: String,
+}
+
 /// All listeners and the threads behind them.
 #[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(feature = "typescript", derive(TS))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct FrontendOptions {
+pub struct ListenOptions {
     /// `None` = off.
     pub http: Option<HttpOptions>,
     /// `None` = off.
     pub grpc: Option<GrpcOptions>,
     /// Listener for operations that manage the server; `None` = the other two answer them.
     pub control: Option<ControlOptions>,
-    /// Mode of the files of Unix sockets; 0 = 660.
+    /// Mode of the files of Unix sockets, up to 0o777; 0 = 660.
     pub unix_socket_mode: u32,
     /// Checks of all front ends.
-    pub gate: GateOptions,
+    pub gate: GateSettings,
     /// 0 = one up to 4 cores, then one per 4 cores.
     pub reactor_threads: usize,
-    /// Connections of all reactors together; 0 = as many as the descriptors of the process allow.
-    #[serde(skip)]
-    pub connections_max: usize,
-    /// Memory budget of inflight requests and responses; `None` = the budget of the process.
-    #[serde(skip)]
-    pub budget: Option<Budget>,
-    /// Logs of requests and of control calls; the caller closes them.
-    #[serde(skip)]
-    pub logs: Option<Arc<Logs>>,
 }
 
-impl FrontendOptions {
+impl ListenOptions {
     /// The number of reactor threads to run.
     pub fn reactors(&self) -> usize {
         reactors(self.reactor_threads)
@@ -121,4 +141,47 @@ pub fn reactors(configured: usize) -> usize {
         0 => std::thread::available_parallelism().map_or(1, |n| n.get() / 4).max(1),
         n => n,
     }
+}
+
+/// Settings of the operator for all front ends.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(feature = "typescript", derive(TS))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct GateSettings {
+    /// Accept changes of settings from any machine, as Triton does; else only from this machine or with a secret.
+    pub allow_remote_settings: bool,
+}
+
+/// Logs of requests and of control operations.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "typescript", derive(TS))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RequestLogOptions {
+    /// A file, or `-` for standard output; empty = no access log.
+    pub access: String,
+    /// Share of the successful requests that is logged, from 0 to 1. Failed requests are always logged.
+    pub access_rate: f64,
+    /// Like `access`, for the audit log.
+    pub audit: String,
+}
+
+impl Default for RequestLogOptions {
+    fn default() -> Self {
+        Self { access: String::new(), access_rate: 1.0, audit: String::new() }
+    }
+}
+
+/// Issuer of tokens that are accepted in addition to keys.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "typescript", derive(TS))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct IssuerOptions {
+    /// `iss` of its tokens.
+    pub issuer: String,
+    /// Audience that `aud` of its tokens must include.
+    pub audience: String,
+    /// Claim of the rules that name none.
+    pub claim: String,
+    /// File with the issuer's keys, a JWK set, read again when it changes; `None`: `setIssuerKeys` provides them.
+    pub keys_file: Option<PathBuf>,
 }
