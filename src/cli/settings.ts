@@ -243,7 +243,6 @@ function metricsSettings(options: Options, environment: Environment): MetricsSet
     // Present or not, whatever its value, as in Triton.
     gpu: options.allowGpuMetrics && environment['TRITON_SERVER_CPU_ONLY'] === undefined,
     intervalMs: options.metricsIntervalMs,
-    pinnedPoolBytes: options.pinnedMemoryPoolByteSize,
   }
 }
 

@@ -6,10 +6,8 @@
  * because users test for the absence of a name in the whole exposition.
  */
 
-import { deviceMemoryFamilies } from './device_memory.js'
 import type {
-  CacheUse, CustomFamily, Duration, Executions, GpuStatus, GpuUsage, Histogram, MemoryUse, ResourceUse, Snapshot,
-  VersionStatistics,
+  Duration, Executions, Family as CoreFamily, Histogram, Snapshot, VersionStatistics,
 } from '../native/contract.js'
 import type { Family, FamilyType, Sample } from './exposition.js'
 
@@ -34,7 +32,6 @@ export interface FamilyContext {
   /** Returns null for a version that no longer serves: its counters stay until the core drops them. */
   facts: (key: string, version: number) => VersionFacts | null
   counterLatencies: boolean
-  pinnedPoolBytes: number
   /** Seconds of pending work (`metrics/saturation`). */
   saturation: (statistics: VersionStatistics, instances: number) => number | null
   /** Log lines that could not be written, by reason. */
@@ -56,7 +53,7 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
   const versions = snapshot.versions.map((statistics) => {
     const labels = labelsOf(statistics, context)
     const facts = context.facts(keyOf(statistics), statistics.version)
-    return { statistics, labels, facts, parts: partsOf(statistics, labels, snapshot.gpu?.uuids ?? []) }
+    return { statistics, labels, facts, parts: partsOf(statistics, labels, snapshot.gpuUuids) }
   })
   const perVersion = (
     name: string, type: FamilyType, help: string,
@@ -120,19 +117,15 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
         (s) => us(s.cacheMiss.ns)),
     )
   }
-  const energy = 'Energy of the GPU since the start, in J.'
-  families.push(gpuFamily(snapshot.gpu, 'nv_energy_consumption', 'counter', energy, (gpu) => gpu.energyJoules))
-  families.push(...customFamilies(versions))
   families.push(
     gauge('nv_inference_pending_request_count', 'Requests waiting to be executed.', (s) => s.pending),
     gauge('nv_model_load_duration_secs', 'Time the version took to load, in s.',
       (_, facts) => facts?.loadSeconds ?? null),
-    one('nv_pinned_memory_pool_total_bytes', 'Size of the pinned memory pool, in bytes.', context.pinnedPoolBytes),
-    // 0 is accurate without a GPU: nothing uses the pool then.
-    one('nv_pinned_memory_pool_used_bytes', 'Pinned memory in use, in bytes.',
-      snapshot.deviceMemory?.pinned.usedBytes ?? 0),
   )
-  families.push(...gpuGauges(snapshot.gpu))
+  // Triton has those of the host between those of GPUs and of the cache.
+  const ofTriton = snapshot.triton.map(familyOf)
+  const cache = ofTriton.findIndex(({ name }) => name.startsWith('nv_cache_'))
+  families.push(...ofTriton.slice(0, cache === -1 ? undefined : cache))
   if (context.host !== null) {
     families.push(
       one('nv_cpu_utilization', 'Share of the CPUs of the host in use, 0 to 1.', context.host.utilization),
@@ -140,7 +133,8 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
       one('nv_cpu_memory_used_bytes', 'Memory of the host in use, in bytes.', context.host.memoryUsedBytes),
     )
   }
-  if (snapshot.cache !== null) families.push(...cacheFamilies(snapshot.cache))
+  if (cache !== -1) families.push(...ofTriton.slice(cache))
+  families.push(...customFamilies(versions))
   const firstResponse = 'Time from the start of a request to its first response, in ms.'
   families.push(perVersion('nv_inference_first_response_histogram_ms', 'histogram', firstResponse, histogramSamples))
   for (const family of ['request', 'queue', 'compute_input', 'compute_infer', 'compute_output']) {
@@ -178,14 +172,9 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
       type: 'counter',
       samples: lossSamples(snapshot.traceRecordsDropped, context.tracesLost),
     },
-    ...(snapshot.gpu === null ? [] : [gpuAvailable(snapshot.gpu)]),
     ...storeFamilies(context.stores),
-    ...resourceFamilies(snapshot.resources),
-    ...memoryFamilies(snapshot.memory),
-    ...deviceMemoryFamilies(snapshot.deviceMemory),
-    ...snapshot.gauges.map(({ name, help, value }) => one(name, help, value)),
   )
-  addModelFamilies(families, snapshot.custom)
+  addFamilies(families, snapshot.families)
   return families
 }
 
@@ -213,24 +202,26 @@ export function storeFamilies(stores: readonly StoreFacts[]): Family[] {
   ]
 }
 
+function familyOf({ name, help, kind, series }: CoreFamily): Family {
+  const samples = series.flatMap(({ labels, value, histogram }): Sample[] =>
+    histogram === null ? [{ labels, value }] : bucketSamples(histogram, labels),
+  )
+  return { name, help, type: kind, samples }
+}
+
 /**
- * Adds families of models (B-PY-20) after all others. A family with the name and type of ours adds its series to it, as
- * in Triton; with another type it is left out, because a scrape cannot express both.
+ * Adds families of the core, of which those of models come last (B-PY-20). One with the name and type of ours adds its
+ * series to it, as in Triton; with another type it is left out, because a scrape cannot express both.
  */
-function addModelFamilies(families: Family[], made: readonly CustomFamily[]): void {
-  if (made.length === 0) return
+function addFamilies(families: Family[], added: readonly CoreFamily[]): void {
   const known = new Map(families.map((family) => [family.name, family]))
-  for (const { name, help, kind, series } of made) {
-    const samples = series.flatMap(({ labels, value, histogram }): Sample[] =>
-      histogram === null ? [{ labels, value }] : bucketSamples(histogram, labels),
-    )
-    const ours = known.get(name)
+  for (const family of added.map(familyOf)) {
+    const ours = known.get(family.name)
     if (ours === undefined) {
-      const family: Family = { name, help, type: kind, samples }
       families.push(family)
-      known.set(name, family)
-    } else if (ours.type === kind)
-      ours.samples.push(...samples.filter((sample) => !ours.samples.some((other) => isSame(other, sample))))
+      known.set(family.name, family)
+    } else if (ours.type === family.type)
+      ours.samples.push(...family.samples.filter((sample) => !ours.samples.some((other) => isSame(other, sample))))
   }
 }
 
@@ -282,87 +273,6 @@ function partsOf(
     }
   }
   return [{ statistics: rest, labels }, ...onGpus.map(of)]
-}
-
-/** A family with only the label `gpu_uuid`, as scrapers of Triton expect (O 1.8); skips devices without a value. */
-function gpuFamily(
-  gpu: GpuStatus | null, name: string, type: FamilyType, help: string, value: (usage: GpuUsage) => number | null,
-): Family {
-  const samples = (gpu?.usage ?? []).flatMap((usage): Sample[] => {
-    const one = value(usage)
-    return one === null ? [] : [{ labels: { gpu_uuid: usage.uuid }, value: one }]
-  })
-  return { name, type, help, samples }
-}
-
-function gpuGauges(gpu: GpuStatus | null): Family[] {
-  return [
-    gpuFamily(gpu, 'nv_gpu_utilization', 'gauge', 'Part of the time in which the GPU was busy, 0 to 1.',
-      (one) => one.utilization),
-    gpuFamily(gpu, 'nv_gpu_memory_total_bytes', 'gauge', 'Memory of the GPU, in bytes.', (one) => one.memoryTotalBytes),
-    gpuFamily(gpu, 'nv_gpu_memory_used_bytes', 'gauge', 'Memory of the GPU in use, in bytes.',
-      (one) => one.memoryUsedBytes),
-    gpuFamily(gpu, 'nv_gpu_power_usage', 'gauge', 'Power of the GPU, in W.', (one) => one.powerWatts),
-    gpuFamily(gpu, 'nv_gpu_power_limit', 'gauge', 'The most power that the GPU may take, in W.',
-      (one) => one.powerLimitWatts),
-  ]
-}
-
-function gpuAvailable({ unavailable }: GpuStatus): Family {
-  const help = 'Whether this process has a GPU, 0 or 1; the reason says why it has none.'
-  const sample = { labels: { reason: unavailable ?? '' }, value: unavailable === null ? 1 : 0 }
-  return { name: 'nereid_gpu_available', type: 'gauge', help, samples: [sample] }
-}
-
-/** Families of the rate limiter; empty if it is off or no model needs resources. */
-function resourceFamilies(resources: readonly ResourceUse[]): Family[] {
-  const family = (name: string, help: string, value: (r: ResourceUse) => number): Family => {
-    const samples = resources.map((r) => {
-      const labels = { resource: r.name, device: r.device === null ? 'global' : String(r.device) }
-      return { labels, value: value(r) }
-    })
-    return { name, help, type: 'gauge', samples }
-  }
-  return [
-    family('nereid_rate_limiter_resource_units', 'Units of a resource that executions hold.', (r) => r.used),
-    family('nereid_rate_limiter_resource_units_max', 'Units of a resource that there are.', (r) => r.capacity),
-  ]
-}
-
-/** All are gauges, as in Triton, although most of them count. */
-function cacheFamilies(cache: CacheUse): Family[] {
-  const one = (name: string, help: string, value: number | bigint): Family =>
-    ({ name, type: 'gauge', help, samples: [{ labels: {}, value }] })
-  return [
-    one('nv_cache_util', 'Part of the response cache in use, 0 to 1.', cache.utilisation),
-    one('nv_cache_num_entries', 'Answers in the response cache.', cache.entries),
-    one('nv_cache_num_hits', 'Lookups that found an answer.', cache.hits),
-    one('nv_cache_num_misses', 'Lookups that found none.', cache.misses),
-    one('nv_cache_num_lookups', 'Lookups in the response cache.', cache.lookups),
-    one('nv_cache_num_evictions', 'Answers that made room for others.', cache.evictions),
-    one('nv_cache_lookup_duration', 'Time of all lookups, in us.', us(cache.lookupNs)),
-    one('nv_cache_insertion_duration', 'Time to keep answers, in us.', us(cache.insertionNs)),
-  ]
-}
-
-function memoryFamilies(memory: MemoryUse): Family[] {
-  const one = (name: string, type: FamilyType, help: string, value: number | bigint): Family =>
-    ({ name, type, help, samples: [{ labels: {}, value }] })
-  return [
-    one('nereid_memory_limit_bytes', 'gauge', 'Bytes that requests and answers in flight may hold.', memory.limitBytes),
-    {
-      name: 'nereid_memory_used_bytes',
-      type: 'gauge',
-      help: 'Bytes that requests and answers in flight hold, by kind.',
-      samples: memory.used.map(({ kind, bytes }) => ({ labels: { kind }, value: bytes })),
-    },
-    one('nereid_memory_waiting', 'gauge', 'Requests that wait for memory.', memory.waiting),
-    one('nereid_memory_refused_total', 'counter', 'Requests and answers refused for lack of memory.', memory.refused),
-    one('nereid_slab_live_bytes', 'gauge', 'Bytes of pooled buffers in use, as address space.', memory.poolLiveBytes),
-    one('nereid_slab_retained_bytes', 'gauge', 'Bytes of buffers kept for reuse.', memory.poolRetainedBytes),
-    one('nereid_slab_retained_bytes_max', 'gauge', 'Most bytes of buffers kept for reuse.',
-      memory.poolRetainedBytesMax),
-  ]
 }
 
 /** Counters, and bytes in use, that backends keep for their versions, in the order of appearance. */

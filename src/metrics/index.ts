@@ -38,7 +38,6 @@ export function metricsText(
       },
       saturation: (statistics, instances) => saturation.of(versionOf(statistics), statistics, instances, nowMs),
       counterLatencies: metricsConfig.counterLatencies,
-      pinnedPoolBytes: metrics?.pinnedPoolBytes ?? 0,
       logLost: logger.lost,
       tracesLost: traces.lost,
       stores: repository.remoteStores,

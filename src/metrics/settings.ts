@@ -15,8 +15,6 @@ export interface MetricsSettings {
   gpu: boolean
   /** Interval of samples of the host and of GPUs. */
   intervalMs: number
-  /** Configured size of the pinned memory pool, reported as its total. */
-  pinnedPoolBytes: number
 }
 
 /** Settings of `--metrics-config`. */

@@ -5,9 +5,7 @@ import { buildFamilies, type FamilyContext } from '../../src/metrics/families.js
 import { HostSampler, parseCpuTimes, parseMemory } from '../../src/metrics/host.js'
 import { familiesOf } from '../../src/metrics/process.js'
 import { startMetricsServer } from '../../src/metrics/server.js'
-import type {
-  CacheUse, CustomFamily, Duration, GpuStatus, Snapshot, Summary, VersionStatistics,
-} from '../../src/native/contract.js'
+import type { Duration, Family, Snapshot, Summary, VersionStatistics } from '../../src/native/contract.js'
 
 test.each([
   [0, '0'],
@@ -83,71 +81,43 @@ const CONTEXT: FamilyContext = {
   facts: () => ({ loadSeconds: 0.25, tags: {}, instances: 2 }),
   saturation: () => 0.5,
   counterLatencies: true,
-  pinnedPoolBytes: 1024,
   logLost: new Map([['ENOSPC', 3]]),
   tracesLost: new Map([['ENOSPC', 4]]),
   stores: [{ name: 's3://bucket/models', downloadedBytes: 5, failure: null }],
   host: null,
 }
 
-const HOLDS: CustomFamily = {
+const HOLDS: Family = {
   name: 'nereid_hold_seconds',
   help: 'Holds.',
   kind: 'histogram',
   series: [{ labels: {}, value: 0, histogram: { bounds: [0.0001, 1], counts: [5n, 2n, 1n], sum: 2.5 } }],
 }
 
+/** A family of the core without labels. */
+const plain = (name: string, value: number): Family =>
+  ({ name, help: 'Help.', kind: 'gauge', series: [{ labels: {}, value, histogram: null }] })
+
 function render(
-  statistics: Partial<VersionStatistics> = {}, context: Partial<FamilyContext> = {}, cache: CacheUse | null = null,
-  custom: CustomFamily[] = [], format: ExpositionFormat = 'text', gpu: GpuStatus | null = null,
+  statistics: Partial<VersionStatistics> = {}, context: Partial<FamilyContext> = {}, families: Family[] = [],
+  format: ExpositionFormat = 'text', snapshot: Partial<Snapshot> = {},
 ): string {
-  const snapshot: Snapshot = {
+  const all: Snapshot = {
     versions: [{ ...STATISTICS, ...statistics }],
-    cache,
-    resources: [
-      { name: 'R', device: 0, used: 1, capacity: 4 },
-      { name: 'G', device: null, used: 0, capacity: 2 },
-    ],
-    gauges: [{ name: 'nereid_slab_bytes', help: 'Bytes of slabs.', value: 7 }],
-    memory: {
-      limitBytes: 1024,
-      used: [
-        { kind: 'bodies', bytes: 3 },
-        { kind: 'heads', bytes: 2 },
-        { kind: 'answers', bytes: 1 },
-      ],
-      waiting: 4,
-      refused: 5n,
-      poolLiveBytes: 6,
-      poolRetainedBytes: 7,
-      poolRetainedBytesMax: 8,
-    },
-    custom: [HOLDS, ...custom],
+    triton: [plain('nv_pinned_memory_pool_total_bytes', 1024), plain('nv_cache_util', 0.5)],
+    families: [plain('nereid_slab_bytes', 7), HOLDS, ...families],
+    gpuUuids: [],
     logRecordsDropped: 1,
-    gpu,
-    deviceMemory: null,
-  traceRecordsDropped: 2,
+    traceRecordsDropped: 2,
+    ...snapshot,
   }
-  return renderFamilies(buildFamilies(snapshot, { ...CONTEXT, ...context }), format)
+  return renderFamilies(buildFamilies(all, { ...CONTEXT, ...context }), format)
 }
 
 /** Sample lines whose name begins with `prefix`. */
 function samples(text: string, prefix: string): string[] {
   return text.split('\n').filter((line) => line.startsWith(prefix))
 }
-
-// O-4, O-5, O-7
-test('S-35 the units of the rate limiter are shown beside their limit', () => {
-  const text = render()
-  expect(text).toContain(
-    'nereid_rate_limiter_resource_units{device="0",resource="R"} 1\n' +
-      'nereid_rate_limiter_resource_units{device="global",resource="G"} 0\n',
-  )
-  expect(text).toContain(
-    'nereid_rate_limiter_resource_units_max{device="0",resource="R"} 4\n' +
-      'nereid_rate_limiter_resource_units_max{device="global",resource="G"} 2\n',
-  )
-})
 
 test('O-17 R-40 only models of a namespace have their repository as a label', () => {
   expect(render({ namespace: '/models/a' })).toContain(
@@ -172,27 +142,18 @@ test('O 1.5: the families of a model are in the order of Triton', () => {
     'nereid_log_lines_lost_total counter',
     'nereid_trace_records_lost_total counter',
     'nereid_download_bytes_total counter',
-    'nereid_memory_refused_total counter',
     'nv_inference_pending_request_count gauge',
     'nv_model_load_duration_secs gauge',
     'nv_pinned_memory_pool_total_bytes gauge',
-    'nv_pinned_memory_pool_used_bytes gauge',
+    'nv_cache_util gauge',
     'nereid_saturation gauge',
     'nereid_repository_readable gauge',
-    'nereid_rate_limiter_resource_units gauge',
-    'nereid_rate_limiter_resource_units_max gauge',
-    'nereid_memory_limit_bytes gauge',
-    'nereid_memory_used_bytes gauge',
-    'nereid_memory_waiting gauge',
-    'nereid_slab_live_bytes gauge',
-    'nereid_slab_retained_bytes gauge',
-    'nereid_slab_retained_bytes_max gauge',
     'nereid_slab_bytes gauge',
     'nereid_hold_seconds histogram',
   ])
 })
 
-const MADE: CustomFamily[] = [
+const MADE: Family[] = [
   {
     name: 'golden_zz', help: 'two\nlines', kind: 'gauge',
     series: [{ labels: { q: 'c\nd' }, value: Number.NaN, histogram: null }],
@@ -206,7 +167,7 @@ const MADE: CustomFamily[] = [
 ]
 
 test('B-PY-20: metrics of models follow those of the server, in both formats', () => {
-  expect(samples(render({}, {}, null, MADE), 'golden')).toEqual([
+  expect(samples(render({}, {}, MADE), 'golden')).toEqual([
     'golden_zz{q="c\\nd"} Nan',
     'golden_h_count{a="b"} 5',
     'golden_h_sum{a="b"} 55.65',
@@ -214,8 +175,8 @@ test('B-PY-20: metrics of models follow those of the server, in both formats', (
     'golden_h_bucket{a="b",le="1"} 3',
     'golden_h_bucket{a="b",le="+Inf"} 5',
   ])
-  expect(render({}, {}, null, MADE)).toContain('# HELP golden_zz two\\nlines\n# TYPE golden_zz gauge\n')
-  const open = render({}, {}, null, MADE, 'openmetrics')
+  expect(render({}, {}, MADE)).toContain('# HELP golden_zz two\\nlines\n# TYPE golden_zz gauge\n')
+  const open = render({}, {}, MADE, 'openmetrics')
   expect(open).toContain('# TYPE vllm:tokens counter\n# HELP vllm:tokens d\nvllm:tokens_total 2.5\n')
   expect(open).not.toContain('golden_empty')
 })
@@ -223,35 +184,24 @@ test('B-PY-20: metrics of models follow those of the server, in both formats', (
 test('B-PY-20: a family of a model with the name of ours adds its series, without duplicates or another type', () => {
   const series = (labels: Record<string, string>) => ({ labels, value: 1, histogram: null })
   const ours = 'nv_inference_request_success'
-  const same = render({}, {}, null, [
+  const same = render({}, {}, [
     {
       name: ours, help: 'd', kind: 'counter', series: [series({ t: 'builtin' }), series({ model: 'm', version: '1' })],
     },
   ])
   expect(samples(same, ours)).toEqual([`${ours}{model="m",version="1"} 4`, `${ours}{t="builtin"} 1`])
   // The hold metrics of reactors are among the families of models.
-  const holds = render({}, {}, null, [
+  const holds = render({}, {}, [
     { name: 'nereid_hold_seconds', help: 'd', kind: 'gauge', series: [series({ t: 'hold' })] },
   ])
   expect(holds.match(/^# TYPE nereid_hold_seconds .*/gm)).toEqual(['# TYPE nereid_hold_seconds histogram'])
-  const other = render({}, {}, null, [{ name: ours, help: 'd', kind: 'gauge', series: [series({ t: 'builtin' })] }])
+  const other = render({}, {}, [{ name: ours, help: 'd', kind: 'gauge', series: [series({ t: 'builtin' })] }])
   expect(other).toBe(render())
 })
 
 test('lost log lines are counted by reason', () => {
   expect(samples(render(), 'nereid_log')).toEqual([
     'nereid_log_lines_lost_total{reason="queue_full"} 1', 'nereid_log_lines_lost_total{reason="ENOSPC"} 3'
-  ])
-})
-
-test('memory in use is shown by kind', () => {
-  expect(samples(render(), 'nereid_memory_')).toEqual([
-    'nereid_memory_refused_total 5',
-    'nereid_memory_limit_bytes 1024',
-    'nereid_memory_used_bytes{kind="bodies"} 3',
-    'nereid_memory_used_bytes{kind="heads"} 2',
-    'nereid_memory_used_bytes{kind="answers"} 1',
-    'nereid_memory_waiting 4',
   ])
 })
 
@@ -283,14 +233,14 @@ test('O 1.5: values are in the places where Triton has them', () => {
     'nv_inference_pending_request_count{model="m",version="1"} 6',
     'nv_model_load_duration_secs{model="m",version="1"} 0.25',
     'nv_pinned_memory_pool_total_bytes 1024',
-    'nv_pinned_memory_pool_used_bytes 0',
+    'nv_cache_util 0.5',
   ])
 })
 
 // O-25
 test('O 1.8: a disabled family is not mentioned anywhere', () => {
   const text = render({}, { counterLatencies: false })
-  for (const name of ['duration_us', '_histogram', 'summary', 'nv_cache', 'namespace=', 'nv_cpu'])
+  for (const name of ['duration_us', '_histogram', 'summary', 'nv_cache_num', 'namespace=', 'nv_cpu'])
     expect(text).not.toContain(name)
   expect(text).toContain('nv_inference_count')
 })
@@ -328,7 +278,7 @@ test('O-17 O 1.4: GPU executions are shown with gpu_uuid, others without; one se
     computeInput: took(3n, 2_000n), computeInfer: took(3n, 20_000n), computeOutput: took(3n, 3_000n), failures: 1n,
   }
   const lines = (uuids: string[]) =>
-    render({ onDevices: [ran] }, {}, null, [], 'text', { unavailable: null, usage: [], uuids })
+    render({ onDevices: [ran] }, {}, [], 'text', { gpuUuids: uuids })
       .split('\n')
       .filter((line) =>
         /^nv_inference_(?:count|exec_count|request_success|compute_infer_duration_us|request_failure|pending_request_count)\{/.test(
@@ -376,6 +326,11 @@ test('O 1.5: CPU families come from /proc with the definitions of Triton', () =>
   })
   expect(parseCpuTimes('nothing')).toBeNull()
   const text = render({}, { host: { utilization: 0.5, memoryTotalBytes: 100, memoryUsedBytes: 60 } })
+  const gauges = samples(text, 'nv_').map((line) => line.replace(/[{ ].*/, ''))
+  expect(gauges.slice(gauges.indexOf('nv_pinned_memory_pool_total_bytes'))).toEqual([
+    'nv_pinned_memory_pool_total_bytes', 'nv_cpu_utilization', 'nv_cpu_memory_total_bytes', 'nv_cpu_memory_used_bytes',
+    'nv_cache_util'
+  ])
   expect(samples(text, 'nv_cpu')).toEqual([
     'nv_cpu_utilization 0.5', 'nv_cpu_memory_total_bytes 100', 'nv_cpu_memory_used_bytes 60'
   ])
@@ -429,14 +384,15 @@ test('O 1.2: a failed render is a 500, and the server continues', async () => {
 
 test('O-14: only models with the response cache show hits and misses', () => {
   const cached = { cached: true, cacheHit: took(5n, 33_771n), cacheMiss: took(2n, 51_767n) }
-  expect(samples(render(cached), 'nv_cache')).toEqual([
+  const ofModels = (text: string) => samples(text, 'nv_cache_').filter((line) => line.includes('model='))
+  expect(ofModels(render(cached))).toEqual([
     'nv_cache_num_hits_per_model{model="m",version="1"} 5',
     'nv_cache_hit_duration_per_model{model="m",version="1"} 33',
     'nv_cache_num_misses_per_model{model="m",version="1"} 2',
     'nv_cache_miss_duration_per_model{model="m",version="1"} 51',
   ])
-  expect(render()).not.toContain('nv_cache')
-  expect(render(cached, { counterLatencies: false })).not.toContain('nv_cache')
+  expect(ofModels(render())).toEqual([])
+  expect(ofModels(render(cached, { counterLatencies: false }))).toEqual([])
 })
 
 test('O-13: summaries of a model with the response cache include hits and misses', () => {
@@ -449,22 +405,4 @@ test('O-13: summaries of a model with the response cache include hits and misses
     'nv_cache_miss_summary_per_model_count{model="m",version="1"} 2',
   ])
   expect(text).not.toContain('nv_inference_request_summary')
-})
-
-test('O-15: the local response cache shows gauges', () => {
-  const cache = {
-    entries: 2n, lookups: 55n, hits: 28n, misses: 27n, evictions: 21n, lookupNs: 422_999n, insertionNs: 526_000n,
-    utilisation: 0.80128,
-  }
-  expect(samples(render({}, {}, cache), 'nv_cache')).toEqual([
-    'nv_cache_util 0.80128',
-    'nv_cache_num_entries 2',
-    'nv_cache_num_hits 28',
-    'nv_cache_num_misses 27',
-    'nv_cache_num_lookups 55',
-    'nv_cache_num_evictions 21',
-    'nv_cache_lookup_duration 422',
-    'nv_cache_insertion_duration 526',
-  ])
-  expect(render({}, {}, cache)).toContain('# TYPE nv_cache_num_hits gauge')
 })

@@ -6,8 +6,8 @@ import { join } from 'node:path'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { TestServer } from '../server/harness.js'
 
-/** A server with two instances of a model that takes 100 ms per request. */
-async function slow(): Promise<{ server: TestServer; ask: () => Promise<Response> }> {
+/** A server with two instances of a model that takes 100 ms per request; `limiter` is added to their group. */
+async function slow(limiter = '', flags: string[] = []): Promise<{ server: TestServer; ask: () => Promise<Response> }> {
   const directory = mkdtempSync(join(tmpdir(), 'nereid-saturated-'))
   onTestFinished(() => rmSync(directory, { recursive: true, force: true }))
   mkdirSync(join(directory, 'slow', '1'), { recursive: true })
@@ -15,10 +15,10 @@ async function slow(): Promise<{ server: TestServer; ask: () => Promise<Response
   writeFileSync(
     join(directory, 'slow', 'config.pbtxt'),
     `backend: "identity"\nmax_batch_size: 0\ninput ${tensor('INPUT0')}\noutput ` +
-      `${tensor('OUTPUT0')}\ninstance_group [ { count: 2 kind: KIND_CPU } ]\nparameters { key: ` +
+      `${tensor('OUTPUT0')}\ninstance_group [ { count: 2 kind: KIND_CPU ${limiter} } ]\nparameters { key: ` +
       '"execute_delay_ms" value { string_value: "100" } }\n',
   )
-  const server = await TestServer.start(directory, [])
+  const server = await TestServer.start(directory, flags)
   onTestFinished(async () => void (await server.stop()))
   const ask = (): Promise<Response> =>
     fetch(`${server.url}/v2/models/slow/infer`, {
@@ -89,4 +89,22 @@ test(
   expect(reports.length).toBeLessThanOrEqual(2 + (performance.now() - from) / 1000)
   server.process.kill('SIGTERM')
   expect(await ended).toBe(0)
+})
+
+test('S-35 the units of the rate limiter are shown beside their limit', async () => {
+  const limiter =
+    'rate_limiter { resources [ { name: "R" count: 1 }, { name: "G" global: true count: 2 } ] }'
+  const flags = ['--rate-limit=execution_count', '--rate-limit-resource=R:4:0', '--rate-limit-resource=G:3']
+  const { server, ask } = await slow(limiter, flags)
+  const running = ask()
+  await vi.waitFor(async () => {
+    const text = await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text()
+    expect(text.split('\n').filter((line) => line.startsWith('nereid_rate_limiter_')).sort()).toEqual([
+      'nereid_rate_limiter_resource_units_max{device="0",resource="R"} 4',
+      'nereid_rate_limiter_resource_units_max{device="global",resource="G"} 3',
+      'nereid_rate_limiter_resource_units{device="0",resource="R"} 1',
+      'nereid_rate_limiter_resource_units{device="global",resource="G"} 2',
+    ])
+  })
+  expect((await running).status).toBe(200)
 })

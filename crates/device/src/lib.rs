@@ -35,8 +35,8 @@ pub use locked::{LOCKED_BYTES_DEFAULT, Locked, lock_at_most, locked_bytes};
 pub use nvml::{Nvml, NvmlDevice, NvmlError, nvml};
 pub use pool::{
     BODIES_PINNED_SHARE, BODY_PINNED_SHARE, DEVICE_BYTES_DEFAULT, NoRoom, PINNED_BYTES_DEFAULT, Pinned, PoolSizes,
-    PoolUse, allocate, is_pinned, pinned, pinned_bodies, pinned_for_body, pool_uses, prepare_pinned, release_pools,
-    set_pool_sizes,
+    PoolUse, allocate, is_pinned, pinned, pinned_bodies, pinned_for_body, pinned_pool_size, pool_uses, prepare_pinned,
+    release_pools, set_pool_sizes,
 };
 pub use raw::MemoryInfo;
 pub use shared::{Imported, OpenError};

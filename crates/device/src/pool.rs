@@ -289,6 +289,11 @@ pub fn set_pool_sizes(sizes: PoolSizes) {
     *SIZES.lock() = sizes;
 }
 
+/// The size set for the pinned pool, also without a device.
+pub fn pinned_pool_size() -> usize {
+    SIZES.lock().pinned
+}
+
 /// Usage of all pools, the pinned one first. Empty without a known device.
 pub fn pool_uses() -> Vec<PoolUse> {
     let Some(pools) = has_devices().then(pools).flatten() else { return Vec::new() };

@@ -3,6 +3,7 @@
 use crate::control::Bridge;
 use crate::failure::{Result, thrown, unbound};
 use crate::json::Json;
+use crate::metrics::Families;
 use crate::services::Services;
 use crate::settle::{Report, Settled, Settler};
 use crate::stream::Pull;
@@ -611,32 +612,43 @@ impl NativeCore {
 
     #[napi]
     pub fn snapshot(&self) -> js::Snapshot {
-        let mut snapshot = convert::snapshot(self.engine.snapshot());
-        convert::add_custom_metrics(&mut snapshot, self.services.metrics());
-        snapshot.log_records_dropped = logging::DROPPED.load(std::sync::atomic::Ordering::Relaxed) as f64;
-        snapshot.trace_records_dropped = self.engine.tracer().lost() as f64;
-        snapshot.gpu = self.gpus.lock().as_ref().map(|(monitor, _)| gpu::status(monitor));
+        let (mut triton, mut families) = (Families::default(), Families::default());
+        let counted = self.engine.snapshot();
+        let gpu = self.gpus.lock().as_ref().map(|(monitor, _)| monitor.status());
+        if let Some(gpu) = &gpu {
+            triton.gpus(&gpu.usage);
+            families.gpu_available(gpu);
+        }
+        triton.pinned_pool();
+        if let Some(cache) = &counted.cache {
+            triton.cache(cache);
+        }
+        families.resources(&counted.resources);
+        families.memory();
+        families.device_memory();
+        for (name, help, value) in counted.gauges {
+            families.one(name, help, value);
+        }
         if let Some(ring) = &*self.keys.lock() {
-            convert::add_keys(&mut snapshot, ring.access());
+            families.keys(ring.access());
         }
         if let Some(logs) = &*self.logs.lock() {
-            for (name, counts) in logs.counts() {
-                convert::add_log(&mut snapshot, name, counts);
-            }
+            logs.counts().for_each(|(name, counts)| families.log(name, &counts));
         }
         if let Some(running) = &*self.running.lock() {
-            convert::add_holds(&mut snapshot, &running.holds());
-            convert::add_offload(&mut snapshot, frontend::offload_status());
-            if running.speaks_tls() {
-                convert::add_handshakes(&mut snapshot, frontend::tls::failed_handshakes());
-            }
-            snapshot.gauges.extend(running.gauges().map(|(name, help, value)| js::Gauge {
-                name: name.into(),
-                help: help.into(),
-                value: value as f64,
-            }));
+            families.front_end(running);
         }
-        snapshot
+        families.models(self.services.metrics());
+        js::Snapshot {
+            versions: counted.versions.into_iter().map(convert::version_statistics).collect(),
+            triton: triton.0,
+            families: families.0,
+            gpu_uuids: gpu
+                .map(|gpu| gpu.uuids.into_iter().map(Option::unwrap_or_default).collect())
+                .unwrap_or_default(),
+            log_records_dropped: logging::DROPPED.load(std::sync::atomic::Ordering::Relaxed) as f64,
+            trace_records_dropped: self.engine.tracer().lost() as f64,
+        }
     }
 
     /// The reply to a `ControlCall`: JSON text, or an error code and a message.

@@ -2,7 +2,7 @@
 
 use crate::objects as js;
 use device::failure::{Listening, on_failure};
-use device::{Device, Monitor, NvmlDevice, Usage, devices, driver, first_ignored, nvml};
+use device::{Device, Monitor, NvmlDevice, devices, driver, first_ignored, nvml};
 use napi::bindgen_prelude::{FnArgs, Function};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi_derive::napi;
@@ -29,27 +29,6 @@ pub fn notify_failures(f: &Function<'_, FnArgs<(String,)>, ()>) -> napi::Result<
         // A full queue holds other failures, and one is enough.
         call.call(format!("GPU {device} failed: {why}"), ThreadsafeFunctionCallMode::NonBlocking);
     }))
-}
-
-pub fn status(monitor: &Monitor) -> js::GpuStatus {
-    let status = monitor.status();
-    js::GpuStatus {
-        unavailable: status.unavailable,
-        usage: status.usage.into_iter().map(usage).collect(),
-        uuids: status.uuids.into_iter().map(Option::unwrap_or_default).collect(),
-    }
-}
-
-fn usage(usage: Usage) -> js::GpuUsage {
-    js::GpuUsage {
-        uuid: usage.uuid,
-        utilization: usage.utilization,
-        memory_total_bytes: usage.memory_total_bytes.map(|n| n as f64),
-        memory_used_bytes: usage.memory_used_bytes.map(|n| n as f64),
-        power_watts: usage.power_watts,
-        power_limit_watts: usage.power_limit_watts,
-        energy_joules: usage.energy_joules,
-    }
 }
 
 /// Lists the devices of this process. Opens the driver if necessary, which takes up to a second.

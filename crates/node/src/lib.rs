@@ -23,6 +23,7 @@ mod gpu;
 mod infer;
 mod json;
 mod logging;
+mod metrics;
 mod objects;
 mod preload;
 mod process;

@@ -322,147 +322,36 @@ pub struct Executions {
 }
 
 /// All data of a scrape, read at one moment.
-#[napi(object, object_from_js = false, use_nullable = true)]
+#[napi(object, object_from_js = false)]
 pub struct Snapshot {
     pub versions: Vec<VersionStatistics>,
-    /// Our own limits and their current values, for `nereid_…` families.
-    pub gauges: Vec<Gauge>,
-    /// State of the response cache; null without one.
-    pub cache: Option<CacheUse>,
-    /// State of the rate limiter.
-    pub resources: Vec<ResourceUse>,
-    pub memory: MemoryUse,
-    /// null without a GPU.
-    pub device_memory: Option<DeviceMemoryUse>,
-    /// Labelled families: metrics of models in the order of their creation, and our own around them.
-    pub custom: Vec<CustomFamily>,
-    /// Devices; null once the core is closed.
-    pub gpu: Option<GpuStatus>,
+    /// Families without versions that have Triton's names, in its order.
+    pub triton: Vec<Family>,
+    /// Our own, and then those of models in the order of their creation.
+    pub families: Vec<Family>,
+    /// Uuids by ordinal of the devices with metrics, also if they do not respond now; '' for others.
+    pub gpu_uuids: Vec<String>,
     /// Log records of the core dropped because the queue of the JavaScript thread was full.
     pub log_records_dropped: f64,
     /// Traces dropped because the queue of the JavaScript thread was full.
     pub trace_records_dropped: f64,
 }
 
-/// A resource of the rate limiter: units in use and in all.
-#[napi(object, object_from_js = false, use_nullable = true)]
-pub struct ResourceUse {
-    pub name: String,
-    /// Ordinal of its device; null = global.
-    pub device: Option<u32>,
-    pub used: f64,
-    pub capacity: f64,
-}
-
-/// Counters of the response cache since the start.
 #[napi(object, object_from_js = false)]
-pub struct CacheUse {
-    pub entries: u64,
-    pub lookups: u64,
-    pub hits: u64,
-    pub misses: u64,
-    pub evictions: u64,
-    pub lookup_ns: u64,
-    pub insertion_ns: u64,
-    /// Used fraction of its size, 0 to 1.
-    pub utilisation: f64,
-}
-
-#[napi(object, object_from_js = false)]
-pub struct KindUse {
-    /// `bodies`, `heads`, `answers`.
-    pub kind: String,
-    pub bytes: f64,
-}
-
-/// Memory of requests and responses in flight, its limit, and the pool of their buffers.
-#[napi(object, object_from_js = false)]
-pub struct MemoryUse {
-    pub limit_bytes: f64,
-    pub used: Vec<KindUse>,
-    /// Requests that wait for memory.
-    pub waiting: f64,
-    /// Requests and responses rejected for lack of memory.
-    pub refused: u64,
-    pub pool_live_bytes: f64,
-    pub pool_retained_bytes: f64,
-    pub pool_retained_bytes_max: f64,
-}
-
-/// Memory of and for GPUs.
-#[napi(object, object_from_js = false)]
-pub struct DeviceMemoryUse {
-    pub pinned: PoolUse,
-    /// By ordinal.
-    pub devices: Vec<OneDeviceMemoryUse>,
-    /// Bytes of page-locked regions of system shared memory.
-    pub locked_region_bytes: f64,
-    pub locked_region_bytes_max: f64,
-    /// Bytes of request bodies in the pinned pool.
-    pub pinned_body_bytes: f64,
-    pub pinned_body_bytes_max: f64,
-    /// Bytes that the CPU copied to or from page-locked memory for GPUs.
-    pub staged_bytes: u64,
-}
-
-#[napi(object, object_from_js = false)]
-pub struct OneDeviceMemoryUse {
-    pub device: u32,
-    pub pool: PoolUse,
-    /// Memory that loaded models need, as stated by their backends.
-    pub promised_bytes: f64,
-    pub promised_bytes_max: f64,
-}
-
-#[napi(object, object_from_js = false)]
-pub struct PoolUse {
-    pub bytes_max: f64,
-    pub used_bytes: f64,
-    /// Number of failed allocations.
-    pub exhausted: u64,
-}
-
-#[napi(object, object_from_js = false)]
-pub struct CustomFamily {
+pub struct Family {
     pub name: String,
     pub help: String,
     #[napi(ts_type = "'counter' | 'gauge' | 'histogram'")]
     pub kind: &'static str,
-    pub series: Vec<CustomSeries>,
+    pub series: Vec<Series>,
 }
 
 #[napi(object, object_from_js = false, use_nullable = true)]
-pub struct CustomSeries {
+pub struct Series {
     pub labels: HashMap<String, String>,
     /// 0 if there is a histogram.
     pub value: f64,
     pub histogram: Option<Histogram>,
-}
-
-/// GPUs of this process and their recent usage.
-#[napi(object, object_from_js = false, use_nullable = true)]
-pub struct GpuStatus {
-    /// Why there is no GPU; null if there is one.
-    pub unavailable: Option<String>,
-    /// Devices that responded, in the order of ordinals.
-    pub usage: Vec<GpuUsage>,
-    /// Uuids by ordinal of the devices with metrics, also if they do not respond now; '' for others.
-    pub uuids: Vec<String>,
-}
-
-/// Null properties are unknown.
-#[napi(object, object_from_js = false, use_nullable = true)]
-pub struct GpuUsage {
-    /// `GPU-…`, or `MIG-…` for an instance.
-    pub uuid: String,
-    /// 0 to 1.
-    pub utilization: Option<f64>,
-    pub memory_total_bytes: Option<f64>,
-    pub memory_used_bytes: Option<f64>,
-    pub power_watts: Option<f64>,
-    pub power_limit_watts: Option<f64>,
-    /// Since the first poll.
-    pub energy_joules: Option<f64>,
 }
 
 /// The devices of this process as described by CUDA's driver; null properties are unknown.

@@ -214,19 +214,6 @@ export interface BoundPorts {
   failures: Array<BindFailure>
 }
 
-/** Counters of the response cache since the start. */
-export interface CacheUse {
-  entries: bigint
-  lookups: bigint
-  hits: bigint
-  misses: bigint
-  evictions: bigint
-  lookupNs: bigint
-  insertionNs: bigint
-  /** Used fraction of its size, 0 to 1. */
-  utilisation: number
-}
-
 /**
  * Checks the parameters of a model of the backend `fil`, and its trees if the directory of a version is given, as a
  * load does; throws its error. `config` is a binary ModelConfig.
@@ -269,20 +256,6 @@ export interface ControlFile {
   contents: Buffer
 }
 
-export interface CustomFamily {
-  name: string
-  help: string
-  kind: 'counter' | 'gauge' | 'histogram'
-  series: Array<CustomSeries>
-}
-
-export interface CustomSeries {
-  labels: Record<string, string>
-  /** 0 if there is a histogram. */
-  value: number
-  histogram: Histogram | null
-}
-
 /** `{"routes":[…],"calls":[…]}`, as in `crates/frontend/routes.json`. */
 export declare function describeRoutes(): string
 
@@ -312,21 +285,6 @@ export interface DeviceList {
   /** Highest version of CUDA that the driver supports, such as `13.0`. */
   cudaVersion: string | null
   devices: Array<Device>
-}
-
-/** Memory of and for GPUs. */
-export interface DeviceMemoryUse {
-  pinned: PoolUse
-  /** By ordinal. */
-  devices: Array<OneDeviceMemoryUse>
-  /** Bytes of page-locked regions of system shared memory. */
-  lockedRegionBytes: number
-  lockedRegionBytesMax: number
-  /** Bytes of request bodies in the pinned pool. */
-  pinnedBodyBytes: number
-  pinnedBodyBytesMax: number
-  /** Bytes that the CPU copied to or from page-locked memory for GPUs. */
-  stagedBytes: bigint
 }
 
 /** A duration counter: number and total. */
@@ -423,6 +381,13 @@ export interface Failure {
   message: string
 }
 
+export interface Family {
+  name: string
+  help: string
+  kind: 'counter' | 'gauge' | 'histogram'
+  series: Array<Series>
+}
+
 /** Reports the providers here. `library` is npm's ONNX Runtime, `settings` those of the backend `onnxruntime`. */
 export declare function findProviders(library: string | undefined | null, settings: Array<Setting>): ProviderReport
 
@@ -442,30 +407,6 @@ export interface GivenSocket {
   port: number
 }
 
-/** GPUs of this process and their recent usage. */
-export interface GpuStatus {
-  /** Why there is no GPU; null if there is one. */
-  unavailable: string | null
-  /** Devices that responded, in the order of ordinals. */
-  usage: Array<GpuUsage>
-  /** Uuids by ordinal of the devices with metrics, also if they do not respond now; '' for others. */
-  uuids: Array<string>
-}
-
-/** Null properties are unknown. */
-export interface GpuUsage {
-  /** `GPU-…`, or `MIG-…` for an instance. */
-  uuid: string
-  /** 0 to 1. */
-  utilization: number | null
-  memoryTotalBytes: number | null
-  memoryUsedBytes: number | null
-  powerWatts: number | null
-  powerLimitWatts: number | null
-  /** Since the first poll. */
-  energyJoules: number | null
-}
-
 /** Has one more count than bounds: the values above the last bound. */
 export interface Histogram {
   bounds: Array<number>
@@ -476,12 +417,6 @@ export interface Histogram {
 export interface IgnoredEntry {
   entry: string
   why: string
-}
-
-export interface KindUse {
-  /** `bodies`, `heads`, `answers`. */
-  kind: string
-  bytes: number
 }
 
 /** Lists the devices of this process. Opens the driver if necessary, which takes up to a second. */
@@ -517,19 +452,6 @@ export interface MachineDevices {
   devices: Array<MachineDevice>
   /** First entry of CUDA_VISIBLE_DEVICES that selects no device: CUDA ignores it and the following ones. */
   ignored: IgnoredEntry | null
-}
-
-/** Memory of requests and responses in flight, its limit, and the pool of their buffers. */
-export interface MemoryUse {
-  limitBytes: number
-  used: Array<KindUse>
-  /** Requests that wait for memory. */
-  waiting: number
-  /** Requests and responses rejected for lack of memory. */
-  refused: bigint
-  poolLiveBytes: number
-  poolRetainedBytes: number
-  poolRetainedBytesMax: number
 }
 
 /** Address of metrics, which JavaScript serves. */
@@ -591,14 +513,6 @@ export interface NextResponses {
  */
 export declare function notify(socket: string, message: string): void
 
-export interface OneDeviceMemoryUse {
-  device: number
-  pool: PoolUse
-  /** Memory that loaded models need, as stated by their backends. */
-  promisedBytes: number
-  promisedBytesMax: number
-}
-
 /** An opened model that does not serve yet. Must be passed to `publishModel` or `discardModel`, once. */
 export interface Opened {
   handle: number
@@ -637,13 +551,6 @@ export interface OpenSpec {
 export interface OutputLabels {
   output: string
   text: Buffer
-}
-
-export interface PoolUse {
-  bytesMax: number
-  usedBytes: number
-  /** Number of failed allocations. */
-  exhausted: bigint
 }
 
 /** Starts loading the library, with the settings of the backend `onnxruntime`. */
@@ -705,13 +612,11 @@ export interface RequestedOutput {
   classification: number
 }
 
-/** A resource of the rate limiter: units in use and in all. */
-export interface ResourceUse {
-  name: string
-  /** Ordinal of its device; null = global. */
-  device: number | null
-  used: number
-  capacity: number
+export interface Series {
+  labels: Record<string, string>
+  /** 0 if there is a histogram. */
+  value: number
+  histogram: Histogram | null
 }
 
 export interface Setting {
@@ -732,19 +637,12 @@ export interface SharedSetting {
 /** All data of a scrape, read at one moment. */
 export interface Snapshot {
   versions: Array<VersionStatistics>
-  /** Our own limits and their current values, for `nereid_…` families. */
-  gauges: Array<Gauge>
-  /** State of the response cache; null without one. */
-  cache: CacheUse | null
-  /** State of the rate limiter. */
-  resources: Array<ResourceUse>
-  memory: MemoryUse
-  /** null without a GPU. */
-  deviceMemory: DeviceMemoryUse | null
-  /** Labelled families: metrics of models in the order of their creation, and our own around them. */
-  custom: Array<CustomFamily>
-  /** Devices; null once the core is closed. */
-  gpu: GpuStatus | null
+  /** Families without versions that have Triton's names, in its order. */
+  triton: Array<Family>
+  /** Our own, and then those of models in the order of their creation. */
+  families: Array<Family>
+  /** Uuids by ordinal of the devices with metrics, also if they do not respond now; '' for others. */
+  gpuUuids: Array<string>
   /** Log records of the core dropped because the queue of the JavaScript thread was full. */
   logRecordsDropped: number
   /** Traces dropped because the queue of the JavaScript thread was full. */
