@@ -230,7 +230,7 @@ export async function startServer(
   const drain = new TraceDrain(core, exporter, logger.log)
   const sampling: Sampling = {
     set(model, setting, fields) {
-      if (setting !== null) exporter.settingBegan(setting.setting, fields)
+      if (setting !== null) exporter.settingBegan(setting.number, fields)
       core.setTraceSetting(model, setting)
     },
     left: (model) => core.traceCountLeft(model),

@@ -103,7 +103,7 @@ export class TraceSettings {
     const goesNowhere = mode === 'triton' && file === ''
     this.#setting += 1
     const setting = {
-      setting: this.#setting,
+      number: this.#setting,
       mode,
       timestamps: fields.levels.includes('TIMESTAMPS') && !goesNowhere,
       tensors: fields.levels.includes('TENSORS') && mode === 'triton' && !goesNowhere,

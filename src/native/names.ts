@@ -26,8 +26,6 @@ export type ControlOperation =
   | 'openapi'
   | 'page'
 
-export type TraceMode = 'triton' | 'opentelemetry'
-
 /** A row of the core's routing table. */
 export interface Route {
   method: 'GET' | 'POST'

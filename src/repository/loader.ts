@@ -82,20 +82,20 @@ export async function prepareVersion(
   if (backend === 'javascript' && library === null && source.isForeign)
     backendSettings.push({ key: 'isolation', value: 'process' })
   const toComplete = flags.autoComplete && isOwnPython ? withDefaultBatch(prepared, settings) : prepared
-  const opened = await core.openModel({
-    name: source.name,
+  const host = library !== null ? 'c' : codeDirectory === null ? backend : 'python'
+  const spec = {
+    model: source.name,
     version: source.version,
     modelDirectory: source.modelDirectory,
     versionDirectory: source.versionDirectory,
-    backend: library !== null ? 'c' : codeDirectory === null ? backend : 'python',
-    config: toBinary(prepared),
-    settings: backendSettings,
+    settings: backendSettings.map(({ key, value }): [string, string] => [key, value]),
     configJson: toTritonJson(toComplete),
     // Completion starts a process. Skipped for our Python backends of opaque formats, which complete nothing.
     completes: flags.autoComplete && !(isOwnPython && backendRow(backend)?.opaque !== undefined),
     codeDirectory,
     library,
-  }).catch((error: unknown) => {
+  }
+  const opened = await core.openModel(host, spec, toBinary(prepared)).catch((error: unknown) => {
     if (backend !== 'onnxruntime' || codeDirectory !== null || library !== null) throw error
     throw withCause(error, onnxPath(prepared, source.versionDirectory))
   })

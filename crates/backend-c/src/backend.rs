@@ -86,7 +86,7 @@ impl Backend for CBackend {
             &content.to_complete(&spec.config_json),
             &settings.limits,
         );
-        let (completed, kept) = ask_and_keep(&own, &settings.limits, Weak::clone(&host), spec.model.clone())
+        let (completed, kept) = ask_and_keep(&own, &settings.limits, Weak::clone(&host), spec.model.as_str().into())
             .map_err(|failure| explained(&state.options, failure.error))?;
         let completed = completed_config(&completed)?;
         Ok(Box::new(OpenedLibrary {

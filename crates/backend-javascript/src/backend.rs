@@ -56,7 +56,7 @@ impl Backend for JavaScriptBackend {
         self.0.unknown.warn(&unknown, "JavaScript", spec.model.as_str());
         let mut opened = OpenedJavaScript {
             state: Arc::clone(&self.0),
-            key: spec.model.clone(),
+            key: spec.model.as_str().into(),
             model: spec.model.as_str().rsplit('/').next().unwrap_or_default().to_owned(),
             version: spec.version,
             model_directory: spec.model_directory.clone(),

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
     use protocol::pb::inference::ModelParameter;
     use protocol::{Checked, InferRequest};
-    use trace::{Mode, Setting, Tracer};
+    use trace::{TraceMode, TraceSetting, Tracer};
 
     fn read(parameters: &[(&str, &str)]) -> Result<Option<Activities>> {
         let mut config = ModelConfig::default();
@@ -111,7 +111,8 @@ mod tests {
         control: &RunControl,
     ) -> (bool, Vec<std::borrow::Cow<'static, str>>) {
         let tracer = Tracer::default();
-        let setting = Setting { number: 1, mode: Mode::Triton, timestamps: true, tensors: false, rate: 1, count: -1 };
+        let setting =
+            TraceSetting { number: 1, mode: TraceMode::Triton, timestamps: true, tensors: false, rate: 1, count: -1 };
         tracer.set("", Some(setting)).expect("few");
         let trace = tracer.watch("m").begin(|| None).expect("sampled");
         trace.accepted("m", 1, "", 1);

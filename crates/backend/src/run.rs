@@ -4,11 +4,10 @@ use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 use crate::{Host, InstanceEventsRef, Occupied, OpenCalls, Readiness, Responder};
 use memory::Need;
 pub use memory::thread::{from_system_ns, now_ns};
-use options::LibrarySpec;
+pub use options::OpenSpec;
 use protocol::pb::inference::ModelConfig;
 use protocol::{Checked, InferRequest, OutputTensor, Parameter, Signature};
 use smallvec::SmallVec;
-use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use tensor::{DataType, Name, RegionRef, Result, Shape};
 
@@ -27,29 +26,6 @@ pub trait Backend: Send + Sync {
     fn attach(&self, host: Weak<dyn Host>) {
         let _ = host;
     }
-}
-
-/// Arguments of [`Backend::open`].
-#[derive(Debug, Clone)]
-#[allow(missing_docs)]
-pub struct OpenSpec {
-    pub model: Name,
-    pub version: i64,
-    /// Contains `config.pbtxt`.
-    pub model_directory: PathBuf,
-    pub version_directory: PathBuf,
-    /// The user's `inference.ModelConfig` with normalised defaults, before completion, protobuf-encoded.
-    pub config: bytes::Bytes,
-    /// `--backend-config=<backend>,<key>=<value>` pairs of this backend, in command-line order.
-    pub settings: Vec<(String, String)>,
-    /// `config` in Triton's JSON form.
-    pub config_json: String,
-    /// Whether models may complete their configuration.
-    pub completes: bool,
-    /// Directory with the code of a backend that is itself written in Python.
-    pub code_directory: Option<PathBuf>,
-    /// For a model of a library that was written for Triton's C API.
-    pub library: Option<LibrarySpec>,
 }
 
 /// A readable model file that does not serve yet. Its configuration may still be completed from `io`.

@@ -11,21 +11,6 @@ macro_rules! object {
     };
 }
 
-pub fn open_spec(s: js::OpenSpec) -> backend::OpenSpec {
-    backend::OpenSpec {
-        model: s.name.as_str().into(),
-        version: s.version,
-        model_directory: s.model_directory.into(),
-        version_directory: s.version_directory.into(),
-        config: bytes::Bytes::copy_from_slice(&s.config),
-        settings: s.settings.into_iter().map(|s| (s.key, s.value)).collect(),
-        config_json: s.config_json,
-        completes: s.completes,
-        code_directory: s.code_directory.map(Into::into),
-        library: s.library.0,
-    }
-}
-
 pub fn opened(o: engine::OpenedVersion) -> js::Opened {
     let tensors = |list: Vec<backend::TensorIo>| {
         list.into_iter()

@@ -24,7 +24,7 @@ use frontend::embed::Embedded;
 use frontend::{Bound, BoundListener, FrontEnd, FrontendOptions, StartFailure};
 use napi::bindgen_prelude::{BigInt, Buffer, FnArgs, Function};
 use napi_derive::napi;
-use options::{CoreOptions, IssuerOptions, ListenOptions, RequestLogOptions};
+use options::{CoreOptions, IssuerOptions, ListenOptions, OpenSpec, RequestLogOptions, TraceSetting};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -153,11 +153,19 @@ impl NativeCore {
         self.settler.lock().clone().ok_or_else(|| thrown(&Error::unavailable("Server exiting")))
     }
 
+    /// Opens a version with one of our backends. `config` is copied into `spec`.
     #[napi]
-    pub fn open_model(&self, #[napi(ts_arg_type = "Ticket<Opened>")] ticket: u32, spec: js::OpenSpec) -> Result<()> {
-        let (engine, backend, spec) = (self.engine.clone(), spec.backend.clone(), convert::open_spec(spec));
-        self.settler()?
-            .run_load(ticket, move || engine.open(&backend, spec).map(|o| Settled::Opened(convert::opened(o))));
+    pub fn open_model(
+        &self,
+        #[napi(ts_arg_type = "Ticket<Opened>")] ticket: u32,
+        backend: String,
+        #[napi(ts_arg_type = "OpenSpec")] spec: Json<OpenSpec>,
+        config: Buffer,
+    ) -> Result<()> {
+        let spec = OpenSpec { config: Bytes::copy_from_slice(&config), ..spec.0 };
+        let engine = self.engine.clone();
+        let open = move || engine.open(&backend, spec).map(|o| Settled::Opened(convert::opened(o)));
+        self.settler()?.run_load(ticket, open);
         Ok(())
     }
 
@@ -679,9 +687,12 @@ impl NativeCore {
     /// Replaces the default trace setting (`model` empty) or that of a model; null makes the model use the default.
     /// Throws RESOURCE_EXHAUSTED for too many models.
     #[napi]
-    pub fn set_trace_setting(&self, model: String, setting: Option<js::TraceSetting>) -> Result<()> {
-        let setting = setting.as_ref().map(traces::setting);
-        self.engine.tracer().set(&model, setting).map_err(|e| thrown(&e))
+    pub fn set_trace_setting(
+        &self,
+        model: String,
+        #[napi(ts_arg_type = "TraceSetting | null")] setting: Json<Option<TraceSetting>>,
+    ) -> Result<()> {
+        self.engine.tracer().set(&model, setting.0).map_err(|e| thrown(&e))
     }
 
     /// Number of requests the setting of a model may still sample; -1 = no limit.

@@ -4,7 +4,6 @@
 //! Objects are flat. Optional is `T | null`; a missing property is an error that names it. `u64` is `bigint`; numbers
 //! that fit into 53 bits are `f64`.
 
-use crate::json::Json;
 use napi::bindgen_prelude::{BigInt, Buffer, Either4};
 use napi_derive::napi;
 use std::collections::HashMap;
@@ -57,31 +56,6 @@ pub struct ProviderLibrary {
     pub name: String,
     pub file: Option<String>,
     pub optional: bool,
-}
-
-/// A version to open, before its configuration is completed.
-#[napi(object, object_to_js = false, use_nullable = true)]
-pub struct OpenSpec {
-    pub name: String,
-    pub version: i64,
-    /// Directory that holds `config.pbtxt`.
-    pub model_directory: String,
-    pub version_directory: String,
-    /// Backend name: `onnxruntime`, one of `crates/backend-test`, `c` for a library, or `ensemble`.
-    pub backend: String,
-    /// The user's configuration, defaults normalised, as `inference.ModelConfig` bytes. Copied.
-    pub config: Buffer,
-    /// `--backend-config=<backend>,<key>=<value>` pairs for this backend.
-    pub settings: Vec<Setting>,
-    /// `config` in Triton's JSON form, for the code of a model.
-    pub config_json: String,
-    /// The code of a model may complete its configuration.
-    pub completes: bool,
-    /// For a backend that is itself written in Python (`backend` is `python`): directory of its `model.py`.
-    pub code_directory: Option<String>,
-    /// For a library of a backend (`backend` is `c`).
-    #[napi(ts_type = "LibrarySpec | null")]
-    pub library: Json<Option<options::LibrarySpec>>,
 }
 
 #[napi(object, object_from_js = false)]
@@ -537,22 +511,6 @@ pub struct EmbeddedCallAnswer {
     /// Complete messages, owned by the caller.
     pub messages: Vec<Buffer>,
     pub end: Option<EmbeddedCallEnd>,
-}
-
-/// Selects the requests to trace. Replacing one restarts its counters; requests in flight finish under the setting they
-/// were sampled with. After its last record `Core.takeTraces` returns it in `ended`.
-#[napi(object, object_to_js = false)]
-pub struct TraceSetting {
-    /// Chosen by the caller, never reused; 0 = none.
-    pub setting: u32,
-    #[napi(ts_type = "TraceMode")]
-    pub mode: String,
-    pub timestamps: bool,
-    pub tensors: bool,
-    /// Every n-th request; 0 = only those with a W3C context (mode opentelemetry).
-    pub rate: u32,
-    /// Requests that may still be sampled; -1 = no limit. A W3C context is always traced.
-    pub count: i32,
 }
 
 /// Contents of the headers `traceparent` and `tracestate` (several joined by commas); empty if missing.

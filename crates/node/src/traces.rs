@@ -5,7 +5,7 @@ use backend::now_ns;
 use napi::bindgen_prelude::Function;
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use std::sync::OnceLock;
-use trace::{Call, Mode, Record, RecordedTensor, Setting, Stamp, Tracer};
+use trace::{Call, Record, RecordedTensor, Stamp, TraceMode, Tracer};
 
 /// Queued calls for the JavaScript thread; all are the same notification.
 const QUEUE_MAX: usize = 4;
@@ -21,17 +21,6 @@ pub fn notify(tracer: &Tracer, f: &Function<'_, (), ()>) -> napi::Result<()> {
         call.call((), ThreadsafeFunctionCallMode::NonBlocking);
     });
     Ok(())
-}
-
-pub fn setting(s: &js::TraceSetting) -> Setting {
-    Setting {
-        number: s.setting,
-        mode: if s.mode == "opentelemetry" { Mode::OpenTelemetry } else { Mode::Triton },
-        timestamps: s.timestamps,
-        tensors: s.tensors,
-        rate: s.rate,
-        count: s.count,
-    }
 }
 
 /// Takes at most `max` records. `clock_ns` is the current time of JavaScript's clock.
@@ -50,8 +39,8 @@ pub fn take(tracer: &Tracer, max: u32, clock_ns: u64) -> js::TakenTraces {
 fn record(r: Record, start: u64) -> js::TraceRecord {
     js::TraceRecord {
         mode: match r.mode {
-            Mode::Triton => "triton",
-            Mode::OpenTelemetry => "opentelemetry",
+            TraceMode::Triton => "triton",
+            TraceMode::OpenTelemetry => "opentelemetry",
         },
         setting: r.setting,
         context: r.context.map(|c| js::TraceContext { traceparent: c.traceparent, tracestate: c.tracestate }),

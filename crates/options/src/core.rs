@@ -1,5 +1,6 @@
 //! Options of the engine, its backends and caches.
 
+use bytes::Bytes;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -279,6 +280,32 @@ pub struct LibraryProcess {
     pub user: Option<String>,
     /// Why the programs are missing on this platform; `None` if they are there.
     pub missing: Option<String>,
+}
+
+/// A version to open, before its configuration is completed.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "typescript", derive(TS))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct OpenSpec {
+    pub model: String,
+    pub version: i64,
+    /// Contains `config.pbtxt`.
+    pub model_directory: PathBuf,
+    pub version_directory: PathBuf,
+    /// The user's `inference.ModelConfig` with normalised defaults, before completion, protobuf-encoded.
+    #[serde(skip)]
+    pub config: Bytes,
+    /// `--backend-config=<backend>,<key>=<value>` pairs of this backend, in command-line order.
+    pub settings: Vec<(String, String)>,
+    /// `config` in Triton's JSON form, for the code of a model.
+    pub config_json: String,
+    /// Whether models may complete their configuration.
+    pub completes: bool,
+    /// Directory with the code of a backend that is itself written in Python (the backend is then `python`).
+    pub code_directory: Option<PathBuf>,
+    /// For a model of a library that was written for Triton's C API (the backend is then `c`).
+    pub library: Option<LibrarySpec>,
 }
 
 /// The library of a backend, and what else it needs to know of the server.

@@ -6,12 +6,15 @@
 
 mod core;
 mod listen;
+mod trace;
 
 pub use core::{
     Available, CoreOptions, DeviceMemoryOptions, DevicePool, EngineOptions, JavaScriptOptions, LibraryCacheOptions,
-    LibraryProcess, LibrarySpec, LoadLimit, MetricsOptions, PythonOptions, Quantile, RedisOptions, ServerMetadata,
+    LibraryProcess, LibrarySpec, LoadLimit, MetricsOptions, OpenSpec, PythonOptions, Quantile, RedisOptions,
+    ServerMetadata,
 };
 pub use listen::{
     ControlOptions, GateSettings, GrpcOptions, HttpOptions, IssuerOptions, ListenOptions, RequestLogOptions,
     Restriction, TlsOptions, reactors,
 };
+pub use trace::{TraceMode, TraceSetting};

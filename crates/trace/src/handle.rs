@@ -9,8 +9,8 @@ use crate::limits::{
 use crate::phases::Phases;
 use crate::record::{Call, Record, RecordedTensor, Stamp, TensorSide};
 use crate::sampler::Sampler;
-use crate::setting::Mode;
 use crate::text::quoted;
+use options::TraceMode;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tensor::{Data, DataType, Error};
@@ -167,7 +167,7 @@ impl Trace {
     /// of the call's span. `None` in mode Triton, which has no spans (O-47).
     pub fn context(&self) -> Option<String> {
         let open = self.0.open.as_ref()?;
-        if open.sampler.setting.mode != Mode::OpenTelemetry {
+        if open.sampler.setting.mode != TraceMode::OpenTelemetry {
             return None;
         }
         let mut state = open.state.lock();

@@ -2,15 +2,15 @@
 
 use crate::activity::Activity;
 use crate::context::Context;
-use crate::setting::Mode;
 use crate::text::elements;
+use options::TraceMode;
 use tensor::{Code, DataType};
 
 /// One traced request: the client's call, and the calls that were made for it.
 #[derive(Debug)]
 pub struct Record {
     /// Destination of the record.
-    pub mode: Mode,
+    pub mode: TraceMode,
     /// Number of the setting that sampled it.
     pub setting: u32,
     /// Id of the client's call.

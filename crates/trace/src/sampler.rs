@@ -1,20 +1,20 @@
 //! Selects the requests that are traced (O 3.3).
 
 use crate::queue::Outlet;
-use crate::setting::Setting;
+use options::TraceSetting;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// Applies a setting. Dropping the last reference tells the queue that no record of the setting follows.
 pub(crate) struct Sampler {
-    pub(crate) setting: Setting,
+    pub(crate) setting: TraceSetting,
     pub(crate) outlet: Arc<Outlet>,
     seen: AtomicU64,
     left: AtomicI64,
 }
 
 impl Sampler {
-    pub(crate) fn new(setting: Setting, outlet: Arc<Outlet>) -> Arc<Self> {
+    pub(crate) fn new(setting: TraceSetting, outlet: Arc<Outlet>) -> Arc<Self> {
         let left = AtomicI64::new(setting.count.into());
         Arc::new(Self { setting, outlet, seen: AtomicU64::new(0), left })
     }
@@ -51,11 +51,12 @@ impl Drop for Sampler {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::setting::Mode;
+    use options::TraceMode;
 
     /// Checks which of `requests` requests are traced; those in `with` have a context.
     fn check(rate: u32, count: i32, requests: u64, with: &[u64], expected: &[u64], left: i32) {
-        let setting = Setting { number: 1, mode: Mode::OpenTelemetry, timestamps: true, tensors: false, rate, count };
+        let setting =
+            TraceSetting { number: 1, mode: TraceMode::OpenTelemetry, timestamps: true, tensors: false, rate, count };
         let sampler = Sampler::new(setting, Arc::default());
         let taken: Vec<u64> = (1..=requests).filter(|n| sampler.takes(with.contains(n))).collect();
         assert_eq!((&*taken, sampler.left()), (expected, left), "rate {rate}, count {count}");
@@ -82,7 +83,8 @@ mod tests {
 
     #[test]
     fn all_threads_together_sample_no_more_than_the_count() {
-        let setting = Setting { number: 1, mode: Mode::Triton, timestamps: true, tensors: false, rate: 2, count: 100 };
+        let setting =
+            TraceSetting { number: 1, mode: TraceMode::Triton, timestamps: true, tensors: false, rate: 2, count: 100 };
         let sampler = Sampler::new(setting, Arc::default());
         let taken: usize = std::thread::scope(|scope| {
             let work = || (0..1000).filter(|_| sampler.takes(false)).count();

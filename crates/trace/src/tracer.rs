@@ -3,8 +3,8 @@
 use crate::limits::TRACE_SETTINGS_MAX;
 use crate::queue::{Outlet, Taken};
 use crate::sampler::Sampler;
-use crate::setting::Setting;
 use crate::watch::Watch;
+use options::TraceSetting;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -82,7 +82,7 @@ impl Tracer {
     ///
     /// # Errors
     /// RESOURCE_EXHAUSTED for too many models with their own setting.
-    pub fn set(&self, model: &str, setting: Option<Setting>) -> Result<()> {
+    pub fn set(&self, model: &str, setting: Option<TraceSetting>) -> Result<()> {
         let is_on = setting.is_some_and(|setting| setting.is_on());
         let sampler = setting.map(|setting| Sampler::new(setting, self.outlet.clone()));
         let mut settings = self.settings.lock();

@@ -3,8 +3,8 @@
 use crate::context::Context;
 use crate::handle::Trace;
 use crate::sampler::Sampler;
-use crate::setting::Mode;
 use arc_swap::ArcSwapOption;
+use options::TraceMode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -30,7 +30,7 @@ impl Watch {
         // Cloned only for a traced request, because all threads contend for the reference count.
         let sampler = self.sampler.load();
         let sampler = sampler.as_ref()?;
-        let context = if sampler.setting.mode == Mode::OpenTelemetry { context() } else { None };
+        let context = if sampler.setting.mode == TraceMode::OpenTelemetry { context() } else { None };
         sampler.takes(context.is_some()).then(|| Trace::begin(sampler.clone(), context))
     }
 

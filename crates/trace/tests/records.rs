@@ -7,10 +7,10 @@ use trace::limits::{
     TRACE_CALLS_MAX, TRACE_RECORD_BYTES_MAX, TRACE_TENSOR_BYTES_MAX, TRACE_TEXT_BYTES_MAX, TRACES_OPEN_BYTES_MAX,
     TRACES_WAITING_MAX,
 };
-use trace::{Activity, Context, Mode, Record, Setting, TensorSide, Trace, Tracer};
+use trace::{Activity, Context, Record, TensorSide, Trace, TraceMode, TraceSetting, Tracer};
 
-fn setting(number: u32) -> Setting {
-    Setting { number, mode: Mode::Triton, timestamps: true, tensors: true, rate: 1, count: -1 }
+fn setting(number: u32) -> TraceSetting {
+    TraceSetting { number, mode: TraceMode::Triton, timestamps: true, tensors: true, rate: 1, count: -1 }
 }
 
 fn begin(tracer: &Tracer, model: &str) -> Option<Trace> {
@@ -202,7 +202,7 @@ fn o39_a_replaced_setting_ends_with_its_last_record() {
     tracer.set("", Some(setting(1))).expect("few");
     let in_flight = begin(&tracer, "m").expect("sampled");
     in_flight.accepted("m", 1, "", 1);
-    tracer.set("", Some(Setting { count: 1, ..setting(2) })).expect("few");
+    tracer.set("", Some(TraceSetting { count: 1, ..setting(2) })).expect("few");
     assert_eq!(tracer.take(10).ended, Vec::<u32>::new());
     assert_eq!(tracer.left("m"), 1);
     begin(&tracer, "m").expect("sampled by the new one").accepted("m", 1, "", 1);
@@ -239,7 +239,7 @@ fn o39_changing_settings_lose_no_record_and_each_ends_once_behind_its_last() {
             // Sometimes nothing is sampled.
             number += 1;
             tracer
-                .set("", Some(Setting { timestamps: number % 7 > 0, tensors: false, ..setting(number) }))
+                .set("", Some(TraceSetting { timestamps: number % 7 > 0, tensors: false, ..setting(number) }))
                 .expect("few");
             take(&mut ended);
         }
@@ -257,19 +257,19 @@ fn o39_a_model_has_its_own_setting_or_the_global_one() {
     let tracer = Tracer::default();
     let (watched, other) = (tracer.watch("own"), tracer.watch("other"));
     assert!(!watched.is_on() && begin(&tracer, "own").is_none());
-    tracer.set("own", Some(Setting { count: 5, ..setting(1) })).expect("few");
+    tracer.set("own", Some(TraceSetting { count: 5, ..setting(1) })).expect("few");
     assert!(watched.is_on() && !other.is_on());
     assert_eq!((tracer.left("own"), tracer.left("other")), (5, -1));
     tracer.set("", Some(setting(2))).expect("few");
-    tracer.set("own", Some(Setting { timestamps: false, tensors: false, ..setting(3) })).expect("few");
+    tracer.set("own", Some(TraceSetting { timestamps: false, tensors: false, ..setting(3) })).expect("few");
     assert!(!watched.is_on() && other.is_on(), "off for this model alone");
     tracer.set("own", None).expect("few");
     assert!(watched.is_on());
     assert!(tracer.watch("loaded later").is_on());
 }
 
-fn with_spans(number: u32) -> Setting {
-    Setting { mode: Mode::OpenTelemetry, tensors: false, ..setting(number) }
+fn with_spans(number: u32) -> TraceSetting {
+    TraceSetting { mode: TraceMode::OpenTelemetry, tensors: false, ..setting(number) }
 }
 
 #[test]

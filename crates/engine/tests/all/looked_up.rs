@@ -186,8 +186,14 @@ fn traced(engine: &Engine) -> (String, Vec<(trace::TensorSide, String)>, Option<
 fn o40_s41_the_trace_of_a_later_cache_hit_has_no_execution() {
     use trace::TensorSide::{BackendOutput, QueueInput};
     let (cache, engine, version, _) = setting(Slow::default(), |_| ());
-    let all =
-        trace::Setting { number: 1, mode: trace::Mode::Triton, timestamps: true, tensors: true, rate: 1, count: -1 };
+    let all = trace::TraceSetting {
+        number: 1,
+        mode: trace::TraceMode::Triton,
+        timestamps: true,
+        tensors: true,
+        rate: 1,
+        count: -1,
+    };
     engine.tracer().set("", Some(all)).expect("few");
     let call = || {
         let mut request = request(1);

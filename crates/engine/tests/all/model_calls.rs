@@ -279,8 +279,14 @@ fn b_py_13_a_call_is_part_of_the_trace_of_its_request() {
             }
         },
     );
-    let setting =
-        trace::Setting { number: 1, mode: trace::Mode::Triton, timestamps: true, tensors: false, rate: 1, count: 1 };
+    let setting = trace::TraceSetting {
+        number: 1,
+        mode: trace::TraceMode::Triton,
+        timestamps: true,
+        tensors: false,
+        rate: 1,
+        count: 1,
+    };
     engine.tracer().set("", Some(setting)).expect("few");
     let parent = version.trace().begin(|| None).expect("sampled");
     parent.accepted("caller", 1, "", 1);

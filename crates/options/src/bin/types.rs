@@ -1,6 +1,6 @@
 //! Prints the TypeScript declarations of all options.
 
-use options::{CoreOptions, IssuerOptions, LibrarySpec, ListenOptions, RequestLogOptions};
+use options::{CoreOptions, IssuerOptions, ListenOptions, OpenSpec, RequestLogOptions, TraceSetting};
 use std::collections::BTreeMap;
 use std::io::Write;
 use ts_rs::{Config, TS, TypeVisitor};
@@ -29,9 +29,10 @@ fn main() -> std::io::Result<()> {
     let mut all = Declarations { config, texts: BTreeMap::new() };
     all.visit::<CoreOptions>();
     all.visit::<IssuerOptions>();
-    all.visit::<LibrarySpec>();
     all.visit::<ListenOptions>();
+    all.visit::<OpenSpec>();
     all.visit::<RequestLogOptions>();
+    all.visit::<TraceSetting>();
     let mut out = std::io::stdout().lock();
     for line in all.texts.into_values().collect::<Vec<_>>().join("\n").lines() {
         writeln!(out, "{}", line.trim_end())?;
