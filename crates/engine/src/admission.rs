@@ -4,12 +4,11 @@
 //! batch, and continues with the next one as long as there is one.
 
 use crate::answer::Sink;
-use crate::batch_key::class_of;
+use crate::batch_key::{Lengths, Masked, class_of};
 use crate::call::{Caller, Started};
 use crate::flow;
 use crate::inline::waits_for_device;
 use crate::order::ResponseOrder;
-use crate::padding::Lengths;
 use crate::pending::{Pending, Queued};
 use crate::ran::Inline;
 use crate::ticket::{Ticket, TicketState};
@@ -163,9 +162,11 @@ impl ModelVersion {
             row: None,
         });
         if let Some(padding) = &self.scheduling.padding {
-            padding.prepare(&mut pending, |entry, masked| {
-                self.scheduling.shape_rule.key_but(&entry.request, &entry.checked, masked)
-            });
+            let BatchEntry { request, checked, .. } = &pending.entry;
+            let key = |masked: Masked<'_>| self.scheduling.shape_rule.key_but(request, checked, masked);
+            if let Some((key, lengths)) = padding.prepare(&pending.entry, key) {
+                (pending.key, pending.lengths) = (key, lengths);
+            }
         }
         // Counted before the push: another thread may take the request at once, and the gauge must not fall below zero.
         self.running.pending.fetch_add(1, Ordering::Relaxed);

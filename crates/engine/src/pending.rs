@@ -1,8 +1,7 @@
 //! Accepted requests that have not been answered. Each gets its response, even after a panic.
 
 use crate::answer::{Delivery, EngineResponse, Sink};
-use crate::batch_key::Key;
-use crate::padding::Lengths;
+use crate::batch_key::{Key, Lengths};
 use crate::sequence::Row;
 use crate::streaming::Streaming;
 use crate::ticket::TicketState;

@@ -129,7 +129,8 @@ impl Engine {
             config: ArcSwap::from_pointee(ConfigTexts { json: Bytes::from(spec.config_json), pb: spec.config }),
             load: self.shared.next_load(),
         };
-        let scheduling = Scheduling::new(&schedule, &signature, &served, on_device, sequencing, padding, limited);
+        let scheduling =
+            Scheduling::new(&schedule, &signature, served.model(), on_device, sequencing, padding, limited);
         let cached = Cached::of(self.shared.cache.as_ref(), config, &signature, &identity);
         let statistics = Statistics::new(
             &options.metrics,

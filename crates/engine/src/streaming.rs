@@ -12,9 +12,8 @@
 //! Invariant: after `is_over` nothing is added to `ready`; the last answer added is the final one.
 
 use crate::answer::{Delivery, EngineResponse, Sink};
-use crate::batch_key::Key;
+use crate::batch_key::{Key, Lengths};
 use crate::limits::{ANSWERS_HELD_MAX, ANSWERS_WAITING_MAX, ANSWERS_WAITING_NS_MAX};
-use crate::padding::Lengths;
 use crate::pending::{Pending, Queued, Requests};
 use crate::ran::Ran;
 use crate::rest::Rest;
