@@ -11,6 +11,7 @@ use crate::inline::waits_for_device;
 use crate::order::ResponseOrder;
 use crate::pending::{Pending, Queued};
 use crate::ran::Inline;
+use crate::stretch;
 use crate::ticket::{Ticket, TicketState};
 use crate::turn;
 use crate::version::{ModelVersion, Served};
@@ -123,7 +124,7 @@ impl ModelVersion {
         let may_inline = self.scheduling.may_inline && now < inline_until && !waits_for_device(&entry.request);
         let cheap = may_inline && !run.idle.is_empty() && run.schedule.profile().is_cheap(kind, self.inline_limit(1));
         // A model that batches waits for the end of the turn, in which other requests may arrive.
-        let in_turn = cheap && self.scheduling.batches && turn::has_turns() && run.turn_policy.expected(now);
+        let in_turn = cheap && self.scheduling.batches && stretch::has_turns() && run.turn_policy.expected(now);
         if cheap
             && !in_turn
             && run.schedule.is_empty()

@@ -1,15 +1,14 @@
 //! State shared by all versions of an engine.
 
 use crate::continuing::Continuing;
-use crate::directory::Directory;
 use crate::options::EngineOptions;
 use crate::pool::Pool;
 use crate::rate_limit::Resources;
 use crate::timer::Timer;
 use crate::work::Work;
 use cache::{Cache, Secret};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use trace::Tracer;
 
 /// Options, threads and caches of one engine.
@@ -31,8 +30,8 @@ pub(crate) struct EngineContext {
     /// Number of loads so far.
     loads: AtomicU64,
     pub(crate) tracer: Tracer,
-    /// Weak, because the table owns the versions.
-    pub(crate) directory: Weak<Directory>,
+    /// Call it after the readiness of a version changed.
+    pub(crate) on_readiness: Box<dyn Fn() + Send + Sync>,
 }
 
 impl EngineContext {
@@ -40,7 +39,7 @@ impl EngineContext {
         options: EngineOptions,
         pool: Arc<Pool<Work>>,
         cache: Option<Arc<dyn Cache>>,
-        directory: Weak<Directory>,
+        on_readiness: Box<dyn Fn() + Send + Sync>,
     ) -> Arc<Self> {
         Arc::new(Self {
             pool,
@@ -53,7 +52,7 @@ impl EngineContext {
             continuing: Continuing::default(),
             loads: AtomicU64::new(0),
             tracer: Tracer::default(),
-            directory,
+            on_readiness,
             options,
         })
     }

@@ -18,9 +18,9 @@ use crate::limits::{
 };
 use crate::places::{CallPermit, DueCalls, SequenceTurn};
 use crate::statistics::{FailureReason, Timings};
+use crate::stretch::{self, InStretch};
 use crate::ticket::{Ticket, TicketState};
 use crate::traced;
-use crate::turn::{self, InStretch};
 use crate::version::ModelVersion;
 use crate::work::Work;
 use backend::{Marks, now_ns, scatter};
@@ -236,12 +236,12 @@ fn drive(flow: Arc<Flow>, driver: Box<FlowDriver>) {
 
 /// End of the time in which this thread may run steps, shared by all flows that it drives in one stretch.
 fn may_work_until(now: u64) -> u64 {
-    now.saturating_add(ENSEMBLE_INLINE_NS_MAX).min(turn::stretch_ends(now))
+    now.saturating_add(ENSEMBLE_INLINE_NS_MAX).min(stretch::ends(now))
 }
 
 /// True if this is a reactor that has driven for as long as it may, because others wait for it.
 fn is_late(until: u64) -> bool {
-    turn::has_turns() && now_ns() >= until
+    stretch::has_turns() && now_ns() >= until
 }
 
 thread_local! {
@@ -249,7 +249,7 @@ thread_local! {
 }
 
 /// Called at the end of a stretch: passes the flows that were handed over in it to pool threads.
-pub(crate) fn submit_handed_over() {
+fn submit_handed_over() {
     let all = HANDED_OVER.with_borrow_mut(std::mem::take);
     let Some(first) = all.first() else { return };
     let pool = first.flow.version.shared.pool.clone();
@@ -360,7 +360,7 @@ impl Flow {
     /// end, because waking a thread costs this one more than driving a flow.
     fn hand_over(self: &Arc<Self>, driver: Box<FlowDriver>) {
         let driven = Driven { flow: self.clone(), driver };
-        if turn::in_stretch() {
+        if stretch::at_end(submit_handed_over) {
             HANDED_OVER.with_borrow_mut(|all| all.push(driven));
         } else {
             self.version.shared.pool.submit(Work::of(|| driven.run()));
@@ -565,7 +565,7 @@ impl FlowDriver {
         match next {
             Action::Start { .. } => !is_late(inline_until),
             Action::Respond(response) => {
-                !turn::has_turns() || self.bytes_to_copy(response) <= ENSEMBLE_COPY_BYTES_ON_REACTOR_MAX
+                !stretch::has_turns() || self.bytes_to_copy(response) <= ENSEMBLE_COPY_BYTES_ON_REACTOR_MAX
             }
             Action::Finish(_) => true,
         }

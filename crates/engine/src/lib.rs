@@ -65,6 +65,7 @@ mod sequence;
 mod sketch;
 mod statistics;
 mod streaming;
+mod stretch;
 mod table;
 mod ticket;
 mod timer;

@@ -89,10 +89,13 @@ impl Engine {
         let pool = Pool::new(options.worker_threads_max)
             .map_err(|e| Error::internal(format!("cannot start a worker thread: {e}")))?;
         let directory = Arc::new(Directory::default());
+        // Weak, because the table owns the versions.
+        let changed = Arc::downgrade(&directory);
+        let on_readiness = Box::new(move || changed.upgrade().iter().for_each(|directory| directory.changed()));
         let engine = Arc::new_cyclic(|me: &Weak<Self>| Self {
             backends,
             me: me.clone(),
-            shared: EngineContext::new(options, pool, cache, Arc::downgrade(&directory)),
+            shared: EngineContext::new(options, pool, cache, on_readiness),
             directory,
             opened: Mutex::default(),
             handles: AtomicU32::new(1),
