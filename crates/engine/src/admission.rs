@@ -143,7 +143,7 @@ impl ModelVersion {
         if let Some(why) = run.refusal() {
             return Err(why);
         }
-        let ticket = TicketState::new(self.me.clone(), parent.map(|p| &p.state))?;
+        let ticket = TicketState::new(Some(self.me.clone()), parent.map(|p| &p.state))?;
         let handle = Ticket { state: ticket.clone() };
         let sink = Some(sink());
         let (has_place, place) =

@@ -251,7 +251,7 @@ impl ModelVersion {
         sink: Arc<dyn Sink>,
         caller: Caller<'_>,
     ) -> Result<Started> {
-        let ticket = TicketState::new(self.me.clone(), caller.parent.map(|p| &p.state))?;
+        let ticket = TicketState::new(Some(self.me.clone()), caller.parent.map(|p| &p.state))?;
         ticket.settle();
         self.joined(1);
         let place = self.place_in_line().unwrap_or(0);

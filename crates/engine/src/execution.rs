@@ -139,7 +139,7 @@ impl ModelVersion {
                 sink: Some(warm_up.clone()),
                 streaming: None,
                 waits: true,
-                ticket: TicketState::new(self.me.clone(), None)?,
+                ticket: TicketState::new(Some(self.me.clone()), None)?,
                 key: Key::new(),
                 class: 0,
                 lengths: Lengths::new(),

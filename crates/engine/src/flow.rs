@@ -156,7 +156,7 @@ pub(crate) fn start(
     }
     let Some(version) = version.me.upgrade() else { return Err(Error::unavailable("Server exiting")) };
     let (compiled, models) = ensemble.begin()?;
-    let state = TicketState::new(version.me.clone(), parent.map(|p| &p.state))?;
+    let state = TicketState::new(Some(version.me.clone()), parent.map(|p| &p.state))?;
     let plan = compiled.plan.clone();
     let ticket = Ticket { state: state.clone() };
     let flow = Arc::new(Flow {

@@ -230,7 +230,7 @@ impl ModelVersion {
         permit.pass_on();
         let rest = Arc::new(rest);
         let waits_for_requests = self.scheduling.sequencing.is_some() && !self.signature.decoupled;
-        let of_requests = waits_for_requests.then(|| rest.clone());
+        let of_requests = waits_for_requests.then(|| rest.clone() as Arc<dyn Send + Sync>);
         let held = OccupiedInstance {
             held: Held::Yes(rest),
             execution: execution.clone(),

@@ -143,7 +143,7 @@ impl Engine {
         let run = Run::new(Schedule::of(schedule, scheduling.sequencing.as_ref()), instances);
         let running = RunningState::new(run, InstanceConfig::all(config), is_remote.then(Later::default));
         let trace = self.shared.tracer.watch(&signature.model);
-        Ok(Arc::new_cyclic(|me: &Weak<ModelVersion>| {
+        let version = Arc::new_cyclic(|me: &Weak<ModelVersion>| {
             scheduling.limited.iter().for_each(|limited| limited.belongs_to(me.clone()));
             ModelVersion {
                 signature,
@@ -158,7 +158,9 @@ impl Engine {
                 _admitted: admitted,
                 me: me.clone(),
             }
-        }))
+        });
+        self.directory.add(&version);
+        Ok(version)
     }
 
     /// The configured padding, unless an option excludes it.

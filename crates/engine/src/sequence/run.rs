@@ -3,11 +3,9 @@
 use super::{Nulls, Row, Sequencing};
 use crate::answer::{Delivery, EngineResponse};
 use crate::mail::together;
-use crate::pending::{Queued, Requests};
+use crate::pending::{Queued, Requests, RunningRequest};
 use crate::ran::Ran;
-use crate::rest::Rest;
 use crate::statistics::Executed;
-use crate::streaming::RunningRequest;
 use crate::times::Execution;
 use crate::traced;
 use crate::version::ModelVersion;
@@ -120,7 +118,7 @@ impl ModelVersion {
         sequencing: &Sequencing,
         requests: &mut Requests,
         execution: &Arc<Execution>,
-        rest: Option<&Arc<Rest>>,
+        rest: Option<&Arc<dyn Send + Sync>>,
     ) -> Vec<BatchEntry> {
         let mut filled: Vec<Filled> = requests.iter_mut().map(|q| sequencing.filled(q)).collect();
         let rows = rows_of(&filled);
