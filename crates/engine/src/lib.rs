@@ -17,7 +17,6 @@ mod cached;
 mod cached_calls;
 mod call;
 mod compile;
-mod context;
 mod continuing;
 mod cycles;
 mod data_file;
@@ -75,7 +74,6 @@ mod turn;
 mod version;
 mod warmup;
 mod wire;
-mod work;
 
 pub use answer::{EngineResponse, Sink};
 pub use backend::KeyValueCache;

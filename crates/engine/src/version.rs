@@ -27,20 +27,27 @@
 //! | `continuing` | sequences that continue on a replaced version |
 
 use crate::cached::Cached;
-use crate::context::EngineContext;
 use crate::ensemble::Ensemble;
 use crate::identity::Identity;
+use crate::options::EngineOptions;
+use crate::pending::Requests;
+use crate::pool::{Pool, Task};
+use crate::rate_limit::Resources;
 use crate::running::RunningState;
 use crate::scheduling::{CallOrder, Scheduling};
 use crate::statistics::{Statistics, VersionStatistics};
+use crate::timer::Timer;
 use backend::{Batch, KeyValueCache, Marks, Model, RemoteModel, RunControl, now_ns};
+use cache::{Cache, Secret};
 use memory::MemoryPromise;
+use parking_lot::Mutex;
 use protocol::Signature;
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use tensor::{DataType, RegionRef};
-use trace::Watch;
+use trace::{Tracer, Watch};
 
 /// A loaded version.
 pub struct ModelVersion {
@@ -67,6 +74,73 @@ pub(crate) enum Served {
     Model(Arc<dyn Model>),
     /// An ensemble: its requests flow through other versions (`flow`). Instance fields of `RunningState` are unused.
     Graph(Box<Ensemble>),
+}
+
+/// Options, threads and caches that all versions of an engine share.
+pub(crate) struct EngineContext {
+    pub(crate) options: EngineOptions,
+    pub(crate) pool: Arc<Pool<Work>>,
+    pub(crate) timer: Arc<Timer>,
+    pub(crate) exiting: AtomicBool,
+    /// Accepted requests without a final response, over all versions.
+    pub(crate) inflight: AtomicU64,
+    /// Instances whose batches run in other processes, over all versions.
+    pub(crate) occupied: AtomicU64,
+    /// The response cache, and the secret of its keys.
+    pub(crate) cache: Option<(Arc<dyn Cache>, Secret)>,
+    /// Present with `--rate-limit=execution_count`.
+    pub(crate) resources: Option<Arc<Resources>>,
+    pub(crate) continuing: Continuing,
+    /// Number of loads so far.
+    pub(crate) loads: AtomicU64,
+    pub(crate) tracer: Tracer,
+    /// Call it after the readiness of a version changed.
+    pub(crate) on_readiness: Box<dyn Fn() + Send + Sync>,
+}
+
+/// Replaced versions of all models, whose sequences go on; see `continuing`.
+#[derive(Default)]
+pub(crate) struct Continuing {
+    /// By table key, in the order of replacement.
+    pub(crate) all: Mutex<HashMap<String, Vec<Arc<ModelVersion>>>>,
+    /// Number of versions in `all`.
+    pub(crate) count: AtomicUsize,
+}
+
+/// Work for a pool thread.
+pub(crate) enum Work {
+    /// A batch to run. Not boxed, because models that run on the pool need one per batch.
+    Batch(Job),
+    Other(Box<dyn FnOnce() + Send>),
+}
+
+/// A batch and its instance.
+pub(crate) struct Job {
+    pub(crate) version: Arc<ModelVersion>,
+    pub(crate) instance: u32,
+    pub(crate) requests: Requests,
+}
+
+impl Work {
+    pub(crate) fn of(work: impl FnOnce() + Send + 'static) -> Self {
+        Self::Other(Box::new(work))
+    }
+}
+
+impl Task for Work {
+    fn run(self) {
+        match self {
+            Self::Batch(job) => job.run(),
+            Self::Other(work) => work(),
+        }
+    }
+}
+
+impl EngineContext {
+    /// The unique number of a load in this engine.
+    pub(crate) fn next_load(&self) -> u64 {
+        self.loads.fetch_add(1, Ordering::Relaxed)
+    }
 }
 
 impl Served {
