@@ -19,6 +19,7 @@ use backend::now_ns;
 use cache::{CachedOutput, Entry, Insertion, Lookup};
 use protocol::{Checked, InferRequest, InferResponse, OutputTensor};
 use smallvec::SmallVec;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use tensor::{Data, Result};
 
@@ -125,7 +126,7 @@ impl ModelVersion {
         let (scope, load) = match &known {
             Some(known) if known.made_by == made_by => (known.scope.clone(), known.load),
             _ => {
-                let load = self.shared.next_load();
+                let load = self.shared.loads.fetch_add(1, Ordering::Relaxed);
                 (cached.scope_with(&self.signature.model, (self.identity.number, load), &made_by)?, load)
             }
         };

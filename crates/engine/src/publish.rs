@@ -27,6 +27,7 @@ use memory::{Ledger, MemoryPromise};
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
 use protocol::pb::inference::model_config::SchedulingChoice;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
 
@@ -127,7 +128,7 @@ impl Engine {
             model_directory: open.model_directory.clone(),
             fingerprint: self.fingerprint(open, is_graph, &spec.config),
             config: ArcSwap::from_pointee(ConfigTexts { json: Bytes::from(spec.config_json), pb: spec.config }),
-            load: self.shared.next_load(),
+            load: self.shared.loads.fetch_add(1, Ordering::Relaxed),
         };
         let scheduling =
             Scheduling::new(&schedule, &signature, served.model(), on_device, sequencing, padding, limited);

@@ -342,7 +342,7 @@ impl Engine {
                 version.server_exits();
             }
         }
-        self.changed();
+        self.directory.changed();
     }
 
     fn serving_all(&self) -> Vec<Arc<ModelVersion>> {
@@ -359,10 +359,6 @@ impl Engine {
                 f(&engine);
             }
         }));
-        self.changed();
-    }
-
-    fn changed(&self) {
         self.directory.changed();
     }
 
@@ -446,7 +442,7 @@ impl Engine {
         for version in self.directory.load().may_be_unready() {
             version.device_failed(device, &why);
         }
-        self.changed();
+        self.directory.changed();
     }
 
     pub(crate) fn serving(&self, name: &str, version: i64) -> Option<Arc<ModelVersion>> {

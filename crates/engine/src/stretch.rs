@@ -8,6 +8,8 @@ use std::cell::Cell;
 
 #[derive(Clone, Copy)]
 enum Stretch {
+    /// The thread has no turns, and no stretches.
+    Never,
     None,
     /// The end of the time is not decided yet.
     Begun,
@@ -16,8 +18,7 @@ enum Stretch {
 }
 
 thread_local! {
-    static HAS_TURNS: Cell<bool> = const { Cell::new(false) };
-    static STRETCH: Cell<Stretch> = const { Cell::new(Stretch::None) };
+    static STRETCH: Cell<Stretch> = const { Cell::new(Stretch::Never) };
     static AT_END: Cell<Option<fn()>> = const { Cell::new(None) };
 }
 
@@ -29,7 +30,7 @@ pub(crate) struct InStretch {
 impl InStretch {
     /// Begins a stretch on a thread with turns. Does not read a clock.
     pub(crate) fn begin() -> Self {
-        let is_outermost = has_turns() && matches!(STRETCH.get(), Stretch::None);
+        let is_outermost = matches!(STRETCH.get(), Stretch::None);
         if is_outermost {
             STRETCH.set(Stretch::Begun);
         }
@@ -48,19 +49,19 @@ impl Drop for InStretch {
     }
 }
 
-/// Gives this thread turns.
-pub(crate) fn set_has_turns() {
-    HAS_TURNS.set(true);
+/// Called when this thread gets turns.
+pub(crate) fn thread_has_turns() {
+    STRETCH.set(Stretch::None);
 }
 
 /// True if this thread has turns.
 pub(crate) fn has_turns() -> bool {
-    HAS_TURNS.get()
+    !matches!(STRETCH.get(), Stretch::Never)
 }
 
 /// Calls `f` at the end of the stretch that this thread is in. Returns false if it is in none. A stretch has one `f`.
 pub(crate) fn at_end(f: fn()) -> bool {
-    let is_in_stretch = !matches!(STRETCH.get(), Stretch::None);
+    let is_in_stretch = matches!(STRETCH.get(), Stretch::Begun | Stretch::Until(_));
     if is_in_stretch {
         AT_END.set(Some(f));
     }
@@ -70,7 +71,7 @@ pub(crate) fn at_end(f: fn()) -> bool {
 /// End of the time for ensembles on this thread; the first call starts it.
 pub(crate) fn ends(now: u64) -> u64 {
     match STRETCH.get() {
-        Stretch::None => u64::MAX,
+        Stretch::Never | Stretch::None => u64::MAX,
         Stretch::Until(end) => end,
         Stretch::Begun => {
             let end = now.saturating_add(TURN_END_NS_MAX);

@@ -30,7 +30,7 @@ thread_local! {
 /// Gives this thread turns. `wake` is called on the first request of a turn; call [`end`] after all other ready work.
 pub fn begin_turns(wake: impl Fn() + 'static) {
     TURN.with_borrow_mut(|t| *t = Some(Turn { waiting: Vec::new(), wake: Box::new(wake) }));
-    stretch::set_has_turns();
+    stretch::thread_has_turns();
 }
 
 /// Adds a version with requests to run at the end of this turn.

@@ -91,7 +91,7 @@ pub(crate) struct EngineContext {
     /// Present with `--rate-limit=execution_count`.
     pub(crate) resources: Option<Arc<Resources>>,
     pub(crate) continuing: Continuing,
-    /// Number of loads so far.
+    /// Unique id of the next load.
     pub(crate) loads: AtomicU64,
     pub(crate) tracer: Tracer,
     /// Call it after the readiness of a version changed.
@@ -133,13 +133,6 @@ impl Task for Work {
             Self::Batch(job) => job.run(),
             Self::Other(work) => work(),
         }
-    }
-}
-
-impl EngineContext {
-    /// The unique number of a load in this engine.
-    pub(crate) fn next_load(&self) -> u64 {
-        self.loads.fetch_add(1, Ordering::Relaxed)
     }
 }
 
