@@ -1,6 +1,6 @@
 //! The table of models of an engine, and the callbacks that run when it changes.
 //!
-//! The engine owns it. Versions and graphs have weak references, because the table owns them.
+//! The engine owns it. Graphs have weak references, because the table owns them.
 
 use crate::table::Table;
 use crate::version::ModelVersion;

@@ -10,6 +10,7 @@ use std::cell::Cell;
 enum Stretch {
     /// The thread has no turns, and no stretches.
     Never,
+    /// The thread is in no stretch.
     None,
     /// The end of the time is not decided yet.
     Begun,

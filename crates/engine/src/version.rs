@@ -1,30 +1,29 @@
 //! One loaded version: a model with its instances, or a graph of calls to other versions.
 //!
-//! This file and those of its groups hold the data. The operations are in other files with an `impl ModelVersion`:
+//! This file declares its data, and what versions share. The data consists of these parts, which know no version; a
+//! request knows the one that accepted it as an [`Acceptor`](crate::ticket::Acceptor).
 //!
-//! | file | holds |
+//! | below | holds |
 //! |---|---|
-//! | `identity`, `scheduling`, `running`, `statistics` | the groups of its data |
-//! | `call`, `admission` | checks and acceptance of requests |
-//! | `pending` | an accepted request, and the guarantee that it ends |
-//! | `schedule` | the choice of waiting requests that run next |
-//! | `dispatch` | the start of batches |
-//! | `instances` | instances that go and come back |
-//! | `ready`, `readiness` | readiness, if the model has to be asked |
-//! | `instance_config`, `resize` | changes of instances while it serves |
-//! | `execution`, `ran` | permits, runs and their responses; costs |
+//! | `identity`, `cached`, `statistics` | name and origin, scope in the response cache, counters |
+//! | `batch_key`, `padding`, `sequence`, `order`, `rate_limit` | the parts of `scheduling`, from the configuration |
+//! | `ticket`, `pending` | cancellation; an accepted request, and the guarantee that it ends |
+//! | `schedule`, `later`, `running` | waiting requests, batches in other processes, instances |
+//!
+//! A graph calls versions that it finds in the table, so `ensemble`, `flow` (requests on their way through a graph),
+//! `places`, `table` and `directory` use this file, and it uses them. Operations are in files with `impl ModelVersion`:
+//!
+//! | above | holds |
+//! |---|---|
+//! | `admission`, `turn`, `cached_calls`, `lookup` | acceptance of requests, with the response cache |
+//! | `dispatch`, `limited` | the start of batches |
+//! | `execution`, `sequence::run`, `ran` | permits, runs and their responses; costs |
 //! | `streaming` | requests of decoupled models: any number of responses, and their end |
-//! | `later`, `hand_on`, `rest` | models in other processes: instances that are busy until they are freed |
-//! | `answer`, `delivery`, `order` | delivery of responses, and its order |
-//! | `ticket` | cancellation |
-//! | `model_call`, `deadlines`, `cycles` | calls between models, their timeouts, and deadlocks of instances |
-//! | `ensemble`, `flow`, `places` | graphs of calls to other versions, and requests on their way through them |
-//! | `batch_key` | which requests may share a batch |
-//! | `cached`, `cached_calls`, `lookup` | the response cache |
-//! | `rate_limit`, `limited` | instances that request resources |
-//! | `traced` | events in traces |
-//! | `sequence` | control tensors, states and null rows of sequences |
+//! | `hand_on`, `rest` | models in other processes: instances that are busy until they are freed |
+//! | `delivery` | delivery of responses |
+//! | `instances`, `resize`, `readiness` | instances that go, come back and change; readiness, if the model is asked |
 //! | `continuing` | sequences that continue on a replaced version |
+//! | `registry`, `publish`, `model_call`, `cycles` | the engine; calls between models, deadlocks of instances |
 
 use crate::cached::Cached;
 use crate::ensemble::Ensemble;
