@@ -7,7 +7,7 @@ use engine::{CancelledStage, HandOver, Mailbox, Pool, Task, TicketState, begin_m
 use loom::sync::Arc as LoomArc;
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use loom::sync::{Condvar, Mutex};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 #[test]
