@@ -18,10 +18,10 @@ impl Scheduling {
     /// The shape class of a batch, whose requests only differ in padded dimensions.
     pub(crate) fn class_of(&self, requests: &Requests) -> u64 {
         let Some(first) = requests.first() else { return 0 };
-        let lengths = requests.iter().map(Waiting::lengths);
-        match self.padding.as_ref().filter(|_| requests.len() > 1).and_then(|_| Padding::longest(lengths)) {
-            Some(longest) => class_of_padded(&first.0.key, &longest),
-            None => first.class(),
+        match &self.padding {
+            Some(_) if requests.len() > 1 => Padding::longest(requests.iter().map(Waiting::lengths))
+                .map_or(first.class(), |longest| class_of_padded(&first.0.key, &longest)),
+            _ => first.class(),
         }
     }
 }
