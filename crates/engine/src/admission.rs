@@ -4,14 +4,14 @@
 //! batch, and continues with the next one as long as there is one.
 
 use crate::answer::Sink;
-use crate::batch_key::class_of;
+use crate::batch_key::{Lengths, Masked, class_of};
 use crate::call::{Caller, Started};
 use crate::flow;
 use crate::inline::waits_for_device;
 use crate::order::ResponseOrder;
-use crate::padding::Lengths;
 use crate::pending::{Pending, Queued};
 use crate::ran::Inline;
+use crate::stretch;
 use crate::ticket::{Ticket, TicketState};
 use crate::turn;
 use crate::version::{ModelVersion, Served};
@@ -124,7 +124,7 @@ impl ModelVersion {
         let may_inline = self.scheduling.may_inline && now < inline_until && !waits_for_device(&entry.request);
         let cheap = may_inline && !run.idle.is_empty() && run.schedule.profile().is_cheap(kind, self.inline_limit(1));
         // A model that batches waits for the end of the turn, in which other requests may arrive.
-        let in_turn = cheap && self.scheduling.batches && turn::has_turns() && run.turn_policy.expected(now);
+        let in_turn = cheap && self.scheduling.batches && stretch::has_turns() && run.turn_policy.expected(now);
         if cheap
             && !in_turn
             && run.schedule.is_empty()
@@ -143,7 +143,7 @@ impl ModelVersion {
         if let Some(why) = run.refusal() {
             return Err(why);
         }
-        let ticket = TicketState::new(self.me.clone(), parent.map(|p| &p.state))?;
+        let ticket = TicketState::new(Some(self.me.clone()), parent.map(|p| &p.state))?;
         let handle = Ticket { state: ticket.clone() };
         let sink = Some(sink());
         let (has_place, place) =
@@ -163,9 +163,11 @@ impl ModelVersion {
             row: None,
         });
         if let Some(padding) = &self.scheduling.padding {
-            padding.prepare(&mut pending, |entry, masked| {
-                self.scheduling.shape_rule.key_but(&entry.request, &entry.checked, masked)
-            });
+            let BatchEntry { request, checked, .. } = &pending.entry;
+            let key = |masked: Masked<'_>| self.scheduling.shape_rule.key_but(request, checked, masked);
+            if let Some((key, lengths)) = padding.prepare(&pending.entry, key) {
+                (pending.key, pending.lengths) = (key, lengths);
+            }
         }
         // Counted before the push: another thread may take the request at once, and the gauge must not fall below zero.
         self.running.pending.fetch_add(1, Ordering::Relaxed);

@@ -8,6 +8,9 @@ use std::sync::OnceLock;
 /// Everything that requests of a batch must have in common, flattened. Requests with equal keys may share a batch.
 pub(crate) type Key = SmallVec<[i64; 8]>;
 
+/// Lengths of a request in dimensions that may be padded, by the index of their name.
+pub(crate) type Lengths = SmallVec<[u32; 2]>;
+
 /// Dimensions not to compare, by index of the input and of the dimension behind the batch dimension.
 pub(crate) type Masked<'m> = &'m dyn Fn(u16, usize) -> bool;
 

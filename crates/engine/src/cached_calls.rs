@@ -14,12 +14,12 @@ use crate::limits::CACHE_KEY_BYTES_MAX;
 use crate::lookup::PendingLookup;
 use crate::ticket::{Ticket, TicketState};
 use crate::traced;
-use crate::version::ModelVersion;
-use crate::work::Work;
+use crate::version::{ModelVersion, Work};
 use backend::now_ns;
 use cache::{CachedOutput, Entry, Insertion, Lookup};
 use protocol::{Checked, InferRequest, InferResponse, OutputTensor};
 use smallvec::SmallVec;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use tensor::{Data, Result};
 
@@ -126,7 +126,7 @@ impl ModelVersion {
         let (scope, load) = match &known {
             Some(known) if known.made_by == made_by => (known.scope.clone(), known.load),
             _ => {
-                let load = self.shared.next_load();
+                let load = self.shared.loads.fetch_add(1, Ordering::Relaxed);
                 (cached.scope_with(&self.signature.model, (self.identity.number, load), &made_by)?, load)
             }
         };
@@ -251,7 +251,7 @@ impl ModelVersion {
         sink: Arc<dyn Sink>,
         caller: Caller<'_>,
     ) -> Result<Started> {
-        let ticket = TicketState::new(self.me.clone(), caller.parent.map(|p| &p.state))?;
+        let ticket = TicketState::new(Some(self.me.clone()), caller.parent.map(|p| &p.state))?;
         ticket.settle();
         self.joined(1);
         let place = self.place_in_line().unwrap_or(0);

@@ -9,23 +9,13 @@
 //! Locks: first that of a version, then the one in here.
 
 use crate::limits::{CONTINUING_VERSIONS_MAX, EXIT_ABANDONED_MAX, EXIT_SEQUENCE_IDLE_US_MAX};
-use crate::version::ModelVersion;
+use crate::version::{Continuing, ModelVersion};
 use backend::now_ns;
-use parking_lot::Mutex;
 use protocol::InferRequest;
 use scheduler::sequence::conflict_warning;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// Replaced versions of all models.
-#[derive(Default)]
-pub(crate) struct Continuing {
-    /// By table key, in the order of replacement.
-    all: Mutex<HashMap<String, Vec<Arc<ModelVersion>>>>,
-    /// Number of versions in `all`.
-    count: AtomicUsize,
-}
+use std::sync::atomic::Ordering;
 
 impl Continuing {
     /// Keeps a version, unless it is kept already. Returns the one that has to end for it.

@@ -261,7 +261,7 @@ impl Timed for Cycles {
         let Some(directory) = self.directory.upgrade() else { return };
         let is_stuck = self.look(&directory);
         // After `is_armed` was reset: a call that this does not see arms the timer.
-        if directory.calls_open() {
+        if directory.alive().values().any(|version| version.calls_open() > 0) {
             self.arm(if is_stuck { LOOK_AGAIN_NS } else { LOOK_NS });
         }
     }
@@ -293,11 +293,11 @@ struct Seen {
 
 impl Seen {
     fn look(&mut self, directory: &Directory, before: u64) {
-        let mut line = directory.callers();
-        self.versions.extend(line.iter().map(|version| (version.identity.load, version.clone())));
-        while let Some(version) = line.pop() {
+        self.versions = directory.alive();
+        let callers: Vec<_> = self.versions.values().filter(|version| version.calls_open() > 0).cloned().collect();
+        for version in callers {
             for calls in version.served.remote().map(|remote| remote.calls_made_before(before)).unwrap_or_default() {
-                self.take(&version, calls, &mut line);
+                self.take(version.identity.load, calls);
             }
         }
         let instances = |version: &ModelVersion| {
@@ -313,24 +313,25 @@ impl Seen {
         self.look.versions = called.collect();
     }
 
-    /// Adds the open calls of one instance. Replaced versions that are seen for the first time are added to `line`.
-    fn take(&mut self, version: &ModelVersion, calls: OpenCalls, line: &mut Vec<Arc<ModelVersion>>) {
+    /// Adds the open calls of one instance of the version with this load.
+    fn take(&mut self, load: u64, calls: OpenCalls) {
         let OpenCalls { instance, batch, members, calls } = calls;
-        let batch = batch.map(|number| BatchId { load: version.identity.load, instance, number });
+        let batch = batch.map(|number| BatchId { load, instance, number });
         if let Some(batch) = batch {
             self.look.members.extend(members.into_iter().map(|request| (request, batch)));
         }
         for open in calls {
             let Some(group) = Ticket::of_call(&*open.call) else { continue };
             for ticket in group.state.called() {
-                let (Some(stage), Some(at)) = (ticket.stage(), ticket.version()) else { continue };
+                let (Some(stage), Some(at)) = (ticket.stage(), ticket.version().map(|at| at.load())) else { continue };
                 // Calls of an ensemble are followed through the calls of its steps.
-                if at.graph().is_some() || self.look.waits.len() >= WAITS_MAX {
+                let is_model = self.versions.get(&at).is_some_and(|version| version.graph().is_none());
+                if !is_model || self.look.waits.len() >= WAITS_MAX {
                     continue;
                 }
                 let wait = Wait {
                     called: ticket.id(),
-                    at: at.identity.load,
+                    at,
                     is_queued: stage == Stage::Queued,
                     request: open.request,
                     batch: batch.filter(|_| open.is_for_batch),
@@ -338,9 +339,6 @@ impl Seen {
                 };
                 self.look.waits.push(wait);
                 self.tickets.insert(wait.called, ticket);
-                if self.versions.insert(at.identity.load, at.clone()).is_none() {
-                    line.push(at);
-                }
             }
         }
     }

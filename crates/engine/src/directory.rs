@@ -1,12 +1,13 @@
 //! The table of models of an engine, and the callbacks that run when it changes.
 //!
-//! The engine owns it. Versions and graphs have weak references, because the table owns them.
+//! The engine owns it. Graphs have weak references, because the table owns them.
 
 use crate::table::Table;
 use crate::version::ModelVersion;
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 
 #[derive(Default)]
 pub(crate) struct Directory {
@@ -14,6 +15,8 @@ pub(crate) struct Directory {
     /// Locked while the table is replaced, so that no change is lost. Readers do not lock.
     changes: Mutex<()>,
     on_change: Mutex<Vec<Box<dyn Fn() + Send>>>,
+    /// Every version that is not dropped, also if it does not serve yet, or not any more.
+    alive: Mutex<Vec<Weak<ModelVersion>>>,
 }
 
 impl Directory {
@@ -47,13 +50,16 @@ impl Directory {
         self.on_change.lock().iter().for_each(|f| f());
     }
 
-    /// Versions whose models have open calls to other models.
-    pub(crate) fn callers(&self) -> Vec<Arc<ModelVersion>> {
-        self.load().may_be_unready().iter().filter(|version| version.calls_open() > 0).cloned().collect()
+    /// Adds a new version to those that are alive.
+    pub(crate) fn add(&self, version: &Arc<ModelVersion>) {
+        let mut alive = self.alive.lock();
+        alive.retain(|version| version.strong_count() > 0);
+        alive.push(Arc::downgrade(version));
     }
 
-    /// True if a model has an open call to another one.
-    pub(crate) fn calls_open(&self) -> bool {
-        self.load().may_be_unready().iter().any(|version| version.calls_open() > 0)
+    /// Every version that is alive, by its load.
+    pub(crate) fn alive(&self) -> HashMap<u64, Arc<ModelVersion>> {
+        let alive = self.alive.lock();
+        alive.iter().filter_map(Weak::upgrade).map(|version| (version.identity.load, version)).collect()
     }
 }

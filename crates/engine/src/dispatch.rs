@@ -2,7 +2,7 @@
 //!
 //! Sinks are called outside the lock.
 
-use crate::answer::{Delivery, EngineResponse};
+use crate::answer::{Delivery, EngineResponse, Sink};
 use crate::ensemble::Ensemble;
 use crate::execution::Permit;
 use crate::inline::waits_for_device;
@@ -13,16 +13,17 @@ use crate::ran::{Inline, Ran};
 use crate::running::{Run, take_idle};
 use crate::schedule::{Next, RemovalReason, Removed};
 use crate::statistics::FailureReason;
+use crate::stretch::InStretch;
+use crate::ticket::{Acceptor, CancelledStage};
 use crate::timer::Timed;
-use crate::turn::InStretch;
-use crate::version::ModelVersion;
-use crate::work::{Job, Work};
+use crate::version::{Job, ModelVersion, Work};
 use backend::{RunControl, now_ns};
 use parking_lot::MutexGuard;
 use scheduler::profile::FinishedRun;
-use scheduler::sequence::SequenceError;
+use scheduler::sequence::{Origin, SequenceError};
 use smallvec::SmallVec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tensor::Error;
 
@@ -306,7 +307,7 @@ impl ModelVersion {
                 RemovalReason::Cancelled => (FailureReason::Cancelled, Error::cancelled("")),
             };
             if let Some(streaming) = p.streaming.take() {
-                streaming.end(Some(Err(error)));
+                streaming.finish(Some(Err(error)));
                 continue;
             }
             let error = p.ticket.settle().unwrap_or(error);
@@ -323,6 +324,33 @@ impl ModelVersion {
     /// Limit of an inline run of `times` requests, in ns.
     pub(crate) fn inline_limit(&self, times: u64) -> u64 {
         times * self.shared.options.inline_cost_max_ns
+    }
+}
+
+impl Acceptor for ModelVersion {
+    fn load(&self) -> u64 {
+        self.identity.load
+    }
+
+    fn cancelled(&self, stage: CancelledStage) {
+        self.running.count_cancelled();
+        if stage == CancelledStage::Queued {
+            self.sweep_cancelled();
+        }
+    }
+
+    fn dropped(&self, waits: bool, row: Option<Origin>) -> Error {
+        if waits {
+            self.running.pending.fetch_sub(1, Ordering::Relaxed);
+        }
+        if let Some(row) = row {
+            self.release_row(row);
+        }
+        self.defect()
+    }
+
+    fn deliver(&self, place: u64, sink: Arc<dyn Sink>, answer: EngineResponse) {
+        self.deliver(place, Delivery { sink, answer });
     }
 }
 

@@ -10,8 +10,8 @@
 use crate::cached::Maker;
 use crate::directory::Directory;
 use crate::flow::StepCall;
+use crate::stretch::InStretch;
 use crate::table::Table;
-use crate::turn::InStretch;
 use crate::version::ModelVersion;
 use arc_swap::ArcSwap;
 use graph::{Composing, Inflight, Plan, Turns};

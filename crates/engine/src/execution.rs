@@ -1,19 +1,17 @@
 //! Executions: the permit of an instance, the run of a batch, and its responses.
 
 use crate::answer::{Delivery, EngineResponse};
-use crate::batch_key::Key;
+use crate::batch_key::{Key, Lengths};
 use crate::inline;
 use crate::mail::together;
 use crate::order::ResponseOrder;
-use crate::padding::Lengths;
 use crate::pending::{Pending, Queued, Requests};
 use crate::ran::{Inline, Ran};
 use crate::rest::{Then, WarmUp};
 use crate::statistics::{Executed, Timings};
 use crate::ticket::{Ticket, TicketState};
 use crate::traced;
-use crate::version::ModelVersion;
-use crate::work::Job;
+use crate::version::{Job, ModelVersion};
 use backend::{Batch, BatchEntry, Marks, RunControl, now_ns};
 use protocol::{InferRequest, InferResponse, Signature};
 use scheduler::Waiting;
@@ -140,7 +138,7 @@ impl ModelVersion {
                 sink: Some(warm_up.clone()),
                 streaming: None,
                 waits: true,
-                ticket: TicketState::new(self.me.clone(), None)?,
+                ticket: TicketState::new(Some(self.me.clone()), None)?,
                 key: Key::new(),
                 class: 0,
                 lengths: Lengths::new(),
@@ -190,7 +188,11 @@ impl ModelVersion {
         }
         let class = self.scheduling.class_of(&requests);
         let rows = requests.iter().map(Waiting::rows).fold(0, u32::saturating_add);
-        let padded_bytes = self.scheduling.padding.as_ref().map_or(0, |padding| padding.volume(&requests, rows));
+        let padded_bytes = self
+            .scheduling
+            .padding
+            .as_ref()
+            .map_or(0, |padding| padding.volume(requests.iter().map(Waiting::lengths), rows));
         // Computed before the backend takes the contents of the requests.
         let kind = self.scheduling.kind_of(&requests);
         let start = now_ns();

@@ -18,11 +18,10 @@ use crate::limits::{
 };
 use crate::places::{CallPermit, DueCalls, SequenceTurn};
 use crate::statistics::{FailureReason, Timings};
+use crate::stretch::{self, InStretch};
 use crate::ticket::{Ticket, TicketState};
 use crate::traced;
-use crate::turn::{self, InStretch};
-use crate::version::ModelVersion;
-use crate::work::Work;
+use crate::version::{ModelVersion, Work};
 use backend::{Marks, now_ns, scatter};
 use graph::{Action, DEPTH_MAX, GraphExecution, Limits, Plan, RunId};
 use memory::budget::SMALL_BYTES_MAX;
@@ -99,11 +98,8 @@ struct FlowDriver {
     is_over: bool,
 }
 
-/// A flow and its driver, on their way to another thread.
-pub(crate) struct Driven {
-    flow: Arc<Flow>,
-    driver: Box<FlowDriver>,
-}
+/// A flow and its driver, to drive it.
+type Driven = (Arc<Flow>, Box<FlowDriver>);
 
 /// A call of a step to be made. It may have to wait for other calls of the step (`max_inflight_requests`), or until
 /// earlier requests of its sequence have called the step.
@@ -134,7 +130,7 @@ impl Sink for StepSink {
         let place = if is_final { self.place.lock().take() } else { None };
         let told = StepResponse { run: self.run, answer, last: is_final, place };
         if let Some(driver) = self.flow.enqueue(told) {
-            drive(self.flow.clone(), driver);
+            drive((self.flow.clone(), driver));
         }
     }
 }
@@ -156,7 +152,7 @@ pub(crate) fn start(
     }
     let Some(version) = version.me.upgrade() else { return Err(Error::unavailable("Server exiting")) };
     let (compiled, models) = ensemble.begin()?;
-    let state = TicketState::new(version.me.clone(), parent.map(|p| &p.state))?;
+    let state = TicketState::new(Some(version.me.clone()), parent.map(|p| &p.state))?;
     let plan = compiled.plan.clone();
     let ticket = Ticket { state: state.clone() };
     let flow = Arc::new(Flow {
@@ -214,17 +210,17 @@ pub(crate) fn start(
     }
     driver.sink = Some(sink);
     if let Some(driver) = flow.park(driver) {
-        if driver.leaves(inline_until) { flow.hand_over(driver) } else { drive(flow, driver) }
+        if driver.leaves(inline_until) { flow.hand_over(driver) } else { drive((flow, driver)) }
     }
     Ok(Started::Queued(ticket))
 }
 
 /// Drives a flow until its inbox is empty, and then other flows that can continue because of that. A list replaces
 /// recursion, because a call that ends may let another request's call begin, which may end at once, and so on.
-fn drive(flow: Arc<Flow>, driver: Box<FlowDriver>) {
+fn drive(driven: Driven) {
     let _stretch = InStretch::begin();
     let inline_until = may_work_until(now_ns());
-    let mut open = vec![(flow, driver)];
+    let mut open = vec![driven];
     while let Some((flow, driver)) = open.pop() {
         // A panic costs this request only.
         let driven = catch_unwind(AssertUnwindSafe(|| flow.drive_until_empty(driver, inline_until, &mut open)));
@@ -236,12 +232,12 @@ fn drive(flow: Arc<Flow>, driver: Box<FlowDriver>) {
 
 /// End of the time in which this thread may run steps, shared by all flows that it drives in one stretch.
 fn may_work_until(now: u64) -> u64 {
-    now.saturating_add(ENSEMBLE_INLINE_NS_MAX).min(turn::stretch_ends(now))
+    now.saturating_add(ENSEMBLE_INLINE_NS_MAX).min(stretch::ends(now))
 }
 
 /// True if this is a reactor that has driven for as long as it may, because others wait for it.
 fn is_late(until: u64) -> bool {
-    turn::has_turns() && now_ns() >= until
+    stretch::has_turns() && now_ns() >= until
 }
 
 thread_local! {
@@ -249,28 +245,18 @@ thread_local! {
 }
 
 /// Called at the end of a stretch: passes the flows that were handed over in it to pool threads.
-pub(crate) fn submit_handed_over() {
+fn submit_handed_over() {
     let all = HANDED_OVER.with_borrow_mut(std::mem::take);
     let Some(first) = all.first() else { return };
-    let pool = first.flow.version.shared.pool.clone();
+    let pool = first.0.version.shared.pool.clone();
     let mut all = all.into_iter();
     while all.len() > 0 {
         let some: Vec<Driven> = all.by_ref().take(FLOWS_TOGETHER_MAX).collect();
-        pool.submit(Work::of(|| some.into_iter().for_each(Driven::run)));
-    }
-}
-
-impl Driven {
-    pub(crate) fn run(self) {
-        drive(self.flow, self.driver);
+        pool.submit(Work::of(|| some.into_iter().for_each(drive)));
     }
 }
 
 impl Flow {
-    fn ensemble(&self) -> Option<&Ensemble> {
-        self.version.graph()
-    }
-
     /// Charges large outputs that later steps use to the memory budget, because they may wait for those steps.
     ///
     /// # Errors
@@ -309,12 +295,7 @@ impl Flow {
     }
 
     /// Drives this flow until its inbox is empty. Other flows that can continue because of that are added to `open`.
-    fn drive_until_empty(
-        self: &Arc<Self>,
-        mut driver: Box<FlowDriver>,
-        inline_until: u64,
-        open: &mut Vec<(Arc<Self>, Box<FlowDriver>)>,
-    ) {
+    fn drive_until_empty(self: &Arc<Self>, mut driver: Box<FlowDriver>, inline_until: u64, open: &mut Vec<Driven>) {
         loop {
             // One response takes little, but a batch that ends may have many requests on this thread.
             if is_late(inline_until) {
@@ -359,11 +340,11 @@ impl Flow {
     /// Lets a pool thread continue with the driver. In a stretch, flows are collected and submitted together at its
     /// end, because waking a thread costs this one more than driving a flow.
     fn hand_over(self: &Arc<Self>, driver: Box<FlowDriver>) {
-        let driven = Driven { flow: self.clone(), driver };
-        if turn::in_stretch() {
+        let driven = (self.clone(), driver);
+        if stretch::at_end(submit_handed_over) {
             HANDED_OVER.with_borrow_mut(|all| all.push(driven));
         } else {
-            self.version.shared.pool.submit(Work::of(|| driven.run()));
+            self.version.shared.pool.submit(Work::of(|| drive(driven)));
         }
     }
 
@@ -447,7 +428,7 @@ impl Flow {
             std::mem::take(&mut inbox.streams)
         };
         streams.iter().for_each(|(_, ticket)| ticket.cancel());
-        let Some(ensemble) = self.ensemble() else { return };
+        let Some(ensemble) = self.version.graph() else { return };
         let mut mine = ensemble.inflight.lock().withdraw(|waiting| Arc::ptr_eq(&waiting.flow, self));
         mine.extend(self.turn.iter().flat_map(SequenceTurn::withdraw));
         for StepCall { run, .. } in mine {
@@ -469,7 +450,7 @@ impl StepCall {
         while let Some(call) = calls.next() {
             let flow = call.flow.clone();
             if let Some(driver) = call.call(inline_until, &mut calls) {
-                drive(flow, driver);
+                drive((flow, driver));
             }
         }
     }
@@ -477,7 +458,7 @@ impl StepCall {
     /// Takes a permit, if calls in flight are limited. Returns the call with it, or `None` if it was queued.
     pub(crate) fn placed(self) -> Option<Self> {
         let flow = self.flow.clone();
-        let Some(ensemble) = flow.ensemble().filter(|_| flow.plan.max_inflight() > 0) else { return Some(self) };
+        let Some(ensemble) = flow.version.graph().filter(|_| flow.plan.max_inflight() > 0) else { return Some(self) };
         let step = self.step;
         let entered = ensemble.inflight.lock().enter(step, self);
         match entered {
@@ -554,7 +535,7 @@ impl StepCall {
         let Self { flow, run, .. } = self;
         let told = StepResponse { run, answer: Err(Error::cancelled("")), last: true, place: None };
         if let Some(driver) = flow.enqueue(told) {
-            drive(flow, driver);
+            drive((flow, driver));
         }
     }
 }
@@ -565,7 +546,7 @@ impl FlowDriver {
         match next {
             Action::Start { .. } => !is_late(inline_until),
             Action::Respond(response) => {
-                !turn::has_turns() || self.bytes_to_copy(response) <= ENSEMBLE_COPY_BYTES_ON_REACTOR_MAX
+                !stretch::has_turns() || self.bytes_to_copy(response) <= ENSEMBLE_COPY_BYTES_ON_REACTOR_MAX
             }
             Action::Finish(_) => true,
         }

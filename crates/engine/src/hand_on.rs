@@ -19,8 +19,7 @@ use crate::pending::Requests;
 use crate::ran::Ran;
 use crate::rest::{Rest, Then};
 use crate::times::Execution;
-use crate::version::ModelVersion;
-use crate::work::{Job, Work};
+use crate::version::{Job, ModelVersion, Work};
 use backend::{Batch, BatchEntry, LetGo, Marks, Occupancy, Occupied, RunControl, gather, now_ns};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -230,7 +229,7 @@ impl ModelVersion {
         permit.pass_on();
         let rest = Arc::new(rest);
         let waits_for_requests = self.scheduling.sequencing.is_some() && !self.signature.decoupled;
-        let of_requests = waits_for_requests.then(|| rest.clone());
+        let of_requests = waits_for_requests.then(|| rest.clone() as Arc<dyn Send + Sync>);
         let held = OccupiedInstance {
             held: Held::Yes(rest),
             execution: execution.clone(),

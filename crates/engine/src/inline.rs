@@ -17,6 +17,7 @@ const READING_AGE_NS: u64 = 1_000_000;
 
 /// Begins an inline run. Reads the CPU clock unless it was read recently, so that a long run can be judged. A busy
 /// reactor reads it more often for its own account (`frontend::hold`), so runs there need not.
+#[inline]
 pub(crate) fn hold(now: u64, exact: bool) {
     if exact || now.saturating_sub(last_cpu_reading().at) > READING_AGE_NS {
         read_cpu(now);
@@ -24,6 +25,7 @@ pub(crate) fn hold(now: u64, exact: bool) {
 }
 
 /// Ends an inline run, and returns how long it held the thread.
+#[inline]
 pub(crate) fn held(start: u64, end: u64, exact: bool, limit_ns: u64) -> HoldTime {
     let duration = end.saturating_sub(start);
     if duration <= OVERRUN * limit_ns {

@@ -137,8 +137,6 @@ impl ModelVersion {
     }
 
     pub(crate) fn readiness_changed(&self) {
-        if let Some(directory) = self.shared.directory.upgrade() {
-            directory.changed();
-        }
+        (self.shared.on_readiness)();
     }
 }

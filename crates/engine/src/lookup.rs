@@ -19,7 +19,7 @@ use cache::{Entry, Found, Lookup, OutputSet};
 use parking_lot::Mutex;
 use protocol::{Checked, InferRequest};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use tensor::{Error, Result};
 
 /// An accepted request, counted as in flight.
@@ -58,7 +58,7 @@ impl PendingLookup {
         caller: Caller<'_>,
     ) -> Result<Self> {
         let Some(version) = version.me.upgrade() else { return Err(Error::unavailable("Server exiting")) };
-        let ticket = Ticket { state: TicketState::new(Weak::new(), caller.parent.map(|p| &p.state))? };
+        let ticket = Ticket { state: TicketState::new(None, caller.parent.map(|p| &p.state))? };
         let sink = sink();
         version.joined(1);
         let place = version.place_in_line();

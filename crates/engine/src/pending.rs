@@ -1,27 +1,23 @@
 //! Accepted requests that have not been answered. Each gets its response, even after a panic.
 
-use crate::answer::{Delivery, EngineResponse, Sink};
-use crate::batch_key::Key;
-use crate::padding::Lengths;
+use crate::answer::{EngineResponse, Sink};
+use crate::batch_key::{Key, Lengths};
 use crate::sequence::Row;
-use crate::streaming::Streaming;
 use crate::ticket::TicketState;
-use crate::version::ModelVersion;
-use backend::BatchEntry;
+use crate::times::Execution;
+use backend::{Answers, BatchEntry};
 use scheduler::Waiting;
-use scheduler::sequence::Origin;
 use smallvec::SmallVec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use tensor::Error;
 
 pub(crate) struct Pending {
     pub(crate) entry: BatchEntry,
     /// `None` once it has its last response, or if another owner sends that, or none does.
     pub(crate) sink: Option<Arc<dyn Sink>>,
-    /// Set in a request of an iterative sequence that runs again: receives its responses instead of the sink.
-    pub(crate) streaming: Option<Arc<Streaming>>,
+    /// Set in a request that is executed again: receives its responses instead of the sink.
+    pub(crate) streaming: Option<Arc<dyn RunsAgain>>,
     /// True while it counts as waiting.
     pub(crate) waits: bool,
     pub(crate) ticket: Arc<TicketState>,
@@ -39,53 +35,58 @@ pub(crate) struct Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if let Some(streaming) = self.streaming.take() {
-            return self.drop_step(streaming);
+        let (sink, streaming) = (self.sink.take(), self.streaming.take());
+        if sink.is_none() && streaming.is_none() {
+            return;
         }
-        let Some(sink) = self.sink.take() else { return };
-        self.ticket.settle();
+        if streaming.is_none() {
+            self.ticket.settle();
+        }
         let (ticket, place, waits) = (self.ticket.clone(), self.place, self.waits);
         let origin = self.row.take().and_then(|row| row.origin);
         let spare = sink.clone();
         let answer = move || {
-            let Some(version) = ticket.version() else { return sink.put(failed(Error::unavailable("Server exiting"))) };
-            let_go(&version, waits, origin);
-            let answer = failed(version.defect());
-            version.deliver(place, Delivery { sink, answer });
+            let version = ticket.version();
+            let error = version.as_ref().map(|version| version.dropped(waits, origin));
+            let error = error.unwrap_or_else(|| Error::unavailable("Server exiting"));
+            match (streaming, sink, version) {
+                (Some(streaming), ..) => streaming.finish(Some(Err(error))),
+                (None, Some(sink), Some(version)) => version.deliver(place, sink, failed(error)),
+                (None, Some(sink), None) => sink.put(failed(error)),
+                (None, None, _) => {}
+            }
         };
         // On a thread of its own, because this one may hold the lock of the version, and may be unwinding.
         if std::thread::Builder::new().name("nereid-defect".into()).spawn(answer).is_err() {
             log::error!("a request whose handling panicked could not be answered in its turn");
+            let Some(spare) = spare else { return };
             let text = "a request was dropped without an answer; this is a defect of the server, please report it";
             let _ = catch_unwind(AssertUnwindSafe(|| spare.put(failed(Error::internal(text)))));
         }
     }
 }
 
-impl Pending {
-    /// Like `drop`, for a request that was executed before.
-    fn drop_step(&mut self, streaming: Arc<Streaming>) {
-        let (ticket, waits) = (self.ticket.clone(), self.waits);
-        let origin = self.row.take().and_then(|row| row.origin);
-        let end = move || {
-            let Some(version) = ticket.version() else { return };
-            let_go(&version, waits, origin);
-            streaming.end(Some(Err(version.defect())));
-        };
-        if std::thread::Builder::new().name("nereid-defect".into()).spawn(end).is_err() {
-            log::error!("a request whose handling panicked could not be answered");
-        }
-    }
+/// A request that is executed again, in the queue.
+pub(crate) trait RunsAgain: Answers {
+    /// Begins an execution.
+    fn begin(&self, step: Execute);
 }
 
-/// Releases the count of waiting requests and the sequence slot of a request whose handling panicked.
-fn let_go(version: &ModelVersion, waits: bool, origin: Option<Origin>) {
-    if waits {
-        version.running.pending.fetch_sub(1, Ordering::Relaxed);
-    }
-    if let Some(origin) = origin {
-        version.release_row(origin);
-    }
+/// One execution of a request: its only one, or a step of an iterative sequence.
+pub(crate) struct Execute {
+    pub(crate) execution: Arc<Execution>,
+    /// When it was queued for this execution.
+    pub(crate) accepted: u64,
+    pub(crate) running: Option<RunningRequest>,
+}
+
+/// The row of a sequence in an execution.
+pub(crate) struct RunningRequest {
+    pub(crate) row: Row,
+    /// Indices of the requested outputs.
+    pub(crate) wanted: Vec<u16>,
+    /// Keeps the instance of the batch busy until it is dropped.
+    pub(crate) rest: Option<Arc<dyn Send + Sync>>,
 }
 
 fn failed(error: Error) -> EngineResponse {

@@ -2,8 +2,7 @@
 //! a panic both pass to the next in the queue, whose call is then made.
 
 use crate::flow::StepCall;
-use crate::version::ModelVersion;
-use crate::work::Work;
+use crate::version::{ModelVersion, Work};
 use graph::Turns;
 use parking_lot::Mutex;
 use protocol::CorrelationId;

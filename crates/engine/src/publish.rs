@@ -27,6 +27,7 @@ use memory::{Ledger, MemoryPromise};
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
 use protocol::pb::inference::model_config::SchedulingChoice;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
 
@@ -127,9 +128,10 @@ impl Engine {
             model_directory: open.model_directory.clone(),
             fingerprint: self.fingerprint(open, is_graph, &spec.config),
             config: ArcSwap::from_pointee(ConfigTexts { json: Bytes::from(spec.config_json), pb: spec.config }),
-            load: self.shared.next_load(),
+            load: self.shared.loads.fetch_add(1, Ordering::Relaxed),
         };
-        let scheduling = Scheduling::new(&schedule, &signature, &served, on_device, sequencing, padding, limited);
+        let scheduling =
+            Scheduling::new(&schedule, &signature, served.model(), on_device, sequencing, padding, limited);
         let cached = Cached::of(self.shared.cache.as_ref(), config, &signature, &identity);
         let statistics = Statistics::new(
             &options.metrics,
@@ -142,7 +144,7 @@ impl Engine {
         let run = Run::new(Schedule::of(schedule, scheduling.sequencing.as_ref()), instances);
         let running = RunningState::new(run, InstanceConfig::all(config), is_remote.then(Later::default));
         let trace = self.shared.tracer.watch(&signature.model);
-        Ok(Arc::new_cyclic(|me: &Weak<ModelVersion>| {
+        let version = Arc::new_cyclic(|me: &Weak<ModelVersion>| {
             scheduling.limited.iter().for_each(|limited| limited.belongs_to(me.clone()));
             ModelVersion {
                 signature,
@@ -157,7 +159,9 @@ impl Engine {
                 _admitted: admitted,
                 me: me.clone(),
             }
-        }))
+        });
+        self.directory.add(&version);
+        Ok(version)
     }
 
     /// The configured padding, unless an option excludes it.

@@ -1,6 +1,30 @@
-//! The measured cost of an execution.
+//! The cost of an execution: its class, and what was measured.
 
+use crate::batch_key::class_of_padded;
+use crate::padding::Padding;
+use crate::pending::Requests;
+use crate::scheduling::Scheduling;
+use scheduler::Waiting;
 use scheduler::profile::{HoldTime, RunClass};
+
+impl Scheduling {
+    /// The cost class of a batch.
+    pub(crate) fn kind_of(&self, requests: &Requests) -> RunClass {
+        let rows = requests.iter().map(Waiting::rows).fold(0, u32::saturating_add);
+        let bytes = self.bytes_of(requests.iter().map(|q| &q.0.entry));
+        RunClass::new(self.class_of(requests), rows, bytes)
+    }
+
+    /// The shape class of a batch, whose requests only differ in padded dimensions.
+    pub(crate) fn class_of(&self, requests: &Requests) -> u64 {
+        let Some(first) = requests.first() else { return 0 };
+        match &self.padding {
+            Some(_) if requests.len() > 1 => Padding::longest(requests.iter().map(Waiting::lengths))
+                .map_or(first.class(), |longest| class_of_padded(&first.0.key, &longest)),
+            _ => first.class(),
+        }
+    }
+}
 
 /// Measurements of an execution, from which the profile learns.
 #[derive(Clone, Copy)]

@@ -1,23 +1,24 @@
 //! The engine: backends, the table of models, and the steps that load and unload versions.
 
-use crate::context::EngineContext;
 use crate::cycles::Cycles;
 use crate::deadlines::Deadlines;
 use crate::directory::Directory;
 use crate::load::{Load, LoadMeter};
 use crate::pool::Pool;
+use crate::rate_limit::Resources;
 use crate::ready::ReadinessState;
 use crate::statistics::{Snapshot, VersionStatistics};
 use crate::table::{ServerState, Table, VersionEntry, VersionState, parse_version};
-use crate::version::ModelVersion;
+use crate::timer::Timer;
+use crate::version::{Continuing, EngineContext, ModelVersion};
 use backend::{Backend, ModelIo, OpenSpec};
-use cache::{Cache, LocalCache};
+use cache::{Cache, LocalCache, Secret};
 use memory::RegionRegistry;
 use options::{EngineOptions, ServerMetadata};
 use parking_lot::Mutex;
 use protocol::Regions;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use tensor::{Error, RegionRef, Result};
@@ -89,10 +90,26 @@ impl Engine {
         let pool = Pool::new(options.worker_threads_max)
             .map_err(|e| Error::internal(format!("cannot start a worker thread: {e}")))?;
         let directory = Arc::new(Directory::default());
+        // Weak, because the table owns the versions.
+        let changed = Arc::downgrade(&directory);
+        let on_readiness = Box::new(move || changed.upgrade().iter().for_each(|directory| directory.changed()));
         let engine = Arc::new_cyclic(|me: &Weak<Self>| Self {
             backends,
             me: me.clone(),
-            shared: EngineContext::new(options, pool, cache, Arc::downgrade(&directory)),
+            shared: Arc::new(EngineContext {
+                pool,
+                timer: Timer::new(),
+                exiting: AtomicBool::new(false),
+                inflight: AtomicU64::new(0),
+                occupied: AtomicU64::new(0),
+                cache: cache.map(|cache| (cache, Secret::random())),
+                resources: options.rate_limit.clone().map(Resources::new),
+                continuing: Continuing::default(),
+                loads: AtomicU64::new(0),
+                tracer: Tracer::default(),
+                on_readiness,
+                options,
+            }),
             directory,
             opened: Mutex::default(),
             handles: AtomicU32::new(1),
@@ -325,7 +342,7 @@ impl Engine {
                 version.server_exits();
             }
         }
-        self.changed();
+        self.directory.changed();
     }
 
     fn serving_all(&self) -> Vec<Arc<ModelVersion>> {
@@ -342,10 +359,6 @@ impl Engine {
                 f(&engine);
             }
         }));
-        self.changed();
-    }
-
-    fn changed(&self) {
         self.directory.changed();
     }
 
@@ -429,7 +442,7 @@ impl Engine {
         for version in self.directory.load().may_be_unready() {
             version.device_failed(device, &why);
         }
-        self.changed();
+        self.directory.changed();
     }
 
     pub(crate) fn serving(&self, name: &str, version: i64) -> Option<Arc<ModelVersion>> {

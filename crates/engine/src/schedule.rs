@@ -227,15 +227,8 @@ impl Schedule {
 /// Stores the row of a request in it.
 fn queued(request: scheduler::sequence::Request<Queued>, rows: usize) -> Queued {
     let scheduler::sequence::Request { mut item, id, start, end, origin } = request;
-    item.0.row = Some(Row {
-        slot: Some(origin.slot()),
-        rows,
-        id: Some(id),
-        start,
-        end,
-        origin: Some(origin),
-        life: Default::default(),
-    });
+    let slot = Some(origin.slot());
+    item.0.row = Some(Row { slot, rows, id: Some(id), start, end, origin: Some(origin), ..Row::default() });
     item
 }
 

@@ -1,16 +1,12 @@
 //! Scheduling of a version, from its configuration and model. Does not change while the version serves.
 
-use crate::batch_key::{ShapeRule, class_of_padded};
+use crate::batch_key::ShapeRule;
 use crate::order::ResponseOrder;
 use crate::padding::Padding;
-use crate::pending::Requests;
 use crate::rate_limit::Registered;
 use crate::sequence::Sequencing;
-use crate::version::Served;
-use backend::{BatchEntry, Capabilities};
+use backend::{BatchEntry, Capabilities, Model};
 use protocol::Signature;
-use scheduler::Waiting;
-use scheduler::profile::RunClass;
 use tensor::DataType;
 
 /// Scheduling of a version. A graph only uses `sequencing` and `order`, with the values of a model without either.
@@ -56,16 +52,17 @@ pub(crate) enum CallOrder {
 }
 
 impl Scheduling {
+    /// `model` is `None` for a graph.
     pub(crate) fn new(
         config: &scheduler::Config,
         signature: &Signature,
-        served: &Served,
+        model: Option<&dyn Model>,
         on_device: bool,
         sequencing: Option<Sequencing>,
         padding: Option<Padding>,
         limited: Option<Registered>,
     ) -> Self {
-        let is_remote = served.remote().is_some();
+        let is_remote = model.is_some_and(|model| model.remote().is_some());
         let line = ResponseOrder::of(config, sequencing.as_ref());
         let is_iterative = sequencing.as_ref().is_some_and(|s| s.schedule.iterative);
         // With a queue limit, a request that finds an idle instance must not use a place in the queue.
@@ -74,12 +71,12 @@ impl Scheduling {
         };
         let in_order = line.is_some() || config.strict_delay || config.delay_scheduler > 0;
         let is_kept = line.is_some() || signature.decoupled || sequencing.is_some();
-        let order = match (served, is_kept, config.dynamic.is_none()) {
-            (Served::Model(_), true, _) => CallOrder::Kept,
-            (Served::Model(_), false, true) => CallOrder::OneByOne,
+        let order = match (model, is_kept, config.dynamic.is_none()) {
+            (Some(_), true, _) => CallOrder::Kept,
+            (Some(_), false, true) => CallOrder::OneByOne,
             _ => CallOrder::Any,
         };
-        let capabilities = served.model().map(|model| model.capabilities()).unwrap_or_default();
+        let capabilities = model.map(|model| model.capabilities()).unwrap_or_default();
         Self {
             shape_rule: ShapeRule::of(signature),
             batches: config.max_batch_size > 1 && config.dynamic.as_ref().is_some_and(unlimited),
@@ -100,24 +97,6 @@ impl Scheduling {
             padding,
             line,
             limited,
-        }
-    }
-
-    /// The cost class of a batch.
-    pub(crate) fn kind_of(&self, requests: &Requests) -> RunClass {
-        let rows = requests.iter().map(Waiting::rows).fold(0, u32::saturating_add);
-        let bytes = self.bytes_of(requests.iter().map(|q| &q.0.entry));
-        RunClass::new(self.class_of(requests), rows, bytes)
-    }
-
-    /// The shape class of a batch, whose requests only differ in padded dimensions.
-    pub(crate) fn class_of(&self, requests: &Requests) -> u64 {
-        let Some(first) = requests.first() else { return 0 };
-        match &self.padding {
-            Some(_) if requests.len() > 1 => {
-                Padding::longest(requests).map_or(first.class(), |longest| class_of_padded(&first.0.key, &longest))
-            }
-            _ => first.class(),
         }
     }
 

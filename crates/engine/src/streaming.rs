@@ -12,13 +12,10 @@
 //! Invariant: after `is_over` nothing is added to `ready`; the last answer added is the final one.
 
 use crate::answer::{Delivery, EngineResponse, Sink};
-use crate::batch_key::Key;
+use crate::batch_key::{Key, Lengths};
 use crate::limits::{ANSWERS_HELD_MAX, ANSWERS_WAITING_MAX, ANSWERS_WAITING_NS_MAX};
-use crate::padding::Lengths;
-use crate::pending::{Pending, Queued, Requests};
+use crate::pending::{Execute, Pending, Queued, Requests, RunningRequest, RunsAgain};
 use crate::ran::Ran;
-use crate::rest::Rest;
-use crate::sequence::Row;
 use crate::statistics::{FailureReason, ResponseEnd};
 use crate::ticket::TicketState;
 use crate::times::Execution;
@@ -56,23 +53,6 @@ pub(crate) struct Streaming {
     class: u64,
     state: Mutex<ResponderState>,
     me: Weak<Streaming>,
-}
-
-/// One execution of a request: its only one, or a step of an iterative sequence.
-struct Execute {
-    execution: Arc<Execution>,
-    /// When it was queued for this execution.
-    accepted: u64,
-    running: Option<RunningRequest>,
-}
-
-/// The row of a sequence in an execution.
-pub(crate) struct RunningRequest {
-    pub(crate) row: Row,
-    /// Indices of the requested outputs.
-    pub(crate) wanted: Vec<u16>,
-    /// Keeps the instance of the batch busy.
-    pub(crate) rest: Option<Arc<Rest>>,
 }
 
 struct ResponderState {
@@ -268,7 +248,7 @@ impl Streaming {
         Box::new(Pending {
             entry,
             sink: None,
-            streaming: self.me.upgrade(),
+            streaming: self.me.upgrade().map(|me| me as Arc<dyn RunsAgain>),
             waits: true,
             ticket: self.ticket.clone(),
             key: self.key.clone(),
@@ -338,6 +318,14 @@ impl Streaming {
             version.running.pending.fetch_sub(1, Ordering::Relaxed);
             self.end(Some(Err(why.error(&version.signature.model))));
         }
+    }
+}
+
+impl RunsAgain for Streaming {
+    fn begin(&self, step: Execute) {
+        let start = step.execution.start();
+        let mut state = self.state.lock();
+        (state.step, state.response_start) = (step, start);
     }
 }
 
@@ -519,7 +507,7 @@ impl ModelVersion {
         self: &Arc<Self>,
         requests: &mut Requests,
         execution: &Arc<Execution>,
-        rest: Option<&Arc<Rest>>,
+        rest: Option<&Arc<dyn Send + Sync>>,
     ) -> Vec<BatchEntry> {
         self.running.pending.fetch_sub(requests.len() as u64, Ordering::Relaxed);
         match &self.scheduling.sequencing {
@@ -545,9 +533,7 @@ impl ModelVersion {
         pending.waits = false;
         let step = Execute { execution: execution.clone(), accepted: pending.accepted, running };
         if let Some(streaming) = pending.streaming.take() {
-            let mut state = streaming.state.lock();
-            (state.step, state.response_start) = (step, execution.start());
-            drop(state);
+            streaming.begin(step);
             return Some(Responder::new(streaming));
         }
         let sink = pending.sink.take()?;

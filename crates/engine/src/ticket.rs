@@ -7,13 +7,27 @@
 //! child registers under the lock under which its parent returns its children for cancellation, so each is cancelled
 //! exactly once. No lock is held while another ticket is cancelled.
 
-use crate::version::ModelVersion;
+use crate::answer::{EngineResponse, Sink};
 use backend::sync::{AtomicBool, Mutex, Ordering};
 use backend::{RequestId, RunControl};
+use scheduler::sequence::Origin;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
+
+/// The version that accepted a request, as the request sees it.
+pub trait Acceptor: Send + Sync {
+    /// Unique id of its load.
+    fn load(&self) -> u64;
+    /// Called when a request was cancelled.
+    fn cancelled(&self, stage: CancelledStage);
+    /// Called when the handling of a request panicked. Releases what the request held, which are its count as waiting
+    /// if it `waits`, and its row; returns the error to respond with.
+    fn dropped(&self, waits: bool, row: Option<Origin>) -> Error;
+    /// Delivers a response of the request at `place` in the response order.
+    fn deliver(&self, place: u64, sink: Arc<dyn Sink>, answer: EngineResponse);
+}
 
 /// Handle of an accepted request, or of a group of calls. Dropping it does nothing.
 #[derive(Clone)]
@@ -27,8 +41,8 @@ pub struct Ticket {
 pub struct TicketState {
     cancelled: AtomicBool,
     progress: Mutex<RequestProgress>,
-    /// The version whose queue has to be swept after a cancellation.
-    version: Weak<ModelVersion>,
+    /// The version that accepted the request; `None` for a group, and for a request whose owner handles cancellations.
+    version: Option<Weak<dyn Acceptor>>,
     /// The request that this one was called for.
     parent: Option<Arc<TicketState>>,
     /// Nanoseconds of input, inference and output of calls made for it.
@@ -95,7 +109,7 @@ impl TicketState {
     /// # Errors
     /// CANCELLED if the parent was cancelled.
     #[doc(hidden)]
-    pub fn new(version: Weak<ModelVersion>, parent: Option<&Arc<Self>>) -> Result<Arc<Self>> {
+    pub fn new(version: Option<Weak<dyn Acceptor>>, parent: Option<&Arc<Self>>) -> Result<Arc<Self>> {
         let parent = parent.cloned();
         let child = Arc::new(Self { version, parent, ..Self::default() });
         if let Some(parent) = &child.parent {
@@ -200,11 +214,8 @@ impl TicketState {
         children.extend(all);
         drop(progress);
         hooks.into_iter().for_each(call);
-        if let Some(version) = self.version.upgrade() {
-            version.running.count_cancelled();
-            if was == CancelledStage::Queued {
-                version.sweep_cancelled();
-            }
+        if let Some(version) = self.version() {
+            version.cancelled(was);
         }
         Some(was)
     }
@@ -251,8 +262,8 @@ impl TicketState {
     }
 
     /// The version that accepted it; `None` if that ended.
-    pub(crate) fn version(&self) -> Option<Arc<ModelVersion>> {
-        self.version.upgrade()
+    pub(crate) fn version(&self) -> Option<Arc<dyn Acceptor>> {
+        self.version.as_ref()?.upgrade()
     }
 
     /// Nanoseconds of input, inference and output of calls made for this request.
@@ -315,7 +326,7 @@ impl Ticket {
     /// # Errors
     /// CANCELLED if the parent was cancelled.
     pub fn group(parent: Option<&Ticket>) -> Result<Self> {
-        Ok(Self { state: TicketState::new(Weak::new(), parent.map(|p| &p.state))? })
+        Ok(Self { state: TicketState::new(None, parent.map(|p| &p.state))? })
     }
 
     /// Ends a group, which cannot be cancelled afterwards.

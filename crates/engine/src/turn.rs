@@ -6,16 +6,15 @@
 //!
 //! Threads without turns (the JavaScript thread, tests) run cheap requests at once.
 //!
-//! The work started at the end of a turn is limited ([`TURN_END_NS_MAX`]): remaining versions wait for the next end,
-//! and remaining flows of ensembles go to pool threads.
+//! The work started at the end of a turn is limited (`stretch`): remaining versions wait for the next end, and flows of
+//! ensembles go to pool threads.
 //!
 //! Invariant: a version in `waiting` has requests in its queue, or another thread took them; `end` visits each once.
 
-use crate::flow;
-use crate::limits::TURN_END_NS_MAX;
+use crate::stretch::{self, InStretch};
 use crate::version::ModelVersion;
 use backend::now_ns;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -24,72 +23,14 @@ struct Turn {
     wake: Box<dyn Fn()>,
 }
 
-/// A stretch of work in which this thread delivers responses of many requests.
-#[derive(Clone, Copy)]
-enum Stretch {
-    None,
-    /// The end of the turn is not decided yet.
-    Begun,
-    /// End of the turn, in `now_ns` time.
-    Until(u64),
-}
-
 thread_local! {
     static TURN: RefCell<Option<Turn>> = const { RefCell::new(None) };
-    static STRETCH: Cell<Stretch> = const { Cell::new(Stretch::None) };
-}
-
-/// The stretch that this value began, unless it is nested in another.
-pub(crate) struct InStretch {
-    is_outermost: bool,
-}
-
-impl InStretch {
-    /// Begins a stretch on a thread with turns. Does not read a clock.
-    pub(crate) fn begin() -> Self {
-        let is_outermost = has_turns() && matches!(STRETCH.get(), Stretch::None);
-        if is_outermost {
-            STRETCH.set(Stretch::Begun);
-        }
-        Self { is_outermost }
-    }
-}
-
-impl Drop for InStretch {
-    fn drop(&mut self) {
-        if self.is_outermost {
-            STRETCH.set(Stretch::None);
-            flow::submit_handed_over();
-        }
-    }
-}
-
-/// True if this thread is in a stretch.
-pub(crate) fn in_stretch() -> bool {
-    !matches!(STRETCH.get(), Stretch::None)
-}
-
-/// End of the time for ensembles on this thread; the first call starts it.
-pub(crate) fn stretch_ends(now: u64) -> u64 {
-    match STRETCH.get() {
-        Stretch::None => u64::MAX,
-        Stretch::Until(end) => end,
-        Stretch::Begun => {
-            let end = now.saturating_add(TURN_END_NS_MAX);
-            STRETCH.set(Stretch::Until(end));
-            end
-        }
-    }
 }
 
 /// Gives this thread turns. `wake` is called on the first request of a turn; call [`end`] after all other ready work.
 pub fn begin_turns(wake: impl Fn() + 'static) {
     TURN.with_borrow_mut(|t| *t = Some(Turn { waiting: Vec::new(), wake: Box::new(wake) }));
-}
-
-/// True if this thread has turns.
-pub(crate) fn has_turns() -> bool {
-    TURN.with_borrow(Option::is_some)
+    stretch::thread_has_turns();
 }
 
 /// Adds a version with requests to run at the end of this turn.
@@ -111,13 +52,13 @@ fn join_at(place: usize, version: Arc<ModelVersion>) {
 }
 
 /// Ends the turn: runs its requests, inline if they are cheap even as a batch, otherwise on the pool. What is left
-/// after [`TURN_END_NS_MAX`] waits for the end of another turn, which is requested.
+/// after the end of the stretch's time waits for the end of another turn, which is requested.
 pub fn end_turn() {
     // Taken first, because a batch may start requests of the next turn.
     let waiting = TURN.with_borrow_mut(|t| t.as_mut().map(|t| std::mem::take(&mut t.waiting)).unwrap_or_default());
     let _stretch = InStretch::begin();
     // Before the first batch, so that its time counts for the flows that its responses drive.
-    let until = stretch_ends(now_ns());
+    let until = stretch::ends(now_ns());
     let mut waiting = waiting.into_iter();
     while let Some(version) = waiting.next() {
         // Other versions wait for this turn, too.

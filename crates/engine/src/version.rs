@@ -1,46 +1,52 @@
 //! One loaded version: a model with its instances, or a graph of calls to other versions.
 //!
-//! This file and those of its groups hold the data. The operations are in other files with an `impl ModelVersion`:
+//! This file declares its data, and what versions share. The data consists of these parts, which know no version; a
+//! request knows the one that accepted it as an [`Acceptor`](crate::ticket::Acceptor).
 //!
-//! | file | holds |
+//! | below | holds |
 //! |---|---|
-//! | `identity`, `scheduling`, `running`, `statistics` | the groups of its data |
-//! | `call`, `admission` | checks and acceptance of requests |
-//! | `pending` | an accepted request, and the guarantee that it ends |
-//! | `schedule` | the choice of waiting requests that run next |
-//! | `dispatch` | the start of batches |
-//! | `instances` | instances that go and come back |
-//! | `ready`, `readiness` | readiness, if the model has to be asked |
-//! | `instance_config`, `resize` | changes of instances while it serves |
-//! | `execution`, `ran` | permits, runs and their responses; costs |
+//! | `identity`, `cached`, `statistics` | name and origin, scope in the response cache, counters |
+//! | `batch_key`, `padding`, `sequence`, `order`, `rate_limit` | the parts of `scheduling`, from the configuration |
+//! | `ticket`, `pending` | cancellation; an accepted request, and the guarantee that it ends |
+//! | `schedule`, `later`, `running` | waiting requests, batches in other processes, instances |
+//!
+//! A graph calls versions that it finds in the table, so `ensemble`, `flow` (requests on their way through a graph),
+//! `places`, `table` and `directory` use this file, and it uses them. Operations are in files with `impl ModelVersion`:
+//!
+//! | above | holds |
+//! |---|---|
+//! | `admission`, `turn`, `cached_calls`, `lookup` | acceptance of requests, with the response cache |
+//! | `dispatch`, `limited` | the start of batches |
+//! | `execution`, `sequence::run`, `ran` | permits, runs and their responses; costs |
 //! | `streaming` | requests of decoupled models: any number of responses, and their end |
-//! | `later`, `hand_on`, `rest` | models in other processes: instances that are busy until they are freed |
-//! | `answer`, `delivery`, `order` | delivery of responses, and its order |
-//! | `ticket` | cancellation |
-//! | `model_call`, `deadlines`, `cycles` | calls between models, their timeouts, and deadlocks of instances |
-//! | `ensemble`, `flow`, `places` | graphs of calls to other versions, and requests on their way through them |
-//! | `batch_key` | which requests may share a batch |
-//! | `cached`, `cached_calls`, `lookup` | the response cache |
-//! | `rate_limit`, `limited` | instances that request resources |
-//! | `traced` | events in traces |
-//! | `sequence` | control tensors, states and null rows of sequences |
+//! | `hand_on`, `rest` | models in other processes: instances that are busy until they are freed |
+//! | `delivery` | delivery of responses |
+//! | `instances`, `resize`, `readiness` | instances that go, come back and change; readiness, if the model is asked |
 //! | `continuing` | sequences that continue on a replaced version |
+//! | `registry`, `publish`, `model_call`, `cycles` | the engine; calls between models, deadlocks of instances |
 
 use crate::cached::Cached;
-use crate::context::EngineContext;
 use crate::ensemble::Ensemble;
 use crate::identity::Identity;
+use crate::pending::Requests;
+use crate::pool::{Pool, Task};
+use crate::rate_limit::Resources;
 use crate::running::RunningState;
 use crate::scheduling::{CallOrder, Scheduling};
 use crate::statistics::{Statistics, VersionStatistics};
+use crate::timer::Timer;
 use backend::{Batch, KeyValueCache, Marks, Model, RemoteModel, RunControl, now_ns};
+use cache::{Cache, Secret};
 use memory::MemoryPromise;
+use options::EngineOptions;
+use parking_lot::Mutex;
 use protocol::Signature;
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use tensor::{DataType, RegionRef};
-use trace::Watch;
+use trace::{Tracer, Watch};
 
 /// A loaded version.
 pub struct ModelVersion {
@@ -67,6 +73,66 @@ pub(crate) enum Served {
     Model(Arc<dyn Model>),
     /// An ensemble: its requests flow through other versions (`flow`). Instance fields of `RunningState` are unused.
     Graph(Box<Ensemble>),
+}
+
+/// Options, threads and caches that all versions of an engine share.
+pub(crate) struct EngineContext {
+    pub(crate) options: EngineOptions,
+    pub(crate) pool: Arc<Pool<Work>>,
+    pub(crate) timer: Arc<Timer>,
+    pub(crate) exiting: AtomicBool,
+    /// Accepted requests without a final response, over all versions.
+    pub(crate) inflight: AtomicU64,
+    /// Instances whose batches run in other processes, over all versions.
+    pub(crate) occupied: AtomicU64,
+    /// The response cache, and the secret of its keys.
+    pub(crate) cache: Option<(Arc<dyn Cache>, Secret)>,
+    /// Present with `--rate-limit=execution_count`.
+    pub(crate) resources: Option<Arc<Resources>>,
+    pub(crate) continuing: Continuing,
+    /// Unique id of the next load.
+    pub(crate) loads: AtomicU64,
+    pub(crate) tracer: Tracer,
+    /// Call it after the readiness of a version changed.
+    pub(crate) on_readiness: Box<dyn Fn() + Send + Sync>,
+}
+
+/// Replaced versions of all models, whose sequences go on; see `continuing`.
+#[derive(Default)]
+pub(crate) struct Continuing {
+    /// By table key, in the order of replacement.
+    pub(crate) all: Mutex<HashMap<String, Vec<Arc<ModelVersion>>>>,
+    /// Number of versions in `all`.
+    pub(crate) count: AtomicUsize,
+}
+
+/// Work for a pool thread.
+pub(crate) enum Work {
+    /// A batch to run. Not boxed, because models that run on the pool need one per batch.
+    Batch(Job),
+    Other(Box<dyn FnOnce() + Send>),
+}
+
+/// A batch and its instance.
+pub(crate) struct Job {
+    pub(crate) version: Arc<ModelVersion>,
+    pub(crate) instance: u32,
+    pub(crate) requests: Requests,
+}
+
+impl Work {
+    pub(crate) fn of(work: impl FnOnce() + Send + 'static) -> Self {
+        Self::Other(Box::new(work))
+    }
+}
+
+impl Task for Work {
+    fn run(self) {
+        match self {
+            Self::Batch(job) => job.run(),
+            Self::Other(work) => work(),
+        }
+    }
 }
 
 impl Served {

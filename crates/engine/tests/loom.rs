@@ -7,7 +7,7 @@ use engine::{CancelledStage, HandOver, Mailbox, Pool, Task, TicketState, begin_m
 use loom::sync::Arc as LoomArc;
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use loom::sync::{Condvar, Mutex};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 #[test]
@@ -80,7 +80,7 @@ fn a_call_for_a_cancelled_request_is_rejected_or_cancelled_once() {
         };
         // Counted twice, a batch of two would stop.
         let control = Arc::new(RunControl::new(2));
-        let call = TicketState::new(Weak::new(), Some(&parent));
+        let call = TicketState::new(None, Some(&parent));
         if let Ok(call) = &call {
             call.running(&control);
         }
@@ -101,7 +101,7 @@ fn a_call_that_ends_during_a_cancellation_is_cancelled_at_most_once() {
     loom::model(|| {
         let parent = Arc::new(TicketState::default());
         let control = Arc::new(RunControl::new(2));
-        let call = TicketState::new(Weak::new(), Some(&parent)).unwrap();
+        let call = TicketState::new(None, Some(&parent)).unwrap();
         call.running(&control);
         let clients = [parent.clone(), call.clone()].map(|t| loom::thread::spawn(move || t.cancel()));
         call.settle();
@@ -110,7 +110,7 @@ fn a_call_that_ends_during_a_cancellation_is_cancelled_at_most_once() {
         }
         assert!(!control.is_stopped(), "told twice");
         assert_eq!((parent.children(), call.children()), (0, 0));
-        assert!(TicketState::new(Weak::new(), Some(&parent)).is_err(), "nothing is called for it any more");
+        assert!(TicketState::new(None, Some(&parent)).is_err(), "nothing is called for it any more");
     });
 }
 

@@ -11,16 +11,13 @@
 //! variable dimension must have a parameter, perhaps `[-1]`, because an output left out by mistake would stay padded.
 
 use super::grammar::{element, names, parse};
-use super::{Padded, Padding};
+use super::{PREFIX, Padded, Padding};
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
 use protocol::pb::inference::model_config::SchedulingChoice;
 use scheduler::padding::PaddedTensor;
 use smallvec::SmallVec;
 use tensor::{Error, Result, ShapeDisplay};
-
-/// Prefix of the keys.
-pub(super) const PREFIX: &str = "nereid.padding";
 
 /// Maximum number of named dimensions of a model, because the lengths of requests are compared with each other.
 const PADDED_NAMES_MAX: usize = 8;

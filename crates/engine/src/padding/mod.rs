@@ -7,19 +7,17 @@
 mod config;
 mod grammar;
 
-use crate::batch_key::{Key, Masked};
-use crate::pending::{Pending, Requests};
+use crate::batch_key::{Key, Lengths, Masked};
 use crate::statistics::Timings;
 use backend::gather::{REGION_COPY_BYTES_MAX, check_regions};
 use backend::{BatchEntry, Marks, Outcome, now_ns, pad, scatter};
 use protocol::check::IdPrefix;
 use protocol::{InputTensor, OutputTensor, Signature};
-use scheduler::Waiting;
 use smallvec::SmallVec;
 use tensor::{Data, Error, RegionRef, Result, Shape, ShapeDisplay};
 
-/// Lengths of a request, by the index of their name.
-pub(crate) type Lengths = SmallVec<[u32; 2]>;
+/// Prefix of the keys of its parameters.
+const PREFIX: &str = "nereid.padding";
 
 pub(crate) struct Padding {
     /// By index in the signature.
@@ -81,27 +79,25 @@ impl Padding {
         Some(lengths)
     }
 
-    /// Sets the lengths of a request, and the key by which it fits others regardless of them.
-    pub(crate) fn prepare(&self, pending: &mut Pending, key: impl FnOnce(&BatchEntry, Masked<'_>) -> Key) {
-        let Some(lengths) = self.lengths(&pending.entry) else { return };
+    /// The lengths of a request, and the key by which it fits others regardless of them.
+    pub(crate) fn prepare(&self, entry: &BatchEntry, key: impl FnOnce(Masked<'_>) -> Key) -> Option<(Key, Lengths)> {
+        let lengths = self.lengths(entry)?;
         let is_named = |spec: u16, dim: usize| {
             self.input(spec).and_then(|padded| padded.dims.get(dim)).is_some_and(Option::is_some)
         };
-        pending.key = key(&pending.entry, &is_named);
-        pending.lengths = lengths;
+        Some((key(&is_named), lengths))
     }
 
-    /// The lengths to which a batch is padded; `None` if it is not.
-    pub(crate) fn longest(requests: &Requests) -> Option<Lengths> {
-        let mut all = requests.iter().map(Waiting::lengths);
+    /// The lengths to which requests with the lengths `all` are padded; `None` if they are not.
+    pub(crate) fn longest<'l>(mut all: impl Iterator<Item = &'l [u32]>) -> Option<Lengths> {
         let mut longest: Lengths = all.next().filter(|l| !l.is_empty())?.into();
         all.for_each(|lengths| grow(&mut longest, lengths));
         Some(longest)
     }
 
     /// Bytes of the padded inputs of a batch; 0 if none may be padded.
-    pub(crate) fn volume(&self, requests: &Requests, rows: u32) -> u64 {
-        let row = Self::longest(requests).map_or(0, |longest| self.schedule.row_bytes(&longest));
+    pub(crate) fn volume<'l>(&self, lengths: impl Iterator<Item = &'l [u32]>, rows: u32) -> u64 {
+        let row = Self::longest(lengths).map_or(0, |longest| self.schedule.row_bytes(&longest));
         row.saturating_mul(rows.into())
     }
 
@@ -228,7 +224,7 @@ impl Padding {
                     output = output.name,
                     model = signature.model,
                     name = self.names.get(name).map_or("", |n| n),
-                    prefix = config::PREFIX,
+                    prefix = PREFIX,
                 )));
             }
         }

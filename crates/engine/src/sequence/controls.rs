@@ -1,7 +1,7 @@
 //! Control tensors (S-20), which give a model the position of each row in its sequence. The backend sees them as
 //! inputs; clients neither see nor send them.
 
-use super::Row;
+use super::row::Row;
 use protocol::pb::inference::ModelSequenceBatching;
 use protocol::pb::inference::model_sequence_batching::Control as Given;
 use protocol::pb::inference::model_sequence_batching::control::Kind;
@@ -136,7 +136,7 @@ mod tests {
     }
 
     fn row(id: Option<SequenceId>, start: bool, end: bool) -> Row {
-        Row { slot: None, rows: 1, id, start, end, origin: None, life: Default::default() }
+        Row { rows: 1, id, start, end, ..Row::default() }
     }
 
     fn bytes(controls: &Controls, row: &Row) -> Vec<Vec<u8>> {

@@ -4,8 +4,11 @@
 //! neither see nor send them. `scheduler::sequence` decides when requests run.
 
 mod controls;
+mod row;
 mod run;
 mod states;
+
+pub(crate) use row::Row;
 
 use backend::{BatchEntry, Outcome, scatter};
 use controls::Controls;
@@ -15,25 +18,10 @@ use protocol::pb::inference::model_config::SchedulingChoice;
 use protocol::pb::inference::model_sequence_batching::StrategyChoice;
 use protocol::pb::inference::{ModelConfig, ModelSequenceBatching};
 use protocol::{Checked, CorrelationId, InferRequest, InputSpec, InputTensor, Signature};
-use scheduler::sequence::{Config, Head, Origin, SequenceId, SlotId, Strategy};
-use states::{Life, States};
+use scheduler::sequence::{Config, Head, SequenceId, SlotId, Strategy};
+use states::States;
 use std::path::Path;
 use tensor::{Data, DataType, Error, Name, Result, element_count};
-
-pub(crate) struct Row {
-    /// Slot of its state; `None` = the state is dropped.
-    pub(crate) slot: Option<SlotId>,
-    /// Rows of its batch, including null rows.
-    pub(crate) rows: usize,
-    /// `None` for a null row.
-    pub(crate) id: Option<SequenceId>,
-    pub(crate) start: bool,
-    pub(crate) end: bool,
-    /// Passed back to the scheduler when the request is over, then `None`.
-    pub(crate) origin: Option<Origin>,
-    /// The states from which it continues.
-    pub(crate) life: Life,
-}
 
 /// Everything that a version needs to run sequences.
 pub(crate) struct Sequencing {

@@ -1,14 +1,11 @@
 //! Runs batches of sequences: rows in the order of their slots, with null rows between them.
 
-use super::states::Life;
 use super::{Nulls, Row, Sequencing};
 use crate::answer::{Delivery, EngineResponse};
 use crate::mail::together;
-use crate::pending::{Queued, Requests};
+use crate::pending::{Queued, Requests, RunningRequest};
 use crate::ran::Ran;
-use crate::rest::Rest;
 use crate::statistics::Executed;
-use crate::streaming::RunningRequest;
 use crate::times::Execution;
 use crate::traced;
 use crate::version::ModelVersion;
@@ -121,7 +118,7 @@ impl ModelVersion {
         sequencing: &Sequencing,
         requests: &mut Requests,
         execution: &Arc<Execution>,
-        rest: Option<&Arc<Rest>>,
+        rest: Option<&Arc<dyn Send + Sync>>,
     ) -> Vec<BatchEntry> {
         let mut filled: Vec<Filled> = requests.iter_mut().map(|q| sequencing.filled(q)).collect();
         let rows = rows_of(&filled);
@@ -199,8 +196,7 @@ impl Sequencing {
 
     fn null_row(&self, nulls: &Nulls) -> BatchEntry {
         let mut entry = nulls.entry();
-        let row = Row { slot: None, rows: 0, id: None, start: false, end: false, origin: None, life: Life::default() };
-        if let Err(e) = self.prepare(&mut entry, &row) {
+        if let Err(e) = self.prepare(&mut entry, &Row::default()) {
             entry.result = Some(Err(e));
         }
         entry
@@ -210,15 +206,8 @@ impl Sequencing {
         let pending = &mut queued.0;
         pending.waits = false;
         let id = || super::head(&pending.entry.request).id;
-        let row = pending.row.take().unwrap_or_else(|| Row {
-            slot: None,
-            rows: 1,
-            id: Some(id()),
-            start: true,
-            end: true,
-            origin: None,
-            life: Life::default(),
-        });
+        let row = pending.row.take();
+        let row = row.unwrap_or_else(|| Row { rows: 1, id: Some(id()), start: true, end: true, ..Row::default() });
         let entry = std::mem::take(&mut pending.entry);
         let wanted = entry.checked.outputs.iter().map(|(index, _)| *index).collect();
         Filled { row, entry, wanted }

@@ -6,7 +6,7 @@
 //!
 //! A row takes its state when it is handed out, under the lock of the version, before the slot has another sequence.
 
-use super::Row;
+use super::row::{Life, Row, StateValue};
 use crate::data_file::{self, Want};
 use crate::limits::{STATE_BYTES_MAX, STATE_UNCHARGED_BYTES_MAX};
 use backend::{copy, gather};
@@ -35,15 +35,6 @@ struct Kept {
     lives: u64,
 }
 
-/// The state of a sequence in its slot.
-#[derive(Clone, Default)]
-pub(crate) struct Life {
-    /// Unique among the lives of the slot.
-    number: u64,
-    /// A value for each spec; `None` until a request returned some.
-    values: Option<Vec<StateValue>>,
-}
-
 struct Spec {
     input: Name,
     output: Name,
@@ -52,12 +43,6 @@ struct Spec {
     /// Index of the output in the backend's signature.
     index: u16,
     fresh: Result<StateValue>,
-}
-
-#[derive(Clone)]
-struct StateValue {
-    shape: Shape,
-    data: Data,
 }
 
 impl States {
@@ -139,7 +124,7 @@ impl States {
     }
 
     /// The state from which a request of the slot continues, when it is handed out.
-    pub(crate) fn begin(&self, slot: SlotId, start: bool) -> Life {
+    pub(super) fn begin(&self, slot: SlotId, start: bool) -> Life {
         if self.is_empty() {
             return Life::default();
         }
