@@ -10,7 +10,7 @@ use crate::compare::Compare;
 use crate::ensemble::{Ensemble, Precision, Transform, Tree, TreeNode};
 use crate::output::OutputKind;
 use std::collections::VecDeque;
-use std::ops::AddAssign;
+use std::ops::{AddAssign, RangeInclusive};
 
 /// Rows to evaluate at a time: a tree stays in the first cache for all of them, and they beside it.
 pub const ROWS_PER_BLOCK: usize = 64;
@@ -32,11 +32,14 @@ pub struct Evaluator {
     features: usize,
     outputs: usize,
     columns: usize,
+    comparisons: RangeInclusive<u64>,
 }
 
 impl Evaluator {
     /// Needs about as much memory as the ensemble.
     pub fn new(ensemble: &Ensemble, kind: OutputKind) -> Self {
+        let depths = || ensemble.trees.iter().map(|tree| tree.depth.max(1));
+        let fewest = depths().map(|depth| u64::from(depth.min(STEPS_PER_CHECK))).sum();
         Self {
             trees: match ensemble.precision {
                 Precision::Single => sums(ensemble, |value| value as f32),
@@ -47,7 +50,13 @@ impl Evaluator {
             features: ensemble.features as usize,
             outputs: ensemble.outputs as usize,
             columns: kind.columns(ensemble) as usize,
+            comparisons: fewest..=depths().map(u64::from).sum(),
         }
+    }
+
+    /// The fewest and the most comparisons of a row.
+    pub fn comparisons(&self) -> &RangeInclusive<u64> {
+        &self.comparisons
     }
 
     /// Number of values of a row of the input.
