@@ -71,8 +71,7 @@ impl Evaluator {
 
     /// Writes the output of each row. The best number of rows is [`ROWS_PER_BLOCK`], or fewer if there are no more.
     pub fn evaluate(&self, rows: &[RawFloat], to: &mut [RawFloat]) {
-        let mut sums = vec![0.0; rows.len() / self.features * self.outputs];
-        self.trees.sums(rows, &mut sums);
+        let mut sums = self.trees.sums(rows);
         for (sums, to) in sums.chunks_exact_mut(self.outputs).zip(to.chunks_exact_mut(self.columns)) {
             self.write(sums, to);
         }
@@ -138,8 +137,8 @@ fn transform(transform: Transform, sums: &mut [f64]) {
 
 /// The trees of an ensemble, for one size of nodes and one precision of sums.
 trait Sums: Send + Sync {
-    /// Sets the sums of each row, including the base.
-    fn sums(&self, rows: &[RawFloat], to: &mut [f64]);
+    /// The sums of each row, including the base.
+    fn sums(&self, rows: &[RawFloat]) -> Vec<f64>;
 }
 
 /// The trees with the smallest nodes that can hold their numbers: more of them are in a cache.
@@ -297,17 +296,18 @@ impl<L: Link, V: LeafValue> Trees<L, V> {
 }
 
 impl<L: Link, V: LeafValue> Sums for Trees<L, V> {
-    fn sums(&self, rows: &[RawFloat], to: &mut [f64]) {
-        let mut sums = vec![V::default(); to.len()];
+    fn sums(&self, rows: &[RawFloat]) -> Vec<f64> {
+        let mut sums = vec![V::default(); rows.len() / self.features * self.base.len()];
         if rows.iter().any(|x| f32::from_le_bytes(*x).is_nan()) {
             self.add_all::<true>(rows, &mut sums);
         } else {
             self.add_all::<false>(rows, &mut sums);
         }
-        for (i, (to, mut sum)) in to.iter_mut().zip(sums).enumerate() {
-            sum += self.base[i % self.base.len()];
-            *to = sum.into();
-        }
+        let with_base = |(mut sum, &base): (V, &V)| {
+            sum += base;
+            sum.into()
+        };
+        sums.into_iter().zip(self.base.iter().cycle()).map(with_base).collect()
     }
 }
 
