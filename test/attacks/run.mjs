@@ -67,7 +67,7 @@ async function laneInThread(groups, { verdicts, ...options }) {
   const worker = new Worker(new URL(import.meta.url), { workerData: { laneOptions: options } })
   let group
   do {
-    // What it found out about the group before, and that it wants one.
+    // The verdicts of the group before come when the lane wants the next one.
     const [found] = await once(worker, 'message')
     for (const [i, verdict] of found.entries()) verdicts.push({ row: group[i], verdict })
     group = groups.shift()
