@@ -12,7 +12,7 @@
  */
 
 import { createHash } from 'node:crypto'
-import { copyFile, link, mkdir, readFile, readdir, rename, rm, stat, writeFile } from 'node:fs/promises'
+import { constants, copyFile, link, mkdir, readFile, readdir, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { debuglog } from 'node:util'
@@ -78,16 +78,18 @@ export class DownloadCache {
     await this.#makeDirectories()
     await this.#locks.sweep()
     await this.#room.sweep()
-    await this.#sweepNames()
+    // Nothing waits for this: 100,000 names take seconds.
+    void this.#sweepNames().catch(() => {})
   }
 
   /** Removes names of contents that are gone. */
   async #sweepNames(): Promise<void> {
-    const kept = new Set(await readdir(join(this.#directory, 'objects')))
     const names = await readdir(join(this.#directory, 'names'))
     await eachOf(names, new Limit(FILES_MAX), new AbortController().signal, async (name) => {
       const content = await this.#contentOf(name).catch(() => null)
-      if (content !== null && !kept.has(content)) await rm(join(this.#directory, 'names', name), { force: true })
+      // Looked for after the name was read, because a content is there before its names.
+      const isGone = content === '' || (content !== null && !(await exists(join(this.#directory, 'objects', content))))
+      if (isGone) await rm(join(this.#directory, 'names', name), { force: true })
     })
   }
 
@@ -98,7 +100,9 @@ export class DownloadCache {
 
   /** Name of the content that an object has; '' if the file that says it is damaged. @throws ENOENT without the file */
   async #contentOf(address: string): Promise<string> {
-    const name = await readFile(join(this.#directory, 'names', address), 'latin1')
+    // A FIFO is read as an empty file.
+    const flag = constants.O_RDONLY | constants.O_NONBLOCK
+    const name = await readFile(join(this.#directory, 'names', address), { encoding: 'latin1', flag })
     return DIGEST.test(name) ? name : ''
   }
 

@@ -3,8 +3,10 @@
  * Runs the attacks. One line per row with its worst figure; the last line is `N passed, N failed`. README.md says what
  * a row is, and what the phases are.
  */
+import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
+import { Worker, isMainThread, parentPort, workerData } from 'node:worker_threads'
 import { endAll, killAll } from '../../bench/lib/process.mjs'
 import { Target } from './lib/target.mjs'
 import { allRows } from './rows.mjs'
@@ -34,9 +36,8 @@ export async function attacks({ only = null, verbose = false, nightly = false, p
     // Rows that only wait for a timeout of the server need no lane.
     const waiting = groups.filter(([row]) => row.waits)
     const others = groups.filter(([row]) => !row.waits)
-    await Promise.all([
-      ...waiting.map((group) => lane([group], options)), ...Array.from({ length: LANES }, () => lane(others, options))
-    ])
+    const threads = Array.from({ length: Math.min(LANES, others.length) }, () => laneInThread(others, options))
+    await Promise.all([...waiting.map((group) => lane([group], options)), ...threads])
   }
   if (phase !== 'beside') await lane(groupsOf(rows.filter((row) => row.measures)), options)
   await endAll()
@@ -59,12 +60,44 @@ function groupsOf(rows) {
 }
 
 /**
- * Takes one group after the other until none is left. Rows of a group never run at once: many look at what the whole
- * server did.
+ * Takes groups until none is left, as a lane in a thread of its own: a row that makes a body of 600 MB holds its thread
+ * for seconds, and the server closes connections that are idle for so long.
  */
+async function laneInThread(groups, { verdicts, ...options }) {
+  const worker = new Worker(new URL(import.meta.url), { workerData: { laneOptions: options } })
+  let group
+  do {
+    // The verdicts of the group before come when the lane wants the next one.
+    const [found] = await once(worker, 'message')
+    for (const [i, verdict] of found.entries()) verdicts.push({ row: group[i], verdict })
+    group = groups.shift()
+    worker.postMessage(group?.map(({ attack }) => attack) ?? null)
+  } while (group !== undefined)
+  await once(worker, 'exit')
+}
+
+/** The thread of such a lane. */
+async function serveLane() {
+  process.once('exit', killAll)
+  const rows = await allRows()
+  const verdicts = []
+  async function* groups() {
+    for (;;) {
+      parentPort.postMessage(verdicts.splice(0).map(({ verdict }) => verdict))
+      const [attacks] = await once(parentPort, 'message')
+      if (attacks === null) return
+      yield attacks.map((attack) => rows.find((row) => row.attack === attack))
+    }
+  }
+  await lane(groups(), { ...workerData.laneOptions, verdicts })
+  await endAll()
+  process.exit()
+}
+
+/** Runs one group after the other. Rows of a group never run at once: many look at what the whole server did. */
 async function lane(groups, options) {
   let ending = Promise.resolve()
-  for (let group = groups.shift(); group !== undefined; group = groups.shift()) {
+  for await (const group of groups) {
     let target = null
     for (const row of group) {
       target = await attack(row, target, ending, options)
@@ -116,7 +149,8 @@ function within(ms, work) {
 
 const USAGE = 'node test/attacks/run.mjs [--only=TEXT] [-v] [--nightly] [--phase=beside|alone]'
 
-if (process.argv[1] === fileURLToPath(import.meta.url)) {
+if (workerData?.laneOptions !== undefined) await serveLane()
+else if (isMainThread && process.argv[1] === fileURLToPath(import.meta.url)) {
   const { only = null, phase = null, verbose, nightly, help } = parseArgs({
     options: {
       only: { type: 'string' }, phase: { type: 'string' }, verbose: { type: 'boolean', short: 'v' },

@@ -1,7 +1,9 @@
-/** Model files of trees that announce what they do not have, go in rings, or are very deep. */
-import { writeFileSync, mkdirSync } from 'node:fs'
+/** Trees: files that announce what they do not have, go in rings, or are very deep; runs of many rows and threads. */
+import { mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs'
+import { availableParallelism } from 'node:os'
 import { join } from 'node:path'
 import { server } from './lib/servers.mjs'
+import { until } from './lib/wait.mjs'
 
 const DEEP = 100_000
 const FILES = {
@@ -114,20 +116,44 @@ const ODD = {
   ],
 }
 
+const parameter = (key, value) => `parameters { key: "${key}" value { string_value: "${value}" } }`
+
+function writeTrees(root, name, type, file, rowsMax, more = '') {
+  mkdirSync(join(root, name, '1'), { recursive: true })
+  writeFileSync(join(root, name, '1', FILES[type]), file)
+  const parameters = `${parameter('model_type', type)} ${parameter('is_classifier', 'false')}`
+  writeFileSync(join(root, name, 'config.pbtxt'), `backend: "fil" max_batch_size: ${rowsMax} ${parameters} ${more}`)
+}
+
 const odd = server('odd trees', {
   flags: ['--model-control-mode=explicit', '--load-model=simple'],
   models: (root) => {
-    for (const [name, [type, file]] of Object.entries(ODD)) {
-      mkdirSync(join(root, name, '1'), { recursive: true })
-      writeFileSync(join(root, name, '1', FILES[type]), file)
-      const parameter = (key, value) => `parameters { key: "${key}" value { string_value: "${value}" } }`
-      writeFileSync(
-        join(root, name, 'config.pbtxt'),
-        `backend: "fil" max_batch_size: 8 ${parameter('model_type', type)} ${parameter('is_classifier', 'false')}`,
-      )
-    }
+    for (const [name, [type, file]] of Object.entries(ODD)) writeTrees(root, name, type, file, 8)
   },
 })
+
+const INSTANCES = 16
+const THREADS = 256
+const ROWS = 200_000
+
+const threaded = server('trees with many threads', {
+  models: (root) =>
+    writeTrees(
+      root, 'many', 'xgboost_json', json(path(1000)), ROWS,
+      `${parameter('cpu_nthread', THREADS)} instance_group [ { count: ${INSTANCES} kind: KIND_CPU } ]`,
+    ),
+})
+
+/** Rows that take all comparisons. */
+function longRows() {
+  const values = Buffer.from(new Float32Array(2 * ROWS).fill(1).buffer)
+  const input = {
+    name: 'input__0', shape: [ROWS, 2], datatype: 'FP32', parameters: { binary_data_size: values.length },
+  }
+  const outputs = [{ name: 'output__0', parameters: { binary_data: true } }]
+  const head = Buffer.from(JSON.stringify({ inputs: [input], outputs }))
+  return [Buffer.concat([head, values]), { 'inference-header-content-length': `${head.length}` }]
+}
 
 export const rows = [
   {
@@ -154,6 +180,35 @@ export const rows = [
       const grown = t.rssMiB() - before
       t.check(grown < 256, `resident memory grew by ${grown.toFixed(0)} MiB`)
       return `${Object.keys(ODD).length} models, slowest answer ${worst.toFixed(0)} ms, +${grown.toFixed(0)} MiB`
+    },
+  },
+  {
+    attack: `${INSTANCES} requests at once for ${ROWS.toLocaleString('en')} rows of trees with cpu_nthread ${THREADS}`,
+    limit: 'All runs of trees together have at most one more thread for each CPU but one (`Helper`).',
+    server: threaded,
+    async run(t) {
+      const helpers = () =>
+        readdirSync(`/proc/${t.pid}/task`).filter((id) => {
+          try {
+            return readFileSync(`/proc/${t.pid}/task/${id}/comm`, 'latin1') === 'nereid-trees\n'
+          } catch {
+            // It has ended.
+            return false
+          }
+        }).length
+      let most = 0
+      let answered = 0
+      const requests = Array.from({ length: INSTANCES }, async () => {
+        const { status, text } = await t.post('/v2/models/many/infer', ...longRows())
+        t.check(status === 200, `${status} ${text.slice(0, 300)}`)
+        answered += 1
+      })
+      await until(() => ((most = Math.max(most, helpers())), answered === INSTANCES), { seconds: 100, everyMs: 2 })
+      await Promise.all(requests)
+      // One that ends may still be seen beside the next.
+      t.check(most < availableParallelism() + INSTANCES, `${most} threads helped at once`)
+      t.check(await until(() => helpers() === 0), 'a thread outlives its run')
+      return `at most ${most} threads helped`
     },
   },
 ]

@@ -1,8 +1,10 @@
 /** Objects of a cache are named by their content, and each content is there once. */
+import { execFileSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
+import { DownloadCache } from '../../src/stores/cache.js'
 import { MIB, Memory, isClean, objectsIn, setup } from './memory.js'
 
 const LARGE = Buffer.alloc(12.5 * MIB, 'large')
@@ -63,9 +65,30 @@ test('names of contents that are gone, and damaged names, are removed at the nex
   writeFileSync(join(cacheDirectory, 'names', address), '')
   rmSync(join(cacheDirectory, 'objects', nameOf(LARGE)))
   const { store, load, file } = await setup(memory, { cacheDirectory })
-  expect(namesIn(cacheDirectory).length).toBeLessThan(2)
+  await vi.waitFor(() => expect(namesIn(cacheDirectory).length).toBeLessThan(2))
   expect([await load('n'), file('n/1/weights') === LARGE.toString()]).toEqual(['done', true])
   expect([namesIn(cacheDirectory).length, isClean(cacheDirectory)]).toEqual([2, true])
+  await store.close()
+})
+
+test('a start does not wait until names were looked at', async () => {
+  const { store, cacheDirectory } = await setup(storage())
+  for (let i = 0; i < 100; i += 1) writeFileSync(join(cacheDirectory, 'names', nameOf(Buffer.of(i))), 'f'.repeat(64))
+  await new DownloadCache(cacheDirectory, 0).open()
+  expect(namesIn(cacheDirectory).length).toBe(100)
+  await vi.waitFor(() => expect(namesIn(cacheDirectory)).toEqual([]))
+  await store.close()
+})
+
+test('a FIFO in place of a name holds nobody', async () => {
+  const { load, file, store, cacheDirectory } = await setup(storage())
+  await load('n')
+  store.release('n')
+  for (const name of namesIn(cacheDirectory)) {
+    rmSync(join(cacheDirectory, 'names', name))
+    execFileSync('mkfifo', [join(cacheDirectory, 'names', name)])
+  }
+  expect([await load('n'), file('n/1/weights') === LARGE.toString()]).toEqual(['done', true])
   await store.close()
 })
 

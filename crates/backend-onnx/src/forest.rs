@@ -16,13 +16,15 @@ use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
 use std::io::Read;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
 use tensor::{Code, DataType, Error, Result, Shape};
 use trees::limits::FILE_BYTES_MAX;
 use trees::{Ensemble, Evaluator, INPUT, OUTPUT, Parameters, ROWS_PER_BLOCK, RawFloat, SHAP_OUTPUT};
 
-/// Maximum comparisons per row for which the cost is learned from shapes. A comparison takes up to two nanoseconds.
-const ROW_COMPARISONS_MAX: u64 = 8192;
+/// If the most comparisons of a row are up to this many times the fewest, the cost is learned from shapes: a run that
+/// was learned as 25 µs then holds a reactor for less than 1 ms.
+const COMPARISONS_RATIO_MAX: u64 = 16;
 
 /// Minimum comparisons of a run for each of its threads: a millisecond, while a thread starts in some 50 microseconds.
 const THREAD_COMPARISONS_MIN: u64 = 1 << 20;
@@ -57,11 +59,9 @@ impl Backend for ForestBackend {
             _ => None,
         });
         let evaluator = Evaluator::new(&ensemble, parameters.output_kind(&ensemble, columns));
-        let row_comparisons = ensemble.trees.iter().map(|tree| u64::from(tree.depth.max(1))).sum();
         let threads = threads_of_session.map(|(within, _)| within).or(threads(&config, &parameters)?);
         let threads = threads.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
-        let threads = threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-        Ok(Box::new(OpenedForest { evaluator, threads, row_comparisons }))
+        Ok(Box::new(OpenedForest { evaluator, threads: threads.unwrap_or(usize::MAX) }))
     }
 }
 
@@ -69,8 +69,6 @@ struct OpenedForest {
     evaluator: Evaluator,
     /// Maximum threads of a run.
     threads: usize,
-    /// Comparisons of a row in the worst case.
-    row_comparisons: u64,
 }
 
 impl OpenedForest {
@@ -95,8 +93,8 @@ impl Opened for OpenedForest {
 
     fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
         check::check(config, &signature, &self.graph())?;
-        let Self { evaluator, threads, row_comparisons } = *self;
-        Ok(Arc::new(ForestModel { signature, evaluator, threads, row_comparisons }))
+        let Self { evaluator, threads } = *self;
+        Ok(Arc::new(ForestModel { signature, evaluator, threads }))
     }
 }
 
@@ -104,7 +102,26 @@ struct ForestModel {
     signature: Arc<Signature>,
     evaluator: Evaluator,
     threads: usize,
-    row_comparisons: u64,
+}
+
+/// A thread that helps a run with its rows. All runs together have one for each CPU but one: more would not be faster,
+/// and take CPUs from the threads that serve requests.
+struct Helper;
+
+static HELPERS: AtomicUsize = AtomicUsize::new(0);
+
+impl Helper {
+    fn admit() -> Option<Self> {
+        static CPUS: LazyLock<usize> = LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let more = |helpers| (helpers + 1 < *CPUS).then_some(helpers + 1);
+        HELPERS.fetch_update(Relaxed, Relaxed, more).ok().map(|_| Self)
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        HELPERS.fetch_sub(1, Relaxed);
+    }
 }
 
 impl ForestModel {
@@ -131,9 +148,9 @@ impl ForestModel {
     /// Writes the output of each row, with several threads if there is enough to do.
     fn evaluate(&self, rows: &[RawFloat], to: &mut [RawFloat], control: &RunControl) {
         let (features, columns) = (self.evaluator.features(), self.evaluator.columns());
-        let comparisons = self.row_comparisons.saturating_mul((rows.len() / features) as u64);
-        let threads = (comparisons / THREAD_COMPARISONS_MIN).min(self.threads as u64);
+        let comparisons = self.evaluator.comparisons().end().saturating_mul((rows.len() / features) as u64);
         let blocks = rows.chunks(ROWS_PER_BLOCK * features).zip(to.chunks_mut(ROWS_PER_BLOCK * columns));
+        let threads = (comparisons / THREAD_COMPARISONS_MIN).min(self.threads.min(blocks.len()) as u64);
         let blocks = Mutex::new(blocks);
         let next = || blocks.lock().next().filter(|_| !control.is_stopped());
         let work = || {
@@ -142,9 +159,13 @@ impl ForestModel {
             }
         };
         std::thread::scope(|scope| {
-            for _ in 1..threads {
-                // A thread that cannot start leaves its blocks to the others.
-                let _ = std::thread::Builder::new().name("nereid-trees".into()).spawn_scoped(scope, work);
+            // A thread that cannot start leaves its blocks to the others.
+            for helper in (1..threads).map_while(|_| Helper::admit()) {
+                let help = move || {
+                    let _helper = helper;
+                    work();
+                };
+                let _ = std::thread::Builder::new().name("nereid-trees".into()).spawn_scoped(scope, help);
             }
             work();
         });
@@ -153,9 +174,10 @@ impl ForestModel {
 
 impl Model for ForestModel {
     fn capabilities(&self) -> Capabilities {
+        let (fewest, most) = self.evaluator.comparisons().clone().into_inner();
         Capabilities {
             instances_are_permits: true,
-            cost_may_depend_on_data: self.row_comparisons > ROW_COMPARISONS_MAX,
+            cost_may_depend_on_data: most / COMPARISONS_RATIO_MAX > fewest,
             ..Capabilities::default()
         }
     }

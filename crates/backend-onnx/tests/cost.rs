@@ -2,7 +2,9 @@
 
 mod support;
 
-use protocol::pb::inference::ModelConfig;
+use backend::Backend;
+use backend_onnx::ForestBackend;
+use protocol::pb::inference::{ModelConfig, ModelParameter};
 use support::*;
 use tensor::DataType;
 
@@ -177,4 +179,42 @@ fn the_bodies_of_functions_are_checked() {
     assert!(!loaded_depends(node.clone(), &[import.clone(), function(&[n("Relu", &["x"], "y")])]));
     let is_nonzero = support::node("Cast", &["x"], &["c"], &[("to", BOOL)]);
     assert!(loaded_depends(node, &[import, function(&[is_nonzero, n("Compress", &["x", "c"], "y")])]));
+}
+
+/// Whether the cost of a tree with this many comparisons one after the other, each beside a leaf, may depend on data.
+fn tree_depends(comparisons: usize) -> bool {
+    let nodes = || 0..2 * comparisons + 1;
+    // Comparisons have even numbers. The last node is a leaf, as are the odd ones.
+    let children = |first: usize| -> Vec<i64> {
+        let is_leaf = |i: usize| i % 2 == 1 || i == 2 * comparisons;
+        nodes().map(|i| if is_leaf(i) { -1 } else { (i + first) as i64 }).collect()
+    };
+    let (left, right, zeros) = (children(1), children(2), vec![0; nodes().count()]);
+    let file = format!(
+        r#"{{"learner": {{"objective": {{"name": "reg:squarederror"}},
+            "learner_model_param": {{"base_score": "0", "num_class": "0", "num_feature": "1"}},
+            "gradient_booster": {{"name": "gbtree", "model": {{"tree_info": [0], "trees": [{{
+                "left_children": {left:?}, "right_children": {right:?}, "split_indices": {zeros:?},
+                "split_conditions": {zeros:?}, "default_left": {zeros:?}}}]}}}}}}}}"#
+    );
+    let version = Version::new(file.as_bytes());
+    let parameter = |key: &str, value: &str| (key.to_owned(), ModelParameter { string_value: value.to_owned() });
+    let config = ModelConfig {
+        max_batch_size: 8,
+        default_model_filename: "model.onnx".to_owned(),
+        parameters: [parameter("model_type", "xgboost_json"), parameter("is_classifier", "false")].into(),
+        ..ModelConfig::default()
+    };
+    let f32s = DataType::Fp32;
+    let signature = signature(8, vec![input("input__0", f32s, &[1])], vec![output("output__0", f32s, &[1])]);
+    let opened = ForestBackend.open(&version.spec(&config)).expect("opens");
+    opened.finish(&config, signature.into()).expect("matches").capabilities().cost_may_depend_on_data
+}
+
+#[test]
+fn the_cost_of_trees_follows_from_shapes_unless_some_rows_take_many_times_the_comparisons_of_others() {
+    assert!(!tree_depends(1));
+    assert!(!tree_depends(64));
+    // At most 1,000 times as long as a row that takes the first leaf.
+    assert!(tree_depends(1000));
 }

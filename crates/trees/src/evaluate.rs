@@ -10,7 +10,7 @@ use crate::compare::Compare;
 use crate::ensemble::{Ensemble, Precision, Transform, Tree, TreeNode};
 use crate::output::OutputKind;
 use std::collections::VecDeque;
-use std::ops::AddAssign;
+use std::ops::{AddAssign, RangeInclusive};
 
 /// Rows to evaluate at a time: a tree stays in the first cache for all of them, and they beside it.
 pub const ROWS_PER_BLOCK: usize = 64;
@@ -32,11 +32,14 @@ pub struct Evaluator {
     features: usize,
     outputs: usize,
     columns: usize,
+    comparisons: RangeInclusive<u64>,
 }
 
 impl Evaluator {
     /// Needs about as much memory as the ensemble.
     pub fn new(ensemble: &Ensemble, kind: OutputKind) -> Self {
+        let depths = || ensemble.trees.iter().map(|tree| tree.depth.max(1));
+        let fewest = depths().map(|depth| u64::from(depth.min(STEPS_PER_CHECK))).sum();
         Self {
             trees: match ensemble.precision {
                 Precision::Single => sums(ensemble, |value| value as f32),
@@ -47,7 +50,13 @@ impl Evaluator {
             features: ensemble.features as usize,
             outputs: ensemble.outputs as usize,
             columns: kind.columns(ensemble) as usize,
+            comparisons: fewest..=depths().map(u64::from).sum(),
         }
+    }
+
+    /// The fewest and the most comparisons of a row.
+    pub fn comparisons(&self) -> &RangeInclusive<u64> {
+        &self.comparisons
     }
 
     /// Number of values of a row of the input.
@@ -62,8 +71,7 @@ impl Evaluator {
 
     /// Writes the output of each row. The best number of rows is [`ROWS_PER_BLOCK`], or fewer if there are no more.
     pub fn evaluate(&self, rows: &[RawFloat], to: &mut [RawFloat]) {
-        let mut sums = vec![0.0; rows.len() / self.features * self.outputs];
-        self.trees.sums(rows, &mut sums);
+        let mut sums = self.trees.sums(rows);
         for (sums, to) in sums.chunks_exact_mut(self.outputs).zip(to.chunks_exact_mut(self.columns)) {
             self.write(sums, to);
         }
@@ -129,8 +137,8 @@ fn transform(transform: Transform, sums: &mut [f64]) {
 
 /// The trees of an ensemble, for one size of nodes and one precision of sums.
 trait Sums: Send + Sync {
-    /// Sets the sums of each row, including the base.
-    fn sums(&self, rows: &[RawFloat], to: &mut [f64]);
+    /// The sums of each row, including the base.
+    fn sums(&self, rows: &[RawFloat]) -> Vec<f64>;
 }
 
 /// The trees with the smallest nodes that can hold their numbers: more of them are in a cache.
@@ -288,17 +296,18 @@ impl<L: Link, V: LeafValue> Trees<L, V> {
 }
 
 impl<L: Link, V: LeafValue> Sums for Trees<L, V> {
-    fn sums(&self, rows: &[RawFloat], to: &mut [f64]) {
-        let mut sums = vec![V::default(); to.len()];
+    fn sums(&self, rows: &[RawFloat]) -> Vec<f64> {
+        let mut sums = vec![V::default(); rows.len() / self.features * self.base.len()];
         if rows.iter().any(|x| f32::from_le_bytes(*x).is_nan()) {
             self.add_all::<true>(rows, &mut sums);
         } else {
             self.add_all::<false>(rows, &mut sums);
         }
-        for (i, (to, mut sum)) in to.iter_mut().zip(sums).enumerate() {
-            sum += self.base[i % self.base.len()];
-            *to = sum.into();
-        }
+        let with_base = |(mut sum, &base): (V, &V)| {
+            sum += base;
+            sum.into()
+        };
+        sums.into_iter().zip(self.base.iter().cycle()).map(with_base).collect()
     }
 }
 

@@ -98,6 +98,18 @@ pub fn node(op: &str, inputs: &[&str], outputs: &[&str], attributes: &[(&str, i6
     out
 }
 
+/// Random numbers in the shape of `like`.
+pub fn random_like(like: &str, to: &str, seed: f32) -> Vec<u8> {
+    let mut out = node("RandomUniformLike", &[like], &[to], &[]);
+    let mut a = Vec::new();
+    bytes(&mut a, 1, b"seed");
+    varint(&mut a, 2 << 3 | 5);
+    a.extend_from_slice(&seed.to_le_bytes());
+    int(&mut a, 20, 1); // FLOAT
+    bytes(&mut out, 5, &a);
+    out
+}
+
 /// TensorProto with raw data.
 pub fn initializer(name: &str, element: i64, dims: &[i64], raw: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
