@@ -18,6 +18,7 @@ use crate::mail::together;
 use crate::pending::Requests;
 use crate::ran::Ran;
 use crate::rest::{Rest, Then};
+use crate::running::Followed;
 use crate::times::Execution;
 use crate::version::ModelVersion;
 use crate::work::{Job, Work};
@@ -25,15 +26,16 @@ use backend::{Batch, BatchEntry, LetGo, Marks, Occupancy, Occupied, RunControl, 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// An instance that the backend occupies.
 struct OccupiedInstance {
     held: Held,
     execution: Arc<Execution>,
     control: Arc<RunControl>,
-    /// Counted as pending while the batch lies ready.
     requests: u64,
+    /// Number of its requests that count as pending, while the batch lies ready.
+    pending: AtomicU64,
 }
 
 /// Whether the instance waits for the end of the batch.
@@ -46,7 +48,7 @@ enum Held {
 impl Occupancy for OccupiedInstance {
     fn free(self: Box<Self>, marks: Option<Marks>) {
         self.control.over();
-        self.leaves();
+        self.no_longer_waits();
         let Some(marks) = marks else { return };
         let duration = marks.outputs_ready.saturating_sub(self.execution.start()).max(1);
         self.execution.set_marks(marks);
@@ -64,6 +66,11 @@ impl Occupancy for OccupiedInstance {
         if !matches!(rest.then, Then::Serve) {
             return None;
         }
+        if rest.version.scheduling.has_batcher {
+            let is_first = !rest.may_be_followed.swap(true, Ordering::Relaxed);
+            let requests = self.requests as usize;
+            return is_first.then(|| LetGo(Box::new(MayBeFollowed { rest: rest.clone(), requests })));
+        }
         let unfinished = UnfinishedBatch::new(rest.version.clone());
         let let_go = Held::LetGo(unfinished, rest.ran);
         let Held::Yes(rest) = std::mem::replace(&mut self.held, let_go) else { return None };
@@ -72,23 +79,31 @@ impl Occupancy for OccupiedInstance {
 
     fn waits(&self) {
         self.control.set_lies_ready(true);
+        self.pending.store(self.requests, Ordering::Relaxed);
         self.version().running.pending.fetch_add(self.requests, Ordering::Relaxed);
     }
 
     fn leaves(&self) {
-        if self.control.lies_ready() {
-            self.control.set_lies_ready(false);
-            self.version().running.pending.fetch_sub(self.requests, Ordering::Relaxed);
+        let one_less = |pending: u64| pending.checked_sub(1);
+        if self.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
+            self.version().running.pending.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     fn begins(&self, at: u64) {
-        self.leaves();
+        self.no_longer_waits();
         self.execution.begins(at);
     }
 }
 
 impl OccupiedInstance {
+    fn no_longer_waits(&self) {
+        if self.control.lies_ready() {
+            self.control.set_lies_ready(false);
+            self.version().running.pending.fetch_sub(self.pending.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
     fn version(&self) -> &ModelVersion {
         match &self.held {
             Held::Yes(rest) => &rest.version,
@@ -110,6 +125,22 @@ impl UnfinishedBatch {
 impl Drop for UnfinishedBatch {
     fn drop(&mut self) {
         self.0.batch_ended();
+    }
+}
+
+/// Offers the instance of a batch to the batcher, which decides when the next batch would not grow any more.
+struct MayBeFollowed {
+    rest: Arc<Rest>,
+    requests: usize,
+}
+
+impl Drop for MayBeFollowed {
+    fn drop(&mut self) {
+        let Rest { version, instance, .. } = &*self.rest;
+        let mut run = version.running.run.lock();
+        let batch = Arc::downgrade(&self.rest);
+        run.followed.push(Followed { instance: *instance, batch, requests: self.requests });
+        version.pump(run, now_ns());
     }
 }
 
@@ -226,7 +257,8 @@ impl ModelVersion {
         let instance = permit.instance;
         let (execution, ran) = self.execution_of(instance, &requests);
         self.batch_begins();
-        let rest = Rest { version: self.clone(), instance, ran, duration: AtomicU64::new(0), then };
+        let may_be_followed = AtomicBool::new(false);
+        let rest = Rest { version: self.clone(), instance, ran, duration: AtomicU64::new(0), then, may_be_followed };
         permit.pass_on();
         let rest = Arc::new(rest);
         let waits_for_requests = self.scheduling.sequencing.is_some() && !self.signature.decoupled;
@@ -236,6 +268,7 @@ impl ModelVersion {
             execution: execution.clone(),
             control: control.clone(),
             requests: requests.len() as u64,
+            pending: AtomicU64::new(0),
         };
         let occupied = Occupied::new(Box::new(held));
         let mut entries = self.entries_with_responders(&mut requests, &execution, of_requests.as_ref());
@@ -283,10 +316,13 @@ impl ModelVersion {
     }
 
     /// Called when the batch of an instance is over.
-    pub(crate) fn freed(&self, instance: u32, ran: Ran) {
+    pub(crate) fn freed(&self, batch: &Rest, ran: Ran) {
         let mut run = self.running.run.lock();
         run.learn(&ran);
-        self.rests(&mut run, instance);
+        // Otherwise the batch behind it has the instance.
+        if !batch.may_be_followed.load(Ordering::Relaxed) || run.is_followed_no_more(batch) {
+            self.rests(&mut run, batch.instance);
+        }
         self.pump(run, ran.end);
     }
 }

@@ -1,6 +1,7 @@
 //! The end of a batch that runs in another process: its instance becomes idle.
 //!
-//! Invariant: an instance taken for a batch is returned once, when `Rest` is dropped, even after a panic.
+//! Invariant: an instance taken for a batch is returned once, when `Rest` is dropped, even after a panic. If another
+//! batch lies ready behind it, that one has the instance, and its `Rest` returns it.
 
 use crate::answer::{EngineResponse, Sink};
 use crate::limits::WARMUP_BATCH_SIZE_MAX;
@@ -10,7 +11,7 @@ use backend::now_ns;
 use parking_lot::{Condvar, Mutex};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tensor::Error;
 
 /// Destination of an instance after its batch.
@@ -31,6 +32,8 @@ pub(crate) struct Rest {
     /// Duration of the batch in ns, which its profile learns; 0: nothing to learn.
     pub(crate) duration: AtomicU64,
     pub(crate) then: Then,
+    /// The instance may be sent another batch before this one ends, which keeps the instance then.
+    pub(crate) may_be_followed: AtomicBool,
 }
 
 impl Drop for Rest {
@@ -38,7 +41,7 @@ impl Drop for Rest {
         let ran = Ran { duration: self.duration.load(Ordering::Relaxed), end: now_ns(), ..self.ran };
         // A panic may be unwinding, and a second one would end the process.
         let rested = catch_unwind(AssertUnwindSafe(|| match &self.then {
-            Then::Serve => self.version.freed(self.instance, ran),
+            Then::Serve => self.version.freed(self, ran),
             Then::WarmUp(warm_up) => warm_up.freed(),
         }));
         if rested.is_err() {

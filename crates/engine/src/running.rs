@@ -3,9 +3,11 @@
 use crate::inline::TurnPolicy;
 use crate::instance_config::InstanceConfig;
 use crate::later::Later;
+use crate::rest::Rest;
 use crate::schedule::{Removed, Schedule};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use tensor::Error;
 
@@ -96,6 +98,8 @@ pub(crate) struct Run {
     pub(crate) schedule: Schedule,
     /// Numbers of idle instances; the one used last, whose caches are warm, is last.
     pub(crate) idle: SmallVec<[u32; 8]>,
+    /// Busy instances of a dynamic batcher that may be sent another batch, to lie ready.
+    pub(crate) followed: SmallVec<[Followed; 1]>,
     /// Numbers of the configured instances; see `resize`.
     pub(crate) members: SmallVec<[u32; 8]>,
     /// Numbers of busy instances that will not become idle: they are gone, or no longer configured.
@@ -123,6 +127,7 @@ impl Run {
         Self {
             schedule,
             idle: (0..instances.max(1)).rev().collect(),
+            followed: SmallVec::new(),
             members: (0..instances.max(1)).collect(),
             leaving: SmallVec::new(),
             draining: SmallVec::new(),
@@ -150,11 +155,30 @@ impl Run {
         }
     }
 
+    /// A busy instance that may be sent another batch, if none is idle.
+    pub(crate) fn followed(&self) -> Option<&Followed> {
+        self.followed.last().filter(|followed| self.idle.is_empty() && !self.leaving.contains(&followed.instance))
+    }
+
+    /// Called when a batch ends that could be followed: its instance is sent no other one. False if it was sent one.
+    pub(crate) fn is_followed_no_more(&mut self, batch: &Rest) -> bool {
+        let at = self.followed.iter().position(|followed| std::ptr::eq(followed.batch.as_ptr(), batch));
+        at.map(|at| self.followed.remove(at)).is_some()
+    }
+
     /// Returns true if the instance was expected back at once.
     pub(crate) fn end_pause(&mut self, instance: u32) -> bool {
         let at = self.paused.iter().position(|paused| *paused == instance);
         at.map(|at| self.paused.remove(at)).is_some()
     }
+}
+
+/// A busy instance that may be sent another batch.
+pub(crate) struct Followed {
+    pub(crate) instance: u32,
+    /// The batch that it runs, and the number of its requests.
+    pub(crate) batch: Weak<Rest>,
+    pub(crate) requests: usize,
 }
 
 /// Takes an idle instance: `which`, if given.
