@@ -240,7 +240,7 @@ impl Opened for OpenedPython {
     fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
         let device_inputs = takes_device_inputs(config)?;
         let iterative = config.is_iterative();
-        let is_alone = !signature.decoupled && config.runs_one_by_one();
+        let is_alone = !signature.decoupled && config.has_one_queue();
         let host = self.shared.host.get().cloned();
         let host = host.ok_or_else(|| Error::internal("the Python backend belongs to no server"))?;
         let limits = RunnerLimits { device_inputs, ..self.options.limits.clone() };

@@ -200,7 +200,7 @@ impl Runner {
         for (responder, error) in refused {
             responder.finish(Some(Err(error)));
         }
-        for RunnerRequest { responder, entry } in pendings {
+        for RunnerRequest { responder, entry } in pendings.into_iter().rev() {
             if waits && self.ahead == Ahead::BehindSmall {
                 responder.put_back(entry);
             } else {
@@ -520,7 +520,8 @@ impl Runner {
 
 /// Has the requests queued again.
 fn put_back(requests: &mut [BatchEntry]) {
-    for entry in requests {
+    // Each goes before all others.
+    for entry in requests.iter_mut().rev() {
         if let Some(responder) = entry.responder.take() {
             responder.put_back(std::mem::take(entry));
         }

@@ -436,7 +436,6 @@ impl Runner {
         // of the C API gets it anyway, and reports how it ended.
         let may_end = self.ahead == Ahead::BehindSmall && state.lies_ready(key);
         let waits = if may_end { state.slots.lift(key) } else { None };
-        // Such a batch has one request.
         let batch = state.ready.iter().find(|batch| waits.is_some() && batch.members.contains(&key));
         batch.and_then(|batch| batch.occupied.as_ref()).into_iter().for_each(|occupied| occupied.leaves());
         drop(state);
@@ -557,7 +556,8 @@ impl Receiver for Runner {
         if let Some(owner) = self.owner.upgrade().filter(|_| was.is_in_service()) {
             owner.died(&self, was);
         }
-        for RunnerRequest { responder, entry } in back {
+        // Each goes before all others.
+        for RunnerRequest { responder, entry } in back.into_iter().rev() {
             responder.put_back(entry);
         }
         for pending in pendings {

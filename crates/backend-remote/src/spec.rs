@@ -77,7 +77,8 @@ pub trait Further: Send + Sync {
 }
 
 /// Batches that are sent to a runner while it runs another one, so that neither waits for the other between two
-/// batches. Only for models with one instance whose requests run one by one.
+/// batches. Only for models with one instance and without sequences; a dynamic batcher sends one only if it would not
+/// grow any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ahead {
     /// No batch is sent ahead.

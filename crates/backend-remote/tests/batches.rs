@@ -334,6 +334,35 @@ fn a_request_that_is_cancelled_while_it_lies_ready_ends_at_once() {
 }
 
 #[test]
+fn one_request_of_a_batch_that_lies_ready_is_cancelled_and_the_others_are_answered() {
+    let (stage, model) = ahead();
+    let runs = run(&*model, 0, vec![bytes("runs", 1)]);
+    let waits = run(&*model, 0, vec![bytes("one", 1), bytes("two", 1)]);
+    assert_eq!(waits.begun.try_recv(), Ok(0), "it is queued");
+    waits.answers[1].cancel();
+    assert_eq!(waits.answer().expect_err("an error"), Error::cancelled(""));
+    assert_eq!(waits.begun.try_recv(), Ok(u64::MAX), "one of its requests is no longer queued");
+    stage.runner().say(Way::Work, &result(2, &[7]));
+    runs.answer().expect("an answer");
+    stage.runner().say(Way::Work, &result(3, &[8, 9]));
+    assert_eq!(waits.answer().expect("an answer").outputs[0].data.to_vec(), Ok(vec![8]));
+    waits.freed().expect("marks");
+}
+
+#[test]
+fn the_requests_of_a_batch_that_lies_ready_are_queued_again_last_one_first() {
+    let (stage, model) = ahead();
+    let runs = run(&*model, 0, vec![bytes("runs", 1)]);
+    let waits = run(&*model, 0, vec![bytes("one", 1), bytes("two", 1)]);
+    stage.runner().dies();
+    runs.answer().expect_err("an error");
+    for id in ["two", "one"] {
+        let Event::PutBack(request) = waits.event() else { panic!("it was not put back") };
+        assert_eq!(request.id, id, "each goes before all others");
+    }
+}
+
+#[test]
 fn a_batch_that_may_have_begun_is_not_queued_again() {
     let (stage, model) = ahead();
     let runs = run(&*model, 0, vec![bytes("runs", 1)]);

@@ -55,7 +55,7 @@ impl Occupied {
         }
     }
 
-    /// All requests of the batch have ended while it lies ready: they no longer count as queued.
+    /// A request of the batch has ended while it lies ready: it no longer counts as queued.
     pub fn leaves(&self) {
         if let Some(to) = &self.0 {
             to.leaves();

@@ -10,7 +10,7 @@ use crate::limits::{QUEUE_SEARCHED_AT_ONCE_MAX, REMOVED_AT_ONCE_MAX};
 use crate::mail::together;
 use crate::pending::{Queued, Requests};
 use crate::ran::{Inline, Ran};
-use crate::running::{Run, take_idle};
+use crate::running::{Followed, Run, take_idle};
 use crate::schedule::{Next, RemovalReason, Removed};
 use crate::statistics::FailureReason;
 use crate::stretch::InStretch;
@@ -103,10 +103,22 @@ impl ModelVersion {
                 }
             }
         }
+        if let Some((requests, instance)) = self.step_ahead(run, now, &mut removed) {
+            self.submit(instance, requests);
+        }
         if !run.draining.is_empty() {
             self.let_go(run);
         }
         (kept, removed)
+    }
+
+    /// The batch to send to a busy instance, where it lies ready.
+    fn step_ahead(&self, run: &mut Run, now: u64, removed: &mut Removed) -> Option<(Requests, u32)> {
+        let &Followed { instance, requests: running, .. } = run.followed()?;
+        let step = catch_unwind(AssertUnwindSafe(|| run.schedule.step_ahead(now, running, removed)));
+        let requests = step.ok().flatten()?;
+        run.followed.pop();
+        Some((requests, instance))
     }
 
     /// The next batch to start, with its instance if the scheduler chose one. Otherwise sets a timer for the next step.

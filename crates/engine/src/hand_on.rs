@@ -18,6 +18,7 @@ use crate::mail::together;
 use crate::pending::Requests;
 use crate::ran::Ran;
 use crate::rest::{Rest, Then};
+use crate::running::Followed;
 use crate::times::Execution;
 use crate::version::{Job, ModelVersion, Work};
 use backend::{Batch, BatchEntry, LetGo, Marks, Occupancy, Occupied, RunControl, gather, now_ns};
@@ -26,13 +27,17 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// The number of the next offer of a busy instance to another batch.
+static OFFERS: AtomicU64 = AtomicU64::new(1);
+
 /// An instance that the backend occupies.
 struct OccupiedInstance {
     held: Held,
     execution: Arc<Execution>,
     control: Arc<RunControl>,
-    /// Counted as pending while the batch lies ready.
     requests: u64,
+    /// Number of its requests that count as pending, while the batch lies ready.
+    pending: AtomicU64,
 }
 
 /// Whether the instance waits for the end of the batch.
@@ -45,7 +50,7 @@ enum Held {
 impl Occupancy for OccupiedInstance {
     fn free(self: Box<Self>, marks: Option<Marks>) {
         self.control.over();
-        self.leaves();
+        self.no_longer_waits();
         let Some(marks) = marks else { return };
         let duration = marks.outputs_ready.saturating_sub(self.execution.start()).max(1);
         self.execution.set_marks(marks);
@@ -63,6 +68,12 @@ impl Occupancy for OccupiedInstance {
         if !matches!(rest.then, Then::Serve) {
             return None;
         }
+        if rest.version.scheduling.has_batcher {
+            let offer = OFFERS.fetch_add(1, Ordering::Relaxed);
+            let is_first = rest.offer.compare_exchange(0, offer, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+            let requests = self.requests as usize;
+            return is_first.then(|| LetGo(Box::new(MayBeFollowed { rest: rest.clone(), requests })));
+        }
         let unfinished = UnfinishedBatch::new(rest.version.clone());
         let let_go = Held::LetGo(unfinished, rest.ran);
         let Held::Yes(rest) = std::mem::replace(&mut self.held, let_go) else { return None };
@@ -71,23 +82,31 @@ impl Occupancy for OccupiedInstance {
 
     fn waits(&self) {
         self.control.set_lies_ready(true);
+        self.pending.store(self.requests, Ordering::Relaxed);
         self.version().running.pending.fetch_add(self.requests, Ordering::Relaxed);
     }
 
     fn leaves(&self) {
-        if self.control.lies_ready() {
-            self.control.set_lies_ready(false);
-            self.version().running.pending.fetch_sub(self.requests, Ordering::Relaxed);
+        let one_less = |pending: u64| pending.checked_sub(1);
+        if self.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
+            self.version().running.pending.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     fn begins(&self, at: u64) {
-        self.leaves();
+        self.no_longer_waits();
         self.execution.begins(at);
     }
 }
 
 impl OccupiedInstance {
+    fn no_longer_waits(&self) {
+        if self.control.lies_ready() {
+            self.control.set_lies_ready(false);
+            self.version().running.pending.fetch_sub(self.pending.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
     fn version(&self) -> &ModelVersion {
         match &self.held {
             Held::Yes(rest) => &rest.version,
@@ -109,6 +128,22 @@ impl UnfinishedBatch {
 impl Drop for UnfinishedBatch {
     fn drop(&mut self) {
         self.0.batch_ended();
+    }
+}
+
+/// Offers the instance of a batch to the batcher, which decides when the next batch would not grow any more.
+struct MayBeFollowed {
+    rest: Arc<Rest>,
+    requests: usize,
+}
+
+impl Drop for MayBeFollowed {
+    fn drop(&mut self) {
+        let Rest { version, instance, .. } = &*self.rest;
+        let mut run = version.running.run.lock();
+        let offer = self.rest.offer.load(Ordering::Relaxed);
+        run.followed.push(Followed { instance: *instance, offer, requests: self.requests });
+        version.pump(run, now_ns());
     }
 }
 
@@ -225,7 +260,8 @@ impl ModelVersion {
         let instance = permit.instance;
         let (execution, ran) = self.execution_of(instance, &requests);
         self.batch_begins();
-        let rest = Rest { version: self.clone(), instance, ran, duration: AtomicU64::new(0), then };
+        let (duration, offer) = (AtomicU64::new(0), AtomicU64::new(0));
+        let rest = Rest { version: self.clone(), instance, ran, duration, then, offer };
         permit.pass_on();
         let rest = Arc::new(rest);
         let waits_for_requests = self.scheduling.sequencing.is_some() && !self.signature.decoupled;
@@ -235,6 +271,7 @@ impl ModelVersion {
             execution: execution.clone(),
             control: control.clone(),
             requests: requests.len() as u64,
+            pending: AtomicU64::new(0),
         };
         let occupied = Occupied::new(Box::new(held));
         let mut entries = self.entries_with_responders(&mut requests, &execution, of_requests.as_ref());
@@ -282,10 +319,14 @@ impl ModelVersion {
     }
 
     /// Called when the batch of an instance is over.
-    pub(crate) fn freed(&self, instance: u32, ran: Ran) {
+    pub(crate) fn freed(&self, batch: &Rest, ran: Ran) {
         let mut run = self.running.run.lock();
         run.learn(&ran);
-        self.rests(&mut run, instance);
+        // Otherwise the batch behind it has the instance.
+        let offer = batch.offer.load(Ordering::Relaxed);
+        if offer == 0 || run.is_followed_no_more(offer) {
+            self.rests(&mut run, batch.instance);
+        }
         self.pump(run, ran.end);
     }
 }

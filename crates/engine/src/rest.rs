@@ -1,6 +1,7 @@
 //! The end of a batch that runs in another process: its instance becomes idle.
 //!
-//! Invariant: an instance taken for a batch is returned once, when `Rest` is dropped, even after a panic.
+//! Invariant: an instance taken for a batch is returned once, when `Rest` is dropped, even after a panic. If another
+//! batch lies ready behind it, that one has the instance, and its `Rest` returns it.
 
 use crate::answer::{EngineResponse, Sink};
 use crate::limits::WARMUP_BATCH_SIZE_MAX;
@@ -31,6 +32,9 @@ pub(crate) struct Rest {
     /// Duration of the batch in ns, which its profile learns; 0: nothing to learn.
     pub(crate) duration: AtomicU64,
     pub(crate) then: Then,
+    /// Number of the offer of the instance to another batch; 0: none. A batch that is sent there before this one ends
+    /// keeps the instance.
+    pub(crate) offer: AtomicU64,
 }
 
 impl Drop for Rest {
@@ -38,7 +42,7 @@ impl Drop for Rest {
         let ran = Ran { duration: self.duration.load(Ordering::Relaxed), end: now_ns(), ..self.ran };
         // A panic may be unwinding, and a second one would end the process.
         let rested = catch_unwind(AssertUnwindSafe(|| match &self.then {
-            Then::Serve => self.version.freed(self.instance, ran),
+            Then::Serve => self.version.freed(self, ran),
             Then::WarmUp(warm_up) => warm_up.freed(),
         }));
         if rested.is_err() {

@@ -96,6 +96,8 @@ pub(crate) struct Run {
     pub(crate) schedule: Schedule,
     /// Numbers of idle instances; the one used last, whose caches are warm, is last.
     pub(crate) idle: SmallVec<[u32; 8]>,
+    /// Busy instances of a dynamic batcher that may be sent another batch, to lie ready.
+    pub(crate) followed: SmallVec<[Followed; 1]>,
     /// Numbers of the configured instances; see `resize`.
     pub(crate) members: SmallVec<[u32; 8]>,
     /// Numbers of busy instances that will not become idle: they are gone, or no longer configured.
@@ -123,6 +125,7 @@ impl Run {
         Self {
             schedule,
             idle: (0..instances.max(1)).rev().collect(),
+            followed: SmallVec::new(),
             members: (0..instances.max(1)).collect(),
             leaving: SmallVec::new(),
             draining: SmallVec::new(),
@@ -150,11 +153,31 @@ impl Run {
         }
     }
 
+    /// A busy instance that may be sent another batch, if none is idle.
+    pub(crate) fn followed(&self) -> Option<&Followed> {
+        self.followed.last().filter(|followed| self.idle.is_empty() && !self.leaving.contains(&followed.instance))
+    }
+
+    /// Called when a batch ends whose instance was offered: it is sent no other one. False if it was sent one.
+    pub(crate) fn is_followed_no_more(&mut self, offer: u64) -> bool {
+        let at = self.followed.iter().position(|followed| followed.offer == offer);
+        at.map(|at| self.followed.remove(at)).is_some()
+    }
+
     /// Returns true if the instance was expected back at once.
     pub(crate) fn end_pause(&mut self, instance: u32) -> bool {
         let at = self.paused.iter().position(|paused| *paused == instance);
         at.map(|at| self.paused.remove(at)).is_some()
     }
+}
+
+/// A busy instance that may be sent another batch.
+pub(crate) struct Followed {
+    pub(crate) instance: u32,
+    /// Number of the offer.
+    pub(crate) offer: u64,
+    /// Number of requests of the batch that it runs.
+    pub(crate) requests: usize,
 }
 
 /// Takes an idle instance: `which`, if given.

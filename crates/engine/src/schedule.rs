@@ -164,6 +164,15 @@ impl Schedule {
         }
     }
 
+    /// The batch to send to an instance that still runs one of `running` requests, to lie ready there.
+    pub(crate) fn step_ahead(&mut self, now: u64, running: usize, removed: &mut Removed) -> Option<Requests> {
+        let Self::Batcher(s) = self else { return None };
+        let mut dropped = Vec::new();
+        let requests = s.step_ahead(now, running, &mut dropped);
+        removed.extend(dropped.into_iter().map(of_batcher));
+        requests
+    }
+
     /// The measured cost of executions.
     #[inline]
     pub(crate) fn profile(&self) -> &Profile {

@@ -4,6 +4,7 @@
 //! whether to wait for more, never longer than the queue delay. While all instances are busy requests gather, so that
 //! the next batch is as large as possible.
 
+use crate::clients::Clients;
 use crate::form::{Prefix, Sizes, scan};
 use crate::padding::{Candidate, Law, Padding, pick, reach};
 use crate::profile::{CostLine, Profile};
@@ -29,7 +30,12 @@ pub(crate) struct Batcher<T: Waiting> {
     waiter: Waiter,
     /// `None` if requests may not be padded.
     padding: Option<Padding>,
+    /// Estimates who may still send a request; `None` if no batch may be taken before an instance is idle.
+    clients: Option<Clients>,
 }
+
+/// Batches that last longer do not lie ready. Two wakes of threads take some 50 to 100 µs.
+const AHEAD_NS_MAX: u64 = 1_000_000;
 
 /// Queue entries to take.
 enum Chosen {
@@ -42,7 +48,14 @@ impl<T: Waiting> Batcher<T> {
     pub fn new(config: Config) -> Self {
         let is_dynamic = config.dynamic.is_some();
         let dynamic = config.dynamic.unwrap_or_default();
+        // As in S-07: queue policies need requests to stay in the queue, and so does a queue delay.
+        let may_run_ahead = is_dynamic
+            && dynamic.may_prefetch()
+            && dynamic.max_queue_delay_us == 0
+            && !config.strict_delay
+            && config.padding.is_none();
         Self {
+            clients: may_run_ahead.then(Clients::default),
             sizes: Sizes::new(config.max_batch_size, &dynamic.preferred),
             delay_ns: dynamic.max_queue_delay_us.saturating_mul(1000),
             dynamic: is_dynamic,
@@ -69,7 +82,7 @@ impl<T: Waiting> Batcher<T> {
         Ok(())
     }
 
-    /// Queues a request again that was taken and did not begin: for models without dynamic batching.
+    /// Queues a request again, before the others, that was taken and did not begin: for models without policies.
     pub fn put_back(&mut self, request: T) {
         self.queue.put_back(self.now, request);
     }
@@ -77,6 +90,18 @@ impl<T: Waiting> Batcher<T> {
     /// Returns what to do now. Call again until it returns no `Run`. Appends requests that will not run to `dropped`.
     pub fn step(
         &mut self,
+        now: u64,
+        idle_instances: u32,
+        profile: &Profile,
+        dropped: &mut Vec<(RemovalReason, T)>,
+    ) -> NextBatch<T> {
+        self.step_within(u32::MAX, now, idle_instances, profile, dropped)
+    }
+
+    /// Like `step`, with at most so many rows in a batch, unless the user chose sizes.
+    fn step_within(
+        &mut self,
+        rows_max: u32,
         now: u64,
         idle_instances: u32,
         profile: &Profile,
@@ -102,7 +127,7 @@ impl<T: Waiting> Batcher<T> {
             if idle_instances == 0 {
                 return sleep_until(deadline);
             }
-            let chosen = match self.choose(now, idle_instances, profile, deadline) {
+            let chosen = match self.choose(rows_max, now, idle_instances, profile, deadline) {
                 Ok(chosen) => chosen,
                 Err(until) => return NextBatch::SleepUntil(until),
             };
@@ -123,8 +148,37 @@ impl<T: Waiting> Batcher<T> {
         NextBatch::Idle
     }
 
+    /// The batch to send to an instance that still runs one of `running` requests, to lie ready there. It does not grow
+    /// there, so it is taken only if it would not grow in the queue either: it is full, or all clients wait. In the
+    /// second case it has at most half of all requests: while one half runs, the other half is answered and sent again.
+    /// Small networks with 16 clients ran 1.3 to 1.6 times as many requests; batches of a millisecond and more
+    /// gain nothing and are not taken.
+    pub fn step_ahead(
+        &mut self,
+        now: u64,
+        running: usize,
+        profile: &Profile,
+        dropped: &mut Vec<(RemovalReason, T)>,
+    ) -> Option<Batch<T>> {
+        let requests = self.queue.len() + running;
+        let all_wait = self.clients.as_mut()?.all_wait(requests);
+        let rows_max = if self.queue.len() >= self.sizes.max as usize {
+            self.sizes.max
+        } else if all_wait {
+            self.queue.iter().take(requests.div_ceil(2)).map(|entry| entry.rows).fold(0, u32::saturating_add)
+        } else {
+            return None;
+        };
+        let class = self.queue.iter().next()?.request.class();
+        profile.predict(class, rows_max).filter(|&ns| ns < AHEAD_NS_MAX)?;
+        match self.step_within(rows_max, now, 1, profile, dropped) {
+            NextBatch::Run(batch) => Some(batch),
+            NextBatch::SleepUntil(_) | NextBatch::Idle => None,
+        }
+    }
+
     /// Returns what an idle instance should take, or `Err` with the time until which to wait.
-    fn choose(&mut self, now: u64, idle: u32, profile: &Profile, deadline: u64) -> Result<Chosen, u64> {
+    fn choose(&mut self, rows_max: u32, now: u64, idle: u32, profile: &Profile, deadline: u64) -> Result<Chosen, u64> {
         let alone = Prefix { entries: 1, requests: 1, rows: 0 };
         // No other request could join, now or after a wait.
         if !self.dynamic || self.sizes.max == 1 || (self.queue.len() == 1 && (self.delay_ns == 0 || idle > 1)) {
@@ -143,7 +197,8 @@ impl<T: Waiting> Batcher<T> {
             None
         } else {
             let rows = u32::try_from(self.queue.len()).unwrap_or(u32::MAX).min(self.sizes.max);
-            profile.rows_worth(class, rows).filter(|&rows| rows < self.sizes.max)
+            Some(profile.rows_worth(class, rows).unwrap_or(rows_max).min(rows_max))
+                .filter(|&rows| rows < self.sizes.max)
         };
         let capped = worth.map(|rows| Sizes::new(rows, &[]));
         let sizes = capped.as_ref().unwrap_or(&self.sizes);

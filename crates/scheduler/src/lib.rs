@@ -21,11 +21,13 @@
 //! | `scheduler` | a batcher with the cost of its model |
 //! | [`profile`] | what executions of one model cost; the only place that learns it |
 //! | `wait` | when to wait for more requests, from measured arrivals and durations |
+//! | `clients` | whether further requests can be expected while a batch runs |
 //! | `strict` | Triton's literal timer (3.2 steps 1–4) |
 //! | [`rate`] | the rate limiter, over all models: which instances may execute (S-35) |
 //! | [`sequence`] | the sequence batcher (§5) |
 
 mod batcher;
+mod clients;
 mod config;
 mod form;
 pub mod padding;

@@ -2,7 +2,7 @@
 
 use crate::batcher::Batcher;
 use crate::profile::{FinishedRun, Profile, RunClass};
-use crate::step::{NextBatch, PushError, RemovalReason};
+use crate::step::{Batch, NextBatch, PushError, RemovalReason};
 use crate::{Config, Waiting};
 
 /// Waiting requests of one model, the rules by which they leave, and the model's cost.
@@ -26,7 +26,7 @@ impl<T: Waiting> Scheduler<T> {
         self.batcher.push(now, priority, timeout_us, request)
     }
 
-    /// Queues a request again that was taken and did not begin: for models without dynamic batching.
+    /// Queues a request again, before the others, that was taken and did not begin: for models without policies.
     pub fn put_back(&mut self, request: T) {
         self.batcher.put_back(request);
     }
@@ -34,6 +34,12 @@ impl<T: Waiting> Scheduler<T> {
     /// Returns what to do now. Call again until it returns no `Run`. Appends requests that will not run to `dropped`.
     pub fn step(&mut self, now: u64, idle_instances: u32, dropped: &mut Vec<(RemovalReason, T)>) -> NextBatch<T> {
         self.batcher.step(now, idle_instances, &self.profile, dropped)
+    }
+
+    /// The batch to send to an instance that still runs one of `running` requests, to lie ready there; `None` if it
+    /// would grow in the queue. Appends requests that will not run to `dropped`.
+    pub fn step_ahead(&mut self, now: u64, running: usize, dropped: &mut Vec<(RemovalReason, T)>) -> Option<Batch<T>> {
+        self.batcher.step_ahead(now, running, &self.profile, dropped)
     }
 
     /// The measured cost of executions.

@@ -5,7 +5,7 @@
 use crate::support::later::{LaterModel, Out, handing_out, marks, one_resource, two_that_share};
 use crate::support::*;
 use backend::{Batch, Marks, RunControl, now_ns};
-use engine::VersionStatistics;
+use engine::{ModelVersion, VersionStatistics};
 use protocol::pb::inference as pb;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
@@ -179,6 +179,92 @@ fn an_instance_that_is_let_go_takes_the_next_batch_which_is_queued_until_it_begi
     assert_eq!(third.rest(), [Got::Number(3)]);
     settles(&engine, &version);
     assert_eq!(counts(&version.statistics()), [3; 6]);
+}
+
+/// Two clients of a model with the dynamic batcher, in turns until the request of the second one lies ready behind that
+/// of the first: the durations and the number of clients must be known.
+fn two_of_which_one_lies_ready(version: &Arc<ModelVersion>, out: &Receiver<Out>) -> ([Call; 2], [Out; 2]) {
+    for _ in 0..1000 {
+        let first = call(version, 1);
+        let mut runs = next(out);
+        drop(runs.occupied.as_mut().expect("busy").let_go());
+        let second = call(version, 2);
+        if let Ok(waits) = out.try_recv() {
+            waits.occupied.as_ref().expect("busy").waits();
+            return ([first, second], [runs, waits]);
+        }
+        runs.free();
+        runs.answer();
+        let mut other = next(out);
+        other.free();
+        other.answer();
+        assert_eq!((first.rest(), second.rest()), (vec![Got::Number(1)], vec![Got::Number(2)]));
+    }
+    panic!("no batch lies ready");
+}
+
+#[test]
+fn a_batch_that_would_not_grow_lies_ready_and_keeps_the_instance() {
+    let (model, out) = handing_out();
+    let (engine, version) = model.at_once().model(|config| dynamic(config, pb::ModelDynamicBatching::default()));
+    let (calls, [mut runs, mut waits]) = two_of_which_one_lies_ready(&version, &out);
+    assert_eq!((runs.numbers(), waits.numbers(), version.statistics().pending), (vec![1], vec![2], 1));
+    // The instance belongs to the batch that lies ready now: the end of the other one starts nothing.
+    let third = call(&version, 3);
+    runs.free();
+    runs.answer();
+    waits.occupied.as_ref().expect("busy").begins(now_ns());
+    let fourth = call(&version, 4);
+    nothing(&out);
+    assert_eq!(version.statistics().pending, 2);
+    waits.free();
+    waits.answer();
+    let mut last = next(&out);
+    assert_eq!(last.numbers(), [3, 4]);
+    // A batch that ends while its instance is offered leaves it idle, once.
+    let let_go = last.occupied.as_mut().expect("busy").let_go();
+    last.free();
+    last.answer();
+    let fifth = call(&version, 5);
+    nothing(&out);
+    drop(let_go);
+    let mut last = next(&out);
+    let sixth = call(&version, 6);
+    nothing(&out);
+    last.free();
+    last.answer();
+    let mut last = next(&out);
+    last.free();
+    last.answer();
+    for (number, call) in (1..).zip(calls.into_iter().chain([third, fourth, fifth, sixth])) {
+        assert_eq!(call.rest(), [Got::Number(number)]);
+    }
+    settles(&engine, &version);
+    assert_eq!(version.statistics().pending, 0);
+}
+
+#[test]
+fn requests_that_are_cancelled_in_a_batch_that_lies_ready_leave_the_queue_one_by_one() {
+    let (model, out) = handing_out();
+    let (engine, version) = model.at_once().model(|config| dynamic(config, pb::ModelDynamicBatching::default()));
+    let calls: Vec<_> = (0..4).map(|number| call(&version, number)).collect();
+    let mut runs = next(&out);
+    runs.free();
+    runs.answer();
+    let mut waits = next(&out);
+    assert_eq!(waits.numbers(), [1, 2, 3]);
+    let occupied = waits.occupied.as_ref().expect("busy");
+    occupied.waits();
+    for left in [2, 1, 0, 0] {
+        occupied.leaves();
+        assert_eq!(version.statistics().pending, left);
+    }
+    occupied.begins(now_ns());
+    assert_eq!(version.statistics().pending, 0);
+    waits.free();
+    waits.answer();
+    calls.iter().for_each(|call| assert_eq!(call.rest().len(), 1));
+    settles(&engine, &version);
 }
 
 #[test]

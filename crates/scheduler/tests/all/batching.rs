@@ -163,3 +163,49 @@ fn draining_returns_everything() {
 fn a_time_before_the_latest_counts_as_the_latest() {
     check(&strict(8, &[4], 100), "500:+1 400:+1 700:?", "500:sleep 600 600:run[0,1]");
 }
+
+/// Plays a schedule after a run of each of these sizes has taken `us` per row.
+#[track_caller]
+fn check_ahead(config: &Config, us: u64, schedule: &str, expected: &str) {
+    let mut player = Player::new(config.clone());
+    for rows in 1..=8 {
+        (0..3).for_each(|_| player.scheduler.observe('a' as u64, rows, us * 1000 * u64::from(rows)));
+    }
+    assert_eq!(player.play(schedule), expected, "schedule {schedule}");
+}
+
+#[test]
+fn a_batch_lies_ready_only_if_it_would_not_grow_in_the_queue() {
+    let config = dynamic(64, &[], 0);
+    // More wait than before: others may follow. When they stop coming, all wait.
+    let grows = "0:+1 1:+1 1:>1 2:+1 2:>1 3:+1 3:>1";
+    check_ahead(&config, 10, grows, "0:run[0] 1:ahead[] 2:ahead[] 3:ahead[]");
+    // Half of the requests: the other half gets its responses meanwhile.
+    let all = "0:+1 1:+1x5 1:>1 2:>1 3:>3 4:! 5:+1 5:>3 6:+1 6:>3";
+    let expected = "0:run[0] 1:ahead[] 2:ahead[1,2,3] 3:ahead[] 4:run[4,5] 5:ahead[] 6:ahead[]";
+    check_ahead(&config, 10, all, expected);
+    // Full batches do not grow.
+    check_ahead(&dynamic(4, &[], 0), 10, "0:+1 1:+1x4 1:>1 2:>4", "0:run[0] 1:ahead[1,2,3,4] 2:ahead[]");
+    check_ahead(
+        &dynamic(4, &[], 0),
+        10,
+        "0:+1 1:+1x3 1:~1 2:>1 3:>1",
+        "0:run[0] 2:ahead[] 3:cancelled[1] 3:ahead[2,3]",
+    );
+    // Sizes that the user chose are kept.
+    check_ahead(&dynamic(8, &[4], 0), 10, "0:+1 1:+1x5 1:>1 2:>1", "0:run[0] 1:ahead[] 2:ahead[1,2,3,4]");
+}
+
+#[test]
+fn no_batch_lies_ready_if_it_is_long_or_its_requests_have_to_stay_in_the_queue() {
+    let (schedule, none) = ("0:+1 1:+1x5 1:>1 2:>1", "0:run[0] 1:ahead[] 2:ahead[]");
+    check_ahead(&dynamic(8, &[], 0), 10, schedule, "0:run[0] 1:ahead[] 2:ahead[1,2,3]");
+    check_ahead(&dynamic(8, &[], 0), 400, schedule, none);
+    check_ahead(&dynamic(8, &[], 1), 10, schedule, none);
+    check_ahead(&strict(8, &[], 0), 10, schedule, none);
+    check_ahead(&default_scheduler(8), 10, schedule, none);
+    let limited = with(dynamic(8, &[], 0), |d| d.default_policy.max_queue_size = 9);
+    check_ahead(&limited, 10, schedule, none);
+    // The duration is not known yet.
+    check(&dynamic(8, &[], 0), schedule, none);
+}

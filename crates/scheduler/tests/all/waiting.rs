@@ -27,8 +27,28 @@ struct Outcome {
     requests_per_batch: f64,
 }
 
+/// Way to the process of an instance.
+#[derive(Clone, Copy, Default)]
+struct Way {
+    /// Time from a step to the begin of its batch, unless the batch lies ready.
+    wake: u64,
+    /// A batch may lie ready.
+    ahead: bool,
+}
+
 /// Simulates `requests` requests of one row on one instance with t(b); timers fire up to `timer_slack` late.
 fn simulate(config: Config, load: Load, cost: impl Fn(u32) -> u64, requests: usize, timer_slack: u64) -> Outcome {
+    simulate_process(config, load, cost, requests, timer_slack, Way::default())
+}
+
+fn simulate_process(
+    config: Config,
+    load: Load,
+    cost: impl Fn(u32) -> u64,
+    requests: usize,
+    timer_slack: u64,
+    way: Way,
+) -> Outcome {
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
     let mut scheduler = Scheduler::new(config);
     let mut arrivals: BinaryHeap<Reverse<u64>> = BinaryHeap::new();
@@ -39,6 +59,7 @@ fn simulate(config: Config, load: Load, cost: impl Fn(u32) -> u64, requests: usi
     let mut arrived_at = Vec::new();
     let mut running: Option<(u64, u32)> = None;
     let mut batch_ids: Vec<usize> = vec![];
+    let mut ready: Option<Vec<usize>> = None;
     let mut wake: Option<u64> = None;
     let (mut done, mut batches, mut latency, mut now) = (0usize, 0usize, 0u64, 0u64);
     let mut dropped = vec![];
@@ -66,10 +87,24 @@ fn simulate(config: Config, load: Load, cost: impl Fn(u32) -> u64, requests: usi
             }
         }
         wake = None;
+        if let Some(ids) = ready.take_if(|_| running.is_none()) {
+            running = Some((now + cost(ids.len() as u32), ids.len() as u32));
+            batch_ids = ids;
+        }
+        if running.is_some() {
+            if way.ahead && ready.is_none() {
+                let batch = scheduler.step_ahead(now, batch_ids.len(), &mut dropped);
+                ready = batch.map(|batch| batch.iter().map(|r| r.id).collect());
+                batches += usize::from(ready.is_some());
+            }
+            if way.ahead {
+                continue;
+            }
+        }
         match scheduler.step(now, u32::from(running.is_none()), &mut dropped) {
             NextBatch::Run(batch) => {
                 batch_ids = batch.iter().map(|r| r.id).collect();
-                running = Some((now + cost(batch.len() as u32), batch.len() as u32));
+                running = Some((now + way.wake + cost(batch.len() as u32), batch.len() as u32));
                 batches += 1;
             }
             NextBatch::SleepUntil(at) => wake = Some(at),
@@ -178,4 +213,39 @@ fn waiting_starts_only_with_evidence_and_ends_with_the_target() {
     assert!(trace.starts_with("60:sleep") && trace.ends_with(":run[30]"), "nobody came: {trace}");
     player.idle = 1;
     assert_eq!(player.play("2001:+1"), "2001:run[31]", "the next chance is let pass");
+}
+
+#[test]
+fn a_batch_that_lies_ready_never_costs_throughput_and_saves_the_wakes_of_a_process() {
+    let process = |ahead| Way { wake: 50 * US, ahead };
+    for (name, cost) in [("tiny", tiny as fn(u32) -> u64), ("linear", linear), ("superlinear", superlinear)] {
+        for clients in [1, 2, 3, 8, 16, 32, 64, 100] {
+            let run =
+                |ahead| simulate_process(dynamic(32, &[], 0), Load::Closed(clients), cost, 20_000, 0, process(ahead));
+            let (without, with) = (run(false), run(true));
+            println!(
+                "{name} c={clients}: {:.0} -> {:.0} /s; batch {:.1} -> {:.1}; latency {:.0} -> {:.0} us",
+                without.requests_per_s,
+                with.requests_per_s,
+                without.requests_per_batch,
+                with.requests_per_batch,
+                without.mean_latency_us,
+                with.mean_latency_us
+            );
+            assert!(with.requests_per_s >= 0.99 * without.requests_per_s, "{name} {clients}: {without:?} {with:?}");
+            if name == "tiny" && clients > 1 {
+                assert!(with.requests_per_s >= 1.2 * without.requests_per_s, "{clients}: {without:?} {with:?}");
+            }
+        }
+        for gap_us in [20, 50, 100, 250, 1000] {
+            if name != "tiny" && gap_us < 300 {
+                continue; // overload
+            }
+            let run =
+                |ahead| simulate_process(dynamic(32, &[], 0), Load::Open(gap_us * US), cost, 20_000, 0, process(ahead));
+            let (without, with) = (run(false), run(true));
+            println!("{name} gap {gap_us}: {:.1} -> {:.1} us", without.mean_latency_us, with.mean_latency_us);
+            assert!(with.mean_latency_us <= 1.03 * without.mean_latency_us, "{name} {gap_us}: {without:?} {with:?}");
+        }
+    }
 }

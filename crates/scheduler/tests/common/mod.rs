@@ -2,10 +2,11 @@
 //!
 //! A schedule is a list of events, each `time:what`, with times in µs: `+3` a request of 3 rows arrives (`+3b` of shape
 //! b, `p2` of priority 2, `t5` with timeout 5 µs), `+3x4` four of them arrive before the next step, `-2` request 2 is
-//! cancelled and removed, `~2` it is cancelled without a call, `!` an instance finishes, `?` just a step. Requests
-//! count from 0. After every event the caller steps and runs batches while an instance is idle, and steps again at the
-//! wake-up time. The trace shows the results: `10:run[0,1]`, `10:expired[2]`, `10:cancelled[2]`, `10:full[3]`, and
-//! `10:sleep 15` whenever the wake-up time changes.
+//! cancelled and removed, `~2` it is cancelled without a call, `!` an instance finishes, `?` just a step, `>2` a busy
+//! instance with 2 requests may be sent a batch, before the step. Requests count from 0. After every event the caller
+//! steps and runs batches while an instance is idle, and steps again at the wake-up time. The trace shows the results:
+//! `10:run[0,1]`, `10:ahead[0,1]`, `10:expired[2]`, `10:cancelled[2]`, `10:full[3]`, and `10:sleep 15` whenever the
+//! wake-up time changes.
 #![allow(dead_code)]
 
 use scheduler::{Config, Dynamic, NextBatch, Policy, RemovalReason, Scheduler, TimeoutAction, Waiting};
@@ -120,6 +121,13 @@ impl Player {
                 }
                 ("~", id) => self.requests[id.parse::<usize>().unwrap()].cancelled.set(true),
                 ("!", _) => self.idle += 1,
+                (">", running) => {
+                    let mut dropped = vec![];
+                    let batch = self.scheduler.step_ahead(now, running.parse().unwrap(), &mut dropped);
+                    self.note_dropped(now, dropped);
+                    let ids: Option<Vec<_>> = batch.map(|batch| batch.iter().map(|r| r.id.to_string()).collect());
+                    self.trace.push(format!("{time}:ahead[{}]", ids.unwrap_or_default().join(",")));
+                }
                 ("?", _) => {}
                 _ => panic!("unknown event {event}"),
             }
