@@ -15,7 +15,7 @@ This page lists what a client, a file or a configuration may try, the limit that
 runs the rows over real sockets against a real server, and checks after each row that the server still answers. Rows of large volume send a part of
 it, and all of it with \`--nightly\`.
 
-Limits are constants in \`frontend::limits\`, \`http2::limits\`, \`protocol::http::Limits\`, \`engine::limits\`, \`engine::EngineOptions\` and
+Limits are constants in \`frontend::limits\`, \`http2::limits\`, \`protocol::http::Limits\`, \`engine::limits\`, \`options::EngineOptions\` and
 \`memory\`, unless the row names another place or a flag.
 
 A reactor is a thread that owns connections. Work that "leaves the reactor" runs on other threads (\`frontend::offload\`) when it is larger

@@ -261,7 +261,7 @@ export const rows = [
       'tokens without a signature, signed with the public key as a secret, packed, of 100,000 brackets, of ' +
       'many claims, with times that are not numbers, and of keys that the token brings along',
     limit:
-      'Only RS256, PS256, ES256 and EdDSA with a key of the set are accepted (`access::Issuer`), up to ' +
+      'Only RS256, PS256, ES256 and EdDSA with a key of the set are accepted (`options::IssuerOptions`), up to ' +
       '`access::limits::TOKEN_BYTES_MAX`. Nothing is unpacked or fetched.',
     server: keyed,
     async run(t) {

@@ -250,20 +250,18 @@ test('defaults are those of the reference', () => {
   expect(settings.exitOnError).toBe(true)
   expect(settings).toMatchObject({
     core: {
-      serverId: 'triton',
-      strictReadiness: true,
-      httpInputBytesMax: 67108864,
-      allowClientShm: false,
+      engine: {
+        metadata: { name: 'triton' }, strictReadiness: true, httpInputBytesMax: 67108864, allowClientShm: false,
+        sequenceLimit: 65536, exitOnDeviceError: false,
+      },
       memoryLimitBytes: 0,
       deviceMemory: {
         pinnedPoolBytes: 268435456, devicePools: [], lockedRegionBytesMax: 1073741824, loadLimits: [], peerAccess: true,
       },
-      sequenceLimit: 65536,
-      exitOnDeviceError: false,
     },
     http: { address: '0.0.0.0', port: 8000 },
     grpc: { address: '0.0.0.0', port: 8001 },
-    metrics: { address: '0.0.0.0', port: 8002, cpu: true, gpu: true, intervalMs: 2000, pinnedPoolBytes: 268435456 },
+    metrics: { address: '0.0.0.0', port: 8002, cpu: true, gpu: true, intervalMs: 2000 },
     metricsConfig: { counterLatencies: true, histogramLatencies: false, summaryLatencies: false },
     repository: { mode: 'none', pollSecs: 0, autoComplete: true, loadThreads: 4, loadRetries: 0 },
   })
