@@ -191,8 +191,8 @@ impl Responder {
     }
 
     /// The request did not begin, perhaps because its instance ended: it is queued again, before the others, with
-    /// another responder. `entry` is the one that this responder was taken from, with its inputs. Only for models whose
-    /// requests run one by one.
+    /// another responder. `entry` is the one that this responder was taken from, with its inputs. Only for models with
+    /// one queue and no policies for it. The requests of a batch are put back in reverse order.
     pub fn put_back(mut self, entry: BatchEntry) {
         if let Some(to) = self.to.take() {
             to.put_back(entry);
