@@ -77,13 +77,8 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
   }
   const ofCached = (name: string, help: string, value: (s: VersionStatistics) => bigint): Family =>
     perVersion(name, 'counter', help, (s, labels) => (s.cached ? [{ labels, value: value(s) }] : []))
-  const one = (name: string, help: string, value: number): Family => ({
-    name,
-    help,
-    // A gauge with this ending would get another type in OpenMetrics.
-    type: name.endsWith('_total') ? 'counter' : 'gauge',
-    samples: [{ labels: {}, value }],
-  })
+  const one = (name: string, help: string, value: number): Family =>
+    ({ name, help, type: 'gauge', samples: [{ labels: {}, value }] })
 
   const families: Family[] = [
     counter('nv_inference_request_success', 'Requests answered without error.', (s) => s.success.count),

@@ -139,7 +139,7 @@ export const rows = [
       `${STARTS} sequences that are started over ${SOCKETS} connections and never ended, of a model that ` +
       'forgets them after an hour',
     limit:
-      'A model has at most `--sequence-limit` = `scheduler::sequence::SEQUENCES_MAX_DEFAULT` sequences; then the ' +
+      'A model has at most `--sequence-limit` = `options::SEQUENCES_MAX_DEFAULT` sequences; then the ' +
       'answer is 503.',
     server: sequences,
     nightly: true,

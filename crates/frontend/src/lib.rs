@@ -65,5 +65,5 @@ pub use keys::{Keyring, check_keys_file};
 pub use listen::BoundListener;
 pub use offload::{OffloadStatus, status as offload_status};
 pub use operations::models::Metadata;
-pub use options::{GrpcOptions, HttpOptions, ListenOptions, RequestLogOptions, Restriction, TlsOptions, reactors};
-pub use server::{Bound, FrontEnd, FrontendOptions, StartFailure, bind, bind_metrics, serve};
+pub use options::{GrpcOptions, HttpOptions, ListenOptions, RequestLogOptions, Restriction, TlsOptions};
+pub use server::{Bound, FrontEnd, FrontendOptions, StartFailure, bind, bind_metrics, reactors, serve};

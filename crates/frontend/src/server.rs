@@ -122,6 +122,14 @@ impl FrontendOptions {
     }
 }
 
+/// The number of reactor threads to run for a configured number; 0 = as many as suit the machine.
+pub fn reactors(configured: usize) -> usize {
+    match configured {
+        0 => std::thread::available_parallelism().map_or(1, |n| n.get() / 4).max(1),
+        n => n,
+    }
+}
+
 /// Binds and serves.
 ///
 /// # Errors
@@ -147,7 +155,7 @@ pub fn bind(
     options: &FrontendOptions,
 ) -> std::result::Result<Bound, Vec<StartFailure>> {
     let listen = &options.listen;
-    let count = listen.reactors();
+    let count = reactors(listen.reactor_threads);
     let connections_max = match options.connections_max {
         0 => descriptors::connections_max(count),
         n => n,

@@ -73,6 +73,9 @@ pub struct Quantile {
     pub error: f64,
 }
 
+/// Default of `--sequence-limit`. A waiting sequence holds its requests in memory, and a client may open any number.
+pub const SEQUENCES_MAX_DEFAULT: u32 = 65_536;
+
 /// Options of the engine.
 #[derive(Debug, Clone, Deserialize)]
 #[cfg_attr(feature = "typescript", derive(TS))]
@@ -136,7 +139,7 @@ impl Default for EngineOptions {
             allow_client_shm: false,
             response_cache_bytes: None,
             rate_limit: None,
-            sequence_limit: 1 << 16,
+            sequence_limit: SEQUENCES_MAX_DEFAULT,
             worker_threads_max: worker_threads_max(),
             inline_cost_max_ns: inline_cost_max_ns(),
             delay_scheduler: 0,

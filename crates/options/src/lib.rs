@@ -11,10 +11,10 @@ mod trace;
 pub use core::{
     Available, CoreOptions, DeviceMemoryOptions, DevicePool, EngineOptions, JavaScriptOptions, LibraryCacheOptions,
     LibraryProcess, LibrarySpec, LoadLimit, MetricsOptions, OpenSpec, PythonOptions, Quantile, RedisOptions,
-    ServerMetadata,
+    SEQUENCES_MAX_DEFAULT, ServerMetadata,
 };
 pub use listen::{
     ControlOptions, GateSettings, GrpcOptions, HttpOptions, IssuerOptions, ListenOptions, RequestLogOptions,
-    Restriction, TlsOptions, reactors,
+    Restriction, TlsOptions,
 };
 pub use trace::{TraceMode, TraceSetting};

@@ -128,21 +128,6 @@ pub struct ListenOptions {
     pub reactor_threads: usize,
 }
 
-impl ListenOptions {
-    /// The number of reactor threads to run.
-    pub fn reactors(&self) -> usize {
-        reactors(self.reactor_threads)
-    }
-}
-
-/// The number of reactor threads to run for a configured number; 0 = as many as suit the machine.
-pub fn reactors(configured: usize) -> usize {
-    match configured {
-        0 => std::thread::available_parallelism().map_or(1, |n| n.get() / 4).max(1),
-        n => n,
-    }
-}
-
 /// Settings of the operator for all front ends.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[cfg_attr(feature = "typescript", derive(TS))]

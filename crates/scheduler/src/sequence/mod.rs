@@ -39,10 +39,6 @@ pub use slots::SlotId;
 use std::fmt;
 use tensor::Name;
 
-/// Default for the maximum number of sequences of a model, in slots and waiting together. A waiting sequence holds its
-/// requests in memory, and a client may open any number.
-pub const SEQUENCES_MAX_DEFAULT: u32 = 65_536;
-
 /// Sequence options of a model configuration, checked by its reader.
 #[derive(Debug, Clone)]
 pub struct Config {

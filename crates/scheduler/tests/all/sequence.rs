@@ -8,9 +8,10 @@
 //! The trace: `10:run0[3<,_,4]` instance 0 runs request 3, with START, in slot 0, nothing in slot 1, and 4 in slot 2.
 
 use crate::common::{self, Request};
+use options::SEQUENCES_MAX_DEFAULT;
 use scheduler::sequence::{
-    Config, Head, NextRun, Origin, RemovalReason, SEQUENCES_MAX_DEFAULT, SequenceError, SequenceId, SequenceScheduler,
-    SlotId, Strategy, conflict_warning,
+    Config, Head, NextRun, Origin, RemovalReason, SequenceError, SequenceId, SequenceScheduler, SlotId, Strategy,
+    conflict_warning,
 };
 use tensor::{Code, Name};
 
