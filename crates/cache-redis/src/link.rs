@@ -51,7 +51,7 @@ struct Failure {
 }
 
 /// A timeout in milliseconds, within its limit.
-fn limit(ms: u32) -> Duration {
+fn bounded(ms: u32) -> Duration {
     Duration::from_millis(ms.into()).min(TIMEOUT_MAX)
 }
 
@@ -83,8 +83,8 @@ impl Connections {
         let [mut pause, longest] = PAUSES;
         loop {
             let begun = Instant::now();
-            let why = match timeout(limit(self.options.connect_timeout_ms), self.connect()).await {
-                Err(_) => format!("no connection within {} ms", limit(self.options.connect_timeout_ms).as_millis()),
+            let why = match timeout(bounded(self.options.connect_timeout_ms), self.connect()).await {
+                Err(_) => format!("no connection within {} ms", bounded(self.options.connect_timeout_ms).as_millis()),
                 Ok(Err(why)) => why,
                 Ok(Ok((open, driver))) => {
                     let failure = open.failure.clone();
@@ -171,7 +171,7 @@ impl Connections {
 
     /// Sends a command on one of the connections and returns the reply, which is no error.
     pub(crate) async fn ask(&self, words: &[&[u8]]) -> Result<Reply, CommandError> {
-        let Ok(Ok(_room)) = timeout(limit(self.options.wait_timeout_ms), self.room.acquire()).await else {
+        let Ok(Ok(_room)) = timeout(bounded(self.options.wait_timeout_ms), self.room.acquire()).await else {
             return Err(CommandError::Failed);
         };
         let (first, count) = (self.turn.fetch_add(1, Relaxed), self.connections.len());
@@ -181,13 +181,13 @@ impl Connections {
             Some((slot, open))
         });
         let Some((slot, open)) = found else { return Err(CommandError::Failed) };
-        match timeout(limit(self.options.socket_timeout_ms), open.commands.ask(words)).await {
+        match timeout(bounded(self.options.socket_timeout_ms), open.commands.ask(words)).await {
             Ok(Some(Reply::Error(why))) => Err(self.rejected(&why)),
             Ok(Some(reply)) => Ok(reply),
             // The driver of the connection logs the reason.
             Ok(None) => Err(CommandError::Failed),
             Err(_) => {
-                let why = format!("no answer within {} ms", limit(self.options.socket_timeout_ms).as_millis());
+                let why = format!("no answer within {} ms", bounded(self.options.socket_timeout_ms).as_millis());
                 slot.fail(why, &open.failure);
                 Err(CommandError::Failed)
             }
