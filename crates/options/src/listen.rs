@@ -16,7 +16,7 @@ pub struct HttpOptions {
     pub port: u16,
     /// Share the port with other processes that also ask for it.
     pub reuse_port: bool,
-    /// A socket to take over instead of binding one (`given`); `None` = bind.
+    /// Descriptor of a socket to take over, which the core owns from `bind` on; `None` = bind one.
     pub given_fd: Option<i32>,
     /// `None` = plain text.
     pub tls: Option<TlsOptions>,
@@ -39,7 +39,7 @@ pub struct GrpcOptions {
     pub port: u16,
     /// Share the port with other processes that also ask for it.
     pub reuse_port: bool,
-    /// A socket to take over instead of binding one (`given`); `None` = bind.
+    /// Descriptor of a socket to take over, which the core owns from `bind` on; `None` = bind one.
     pub given_fd: Option<i32>,
     /// `None` = plain text.
     pub tls: Option<TlsOptions>,

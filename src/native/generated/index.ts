@@ -986,7 +986,7 @@ port: number,
  */
 reusePort: boolean,
 /**
- * A socket to take over instead of binding one (`given`); null = bind.
+ * Descriptor of a socket to take over, which the core owns from `bind` on; null = bind one.
  */
 givenFd: number | null,
 /**
@@ -1055,7 +1055,7 @@ port: number,
  */
 reusePort: boolean,
 /**
- * A socket to take over instead of binding one (`given`); null = bind.
+ * Descriptor of a socket to take over, which the core owns from `bind` on; null = bind one.
  */
 givenFd: number | null,
 /**
