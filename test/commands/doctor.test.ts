@@ -197,7 +197,7 @@ describe('a command line', () => {
              as it is          HF_TOKEN=…
              as it is          --model-repository=/models
              as it is          mount /models: ./models, looked into below
-             to change         image nvcr.io/nvidia/tritonserver:24.01-py3: Triton 2.42, all backends of Triton; take nereid-gpu, which docs/containers.md makes
+             to change         image nvcr.io/nvidia/tritonserver:24.01-py3: Triton 2.42, all backends of Triton; take nereid-gpu:VERSION, which docs/containers.md makes
              differs           shared memory in 24.01-py3: was on in this image: clients that register regions of shared memory need --allow-client-shm=true (COMPAT.md: \`--allow-client-shm\`)
              as it is          pip install numpy: packages for Python models, at each start: it needs the network, and a root that can be written; RUN pip install in an image of your own does it once
 
@@ -763,11 +763,11 @@ items:
     const onnx = await runs(doctor, [
       join(files({ 'r/m/config.pbtxt': ONNX, 'r/m/1/model.onnx': '', 'compose.yml': compose(argv) }), 'compose.yml'),
     ])
-    expect(onnx.out).toContain('take nereid, which docs/containers.md makes')
+    expect(onnx.out).toContain('take nereid:VERSION, which docs/containers.md makes')
     expect(onnx.out).toContain('to change         bash: is not in the image: write sh')
     expect(onnx.out).toContain('set the variable NEREID_HTTP_PORT to it too')
     const code = await runs(doctor, [join(files({ ...python, 'compose.yml': compose(argv) }), 'compose.yml')])
-    expect(code.out).toContain('take nereid-python, which docs/containers.md makes')
+    expect(code.out).toContain('take nereid-python:VERSION, which docs/containers.md makes')
     expect(code.out).not.toContain('write sh')
     // Doctor's facts about images match their Containerfile.
     const containerfile = readFileSync(fileURLToPath(new URL('../../images/Containerfile', import.meta.url)), 'utf8')
@@ -798,7 +798,7 @@ items:
       expect(out, text).toContain('model m: instance_group: wants a GPU; runs there when')
       expect(/nereid --model-repository=.* --gpu-fallback=cpu/.test(out), text).toBe(falls)
       expect(out.includes('the container is given none'), text).toBe(falls)
-      expect(out, text).toContain(falls ? 'take nereid, which' : 'docs/containers.md makes')
+      expect(out, text).toContain(falls ? 'take nereid:VERSION, which' : 'docs/containers.md makes')
     }
     await check('compose.yaml', compose(''), true)
     await check('compose.yaml', compose(', gpus: all'), false)

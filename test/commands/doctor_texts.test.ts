@@ -73,7 +73,7 @@ describe('an image that is made for another backend is not replaced', () => {
       'docker run -v ./models:/models registry.local/tritonserver-dali:1.2 tritonserver --model-repository=/models\n'
     const served = await examined('run.sh', script, MODELS)
     expect(served.lines.join('\n')).toContain(
-      'change image registry.local/tritonserver-dali:1.2: take nereid, which docs/containers.md makes (none ' +
+      'change image registry.local/tritonserver-dali:1.2: take nereid:VERSION, which docs/containers.md makes (none ' +
         'of its models wants dali',
     )
     expect(served.commands).toEqual(['nereid --model-repository=./models'])
@@ -95,7 +95,7 @@ describe('an image that is made for another backend is not replaced', () => {
     })
     expect(lines.join('\n')).toContain(
       'change image nvcr.io/nvidia/tritonserver:23.10-tf2-python-py3: Triton 2.39, backends tensorflow and ' +
-        'python; take nereid-python, which docs/containers.md makes (models of tensorflow need the package ' +
+        'python; take nereid-python:VERSION, which docs/containers.md makes (models of tensorflow need the package ' +
         'tensorflow in it)',
     )
     expect(lines.join('\n')).toContain('same model s: tensorflow, version 1')
@@ -119,7 +119,7 @@ describe('an image that is made for another backend is not replaced', () => {
     })
     expect(lines.join('\n')).toContain(
       'change image nvcr.io/nvidia/tritonserver:23.10-pyt-python-py3: Triton 2.39, backends pytorch and ' +
-        'python; take nereid-python, which docs/containers.md makes (models of pytorch need the package ' +
+        'python; take nereid-python:VERSION, which docs/containers.md makes (models of pytorch need the package ' +
         'torch in it)',
     )
     expect(lines.join('\n')).toContain('same model t: pytorch, version 1')
@@ -135,11 +135,13 @@ test('an image for vLLM is replaced by one with Python, also where its models ar
   const script = (models: string): string =>
     `docker run -v ${models}:/models ${image} tritonserver --model-repository=/models\n`
   const reported =
-    `change image ${image}: Triton 2.48, backends vllm and python; take nereid-python, which ` +
+    `change image ${image}: Triton 2.48, backends vllm and python; take nereid-python:VERSION, which ` +
     'docs/containers.md makes (models of vllm need the package vllm in it)'
   const elsewhere = await examined('run.sh', script('llm'))
   expect(elsewhere.lines.join('\n')).toContain(reported)
-  expect(elsewhere.diff).toContain('+docker run -v llm:/models nereid-python tritonserver --model-repository=/models\n')
+  expect(elsewhere.diff).toContain(
+    '+docker run -v llm:/models nereid-python:VERSION tritonserver --model-repository=/models\n',
+  )
   const here = await examined('run.sh', script('./models'), {
     'models/llm/config.pbtxt': 'backend: "vllm"\n', 'models/llm/1/model.json': '{"model":"facebook/opt-125m"}',
   })
@@ -159,10 +161,10 @@ test('placeholders of documentation are text, and the whole image is replaced', 
     MODELS,
   )
   expect(quick.lines).toContainEqual(
-    expect.stringContaining(`change image ${image}:<xx.yy>-py3: all backends of Triton; take nereid-gpu, `),
+    expect.stringContaining(`change image ${image}:<xx.yy>-py3: all backends of Triton; take nereid-gpu:VERSION, `),
   )
   expect(quick.diff).toContain(
-    '+docker run --gpus=1 --rm --net=host -v ${PWD}/models:/models nereid-gpu tritonserver ' +
+    '+docker run --gpus=1 --rm --net=host -v ${PWD}/models:/models nereid-gpu:VERSION tritonserver ' +
       '--model-repository=/models\n',
   )
 
@@ -174,14 +176,14 @@ test('placeholders of documentation are text, and the whole image is replaced', 
   expect(mounted.lines).toContainEqual(expect.stringContaining('differs shared memory in 24.01-py3: '))
   expect(mounted.lines).toContain('1 same mount /models: its directory is known when it runs: run doctor on it there')
   expect(mounted.diff).toContain(
-    '+docker run --rm -v</full/path/to/models>:/models nereid tritonserver --model-repository=/models\n',
+    '+docker run --rm -v</full/path/to/models>:/models nereid:VERSION tritonserver --model-repository=/models\n',
   )
 
   const options = await examined(
     'run.sh', `docker run <your options> ${image}:<tag> tritonserver --model-repository <path> > server.log 2>&1\n`,
   )
   expect(options.diff).toContain(
-    '+docker run <your options> nereid tritonserver --model-repository <path> > server.log 2>&1\n',
+    '+docker run <your options> nereid:VERSION tritonserver --model-repository <path> > server.log 2>&1\n',
   )
 
   const pulled = await examined('run.sh', `docker pull ${image}:<xx.yy>-py3\n`, {}, ['--image=nereid:1'])
@@ -191,7 +193,7 @@ test('placeholders of documentation are text, and the whole image is replaced', 
     'Dockerfile', `FROM ${image}:<xx.yy>-py3 AS base\nCMD ["tritonserver", "--model-repository=/models"]\n`,
   )
   expect(built.lines).toContainEqual(expect.stringContaining(`change image ${image}:<xx.yy>-py3: `))
-  expect(built.diff).toContain('+FROM nereid AS base\n')
+  expect(built.diff).toContain('+FROM nereid:VERSION AS base\n')
 })
 
 test('images of client tools are left alone, with their surroundings', async () => {
@@ -333,7 +335,7 @@ describe('docker run in scripts', () => {
       const all = lines.join('\n')
       expect(all, script).toContain(`change image ${TRITON}: Triton 2.46, all backends of Triton; take nereid`)
       expect(commands, script).toEqual(['nereid --model-repository=./models'])
-      expect(diff, script).toContain(' nereid')
+      expect(diff, script).toMatch(/ nereid(?:-gpu)?:VERSION/)
       expect(diff, script).not.toContain(`+docker run nereid`)
       if (reported !== null) expect(all, script).toContain(reported)
     }
@@ -356,7 +358,9 @@ describe('docker run in scripts', () => {
   test('an image in a variable is the image', async () => {
     const line = 'docker run --rm -v $PWD/models:/models $TRITON_IMAGE tritonserver --model-repository=/models\n'
     const open = await examined('run.sh', line, MODELS)
-    expect(open.lines.join('\n')).toContain('change image $TRITON_IMAGE: its name is known when it runs; take nereid')
+    expect(open.lines.join('\n')).toContain(
+      'change image $TRITON_IMAGE: its name is known when it runs; take nereid:VERSION',
+    )
     expect(open.commands).toEqual(['nereid --model-repository=./models'])
     const both = await examined('run.sh', 'docker run $ARGS "$IMAGE" tritonserver --model-repository=/m\n')
     expect(both.lines.join('\n')).toContain('change image $IMAGE')
@@ -487,7 +491,7 @@ echo docker run nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver
     ]) {
       const { lines } = await examined('up.sh', run(command), MODELS)
       expect(lines, command).toContain(`1 same ${command.split(' && ').at(-1)}: ${packages}`)
-      expect(lines.join('\n'), command).toContain('take nereid-python')
+      expect(lines.join('\n'), command).toContain('take nereid-python:VERSION')
     }
     const apt = await examined('up.sh', run('apt-get install -y libgl1'), MODELS)
     expect(apt.lines).toContain(
@@ -499,9 +503,10 @@ echo docker run nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver
       'FROM nvcr.io/nvidia/tritonserver:24.05-py3\nCMD pip install torch && tritonserver --model-repository=/models\n',
     )
     expect(shell.lines).toContain(`2 same pip install torch: ${packages}`)
-    expect(shell.diff).toContain('+FROM nereid-python\n')
+    expect(shell.diff).toContain('+FROM nereid-python:VERSION\n')
     // Words that only look similar.
-    expect((await examined('up.sh', run('echo pip'), MODELS)).lines.join('\n')).not.toContain('take nereid-python')
+    const plain = await examined('up.sh', run('echo pip'), MODELS)
+    expect(plain.lines.join('\n')).not.toContain('take nereid-python:VERSION')
   })
 
   test('removing a variable removes its option', async () => {
@@ -536,7 +541,7 @@ echo docker run nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver
         'tritonserver --model-repository=/models"\n',
     )
     expect(remote.commands).toEqual(['nereid --model-repository=/nowhere/models'])
-    expect(remote.diff).toContain('+ssh gpu-host "docker run -d -v /nowhere/models:/models nereid tritonserver')
+    expect(remote.diff).toContain('+ssh gpu-host "docker run -d -v /nowhere/models:/models nereid:VERSION tritonserver')
     expect(
       (await examined('eval.sh', 'ARGS="--http-port=9000 --model-repository=/nowhere"\neval "tritonserver $ARGS &"\n'))
         .commands,
@@ -595,7 +600,7 @@ spec:
     expect(all).toContain('1 same template: values of {{ … }} are known when it is rendered')
     expect(all).toContain(
       '18 change image {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}: ' +
-        'its name is known when it runs; take nereid',
+        'its name is known when it runs; take nereid-gpu:VERSION',
     )
     expect(all).toContain(
       '20 same --model-repository={{ .Values.image.modelRepositoryPath }}: its value is known when it runs',
@@ -638,7 +643,7 @@ spec:
     expect(all).toContain('7 change image nvcr.io/nvidia/tritonserver:{{ triton_version }}-py3: ')
     expect(all).toContain('same mount /models: its directory is known when it runs')
     expect(commands).toEqual(['nereid --model-repository=/models --log-verbose={{ log_level | default(0) }}'])
-    expect(diff).toContain('+    image: nereid\n')
+    expect(diff).toContain('+    image: nereid:VERSION\n')
   })
 
   test('a compose file of Jinja or Ansible', async () => {
@@ -742,8 +747,48 @@ describe.skipIf(patch !== '')(`a Dockerfile without its LD_PRELOAD can still be 
     })
     expect(spawnSync('patch', ['-p0', '-i', 'changes.patch'], { cwd: directory, encoding: 'utf8' }).status).toBe(0)
     expect(readFileSync(join(directory, 'Dockerfile'), 'utf8')).toBe(
-      around(left).replace('nvcr.io/nvidia/tritonserver:24.05-py3', 'nereid'),
+      around(left).replace('nvcr.io/nvidia/tritonserver:24.05-py3', 'nereid:VERSION'),
     )
+  })
+})
+
+describe('LD_PRELOAD is in the diff, however the file writes it', () => {
+  const compose = (environment: string): string =>
+    `services:\n  t:\n    image: nereid:1\n    command: tritonserver --model-repository=/models\n${environment}`
+  const pod = (env: string): string =>
+    'kind: Pod\nspec:\n  containers:\n    - image: nereid:1\n      args: [tritonserver, --model-repository=/models]\n' + env
+  const cases: [string, string, string, string][] = [
+    ['compose, a map', 'compose.yaml', compose('    environment:\n      LD_PRELOAD: /x.so\n      A: b\n'),
+      compose('    environment:\n      A: b\n')],
+    ['compose, the only member', 'compose.yaml', compose('    environment:\n      LD_PRELOAD: "/x.so"\n'), compose('')],
+    ['compose, a map on one line', 'compose.yaml', compose('    environment: { LD_PRELOAD: /x.so, A: b }\n'),
+      compose('    environment: { A: b }\n')],
+    ['compose, the last of a line', 'compose.yaml', compose('    environment: { A: b, LD_PRELOAD: /x.so }\n'),
+      compose('    environment: { A: b }\n')],
+    ['compose, a list', 'compose.yaml', compose('    environment:\n      - LD_PRELOAD=/x.so\n      - A=b\n'),
+      compose('    environment:\n      - A=b\n')],
+    ['compose, a variable of its own', 'compose.yaml',
+      compose('    environment:\n      LD_PRELOAD: ${P:-/x.so}\n      A: b\n'), compose('    environment:\n      A: b\n')],
+    ['Kubernetes', 'pod.yaml',
+      pod('      env:\n        - name: LD_PRELOAD\n          value: /x.so\n        - name: A\n'), pod('      env:\n        - name: A\n')],
+    ['Kubernetes, the only item', 'pod.yaml',
+      pod('      env:\n        - { name: LD_PRELOAD, value: /x.so }\n'), pod('')],
+    ['a script', 'run.sh', '  LD_PRELOAD=/x.so tritonserver --model-repository=/models\n',
+      '  tritonserver --model-repository=/models\n'],
+  ]
+  test.each(cases)('%s', async (_, name, text, left) => {
+    const { diff, lines } = await examined(name, text)
+    expect(lines.join('\n')).toContain('change LD_PRELOAD=')
+    const directory = files({ [name]: text, 'changes.patch': diff.replace(/^(---|\+\+\+) .*$/gm, `$1 ${name}`) })
+    expect(spawnSync('patch', ['-p0', '-i', 'changes.patch'], { cwd: directory, encoding: 'utf8' }).status).toBe(0)
+    expect(readFileSync(join(directory, name), 'utf8')).toBe(left)
+  })
+
+  test('what no edit reaches is named below the diff', async () => {
+    const text = pod('      env: [{ name: LD_PRELOAD, value: /x.so }, { name: A, value: b }]\n')
+    const directory = files({ 'pod.yaml': text.replace('nereid:1', 'nvcr.io/nvidia/tritonserver:24.05-py3') })
+    const { out } = await runs(doctor, [join(directory, 'pod.yaml')], directory)
+    expect(out).toContain('Not in these changes, to be made by hand: ./pod.yaml:6')
   })
 })
 
@@ -762,7 +807,7 @@ CMD ["tritonserver", "--model-repository=/models"]
     const { lines, commands } = await examined('Dockerfile', dockerfile, { 'run.sh': '' })
     expect(commands).toEqual(['nereid --model-repository=/models'])
     expect(lines.filter((line) => !/ same /.test(line))).toEqual([
-      '2 change image ubuntu:20.04: an image of your own: build it from Nereid’s; take nereid, which ' +
+      '2 change image ubuntu:20.04: an image of your own: build it from Nereid’s; take nereid:VERSION, which ' +
         'docs/containers.md makes',
       '3 change COPY --from=full /opt/tritonserver /opt/tritonserver: is Triton itself: leave it out',
     ])

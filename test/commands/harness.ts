@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { afterAll, vi } from 'vitest'
 import type { CommandModule } from '../../src/cli/commands.js'
+import { packageVersion } from '../../src/cli/version.js'
 
 const root = mkdtempSync(join(tmpdir(), 'nereid-commands-'))
 afterAll(() => rmSync(root, { recursive: true, force: true }))
@@ -21,7 +22,7 @@ export function files(content: Record<string, string | Uint8Array>): string {
   return directory
 }
 
-/** Exit code and output, with `.` for the directory's path. */
+/** Exit code and output, with `.` for the directory's path, and VERSION for the version of this package in a tag. */
 export async function runs(
   command: CommandModule, args: readonly string[], directory = '',
 ): Promise<{ code: number; out: string; err: string }> {
@@ -31,7 +32,8 @@ export async function runs(
   const stderr = vi.spyOn(process.stderr, 'write').mockImplementation((text) => ((err += String(text)), true))
   try {
     const code = await command.run('nereid', args)
-    const short = (text: string): string => (directory === '' ? text : text.replaceAll(directory, '.'))
+    const untagged = (text: string): string => text.replaceAll(`:${packageVersion()}`, ':VERSION')
+    const short = (text: string): string => untagged(directory === '' ? text : text.replaceAll(directory, '.'))
     return { code, out: short(out), err: short(err) }
   } finally {
     stdout.mockRestore()

@@ -75,10 +75,14 @@ function readEnvironment(node: Yaml | null, launch: Launch): void {
     const equals = text.indexOf('=')
     launch.env.push({
       name: equals < 0 ? text : text.slice(0, equals), value: equals < 0 ? null : text.slice(equals + 1), at: item.at,
+      without: item.removal(item.text()),
     })
   }
   for (const [name, value] of node?.entries() ?? [])
-    launch.env.push({ name, value: expanded(value)?.text ?? null, at: value.at })
+    launch.env.push({
+      name, value: expanded(value)?.text ?? null, at: value.at,
+      without: value.removal(`${name}: ${value.text() ?? ''}`),
+    })
 }
 
 /** Members of a service without effect on the server. */

@@ -7,34 +7,38 @@ import type { Edit } from './findings.js'
 const CHANGED_LINES_MAX = 5000
 const OPTIONS = { context: 0, headerOptions: FILE_HEADERS_ONLY, maxEditLength: CHANGED_LINES_MAX }
 
-/** Empty if no edit applies. */
-export function diffOf(path: string, text: string, edits: readonly Edit[]): string {
+/** The patch of a file, empty if no edit applies, and the edits that apply. */
+export function diffOf(path: string, text: string, edits: readonly Edit[]): { patch: string; applied: Edit[] } {
   const lines = text.split('\n')
   const changed = new Map<number, string[]>()
   const now = (line: number): string[] => changed.get(line) ?? [lines[line - 1] ?? '']
-  for (const edit of edits) {
+  const applied = edits.filter((edit) => {
     const { line } = edit.at
-    if (line < 1 || line > lines.length) continue
+    if (line < 1 || line > lines.length) return false
     if ('throughLine' in edit)
       for (let at = line; at <= Math.min(edit.throughLine, lines.length); at += 1) changed.set(at, [])
     else if ('word' in edit) changed.set(line, withWord(now(line), edit.behind, edit.word))
-    else if (now(line).some((one) => one.includes(edit.from))) {
+    else {
+      if (!now(line).some((one) => one.includes(edit.from))) return false
       changed.set(
         line,
         now(line)
-          .map((one) =>
-            tidy(
-              one.replace(edit.from, () => edit.to), edit.to,
-            ),
-          )
+          .map((one) => tidy(replaced(one, edit.from, edit.to), edit.to))
           .filter((one) => one !== null),
       )
     }
-  }
+    return true
+  })
   const fresh = lines.flatMap((_, at) => now(at + 1)).join('\n')
-  if (fresh === text) return ''
+  if (fresh === text) return { patch: '', applied }
   const patch = createTwoFilesPatch(`a/${path}`, `b/${path}`, text, fresh, undefined, undefined, OPTIONS)
-  return patch ?? `# ${path}: more than ${CHANGED_LINES_MAX} lines change; no patch is written\n`
+  return { patch: patch ?? `# ${path}: more than ${CHANGED_LINES_MAX} lines change; no patch is written\n`, applied }
+}
+
+/** A first word that is removed takes its space with it: the rest keeps the line's indent. */
+function replaced(line: string, from: string, to: string): string {
+  const isFirst = to === '' && line.trimStart().startsWith(`${from} `)
+  return line.replace(isFirst ? `${from} ` : from, () => to)
 }
 
 /** The line without the syntax around a removed word; null if nothing is left. */

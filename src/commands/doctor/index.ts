@@ -102,14 +102,11 @@ async function examine(targets: readonly string[], command: readonly string[], i
       if (start !== null) starts.push(start)
     }
   }
-  const diffs = [...texts]
-    .map(([path, text]) =>
-      diffOf(
-        path === '-' ? path : shown(resolve(path)), text, findings.edits.filter((edit) => edit.at.path === path),
-      ),
-    )
-    .filter((diff) => diff !== '')
-  return { findings, starts, diffs }
+  const changes = [...texts].map(([path, text]) =>
+    diffOf(path === '-' ? path : shown(resolve(path)), text, findings.edits.filter((edit) => edit.at.path === path)),
+  )
+  const diffs = changes.map(({ patch }) => patch).filter((patch) => patch !== '')
+  return { findings, starts, diffs, edits: changes.flatMap(({ applied }) => applied) }
 }
 
 /** Every start of a Triton in a file. */

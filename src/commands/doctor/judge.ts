@@ -3,6 +3,7 @@
 import { normalize, relative, resolve } from 'node:path'
 import { parseArguments } from '../../cli/parse.js'
 import { resolveSettings } from '../../cli/settings.js'
+import { packageVersion } from '../../cli/version.js'
 import { statIfAny } from '../../config/index.js'
 import { OptionError } from '../../cli/parse.js'
 import type { RepositorySettings } from '../../repository/index.js'
@@ -19,10 +20,11 @@ import type { Launch } from './launch.js'
 import { judgeRepository, type Needs } from './models.js'
 import { judgeWrappers } from './programs.js'
 
-/** Image names of docs/containers.md. */
-const IMAGE = 'nereid'
-const PYTHON_IMAGE = 'nereid-python'
-const GPU_IMAGE = 'nereid-gpu'
+/** Images of docs/containers.md, with the tag that it gives them. */
+const VERSION = packageVersion()
+const IMAGE = `nereid:${VERSION}`
+const PYTHON_IMAGE = `nereid-python:${VERSION}`
+const GPU_IMAGE = `nereid-gpu:${VERSION}`
 
 /** The Nereid start that replaces it. */
 export interface Start {

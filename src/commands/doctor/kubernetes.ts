@@ -96,6 +96,7 @@ function launchOf(container: Yaml, name: string, directory: string): Launch {
   for (const variable of container.get('env')?.items() ?? []) {
     launch.env.push({
       name: variable.get('name')?.text() ?? '', value: variable.get('value')?.text() ?? null, at: variable.at,
+      without: variable.removal(null),
     })
   }
   // Substitutes `$(NAME)` of Kubernetes if its value is known here.

@@ -11,12 +11,14 @@ export interface Outcome {
   starts: Start[]
   /** A diff for each file that must change. */
   diffs: string[]
+  /** Edits that the diffs contain. */
+  edits: Edit[]
 }
 
 const ORDER = Object.keys(VERDICTS) as Verdict[]
 
 /** Prints the report and returns the exit code. */
-export function report({ findings, starts, diffs }: Outcome, format: Format): number {
+export function report({ findings, starts, diffs, edits }: Outcome, format: Format): number {
   const list = sorted(findings.list)
   const { counts } = findings
   if (format === 'json') {
@@ -25,7 +27,7 @@ export function report({ findings, starts, diffs }: Outcome, format: Format): nu
     process.stdout.write(
       `${JSON.stringify({ counts, findings: rows, commands, diffs, dropped: findings.dropped }, null, 2)}\n`,
     )
-  } else process.stdout.write(text(list, starts, diffs, findings))
+  } else process.stdout.write(text(list, starts, diffs, edits, findings))
   return counts.change + counts.impossible === 0 ? 0 : 1
 }
 
@@ -42,7 +44,8 @@ function sorted(list: readonly Finding[]): Finding[] {
 }
 
 function text(
-  list: readonly Finding[], starts: readonly Start[], diffs: readonly string[], { counts, dropped, edits }: Findings,
+  list: readonly Finding[], starts: readonly Start[], diffs: readonly string[], edits: readonly Edit[],
+  { counts, dropped }: Findings,
 ): string {
   const lines: string[] = []
   let path: string | null = null

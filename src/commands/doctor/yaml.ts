@@ -3,8 +3,8 @@
  * when it is visited, so that a file of nested aliases stays cheap.
  */
 
-import type { Alias, Document, LineCounter, Node, Pair, YAMLMap } from 'yaml'
-import type { Located } from './findings.js'
+import type { Alias, Document, LineCounter, Node, Pair, YAMLMap, YAMLSeq } from 'yaml'
+import type { Edit, Located } from './findings.js'
 import { withTemplates, withoutTemplates } from './template.js'
 
 /** Aliases and merges followed in one file. */
@@ -32,7 +32,7 @@ export class Yaml {
   readonly #lines: LineCounter
   readonly #shared: FileState
   readonly path: string
-  /** The member whose value this is, and its map. */
+  /** The member whose value this is, and the map or list that holds it. */
   readonly #pair: Pair | null
   readonly #parent: Yaml | null
 
@@ -54,14 +54,23 @@ export class Yaml {
     return { path: this.path, line: this.#line(this.#node.range?.[0] ?? 0) }
   }
 
-  /** Lines of the member, with all members above that would be empty without it; null if others share them. */
+  /** Lines of the member or item, with all members above that would be empty without it; null if others share them. */
   get lines(): { from: number; through: number } | null {
     const parent = this.#parent
-    if (parent !== null && parent.#pair !== null && parent.map()?.items.length === 1) return parent.lines
-    if (parent?.map()?.flow === true) return null
+    const around = parent === null ? null : (parent.#node as YAMLMap | YAMLSeq)
+    if (parent !== null && parent.#pair !== null && around?.items.length === 1) return parent.lines
+    if (around?.flow === true) return null
     const key = this.#pair?.key as Node | null | undefined
     const from = this.#line(key?.range?.[0] ?? this.#node.range?.[0] ?? 0)
     return { from, through: Math.max(from, this.#line(Math.max(0, (this.#node.range?.[1] ?? 0) - 1))) }
+  }
+
+  /** The edit that removes the member or item; if it shares its line, those that remove its text `written`. */
+  removal(written: string | null): Edit[] {
+    const { lines } = this
+    if (lines !== null) return [{ at: { path: this.path, line: lines.from }, throughLine: lines.through }]
+    if (written === null) return []
+    return [`${written}, `, `, ${written}`, written].map((from) => ({ at: this.at, from, to: '' }))
   }
 
   map(): YAMLMap<Node, Node | null> | null {
@@ -134,9 +143,7 @@ export class Yaml {
       node = ((node as Alias).resolve(this.#document) as Node | undefined) ?? null
     }
     return node === null ? null
-      : new Yaml(
-          this.#library, node, this.#document, this.#lines, this.#shared, this.path, pair, pair === null ? null : this,
-        )
+      : new Yaml(this.#library, node, this.#document, this.#lines, this.#shared, this.path, pair, this)
   }
 
   #follow(): void {
