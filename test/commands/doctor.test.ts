@@ -502,6 +502,10 @@ spec:
       @@ -20,1 +20,1 @@
       -          image: nvcr.io/nvidia/tritonserver:25.03-py3
       +          image: nereid:1
+      @@ -29,3 +28,0 @@
+      -          env:
+      -            - name: LD_PRELOAD
+      -              value: /plugins/libcustom.so
 
       Not in these changes, to be made by hand: ./triton.yaml:35
 
