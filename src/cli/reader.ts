@@ -26,7 +26,10 @@ const COLUMNS_MIN = 40
 /** Narrowest column of a table. */
 const CELL_MIN = 8
 
-/** A table that is at most as wide as the terminal: longer cells continue on the next line. */
+/**
+ * A table that is at most as wide as the terminal: longer cells continue on the next line. A word that is longer than
+ * its column, such as a path, stays whole and moves the end of its line.
+ */
 export function fitTable(rows: Rows, columns: number): string {
   const count = Math.max(0, ...rows.map((row) => row.length))
   const widths = Array.from({ length: count }, (_, i) =>
@@ -47,34 +50,36 @@ export function fitTable(rows: Rows, columns: number): string {
   return formatTable(
     rows.map((row) => row.map((cell, i) => cell
           .split('\n')
-          .flatMap((part) => fold(part, widths[i] ?? CELL_MIN, true))
+          .flatMap((part) => fold(part, widths[i] ?? CELL_MIN))
           .join('\n'))),
+    widths,
   )
 }
 
-/** Log lines, broken at blanks to fit the terminal. Words stay whole, so that a path can be copied. */
+/** Log lines, broken at blanks to fit the terminal; lines of tables stay as they are. */
 export function foldLines(text: string, columns: number): string {
   if (columns < COLUMNS_MIN) return text
   const lines = text
     .split('\n')
-    .map((line) => (textWidth(line) <= columns ? line : fold(line, columns - INDENT.length, false).join(`\n${INDENT}`)))
+    .map((line) => (textWidth(line) <= columns || line.startsWith('| ') ? line
+        : fold(line, columns - INDENT.length).join(`\n${INDENT}`)))
   return lines.join('\n')
 }
 
 const INDENT = '    '
 
-/** Parts of at most `width` columns, broken at blanks; `cuts` also breaks longer words. */
-function fold(text: string, width: number, cuts: boolean): string[] {
+/** Parts of at most `width` columns, broken at blanks. Longer words stay whole, so that a path can be copied. */
+function fold(text: string, width: number): string[] {
   const parts: string[] = []
   let rest = text
   for (;;) {
     const end = fittingEnd(rest, width)
     if (end >= rest.length) break
     const blank = rest.lastIndexOf(' ', end)
-    const at = blank > 0 ? blank : cuts ? end : rest.indexOf(' ', end)
+    const at = blank > 0 ? blank : rest.indexOf(' ', end)
     if (at <= 0) break
     parts.push(rest.slice(0, at))
-    rest = rest.slice(at + (rest[at] === ' ' ? 1 : 0))
+    rest = rest.slice(at + 1)
   }
   return [...parts, rest]
 }

@@ -82,14 +82,17 @@ export function cut(message: string): string {
   return `${bytes.subarray(0, MESSAGE_BYTES_MAX).toString('utf8').replace(/\uFFFD$/, '')}...`
 }
 
-/** Formats a table; the first row is the heading. Cells are cleaned but not quoted, and may have several lines. */
-export function formatTable(rows: readonly (readonly string[])[]): string {
+/**
+ * Formats a table; the first row is the heading. Cells are cleaned but not quoted, and may have several lines. A line
+ * that is longer than its column's entry of `most` does not widen the column.
+ */
+export function formatTable(rows: readonly (readonly string[])[], most: readonly number[] = []): string {
   const columns = Math.max(0, ...rows.map((row) => row.length))
   const cells = rows.map((row) =>
     Array.from({ length: columns }, (_, i) => (row[i] ?? '').split('\n').map(cleanCell)),
   )
   const widths = Array.from({ length: columns }, (_, i) =>
-    Math.max(0, ...cells.flatMap((row) => (row[i] ?? []).map((part) => part.length))),
+    Math.min(most[i] ?? Infinity, Math.max(0, ...cells.flatMap((row) => (row[i] ?? []).map(textWidth)))),
   )
   const border = `+${widths.map((w) => '-'.repeat(w + 2)).join('+')}+`
   const lines = [border]

@@ -130,7 +130,18 @@ def test_a_start_that_fails_raises_with_the_end_of_the_log(nereid, repositories,
         nereid.serve(repositories / repository, **flags)
     assert said in str(raised.value) and said in raised.value.log
     assert raised.value.returncode == 1
-    assert len(str(raised.value).splitlines()) <= 41
+    assert len(str(raised.value).splitlines()) <= 52
+
+
+def test_the_reason_comes_first_and_no_table_surrounds_it(nereid, repositories):
+    with pytest.raises(nereid.ServerError) as raised:
+        nereid.serve(repositories / "broken")
+    lines = str(raised.value).splitlines()
+    assert lines[0] == "the server did not start, exit code 1."
+    end = lines.index("The end of its log:")
+    assert any("'no_file" in line for line in lines[1:end]), lines
+    assert not [line for line in lines if line.startswith(("|", "+"))]
+    assert any(line.startswith("| Model") for line in raised.value.log.splitlines())
 
 
 def test_a_port_that_is_taken_is_named_with_its_flag(nereid, repositories):

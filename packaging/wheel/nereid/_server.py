@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -41,6 +42,9 @@ _POLL_S = 0.05
 _EXIT_MARGIN_S = 10.0
 _MESSAGE_BYTES_MAX = 65536
 _TAIL_LINES = 40
+_REASON_LINES = 10
+# A line of an error in the log, in either form, or the last line of a start that failed.
+_ERROR = re.compile(r'E\d{4} |error: |\{"time":"[^"]*","level":"error"')
 # Kept of the log of a server that has ended.
 _LOG_BYTES_MAX = 1 << 20
 # The name of a Unix socket has 107 bytes at most.
@@ -48,11 +52,13 @@ _DIRECTORY_BYTES_MAX = 80
 
 
 class ServerError(RuntimeError):
-    """The server failed to start, or ended by itself while it was used. The message ends with the last lines of its log."""
+    """The server failed to start, or ended by itself while it was used. The message has the errors of its log, then its last lines."""
 
     def __init__(self, message: str, log: str, returncode: int | None) -> None:
-        tail = "\n".join(log.rstrip().splitlines()[-_TAIL_LINES:])
-        super().__init__(f"{message}. The end of its log:\n{tail}")
+        # Tables are wide, and their errors have lines of their own.
+        lines = [line for line in log.rstrip().splitlines() if not line.startswith(("+-", "| "))]
+        reasons = [line for line in lines if _ERROR.match(line)][-_REASON_LINES:]
+        super().__init__("\n".join([f"{message}.", *reasons, "The end of its log:", *lines[-_TAIL_LINES:]]))
         self.log = log
         #: Exit code of the process, negative for a signal; None if it had to be stopped.
         self.returncode = returncode
