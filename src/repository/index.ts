@@ -1,7 +1,7 @@
 /** Model repository: stores, versions, control modes, polling, load and unload. */
 
 export { Stores } from './stores.js'
-export { Repository, requireSafeName, NO_PARAMETERS, type LoadParameters } from './repository.js'
+export { Repository, plainReason, requireSafeName, NO_PARAMETERS, type LoadParameters } from './repository.js'
 export { inspectModel, inspectRepositories, type Depth, type Finding, type InspectedModel } from './inspect.js'
 export { explain } from './explain.js'
 export type { Near } from './near.js'

@@ -17,7 +17,7 @@ import {
   completeConfig, lacksGpu, moveGpuGroupsToCpu, noLog, readConfig, selectVersions, unversionedHint, type ConfigFlags,
   type Log, type ModelConfig,
 } from '../config/index.js'
-import { ServerError, asServerError, quoted, statusText, type Core } from '../native/index.js'
+import { STATUS_NAMES, ServerError, asServerError, quoted, statusText, type Core } from '../native/index.js'
 import { Agents, type AgentModels } from './agents.js'
 import type { AgentHost } from './agent_process.js'
 import {
@@ -1103,11 +1103,14 @@ function rootReason(error: unknown): string {
   return cause instanceof Error ? cause.message : message
 }
 
+/** Triton's words before the reason of one version. */
+const AROUND = new RegExp(
+  "^load failed for model '[^']*': (?:version \\d+ is at UNAVAILABLE state: )?" +
+    `(?:(?:${Object.values(STATUS_NAMES).join('|')}): )?`,
+)
+
 /** The reason of one version, without Triton's words around it. */
-const plainReason = (reason: string): string =>
-  reason
-    .replace(/^load failed for model '[^']*': (?:version \d+ is at UNAVAILABLE state: )?(?:Internal: )?/, '')
-    .replace(/;?\s*$/, '')
+export const plainReason = (reason: string): string => reason.replace(AROUND, '').replace(/\s*;?\s*$/, '')
 
 /** Interval at which an unload ends the loads it waits for. */
 const END_LOAD_MS = 100

@@ -55,6 +55,16 @@ function image(): Buffer {
   })
 }
 
+/** Adds its input to a state: the output of a request is what the sequence has sent so far. */
+function recurrent(): Buffer {
+  return model({
+    nodes: [node('Add', ['x', 'h_in'], ['h_out']), node('Identity', ['h_out'], ['y'])],
+    inputs: [value('x', TYPE.FP32, [1, 4]), value('h_in', TYPE.FP32, ['batch', 4])],
+    outputs: [value('y', TYPE.FP32, ['batch', 4]), value('h_out', TYPE.FP32, ['batch', 4])],
+    initializers: [],
+  })
+}
+
 const MODELS: [name: string, source: () => string, flags: string[], outputs: Record<string, unknown>][] = [
   ...['bool', 'uint8', 'int64', 'fp16', 'fp32', 'fp64', 'string'].map((type): (typeof MODELS)[number] => [
     `id_${type}`,
@@ -78,6 +88,7 @@ const MODELS: [name: string, source: () => string, flags: string[], outputs: Rec
     'large', () => file('large.onnx', identity(TYPE.UINT8, [1, 3, 224, 224])), [],
     { OUTPUT0: Array(3 * 224 * 224).fill(1) }
   ],
+  ['recurrent', () => file('recurrent.onnx', recurrent()), [], { y: Array(4).fill(1) }],
   ['image', () => file('image.onnx', image()), ['--batch'], { pooled: Array(3).fill(1) }],
   [
     'odd_tensor', () => file('odd tensor.onnx', identity(TYPE.INT32, ['n'], `a'"\\%`)), [],
@@ -328,12 +339,32 @@ describe.skipIf(curl !== '' || python !== '')(`models in Python ${python}`, () =
     await server.stop()
   }, 120_000)
 
+  test('an output that is an input of the next request becomes state of a sequence', async () => {
+    expect(init([file('counting.onnx', recurrent()), '--out=stateful']).code).toBe(0)
+    const server = await TestServer.start(join(directory, 'stateful'))
+    const model = `${server.url}/v2/models/counting`
+    const config = (await (await fetch(`${model}/config`)).json()) as Record<string, { name: string }[]>
+    expect([config['input'], config['output']].map((list) => list?.map(({ name }) => name))).toEqual([['x'], ['y']])
+    for (const [i, expected] of [1, 2, 3].entries()) {
+      const body = JSON.stringify({
+        parameters: { sequence_id: 5, sequence_start: i === 0, sequence_end: i === 2 },
+        inputs: [{ name: 'x', datatype: 'FP32', shape: [1, 4], data: [1, 1, 1, 1] }],
+      })
+      const answer = await fetch(`${model}/infer`, { method: 'POST', body })
+      const { outputs } = (await answer.json()) as { outputs: unknown }
+      expect(outputs).toEqual([{ name: 'y', datatype: 'FP32', shape: [1, 4], data: Array(4).fill(expected) }])
+    }
+    await server.stop()
+  })
+
   test('a model whose code does not load yet is written, with the reason', () => {
     mkdirSync(join(directory, 'unready'))
     writeFileSync(join(directory, 'unready/model.py'), 'import nowhere_to_be_found\n')
     const { code, stdout } = init(['unready', '--out=py2'])
     expect(code).toBe(0)
-    expect(stdout).toMatch(/Note: the model does not load yet: [\s\S]*nowhere_to_be_found/)
+    expect(stdout).toMatch(/^The model does not load yet: [\s\S]*nowhere_to_be_found[\s\S]*\n\nWritten:\npy2\/unready/)
+    expect(stdout).toContain('check --load py2/unready\n')
+    expect(stdout).not.toMatch(/Serve it|\.nereid-init-|load failed for|UNAVAILABLE/)
     expect(readdirSync(join(directory, 'py2/unready')).sort()).toEqual(['1', 'config.pbtxt'])
   })
 })

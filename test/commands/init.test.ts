@@ -58,9 +58,12 @@ describe('a file that is no model', () => {
     ['model.graphdef', 'simple_save'],
     ['model.tflite', 'tf2onnx'],
     ['rank0.engine', 'all_models/llmapi'],
-    ['model.pkl', 'skl2onnx'],
+    ['model.pkl', 'model.save_model("'],
+    ['model.joblib', 'skl2onnx'],
+    ['model.cbm', 'CatBoost().load_model'],
+    ['model.gguf', 'llama-server'],
   ]
-  test.each(foreign)('%s, with the command that makes an ONNX file of it', async (name, reported) => {
+  test.each(foreign)('%s, with the way to a model that is served', async (name, reported) => {
     const { code, err } = await made({ [name]: 'bytes' }, name)
     expect([code, err]).toEqual([1, expect.stringContaining(reported)])
     expect(err).toContain(`${name} `)
@@ -76,7 +79,7 @@ test('the IR of OpenVINO becomes a repository with its weights; the reason for a
     expect([code, out]).toEqual([
       0, expect.stringContaining('./out/yolo/1/model.xml\n./out/yolo/1/model.bin\n./out/yolo/config.pbtxt\n')
     ])
-    expect(out).toContain('Note: the model does not load yet: ')
+    expect(out).toContain('The model does not load yet: ')
     expect(readFileSync(join(directory, 'out/yolo/config.pbtxt'), 'utf8')).toContain('backend: "openvino"')
   }
   const { code, err } = await made({ 'm.xml': '<net/>', 'm.bin': POINTER }, 'm.xml')
@@ -97,7 +100,7 @@ test('a SavedModel of TensorFlow becomes a repository with all its files', async
     expect([code, out]).toEqual([0, expect.stringContaining('./out/resnet/1/model.savedmodel/saved_model.pb\n')])
     expect(existsSync(join(directory, 'out/resnet/1/model.savedmodel/variables/variables.index'))).toBe(true)
     expect(existsSync(join(directory, 'out/resnet/1/model.savedmodel/assets/words.txt'))).toBe(true)
-    expect(out).toContain('Note: the model does not load yet: ')
+    expect(out).toContain('The model does not load yet: ')
     expect(readFileSync(join(directory, 'out/resnet/config.pbtxt'), 'utf8')).toContain('backend: "tensorflow"')
   }
 })
@@ -110,7 +113,7 @@ describe('a model of PyTorch', () => {
     const { code, out, err, directory } = await made({ [source]: 'garbage' }, source)
     expect([code, err]).toEqual([0, `reading ./${source}: torch may take up to a minute\n`])
     expect(out).toContain(`./out/net/1/${target}\n./out/net/config.pbtxt\n`)
-    expect(out).toContain('Note: the model does not load yet: ')
+    expect(out).toContain('The model does not load yet: ')
     const config = readFileSync(join(directory, 'out/net/config.pbtxt'), 'utf8')
     expect(config).toContain(
       'backend: "pytorch"\nmax_batch_size: 0\ninput [\n  { name: "INPUT__0" data_type: TYPE_FP32 dims: [ -1 ' +

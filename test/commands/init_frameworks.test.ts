@@ -173,7 +173,7 @@ test.each(['net.plan', 'net.engine', 'net.trt', 'net/model.plan', 'net'])(
     const { code, out, err, directory } = await made({ [file]: 'plan' }, source)
     expect([code, err]).toEqual([0, ''])
     expect(out).toContain('./out/net/1/model.plan\n./out/net/config.pbtxt\n')
-    expect(out).toContain('Note: the model does not load yet: ')
+    expect(out).toContain('The model does not load yet: ')
     const text = configOf(directory, 'net')
     expect(text).toContain('backend: "tensorrt"')
     expect(text).toContain('Inputs and outputs are not read from a TensorRT plan: fill them in.')

@@ -1,17 +1,23 @@
 /** The `config.pbtxt` that `nereid init` writes: required fields, and suggestions as comments. */
 
 import type { ModelIoConfig, TensorConfig } from './model_io.js'
+import { statesOf, type StatePair } from './state.js'
 import type { NamedTensor, TorchScript } from './torchscript.js'
 import type { TreesFile } from './trees.js'
 
 /** The configuration of an ONNX model. `canBatch`: all its tensors have a variable first dimension. */
 export function onnxConfigText(config: ModelIoConfig, canBatch: boolean): string {
+  const states = statesOf(config.input, config.output)
+  const isState = (tensor: TensorConfig): boolean => states.some((pair) => Object.values(pair).includes(tensor))
   const lines = [
     '# Written by `nereid init`. Inputs and outputs are what the model file says of itself; a dim of -1 is any size.',
     `name: ${quoted(config.name)}`, `backend: ${quoted(config.backend)}`, `max_batch_size: ${config.max_batch_size}`,
-    ...tensors('input', config.input), ...tensors('output', config.output)
+    ...tensors('input', config.input.filter((one) => !isState(one))),
+    ...tensors('output', config.output.filter((one) => !isState(one)))
   ]
-  if (config.max_batch_size > 0) {
+  if (states.length > 0) {
+    lines.push(...sequenceText(states))
+  } else if (config.max_batch_size > 0) {
     lines.push(
       '', '# Requests that wait at the same time run together, up to max_batch_size rows.', 'dynamic_batching { }',
       '# To wait a moment for more of them:', '# dynamic_batching { max_queue_delay_microseconds: 100 }',
@@ -28,6 +34,26 @@ export function onnxConfigText(config: ModelIoConfig, canBatch: boolean): string
     '# instance_group [ { count: 2 kind: KIND_CPU } ]', '',
   )
   return lines.join('\n')
+}
+
+/** The server keeps the state between the requests of a sequence; the first one finds zeros. */
+function sequenceText(states: readonly StatePair[]): string[] {
+  return [
+    '', '# By their names, these outputs are inputs of the next request. The server keeps them for each sequence:',
+    '# requests have a sequence_id, the first sequence_start, the last sequence_end. A dim of any size is 1 at first.',
+    'sequence_batching {', '  state [',
+    states
+      .map(({ input: { name, data_type, dims }, output }) => {
+        const first = dims.map((dim) => (dim === -1 ? 1 : dim)).join(', ')
+        return (
+          `    {\n      input_name: ${quoted(name)} output_name: ${quoted(output.name)} data_type: ${data_type} ` +
+          `dims: [ ${dims.join(', ')} ]\n` +
+          `      initial_state { name: "zeros" data_type: ${data_type} dims: [ ${first} ] zero_data: true }\n    }`
+        )
+      })
+      .join(',\n'),
+    '  ]', '}'
+  ]
 }
 
 /** The configuration of a Python model; without tensors its code declares them. */

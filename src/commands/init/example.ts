@@ -39,7 +39,8 @@ export function exampleRequest(config: ModelIoConfig, size: number): Example | n
   const inputs = config.input.map((tensor) => ({ tensor, shape: shapeOf(config, tensor, size) }))
   if (inputs.reduce((sum, { shape }) => sum + elements(shape), 0) > ELEMENTS_MAX) return null
   const binary: Piece[] = []
-  const pieces: Piece[] = [{ text: '{"inputs":[' }]
+  const sequence = '"parameters":{"sequence_id":1,"sequence_start":true,"sequence_end":true},'
+  const pieces: Piece[] = [{ text: `{${config.sequence_batching === undefined ? '' : sequence}"inputs":[` }]
   inputs.forEach(({ tensor, shape }, i) => {
     const count = elements(shape)
     const name = `${i > 0 ? ',' : ''}{"name":${JSON.stringify(tensor.name)}`

@@ -28,7 +28,25 @@ const FOREIGN: readonly (readonly [ends: RegExp, what: string, command: (file: s
   [/^rank\d+\.engine$/i, `is an engine of TensorRT-LLM: ${absentBackend('tensorrtllm') ?? ''}`, () => ''],
   [
     /\.(?:pkl|pickle|joblib)$/i,
-    'is a pickle of Python: export the model to ONNX (skl2onnx, onnxmltools), or load it in a model.py', () => ''
+    'is a pickle of Python: save the model in a form of its framework and name that file, or load it in a model.py',
+    (file, onnx) => {
+      const stem = file.replace(/\.[^./]*$/, '')
+      return [
+        `model.save_model("${stem}.json")              # XGBoost`,
+        `model.booster_.save_model("${stem}.txt")      # LightGBM`,
+        `model.save_model("${onnx}", format="onnx")    # CatBoost`,
+        `open("${onnx}", "wb").write(skl2onnx.to_onnx(model, X[:1]).SerializeToString())    # scikit-learn`
+      ].join('\n')
+    },
+  ],
+  [
+    /\.cbm$/i, 'is a model of CatBoost: save it as ONNX and name that file',
+    (file, onnx) => `model = CatBoost().load_model("${file}"); model.save_model("${onnx}", format="onnx")`
+  ],
+  [
+    /\.gg(?:uf|ml)$/i,
+    'has weights for llama.cpp, whose llama-server (or Ollama) runs it. Here the backend vllm runs the model from ' +
+      'its safetensors: name a model.json with {"model": "DIRECTORY"}', () => ''
   ],
 ]
 

@@ -12,7 +12,7 @@ import { BACKENDS, DEFAULT_MAX_BATCH_SIZE, backendRow } from '../../config/index
 import { invocation } from '../../config/invocation.js'
 import { shellWord } from '../../config/shell_word.js'
 import { exitNow, ServerError } from '../../native/index.js'
-import { lookAt, requireSafeName, whyNoWeights } from '../../repository/index.js'
+import { lookAt, plainReason, requireSafeName, whyNoWeights } from '../../repository/index.js'
 import { CommandError, commandNamed, readArguments, usageOf, type CommandArguments } from '../arguments.js'
 import { unreadableCloud, unwritableCloud } from '../check/cloud.js'
 import { printFailure } from '../failure.js'
@@ -61,6 +61,11 @@ interface Trial {
   refusal: string | null
   /** True if the model does not batch, and perhaps could. */
   mayBatch?: true
+}
+
+/** A model that was written and does not load here yet. */
+interface Unloaded {
+  failure: string
 }
 
 export async function run(program: string, args: readonly string[]): Promise<number> {
@@ -365,7 +370,7 @@ function untried(program: string, { name }: Plan, out: string): Trial {
 }
 
 /** Loads the model to read its tensors, writes them down, and loads it again from the written configuration. */
-async function tryFile(staging: Staging, { name, kind }: Plan, batch: number): Promise<Trial> {
+async function tryFile(staging: Staging, { name, kind, source }: Plan, batch: number): Promise<Trial | Unloaded> {
   return await withServer(staging.repository, async (server) => {
     try {
       await server.load(name, {
@@ -374,19 +379,25 @@ async function tryFile(staging: Staging, { name, kind }: Plan, batch: number): P
     } catch (error) {
       if (batch > 0 && String(error).includes('does not support batching')) throw cannotBatch()
       // Its framework may not be installed here.
-      if (kind !== 'onnx' && error instanceof ServerError) return doesNotLoad(error)
-      throw error
+      if (kind !== 'onnx' && error instanceof ServerError) return { failure: reasonOf(error, staging) }
+      throw described(error, source, staging)
     }
     const config = server.model(name).config() as ModelIoConfig
     staging.add({ to: 'config.pbtxt', text: onnxConfigText(config, canBatch(config)) })
     await server.load(name)
-    return { ...(await tryRequests(server, config)), ...(batch === 0 && canBatch(config) ? { mayBatch: true } : {}) }
+    const written = server.model(name).config() as ModelIoConfig
+    const isSequence = written.sequence_batching !== undefined
+    const mayBatch = batch === 0 && canBatch(config) && !isSequence
+    return { ...(await tryRequests(server, written)), ...(mayBatch ? { mayBatch } : {}) }
   })
 }
 
-const doesNotLoad = (error: ServerError): Trial => ({
-  example: null, refusal: `the model does not load yet: ${error.message.trimEnd()}`,
-})
+/** Why a model does not load, without the words that every failed load has. */
+const reasonOf = (error: ServerError, staging: Staging): string => staging.named(plainReason(error.message))
+
+/** The error of a file that will not load anywhere. */
+const described = (error: unknown, source: string, staging: Staging): unknown =>
+  error instanceof ServerError ? new CommandError(`${source} does not load: ${reasonOf(error, staging)}`) : error
 
 function cannotBatch(): CommandError {
   return new CommandError(
@@ -401,14 +412,16 @@ function canBatch({ input, output }: ModelIoConfig): boolean {
 }
 
 /** Loads a model from the written configuration. If its code lacks something here, returns the reason. */
-async function tryConfigured(staging: Staging, { name, kind }: Plan, script: TorchScript | null): Promise<Trial> {
+async function tryConfigured(
+  staging: Staging, { name, kind, source }: Plan, script: TorchScript | null,
+): Promise<Trial | Unloaded> {
   return await withServer(staging.repository, async (server) => {
     try {
       await server.load(name)
     } catch (error) {
       // Trees fail only because of their file.
-      if (kind === 'fil' || !(error instanceof ServerError)) throw error
-      return doesNotLoad(error)
+      if (kind === 'fil' || !(error instanceof ServerError)) throw described(error, source, staging)
+      return { failure: reasonOf(error, staging) }
     }
     // A request with placeholders would fail.
     if (kind === 'pytorch' || kind === 'tensorrt') {
@@ -468,11 +481,17 @@ async function refusalOf(server: Server, { path, body, headerBytes }: Example): 
 }
 
 function report(
-  program: string, out: string, files: readonly string[], { example, refusal, mayBatch }: Trial,
+  program: string, out: string, files: readonly string[], tried: Trial | Unloaded,
   { name, source, beside = [], tested = [] }: Plan, isNamed: boolean,
 ): string {
   const command = invocation(program)
   const test = tested.length === 0 ? [] : ['', 'Test it:', ...tested.map((line) => `  ${line}`)]
+  if ('failure' in tried) {
+    const again = ['', 'Load it again:', `  ${command} check --load ${shellWord(join(out, name))}`]
+    const lines = [`The model does not load yet: ${tried.failure}`, '', 'Written:', ...files, ...test, ...again]
+    return `${lines.join('\n')}\n`
+  }
+  const { example, refusal, mayBatch } = tried
   const lines = [...files, ...test, '', 'Serve it:', `  ${command} --model-repository=${shellWord(out)}`]
   if (example !== null) {
     lines.push(

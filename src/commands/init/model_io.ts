@@ -17,4 +17,6 @@ export interface ModelIoConfig {
   max_batch_size: number
   input: TensorConfig[]
   output: TensorConfig[]
+  /** Present in a model of sequences, whose requests name theirs. */
+  sequence_batching?: object
 }

@@ -6,6 +6,7 @@ import {
 } from 'node:fs'
 import { dirname, join, resolve, sep } from 'node:path'
 import { CommandError } from '../arguments.js'
+import { shown } from '../output.js'
 
 /** A file of the model: its source or its text, and its path below the model's directory. */
 export type ModelFile = { to: string } & ({ from: string } | { text: string })
@@ -20,6 +21,8 @@ export class Staging {
   /** Directories created for this model, the outermost first. */
   readonly #made: string[]
   readonly #files: string[] = []
+  /** Names for paths of this directory in texts, the longer paths first. */
+  readonly #names: [staged: string, shown: string][]
 
   constructor(out: string, name: string, isLinked: boolean) {
     this.#made = makeDirectories(resolve(out))
@@ -28,6 +31,7 @@ export class Staging {
     this.#isLinked = isLinked
     // On the target file system, and with a dot: servers that watch the repository skip it.
     this.repository = mkdtempSync(join(out, '.nereid-init-'))
+    this.#names = [[resolve(this.repository), out]]
   }
 
   /** @throws {CommandError} if copies of the files do not fit on the disk */
@@ -45,7 +49,10 @@ export class Staging {
     const target = join(this.repository, this.#name, file.to)
     mkdirSync(dirname(target), { recursive: true })
     if ('text' in file) writeFileSync(target, file.text)
-    else this.#copy(file.from, target)
+    else {
+      this.#copy(file.from, target)
+      this.#names.unshift([resolve(target), shown(file.from)])
+    }
     if (!this.#files.includes(file.to)) this.#files.push(file.to)
   }
 
@@ -60,6 +67,11 @@ export class Staging {
       }
     }
     copyFileSync(from, target, constants.COPYFILE_FICLONE)
+  }
+
+  /** A text of the server, with the user's files in the place of those of this directory, which will be gone. */
+  named(text: string): string {
+    return this.#names.reduce((rest, [staged, name]) => rest.replaceAll(staged, name), text)
   }
 
   /** Files of this model that already exist in the repository. */
