@@ -1,5 +1,8 @@
 /** Finds the known word closest to a misspelled one, for hints in error messages. */
 
+/** Characters that a word must share with the start of a name that is not near; and at least two thirds of its own. */
+const PREFIX_CHARS_MIN = 6
+
 /** The nearest candidate by edit distance, or null if none is close enough. */
 export function nearest(word: string, candidates: Iterable<string>): string | null {
   // A longer word is not a misspelling, and distances cost length².
@@ -16,6 +19,26 @@ export function nearest(word: string, candidates: Iterable<string>): string | nu
     }
   }
   return best
+}
+
+/** The nearest name, or else that with the longest equal start: `max_queue_delay_ms`, `max_queue_delay_microseconds`. */
+export function nearestName(word: string, names: readonly string[]): string | null {
+  let best = nearest(word, names)
+  if (best !== null) return best
+  let longest = Math.max(PREFIX_CHARS_MIN, Math.ceil((word.length * 2) / 3)) - 1
+  for (const candidate of names) {
+    const length = commonPrefix(fold(word), fold(candidate))
+    if (length <= longest) continue
+    best = candidate
+    longest = length
+  }
+  return best
+}
+
+function commonPrefix(a: string, b: string): number {
+  let length = 0
+  while (length < a.length && a[length] === b[length]) length += 1
+  return length
 }
 
 function fold(word: string): string {

@@ -72,6 +72,20 @@ dynamic_batching { preferred_batch_sizes: [ 4 ] }
     `)
   })
 
+  test('an unknown field hides no mistake behind it, on its line or in its block', async () => {
+    const config = `backend: "onnxruntime"
+dynamic_batching { max_queue_delay_ms: 5 preferred_batch_siz: [ 4 ], foo: "a" 'b' priority_levles: -1 }
+optimization { unknown { a: 1 b { c: [ 2 ] } } grapf { level: 1 } cuda { graphs: yes } } max_batchsize: 8
+`
+    const { out } = await checked({ 'm/1/': '', 'm/config.pbtxt': config })
+    const fields = [...out.matchAll(/(\d+:\d+): error: .*(?:no field named|Invalid value for boolean).*?"(\w+)"/g)]
+    expect(fields.map(([, place, name]) => `${place} ${name}`)).toEqual([
+      '2:20 max_queue_delay_ms', '2:42 preferred_batch_siz', '2:70 foo', '2:83 priority_levles', '3:16 unknown',
+      '3:48 grapf', '3:82 graphs', '3:90 max_batchsize'
+    ])
+    expect(out).toContain('Did you mean "max_queue_delay_microseconds"?')
+  })
+
   test('C-29: the first mistake is the one of a load; a text without any has none', () => {
     for (const text of [
       'nam: "m"', 'name: "m" }', 'input [ { name: "A" ]', 'name: "m', 'max_batch_size: 3000000000', '\u0001',
