@@ -15,6 +15,9 @@ use tensor::{Data, DataType, Error, Name, Result, Shape, allowance};
 /// Member that contains parameters one level deeper.
 const NESTED: &str = "parameters";
 
+/// Input of models that take sampling settings as JSON text (docs/spec/backends-native.md).
+const SETTINGS: &str = "sampling_parameters";
+
 /// Body of a generate response when the model did not return exactly one response (P-112; status 200).
 pub const WRONG_RESPONSE_COUNT: &str = "generate expects model to produce exactly 1 response, use generate stream for \
 model that generates various number of responses";
@@ -68,17 +71,40 @@ impl Mapping<'_> {
                 }
                 // The first of duplicates counts.
                 None if !self.keys.insert(key.bytes().clone()) => {}
-                None => push_parameter(&mut self.request.parameters, key, value, self.body)?,
+                None => push_parameter(&mut self.request.parameters, key, value, self.body)
+                    .map_err(|e| self.with_settings_hint(e))?,
             }
         }
         Ok(())
+    }
+
+    /// True for models such as those of vLLM, which take lists and objects in an input of their own. Triton's texts,
+    /// which other models keep, do not say so.
+    fn takes_settings(&self) -> bool {
+        self.signature.inputs.iter().any(|i| i.name == SETTINGS && i.datatype == DataType::Bytes)
+    }
+
+    fn with_settings_hint(&self, error: Error) -> Error {
+        if !self.takes_settings() {
+            return error;
+        }
+        Error::invalid(format!(
+            "{} Settings that are lists or objects go as one JSON text into the input '{SETTINGS}': \"{SETTINGS}\": \
+             \"{{\\\"stop\\\": [\\\"END\\\"]}}\"",
+            error.message()
+        ))
     }
 
     fn tensor(&mut self, spec: &InputSpec, value: Value<'_>) -> Result<()> {
         let name = &spec.name;
         // Only the outer array counts: nested arrays do not match the shape made from it.
         let count = if value.is_array() { value.elements()?.count() } else { 1 };
-        let strings = if spec.datatype == DataType::Bytes { Some(read_bytes_tensor(value)?) } else { None };
+        let strings = if spec.datatype == DataType::Bytes {
+            let named = |e: Error| self.with_settings_hint(e.prefixed(format_args!("input '{name}': ")));
+            Some(read_bytes_tensor(value).map_err(|e| if self.takes_settings() { named(e) } else { e })?)
+        } else {
+            None
+        };
         let bytes = match (&strings, spec.datatype.byte_size()) {
             (Some(raw), _) => raw.len(),
             (None, size) => count.saturating_mul(size.unwrap_or(0)),

@@ -175,6 +175,25 @@ fn p108_p110_errors_have_their_texts() {
         500,
         "Unable to parse 'data': Shape does not match true shape of 'data' field",
     );
+    let vllm = signature(
+        "vllm",
+        0,
+        &[("text_input", DataType::Bytes, &[1]), ("sampling_parameters", DataType::Bytes, &[1])],
+        &[],
+    );
+    let way = r#"Settings that are lists or objects go as one JSON text into the input 'sampling_parameters': "sampling_parameters": "{\"stop\": [\"END\"]}""#;
+    for (body, text) in [
+        (r#"{"text_input":"a","stop":["b"]}"#, invalid("stop")),
+        (r#"{"text_input":"a","parameters":{"stop":["b"]}}"#, nested("stop")),
+        (
+            r#"{"text_input":"a","sampling_parameters":{"stop":["b"]}}"#,
+            format!("input 'sampling_parameters': {strings}"),
+        ),
+        (r#"{"text_input":"a","sampling_parameters":{"a":1}}"#, format!("input 'sampling_parameters': {strings}")),
+    ] {
+        refused(&vllm, body, 400, &format!("{text} {way}"));
+    }
+    assert!(ask(&vllm, r#"{"text_input":"a","sampling_parameters":"{\"stop\": [\"END\"]}"}"#).is_ok());
     refused(
         &identity("id_fp16", 8, DataType::Fp16),
         r#"{"INPUT0":[1]}"#,
