@@ -21,7 +21,7 @@ export function nearest(word: string, candidates: Iterable<string>): string | nu
   return best
 }
 
-/** The nearest name, or else that with the longest equal start: `max_queue_delay_ms`, `max_queue_delay_microseconds`. */
+/** The nearest name, or else the one with the longest equal start: `max_queue_delay_microseconds` for `…_ms`. */
 export function nearestName(word: string, names: readonly string[]): string | null {
   let best = nearest(word, names)
   if (best !== null) return best

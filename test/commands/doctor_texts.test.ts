@@ -756,7 +756,8 @@ describe('LD_PRELOAD is in the diff, however the file writes it', () => {
   const compose = (environment: string): string =>
     `services:\n  t:\n    image: nereid:1\n    command: tritonserver --model-repository=/models\n${environment}`
   const pod = (env: string): string =>
-    'kind: Pod\nspec:\n  containers:\n    - image: nereid:1\n      args: [tritonserver, --model-repository=/models]\n' + env
+    'kind: Pod\nspec:\n  containers:\n    - image: nereid:1\n' +
+    `      args: [tritonserver, --model-repository=/models]\n${env}`
   const cases: [string, string, string, string][] = [
     ['compose, a map', 'compose.yaml', compose('    environment:\n      LD_PRELOAD: /x.so\n      A: b\n'),
       compose('    environment:\n      A: b\n')],
@@ -768,9 +769,11 @@ describe('LD_PRELOAD is in the diff, however the file writes it', () => {
     ['compose, a list', 'compose.yaml', compose('    environment:\n      - LD_PRELOAD=/x.so\n      - A=b\n'),
       compose('    environment:\n      - A=b\n')],
     ['compose, a variable of its own', 'compose.yaml',
-      compose('    environment:\n      LD_PRELOAD: ${P:-/x.so}\n      A: b\n'), compose('    environment:\n      A: b\n')],
+      compose('    environment:\n      LD_PRELOAD: ${P:-/x.so}\n      A: b\n'),
+      compose('    environment:\n      A: b\n')],
     ['Kubernetes', 'pod.yaml',
-      pod('      env:\n        - name: LD_PRELOAD\n          value: /x.so\n        - name: A\n'), pod('      env:\n        - name: A\n')],
+      pod('      env:\n        - name: LD_PRELOAD\n          value: /x.so\n        - name: A\n'),
+      pod('      env:\n        - name: A\n')],
     ['Kubernetes, the only item', 'pod.yaml',
       pod('      env:\n        - { name: LD_PRELOAD, value: /x.so }\n'), pod('')],
     ['a script', 'run.sh', '  LD_PRELOAD=/x.so tritonserver --model-repository=/models\n',

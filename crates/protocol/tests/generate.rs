@@ -181,7 +181,10 @@ fn p108_p110_errors_have_their_texts() {
         &[("text_input", DataType::Bytes, &[1]), ("sampling_parameters", DataType::Bytes, &[1])],
         &[],
     );
-    let way = r#"Settings that are lists or objects go as one JSON text into the input 'sampling_parameters': "sampling_parameters": "{\"stop\": [\"END\"]}""#;
+    let way = concat!(
+        "Settings that are lists or objects go as one JSON text into the input 'sampling_parameters': ",
+        r#""sampling_parameters": "{\"stop\": [\"END\"]}""#
+    );
     for (body, text) in [
         (r#"{"text_input":"a","stop":["b"]}"#, invalid("stop")),
         (r#"{"text_input":"a","parameters":{"stop":["b"]}}"#, nested("stop")),
