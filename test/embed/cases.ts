@@ -21,6 +21,8 @@ export async function answer(
       response.on('data', (chunk: Buffer) => chunks.push(chunk))
       response.on('error', reject)
       response.on('end', () => {
+        const names = response.rawHeaders.filter((_, at) => at % 2 === 0).map((name) => name.toLowerCase())
+        if (new Set(names).size < names.length) reject(new Error(`a header stands twice: ${names.join(', ')}`))
         const { date: _, connection: _c, 'keep-alive': _k, ...rest } = response.headers
         resolve({ status: response.statusCode ?? 0, headers: rest as Answer['headers'], body: Buffer.concat(chunks) })
       })
