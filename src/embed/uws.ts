@@ -32,7 +32,7 @@ export interface UwsResponse {
   getWriteOffset(): number
   tryEnd(rest: Uint8Array, bytes: number): [boolean, boolean]
   end(body?: string | Uint8Array): unknown
-  endWithoutBody(bytes?: number): unknown
+  endWithoutBody(): unknown
   close(): unknown
   getRemoteAddressAsText(): ArrayBuffer
   getRemotePort?(): number
@@ -123,8 +123,11 @@ class Exchange {
     const response = this.#response
     response.cork(() => {
       this.#head(reply)
-      if (isHead) response.endWithoutBody(sized ? body.length : undefined)
-      else if (!sized) {
+      if (isHead) {
+        // As a field: with an argument, 20.30 waits for that many bytes and closes at the next request.
+        if (sized) response.writeHeader('Content-Length', String(body.length))
+        response.endWithoutBody()
+      } else if (!sized) {
         if (body.length > 0) response.write(body)
         response.end()
       } else if (body.length === 0) response.end()

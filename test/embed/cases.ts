@@ -52,6 +52,7 @@ export const CASES: [string, string, { headers?: Record<string, string>; body?: 
   ['GET', '/v2/health/live'],
   ['GET', '/v2/health/ready'],
   ['HEAD', '/v2/health/live'],
+  ['HEAD', '/v2/models/simple'],
   ['GET', '/v2/models/simple'],
   ['GET', '/v2/models/simple/config'],
   ['GET', '/v2/models/nope'],
