@@ -79,8 +79,8 @@ const EXTRA_FLAGS = {
 
 /**
  * Reads `{ "<suite>": { "<category>": { "reason": "…", "cases": ["id", "prefix.*"] } } }` into a function from suite
- * and id to the reasons. A case that ends in `*` matches every id with that prefix. A category of `more` takes the place
- * of one with its name.
+ * and id to the reasons. A case that ends in `*` matches every id with that prefix. A category of `more` takes the
+ * place of one with its name.
  */
 function knownDifferences({ directory, differences = 'known-differences.json' }, more = {}) {
   const file = join(directory, differences)

@@ -39,7 +39,8 @@ const SERVERS = {
   },
   async fastify(port) {
     const app = createFastify()
-    app.addContentTypeParser('application/octet-stream', { parseAs: 'buffer' }, (_request, body, done) => done(null, body))
+    const kept = (_request, body, done) => done(null, body)
+    app.addContentTypeParser('application/octet-stream', { parseAs: 'buffer' }, kept)
     app.get('/ready', async () => ({}))
     app.post('/simple', async (request, reply) => {
       // A pooled buffer may begin at any byte, and numbers at every fourth.

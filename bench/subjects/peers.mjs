@@ -1,7 +1,8 @@
 /**
  * Servers that a user would pick for the same small ONNX model, in Python and Node, each with what its documentation
- * recommends: one worker process, ONNX Runtime inside. They serve `simple`; where a framework has no protocol of its own, the body is
- * the 128 raw bytes of both inputs and the answer those of both outputs, which is the cheapest thing they can do.
+ * recommends: one worker process, ONNX Runtime inside. They serve `simple`; where a framework has no protocol of its
+ * own, the body is the 128 raw bytes of both inputs and the answer those of both outputs, which is the cheapest thing
+ * they can do.
  */
 import { dirname, join } from 'node:path'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -89,7 +90,7 @@ const PEERS = [
   },
 ]
 
-/** As `peerEnvironment`: Node, which finds the packages of the clone. @throws {Error} if uWebSockets.js cannot be had */
+/** Node, which finds the packages of the clone, as `peerEnvironment`. @throws {Error} if there is no uWebSockets.js */
 async function nodeEnvironment(root) {
   await uwsModule()
   const fastify = JSON.parse(readFileSync(join(root, 'node_modules', 'fastify', 'package.json'), 'utf8')).version

@@ -86,17 +86,19 @@ async function byGrpc(port: number): Promise<string | null> {
   }
 }
 
-test(`${RESTARTS} restarts of two replicas cost no request on a new connection`, { timeout: RESTARTS * 30_000 }, async () => {
+const TITLE = `${RESTARTS} restarts of two replicas cost no request on a new connection`
+test(TITLE, { timeout: RESTARTS * 30_000 }, async () => {
   const models = repositories()
   const started = (): Promise<TestServer> => TestServer.start(models.path('small'))
   const forwarder = new Forwarder([await started(), await started()])
   const failed: string[] = []
-  let [answered, isOver] = [0, false]
+  let answered = 0
+  const over = new AbortController()
   try {
     const ports = [await forwarder.open((one) => one.httpPort), await forwarder.open((one) => one.grpcPort)] as const
     await forwarder.all()
     const clients = [byHttp, byGrpc].flatMap((ask, at) => Array.from({ length: CLIENTS }, async () => {
-      while (!isOver) {
+      while (!over.signal.aborted) {
         const failure = await ask(ports[at] ?? 0)
         if (failure === null) answered++
         else failed.push(`${ask.name}: ${failure}`)
@@ -113,12 +115,12 @@ test(`${RESTARTS} restarts of two replicas cost no request on a new connection`,
       forwarder.replicas[restart % 2] = await started()
     }
     await forwarder.all()
-    isOver = true
+    over.abort()
     await Promise.all(clients)
     expect(failed).toEqual([])
     expect(answered).toBeGreaterThan(RESTARTS * 100)
   } finally {
-    isOver = true
+    over.abort()
     forwarder.close()
     await Promise.all(forwarder.replicas.map((one) => one.stop()))
     models.remove()

@@ -108,9 +108,13 @@ const crossOrigin = (servers: Record<string, string>): string => `<!doctype html
   const headers = { 'Inference-Header-Content-Length': String(head.length) }
   const body = new Blob([head, data, data])
   const ways = {
-    client: async (at) => [...(await connect(at).infer('simple', { INPUT0: data, INPUT1: data })).output('OUTPUT0').as('INT32')],
+    async client(at) {
+      const result = await connect(at).infer('simple', { INPUT0: data, INPUT1: data })
+      return [...result.output('OUTPUT0').as('INT32')]
+    },
     async credentials(at) {
-      const answer = await fetch(at + '/v2/models/simple/infer', { method: 'POST', credentials: 'include', headers, body })
+      const sent = { method: 'POST', credentials: 'include', headers, body }
+      const answer = await fetch(at + '/v2/models/simple/infer', sent)
       const length = Number(answer.headers.get('inference-header-content-length'))
       return [...new Int32Array((await answer.arrayBuffer()).slice(length, length + 64))]
     },
@@ -138,7 +142,8 @@ describe.skipIf(CHROMIUM === undefined)('Chromium', () => {
     })
   })
 
-  test('a page of an allowed origin asks another server, with credentials if it is named', { timeout: 60_000 }, async () => {
+  const NAME = 'a page of an allowed origin asks another server, with credentials if it is named'
+  test(NAME, { timeout: 60_000 }, async () => {
     const servers: TestServer[] = []
     const started = async (allowed: string): Promise<string> => {
       const one = await TestServer.start(server().repository, [`--http-cors-origin=${allowed}`])

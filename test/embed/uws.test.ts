@@ -74,7 +74,8 @@ describe.skipIf(process.env['NEREID_UWS'] === undefined)('inside uWebSockets.js'
     })
     const data = Buffer.from(Float32Array.from({ length: rows }, (_, i) => i).buffer)
     const sent = {
-      body: Buffer.concat([Buffer.from(head), data]), headers: { 'Inference-Header-Content-Length': String(head.length) },
+      body: Buffer.concat([Buffer.from(head), data]),
+      headers: { 'Inference-Header-Content-Length': String(head.length) },
     }
     const reply = await begun(url, '/v2/models/variable/infer', sent.body, sent.headers)
     await new Promise((resolve) => setTimeout(resolve, 200))

@@ -178,8 +178,8 @@ impl Engine {
         self.cycles.get_or_init(|| Cycles::new(Arc::downgrade(&self.directory), self.shared.timer.clone()))
     }
 
-    /// Readiness of a version. False for unknown ones, and for all while the server exits: load balancers that ask for one
-    /// model must notice before it rejects inferences.
+    /// Readiness of a version. False for unknown ones, and for all while the server exits: load balancers that ask for
+    /// one model must notice before it rejects inferences.
     ///
     /// # Errors
     /// `version` is no number.

@@ -45,7 +45,7 @@ pub enum ServerState {
     Failed = 3,
     /// Like `Initializing`, with open ports: the server is live, and not ready.
     Loading = 4,
-    /// Not ready any more. Requests are answered, because load balancers send them for a moment longer.
+    /// The server is about to end: it is not ready, and answers requests, as load balancers send for a moment longer.
     Leaving = 5,
 }
 

@@ -15,7 +15,8 @@ const EXPOSED: &str =
     "Inference-Header-Content-Length, Content-Encoding, Retry-After, WWW-Authenticate, endpoint-load-metrics";
 
 impl Cors {
-    /// The response to a preflight, without what [`add`](Self::add) adds; `None` if the request is not one, or its origin is not allowed.
+    /// The response to a preflight, before [`add`](Self::add); `None` if the request is not one, or its origin is not
+    /// allowed.
     pub fn preflight<'a>(&self, header: impl Fn(&str) -> Option<&'a [u8]>) -> Option<Reply> {
         header("origin").filter(|origin| self.allows(origin))?;
         header("access-control-request-method")?;
