@@ -24,7 +24,7 @@ import { markdown } from './report/markdown.mjs'
 import { judge } from './report/targets.mjs'
 import { Floors } from './subjects/floors.mjs'
 import { startNereid } from './subjects/nereid.mjs'
-import { startPeers } from './subjects/python.mjs'
+import { PEER_NAMES, startPeers } from './subjects/peers.mjs'
 import { startGivenTriton, startPytriton } from './subjects/triton.mjs'
 import { cache } from './suites/cache.mjs'
 import { client } from './suites/client.mjs'
@@ -65,7 +65,7 @@ async function startOthers(options, work, models) {
     await attempt('Triton with an ONNX Runtime backend', () => startGivenTriton(options))
   }
   if (!options.peers) {
-    for (const name of ['Triton of nvidia-pytriton', 'MLServer', 'LitServe', 'FastAPI + onnxruntime', 'mosec']) {
+    for (const name of ['Triton of nvidia-pytriton', ...PEER_NAMES]) {
       found.absent.push({
         name, reason: options.quick ? 'left out of a quick run: --peers measures it' : 'left out by --peers=false',
       })

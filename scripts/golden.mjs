@@ -79,14 +79,15 @@ const EXTRA_FLAGS = {
 
 /**
  * Reads `{ "<suite>": { "<category>": { "reason": "…", "cases": ["id", "prefix.*"] } } }` into a function from suite
- * and id to the reasons. A case that ends in `*` matches every id with that prefix.
+ * and id to the reasons. A case that ends in `*` matches every id with that prefix. A category of `more` takes the
+ * place of one with its name.
  */
 function knownDifferences({ directory, differences = 'known-differences.json' }, more = {}) {
   const file = join(directory, differences)
   const list = existsSync(file) ? JSON.parse(readFileSync(file, 'utf8')) : {}
   const entries = []
-  for (const [suite, categories] of [more, list].flatMap(Object.entries)) {
-    for (const [category, { reason, cases }] of Object.entries(categories)) {
+  for (const suite of new Set([more, list].flatMap(Object.keys))) {
+    for (const [category, { reason, cases }] of Object.entries({ ...list[suite], ...more[suite] })) {
       for (const pattern of cases) entries.push({ suite, category, reason, pattern, hits: 0 })
     }
   }

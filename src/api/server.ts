@@ -314,14 +314,13 @@ export async function startServer(
           await new Promise((done) => setTimeout(done, SEQUENCES_POLL_MS))
         }
       }
-      core.setServerState('exiting')
       if (grace > 0 && !isHandedOver(settings) && core.leave()) {
         leaving(grace)
         await new Promise((done) => setTimeout(done, grace))
       }
-      // Sequences continue, and their clients may have to reconnect: connections close with their responses.
+      core.setServerState('exiting')
+      // Sequences continue, and their clients may have to reconnect: the ports stay open.
       for (let second = performance.now(); core.sequences() > 0 && performance.now() < deadline; ) {
-        core.leave()
         await new Promise((done) => setTimeout(done, SEQUENCES_POLL_MS))
         if (performance.now() - second < 1000) continue
         second = performance.now()

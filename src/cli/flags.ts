@@ -112,8 +112,8 @@ export const FLAGS = [
     meaning: 'Time for requests in flight to finish when the server exits, in seconds.' },
   { name: 'exit-grace-secs', kind: 'integer', default: 3, min: 0, max: INT32_MAX, clamp: true, group: 'Server',
     state: 'active',
-    meaning: 'After SIGTERM, seconds during which new connections are still accepted and answered that the server ' +
-      'is not ready, since load balancers go on sending for a moment. They are part of --exit-timeout-secs. Left ' +
+    meaning: 'After SIGTERM, seconds during which the server is not ready and still answers requests, also on new ' +
+      'connections, since load balancers go on sending for a moment. They are part of --exit-timeout-secs. Left ' +
       'out after SIGINT, and when no client is connected and none was in the last minute. Not in Triton.' },
   { name: 'exit-on-error', kind: 'boolean', default: true, group: 'Server', state: 'active',
     meaning: 'End the process when a model fails to load at start. When false, serve the models that loaded.' },

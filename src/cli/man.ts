@@ -82,7 +82,8 @@ export function manPage(): string {
   lines.push(
     '.SH SIGNALS',
     ...text(
-      'SIGTERM and SIGINT end the server: it is not ready at once, answers the requests in flight for up to ' +
+      'SIGTERM and SIGINT end the server: it is not ready at once, after SIGTERM answers new requests for ' +
+      '--exit-grace-secs, answers the requests in flight for up to ' +
         '--exit-timeout-secs, and ends. A second signal ends it at once.',
     ),
     '.SH EXIT STATUS', '.TP', '.B 0',

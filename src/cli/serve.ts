@@ -237,7 +237,7 @@ async function shutDown(server: RunningServer, logger: Logger, timeoutSecs: numb
     graceMs,
     leaving: (ms) =>
       logger.info(
-        `Not ready and refusing inferences; still accepting connections for ${ms / 1000} s (--exit-grace-secs)`,
+        `Not ready; still answering requests, also on new connections, for ${ms / 1000} s (--exit-grace-secs)`,
       ),
     progress: (seconds, inFlight) => logger.info(`Timeout ${seconds}: Found ${inFlight} in-flight inferences`),
   })

@@ -3,6 +3,7 @@
  * and writing the response is up to the handler of each server.
  */
 
+import { ServerError, asServerError } from '../native/errors.js'
 import type { Core, EmbeddedAnswer, EmbeddedRequest, Embedding } from '../native/index.js'
 
 /** Bodies up to this size are read before the core is called, which then needs no second call. */
@@ -60,6 +61,16 @@ export async function exchange(core: Core, request: OuterRequest, signal: AbortS
     throw error
   }
 }
+
+/** The response to a request that failed outside the core: its mistake by name, or that the server is closing. */
+export function failureOf(error: unknown): { status: number; body: string } {
+  const { code, message } = asServerError(error)
+  return { status: code === 'UNAVAILABLE' ? 503 : 500, body: JSON.stringify({ error: message }) }
+}
+
+/** The program consumed the body of a request; `advice` is how it passes it on. */
+export const bodyConsumed = (advice: string): ServerError =>
+  new ServerError('INTERNAL', `the body was read before nereid/embed got the request: ${advice}`)
 
 const whole = (pieces: Buffer[]): Buffer =>
   pieces.length === 1 && pieces[0] !== undefined ? pieces[0] : Buffer.concat(pieces)

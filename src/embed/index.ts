@@ -13,7 +13,7 @@ import { CORE } from '../index.js'
 import { fastifyPlugin, type FastifyPlugin } from './fastify.js'
 import { fetchHandler, type FetchHandler } from './fetch.js'
 import { grpcServiceOf, type GrpcOptions, type GrpcService } from './grpc.js'
-import { nodeHandler, type NodeHandler } from './node.js'
+import { nodeHandler, nodeServe, type NodeHandler } from './node.js'
 import { uwsRoutes, type UwsApp, type UwsOptions } from './uws.js'
 
 export type { FastifyLike, FastifyPlugin } from './fastify.js'
@@ -22,14 +22,15 @@ export type { GrpcOptions, GrpcService, MethodDefinition } from './grpc.js'
 export type { NodeHandler } from './node.js'
 export type { UwsApp, UwsOptions, UwsRequest, UwsResponse } from './uws.js'
 
-/** Handler for `node:http`, and middleware for Express and Connect (before body parsers). */
-export const httpHandler = (server: Server): NodeHandler => nodeHandler(() => server[CORE]())
+/** Handler for `node:http`, and middleware for Express and Connect, also below a path (`app.use('/ml', …)`). */
+export const httpHandler = (server: Server): NodeHandler => nodeHandler(nodeServe(() => server[CORE]()))
 
-/** Plugin for `fastify.register`. */
-export const fastify = (server: Server): FastifyPlugin => fastifyPlugin(httpHandler(server))
+/** Plugin for `fastify.register`, also with a prefix. */
+export const fastify = (server: Server): FastifyPlugin => fastifyPlugin(nodeServe(() => server[CORE]()))
 
-/** Handler for servers that use `Request` and `Response`, such as Hono and Bun. */
-export const fetch = (server: Server): FetchHandler => fetchHandler(() => server[CORE]())
+/** Handler for servers that use `Request` and `Response`, such as Hono and Bun. `base` is a path in front of `/v2`. */
+export const fetch = (server: Server, { base = '' }: { base?: string } = {}): FetchHandler =>
+  fetchHandler(() => server[CORE](), base)
 
 /** For uWebSockets.js: adds the routes `/v2` and `/v2/*` to an `App` or `SSLApp`, and returns it. */
 export const uws = <A extends UwsApp>(server: Server, app: A, options: UwsOptions = {}): A =>

@@ -1,7 +1,7 @@
 /** The handler for `node:http` and servers built on it: Express, Connect, Fastify's raw requests. */
 
 import { ServerResponse, type IncomingMessage } from 'node:http'
-import { exchange, type OuterReply } from './exchange.js'
+import { bodyConsumed, exchange, failureOf, type OuterReply } from './exchange.js'
 import type { Core } from '../native/index.js'
 import { replies } from '../native/buffers.js'
 
@@ -11,18 +11,29 @@ const { write: WRITE, end: END } = ServerResponse.prototype
 /** Calls `next`, if given, for paths outside the API; otherwise answers them with 404, as the server itself. */
 export type NodeHandler = (request: IncomingMessage, response: ServerResponse, next?: (error?: unknown) => void) => void
 
-export function nodeHandler(core: () => Core): NodeHandler {
-  return (request, response, next) => {
-    // Express removes its mount path from `url`.
-    const target = (request as { originalUrl?: string }).originalUrl ?? request.url ?? '/'
-    if (next !== undefined && !isOfApi(target)) return next()
-    handle(core, target, request, response).catch((error: unknown) => {
-      // The client has disconnected or the server is closing, so an error status is all that can be sent.
-      if (!response.headersSent && !response.destroyed)
-        response.writeHead(503, { 'content-type': 'application/json' }).end('{"error":"Server exiting"}')
-      else response.destroy(error instanceof Error ? error : undefined)
-    })
-  }
+/** Answers a request for a path of the API. */
+export type NodeServe = (target: string, request: IncomingMessage, response: ServerResponse) => void
+
+export const nodeHandler = (serve: NodeServe): NodeHandler => (request, response, next) => {
+  const target = targetOf(request)
+  if (next !== undefined && !isOfApi(target)) return next()
+  serve(target, request, response)
+}
+
+export const nodeServe = (core: () => Core): NodeServe => (target, request, response) => {
+  handle(core, target, request, response).catch((error: unknown) => {
+    if (response.headersSent || response.destroyed)
+      return response.destroy(error instanceof Error ? error : undefined)
+    const { status, body } = failureOf(error)
+    return response.writeHead(status, { 'content-type': 'application/json' }).end(body)
+  })
+}
+
+/** Express and Connect remove the path at which the handler is mounted from `url`; its end may be the `/v2`. */
+function targetOf(request: IncomingMessage & { originalUrl?: string; baseUrl?: string }): string {
+  const { url = '/', originalUrl = url, baseUrl = '' } = request
+  if (isOfApi(originalUrl)) return originalUrl
+  return baseUrl.endsWith('/v2') ? `/v2${originalUrl.slice(baseUrl.length)}` : url
 }
 
 /** True for `/v2` and paths below it, also in absolute form, as clients of proxies send it. */
@@ -36,16 +47,21 @@ async function handle(
   const { socket, method = 'GET', rawHeaders } = request
   const length = request.headers['content-length']
   const isChunked = request.headers['transfer-encoding'] !== undefined
+  const parsed = isChunked || Number(length ?? 0) > 0 ? parsedBody(request) : null
   const reply = await exchange(
     core(),
     {
       method,
       target,
-      fields: rawHeaders,
+      fields: parsed === null ? rawHeaders
+        : rawHeaders.filter((_, at) => !parsed.outdated.test(rawHeaders[at & ~1] ?? '')),
       peer: address(socket.remoteAddress, socket.remotePort),
       local: address(socket.localAddress, socket.localPort),
-      length: isChunked ? null : Number(length ?? 0),
-      read: (bytesMax) => read(request, bytesMax),
+      length: parsed !== null ? parsed.bytes.length : isChunked ? null : Number(length ?? 0),
+      read: async (bytesMax) => {
+        if (parsed === null) return await read(request, bytesMax)
+        return parsed.bytes.length > bytesMax ? parsed.bytes.length : [parsed.bytes]
+      },
     },
     gone.signal,
   )
@@ -57,13 +73,35 @@ export function address(host: string | undefined, port: number | undefined): str
   return host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`
 }
 
-/** Accepts a body that the outer server has already read, if it is still bytes. */
-async function read(request: IncomingMessage, bytesMax: number): Promise<Buffer[] | number> {
-  const parsed = (request as { body?: unknown }).body
-  if (Buffer.isBuffer(parsed)) return parsed.length > bytesMax ? parsed.length : [parsed]
-  if (request.readableEnded && parsed !== undefined) {
-    throw new TypeError('the body was parsed before the handler saw it: put the handler in front of body parsers')
+/**
+ * The body that a parser of the program left in `request.body`, as bytes, and the headers that do not fit them; null if
+ * nothing was read yet: some parsers set `body` to `{}` then.
+ *
+ * @throws {ServerError} if the body cannot be had any more
+ */
+function parsedBody(request: IncomingMessage): { bytes: Buffer; outdated: RegExp } | null {
+  if (!request.readableDidRead) return null
+  const { body } = request as { body?: unknown }
+  if (body === undefined)
+    throw bodyConsumed('call the handler before what reads bodies, or set request.body to bytes, text or parsed JSON')
+  if (typeof body === 'string' || body instanceof Uint8Array) {
+    const bytes = Buffer.from(body as Uint8Array)
+    // Parsers unpack. What is still packed begins as gzip or zlib does, and JSON and its head do not.
+    const isPacked = bytes[0] === 0x1f || bytes[0] === 0x78
+    return { bytes, outdated: isPacked ? /^$/ : /^content-encoding$/i }
   }
+  const type = request.headers['content-type'] ?? 'no type'
+  if (/^(?:application\/x-www-form-urlencoded|multipart\/)/i.test(type))
+    throw bodyConsumed(
+      `it was parsed as a form, since its Content-Type is '${type}': send application/json, or call the handler ` +
+        'before the parser of forms (express.urlencoded())',
+    )
+  return {
+    bytes: Buffer.from(JSON.stringify(body)), outdated: /^(?:content-encoding|inference-header-content-length)$/i,
+  }
+}
+
+async function read(request: IncomingMessage, bytesMax: number): Promise<Buffer[] | number> {
   const chunks: Buffer[] = []
   let bytes = 0
   // The loop must not destroy the stream: the error response still needs its connection.

@@ -6,7 +6,7 @@
  */
 
 import { STATUS_CODES } from 'node:http'
-import { READ_AHEAD_BYTES_MAX, exchange, type Events, type OuterReply } from './exchange.js'
+import { READ_AHEAD_BYTES_MAX, exchange, failureOf, type Events, type OuterReply } from './exchange.js'
 import type { Core } from '../native/index.js'
 
 /** The part of a request of uWebSockets.js 20 that is used. */
@@ -32,7 +32,7 @@ export interface UwsResponse {
   getWriteOffset(): number
   tryEnd(rest: Uint8Array, bytes: number): [boolean, boolean]
   end(body?: string | Uint8Array): unknown
-  endWithoutBody(bytes?: number): unknown
+  endWithoutBody(): unknown
   close(): unknown
   getRemoteAddressAsText(): ArrayBuffer
   getRemotePort?(): number
@@ -93,7 +93,7 @@ class Exchange {
       length: isChunked ? null : Number(length === '' ? 0 : length),
       read: async (bytesMax: number): Promise<Buffer[] | number> => await this.#body.read(bytesMax),
     }
-    this.#answer(core, outer).catch(() => this.#fail())
+    this.#answer(core, outer).catch((error: unknown) => this.#fail(error))
   }
 
   async #answer(core: () => Core, outer: Parameters<typeof exchange>[1]): Promise<void> {
@@ -123,8 +123,11 @@ class Exchange {
     const response = this.#response
     response.cork(() => {
       this.#head(reply)
-      if (isHead) response.endWithoutBody(sized ? body.length : undefined)
-      else if (!sized) {
+      if (isHead) {
+        // As a field: with an argument, 20.30 waits for that many bytes and closes at the next request.
+        if (sized) response.writeHeader('Content-Length', String(body.length))
+        response.endWithoutBody()
+      } else if (!sized) {
         if (body.length > 0) response.write(body)
         response.end()
       } else if (body.length === 0) response.end()
@@ -167,15 +170,15 @@ class Exchange {
     response.cork(() => response.end())
   }
 
-  /** The client has disconnected or the server is closing, so an error status is all that can be sent. */
-  #fail(): void {
+  #fail(error: unknown): void {
     if (this.#gone.signal.aborted) return
     if (this.#hasStatus) return void this.#response.close()
     this.#body.skip()
+    const { status, body } = failureOf(error)
     this.#response.cork(() => {
-      this.#response.writeStatus(`503 ${STATUS_CODES[503]}`)
+      this.#response.writeStatus(`${status} ${STATUS_CODES[status] ?? ''}`)
       this.#response.writeHeader('content-type', 'application/json')
-      this.#response.end('{"error":"Server exiting"}')
+      this.#response.end(body)
     })
   }
 }

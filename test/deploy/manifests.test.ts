@@ -91,8 +91,11 @@ describe.each(PODS.map((pod) => [pod.name, pod] as const))('%s', (_, pod) => {
     if (container.securityContext?.readOnlyRootFilesystem === true) expect(places).toContain('/tmp')
   })
 
-  test('leaves the server the time that it takes to end', () => {
-    expect(graceSecondsOf(pod)).toBeGreaterThan(optionsOf(pod).exitTimeoutSecs)
+  test('leaves load balancers and the server the time that they take', () => {
+    const preStop = Number(container.lifecycle?.preStop.exec.command[1] ?? 0)
+    const { exitTimeoutSecs, exitGraceSecs } = optionsOf(pod)
+    expect(graceSecondsOf(pod)).toBeGreaterThan(preStop + exitTimeoutSecs)
+    expect(preStop + exitGraceSecs, 'of load balancers').toBeGreaterThanOrEqual(8)
   })
 })
 

@@ -21,6 +21,8 @@ export async function answer(
       response.on('data', (chunk: Buffer) => chunks.push(chunk))
       response.on('error', reject)
       response.on('end', () => {
+        const names = response.rawHeaders.filter((_, at) => at % 2 === 0).map((name) => name.toLowerCase())
+        if (new Set(names).size < names.length) reject(new Error(`a header stands twice: ${names.join(', ')}`))
         const { date: _, connection: _c, 'keep-alive': _k, ...rest } = response.headers
         resolve({ status: response.statusCode ?? 0, headers: rest as Answer['headers'], body: Buffer.concat(chunks) })
       })
@@ -50,6 +52,7 @@ export const CASES: [string, string, { headers?: Record<string, string>; body?: 
   ['GET', '/v2/health/live'],
   ['GET', '/v2/health/ready'],
   ['HEAD', '/v2/health/live'],
+  ['HEAD', '/v2/models/simple'],
   ['GET', '/v2/models/simple'],
   ['GET', '/v2/models/simple/config'],
   ['GET', '/v2/models/nope'],

@@ -11,7 +11,7 @@ import { ROOT } from '../../scripts/setup.mjs'
 import { SAMPLE, chosen, textOf } from './sample.mjs'
 
 const HERE = join(ROOT, 'test', 'embed')
-const OUTER = ['node:http', 'fastify', 'uws']
+const OUTER = ['node:http', 'fastify']
 
 /** Replays `suites` of the recording at these outer servers, or of `cases` alone, the file of a sample. */
 async function replays(outers, { suites, cases = null }) {
@@ -38,11 +38,7 @@ async function staleSample() {
     : ['test/embed/sample.json is not what test/embed/sample.mjs chooses: node test/embed/sample.mjs']
 }
 
-/**
- * Counts for `npm test`. `uws` is a stand-in (uws_stand_in.mjs) unless NEREID_UWS has the path of the real module.
- *
- * @param all every answer of the recording; otherwise those of sample.json
- */
+/** Counts for `npm test`. @param all every answer of the recording; otherwise those of sample.json */
 export async function embedded(outers = OUTER, { all = false } = {}) {
   await pythonEnvironment()
   const cases = all ? null : SAMPLE

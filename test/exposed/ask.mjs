@@ -12,6 +12,12 @@ import { PYTHON } from '../../scripts/lib/venv.mjs'
 const SECONDS = 20
 const quoted = (text) => `"${text.replaceAll('\\', '\\\\').replaceAll('"', '\\"')}"`
 
+/** Names of headers that stand more than once in a head. */
+function repeatedHeaders(head) {
+  const names = [...head.matchAll(/^([\w-]+):/gm)].map(([, name]) => name.toLowerCase())
+  return names.filter((name, at) => names.indexOf(name) !== at)
+}
+
 /**
  * Asks for verbs over HTTP.
  *
@@ -32,6 +38,7 @@ export async function askCurl(to, verbs, directory) {
       'write-out = "%{http_code} %{exitcode}\\n"',
       `max-time = ${SECONDS}`,
       'path-as-is',
+      `dump-header = ${quoted(`${file(verb)}.head`)}`,
       'silent',
     ]
     if (verb.http.body !== undefined) lines.push(`data-binary = ${quoted(verb.http.body)}`)
@@ -42,7 +49,7 @@ export async function askCurl(to, verbs, directory) {
     if (isSecure) lines.push(`cacert = ${quoted(to.tls.root)}`)
     if (isSecure && to.tls.cert !== undefined)
       lines.push(`cert = ${quoted(to.tls.cert)}`, `key = ${quoted(to.tls.key)}`)
-    writeFileSync(file(verb), '')
+    for (const written of [file(verb), `${file(verb)}.head`]) writeFileSync(written, '')
     return lines.join('\n')
   })
   const child = spawn('curl', ['--config', '-'], { stdio: ['pipe', 'pipe', 'inherit'] })
@@ -55,6 +62,8 @@ export async function askCurl(to, verbs, directory) {
     asked.map((verb, i) => {
       const [status, code] = (lines[i] ?? 'none none').split(' ')
       const said = readFileSync(file(verb), 'utf8').slice(0, 2000)
+      const twice = repeatedHeaders(readFileSync(`${file(verb)}.head`, 'latin1'))
+      if (twice.length > 0) return [verb.id, ['twice', `headers that stand twice: ${twice.join(', ')}`]]
       return [verb.id, status === '000' ? ['no connection', `curl: ${code}`] : [status, said]]
     }),
   )

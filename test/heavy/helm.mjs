@@ -158,9 +158,10 @@ function consistent(objects) {
   if (spec.serviceAccountName !== 'inference')
     must(has('ServiceAccount', spec.serviceAccountName), `no service account ${spec.serviceAccountName}`)
   const timeout = Number(container.args.find((flag) => flag.startsWith('--exit-timeout-secs=')).split('=')[1])
+  const preStop = Number(container.lifecycle?.preStop.exec.command[1] ?? 0)
   must(
-    spec.terminationGracePeriodSeconds > timeout,
-    `${spec.terminationGracePeriodSeconds} s to end, and the server takes up to ${timeout}`,
+    spec.terminationGracePeriodSeconds > preStop + timeout,
+    `${spec.terminationGracePeriodSeconds} s to end, and the server takes up to ${timeout} after ${preStop}`,
   )
 }
 

@@ -2,9 +2,9 @@
 /**
  * `npm run test:heavy [-- NAME …]`: suites that `npm test` does not run, because they want an emulator, a container
  * tool or much time. Each writes its result to test/heavy/RESULTS.md. One that cannot run here says what is missing,
- * with the command that gets it, and leaves its row as it is. `--uws PATH` is the module of uWebSockets.js for the
- * suite `uws`; `--models`, `--families`, `--python` and `--only` are of the suite `frameworks`, `--python` also of
- * `torchscript`. Without a name it lists them. The last line is `N passed, N failed`.
+ * with the command that gets it, and leaves its row as it is. `--models`, `--families`, `--python` and `--only` are of
+ * the suite `frameworks`, `--python` also of `torchscript`. Without a name it lists them. The last line is `N passed, N
+ * failed`.
  */
 import { delimiter } from 'node:path'
 import { parseArgs } from 'node:util'
@@ -15,7 +15,7 @@ import { parseResults, readResults, writeResult } from './lib/results.mjs'
 
 /** Option → the variable that a suite reads. */
 const OPTIONS = {
-  uws: 'NEREID_UWS', models: 'NEREID_HEAVY_MODELS', families: 'NEREID_HEAVY_FAMILIES', only: 'NEREID_HEAVY_ONLY',
+  models: 'NEREID_HEAVY_MODELS', families: 'NEREID_HEAVY_FAMILIES', only: 'NEREID_HEAVY_ONLY',
   python: 'NEREID_TEST_PYTHON',
 }
 const { values, positionals } = parseArgs({

@@ -116,9 +116,12 @@ class Server:
         )
         try:
             with urllib.request.urlopen(req, timeout=timeout) as r:
-                return r.status, r.headers, r.read()
+                answer = r.status, r.headers, r.read()
         except urllib.error.HTTPError as e:
-            return e.code, e.headers, e.read()
+            answer = e.code, e.headers, e.read()
+        names = [name.lower() for name in answer[1].keys()]
+        assert len(names) == len(set(names)), f"{method} {path}: a header stands twice: {names}"
+        return answer
 
     def get(self, path, check=True, **options):
         status, _, body = self.request("GET", path, **options)

@@ -68,9 +68,9 @@ function answerOf({ code, details, metadata }: StatusObject | ServiceError, mess
 export class BytesClient {
   readonly #client: Client
 
-  constructor(address: string) {
+  constructor(address: string, options: ChannelOptions = {}) {
     this.#client = new Client(address, credentials.createInsecure(), {
-      ...ANY_SIZE, 'grpc.use_local_subchannel_pool': 1,
+      ...ANY_SIZE, 'grpc.use_local_subchannel_pool': 1, ...options,
     })
   }
 

@@ -178,16 +178,24 @@ impl Engine {
         self.cycles.get_or_init(|| Cycles::new(Arc::downgrade(&self.directory), self.shared.timer.clone()))
     }
 
-    /// Readiness of a version. False for unknown ones, and for all while the server exits: it rejects inferences then,
-    /// and load balancers that ask for one model must notice.
+    /// Readiness of a version. False for unknown ones, and for all while the server exits: load balancers that ask for
+    /// one model must notice before it rejects inferences.
     ///
     /// # Errors
     /// `version` is no number.
     pub fn model_ready(&self, name: &str, version: &str) -> Result<ReadinessState> {
+        let ready = self.model_ready_for_models(name, version)?;
+        Ok(if self.is_exiting() { ReadinessState::Known(false) } else { ready })
+    }
+
+    /// Like [`model_ready`](Self::model_ready), for requests in flight, which may call models while the server exits.
+    ///
+    /// # Errors
+    /// `version` is no number.
+    pub fn model_ready_for_models(&self, name: &str, version: &str) -> Result<ReadinessState> {
         let version = parse_version(version)?;
         let table = self.directory.load();
         match table.find(name, version) {
-            Ok(_) if self.is_exiting() => Ok(ReadinessState::Known(false)),
             Ok(version) => Ok(version.readiness()),
             Err(_) => self.reject_failed().map(|()| ReadinessState::Known(false)),
         }
@@ -315,9 +323,9 @@ impl Engine {
         table.may_be_unready().iter().filter_map(why).collect()
     }
 
-    /// True while new work is rejected.
+    /// True once the server is about to end: nothing is ready.
     pub fn is_exiting(&self) -> bool {
-        self.server_state() == ServerState::Exiting
+        matches!(self.server_state(), ServerState::Leaving | ServerState::Exiting)
     }
 
     /// State of the server.
@@ -327,6 +335,7 @@ impl Engine {
             1 => ServerState::Ready,
             3 => ServerState::Failed,
             4 => ServerState::Loading,
+            5 => ServerState::Leaving,
             _ => ServerState::Exiting,
         }
     }

@@ -39,12 +39,14 @@ pub enum ServerState {
     Initializing = 0,
     /// Serving.
     Ready = 1,
-    /// Finishing requests in flight.
+    /// Finishing requests in flight; new ones are rejected.
     Exiting = 2,
     /// The start failed, but the server was told to stay: it responds, but has no models.
     Failed = 3,
     /// Like `Initializing`, with open ports: the server is live, and not ready.
     Loading = 4,
+    /// The server is about to end: it is not ready, and answers requests, as load balancers send for a moment longer.
+    Leaving = 5,
 }
 
 #[derive(Clone, Default)]

@@ -207,6 +207,11 @@ impl Embedded {
         self.shared.advance(Phase::Leaving);
     }
 
+    /// Rejects new inferences.
+    pub fn refuse(&self) {
+        self.shared.advance(Phase::Refusing);
+    }
+
     /// Passes on the body of request `ticket`, or the length of one that is too long. Answers `call`.
     pub fn body(&self, ticket: u32, call: u32, body: Result<Bytes, u64>) {
         self.say(ticket, call, EmbedInput::Body(call, body));

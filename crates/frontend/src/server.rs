@@ -334,7 +334,7 @@ fn not_started(service: &str, error: &Error) -> Error {
 }
 
 impl FrontEnd {
-    /// Rejects new inferences and closes connections after their next response; the listeners stay open. False if there
+    /// Closes connections after their next response; the listeners stay open, and requests are answered. False if there
     /// is no connection and was none recently: the caller need not wait before it closes the listeners.
     pub fn leave(&self) -> bool {
         self.shared.advance(Phase::Leaving);
@@ -345,6 +345,11 @@ impl FrontEnd {
     /// answered, then the connections end.
     pub fn hand_over(&self) {
         self.shared.advance(Phase::HandingOver);
+    }
+
+    /// Rejects new inferences; the listeners stay open for sequences in progress.
+    pub fn refuse(&self) {
+        self.shared.advance(Phase::Refusing);
     }
 
     /// Sends a pulse to every reactor. True if all of them answered the last one, which a blocked reactor does not.

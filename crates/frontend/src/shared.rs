@@ -17,10 +17,12 @@ pub enum Phase {
     /// Listeners are closed, as another process continues with their sockets. Requests are answered; HTTP connections
     /// end with their next response, and gRPC connections get a GOAWAY.
     HandingOver,
-    /// Listeners stay open, because load balancers send for a moment longer: the server is not ready and rejects new
-    /// inferences. HTTP connections end with their next response; gRPC connections get a GOAWAY once they have made a
+    /// Listeners stay open, because load balancers send for a moment longer: the server is not ready, and answers
+    /// requests. HTTP connections end with their next response; gRPC connections get a GOAWAY once they have made a
     /// call.
     Leaving,
+    /// New inferences are rejected, except those of sequences in progress, whose clients may have to connect again.
+    Refusing,
     /// Listeners are closed as well.
     Draining,
     /// Connections finish their requests and end, within this time.
@@ -207,7 +209,7 @@ impl Shared {
     /// Moves the shutdown forward; an earlier phase is ignored.
     pub fn advance(&self, to: Phase) {
         self.parting.store(true, Ordering::Release);
-        if to > Phase::HandingOver {
+        if to >= Phase::Refusing {
             self.draining.store(true, Ordering::Release);
         }
         self.phase.send_if_modified(|phase| {

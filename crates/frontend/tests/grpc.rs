@@ -662,7 +662,7 @@ fn server_reflection_lists_the_service() {
 }
 
 #[test]
-fn p2_7_a_leaving_server_sends_goaway_rejects_new_calls_and_finishes_running_ones() {
+fn p2_7_a_leaving_server_sends_goaway_and_answers_new_calls_until_it_rejects_them() {
     let mut server = Server::start();
     let probe = server.probe.clone();
     let running = server.running.take().unwrap();
@@ -685,7 +685,16 @@ fn p2_7_a_leaving_server_sends_goaway_rejects_new_calls_and_finishes_running_one
         while grpc.send.clone().ready().await.is_ok() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        // A client that connects to this server nevertheless gets an error and a GOAWAY.
+        // A client that connects to this server nevertheless is answered, and gets a GOAWAY.
+        let mut late = Grpc::connect(&server).await;
+        let outcome = late.call(INFER, &[], &[encoded(&infer_request("id", "", &[1]))]).await;
+        assert_eq!((outcome.status, outcome.messages.len()), (0, 1));
+        wait_for_closed(&late).await;
+        // So is the next request of its stream.
+        stream.send_data(encoded(&infer_request("id", "", &[1])), false).unwrap();
+        let second = answers.body_mut().data().await.unwrap().unwrap();
+        answers.body_mut().flow_control().release_capacity(second.len()).unwrap();
+        running.refuse();
         let mut late = Grpc::connect(&server).await;
         let outcome = late.call(INFER, &[], &[encoded(&infer_request("id", "", &[1]))]).await;
         assert_eq!((outcome.status, outcome.message.as_str()), (14, text));

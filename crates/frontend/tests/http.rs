@@ -399,6 +399,12 @@ fn web_pages_of_listed_origins_may_ask_and_pages_of_others_change_nothing() {
     let response = ask("OPTIONS /v2", &format!("{listed}{preflight}"));
     assert_eq!(response.header("access-control-allow-headers"), Some("authorization"));
     assert_eq!(response.header("access-control-allow-credentials"), Some("true"));
+    let any = Server::with(|_, http, _| http.cors_origins = vec!["*".into()]);
+    for (line, status) in [("OPTIONS /v2/models/id/infer", 200), ("GET /v2", 200), ("GET /v2/nowhere", 404)] {
+        let response = any.ask(&format!("{line} HTTP/1.1\r\nHost: x\r\n{other}{preflight}\r\n"));
+        let allowed = (response.header("access-control-allow-origin"), response.header("vary"));
+        assert_eq!((response.status, allowed), (status, (Some("*"), None)), "{line}");
+    }
     // Without the option there are no CORS headers, and pages still change nothing.
     let off = Server::start();
     let response = off.ask(&format!("OPTIONS /v2 HTTP/1.1\r\nHost: x\r\n{listed}{preflight}\r\n"));
@@ -631,7 +637,7 @@ fn p014_p015_health_has_a_body_for_clients_that_accept_json() {
 }
 
 #[test]
-fn a_leaving_server_rejects_inferences_on_old_and_new_connections_until_the_port_closes() {
+fn a_leaving_server_is_not_ready_and_answers_old_and_new_connections_until_it_refuses() {
     let mut server = Server::start();
     let mut idle = server.connect();
     idle.send(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -640,7 +646,7 @@ fn a_leaving_server_rejects_inferences_on_old_and_new_connections_until_the_port
     busy.send(&post("/v2/models/slow/infer", "", infer_json(&[1]).as_bytes()));
     server.probe.wait_started(1);
     let running = server.running.take().unwrap();
-    server.engine.set_server_state(engine::ServerState::Exiting);
+    server.engine.set_server_state(engine::ServerState::Leaving);
     assert!(running.leave(), "somebody is connected");
     for path in ["live", "ready"] {
         let response = server.get(&format!("/v2/health/{path}"));
@@ -649,6 +655,14 @@ fn a_leaving_server_rejects_inferences_on_old_and_new_connections_until_the_port
     }
     let response = server.get("/v2/models/id/ready");
     assert_eq!((response.status, response.text()), (400, r#"{"error":"Model version not ready"}"#));
+    idle.send(&post(INFER, "", infer_json(&[1]).as_bytes()));
+    for response in [idle.response(), server.post(INFER, "", infer_json(&[1, 2, 3]).as_bytes())] {
+        assert_eq!((response.status, response.header("Connection")), (200, Some("close")), "{}", response.text());
+    }
+    assert_eq!(server.get("/v2/models/id/config").status, 200);
+    let mut idle = server.connect();
+    server.engine.set_server_state(engine::ServerState::Exiting);
+    running.refuse();
     idle.send(&post(INFER, "", infer_json(&[1]).as_bytes()));
     let generate = server.post("/v2/models/id/generate", "", b"{}");
     for response in [idle.response(), generate] {

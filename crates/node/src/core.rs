@@ -252,11 +252,22 @@ impl NativeCore {
     pub fn set_server_state(&self, #[napi(ts_arg_type = "ServerState")] state: String) {
         self.engine.set_server_state(match state.as_str() {
             "ready" => ServerState::Ready,
-            "exiting" => ServerState::Exiting,
+            "exiting" => return self.refuse(),
             "failed" => ServerState::Failed,
             "loading" => ServerState::Loading,
             _ => ServerState::Initializing,
         });
+    }
+
+    /// Rejects new inferences, except those of sequences in progress.
+    fn refuse(&self) {
+        self.engine.set_server_state(ServerState::Exiting);
+        if let Some(embedded) = &*self.embedded.lock() {
+            embedded.refuse();
+        }
+        if let Some(running) = &*self.running.lock() {
+            running.refuse();
+        }
     }
 
     /// Does not query models.
@@ -533,11 +544,11 @@ impl NativeCore {
         self.running.lock().as_ref().is_none_or(FrontEnd::pulse)
     }
 
-    /// Rejects new inferences and closes connections with their next response; the listeners stay open. False if no
-    /// client is connected and none was lately, so that none is affected.
+    /// Makes the server not ready, and closes connections with their next response; the listeners stay open, and
+    /// requests are answered. False if no client is connected and none was lately, so that none is affected.
     #[napi]
     pub fn leave(&self) -> bool {
-        self.engine.set_server_state(ServerState::Exiting);
+        self.engine.set_server_state(ServerState::Leaving);
         if let Some(embedded) = &*self.embedded.lock() {
             embedded.leave();
         }
@@ -555,10 +566,7 @@ impl NativeCore {
     #[napi]
     pub fn drain(&self, #[napi(ts_arg_type = "Ticket<number>")] ticket: u32, timeout_ms: i64) -> Result<()> {
         let settler = self.settler()?;
-        self.engine.set_server_state(ServerState::Exiting);
-        if let Some(embedded) = &*self.embedded.lock() {
-            embedded.leave();
-        }
+        self.refuse();
         if let Some(running) = &*self.running.lock() {
             running.stop_accepting();
         }

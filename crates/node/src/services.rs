@@ -111,7 +111,7 @@ impl Host for Services {
                 let json = format!(r#"{{"model":{},"unload_dependents":{dependents}{within}}}"#, quoted(&model));
                 self.change(ControlOperation::RepositoryUnload, json.into(), answer);
             }
-            ModelOperation::IsReady { model, version } => match self.engine.model_ready(&model, &version) {
+            ModelOperation::IsReady { model, version } => match self.engine.model_ready_for_models(&model, &version) {
                 Ok(ready) => ready.notify(|is_ready| answer(Ok(is_ready.to_string()))),
                 Err(error) => answer(Err(error)),
             },

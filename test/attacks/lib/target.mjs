@@ -13,6 +13,15 @@ import { standardModels } from './servers.mjs'
 const START_MS_MAX = 60_000
 const ANSWER_MS_MAX = 60_000
 
+/** Status, headers and text of an answer. @throws {Error} if a header stands twice, whose values `fetch` joins. */
+async function heard(answer) {
+  for (const [name, value] of answer.headers) {
+    const values = value.split(', ')
+    if (new Set(values).size < values.length) throw new Error(`an answer has ${name} twice: ${value}`)
+  }
+  return { status: answer.status, headers: answer.headers, text: await answer.text() }
+}
+
 /** A bare socket: `received` is everything that came, `ended` resolves when the server closed it. */
 export class Socket {
   received = Buffer.alloc(0)
@@ -130,12 +139,11 @@ export class Target {
       headers,
       signal: AbortSignal.timeout(ANSWER_MS_MAX),
     })
-    return { status: answer.status, headers: answer.headers, text: await answer.text() }
+    return await heard(answer)
   }
 
   async get(path) {
-    const answer = await fetch(`${this.url}${path}`, { signal: AbortSignal.timeout(ANSWER_MS_MAX) })
-    return { status: answer.status, headers: answer.headers, text: await answer.text() }
+    return await heard(await fetch(`${this.url}${path}`, { signal: AbortSignal.timeout(ANSWER_MS_MAX) }))
   }
 
   /** Resident memory in MiB. */

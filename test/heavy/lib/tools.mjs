@@ -1,6 +1,7 @@
 /** Programs of others that suites run: built by Go, from npm, or of Debian, below target/. */
 import { existsSync, mkdirSync } from 'node:fs'
 import { join } from 'node:path'
+import { npmPackage } from '../../../scripts/lib/npm.mjs'
 import { ask, capture } from '../../../scripts/lib/run.mjs'
 import { ROOT } from '../../../scripts/setup.mjs'
 import { aptMissing, unpacked } from './apt.mjs'
@@ -41,21 +42,9 @@ export async function goModule(name, version) {
   return JSON.parse(found[0]).Dir
 }
 
-/**
- * The path of a program of an npm package, which is installed with its dependencies once, and runs no script of theirs.
- *
- * @throws {Error} with what npm said
- */
+/** The path of a program of an npm package. @throws {Error} with what npm said */
 export async function npmProgram(name, source, version) {
-  const directory = join(HERE, `${source}-${version}`)
-  const path = join(directory, 'node_modules', '.bin', name)
-  if (existsSync(path)) return path
-  const quiet = ['--ignore-scripts', '--no-audit', '--no-fund', '--no-package-lock', '--loglevel=error']
-  const { code, text } = await capture('npm', ['install', '--prefix', directory, ...quiet, `${source}@${version}`], {
-    quiet: true,
-  })
-  must(code === 0, `npm install ${source}@${version}: ${text.trim().split('\n').slice(-4).join(' | ')}`)
-  return path
+  return join(await npmPackage(source, version), '.bin', name)
 }
 
 const ARCHITECTURES = { x64: 'amd64', arm64: 'arm64' }

@@ -44,7 +44,7 @@ pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: StreamWri
     }
     let mut last_sent = None;
     let status = loop {
-        let ready = *readiness.borrow_and_update() && *models.borrow_and_update() && !context.shared.is_draining();
+        let ready = *readiness.borrow_and_update() && *models.borrow_and_update() && !context.shared.is_parting();
         let now = if ready { ServingStatus::Serving } else { ServingStatus::NotServing };
         // Without room the last message was not sent yet.
         let behind = last_sent.is_some_and(|told| told != now) && respond.capacity() == 0;

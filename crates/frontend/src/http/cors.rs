@@ -1,7 +1,8 @@
 //! The CORS protocol of the Fetch standard: headers for web pages.
 //!
 //! A page of a listed origin may send credentials (certificates); with `*`, no page may. Not here: permissions
-//! (`gate`), which CORS does not cover.
+//! (`gate`), which CORS does not cover. `service::complete` alone adds the headers that every reply has, also to the
+//! reply to a preflight.
 
 use super::reply::{PLAIN, Reply};
 use crate::cors::Cors;
@@ -14,12 +15,12 @@ const EXPOSED: &str =
     "Inference-Header-Content-Length, Content-Encoding, Retry-After, WWW-Authenticate, endpoint-load-metrics";
 
 impl Cors {
-    /// The response to a preflight; `None` if the request is not one, or its origin is not allowed.
+    /// The response to a preflight, before [`add`](Self::add); `None` if the request is not one, or its origin is not
+    /// allowed.
     pub fn preflight<'a>(&self, header: impl Fn(&str) -> Option<&'a [u8]>) -> Option<Reply> {
-        let origin = header("origin").filter(|origin| self.allows(origin))?;
+        header("origin").filter(|origin| self.allows(origin))?;
         header("access-control-request-method")?;
         let mut reply = Reply::empty(PLAIN);
-        self.add(Some(origin), &mut reply);
         reply.add("access-control-allow-methods", "GET, POST");
         // A list: `*` would not include Authorization.
         let is_list = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~, ".contains(&b);
@@ -32,10 +33,7 @@ impl Cors {
     }
 
     /// Adds the headers that let pages of `origin` read a reply.
-    pub fn add(&self, origin: Option<&[u8]>, reply: &mut Reply) {
-        if reply.extra.as_ref().is_some_and(|extra| extra.iter().any(|(name, _)| *name == "vary")) {
-            return;
-        }
+    pub(super) fn add(&self, origin: Option<&[u8]>, reply: &mut Reply) {
         if !self.is_any() {
             // Also without an origin: a cache in between must not pass that response to a page.
             reply.add("vary", "Origin");

@@ -150,8 +150,11 @@ impl Reply {
         }
     }
 
+    /// Adds a field, which may stand once.
     pub fn add(&mut self, name: &'static str, value: impl Into<Cow<'static, str>>) {
-        self.extra.get_or_insert_default().push((name, value.into()));
+        let extra = self.extra.get_or_insert_default();
+        debug_assert!(extra.iter().all(|(other, _)| *other != name), "{name} is there");
+        extra.push((name, value.into()));
     }
 
     /// Error for lack of memory for the request or its response. The body may not have been read to its end.

@@ -16,6 +16,7 @@ use frontend::{
 use prost::Message;
 use protocol::pb::inference as pb;
 use protocol::{OutputTensor, Signature};
+use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -513,6 +514,8 @@ impl Client {
         let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
         let headers: Vec<(String, String)> =
             lines.map(|l| l.split_once(": ").unwrap()).map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
+        let names: HashSet<_> = headers.iter().map(|(n, _)| n.to_ascii_lowercase()).collect();
+        assert_eq!(names.len(), headers.len(), "a header stands twice: {headers:?}");
         Response { status, headers, body: Vec::new() }
     }
 

@@ -160,8 +160,8 @@ metadata:
 spec:
   serviceAccountName: {{ include "nereid.serviceAccount" . }}
   automountServiceAccountToken: {{ .Values.serviceAccount.automountToken }}
-  # Longer than the server takes for what is in flight.
-  terminationGracePeriodSeconds: {{ add (int .Values.server.exitTimeoutSecs) 15 }}
+  # Longer than the server takes for what is in flight, behind the preStop.
+  terminationGracePeriodSeconds: {{ add (int .Values.server.preStopSecs) (int .Values.server.exitTimeoutSecs) 15 }}
   {{- with .Values.imagePullSecrets }}
   imagePullSecrets:
     {{- toYaml . | nindent 4 }}
@@ -222,6 +222,12 @@ spec:
         - name: control
           containerPort: {{ .Values.control.port }}
         {{- end }}
+      {{- with int .Values.server.preStopSecs }}
+      lifecycle:
+        preStop:
+          exec:
+            command: [sleep, {{ . | quote }}]
+      {{- end }}
       startupProbe:
         {{- include "nereid.probe" (dict "root" . "path" "/v2/health/ready" "settings" .Values.probes.startup) | nindent 8 }}
       readinessProbe:

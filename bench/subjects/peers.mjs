@@ -1,11 +1,13 @@
 /**
- * Python servers a user would pick for the same small ONNX model, each with what its documentation recommends: one
- * worker process, ONNX Runtime inside. They serve `simple`; where a framework has no protocol of its own, the body is
- * the 128 raw bytes of both inputs and the answer those of both outputs, which is the cheapest thing they can do.
+ * Servers that a user would pick for the same small ONNX model, in Python and Node, each with what its documentation
+ * recommends: one worker process, ONNX Runtime inside. They serve `simple`; where a framework has no protocol of its
+ * own, the body is the 128 raw bytes of both inputs and the answer those of both outputs, which is the cheapest thing
+ * they can do.
  */
-import { join } from 'node:path'
-import { writeFileSync, mkdirSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { freePorts } from '../../scripts/lib/ports.mjs'
+import { UWS, uwsModule } from '../../test/embed/uws_module.mjs'
 import { answers, processTree, start } from '../lib/process.mjs'
 import { peerEnvironment } from '../lib/venv.mjs'
 import { MODELS } from '../models/generate.mjs'
@@ -24,7 +26,15 @@ const rawBytes = {
   },
 }
 
+/** A server of Node; `packages` are what it is made of. */
+const ofNode = (name, main) => ({
+  name: `${name} + onnxruntime-node`, main, command: (port, here) => [join(here, 'node_simple.mjs'), main, `${port}`],
+  ready: '/ready', ...rawBytes,
+})
+
 const PEERS = [
+  ofNode('uWebSockets.js', 'uws'),
+  ofNode('Fastify', 'fastify'),
   {
     name: 'FastAPI + onnxruntime',
     peer: 'fastapi',
@@ -80,6 +90,14 @@ const PEERS = [
   },
 ]
 
+/** Node, which finds the packages of the clone, as `peerEnvironment`. @throws {Error} if there is no uWebSockets.js */
+async function nodeEnvironment(root) {
+  await uwsModule()
+  const fastify = JSON.parse(readFileSync(join(root, 'node_modules', 'fastify', 'package.json'), 'utf8')).version
+  const versions = { uws: UWS.version, fastify }
+  return { program: process.execPath, bin: dirname(process.execPath), version: (main) => versions[main] }
+}
+
 async function startMlServer(peer, environment, here, work) {
   const [http, grpc, metrics] = await freePorts(3)
   const directory = join(work, 'mlserver')
@@ -104,7 +122,9 @@ async function startMlServer(peer, environment, here, work) {
 
 async function startPeer(peer, root, work, say) {
   const here = join(root, 'bench', 'peers')
-  const environment = await peerEnvironment(root, peer.peer, peer.packages, say)
+  const environment =
+    peer.packages === undefined ? await nodeEnvironment(root)
+      : await peerEnvironment(root, peer.peer, peer.packages, say)
   const version = environment.version(peer.main)
   const common = {
     kind: 'peer', transports: peer.transports ?? ['HTTP'], form: peer.form ?? 'binary', models: { simple: 'simple' },
@@ -127,7 +147,7 @@ async function startPeer(peer, root, work, say) {
     }
   }
   const [http] = await freePorts(1)
-  const { child } = await start(peer.name, environment.python, peer.command(http, here), {
+  const { child } = await start(peer.name, environment.program ?? environment.python, peer.command(http, here), {
     prompt: true,
     ready: answers(`http://127.0.0.1:${http}${peer.ready}`),
     env: { PATH: `${environment.bin}:${process.env.PATH}`, BENCH_MODEL: MODEL },
@@ -139,10 +159,12 @@ async function startPeer(peer, root, work, say) {
   }
 }
 
-/** Starts each peer; a peer that cannot run is in `absent` with the reason. */
-export async function startPeers(root, work, say) {
+export const PEER_NAMES = PEERS.map(({ name }) => name)
+
+/** Starts each peer, or those chosen; a peer that cannot run is in `absent` with the reason. */
+export async function startPeers(root, work, say, isChosen = () => true) {
   const [running, absent] = [[], []]
-  for (const peer of PEERS) {
+  for (const peer of PEERS.filter(isChosen)) {
     try {
       running.push(await startPeer(peer, root, work, say))
     } catch (error) {
