@@ -15,9 +15,11 @@ export function stackOf(worker: Worker): Promise<string[] | null> {
     let to = ''
     const end = (stack: string[] | null) => {
       clearTimeout(timer)
-      // Also lets the worker go on.
-      session.disconnect()
-      resolve(stack)
+      // Lets the worker go on; one that is left as it is could not even be ended.
+      session.post('NodeWorker.detach', { sessionId: to }, () => {
+        session.disconnect()
+        resolve(stack)
+      })
     }
     const timer = setTimeout(end, PAUSE_MS, null)
     const send = (id: number, method: string, params?: object) =>
