@@ -295,7 +295,7 @@ def test_a_dead_engine_ends_its_process_which_is_started_again(load):
     status, answer = one.post("generate", text_input="a", max_tokens=1)
     assert status == 400 and "EngineCore encountered an issue." in answer["error"], answer
     one.server.logged(
-        "Model 'dies_0' ends, to be started again: EngineDeadError: EngineCore encountered an issue.", "dies_0: the runner was started again"
+        "Model 'dies_0_0' ends, to be started again: EngineDeadError: EngineCore encountered an issue.", "dies_0_0: the runner was started again"
     )
     # It dies again after each request, and is not ready during the pauses, which grow.
     waits_for(lambda: one.post("generate", text_input="a", max_tokens=1) and not one.is_ready(), "the model is not ready")
