@@ -2,6 +2,7 @@
 import itertools
 import json
 import os
+import re
 import sys
 import threading
 import traceback
@@ -355,6 +356,8 @@ def listening(work, side, told, segments):
 
 
 def log_failure(server, text):
-    """Logs a failed batch once."""
-    server.log(LOG_LEVEL_ERROR, "model.py", 0, text)
+    """Logs a failed batch once, with the line of the model's own code if its text has a stack."""
+    frames = re.findall(r"^  (.+)\((\d+)\): ", text, re.MULTILINE)
+    found = next(((file, line) for file, line in frames if file.startswith(server.model_directory)), ("model.py", 0))
+    server.log(LOG_LEVEL_ERROR, os.path.basename(found[0]), int(found[1]), text)
 
