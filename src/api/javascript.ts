@@ -12,6 +12,7 @@ import {
 } from '../native/index.js'
 import { ROOT } from '../native/locate.js'
 import { TYPE_FLAGS } from '../native/typescript.js'
+import { stackOf } from './stacks.js'
 
 /** The script of a worker. It is always the built one. */
 const WORKER = join(ROOT, 'dist/javascript/worker.js')
@@ -53,8 +54,11 @@ function makeWorker(name: string, runner: number | null, heapMb: number | null):
  * Makes and ends workers as the core asks. Once there was one, keeps `sparesMax` started ones for instances without a
  * heap limit.
  */
-export function workerHost(log: Logger['log'], sparesMax = 0): (id: number, start: WorkerStart | null) => void {
+export function workerHost(
+  log: Logger['log'], sparesMax = 0,
+): (id: number, start: WorkerStart | null, ends: boolean, explains: boolean) => void {
   const workers = new Map<number, Worker>()
+  const names = new WeakMap<Worker, string>()
   const ends = new Map<number, string>()
   const spares = new Set<Worker>()
   let refill: NodeJS.Timeout | undefined
@@ -95,6 +99,7 @@ export function workerHost(log: Logger['log'], sparesMax = 0): (id: number, star
     const worker = spare ?? makeWorker(name === '' ? 'auto-complete' : name, id, heapMb)
     if (sparesMax > 0) makeSparesSoon()
     workers.set(id, worker)
+    names.set(worker, name)
     worker.on('error', (error: unknown) => {
       const isMemory = (error as { code?: unknown } | null)?.code === 'ERR_WORKER_OUT_OF_MEMORY'
       ends.set(id, isMemory ? `ran out of its heap of ${heapMb ?? 'default'} MB` : 'was ended by an exception')
@@ -108,7 +113,19 @@ export function workerHost(log: Logger['log'], sparesMax = 0): (id: number, star
     })
   }
 
-  return (id, wanted) => {
+  /** Logs what a worker runs that does not return. */
+  async function explain(worker: Worker): Promise<void> {
+    const frames = await stackOf(worker).catch(() => null)
+    const what = frames === null ? ' runs no JavaScript: it waits for a promise, or for native code' : ` runs:\n${frames.join('\n')}`
+    log('warning', `${names.get(worker) ?? ''}${what}`)
+  }
+
+  function end(id: number, worker: Worker): void {
+    if (!ends.has(id)) ends.set(id, 'was ended by the server')
+    void worker.terminate()
+  }
+
+  return (id, wanted, isEnd, explains) => {
     if (wanted !== null) {
       try {
         start(id, wanted)
@@ -119,7 +136,7 @@ export function workerHost(log: Logger['log'], sparesMax = 0): (id: number, star
     }
     const worker = workers.get(id)
     if (worker === undefined) return
-    if (!ends.has(id)) ends.set(id, 'was ended by the server')
-    void worker.terminate()
+    if (!explains) end(id, worker)
+    else void explain(worker).then(() => isEnd && end(id, worker))
   }
 }

@@ -127,6 +127,11 @@ export const FLAGS = [
       'after an illegal address, an ECC error or the like no context of a process works any more, and only another ' +
       'process can use the GPU. Liveness is false at once. When false, models of that GPU are not ready and the ' +
       'others are served. Not in Triton.' },
+  { name: 'hang-warning-secs', kind: 'integer', default: 60, min: 0, max: INT32_MAX, group: 'Server', state: 'active',
+    to: 'engine.hangWarningSecs',
+    meaning: 'Warn in the log when the execution of an instance has sent no response and not returned for so many ' +
+      'seconds, with the stack of a Python or TypeScript model and the option that ends such executions; again each ' +
+      'time this has doubled. 0 warns never. Not in Triton.' },
   { name: 'strict-readiness', kind: 'boolean', default: true, group: 'Server', state: 'active',
     to: 'engine.strictReadiness',
     meaning: 'Report ready only while every known model is ready. When false, only the state of the server counts.' },

@@ -84,8 +84,8 @@ const OURS = ['.', '../../src/javascript/']
 
 const isOurs = (line: string) => [...OURS, '(node:', ' node:'].some((part) => line.includes(part))
 
-/** The frames of an exception, from the throwing function outwards, without those of the runtime and of Node. */
-function framesOf(stack: string): string[] {
+/** The frames of a stack, from the innermost function outwards, without those of the runtime and of Node. */
+export function framesOf(stack: string): string[] {
   return stack
     .split('\n')
     .filter((line) => /^\s+at /.test(line) && !isOurs(line))

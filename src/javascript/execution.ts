@@ -47,10 +47,16 @@ export class Executor {
   readonly #context: Context
   readonly #isStream: boolean
   readonly #queue: Received[] = []
+  readonly #onFailure: () => void
   #isBusy = false
+  #hasFailed = false
   #idle: (() => void) | null = null
 
-  constructor(server: Server, model: AnyModel, context: Context, isStream: boolean) {
+  /** `onFailure` is called after the answers of a batch that failed. */
+  constructor(
+    server: Server, model: AnyModel, context: Context, isStream: boolean, onFailure: () => void = () => {},
+  ) {
+    this.#onFailure = onFailure
     this.#server = server
     this.#model = model
     this.#context = context
@@ -149,6 +155,7 @@ export class Executor {
   /** The answers to requests that failed by one error. Logs it, unless a cancel or the model itself chose it. */
   #failures(requests: readonly Progress[], error: unknown): InferenceResponse[] {
     const wasCancelled = requests.map((request) => isCancel(error) && this.#isCancelled(request))
+    this.#hasFailed = true
     const isChosen = error instanceof TritonError && !isForeign(error)
     const text = this.#server.failed(describe(error))
     if (!isChosen && wasCancelled.includes(false)) this.#server.logFailure(text)
@@ -312,6 +319,10 @@ export class Executor {
 
   #next(): void {
     const server = this.#server
+    if (this.#hasFailed) {
+      this.#hasFailed = false
+      this.#onFailure()
+    }
     server.batch = null
     // No request was left to answer later, so that arrays of `ctx.alloc` that were not sent are over.
     if (server.left === 0) server.blocks?.dropFilled()

@@ -7,6 +7,7 @@ import { checkKeys } from './declared.js'
 import { RuleError, describe, kindOf, missingOf, sourceOf } from './errors.js'
 import { Executor } from './execution.js'
 import { Frame, VERSION } from './generated/protocol.js'
+import { intactness } from './intact.js'
 import { type Load, loadOf } from './load.js'
 import { type AnyModel, instanceOf, isStream } from './model.js'
 import { type Received, eachFrame, readU64 } from './reader.js'
@@ -54,6 +55,7 @@ class Runner {
   readonly #load: Load
   readonly #end: (status: number) => void
   readonly #over = new AbortController()
+  readonly #isIntact = intactness()
   #model: AnyModel | null = null
   #context: Context | null = null
   #executor: Executor | null = null
@@ -98,7 +100,7 @@ class Runner {
     this.#model = model
     this.#context = context
     this.#server.mayCall = true
-    this.#executor = new Executor(this.#server, model, context, isStream(model))
+    this.#executor = new Executor(this.#server, model, context, isStream(model), () => this.#endIfBroken())
   }
 
   receive(frame: Received): void {
@@ -106,6 +108,16 @@ class Runner {
     else if (frame.frame === Frame.UNLOAD) void this.#finalize()
     else if (frame.frame === Frame.IS_READY) void this.#answerReady(readU64(frame.view, frame.at))
     else this.#server.receive(frame)
+  }
+
+  /** Ends an instance whose model broke the runtime: another one is started. */
+  #endIfBroken(): void {
+    if (this.#isIntact()) return
+    process.stderr.write(
+      `Model '${this.#load.instance}' ends, to be started again: its code changed a built-in object of JavaScript ` +
+        'that the runtime needs, such as Array.prototype\n',
+    )
+    process.exit(1)
   }
 
   async #answerReady(question: number): Promise<void> {

@@ -122,7 +122,10 @@ export class Server implements RequestHost {
 
   /** Logs a failure of the model. */
   logFailure(text: string): void {
-    this.log('ERROR', this.load.file.split('/').at(-1) ?? '', 0, text)
+    const { file, model_directory: directory } = this.load
+    const frames = [...text.matchAll(/^ +at .*?(\/[^\s():]+):(\d+)(?::\d+)?\)?$/gm)]
+    const [, path = file, line = 0] = frames.find(([, path]) => path?.startsWith(directory)) ?? []
+    this.log('ERROR', path.split('/').at(-1) ?? '', Number(line), text)
   }
 
   /** Logs what is wrong with a response, once, and after the frame that is being written. */

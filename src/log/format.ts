@@ -18,6 +18,7 @@ export interface LogEvent {
   pid: number
   /** Base name, no directory. */
   file: string
+  /** 0: not known. */
   line: number
   message: string
 }
@@ -33,11 +34,11 @@ export function formatLine(event: LogEvent, format: LogFormat, escape = true): s
   const message = cut(event.message)
   if (format === 'json') {
     const head = `{"time":"${isoMicros(event.timeUs)}","level":"${event.severity}","msg":${escapeMessage(message)}`
-    return `${head},"file":"${file}","line":${event.line},"pid":${event.pid}}`
+    return `${head},"file":"${file}"${event.line === 0 ? '' : `,"line":${event.line}`},"pid":${event.pid}}`
   }
   const letter = LETTERS[event.severity]
   const text = escape ? escapeMessage(message) : message
-  const place = `${event.pid} ${file}:${event.line}] ${text}`
+  const place = `${event.pid} ${file}${event.line === 0 ? '' : `:${event.line}`}] ${text}`
   const iso = isoMicros(event.timeUs)
   if (format === 'ISO8601') return `${iso.slice(0, 19)}Z ${letter} ${place}`
   return `${letter}${iso.slice(5, 7)}${iso.slice(8, 10)} ${iso.slice(11, 26)} ${place}`

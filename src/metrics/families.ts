@@ -276,7 +276,7 @@ function customFamilies(versions: readonly { statistics: VersionStatistics; labe
   for (const { statistics, labels } of versions) {
     for (const { name, help, value } of statistics.custom) {
       // Bytes, and calls in progress, also decrease.
-      const type = /_(?:bytes|(?:calls|leases)(?:_max)?)$/.test(name) ? 'gauge' : 'counter'
+      const type = /_(?:bytes|oldest_execution_seconds|(?:calls|leases)(?:_max)?)$/.test(name) ? 'gauge' : 'counter'
       const family: Family = families.get(name) ?? { name, help, type, samples: [] }
       family.samples.push({ labels, value })
       families.set(name, family)

@@ -114,6 +114,18 @@ const FAULTS: Record<string, Fault> = {
   },
 }
 
+/** What a model may do to the built-in objects that it shares with the runtime; it may answer this request. */
+const SPOILERS = {
+  'a spoiled Array.prototype.map': "Array.prototype.map = () => { throw new Error('spoiled') }",
+  'an Array.isArray that is never true': 'Array.isArray = () => false',
+  'arrays that cannot be iterated': 'Array.prototype[Symbol.iterator] = undefined',
+  'a polluted Object.prototype': "Object.defineProperty(Object.prototype, 'error', { get() { throw new Error('x') } })",
+  'a spoiled Map.prototype.get': 'Map.prototype.get = () => undefined',
+  'a spoiled Buffer': "Buffer.prototype.utf8Write = () => { throw new Error('spoiled') }",
+}
+for (const [what, code] of Object.entries(SPOILERS))
+  FAULTS[what] = { code: `${code}\nreturn [text(1)]`, text: /^/, config: '' }
+
 const WHERE = [['a thread', ''], ['a process', IN_PROCESS]] as const
 /** Name of a model for a fault; those that survive share one. */
 const nameOf = (where: string, what: string): string => `${where} ${what}`.trim().replaceAll(/\W/g, '_').toLowerCase()
@@ -252,7 +264,7 @@ test('B-JS-05: an unload ends a load whose code never ends, and the model can be
 
 test('B-JS-05: the log says why a worker ended', () => {
   const output = served.server.output()
-  for (const why of [/exited with code 3|status 3/, /heap/, /nobody waits/, /a timer/, new RegExp(`${TIMEOUT_MS} ms`)])
+  for (const why of [/changed a built-in object/, /exited with code 3|status 3/, /heap/, /nobody waits/, /a timer/, new RegExp(`${TIMEOUT_MS} ms`)])
     expect(output).toMatch(why)
 })
 

@@ -288,6 +288,32 @@ def test_an_engine_that_is_sick_unloads_its_model_which_can_be_loaded_again(load
     assert one.generate(text_input="a", max_tokens=1)["text_output"] == "a t0"
 
 
+def test_a_dead_engine_ends_its_process_which_is_started_again(load):
+    one = load("dies")
+    assert one.generate(text_input="a", max_tokens=1)["text_output"] == "a t0"
+    (one.directory / "dead").touch()
+    status, answer = one.post("generate", text_input="a", max_tokens=1)
+    assert status == 400 and "EngineCore encountered an issue." in answer["error"], answer
+    one.server.logged(
+        "Model 'dies_0_0' ends, to be started again: EngineDeadError: EngineCore encountered an issue.", "dies_0_0: the runner was started again"
+    )
+    # It dies again after each request, and is not ready during the pauses, which grow.
+    waits_for(lambda: one.post("generate", text_input="a", max_tokens=1) and not one.is_ready(), "the model is not ready")
+    (one.directory / "dead").unlink()
+    waits_for(one.is_ready, "the model is ready again")
+    assert one.generate(text_input="a", max_tokens=1)["text_output"] == "a t0"
+    assert one.server.gauge("nereid_runner_restarts", "dies") >= 2
+
+
+@ours
+@pytest.mark.parametrize("streams", [False, True])
+def test_an_exception_without_a_text_is_named_by_its_type(plain, streams):
+    path = f"{plain.path}/generate{'_stream' * streams}"
+    status, _, answer = plain.server.request("POST", path, json.dumps({"text_input": "mute", "max_tokens": 1}).encode())
+    expected = b'{"error":"Error generating stream: RuntimeError"}'
+    assert (status, answer) == (400, b"data: " + expected + b"\n\n" if streams else expected)
+
+
 def test_an_unload_lets_the_engine_finish(load):
     one = load("unloaded")
     answers = queue.Queue()

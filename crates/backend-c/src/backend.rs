@@ -167,6 +167,7 @@ impl Opened for OpenedLibrary {
             reports_statistics: true,
             sends_all_outputs: true,
             ahead: if is_alone { Ahead::Always(READY_MAX) } else { Ahead::Never },
+            parameter_prefix: crate::settings::PARAMETER_PREFIX,
             limits: opened.settings.limits.of_runner(),
         };
         backend_process::start(spec, signature, host).map_err(|failure| failure.error)

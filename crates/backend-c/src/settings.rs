@@ -6,7 +6,7 @@ use std::time::Duration;
 use tensor::{Error, Result};
 
 /// Prefix of keys in a model's parameters.
-const PARAMETER_PREFIX: &str = "nereid.host.";
+pub(crate) const PARAMETER_PREFIX: &str = "nereid.host.";
 
 /// Keys that concern the process, so a model, whose configuration may come over the network, cannot set them.
 const OF_PROCESS: [&str; 4] = ["memory-limit-bytes", "new-privileges", "output", "output-bytes-per-second"];

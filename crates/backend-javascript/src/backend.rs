@@ -207,6 +207,7 @@ impl Opened for OpenedJavaScript {
             reports_statistics: false,
             sends_all_outputs: false,
             ahead: Ahead::Never,
+            parameter_prefix: crate::settings::PARAMETER_PREFIX,
             limits: opened.options.limits.of_runner(),
         };
         backend_process::start(spec, signature, host).map_err(|failure| explained(&failure))

@@ -5,7 +5,7 @@ use backend_process::{RunnerLimits, Setting, at_least, read_settings, seconds};
 use tensor::{Error, Result};
 
 /// Prefix of keys in a model's parameters.
-const PARAMETER_PREFIX: &str = "nereid.javascript.";
+pub(crate) const PARAMETER_PREFIX: &str = "nereid.javascript.";
 
 /// Settings of the backend and parameters of a model.
 #[derive(Debug, Clone, Default)]

@@ -6,7 +6,9 @@
 
 use backend_process::{NOTE_DELAY, Printer, RunnerLimits, Shared, after, shared};
 use backend_remote::generated::{Frame, Place, Segment};
-use backend_remote::{Connection, End, Next, PANICKED, Reading, Receiver, Start, Transport, Way, frames};
+use backend_remote::{
+    Connection, End, Next, PANICKED, Reading, Receiver, RunnerKind, Start, Transport, Way, frames,
+};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::HashMap;
 use std::io;
@@ -41,6 +43,8 @@ pub trait Threads: Send + Sync {
     fn start(&self, spec: WorkerSpec) -> io::Result<()>;
     /// Ends a worker, also one in an endless loop.
     fn terminate(&self, id: u32);
+    /// Writes the stack of a worker to the log, then ends it if `ends`.
+    fn write_stack(&self, id: u32, ends: bool);
 }
 
 /// The queue of frames of a worker's event loop.
@@ -271,10 +275,17 @@ impl Transport for Worker {
     }
 
     fn end(&self, how: End) {
-        // UNLOAD has told the worker to end itself.
-        if how != End::Told {
-            self.terminate();
+        match how {
+            // UNLOAD has told the worker to end itself.
+            End::Told => {}
+            End::Hung => self.threads.write_stack(self.id, true),
+            End::Killed => self.terminate(),
         }
+    }
+
+    fn write_stack(&self, _: RunnerKind) -> bool {
+        self.threads.write_stack(self.id, false);
+        true
     }
 
     fn add_segment(&self, segment: Segment) -> Option<RegionRef> {

@@ -8,7 +8,7 @@ use crate::hub::{Hub, READ_BYTES};
 use crate::link::Link;
 use crate::sys;
 use backend_remote::generated::Segment;
-use backend_remote::{End, Executor, Next, PANICKED, Reading, Receiver, Transport, Way, frames};
+use backend_remote::{End, Executor, Next, PANICKED, Reading, Receiver, RunnerKind, Transport, Way, frames};
 use memory::Memfd;
 use parking_lot::{Mutex, RwLock};
 use std::io;
@@ -343,6 +343,15 @@ impl Transport for Process {
             End::Hung => self.process.signal(libc::SIGABRT),
             End::Killed => self.process.kill(),
         }
+    }
+
+    fn write_stack(&self, kind: RunnerKind) -> bool {
+        // A handler of the Python runtime. Other processes have none.
+        let is_python = kind == RunnerKind::StubProcess;
+        if is_python {
+            self.process.signal(libc::SIGUSR2);
+        }
+        is_python
     }
 
     fn add_segment(&self, segment: Segment) -> Option<RegionRef> {

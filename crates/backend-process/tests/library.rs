@@ -36,6 +36,7 @@ fn started(library: &HostedLibrary, instances: &[&str], limits: &RunnerLimits) -
         reports_statistics: false,
         sends_all_outputs: false,
         ahead: Ahead::Never,
+        parameter_prefix: "nereid.python.",
         limits: limits.of_runner(),
     };
     backend_process::start(spec, signature(), no_host())

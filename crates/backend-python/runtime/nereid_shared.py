@@ -9,6 +9,7 @@ import sys
 import numpy as np
 
 import triton_python_backend_utils as pb_utils
+from nereid_runner.failure import one_line, text_of
 from nereid_runner.response import received
 from nereid_runner.run import Violation
 
@@ -287,5 +288,5 @@ def _check_rows(name, array, rows):
 def _failure(error):
     if isinstance(error, RequestError):
         code = getattr(pb_utils.TritonError, error.code)
-        return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error), code))
-    return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"{type(error).__name__}: {error}"))
+        return pb_utils.InferenceResponse(error=pb_utils.TritonError(text_of(error), code))
+    return pb_utils.InferenceResponse(error=pb_utils.TritonError(one_line(error)))

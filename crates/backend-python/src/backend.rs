@@ -254,6 +254,7 @@ impl Opened for OpenedPython {
             reports_statistics: false,
             sends_all_outputs: false,
             ahead: if is_alone { Ahead::BehindSmall } else { Ahead::Never },
+            parameter_prefix: crate::options::PARAMETER_PREFIX,
             limits: instances.limits.of_runner(),
         };
         launch::start(spec, signature, host, &opened.interpreter)

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use tensor::{Error, Result};
 
 /// Prefix of keys in a model's parameters.
-const PARAMETER_PREFIX: &str = "nereid.python.";
+pub(crate) const PARAMETER_PREFIX: &str = "nereid.python.";
 
 /// Settings of the backend and parameters of a model.
 #[derive(Debug, Clone)]

@@ -101,7 +101,7 @@ impl Runner {
             };
             self.memory.flag(key, false);
             members.push(key);
-            pendings.push(RunnerRequest { responder, entry: std::mem::take(entry) });
+            pendings.push(RunnerRequest { responder, entry: std::mem::take(entry), since: began });
         }
         drop(state);
 
@@ -200,7 +200,7 @@ impl Runner {
         for (responder, error) in refused {
             responder.finish(Some(Err(error)));
         }
-        for RunnerRequest { responder, entry } in pendings.into_iter().rev() {
+        for RunnerRequest { responder, entry, .. } in pendings.into_iter().rev() {
             if waits && self.ahead == Ahead::BehindSmall {
                 responder.put_back(entry);
             } else {
@@ -308,6 +308,9 @@ impl Runner {
             }
         }
         let is_inline = |tensor: &TensorRef<'_>| matches!(tensor.contents, Contents::Inline(_));
+        if result.failed.is_some() || result.answers.iter().any(|answer| answer.kind != Answer::None) {
+            state.answered = inference_end;
+        }
         state.was_small = result.answers.iter().all(|answer| answer.outputs.iter().all(is_inline));
         drop(state);
         drop(bodies);
@@ -411,6 +414,7 @@ impl Runner {
             // The result of the batch before it has not been read yet.
             batch.occupied.iter().for_each(|occupied| occupied.begins(now_ns()));
         }
+        state.answered = now_ns();
         let pending = state.slots.lift(key);
         drop(state);
         let Some(pending) = pending else {
@@ -536,7 +540,7 @@ fn end_of(
     outcome: Option<Result<Outcome, Error>>,
     reports: bool,
 ) -> Result<End, Box<RunnerRequest>> {
-    let RunnerRequest { responder, entry } = pending;
+    let RunnerRequest { responder, entry, since } = pending;
     if let Some(text) = failed {
         return Ok(End::Answered(responder, Err(Error::internal(text.to_owned())), Counted::ByLastAnswer));
     }
@@ -551,7 +555,7 @@ fn end_of(
         (Some((Answer::Reschedule, answer)), outcome) => {
             End::Again(Box::new((responder, entry, outcome.and_then(Result::ok))), counted(answer, reports))
         }
-        _ => return Err(Box::new(RunnerRequest { responder, entry })),
+        _ => return Err(Box::new(RunnerRequest { responder, entry, since })),
     })
 }
 

@@ -12,7 +12,7 @@ use crate::runner::{COPY_BYTES_MAX, Owner, Parts, Runner, Started};
 use crate::spec::{Ahead, InstanceSpec, Limits, RunnerKind, Spec};
 use crate::transport::{Executor, Way};
 use backend::{
-    Batch, Capabilities, Host, InstanceEventsRef, Marks, NewInstance, OpenCalls, Readiness, ReadyAnswer, RemoteModel,
+    Batch, Capabilities, Executing, Host, InstanceEventsRef, Marks, NewInstance, OpenCalls, Readiness, ReadyAnswer, RemoteModel,
     Reported, ReportedTimes, RunControl, now_ns,
 };
 use parking_lot::{Mutex, RwLock};
@@ -535,6 +535,24 @@ impl RemoteModel for Served {
                 runner.ask(Box::new(move |result| one_of_all(&all, result)));
             }
         }))
+    }
+
+    fn executing(&self) -> Vec<Executing> {
+        self.0.runners().filter_map(|runner| runner.executing()).collect()
+    }
+
+    fn warn_of_hang(&self, instance: u32, what: &str) {
+        let Some(runner) = self.0.runner(instance) else { return };
+        let Spec { limits, parameter_prefix, .. } = &self.0.spec;
+        let end = match limits.execute_timeout {
+            // Not while the request is answered after its execution.
+            Some(most) => format!("executions are ended after {} ms (execute-timeout-ms)", most.as_millis()),
+            None => format!("the parameter '{parameter_prefix}execute-timeout-ms' of the model ends such executions"),
+        };
+        log::warn!("{what}; {end}");
+        if !runner.write_stack() {
+            log::warn!("{}: its stack cannot be read from outside", runner.label());
+        }
     }
 
     fn calls_open(&self) -> usize {

@@ -19,7 +19,7 @@ use crate::memory::TensorMemory;
 use crate::slots::{Key, RunnerRequest, Slots};
 use crate::spec::{Ahead, Limits, RunnerKind};
 use crate::transport::{Connection, End, Executor, Next, Reading, Receiver, Transport, Way};
-use backend::{Host, OpenCall, OpenCalls, ReadyAnswer, Reported, ReportedEnd, ReportedTimes, from_system_ns, now_ns};
+use backend::{Executing, Host, OpenCall, OpenCalls, ReadyAnswer, Reported, ReportedEnd, ReportedTimes, from_system_ns, now_ns};
 use device::{Closing, Handle};
 use parking_lot::Mutex;
 use protocol::Signature;
@@ -84,6 +84,8 @@ pub(crate) struct RunnerState {
     /// Batches that were sent while `batch` runs, in their order.
     pub(crate) ready: VecDeque<BatchInFlight>,
     pub(crate) batches: u64,
+    /// Time of the last response.
+    pub(crate) answered: u64,
     /// All tensors of the last result were in its frame.
     pub(crate) was_small: bool,
     /// A result was not read, so that a batch that lies ready may have begun.
@@ -153,6 +155,7 @@ impl Runner {
                 batch: None,
                 ready: VecDeque::new(),
                 batches: 0,
+                answered: 0,
                 was_small: false,
                 may_have_begun: false,
                 started: Some(started),
@@ -345,6 +348,21 @@ impl Runner {
     pub(crate) fn works(&self) -> bool {
         let state = self.state.lock();
         state.lifecycle.is_in_service() && (state.batch.is_some() || state.slots.taken() > 0)
+    }
+
+    /// Its unfinished executions, and requests that are answered after their execution.
+    pub(crate) fn executing(&self) -> Option<Executing> {
+        let state = self.state.lock();
+        let sent = state.slots.pendings().map(|pending| pending.since);
+        let oldest = sent.chain(state.batch.as_ref().map(|batch| batch.since)).min();
+        let oldest = oldest.filter(|_| matches!(state.lifecycle, Lifecycle::Ready { .. }))?;
+        let requests = state.slots.pendings().count();
+        Some(Executing { instance: self.instance, requests, quiet_since: oldest.max(state.answered) })
+    }
+
+    /// See [`Transport::write_stack`].
+    pub(crate) fn write_stack(&self) -> bool {
+        self.transport.write_stack(self.kind)
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -557,7 +575,7 @@ impl Receiver for Runner {
             owner.died(&self, was);
         }
         // Each goes before all others.
-        for RunnerRequest { responder, entry } in back.into_iter().rev() {
+        for RunnerRequest { responder, entry, .. } in back.into_iter().rev() {
             responder.put_back(entry);
         }
         for pending in pendings {

@@ -7,6 +7,8 @@ pub(crate) struct RunnerRequest {
     pub(crate) responder: Responder,
     /// The request. Its inputs are empty once they were sent, unless it may run again.
     pub(crate) entry: BatchEntry,
+    /// Time when it was sent.
+    pub(crate) since: u64,
 }
 
 /// Slot number and generation.

@@ -120,6 +120,8 @@ pub struct Spec {
     pub sends_all_outputs: bool,
     /// Batches that are sent while another runs.
     pub ahead: Ahead,
+    /// Prefix of the model's parameters that set limits, such as `nereid.python.`.
+    pub parameter_prefix: &'static str,
     /// Limits of each runner.
     pub limits: Limits,
 }

@@ -2,6 +2,7 @@
 
 use crate::frames::ProtocolError;
 use crate::generated::{Header, Segment};
+use crate::spec::RunnerKind;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +34,12 @@ pub trait Transport: Send + Sync {
 
     /// Ends the runner.
     fn end(&self, how: End);
+
+    /// Has the runner's stack written to the log, while it goes on. False if that is not possible.
+    fn write_stack(&self, kind: RunnerKind) -> bool {
+        let _ = kind;
+        false
+    }
 
     /// Adds a segment for tensors and announces it to the runner; `None` if the system has no memory for it.
     fn add_segment(&self, segment: Segment) -> Option<RegionRef>;

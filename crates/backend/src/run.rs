@@ -194,10 +194,31 @@ pub trait RemoteModel: Send + Sync {
         false
     }
 
+    /// Instances with unfinished executions.
+    fn executing(&self) -> Vec<Executing> {
+        Vec::new()
+    }
+
+    /// Logs that an instance hangs: `what`, the option that would end the execution, and the stack if there is one.
+    fn warn_of_hang(&self, instance: u32, what: &str) {
+        let _ = (instance, what);
+    }
+
     /// The instance gets no more batches, and its last one has ended. A later instance may reuse its number.
     fn instance_left(&self, instance: u32) {
         let _ = instance;
     }
+}
+
+/// Unfinished executions of one instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Executing {
+    /// Instance number.
+    pub instance: u32,
+    /// Requests without a final response.
+    pub requests: usize,
+    /// Time of its last response, or of the start of the oldest execution if that was later.
+    pub quiet_since: u64,
 }
 
 /// An instance to start.

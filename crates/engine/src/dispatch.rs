@@ -93,7 +93,9 @@ impl ModelVersion {
         }
         let (mut kept, mut removed) = (None, Vec::new());
         while let Some((requests, which)) = self.step(run, now, &mut removed) {
-            match take_idle(&mut run.idle, which) {
+            let taken = take_idle(&mut run.idle, which);
+            run.begins(taken.unwrap_or(0), now, requests.len());
+            match taken {
                 Some(instance) if Some(instance) == mine && kept.is_none() => kept = Some(requests),
                 Some(instance) => self.submit(instance, requests),
                 None => {

@@ -30,6 +30,7 @@ mod executions;
 mod flow;
 mod hand_on;
 mod handover;
+mod hangs;
 mod identity;
 mod inline;
 mod instance_config;

@@ -37,7 +37,9 @@ impl ModelVersion {
         loop {
             self.ask(limited, run);
             let Some((requests, which)) = self.step(run, now, &mut removed) else { break };
-            match take_idle(&mut run.granted, which) {
+            let taken = take_idle(&mut run.granted, which);
+            run.begins(taken.unwrap_or(0), now, requests.len());
+            match taken {
                 Some(instance) if Some(instance) == mine && kept.is_none() => kept = Some(requests),
                 instance => self.submit(instance.unwrap_or(0), requests),
             }
@@ -102,6 +104,7 @@ impl ModelVersion {
             match self.step(run, now, &mut removed) {
                 Some((requests, _)) => {
                     run.granted.clear();
+                    run.begins(instance, now, requests.len());
                     if Some(instance) == mine && kept.is_none() {
                         kept = Some(requests);
                     } else {

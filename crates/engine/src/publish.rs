@@ -64,6 +64,7 @@ impl Engine {
         let config = ModelConfig::parse(&spec.config)?;
         limits::check(&config)?;
         let version = self.version_of((&open, opened), &config, spec)?;
+        self.look_for_hangs();
         version.notify_remote(|remote| remote.serve(Arc::new(InstanceListener::of(&version))));
         let names: Vec<_> = (0..).zip(compile::instance_names(&config)).collect();
         warmup::run(&version, &config, &open.model_directory, &names)?;

@@ -3,6 +3,7 @@
 use crate::cycles::Cycles;
 use crate::deadlines::Deadlines;
 use crate::directory::Directory;
+use crate::hangs::Hangs;
 use crate::load::{Load, LoadMeter};
 use crate::pool::Pool;
 use crate::rate_limit::Resources;
@@ -35,6 +36,7 @@ pub struct Engine {
     pub(crate) shared: Arc<EngineContext>,
     deadlines: OnceLock<Arc<Deadlines>>,
     cycles: OnceLock<Arc<Cycles>>,
+    hangs: OnceLock<Arc<Hangs>>,
     load: LoadMeter,
     /// Subscription to device failures.
     listening: OnceLock<device::failure::Listening>,
@@ -117,6 +119,7 @@ impl Engine {
             listening: OnceLock::new(),
             deadlines: OnceLock::new(),
             cycles: OnceLock::new(),
+            hangs: OnceLock::new(),
             load: LoadMeter::default(),
             regions: RegionRegistry::new(memory::RegionLimits::default()),
         });
@@ -210,6 +213,15 @@ impl Engine {
         match self.directory.load().find(name, version) {
             Ok(version) => Ok(!self.is_exiting() && version.is_ready_unasked()),
             Err(_) => self.reject_failed().map(|()| false),
+        }
+    }
+
+    /// Begins to look for executions that hang.
+    pub(crate) fn look_for_hangs(&self) {
+        let seconds = self.shared.options.hang_warning_secs;
+        if seconds > 0 {
+            let new = || Hangs::new(Arc::downgrade(&self.directory), self.shared.timer.clone(), seconds);
+            self.hangs.get_or_init(new);
         }
     }
 

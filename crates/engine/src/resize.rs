@@ -99,6 +99,9 @@ impl Run {
 
     /// Returns an instance that is not busy any more. Returns true if it was removed.
     pub(crate) fn give_back(&mut self, instance: u32) -> bool {
+        if let Some(begun) = self.begun.get_mut(instance as usize) {
+            begun.1 = 0;
+        }
         let Some(at) = self.leaving.iter().position(|leaving| *leaving == instance) else {
             self.idle.push(instance);
             return false;

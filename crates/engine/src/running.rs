@@ -118,6 +118,9 @@ pub(crate) struct Run {
     pub(crate) turn_policy: TurnPolicy,
     /// Time of the earliest armed timer; 0 = none.
     pub(crate) armed: u64,
+    /// Start of the execution of each instance, by number, and its number of requests; 0 requests: it is idle. Unused if
+    /// the model runs in another process, which knows its own.
+    pub(crate) begun: SmallVec<[(u64, u32); 4]>,
 }
 
 impl Run {
@@ -136,6 +139,19 @@ impl Run {
             finished: SmallVec::new(),
             turn_policy: TurnPolicy::default(),
             armed: 0,
+            begun: SmallVec::new(),
+        }
+    }
+
+    /// Notes the start of an execution.
+    #[inline]
+    pub(crate) fn begins(&mut self, instance: u32, now: u64, requests: usize) {
+        let at = instance as usize;
+        if at >= self.begun.len() {
+            self.begun.resize(at + 1, (0, 0));
+        }
+        if let Some(begun) = self.begun.get_mut(at) {
+            *begun = (now, requests as u32);
         }
     }
 

@@ -216,7 +216,10 @@ impl ModelVersion {
         s.pending = self.running.pending.load(Ordering::Relaxed);
         s.inflight = self.inflight();
         s.cancelled = self.running.cancelled.load(Ordering::Relaxed);
-        s.custom = self.served.model().map(|model| model.metrics()).unwrap_or_default();
+        if let Some(model) = self.served.model() {
+            s.custom = model.metrics();
+            s.custom.push(self.oldest_execution());
+        }
         s
     }
 

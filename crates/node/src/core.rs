@@ -94,7 +94,7 @@ impl NativeCore {
         >,
         on_traces: Function<'_, (), ()>,
         on_device_failure: Function<'_, FnArgs<(String,)>, ()>,
-        #[napi(ts_arg_type = "(id: number, start: WorkerStart | null) => void")] on_worker: Function<
+        #[napi(ts_arg_type = "(id: number, start: WorkerStart | null, ends: boolean, explains: boolean) => void")] on_worker: Function<
             '_,
             WorkerCall,
             (),

@@ -20,20 +20,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tensor::{Base, Error, RegionRef};
 
-/// Arguments of the callback of the main thread: a worker's number, and its start, or null to end it.
-pub type WorkerCall = FnArgs<(u32, Option<js::WorkerStart>)>;
+/// Arguments of the callback of the main thread: a worker's number; its start, or null for one that runs; whether it
+/// ends, and whether its stack is written to the log before.
+pub type WorkerCall = FnArgs<(u32, Option<js::WorkerStart>, bool, bool)>;
 
-type HostCalls = ThreadsafeFunction<(u32, Option<WorkerSpec>), (), WorkerCall, napi::Status, false, true>;
+type Call = (u32, Option<WorkerSpec>, bool, bool);
 
-/// Makes and ends workers on the main thread. Its queue holds at most two calls per instance.
+type HostCalls = ThreadsafeFunction<Call, (), WorkerCall, napi::Status, false, true>;
+
+/// Makes and ends workers on the main thread. Its queue holds at most three calls per instance, and one for each warning
+/// of a hang.
 pub struct NodeThreads(HostCalls);
 
 impl NodeThreads {
     pub fn new(f: &Function<'_, WorkerCall, ()>) -> napi::Result<Self> {
-        let calls = f.build_threadsafe_function::<(u32, Option<WorkerSpec>)>().weak::<true>();
+        let calls = f.build_threadsafe_function::<Call>().weak::<true>();
         Ok(Self(calls.build_callback(|ctx| {
-            let (id, spec) = ctx.value;
-            Ok(FnArgs::from((id, spec.map(start))))
+            let (id, spec, ends, explains) = ctx.value;
+            Ok(FnArgs::from((id, spec.map(start), ends, explains)))
         })?))
     }
 }
@@ -44,7 +48,7 @@ fn start(spec: WorkerSpec) -> js::WorkerStart {
 
 impl Threads for NodeThreads {
     fn start(&self, spec: WorkerSpec) -> io::Result<()> {
-        match self.0.call((spec.id, Some(spec)), NonBlocking) {
+        match self.0.call((spec.id, Some(spec), false, false), NonBlocking) {
             napi::Status::Ok => Ok(()),
             status => Err(io::Error::other(format!("no worker thread can be started: {status:?}"))),
         }
@@ -52,7 +56,11 @@ impl Threads for NodeThreads {
 
     fn terminate(&self, id: u32) {
         // It fails when the main thread is ending, and all workers with it.
-        let _ = self.0.call((id, None), NonBlocking);
+        let _ = self.0.call((id, None, true, false), NonBlocking);
+    }
+
+    fn write_stack(&self, id: u32, ends: bool) {
+        let _ = self.0.call((id, None, ends, true), NonBlocking);
     }
 }
 

@@ -104,6 +104,8 @@ pub struct EngineOptions {
     pub rate_limit: Option<Vec<Available>>,
     /// `--sequence-limit`: maximum number of sequences of a model in progress or waiting.
     pub sequence_limit: u32,
+    /// `--hang-warning-secs`: time without a response after which an execution is reported in the log; 0 = never.
+    pub hang_warning_secs: u32,
     /// Maximum number of pool threads over all models; further batches wait for one.
     #[serde(skip, default = "worker_threads_max")]
     pub worker_threads_max: usize,
@@ -140,6 +142,7 @@ impl Default for EngineOptions {
             response_cache_bytes: None,
             rate_limit: None,
             sequence_limit: SEQUENCES_MAX_DEFAULT,
+            hang_warning_secs: 60,
             worker_threads_max: worker_threads_max(),
             inline_cost_max_ns: inline_cost_max_ns(),
             delay_scheduler: 0,

@@ -7,7 +7,7 @@ import type { ControlOperation, ErrorCode, ServerState, Ticket, VersionState } f
  * directly. Errors are thrown with an `ErrorCode` as `code`.
  */
 export declare class NativeCore {
-  constructor(options: CoreOptions, onControl: (arg0: ControlCall) => void, onLog: (arg0: LogRecord) => void, onSettled: (ticket: number, failure: Failure | null, value: unknown) => void, onTraces: () => void, onDeviceFailure: (arg0: string) => void, onWorker: (id: number, start: WorkerStart | null) => void)
+  constructor(options: CoreOptions, onControl: (arg0: ControlCall) => void, onLog: (arg0: LogRecord) => void, onSettled: (ticket: number, failure: Failure | null, value: unknown) => void, onTraces: () => void, onDeviceFailure: (arg0: string) => void, onWorker: (id: number, start: WorkerStart | null, ends: boolean, explains: boolean) => void)
   /** Opens a version with one of our backends. `config` is copied into `spec`. */
   openModel(ticket: Ticket<Opened>, backend: string, spec: OpenSpec, config: Buffer): void
   /** Finishes the initialisation of the backend and makes the version READY, replacing one of the same number. */
@@ -958,7 +958,11 @@ rateLimit: Array<Available> | null,
 /**
  * `--sequence-limit`: maximum number of sequences of a model in progress or waiting.
  */
-sequenceLimit: number, };
+sequenceLimit: number,
+/**
+ * `--hang-warning-secs`: time without a response after which an execution is reported in the log; 0 = never.
+ */
+hangWarningSecs: number, };
 
 /**
  * Settings of the operator for all front ends.

@@ -68,6 +68,7 @@ pub fn start(mode: &str, instances: usize, limits: RunnerLimits) -> Result<Arc<d
         reports_statistics: false,
         sends_all_outputs: false,
         ahead: Ahead::Never,
+        parameter_prefix: "nereid.python.",
         limits: limits.of_runner(),
     };
     backend_process::start(spec, signature(), no_host())

@@ -12,7 +12,7 @@ import numpy as np
 import nereid_openvino_model as models
 import triton_python_backend_utils as pb_utils
 from nereid_runner.tensor import BF16, of_memory
-from nereid_shared import Arrays, Model, RequestError, framework, run_together
+from nereid_shared import Arrays, Model, RequestError, framework, run_together, text_of
 
 FILE = "model.xml"
 #: Default of `max_batch_size` for models that can batch, after configuration and `default-max-batch-size`.
@@ -82,7 +82,7 @@ class TritonPythonModel:
                 request.reset_state()
             made = tuple(request.infer(share_inputs=True, share_outputs=True).values())
         except Exception as error:
-            raise RequestError(f"openvino error in running inference : {error}") from error
+            raise RequestError(f"openvino error in running inference : {text_of(error)}") from error
         # Views of memory that the next run overwrites.
         values = {name: made[at] for name, at in self.outputs.items()}
         return {name: value[:rows] for name, value in values.items()} if self.pads else values

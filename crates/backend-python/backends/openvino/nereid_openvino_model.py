@@ -3,7 +3,7 @@ errors."""
 import os
 
 import triton_python_backend_utils as pb_utils
-from nereid_shared import LoadError, dims_of
+from nereid_shared import LoadError, dims_of, text_of
 
 #: Datatypes of configurations and their element types. Triton has no FP64 and BF16 here.
 TYPES = {
@@ -18,7 +18,7 @@ def attempt(what, function, *arguments):
     try:
         return function(*arguments)
     except Exception as error:
-        raise LoadError(f"openvino error in {what} : {str(error).strip()}") from None
+        raise LoadError(f"openvino error in {what} : {text_of(error).strip()}") from None
 
 
 def read(ov, core, model, default):

@@ -21,7 +21,7 @@ import nereid_pytorch_files as files
 import nereid_pytorch_names as naming
 import triton_python_backend_utils as pb_utils
 from nereid_runner.tensor import BF16, CODES, of_memory
-from nereid_shared import LoadError, Model, RequestError, dims_of, framework, gpu_of, run_together
+from nereid_shared import LoadError, Model, RequestError, dims_of, framework, gpu_of, run_together, text_of
 
 #: Datatypes of configurations and of torch. Unsigned ones of more than 8 bits came with torch 2.3.
 TYPES = {
@@ -59,7 +59,7 @@ class TritonPythonModel:
         except files.NotAModel as error:
             raise LoadError(f"failed to load model '{model.name}': '{self.file}' {error}") from None
         except Exception as error:
-            raise LoadError(f"failed to load model '{model.name}': {error}") from error
+            raise LoadError(f"failed to load model '{model.name}': {text_of(error)}") from error
         self.is_on_host = self.device.type == "cpu"
         self.mode = torch.no_grad
         if model.flag("INFERENCE_MODE", True):
@@ -314,7 +314,7 @@ class TritonPythonModel:
             with self.mode():
                 made = self.run(names) if self.by_dict else self.run(*ordered, **names)
         except Exception as error:
-            raise RequestError(f"PyTorch execute failure: {error}") from error
+            raise RequestError(f"PyTorch execute failure: {text_of(error)}") from error
         finally:
             if self.cleans:
                 self.torch.cuda.empty_cache()
@@ -412,7 +412,7 @@ class TritonPythonModel:
             value = (value if value.is_cpu else value.to("cpu")).contiguous()
             return (value.view(self.torch.int16) if self.outputs[name] == "TYPE_BF16" else value).numpy()
         except Exception as error:
-            raise RequestError(f"PyTorch execute failure: output '{name}': {error}") from error
+            raise RequestError(f"PyTorch execute failure: output '{name}': {text_of(error)}") from error
 
     def write(self, name, value):
         kind = self.outputs[name]

@@ -21,7 +21,7 @@ TYPES = {
 
 def text_of(error):
     """TensorFlow's error text without its stack frames."""
-    return str(getattr(error, "message", None) or error).strip()
+    return str(getattr(error, "message", None) or error).strip() or type(error).__name__
 
 
 def attempt(function, *arguments, **named):

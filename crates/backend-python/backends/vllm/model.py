@@ -14,7 +14,7 @@ import uuid
 
 import nereid_vllm_requests as requests_of
 import triton_python_backend_utils as pb_utils
-from nereid_shared import LoadError, Model, RequestError, framework
+from nereid_shared import LoadError, Model, RequestError, framework, one_line, text_of
 
 ARGUMENTS_FILE = "model.json"
 LORAS_FILE = "multi_lora.json"
@@ -64,7 +64,7 @@ class TritonPythonModel:
         except Exception as error:
             raise LoadError(
                 f"failed to load model '{model.name}': the vLLM engine does not start with"
-                f" {self._path(ARGUMENTS_FILE)}: {type(error).__name__}: {error}"
+                f" {self._path(ARGUMENTS_FILE)}: {one_line(error)}"
             ) from error
 
     def execute(self, requests):
@@ -203,12 +203,12 @@ class TritonPythonModel:
             await self.engine.abort(number)
             answer.fail(*(("Request was cancelled", "CANCELLED") if self.is_healthy else (UNHEALTHY, "UNAVAILABLE")))
         except requests_of.UnknownLora as error:
-            answer.fail(str(error), error.code)
+            answer.fail(text_of(error), error.code)
         except RequestError as error:
-            answer.fail(f"Error generating stream: {error}", error.code)
+            answer.fail(f"Error generating stream: {text_of(error)}", error.code)
         except Exception as error:
-            pb_utils.Logger.log_error(f"a request of model '{self.model.name}' failed: {type(error).__name__}: {error}")
-            answer.fail(f"Error generating stream: {error}", "INTERNAL")
+            pb_utils.Logger.log_error(f"a request of model '{self.model.name}' failed: {one_line(error)}")
+            answer.fail(f"Error generating stream: {text_of(error)}", "INTERNAL")
 
     async def _answer(self, request, answer, number):
         task, kind = (

@@ -8,7 +8,7 @@ import typing
 import numpy as np
 
 import triton_python_backend_utils as pb_utils
-from nereid_shared import RequestError
+from nereid_shared import RequestError, text_of
 
 
 def _tensor(name, data_type, dims, optional=None):
@@ -185,7 +185,7 @@ def _sampling(settings, streams):
     except RequestError:
         raise
     except Exception as error:
-        raise RequestError(f"sampling parameters: {error}", "INVALID_ARG") from None
+        raise RequestError(f"sampling parameters: {text_of(error)}", "INVALID_ARG") from None
 
 
 def _typed(text, kind):

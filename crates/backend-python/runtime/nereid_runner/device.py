@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from . import failure
 from ._protocol import BLOCK_OFFSET_BITS, DEVICE_SEGMENT, HANDLE_BYTES, LEASES_MAX
 from .kinds import TritonModelException
 
@@ -205,15 +206,11 @@ class Memory:
         return array
 
 
-#: Why no context of this process is usable any more.
-lost = None
-
-
 def lose(error, text):
-    """Error for the model from an error of the driver. After a sticky one this process must end."""
-    global lost
-    if error.code in STICKY and lost is None:
-        lost = str(error)
+    """Error for the model from an error of the driver. After a sticky one this process must end: no context of it is
+    usable any more."""
+    if error.code in STICKY and failure.lost is None:
+        failure.lost = str(error)
     return TritonModelException(text)
 
 

@@ -1,6 +1,7 @@
 """Exceptions as texts (B-PY-24), formatted like pybind11's: clients match on them."""
 import linecache
 import os
+import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _UTILS = os.path.dirname(os.path.dirname(HERE)) + os.sep
@@ -26,8 +27,47 @@ def cut(text):
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
+#: Package and end of the name of exceptions that say that an engine in this process is dead and stays so.
+_DEAD = (("vllm", "EngineDeadError"),)
+_CAUSES_MAX = 8
+#: Why this process can do no more work and has to be started again.
+lost = None
+
+
+def look(error):
+    """Sets `lost` if an exception, or one that caused it, says so."""
+    global lost
+    chain = []
+    while error is not None and len(chain) < _CAUSES_MAX:
+        chain.append(error)
+        error = error.__cause__ or error.__context__
+    for one in chain:
+        kinds = [(kind.__module__.partition(".")[0], kind.__name__) for kind in type(one).__mro__]
+        if any(package == of and name.endswith(end) for package, name in kinds for of, end in _DEAD):
+            lost = lost or one_line(one)
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    try:
+        # After some errors, such as an assertion in a kernel, each later use of the device fails.
+        if any(isinstance(one, RuntimeError) for one in chain) and cuda.is_initialized():
+            cuda.current_stream().query()
+    except RuntimeError as e:
+        lost = lost or one_line(e)
+    except AttributeError:
+        pass  # Without torch, or while it is imported.
+
+
+def text_of(error):
+    """The text of an exception, or the name of its type."""
+    return str(error) or type(error).__name__
+
+
+def one_line(error):
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
 def describe(error):
     """`<Type>: <text>` and the stack, from the inside out."""
+    look(error)
     return cut(_described(error, True))
 
 

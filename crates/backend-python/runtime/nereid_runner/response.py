@@ -1,5 +1,7 @@
 """`TritonError`, `InferenceResponse` and `InferenceResponseSender` (B-PY-14 to B-PY-18)."""
-from . import link
+import sys
+
+from . import failure, link
 from .kinds import ErrorCode, TritonModelException, bind, incompatible, listed, parameters_text, public, text, whole
 from .tensor import Tensor
 
@@ -35,6 +37,10 @@ class TritonError:
         except TypeError:
             raise incompatible("TritonError.__init__", self._SIGNATURE, args, kwargs) from None
         self._code = code._value
+        # A model may answer with the text of an exception that it handles.
+        handled = sys.exc_info()[1]
+        if handled is not None:
+            failure.look(handled)
 
     def code(self):
         return ErrorCode(self._code)

@@ -56,7 +56,7 @@ def complete(told):
 
 
 def message_of(error):
-    return str(error) if isinstance(error, Violation) else failure.describe(error)
+    return failure.text_of(error) if isinstance(error, Violation) else failure.describe(error)
 
 
 class Runner:
@@ -106,11 +106,7 @@ class Runner:
             # Looked up each time: in a process that the model forked it is another function.
             work.send(answer)
             del requests, answer
-            if device.lost is not None:
-                # No context of this process is usable any more; a new process has its own.
-                log_failure(self.server, f"Model '{self.server.instance}' ends, to be started again: {device.lost}")
-                sys.stdout.flush()
-                os._exit(1)
+            self.server.end_if_lost()
 
     def _cancelled(self, batch, requests):
         parts = [None]

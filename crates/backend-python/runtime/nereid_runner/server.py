@@ -2,12 +2,14 @@
 import itertools
 import json
 import os
+import re
+import sys
 import threading
 import traceback
 from queue import SimpleQueue
 from struct import Struct
 
-from . import arena, device, link, wire
+from . import arena, device, failure, link, wire
 from ._protocol import (
     CALL_ID, CLOSE_HANDLE, CODE_INTERNAL, FRAME_BYTES_MAX, FRAME_CALL_CANCEL, FRAME_CALL_CLOSE, FRAME_CALL_RESPONSE, FRAME_CLOSE_HANDLE, FRAME_CONTROL, FRAME_CONTROL_RESULT, FRAME_EXECUTE, FRAME_IS_READY,
     FRAME_IS_READY_RESULT, FRAME_LOG, FRAME_METRIC_UPDATE, FRAME_NEED_SEGMENT, FRAME_NO_DEVICES, FRAME_PING, FRAME_PONG, FRAME_RELEASE, FRAME_RESPOND, FRAME_SEGMENT,
@@ -90,10 +92,18 @@ class Server(link.Unlinked):
         flags = self._flags
         return flags is not None and flags[slot] == (generation & 127) << 1 | 1
 
+    def end_if_lost(self):
+        """Ends a process that can do no more work: the server starts another one. Called after each answer."""
+        if failure.lost is not None:
+            log_failure(self, f"Model '{self.instance}' ends, to be started again: {failure.lost}")
+            sys.stdout.flush()
+            os._exit(1)
+
     def respond(self, slot, generation, response, final, is_failed=False):
         """Sends a response. `is_failed`: it is the error of an exception, which counts as a failure of the request."""
         if self.decoupled:
             self.side.send(self.codec.respond(slot, generation, response, final, is_failed))
+            self.end_if_lost()
             return
         # A request to a default model has one answer: its response is encoded now, and sent at the end.
         taken = []
@@ -106,6 +116,7 @@ class Server(link.Unlinked):
             self.codec.give_back(held)
             frame = self.codec.respond(slot, generation, response, True, is_failed)
         self.side.send(frame)
+        self.end_if_lost()
 
     def dropped(self, slot, generation):
         self.codec.give_back(self._held.pop((slot, generation), (None, ()))[1])
@@ -255,6 +266,7 @@ class Server(link.Unlinked):
     def answer_ready(self, question, is_ready):
         self.side.send(wire.head(IS_READY_RESULT.size, FRAME_IS_READY_RESULT) + IS_READY_RESULT.pack(question,
             is_ready))
+        self.end_if_lost()
 
     def _need(self, size):
         self.side.send(wire.head_of_process(NEED_SEGMENT.size, FRAME_NEED_SEGMENT) + NEED_SEGMENT.pack(size))
@@ -344,6 +356,8 @@ def listening(work, side, told, segments):
 
 
 def log_failure(server, text):
-    """Logs a failed batch once."""
-    server.log(LOG_LEVEL_ERROR, "model.py", 0, text)
+    """Logs a failed batch once, with the line of the model's own code if its text has a stack."""
+    frames = re.findall(r"^  (.+)\((\d+)\): ", text, re.MULTILINE)
+    found = next(((file, line) for file, line in frames if file.startswith(server.model_directory)), ("model.py", 0))
+    server.log(LOG_LEVEL_ERROR, os.path.basename(found[0]), int(found[1]), text)
 

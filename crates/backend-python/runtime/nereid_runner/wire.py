@@ -12,7 +12,7 @@ from ._protocol import (
     INLINE_BYTES_MAX, PLACE_DEVICE_REQUEST, PLACE_DEVICE_RESPONSE, PLACE_INLINE, PLACE_REQUEST, PLACE_RESPONSE,
     REQUEST_HEAD, RESPOND_HEAD, RESULT_FLAG_FAILED, RESULT_HEAD, TENSOR_HEAD, TENSORS_MAX,
 )  # fmt: skip
-from .failure import cut
+from .failure import cut, text_of
 from .kinds import ErrorCode, TritonModelException
 from .request import RELEASE_ALL, InferenceRequest
 from .response import TritonError, received
@@ -232,7 +232,7 @@ class Codec:
             self.give_back(taken)
             taken.clear()
             if not isinstance(e, arena.Refused):
-                return self.error(parts, CODE_INTERNAL, str(e), flags)
+                return self.error(parts, CODE_INTERNAL, text_of(e), flags)
             text = f"Failed to allocate memory for the response of model '{self._model}'"
             return self.error(parts, CODE_UNAVAILABLE, text, flags)
         parameters = response._parameters

@@ -160,6 +160,7 @@ impl Stage {
             reports_statistics: false,
             sends_all_outputs: false,
             ahead,
+            parameter_prefix: "nereid.test.",
             limits,
         };
         backend_remote::start(spec, signature(), no_host(), self.clone())

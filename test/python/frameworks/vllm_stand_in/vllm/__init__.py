@@ -219,6 +219,10 @@ class IterationStats:
     n_params_iter: list = field(default_factory=list)
 
 
+class EngineDeadError(Exception):
+    """What each call raises once the engine's process has ended."""
+
+
 class AsyncLLM(EngineClient):
     """The engine. Has to be made in the event loop that runs it."""
 
@@ -273,6 +277,10 @@ class AsyncLLM(EngineClient):
             logger.record(SchedulerStats(), IterationStats(**stats))
 
     async def generate(self, prompt, sampling_params, request_id, lora_request=None, priority=0):
+        if os.path.exists(os.path.join(self._directory, "dead")):
+            raise EngineDeadError("EngineCore encountered an issue. See stack trace (above) for the root cause.")
+        if prompt == "mute":
+            raise RuntimeError
         images = []
         if isinstance(prompt, dict):
             images = prompt.get("multi_modal_data", {}).get("image", [])
@@ -339,7 +347,7 @@ def _modules():
         "inputs.data": ["TokensPrompt"], "lora.request": ["LoRARequest"],
         "outputs": ["CompletionOutput", "EmbeddingOutput", "EmbeddingRequestOutput", "PoolingRequestOutput", "RequestOutput"],
         "pooling_params": ["PoolingParams"], "sampling_params": ["RequestOutputKind", "SamplingParams", "StructuredOutputsParams"], "usage.usage_lib": ["UsageContext"],
-        "utils": ["random_uuid"], "v1.engine.async_llm": ["AsyncLLM"],
+        "utils": ["random_uuid"], "v1.engine.async_llm": ["AsyncLLM"], "v1.engine.exceptions": ["EngineDeadError"],
         "v1.metrics.loggers": ["StatLoggerBase", "StatLoggerFactory", "build_1_2_5_buckets"],
         "v1.metrics.stats": ["IterationStats", "MultiModalCacheStats", "SchedulerStats"],
     }  # fmt: skip

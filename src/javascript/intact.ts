@@ -1,0 +1,66 @@
+/**
+ * Finds out whether this runtime still works: code of a model shares its built-in objects, and may replace what the
+ * runtime needs (`Array.prototype.map`). It runs a batch of its own and compares the frames with those of the start.
+ */
+
+import type { Channel } from './channel.js'
+import type { Context } from './context.js'
+import { describe } from './errors.js'
+import { Executor } from './execution.js'
+import { ExecuteHead, Frame } from './generated/protocol.js'
+import type { Load } from './load.js'
+import type { AnyModel } from './model.js'
+import { writeRequest } from './outgoing.js'
+import { eachFrame } from './reader.js'
+import type { InferenceRequest } from './request.js'
+import { InferenceResponse } from './response.js'
+import { Server } from './server.js'
+import { Tensor } from './tensor.js'
+import { Writer, nothingTaken } from './writer.js'
+
+const LOAD: Load = {
+  mode: 'run', instance: 'check_0', model: 'check', version: '1', model_directory: '/', version_directory: '/',
+  file: '/check.js', arguments: {}, inputs: ['IN', 'TEXT'], outputs: ['IN', 'TEXT'], decoupled: false,
+  iterative: false, config: '{}', segments: null,
+}
+
+/** Returns its inputs, and fails a batch of two requests. */
+const MODEL = {
+  execute(requests: readonly InferenceRequest[]) {
+    if (requests.length > 1) throw new RangeError('two')
+    return requests.map((request) => new InferenceResponse([...request.inputs.values()]))
+  },
+} as unknown as AnyModel
+
+/** Call it before the model is imported. The function tells whether the runtime works as it did then. */
+export function intactness(): () => boolean {
+  const expected = framesOfBatches()
+  return () => {
+    try {
+      return framesOfBatches() === expected
+    } catch {
+      return false
+    }
+  }
+}
+
+function framesOfBatches(): string {
+  let sent = ''
+  const channel: Channel = {
+    send: (way, frames) => void (sent += `${way} ${Buffer.from(frames).toString('hex')} `), start: () => {},
+  }
+  const executor = new Executor(new Server(channel, LOAD, 1, 1), MODEL, {} as Context, false)
+  for (const count of [1, 2]) eachFrame(batchOf(count), (frame) => executor.receive(frame))
+  return sent + (describe(new Error('text')).split('\n')[0] ?? '')
+}
+
+function batchOf(requests: number): Uint8Array {
+  const writer = new Writer(null, null)
+  const tensors = [Tensor.from('IN', new Float32Array([1, 2.5]), [1, 2]), Tensor.fromStrings('TEXT', ['a', 'bc'])]
+  writer.begin(Frame.EXECUTE, 0, requests)
+  const at = writer.take(ExecuteHead.BYTES)
+  writer.u64(at + ExecuteHead.batch, 1)
+  writer.u64(at + ExecuteHead.releases, 0)
+  for (let slot = 0; slot < requests; slot += 1) writeRequest(writer, slot, 1, tensors, {}, nothingTaken())
+  return Uint8Array.from(writer.end())
+}
