@@ -41,7 +41,7 @@ import type { RemoteStore } from './remote.js'
 import { OutdatedError } from './store.js'
 import type { Stores } from './stores.js'
 import { UNLOADED, VersionStates } from './states.js'
-import { findVersions } from './versions.js'
+import { findVersions, versionsToLoad } from './versions.js'
 
 /** Optional parameters of a load request. */
 export interface LoadParameters {
@@ -841,25 +841,12 @@ export class Repository {
     if (store === undefined) return latestChange(directory)
     // A requested load must see the current contents.
     if (store.failure !== null && this.#settings.mode !== 'poll') throw store.failure
-    await store.materialise(basename(directory), (at) => this.#versionsToLoad(name, at, config))
+    await store.materialise(basename(directory), (at) => {
+      const selected = versionsToLoad(at, this.#flags, config)
+      // The processes of serving versions may restart from these files before the load replaces them, or after it fails.
+      return selected === null ? null : new Set([...this.#states.serving(name), ...selected])
+    })
     return store.stamp(basename(directory))
-  }
-
-  /**
-   * The versions that are loaded from a directory; null if all of their files are needed. Includes the versions that
-   * serve, because their processes may restart from these files before the load replaces them, and after it fails.
-   */
-  #versionsToLoad(name: string, directory: string, config: string | null): ReadonlySet<number> | null {
-    const serving = this.#states.serving(name)
-    try {
-      const read = readConfig(directory, this.#flags, config, noLog)
-      // Agents may read the files of every version.
-      if ((read.config.modelRepositoryAgents?.agents.length ?? 0) > 0) return null
-      return new Set([...serving, ...selectVersions(read.config, [...findVersions(directory, noLog).keys()])])
-    } catch {
-      // The load fails for the same reason.
-      return new Set(serving)
-    }
   }
 
   /** True if a version is unusable, for example after its process ended: a load request then reloads it. */
