@@ -40,6 +40,8 @@ export interface FamilyContext {
   tracesLost: ReadonlyMap<string, number>
   /** Repositories in clouds. */
   stores: readonly StoreFacts[]
+  /** Versions whose last load failed, by key of the model. */
+  failed: ReadonlyMap<string, number>
   host: { utilization: number; memoryTotalBytes: number; memoryUsedBytes: number } | null
 }
 
@@ -167,6 +169,7 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
       type: 'counter',
       samples: lossSamples(snapshot.traceRecordsDropped, context.tracesLost),
     },
+    failedFamily(context.failed),
     ...storeFamilies(context.stores),
   )
   addFamilies(families, snapshot.families)
@@ -175,6 +178,16 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
 
 const lossSamples = (dropped: number | bigint, lost: ReadonlyMap<string, number>): Sample[] =>
   [['queue_full', dropped] as const, ...lost].map(([reason, value]) => ({ labels: { reason }, value }))
+
+/** The family of failed loads, by key of the model. */
+export function failedFamily(failed: ReadonlyMap<string, number>): Family {
+  return {
+    name: 'nereid_versions_failed',
+    help: 'Versions of a model that failed in its last load; 1 if its configuration could not be read',
+    type: 'gauge',
+    samples: [...failed].map(([key, value]) => ({ labels: labelsOfKey(key), value })),
+  }
+}
 
 /** Families of repositories in clouds; empty if there are none. */
 export function storeFamilies(stores: readonly StoreFacts[]): Family[] {
@@ -290,9 +303,14 @@ export function keyOf({ namespace, name }: VersionStatistics): string {
   return namespace === '' ? name : `${namespace}/${name}`
 }
 
+function labelsOfKey(key: string): Labels {
+  const slash = key.lastIndexOf('/')
+  return { model: key.slice(slash + 1), ...(slash === -1 ? {} : { namespace: key.slice(0, slash) }) }
+}
+
 function labelsOf(statistics: VersionStatistics, context: FamilyContext): Labels {
-  const { name, namespace, version } = statistics
-  const labels: Labels = { model: name, ...(namespace === '' ? {} : { namespace }), version: String(version) }
+  const { version } = statistics
+  const labels: Labels = { ...labelsOfKey(keyOf(statistics)), version: String(version) }
   const tags = context.facts(keyOf(statistics), version)?.tags ?? {}
   for (const [tag, value] of Object.entries(tags)) labels[`_${tag}`] = value
   return labels

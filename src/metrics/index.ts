@@ -41,6 +41,7 @@ export function metricsText(
       logLost: logger.lost,
       tracesLost: traces.lost,
       stores: repository.remoteStores,
+      failed: repository.failedVersions(),
       host: host?.sample(performance.now()) ?? null,
     })
     return renderFamilies([...families, ...own], format)

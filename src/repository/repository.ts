@@ -24,6 +24,7 @@ import {
   LATEST, Rings, complaint, dependentsOf, unloadedWith, waves, type KnownModel, type Models, type Need, type Outcome,
 } from './dependencies.js'
 import { devicesOf, reasonForCpu } from './devices.js'
+import { Failures, nextLoad } from './failures.js'
 import { warnOfIneffective } from './ineffective.js'
 import { servesOn, sourceOf, type Source } from './in_place.js'
 import { KeyedLock, Limit, SharedLock, Waits } from '../stores/limit.js'
@@ -40,7 +41,7 @@ import type { RemoteStore } from './remote.js'
 import { OutdatedError } from './store.js'
 import type { Stores } from './stores.js'
 import { UNLOADED, VersionStates } from './states.js'
-import { findVersions } from './versions.js'
+import { findVersions, versionsToLoad } from './versions.js'
 
 /** Optional parameters of a load request (R-34, R-35). */
 export interface LoadParameters {
@@ -89,6 +90,16 @@ interface Polled {
 /** An ensemble and its composing models do not match. */
 class MismatchError extends ServerError {}
 
+/** Versions failed to load. */
+class VersionsError extends ServerError {
+  readonly failed: readonly unknown[]
+
+  constructor(name: string, text: string, failed: readonly unknown[]) {
+    super('INVALID_ARG', `load failed for model '${name}': ${text}\n`)
+    this.failed = failed
+  }
+}
+
 /** A model could not be read. Clients get Triton's generic text; the reason is logged. */
 class PollError extends ServerError {
   constructor(name: string, cause?: unknown) {
@@ -131,6 +142,7 @@ export class Repository {
   readonly #agentsOf = new Map<string, AgentModels>()
   /** Agents of models whose last load failed: they end with the next one, as in Triton. */
   readonly #failed = new Map<string, AgentModels>()
+  readonly #failures = new Failures()
   #timer: NodeJS.Timeout | null = null
   #stopped = false
 
@@ -407,6 +419,11 @@ export class Repository {
     return this.#states.index(found, new Set(attempted), readyOnly, this.#core.unready())
   }
 
+  /** Versions whose last load failed, by model. */
+  failedVersions(): Map<string, number> {
+    return this.#failures.versions((name) => this.#places.directories(name).length > 0)
+  }
+
   /** Stores of the repositories in clouds. */
   get remoteStores(): readonly RemoteStore[] {
     return this.#stores.remote
@@ -679,6 +696,7 @@ export class Repository {
       const source = await this.#loadPolled(name, polled)
       const isImplicit = before?.isImplicit ?? false
       this.#known.set(name, { stamp, override, polled, source, isImplicit, failure: null, invalid: null })
+      this.#failures.forget(name)
     } catch (error) {
       await this.#agentsFailed(name, polled)
       this.#remember(name, polled, error)
@@ -716,12 +734,15 @@ export class Repository {
   }
 
   /**
-   * Records a failed load. The stored stamp is reset so that the next request tries again without a change (R-23). An
-   * ensemble that its composing models prevent from serving waits for a change, of itself or of them.
+   * Records a failed load. The stored stamp is reset so that the next request tries again without a change (R-23); in
+   * mode poll, `#failures` decides. An ensemble that its composing models prevent from serving waits for a change, of itself or of them.
    */
   #remember(name: string, polled: Polled, error: unknown): void {
     const before = this.#known.get(name) ?? null
     const why = failureText(name, error)
+    // Files of a request are not those of the repository.
+    if (polled.stamp !== 0n)
+      this.#failures.note(name, polled.stamp, error instanceof VersionsError ? error.failed : [error])
     const waits = error instanceof MismatchError
     // A model that never served is loaded from the files of its request once its composing models are available.
     const override = before !== null ? before.override : waits ? polled.override : null
@@ -765,6 +786,7 @@ export class Repository {
   /** Reads a model; null if it has not changed since it was loaded. */
   async #poll(name: string, parameters: LoadParameters): Promise<Polled | null> {
     let override: string | null = null
+    let stamp: bigint | null = null
     try {
       const overridden = isOverride(parameters)
       if (parameters.files.size > 0) {
@@ -775,11 +797,13 @@ export class Repository {
       }
       const directory = override ?? this.#locate(name)
       const changed = override === null ? await this.#materialise(name, directory, parameters.config) : 0n
-      const stamp = overridden ? 0n : changed
+      stamp = overridden ? 0n : changed
       const known = this.#known.get(name)
-      if (this.#stale.delete(name) && known !== undefined) Object.assign(known, { stamp: 0n, source: null })
+      const isStale = this.#stale.delete(name)
+      if (isStale && known !== undefined) Object.assign(known, { stamp: 0n, source: null })
       const isUnchanged = !overridden && known !== undefined && known.stamp !== 0n && stamp <= known.stamp
       if (isUnchanged && !this.#wantsReload(name)) return null
+      if (this.#settings.mode === 'poll' && !isStale && this.#failures.waits(name, stamp)) return null
       const read = readConfig(directory, this.#flags, parameters.config, this.#logLoad)
       const place = { modelDirectory: directory, agentDirectory: this.#settings.agentDirectory }
       await this.#failed.get(name)?.end()
@@ -801,7 +825,11 @@ export class Repository {
         this.#observe({ model: name, version: null, phase: 'failed', detail: reason })
         throw new ServerError('INVALID_ARG', `load failed for model '${name}': ${reason}\n`, { cause: error })
       }
-      this.#logLoad('error', `Poll failed for model directory '${name}': ${reason}`)
+      const isOfFiles = !isOverride(parameters) && this.#places.directories(name).length > 0
+      const isNew = !isOfFiles || this.#failures.note(name, stamp, [error])
+      // Of a directory that cannot be read, each poll has the same failure.
+      if (isNew || this.#settings.mode !== 'poll')
+        this.#logLoad('error', `Poll failed for model directory '${name}': ${reason}`)
       this.#observe({ model: name, version: null, phase: 'failed', detail: statusText(error) })
       throw new PollError(name, error)
     }
@@ -813,25 +841,12 @@ export class Repository {
     if (store === undefined) return latestChange(directory)
     // A requested load must see the current contents.
     if (store.failure !== null && this.#settings.mode !== 'poll') throw store.failure
-    await store.materialise(basename(directory), (at) => this.#versionsToLoad(name, at, config))
+    await store.materialise(basename(directory), (at) => {
+      const selected = versionsToLoad(at, this.#flags, config)
+      // The processes of serving versions may restart from these files before the load replaces them, or after it fails.
+      return selected === null ? null : new Set([...this.#states.serving(name), ...selected])
+    })
     return store.stamp(basename(directory))
-  }
-
-  /**
-   * The versions that are loaded from a directory; null if all of their files are needed. Includes the versions that
-   * serve, because their processes may restart from these files before the load replaces them, and after it fails.
-   */
-  #versionsToLoad(name: string, directory: string, config: string | null): ReadonlySet<number> | null {
-    const serving = this.#states.serving(name)
-    try {
-      const read = readConfig(directory, this.#flags, config, noLog)
-      // Agents may read the files of every version.
-      if ((read.config.modelRepositoryAgents?.agents.length ?? 0) > 0) return null
-      return new Set([...serving, ...selectVersions(read.config, [...findVersions(directory, noLog).keys()])])
-    } catch {
-      // The load fails for the same reason.
-      return new Set(serving)
-    }
   }
 
   /** True if a version is unusable, for example after its process ended: a load request then reloads it. */
@@ -1017,18 +1032,21 @@ export class Repository {
     let text = ''
     for (const [version, error] of [...failed].sort(([a], [b]) => a - b)) {
       const status = statusText(error)
-      this.#logLoad('error', `failed to load '${name}' version ${version}: ${status}`)
+      const next = this.#settings.mode === 'poll' ? nextLoad(error) : ''
+      this.#logLoad('error', `failed to load '${name}' version ${version}: ${status}${next}`)
       this.#observe({ model: name, version, phase: 'failed', detail: status })
       if (this.served(name, version) === null) this.#setState(name, version, 'UNAVAILABLE', status)
       text += `version ${version} is at UNAVAILABLE state: ${status};`
     }
-    this.#logLoad('error', `failed to load '${name}'`)
-    return new ServerError('INVALID_ARG', `load failed for model '${name}': ${text}\n`)
+    // Mode poll reports a failure in one line.
+    if (this.#settings.mode !== 'poll') this.#logLoad('error', `failed to load '${name}'`)
+    return new VersionsError(name, text, [...failed.values()])
   }
 
   #unloadLocked(name: string): void {
     const known = this.#known.get(name)
     this.#known.delete(name)
+    this.#failures.forget(name)
     const retired = this.#states.serving(name).map((version) => this.#retire(name, version))
     if (this.#states.of(name).length === 0) this.#core.setModelKnown(name, false)
     if (known === undefined) return

@@ -2,7 +2,7 @@
 
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Log } from '../config/index.js'
+import { noLog, readConfig, selectVersions, type ConfigFlags, type Log } from '../config/index.js'
 import { isDirectory } from './scan.js'
 
 /** Directories of a model that are never versions. */
@@ -19,6 +19,25 @@ export function findVersions(modelDirectory: string, log: Log): Map<number, stri
     else log('warning', `ignore version directory '${entry.name}' which ${version}`)
   }
   return new Map(found.sort(([a], [b]) => a - b))
+}
+
+/**
+ * The versions that are loaded from a directory; null if the files of all versions are needed.
+ *
+ * @param config replaces the configuration file; null = none
+ */
+export function versionsToLoad(
+  directory: string, flags: ConfigFlags, config: string | null,
+): ReadonlySet<number> | null {
+  try {
+    const read = readConfig(directory, flags, config, noLog)
+    // Agents may read the files of every version.
+    if ((read.config.modelRepositoryAgents?.agents.length ?? 0) > 0) return null
+    return new Set(selectVersions(read.config, [...findVersions(directory, noLog).keys()]))
+  } catch {
+    // The load fails for the same reason.
+    return new Set()
+  }
 }
 
 /** The version number, or why the name has none. Digits only: `1abc` is a mistake, not version 1. */

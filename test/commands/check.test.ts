@@ -765,21 +765,6 @@ test('a repository without models, and a model outside a directory of its own, a
   expect(repositoryHint(optimum, new Map([['optimum', join(optimum, 'optimum')]]), true)).toBeNull()
 })
 
-test.each([
-  ['s3://bucket/models', 'aws s3 sync'],
-  ['gs://bucket/models', 'gcloud storage rsync --recursive'],
-  ['as://account/container', 'azcopy sync'],
-])('%s cannot be checked, and the message says what to do', async (url, program) => {
-  for (const args of [[url], [`--model-repository=${url}`], [url, '--load']]) {
-    const { code, out } = await runs(check, args)
-    expect([code, out]).toEqual([
-      1,
-      `error: ${url} is in a cloud, and 'nereid check' reads only local files: copy it to a directory, for example ` +
-        `with '${program}', and name the directory\n0 models, 1 error, 0 warnings\n`,
-    ])
-  }
-})
-
 test('a model given as a repository is recognised by its versions, and one without a file by the missing file', async () => {
   const model = join(files({ 'adder/1/model.onnx': MODEL }), 'adder')
   expect(repositoryHint(model, new Map([['1', join(model, '1')]]), true)).toBe(

@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, test, vi } from 'vitest'
 import { renderFamilies } from '../../src/metrics/exposition.js'
-import { storeFamilies } from '../../src/metrics/families.js'
+import { failedFamily, storeFamilies } from '../../src/metrics/families.js'
 import { PYTHON, pythonEnvironment } from '../../scripts/lib/venv.mjs'
 import { Mocks } from '../devices/mocks.js'
 import { TestServer } from '../server/harness.js'
@@ -82,10 +82,9 @@ async function scraped(): Promise<Map<string, Family>> {
     ),
   ]
   const families = new Map<string, Family>()
-  // Families of cloud repositories, made directly, because this test has none.
-  familiesOf(
-    renderFamilies(storeFamilies([{ name: 's3://bucket', downloadedBytes: 0, failure: null }]), 'text'), families,
-  )
+  // Families of cloud repositories and failed loads, made directly, because this test has none.
+  const stores = storeFamilies([{ name: 's3://bucket', downloadedBytes: 0, failure: null }])
+  familiesOf(renderFamilies([failedFamily(new Map([['/models/failed', 1]])), ...stores], 'text'), families)
   try {
     // The server is unreachable, and the families of a cache are exposed all the same.
     for (const cache of [

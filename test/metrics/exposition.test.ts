@@ -84,6 +84,7 @@ const CONTEXT: FamilyContext = {
   logLost: new Map([['ENOSPC', 3]]),
   tracesLost: new Map([['ENOSPC', 4]]),
   stores: [{ name: 's3://bucket/models', downloadedBytes: 5, failure: null }],
+  failed: new Map(),
   host: null,
 }
 
@@ -118,6 +119,13 @@ function render(
 function samples(text: string, prefix: string): string[] {
   return text.split('\n').filter((line) => line.startsWith(prefix))
 }
+
+test('versions that failed to load are counted by model, and by repository where there are namespaces', () => {
+  const text = render({}, { failed: new Map([['m', 1], ['/models/a/m', 2]]) })
+  expect(samples(text, 'nereid_versions_failed')).toEqual([
+    'nereid_versions_failed{model="m"} 1', 'nereid_versions_failed{model="m",namespace="/models/a"} 2',
+  ])
+})
 
 test('O-17 R-40 only models of a namespace have their repository as a label', () => {
   expect(render({ namespace: '/models/a' })).toContain(

@@ -283,6 +283,57 @@ def test_mutual_tls_refuses_others(mutual, pki, who):
         curl(mutual, pki, "/v2/health/ready", *more)
 
 
+def dated(pki, name, days):
+    """`(certificate, key)` that ends in so many days, or ended before, and the second of that end."""
+    end = int(time.time()) + days * 86_400
+    pair = pki.root.issue_plain(name, start="20200101000000Z", end=time.strftime("%Y%m%d%H%M%SZ", time.gmtime(end)))
+    return pair, end
+
+
+def test_certificates_that_end_are_told_at_the_start_and_when_they_are_read_again(start, pki, repositories, tmp_path):
+    (soon, soon_end), (late, late_end), (over, over_end) = (dated(pki, f"ends{days}", days) for days in (13, 15, -3))
+    served = tmp_path / "served.pem", tmp_path / "served.key"
+    roots = tmp_path / "roots.pem"
+    # The first of the file that ends: the root has two days.
+    roots.write_bytes(read(late[0]) + read(pki.root.certificate))
+
+    def serve(pair):
+        for source, target in zip(pair, served, strict=True):
+            copy = tmp_path / "copy"
+            shutil.copy(source, copy)
+            os.replace(copy, target)
+
+    serve(soon)
+    server = start(
+        repositories / "small", *flags("http", late, f"--http-root-cert={roots}"), *flags("grpc", served)
+    )
+
+    def lines(text):
+        with open(server.log) as f:
+            return [line for line in f if "a certificate in" in line and text in line]
+
+    def ends():
+        name = "nereid_tls_certificate_expires_seconds"
+        return {series.removeprefix(name): value for series, value in server.metrics().items() if series.startswith(name)}
+
+    def label(listener, file):
+        return f'{{file="{file}",listener="{listener}"}}'
+
+    root_end = subprocess.run([OPENSSL, "x509", "-in", pki.root.certificate, "-noout", "-enddate"], capture_output=True, check=True, text=True).stdout
+    root_end = ssl.cert_time_to_seconds(root_end.strip().removeprefix("notAfter="))
+    others = {label("http", late[0]): late_end, label("http", roots): root_end}
+    assert ends() == others | {label("grpc", served[0]): soon_end}
+    waits_for(lambda: len(lines("")) == 2, "two warnings at the start")
+    assert len(lines(f"{served[0]}, for grpc, expires in 12 days: replace it")) == 1
+    assert len(lines(f"{roots}, for http, expires in 1 days")) == 1
+    serve(over)
+    waits_for(lambda: lines(f"{served[0]}, for grpc, expired 3 days ago: replace it"), "a warning of the expired one")
+    assert ends() == others | {label("grpc", served[0]): over_end}
+    serve(late)
+    waits_for(lambda: ends() == others | {label("grpc", served[0]): late_end}, "the metric of the new one")
+    assert not lines("expires in 14 days")
+
+
 def test_a_server_certificate_of_version_1_is_served(start, pki, repositories):
     pair = pki.root.issue_plain("server")
     server = start(repositories / "small", *flags("http", pair), *flags("grpc", pair))

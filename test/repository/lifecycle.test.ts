@@ -11,6 +11,7 @@ import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
 import { Server, ServerError, type LogRecord, type ServerOptions } from '../../src/index.js'
+import { Failures } from '../../src/repository/failures.js'
 import { writeTestRepositories } from '../models/generate.mjs'
 
 const ROOT = mkdtempSync(join(tmpdir(), 'nereid-lifecycle-'))
@@ -378,6 +379,80 @@ test('mode poll follows the disk', async () => {
     expect(server.model('simple').ready()).toBe(false)
     expect(server.index()).toEqual([{ name: 'id_string', version: '1', state: 'READY' }])
   })
+})
+
+test('R-23 mode poll: a model that fails to load is logged once, and loaded again when its files change', async () => {
+  const repository = join(ROOT, 'failing')
+  const [bad, wrong] = [join(repository, 'bad'), join(repository, 'wrong')]
+  cpSync(join(REPO, 'simple'), bad, { recursive: true })
+  cpSync(join(REPO, 'simple'), wrong, { recursive: true })
+  writeFileSync(join(bad, '1/model.onnx'), 'junk')
+  writeFileSync(join(wrong, 'config.pbtxt'), 'max_batch_size: "many"')
+  const lines: string[] = []
+  const log = (line: string): void => void lines.push(line)
+  const about = (name: string): string[] => lines.filter((line) => line.includes(`'${name}'`) || line.includes(name))
+  const failed = async (server: Server): Promise<string[]> =>
+    (await server.metricsText()).split('\n').filter((line) => line.startsWith('nereid_versions_failed{')).sort()
+  await withServer(
+    {
+      modelRepository: repository, modelControlMode: 'poll', repositoryPollSecs: 0, exitOnError: false, logInfo: true,
+      log,
+    },
+    async (server) => {
+      const first = [...about('bad'), ...about('wrong')]
+      for (let i = 0; i < 3; i += 1) await server.poll()
+      expect([...about('bad'), ...about('wrong')]).toEqual(first)
+      expect(about('bad')).toEqual([
+        expect.stringContaining('loading: bad:1'),
+        expect.stringMatching(/failed to load 'bad' version 1: .*; it is loaded again when its files change"\n$/),
+      ])
+      expect(about('wrong')).toEqual([expect.stringContaining("Poll failed for model directory 'wrong'")])
+      expect(await failed(server)).toEqual([
+        'nereid_versions_failed{model="bad"} 1', 'nereid_versions_failed{model="wrong"} 1',
+      ])
+      writeFileSync(join(bad, '1/model.onnx'), 'other junk')
+      await server.poll()
+      expect(about('bad').filter((line) => line.includes('loading:'))).toHaveLength(2)
+      cpSync(join(REPO, 'simple/1/model.onnx'), join(bad, '1/model.onnx'))
+      rmSync(wrong, { recursive: true })
+      await server.poll()
+      expect(server.model('bad').ready()).toBe(true)
+      expect(await failed(server)).toEqual([])
+    },
+  )
+})
+
+test('R-23 mode explicit: each request loads a failed model again, and an unload forgets the failure', async () => {
+  const repository = join(ROOT, 'failing-on-request')
+  cpSync(join(REPO, 'simple'), join(repository, 'bad'), { recursive: true })
+  writeFileSync(join(repository, 'bad/1/model.onnx'), 'junk')
+  const lines: string[] = []
+  const log = (line: string): void => void lines.push(line)
+  await withServer({ modelRepository: repository, modelControlMode: 'explicit', log }, async (server) => {
+    for (let i = 0; i < 2; i += 1) expect(await failure(server.load('bad'))).toMatch(/version 1 is at UNAVAILABLE/)
+    expect(lines.filter((line) => line.includes("failed to load 'bad' version 1: "))).toHaveLength(2)
+    expect(await failure(server.load('absent'))).toMatch(/failed to poll/)
+    expect((await server.metricsText()).match(/^nereid_versions_failed\{.*$/gm)).toEqual([
+      'nereid_versions_failed{model="bad"} 1',
+    ])
+    await server.unload('bad')
+    expect(await server.metricsText()).not.toContain('nereid_versions_failed')
+  })
+})
+
+test('a failure that may pass is tried again after pauses from a minute to an hour; others wait for the files', () => {
+  const failures = new Failures()
+  let now = 0
+  for (const pause of [60, 120, 240, 480, 960, 1920, 3600, 3600].map((seconds) => seconds * 1000)) {
+    failures.note('m', 1n, [new ServerError('UNAVAILABLE', 'no memory')], now)
+    expect([failures.waits('m', 1n, now + pause - 1), failures.waits('m', 2n, now)]).toEqual([true, false])
+    now += pause
+    expect(failures.waits('m', 1n, now)).toBe(false)
+  }
+  failures.note('m', 1n, [new ServerError('UNAVAILABLE', 'no memory'), new Error('junk')], now)
+  failures.note('other', 1n, [new Error('junk')], now)
+  expect(failures.waits('other', 1n, now + 1e12)).toBe(true)
+  expect(failures.versions((name) => name === 'm')).toEqual(new Map([['m', 2]]))
 })
 
 test('R-22 mode poll: a model that is renamed away and back is not unloaded', async () => {

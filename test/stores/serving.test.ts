@@ -5,7 +5,9 @@ import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, beforeEach, expect, onTestFinished, test, vi } from 'vitest'
+import * as check from '../../src/commands/check/index.js'
 import { Server } from '../../src/index.js'
+import { runs } from '../commands/harness.js'
 import { ROOT } from '../server/harness.js'
 
 const EXAMPLE = join(ROOT, 'examples/models/simple')
@@ -39,6 +41,12 @@ afterAll(() => {
   storage.close()
   storage.closeAllConnections()
   rmSync(home, { recursive: true, force: true })
+})
+
+test('check reads the models of a bucket', async () => {
+  objects.set('simple/config.pbtxt', Buffer.from('max_batch_size: "many"'))
+  const { code, out } = await runs(check, ['gs://models', `--repository-cache-directory=${home}`])
+  expect([code, out]).toEqual([1, expect.stringMatching(/^gs:\/\/models\/simple\/config\.pbtxt:1:17: error: Expected/)])
 })
 
 test.each([

@@ -17,7 +17,7 @@ use crate::listen::{self, BoundListener, ListenAddress, Listener, Listening, Soc
 use crate::origin::{Caller, Face, Origin};
 use crate::shared::{Phase, Shared};
 use crate::stray::{self, Places};
-use crate::tls::{Encrypted, Tls, TlsFiles, Watcher};
+use crate::tls::{Encrypted, Expiry, Tls, TlsFiles, Watcher};
 use crate::watch;
 use engine::Engine;
 use memory::Budget;
@@ -171,7 +171,7 @@ pub fn bind(
     let control_face = listen.control.as_ref().map(|o| {
         let at = ListenAddress { given_fd: None, address: &o.address, port: o.port, reuse_port: false, mode };
         let listener = listen::bind(at, count)?;
-        let tls = open_tls(o.tls.as_ref(), at, &[b"h2", b"http/1.1"], true, &mut watched)?;
+        let tls = open_tls(o.tls.as_ref(), at, &[b"h2", b"http/1.1"], "control", &mut watched)?;
         let is_file = unix_path(&o.address).is_some();
         gate.control =
             Some(if is_file { o.address.as_str().into() } else { format!("{}:{}", o.address, listener.port).into() });
@@ -190,7 +190,7 @@ pub fn bind(
         let at =
             ListenAddress { given_fd: o.given_fd, address: &o.address, port: o.port, reuse_port: o.reuse_port, mode };
         let listener = listen::bind(at, count)?;
-        let tls = open_tls(o.tls.as_ref(), at, &[b"h2"], false, &mut watched)?;
+        let tls = open_tls(o.tls.as_ref(), at, &[b"h2"], "grpc", &mut watched)?;
         Ok((Arc::new(context), tls, listener))
     });
     let grpc = started("GRPC", grpc, &mut failures);
@@ -199,7 +199,7 @@ pub fn bind(
         let at =
             ListenAddress { given_fd: o.given_fd, address: &o.address, port: o.port, reuse_port: o.reuse_port, mode };
         let listener = listen::bind(at, count)?;
-        let tls = open_tls(o.tls.as_ref(), at, &[b"h2", b"http/1.1"], true, &mut watched)?;
+        let tls = open_tls(o.tls.as_ref(), at, &[b"h2", b"http/1.1"], "http", &mut watched)?;
         Ok((Arc::new(context), tls, listener))
     });
     let http = started("HTTP", http, &mut failures);
@@ -311,7 +311,7 @@ fn open_tls(
     options: Option<&TlsOptions>,
     at: ListenAddress<'_>,
     protocols: &[&[u8]],
-    speaks_http: bool,
+    listener: &'static str,
     watched: &mut Vec<(Arc<Tls>, TlsFiles)>,
 ) -> Result<Option<Arc<Tls>>> {
     let Some(options) = options else { return Ok(None) };
@@ -322,7 +322,7 @@ fn open_tls(
             at.address
         )));
     }
-    let (tls, files) = Tls::open(options, protocols, speaks_http)?;
+    let (tls, files) = Tls::open(options, protocols, listener != "grpc", listener)?;
     watched.push((tls.clone(), files));
     Ok(Some(tls))
 }
@@ -383,6 +383,11 @@ impl FrontEnd {
     /// Whether one of the listeners speaks TLS.
     pub fn speaks_tls(&self) -> bool {
         self.watcher.is_some()
+    }
+
+    /// The certificate files in use, with their first certificate that expires.
+    pub fn expiries(&self) -> Vec<Expiry> {
+        self.watcher.as_ref().map(Watcher::expiries).unwrap_or_default()
     }
 
     /// Open connections.

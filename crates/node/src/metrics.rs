@@ -7,6 +7,7 @@ use backend::metrics::{
 };
 use device::{PoolUse, Status, Usage};
 use engine::{CacheCounters, ResourceUse};
+use frontend::tls::Expiry;
 use frontend::{FrontEnd, HOLD_BOUNDS_NS, LogCounts};
 use memory::{Budget, Kind, Ledger, SlabPool};
 
@@ -185,6 +186,14 @@ impl Families {
                 "Failed TLS handshakes by reason: timeout, no TLS, a certificate of either side, busy threads, or \
                  another",
                 frontend::tls::failed_handshakes().map(of).collect(),
+            );
+            let ends = running.expiries().into_iter().map(|Expiry { listener, file, seconds }| {
+                series(&[("listener", listener), ("file", &file.display().to_string())], seconds as f64)
+            });
+            self.all(
+                "nereid_tls_certificate_expires_seconds",
+                "When the first certificate of a file of TLS expires, in seconds since 1970",
+                ends.collect(),
             );
         }
     }

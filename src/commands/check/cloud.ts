@@ -8,7 +8,7 @@ const COPIES: Readonly<Record<Scheme, string>> = {
 }
 
 /** Error text for a place in a cloud that a command cannot read, with what to do; null for a local path. */
-export function unreadableCloud(path: string, command: 'check' | 'doctor' | 'init'): string | null {
+export function unreadableCloud(path: string, command: 'doctor' | 'init'): string | null {
   const scheme = schemeOf(path)
   return scheme === null ? null
     : `${path} is in a cloud, and 'nereid ${command}' reads only local files: copy it to a directory, for example ` +

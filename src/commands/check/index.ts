@@ -19,6 +19,7 @@ import { excerpt, placeInLine, placeOf, type Place } from './excerpt.js'
 import { annotation } from './github.js'
 import { loadProblems } from './load.js'
 import { locate } from './locate.js'
+import { download, type Downloads } from './remote.js'
 import { hintsOf, inspectTargets, isInModel } from './targets.js'
 
 /** Lines shown of one message after its first. */
@@ -39,28 +40,38 @@ interface Problem {
 export async function run(program: string, args: readonly string[]): Promise<number> {
   const command = commandNamed('check')
   let format: Format = 'text'
+  let downloads: Downloads | null = null
   try {
     const own = readArguments(command, args)
     format = (own.options.get('format') ?? format) as Format
-    const targets: string[] = []
-    const parsed = await readOptions(own.rest, process.env, targets)
-    if (targets.length === 0 && parsed.options.modelRepository.length === 0)
+    const named: string[] = []
+    const parsed = await readOptions(own.rest, process.env, named)
+    if (named.length === 0 && parsed.options.modelRepository.length === 0)
       throw new OptionError('Nothing to check: name a model repository, a model or a config.pbtxt')
     // The other rules of the command line apply without a repository, too.
     const needed =
       parsed.options.modelRepository.length === 0
-        ? { ...parsed, options: { ...parsed.options, modelRepository: targets } } : parsed
+        ? { ...parsed, options: { ...parsed.options, modelRepository: named } } : parsed
     const { settings, warnings } = resolveSettings(needed)
-    const repository = { ...settings.repository, paths: parsed.options.modelRepository }
+    const { modelRepository } = parsed.options
+    downloads = await download([...named, ...modelRepository], settings.repository)
+    const targets = named.map(downloads.local)
+    const repository = { ...settings.repository, paths: modelRepository.map(downloads.local) }
     const models = await inspectTargets(targets, repository)
-    const problems: Problem[] = warnings.map((message) => ({
-      severity: 'warning', model: null, path: null, place: null, message, advice: '',
-    }))
-    for (const { path, message } of hintsOf(targets, repository))
+    const problems: Problem[] = [
+      ...warnings.map((message) => ({ severity: 'warning' as const, model: null, message })), ...downloads.problems,
+    ].map((problem) => ({ ...problem, path: null, place: null, advice: '' }))
+    for (const { path, message } of hintsOf(named, { ...repository, paths: modelRepository }))
       problems.push({ severity: 'warning', model: null, path, place: null, message, advice: '' })
-    for (const model of models) problems.push(...problemsOf(model))
+    // Without its files, a model has other mistakes too.
+    const isWithoutFiles = new Set(downloads.problems.map(({ model }) => model))
+    for (const model of models) if (!isWithoutFiles.has(model.key)) problems.push(...problemsOf(model))
     if (own.options.has('load'))
       problems.push(...(await problemsOfLoad({ ...settings, repository }, targets, models, problems)))
+    for (const problem of problems) {
+      problem.path = problem.path === null ? null : downloads.named(problem.path)
+      problem.message = downloads.named(problem.message)
+    }
     return report(problems, models.filter(({ directories }) => directories.length === 1).length, format)
   } catch (error) {
     const isUsage = error instanceof OptionError
@@ -72,6 +83,8 @@ export async function run(program: string, args: readonly string[]): Promise<num
       [{ severity: 'error', model: null, path: null, place: null, message: asServerError(error).message, advice: '' }],
       0, format,
     )
+  } finally {
+    await downloads?.close()
   }
 }
 

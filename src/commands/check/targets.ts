@@ -8,20 +8,15 @@ import {
 } from '../../repository/index.js'
 import { misplacedIn } from '../../repository/scan.js'
 import { findVersions } from '../../repository/versions.js'
-import { unreadableCloud } from './cloud.js'
 
 /**
  * Inspects all models of the targets.
  *
- * @throws {ServerError} for a path that is no target, such as a place in a cloud
+ * @throws {ServerError} for a path that is no target
  */
 export async function inspectTargets(
   targets: readonly string[], settings: RepositorySettings,
 ): Promise<InspectedModel[]> {
-  for (const path of [...targets, ...settings.paths]) {
-    const hint = unreadableCloud(path, 'check')
-    if (hint !== null) throw new ServerError('INVALID_ARG', hint)
-  }
   const repositories = repositoriesOf(targets, settings)
   const models: InspectedModel[] = []
   for (const target of targets) {

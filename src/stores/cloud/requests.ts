@@ -70,23 +70,23 @@ export function codeOf(error: unknown): string {
 }
 
 /** Sends requests through the client of a library, which is recreated when its credentials are rejected. */
-export class Requests<Client> {
+export class Requests<Client, Asked = string> {
   readonly #open: () => Promise<Client>
-  readonly #explain: (error: unknown, asked: string) => StoreError
+  readonly #explain: (error: unknown, asked: Asked) => StoreError
   #client: Promise<Client> | null = null
 
   /**
    * @param open reads the credentials and creates a client
    * @param explain converts an error of the library
    */
-  constructor(open: () => Promise<Client>, explain: (error: unknown, asked: string) => StoreError) {
+  constructor(open: () => Promise<Client>, explain: (error: unknown, asked: Asked) => StoreError) {
     this.#open = open
     this.#explain = explain
   }
 
-  /** @param asked beginning of error messages: "s3://models/resnet cannot be listed" */
+  /** @param asked for the message of an error */
   async send<T>(
-    asked: string, signal: AbortSignal, request: (client: Client, signal: AbortSignal) => Promise<T>,
+    asked: Asked, signal: AbortSignal, request: (client: Client, signal: AbortSignal) => Promise<T>,
   ): Promise<T> {
     const began = performance.now()
     let pause = PAUSE_MS

@@ -187,7 +187,7 @@ function cloud(url: string, environment: NodeJS.ProcessEnv): Cloud<S3Client> {
       if (isEven) return { algorithm, digest, partBytes }
       return { missing: 'it was uploaded in parts of different or unknown sizes, without a checksum of the whole' }
     },
-    meaning: (error) => meaning(error, location),
+    meaning: (error, name) => meaning(error, location, custom === null ? null : name),
   }
 }
 
@@ -235,7 +235,8 @@ function partsChecksum(answer: HeadObjectCommandOutput, etag: string) {
 /** Removes the quotes and the weakness prefix of an ETag. */
 const bare = (tag: string) => tag.replace(/^(?:W\/)?"?|"$/g, '')
 
-function meaning(error: unknown, { bucket, endpoint }: Location): Meaning | null {
+/** @param custom name of the requested object, or of the listed directory, at an endpoint in the URL; null elsewhere */
+function meaning(error: unknown, { bucket, endpoint }: Location, custom: string | null): Meaning | null {
   // The message of such an error may contain the command that was run for credentials.
   if (error instanceof Error && /^(?:CredentialsProviderError|TokenProviderError|ProviderError)$/.test(error.name)) {
     const endpoint = 'the profile that has the credentials'
@@ -257,7 +258,15 @@ function meaning(error: unknown, { bucket, endpoint }: Location): Meaning | null
   }
   if (code === 'InvalidObjectState')
     return { answer, failure: 'invalid', advice: 'the object is archived: restore it first' }
-  if (code === 'NoSuchBucket') return { answer, advice: `the bucket '${bucket}' does not exist at ${endpoint}` }
+  const absent = code === 'NoSuchBucket' ? `the bucket '${bucket}' does not exist at ${endpoint}` : null
+  if (custom !== null && (status === 400 || status === 404)) {
+    const asked = absent ?? `it was asked for '${custom}' in the bucket '${bucket}'`
+    const advice =
+      'the bucket is the part of the path after the host. If the host has the bucket in its name, set ' +
+      'AWS_ENDPOINT_URL_S3=SCHEME://HOST:PORT without it, and name the repository s3://BUCKET/PATH'
+    return { answer, advice: `${asked}; ${advice}` }
+  }
+  if (absent !== null) return { answer, advice: absent }
   if (status === 301 || status === 307 || code === 'AuthorizationHeaderMalformed') {
     const advice = `the bucket '${bucket}' is in another region: set AWS_DEFAULT_REGION to it`
     return { answer, failure: 'invalid', advice }

@@ -57,8 +57,8 @@ export interface Cloud<Client> {
   ): Promise<{ objects: StoredObject[]; next: string | undefined }>
   range(client: Client, name: string, version: string, from: number, to: number, signal: AbortSignal): Promise<Range>
   checksum(client: Client, name: string, object: StoredObject, signal: AbortSignal): Promise<Found>
-  /** Explains an error; null for network errors and unknown ones. */
-  meaning(error: unknown): Meaning | null
+  /** Explains an error; null for network errors and unknown ones. `name`: the requested object or directory. */
+  meaning(error: unknown, name: string): Meaning | null
 }
 
 /** Splits a path; ignores repeated and trailing slashes. */
@@ -74,10 +74,18 @@ function failureOf({ status }: Answer): StoreFailure {
   return 'invalid'
 }
 
+/** A request, for messages. */
+interface Asked {
+  /** Beginning of messages: "s3://models/resnet cannot be listed". */
+  text: string
+  /** Name of the object or directory. */
+  name: string
+}
+
 export class Store<Client> implements StoreClient {
   readonly #cloud: Cloud<Client>
   readonly #agents = new Agents()
-  readonly #requests: Requests<Client>
+  readonly #requests: Requests<Client, Asked>
 
   private constructor(cloud: Cloud<Client>) {
     this.#cloud = cloud
@@ -94,7 +102,7 @@ export class Store<Client> implements StoreClient {
   async *list(signal: AbortSignal): AsyncGenerator<StoredObject[]> {
     const { url, path } = this.#cloud.location
     const root = path === '' ? '' : `${path}/`
-    const asked = `${url} cannot be listed`
+    const asked = { text: `${url} cannot be listed`, name: path }
     // A repeated token begins an endless cycle. Keeps one token, replaced at ever longer intervals: it will recur.
     let kept: string | undefined
     let token: string | undefined
@@ -109,7 +117,7 @@ export class Store<Client> implements StoreClient {
       token = next
       if (token !== undefined && token === kept) {
         const text = `${this.#cloud.location.endpoint} gives the same pages again and again`
-        throw new StoreError('invalid', `${asked}: ${text}`)
+        throw new StoreError('invalid', `${asked.text}: ${text}`)
       }
       if (pages < keptAt) continue
       kept = token
@@ -121,13 +129,14 @@ export class Store<Client> implements StoreClient {
     signal.throwIfAborted()
     if (to <= from) return nothing()
     const { url, endpoint } = this.#cloud.location
-    const asked = `${url}/${object.path} cannot be read`
+    const text = `${url}/${object.path} cannot be read`
     const name = this.#nameOf(object)
+    const asked = { text, name }
     const answer = await this.#requests.send(asked, signal, (client, stop) =>
       this.#cloud.range(client, name, object.version, from, to, stop),
     )
     const { stream, version, length, isWithoutMd5 = false } = answer
-    const body = bytes(stream, asked, endpoint, signal)
+    const body = bytes(stream, text, endpoint, signal)
     if (isWithoutMd5) object.md5 = null
     // Some storage ignores the requested version and range.
     const other = version !== undefined && version !== object.version
@@ -136,16 +145,16 @@ export class Store<Client> implements StoreClient {
       await body.return(undefined)
       stream.destroy()
       if (isForeign) throw this.#explain(new ForeignResponse(), asked)
-      if (other) throw new StoreError('changed', `${asked}: it is another object than was listed`)
-      const text = `${endpoint} sends ${length} bytes where ${to - from} were asked for`
-      throw new StoreError('invalid', `${asked}: ${text}: it must know the header Range`)
+      if (other) throw new StoreError('changed', `${text}: it is another object than was listed`)
+      const sent = `${endpoint} sends ${length} bytes where ${to - from} were asked for`
+      throw new StoreError('invalid', `${text}: ${sent}: it must know the header Range`)
     }
     return body
   }
 
   async checksum(object: StoredObject, signal: AbortSignal): Promise<Found> {
-    const asked = `the checksum of ${this.#cloud.location.url}/${object.path} cannot be read`
     const name = this.#nameOf(object)
+    const asked = { text: `the checksum of ${this.#cloud.location.url}/${object.path} cannot be read`, name }
     try {
       return await this.#requests.send(asked, signal, (client, stop) =>
         this.#cloud.checksum(client, name, object, stop),
@@ -166,16 +175,16 @@ export class Store<Client> implements StoreClient {
     return path === '' ? name : `${path}/${name}`
   }
 
-  #explain(error: unknown, asked: string): StoreError {
+  #explain(error: unknown, { text, name }: Asked): StoreError {
     const { location, noun } = this.#cloud
     const { bucket } = location
     const unknown: Meaning = { answer: { status: undefined, code: codeOf(error) } }
-    const { answer, endpoint = location.endpoint, ...more } = meaningOf(error, this.#cloud) ?? unknown
+    const { answer, endpoint = location.endpoint, ...more } = meaningOf(error, name, this.#cloud) ?? unknown
     const { status, code } = answer
     const untrusted = status === undefined && /CERT|SELF_SIGNED|^UNABLE_TO_/.test(code)
     const failure = more.failure ?? (untrusted ? 'invalid' : failureOf(answer))
     const advice = {
-      absent: asked.endsWith('listed')
+      absent: text.endsWith('listed')
         ? `the ${noun} '${bucket}' does not exist at ${endpoint}`
         : 'the object is not there any more',
       denied: this.#cloud.credentials(),
@@ -188,13 +197,13 @@ export class Store<Client> implements StoreClient {
       local: '',
     }
     const said = status === undefined ? `gave no answer (${code})` : `answered ${status} ${code}`
-    return new StoreError(failure, `${asked}: ${endpoint} ${said}: ${more.advice ?? advice[failure]}`)
+    return new StoreError(failure, `${text}: ${endpoint} ${said}: ${more.advice ?? advice[failure]}`)
   }
 }
 
-function meaningOf(error: unknown, cloud: { meaning(error: unknown): Meaning | null }): Meaning | null {
+function meaningOf(error: unknown, name: string, cloud: Pick<Cloud<never>, 'meaning'>): Meaning | null {
   const isForeign = error instanceof ForeignResponse
-  const found = isForeign ? { answer: { status: 200, code: 'something else' } } : cloud.meaning(error)
+  const found = isForeign ? { answer: { status: 200, code: 'something else' } } : cloud.meaning(error, name)
   if (found?.answer.status !== 200) return found
   const advice = 'that is not what storage answers: see that no proxy does in its place'
   return { ...found, failure: 'unavailable', advice }

@@ -14,11 +14,26 @@ use tokio_rustls::rustls::sign::{CertifiedKey, SigningKey};
 use tokio_rustls::rustls::{self, InconsistentKeys, RootCertStore, ServerConfig};
 
 use super::names::ByName;
-use super::version1::{Clients, Version1};
+use super::version1::{Clients, Version1, expires};
 use crate::limits::{TLS_CERTIFICATES_MAX, TLS_FILE_BYTES_MAX};
+
+/// Time before the end of a certificate from which it is logged.
+const WARN_SECONDS: u64 = 14 * DAY;
+const DAY: u64 = 86_400;
 
 /// Modification time, length and inode of each file. A new file may have the time of the old one.
 type Stamp = Vec<Option<(SystemTime, u64, u64)>>;
+
+/// When the first certificate of a file expires.
+#[derive(Debug, Clone)]
+pub struct Expiry {
+    /// `http`, `grpc` or `control`.
+    pub listener: &'static str,
+    /// The file as it was given.
+    pub file: PathBuf,
+    /// In seconds since 1970.
+    pub seconds: u64,
+}
 
 /// The files of a listener, with their stamps when they were last read.
 pub struct TlsFiles {
@@ -26,13 +41,16 @@ pub struct TlsFiles {
     /// Certificates, each with its key.
     pairs: Vec<(PathBuf, PathBuf)>,
     protocols: Vec<Vec<u8>>,
+    listener: &'static str,
     seen: Stamp,
+    /// Of the contents that are in use.
+    pub(super) expiries: Vec<Expiry>,
 }
 
 impl TlsFiles {
     /// # Errors
     /// INVALID_ARG if a required file is not named.
-    pub(super) fn new(options: &TlsOptions, protocols: &[&[u8]]) -> Result<Self> {
+    pub(super) fn new(options: &TlsOptions, protocols: &[&[u8]], listener: &'static str) -> Result<Self> {
         let unnamed = |path: &Path| path.as_os_str().is_empty();
         if unnamed(&options.certificate) || unnamed(&options.key) {
             return Err(Error::invalid("TLS needs the files of a certificate and of its key"));
@@ -52,7 +70,9 @@ impl TlsFiles {
             options: options.clone(),
             pairs: certificates.into_iter().zip(keys).collect(),
             protocols: protocols.iter().map(|name| name.to_vec()).collect(),
+            listener,
             seen: Vec::new(),
+            expiries: Vec::new(),
         };
         files.seen = files.stamp();
         Ok(files)
@@ -85,15 +105,37 @@ impl TlsFiles {
         Some(read)
     }
 
+    /// Logs the files whose certificates expired or soon will. `now` is in seconds since 1970.
+    pub(super) fn warn(&self, now: u64) {
+        for Expiry { listener, file, seconds } in &self.expiries {
+            let days = now.abs_diff(*seconds) / DAY;
+            let when =
+                if now >= *seconds { format!("expired {days} days ago") } else { format!("expires in {days} days") };
+            if *seconds < now + WARN_SECONDS {
+                let file = file.display();
+                log::warn!(
+                    "a certificate in {file}, for {listener}, {when}: replace it; the file is read when it changes"
+                );
+            }
+        }
+    }
+
     /// Reads the files.
     ///
     /// # Errors
     /// INVALID_ARG with the file and its mistake.
-    pub(super) fn config(&self) -> Result<Arc<ServerConfig>> {
+    pub(super) fn config(&mut self) -> Result<Arc<ServerConfig>> {
+        let listener = self.listener;
+        let mut expiries = Vec::new();
+        let mut note = |file: &PathBuf, found: &[CertificateDer<'_>]| {
+            let first = found.iter().filter_map(expires).min();
+            expiries.extend(first.map(|seconds| Expiry { listener, file: file.clone(), seconds }));
+        };
         let TlsOptions { roots, mutual, .. } = &self.options;
         let provider = Arc::new(ring::default_provider());
-        let certified = |(certificate, key): &(PathBuf, PathBuf)| {
+        let mut certified = |(certificate, key): &(PathBuf, PathBuf)| {
             let chain = certificates(certificate)?;
+            note(certificate, &chain);
             let secret = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|e| wrong(key, "no private key", &e))?;
             let secret = provider.key_provider.load_private_key(secret);
             let secret = secret.map_err(|e| Error::invalid(format!("{} cannot be used: {e}", key.display())))?;
@@ -109,13 +151,15 @@ impl TlsFiles {
                 Err(e) => Err(Error::invalid(format!("{} cannot be used: {e}", certificate.display()))),
             }
         };
-        let keys: Vec<_> = self.pairs.iter().map(certified).collect::<Result<_>>()?;
+        let keys: Vec<_> = self.pairs.iter().map(&mut certified).collect::<Result<_>>()?;
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(|e| Error::internal(e.to_string()))?;
         let builder = if *mutual {
             let mut store = RootCertStore::empty();
-            for root in certificates(roots)? {
+            let found = certificates(roots)?;
+            note(roots, &found);
+            for root in found {
                 store.add(root).map_err(|e| Error::invalid(format!("{}: {e}", roots.display())))?;
             }
             let (store, algorithms) = (Arc::new(store), provider.signature_verification_algorithms);
@@ -130,6 +174,7 @@ impl TlsFiles {
         // A client that reconnects sends a ticket, which saves the signature. Ticket keys change with the files and
         // every six hours.
         config.ticketer = ring::Ticketer::new().map_err(|e| Error::internal(e.to_string()))?;
+        self.expiries = expiries;
         Ok(Arc::new(config))
     }
 }

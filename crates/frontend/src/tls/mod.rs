@@ -8,7 +8,7 @@ mod names;
 mod stream;
 mod version1;
 
-pub use files::TlsFiles;
+pub use files::{Expiry, TlsFiles};
 pub use stream::Encrypted;
 
 use crate::limits::{HANDSHAKE_TIME_MAX, HANDSHAKES_PER_THREAD};
@@ -24,17 +24,20 @@ use std::sync::Arc;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tensor::{Error, Result};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
+use tokio_rustls::rustls::pki_types::UnixTime;
 use tokio_rustls::rustls::{self, ServerConfig};
 
 /// Type of the first record of every TLS connection.
 const HANDSHAKE: u8 = 22;
 /// Interval of the checks for changed files.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval of the warnings of certificates that end.
+const WARN_INTERVAL: Duration = Duration::from_secs(86_400);
 /// Reply to a client that sends plain HTTP to a TLS port.
 const PLAIN_HTTP: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: 56\r\nConnection: close\r\n\r\n\
@@ -75,12 +78,17 @@ pub struct Watcher {
 }
 
 impl Tls {
-    /// Reads the files. `protocols`: the protocols offered by ALPN, the preferred one first.
+    /// Reads the files of the listener of this name. `protocols`: the protocols offered by ALPN, the preferred one first.
     ///
     /// # Errors
     /// INVALID_ARG with the file and its mistake.
-    pub fn open(options: &TlsOptions, protocols: &[&[u8]], speaks_http: bool) -> Result<(Arc<Self>, TlsFiles)> {
-        let files = TlsFiles::new(options, protocols)?;
+    pub fn open(
+        options: &TlsOptions,
+        protocols: &[&[u8]],
+        speaks_http: bool,
+        listener: &'static str,
+    ) -> Result<(Arc<Self>, TlsFiles)> {
+        let mut files = TlsFiles::new(options, protocols, listener)?;
         let tls = Self { current: ArcSwap::new(files.config()?), speaks_http };
         Ok((Arc::new(tls), files))
     }
@@ -186,9 +194,14 @@ impl Watcher {
         let stops = Arc::new(AtomicBool::new(false));
         let (looked_at, stopped) = (watched.clone(), stops.clone());
         let body = move || {
+            let mut warned: Option<Instant> = None;
             while !stopped.load(Ordering::Acquire) {
                 for name in look(&looked_at, false) {
                     log::info!("{name} was read again");
+                }
+                if warned.is_none_or(|at| at.elapsed() >= WARN_INTERVAL) {
+                    looked_at.lock().iter().for_each(|(_, files)| files.warn(UnixTime::now().as_secs()));
+                    warned = Some(Instant::now());
                 }
                 std::thread::park_timeout(LOOK_INTERVAL);
             }
@@ -202,6 +215,11 @@ impl Watcher {
     pub fn reread(&self) -> Vec<String> {
         look(&self.watched, true)
     }
+
+    /// The files in use, with their first certificate that expires.
+    pub fn expiries(&self) -> Vec<Expiry> {
+        self.watched.lock().iter().flat_map(|(_, files)| files.expiries.clone()).collect()
+    }
 }
 
 /// Reads the files that changed, or all. Returns the certificate files that are valid.
@@ -212,6 +230,7 @@ fn look(watched: &Mutex<Vec<(Arc<Tls>, TlsFiles)>>, all: bool) -> Vec<String> {
             None => {}
             Some(Ok(config)) => {
                 tls.current.store(config);
+                files.warn(UnixTime::now().as_secs());
                 names.push(files.certificate().display().to_string());
             }
             Some(Err(error)) => log::error!("{}; the certificate that is served stays", error.message()),

@@ -9,6 +9,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
 use tokio_rustls::rustls::crypto::WebPkiSupportedAlgorithms;
 use tokio_rustls::rustls::pki_types::{
@@ -83,6 +84,18 @@ fn as_version3<'c>(certificate: &'c CertificateDer<'c>) -> Cow<'c, CertificateDe
     match Version1::read(certificate) {
         Some(old) => Cow::Owned(old.version3),
         None => Cow::Borrowed(certificate),
+    }
+}
+
+/// When a certificate expires, in seconds since 1970. `None` if webpki cannot read it.
+pub(super) fn expires(certificate: &CertificateDer<'_>) -> Option<u64> {
+    let shown = as_version3(certificate);
+    let shown = webpki::EndEntityCert::try_from(&*shown).ok()?;
+    // webpki tells the date only in this error; it checks the dates before the path to a root.
+    let late = UnixTime::since_unix_epoch(Duration::from_secs(u64::MAX));
+    match shown.verify_for_usage(&[], &[], &[], late, webpki::KeyUsage::client_auth(), None, None).err()? {
+        webpki::Error::CertExpired { not_after, .. } => Some(not_after.as_secs()),
+        _ => None,
     }
 }
 
@@ -240,7 +253,6 @@ impl ClientCertVerifier for Clients {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
     use tokio_rustls::rustls::crypto::ring;
     use tokio_rustls::rustls::pki_types::pem::PemObject;
     use tokio_rustls::rustls::server::WebPkiClientVerifier;
@@ -276,6 +288,13 @@ mod tests {
         assert_eq!(verify(&certificate("client"), &[], NOW), Ok(()));
         assert_eq!(verify(&certificate("below"), &[certificate("middle")], NOW), Ok(()));
         assert_eq!(verify(&certificate("below"), &[certificate("foreign"), certificate("middle")], NOW), Ok(()));
+    }
+
+    #[test]
+    fn the_end_is_read_of_every_version_and_of_authorities() {
+        let ends = ["client", "old", "root", "middle"].map(|name| expires(&certificate(name)));
+        assert_eq!(ends, [4_949_226_424, 4_949_226_425, 4_949_226_424, 4_949_226_424].map(Some));
+        assert_eq!(expires(&CertificateDer::from(vec![0x30, 0])), None);
     }
 
     #[test]
