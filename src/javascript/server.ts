@@ -417,6 +417,7 @@ export class Server implements RequestHost {
         this.writer.begin(Frame.PONG, 0, 0, true)
         this.writer.append(bytes.subarray(at, at + 8))
         this.#sendSide()
+        this.#release()
         return true
       default:
         return false

@@ -1,6 +1,7 @@
 //! Settings of runners that all backends with runners share: `--backend-config=<backend>,<key>=<value>`.
 
 use crate::spec::{RunnerLimits, SharedMemory};
+use memory::Budget;
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::path::{Component, Path};
@@ -10,7 +11,7 @@ use tensor::{Error, Result};
 /// Triton's least `shm-default-byte-size`; its text names another value.
 const SEGMENT_BYTES_MIN: i64 = 1024 * 1024;
 const SEGMENT_BYTES_DEFAULT: u64 = 1024 * 1024;
-/// Default limit of the segments of one instance in each direction.
+/// Default limit of the segments of one instance in each direction, unless the budget of all requests is smaller.
 const ARENA_BYTES_MAX_DEFAULT: u64 = 2 * 1024 * 1024 * 1024;
 /// More than any machine's memory, but far from overflow in offsets and sums.
 const BYTES_MAX: i64 = 1 << 40;
@@ -27,7 +28,7 @@ impl Default for RunnerLimits {
             device_inputs: false,
             segment_bytes: SEGMENT_BYTES_DEFAULT,
             growth_bytes: SEGMENT_BYTES_DEFAULT,
-            arena_bytes_max: ARENA_BYTES_MAX_DEFAULT,
+            arena_bytes_max: ARENA_BYTES_MAX_DEFAULT.min(Budget::global().limit() as u64).max(SEGMENT_BYTES_DEFAULT),
             start_timeout: START_TIMEOUT_DEFAULT,
             exit_grace: EXIT_GRACE_DEFAULT,
             execute_timeout: None,

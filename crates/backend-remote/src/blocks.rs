@@ -9,6 +9,7 @@
 use crate::frames::Block;
 use crate::generated::{BLOCK_OFFSET_BITS, Place};
 use crate::memory::TensorMemory;
+use crate::trim::Freed;
 use crate::window::Window;
 use ::memory::reclaim::drop_later;
 use std::sync::atomic::Ordering::Relaxed;
@@ -72,12 +73,13 @@ impl TensorMemory {
         Some(Block { of_requests: true, segment: number, offset, bytes: region.len() as u64 })
     }
 
-    fn input_dropped(&self, id: u64) {
+    fn input_dropped(self: &Arc<Self>, id: u64) {
         let mut requests = self.requests.lock();
         // A block that the runner has, it gives back as any other.
-        if requests.lent.remove(id) {
-            requests.arena.give(id);
-        }
+        let is_free = requests.lent.remove(id);
+        let freed = if is_free { self.free(&mut requests.arena, id).flatten() } else { None };
+        drop(requests);
+        Freed::later(freed, None);
     }
 
     /// Whether a tensor of a response may be lent now, after `others` bytes of the same result.

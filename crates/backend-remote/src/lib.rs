@@ -23,6 +23,7 @@ mod runner;
 mod slots;
 mod spec;
 mod transport;
+mod trim;
 mod wanted;
 mod window;
 

@@ -12,6 +12,7 @@ use crate::lent::LentInputs;
 use crate::slots::Key;
 use crate::spec::Limits;
 use crate::transport::{Segments, Transport, Way};
+use crate::trim::{self, Freed};
 use crate::window::{DevicePart, Lender, Window};
 use ::memory::budget::SMALL_BYTES_MAX;
 use ::memory::{Account, Budget, Charge, Kind};
@@ -48,11 +49,11 @@ pub(crate) struct Room<'a> {
 }
 
 pub(crate) struct TensorMemory {
-    transport: Arc<dyn Transport>,
+    pub(crate) transport: Arc<dyn Transport>,
     pub(crate) requests: Mutex<Requests>,
     pub(crate) request_segments: RwLock<Vec<RegionRef>>,
     pub(crate) response_segments: RwLock<Vec<RegionRef>>,
-    responses: Mutex<Responses>,
+    pub(crate) responses: Mutex<Responses>,
     /// The runner has segments; otherwise all tensors go inline.
     has_segments: bool,
     /// One byte per slot, if the model sees cancels.
@@ -77,7 +78,7 @@ pub(crate) struct Requests {
     pub(crate) arena: Arena,
     pub(crate) lent: LentInputs,
     /// Charges to the budget, by block, for blocks above `SMALL_BYTES_MAX`.
-    charges: HashMap<u64, Charge>,
+    pub(crate) charges: HashMap<u64, Charge>,
 }
 
 /// Blocks of responses that were copied and not returned yet.
@@ -85,6 +86,10 @@ pub(crate) struct Requests {
 pub(crate) struct Responses {
     pub(crate) free: Vec<u64>,
     free_bytes: u64,
+    /// Blocks whose pages are returned to the system before the runner gets them.
+    large: Vec<Block>,
+    /// Charges for segments that were added, until a response was read that may need them.
+    grown: Vec<Charge>,
 }
 
 /// Number of blocks that may wait to be returned with the next batch.
@@ -302,7 +307,10 @@ impl TensorMemory {
 
     /// Adds a segment for responses, or tells the runner that there is none.
     pub(crate) fn need_responses(&self, bytes: u64) {
-        if self.grow(Place::Response, bytes, self.limits.arena_bytes_max).is_none() {
+        let charge = charge_of(bytes);
+        let is_grown = charge.is_ok() && self.grow(Place::Response, bytes, self.limits.arena_bytes_max).is_some();
+        self.responses.lock().grown.extend(charge.ok().flatten());
+        if !is_grown {
             let mut frame = Vec::new();
             write::segment(&mut frame, Segment { bytes: 0, segment: 0, place: Place::Response as u8, refused: 1 });
             self.transport.send(Way::Side, &frame);
@@ -310,9 +318,9 @@ impl TensorMemory {
     }
 
     /// Frees request blocks and leases that the runner returned.
-    pub(crate) fn released(&self, ids: impl Iterator<Item = u64>) -> Result<(), ProtocolError> {
+    pub(crate) fn released(self: &Arc<Self>, ids: impl Iterator<Item = u64>) -> Result<(), ProtocolError> {
         let mut requests = self.requests.lock();
-        let mut ended = Vec::new();
+        let mut ended: SmallVec<[(Option<Freed>, Option<Charge>); 4]> = SmallVec::new();
         let mut leases: SmallVec<[RegionRef; 4]> = SmallVec::new();
         for id in ids {
             if let Some(lease) = lease_of(id) {
@@ -321,24 +329,27 @@ impl TensorMemory {
                 continue;
             }
             const NOT_HAD: ProtocolError = ProtocolError("a block is given back that it does not have");
-            match requests.lent.give_back(id) {
+            let freed = match requests.lent.give_back(id) {
                 // Its front end still has it.
-                Some(true) => {}
+                Some(true) => None,
                 Some(false) => return Err(NOT_HAD),
-                None => drop(requests.arena.give(id).ok_or(NOT_HAD)?),
+                None => self.free(&mut requests.arena, id).ok_or(NOT_HAD)?,
+            };
+            let charge = requests.charges.remove(&id);
+            if freed.is_some() || charge.is_some() {
+                ended.push((freed, charge));
             }
-            ended.extend(requests.charges.remove(&id));
         }
         // A charge that ends may wake other threads.
         drop(requests);
-        drop(ended);
+        ended.into_iter().for_each(|(freed, charge)| Freed::later(freed, charge));
         // The last reference to a region closes it.
         drop(leases);
         Ok(())
     }
 
     /// Frees blocks of a frame that was not sent.
-    pub(crate) fn forget(&self, blocks: impl Iterator<Item = u64>) {
+    pub(crate) fn forget(self: &Arc<Self>, blocks: impl Iterator<Item = u64>) {
         let _ = self.released(blocks);
     }
 
@@ -453,7 +464,11 @@ impl TensorMemory {
 
     /// Frees a block of a response.
     pub(crate) fn block_read(&self, block: Block) {
-        self.free_later(block.id(), block.bytes);
+        if trim::is_discarded(block.bytes) {
+            self.responses.lock().large.push(block);
+        } else {
+            self.free_later(block.id(), block.bytes);
+        }
     }
 
     fn free_later(&self, id: u64, bytes: u64) {
@@ -469,26 +484,36 @@ impl TensorMemory {
 
     /// Returns blocks at once if many wait. A few blocks go back with the next batch instead, to the thread that needs
     /// them, so that no other thread of the runner wakes up for them.
-    pub(crate) fn give_back_many(&self) {
+    pub(crate) fn give_back_many(self: &Arc<Self>) {
         let mut responses = self.responses.lock();
+        responses.grown.clear();
+        self.discard_later(std::mem::take(&mut responses.large));
         if responses.free_bytes > self.first_bytes() / 4 || responses.free.len() > FREE_MAX {
-            let mut frames = Vec::new();
             responses.free_bytes = 0;
-            while !responses.free.is_empty() {
-                write::release(&mut frames, &mut responses.free);
-            }
+            let free = std::mem::take(&mut responses.free);
             drop(responses);
-            self.transport.send(Way::Side, &frames);
+            self.give_back(free);
         }
+    }
+
+    /// Returns blocks of responses to the runner.
+    pub(crate) fn give_back(&self, mut free: Vec<u64>) {
+        let mut frames = Vec::new();
+        while !free.is_empty() {
+            write::release(&mut frames, &mut free);
+        }
+        self.transport.send(Way::Side, &frames);
     }
 
     /// Takes the response blocks that go back with the next batch.
     pub(crate) fn free_blocks(&self) -> Responses {
-        std::mem::take(&mut *self.responses.lock())
+        let mut responses = self.responses.lock();
+        let Responses { free, free_bytes, .. } = &mut *responses;
+        Responses { free: std::mem::take(free), free_bytes: std::mem::take(free_bytes), ..Responses::default() }
     }
 
     /// Puts blocks back whose batch was not sent: they go with another one.
-    pub(crate) fn keep_blocks(&self, Responses { free, free_bytes }: Responses) {
+    pub(crate) fn keep_blocks(&self, Responses { free, free_bytes, .. }: Responses) {
         let mut responses = self.responses.lock();
         responses.free.extend(free);
         responses.free_bytes = responses.free_bytes.saturating_add(free_bytes);

@@ -138,7 +138,7 @@ impl Runner {
         let asks = asks.or_else(of_owner);
         let model = asks.as_ref().map(|(_, model)| model.clone()).unwrap_or_default();
         let memory = TensorMemory::new(Arc::clone(&transport), segments, flags, model.to_string(), limits.clone());
-        Arc::new_cyclic(|me| Self {
+        let runner = Arc::new_cyclic(|me| Self {
             name,
             kind,
             instance,
@@ -167,7 +167,15 @@ impl Runner {
                 buffer: Vec::new(),
             }),
             me: me.clone(),
-        })
+        });
+        crate::trim::watch(runner.me.clone());
+        runner
+    }
+
+    /// True if it serves and has no request.
+    pub(crate) fn is_idle(&self) -> bool {
+        let state = self.state.lock();
+        state.slots.taken() == 0 && state.batch.is_none() && state.lifecycle.is_in_service()
     }
 
     /// Runs a job after a delay, if the runner still exists.

@@ -42,10 +42,28 @@ impl Arena {
 
     /// Frees a block and returns its length. `None` if there is no such block.
     pub fn give(&mut self, block: u64) -> Option<u64> {
+        let bytes = self.release(block)?;
+        self.reuse(block, bytes);
+        Some(bytes)
+    }
+
+    /// Frees a block like `give`, but its memory is not handed out again before `reuse`.
+    pub fn release(&mut self, block: u64) -> Option<u64> {
         let bytes = self.blocks.remove(&block)?;
         self.used -= bytes;
-        self.put((block >> BLOCK_OFFSET_BITS) as u16, block & ((1 << BLOCK_OFFSET_BITS) - 1), bytes);
         Some(bytes)
+    }
+
+    /// Makes a hole of a block that was released.
+    pub fn reuse(&mut self, block: u64, bytes: u64) {
+        self.put((block >> BLOCK_OFFSET_BITS) as u16, block & ((1 << BLOCK_OFFSET_BITS) - 1), bytes);
+    }
+
+    /// Takes the largest hole if it has more than `bytes` bytes, for its memory to be returned: id and length.
+    pub fn take_hole(&mut self, bytes: u64) -> Option<(u64, u64)> {
+        let &(length, segment, offset) = self.by_size.last().filter(|(length, ..)| *length > bytes)?;
+        self.remove(segment, offset, length);
+        Some((id(segment, offset), length))
     }
 
     /// Bytes of all blocks.

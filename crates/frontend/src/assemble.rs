@@ -347,7 +347,7 @@ mod tests {
             .collect();
         let account = budget.account();
         let mut a = Assembler::new(100_000, 0, &account, false).expect("address space");
-        assert!(matches!(a.room().await, Err(Short::Now { limit }) if limit == 1 << 20));
+        assert!(matches!(a.room().await, Err(Short::Now { limit, .. }) if limit == 1 << 20));
         drop(a);
         let mut a = Assembler::new(100_000, 0, &account, false).expect("address space");
         assert!(room(&mut a).is_pending() && budget.counters().waiting == 1);

@@ -8,7 +8,7 @@
 //! Invariant: `used`, the sum of all live charges, is at most `limit`, unless that was lowered; large buffers leave
 //! `RESERVE_SHARE` of it to small ones; an account has at most `ACCOUNT_SHARE`.
 
-use crate::machine;
+use crate::pressure;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -22,8 +22,6 @@ use tensor::Error;
 
 /// Buffers up to this size may use the reserve for small ones.
 pub const SMALL_BYTES_MAX: usize = 64 << 10;
-/// Divisor that gives the default limit from the machine's or group's memory; models need the other half.
-const MEMORY_SHARE: u64 = 2;
 /// Divisor of the limit that gives the reserve of small buffers.
 const RESERVE_SHARE: usize = 8;
 /// Divisor of the limit that gives the maximum of one account, a connection.
@@ -31,7 +29,7 @@ const ACCOUNT_SHARE: usize = 4;
 /// Queued requests; further ones are rejected at once.
 const WAITING_MAX: usize = 4096;
 
-const KINDS: usize = 6;
+const KINDS: usize = 7;
 
 /// Purpose of a charge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,11 +46,13 @@ pub enum Kind {
     Batch,
     /// Memory of models on the host, as stated by their backends (`ledger`).
     Model,
+    /// Inputs that a model's runner still has when their requests are over.
+    Kept,
 }
 
 impl Kind {
     /// All kinds in the order of their numbers.
-    pub const ALL: [Self; KINDS] = [Self::Body, Self::Head, Self::Answer, Self::Unpacked, Self::Batch, Self::Model];
+    pub const ALL: [Self; KINDS] = [Self::Body, Self::Head, Self::Answer, Self::Unpacked, Self::Batch, Self::Model, Self::Kept];
 
     /// Label of the kind in metrics.
     pub fn name(self) -> &'static str {
@@ -63,6 +63,7 @@ impl Kind {
             Self::Unpacked => "unpacked",
             Self::Batch => "batches",
             Self::Model => "models",
+            Self::Kept => "kept",
         }
     }
 }
@@ -81,6 +82,8 @@ pub enum Short {
     Now {
         /// Limit of the budget in bytes.
         limit: usize,
+        /// Bytes of it that are used for no request.
+        other: usize,
     },
 }
 
@@ -91,10 +94,15 @@ impl fmt::Display for Short {
                 f,
                 "{bytes} bytes are more than one connection may hold, {most} bytes: a quarter of --memory-limit"
             ),
-            Self::Now { limit } => write!(
+            Self::Now { limit, other: 0 } => write!(
                 f,
                 "the server is short of memory: requests and answers in flight hold what --memory-limit \
                  allows, {limit} bytes; try again later"
+            ),
+            Self::Now { limit, other } => write!(
+                f,
+                "the server is short of memory: requests and answers in flight hold what --memory-limit allows, \
+                 {limit} bytes, of which models and the rest of the container use {other}; try again later"
             ),
         }
     }
@@ -116,6 +124,8 @@ pub struct BudgetCounters {
     pub limit_bytes: usize,
     /// Charged bytes by kind, in the order of `Kind::ALL`.
     pub used_bytes: [usize; KINDS],
+    /// Bytes of the container that are used beyond the charges and the process's own need.
+    pub other_bytes: usize,
     /// Queued requests.
     pub waiting: usize,
     /// Requests and responses rejected for lack of room.
@@ -128,7 +138,11 @@ pub struct Budget(Arc<SharedBudget>);
 
 struct SharedBudget {
     limit: AtomicUsize,
+    /// All charges, and `other`.
     used: AtomicUsize,
+    other: AtomicUsize,
+    /// Samples are taken often, because requests hold memory.
+    is_watched: AtomicBool,
     kinds: [AtomicUsize; KINDS],
     refused: AtomicU64,
     /// Length of `queue`, readable without its lock.
@@ -142,6 +156,8 @@ impl Budget {
         Self(Arc::new(SharedBudget {
             limit: AtomicUsize::new(limit),
             used: AtomicUsize::new(0),
+            other: AtomicUsize::new(0),
+            is_watched: AtomicBool::new(false),
             kinds: Default::default(),
             refused: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
@@ -149,10 +165,31 @@ impl Budget {
         }))
     }
 
-    /// The budget of the process: half of its memory until `set_limit` is called.
+    /// The budget of the process, with the limit of `pressure` until `set_limit` is called.
     pub fn global() -> &'static Self {
         static BUDGET: OnceLock<Budget> = OnceLock::new();
-        BUDGET.get_or_init(|| Self::new(usize::try_from(machine::memory_bytes() / MEMORY_SHARE).unwrap_or(usize::MAX)))
+        BUDGET.get_or_init(|| Self::new(pressure::limit_default()))
+    }
+
+    /// Ends the frequent samples: the next large charge starts them again.
+    pub(crate) fn unwatch(&self) {
+        self.0.is_watched.store(false, Relaxed);
+    }
+
+    /// Sets the bytes that are used by others. They may be more than the limit.
+    pub(crate) fn set_other(&self, bytes: usize) {
+        let before = self.0.other.swap(bytes, SeqCst);
+        if bytes > before {
+            self.0.used.fetch_add(bytes - before, SeqCst);
+        } else if bytes < before {
+            self.0.used.fetch_sub(before - bytes, SeqCst);
+            self.0.grant();
+        }
+    }
+
+    /// True if more than half of the limit is in use: memory should not be kept for reuse.
+    pub fn is_tight(&self) -> bool {
+        self.0.used.load(Relaxed) > self.limit() / 2
     }
 
     /// Changes the limit. Existing charges stay, also beyond it.
@@ -187,6 +224,7 @@ impl Budget {
         BudgetCounters {
             limit_bytes: i.limit.load(Relaxed),
             used_bytes: i.kinds.each_ref().map(|n| n.load(Relaxed)),
+            other_bytes: i.other.load(Relaxed),
             waiting: i.waiting.load(Relaxed),
             refused: i.refused.load(Relaxed),
         }
@@ -222,6 +260,9 @@ impl SharedBudget {
         }
         if let Some(of_kind) = self.kinds.get(kind as usize) {
             of_kind.fetch_add(bytes, Relaxed);
+        }
+        if !small && !self.is_watched.load(Relaxed) && !self.is_watched.swap(true, Relaxed) {
+            pressure::wake();
         }
         Taken::All
     }
@@ -330,7 +371,8 @@ impl Account {
 
     /// The error for a lack of room.
     pub fn short(&self) -> Short {
-        Short::Now { limit: self.0.budget.limit.load(Relaxed) }
+        let budget = &self.0.budget;
+        Short::Now { limit: budget.limit.load(Relaxed), other: budget.other.load(Relaxed) }
     }
 }
 
@@ -393,6 +435,17 @@ impl Charge {
             waker: Mutex::default(),
         });
         Wait { waiting, state: WaitState::New }
+    }
+
+    /// Counts it as another kind.
+    pub fn becomes(&mut self, kind: Kind) {
+        let kinds = &self.account.0.budget.kinds;
+        for (of, is_new) in [(self.kind, false), (kind, true)] {
+            if let Some(n) = kinds.get(of as usize) {
+                if is_new { n.fetch_add(self.bytes, Relaxed) } else { n.fetch_sub(self.bytes, Relaxed) };
+            }
+        }
+        self.kind = kind;
     }
 
     /// The account it is charged to.
@@ -563,14 +616,14 @@ mod tests {
             Some(Short::TooLarge { bytes: 201 * KB, most: 200 * KB })
         );
         let mut all = vec![one.charge(Kind::Body, false, 200 * KB).expect("room")];
-        assert_eq!(one.charge(Kind::Body, true, KB).err(), Some(Short::Now { limit: 800 * KB }), "the account is full");
+        assert_eq!(one.charge(Kind::Body, true, KB).err(), Some(Short::Now { limit: 800 * KB, other: 0 }), "the account is full");
         for n in [200, 200, 100] {
             all.push(budget.account().charge(Kind::Answer, false, n * KB).expect("room"));
         }
         assert!(budget.account().charge(Kind::Body, false, KB).is_err(), "the reserve is not for large ones");
         all.push(budget.account().charge(Kind::Head, true, 100 * KB).expect("the reserve"));
         assert!(budget.account().charge(Kind::Head, true, 1).is_err());
-        assert_eq!(budget.counters().used_bytes, [200 * KB, 100 * KB, 500 * KB, 0, 0, 0]);
+        assert_eq!(budget.counters().used_bytes, [200 * KB, 100 * KB, 500 * KB, 0, 0, 0, 0]);
         drop(all);
         assert_eq!((used(&budget), one.used()), (0, 0));
     }

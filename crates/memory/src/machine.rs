@@ -1,6 +1,6 @@
 //! Memory available to this process: the limit of its control group, or the memory of the machine.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 /// Assumed if neither a control group nor the kernel reports it.
@@ -13,18 +13,60 @@ pub fn memory_bytes() -> u64 {
     *BYTES.get_or_init(|| if cfg!(miri) { MEMORY_BYTES_DEFAULT } else { read_memory_bytes(Path::new("/")) })
 }
 
-/// The same for a system whose files are below `root`.
-fn read_memory_bytes(root: &Path) -> u64 {
-    let text = |path: &str| std::fs::read_to_string(root.join(path)).ok();
-    let groups = text("proc/self/cgroup").unwrap_or_default();
-    let limit = groups.lines().filter_map(|line| limit_of(root, line)).min();
-    let physical = text("proc/meminfo").and_then(|t| mem_total(&t));
-    // A group without a limit of its own has "max", or in version 1 a number near 2^63.
-    limit.into_iter().chain(physical).min().unwrap_or(MEMORY_BYTES_DEFAULT)
+/// A control group whose limit is below the memory of the machine: the container of this process, read once.
+pub(crate) fn group() -> Option<&'static Group> {
+    static GROUP: OnceLock<Option<Group>> = OnceLock::new();
+    GROUP.get_or_init(|| if cfg!(miri) { None } else { read_group(Path::new("/")) }).as_ref()
 }
 
-/// The least limit along the path of one line of /proc/self/cgroup, `hierarchy:controllers:path`.
-fn limit_of(root: &Path, line: &str) -> Option<u64> {
+/// A control group with a memory limit.
+#[derive(Debug)]
+pub(crate) struct Group {
+    directory: PathBuf,
+    is_version_2: bool,
+    limit: u64,
+}
+
+impl Group {
+    /// Most bytes that its processes may use together.
+    pub(crate) fn limit_bytes(&self) -> u64 {
+        self.limit
+    }
+
+    /// Bytes that they use now, less those of files, which the kernel drops before it kills a process.
+    pub(crate) fn used_bytes(&self) -> Option<u64> {
+        let (usage, prefix) =
+            if self.is_version_2 { ("memory.current", "") } else { ("memory.usage_in_bytes", "total_") };
+        let text = |file| std::fs::read_to_string(self.directory.join(file)).ok();
+        let used: u64 = text(usage)?.trim().parse().ok()?;
+        let of_file = |line: &str| {
+            let (key, value) = line.split_once(' ')?;
+            let is_file = matches!(key.strip_prefix(prefix)?, "inactive_file" | "active_file");
+            if is_file { value.trim().parse::<u64>().ok() } else { None }
+        };
+        Some(used.saturating_sub(text("memory.stat")?.lines().filter_map(of_file).sum()))
+    }
+}
+
+/// The same as `memory_bytes` for a system whose files are below `root`.
+fn read_memory_bytes(root: &Path) -> u64 {
+    let group = read_group(root).map(|group| group.limit);
+    group.or_else(|| physical(root)).unwrap_or(MEMORY_BYTES_DEFAULT)
+}
+
+fn physical(root: &Path) -> Option<u64> {
+    mem_total(&std::fs::read_to_string(root.join("proc/meminfo")).ok()?)
+}
+
+fn read_group(root: &Path) -> Option<Group> {
+    let groups = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    let least = groups.lines().filter_map(|line| limited(root, line)).min_by_key(|group| group.limit)?;
+    // A group without a limit of its own has "max", or in version 1 a number near 2^63.
+    physical(root).is_none_or(|bytes| least.limit < bytes).then_some(least)
+}
+
+/// The group with the least limit along the path of one line of /proc/self/cgroup, `hierarchy:controllers:path`.
+fn limited(root: &Path, line: &str) -> Option<Group> {
     let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
     let (base, file) = match controllers {
         "" => ("sys/fs/cgroup", "memory.max"),
@@ -34,8 +76,11 @@ fn limit_of(root: &Path, line: &str) -> Option<u64> {
     let base = root.join(base);
     // Inside a container the path is that of the host and does not exist; the group itself is mounted at the base.
     let own = base.join(path.trim_start_matches('/'));
-    let groups = own.ancestors().take_while(|p| p.starts_with(&base));
-    groups.filter_map(|group| std::fs::read_to_string(group.join(file)).ok()?.trim().parse().ok()).min()
+    let groups = own.ancestors().take_while(|p| p.starts_with(&base)).filter_map(|directory| {
+        let limit = std::fs::read_to_string(directory.join(file)).ok()?.trim().parse().ok()?;
+        Some(Group { directory: directory.to_owned(), is_version_2: controllers.is_empty(), limit })
+    });
+    groups.min_by_key(|group| group.limit)
 }
 
 /// `MemTotal:       24103868 kB`

@@ -5,8 +5,9 @@
 //! Invariant: at most `QUEUED_BLOCKS_MAX` blocks and `QUEUED_BYTES_MAX` bytes are queued; beyond it the caller unmaps.
 
 use crate::aligned::Block;
-use crate::heap;
+use crate::budget::Budget;
 use crate::release::drop_all;
+use crate::{heap, pressure};
 use parking_lot::{Condvar, Mutex};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +20,7 @@ const QUEUED_BLOCKS_MAX: usize = 1024;
 /// Queued bytes.
 const QUEUED_BYTES_MAX: usize = 1 << 30;
 /// Interval of returning idle memory to the system: blocks that were not used for one interval.
-const TRIM_INTERVAL: Duration = Duration::from_secs(2);
+pub(crate) const TRIM_INTERVAL: Duration = Duration::from_secs(2);
 /// Bytes returned within an interval after which malloc's free memory is trimmed: large bodies leave small pieces.
 const HEAP_TRIM_BYTES: usize = 16 << 20;
 
@@ -30,8 +31,10 @@ struct QueuedBlocks {
     owners: Vec<Box<dyn Send>>,
     /// Bytes of both.
     bytes: usize,
-    /// Trims a pool and returns the number of bytes; called every interval.
-    trim: Option<fn() -> usize>,
+    /// Each trims a pool and returns the number of bytes; called every interval, and when requests wait for memory.
+    trims: Vec<fn() -> usize>,
+    /// A sample of `pressure` is due.
+    samples: bool,
 }
 
 #[derive(Default)]
@@ -79,10 +82,18 @@ fn enqueue(bytes: usize, put: impl FnOnce(&mut QueuedBlocks)) {
     }
 }
 
-/// Calls `trim` every few seconds.
-pub(crate) fn keep_trimmed(trim: fn() -> usize) {
+/// Calls `trim` every few seconds, and while requests wait for memory.
+pub fn keep_trimmed(trim: fn() -> usize) {
     if let Some(shared) = shared() {
-        shared.queue.lock().trim = Some(trim);
+        shared.queue.lock().trims.push(trim);
+        shared.filled.notify_one();
+    }
+}
+
+/// Has the use of memory compared with the charges soon.
+pub(crate) fn sample_soon() {
+    if let Some(shared) = shared() {
+        shared.queue.lock().samples = true;
         shared.filled.notify_one();
     }
 }
@@ -97,24 +108,31 @@ pub fn freed_small(bytes: usize) {
 
 fn run(shared: &ReclaimQueue) {
     let mut due = Instant::now() + TRIM_INTERVAL;
+    let mut sample_due = due;
     let mut freed = 0;
     loop {
         let mut queue = shared.queue.lock();
-        while queue.blocks.is_empty() && queue.owners.is_empty() && Instant::now() < due {
-            shared.filled.wait_until(&mut queue, due);
+        let is_idle = |queue: &QueuedBlocks| queue.blocks.is_empty() && queue.owners.is_empty() && !queue.samples;
+        while is_idle(&queue) && Instant::now() < due.min(sample_due) {
+            shared.filled.wait_until(&mut queue, due.min(sample_due));
         }
         let (blocks, owners) = (std::mem::take(&mut queue.blocks), std::mem::take(&mut queue.owners));
         freed += std::mem::take(&mut queue.bytes);
-        let trim = queue.trim;
+        let trims = queue.trims.clone();
+        let samples = std::mem::take(&mut queue.samples);
         drop(queue);
         drop(blocks);
         drop_all(owners);
-        if Instant::now() >= due {
-            freed += trim.map_or(0, |trim| trim()) + FREED_SMALL.swap(0, Ordering::Relaxed);
+        let budget = Budget::global();
+        if Instant::now() >= due || budget.is_short() {
+            freed += trims.iter().map(|trim| trim()).sum::<usize>() + FREED_SMALL.swap(0, Ordering::Relaxed);
             if std::mem::take(&mut freed) >= HEAP_TRIM_BYTES {
                 heap::trim();
             }
             due = Instant::now() + TRIM_INTERVAL;
+        }
+        if samples || Instant::now() >= sample_due {
+            sample_due = Instant::now() + pressure::sample(budget).unwrap_or(TRIM_INTERVAL);
         }
     }
 }

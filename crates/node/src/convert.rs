@@ -47,12 +47,12 @@ fn gauges(list: Vec<(&'static str, &'static str, f64)>) -> Vec<js::Gauge> {
 
 /// Sets the memory limit of requests of this process; 0 leaves it unchanged.
 pub fn limit_memory(limit: usize) {
-    if limit == 0 {
-        return;
+    let budget = Budget::global();
+    if limit > 0 {
+        budget.set_limit(limit);
     }
-    Budget::global().set_limit(limit);
     // Free buffers are not counted as in use and should not outweigh it.
-    SlabPool::global().retain_at_most(limit / 4);
+    SlabPool::global().retain_at_most(budget.limit() / 4);
 }
 
 pub fn version_statistics(v: VersionStatistics) -> js::VersionStatistics {

@@ -97,6 +97,8 @@ impl Families {
         let limit = budget.limit_bytes as f64;
         self.one("nereid_memory_limit_bytes", "Bytes that requests and answers in flight may hold.", limit);
         self.all("nereid_memory_used_bytes", "Bytes that requests and answers in flight hold, by kind.", used);
+        let other = "Bytes of the container used beyond those and what the server needs itself; they count, too.";
+        self.one("nereid_memory_other_bytes", other, budget.other_bytes as f64);
         self.one("nereid_memory_waiting", "Requests that wait for memory.", budget.waiting as f64);
         let refused = budget.refused as f64;
         self.one("nereid_memory_refused_total", "Requests and answers refused for lack of memory.", refused);

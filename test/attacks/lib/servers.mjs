@@ -28,14 +28,15 @@ export function standardModels(root) {
  * @param models writes models of its own into a repository directory, beside the standard ones
  * @param env further environment
  * @param descriptors `ulimit -n` of the process, null = as it is
+ * @param containerMiB memory of a container that the process runs in, null = none; see container.mjs
  * @param program what takes the flags instead of `nereid`, and its words in front of them
  * @param standard false: the repository has only what `models` writes, and the runner does not ask `simple` after each
  * row
  */
 export function server(
-  name, { flags = [], models = () => {}, env = {}, descriptors = null, program, standard: hasStandard = true } = {},
+  name, { flags = [], models = () => {}, env = {}, descriptors = null, containerMiB = null, program, standard: hasStandard = true } = {},
 ) {
-  return { name, flags, models, env, descriptors, program, standard: hasStandard, fresh: false }
+  return { name, flags, models, env, descriptors, containerMiB, program, standard: hasStandard, fresh: false }
 }
 
 export const standard = server('standard')

@@ -7,6 +7,7 @@ import { answers, end, memoryMiB, start } from '../../../bench/lib/process.mjs'
 import { nereidCommand } from '../../../bench/subjects/nereid.mjs'
 import { ROOT } from '../../../scripts/setup.mjs'
 import { RawConnection } from '../../server/raw.mjs'
+import { Container } from './container.mjs'
 import { besideHealth } from './health.mjs'
 import { standardModels } from './servers.mjs'
 
@@ -76,8 +77,12 @@ export class Target {
     if (description.standard) standardModels(root)
     await description.models(root)
     const { command, ports } = await nereidCommand(ROOT, [root], description.flags, description.program)
-    const limited =
-      description.descriptors === null ? [] : ['-c', `ulimit -n ${description.descriptors} && exec "$@"`, 'sh']
+    const container = description.containerMiB === null ? null : Container.make(description.containerMiB)
+    const before = [
+      ...(description.descriptors === null ? [] : [`ulimit -n ${description.descriptors}`]),
+      ...(container instanceof Container ? [container.enter] : []),
+    ]
+    const limited = before.length === 0 ? [] : ['-c', `${before.join(' && ')} && exec "$@"`, 'sh']
     const [program, args] = limited.length === 0 ? [command[0], command.slice(1)] : ['sh', [...limited, ...command]]
     // A server whose log goes elsewhere says nothing.
     const silent = description.flags.some((flag) => flag.startsWith('--log-file='))
@@ -85,7 +90,7 @@ export class Target {
       : description.program === undefined ? /Started HTTPService at/ : /^listening$/m
     const options = { ready, timeoutMs: START_MS_MAX, env: description.env }
     const started = await start(`server "${description.name}"`, program, args, options)
-    return new Target(description, root, started, ports)
+    return Object.assign(new Target(description, root, started, ports), { container })
   }
 
   constructor(description, root, started, ports) {
@@ -217,6 +222,7 @@ export class Target {
 
   async stop() {
     await end(this.child)
+    if (this.container instanceof Container) await this.container.remove()
     rmSync(this.root, { recursive: true, force: true })
   }
 }

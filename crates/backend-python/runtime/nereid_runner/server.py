@@ -262,6 +262,8 @@ class Server(link.Unlinked):
                 self.ready.put(question)
         elif frame == FRAME_PING:
             self.side.send(wire.head_of_process(8, FRAME_PONG) + body[:8])
+            if self.requests is not None:
+                self._report_free()
 
     def answer_ready(self, question, is_ready):
         self.side.send(wire.head(IS_READY_RESULT.size, FRAME_IS_READY_RESULT) + IS_READY_RESULT.pack(question,
