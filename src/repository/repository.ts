@@ -13,6 +13,7 @@
  */
 
 import { basename } from 'node:path'
+import { setTimeout as pause } from 'node:timers/promises'
 import {
   completeConfig, lacksGpu, moveGpuGroupsToCpu, noLog, readConfig, selectVersions, unversionedHint, type ConfigFlags,
   type Log, type ModelConfig,
@@ -708,6 +709,12 @@ export class Repository {
     polled.agents = null
     this.#failed.set(name, agents)
     await agents.loaded(false)
+  }
+
+  /** Tells the agents that all models are unloaded, before these end. Waits for at most `ms`. */
+  async unloadAgents(ms: number): Promise<void> {
+    const told = [...this.#agentsOf.values()].map((agents) => agents.unloads())
+    if (told.length > 0) await Promise.race([Promise.all(told), pause(ms, undefined, { ref: false })])
   }
 
   /** Ends all agents, and the models that they still have. Waits for at most `ms`. */
