@@ -340,6 +340,7 @@ export async function startServer(
       issuerKeys?.stop()
       // Last, because operators watch the drain through it.
       await metricsServer?.close()
+      await repository.unloadAgents(Math.max(FINALIZE_MS_MIN, deadline - performance.now()))
       await core.close(Math.max(FINALIZE_MS_MIN, deadline - performance.now()))
       await repository.endAgents(Math.max(FINALIZE_MS_MIN, deadline - performance.now()))
       await drain.close()

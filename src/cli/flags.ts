@@ -150,6 +150,11 @@ export const FLAGS = [
   { name: 'reactor-threads', kind: 'integer', default: 0, min: 0, max: 1024, group: 'Server', state: 'active',
     to: 'listen.reactorThreads',
     meaning: 'Threads that own the network connections; 0 takes one per 4 cores, and at least one. Not in Triton.' },
+  { name: 'slow-client-bytes-per-sec', kind: 'integer', default: 1024, min: 0, max: 2 ** 30, group: 'Server',
+    state: 'active', to: 'listen.slowClientBytesPerSec',
+    meaning: 'Smallest rate at which a client sends a body or reads a response, measured over 30 s. Connections of ' +
+      'slower clients are closed while more than 80 % of the connections or of --memory-limit are in use; 0 closes ' +
+      'none. Not in Triton.' },
   { name: 'keys-file', kind: 'string', value: 'path', default: '', group: 'Server', state: 'active',
     meaning: 'JSON file of keys, written by nereid key and read again when it changes. Both ports answer only ' +
       'requests that a key allows; without a key, only health. Not in Triton.' },
@@ -236,7 +241,7 @@ export const FLAGS = [
   { name: 'http-address', kind: 'string', value: 'address', default: '0.0.0.0', group: 'HTTP', state: 'active',
     to: 'http.address',
     meaning: 'Address to bind, or unix:PATH for a Unix socket, which has no port.' },
-  { name: 'http-port', kind: 'integer', default: 8000, min: 0, max: 65535, group: 'HTTP', state: 'active',
+  { name: 'http-port', kind: 'integer', default: 8000, min: -INT32_MAX, max: INT32_MAX, group: 'HTTP', state: 'active',
     to: 'http.port',
     meaning: 'Port to bind; 0 picks a free one.' },
   { name: 'reuse-http-port', kind: 'boolean', default: false, group: 'HTTP', state: 'active', to: 'http.reusePort',
@@ -278,7 +283,7 @@ export const FLAGS = [
   { name: 'grpc-address', kind: 'string', value: 'address', default: '0.0.0.0', group: 'GRPC', state: 'active',
     to: 'grpc.address',
     meaning: 'Address to bind, or unix:PATH for a Unix socket, which has no port.' },
-  { name: 'grpc-port', kind: 'integer', default: 8001, min: 0, max: 65535, group: 'GRPC', state: 'active',
+  { name: 'grpc-port', kind: 'integer', default: 8001, min: -INT32_MAX, max: INT32_MAX, group: 'GRPC', state: 'active',
     to: 'grpc.port',
     meaning: 'Port to bind; 0 picks a free one.' },
   { name: 'reuse-grpc-port', kind: 'boolean', default: false, group: 'GRPC', state: 'active', to: 'grpc.reusePort',
@@ -348,7 +353,7 @@ export const FLAGS = [
     meaning: 'Include CPU and memory metrics of the host. Linux.' },
   { name: 'metrics-address', kind: 'string', value: 'address', default: '', group: 'Metrics', state: 'active',
     meaning: 'Address to bind; that of HTTP when not given.' },
-  { name: 'metrics-port', kind: 'integer', default: 8002, min: 0, max: 65535, group: 'Metrics', state: 'active',
+  { name: 'metrics-port', kind: 'integer', default: 8002, min: -INT32_MAX, max: INT32_MAX, group: 'Metrics', state: 'active',
     meaning: 'Port to bind; 0 picks a free one.' },
   { name: 'metrics-interval-ms', kind: 'integer', default: 2000, min: 1, max: INT32_MAX, group: 'Metrics',
     state: 'active',

@@ -45,7 +45,8 @@ export function resolveSettings(parsed: Parsed, environment: Environment = proce
   }
 }
 
-function resolve({ options, given, warnings: before }: Parsed, environment: Environment): Resolved {
+function resolve({ options: all, given, warnings: before }: Parsed, environment: Environment): Resolved {
+  const options = withPorts(all)
   const warnings = [...before]
   if (options.modelRepository.length === 0) throw new OptionError('Error: --model-repository must be specified')
   const mode = options.modelControlMode
@@ -252,6 +253,21 @@ function metricsAddress({ metricsAddress: given, httpAddress }: Options): string
     throw badOption('metrics-address', `Metrics are served at a port, not at a Unix socket. Got ${given}`)
   if (given !== '') return given
   return isUnix(httpAddress) ? '127.0.0.1' : httpAddress
+}
+
+/** Checks the ports of the services that are on. Those of the others may be any number, as in Triton. */
+function withPorts(options: Options): Options {
+  const checked = (flag: string, isServed: boolean, port: number): number => {
+    if (port >= 0 && port <= 65535) return port
+    if (!isServed) return 0
+    throw badOption(flag, `Provided option value is out of bound. Got ${port}; it is from 0 to 65535`)
+  }
+  return {
+    ...options,
+    httpPort: checked('http-port', options.allowHttp, options.httpPort),
+    grpcPort: checked('grpc-port', options.allowGrpc, options.grpcPort),
+    metricsPort: checked('metrics-port', options.allowMetrics, options.metricsPort),
+  }
 }
 
 function checkCollisions(

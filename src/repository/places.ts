@@ -118,12 +118,6 @@ export class Places {
     return { found: new Map([...all].sort(([a], [b]) => byteWise(a, b))), unreadable }
   }
 
-  /** Reports whether a directory is in a repository that cannot be read now. */
-  isUnreadable(directory: string, log: Log): boolean {
-    const repository = [...this.#repositories.keys()].find((one) => directory.startsWith(`${this.#rootOf(one)}/`))
-    return repository !== undefined && this.#modelsIn(repository, log) === null
-  }
-
   /** The models of a repository; null when it cannot be read. */
   #modelsIn(repository: string, log: Log): Map<string, string> | null {
     try {

@@ -13,6 +13,7 @@
  */
 
 import { basename } from 'node:path'
+import { setTimeout as pause } from 'node:timers/promises'
 import {
   completeConfig, lacksGpu, moveGpuGroupsToCpu, noLog, readConfig, selectVersions, unversionedHint, type ConfigFlags,
   type Log, type ModelConfig,
@@ -728,6 +729,12 @@ export class Repository {
     await agents.loaded(false)
   }
 
+  /** Tells the agents that all models are unloaded, before these end. Waits for at most `ms`. */
+  async unloadAgents(ms: number): Promise<void> {
+    const told = [...this.#agentsOf.values()].map((agents) => agents.unloads())
+    if (told.length > 0) await Promise.race([Promise.all(told), pause(ms, undefined, { ref: false })])
+  }
+
   /** Ends all agents, and the models that they still have. Waits for at most `ms`. */
   async endAgents(ms: number): Promise<void> {
     await this.#agents.stop(ms)
@@ -854,20 +861,12 @@ export class Repository {
     return this.#settings.mode === 'explicit' && this.#core.unready().some((unready) => unready.model === name)
   }
 
-  /** The one directory of a model. Unloads a known model whose directory is gone. */
+  /** The one directory of a model. A model whose directory is gone keeps serving, as in Triton. */
   #locate(name: string): string {
     const directories = this.#places.directories(name)
     const [directory] = directories
-    if (directory === undefined) {
-      const known = this.#known.get(name)
-      // A model loaded from files in a request has no directory there. In mode poll, the next poll decides.
-      const isGone =
-        known?.override === null &&
-        this.#settings.mode !== 'poll' &&
-        !this.#places.isUnreadable(known.polled.origin, this.#log)
-      if (isGone) this.#unload(name, false)
+    if (directory === undefined)
       throw this.#stores.failure() ?? new ServerError('NOT_FOUND', 'model not found in any model repository')
-    }
     if (directories.length > 1) throw notUnique(name)
     return directory
   }

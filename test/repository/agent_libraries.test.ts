@@ -13,6 +13,7 @@ const ROOT = mkdtempSync(join(tmpdir(), 'nereid-agent-libraries-'))
 const AGENTS = join(ROOT, 'agents')
 const MODELS = join(ROOT, 'models')
 const EVENTS = join(ROOT, 'events')
+const NOTED = join(ROOT, 'noted')
 const INCLUDE = join(import.meta.dirname, '../../shm/include')
 const hasHost = process.platform === 'linux' && existsSync(join(dirname(nativePath()), 'nereid-backend-host'))
 
@@ -59,13 +60,16 @@ TRITONSERVER_Error *TRITONREPOAGENT_ModelAction(
 }
 `
 
-/** A model that answers with the process that it runs in. */
+/** A model that answers with the process that it runs in. Notes its end if the file NOTED exists when it is loaded. */
 const SCRIPT = `
+import { appendFileSync, existsSync } from 'node:fs'
 import { defineModel, InferenceResponse, Tensor } from 'nereid/backend'
 export default defineModel({
   inputs: { IN: { datatype: 'INT32', dims: [1] } }, outputs: { OUT: { datatype: 'INT32', dims: [1] } },
   execute: (requests) => requests.map(() =>
     new InferenceResponse([Tensor.from('OUT', new Int32Array([process.pid]), [1], 'INT32')])),
+  finalize: existsSync(${JSON.stringify(NOTED)})
+    ? () => appendFileSync(${JSON.stringify(EVENTS)}, 'the model ends\\n') : () => {},
 })
 `
 
@@ -128,10 +132,12 @@ test.runIf(hasHost)('R-46: an agent library moves a model, and is told of its lo
     await server.load('stay')
     await expect(server.load('crash')).rejects.toThrow(/failed to poll from model repository/)
     await expectEvents('initialize', 'load stay', 'loaded stay', 'load crash')
-    await server.load('move')
+    writeFileSync(NOTED, '')
+    await server.load('script')
     await expectEvents('initialize', 'load move', 'loaded move')
   } finally {
     await server.stop({ timeoutMs: 2000 })
   }
-  await expectEvents('unload move', 'unloaded move', 'end move', 'finalize')
+  // Told before the model ends, as in Triton.
+  await expectEvents('unload move', 'the model ends', 'unloaded move', 'end move', 'finalize')
 })

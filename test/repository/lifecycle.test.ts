@@ -10,7 +10,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
-import { Server, ServerError, type LogRecord, type ServerOptions } from '../../src/index.js'
+import { Server, ServerError, type LoadOptions, type LogRecord, type ServerOptions } from '../../src/index.js'
 import { Failures } from '../../src/repository/failures.js'
 import { writeTestRepositories } from '../models/generate.mjs'
 
@@ -105,6 +105,27 @@ test('R-26: error texts of impossible loads', () =>
     )
     expect(server.ready()).toBe(true)
   }))
+
+test.each<[string, (directory: string) => void, LoadOptions?]>([
+  ['of a model whose directory is gone', (directory) => rmSync(directory, { recursive: true })],
+  ['of a model without a version directory', (directory) => rmSync(join(directory, '1'), { recursive: true })],
+  ['of a model whose file is gone', (directory) => rmSync(join(directory, '1', 'model.onnx'))],
+  ['of a model whose file is broken', (directory) => writeFileSync(join(directory, '1', 'model.onnx'), 'x')],
+  ['of a configuration that cannot be read', (directory) => writeFileSync(join(directory, 'config.pbtxt'), '{')],
+  ['of a configuration in the request that cannot be read', () => {}, { config: '{' }],
+  ['of a configuration in the request that does not fit', () => {}, { config: '{"backend":"nope"}' }],
+  ['of broken files in the request', () => {}, { config: '{}', files: { '1/model.onnx': Buffer.from('x') } }],
+])('R-25: a failed load %s takes nothing away', async (_, damage, options) => {
+  const repository = mkdtempSync(join(ROOT, 'failed-load-'))
+  const directory = join(repository, 'simple')
+  cpSync(join(REPO, 'simple'), directory, { recursive: true })
+  await withServer({ modelRepository: repository, modelControlMode: 'explicit' }, async (server) => {
+    await server.load('simple')
+    damage(directory)
+    expect(await failure(server.load('simple', options))).toMatch(/^(INTERNAL|INVALID_ARG) /)
+    expect([server.model('simple').ready(), await sum(server)]).toEqual([true, 3])
+  })
+})
 
 test('R-24, R-25: a new version takes over; a broken one leaves the old version serving', async () => {
   const repository = join(ROOT, 'versions-repository')
@@ -550,7 +571,7 @@ test('R-30 mode explicit: a load from an unreadable repository fails, and servin
     renameSync(away, repository)
     rmSync(join(repository, 'simple'), { recursive: true })
     expect(await failure(server.load('simple'))).toBe(refusal)
-    expect(server.model('simple').ready(), 'gone from a repository that can be read').toBe(false)
+    expect(server.model('simple').ready(), 'its directory is gone').toBe(true)
   })
 })
 

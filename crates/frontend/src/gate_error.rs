@@ -1,5 +1,6 @@
 //! Reasons why the gate rejects a request: the text, and the status numbers of both protocols.
 
+use crate::limits::RETRY_AFTER;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +28,8 @@ pub enum GateError {
         /// `--control-address`.
         address: Arc<str>,
     },
+    /// All connections are in use, and this one answers health checks only.
+    Crowded,
     /// A quota of the key is used up.
     Exhausted {
         /// The message, which names the quota.
@@ -47,6 +50,11 @@ impl GateError {
             Self::Unauthenticated(reason) | Self::Forbidden(reason) | Self::Exhausted { reason, .. } => {
                 Cow::Borrowed(reason)
             }
+            Self::Crowded => {
+                "all connections of this server are in use (nereid_connections_max, from ulimit -n), so that \
+                              this one is only for health checks; try again later"
+                    .into()
+            }
             Self::NotHere { address } => {
                 format!("operations that manage this server are answered at its control address, {address}").into()
             }
@@ -59,6 +67,7 @@ impl GateError {
             Self::Repeated { .. } => 400,
             Self::Restricted { .. } | Self::Forbidden(_) | Self::NotHere { .. } => 403,
             Self::Unauthenticated(_) => 401,
+            Self::Crowded => 503,
             Self::Exhausted { .. } => 429,
         }
     }
@@ -67,7 +76,7 @@ impl GateError {
     pub fn grpc_status(&self) -> u8 {
         match self {
             // As Triton.
-            Self::Restricted { .. } => 14,
+            Self::Restricted { .. } | Self::Crowded => 14,
             Self::Repeated { .. } => 3,
             Self::Forbidden(_) | Self::NotHere { .. } => 7,
             Self::Unauthenticated(_) => 16,
@@ -79,6 +88,7 @@ impl GateError {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Exhausted { retry_after, .. } => Some(*retry_after),
+            Self::Crowded => Some(RETRY_AFTER),
             _ => None,
         }
     }

@@ -1,12 +1,16 @@
 //! Connections of a reactor that wait for their client: for a request, the rest of its head, or the close. Clients pool
-//! connections, so they stay open. The oldest are closed when there is no room for a new connection, and connections of
-//! HTTP/1.1 after `IDLE_TIME_MAX`.
+//! connections, so they stay open. When there is no room for a new connection, one of them is closed: the oldest that
+//! never made a request, else the oldest. Connections of HTTP/1.1 are also closed after `IDLE_TIME_MAX`.
+//!
+//! While most connections wait for clients that are slower than the smallest rate (`transfer`), no connection that has
+//! made a request is closed for a new one, which then gets one of a few seats for health checks.
 //!
 //! An HTTP/2 connection without an open stream waits, too. It is woken and closes itself with a GOAWAY, so that its
 //! client can repeat calls that are still on their way on another connection.
 //!
-//! Invariant: this module closes only connections that wait.
+//! Invariant: this module closes only connections that wait, that are too slow, or that have a seat for health checks.
 
+use crate::transfer::{Delayed, Transfer, Verdict};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::{Context, Waker};
@@ -28,6 +32,11 @@ struct IdleConnection {
     /// Number of its front end.
     kind: Cell<usize>,
     at: Cell<usize>,
+    /// Number of the wait before which it was accepted, if it has a seat for health checks.
+    seat: Cell<Option<u64>>,
+    /// It has made a request.
+    has_worked: Cell<bool>,
+    transfer: Transfer,
     /// Order and time of the wait; `None` = not waiting.
     waits: Cell<Option<(u64, Instant)>>,
     task: RefCell<Option<AbortHandle>>,
@@ -54,13 +63,59 @@ impl Idle {
         IdleHandle { slot, idle: self.clone() }
     }
 
-    /// Closes the connection that has waited longest, of one front end or of any. Returns false if none waits. Scans
-    /// all connections, because it is needed only when there is no room.
-    pub fn close_oldest(&self, kind: Option<usize>) -> bool {
+    /// Makes room by closing a connection that waits, of one front end or of any. Returns false if there is none that
+    /// may be closed. Scans all connections, because it is needed only when there is no room.
+    pub fn close_oldest(&self, kind: Option<usize>, rate_min: u64) -> bool {
         let slots = self.slots.borrow();
-        let oldest = slots.iter().filter(|s| kind.is_none_or(|kind| s.kind.get() == kind));
-        let oldest = oldest.filter_map(|s| Some((s.waits.get()?.0, s))).min_by_key(|(order, _)| *order);
-        oldest.is_some_and(|(_, slot)| slot.close())
+        let oldest = slots.iter().filter(|s| s.seat.get().is_none() && kind.is_none_or(|kind| s.kind.get() == kind));
+        let oldest = oldest.filter_map(|s| Some((s.has_worked.get(), s.waits.get()?.0, s)));
+        let Some((has_worked, _, slot)) = oldest.min_by_key(|(worked, order, _)| (*worked, *order)) else {
+            return false;
+        };
+        let is_behind = |s: &&Rc<IdleConnection>| s.waits.get().is_none() && s.transfer.is_behind(rate_min);
+        if has_worked && rate_min > 0 && slots.iter().filter(is_behind).count() > slots.len() / 2 {
+            return false;
+        }
+        slot.close()
+    }
+
+    /// Registers a connection that gets one of `seats` seats for health checks, if necessary that of the oldest.
+    pub fn register_seat(self: &Rc<Self>, kind: usize, seats: usize) -> Option<IdleHandle> {
+        {
+            let slots = self.slots.borrow();
+            let taken = || slots.iter().filter(|s| s.seat.get().is_some() && s.task.borrow().is_some());
+            if taken().count() >= seats {
+                taken().min_by_key(|s| s.seat.get())?.abort();
+            }
+        }
+        let handle = self.register(kind);
+        handle.slot.seat.set(Some(self.next_order()));
+        Some(handle)
+    }
+
+    fn next_order(&self) -> u64 {
+        let order = self.waits.get();
+        self.waits.set(order + 1);
+        order
+    }
+
+    /// Closes connections whose clients are slower than `rate_min` bytes per second while there `is_shortage`. Calls
+    /// `closed` for each. Called after each `passed`.
+    pub fn sweep_slow(&self, passed: Duration, rate_min: u64, is_shortage: bool, mut closed: impl FnMut(Delayed)) {
+        for slot in self.slots.borrow().iter() {
+            if !is_shortage || slot.waits.get().is_some() {
+                slot.transfer.restart();
+                continue;
+            }
+            match slot.transfer.look(passed, rate_min) {
+                Verdict::Keep => {}
+                Verdict::Told(delayed) => closed(delayed),
+                Verdict::Close(delayed) => {
+                    delayed.into_iter().for_each(&mut closed);
+                    slot.abort();
+                }
+            }
+        }
     }
 
     /// Closes connections that have waited longer than `age_max`; returns their number.
@@ -79,6 +134,10 @@ impl IdleConnection {
         if self.closes_itself.get() {
             return self.close_waker.take().map(Waker::wake).is_some();
         }
+        self.abort()
+    }
+
+    fn abort(&self) -> bool {
         let task = self.task.borrow_mut().take();
         task.inspect(AbortHandle::abort).is_some()
     }
@@ -99,9 +158,7 @@ impl IdleHandle {
 
     /// Marks the connection as waiting.
     pub fn wait(&self) {
-        let order = self.idle.waits.get();
-        self.idle.waits.set(order + 1);
-        self.slot.waits.set(Some((order, self.idle.now.get())));
+        self.slot.waits.set(Some((self.idle.next_order(), self.idle.now.get())));
     }
 
     /// Like `wait`, for a connection that closes itself: to close it, it is woken and `is_close_requested` is true.
@@ -126,6 +183,12 @@ impl IdleHandle {
     /// Marks the connection as not waiting.
     pub fn work(&self) {
         self.slot.waits.set(None);
+        self.slot.has_worked.set(true);
+    }
+
+    /// Bytes that the connection moves.
+    pub fn transfer(&self) -> &Transfer {
+        &self.slot.transfer
     }
 }
 
@@ -157,7 +220,7 @@ mod tests {
             place.task_setter()(task.abort_handle());
             connections.push((place, task));
         }
-        assert!(!idle.close_oldest(None), "none waits");
+        assert!(!idle.close_oldest(None, 0), "none waits");
         for i in [2, 0, 3] {
             connections[i].0.wait();
         }
@@ -165,7 +228,7 @@ mod tests {
         connections[2].0.wait();
         drop(connections.remove(1));
         // Now 0, 2, 3 of the first four are left; they waited in the order 0, 3, 2.
-        assert!(idle.close_oldest(None));
+        assert!(idle.close_oldest(None, 0));
         assert!((&mut connections[0].1).await.unwrap_err().is_cancelled());
         assert_eq!(idle.sweep(start + Duration::from_secs(10), Duration::from_secs(3600)), 0);
         connections[1].0.wait();
@@ -176,13 +239,13 @@ mod tests {
         );
         assert!((&mut connections[2].1).await.unwrap_err().is_cancelled());
         assert!(!connections[1].1.is_finished());
-        assert!(idle.close_oldest(None) && !idle.close_oldest(None));
+        assert!(idle.close_oldest(None, 0) && !idle.close_oldest(None, 0));
         // A connection that closes itself is woken once, and not because of its age.
         let place = idle.register(0);
         place.wait_for_close_request(&Context::from_waker(Waker::noop()));
         assert_eq!(idle.sweep(start + Duration::from_secs(9000), Duration::from_secs(3600)), 0);
         assert!(!place.is_close_requested() && place.waits());
-        assert!(!idle.close_oldest(Some(1)), "another front end's");
-        assert!(idle.close_oldest(Some(0)) && place.is_close_requested() && !idle.close_oldest(None));
+        assert!(!idle.close_oldest(Some(1), 0), "another front end's");
+        assert!(idle.close_oldest(Some(0), 0) && place.is_close_requested() && !idle.close_oldest(None, 0));
     }
 }

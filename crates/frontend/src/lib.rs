@@ -52,6 +52,7 @@ mod table;
 mod text;
 pub mod tls;
 mod traced;
+mod transfer;
 #[cfg(unix)]
 mod unix;
 mod verbose;

@@ -81,10 +81,17 @@ pub const CONNECTIONS_PER_REACTOR_MAX: usize = 16_384;
 pub const DESCRIPTORS_RESERVED: u64 = 384;
 /// Each front end can always have one n-th of the connections, however many the other one has open.
 pub const CONNECTIONS_SHARE: usize = 8;
+/// Connections of each reactor beyond those, out of the same descriptors, that only health checks are answered on; at
+/// most one in 16. A new one replaces the oldest.
+pub const HEALTH_SEATS_MAX: usize = 16;
+/// Time in which a client has to reach the smallest rate (`--slow-client-bytes-per-sec`).
+pub const SLOW_TIME_MAX: Duration = Duration::from_secs(30);
+/// Percentage of the connections, or of the memory budget, above which the smallest rate is enforced.
+pub const SHORTAGE_PERCENT: u64 = 80;
 /// Time that an HTTP/1.1 connection may be idle; long, because clients pool them.
 pub const IDLE_TIME_MAX: Duration = Duration::from_secs(3600);
-/// Interval of checks for idle connections.
-pub const IDLE_SWEEP_INTERVAL: Duration = Duration::from_secs(30);
+/// Interval of checks for idle connections and slow clients.
+pub const IDLE_SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// Depth of the kernel's accept queue.
 pub const ACCEPT_BACKLOG: i32 = 4096;
 /// Connections per reactor to the control address. They are counted separately: clients cannot exhaust them.

@@ -20,6 +20,8 @@ pub enum Origin {
 pub enum Face {
     /// The HTTP or gRPC listener.
     Public,
+    /// Any of these, when all of its connections are in use: only health checks are answered.
+    Crowded,
     /// The listener of `--control-address`.
     Control,
     /// No listener of this server: the application that embeds it received the connection.

@@ -12,7 +12,10 @@ use crate::http::connection as http;
 use crate::http::context::HttpContext;
 use crate::idle::{Idle, IdleHandle};
 use crate::keys::Keyring;
-use crate::limits::{CONNECTIONS_SHARE, CONTROL_CONNECTIONS_MAX, DESERTED_TIME, IDLE_SWEEP_INTERVAL, IDLE_TIME_MAX};
+use crate::limits::{
+    CONNECTIONS_SHARE, CONTROL_CONNECTIONS_MAX, DESERTED_TIME, HEALTH_SEATS_MAX, IDLE_SWEEP_INTERVAL, IDLE_TIME_MAX,
+    SHORTAGE_PERCENT,
+};
 use crate::listen::{self, BoundListener, ListenAddress, Listener, Listening, SocketFile, unix_path};
 use crate::origin::{Caller, Face, Origin};
 use crate::shared::{Phase, Shared};
@@ -87,6 +90,8 @@ pub struct Bound {
     shared: Arc<Shared>,
     count: usize,
     connections_max: usize,
+    /// Smallest rate of a client in bytes per second; 0 = none.
+    rate_min: u64,
 }
 
 /// A service that cannot be started.
@@ -222,6 +227,7 @@ pub fn bind(
         shared,
         count,
         connections_max,
+        rate_min: listen.slow_client_bytes_per_sec,
     })
 }
 
@@ -258,7 +264,7 @@ impl Bound {
     /// # Errors
     /// UNAVAILABLE as [`StartFailure`] if another process listened first; INTERNAL if no thread can be started.
     pub fn serve(self) -> Result<FrontEnd> {
-        let Self { count, shared, connections_max, .. } = self;
+        let Self { count, shared, connections_max, rate_min, .. } = self;
         let mut running = FrontEnd {
             http_port: self.http_port,
             grpc_port: self.grpc_port,
@@ -289,7 +295,7 @@ impl Bound {
             let body = move || {
                 memory::thread::request_short_slices();
                 hold::begin(holds);
-                reactor(&runtime, (http, grpc, control), &shared, pulse, connections_max.div_ceil(count));
+                reactor(&runtime, (http, grpc, control), &shared, pulse, (connections_max.div_ceil(count), rate_min));
             };
             let thread = std::thread::Builder::new().name(format!("reactor-{i}")).spawn(body);
             // Dropping `running` ends the threads that were started.
@@ -370,8 +376,13 @@ impl FrontEnd {
     }
 
     /// Limits and their current values: name, help, value.
-    pub fn gauges(&self) -> [(&'static str, &'static str, u64); 3] {
+    pub fn gauges(&self) -> [(&'static str, &'static str, u64); 4] {
         self.shared.gauges()
+    }
+
+    /// Connections closed because their clients were too slow, by reason.
+    pub fn closed_slow(&self) -> [(&'static str, u64); 2] {
+        self.shared.closed_slow()
     }
 
     /// Reads certificates, keys and roots again now; returns the files of the certificates. Wrong files are logged, and
@@ -432,7 +443,7 @@ fn reactor(
     (http, grpc, control): Fronts,
     shared: &Arc<Shared>,
     pulse: Arc<AtomicU64>,
-    connections_max: usize,
+    (connections_max, rate_min): (usize, u64),
 ) {
     let local = LocalSet::new();
     local.block_on(runtime, async {
@@ -444,16 +455,14 @@ fn reactor(
             }
         });
         let grpc_open = Rc::new(Cell::new(0));
-        let room = Capacity { open: Rc::default(), max: connections_max, idle: Idle::new(), shared: shared.clone() };
+        let room = Capacity::new(connections_max, rate_min, shared);
         // Counted separately: clients that exhaust the connections, or have idle ones closed, do not affect operators.
-        let aside =
-            Capacity { open: Rc::default(), max: CONTROL_CONNECTIONS_MAX, idle: Idle::new(), shared: shared.clone() };
-        let (idle, idle_aside, swept) = (room.idle.clone(), aside.idle.clone(), shared.clone());
+        let aside = Capacity::new(CONTROL_CONNECTIONS_MAX, rate_min, shared);
+        let swept = [room.clone(), aside.clone()];
         hold::spawn(async move {
             loop {
                 sleep(IDLE_SWEEP_INTERVAL).await;
-                let now = Instant::now();
-                swept.count_closed_idle(idle.sweep(now, IDLE_TIME_MAX) + idle_aside.sweep(now, IDLE_TIME_MAX));
+                swept.iter().for_each(Capacity::sweep);
             }
         });
         let mut accepting = Vec::new();
@@ -627,21 +636,43 @@ impl Drop for ConnectionCount {
 /// Connections that one reactor may have.
 #[derive(Clone)]
 struct Capacity {
-    /// Open connections of both front ends.
+    /// Open connections of both front ends, without those for health checks.
     open: Rc<Cell<usize>>,
     max: usize,
+    /// Further connections, for health checks.
+    seats: usize,
+    /// Smallest rate of a client in bytes per second; 0 = none.
+    rate_min: u64,
     idle: Rc<Idle>,
     shared: Arc<Shared>,
 }
 
 impl Capacity {
+    fn new(connections_max: usize, rate_min: u64, shared: &Arc<Shared>) -> Self {
+        let seats = HEALTH_SEATS_MAX.min(connections_max / 16);
+        let (max, shared) = (connections_max - seats, shared.clone());
+        Self { open: Rc::default(), max, seats, rate_min, idle: Idle::new(), shared }
+    }
+
+    fn sweep(&self) {
+        self.shared.count_closed_idle(self.idle.sweep(Instant::now(), IDLE_TIME_MAX));
+        let is_above = |used: usize, max: usize| used as u64 * 100 >= max as u64 * SHORTAGE_PERCENT;
+        let is_shortage = self.rate_min > 0
+            && (is_above(self.open.get(), self.max) || {
+                let budget = self.shared.budget().counters();
+                is_above(budget.used_bytes.iter().sum(), budget.limit_bytes)
+            });
+        let closed = |delayed| self.shared.count_closed_slow(delayed);
+        self.idle.sweep_slow(IDLE_SWEEP_INTERVAL, self.rate_min, is_shortage, closed);
+    }
+
     /// Whether a front end with `of_kind` connections has reached its limit, which leaves a share to the other.
     fn is_out_of_share(&self, of_kind: usize) -> bool {
         of_kind >= self.max - self.max / CONNECTIONS_SHARE
     }
 
     fn close_oldest(&self, kind: Option<usize>) -> bool {
-        let closed = self.idle.close_oldest(kind);
+        let closed = self.idle.close_oldest(kind, self.rate_min);
         self.shared.count_closed_idle(usize::from(closed));
         closed
     }
@@ -664,15 +695,22 @@ async fn accept<L: Accept, F: Future<Output = ()> + 'static>(
         let is_out_of_share = room.is_out_of_share(of_kind.get());
         let is_full = is_out_of_share || room.open.get() >= room.max;
         let of = is_out_of_share.then_some(kind);
-        // Without room the connection is closed, as an overloaded kernel would do.
-        if (is_full && !room.close_oldest(of)) || !L::prepare(&io) {
-            continue;
-        }
-        let caller = Caller { origin, face, peer };
-        let place = room.idle.register(kind);
+        let is_crowded = is_full && !room.close_oldest(of);
+        let place = match is_crowded {
+            false => Some(room.idle.register(kind)),
+            true => room.idle.register_seat(kind, room.seats),
+        };
+        // Without a seat the connection is closed, as an overloaded kernel would do.
+        let Some(place) = place.filter(|_| L::prepare(&io)) else { continue };
+        let (face, counts) = match is_crowded {
+            false => (face, Some((ConnectionCount::new(&room.open), ConnectionCount::new(&of_kind)))),
+            true => {
+                room.shared.count_crowded();
+                (Face::Crowded, None)
+            }
+        };
         let task_setter = place.task_setter();
-        let (served, counts) =
-            (serve(io, caller, place), (ConnectionCount::new(&room.open), ConnectionCount::new(&of_kind)));
+        let served = serve(io, Caller { origin, face, peer }, place);
         let shared = room.shared.clone();
         let task = hold::spawn(async move {
             let _counted = shared.connection();

@@ -1,6 +1,6 @@
 //! Drives a [`Machine`] over a socket: one read per turn, all calls it contained, one write.
 
-use crate::core::Machine;
+use crate::core::{Machine, Progress};
 use crate::handle::{Request, StreamWriter};
 use crate::limits::{LINGER, LINGER_BYTES_MAX, READ_BYTES, READ_BYTES_MAX, TURN_BYTES};
 use crate::options::Options;
@@ -121,6 +121,11 @@ impl<T: Socket> Connection<T> {
     /// Like `drain`, for a connection without calls: ends at once, without waiting for calls under way.
     pub fn drain_now(&mut self) {
         self.machine.drain_now();
+    }
+
+    /// A view of what the connection waits for.
+    pub fn progress(&self) -> Progress {
+        self.machine.progress()
     }
 
     /// True if the client has no open stream.

@@ -15,6 +15,8 @@ pub const WRITE_BYTES: usize = 256 * 1024;
 /// Bytes read and written in one turn of a connection before other tasks go first, unless `Options::is_turn_over`
 /// returns false. The kernel takes some 60 µs to copy them, on loopback several times that.
 pub const TURN_BYTES: usize = 256 * 1024;
+/// Streams of a connection, the oldest first, that one look at its progress includes.
+pub const STREAMS_PER_LOOK: usize = 256;
 /// Frames of one read that are processed between two calls of `Options::is_turn_over`: some 30 µs.
 pub const STEPS_PER_LOOK: u32 = 64;
 /// Unsent output at which the server stops reading from the client. Bodies alone never reach it, so that a client that

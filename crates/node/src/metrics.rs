@@ -181,8 +181,14 @@ impl Families {
         for (name, help, value) in running.gauges() {
             self.one(name, help, value as f64);
         }
+        let of = |(reason, count)| series(&[("reason", reason)], count as f64);
+        self.all(
+            "nereid_connections_closed_slow_total",
+            "Connections closed because a body came, or a response was read, more slowly than \
+             --slow-client-bytes-per-sec while connections or memory ran short",
+            running.closed_slow().into_iter().map(of).collect(),
+        );
         if running.speaks_tls() {
-            let of = |(reason, count)| series(&[("reason", reason)], count as f64);
             self.all(
                 "nereid_tls_handshakes_failed_total",
                 "Failed TLS handshakes by reason: timeout, no TLS, a certificate of either side, busy threads, or \

@@ -122,6 +122,8 @@ pub struct ListenOptions {
     pub control: Option<ControlOptions>,
     /// Mode of the files of Unix sockets, up to 0o777; 0 = 660.
     pub unix_socket_mode: u32,
+    /// Smallest rate of a body or of an unread response while connections or memory run short; 0 = none.
+    pub slow_client_bytes_per_sec: u64,
     /// Checks of all front ends.
     pub gate: GateSettings,
     /// 0 = one up to 4 cores, then one per 4 cores.

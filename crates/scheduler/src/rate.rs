@@ -7,8 +7,8 @@
 //!
 //! # Order
 //! The instance that took least goes first. An execution counts as much as the instance's priority: of two that always
-//! want to execute, one of priority 2 gets half the executions of one of priority 1. Among equals, the earlier request
-//! goes first. An instance never overtakes one that needs some of the same resources, even if those would suffice for
+//! want to execute, one of priority 2 gets half the executions of one of priority 1. Among equals, such as
+//! instances that never executed, the lower priority number goes first, then the earlier request. An instance never overtakes one that needs some of the same resources, even if those would suffice for
 //! it, or small ones could starve a large one. An instance that needs none of the resources that earlier ones wait for
 //! is not delayed by them.
 //!
@@ -122,8 +122,8 @@ impl ResourcePool {
     }
 }
 
-/// Order of waiting instances: how much was taken, then the number of the request.
-type Rank = (u64, u64);
+/// Order of waiting instances: how much was taken, the priority, then the number of the request.
+type Rank = ((u64, u32), u64);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GrantState {
@@ -298,10 +298,10 @@ impl RateLimiter {
 
     /// The rank of an instance if it requested now. Of several idle instances of a model the lowest takes the next
     /// batch. `None` if it is not registered.
-    pub fn rank(&self, id: InstanceId) -> Option<u64> {
+    pub fn rank(&self, id: InstanceId) -> Option<(u64, u32)> {
         let instance = self.instances.get(&id)?;
         let floors = instance.needs().filter_map(|(at, _)| self.pools.get(at)?.as_ref()).map(|pool| pool.floor);
-        Some(floors.fold(instance.taken, u64::max))
+        Some((floors.fold(instance.taken, u64::max), instance.priority))
     }
 
     /// Appends the instances that execute from now on to `granted`, in their order.
@@ -330,14 +330,14 @@ impl RateLimiter {
                 let Some(pool) = pools.get_mut(at).and_then(Option::as_mut) else { continue };
                 if granted_now {
                     pool.used += count;
-                    pool.floor = pool.floor.max(rank.0);
+                    pool.floor = pool.floor.max(rank.0.0);
                 } else if pool.awaited != this_time {
                     pool.awaited = this_time;
                     not_awaited -= 1;
                 }
             }
             if granted_now {
-                instance.taken = rank.0.saturating_add(u64::from(instance.priority));
+                instance.taken = rank.0.0.saturating_add(u64::from(instance.priority));
                 instance.state = GrantState::Executes;
                 started.push((rank, id));
             }

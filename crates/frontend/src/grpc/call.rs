@@ -9,7 +9,8 @@ use super::{load, reflection, stream, timeout, unary, watch};
 use crate::access::Ask;
 use crate::encoding::Encoding;
 use crate::gate::Grant;
-use crate::origin::Client;
+use crate::gate_error::GateError;
+use crate::origin::{Client, Face};
 use crate::rope::Rope;
 use crate::table::{Operation, calls};
 use crate::traced::RequestTrace;
@@ -71,6 +72,9 @@ impl CallRules {
             return Err(Status::new(code::INTERNAL, "Error parsing 'grpc-timeout' metadata"));
         }
         let Some((operation, ask)) = self.operation else { return Err(Status::new(code::UNIMPLEMENTED, "")) };
+        if client.caller.face == Face::Crowded && !operation.is_health_check() {
+            return Err(GateError::Crowded.into());
+        }
         let grant = match &ask {
             Some(ask) => context.gate.admit(client, ask, |name, at| head.all(name).nth(at))?,
             None => Grant::default(),

@@ -10,7 +10,7 @@ use super::context::GrpcContext;
 use super::upkeep::{Tick, Upkeep};
 use crate::hold;
 use crate::idle::IdleHandle;
-use crate::origin::{Caller, Client};
+use crate::origin::{Caller, Client, Face};
 use crate::shared::{Phase, Shared};
 use crate::socket::Io;
 use crate::stray;
@@ -53,6 +53,7 @@ pub async fn run<S: Io>(io: S, context: Arc<GrpcContext>, caller: Caller, place:
     let account = Rc::new(context.shared.budget().account());
     let mut calls =
         ConnectionCalls { open: Rc::default(), heard_at: now, any: Rc::default(), account, client: caller.into() };
+    place.transfer().follow(connection.progress());
     let mut upkeep = Upkeep::new(context.keepalive, context.age, now);
     // Made once and not for each read, because both register with their owners under a lock.
     let mut timer = pin!(sleep_until(upkeep.due()));
@@ -85,6 +86,11 @@ pub async fn run<S: Io>(io: S, context: Arc<GrpcContext>, caller: Caller, place:
                     Tick::End => return Poll::Ready(()),
                 }
                 timer.as_mut().reset(upkeep.due());
+                changed = true;
+            }
+            if caller.face == Face::Crowded && calls.any.get() && !upkeep.is_leaving() {
+                upkeep.leave(None);
+                connection.drain_now();
                 changed = true;
             }
             if !upkeep.is_leaving() && leaves.as_mut().poll(cx).is_ready() {

@@ -16,19 +16,20 @@ use crate::hold;
 use crate::idle::IdleHandle;
 use crate::limits::{
     ANSWERS_PER_LOOK, BODY_STALL_TIME_MAX, DISCARD_BYTES_MAX, HEAD_BYTES_MAX, HEAD_TIME_MAX, INLINE_BODY_BYTES_MAX,
-    LINGER_BYTES_MAX, LINGER_TIME_MAX, READ_AHEAD_BYTES_MAX, STALLED_BODY_GIVES_WAY_TIME, STALLED_BODY_LOOK_INTERVAL,
-    STEP_BYTES, UNCHARGED_ANSWER_BYTES_MAX,
+    LINGER_BYTES_MAX, LINGER_TIME_MAX, READ_AHEAD_BYTES_MAX, SLOW_TIME_MAX, STALLED_BODY_GIVES_WAY_TIME,
+    STALLED_BODY_LOOK_INTERVAL, STEP_BYTES, UNCHARGED_ANSWER_BYTES_MAX,
 };
 use crate::origin::{Caller, Client};
 use crate::rope::Rope;
 use crate::socket::Io;
 use crate::stray;
 use crate::table::routes::Route;
+use crate::transfer::Delayed;
 use bytes::{Buf, Bytes, BytesMut};
 use memory::{Account, Charge, Kind, Short};
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice, Write};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -43,25 +44,49 @@ const JOIN_BYTES_MAX: usize = 2048;
 const EVENTS_WRITE_BYTES: usize = 16 * 1024;
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
 
-/// Runs one read or write of a body, with a timeout. The timer is created only if the work has to wait.
-async fn with_timeout<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    let mut work = pin!(work);
-    match poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await {
-        Poll::Ready(result) => result,
-        Poll::Pending => {
-            timeout(BODY_STALL_TIME_MAX, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-        }
-    }
-}
-
-/// `with_timeout` for a read of a body that holds memory: if other requests wait for memory, a stalled body fails.
-async fn with_body_timeout<T>(account: &Account, work: impl Future<Output = io::Result<T>>) -> Result<T, BodyError> {
+/// Runs one write of a response, with a timeout. The timer is created only if the work has to wait.
+async fn with_timeout<T>(place: &IdleHandle, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     let mut work = pin!(work);
     if let Poll::Ready(result) = poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await {
-        return Ok(result?);
+        return result;
     }
+    place.transfer().wait_for(Some(Delayed::Response));
+    let result = timeout(BODY_STALL_TIME_MAX, work).await;
+    place.transfer().wait_for(None);
+    result.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+/// `with_timeout` for a read of a body that may hold memory: if other requests wait for memory, a stalled body fails.
+async fn with_body_timeout(
+    account: &Account,
+    place: &IdleHandle,
+    work: impl Future<Output = io::Result<usize>>,
+) -> Result<usize, BodyError> {
+    let mut work = pin!(work);
+    let polled = poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await;
+    let read = match polled {
+        Poll::Ready(result) => result?,
+        Poll::Pending => {
+            place.transfer().wait_for(Some(Delayed::Body));
+            let read = wait_for_body(account, place, work).await;
+            place.transfer().wait_for(None);
+            read?
+        }
+    };
+    place.transfer().moved(read);
+    Ok(read)
+}
+
+async fn wait_for_body(
+    account: &Account,
+    place: &IdleHandle,
+    mut work: Pin<&mut impl Future<Output = io::Result<usize>>>,
+) -> Result<usize, BodyError> {
     let mut stalled = Duration::ZERO;
     while stalled < BODY_STALL_TIME_MAX {
+        if place.transfer().is_too_slow() {
+            return Err(BodyError::Slow);
+        }
         if let Ok(result) = timeout(STALLED_BODY_LOOK_INTERVAL, work.as_mut()).await {
             return Ok(result?);
         }
@@ -126,6 +151,7 @@ impl From<BadRequest> for Stop {
 
 struct Connection<S> {
     io: S,
+    place: IdleHandle,
     /// Bytes that were read and not yet used.
     buffer: BytesMut,
     /// Head of the reply being written; kept for its memory.
@@ -142,6 +168,7 @@ struct Connection<S> {
 pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, caller: Caller, place: IdleHandle) {
     let mut connection = Connection {
         io,
+        place,
         buffer: BytesMut::with_capacity(READ_BYTES),
         out: Vec::with_capacity(512),
         account: context.shared.budget().account(),
@@ -156,15 +183,15 @@ pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, caller: Caller, place:
             // The client has sent its next request, and perhaps many more: other clients are served in between.
             hold::pause().await;
         }
-        place.wait();
+        connection.place.wait();
         let read = connection.read_head(&mut head, first).await;
-        place.work();
+        connection.place.work();
         match read {
             Ok(()) => {}
             Err(Stop::Gone) => return,
             Err(Stop::Tls) => return context.shared.strays().note_tls(&caller, false),
             Err(Stop::Http2) => {
-                let Connection { io, buffer, .. } = connection;
+                let Connection { io, buffer, place, .. } = connection;
                 return super::h2c::run(io, buffer, context, caller, &place).await;
             }
             Err(Stop::Reject(reply)) => {
@@ -179,7 +206,7 @@ pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, caller: Caller, place:
                     }
                     // Writes its line in the access log now, not after the wait for the client.
                     drop(unread);
-                    place.wait();
+                    connection.place.wait();
                     connection.linger().await;
                 }
                 return;
@@ -196,7 +223,7 @@ pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, caller: Caller, place:
         match exchanged {
             Ok(true) => {}
             Ok(false) => {
-                place.wait();
+                connection.place.wait();
                 return connection.linger().await;
             }
             Err(_) => return,
@@ -256,6 +283,7 @@ impl<S: Io> Connection<S> {
                     self.account.count_refusal();
                     (stalled(time), false)
                 }
+                Err(BodyError::Slow) => (too_slow(), false),
                 Err(BodyError::Gone) => return Err(io::ErrorKind::UnexpectedEof.into()),
             },
         };
@@ -343,7 +371,7 @@ impl<S: Io> Connection<S> {
     /// `fill` with the timeout of a body.
     async fn fill_body(&mut self) -> Result<(), BodyError> {
         hold::pause().await;
-        match with_body_timeout(&self.account, fill(&mut self.io, &mut self.buffer)).await? {
+        match with_body_timeout(&self.account, &self.place, fill(&mut self.io, &mut self.buffer)).await? {
             0 => Err(BodyError::Gone),
             _ => Ok(()),
         }
@@ -449,13 +477,13 @@ impl<S: Io> Connection<S> {
                 self.buffer.advance(taken);
                 continue;
             }
-            let io = &mut self.io;
+            let Self { io, account, place, .. } = self;
             let read = match body.spare_region() {
                 Some((region, range)) => {
                     let read = poll_fn(|cx| io.poll_receive(cx, &**region, range.clone()));
-                    with_body_timeout(&self.account, read).await?
+                    with_body_timeout(account, place, read).await?
                 }
-                None => with_body_timeout(&self.account, io.read(body.spare())).await?,
+                None => with_body_timeout(account, place, io.read(body.spare())).await?,
             };
             match read {
                 0 => return Err(BodyError::Gone),
@@ -544,7 +572,7 @@ impl<S: Io> Connection<S> {
         self.out.clear();
         reply.write_head(&mut self.out, http11, keep_alive);
         if is_head {
-            return with_timeout(write_all(&mut self.io, &self.out)).await;
+            return with_timeout(&self.place, write_all(&mut self.io, &self.out)).await;
         }
         let chunked = reply.chunked && http11;
         let length = reply.body_length();
@@ -567,7 +595,7 @@ impl<S: Io> Connection<S> {
                 self.out.extend_from_slice(part);
             }
             self.out.extend_from_slice(end);
-            return with_timeout(write_all(&mut self.io, &self.out)).await;
+            return with_timeout(&self.place, write_all(&mut self.io, &self.out)).await;
         }
         self.write_out(Rope::new(reply.body.into_iter().chain(std::iter::once(Bytes::from_static(end))))).await
     }
@@ -586,9 +614,10 @@ impl<S: Io> Connection<S> {
             };
             // One piece is written without a vector: saves half a microsecond per response of a stream.
             let written = match slices.get(..n).unwrap_or_default() {
-                [one] => with_timeout(self.io.write(one)).await?,
-                several => with_timeout(self.io.write_vectored(several)).await?,
+                [one] => with_timeout(&self.place, self.io.write(one)).await?,
+                several => with_timeout(&self.place, self.io.write_vectored(several)).await?,
             };
+            self.place.transfer().moved(written);
             if written == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
@@ -599,7 +628,7 @@ impl<S: Io> Connection<S> {
                 hold::pause().await;
             }
         }
-        with_timeout(self.io.flush()).await
+        with_timeout(&self.place, self.io.flush()).await
     }
 
     /// Writes `out` and a body of which some parts lie in regions.
@@ -620,17 +649,18 @@ impl<S: Io> Connection<S> {
                 Data::Region(region) => self.write_region(&*region).await?,
             }
         }
-        with_timeout(self.io.flush()).await
+        with_timeout(&self.place, self.io.flush()).await
     }
 
     /// Writes `out` and then a region.
     async fn write_region(&mut self, region: &dyn RegionMemory) -> io::Result<()> {
         let (mut front, mut at) = (0, 0);
         while at < region.len() {
-            let Self { io, out, .. } = self;
+            let Self { io, out, place, .. } = self;
             let head = out.get(front..).unwrap_or_default();
             let range = at..region.len().min(at + STEP_BYTES);
-            let written = with_timeout(poll_fn(|cx| io.poll_send(cx, head, region, range.clone()))).await?;
+            let written = with_timeout(place, poll_fn(|cx| io.poll_send(cx, head, region, range.clone()))).await?;
+            place.transfer().moved(written);
             if written == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
@@ -785,6 +815,15 @@ fn stalled(time: Duration) -> Reply {
     Reply::text_error(408, JSON, &text).closing()
 }
 
+#[cold]
+fn too_slow() -> Reply {
+    let text = format!(
+        "the request body came more slowly than --slow-client-bytes-per-sec for {} s, and connections or memory run short",
+        SLOW_TIME_MAX.as_secs()
+    );
+    Reply::text_error(408, JSON, &text).closing()
+}
+
 /// Reason why a body was not read. The connection ends after the response, if there is one.
 enum BodyError {
     /// The head is rejected with this response.
@@ -797,6 +836,8 @@ enum BodyError {
     Short(Short),
     /// The body made no progress for this time, and other requests wait for its memory.
     Stalled(Duration),
+    /// The client was too slow while connections or memory ran short.
+    Slow,
     /// The client disconnected or stopped sending.
     Gone,
 }

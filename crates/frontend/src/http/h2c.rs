@@ -17,7 +17,7 @@ use crate::limits::{
     ANSWERS_PER_LOOK, ANSWERS_SENT_AHEAD_BYTES_MAX, BODY_BYTES_MAX, DISCARD_BYTES_MAX, INLINE_BODY_BYTES_MAX,
     RETRY_AFTER, UNCHARGED_ANSWER_BYTES_MAX,
 };
-use crate::origin::{Caller, Client};
+use crate::origin::{Caller, Client, Face};
 use crate::rope::Rope;
 use crate::shared::Phase;
 use crate::socket::Io;
@@ -41,6 +41,7 @@ const FIXED: [(&str, &str); 8] = {
 /// Serves a connection that began with `read`.
 pub async fn run<S: Io>(io: S, read: BytesMut, context: Arc<HttpContext>, caller: Caller, place: &IdleHandle) {
     let mut connection = Connection::new(io, read, Options { fixed: &FIXED, ..http2_options() });
+    place.transfer().follow(connection.progress());
     let client = Rc::new(Client::from(caller));
     let mut phase = context.shared.watch();
     let account = context.shared.budget().account();
@@ -69,6 +70,9 @@ pub async fn run<S: Io>(io: S, read: BytesMut, context: Arc<HttpContext>, caller
                     start(call_grpc(grpc.clone(), client.clone(), shared_account.clone(), request, respond)).await;
                 } else {
                     start(serve(context.clone(), client.clone(), account.clone(), request, respond)).await;
+                }
+                if caller.face == Face::Crowded {
+                    connection.drain_now();
                 }
                 taken = taken.wrapping_add(1);
                 if taken.is_multiple_of(CALLS_PER_LOOK) {

@@ -7,10 +7,11 @@ use super::reply::{JSON, PLAIN, Reply};
 use super::request::RequestHead;
 use super::{control, generate, inference, orca};
 use crate::gate::Grant;
+use crate::gate_error::GateError;
 use crate::grpc::status::code;
 use crate::limits::{BODY_BYTES_MAX, DISCARD_BYTES_MAX, JSON_BYTES_ON_REACTOR_MAX};
 use crate::operations::models;
-use crate::origin::Client;
+use crate::origin::{Client, Face};
 use crate::table::Operation;
 use crate::table::routes::{PathNames, Route};
 use crate::verbose;
@@ -32,6 +33,9 @@ pub fn admit<'a>(context: &HttpContext, client: &Client, head: &'a RequestHead) 
     let Some(route) = std::str::from_utf8(head.path()).ok().and_then(|path| Route::find(head.method, path)) else {
         return (Grant::default(), Admission::Reply(not_found(context, head)));
     };
+    if client.caller.face == Face::Crowded && !route.operation.is_health_check() {
+        return (Grant::default(), Admission::Reply(Reply::refused(&GateError::Crowded).closing()));
+    }
     if let Some(cors) = &context.cors
         && head.method == Method::OPTIONS
         && let Some(reply) = cors.preflight(|name| head.headers.get(name))

@@ -102,6 +102,11 @@ impl Operation {
         self.facts().0
     }
 
+    /// Whether it is a question about health with one answer.
+    pub fn is_health_check(self) -> bool {
+        matches!(self, Self::ServerLive | Self::ServerReady | Self::ModelReady | Self::HealthCheck)
+    }
+
     /// Whether it changes the server. Those operations are in the audit log.
     pub fn is_change(self) -> bool {
         self.facts().2 == Act::Write

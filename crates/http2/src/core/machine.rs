@@ -1,7 +1,7 @@
 //! The interface of a connection's state for its driver.
 
 use super::stall::Look;
-use super::{ALIVE, Closing, Core, Read};
+use super::{ALIVE, Closing, Core, Progress, Read};
 use crate::frame::{Reason, kind};
 use crate::handle::{Request, StreamWriter};
 use crate::options::Options;
@@ -166,6 +166,11 @@ impl Machine {
     /// Ends every stream, because the client is gone.
     pub fn abandon(&mut self) {
         self.core.borrow_mut().abandon(Reason::CANCEL);
+    }
+
+    /// A view of what the connection waits for.
+    pub fn progress(&self) -> Progress {
+        Progress::new(&self.core)
     }
 
     /// Number of open streams.

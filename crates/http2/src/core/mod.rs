@@ -8,6 +8,7 @@ mod closed;
 mod direct;
 mod ending;
 mod machine;
+mod progress;
 mod reading;
 mod receive;
 mod send;
@@ -23,6 +24,7 @@ mod tests;
 
 pub use direct::Read;
 pub use machine::Machine;
+pub use progress::{Progress, Waits};
 
 use crate::frame::{Reason, WINDOW_DEFAULT, kind, setting};
 use crate::limits::OUTPUT_BYTES_MAX;

@@ -150,6 +150,16 @@ impl Stream {
         self.has_body && !self.body.is_paused && self.body.waker.is_some() && self.body.received.is_empty()
     }
 
+    /// Whether only the client can continue the body, and the response. Takes the windows of the connection.
+    pub fn awaits_client(&self, receive_window: i64, send_window: i64) -> (bool, bool) {
+        let body = !self.body.received_all && self.awaits_body() && self.body.window > 0 && receive_window > 0;
+        let has_something = self.answer.queued > 0 || self.answer.wants_room;
+        let room = has_something
+            && matches!(self.answer.sending, Sending::Body | Sending::Ending)
+            && (self.answer.window <= 0 || send_window <= 0);
+        (body, room)
+    }
+
     /// Wakes the writer of the response.
     pub fn wake_sender(&mut self) {
         self.answer.wants_room = false;

@@ -2,7 +2,6 @@
 //! the only cost per frame is a count of bytes.
 
 use super::stall::Look;
-use super::stream::Sending;
 use super::{Closing, Core, Fatal};
 use crate::frame::Reason;
 use crate::limits::DISCARD_BYTES_MAX;
@@ -82,13 +81,8 @@ impl Core {
                 }
                 continue;
             }
-            let awaits_body =
-                !stream.body.received_all && stream.awaits_body() && stream.body.window > 0 && connection_room > 0;
+            let (awaits_body, awaits_room) = stream.awaits_client(connection_room, connection_window);
             let body = stream.body.stall.time(awaits_body, stream.body.received_bytes, now);
-            let has_something = stream.answer.queued > 0 || stream.answer.wants_room;
-            let awaits_room = has_something
-                && matches!(stream.answer.sending, Sending::Body | Sending::Ending)
-                && (stream.answer.window <= 0 || connection_window <= 0);
             let send = stream.answer.stall.time(awaits_room, stream.answer.sent_bytes, now);
             // A body that has begun holds memory that others wait for.
             let gives_way = is_short && stream.body.received_bytes > 0 && body >= times.body_when_short;

@@ -211,8 +211,8 @@ fn s35_recorded_runs_side_by_side() {
     assert_eq!(check(&["r6a", "r10", "none"], 30, 2), ["r6a", "none", "r10"], "nothing is needed");
     assert_eq!(
         check(&["r10", "prio5", "prio1", "prio5", "prio1"], 30, 5),
-        ["r10", "prio5", "prio1", "prio1", "prio5"],
-        "executions so far times priority"
+        ["r10", "prio1", "prio5", "prio1", "prio5"],
+        "executions so far times priority, and of those that never ran the lower priority number"
     );
 }
 
@@ -331,8 +331,8 @@ struct Known {
     limited: Limited,
     /// Executions times priority, raised to those of the others.
     taken: u64,
-    /// Rank of the grant, and the number of its request.
-    waits: Option<(u64, u64)>,
+    /// Rank of the grant, priority, and the number of its request.
+    waits: Option<(u64, u32, u64)>,
     executes: bool,
     leaves: bool,
 }
@@ -391,7 +391,7 @@ impl World {
         }
         let floor = known.needs().keys().filter_map(|p| self.floors.get(p)).max().copied().unwrap_or(0);
         self.requests += 1;
-        known.waits = Some((known.taken.max(floor), self.requests));
+        known.waits = Some((known.taken.max(floor), known.limited.priority.max(1), self.requests));
     }
 
     fn grant(&mut self) {
