@@ -253,16 +253,14 @@ impl<L: Link, V: LeafValue> Trees<L, V> {
         first
     }
 
-    /// Adds the values of a leaf to the sums of its row.
+    /// Adds the values of a leaf to sums, from `first` on.
     #[inline(always)]
-    fn add_leaf(&self, sums: &mut [V], row: usize, root: &Root, leaf: usize) {
-        let first = row * self.base.len() + root.output;
-        match self.starts.get(leaf) {
-            None => sums[first] += self.values[leaf],
-            Some(&start) => {
-                let values = &self.values[start as usize..][..self.base.len()];
-                sums[first..].iter_mut().zip(values).for_each(|(sum, &value)| *sum += value);
-            }
+    fn add_leaf<const HAS_VECTORS: bool>(&self, sums: &mut [V], first: usize, leaf: usize) {
+        if HAS_VECTORS {
+            let values = &self.values[self.starts[leaf] as usize..][..self.base.len()];
+            sums[first..].iter_mut().zip(values).for_each(|(sum, &value)| *sum += value);
+        } else {
+            sums[first] += self.values[leaf];
         }
     }
 
@@ -295,8 +293,8 @@ impl<L: Link, V: LeafValue> Trees<L, V> {
         nodes
     }
 
-    fn add_all<const HAS_NAN: bool>(&self, rows: &[RawFloat], sums: &mut [V]) {
-        let features = self.features;
+    fn add_all<const HAS_NAN: bool, const HAS_VECTORS: bool>(&self, rows: &[RawFloat], sums: &mut [V]) {
+        let (features, outputs) = (self.features, self.base.len());
         let count = rows.len() / features;
         let together = count - count % LANES;
         for root in &self.roots {
@@ -304,7 +302,7 @@ impl<L: Link, V: LeafValue> Trees<L, V> {
                 let starts = std::array::from_fn(|lane| (first + lane) * features);
                 let leaves = self.descend::<HAS_NAN>(rows, starts, [root.node; LANES], root.depth);
                 for (lane, leaf) in leaves.into_iter().enumerate() {
-                    self.add_leaf(sums, first + lane, root, leaf);
+                    self.add_leaf::<HAS_VECTORS>(sums, (first + lane) * outputs + root.output, leaf);
                 }
             }
         }
@@ -315,7 +313,7 @@ impl<L: Link, V: LeafValue> Trees<L, V> {
                 let depth = roots.iter().map(|root| root.depth).max().unwrap_or(0);
                 let leaves = self.descend::<HAS_NAN>(rows, [row * features; LANES], nodes, depth);
                 for (root, leaf) in roots.iter().zip(leaves) {
-                    self.add_leaf(sums, row, root, leaf);
+                    self.add_leaf::<HAS_VECTORS>(sums, row * outputs + root.output, leaf);
                 }
             }
         }
@@ -325,10 +323,11 @@ impl<L: Link, V: LeafValue> Trees<L, V> {
 impl<L: Link, V: LeafValue> Sums for Trees<L, V> {
     fn sums(&self, rows: &[RawFloat]) -> Vec<f64> {
         let mut sums = vec![V::default(); rows.len() / self.features * self.base.len()];
-        if rows.iter().any(|x| f32::from_le_bytes(*x).is_nan()) {
-            self.add_all::<true>(rows, &mut sums);
-        } else {
-            self.add_all::<false>(rows, &mut sums);
+        match (rows.iter().any(|x| f32::from_le_bytes(*x).is_nan()), self.has_vectors) {
+            (false, false) => self.add_all::<false, false>(rows, &mut sums),
+            (true, false) => self.add_all::<true, false>(rows, &mut sums),
+            (false, true) => self.add_all::<false, true>(rows, &mut sums),
+            (true, true) => self.add_all::<true, true>(rows, &mut sums),
         }
         let with_base = |(mut sum, &base): (V, &V)| {
             sum += base;
