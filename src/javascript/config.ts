@@ -17,6 +17,7 @@ export interface RawTensor {
   name: string
   data_type?: string
   dims?: readonly (number | string)[]
+  reshape?: { readonly shape?: readonly (number | string)[] }
   optional?: boolean
 }
 
@@ -28,7 +29,7 @@ export interface Configuration {
   output?: RawTensor[]
   parameters?: Readonly<Record<string, { readonly string_value?: string } | undefined>>
   model_transaction_policy?: { decoupled?: boolean }
-  sequence_batching?: { state?: readonly { output_name: string; data_type: string }[] }
+  sequence_batching?: { state?: readonly (Omit<RawTensor, 'name'> & { output_name: string })[] }
   [field: string]: unknown
 }
 

@@ -51,8 +51,8 @@ export class Server implements RequestHost {
   mayCall = false
   /** Requests that `execute` left open. */
   left = 0
-  /** Datatypes of the configuration's outputs, as it names them. */
-  #declared = new Map<string, string>()
+  /** Datatypes of the configuration's outputs, as it names them, and their shapes with the batch; -1 is any size. */
+  #declared = new Map<string, { readonly type: string; readonly shape: readonly number[] }>()
   readonly #channel: Channel
   readonly #flags: ((end: number) => Uint8Array) | null = null
   readonly #watched = new Set<Progress>()
@@ -82,13 +82,17 @@ export class Server implements RequestHost {
     this.writer.instance = instance
   }
 
-  /** Remembers the datatypes of the outputs. */
+  /** Remembers datatypes and shapes of the outputs. */
   declare(config: ModelConfig): void {
-    const { output = [], sequence_batching: sequence } = config.json
-    const types = output.map(({ name, data_type = 'TYPE_INVALID' }): [string, string] => [name, data_type])
+    const { max_batch_size: rows = 0, output = [], sequence_batching: sequence } = config.json
     // Implicit state is an output, too.
-    const states = (sequence?.state ?? []).map((state): [string, string] => [state.output_name, state.data_type])
-    this.#declared = new Map([...types, ...states])
+    const states = (sequence?.state ?? []).map((state) => ({ ...state, name: state.output_name }))
+    const batch = rows > 0 ? [-1] : []
+    const declared = [...output, ...states].map(({ name, data_type = 'TYPE_INVALID', dims = [], reshape }) => {
+      const shape = [...batch, ...(reshape === undefined ? dims : (reshape.shape ?? [])).map(Number)]
+      return [name, { type: data_type, shape }] as const
+    })
+    this.#declared = new Map(declared)
   }
 
   sendWork(): void {
@@ -336,7 +340,7 @@ export class Server implements RequestHost {
     }
     try {
       const { outputs } = response
-      for (const { name, datatype } of outputs) {
+      for (const { name, datatype, shape } of outputs) {
         const declared = this.#declared.get(name)
         if (declared === undefined)
           throw new RuleError(
@@ -344,10 +348,15 @@ export class Server implements RequestHost {
               `${this.#declared.size === 0 ? 'none' : [...this.#declared.keys()].map((key) => `'${key}'`).join(', ')}`,
           )
         const given = datatype === 'BYTES' ? 'TYPE_STRING' : `TYPE_${datatype}`
-        if (declared !== given)
+        if (declared.type !== given)
           throw new RuleError(
             `model '${this.load.model}' returned output '${name}' as ${given}, and its configuration expects ` +
-              declared,
+              declared.type,
+          )
+        if (!fits(shape, declared.shape))
+          throw new RuleError(
+            `model '${this.load.model}' returned output '${name}' with the shape [${shape.join(',')}], and its ` +
+              `configuration expects [${declared.shape.join(',')}]`,
           )
       }
       const sent = names === null ? outputs : outputs.filter(({ name }) => names.has(name))
@@ -452,6 +461,9 @@ export class Server implements RequestHost {
     else waiting?.reject(foreign(new TritonError(error.code, error.message)))
   }
 }
+
+const fits = (shape: readonly number[], expected: readonly number[]): boolean =>
+  shape.length === expected.length && expected.every((dim, i) => dim === -1 || dim === shape[i])
 
 /** Flag of a slot whose request is cancelled. */
 const cancelledFlag = (generation: number): number => ((generation & 127) << 1) | 1

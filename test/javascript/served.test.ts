@@ -285,18 +285,23 @@ describe.each(['', '_process'])('models in threads and processes (%s)', (isolati
     expect(await served.run('return keep.saw', runs)).toBe(true)
   })
 
-  test('B-PY-14: an output is sent in the shape that the model made, whatever the configuration says', async () => {
+  test('B-JS-03: an output of another shape than configured is an error that has both shapes', async () => {
     const shapeOf = async (model: string, values: string, shape: string, rows: number[]) => {
       const made = `=return [new InferenceResponse([Tensor.fromStrings('OUT', ${values}, ${shape})])]`
       const input = { CODE: { data: [made], shape: rows, datatype: 'BYTES' as const } }
       return (await served.http.infer(model, input)).output('OUT').shape
     }
-    expect(await shapeOf(runs, "['a', 'b', 'c']", '[3]', [1])).toEqual([3])
-    expect(await shapeOf(runs, "['a', 'b']", '[1, 2]', [1])).toEqual([1, 2])
-    expect(await shapeOf(runs, '[]', '[0]', [1])).toEqual([0])
-    // With a batch dimension: another number of rows, another dim, and none.
-    for (const shape of ['[4, 1]', '[1, 4]', '[4]'])
-      expect(await shapeOf(`rows${isolation}`, "['a', 'b', 'c', 'd']", shape, [1, 1])).toEqual(JSON.parse(shape))
+    const errorOf = (model: string, shape: string, expected: string) =>
+      `model '${model}' returned output 'OUT' with the shape ${shape}, and its configuration expects ${expected}`
+    expect(await shapeOf(runs, "['a']", '[1]', [1])).toEqual([1])
+    for (const [values, shape] of [["['a', 'b', 'c']", '[3]'], ["['a']", '[1,1]'], ["['a']", '[]'], ['[]', '[0]']] as const)
+      await expect(shapeOf(runs, values, shape, [1])).rejects.toThrow(errorOf(runs, shape, '[1]'))
+    // With a batch dimension: another number of rows is sent, another dim and none are not.
+    const rows = `rows${isolation}`
+    const four = "['a', 'b', 'c', 'd']"
+    expect(await shapeOf(rows, four, '[4,1]', [1, 1])).toEqual([4, 1])
+    for (const shape of ['[1,4]', '[4]'])
+      await expect(shapeOf(rows, four, shape, [1, 1])).rejects.toThrow(errorOf(rows, shape, '[-1,1]'))
   })
 
   test('B-JS-03: a model calls another, which counts it like a client, and errors have their reason', async () => {

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import ml_dtypes
 import numpy as np
@@ -146,9 +147,43 @@ def test_rows_of_a_batch_come_back_to_their_requests(load, place):
     assert stats["execution_count"] < stats["inference_count"]
 
 
-def test_a_model_that_mixes_rows_fails_the_batch(load):
-    one = load("flattens", "max_batch_size: 4\n" + io("input", ("X", "FP32", 3)) + io("output", ("Y", "FP32", -1)), "flattens")
-    assert one.error(X=np.concatenate([A, A])) == "failed to split the output tensor 'Y' in responses: expected batch size of at least 2 in model output, got 1"
+@pytest.mark.parametrize(
+    "name, config, text",
+    [
+        ("bounded", X + Y, "model 'bounded', input 'X': the file allows 1..4 rows in a batch and max_batch_size is 8: set max_batch_size: 4, or save the file"),
+        ("flattens", io("input", ("X", "FP32", 3)) + Y, "model 'flattens', output 'Y': the file allows 1 rows in a batch and max_batch_size is 8: set max_batch_size: 1, or save the file"),
+    ],
+)
+def test_a_file_that_allows_fewer_rows_than_the_configuration_is_refused(load, name, config, text):
+    assert text in load(name, "max_batch_size: 8\n" + config, name, error=True)
+
+
+@pytest.mark.parametrize("further", ["", parameters(ENABLE_BATCH_PADDING="YES")])
+def test_batches_stay_within_the_rows_that_the_file_allows(load, place, further):
+    one = load("four", "max_batch_size: 4\ndynamic_batching { max_queue_delay_microseconds: 20000 }\n" + X + Y + further, "bounded")
+    with ThreadPoolExecutor(8) as pool:
+        sent = [np.full((1, 3), at, np.float32) for at in range(32)]
+        got = pool.map(lambda x: httpclient.InferenceServerClient(place.server.http).infer("four", [given("X", x)]).as_numpy("Y"), sent)
+        for x, y in zip(sent, got):
+            assert (y.shape, y.tolist()) == (x.shape, (x * 2).tolist())
+    assert one.infer(X=np.ones((4, 2), np.float32)).as_numpy("Y").shape == (4, 2)
+
+
+@pytest.mark.parametrize(
+    "name, config, stem, shape, expected",
+    [
+        ("range", None, "bounded", (5, 3), "[1..4,2..6]"),
+        ("range_of_rows", "max_batch_size: 4\n" + X + Y, "bounded", (2, 7), "[1..4,2..6]"),
+        ("too_few_rows", "max_batch_size: 8\n" + io("input", ("X", "FP32", 3)) + io("output", ("Y", "FP32", 3)), "pairs", (1, 3), "[2..8,3]"),
+        ("fixed_dims", "max_batch_size: 8\n" + X + Y, "fixed", (2, 4), "[-1,3]"),
+    ],
+)
+def test_a_shape_that_the_file_does_not_allow_is_the_mistake_of_the_client(load, place, name, config, stem, shape, expected):
+    load(name, config, stem)
+    body = {"inputs": [{"name": "X", "datatype": "FP32", "shape": shape, "data": [1.0] * int(np.prod(shape))}]}
+    status, _, answer = place.server.request("POST", f"/v2/models/{name}/infer", json.dumps(body).encode())
+    text = f"unexpected shape for input 'X' for model '{name}'. Expected {expected}, got [{shape[0]},{shape[1]}]"
+    assert (status, json.loads(answer)["error"]) == (400, text)
 
 
 def test_variables_of_a_model_are_forgotten_behind_each_run(load):

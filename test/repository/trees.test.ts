@@ -68,8 +68,10 @@ function rowsOf(name: string): { features: number[][]; predictions: number[][] }
 async function ask(server: Server, model: string, features: number[][]): Promise<number[][]> {
   const input = { shape: [features.length, features[0]?.length ?? 0], data: new Float32Array(features.flat()) }
   const output = (await server.model(model).infer({ inputs: { input__0: input } })).output('output__0')
-  const columns = output.shape[1] ?? 0
-  expect(output.shape).toEqual([features.length, columns])
+  const { output: configured } = server.model(model).config() as { output: { dims: (number | string)[] }[] }
+  const columns = Number(configured[0]?.dims[0])
+  // As the FIL backend does: metadata have [-1,1], and responses [N].
+  expect([output.shape, output.datatype]).toEqual([columns === 1 ? [features.length] : [features.length, columns], 'FP32'])
   return features.map((_, row) => [...(output.data as Float32Array).subarray(row * columns, (row + 1) * columns)])
 }
 
@@ -91,7 +93,7 @@ const names = files.filter((file) => readdirSync(MODELS).includes(file.replace(/
 const CLASSES = 'softmax.json'
 
 test('models of XGBoost, LightGBM and treelite predict as their frameworks do', async () => {
-  expect(names.length).toBeGreaterThan(45)
+  expect(names.length).toBeGreaterThan(60)
   const server = await serving(
     Object.fromEntries(
       names.map((of) => [of.replace('.', '_'), { of, parameters: of === CLASSES ? { is_classifier: 'true' } : {} }]),
@@ -138,6 +140,12 @@ test('classifiers return a class, by their threshold, or probabilities of one cl
     both: { ...binary, parameters: probabilities, config: io(5, 2) },
     classes: { of: 'softprob.json', parameters: { is_classifier: 'true' }, config: io(5, 1) },
     forest: { of: 'lgb_multiclass.txt', parameters: probabilities, config: io(5, 3) },
+    leaves: { of: 'sk_classes.tl', parameters: { is_classifier: 'true' }, config: io(5, 1) },
+    leaf_probabilities: { of: 'sk_binary.tl', parameters: probabilities, config: io(5, 2) },
+    reshaped: {
+      of: 'squared.json',
+      config: io(5, 1).replace('dims: [ 1 ]', 'dims: [ 1, 1 ] reshape: { shape: [ 1 ] }'),
+    },
   })
   expect(server.failures).toEqual([])
   const { features, predictions } = rowsOf('logistic')
@@ -153,6 +161,15 @@ test('classifiers return a class, by their threshold, or probabilities of one cl
   )
   const forest = rowsOf('lgb_multiclass')
   expectNear(await ask(server, 'forest', forest.features), forest.predictions, 'forest')
+  const leaves = rowsOf('sk_classes')
+  expect(await ask(server, 'leaves', leaves.features)).toEqual(
+    leaves.predictions.map((row) => [row.indexOf(Math.max(...row))]),
+  )
+  const binaryLeaves = rowsOf('sk_binary')
+  expectNear(await ask(server, 'leaf_probabilities', binaryLeaves.features), binaryLeaves.predictions, 'sk_binary')
+  const one = { shape: [2, 5], data: new Float32Array(10) }
+  const reshaped = await server.model('reshaped').infer({ inputs: { input__0: one } })
+  expect(reshaped.output('output__0').shape).toEqual([2, 1, 1])
 })
 
 test('requests in one batch get their own rows', async () => {
@@ -235,7 +252,6 @@ test('unsupported models fail to load with the reason', async () => {
     },
     wide: { of: 'squared.json', config: io(32, 1) },
     proba: { of: 'softprob.json', parameters: { is_classifier: 'true', predict_proba: 'true' }, config: io(5, 2) },
-    vector: { of: 'vector.json' },
     linear: { of: 'linear.json' },
     leaves: { of: 'lgb_linear.txt' },
   })
@@ -259,7 +275,7 @@ test('unsupported models fail to load with the reason', async () => {
         'initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making ' +
         'complete shape [-1,32])',
     ),
-    proba: expect.stringContaining('shape [-1,3]'), vector: expect.stringContaining('multi_output_tree'),
+    proba: expect.stringContaining('shape [-1,3]'),
     linear: expect.stringContaining("the booster 'gblinear' has no trees"),
     leaves: expect.stringContaining('linear_tree=false'),
   })

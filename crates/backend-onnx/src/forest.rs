@@ -139,7 +139,9 @@ impl ForestModel {
         if control.is_stopped() {
             return Err(cancelled());
         }
-        let shape = Shape::from_slice(&[count as i64, columns as i64]);
+        // As in Triton, an output with dims [1] has the shape [rows]; a reshape expects the second dimension.
+        let is_flat = columns == 1 && self.signature.outputs.first().is_some_and(|output| output.reshape.is_none());
+        let shape = [count as i64, columns as i64].into_iter().take(if is_flat { 1 } else { 2 }).collect();
         let produced = Produced::Bytes { shape, bytes: frozen(slab, charge) };
         distribute(&[], &self.signature, entries, &[0], &mut [produced]);
         Ok(())

@@ -1,7 +1,7 @@
 //! Tree ensembles in memory, and how readers build them.
 
 use crate::compare::Compare;
-use crate::limits::{DEPTH_MAX, FEATURES_MAX, NODES_MAX, OUTPUTS_MAX, TREES_MAX};
+use crate::limits::{DEPTH_MAX, FEATURES_MAX, LEAF_VALUES_MAX, NODES_MAX, OUTPUTS_MAX, TREES_MAX};
 use crate::pieces::Pieces;
 use tensor::{Code, Error, Result};
 
@@ -14,7 +14,7 @@ pub struct Ensemble {
     pub outputs: u32,
     /// The outputs are exclusive classes, so the predicted class is the index of the largest sum.
     pub is_multiclass: bool,
-    /// Trees, each for one of the outputs.
+    /// Trees, each for one of the outputs or for all.
     pub trees: Vec<Tree>,
     /// Offset of each sum.
     pub base: Vec<f64>,
@@ -33,6 +33,8 @@ pub struct Tree {
     pub depth: u32,
     /// Nodes, which refer to each other by index. A node may have several parents, the chain of a set of categories.
     pub nodes: Vec<TreeNode>,
+    /// Values of leaves that have one for each output of the model; `output` is 0 then.
+    pub vectors: Vec<f64>,
 }
 
 /// A node of a tree.
@@ -55,6 +57,9 @@ pub enum TreeNode {
     },
     /// The value that is added to the output.
     Leaf(f64),
+    /// Index in `Tree::vectors` of the first of the values that are added, one to each output. If a leaf of a model is
+    /// one, all are.
+    Vector(u32),
 }
 
 /// Makes a prediction of a sum.
@@ -95,6 +100,7 @@ pub enum Precision {
 /// A node as a file describes it.
 pub(crate) enum FileNode {
     Leaf(f64),
+    Vector(Vec<f64>),
     Split { feature: u32, test: Test, left: u32, right: u32, missing_left: bool },
 }
 
@@ -112,6 +118,10 @@ pub(crate) struct Forest {
     pub(crate) trees: Vec<Tree>,
     nodes: usize,
     features_used: u32,
+    /// Number of values of each leaf; 0 before the first.
+    leaf_width: usize,
+    /// Number of values in leaves that have several.
+    vector_values: usize,
 }
 
 /// Properties of the whole model.
@@ -144,9 +154,9 @@ impl Forest {
         look: impl FnMut(u32) -> Result<FileNode>,
     ) -> Result<()> {
         let number = self.trees.len();
-        let tree = self.walk(count, root, look).map_err(|e| within(format_args!("tree {number}"), e))?;
-        let (nodes, depth) = tree;
-        self.trees.push(Tree { output, depth, nodes });
+        let mut tree = self.walk(count, root, look).map_err(|e| within(format_args!("tree {number}"), e))?;
+        tree.output = output;
+        self.trees.push(tree);
         Ok(())
     }
 
@@ -155,12 +165,13 @@ impl Forest {
         count: usize,
         root: u32,
         mut look: impl FnMut(u32) -> Result<FileNode>,
-    ) -> Result<(Vec<TreeNode>, u32)> {
+    ) -> Result<Tree> {
         if self.trees.len() >= TREES_MAX {
             return Err(Error::invalid(format!("a model may have {TREES_MAX} trees")));
         }
         let mut seen = vec![false; count];
         let mut nodes = vec![TreeNode::Leaf(0.0)];
+        let mut vectors = Vec::new();
         let mut open = vec![(root, 0u32, 0u32)];
         let mut deepest = 0;
         while let Some((from, slot, depth)) = open.pop() {
@@ -174,7 +185,15 @@ impl Forest {
             let found = look(from).map_err(place)?;
             let (feature, test, left, right, missing_left) = match found {
                 FileNode::Leaf(value) => {
+                    self.take_leaf(1).map_err(place)?;
                     put(&mut nodes, slot, TreeNode::Leaf(value));
+                    continue;
+                }
+                FileNode::Vector(values) => {
+                    self.take_leaf(values.len()).map_err(place)?;
+                    // In range, as `LEAF_VALUES_MAX` was checked.
+                    put(&mut nodes, slot, TreeNode::Vector(vectors.len() as u32));
+                    vectors.extend(values);
                     continue;
                 }
                 FileNode::Split { feature, test, left, right, missing_left } => {
@@ -232,18 +251,33 @@ impl Forest {
             open.extend([(left, to_left, depth), (right, to_right, depth)]);
         }
         self.nodes += nodes.len();
-        Ok((nodes, deepest))
+        Ok(Tree { output: 0, depth: deepest, nodes, vectors })
+    }
+
+    /// Counts a leaf with this number of values.
+    fn take_leaf(&mut self, width: usize) -> Result<()> {
+        let known = std::mem::replace(&mut self.leaf_width, width);
+        if known != 0 && known != width {
+            return Err(Error::invalid(format!("the leaf has {width} values, and others of the model have {known}")));
+        }
+        self.vector_values += width;
+        if width > 1 && self.vector_values > LEAF_VALUES_MAX {
+            return Err(Error::invalid(format!("a model may have {LEAF_VALUES_MAX} values in its leaves")));
+        }
+        Ok(())
     }
 
     /// Multiplies the leaves of a tree, in the precision of its model.
     pub(crate) fn scale(tree: &mut Tree, precision: Precision, by: f64) {
-        for node in &mut tree.nodes {
-            if let TreeNode::Leaf(value) = node {
-                *value = match precision {
-                    Precision::Single => f64::from(*value as f32 * by as f32),
-                    Precision::Double => *value * by,
-                };
-            }
+        let leaves = tree.nodes.iter_mut().filter_map(|node| match node {
+            TreeNode::Leaf(value) => Some(value),
+            _ => None,
+        });
+        for value in leaves.chain(&mut tree.vectors) {
+            *value = match precision {
+                Precision::Single => f64::from(*value as f32 * by as f32),
+                Precision::Double => *value * by,
+            };
         }
     }
 
@@ -266,6 +300,10 @@ impl Forest {
         if let Some((i, tree)) = self.trees.iter().enumerate().find(|(_, t)| t.output >= outputs) {
             let output = tree.output;
             return Err(Error::invalid(format!("tree {i} is for class {output}, and the model says it has {outputs}")));
+        }
+        let width = self.leaf_width;
+        if width > 1 && width != outputs as usize {
+            return Err(Error::invalid(format!("leaves have {width} values for {outputs} classes or targets")));
         }
         if base.len() != outputs as usize {
             let found = base.len();

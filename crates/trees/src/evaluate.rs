@@ -181,8 +181,11 @@ struct Trees<L, V> {
     feature_bits: u32,
     roots: Vec<Root>,
     nodes: Vec<Node<L>>,
-    /// Values of the nodes that are leaves, by the index of the node.
+    /// Values of the nodes that are leaves, by the index of the node, or by `starts`.
     values: Vec<V>,
+    /// If leaves have a value for each output: the index of the first, by the index of the node. Otherwise empty.
+    starts: Vec<u32>,
+    has_vectors: bool,
     base: Vec<V>,
 }
 
@@ -193,6 +196,7 @@ impl<L: Link, V: LeafValue> Trees<L, V> {
             features: ensemble.features as usize,
             feature_bits: u32::BITS - (ensemble.features - 1).leading_zeros(),
             base: ensemble.base.iter().copied().map(value).collect(),
+            has_vectors: ensemble.trees.iter().any(|tree| !tree.vectors.is_empty()),
             ..Self::default()
         };
         ensemble.trees.iter().try_for_each(|tree| trees.add(tree, value))?;
@@ -206,11 +210,17 @@ impl<L: Link, V: LeafValue> Trees<L, V> {
         // The first child of each split. A split with two parents exists twice and has its children once.
         let mut children: Vec<Option<usize>> = vec![None; tree.nodes.len()];
         let mut open = VecDeque::from([(0, root)]);
+        let vectors = self.values.len();
+        self.values.extend(tree.vectors.iter().copied().map(value));
         while let Some((from, to)) = open.pop_front() {
             let (threshold, child, feature, missing_first) = match *tree.nodes.get(from as usize)? {
                 TreeNode::Leaf(leaf) => {
                     *self.values.get_mut(to)? = value(leaf);
                     // Its own first child, for every value of a feature.
+                    (f32::INFINITY, to, 0, true)
+                }
+                TreeNode::Vector(first) => {
+                    *self.starts.get_mut(to)? = u32::try_from(vectors).ok()? + first;
                     (f32::INFINITY, to, 0, true)
                 }
                 TreeNode::Split { feature, compare, threshold, yes, no, missing_yes } => {
@@ -235,8 +245,23 @@ impl<L: Link, V: LeafValue> Trees<L, V> {
     fn push(&mut self, count: usize) -> usize {
         let first = self.nodes.len();
         self.nodes.resize(first + count, Node::default());
-        self.values.resize(first + count, V::default());
+        if self.has_vectors {
+            self.starts.resize(first + count, 0);
+        } else {
+            self.values.resize(first + count, V::default());
+        }
         first
+    }
+
+    /// Adds the values of a leaf to sums, from `first` on.
+    #[inline(always)]
+    fn add_leaf<const HAS_VECTORS: bool>(&self, sums: &mut [V], first: usize, leaf: usize) {
+        if HAS_VECTORS {
+            let values = &self.values[self.starts[leaf] as usize..][..self.base.len()];
+            sums[first..].iter_mut().zip(values).for_each(|(sum, &value)| *sum += value);
+        } else {
+            sums[first] += self.values[leaf];
+        }
     }
 
     /// Moves paths from roots to leaves. `starts` has the start of each path's row in `rows`. Without missing features
@@ -268,7 +293,7 @@ impl<L: Link, V: LeafValue> Trees<L, V> {
         nodes
     }
 
-    fn add_all<const HAS_NAN: bool>(&self, rows: &[RawFloat], sums: &mut [V]) {
+    fn add_all<const HAS_NAN: bool, const HAS_VECTORS: bool>(&self, rows: &[RawFloat], sums: &mut [V]) {
         let (features, outputs) = (self.features, self.base.len());
         let count = rows.len() / features;
         let together = count - count % LANES;
@@ -277,7 +302,7 @@ impl<L: Link, V: LeafValue> Trees<L, V> {
                 let starts = std::array::from_fn(|lane| (first + lane) * features);
                 let leaves = self.descend::<HAS_NAN>(rows, starts, [root.node; LANES], root.depth);
                 for (lane, leaf) in leaves.into_iter().enumerate() {
-                    sums[(first + lane) * outputs + root.output] += self.values[leaf];
+                    self.add_leaf::<HAS_VECTORS>(sums, (first + lane) * outputs + root.output, leaf);
                 }
             }
         }
@@ -288,7 +313,7 @@ impl<L: Link, V: LeafValue> Trees<L, V> {
                 let depth = roots.iter().map(|root| root.depth).max().unwrap_or(0);
                 let leaves = self.descend::<HAS_NAN>(rows, [row * features; LANES], nodes, depth);
                 for (root, leaf) in roots.iter().zip(leaves) {
-                    sums[row * outputs + root.output] += self.values[leaf];
+                    self.add_leaf::<HAS_VECTORS>(sums, row * outputs + root.output, leaf);
                 }
             }
         }
@@ -298,10 +323,11 @@ impl<L: Link, V: LeafValue> Trees<L, V> {
 impl<L: Link, V: LeafValue> Sums for Trees<L, V> {
     fn sums(&self, rows: &[RawFloat]) -> Vec<f64> {
         let mut sums = vec![V::default(); rows.len() / self.features * self.base.len()];
-        if rows.iter().any(|x| f32::from_le_bytes(*x).is_nan()) {
-            self.add_all::<true>(rows, &mut sums);
-        } else {
-            self.add_all::<false>(rows, &mut sums);
+        match (rows.iter().any(|x| f32::from_le_bytes(*x).is_nan()), self.has_vectors) {
+            (false, false) => self.add_all::<false, false>(rows, &mut sums),
+            (true, false) => self.add_all::<true, false>(rows, &mut sums),
+            (false, true) => self.add_all::<false, true>(rows, &mut sums),
+            (true, true) => self.add_all::<true, true>(rows, &mut sums),
         }
         let with_base = |(mut sum, &base): (V, &V)| {
             sum += base;

@@ -6,6 +6,8 @@ pub const FILE_BYTES_MAX: u64 = 1 << 30;
 pub const TREES_MAX: usize = 1 << 18;
 /// Maximum number of nodes of all trees, including those added for category sets and ranges of zeros.
 pub const NODES_MAX: usize = 1 << 23;
+/// Maximum number of values in leaves that have several, of all trees.
+pub const LEAF_VALUES_MAX: usize = 1 << 25;
 /// Maximum number of nodes between a root and a leaf: the steps of each row in the worst case.
 pub const DEPTH_MAX: u32 = 1024;
 /// Maximum number of features (columns) of a model.

@@ -52,25 +52,34 @@ pub(crate) fn read(file: &[u8]) -> Result<Ensemble> {
     let attributes = at.u64()?;
     at.take(attributes, 1)?;
     skip_extensions(&mut at)?;
-    if leaf_shape.iter().any(|n| *n != 1) {
+    // The outputs are classes of one target, or targets of one class.
+    let is_one_class = classes.iter().all(|n| *n == 1);
+    if usize::try_from(targets) != Ok(classes.len()) || classes.is_empty() {
+        return Err(Error::invalid(format!("it has {targets} targets, and classes for {}", classes.len())));
+    }
+    if targets != 1 && !is_one_class {
         return Err(unsupported(format!(
-            "leaves with a value for each class or target (leaf_vector_shape {leaf_shape:?}), and only leaves of one \
-             are supported. Convert the model to ONNX, of scikit-learn with skl2onnx"
+            "{targets} targets with the classes {classes:?}, and only models of one target may have several classes. \
+             Save a model for each target"
         )));
     }
-    if targets != 1 {
-        return Err(unsupported(format!("{targets} targets, and only models of one are supported")));
+    let outputs = if is_one_class { targets } else { classes.first().copied().unwrap_or(0) };
+    let leaf_width = leaf_shape.iter().try_fold(1i32, |n, size| n.checked_mul(*size)).unwrap_or(0);
+    if leaf_width != 1 && leaf_width != outputs {
+        return Err(Error::invalid(format!("leaves of shape {leaf_shape:?} for {outputs} classes or targets")));
     }
-    let outputs = classes.first().copied().unwrap_or(0);
     let per_tree = |ids: &[i32]| ids.len() as u64 == trees;
-    if !per_tree(&target_ids) || !per_tree(&class_ids) || classes.len() != 1 {
+    if !per_tree(&target_ids) || !per_tree(&class_ids) {
         return Err(Error::invalid("its lists of classes and targets do not fit its trees"));
     }
     let precision = if is_double { Precision::Double } else { Precision::Single };
     let mut forest = Forest::default();
-    for (number, class) in (0..trees).zip(&class_ids) {
+    let ids = if is_one_class { &target_ids } else { &class_ids };
+    for (number, id) in (0..trees).zip(ids) {
         let tree = Arrays::read(&mut at, is_double).map_err(|e| within(format_args!("tree {number}"), e))?;
-        forest.add(u32::try_from(*class).unwrap_or(u32::MAX), tree.count, 0, |node| tree.node(node as usize))?;
+        let width = usize::try_from(leaf_width).unwrap_or(0);
+        let output = if width > 1 { 0 } else { u32::try_from(*id).unwrap_or(u32::MAX) };
+        forest.add(output, tree.count, 0, |node| tree.node(node as usize, width))?;
     }
     if !at.is_at_end() {
         return Err(at.error("something follows the trees"));
@@ -150,6 +159,9 @@ struct Arrays<'a> {
     thresholds: &'a [u8],
     operators: &'a [u8],
     members_right: &'a [u8],
+    /// Leaf vectors one after the other, and where that of a node begins.
+    vectors: &'a [u8],
+    vector_begins: &'a [u8],
     categories: &'a [u8],
     category_begins: &'a [u8],
     category_ends: &'a [u8],
@@ -166,9 +178,8 @@ impl<'a> Arrays<'a> {
         let default_left = bytes(at, 1)?;
         let (leaves, thresholds) = (bytes(at, real)?, bytes(at, real)?);
         let (operators, members_right) = (bytes(at, 1)?, bytes(at, 1)?);
-        for size in [real, 8, 8] {
-            bytes(at, size)?; // leaf vectors, and where those of a node begin and end
-        }
+        let (vectors, vector_begins) = (bytes(at, real)?, bytes(at, 8)?);
+        bytes(at, 8)?; // where the vector of a node ends
         let (categories, category_begins, category_ends) = (bytes(at, 4)?, bytes(at, 8)?, bytes(at, 8)?);
         for size in [8, 1, 8, 1, 8, 1] {
             bytes(at, size)?; // statistics
@@ -191,6 +202,8 @@ impl<'a> Arrays<'a> {
             thresholds,
             operators,
             members_right,
+            vectors,
+            vector_begins,
             categories,
             category_begins,
             category_ends,
@@ -198,19 +211,27 @@ impl<'a> Arrays<'a> {
         })
     }
 
-    fn node(&self, node: usize) -> Result<FileNode> {
+    /// A leaf has `width` values.
+    fn node(&self, node: usize, width: usize) -> Result<FileNode> {
         let missing = || Error::invalid("it is not in every list");
         let byte = |list: &[u8]| list.get(node).copied().ok_or_else(missing);
         let integer = |list: &[u8]| {
             let n = item(list, node).map(i32::from_le_bytes).ok_or_else(missing)?;
             u32::try_from(n).map_err(|_| Error::invalid(format!("{n} is no child or feature")))
         };
-        let real = |list: &[u8]| {
-            let single = || item(list, node).map(f32::from_le_bytes).map(f64::from);
-            let value = if self.is_double { item(list, node).map(f64::from_le_bytes) } else { single() };
+        let real_at = |list: &[u8], index: usize| {
+            let single = || item(list, index).map(f32::from_le_bytes).map(f64::from);
+            let value = if self.is_double { item(list, index).map(f64::from_le_bytes) } else { single() };
             value.ok_or_else(missing)
         };
+        let real = |list: &[u8]| real_at(list, node);
         let kind = byte(self.kinds)?;
+        if kind == LEAF && width > 1 {
+            let begin = item(self.vector_begins, node).map(u64::from_le_bytes).and_then(|n| usize::try_from(n).ok());
+            let begin = begin.ok_or_else(missing)?;
+            let values = (0..width).map(|i| real_at(self.vectors, begin.checked_add(i).ok_or_else(missing)?));
+            return Ok(FileNode::Vector(values.collect::<Result<_>>()?));
+        }
         if kind == LEAF {
             return Ok(FileNode::Leaf(real(self.leaves)?));
         }

@@ -112,6 +112,9 @@ struct Arrays {
     category_counts: Vec<i64>,
     categories: Vec<i64>,
     leaf_size: String,
+    /// Values of leaves with several: of all leaves, whose index is their right child; before version 3.2, of all nodes.
+    leaf_weights: Vec<f32>,
+    base_weights: Vec<f32>,
 }
 
 impl Arrays {
@@ -128,7 +131,7 @@ impl Arrays {
             &mut self.categories,
         ];
         lists.into_iter().for_each(Vec::clear);
-        self.conditions.clear();
+        [&mut self.conditions, &mut self.leaf_weights, &mut self.base_weights].into_iter().for_each(Vec::clear);
         self.leaf_size.clear();
         d.object(|d, key| {
             let to = match key {
@@ -142,6 +145,8 @@ impl Arrays {
                 "categories_sizes" => &mut self.category_counts,
                 "categories" => &mut self.categories,
                 "split_conditions" => return d.floats(&mut self.conditions),
+                "leaf_weights" => return d.floats(&mut self.leaf_weights),
+                "base_weights" => return d.floats(&mut self.base_weights),
                 "tree_param" => {
                     return d.object(|d, key| match key {
                         "size_leaf_vector" => {
@@ -160,13 +165,10 @@ impl Arrays {
     fn add_to(&self, forest: &mut Forest) -> Result<()> {
         let tree = forest.trees.len();
         let wrong = |text: String| Error::invalid(format!("tree {tree}: {text}"));
-        if !matches!(self.leaf_size.as_str(), "" | "0" | "1") {
-            return Err(unsupported(format!(
-                "tree {tree}: its leaves have {} values (multi_strategy \"multi_output_tree\"), and only leaves of \
-                 one are supported. Train with multi_strategy \"one_output_per_tree\"",
-                self.leaf_size
-            )));
-        }
+        let width = match self.leaf_size.as_str() {
+            "" | "0" => 1,
+            text => text.parse().map_err(|_| wrong(format!("'size_leaf_vector' is '{text}', not a number")))?,
+        };
         let nodes = self.left.len();
         if nodes > NODES_MAX {
             return Err(wrong(format!("it has {nodes} nodes, a model may have {NODES_MAX}")));
@@ -191,16 +193,24 @@ impl Arrays {
             }
         }
         let unused = UnusedCategories::of(self.categories.len());
-        forest.add(0, nodes, 0, |node| self.node(node as usize, &place, &unused))
+        forest.add(0, nodes, 0, |node| self.node(node as usize, width, &place, &unused))
     }
 
-    fn node(&self, node: usize, place: &[usize], unused: &UnusedCategories) -> Result<FileNode> {
+    fn node(&self, node: usize, width: usize, place: &[usize], unused: &UnusedCategories) -> Result<FileNode> {
         let missing = || Error::invalid("it is not in every list");
         let at = |list: &[i64]| list.get(node).copied().ok_or_else(missing);
         let condition = self.conditions.get(node).copied().ok_or_else(missing)?;
         let (left, right) = (at(&self.left)?, at(&self.right)?);
-        if left == -1 {
+        if left == -1 && width <= 1 {
             return Ok(FileNode::Leaf(f64::from(condition)));
+        }
+        if left == -1 {
+            let (list, leaf) = match &*self.leaf_weights {
+                [] => (&self.base_weights, node),
+                _ => (&self.leaf_weights, usize::try_from(right).map_err(|_| missing())?),
+            };
+            let values = leaf.checked_mul(width).and_then(|from| list.get(from..from.checked_add(width)?));
+            return Ok(FileNode::Vector(values.ok_or_else(missing)?.iter().copied().map(f64::from).collect()));
         }
         let index = |what: &str, n: i64| u32::try_from(n).map_err(|_| Error::invalid(format!("{what} {n} is not one")));
         let test = match self.split_types.get(node) {

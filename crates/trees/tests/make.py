@@ -1,6 +1,6 @@
 """Writes the models of tests/models, and beside each what its framework predicts: a line for each row, features and then predictions.
 
-    pip install xgboost-cpu==3.2.0 lightgbm==4.7.0 treelite==4.8.1 numpy
+    pip install xgboost-cpu==3.2.0 lightgbm==4.7.0 treelite==4.8.1 scikit-learn==1.9.1 numpy
     python crates/trees/tests/make.py
 
 XGBoost's binary format needs an older version, in an environment of its own:
@@ -109,6 +109,27 @@ def lightgbm(name, objective, categories=0, rounds=4, y=None, **settings):
     rows(name, asked, booster.predict(asked.astype(np.float64), num_threads=1))
 
 
+def vectors(name):
+    """Each leaf has a value for each target or class."""
+    whole = {"rounds": 2, "multi_strategy": "multi_output_tree", "max_depth": 2}
+    xgboost(name, ["json", "ubj"], "reg:squarederror", y=lambda s: np.stack([s, -s * s], axis=1), **whole)
+    xgboost(f"{name}_logistic", ["json"], "binary:logistic", y=lambda s: np.stack([s > 1, s > 2, s < 0], axis=1), **whole)
+
+
+def scikit(name, kind, y, **settings):
+    from sklearn import ensemble
+    import treelite
+
+    x, score = data()
+    x = np.nan_to_num(x)
+    classifies = kind.endswith("Classifier")
+    model = getattr(ensemble, kind)(max_depth=3, random_state=1, **settings).fit(x, y(score))
+    treelite.sklearn.import_model(model).serialize(str(TO / f"{name}.tl"))
+    asked = questions(x)
+    asked[1] = 1
+    rows(name, asked, model.predict_proba(asked) if classifies else model.predict(asked))
+
+
 def treelite(name, load, file):
     import treelite
 
@@ -133,13 +154,12 @@ def current():
     xgboost("targets", ["json"], "reg:squarederror", y=lambda s: np.stack([s, -s, s * s], axis=1), rounds=2)
     for objective in ["binary:logitraw", "binary:hinge", "reg:logistic", "count:poisson", "reg:gamma", "reg:tweedie", "survival:cox", "survival:aft", "reg:absoluteerror", "reg:pseudohubererror", "reg:squaredlogerror", "rank:ndcg"]:
         xgboost(objective.replace(":", "_"), ["json"], objective, rounds=2, max_depth=2, base_score=0.4)
-    xgboost("vector", ["json"], "reg:squarederror", y=lambda s: np.stack([s, -s], axis=1), rounds=1, multi_strategy="multi_output_tree")
+    vectors("vector")
     xgboost("linear", ["json"], "reg:squarederror", rounds=1, booster="gbtree")
     x, score = data()
     d = xgb.DMatrix(np.nan_to_num(x), score)
     xgb.train({"booster": "gblinear", "nthread": 1}, d, 1).save_model(TO / "linear.json")
     (TO / "linear.rows").unlink()
-    (TO / "vector.rows").unlink()
 
     positive = lambda s: np.abs(s) + 0.01  # noqa: E731
     classes = lambda s: np.digitize(s, [1, 2.5])  # noqa: E731
@@ -168,6 +188,20 @@ def current():
     treelite("tl_categories", load, "categories.json")
     treelite("tl_forest", tl.frontend.load_lightgbm_model, "lgb_forest.txt")
     treelite("tl_doubles", tl.frontend.load_lightgbm_model, "lgb_regression.txt")
+    treelite("tl_vector", load, "vector.json")
+    treelite("tl_targets", load, "targets.json")
+    scikit_all()
+
+
+def scikit_all():
+    classes = lambda s: np.digitize(s, [1, 2.5])  # noqa: E731
+    scikit("sk_classes", "RandomForestClassifier", classes, n_estimators=4)
+    scikit("sk_binary", "RandomForestClassifier", lambda s: s > 1.5, n_estimators=3)
+    scikit("sk_extra", "ExtraTreesClassifier", classes, n_estimators=4)
+    scikit("sk_regression", "RandomForestRegressor", lambda s: s, n_estimators=3)
+    scikit("sk_targets", "ExtraTreesRegressor", lambda s: np.stack([s, -s, s * s], axis=1), n_estimators=3)
+    scikit("sk_boosted", "GradientBoostingClassifier", classes, n_estimators=3)
+    scikit("sk_histogram", "HistGradientBoostingRegressor", lambda s: s, max_iter=4)
 
 
 def binary():
@@ -179,6 +213,7 @@ def binary():
     ]:
         booster, _ = xgboost(name, [], objective, **settings)
         (TO / f"{name}.model").write_bytes(booster.save_raw("deprecated"))
+    vectors("vector_before")  # `base_weights` has the leaves before version 3.2
 
 
 TO.mkdir(exist_ok=True)

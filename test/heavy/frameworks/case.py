@@ -29,6 +29,8 @@ class Case:
     coarse: bool = False
     #: Of floats, in the place of `TOLERANCE`.
     tolerance: float | None = None
+    #: A tensor of one dimension is what clients see, not one of `[ 1 ]` that the configuration reshapes.
+    flat: bool = False
 
 
 @dataclasses.dataclass
@@ -122,7 +124,7 @@ def save(root, name, case):
         for side, tensors in (("i", asked), ("o", answer)):
             for tensor, a in tensors.items():
                 bits = a.bits if isinstance(a, Bf16) else a
-                arrays[f"{side}|{i}|{tensor}|{datatype(a)}"] = bits.reshape(-1, 1) if case.batch and bits.ndim == 1 else bits
+                arrays[f"{side}|{i}|{tensor}|{datatype(a)}"] = bits.reshape(-1, 1) if case.batch and bits.ndim == 1 and not case.flat else bits
     np.savez(os.path.join(root, "questions", f"{name}.npz"), **arrays)
 
 

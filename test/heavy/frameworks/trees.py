@@ -25,7 +25,9 @@ def case(kind, asked, answers, columns, settings, coarse=False):
     """`answers`: what the server shall answer for each row, from the framework's prediction. Rows in the same leaves are left out."""
     # Sums of 32 bits, in another order.
     tolerance = 1e-5
-    answers = np.asarray(answers, np.float64).reshape(len(asked), columns).astype(np.float32)
+    # As in Triton, an output of dims [1] has no second dimension.
+    rows = (len(asked),) if columns == 1 else (len(asked), columns)
+    answers = np.asarray(answers, np.float64).reshape(rows).astype(np.float32)
     questions = []
     for i in range(len(asked)):
         told = {"output__0": answers[i : i + 1]}
@@ -35,7 +37,7 @@ def case(kind, asked, answers, columns, settings, coarse=False):
     text = f'backend: "fil"\nmax_batch_size: {BATCH}\n{io}dynamic_batching {{ max_queue_delay_microseconds: 2000 }}\n{parameters(model_type=kind, **settings)}'
     if len(questions) < ROWS:
         raise ValueError(f"only {len(questions)} rows are told apart by their answers")
-    return Case(questions, text, BATCH, coarse=coarse, tolerance=tolerance)
+    return Case(questions, text, BATCH, coarse=coarse, tolerance=tolerance, flat=True)
 
 
 def answer(how, predictions, threshold=0.5):

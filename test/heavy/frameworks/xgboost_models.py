@@ -85,6 +85,8 @@ KINDS = [
     kind("exact", "reg:squarederror", tree_method="exact"),
     kind("random_forest_of_classes", "multi:softprob", of_three, "probabilities", num_class=3, num_parallel_tree=3, subsample=0.6, rounds=2),
     kind("monotone", "reg:squarederror", monotone_constraints="(0,0,1)"),
+    kind("leaves_of_targets", "reg:squarederror", targets=3, multi_strategy="multi_output_tree"),
+    kind("leaves_of_classes", "binary:logistic", above, targets=2, multi_strategy="multi_output_tree"),
     kind("targets_of_classes", "binary:logistic", above, targets=2),
     kind("deep", "reg:squarederror", max_depth=9, rounds=30),
 ]  # fmt: skip

@@ -71,6 +71,8 @@ def main(directory):
     save("pair", pair())
     save("double", double([-1, -1]))
     save("fixed", double([1, 3]))
+    save("bounded", double(ov.PartialShape([ov.Dimension(1, 4), ov.Dimension(2, 6)])))
+    save("pairs", double(ov.PartialShape([ov.Dimension(2, 8), ov.Dimension(3)])))
     save("half", double([-1, 3], "f16"))
     save("layout", double([-1, 3, -1], layout="NCW"))
     save("types", types())

@@ -137,13 +137,13 @@ def expected(answer, predictions):
     p = np.asarray(predictions, np.float64)
     everywhere = np.ones(len(p), bool)
     if answer == "class" and p.ndim == 1:
-        return (p > THRESHOLD)[:, None], abs(p - THRESHOLD) > 1e-4
+        return p > THRESHOLD, abs(p - THRESHOLD) > 1e-4
     if answer == "class":
         best = np.sort(p, axis=1)
-        return p.argmax(1)[:, None], best[:, -1] - best[:, -2] > 1e-4
+        return p.argmax(1), best[:, -1] - best[:, -2] > 1e-4
     if answer == "probabilities" and p.ndim == 1:
         return np.stack([1 - p, p], axis=1), everywhere
-    return p.reshape(len(p), -1), everywhere
+    return p, everywhere
 
 
 def write(family, directory):

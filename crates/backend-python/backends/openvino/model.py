@@ -53,6 +53,7 @@ class TritonPythonModel:
         inputs, outputs = model.tensors()
         self.inputs = models.indices(compiled.inputs, "input", inputs, model.name)
         self.outputs = models.indices(compiled.outputs, "output", outputs, model.name)
+        self.bounds = models.bounds_of(compiled.inputs, self.inputs, inputs)
         self.arrays = _Tensors(model, inputs, outputs)
         # Variables of the model would carry data from one client's request to another's. Sequences keep them, as in
         # Triton.
@@ -77,10 +78,14 @@ class TritonPythonModel:
                     array = np.concatenate(
                         [array, np.zeros((self.model.max_batch_size - rows, *array.shape[1:]), array.dtype)]
                     )
+                if name in self.bounds:
+                    models.check_shape(name, array.shape, self.bounds[name], self.model)
                 request.set_input_tensor(self.inputs[name], self.arrays.tensor_of(self.ov, name, array))
             if self.forgets:
                 request.reset_state()
             made = tuple(request.infer(share_inputs=True, share_outputs=True).values())
+        except RequestError:
+            raise
         except Exception as error:
             raise RequestError(f"openvino error in running inference : {text_of(error)}") from error
         # Views of memory that the next run overwrites.

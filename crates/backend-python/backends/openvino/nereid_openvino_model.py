@@ -3,7 +3,7 @@ errors."""
 import os
 
 import triton_python_backend_utils as pb_utils
-from nereid_shared import LoadError, dims_of, text_of
+from nereid_shared import LoadError, RequestError, dims_of, text_of
 
 #: Datatypes of configurations and their element types. Triton has no FP64 and BF16 here.
 TYPES = {
@@ -182,14 +182,20 @@ def fit(ov, read, model, batch):
             shapes[at] = [batch, *dims] if batches else list(dims)
             continue
         _compare(tensor, shape, model)
-        if batches and shape.rank.is_static and (batch > 0 or shape[0].is_static):
-            shapes[at] = [batch, *list(shape)[1:]]
+        if batches and shape.rank.is_static:
+            if shape[0].is_dynamic:
+                _require_rows(tensor, "input", shape[0], model)
+            if batch > 0 or shape[0].is_static:
+                shapes[at] = [batch, *list(shape)[1:]]
     if shapes:
         what = "setting shape" if reshapes else "setting max batch size"
         attempt(what, read.reshape, {at: ov.PartialShape(shape) for at, shape in shapes.items()})
     if not reshapes:
         for tensor in outputs:
-            _compare(tensor, read.outputs[places["output"][tensor["name"]]].partial_shape, model)
+            shape = read.outputs[places["output"][tensor["name"]]].partial_shape
+            _compare(tensor, shape, model)
+            if batches and shape.rank.is_static:
+                _require_rows(tensor, "output", shape[0], model)
     steps = ov.preprocess.PrePostProcessor(read)
     changed = False
     for tensor, field in types:
@@ -227,6 +233,51 @@ def _compare(tensor, shape, model):
         f"{start}the model expects {len(own)} dimensions (shape {_shown(own)}) but the model configuration specifies"
         f" {len(full)} dimensions ({how} {_shown(full)})"
     )
+
+
+def _require_rows(tensor, field, rows, model):
+    """Rejects a file whose batches have another limit: requests of several clients, each of which fits alone, would
+    fail together."""
+    most = rows.get_max_length()
+    if 0 <= most < model.max_batch_size:
+        raise LoadError(
+            f"model '{model.name}', {field} '{tensor['name']}': the file allows {_range(rows)} rows in a batch and"
+            f" max_batch_size is {model.max_batch_size}: set max_batch_size: {most}, or save the file with a first"
+            " dimension of any size"
+        )
+
+
+def bounds_of(ports, places, tensors):
+    """The shapes of inputs whose sizes the file limits and the configuration does not."""
+    bounds = {}
+    for tensor in tensors:
+        shape = ports[places[tensor["name"]]].partial_shape
+        dims = dims_of(tensor)
+        if shape.rank.is_dynamic or len(shape) < len(dims):
+            continue
+        dims = [-1] * (len(shape) - len(dims)) + list(dims)
+        if any(dim == -1 and (of.get_min_length() > 1 or of.get_max_length() >= 0) for of, dim in zip(shape, dims)):
+            bounds[tensor["name"]] = list(shape)
+    return bounds
+
+
+def check_shape(name, shape, bounds, model):
+    """Raises Triton's error for a shape that the file does not allow."""
+    if len(shape) == len(bounds) and all(_fits(of, size, False) for of, size in zip(bounds, shape)):
+        return
+    raise RequestError(
+        f"unexpected shape for input '{name}' for model '{model.name}'. Expected"
+        f" {_shown(map(_range, bounds))}, got {_shown(shape)}",
+        "INVALID_ARG",
+    )
+
+
+def _range(of):
+    """The sizes of a dimension: 3, 1..4, or -1 for any."""
+    least, most = of.get_min_length(), of.get_max_length()
+    if most < 0:
+        return "-1" if least <= 1 else f"{least}.."
+    return str(most) if least == most else f"{least}..{most}"
 
 
 def _fits(of, dim, batches):

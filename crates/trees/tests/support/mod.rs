@@ -12,13 +12,14 @@ pub fn sums(ensemble: &Ensemble, row: &[f32]) -> Vec<f64> {
     sums
 }
 
-/// The output and the leaf of each tree.
+/// The values of the leaf of each tree, each with its output.
 pub fn leaves(ensemble: &Ensemble, row: &[f32]) -> impl Iterator<Item = (usize, f64)> {
-    ensemble.trees.iter().map(|tree| {
+    ensemble.trees.iter().flat_map(|tree| {
         let mut at = 0;
         let leaf = loop {
             match tree.nodes[at as usize] {
-                TreeNode::Leaf(value) => break value,
+                TreeNode::Leaf(value) => break vec![value],
+                TreeNode::Vector(first) => break tree.vectors[first as usize..][..ensemble.base.len()].to_vec(),
                 TreeNode::Split { feature, compare, threshold, yes, no, missing_yes } => {
                     let x = row[feature as usize];
                     let is_yes = match compare {
@@ -30,7 +31,7 @@ pub fn leaves(ensemble: &Ensemble, row: &[f32]) -> impl Iterator<Item = (usize, 
                 }
             }
         };
-        (tree.output as usize, leaf)
+        (tree.output as usize..).zip(leaf)
     })
 }
 
