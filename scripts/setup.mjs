@@ -6,7 +6,7 @@
  *
  * Imports nothing from npm, because it runs before npm has installed anything.
  */
-import { chmodSync, existsSync, readFileSync, rmSync } from 'node:fs'
+import { chmodSync, copyFileSync, existsSync, mkdtempSync, readFileSync, renameSync, rmSync } from 'node:fs'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -18,7 +18,7 @@ import { ownTarget, packageName } from './package/targets.mjs'
 
 export const ROOT = fileURLToPath(new URL('..', import.meta.url))
 
-/** Finished steps with their inputs; below `target`, because `npm ci` removes `node_modules`. */
+/** Finished steps with their inputs; below `target`, because `node_modules` is replaced. */
 export const STAMPS = 'target/setup.json'
 
 const NODE_MAJOR_MIN = 20
@@ -73,6 +73,26 @@ async function must(what, command, args, options = {}) {
   throw new SetupError(`${what} failed (exit code ${code}); the output above says why.`)
 }
 
+/**
+ * Replaces `node_modules` of `root` by renaming: a server that runs from it has libraries of it mapped, and would crash
+ * if `npm ci` emptied it. The renamed files exist until that server ends.
+ */
+export async function installBeside(root, flags) {
+  const beside = mkdtempSync(join(root, '.install-'))
+  try {
+    for (const name of ['package.json', 'package-lock.json', '.npmrc'])
+      if (existsSync(join(root, name))) copyFileSync(join(root, name), join(beside, name))
+    const args = ['ci', ...flags, '--no-audit', '--no-fund', '--prefer-offline', '--loglevel=error']
+    // The CPU library is in the package; its install script would fetch GPU libraries.
+    await must('npm', 'npm', args, { cwd: beside, env: { ...process.env, ONNXRUNTIME_NODE_INSTALL: 'skip' } })
+    const modules = join(root, 'node_modules')
+    if (existsSync(modules)) renameSync(modules, join(beside, 'replaced'))
+    renameSync(join(beside, 'node_modules'), modules)
+  } finally {
+    rmSync(beside, { recursive: true, force: true })
+  }
+}
+
 const bin = (name) => join(ROOT, 'node_modules', '.bin', name)
 
 /** Sources of the native module, with the files they include. */
@@ -98,14 +118,7 @@ const STEPS = [
     // Installed test tools do not disturb a start.
     accepted: ({ tools }) => (tools ? ['all'] : ['start', 'all']),
     async run({ tools }) {
-      await must(
-        'npm',
-        'npm',
-        ['ci', ...(tools ? [] : ['--omit=dev']), '--no-audit', '--no-fund', '--prefer-offline', '--loglevel=error'],
-        {
-        // The CPU library is in the package; its install script would fetch GPU libraries.
-        env: { ...process.env, ONNXRUNTIME_NODE_INSTALL: 'skip' },
-      })
+      await installBeside(ROOT, tools ? [] : ['--omit=dev'])
     },
   },
   {

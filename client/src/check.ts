@@ -11,6 +11,7 @@ type Rule = readonly [is: (value: unknown) => boolean, expected: string, secret?
 type Rules = Readonly<Record<string, Rule>>
 
 const UINT64_MAX = 2n ** 64n - 1n
+const INT64_MAX = 2n ** 63n - 1n
 const INT64_MIN = -(2n ** 63n)
 
 /** The error about one argument. */
@@ -61,7 +62,7 @@ const isScalar = (value: unknown): boolean =>
   isText(value) ||
   typeof value === 'boolean' ||
   typeof value === 'number' ||
-  (typeof value === 'bigint' && value >= INT64_MIN && value <= UINT64_MAX)
+  (typeof value === 'bigint' && value >= INT64_MIN && value <= INT64_MAX)
 const isPem = (value: unknown): boolean => typeof value === 'string' || value instanceof Uint8Array
 const every = (is: (value: unknown) => boolean) => (value: unknown) => isObject(value) && Object.values(value).every(is)
 
@@ -95,7 +96,7 @@ export const OPTIONS: Rules = {
   id: TEXT,
   outputs: LIST,
   binaryInputs: FLAG,
-  parameters: [every(isScalar), 'an object of strings, numbers, booleans and bigints of 64 bits'],
+  parameters: [every(isScalar), 'an object of strings, numbers, booleans and bigints of signed 64 bits'],
   priority: WHOLE,
   timeoutUs: WHOLE,
   sequence: OBJECT,

@@ -5,7 +5,7 @@
  * contents are little-endian, like every platform of Node.
  */
 
-import { DATATYPES } from '../native/datatypes.js'
+import { DATATYPES, notBool } from '../native/datatypes.js'
 import { ServerError, type NativeTensor } from '../native/index.js'
 import { asArray, asDimension, asObject, asString, bytesOf, className, wrong } from './check.js'
 
@@ -111,6 +111,8 @@ function encode(place: string, datatype: string, data: TensorData): Buffer {
     if (!(view instanceof Uint8Array) && !(type !== null && view instanceof type)) {
       throw new ServerError('INVALID_ARG', `${place} is a ${className(view)}, which does not hold datatype ${datatype}`)
     }
+    const wrongAt = datatype === 'BOOL' && view instanceof Uint8Array ? notBool(view) : -1
+    if (wrongAt >= 0) throw wrong(`${place}[${wrongAt}]`, '0 or 1, as its datatype is BOOL', view[wrongAt])
     return bytesOf(view)
   }
   const elements = data as readonly unknown[]

@@ -105,6 +105,6 @@ export class ServiceManager {
 /** The protocol has one variable per line; a line feed in a model's name must not start another. */
 function oneLine(text: string): string {
   // oxlint-disable-next-line no-control-regex
-  const clean = text.replace(/[\u0000-\u001f\u007f]/g, ' ')
+  const clean = text.replace(/[\u0000-\u001f\u007f-\u009f\u2028\u2029\p{Bidi_Control}]/gu, ' ')
   return clean.length > STATUS_CHARS_MAX ? `${clean.slice(0, STATUS_CHARS_MAX)}...` : clean
 }

@@ -73,6 +73,13 @@ function validateTags(config: ModelConfig): void {
   if (tags.length > METRIC_TAGS_MAX)
     throw invalid(`${tags.length} metric_tags for ${config.name}, at most ${METRIC_TAGS_MAX} are allowed`)
   for (const [key, value] of tags) {
+    // Triton's client of Prometheus puts '_' in front of the key, and reserves names that begin with '__'.
+    if (!/^(?!_)\w*$/.test(key)) {
+      throw invalid(
+        `Invalid label name: metric tag '${quoted(key)}' for ${config.name}; a key has letters of ASCII, digits and ` +
+          "'_', and does not begin with '_'",
+      )
+    }
     const longest = Math.max(key.length, value.length)
     if (longest > METRIC_TAG_CHARS_MAX) {
       throw invalid(

@@ -81,6 +81,21 @@ const BY_ARRAY = new Map<string, Datatype>(
 // Newer engines have it; received tensors are Uint16Array everywhere, so that a model does not depend on the engine.
 BY_ARRAY.set('Float16Array', 'FP16')
 
+/** The finite numbers from which on a float is infinite. FP64 holds all others. */
+export const INFINITE_FROM: Readonly<Partial<Record<Datatype, number>>> = {
+  FP16: 65520, BF16: 2 ** 128 - 2 ** 119, FP32: 2 ** 128 - 2 ** 103, FP64: Infinity,
+}
+
+/** The values that a datatype holds, for errors. */
+export function rangeOf(datatype: Datatype): string {
+  const float = INFINITE_FROM[datatype]
+  if (float !== undefined) return `numbers between ${-float} and ${float}`
+  if (datatype === 'BOOL') return 'true and false, or 1 and 0'
+  const bits = BigInt(8 * (arrayOf(datatype)?.BYTES_PER_ELEMENT ?? 0))
+  const low = datatype.startsWith('U') ? 0n : -(2n ** (bits - 1n))
+  return `integers from ${low} to ${low + 2n ** bits - 1n}${bits === 64n ? ', beyond 2^53 as bigint' : ''}`
+}
+
 /** Name of a datatype in a model configuration. */
 export const configName = (datatype: Datatype): string => `TYPE_${datatype === 'BYTES' ? 'STRING' : datatype}`
 

@@ -70,7 +70,7 @@ function nearest(text: string, names: readonly string[]): string | undefined {
 }
 
 /** Characters to insert, remove or replace to make one text of the other. */
-function distance(one: string, other: string): number {
+export function distance(one: string, other: string): number {
   let row = Array.from({ length: other.length + 1 }, (_, i) => i)
   for (const [i, letter] of [...one].entries()) {
     const next = [i + 1]

@@ -1,6 +1,6 @@
 /** Hooks of Node's module loader. `module.register` runs this file on its own thread: it imports no file of ours. */
 
-import { readFileSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { fileURLToPath } from 'node:url'
 import { stripVTControlCharacters } from 'node:util'
@@ -14,6 +14,14 @@ const OURS = new Map([
 export function resolveOurs(specifier: string): { url: string; shortCircuit: true } | null {
   const url = OURS.get(specifier)
   return url === undefined ? null : { url, shortCircuit: true }
+}
+
+/** `./helper.ts` for `./helper.js` if only that exists: `module: nodenext` has TypeScript import compiled names. */
+export function written(specifier: string, { parentURL = '' }: { parentURL?: string }): string {
+  const [, start] = /^(\.{1,2}\/.*\.[cm]?)js$/.exec(specifier) ?? []
+  const exists = (path: string) => existsSync(new URL(path, parentURL))
+  if (start === undefined || !/^file:.*\.[cm]?ts$/.test(parentURL)) return specifier
+  return !exists(specifier) && exists(`${start}ts`) ? `${start}ts` : specifier
 }
 
 type Transpile = (source: string, file: string) => string
@@ -111,7 +119,7 @@ export function initialize(data: { stripsTypes: boolean; isSpare: boolean }): vo
 
 /** Hook for `module.register`. */
 export async function resolve(specifier: string, context: object, next: Next<object>): Promise<object> {
-  return resolveOurs(specifier) ?? next(specifier, context)
+  return resolveOurs(specifier) ?? next(written(specifier, context), context)
 }
 
 /** Hook for `module.register`. */

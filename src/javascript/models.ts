@@ -154,6 +154,7 @@ function write({ server, owner, model, inputs, options, isStream }: Outgoing, nu
   const { view } = writer
   writer.u64(at + CallHead.call, number)
   const version = options.version ?? NEWEST
+  if (!Number.isSafeInteger(version)) throw new TypeError(`version must be an integer: found ${version}`)
   view.setUint32(at + CallHead.version, version, true)
   view.setInt32(at + CallHead.version + 4, Math.floor(version / 2 ** 32), true)
   view.setUint32(at + CallHead.parentSlot, owner?.slot ?? NO_SLOT, true)

@@ -10,7 +10,7 @@ import { dirname, resolve } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { isCode, isTypeScript, needsTranspiler, relativeImports, stripsTypes } from '../native/typescript.js'
 import { RuleError } from './errors.js'
-import { resolveOurs, transpiled, warmUp } from './hooks.js'
+import { resolveOurs, transpiled, warmUp, written } from './hooks.js'
 import * as backend from './index.js'
 import type { Load } from './load.js'
 
@@ -42,7 +42,8 @@ function install(isSpare = false): void {
   Module['_load'] = (name, ...rest) => (name === 'nereid/backend' ? backend : loadModule.call(Module, name, ...rest))
   if (registerHooks !== undefined) {
     type Next = (specifier: string, context: object) => { format?: string | null }
-    const resolveName = (name: string, context: object, next: Next) => resolveOurs(name) ?? next(name, context)
+    const resolveName = (name: string, context: object, next: Next) => 
+      resolveOurs(name) ?? next(written(name, context), context)
     const load = (url: string, context: object, next: Next) => transpiled(url) ?? next(url, context)
     // A hook that reads files gives CommonJS another `require` in Node 22, which asks no hook.
     registerHooks(stripsTypes() ? { resolve: resolveName } : { resolve: resolveName, load })

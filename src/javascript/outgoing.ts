@@ -36,7 +36,10 @@ export function tensorsOf(what: string, inputs: unknown): Tensor[] {
 }
 
 /** Writes a u64. A BigInt for each would cost more than the rest of a small request. */
-function writeNumber(writer: Writer, at: number, value: number | bigint): void {
+function writeNumber(writer: Writer, at: number, value: number | bigint, name: string): void {
+  const isHeld = typeof value === 'bigint' ? BigInt.asUintN(64, value) === value : Number.isSafeInteger(value)
+  if (!isHeld || value < 0)
+    throw new TypeError(`${name} must be an integer from 0 to 2^64 - 1, beyond 2^53 as bigint: found ${value}`)
   if (typeof value === 'bigint') writer.view.setBigUint64(at, value, true)
   else writer.u64(at, value)
 }
@@ -62,8 +65,8 @@ export function writeRequest(
     (options.sequenceEnd === true ? RequestFlag.SEQUENCE_END : 0)
   view.setUint32(at + RequestHead.slot, slot, true)
   view.setUint32(at + RequestHead.generation, generation, true)
-  writeNumber(writer, at + RequestHead.correlation, isText ? 0 : correlationId)
-  writeNumber(writer, at + RequestHead.timeoutUs, options.timeoutUs ?? 0)
+  writeNumber(writer, at + RequestHead.correlation, isText ? 0 : correlationId, 'correlationId')
+  writeNumber(writer, at + RequestHead.timeoutUs, options.timeoutUs ?? 0, 'timeoutUs')
   view.setUint32(at + RequestHead.flags, flags, true)
   view.setUint16(at + RequestHead.inputs, inputs.length, true)
   view.setUint16(at + RequestHead.outputs, outputs === undefined ? ALL_OUTPUTS : outputs.length, true)

@@ -1,5 +1,6 @@
 /** Requests of a batch. Of a frame only the tensors are read at once, the rest when the model asks for it. */
 
+import { distance } from './declared.js'
 import { ALL_OUTPUTS, RequestFlag, RequestHead } from './generated/protocol.js'
 import type { InputNamed, Inputs } from './declarations.js'
 import type { InferenceResponse, Parameters } from './response.js'
@@ -7,7 +8,8 @@ import type { Tensor } from './tensor.js'
 
 /** A request's connection to the server. */
 export interface RequestHost {
-  /** Names of the model's outputs, in the order of the configuration. */
+  /** Names of the model's inputs and outputs, in the order of the configuration. */
+  readonly inputs: readonly string[]
   readonly outputs: readonly string[]
   isCancelled(slot: number, generation: number): boolean
   /** Aborts the request's signal once it is cancelled. */
@@ -69,10 +71,19 @@ export class InferenceRequest<I extends Inputs = Inputs> {
     return (this.#inputs ??= new Map(this.#tensors.map((tensor) => [tensor.name, tensor])))
   }
 
-  /** The input with this name; undefined if the request has none. */
+  /**
+   * The input with this name; undefined if it is optional and the request has none.
+   *
+   * @throws {TypeError} for a name that the model does not declare, with the one that may be meant.
+   */
   input<K extends keyof I & string>(name: K): InputNamed<I, K> {
     for (const tensor of this.#tensors) if (tensor.name === name) return tensor as unknown as InputNamed<I, K>
-    return undefined as InputNamed<I, K>
+    const { inputs } = this.#host
+    if (inputs.includes(name)) return undefined as InputNamed<I, K>
+    const apart = (one: string) => distance(one.toLowerCase(), name.toLowerCase())
+    const [meant] = inputs.filter((one) => apart(one) < Math.min(3, name.length)).sort((a, b) => apart(a) - apart(b))
+    const advice = meant === undefined ? '' : `: did you mean '${meant}'?`
+    throw new TypeError(`there is no input '${name}', the model has ${inputs.join(', ') || 'none'}${advice}`)
   }
 
   #read(): Texts {

@@ -40,6 +40,7 @@ interface Waiting {
 
 export class Server implements RequestHost {
   readonly load: Load
+  readonly inputs: readonly string[]
   readonly outputs: readonly string[]
   readonly writer: Writer
   readonly reader: Reader
@@ -69,6 +70,7 @@ export class Server implements RequestHost {
   constructor(channel: Channel, load: Load, model: number, instance: number) {
     this.#channel = channel
     this.load = load
+    this.inputs = load.inputs
     this.outputs = load.outputs
     if (channel.memory !== undefined && load.segments !== null) {
       this.lent = new LentBlocks(channel.memory, load.segments.request, () => queueMicrotask(() => this.#release()))

@@ -2,8 +2,9 @@
 
 import {
   type ArrayType, type Arrays, type Datatype, type DatatypeOf, type TypedArray, arrayOf, datatypeOf, fromBrain,
-  fromHalf, toBrain, toHalf,
+  fromHalf, INFINITE_FROM, rangeOf, toBrain, toHalf,
 } from './datatypes.js'
+import { notBool } from '../native/datatypes.js'
 import { kindOf } from './errors.js'
 
 /** Contents of a tensor: a part of an ArrayBuffer. */
@@ -68,6 +69,8 @@ export class Tensor<D extends Datatype = Datatype, N extends string = string> {
     const { buffer, byteOffset, byteLength } = data
     const made = new Tensor(name, kind, dims, { buffer: buffer as ArrayBuffer, offset: byteOffset, bytes: byteLength })
     if (data instanceof array) made.#data = data
+    const wrong = kind === 'BOOL' ? notBool(data as Uint8Array) : -1
+    if (wrong >= 0) throw outOfRange(where, kind, wrong, data[wrong] as number)
     return made
   }
 
@@ -88,7 +91,7 @@ export class Tensor<D extends Datatype = Datatype, N extends string = string> {
   /**
    * A tensor with the elements of a nested array, whose shape it has.
    *
-   * @throws {TypeError} naming the tensor, if rows differ in length or an element does not fit the datatype.
+   * @throws {TypeError} naming the tensor, if rows differ in length or the datatype does not hold an element.
    */
   static fromNested<const N extends string, D extends Datatype>(name: N, datatype: D, value: Nested): Tensor<D, N> {
     const where = named(name)
@@ -172,6 +175,9 @@ function named(name: unknown): string {
   return `tensor '${name}'`
 }
 
+const outOfRange = (where: string, datatype: Datatype, i: number, value: number | bigint) =>
+  new TypeError(`${where}: element ${i} is ${value}, and ${datatype} holds ${rangeOf(datatype)}`)
+
 function checkedShape(where: string, shape: readonly number[] | undefined, count: number): readonly number[] {
   if (shape === undefined) return [count]
   let product = 1
@@ -201,16 +207,34 @@ function flatten(where: string, value: Nested, shape: readonly number[], depth: 
 
 function elements(where: string, datatype: Datatype, array: ArrayType, flat: Nested[]): TypedArray {
   const isBig = datatype === 'INT64' || datatype === 'UINT64'
-  const bytes = new array(new ArrayBuffer(flat.length * array.BYTES_PER_ELEMENT)) as unknown as (number | bigint)[]
-  for (const [i, value] of flat.entries()) {
-    const isFit = typeof value === 'number' || (isBig && typeof value === 'bigint') || typeof value === 'boolean'
-    if (!isFit) throw new TypeError(`${where}: element ${i} is ${kindOf(value)}, which does not fit ${datatype}`)
-    if (isBig) bytes[i] = BigInt(value as number | bigint)
-    else if (datatype === 'FP16') bytes[i] = toHalf(Number(value))
-    else if (datatype === 'BF16') bytes[i] = toBrain(Number(value))
-    else bytes[i] = Number(value)
+  const infinite = INFINITE_FROM[datatype]
+  // Bigints are compared before: one that is read back is allocated.
+  const [low, high] = datatype === 'INT64' ? [-(2n ** 63n), 2n ** 63n - 1n] : [0n, 2n ** 64n - 1n]
+  const most = datatype === 'BOOL' ? 1 : Infinity
+  const half = datatype === 'FP16' ? toHalf : datatype === 'BF16' ? toBrain : null
+  const data = new array(new ArrayBuffer(flat.length * array.BYTES_PER_ELEMENT)) as unknown as (number | bigint)[]
+  for (let i = 0; i < flat.length; i += 1) {
+    const given = flat[i]
+    const value = typeof given === 'boolean' ? Number(given) : given
+    let isHeld = true
+    if (typeof value === 'bigint' && isBig) {
+      isHeld = value >= low && value <= high
+      data[i] = value
+    } else if (typeof value !== 'number')
+      throw new TypeError(`${where}: element ${i} is ${kindOf(value)}, which does not fit ${datatype}`)
+    else if (isBig) {
+      // Beyond 2^53 the number may have been rounded before it came here.
+      isHeld = Number.isSafeInteger(value) && (value >= 0 || low < 0n)
+      if (isHeld) data[i] = BigInt(value)
+    } else {
+      data[i] = half === null ? value : half(value)
+      // An array wraps and cuts what its elements do not hold, without an error.
+      if (infinite === undefined) isHeld = data[i] === value && value <= most
+      else isHeld = !(Math.abs(value) >= infinite) || Math.abs(value) === Infinity
+    }
+    if (!isHeld) throw outOfRange(where, datatype, i, value)
   }
-  return bytes as unknown as TypedArray
+  return data as unknown as TypedArray
 }
 
 /** Contents of BYTES: a little-endian u32 length before each element. */

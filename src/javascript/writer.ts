@@ -246,6 +246,11 @@ export class Writer {
 
 /** Parameters as JSON text. */
 export function parametersText(parameters: Parameters): string {
-  const text = JSON.stringify(parameters, (_, value: unknown) => (typeof value === 'string' ? cut(value) : value))
+  const text = JSON.stringify(parameters, (name, value: unknown) => {
+    // JSON would make null of it.
+    if (typeof value === 'number' && !Number.isFinite(value))
+      throw new RuleError(`parameter '${name}' is ${value}, and numbers of parameters are finite`)
+    return typeof value === 'string' ? cut(value) : value
+  })
   return text === '{}' ? '' : text
 }

@@ -54,10 +54,10 @@ function isoMicros(timeUs: number): string {
 const SHORT: Record<string, string> =
   { '\n': '\\n', '\r': '\\r', '\t': '\\t', '\b': '\\b', '\f': '\\f', '"': '\\"', '\\': '\\\\' }
 
-// C0, DEL, C1, the two Unicode line separators and lone surrogates: each ends a line somewhere, controls a terminal, or
-// is invalid in UTF-8.
+// C0, DEL, C1, the two Unicode line separators, characters that reorder text, and lone surrogates: each ends a line
+// somewhere, controls a terminal, shows what is not there, or is invalid in UTF-8.
 // oxlint-disable-next-line no-control-regex
-const UNSAFE = /["\\\u0000-\u001f\u007f-\u009f\u2028\u2029]|\p{Surrogate}/gu
+const UNSAFE = /["\\\u0000-\u001f\u007f-\u009f\u2028\u2029\p{Bidi_Control}]|\p{Surrogate}/gu
 
 /** A JSON string literal, quotes included, without control characters of any kind. */
 export function escapeMessage(message: string): string {

@@ -49,3 +49,9 @@ export const DATATYPES: ReadonlyMap<string, Datatype> = new Map(ROWS.map((row) =
 export const datatypeNumbered = (number: number): Datatype | undefined => ROWS.find((row) => row.number === number)
 
 export const datatypeOfOnnx = (onnx: number): Datatype | undefined => ROWS.find((row) => row.onnx === onnx)
+
+/** The first byte of a BOOL tensor that is neither 0 nor 1, or -1. */
+export function notBool(bytes: Uint8Array): number {
+  for (let i = 0; i < bytes.length; i += 1) if ((bytes[i] as number) > 1) return i
+  return -1
+}

@@ -22,9 +22,13 @@ export const TYPE_FLAGS: readonly string[] =
 
 const IMPORT = /\b(?:from|import|require)\s*\(?\s*(['"])(\.{1,2}\/[^'"\n]+)\1/g
 
-/** Relative imports of a source, by its text: a computed path is not seen, and an import in a comment counts. */
+/**
+ * Relative imports of a source, by its text: a computed path is not seen, and an import in a comment counts. A compiled
+ * name may mean the file in TypeScript, so both are listed.
+ */
 export const relativeImports = (source: string): string[] =>
-  [...source.matchAll(IMPORT)].map(([, , path = '']) => path)
+  [...source.matchAll(IMPORT)]
+    .flatMap(([, , path = '']) => (/\.[cm]?js$/.test(path) ? [path, path.replace(/js$/, 'ts')] : [path]))
 
 /** The error of a model that neither Node nor a transpiler can read. */
 export const needsTranspiler = (model: string): string =>

@@ -32,7 +32,37 @@ async function failureOf(make: () => unknown): Promise<unknown> {
   }
 }
 
+/** Elements that a datatype does not hold, with what it holds. */
+const ELEMENTS: [datatype: string, wrong: unknown, shown: string, holds: string][] = [
+  ['UINT8', 257, '257', 'an integer from 0 to 255'],
+  ['UINT8', -1, '-1', 'an integer from 0 to 255'],
+  ['INT8', 128, '128', 'an integer from -128 to 127'],
+  ['INT16', 1.5, '1.5', 'an integer from -32768 to 32767'],
+  ['UINT16', NaN, 'NaN', 'an integer from 0 to 65535'],
+  ['INT32', 2 ** 31, '2147483648', 'an integer from -2147483648 to 2147483647'],
+  ['INT32', 2n ** 40n, '1099511627776n', 'an integer from -2147483648 to 2147483647'],
+  ['UINT32', Infinity, 'Infinity', 'an integer from 0 to 4294967295'],
+  ['INT64', 2n ** 63n, '9223372036854775808n',
+    'an integer from -9223372036854775808 to 9223372036854775807 (beyond 2^53 a bigint)'],
+  ['UINT64', 2 ** 53, '9007199254740992', 'an integer from 0 to 18446744073709551615 (beyond 2^53 a bigint)'],
+  ['FP16', 65520, '65520', 'a number between -65520 and 65520'],
+  ['BF16', -3.4e38, '-3.4e+38', 'a number between -3.39617752923046e+38 and 3.39617752923046e+38'],
+  ['FP32', 1e39, '1e+39', 'a number between -3.4028235677973366e+38 and 3.4028235677973366e+38'],
+  ['FP64', 1n, '1n', 'a number'],
+  ['BOOL', 2, '2', 'a boolean'],
+]
+
 const CALLS: [what: string, call: (client: Untyped) => unknown, text: string][] = [
+  ...ELEMENTS.map(([datatype, wrong, shown, holds]): (typeof CALLS)[number] => [
+    `${shown} as an element of ${datatype}`,
+    (c) => c['infer']?.('m', { X: { datatype, shape: [2], data: [datatype === 'BOOL' ? true : 1, wrong] } }),
+    `input 'X': element 1 is ${shown}, ${holds} was expected for ${datatype}`,
+  ]),
+  [
+    '2 as a byte of BOOL',
+    (c) => c['infer']?.('m', { X: { datatype: 'BOOL', shape: [3], data: Uint8Array.of(1, 0, 2) } }),
+    "input 'X': element 2 is 2, 0 or 1 was expected for BOOL",
+  ],
   ['no name of a model', (c) => c['infer']?.(), 'model must be a string that is not empty, got undefined'],
   ['an empty name', (c) => c['modelReady']?.(''), 'model must be a string that is not empty, got ""'],
   [
@@ -154,11 +184,11 @@ const CALLS: [what: string, call: (client: Untyped) => unknown, text: string][] 
   ],
   [
     'a parameter that is an object', (c) => c['infer']?.('m', ok, { parameters: { a: {} } }),
-    'parameters must be an object of strings, numbers, booleans and bigints of 64 bits, got an object (Object)'
+    'parameters must be an object of strings, numbers, booleans and bigints of signed 64 bits, got an object (Object)'
   ],
   [
-    'a parameter beyond 64 bits', (c) => c['infer']?.('m', ok, { parameters: { a: 2n ** 64n } }),
-    'parameters must be an object of strings, numbers, booleans and bigints of 64 bits, got an object (Object)'
+    'a parameter beyond 64 bits', (c) => c['infer']?.('m', ok, { parameters: { a: 2n ** 63n } }),
+    'parameters must be an object of strings, numbers, booleans and bigints of signed 64 bits, got an object (Object)'
   ],
   [
     'a priority below 0', (c) => c['infer']?.('m', ok, { priority: -1 }),

@@ -98,7 +98,7 @@ describe.each(WAYS)('$name', (way) => {
     await refused({ INPUT0: ['a'] }, "input 'INPUT0': BYTES was given, model 'simple' expects INT32 [-1,16]")
     await refused(
       { INPUT0: { data: [1.5], shape: [1, 16] } },
-      "input 'INPUT0': element 0 is 1.5, an integer was expected for INT32",
+      "input 'INPUT0': element 0 is 1.5, an integer from -2147483648 to 2147483647 was expected for INT32",
     )
     await refused(
       { INPUT0: { data: new Int32Array(8), shape: [1, 16] } },

@@ -219,10 +219,10 @@ test('--check is silent when nothing changed, and names the models that did', as
 test('the file is TypeScript whatever models and tensors are called', () => {
   const tensor = (name: string) => ({ name, datatype: 'FP32', shape: [-1, 4], optional: false })
   const odd: ModelDescription = {
-    name: "a-b'c\\d\u2028", versions: ['1'], inputs: [tensor('x y'), tensor('}'), tensor('*/')], outputs: [],
+    name: "a-b'c\\d\u2028\u202e", versions: ['1'], inputs: [tensor('x y'), tensor('}'), tensor('*/')], outputs: [],
     maxBatchSize: 0, decoupled: false,
   }
-  expect(typescriptOf([odd], 'nereid-client')).toContain(`  'a-b\\'c\\\\d\\u2028': {
+  expect(typescriptOf([odd], 'nereid-client')).toContain(`  'a-b\\'c\\\\d\\u2028\\u202e': {
     inputs: {
       'x y': ModelInput<'FP32', [number, 4]>
       '}': ModelInput<'FP32', [number, 4]>

@@ -30,6 +30,12 @@ describe('C-01 fields', () => {
       `${BASE} ${Array.from({ length: 65 }, (_, i) => `metric_tags { key: "${i}" value: "x" }`).join(' ')}`,
       '65 metric_tags for m, at most 64 are allowed'
     ],
+    ...['cost-center', '_a', 'ü', 'a"} 1\\nforged 1'].map((key): [string, string] => [
+      `${BASE} metric_tags { key: '${key}' value: "x" }`,
+      `Invalid label name: metric tag '${key.replaceAll('\\n', '\n')}' for m; a key has letters of ASCII, digits and '_', ` +
+        "and does not begin with '_'",
+    ]),
+    [`${BASE} metric_tags { key: "cost_center" value: "a-b\\"ü" } metric_tags { key: "1" value: "" }`, 'ok'],
     [
       'name: "m" platform: "ensemble" backend: "b"',
       "Ensemble model 'm' must have platform type 'ensemble' and empty backend type"

@@ -66,6 +66,43 @@ test('a thrown error answers the whole batch with its text and the frames of the
   expect(second).toBe(first)
 })
 
+test('an input that the model does not declare is an error with the name that may be meant', async () => {
+  const declared = { inputs: { IMAGE: FP32, MASK: { ...FP32, optional: true as const } }, outputs: { OUT: FP32 } }
+  const asked = async (name: string) => {
+    const found: unknown[] = []
+    const tested = await testModel({
+      ...declared,
+      execute: (requests: InferenceRequest[]) => requests.map((request) => {
+        found.push(request.input(name))
+        return empty()
+      }),
+    })
+    const [answer] = await tested.batch([{ IMAGE: input(1).IN }])
+    await tested.close()
+    return answer instanceof TritonError ? answer.message.split('\n')[0] : found
+  }
+  const text = (rest: string) => `Failed to process the request(s) for model 'model_0', message: TypeError: ${rest}`
+  expect(await asked('image')).toBe(
+    text("there is no input 'image', the model has IMAGE, MASK: did you mean 'IMAGE'?"))
+  expect(await asked('MASKS')).toBe(text("there is no input 'MASKS', the model has IMAGE, MASK: did you mean 'MASK'?"))
+  expect(await asked('a')).toBe(text("there is no input 'a', the model has IMAGE, MASK"))
+  expect(await asked('MASK'), 'optional').toEqual([undefined])
+  expect(await asked('IMAGE')).toMatchObject([{ name: 'IMAGE', datatype: 'FP32', shape: [1, 1] }])
+})
+
+test('numbers of a request that its 64 bits do not hold are errors', async () => {
+  const tested = await testModel(double)
+  for (const correlationId of [-1, 1.5, 2 ** 53, 2n ** 64n, -1n, NaN])
+    await expect(tested.infer(input(1), { correlationId }), String(correlationId)).rejects.toThrow(new TypeError(
+      `correlationId must be an integer from 0 to 2^64 - 1, beyond 2^53 as bigint: found ${correlationId}`))
+  await expect(tested.infer(input(1), { timeoutUs: 0.5 })).rejects.toThrow('timeoutUs must be an integer from 0 to')
+  await expect(tested.infer(input(1), { parameters: { rate: NaN } })).rejects.toThrow(
+    "parameter 'rate' is NaN, and numbers of parameters are finite")
+  expect((await tested.infer(input(1), { correlationId: 2n ** 64n - 1n })).output('OUT').data).toEqual(
+    Float32Array.of(2))
+  await tested.close()
+})
+
 test('rejections, errors with a code and values that are no errors answer the batch', async () => {
   expect((await answers(() => Promise.reject(new Error('later'))))[1]).toMatch(/message: Error: later\n {4}at/)
   expect(await answers(() => Promise.reject(new TritonError('INVALID_ARG', 'no')))).toEqual([

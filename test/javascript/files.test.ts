@@ -119,6 +119,20 @@ test('a failed load says what and where: an exception, a syntax error, a package
     'Model file ./model.mjs does not implement `execute`: expected a default export, or `module.exports`')
 })
 
+test('an import of a compiled name finds the file in TypeScript, as `module: nodenext` writes it', async () => {
+  const model = TYPESCRIPT.replace('./helper.ts', './lib/helper.js')
+  const helper = `import { two } from '../two.mjs'\n${HELPER.replace('value * 2', 'value * two')}`
+  const files = { 'model.ts': model, 'lib/helper.ts': helper, 'two.mts': 'export const two: number = 2' }
+  const { runner, version } = await load(files)
+  expect(await ask(runner, 3)).toEqual([6])
+  expect(await ask(runner, -1)).toContain(`at twice (${version}/lib/helper.ts:7:`)
+  // A file of that name comes first.
+  const both = await load({ ...files, 'two.mjs': 'export const two = 3' })
+  expect(await ask(both.runner, 3)).toEqual([9])
+  const { greeting } = await load({ 'model.ts': TYPESCRIPT.replace('./helper.ts', './absent.js') })
+  expect(String(greeting['text'])).toMatch(/Cannot find module '.*absent\.js'/)
+})
+
 test('an exception that nothing caught ends the runner, after its stack was printed', async () => {
   const error = "new Error('outside')"
   for (const wrong of [`setTimeout(() => { throw ${error} })`, `void Promise.reject(${error})`]) {

@@ -1,6 +1,7 @@
 /** B-JS-02: tensors of models. Shapes are checked at once, datatypes by their arrays. */
 import { expect, test } from 'vitest'
 import { fromBrain, fromHalf, toBrain, toHalf } from '../../src/javascript/datatypes.js'
+import type { Datatype } from '../../src/javascript/datatypes.js'
 import { InferenceResponse, Tensor, TritonError } from '../../src/javascript/index.js'
 
 test('the datatype is that of the array, and the shape its length', () => {
@@ -42,6 +43,42 @@ test('an error says which tensor, what was expected and what was found', () => {
   expect(() => new TritonError('NOPE' as never, '')).toThrow("there is no code 'NOPE': codes are UNKNOWN, INTERNAL")
   expect(() => new InferenceResponse([1 as never])).toThrow(
     'an output of an InferenceResponse is a number, expected a Tensor')
+})
+
+test('an element that the datatype does not hold is named with its place, its value and the range', () => {
+  const refused = (datatype: Datatype, value: number | bigint, holds: string) =>
+    expect(() => Tensor.fromNested('N', datatype, [[0, 1], [value, 1]]), datatype).toThrow(
+      new TypeError(`tensor 'N': element 2 is ${value}, and ${datatype} holds ${holds}`),
+    )
+  for (const value of [257, -1, 1.5, NaN, Infinity]) refused('UINT8', value, 'integers from 0 to 255')
+  refused('INT8', 128, 'integers from -128 to 127')
+  refused('UINT16', 65536, 'integers from 0 to 65535')
+  refused('INT16', -32769, 'integers from -32768 to 32767')
+  refused('INT32', 2 ** 31, 'integers from -2147483648 to 2147483647')
+  refused('UINT32', 2 ** 32, 'integers from 0 to 4294967295')
+  const long = 'integers from -9223372036854775808 to 9223372036854775807, beyond 2^53 as bigint'
+  for (const value of [2n ** 63n, -(2n ** 63n) - 1n, 2 ** 53, 0.5, NaN]) refused('INT64', value, long)
+  const unsigned = 'integers from 0 to 18446744073709551615, beyond 2^53 as bigint'
+  for (const value of [-1n, 2n ** 64n, -1]) refused('UINT64', value, unsigned)
+  for (const value of [2, -1, 0.5, NaN]) refused('BOOL', value, 'true and false, or 1 and 0')
+  refused('FP16', -65520, 'numbers between -65520 and 65520')
+  refused('BF16', 3.4e38, 'numbers between -3.39617752923046e+38 and 3.39617752923046e+38')
+  refused('FP32', 1e39, 'numbers between -3.4028235677973366e+38 and 3.4028235677973366e+38')
+  expect(() => Tensor.from('B', Uint8Array.of(1, 0, 2), [3], 'BOOL')).toThrow(
+    new TypeError("tensor 'B': element 2 is 2, and BOOL holds true and false, or 1 and 0"))
+
+  const held: [Datatype, (number | bigint)[]][] = [
+    ['UINT8', [0, 255, -0]], ['INT8', [-128, 127]], ['INT32', [-(2 ** 31), 2 ** 31 - 1]], ['UINT32', [2 ** 32 - 1]],
+    ['INT64', [-(2n ** 63n), 2n ** 63n - 1n, 2 ** 53 - 1]], ['UINT64', [2n ** 64n - 1n, 7]],
+  ]
+  for (const [datatype, values] of held)
+    expect((Tensor.fromNested('N', datatype, values).toNested() as (number | bigint)[]).map(BigInt), datatype)
+      .toEqual(values.map(BigInt))
+  expect(Tensor.fromNested('N', 'FP32', [NaN, Infinity, -Infinity, 3.4028234663852886e38]).toNested())
+    .toEqual([NaN, Infinity, -Infinity, 3.4028234663852886e38])
+  expect(Tensor.fromNested('N', 'FP16', [NaN, -Infinity, 65519]).toNested()).toEqual([NaN, -Infinity, 65504])
+  expect(Tensor.fromNested('N', 'FP64', [1.7e308]).toNested()).toEqual([1.7e308])
+  expect(Tensor.fromNested('N', 'BOOL', [0, 1, true]).toNested()).toEqual([false, true, true])
 })
 
 test('strings are bytes with a length each, as text or as buffers', () => {

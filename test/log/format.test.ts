@@ -39,6 +39,7 @@ test.each([
   ['\r\t\b\f', '"\\r\\t\\b\\f"'],
   ['esc \u001b[31m bel \u0007', '"esc \\u001B[31m bel \\u0007"'],
   ['del \u007f c1 \u009b', '"del \\u007F c1 \\u009B"'],
+  ['rtl \u202egnp.exe \u200f\u061c\u2066\u2069', '"rtl \\u202Egnp.exe \\u200F\\u061C\\u2066\\u2069"'],
   ['ls \u2028 ps \u2029', '"ls \\u2028 ps \\u2029"'],
   ['back\\slash / "q"', '"back\\\\slash / \\"q\\""'],
   ['grüße 模型 🚀', '"grüße 模型 🚀"'],

@@ -1,7 +1,7 @@
 /** Scrapes of a real server in both formats, compressed or not; with a real Prometheus if installed. */
 
 import { spawn, spawnSync } from 'node:child_process'
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer, request, type IncomingHttpHeaders } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -65,6 +65,27 @@ test('both formats have the same samples, byte for byte', async () => {
     'counter', 'unknown'
   ])
   expect(after.types.get('nereid_requests_cancelled')).toBe('counter')
+})
+
+test('a tag that is no label fails the load of its model, and the metrics stay readable', async () => {
+  const repository = mkdtempSync(join(tmpdir(), 'nereid-tags-'))
+  for (const [name, tag] of [['good', 'cost_center'], ['dash', 'cost-center'], ['forged', 'a"} 1\\nnv_forged{b']]) {
+    mkdirSync(join(repository, `${name}/1`), { recursive: true })
+    const tensor = (tensor: string) => `[{ name: "${tensor}" data_type: TYPE_FP32 dims: [ -1 ] }]`
+    writeFileSync(join(repository, `${name}/config.pbtxt`),
+      `backend: "identity" input ${tensor('INPUT0')} output ${tensor('OUTPUT0')} metric_tags { key: '${tag}' value: "7" }`)
+  }
+  const tagged = await TestServer.start(repository, ['--exit-on-error=false'], { path: '/v2/models/good/ready' })
+  try {
+    const { body } = await scrape({}, tagged.metricsPort)
+    const { series } = parseExposition(body.toString('utf8'), 'text')
+    expect(series.get('nv_inference_count{_cost_center="7",model="good",version="1"}')).toBe('0')
+    expect([...series.keys()].filter((key) => /dash|forged/.test(key))).toEqual([])
+    expect(tagged.output()).toMatch(/'dash'.*Invalid label name: metric tag 'cost-center' for dash/)
+  } finally {
+    await tagged.stop()
+    rmSync(repository, { recursive: true })
+  }
 })
 
 test('the strict reader accepts families of every type in both formats', () => {

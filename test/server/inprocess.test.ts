@@ -276,6 +276,10 @@ test.each<[unknown, string]>([
   ],
   [{ inputs: { A: ['a', 5] } }, 'inputs.A[1] must be a string or a Uint8Array, got 5'],
   [{ inputs: { A: [true, 'x'] } }, 'inputs.A[1] must be a boolean, got "x"'],
+  [
+    { inputs: { A: { data: Uint8Array.of(0, 1, 2), datatype: 'BOOL' } } },
+    'inputs.A.data[2] must be 0 or 1, as its datatype is BOOL, got 2',
+  ],
   [{ inputs: {}, id: 1 }, 'id must be a string, got 1'],
   [{ inputs: {}, outputs: 'A' }, 'outputs must be an array, got "A"'],
   [{ inputs: {}, outputs: [null] }, 'outputs[0] must be an object, got null'],

@@ -74,7 +74,7 @@ function expand(text: string, from: number): string {
     if (character === '\ufeff') continue
     if (character === '\t') out += ' '.repeat(TAB_WIDTH - ((from + out.length) % TAB_WIDTH))
     // oxlint-disable-next-line no-control-regex
-    else out += /[\u0000-\u001f\u007f-\u009f\u2028\u2029]|\p{Surrogate}/u.test(character) ? '·' : character
+    else out += /[\u0000-\u001f\u007f-\u009f\u2028\u2029\p{Bidi_Control}]|\p{Surrogate}/u.test(character) ? '·' : character
   }
   return out
 }

@@ -48,8 +48,9 @@ const shape = (dims: readonly number[]) => `[${dims.map((size) => (size < 0 ? 'n
 
 const key = (name: string) => (/^[A-Za-z_$][\w$]*$/.test(name) ? name : text(name))
 
-/** A TypeScript string: JSON's escapes are valid in it; line ends that JSON does not escape are escaped too. */
+/** A TypeScript string: JSON's escapes are valid in it; line ends and reordering are escaped too. */
 const text = (value: string) => {
   const escaped = JSON.stringify(value).slice(1, -1).replaceAll('\\"', '"').replaceAll("'", "\\'")
-  return `'${escaped.replaceAll('\u2028', '\\u2028').replaceAll('\u2029', '\\u2029')}'`
+  const unicode = (one: string) => `\\u${one.charCodeAt(0).toString(16).padStart(4, '0')}`
+  return `'${escaped.replaceAll(/[\u2028\u2029\p{Bidi_Control}]/gu, unicode)}'`
 }

@@ -45,7 +45,9 @@ fn put_char(out: &mut Vec<u8>, c: char) {
         '\n' => out.extend_from_slice(b"\\n"),
         '\r' => out.extend_from_slice(b"\\r"),
         '\t' => out.extend_from_slice(b"\\t"),
-        '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' => {
+        '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' |
+        // Unicode's Bidi_Control: they show text in another order than it has.
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
             out.extend_from_slice(b"\\u");
             let code = u32::from(c);
             (0..4).rev().for_each(|nibble| out.push(hex((code >> (4 * nibble)) & 15)));
@@ -116,6 +118,11 @@ mod tests {
             (b"a\"b\\c", 9, r#""a\"b\\c""#),
             (b"\n\r\t\0\x1b[31m", 19, r#""\n\r\t\u0000\u001b[31m""#),
             ("\u{7f}\u{85}\u{2028}\u{2029}ü".as_bytes(), 19, "\"\\u007f\\u0085\\u2028\\u2029ü\""),
+            (
+                "\u{61c}\u{200e}\u{202a}\u{202e}\u{2066}\u{2069}".as_bytes(),
+                19,
+                "\"\\u061c\\u200e\\u202a\\u202e\\u2066\\u2069\"",
+            ),
             (b"\xff\xfea\xc3", 9, "\"\u{fffd}\u{fffd}a\u{fffd}\""),
             (b"0123456789", 4, "\"0123…\""),
             ("aüü".as_bytes(), 2, "\"a…\""),
