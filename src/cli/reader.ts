@@ -8,6 +8,7 @@ import { SERVER_VERSION } from '../api/identity.js'
 import type { Ports } from '../api/ports.js'
 import { shellWord } from '../config/shell_word.js'
 import { cleanCell, fittingEnd, formatTable, textWidth } from '../log/index.js'
+import { ownVersion } from '../native/locate.js'
 import type { Resolved } from './settings.js'
 
 export type Rows = readonly (readonly string[])[]
@@ -103,11 +104,10 @@ export async function summary(
   resolved: Resolved, ports: Ports, { models, ready }: StartReport, beganMs: number,
 ): Promise<string> {
   const { http, grpc, metrics } = resolved.settings
-  const { packageVersion } = await import('./version.js')
   const seconds = ((performance.now() - beganMs) / 1000).toFixed(1)
   const loaded = models === 0 ? 'no models' : `${ready.length} of ${models} models ready`
   const lines = [
-    `Nereid ${packageVersion()} (Triton ${SERVER_VERSION.replace(/\.\d+$/, '')} API): ${loaded} in ${seconds} s`,
+    `Nereid ${ownVersion()} (Triton ${SERVER_VERSION.replace(/\.\d+$/, '')} API): ${loaded} in ${seconds} s`,
   ]
   if (http !== null)
     lines.push(`  http     ${isUnix(http.address) ? http.address : `${scheme(http)}://${place(http, ports.http)}`}`)

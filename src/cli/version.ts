@@ -1,13 +1,8 @@
-/** The version of this package, from its own package.json, and the command that prints it. */
+/** The command that prints the version of this package. */
 
-import { readFileSync } from 'node:fs'
-
-export function packageVersion(): string {
-  const manifest: unknown = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'))
-  return String((manifest as { version?: unknown }).version ?? 'unknown')
-}
+import { ownVersion } from '../native/locate.js'
 
 export async function run(program: string): Promise<number> {
-  process.stdout.write(`${program} ${packageVersion()}\n`)
+  process.stdout.write(`${program} ${ownVersion()}\n`)
   return 0
 }

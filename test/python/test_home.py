@@ -1,5 +1,6 @@
 """`/`, `/docs` and `/v2/models`: what browsers and other clients get, who may ask, and that nothing of a name becomes markup."""
 import json
+import pathlib
 import re
 import shutil
 import subprocess
@@ -41,6 +42,8 @@ def test_a_browser_gets_a_page_and_other_clients_json(server):
     assert (status, headers["content-type"], headers["vary"]) == (200, "application/json", "accept")
     home = json.loads(body)
     assert (home["name"], home["version"], home["ready"]) == ("triton", json.loads(server.get("/v2"))["version"], True)
+    own = json.loads((pathlib.Path(__file__).parents[2] / "package.json").read_text())["version"]
+    assert home["implementation"] == {"name": "Nereid", "version": own}
     index = json.loads(server.request("POST", "/v2/repository/index")[2])
     assert home["models"] == index and len(index) > 10
     assert home["links"] == {"docs": "/docs", "openapi": "/v2/openapi.json", "metrics": f"http://127.0.0.1:{server.metrics_port}/metrics"}
@@ -49,6 +52,7 @@ def test_a_browser_gets_a_page_and_other_clients_json(server):
     status, headers, body = server.request("GET", "/", headers=HTML)
     assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
     page = Page(body.decode())
+    assert f"Nereid {own}" in page.text
     assert all(row["name"] in page.text and row.get("state", "") in page.text for row in index)
     assert {"/docs", "/v2/openapi.json", "/docs/page.css", "/docs?model=simple", home["links"]["metrics"]} <= set(page.links)
 

@@ -151,10 +151,11 @@ export const SCHEMAS: Schema = {
   Models: object({ models: array(string) }, ['models']),
   Home: object(
     {
-      name: string, version: string, ready: boolean, models: ref('Index'),
+      name: string, version: string, implementation: object({ name: string, version: string }, ['name', 'version']),
+      ready: boolean, models: ref('Index'),
       links: object({ docs: string, openapi: string, metrics: string }, ['docs', 'openapi']),
     },
-    ['name', 'version', 'ready', 'models', 'links'],
+    ['name', 'version', 'implementation', 'ready', 'models', 'links'],
   ),
   LoadRequest: object({
     parameters: {

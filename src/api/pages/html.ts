@@ -6,6 +6,8 @@ import type { IndexRow } from '../../repository/index.js'
 export interface Home {
   name: string
   version: string
+  /** The server that implements the API of `name` and `version`. */
+  implementation: { name: string; version: string }
   ready: boolean
   models: IndexRow[]
   /** `metrics` is absent if the URL is unknown. */
@@ -36,7 +38,7 @@ function row({ name, version = '', state, reason = '' }: IndexRow): string {
   return `<tr>${cells.join('')}<td>${shown(reason)}</td></tr>`
 }
 
-export function homeHtml({ name, version, ready, models, links }: Home): string {
+export function homeHtml({ name, version, implementation, ready, models, links }: Home): string {
   const more = models.length - ROWS_MAX
   const rows = models.slice(0, ROWS_MAX).map(row).join('\n')
   const table =
@@ -56,7 +58,7 @@ export function homeHtml({ name, version, ready, models, links }: Home): string 
 </head>
 <body>
 <h1>${shown(name)} <small>${shown(version)}</small></h1>
-<p>The server is <strong class="${ready ? 'good' : 'bad'}">${ready ? 'ready' : 'not ready'}</strong>.</p>
+<p>${shown(`${implementation.name} ${implementation.version}`)} is <strong class="${ready ? 'good' : 'bad'}">${ready ? 'ready' : 'not ready'}</strong>.</p>
 <ul>
 <li>${docs}, from its ${openapi}</li>${metrics}
 </ul>

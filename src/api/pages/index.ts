@@ -4,6 +4,7 @@
  */
 
 import { ServerError, type Core } from '../../native/index.js'
+import { ownVersion } from '../../native/locate.js'
 import type { IndexRow } from '../../repository/index.js'
 import { DOCS, SCRIPT, STYLE } from './docs.js'
 import { homeHtml, type Home } from './html.js'
@@ -29,7 +30,8 @@ export function page({ core, index, metricsPort }: PageContext, path: string, as
   const { name, version } = JSON.parse(core.serverMetadata()) as { name: string; version: string }
   const metrics = metricsUrl(host, metricsPort)
   const links = { docs: '/docs', openapi: '/v2/openapi.json', ...(metrics === null ? {} : { metrics }) }
-  const home: Home = { name, version, ready: core.isReady(), models: index(), links }
+  const implementation = { name: 'Nereid', version: ownVersion() }
+  const home: Home = { name, version, implementation, ready: core.isReady(), models: index(), links }
   return asHtml ? homeHtml(home) : JSON.stringify(home)
 }
 

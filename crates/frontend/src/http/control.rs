@@ -221,7 +221,7 @@ pub async fn page(context: &HttpContext, page: Operation, head: &RequestHead) ->
     // A cache must not pass names of models to clients without permission.
     reply.add("cache-control", if is_home { "no-store" } else { "no-cache" });
     if is_home {
-        reply.add("vary", "accept");
+        reply.vary("accept");
     }
     reply
 }

@@ -36,7 +36,7 @@ impl Cors {
     pub(super) fn add(&self, origin: Option<&[u8]>, reply: &mut Reply) {
         if !self.is_any() {
             // Also without an origin: a cache in between must not pass that response to a page.
-            reply.add("vary", "Origin");
+            reply.vary("Origin");
         }
         let Some(origin) = origin.filter(|origin| self.allows(origin)) else { return };
         if self.is_any() {

@@ -157,6 +157,15 @@ impl Reply {
         extra.push((name, value.into()));
     }
 
+    /// Adds a request field that the reply depends on to `vary`.
+    pub fn vary(&mut self, on: &'static str) {
+        let mut found = self.extra.iter_mut().flat_map(|extra| extra.iter_mut());
+        match found.find(|(name, _)| *name == "vary") {
+            Some((_, all)) => *all = format!("{all}, {on}").into(),
+            None => self.add("vary", on),
+        }
+    }
+
     /// Error for lack of memory for the request or its response. The body may not have been read to its end.
     pub fn short(short: &Short) -> Self {
         let retry_after = matches!(short, Short::Now { .. });

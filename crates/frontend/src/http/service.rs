@@ -14,6 +14,7 @@ use crate::operations::models;
 use crate::origin::{Client, Face};
 use crate::table::Operation;
 use crate::table::routes::{PathNames, Route};
+use crate::text::cut;
 use crate::verbose;
 use engine::ReadinessState;
 use memory::Account;
@@ -70,7 +71,11 @@ fn not_found(context: &HttpContext, head: &RequestHead) -> Reply {
     let is_grpc = head.headers.get("content-type").is_some_and(|media| media.starts_with(b"application/grpc"));
     match context.shared.strays().at_http() {
         Some(text) if is_grpc => Reply::grpc(code::UNIMPLEMENTED, &text),
-        _ => Reply::text_error(404, JSON, "Not Found"),
+        _ => {
+            let path = std::str::from_utf8(head.path()).ok().and_then(|path| Route::path_without_slash(head.method, path));
+            let text = path.map(|path| format!("Not Found: the path has a slash at its end, which {path} has not"));
+            Reply::text_error(404, JSON, &cut(text.as_deref().unwrap_or("Not Found")))
+        }
     }
 }
 

@@ -263,6 +263,11 @@ impl<'a> Route<'a> {
         other
     }
 
+    /// The path of a route, of one with a slash behind it.
+    pub fn path_without_slash(method: Method, path: &'a str) -> Option<&'a str> {
+        path.strip_suffix('/').filter(|path| Self::find(method, path).is_some())
+    }
+
     /// The operation as the gate checks it.
     #[inline]
     pub fn ask(&self) -> Option<Ask<'a>> {
@@ -360,6 +365,17 @@ mod tests {
         let Route { operation, names: PathNames { model, version, region, repository }, .. } =
             Route::find(Method::Get, path)?;
         Some((operation, [model, version, region, repository]))
+    }
+
+    #[test]
+    fn each_path_is_known_with_a_slash_behind_it_which_is_not_routed() {
+        for row in ROWS.iter().filter(|row| row.path != "/") {
+            let path = row.path.replace("{version}", "1").replace(['[', ']', '{', '}'], "");
+            let slashed = format!("{path}/");
+            assert_eq!(Route::find(row.method, &slashed), None, "{slashed}");
+            assert_eq!(Route::path_without_slash(row.method, &slashed), Some(path.as_str()));
+        }
+        assert_eq!(Route::path_without_slash(Method::Get, "/v2/nope/"), None);
     }
 
     #[test]
