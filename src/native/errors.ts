@@ -27,7 +27,7 @@ export class ServerError extends Error {
   readonly code: ErrorCode
 
   constructor(code: ErrorCode, message: string, options?: ErrorOptions) {
-    super(cut(message, ERROR_CHARS_MAX), options)
+    super(cut(message || code, ERROR_CHARS_MAX), options)
     this.code = code
   }
 }
@@ -47,7 +47,7 @@ export function asServerError(error: unknown): ServerError {
   if (error instanceof ServerError) return error
   if (error instanceof Error) {
     const code = (error as { code?: unknown }).code
-    return new ServerError(isErrorCode(code) ? code : 'INTERNAL', error.message, { cause: error })
+    return new ServerError(isErrorCode(code) ? code : 'INTERNAL', error.message || error.name, { cause: error })
   }
   return new ServerError('INTERNAL', String(error))
 }

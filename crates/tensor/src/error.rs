@@ -112,9 +112,12 @@ macro_rules! constructors {
 }
 
 impl Error {
-    /// An error of this class; a long text is cut.
+    /// An error of this class. A long text is cut, and the name of the class stands for an empty one; a cancelled
+    /// request has none, as in Triton, because nobody waits for it.
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, message: cut(message.into()) }
+        let message = message.into();
+        let is_silent = message.is_empty() && code != Code::Cancelled;
+        Self { code, message: if is_silent { code.constant().into() } else { cut(message) } }
     }
 
     constructors! {
@@ -175,6 +178,13 @@ impl std::error::Error for Error {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_text_is_empty() {
+        for code in Code::ALL.into_iter().filter(|code| *code != Code::Cancelled) {
+            assert_eq!(Error::new(code, "").message(), code.constant());
+        }
+    }
 
     #[test]
     fn a_long_text_is_cut_between_characters_with_a_note() {
