@@ -583,8 +583,8 @@ export class Repository {
     return this.#waits.during(requester, name, () => this.#locks.run(name, task))
   }
   /**
-   * Loads these models if they changed, in mode explicit also the models that their ensembles need, and then every
-   * ensemble that needs one of those or is in `again`. `polled` are models that were read already. Returns failures by
+   * Loads these models if they changed, in mode explicit also the models that their ensembles need, each as soon as its
+   * files are here; then every ensemble that needs one of those or is in `again`. `polled` are models that were read already. Returns failures by
    * name.
    */
   async #applyAll(
@@ -596,11 +596,19 @@ export class Repository {
     const before = new Set(this.#known.keys())
     const seen = new Set(names)
     this.#requested = names.length === 1 ? { name: names[0] ?? '', models: seen } : null
+    this.#applying = seen
+    const loads = new Map<string, Promise<void>>()
     for (let open = [...requested]; open.length > 0; ) {
       await Promise.all(
         open.map(async (name) => {
           const given = requested.has(name) ? parameters : NO_PARAMETERS
           if (!polled.has(name)) await this.#read(name, given, polled, failed)
+          const one = polled.get(name)
+          if (one === undefined || needsOf(one.config).length > 0) return
+          // At once, because the files of another model may take long to come.
+          const load = this.#loadOne(name, one, failed)
+          load.catch(() => {})
+          loads.set(name, load)
         }),
       )
       const needed = this.#settings.mode === 'explicit' ? open.flatMap((name) => this.#needsOf(name, polled)) : []
@@ -628,8 +636,8 @@ export class Repository {
         wave.map(async (name) => {
           const one = polled.get(name)
           if (one === undefined) return
-          const why =
-            needsOf(one.config).length === 0 ? null : complaint(models, name, (model) => this.#outcome(model), rings)
+          if (loads.has(name)) return loads.get(name)
+          const why = complaint(models, name, (model) => this.#outcome(model), rings)
           if (why === null) await this.#loadOne(name, one, failed)
           else this.#reject(name, one, why, failed)
         }),
