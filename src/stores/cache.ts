@@ -23,7 +23,7 @@ import { Locks, type Lock } from './locks.js'
 import { StoreError, storeFailure, type StoreClient, type StoredObject } from './client.js'
 import { Part, WRITE_BYTES, addressOf, removePart, type Range } from './part.js'
 import { Room } from './room.js'
-import { Stall } from './stall.js'
+import { OBJECT_BYTES, Stall } from './stall.js'
 
 /** A download whose checksum is wrong is repeated this often. */
 const REPEATS_MAX = 1
@@ -160,7 +160,7 @@ export class DownloadCache {
     try {
       await eachOf(missing, new Limit(FILES_MAX), signal, async (one, stop) => {
         await this.#placeOne(model, one, stop)
-        stall.gainObject()
+        stall.gain(OBJECT_BYTES)
         reservation.give(one.object.size)
       })
     } finally {

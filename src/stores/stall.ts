@@ -1,7 +1,6 @@
 /**
- * Ends the download of a model that gains too little. Each connection has a limit of its own (`cloud/requests`), but a
- * model has many objects, and each may be retried. Time counts while something is requested: not while the download
- * waits for room, for another process or for the disk.
+ * Ends the download of a model that gains too little: its connections have limits of their own (`cloud/requests`), but
+ * it has many objects, and each may be retried. Only the time of requests counts, not that of locks and the disk.
  */
 
 import { StoreError } from './client.js'
@@ -9,12 +8,14 @@ import { StoreError } from './client.js'
 /** Gain that restarts the time. */
 const STALL_BYTES = 512 * 1024
 /** Gain of a complete object, however small it is. */
-const OBJECT_BYTES = 2 * 1024
+export const OBJECT_BYTES = 2 * 1024
 
 export class Stall {
   readonly #ms: number
   readonly #url: string
   readonly #stop = new AbortController()
+  /** Aborts when the time is over. */
+  readonly signal = this.#stop.signal
   #requests = 0
   #gained = 0
   #timer: NodeJS.Timeout | undefined
@@ -25,21 +26,14 @@ export class Stall {
     this.#url = url
   }
 
-  /** Aborts when the time is over. */
-  get signal(): AbortSignal {
-    return this.#stop.signal
-  }
-
   /** Counts the time of a request. */
   async during<T>(request: () => Promise<T>): Promise<T> {
     if (this.#requests === 0) this.#restart()
     this.#requests += 1
-    try {
-      return await request()
-    } finally {
+    return request().finally(() => {
       this.#requests -= 1
       if (this.#requests === 0) clearTimeout(this.#timer)
-    }
+    })
   }
 
   gain(bytes: number): void {
@@ -47,20 +41,13 @@ export class Stall {
     if (this.#gained >= STALL_BYTES) this.#restart()
   }
 
-  gainObject(): void {
-    this.gain(OBJECT_BYTES)
-  }
-
   #restart(): void {
     clearTimeout(this.#timer)
     this.#gained = 0
-    if (this.#ms === 0) return
-    this.#timer = setTimeout(() => {
-      const text =
-        `the download of the model from '${this.#url}' stalls: in ${this.#ms / 1000} s it gained less than ` +
-        `${STALL_BYTES} bytes, where each object counts as ${OBJECT_BYTES} or more: see that the storage sends what ` +
-        'is asked for; --repository-stall-secs is this time'
-      this.#stop.abort(new StoreError('unavailable', text))
-    }, this.#ms)
+    const gain = `it gained less than ${STALL_BYTES} bytes, where each object counts as ${OBJECT_BYTES} or more`
+    const text = `the download of the model from '${this.#url}' stalls: in ${this.#ms / 1000} s ${gain}`
+    const advice = 'see that the storage sends what is asked for; --repository-stall-secs is this time'
+    const end = (): void => this.#stop.abort(new StoreError('unavailable', `${text}: ${advice}`))
+    if (this.#ms > 0) this.#timer = setTimeout(end, this.#ms)
   }
 }
