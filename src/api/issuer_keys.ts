@@ -49,7 +49,8 @@ export interface IssuerKeys {
 export async function followIssuerKeys(core: Core, url: string, logger: Logger): Promise<IssuerKeys> {
   const stopped = new AbortController()
   let last = 0
-  let wasGood = true
+  /** Reason of the last failure; null if the last fetch succeeded. */
+  let failure: string | null = null
   let busy = false
   let wanted = false
   const fetchOnce = async (): Promise<void> => {
@@ -57,14 +58,16 @@ export async function followIssuerKeys(core: Core, url: string, logger: Logger):
     last = performance.now()
     try {
       const count = core.setIssuerKeys(await download(url, stopped.signal))
-      if (!wasGood) logger.info(`${count} keys of the issuer were fetched from ${url}`)
-      wasGood = true
+      if (failure !== null) logger.info(`${count} keys of the issuer were fetched from ${url}`)
+      failure = null
     } catch (error) {
       if (stopped.signal.aborted) return
       const { message, cause } = error as Error
       const reason = cause instanceof Error ? `${message} (${cause.message})` : message
-      logger.error(`the keys of the issuer can not be fetched from ${url}: ${reason}; those that are here stay`)
-      wasGood = false
+      // Repeated every few seconds, and logged once.
+      if (reason !== failure)
+        logger.error(`the keys of the issuer can not be fetched from ${url}: ${reason}; those that are here stay`)
+      failure = reason
     } finally {
       busy = false
     }
@@ -75,7 +78,7 @@ export async function followIssuerKeys(core: Core, url: string, logger: Logger):
     const ago = performance.now() - last
     // Called even if not due: this resets the reason, which must not cause a fetch much later.
     const misses = core.missesIssuerKey()
-    if (ago >= INTERVAL_MS || (ago >= PAUSE_MS && (misses || wanted || !wasGood))) {
+    if (ago >= INTERVAL_MS || (ago >= PAUSE_MS && (misses || wanted || failure !== null))) {
       wanted = false
       void fetchOnce()
     } else wanted ||= misses

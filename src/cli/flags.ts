@@ -218,6 +218,9 @@ export const FLAGS = [
   { name: 'repository-cache-bytes', kind: 'integer', default: 0, min: 0, group: 'Model Repository', state: 'active',
     meaning: 'Maximum bytes of downloaded models; those that no server uses are removed first. 0 is the size of ' +
       'the file system.' },
+  { name: 'repository-stall-secs', kind: 'integer', default: 60, min: 0, group: 'Model Repository', state: 'active',
+    meaning: 'The download of a model fails when it gains less than 512 KiB in so many seconds, where each object ' +
+      'counts as 2 KiB or more; 0 is no limit.' },
   { name: 'load-model', kind: 'string', value: 'name', default: null, list: true, group: 'Model Repository',
     state: 'active',
     meaning: 'Model to load at start in mode explicit; * alone loads all.' },

@@ -3,18 +3,19 @@
  * failure may pass by itself.
  */
 
-import { asServerError, type ErrorCode } from '../native/index.js'
+import { asServerError } from '../native/index.js'
 
 /** Pause before files that did not change are loaded again; doubles up to the maximum. */
 const PAUSE_MS = 60_000
 const PAUSE_MS_MAX = 3_600_000
 
-/** Codes of failures that do not depend on the files: no memory, no answer in time. */
-const PASSING: ReadonlySet<ErrorCode> = new Set(['UNAVAILABLE', 'RESOURCE_EXHAUSTED'])
+/** Reports whether a failure may not be that of the files: no memory, no answer in time. */
+const passes = (error: unknown): boolean => ['UNAVAILABLE', 'RESOURCE_EXHAUSTED'].includes(asServerError(error).code)
 
-const passes = (error: unknown): boolean => PASSING.has(asServerError(error).code)
+/** When a model is loaded again, for the log. */
+export const nextLoad = (error: unknown): string =>
+  `; it is loaded again when its files change${passes(error) ? ', or after a pause' : ''}`
 
-/** The last failure of a model. */
 interface Failure {
   /** Change of the files that failed; null if they could not be read. */
   stamp: bigint | null
@@ -25,18 +26,14 @@ interface Failure {
   untilMs: number
 }
 
-/** When a model is loaded again, for the log. */
-export function nextLoad(error: unknown): string {
-  return `; it is loaded again when its files change${passes(error) ? ', or after a pause' : ''}`
-}
-
 export class Failures {
   readonly #byModel = new Map<string, Failure>()
 
-  /** Records a failure, with the error of each version. Returns false if it is the same as the last one. */
-  note(name: string, stamp: bigint | null, errors: readonly unknown[], nowMs = performance.now()): boolean {
+  /** Records a failure, whose cause may have the error of each version. Returns false if it is the last one again. */
+  note(name: string, stamp: bigint | null, error: unknown, nowMs = performance.now()): boolean {
     const before = this.#byModel.get(name)
-    const reason = errors.map((error) => asServerError(error).message).join('; ')
+    const { cause, message: reason } = asServerError(error)
+    const errors: unknown[] = cause instanceof AggregateError ? cause.errors : [error]
     const pauseMs = before?.stamp === stamp ? Math.min(2 * before.pauseMs, PAUSE_MS_MAX) : PAUSE_MS
     const untilMs = errors.some(passes) ? nowMs + pauseMs : Infinity
     this.#byModel.set(name, { stamp, reason, versions: errors.length, pauseMs, untilMs })

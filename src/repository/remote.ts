@@ -36,9 +36,11 @@ const PROGRESS_MS = 5_000
 const REPLACED_MS = 60_000
 /** Age after which a directory of another process namespace is abandoned: its owner refreshes it (`stores/worker`). */
 const FOREIGN_AGE_MS_MAX = 600_000
-/** In mode poll, pause before damaged content is downloaded again; it doubles up to the maximum. */
-const DAMAGE_MS = 60_000
-const DAMAGE_MS_MAX = 3_600_000
+/** In mode poll, pause before the same content is downloaded again; it doubles up to the maximum. */
+const PAUSE_MS = 60_000
+const PAUSE_MS_MAX = 3_600_000
+/** The same for storage that does not answer, which may soon do so. */
+const OUTAGE_MS_MAX = 300_000
 /** Empty directory that the models link to before their first download. */
 const EMPTY = 'empty'
 
@@ -54,8 +56,8 @@ interface Copy {
   directory: string
 }
 
-/** The last download had another checksum than the storage. */
-interface Damage {
+/** The last download failed. */
+interface FailedDownload {
   stamp: string
   error: unknown
   pauseMs: number
@@ -71,7 +73,7 @@ interface ListedModel {
   versions: ReadonlyMap<number, number>
   /** The copy that the link leads to; null before the first download. */
   made: Copy | null
-  damage: Damage | null
+  failed: FailedDownload | null
   changes: bigint
 }
 
@@ -216,7 +218,7 @@ export class RemoteStore implements Store {
     } else if (found !== undefined) {
       await this.#link(name, join(this.#root, EMPTY))
       const { stamp, bytes, versions } = found
-      this.#listed.set(name, { wanted: stamp, bytes, versions, made: null, damage: null, changes: this.#change() })
+      this.#listed.set(name, { wanted: stamp, bytes, versions, made: null, failed: null, changes: this.#change() })
     } else if (model !== undefined) {
       this.#listed.delete(name)
       await rm(join(this.directory, name), { force: true })
@@ -251,8 +253,8 @@ export class RemoteStore implements Store {
     const stamp = model.wanted
     if (model.made?.stamp === stamp && hasVersions(model.made, select)) return true
     const startedMs = performance.now()
-    const { damage } = model
-    if (this.#settles && damage?.stamp === stamp && startedMs < damage.untilMs) throw damage.error
+    const { failed } = model
+    if (this.#settles && failed?.stamp === stamp && startedMs < failed.untilMs) throw failed.error
     let bytes = 0
     let expected = model.bytes
     let isWaiting = false
@@ -286,11 +288,12 @@ export class RemoteStore implements Store {
       }
       directory = await make(versions)
     } catch (error) {
-      if (storeFailure(error) === 'damaged') {
-        const pauseMs = damage?.stamp === stamp ? Math.min(2 * damage.pauseMs, DAMAGE_MS_MAX) : DAMAGE_MS
-        model.damage = { stamp, error, pauseMs, untilMs: performance.now() + pauseMs }
+      if (this.#stop.signal.aborted || !download.stop.signal.aborted) {
+        const most = storeFailure(error) === 'unavailable' ? OUTAGE_MS_MAX : PAUSE_MS_MAX
+        const pauseMs = failed?.stamp === stamp ? Math.min(2 * failed.pauseMs, most) : PAUSE_MS
+        model.failed = { stamp, error, pauseMs, untilMs: performance.now() + pauseMs }
+        throw error
       }
-      if (this.#stop.signal.aborted || !download.stop.signal.aborted) throw error
       if (!download.isReplaced) throw new OutdatedError()
       return false
     } finally {

@@ -91,16 +91,6 @@ interface Polled {
 /** An ensemble and its composing models do not match. */
 class MismatchError extends ServerError {}
 
-/** Versions failed to load. */
-class VersionsError extends ServerError {
-  readonly failed: readonly unknown[]
-
-  constructor(name: string, text: string, failed: readonly unknown[]) {
-    super('INVALID_ARG', `load failed for model '${name}': ${text}\n`)
-    this.failed = failed
-  }
-}
-
 /** A model could not be read. Clients get Triton's generic text; the reason is logged. */
 class PollError extends ServerError {
   constructor(name: string, cause?: unknown) {
@@ -584,9 +574,9 @@ export class Repository {
     return this.#waits.during(requester, name, () => this.#locks.run(name, task))
   }
   /**
-   * Loads these models if they changed, in mode explicit also the models that their ensembles need, and then every
-   * ensemble that needs one of those or is in `again`. `polled` are models that were read already. Returns failures by
-   * name.
+   * Loads these models if they changed, in mode explicit also the models that their ensembles need, each as soon as its
+   * files are here; then every ensemble that needs one of those or is in `again`. `polled` are models that were read
+   * already. Returns failures by name.
    */
   async #applyAll(
     names: readonly string[], parameters: LoadParameters, again: readonly string[] = [],
@@ -597,11 +587,19 @@ export class Repository {
     const before = new Set(this.#known.keys())
     const seen = new Set(names)
     this.#requested = names.length === 1 ? { name: names[0] ?? '', models: seen } : null
+    this.#applying = seen
+    const loads = new Map<string, Promise<void>>()
     for (let open = [...requested]; open.length > 0; ) {
       await Promise.all(
         open.map(async (name) => {
           const given = requested.has(name) ? parameters : NO_PARAMETERS
           if (!polled.has(name)) await this.#read(name, given, polled, failed)
+          const one = polled.get(name)
+          if (one === undefined || needsOf(one.config).length > 0) return
+          // At once, because the files of another model may take long to come.
+          const load = this.#loadOne(name, one, failed)
+          load.catch(() => {})
+          loads.set(name, load)
         }),
       )
       const needed = this.#settings.mode === 'explicit' ? open.flatMap((name) => this.#needsOf(name, polled)) : []
@@ -629,8 +627,8 @@ export class Repository {
         wave.map(async (name) => {
           const one = polled.get(name)
           if (one === undefined) return
-          const why =
-            needsOf(one.config).length === 0 ? null : complaint(models, name, (model) => this.#outcome(model), rings)
+          if (loads.has(name)) return loads.get(name)
+          const why = complaint(models, name, (model) => this.#outcome(model), rings)
           if (why === null) await this.#loadOne(name, one, failed)
           else this.#reject(name, one, why, failed)
         }),
@@ -742,14 +740,14 @@ export class Repository {
 
   /**
    * Records a failed load. The stored stamp is reset so that the next request tries again without a change (R-23); in
-   * mode poll, `#failures` decides. An ensemble that its composing models prevent from serving waits for a change, of itself or of them.
+   * mode poll, `#failures` decides. An ensemble that its composing models prevent from serving waits for a change, of
+   * itself or of them.
    */
   #remember(name: string, polled: Polled, error: unknown): void {
     const before = this.#known.get(name) ?? null
     const why = failureText(name, error)
     // Files of a request are not those of the repository.
-    if (polled.stamp !== 0n)
-      this.#failures.note(name, polled.stamp, error instanceof VersionsError ? error.failed : [error])
+    if (polled.stamp !== 0n) this.#failures.note(name, polled.stamp, error)
     const waits = error instanceof MismatchError
     // A model that never served is loaded from the files of its request once its composing models are available.
     const override = before !== null ? before.override : waits ? polled.override : null
@@ -833,8 +831,8 @@ export class Repository {
         throw new ServerError('INVALID_ARG', `load failed for model '${name}': ${reason}\n`, { cause: error })
       }
       const isOfFiles = !isOverride(parameters) && this.#places.directories(name).length > 0
-      const isNew = !isOfFiles || this.#failures.note(name, stamp, [error])
-      // Of a directory that cannot be read, each poll has the same failure.
+      const isNew = !isOfFiles || this.#failures.note(name, stamp, error)
+      // Each poll of a directory that cannot be read has the same failure.
       if (isNew || this.#settings.mode !== 'poll')
         this.#logLoad('error', `Poll failed for model directory '${name}': ${reason}`)
       this.#observe({ model: name, version: null, phase: 'failed', detail: statusText(error) })
@@ -850,7 +848,7 @@ export class Repository {
     if (store.failure !== null && this.#settings.mode !== 'poll') throw store.failure
     await store.materialise(basename(directory), (at) => {
       const selected = versionsToLoad(at, this.#flags, config)
-      // The processes of serving versions may restart from these files before the load replaces them, or after it fails.
+      // The processes of serving versions may restart from these files.
       return selected === null ? null : new Set([...this.#states.serving(name), ...selected])
     })
     return store.stamp(basename(directory))
@@ -1039,7 +1037,8 @@ export class Repository {
     }
     // Mode poll reports a failure in one line.
     if (this.#settings.mode !== 'poll') this.#logLoad('error', `failed to load '${name}'`)
-    return new VersionsError(name, text, [...failed.values()])
+    const message = `load failed for model '${name}': ${text}\n`
+    return new ServerError('INVALID_ARG', message, { cause: new AggregateError(failed.values(), message) })
   }
 
   #unloadLocked(name: string): void {

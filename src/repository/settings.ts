@@ -28,6 +28,8 @@ export interface RepositorySettings {
   cacheDirectory: string | null
   /** Maximum bytes of that directory; 0 = limited by the file system. */
   cacheBytesMax: number
+  /** Time in which a model's download must gain something; 0 = unlimited. */
+  stallSecs: number
   /** Backends: `<name>/libtriton_<name>.so` or `<name>/model.py`. */
   backendDirectory: string
   /** `--host-per-model`: each model of a library runs in a process of its own. */

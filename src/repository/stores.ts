@@ -66,8 +66,8 @@ export class Stores {
     const swept = await sweepStores(trees)
     if (swept > 0) this.#log('info', `removed ${swept} directories of '${trees}' that earlier processes left behind`)
     const root = await privateRoot(trees)
-    const { cacheBytesMax } = this.#settings
-    const source = new StoreThread(scheme, { url, cacheDirectory, cacheBytesMax, directory: root })
+    const { cacheBytesMax, stallSecs } = this.#settings
+    const source = new StoreThread(scheme, { url, cacheDirectory, cacheBytesMax, stallSecs, directory: root })
     this.#remote.push(new RemoteStore(url, root, source, this.#log))
     return root
   }

@@ -23,13 +23,15 @@ import { Locks, type Lock } from './locks.js'
 import { StoreError, storeFailure, type StoreClient, type StoredObject } from './client.js'
 import { Part, WRITE_BYTES, addressOf, removePart, type Range } from './part.js'
 import { Room } from './room.js'
+import { OBJECT_BYTES, Stall } from './stall.js'
 
 /** A download whose checksum is wrong is repeated this often. */
 const REPEATS_MAX = 1
 /** Maximum number of files of one model that are placed in parallel. */
 const FILES_MAX = 32
-/** Maximum number of parallel reads. */
-const READS_MAX = 16
+/** Maximum number of parallel reads, and of those of one model: a model that stalls leaves some to others. */
+const READS_MAX = 32
+const MODEL_READS_MAX = 16
 /** Retries of a read that got fewer than `RETRY_BYTES`; the pauses between them double. */
 const RETRIES_MAX = 5
 const RETRY_BYTES = 16 * 1024
@@ -48,6 +50,15 @@ interface Placement {
   address: string
 }
 
+/** The download of a model. */
+interface ModelDownload {
+  client: StoreClient
+  url: string
+  progress: Progress
+  reads: Limit
+  stall: Stall
+}
+
 /** A name of a content. */
 const DIGEST = /^[0-9a-f]{64}$/
 
@@ -57,6 +68,7 @@ const debug = debuglog('nereid-stores')
 export class DownloadCache {
   readonly #directory: string
   readonly #retryWaitMs: number
+  readonly #stallMs: number
   readonly #reads = new Limit(READS_MAX)
   readonly #locks: Locks
   readonly #room: Room
@@ -65,9 +77,11 @@ export class DownloadCache {
    * @param directory private to this user
    * @param bytesMax of all objects and downloads; 0 = limited by the file system
    * @param retryWaitMs pause before the first retry of a read
+   * @param stallMs time after which a model's download that gains nothing fails; 0 = never
    */
-  constructor(directory: string, bytesMax: number, retryWaitMs = RETRY_WAIT_MS) {
+  constructor(directory: string, bytesMax: number, retryWaitMs = RETRY_WAIT_MS, stallMs = 0) {
     this.#directory = directory
+    this.#stallMs = stallMs
     this.#retryWaitMs = retryWaitMs
     this.#locks = new Locks(join(directory, 'locks'))
     this.#room = new Room(directory, bytesMax, this.#locks)
@@ -112,13 +126,20 @@ export class DownloadCache {
    *
    * Reserves room for missing objects first. If other downloads hold the room, waits for them.
    *
-   * @throws {StoreError} `local` if there is no room
+   * @throws {StoreError} `local` if there is no room, `unavailable` if the download stalls
    */
   async place(
-    client: StoreClient, url: string, files: ReadonlyMap<string, StoredObject>, signal: AbortSignal, progress: Progress,
+    client: StoreClient, url: string, files: ReadonlyMap<string, StoredObject>, caller: AbortSignal, progress: Progress,
   ): Promise<void> {
     await this.#makeDirectories()
-    let missing: Placement[] = [...files].map(([to, object]) => {
+    const stall = new Stall(this.#stallMs, url)
+    const signal = AbortSignal.any([caller, stall.signal])
+    const model = { client, url, progress, stall, reads: new Limit(MODEL_READS_MAX) }
+    // Many models have thousands of empty files. Nothing is downloaded for them.
+    const isEmpty = ([, { size }]: [string, StoredObject]): boolean => size === 0
+    const limit = new Limit(FILES_MAX)
+    await eachOf([...files].filter(isEmpty), limit, signal, async ([to]) => writeFile(to, '', { mode: 0o444 }))
+    let missing: Placement[] = [...files].filter((file) => !isEmpty(file)).map(([to, object]) => {
       const { path, size, version } = object
       return { to, object, address: hashOf([url, path, size, version]) }
     })
@@ -138,7 +159,8 @@ export class DownloadCache {
     const reservation = await this.#room.reserve(find, signal, () => progress({ waits: true }))
     try {
       await eachOf(missing, new Limit(FILES_MAX), signal, async (one, stop) => {
-        await this.#placeOne(client, url, one, stop, progress)
+        await this.#placeOne(model, one, stop)
+        stall.gain(OBJECT_BYTES)
         reservation.give(one.object.size)
       })
     } finally {
@@ -147,16 +169,14 @@ export class DownloadCache {
   }
 
   /** Links an object, which is downloaded if it is missing. */
-  async #placeOne(
-    client: StoreClient, url: string, one: Placement, signal: AbortSignal, progress: Progress,
-  ): Promise<void> {
+  async #placeOne(model: ModelDownload, one: Placement, signal: AbortSignal): Promise<void> {
     for (;;) {
       signal.throwIfAborted()
       const lock = await this.#locks.take(one.address)
       try {
         if (await this.#linkOne(one)) return
         if (lock !== null) {
-          await this.#download(client, url, one, lock, signal, progress)
+          await this.#download(model, one, lock, signal)
           if (await this.#linkOne(one)) return
           // Something removed the directory of the model.
           if (!(await exists(dirname(one.to)))) throw new StoreError('local', `there is no '${dirname(one.to)}'`)
@@ -173,9 +193,9 @@ export class DownloadCache {
 
   /** Downloads an object into the cache. Continues an interrupted download. */
   async #download(
-    client: StoreClient, url: string, { object, address }: Placement, lock: Lock, signal: AbortSignal,
-    progress: Progress,
+    model: ModelDownload, { object, address }: Placement, lock: Lock, signal: AbortSignal,
   ): Promise<void> {
+    const { url, stall, reads } = model
     const place = hashOf([url, object.path]).slice(0, 16)
     const path = join(this.#directory, 'parts', `${address}.${place}`)
     await this.#removeOlder(basename(path), place)
@@ -184,11 +204,11 @@ export class DownloadCache {
     try {
       let content = ''
       for (let repeats = 0; ; repeats += 1) {
-        await eachOf(part.missing(), this.#reads, either, (range, stop) =>
-          this.#read(client, object, part, range, stop, progress),
-        )
+        const read = (range: Range, stop: AbortSignal): Promise<void> =>
+          this.#reads.run(() => stall.during(() => this.#read(model, object, part, range, stop)), stop, model)
+        await eachOf(part.missing(), reads, either, read)
         await part.finish()
-        const found = await examine(path, object, client, either)
+        const found = await examine(path, object, model, either)
         const { damage } = found
         content = found.content
         if (damage === null) break
@@ -254,7 +274,7 @@ export class DownloadCache {
 
   /** Reads a range into the part; continues after a broken connection. */
   async #read(
-    client: StoreClient, object: StoredObject, part: Part, range: Range, signal: AbortSignal, progress: Progress,
+    { client, progress, stall }: ModelDownload, object: StoredObject, part: Part, range: Range, signal: AbortSignal,
   ): Promise<void> {
     const from = range.at
     const { to } = range
@@ -268,6 +288,7 @@ export class DownloadCache {
         length = 0
         await part.write(range, chunks.splice(0), bytes)
         progress({ bytes })
+        stall.gain(bytes)
       }
       try {
         for await (const bytes of await client.read(object, range.at, to, signal)) {
@@ -312,18 +333,17 @@ function canContinue(part: Part, error: unknown, signal: AbortSignal): boolean {
  * or if there is no checksum.
  */
 async function examine(
-  path: string, object: StoredObject, client: StoreClient, signal: AbortSignal,
+  path: string, object: StoredObject, { client, stall }: ModelDownload, signal: AbortSignal,
 ): Promise<{ content: string; damage: string | null }> {
-  const { path: name, md5, size } = object
+  const { path: name, md5 } = object
   const unchecked = async (): Promise<{ content: string; damage: null }> => {
     const { content } = await readDigests(path, [], signal)
     return { content, damage: null }
   }
-  if (size === 0) return unchecked()
   const missing = { missing: 'the storage has no MD5' }
   const stored =
     md5 === null
-      ? ((await client.checksum?.(object, signal)) ?? missing)
+      ? ((await stall.during(async () => client.checksum?.(object, signal))) ?? missing)
       : { algorithm: 'MD5' as const, digest: md5, partBytes: null }
   if ('missing' in stored) {
     debug("the download of '%s' is not compared with a checksum: %s", name, stored.missing)

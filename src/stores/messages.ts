@@ -12,6 +12,8 @@ export interface WorkerData {
   cacheDirectory: string
   /** 0 = no limit. */
   cacheBytesMax: number
+  /** Time after which a model's download that gains nothing fails; 0 = never. */
+  stallSecs: number
   /** Parent of the model directories. */
   directory: string
 }

@@ -15,6 +15,8 @@ import { StoreError, type StoreClient, type StoredObject } from './client.js'
 /** Maximum number of objects of one repository, and of one model. */
 export const OBJECTS_MAX = 1_000_000
 export const MODEL_OBJECTS_MAX = 100_000
+/** Maximum time of a listing. */
+const LIST_MS_MAX = 600_000
 /** Maximum depth below a model, and maximum length of a name in file systems. */
 const DEPTH_MAX = 32
 const NAME_BYTES_MAX = 255
@@ -48,7 +50,12 @@ export class Mirror {
   async list(signal: AbortSignal): Promise<Listing> {
     const found = new Map<string, StoredObject[]>()
     let count = 0
+    const untilMs = performance.now() + LIST_MS_MAX
     for await (const page of this.#client.list(signal)) {
+      if (performance.now() > untilMs) {
+        const text = `'${this.#url}' was listed for ${LIST_MS_MAX / 1000} s, to ${count} objects, without an end`
+        throw new StoreError('unavailable', `${text}: name the directory in it that holds the models`)
+      }
       // Empty pages count too, so that a list of only those ends.
       count += Math.max(1, page.length)
       if (count > OBJECTS_MAX) {

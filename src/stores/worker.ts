@@ -17,13 +17,13 @@ const PROGRESS_MS = 200
 
 const port = parentPort
 if (port === null) throw new Error('this is a worker thread')
-const { url, client, cacheDirectory, cacheBytesMax, directory } = workerData as WorkerData
+const { url, client, cacheDirectory, cacheBytesMax, stallSecs, directory } = workerData as WorkerData
 const running = new Map<number, AbortController>()
 let opening: Promise<Mirror> | null = null
 
 async function open(): Promise<Mirror> {
   await mkdir(directory, { recursive: true, mode: 0o700 })
-  const cache = new DownloadCache(cacheDirectory, cacheBytesMax)
+  const cache = new DownloadCache(cacheDirectory, cacheBytesMax, undefined, stallSecs * 1000)
   await cache.open()
   const { open: openStore } = (await import(client)) as { open: OpenStore }
   setInterval(() => void utimes(directory, new Date(), new Date()).catch(() => {}), TOUCH_MS).unref()

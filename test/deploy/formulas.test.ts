@@ -58,8 +58,8 @@ const IDLE = Array.from({ length: 9 }, (_, i) => `idle${i}`)
 function queries(): Record<string, string> {
   const found: Record<string, string> = {}
   for (const { seriesQuery, metricsQuery, name } of parse(read('docs/deploy/prometheus/adapter.yaml')).rules.custom) {
-    const names: string[] = /__name__=~"([^"]+)"/.exec(seriesQuery)?.[1]?.split('|') ?? [/^\w+/.exec(seriesQuery)?.[0] ?? '']
-    for (const one of names) {
+    const [first = ''] = /^\w+/.exec(seriesQuery) ?? []
+    for (const one of /__name__=~"([^"]+)"/.exec(seriesQuery)?.[1]?.split('|') ?? [first]) {
       found[`adapter ${name?.as ?? one}`] = metricsQuery
         .replaceAll('<<.Series>>', one)
         .replaceAll('<<.LabelMatchers>>', 'namespace="models",pod="release-nereid-0"')
@@ -141,6 +141,8 @@ describe.skipIf(!isHere)('promtool (skipped without it: apt-get install promethe
     const models = [...IDLE.flatMap((model) => load(model, false)), ...load('busy', true)].map((one) =>
       JSON.parse(JSON.stringify(one).replace(`x${SAMPLES}`, 'x100')))
     const exp_labels = { severity: 'warning', job: 'n', model: 'busy' }
+    const REASONS =
+      'nv_inference_request_failure has the reasons. REJECTED is a full queue, BACKEND an error of the model.'
     const wait =
       'They wait for an instance, 600k µs each. More instances, larger batches or more replicas shorten that.'
     expect(judged({
@@ -156,8 +158,7 @@ describe.skipIf(!isHere)('promtool (skipped without it: apt-get install promethe
             exp_labels,
             exp_annotations: {
               summary: '10% of the requests of busy fail',
-              description:
-                'nv_inference_request_failure has the reasons. REJECTED is a full queue, BACKEND an error of the model.',
+              description: REASONS,
             },
           }]),
         ],

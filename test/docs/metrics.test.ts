@@ -64,7 +64,9 @@ async function scraped(): Promise<Map<string, Family>> {
   await pythonEnvironment()
   const directory = mkdtempSync(join(tmpdir(), 'nereid-metrics-'))
   write(directory)
-  writeFileSync(join(directory, 'keys.json'), JSON.stringify({ anonymous: { scopes: [{ verbs: ['all'] }] } }))
+  const key = { name: 'robot', sha256: 'a'.repeat(64), scopes: [{ verbs: ['all'] }], expires: '2099-01-31' }
+  const keys = { keys: [key], anonymous: { scopes: [{ verbs: ['all'] }] } }
+  writeFileSync(join(directory, 'keys.json'), JSON.stringify(keys))
   // A machine with GPUs.
   const mocks = new Mocks()
   const flags = [

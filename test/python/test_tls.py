@@ -324,14 +324,14 @@ def test_certificates_that_end_are_told_at_the_start_and_when_they_are_read_agai
     others = {label("http", late[0]): late_end, label("http", roots): root_end}
     assert ends() == others | {label("grpc", served[0]): soon_end}
     waits_for(lambda: len(lines("")) == 2, "two warnings at the start")
-    assert len(lines(f"{served[0]}, for grpc, expires in 12 days: replace it")) == 1
-    assert len(lines(f"{roots}, for http, expires in 1 days")) == 1
+    assert len(lines(f"{served[0]}, for grpc, expires in 12 d: replace it")) == 1
+    assert len(lines(f"{roots}, for http, expires in 1 d")) == 1
     serve(over)
-    waits_for(lambda: lines(f"{served[0]}, for grpc, expired 3 days ago: replace it"), "a warning of the expired one")
+    waits_for(lambda: lines(f"{served[0]}, for grpc, expired 3 d ago: replace it"), "a warning of the expired one")
     assert ends() == others | {label("grpc", served[0]): over_end}
     serve(late)
     waits_for(lambda: ends() == others | {label("grpc", served[0]): late_end}, "the metric of the new one")
-    assert not lines("expires in 14 days")
+    assert not lines("expires in 14 d")
 
 
 def test_a_server_certificate_of_version_1_is_served(start, pki, repositories):

@@ -463,15 +463,16 @@ test('R-23 mode explicit: each request loads a failed model again, and an unload
 
 test('a failure that may pass is tried again after pauses from a minute to an hour; others wait for the files', () => {
   const failures = new Failures()
+  const passing = new ServerError('UNAVAILABLE', 'no memory')
   let now = 0
   for (const pause of [60, 120, 240, 480, 960, 1920, 3600, 3600].map((seconds) => seconds * 1000)) {
-    failures.note('m', 1n, [new ServerError('UNAVAILABLE', 'no memory')], now)
+    failures.note('m', 1n, passing, now)
     expect([failures.waits('m', 1n, now + pause - 1), failures.waits('m', 2n, now)]).toEqual([true, false])
     now += pause
     expect(failures.waits('m', 1n, now)).toBe(false)
   }
-  failures.note('m', 1n, [new ServerError('UNAVAILABLE', 'no memory'), new Error('junk')], now)
-  failures.note('other', 1n, [new Error('junk')], now)
+  failures.note('m', 1n, new ServerError('INTERNAL', 'x', { cause: new AggregateError([passing, 'junk']) }), now)
+  failures.note('other', 1n, new Error('junk'), now)
   expect(failures.waits('other', 1n, now + 1e12)).toBe(true)
   expect(failures.versions((name) => name === 'm')).toEqual(new Map([['m', 2]]))
 })

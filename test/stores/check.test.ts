@@ -49,7 +49,9 @@ test('a model that cannot be downloaded has that error, and a bucket that cannot
   storage.objects = new Map([['models/good/1/model.onnx', MODEL], ['models/odd//1/model.onnx', MODEL]])
   const cache = `--repository-cache-directory=${home}`
   const { code, out } = await runs(check, [`${storage.url}/models`, cache])
-  expect([code, out]).toEqual([1, expect.stringMatching(/^odd: error: the object '.*' can not be a file: .*\n2 models, 1 error/)])
+  const why = /^odd: error: the object '.*' can not be a file: .*\n2 models, 1 error/
+  expect([code, out]).toEqual([1, expect.stringMatching(why)])
   const absent = await runs(check, [storage.url.replace('bucket', 'nobody'), cache])
-  expect([absent.code, absent.out]).toEqual([1, expect.stringMatching(/^error: failed to read model repository 's3:.*nobody/)])
+  const unread = /^error: failed to read model repository 's3:.*nobody/
+  expect([absent.code, absent.out]).toEqual([1, expect.stringMatching(unread)])
 })

@@ -225,21 +225,23 @@ test('mode poll: a damaged download is repeated after growing pauses, or when it
 test('a download that waits for the reads of another one can be stopped, and small ones are read between', async () => {
   const memory = new Memory()
   for (const model of ['n', 'o']) memory.put(`${model}/1/model`, model)
-  memory.put('m/1/model', Buffer.alloc(160 * MIB))
+  for (const model of ['large', 'larger']) memory.put(`${model}/1/model`, Buffer.alloc(160 * MIB))
   let open = (): void => {}
   memory.gate = new Promise((done) => (open = done))
   const { store, load } = await setup(memory)
-  const large = load('m')
+  const large = [load('large')]
   await vi.waitFor(() => expect(memory.open).toBe(16))
+  large.push(load('larger'))
+  await vi.waitFor(() => expect(memory.open).toBe(32))
   const loads = [load('n'), load('o')]
-  await vi.waitFor(() => expect(readdirSync(join(store.directory, '..'))).toHaveLength(5))
+  await vi.waitFor(() => expect(readdirSync(join(store.directory, '..'))).toHaveLength(6))
   await new Promise((done) => setTimeout(done, 100))
   store.stopDownload('n')
   expect(await loads[0]).toMatch(/^UNAVAILABLE Newer operation/)
-  expect(memory.open).toBe(16)
+  expect(memory.open).toBe(32)
   open()
-  expect([await loads[1], await large]).toEqual(['done', 'done'])
-  // The reads of the two models take turns.
-  expect(memory.reads.findIndex(({ path }) => path === 'o/1/model')).toBeLessThan(18)
+  expect(await Promise.all([loads[1], ...large])).toEqual(['done', 'done', 'done'])
+  // The reads of the models take turns.
+  expect(memory.reads.findIndex(({ path }) => path === 'o/1/model')).toBeLessThan(36)
   await store.close()
 })

@@ -232,14 +232,14 @@ describe('what storage does not give', () => {
     other.close()
   })
 
-  test('where the bucket may be in the host, the bucket and the key that were asked for, and the form that works', async () => {
+  test('behind a host, the bucket and the key that were asked for, and the form that works', async () => {
     const form = 'set AWS_ENDPOINT_URL_S3=SCHEME://HOST:PORT without it, and name the repository s3://BUCKET/PATH'
     const client = await open(place(), KEYS)
     const absent = await thrown(async () => read(client, { ...(await big(client)), path: 'simple/2/model.onnx' }))
     expect(absent.message).toContain("it was asked for 'repository/simple/2/model.onnx' in the bucket 'models'; ")
     between.answers.push({ status: 400, body: '<Error><Code>InvalidRequest</Code></Error>' })
     const refused = await thrown(() => all(client))
-    expect(refused.message).toContain("answered 400 InvalidRequest: it was asked for 'repository' in the bucket 'models'; ")
+    expect(refused.message).toContain("400 InvalidRequest: it was asked for 'repository' in the bucket 'models'; ")
     for (const { message } of [absent, refused]) expect(message.endsWith(form)).toBe(true)
     client.close()
   })

@@ -38,7 +38,8 @@ export async function startSmallStorage(): Promise<SmallStorage> {
       const next = more ? `<NextContinuationToken>${from + PAGE}</NextContinuationToken>` : ''
       answer.writeHead(200, { 'content-type': 'application/xml' })
       return answer.end(
-        `<ListBucketResult><EncodingType>url</EncodingType><IsTruncated>${more}</IsTruncated>${next}${rows.join('')}</ListBucketResult>`,
+        `<ListBucketResult><EncodingType>url</EncodingType><IsTruncated>${more}</IsTruncated>${next}` +
+          `${rows.join('')}</ListBucketResult>`,
       )
     }
     storage.read.push(name)

@@ -361,11 +361,11 @@ impl Access {
         })?)
     }
 
-    /// The counters of all callers: name, requests by result, bytes, requests in flight.
-    pub fn counts(&self) -> Vec<(Arc<str>, [u64; RESULTS.len()], u64, u32)> {
+    /// All callers: name, requests by result, bytes, requests in flight, end in seconds since 1970.
+    pub fn counts(&self) -> Vec<(Arc<str>, [u64; RESULTS.len()], u64, u32, Option<u64>)> {
         let of = |one: &Arc<Principal>| {
             let meter = one.meter();
-            (one.name.clone(), meter.counts(), meter.bytes_total(), meter.in_flight())
+            (one.name.clone(), meter.counts(), meter.bytes_total(), meter.in_flight(), one.expires)
         };
         self.keys.load().all().iter().map(of).collect()
     }

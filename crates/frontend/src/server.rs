@@ -328,7 +328,7 @@ fn open_tls(
             at.address
         )));
     }
-    let (tls, files) = Tls::open(options, protocols, listener != "grpc", listener)?;
+    let (tls, files) = Tls::open(options, protocols, listener)?;
     watched.push((tls.clone(), files));
     Ok(Some(tls))
 }
@@ -391,14 +391,9 @@ impl FrontEnd {
         self.watcher.as_ref().map(Watcher::reread).unwrap_or_default()
     }
 
-    /// Whether one of the listeners speaks TLS.
-    pub fn speaks_tls(&self) -> bool {
-        self.watcher.is_some()
-    }
-
-    /// The certificate files in use, with their first certificate that expires.
-    pub fn expiries(&self) -> Vec<Expiry> {
-        self.watcher.as_ref().map(Watcher::expiries).unwrap_or_default()
+    /// When certificates expire; `None` if no listener speaks TLS.
+    pub fn expiries(&self) -> Option<Vec<Expiry>> {
+        self.watcher.as_ref().map(Watcher::expiries)
     }
 
     /// Open connections.

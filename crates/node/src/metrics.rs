@@ -7,7 +7,6 @@ use backend::metrics::{
 };
 use device::{PoolUse, Status, Usage};
 use engine::{CacheCounters, ResourceUse};
-use frontend::tls::Expiry;
 use frontend::{FrontEnd, HOLD_BOUNDS_NS, LogCounts};
 use memory::{Budget, Kind, Ledger, SlabPool};
 
@@ -188,15 +187,15 @@ impl Families {
              --slow-client-bytes-per-sec while connections or memory ran short",
             running.closed_slow().into_iter().map(of).collect(),
         );
-        if running.speaks_tls() {
+        if let Some(expiries) = running.expiries() {
             self.all(
                 "nereid_tls_handshakes_failed_total",
                 "Failed TLS handshakes by reason: timeout, no TLS, a certificate of either side, busy threads, or \
                  another",
                 frontend::tls::failed_handshakes().map(of).collect(),
             );
-            let ends = running.expiries().into_iter().map(|Expiry { listener, file, seconds }| {
-                series(&[("listener", listener), ("file", &file.display().to_string())], seconds as f64)
+            let ends = expiries.iter().map(|(listener, file, end)| {
+                series(&[("listener", listener), ("file", &file.display().to_string())], *end as f64)
             });
             self.all(
                 "nereid_tls_certificate_expires_seconds",
@@ -209,8 +208,9 @@ impl Families {
     /// Adds the usage by key. Requests with an unknown key have no name.
     pub fn keys(&mut self, access: &Access) {
         let mut requests = vec![series(&[("key", ""), ("result", "unknown")], access.unknown() as f64)];
-        let (mut bytes, mut in_flight) = (Vec::new(), Vec::new());
-        for (key, outcomes, used, held) in &access.counts() {
+        let (mut bytes, mut in_flight, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+        for (key, outcomes, used, held, end) in &access.counts() {
+            ends.extend(end.map(|end| series(&[("key", key)], end as f64)));
             for (result, count) in access::RESULTS.iter().zip(outcomes) {
                 requests.push(series(&[("key", key), ("result", result)], *count as f64));
             }
@@ -223,6 +223,7 @@ impl Families {
             requests,
         );
         self.all("nereid_key_bytes_total", "Bytes of requests and answers, by the name of the key", bytes);
+        self.all("nereid_key_expires_seconds", "When a key expires, in seconds since 1970", ends);
         self.all("nereid_key_requests_in_flight", "Requests in flight, by the name of their key", in_flight);
     }
 

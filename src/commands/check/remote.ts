@@ -1,6 +1,6 @@
 /**
- * Repositories in clouds for the time of a check: their models are downloaded into the cache that a server with the
- * same flags uses. The check reads local directories, and names the URLs in their place.
+ * Repositories in clouds for the time of a check, downloaded into the cache that a server with the same flags uses. The
+ * check reads local directories, and names URLs in their place.
  */
 
 import { readdir } from 'node:fs/promises'
@@ -10,35 +10,27 @@ import { versionsToLoad } from '../../repository/versions.js'
 import { schemeOf } from '../../stores/client.js'
 import { Limit, eachOf } from '../../stores/limit.js'
 
-export interface Downloads {
-  /** Warnings of a start, and errors of models that could not be downloaded. */
-  problems: { severity: 'error' | 'warning'; model: string | null; message: string }[]
-  /** The directory of a repository in a cloud; any other path as it is. */
-  local(path: string): string
-  /** Replaces such directories in a text by their URLs. */
-  named(text: string): string
-  close(): Promise<void>
-}
+export type Downloads = Awaited<ReturnType<typeof download>>
 
 /**
  * Downloads the repositories among `paths` that are in clouds, each model with the versions that a load selects.
  *
  * @throws {ServerError} when one cannot be listed
  */
-export async function download(paths: readonly string[], settings: RepositorySettings): Promise<Downloads> {
-  const problems: Downloads['problems'] = []
+export async function download(paths: readonly string[], settings: RepositorySettings) {
+  /** Warnings of a start, and errors of models that could not be downloaded. */
+  const problems: { severity: 'error' | 'warning'; model: string | null; message: string }[] = []
   const urls = paths.filter((path) => schemeOf(path) !== null)
   const stores = new Stores({ ...settings, paths: urls }, (severity, message) => {
     if (severity === 'warning') problems.push({ severity, model: null, message })
   })
+  const limit = new Limit(Math.max(1, settings.loadThreads))
   try {
     await stores.prepare()
     await stores.open()
-    const flags = { autoComplete: settings.autoComplete, configName: settings.configName }
-    const limit = new Limit(Math.max(1, settings.loadThreads))
     for (const store of stores.remote) {
       await eachOf(await readdir(store.directory), limit, new AbortController().signal, async (model) => {
-        await store.materialise(model, (at) => versionsToLoad(at, flags, null)).catch((error: unknown) => {
+        await store.materialise(model, (at) => versionsToLoad(at, settings, null)).catch((error: unknown) => {
           problems.push({ severity: 'error', model, message: asServerError(error).message })
         })
       })
@@ -49,8 +41,10 @@ export async function download(paths: readonly string[], settings: RepositorySet
   }
   return {
     problems,
-    local: (path) => stores.remote.find(({ name }) => name === path)?.directory ?? path,
-    named: (text) =>
+    /** The directory of a repository in a cloud; any other path as it is. */
+    local: (path: string): string => stores.remote.find(({ name }) => name === path)?.directory ?? path,
+    /** Replaces such directories in a text by their URLs. */
+    named: (text: string): string =>
       stores.remote.reduce((all, { name, directory }) => all.replaceAll(directory, name.replace(/\/+$/, '')), text),
     close: () => stores.close(),
   }

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use tensor::{Error, Result};
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::sign::{CertifiedKey, SigningKey};
 use tokio_rustls::rustls::{self, InconsistentKeys, RootCertStore, ServerConfig};
@@ -24,16 +24,8 @@ const DAY: u64 = 86_400;
 /// Modification time, length and inode of each file. A new file may have the time of the old one.
 type Stamp = Vec<Option<(SystemTime, u64, u64)>>;
 
-/// When the first certificate of a file expires.
-#[derive(Debug, Clone)]
-pub struct Expiry {
-    /// `http`, `grpc` or `control`.
-    pub listener: &'static str,
-    /// The file as it was given.
-    pub file: PathBuf,
-    /// In seconds since 1970.
-    pub seconds: u64,
-}
+/// A listener (`http`, `grpc`, `control`), a file, and when its first certificate expires, in seconds since 1970.
+pub type Expiry = (&'static str, PathBuf, u64);
 
 /// The files of a listener, with their stamps when they were last read.
 pub struct TlsFiles {
@@ -43,7 +35,7 @@ pub struct TlsFiles {
     protocols: Vec<Vec<u8>>,
     listener: &'static str,
     seen: Stamp,
-    /// Of the contents that are in use.
+    /// Read with the contents in use.
     pub(super) expiries: Vec<Expiry>,
 }
 
@@ -105,18 +97,13 @@ impl TlsFiles {
         Some(read)
     }
 
-    /// Logs the files whose certificates expired or soon will. `now` is in seconds since 1970.
-    pub(super) fn warn(&self, now: u64) {
-        for Expiry { listener, file, seconds } in &self.expiries {
-            let days = now.abs_diff(*seconds) / DAY;
-            let when =
-                if now >= *seconds { format!("expired {days} days ago") } else { format!("expires in {days} days") };
-            if *seconds < now + WARN_SECONDS {
-                let file = file.display();
-                log::warn!(
-                    "a certificate in {file}, for {listener}, {when}: replace it; the file is read when it changes"
-                );
-            }
+    /// Logs the certificates that expired or soon will.
+    pub(super) fn warn(&self) {
+        let now = UnixTime::now().as_secs();
+        for (listener, file, end) in self.expiries.iter().filter(|(.., end)| *end < now + WARN_SECONDS) {
+            let (file, days) = (file.display(), now.abs_diff(*end) / DAY);
+            let when = if now < *end { format!("expires in {days} d") } else { format!("expired {days} d ago") };
+            log::warn!("a certificate in {file}, for {listener}, {when}: replace it; a changed file is read again");
         }
     }
 
@@ -129,7 +116,7 @@ impl TlsFiles {
         let mut expiries = Vec::new();
         let mut note = |file: &PathBuf, found: &[CertificateDer<'_>]| {
             let first = found.iter().filter_map(expires).min();
-            expiries.extend(first.map(|seconds| Expiry { listener, file: file.clone(), seconds }));
+            expiries.extend(first.map(|end| (listener, file.clone(), end)));
         };
         let TlsOptions { roots, mutual, .. } = &self.options;
         let provider = Arc::new(ring::default_provider());

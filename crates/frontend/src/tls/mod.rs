@@ -29,7 +29,6 @@ use tensor::{Error, Result};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
-use tokio_rustls::rustls::pki_types::UnixTime;
 use tokio_rustls::rustls::{self, ServerConfig};
 
 /// Type of the first record of every TLS connection.
@@ -78,18 +77,13 @@ pub struct Watcher {
 }
 
 impl Tls {
-    /// Reads the files of the listener of this name. `protocols`: the protocols offered by ALPN, the preferred one first.
+    /// Reads the files of a listener. `protocols`: the protocols offered by ALPN, the preferred one first.
     ///
     /// # Errors
     /// INVALID_ARG with the file and its mistake.
-    pub fn open(
-        options: &TlsOptions,
-        protocols: &[&[u8]],
-        speaks_http: bool,
-        listener: &'static str,
-    ) -> Result<(Arc<Self>, TlsFiles)> {
+    pub fn open(options: &TlsOptions, protocols: &[&[u8]], listener: &'static str) -> Result<(Arc<Self>, TlsFiles)> {
         let mut files = TlsFiles::new(options, protocols, listener)?;
-        let tls = Self { current: ArcSwap::new(files.config()?), speaks_http };
+        let tls = Self { current: ArcSwap::new(files.config()?), speaks_http: listener != "grpc" };
         Ok((Arc::new(tls), files))
     }
 
@@ -200,7 +194,7 @@ impl Watcher {
                     log::info!("{name} was read again");
                 }
                 if warned.is_none_or(|at| at.elapsed() >= WARN_INTERVAL) {
-                    looked_at.lock().iter().for_each(|(_, files)| files.warn(UnixTime::now().as_secs()));
+                    looked_at.lock().iter().for_each(|(_, files)| files.warn());
                     warned = Some(Instant::now());
                 }
                 std::thread::park_timeout(LOOK_INTERVAL);
@@ -216,7 +210,7 @@ impl Watcher {
         look(&self.watched, true)
     }
 
-    /// The files in use, with their first certificate that expires.
+    /// When certificates expire, those of all files in use.
     pub fn expiries(&self) -> Vec<Expiry> {
         self.watched.lock().iter().flat_map(|(_, files)| files.expiries.clone()).collect()
     }
@@ -230,7 +224,7 @@ fn look(watched: &Mutex<Vec<(Arc<Tls>, TlsFiles)>>, all: bool) -> Vec<String> {
             None => {}
             Some(Ok(config)) => {
                 tls.current.store(config);
-                files.warn(UnixTime::now().as_secs());
+                files.warn();
                 names.push(files.certificate().display().to_string());
             }
             Some(Err(error)) => log::error!("{}; the certificate that is served stays", error.message()),
