@@ -5,7 +5,7 @@
 
 import type { DeviceMemoryOptions } from '../native/contract.js'
 import { passedTo, type Options } from './flags.js'
-import { badOption } from './parse.js'
+import { badOption, bytesOf } from './parse.js'
 
 /** Highest ordinal that is accepted: no machine has so many devices. */
 const DEVICE_MAX = 1023
@@ -15,7 +15,9 @@ export function readDeviceMemory(options: Options): DeviceMemoryOptions {
   return {
     ...passedTo('deviceMemory', options),
     devicePools: options.cudaMemoryPoolByteSize.map((text) => {
-      const { device, value } = readPair('cuda-memory-pool-byte-size', text, '<GPU device>:<bytes>', /^\d+$/)
+      const [gpu, bytes = '', ...more] = text.split(':')
+      const inBytes = [gpu, bytesOf(bytes) ?? bytes, ...more].join(':')
+      const { device, value } = readPair('cuda-memory-pool-byte-size', inBytes, '<GPU device>:<bytes>', /^\d+$/)
       if (!Number.isSafeInteger(value))
         throw badOption(
           'cuda-memory-pool-byte-size',

@@ -71,7 +71,7 @@ interface FlagCommon {
  */
 type Part = 'core' | 'engine' | 'deviceMemory' | 'listen' | 'http' | 'grpc' | 'log'
 
-/** Bounds of `integer` and `number`. A value outside them is an error, or is moved to the bound if `clamp` is set. */
+/** Bounds of `integer`, `number` and `bytes`, a number of bytes with or without a unit. A value outside them is an error, or is moved to the bound if `clamp` is set. */
 interface Bounds {
   min?: number
   max?: number
@@ -84,7 +84,7 @@ export type Flag = FlagCommon &
   (
     | { kind: 'switch'; default: boolean }
     | { kind: 'boolean'; default: boolean | null }
-    | ({ kind: 'integer' | 'number'; default: number | null } & Bounds)
+    | ({ kind: 'integer' | 'number' | 'bytes'; default: number | null } & Bounds)
     /** A count, or true / false for 1 / 0. */
     | { kind: 'verbosity'; default: number }
     | { kind: 'string'; value: string; default: string | null; notEmpty?: string }
@@ -215,7 +215,7 @@ export const FLAGS = [
     meaning: 'Where models of repositories in clouds are downloaded to, in a directory of the user that servers ' +
       'share; without it TRITON_AWS_MOUNT_DIRECTORY, TRITON_GCS_MOUNT_DIRECTORY or TRITON_AZURE_MOUNT_DIRECTORY, ' +
       'else the directory for temporary files.' },
-  { name: 'repository-cache-bytes', kind: 'integer', default: 0, min: 0, group: 'Model Repository', state: 'active',
+  { name: 'repository-cache-bytes', kind: 'bytes', default: 0, min: 0, group: 'Model Repository', state: 'active',
     meaning: 'Maximum bytes of downloaded models; those that no server uses are removed first. 0 is the size of ' +
       'the file system.' },
   { name: 'repository-stall-secs', kind: 'integer', default: 60, min: 0, group: 'Model Repository', state: 'active',
@@ -254,7 +254,7 @@ export const FLAGS = [
     meaning: 'Request headers whose name matches become request parameters. Any case.' },
   { name: 'http-thread-count', kind: 'integer', default: 8, min: 1, max: INT32_MAX, group: 'HTTP', state: 'accepted',
     meaning: 'Threads; see --reactor-threads.' },
-  { name: 'http-max-input-size', kind: 'integer', default: 67108864, min: 1,
+  { name: 'http-max-input-size', kind: 'bytes', default: 67108864, min: 1,
     outOfBound: 'Error: --http-max-input-size must be greater than 0.', group: 'HTTP', state: 'active',
     to: 'engine.httpInputBytesMax',
     meaning: 'Most bytes of the JSON of a request, of a tensor that is made from it, of a raw binary request, and ' +
@@ -435,18 +435,18 @@ export const FLAGS = [
       'needs at most.' },
 
   // Memory Management
-  { name: 'memory-limit', kind: 'integer', default: 0, min: 0, group: 'Memory Management', state: 'active',
+  { name: 'memory-limit', kind: 'bytes', default: 0, min: 0, group: 'Memory Management', state: 'active',
     to: 'core.memoryLimitBytes',
-    meaning: 'Bytes that request bodies, heads and unread answers in flight may hold together. One connection ' +
-      'holds a quarter at most, and an eighth is left to small requests. When it is used up, reading pauses for up ' +
-      'to 5 s, then requests are refused with 503 and Retry-After, or RESOURCE_EXHAUSTED. The default, 0, is half ' +
-      'of the memory of the machine or the container, for all of these together; weights and runs of models, the ' +
-      'response cache and the process itself come on top, and have the other half. Not in Triton.' },
+    meaning: 'Bytes that request bodies, heads and unread answers in flight may hold together, from 1m on. One ' +
+      'connection holds a quarter at most, and an eighth is left to small requests. When it is used up, reading ' +
+      'pauses for up to 5 s, then requests are refused with 503 and Retry-After, or RESOURCE_EXHAUSTED. The default, ' +
+      '0, is half of the memory of the machine, or three quarters of what a container leaves after the start of the ' +
+      'process. What models and others use of a container beyond that counts, too. Not in Triton.' },
   { name: 'sequence-limit', kind: 'integer', default: 65536, min: 1, max: INT32_MAX, group: 'Memory Management',
     state: 'active', to: 'engine.sequenceLimit',
     meaning: 'Maximum sequences of a model, in progress or waiting for a slot; a request that starts one more is ' +
       'rejected with 503 or UNAVAILABLE. Not in Triton.' },
-  { name: 'pinned-memory-pool-byte-size', kind: 'integer', default: 268435456, min: 0, group: 'Memory Management',
+  { name: 'pinned-memory-pool-byte-size', kind: 'bytes', default: 268435456, min: 0, group: 'Memory Management',
     state: 'active', to: 'deviceMemory.pinnedPoolBytes',
     meaning: 'Bytes of page-locked memory for copies to and from GPUs. Allocated when it is first needed, and ' +
       'never without a GPU; 0 is none. Where it is used up, ordinary memory is used.' },
@@ -455,7 +455,7 @@ export const FLAGS = [
     meaning: 'Bytes of a GPU for outputs, and for tensors between the steps of ensembles; 67108864 without it. ' +
       'Allocated when it is first needed; 0 is none, and of several for a GPU the last counts. Where it is used ' +
       'up, pinned memory is used.' },
-  { name: 'pinned-region-byte-size', kind: 'integer', default: 1073741824, min: 0, group: 'Memory Management',
+  { name: 'pinned-region-byte-size', kind: 'bytes', default: 1073741824, min: 0, group: 'Memory Management',
     state: 'active', to: 'deviceMemory.lockedRegionBytesMax',
     meaning: 'Bytes of system shared memory whose pages are locked when clients register it, all regions together, ' +
       'on a machine with a GPU: copies between them and the GPU are direct then. Regions beyond it are served too; ' +
@@ -493,7 +493,7 @@ export const FLAGS = [
   // Deprecated
   { name: 'strict-model-config', kind: 'boolean', default: null, group: 'Deprecated', state: 'active',
     meaning: 'Use --disable-auto-complete-config.' },
-  { name: 'response-cache-byte-size', kind: 'integer', default: null, min: 0, group: 'Deprecated', state: 'active',
+  { name: 'response-cache-byte-size', kind: 'bytes', default: null, min: 0, group: 'Deprecated', state: 'active',
     meaning: 'Use --cache-config=local,size=<bytes>.' },
   { name: 'trace-file', kind: 'string', value: 'path', default: '', group: 'Deprecated', state: 'active',
     meaning: 'Use --trace-config=triton,file=<path>.' },

@@ -153,6 +153,10 @@ export function readValue(flag: Flag, text: string): string | number | boolean {
     }
     case 'integer':
       return readNumber(flag.name, text, /^[+-]?\d+$/, flag)
+    case 'bytes': {
+      const bytes = bytesOf(text)
+      return readNumber(flag.name, bytes === null ? text : String(bytes), /^[+-]?\d+$/, flag)
+    }
     case 'number':
       return readNumber(flag.name, text, /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i, flag)
     case 'choice': {
@@ -185,6 +189,14 @@ function booleanOf(text: string): boolean | null {
   if (folded === 'true' || folded === 'on' || folded === '1') return true
   if (folded === 'false' || folded === 'off' || folded === '0') return false
   return null
+}
+
+const UNITS = ['k', 'm', 'g', 't']
+
+/** A number of bytes with a unit, each of which is 1024 of the one before: `2g`, `512MiB`. Null for other text. */
+export function bytesOf(text: string): number | null {
+  const [, number = '', unit = ''] = /^([+-]?\d+|\d*\.\d+(?=.*[kmgt]))\s*(?:([kmgt])i?)?b?$/i.exec(text.trim()) ?? []
+  return number === '' ? null : Math.floor(Number(number) * 1024 ** (UNITS.indexOf(unit.toLowerCase()) + 1))
 }
 
 function readNumber(

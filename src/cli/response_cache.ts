@@ -5,7 +5,7 @@ import { join, resolve } from 'node:path'
 import type { LibraryCacheOptions, RedisOptions } from '../native/contract.js'
 import type { Options } from './flags.js'
 import { warnOfUnknown } from './known_settings.js'
-import { OptionError, badOption } from './parse.js'
+import { OptionError, badOption, bytesOf } from './parse.js'
 
 /** The response cache; at most one of them is set. */
 export interface ResponseCache {
@@ -155,8 +155,8 @@ function shown(value: string): string {
 }
 
 function readSize(text: string): number {
-  const bytes = Number(text)
-  if (!/^\d+$/.test(text) || !Number.isSafeInteger(bytes)) {
+  const bytes = bytesOf(text)
+  if (bytes === null || bytes < 0 || !Number.isSafeInteger(bytes)) {
     throw badOption('cache-config', "Failed to initialize LocalCache: config didn't contain a valid 'size' field.")
   }
   return bytes

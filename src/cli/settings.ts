@@ -58,10 +58,11 @@ function resolve({ options: all, given, warnings: before }: Parsed, environment:
   const hostPolicies = readHostPolicies(options.hostPolicy, warnings)
   const backendConfig = options.backendConfig.map(readBackendConfig)
   for (const setting of backendConfig) warnOfBackendSetting(setting, warnings)
-  if (options.memoryLimit > 0 && options.memoryLimit < MEMORY_LIMIT_SMALL) {
-    warnings.push(
-      'Warning: --memory-limit is in bytes, and a connection has a quarter of it at most: larger requests ' +
-        `than of ${Math.floor(options.memoryLimit / 4)} bytes are refused. Got ${options.memoryLimit}`,
+  if (options.memoryLimit > 0 && options.memoryLimit < MEMORY_LIMIT_MIN) {
+    throw badOption(
+      'memory-limit',
+      `Provided option value is out of bound. Got ${options.memoryLimit}; it is 0 for the default, or from ` +
+        `${MEMORY_LIMIT_MIN} bytes (1m): a connection may hold a quarter of it`,
     )
   }
   const http = options.allowHttp ? httpOptions(options) : null
@@ -121,8 +122,8 @@ function resolve({ options: all, given, warnings: before }: Parsed, environment:
   }
 }
 
-/** A `--memory-limit` below this many bytes rejects most requests: the user meant MiB or GiB. */
-const MEMORY_LIMIT_SMALL = 1 << 20
+/** With a smaller `--memory-limit`, hardly a request is served. */
+const MEMORY_LIMIT_MIN = 1 << 20
 
 function autoComplete(options: Options, warnings: string[]): boolean {
   const strict = options.strictModelConfig

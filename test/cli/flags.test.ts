@@ -82,6 +82,13 @@ test.each([
   [['--id='], 'id', ''],
   [['--model-repo=/m'], 'modelRepository', ['/m']],
   [['--http-port=1', '--http-port=2'], 'httpPort', 2],
+  [['--memory-limit=2g'], 'memoryLimit', 2 ** 31],
+  [['--memory-limit', ' 512MiB '], 'memoryLimit', 2 ** 29],
+  [['--repository-cache-bytes=1.5T'], 'repositoryCacheBytes', 1.5 * 2 ** 40],
+  [['--http-max-input-size=100kb'], 'httpMaxInputSize', 102_400],
+  [['--pinned-memory-pool-byte-size=64Mi'], 'pinnedMemoryPoolByteSize', 2 ** 26],
+  [['--pinned-region-byte-size=0'], 'pinnedRegionByteSize', 0],
+  [['--response-cache-byte-size=7b'], 'responseCacheByteSize', 7],
 ])('%j sets %s', (args, name, expected) => {
   expect(value(args, name)).toEqual(expected)
 })
@@ -89,11 +96,6 @@ test.each([
 test.each([
   ['--exit-timeout-secs=-5', 'Warning: --exit-timeout-secs is 0 at least, and is taken as that. Got -5'],
   ['--model-load-thread-count=0', 'Warning: --model-load-thread-count is 1 at least, and is taken as that. Got 0'],
-  [
-    '--memory-limit=64',
-    'Warning: --memory-limit is in bytes, and a connection has a quarter of it at most: larger requests than ' +
-      'of 16 bytes are refused. Got 64',
-  ],
 ])('%s is taken, with a warning', (arg, warning) => {
   expect(resolve(arg).warnings).toEqual([warning])
 })
@@ -125,6 +127,8 @@ test.each([
   [['--log-verbose'], /The option needs a value, such as --log-verbose=true$/],
   [['--http-port=x'], /Bad option: "--http-port"\.\nInvalid option value\. Got x/],
   [['--access-log-rate=1.5'], /Provided option value is out of bound\. Got 1\.5; it is from 0 to 1$/],
+  [['--memory-limit=2x'], /Bad option: "--memory-limit"\.\nInvalid option value\. Got 2x/],
+  [['--memory-limit=-1m'], /Provided option value is out of bound\. Got -1048576; it is from 0 to/],
   [['--http-max-input-size=0'], /Error: --http-max-input-size must be greater than 0\. Got 0$/],
   [['--grpc-max-response-pool-size=3000000000'], /must be greater than 0\. Got 3000000000; it is at most 2147483647$/],
   [['--grpc-infer-thread-count=1'], /invalid argument for --grpc_infer_thread_count\. Must be in the range 2 to 128\./],
@@ -187,6 +191,10 @@ test.each([
   [
     ['--rate-limit-resource=R:3000000000'],
     /Provided option value is out of bound\. Got 3000000000; it is from 0 to 2147483647$/
+  ],
+  [
+    ['--memory-limit=1'],
+    /"--memory-limit"\.\nProvided option value is out of bound\. Got 1; it is 0 for the default, or from 1048576 bytes \(1m\)/,
   ],
   [
     ['--cuda-memory-pool-byte-size=9999:1'],

@@ -235,6 +235,10 @@ fn read_side(link: &Arc<Link>, mut incoming: Incoming, served: &Served) -> io::R
             ToRunner::Ping(question) => {
                 let mut frame = Vec::new();
                 write::question(&mut frame, InstanceId::PROCESS, Frame::Pong, question);
+                let mut ids = link.segments.returned();
+                while !ids.is_empty() {
+                    write::release(&mut frame, &mut ids);
+                }
                 link.send(Way::Side, &frame);
             }
             ToRunner::IsReady(question) => is_ready(link, served, question),

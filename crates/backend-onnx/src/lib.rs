@@ -11,6 +11,7 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests wait for other threads, and look at clocks"))]
 
 mod accelerators;
+mod arena;
 mod batch_input;
 mod cache;
 mod captured;

@@ -1,5 +1,6 @@
 //! A session with its prepared inputs and outputs: one value per version, called by all instances at once.
 
+use crate::arena::Arena;
 use crate::batch_input::BatchInput;
 use crate::captured::Captured;
 use crate::ffi::{CName, RunOptions, Session};
@@ -32,6 +33,8 @@ pub(crate) struct OnnxModel {
     pub(crate) cost_may_depend_on_data: bool,
     /// Set for models that run with CUDA graphs.
     pub(crate) captured: Option<Captured>,
+    /// Set for models whose shapes vary.
+    arena: Option<Arc<Arena>>,
 }
 
 impl OnnxModel {
@@ -88,8 +91,11 @@ impl OnnxModel {
         let may_repeat = config.batch_input.is_empty()
             && config.batch_output.is_empty()
             && outputs.iter().all(|output| !output.is_input);
+        let names = graph.inputs.iter().map(|t| session.name(&t.name)).collect::<Result<_>>()?;
+        let session = Arc::new(session);
+        let arena = outputs.first().and_then(|output| Arena::of(&session, graph, names, output.name, batching));
         Ok(Self {
-            session: Arc::new(session),
+            session,
             signature,
             inputs,
             batch_inputs,
@@ -101,6 +107,7 @@ impl OnnxModel {
             may_repeat,
             cost_may_depend_on_data,
             captured: None,
+            arena,
         })
     }
 
@@ -128,6 +135,9 @@ impl OnnxModel {
     /// # Errors
     /// CANCELLED when they are cancelled already.
     pub(crate) fn begin(&self, control: &RunControl) -> Result<Arc<RunOptions>> {
+        if let Some(arena) = &self.arena {
+            arena.runs();
+        }
         let options = self.take_options()?;
         if control.arm(|| stopper(&options)) { Ok(options) } else { Err(cancelled()) }
     }

@@ -52,11 +52,11 @@ impl RunnerLimits {
                 self.shared_memory = if switch(key, value)? { SharedMemory::Tensors } else { SharedMemory::None };
             }
             "shm-default-byte-size" => {
-                self.segment_bytes = at_least(key, value, SEGMENT_BYTES_MIN, "smaller than 4 MiBs")?;
+                self.segment_bytes = bytes_at_least(key, value, SEGMENT_BYTES_MIN, "smaller than 4 MiBs")?;
             }
-            "shm-growth-byte-size" => self.growth_bytes = at_least(key, value, 1, "smaller than or equal to zero.")?,
+            "shm-growth-byte-size" => self.growth_bytes = bytes_at_least(key, value, 1, "smaller than or equal to zero.")?,
             "shm-max-byte-size" => {
-                self.arena_bytes_max = at_least(key, value, SEGMENT_BYTES_MIN, "smaller than 1 MiB")?
+                self.arena_bytes_max = bytes_at_least(key, value, SEGMENT_BYTES_MIN, "smaller than 1 MiB")?
             }
             "exit-grace-seconds" => self.exit_grace = seconds(at_least(key, value, 0, "smaller than zero.")?),
             "execute-timeout-ms" => {
@@ -64,12 +64,12 @@ impl RunnerLimits {
                 self.execute_timeout = (ms > 0).then(|| Duration::from_millis(ms));
             }
             "memory-limit-bytes" => {
-                let bytes = at_least(key, value, 0, "smaller than zero.")?;
+                let bytes = bytes_at_least(key, value, 0, "smaller than zero.")?;
                 self.memory_bytes_max = (bytes > 0).then_some(bytes);
             }
             "restart" => self.restart = switch(key, value)?,
             "output-bytes-per-second" => {
-                let bytes = at_least(key, value, 1, "smaller than or equal to zero.")?;
+                let bytes = bytes_at_least(key, value, 1, "smaller than or equal to zero.")?;
                 self.output_bytes_per_second = u32::try_from(bytes).unwrap_or(u32::MAX);
             }
             _ => return Ok(false),
@@ -172,6 +172,23 @@ pub fn at_least(key: &str, value: &str, least: i64, otherwise: &str) -> Result<u
         return Err(Error::invalid(format!("{key} can't be {otherwise}")));
     }
     Ok(number.min(BYTES_MAX).unsigned_abs())
+}
+
+/// Like `at_least` for a number of bytes, whose unit may follow: `2g`, `512MiB`.
+///
+/// # Errors
+/// As `at_least`.
+pub fn bytes_at_least(key: &str, value: &str, least: i64, otherwise: &str) -> Result<u64> {
+    let unit = value.trim().trim_start_matches(|c: char| c == '-' || c == '+' || c.is_ascii_digit()).trim();
+    let power = match unit.to_ascii_lowercase().trim_end_matches('b').trim_end_matches('i') {
+        "k" => 1,
+        "m" => 2,
+        "g" => 3,
+        "t" => 4,
+        _ => 0,
+    };
+    let times = 1024_i64.pow(power);
+    at_least(key, &stol(value)?.saturating_mul(times).to_string(), least, otherwise)
 }
 
 /// Parses like C++'s `std::stol`, whose message is its name.

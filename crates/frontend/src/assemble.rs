@@ -3,7 +3,7 @@
 //!
 //! If the budget is short, a body waits unread for up to `MEMORY_WAIT_TIME_MAX`. Its charge ends with the last view.
 
-use crate::limits::{CHARGE_BYTES_MIN, MEMORY_WAIT_TIME_MAX, STEP_BYTES};
+use crate::limits::{CHARGE_BYTES_MIN, MEMORY_WAIT_TIME_MAX, MEMORY_WAIT_TIME_MIN, STEP_BYTES};
 use bytes::Bytes;
 use memory::budget::{SMALL_BYTES_MAX, Wait};
 use memory::{Account, Charge, Kind, Short, SlabMut, SlabPool};
@@ -191,13 +191,21 @@ impl Assembler {
             Some(pause) => pause,
             None => match self.grow_now() {
                 Ok(()) => return Poll::Ready(Ok(())),
-                Err((step, Short::Now { .. })) => Box::new(Pause::new(&self.charge, step, self.patience)),
+                Err((step, Short::Now { .. })) => {
+                    // Bodies that each hold a part would wait for each other until all are refused at the same time:
+                    // of several, the later ones give up sooner.
+                    let ahead = u32::try_from(self.charge.account().waiting()).unwrap_or(u32::MAX);
+                    let share = if self.charge.bytes() > 0 { ahead.saturating_add(1) } else { 1 };
+                    let patience = self.patience.min((MEMORY_WAIT_TIME_MAX / share).max(MEMORY_WAIT_TIME_MIN));
+                    self.patience -= patience;
+                    Box::new(Pause::new(&self.charge, step, patience))
+                }
                 Err((_, short)) => return Poll::Ready(Err(short)),
             },
         };
         match Pin::new(&mut *pause).poll(cx) {
             Poll::Ready(result) => {
-                self.patience = pause.left();
+                self.patience += pause.left();
                 Poll::Ready(result.map(|more| self.charge.merge(more)))
             }
             Poll::Pending => {

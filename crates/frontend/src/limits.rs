@@ -146,6 +146,8 @@ pub const LOAD_FILES_MAX: usize = 1024;
 pub const CHARGE_BYTES_MIN: usize = 16 * 1024;
 /// Time that a request waits for memory before it is rejected.
 pub const MEMORY_WAIT_TIME_MAX: Duration = Duration::from_secs(5);
+/// The same for a body that holds memory while many such bodies wait.
+pub const MEMORY_WAIT_TIME_MIN: Duration = Duration::from_secs(1);
 /// Time without progress after which a body is rejected with a 408 if other requests wait for memory: a few clients
 /// that stop sending could otherwise keep all of it for `BODY_STALL_TIME_MAX`.
 pub const STALLED_BODY_GIVES_WAY_TIME: Duration = Duration::from_secs(5);

@@ -364,6 +364,11 @@ impl Account {
         self.0.budget.waiting.load(Relaxed) > 0
     }
 
+    /// Queued requests.
+    pub fn waiting(&self) -> usize {
+        self.0.budget.waiting.load(Relaxed)
+    }
+
     /// Counts a rejection for lack of room.
     pub fn count_refusal(&self) {
         self.0.budget.refused.fetch_add(1, Relaxed);

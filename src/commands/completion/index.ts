@@ -57,6 +57,7 @@ function valuesOf(flag: Flag): Values {
       if (flag.value !== 'path') return { kind: 'any', what: flag.value }
       return { kind: /repository$|store$|directory$|-dir$/.test(flag.name) ? 'directory' : 'path' }
     case 'integer':
+    case 'bytes':
     case 'number':
     case 'verbosity':
       return { kind: 'any', what: flag.kind }

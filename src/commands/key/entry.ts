@@ -1,6 +1,7 @@
 /** The entry of a key in a keys file, made from the options of the command. Pure. */
 
 import { createHash } from 'node:crypto'
+import { bytesOf } from '../../cli/parse.js'
 import { nearest } from '../../config/suggest.js'
 import { CommandError, type CommandArguments } from '../arguments.js'
 
@@ -40,7 +41,7 @@ export function entryOf({ options, all }: CommandArguments, key: string, now: Da
   for (const [option, field] of Object.entries(QUOTAS)) {
     const text = options.get(option)
     if (text === undefined) continue
-    const number = Number(text)
+    const number = (option === 'bytes-per-second' ? bytesOf(text) : null) ?? Number(text)
     if (text.trim() === '' || !Number.isFinite(number))
       throw new CommandError(`--${option} takes a number. Got ${text}`)
     quota[field] = number
