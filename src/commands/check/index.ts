@@ -9,7 +9,7 @@ import { resolve } from 'node:path'
 import { OptionError } from '../../cli/parse.js'
 import { resolveSettings } from '../../cli/settings.js'
 import { readOptions } from '../../cli/sources.js'
-import { ConfigSyntaxError, configurationIfAny } from '../../config/index.js'
+import { ConfigSyntaxError, backendRow, configurationIfAny } from '../../config/index.js'
 import { asServerError } from '../../native/errors.js'
 import type { ServerSettings } from '../../api/server.js'
 import { explain, type Finding, type InspectedModel } from '../../repository/index.js'
@@ -20,6 +20,12 @@ import { annotation } from './github.js'
 import { loadProblems } from './load.js'
 import { locate } from './locate.js'
 import { hintsOf, inspectTargets, isInModel } from './targets.js'
+
+/** What a load sees and an inspection does not, by backend; of others that are not in the core, all of the file. */
+const SEEN_BY_LOAD: Readonly<Record<string, string>> = {
+  javascript: 'imports, and what the code declares and initialises',
+  python: 'imports, auto_complete_config and initialize',
+}
 
 /** Lines shown of one message after its first. */
 const LINES_MAX = 100
@@ -59,9 +65,10 @@ export async function run(program: string, args: readonly string[]): Promise<num
     for (const { path, message } of hintsOf(targets, repository))
       problems.push({ severity: 'warning', model: null, path, place: null, message, advice: '' })
     for (const model of models) problems.push(...problemsOf(model))
-    if (own.options.has('load'))
-      problems.push(...(await problemsOfLoad({ ...settings, repository }, targets, models, problems)))
-    return report(problems, models.filter(({ directories }) => directories.length === 1).length, format)
+    const isLoaded = own.options.has('load')
+    if (isLoaded) problems.push(...(await problemsOfLoad({ ...settings, repository }, targets, models, problems)))
+    const count = models.filter(({ directories }) => directories.length === 1).length
+    return report(problems, count, format, isLoaded ? [] : onlyWithLoad(models))
   } catch (error) {
     const isUsage = error instanceof OptionError
     if (isUsage) {
@@ -138,7 +145,22 @@ function problemOf({ key, file, directories }: InspectedModel, finding: Finding,
   return { ...problem, path: file, place: placeOf(bytes, span) }
 }
 
-function report(problems: readonly Problem[], models: number, format: Format): number {
+/** Lines about models of which only a load sees everything, one for each backend. */
+function onlyWithLoad(models: readonly InspectedModel[]): string[] {
+  const lines = new Map<string, string[]>()
+  for (const { key, config, file } of models) {
+    const { backend = '' } = config ?? {}
+    const isOpaque = backend !== '' && backendRow(backend)?.served !== 'core'
+    const seen = SEEN_BY_LOAD[backend] ?? (isOpaque ? `what ${backendRow(backend)?.title ?? backend} checks` : undefined)
+    if (seen === undefined || (file !== null && !isInModel(file))) continue
+    lines.set(seen, [...(lines.get(seen) ?? []), key])
+  }
+  return [...lines].map(([seen, keys]) => `${seen} (${keys.join(', ')})`)
+}
+
+function report(
+  problems: readonly Problem[], models: number, format: Format, unseen: readonly string[] = [],
+): number {
   const errors = problems.filter((problem) => problem.severity === 'error').length
   const warnings = problems.length - errors
   if (format === 'github') {
@@ -151,10 +173,12 @@ function report(problems: readonly Problem[], models: number, format: Format): n
     const rows = problems.map(({ place, ...rest }) => ({
       ...rest, line: place?.line ?? null, column: place?.column ?? null, endColumn: place?.endColumn ?? null,
     }))
-    process.stdout.write(`${JSON.stringify({ models, errors, warnings, problems: rows }, null, 2)}\n`)
+    const result = { models, errors, warnings, problems: rows, ...(unseen.length > 0 ? { onlyWithLoad: unseen } : {}) }
+    process.stdout.write(`${JSON.stringify(result, null, 2)}\n`)
   } else {
     for (const problem of problems) process.stdout.write(textOf(problem))
   }
+  if (format === 'text') for (const line of unseen) process.stdout.write(`only with --load: ${printable(line)}\n`)
   if (format !== 'json')
     process.stdout.write(`${counted(models, 'model')}, ${counted(errors, 'error')}, ${counted(warnings, 'warning')}\n`)
   return errors === 0 ? 0 : 1
