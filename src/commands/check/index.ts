@@ -148,11 +148,12 @@ function problemOf({ key, file, directories }: InspectedModel, finding: Finding,
 /** Lines about models of which only a load sees everything, one for each backend. */
 function onlyWithLoad(models: readonly InspectedModel[]): string[] {
   const lines = new Map<string, string[]>()
-  for (const { key, config, file } of models) {
+  for (const { key, config, file, findings } of models) {
     const { backend = '' } = config ?? {}
     const isOpaque = backend !== '' && backendRow(backend)?.served !== 'core'
-    const seen = SEEN_BY_LOAD[backend] ?? (isOpaque ? `what ${backendRow(backend)?.title ?? backend} checks` : undefined)
-    if (seen === undefined || (file !== null && !isInModel(file))) continue
+    const seen = SEEN_BY_LOAD[backend] ?? (isOpaque ? `what the backend ${backend} checks` : undefined)
+    const isWrong = findings.some(({ severity }) => severity === 'error')
+    if (seen === undefined || isWrong || (file !== null && !isInModel(file))) continue
     lines.set(seen, [...(lines.get(seen) ?? []), key])
   }
   return [...lines].map(([seen, keys]) => `${seen} (${keys.join(', ')})`)
