@@ -1,6 +1,6 @@
 //! Files of tree models, in each format.
 
-use trees::{Ensemble, Evaluator, Format, OutputKind, TreeNode, limits};
+use trees::{Ensemble, Evaluator, Format, OutputKind, Tree, TreeNode, limits};
 
 /// XGBoost's JSON.
 pub fn trees_json(data: &[u8]) -> bool {
@@ -34,7 +34,7 @@ fn read(format: Format, data: &[u8]) -> bool {
     for tree in &ensemble.trees {
         assert!(tree.output < ensemble.outputs && tree.depth <= limits::DEPTH_MAX);
         for side in [false, true] {
-            walk(&ensemble, &tree.nodes, tree.depth, side);
+            walk(&ensemble, tree, side);
         }
     }
     // Wide rows take long.
@@ -47,11 +47,14 @@ fn read(format: Format, data: &[u8]) -> bool {
 }
 
 /// From the root to a leaf, always `yes` or always `no`.
-fn walk(ensemble: &Ensemble, nodes: &[TreeNode], depth: u32, yes_side: bool) {
+fn walk(ensemble: &Ensemble, tree: &Tree, yes_side: bool) {
     let mut at = 0u32;
-    for _ in 0..=depth {
-        match nodes[at as usize] {
+    for _ in 0..=tree.depth {
+        match tree.nodes[at as usize] {
             TreeNode::Leaf(_) => return,
+            TreeNode::Vector(first) => {
+                return assert!((first + ensemble.outputs) as usize <= tree.vectors.len());
+            }
             TreeNode::Split { feature, threshold, yes, no, .. } => {
                 assert!(feature < ensemble.features && !threshold.is_nan());
                 at = if yes_side { yes } else { no };

@@ -48,6 +48,6 @@ pub fn keys_file(data: &[u8]) -> bool {
             }
         }
     }
-    assert!(access.counts().iter().all(|(.., in_flight)| *in_flight == 0));
+    assert!(access.counts().iter().all(|(.., in_flight, _)| *in_flight == 0));
     true
 }

@@ -172,6 +172,8 @@ impl Threads for Node {
     }
 
     fn terminate(&self, _: u32) {}
+
+    fn write_stack(&self, _: u32, _: bool) {}
 }
 
 impl Node {

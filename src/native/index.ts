@@ -8,9 +8,12 @@
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import { createBridge, now, type CoreArguments, type NativeModule } from './bridge.js'
-import type { Core, DeviceList, GivenSocket, MachineDevices, ProviderReport, Route, Setting } from './contract.js'
+import type {
+  Core, DeviceList, GivenSocket, MachineDevices, ModelIo, ProviderReport, Route, Setting,
+} from './contract.js'
 import { ServerError } from './errors.js'
 import { builtModules, clone, findPlatformPackage, ownVersion } from './locate.js'
+import { findOnnxRuntime } from './onnxruntime.js'
 import { nativeFileNames, noModuleText } from './platform.js'
 
 export * from './contract.js'
@@ -156,21 +159,37 @@ export function checkKeys(text: string): void {
   now(() => loadNative().checkKeys(text))
 }
 
+/** The native module, or null: some commands run without one. */
+function nativeIfAny(): NativeModule | null {
+  try {
+    return loadNative()
+  } catch {
+    return null
+  }
+}
+
 /**
  * Checks the parameters of a model of trees, and its trees if the directory of a version is given, with the rules of a
- * load. Does nothing without a native module: commands run without one.
+ * load. Does nothing without a native module.
  *
  * @param config a binary ModelConfig
+ * @returns inputs and outputs of the trees; null if they were not read
  * @throws {ServerError} the error of the load.
  */
-export function checkForest(config: Buffer, versionDirectory: string | null): void {
-  let native: NativeModule
-  try {
-    native = loadNative()
-  } catch {
-    return
-  }
-  now(() => native.checkForest(config, versionDirectory))
+export function checkForest(config: Buffer, versionDirectory: string | null): ModelIo | null {
+  return now(() => nativeIfAny()?.checkForest(config, versionDirectory) ?? null)
+}
+
+/**
+ * Inputs and outputs of an ONNX file as a load finds them, which reads its weights, too; null without a native module
+ * or ONNX Runtime.
+ *
+ * @throws {ServerError} the error of the load.
+ */
+export function readOnnxGraph(file: string, settings: Setting[]): ModelIo | null {
+  const library = findOnnxRuntime()
+  const native = nativeIfAny()
+  return native === null || library === null ? null : now(() => native.readOnnxGraph(library, file, settings))
 }
 
 /** The devices of this process. The first call opens the driver, which may take a second. */

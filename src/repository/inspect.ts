@@ -15,7 +15,8 @@ import {
   readRegularFile, requireName, selectVersions, settingsOwner, statIfAny, unversionedHint, validate, validateIo,
   type ConfigFlags, type LoadedConfig, type Log, type ModelConfig, type ModelIo,
 } from '../config/index.js'
-import { ServerError, asServerError, quoted } from '../native/errors.js'
+import { ModelInstanceGroup_Kind as Kind } from '../config/generated/model_config_pb.js'
+import { ServerError, asServerError, quoted, readOnnxGraph } from '../native/index.js'
 import { checkAgents } from './agents.js'
 import { Rings, complaint, type KnownModel } from './dependencies.js'
 import { devicesOf, reasonForCpu } from './devices.js'
@@ -42,6 +43,11 @@ import { findVersions } from './versions.js'
 
 /** Maximum number of directory entries that are searched for a misnamed configuration. */
 const NAMES_MAX = 1000
+
+/** Larger ONNX files, with their weights, are not read by ONNX Runtime. */
+const GRAPH_BYTES_MAX = 128n << 20n
+
+const ONLY_WITH_LOAD = 'Only with --load they are compared with the configuration.'
 
 /** One error or warning about a model. */
 export interface Finding {
@@ -370,11 +376,11 @@ async function inspectVersions(
       if (isOwn) requireCpuKinds(prepared)
       if (isOwn) requireModelFile(prepared, versionDirectory)
       if (isOwn) requireTensors(prepared)
-      if (isOwn) requireTrees(prepared, versionDirectory, depth === 'configuration')
+      const forest = isOwn ? requireTrees(prepared, versionDirectory, depth === 'configuration') : null
       // If only configurations are inspected, the devices may be elsewhere too.
       if (depth === 'files') requirePlanDevices(prepared)
       const isOnnx = codeDirectory === null && !isLibrary && prepared.backend === 'onnxruntime'
-      const io = isOnnx ? readGraph(prepared, versionDirectory, note, depth) : null
+      const io = isOnnx ? readGraph(prepared, versionDirectory, settings, note, depth) : forest
       // Completion needs the opened file.
       if (flags.autoComplete && !isComplete(prepared) && io === null) return
       const pairs = settingsOf(settings, codeDirectory === null ? settingsOwner(prepared.backend) : 'python')
@@ -425,7 +431,9 @@ function noteDifferences(config: ModelConfig, io: ModelIo, note: Collector): voi
 }
 
 /** Inputs and outputs as the file of a version describes them; null if unknown or if the file is not a model. */
-function readGraph(config: ModelConfig, versionDirectory: string, note: Collector, depth: Depth): ModelIo | null {
+function readGraph(
+  config: ModelConfig, versionDirectory: string, settings: RepositorySettings, note: Collector, depth: Depth,
+): ModelIo | null {
   const file = onnxPath(config, versionDirectory)
   // An empty file is a placeholder for a model that is elsewhere.
   if (depth === 'configuration' && statIfAny(file)?.size === 0n) return null
@@ -442,6 +450,17 @@ function readGraph(config: ModelConfig, versionDirectory: string, note: Collecto
       const noWeights = whyNoWeights(path)
       if (noWeights !== null) throw new ServerError('INTERNAL', `the file of its weights, ${path}, ${noWeights}`)
     }
-    return onnx === null ? null : graphIo(onnx, config)
+    const { io, isWhole } = onnx === null ? { io: null, isWhole: false } : graphIo(onnx, config)
+    if (isWhole) return io
+    const files = [file, ...(onnx?.dataFiles ?? []).map((location) => join(dirname(file), location))]
+    const bytes = files.reduce((sum, path) => sum + (statIfAny(path)?.size ?? 0n), 0n)
+    // Other providers and operators than those of ONNX Runtime itself are not there before a load.
+    const isPlain =
+      config.modelOperations === undefined && config.instanceGroup.every(({ kind }) => kind === Kind.CPU)
+    // A graph that its own reader rejects as too large or too deep is not given to ONNX Runtime.
+    const isSmall = why === null && bytes <= GRAPH_BYTES_MAX
+    const seen = isPlain && isSmall ? readOnnxGraph(file, settingsOf(settings, 'onnxruntime')) : null
+    if (seen === null) note.warn('the file leaves shapes open, which only ONNX Runtime finds out', null, ONLY_WITH_LOAD)
+    return seen ?? io
   }, { file, near: null }) ?? null
 }

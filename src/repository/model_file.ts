@@ -5,7 +5,9 @@
 
 import { readdirSync } from 'node:fs'
 import { dirname, extname, join, normalize } from 'node:path'
-import { backendRow, isOfOnnxRuntime, statIfAny, toBinary, type Backend, type ModelConfig } from '../config/index.js'
+import {
+  backendRow, isOfOnnxRuntime, statIfAny, toBinary, type Backend, type ModelConfig, type ModelIo,
+} from '../config/index.js'
 import { shellWord } from '../config/shell_word.js'
 import { ServerError, checkForest, quoted } from '../native/index.js'
 import { whyNoWeights } from './onnx_file.js'
@@ -66,14 +68,17 @@ export function requireModelFile(config: ModelConfig, versionDirectory: string):
  * placeholder: it is skipped if `allowsEmpty`.
  *
  * @param versionDirectory null if only the parameters are to be checked
+ * @returns inputs and outputs of the trees; null if they were not read
  * @throws {ServerError} the error of the load.
  */
-export function requireTrees(config: ModelConfig, versionDirectory: string | null, allowsEmpty: boolean): void {
+export function requireTrees(
+  config: ModelConfig, versionDirectory: string | null, allowsEmpty: boolean,
+): ModelIo | null {
   const row = backendRow(config.backend)
-  if (row?.chosen === undefined) return
+  if (row?.chosen === undefined) return null
   const file = versionDirectory === null ? undefined : statIfAny(join(versionDirectory, fileNamed(config, row)))
   const isSkipped = file === undefined || (allowsEmpty && file.size === 0n)
-  checkForest(toBinary(config), isSkipped ? null : versionDirectory)
+  return checkForest(toBinary(config), isSkipped ? null : versionDirectory)
 }
 
 /** The configured file, or the one that `model_type` selects; empty if neither is known. */

@@ -474,6 +474,43 @@ ensemble_scheduling { step [ { model_name: "m" model_version: -1 ${inputs} ${out
     `)
   })
 
+  test.each([
+    ['Identity', 0], ['NonZero', 1]
+  ])('a size that the file leaves open in an output is what ONNX Runtime finds, as in a load: %s', async (op, wanted) => {
+    const type = op === 'Identity' ? TYPE.FP32 : TYPE.INT64
+    const open = model({
+      nodes: [node(op, ['A'], ['B'])], inputs: [value('A', TYPE.FP32, [1, 4])],
+      outputs: [value('B', type, op === 'Identity' ? [1, 'M'] : [2, 'M'])],
+    })
+    const dims = op === 'Identity' ? '1, 4' : '2, 4'
+    const directory = files({
+      'm/1/model.onnx': open,
+      'm/config.pbtxt': 'backend: "onnxruntime"\ninput [ { name: "A" data_type: TYPE_FP32 dims: [ 1, 4 ] } ]\n' +
+        `output [ { name: "B" data_type: TYPE_${op === 'Identity' ? 'FP32' : 'INT64'} dims: [ ${dims} ] } ]\n`,
+    })
+    const { code, out } = await runs(check, [directory], directory)
+    const loaded = await runs(check, [directory, '--load'], directory)
+    expect([code, loaded.code]).toEqual([wanted, wanted])
+    const text = "tensor 'B': the model expects 2 dimensions (shape [2,-1]) but the model configuration specifies 2"
+    if (wanted === 1) expect(out).toContain(text)
+    expect(loaded.out).toBe(out)
+  })
+
+  test('what only a load sees of models in TypeScript and Python is said, unless they are loaded', async () => {
+    const content = {
+      'a/1/model.ts': "import { Model } from 'nereid/backend'\nexport default class extends Model { execute() { return [] } }\n",
+      'a/config.pbtxt': `backend: "javascript"\n${GOOD.replace(/.*\n/, '')}`,
+      'b/1/model.onnx': MODEL, 'b/config.pbtxt': GOOD,
+    }
+    const line = 'only with --load: imports, and what the code declares and initialises (a)\n'
+    expect(await checked(content)).toMatchObject({ code: 0, out: `${line}2 models, 0 errors, 0 warnings\n` })
+    expect((await checked(content, ['--load'])).out).not.toContain('only with')
+    const { out } = await checked(content, ['--format=json'])
+    expect((JSON.parse(out) as { onlyWithLoad: string[] }).onlyWithLoad).toEqual([
+      'imports, and what the code declares and initialises (a)',
+    ])
+  })
+
   test('with --load the models are loaded, and their failures reported', async () => {
     const directory = files({ 'm/1/model.onnx': addSub(), 'broken/1/model.onnx': MISSING })
     expect((await runs(check, [directory])).code).toBe(0)
@@ -508,7 +545,7 @@ describe('a model of PyTorch', () => {
         'r/b/config.pbtxt': `platform: "torch_aoti"\n${IO}`, 'r/c/1/model.py': '',
         'r/c/config.pbtxt': `backend: "pytorch" runtime: "model.py"\n${IO}`,
       }),
-    ).toBe('3 models, 0 errors, 0 warnings\n')
+    ).toBe('only with --load: what the backend pytorch checks (a, b, c)\n3 models, 0 errors, 0 warnings\n')
   })
 
   test.each([
@@ -550,7 +587,9 @@ describe('a model of PyTorch', () => {
       'r/a/1/model.xml': '<net/>', 'r/b/1/model.onnx': 'onnx',
       'r/b/config.pbtxt': 'backend: "openvino" default_model_filename: "model.onnx"',
     }
-    expect(await reported(content)).toBe('2 models, 0 errors, 0 warnings\n')
+    expect(await reported(content)).toBe(
+      'only with --load: what the backend openvino checks (a, b)\n2 models, 0 errors, 0 warnings\n',
+    )
     const out = await reported(
       { ...content, 'r/c/1/net.xml': '<net/>', 'r/c/config.pbtxt': 'backend: "openvino"' }, 'none',
     )
@@ -569,7 +608,9 @@ describe('a model of PyTorch', () => {
       'r/a/1/model.savedmodel/saved_model.pb': 'graph', 'r/b/1/net/saved_model.pb': 'graph',
       'r/b/config.pbtxt': 'backend: "tensorflow" default_model_filename: "net"',
     }
-    expect(await reported(content)).toBe('2 models, 0 errors, 0 warnings\n')
+    expect(await reported(content)).toBe(
+      'only with --load: what the backend tensorflow checks (a, b)\n2 models, 0 errors, 0 warnings\n',
+    )
     expect(await reported(content, 'none')).toMatch(
       /^\.\/r\/a: warning: (.*\/none) has no module 'tensorflow', which runs this model: get it with \1 -m pip install tensorflow, /m,
     )

@@ -100,7 +100,6 @@ describe('trees', () => {
     ['output_class is wrong', 'squared.json', { output_class: 'yes' }, ':3:19', 'Bad input for parameter output_class'],
     ['threshold is no number', 'squared.json', { threshold: 'half' }, ':3:19', 'Bad input for parameter threshold'],
     ['cpu_nthread is too large', 'squared.json', { cpu_nthread: '1025' }, ':3:19', 'at most 1024 is supported'],
-    ['leaves are vectors', 'vector.json', {}, '', 'multi_output_tree'],
     ['the booster is linear', 'linear.json', {}, '', "the booster 'gblinear' has no trees"],
     ['leaves are linear', 'lgb_linear.txt', {}, '', 'linear_tree=false'],
   ]
@@ -118,6 +117,20 @@ describe('trees', () => {
     const [reason = '?'] = await reasonsOf(join(directory, 'r'))
     expect(out.replaceAll(/\s+/g, ' ')).toContain(reason.replaceAll(/\s+/g, ' '))
     expect((await runs(doctor, [join(directory, 'r')], directory)).out).toContain('to change         model m: ')
+  })
+
+  test('an error if the configuration has other dims than the trees, in the words of a load', async () => {
+    const dims = 'input [ { name: "input__0" data_type: TYPE_FP32 dims: [ 32 ] } ]\n' +
+      'output [ { name: "output__0" data_type: TYPE_FP32 dims: [ 2 ] } ]\nmax_batch_size: 4\n'
+    const directory = files({
+      'r/m/1/xgboost.json': model('squared.json'),
+      'r/m/config.pbtxt': config({ model_type: 'xgboost_json', is_classifier: 'false' }, dims),
+    })
+    const { code, out } = await runs(check, [join(directory, 'r')], directory)
+    const [reason = '?'] = await reasonsOf(join(directory, 'r'))
+    expect(reason).toContain("tensor 'input__0': the model expects 2 dimensions (shape [-1,5])")
+    expect([code, out]).toEqual([1, expect.stringContaining(reason.trimEnd())])
+    expect(out).toContain("tensor 'output__0': the model expects 2 dimensions (shape [-1,1])")
   })
 
   test('doctor takes an empty file for a placeholder, and checks the parameters of a configuration alone', async () => {

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { afterAll, vi } from 'vitest'
 import type { CommandModule } from '../../src/cli/commands.js'
-import { packageVersion } from '../../src/cli/version.js'
+import { ownVersion } from '../../src/native/locate.js'
 
 const root = mkdtempSync(join(tmpdir(), 'nereid-commands-'))
 afterAll(() => rmSync(root, { recursive: true, force: true }))
@@ -32,7 +32,7 @@ export async function runs(
   const stderr = vi.spyOn(process.stderr, 'write').mockImplementation((text) => ((err += String(text)), true))
   try {
     const code = await command.run('nereid', args)
-    const untagged = (text: string): string => text.replaceAll(`:${packageVersion()}`, ':VERSION')
+    const untagged = (text: string): string => text.replaceAll(`:${ownVersion()}`, ':VERSION')
     const short = (text: string): string => untagged(directory === '' ? text : text.replaceAll(directory, '.'))
     return { code, out: short(out), err: short(err) }
   } finally {

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use tensor::{Code, DataType, Error, Result, Shape};
 use trees::limits::FILE_BYTES_MAX;
-use trees::{Ensemble, Evaluator, INPUT, OUTPUT, Parameters, ROWS_PER_BLOCK, RawFloat, SHAP_OUTPUT};
+use trees::{Ensemble, Evaluator, INPUT, OUTPUT, OutputKind, Parameters, ROWS_PER_BLOCK, RawFloat, SHAP_OUTPUT};
 
 /// If the most comparisons of a row are up to this many times the fewest, the cost is learned from shapes: a run that
 /// was learned as 25 µs then holds a reactor for less than 1 ms.
@@ -52,13 +52,7 @@ impl Backend for ForestBackend {
             log::debug!("model '{model}': the parameters {names} change nothing: the trees have one layout");
         }
         let ensemble = ensemble(&config, &parameters, &spec.version_directory)?;
-        // A binary classifier returns one probability or two, depending on the output's dims.
-        let output = config.output.iter().find(|output| output.name == OUTPUT);
-        let columns = output.and_then(|output| match output.dims[..] {
-            [columns] => Some(columns),
-            _ => None,
-        });
-        let evaluator = Evaluator::new(&ensemble, parameters.output_kind(&ensemble, columns));
+        let evaluator = Evaluator::new(&ensemble, output_kind(&config, &parameters, &ensemble));
         let threads = threads_of_session.map(|(within, _)| within).or(threads(&config, &parameters)?);
         let threads = threads.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
         Ok(Box::new(OpenedForest { evaluator, threads: threads.unwrap_or(usize::MAX) }))
@@ -73,16 +67,7 @@ struct OpenedForest {
 
 impl OpenedForest {
     fn graph(&self) -> Graph {
-        let tensor = |name: &str, columns: usize| GraphTensor {
-            name: name.to_owned(),
-            datatype: Some(DataType::Fp32),
-            shape: Shape::from_slice(&[-1, columns as i64]),
-        };
-        Graph {
-            inputs: vec![tensor(INPUT, self.evaluator.features())],
-            outputs: vec![tensor(OUTPUT, self.evaluator.columns())],
-            initializers: Vec::new(),
-        }
+        graph(self.evaluator.features(), self.evaluator.columns())
     }
 }
 
@@ -189,16 +174,37 @@ impl Model for ForestModel {
     }
 }
 
-/// Checks the parameters of a model, and its trees if the directory of a version is given, as a load does. Evaluates
-/// nothing.
+/// Checks the parameters of a model, and its trees if the directory of a version is given, as a load does. Returns the
+/// inputs and outputs of the trees, and evaluates nothing.
 ///
 /// # Errors
 /// Those of a load.
-pub fn check(config: &bytes::Bytes, version_directory: Option<&Path>) -> Result<()> {
+pub fn check(config: &bytes::Bytes, version_directory: Option<&Path>) -> Result<Option<ModelIo>> {
     let config = ModelConfig::parse(config)?;
     let parameters = parameters(&config)?;
-    let Some(directory) = version_directory else { return Ok(()) };
-    ensemble(&config, &parameters, directory).map(drop)
+    let Some(directory) = version_directory else { return Ok(None) };
+    let ensemble = ensemble(&config, &parameters, directory)?;
+    let columns = output_kind(&config, &parameters, &ensemble).columns(&ensemble);
+    Ok(Some(graph(ensemble.features as usize, columns as usize).io()))
+}
+
+fn graph(features: usize, columns: usize) -> Graph {
+    let tensor = |name: &str, columns: usize| GraphTensor {
+        name: name.to_owned(),
+        datatype: Some(DataType::Fp32),
+        shape: Shape::from_slice(&[-1, columns as i64]),
+    };
+    Graph { inputs: vec![tensor(INPUT, features)], outputs: vec![tensor(OUTPUT, columns)], initializers: Vec::new() }
+}
+
+/// A binary classifier returns one probability or two, depending on the output's dims.
+fn output_kind(config: &ModelConfig, parameters: &Parameters, ensemble: &Ensemble) -> OutputKind {
+    let output = config.output.iter().find(|output| output.name == OUTPUT);
+    let columns = output.and_then(|output| match output.dims[..] {
+        [columns] => Some(columns),
+        _ => None,
+    });
+    parameters.output_kind(ensemble, columns)
 }
 
 fn parameters(config: &ModelConfig) -> Result<Parameters> {

@@ -37,7 +37,7 @@ mod recipe;
 
 pub use forest::{ForestBackend, check as check_forest};
 
-use backend::{Backend, OpenSpec, Opened};
+use backend::{Backend, ModelIo, OpenSpec, Opened};
 use std::path::{Path, PathBuf};
 use tensor::Result;
 
@@ -78,8 +78,20 @@ impl Backend for OnnxBackend {
 /// # Errors
 /// Those of loading the first model; a later attempt may succeed.
 pub fn preload(library: &Path, settings: &[(String, String)]) -> Result<()> {
+    runtime(library, settings).map(|_| ())
+}
+
+/// Inputs and outputs of an ONNX file, as a load finds them. Reads the weights, too.
+///
+/// # Errors
+/// Those of a load.
+pub fn read_graph(library: &Path, file: &Path, settings: &[(String, String)]) -> Result<ModelIo> {
+    open::look(runtime(library, settings)?, file, &ffi::SessionOptions::default()).map(|graph| graph.io())
+}
+
+fn runtime(library: &Path, settings: &[(String, String)]) -> Result<&'static ffi::Runtime> {
     let (chosen, _) = ffi::devices::choose(Some(library), settings)?;
-    ffi::Runtime::get(chosen.as_deref().unwrap_or(library), options::pool_threads(settings)?).map(|_| ())
+    ffi::Runtime::get(chosen.as_deref().unwrap_or(library), options::pool_threads(settings)?)
 }
 
 /// The runtime alone, to measure the overhead of this crate. Not part of the interface.

@@ -60,7 +60,7 @@ pub(crate) fn open(library: Option<&Path>, spec: &OpenSpec) -> Result<OpenedOnnx
     let graph = match known {
         Some(graph) => graph,
         // Loading on a device needs its memory to be granted first, for which the configuration must be complete.
-        None => match devices.look() {
+        None => match look(runtime, &devices.file, &devices.options) {
             Ok(graph) => graph,
             Err(_) => {
                 sessions.push(devices.load(&config, devices.ordinals.first().copied().unwrap_or(0))?);
@@ -136,6 +136,12 @@ fn graph_of(session: &Session) -> Result<Graph> {
     })
 }
 
+/// Reads the graph with an unoptimised session. Fails for operators that only a device provides.
+pub(crate) fn look(runtime: &'static Runtime, file: &Path, options: &SessionOptions) -> Result<Graph> {
+    let options = SessionOptions { graph_level: GraphLevel::Off, arena: Some(false), ..options.clone() };
+    graph_of(&Session::load(runtime, file, &options, None)?)
+}
+
 fn load_on_host(runtime: &'static Runtime, file: &Path, options: &SessionOptions) -> Result<(Session, Graph)> {
     let mut options = options.clone();
     // Waking a worker for half of a matrix makes a run of some microseconds slower and triples its CPU time.
@@ -197,12 +203,6 @@ impl Devices {
             }
         }
         Ok(())
-    }
-
-    /// Reads the graph with an unoptimised session. Fails for operators that only a device provides.
-    fn look(&self) -> Result<Graph> {
-        let options = SessionOptions { graph_level: GraphLevel::Off, arena: Some(false), ..self.options.clone() };
-        graph_of(&Session::load(self.runtime, &self.file, &options, None)?)
     }
 
     fn load(&self, config: &ModelConfig, device: u32) -> Result<Session> {

@@ -12,6 +12,10 @@ macro_rules! object {
 }
 
 pub fn opened(o: engine::OpenedVersion) -> js::Opened {
+    js::Opened { handle: o.handle, io: o.io.map(model_io), completed: o.completed }
+}
+
+pub fn model_io(io: backend::ModelIo) -> js::ModelIo {
     let tensors = |list: Vec<backend::TensorIo>| {
         list.into_iter()
             .map(|t| js::TensorIo {
@@ -22,8 +26,7 @@ pub fn opened(o: engine::OpenedVersion) -> js::Opened {
             })
             .collect()
     };
-    let io = o.io.map(|io| js::ModelIo { inputs: tensors(io.inputs), outputs: tensors(io.outputs) });
-    js::Opened { handle: o.handle, io, completed: o.completed }
+    js::ModelIo { inputs: tensors(io.inputs), outputs: tensors(io.outputs) }
 }
 
 pub fn publish_spec(s: js::PublishSpec) -> PublishSpec {

@@ -160,12 +160,7 @@ impl Forest {
         Ok(())
     }
 
-    fn walk(
-        &mut self,
-        count: usize,
-        root: u32,
-        mut look: impl FnMut(u32) -> Result<FileNode>,
-    ) -> Result<Tree> {
+    fn walk(&mut self, count: usize, root: u32, mut look: impl FnMut(u32) -> Result<FileNode>) -> Result<Tree> {
         if self.trees.len() >= TREES_MAX {
             return Err(Error::invalid(format!("a model may have {TREES_MAX} trees")));
         }

@@ -118,7 +118,8 @@ fn a_model_whose_numbers_need_more_than_32_bits_is_evaluated() {
     let leaf = |value| TreeNode::Leaf(value);
     let (compare, threshold, missing_yes) = (Compare::Less, 0.5, false);
     let split = TreeNode::Split { feature: features - 1, compare, threshold, yes: 1, no: 2, missing_yes };
-    let tree = |i: u32| Tree { output: 0, depth: 1, nodes: vec![split, leaf(f64::from(i)), leaf(0.0)], vectors: Vec::new() };
+    let tree =
+        |i: u32| Tree { output: 0, depth: 1, nodes: vec![split, leaf(f64::from(i)), leaf(0.0)], vectors: Vec::new() };
     let ensemble = Ensemble {
         features,
         outputs: 1,
@@ -137,8 +138,12 @@ fn a_model_whose_numbers_need_more_than_32_bits_is_evaluated() {
 #[test]
 fn outputs_are_made_of_the_sums() {
     let check = |transform, sums: &[f64], kind, expected: &[f32]| {
-        let output =
-            |(i, value): (usize, &f64)| Tree { output: i as u32, depth: 0, nodes: vec![TreeNode::Leaf(*value)], vectors: Vec::new() };
+        let output = |(i, value): (usize, &f64)| Tree {
+            output: i as u32,
+            depth: 0,
+            nodes: vec![TreeNode::Leaf(*value)],
+            vectors: Vec::new(),
+        };
         let ensemble = Ensemble {
             features: 1,
             outputs: sums.len() as u32,

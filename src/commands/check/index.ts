@@ -9,7 +9,7 @@ import { resolve } from 'node:path'
 import { OptionError } from '../../cli/parse.js'
 import { resolveSettings } from '../../cli/settings.js'
 import { readOptions } from '../../cli/sources.js'
-import { ConfigSyntaxError, configurationIfAny } from '../../config/index.js'
+import { ConfigSyntaxError, backendRow, configurationIfAny } from '../../config/index.js'
 import { asServerError } from '../../native/errors.js'
 import type { ServerSettings } from '../../api/server.js'
 import { explain, type Finding, type InspectedModel } from '../../repository/index.js'
@@ -21,6 +21,12 @@ import { loadProblems } from './load.js'
 import { locate } from './locate.js'
 import { download, type Downloads } from './remote.js'
 import { hintsOf, inspectTargets, isInModel } from './targets.js'
+
+/** What a load sees and an inspection does not, by backend; of others that are not in the core, all of the file. */
+const SEEN_BY_LOAD: Readonly<Record<string, string>> = {
+  javascript: 'imports, and what the code declares and initialises',
+  python: 'imports, auto_complete_config and initialize',
+}
 
 /** Lines shown of one message after its first. */
 const LINES_MAX = 100
@@ -66,13 +72,14 @@ export async function run(program: string, args: readonly string[]): Promise<num
     // Without its files, a model has other mistakes too.
     const isWithoutFiles = new Set(downloads.problems.map(({ model }) => model))
     for (const model of models) if (!isWithoutFiles.has(model.key)) problems.push(...problemsOf(model))
-    if (own.options.has('load'))
-      problems.push(...(await problemsOfLoad({ ...settings, repository }, targets, models, problems)))
+    const isLoaded = own.options.has('load')
+    if (isLoaded) problems.push(...(await problemsOfLoad({ ...settings, repository }, targets, models, problems)))
     for (const problem of problems) {
       problem.path = problem.path === null ? null : downloads.named(problem.path)
       problem.message = downloads.named(problem.message)
     }
-    return report(problems, models.filter(({ directories }) => directories.length === 1).length, format)
+    const count = models.filter(({ directories }) => directories.length === 1).length
+    return report(problems, count, format, isLoaded ? [] : onlyWithLoad(models))
   } catch (error) {
     const isUsage = error instanceof OptionError
     if (isUsage) {
@@ -151,7 +158,23 @@ function problemOf({ key, file, directories }: InspectedModel, finding: Finding,
   return { ...problem, path: file, place: placeOf(bytes, span) }
 }
 
-function report(problems: readonly Problem[], models: number, format: Format): number {
+/** Lines about models of which only a load sees everything, one for each backend. */
+function onlyWithLoad(models: readonly InspectedModel[]): string[] {
+  const lines = new Map<string, string[]>()
+  for (const { key, config, file, findings } of models) {
+    const { backend = '' } = config ?? {}
+    const isOpaque = backend !== '' && backendRow(backend)?.served !== 'core'
+    const seen = SEEN_BY_LOAD[backend] ?? (isOpaque ? `what the backend ${backend} checks` : undefined)
+    const isWrong = findings.some(({ severity }) => severity === 'error')
+    if (seen === undefined || isWrong || (file !== null && !isInModel(file))) continue
+    lines.set(seen, [...(lines.get(seen) ?? []), key])
+  }
+  return [...lines].map(([seen, keys]) => `${seen} (${keys.join(', ')})`)
+}
+
+function report(
+  problems: readonly Problem[], models: number, format: Format, unseen: readonly string[] = [],
+): number {
   const errors = problems.filter((problem) => problem.severity === 'error').length
   const warnings = problems.length - errors
   if (format === 'github') {
@@ -164,10 +187,12 @@ function report(problems: readonly Problem[], models: number, format: Format): n
     const rows = problems.map(({ place, ...rest }) => ({
       ...rest, line: place?.line ?? null, column: place?.column ?? null, endColumn: place?.endColumn ?? null,
     }))
-    process.stdout.write(`${JSON.stringify({ models, errors, warnings, problems: rows }, null, 2)}\n`)
+    const result = { models, errors, warnings, problems: rows, ...(unseen.length > 0 ? { onlyWithLoad: unseen } : {}) }
+    process.stdout.write(`${JSON.stringify(result, null, 2)}\n`)
   } else {
     for (const problem of problems) process.stdout.write(textOf(problem))
   }
+  if (format === 'text') for (const line of unseen) process.stdout.write(`only with --load: ${printable(line)}\n`)
   if (format !== 'json')
     process.stdout.write(`${counted(models, 'model')}, ${counted(errors, 'error')}, ${counted(warnings, 'warning')}\n`)
   return errors === 0 ? 0 : 1

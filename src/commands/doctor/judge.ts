@@ -3,7 +3,7 @@
 import { normalize, relative, resolve } from 'node:path'
 import { parseArguments } from '../../cli/parse.js'
 import { resolveSettings } from '../../cli/settings.js'
-import { packageVersion } from '../../cli/version.js'
+import { ownVersion } from '../../native/locate.js'
 import { statIfAny } from '../../config/index.js'
 import { OptionError } from '../../cli/parse.js'
 import type { RepositorySettings } from '../../repository/index.js'
@@ -21,7 +21,7 @@ import { judgeRepository, type Needs } from './models.js'
 import { judgeWrappers } from './programs.js'
 
 /** Images of docs/containers.md, with the tag that it gives them. */
-const VERSION = packageVersion()
+const VERSION = ownVersion()
 const IMAGE = `nereid:${VERSION}`
 const PYTHON_IMAGE = `nereid-python:${VERSION}`
 const GPU_IMAGE = `nereid-gpu:${VERSION}`

@@ -217,9 +217,9 @@ export interface BoundPorts {
 
 /**
  * Checks the parameters of a model of the backend `fil`, and its trees if the directory of a version is given, as a
- * load does; throws its error. `config` is a binary ModelConfig.
+ * load does; throws its error. Returns the inputs and outputs of the trees. `config` is a binary ModelConfig.
  */
-export declare function checkForest(config: Buffer, versionDirectory?: string | undefined | null): void
+export declare function checkForest(config: Buffer, versionDirectory?: string | undefined | null): ModelIo | null
 
 /** Reads a keys file as a server does; throws its first mistake and where it is. */
 export declare function checkKeys(text: string): void
@@ -584,6 +584,12 @@ export interface QuantileValue {
   quantile: number
   value: number
 }
+
+/**
+ * Inputs and outputs of an ONNX file as ONNX Runtime reports them to a load; throws its error. Reads the weights, too.
+ * `settings` are those of the backend `onnxruntime`.
+ */
+export declare function readOnnxGraph(library: string, file: string, settings: Array<Setting>): ModelIo
 
 export interface RequestedOutput {
   name: string
