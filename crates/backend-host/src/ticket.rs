@@ -82,6 +82,9 @@ struct Progress {
     /// A response was sent on its own: all others must be, too.
     has_responded: bool,
     is_final: bool,
+    is_released: bool,
+    /// Responses may follow the release of the request.
+    has_factory: bool,
     /// The request is to run again.
     is_rescheduled: bool,
     /// Responses whose times were reported.
@@ -216,20 +219,49 @@ impl Ticket {
         if let Some(error) = failed {
             self.answer(Answer::failed(error));
         }
+        self.end_if_abandoned();
         Answer::none()
+    }
+
+    /// The library made a factory.
+    pub(crate) fn has_factory(&self) {
+        self.progress.lock().has_factory = true;
+    }
+
+    /// The library released the request.
+    pub(crate) fn released(&self) {
+        self.progress.lock().is_released = true;
+        self.end_if_abandoned();
+    }
+
+    /// Ends a request that was released before its last response: others may follow only from a factory, even if the
+    /// library has made one and never sends it. While it executes the batch, the order of its calls does not count.
+    fn end_if_abandoned(&self) {
+        let progress = self.progress.lock();
+        let is_abandoned = progress.is_released && !progress.has_factory && progress.executing.is_none();
+        drop(progress);
+        if is_abandoned {
+            self.end();
+        }
+    }
+
+    /// Ends a request that the library cannot answer any more: Triton's client would wait for ever.
+    fn end(&self) {
+        let mut progress = self.progress.lock();
+        let (held, is_final) = (progress.held.take(), progress.is_final);
+        drop(progress);
+        if let Some(held) = held {
+            self.answer(held.ended());
+        } else if !is_final {
+            let what = "the backend released the request and everything of it without a final response";
+            self.answer(Answer::failed(&Error::internal(what)));
+        }
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        // Neither the library nor any of its objects can answer any more: Triton's client would wait for ever.
-        if let Some(held) = self.progress.get_mut().held.take() {
-            self.answer(held.ended());
-        }
-        if !self.progress.get_mut().is_final {
-            let what = "the backend released the request and everything of it without a final response";
-            self.answer(Answer::failed(&Error::internal(what)));
-        }
+        self.end();
     }
 }
 

@@ -364,8 +364,10 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestRelease(request: *mut Request, rel
         } else if release_flags & RELEASE_ALL == 0 {
             return Err(Error::invalid(format!("{release_flags} is no set of release flags")));
         }
+        let ticket = Arc::clone(ticket);
         // SAFETY: made by `Box::into_raw`, and the caller gives it up.
         drop(unsafe { Box::from_raw(request) });
+        ticket.released();
         Ok(())
     })
 }

@@ -91,6 +91,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseFactoryNew(
     // SAFETY: the caller's promise.
     guard(|| unsafe {
         let ticket = Arc::clone(&object(request, "request")?.ticket);
+        ticket.has_factory();
         put(factory, Box::into_raw(Box::new(ResponseFactory(ticket))));
         Ok(())
     })
