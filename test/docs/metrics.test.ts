@@ -99,6 +99,7 @@ async function scraped(): Promise<Map<string, Family>> {
         await fetch(`${server.url}/v2/models/limited/infer`, {
           method: 'POST', body: '{"inputs":[{"name":"INPUT0","shape":[1],"datatype":"FP32","data":[1]}]}',
         })
+        expect(await scrape()).toContain('nereid_key_expires_seconds{key="robot"} 4073500800\n')
         // Separate threads query devices.
         familiesOf(
           await vi.waitFor(async () => (expect(await scrape()).toContain('nv_gpu_utilization{'), scrape()), 20_000),

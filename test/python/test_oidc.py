@@ -231,6 +231,12 @@ def test_a_set_is_fetched_and_again_when_a_key_is_not_known(publish, issuer, tmp
     waits_for(lambda: is_taken(grows, token), "the set is fetched for a new name")
     assert sets[0].count == 2
     is_gone.logged("can not be fetched", "status 404")
+    for _ in range(2):
+        count = sets[1].count
+        is_gone.process.send_signal(signal.SIGHUP)
+        waits_for(lambda count=count: sets[1].count > count, "the next fetch")
+    with open(is_gone.log) as log:
+        assert log.read().count("can not be fetched") == 1, "the same failure is logged once"
     assert metadata(is_gone, one.token()) is None, "the keys stay"
 
 
