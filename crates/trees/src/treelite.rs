@@ -4,7 +4,7 @@ use crate::binary::{Bytes, item};
 use crate::compare::Compare;
 use crate::ensemble::{Ensemble, FileNode, Forest, ModelFacts, Precision, Test, Transform, unsupported, within};
 use crate::limits::{NODES_MAX, TEXT_BYTES_MAX, TREES_MAX};
-use crate::pieces::{Pieces, UnusedCategories, not_above, not_below};
+use crate::pieces::{Pieces, Unused, not_above, not_below};
 use tensor::{Error, Result};
 
 const MAJOR: i32 = 4;
@@ -165,7 +165,8 @@ struct Arrays<'a> {
     categories: &'a [u8],
     category_begins: &'a [u8],
     category_ends: &'a [u8],
-    unused: UnusedCategories,
+    unused: Unused,
+    unused_values: Unused,
 }
 
 impl<'a> Arrays<'a> {
@@ -207,7 +208,8 @@ impl<'a> Arrays<'a> {
             categories,
             category_begins,
             category_ends,
-            unused: UnusedCategories::of(categories.len() / 4),
+            unused: Unused::of("categories", categories.len() / 4),
+            unused_values: Unused::of("values", vectors.len() / real),
         })
     }
 
@@ -227,6 +229,7 @@ impl<'a> Arrays<'a> {
         let real = |list: &[u8]| real_at(list, node);
         let kind = byte(self.kinds)?;
         if kind == LEAF && width > 1 {
+            self.unused_values.take(width)?;
             let begin = item(self.vector_begins, node).map(u64::from_le_bytes).and_then(|n| usize::try_from(n).ok());
             let begin = begin.ok_or_else(missing)?;
             let values = (0..width).map(|i| real_at(self.vectors, begin.checked_add(i).ok_or_else(missing)?));
