@@ -1,7 +1,7 @@
 /**
  * The end-to-end suite of Triton's FIL backend (`qa/L0_e2e`) on the CPU, by its own drivers: generate_example_models.sh
  * trains models with XGBoost, LightGBM and scikit-learn, and run_tests.sh starts `tritonserver`, which is this server,
- * and compares its answers with treelite's. git fetches the repository and the client rapids-triton, pip the frameworks.
+ * and compares its answers with treelite's. git fetches the repository and the client rapids-triton, pip frameworks.
  *
  * Two things stand in: test/heavy/fil/cuml for cuml, which needs a GPU (generated data, and forests of scikit-learn
  * under its names), and a `tritonserver` that stays when `xgboost_shap` does not load, whose tests the suite expects to
@@ -45,7 +45,8 @@ async function run(checks) {
   if (!existsSync(python)) must((await show('python3', ['-m', 'venv', environment])) === 0, 'python3 -m venv failed')
   must((await show(python, ['-m', 'pip', 'install', '-q', ...PACKAGES])) === 0, 'pip failed')
   for (const directory of [work, bin]) rmSync(directory, { recursive: true, force: true })
-  for (const part of ['qa', 'scripts']) cpSync(join(fetched(BACKEND, HERE), part), join(work, part), { recursive: true })
+  const from = fetched(BACKEND, HERE)
+  for (const part of ['qa', 'scripts']) cpSync(join(from, part), join(work, part), { recursive: true })
   mkdirSync(bin)
   const local = ['http', 'grpc', 'metrics'].map((name) => `--${name}-address=127.0.0.1`).join(' ')
   writeFileSync(

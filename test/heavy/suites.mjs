@@ -31,6 +31,6 @@ import { vllm } from './vllm.mjs'
  * test/heavy/RESULTS.md.
  */
 export const SUITES = {
-  arm64, azure, bundle, envoy, fil, frameworks, fuzz, gcs, helm, image, kserve, prometheus, pytriton, ray, s3, sequences,
-  torchscript, uws, vllm,
+  arm64, azure, bundle, envoy, fil, frameworks, fuzz, gcs, helm, image, kserve, prometheus, pytriton, ray, s3,
+  sequences, torchscript, uws, vllm,
 }

@@ -112,8 +112,9 @@ struct Arrays {
     category_counts: Vec<i64>,
     categories: Vec<i64>,
     leaf_size: String,
-    /// Values of leaves with several: of all leaves, whose index is their right child; before version 3.2, of all nodes.
+    /// Leaves with several values: those of each leaf, at the index that is its right child.
     leaf_weights: Vec<f32>,
+    /// The same before version 3.2, at the index of the node.
     base_weights: Vec<f32>,
 }
 
