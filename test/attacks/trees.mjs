@@ -77,6 +77,23 @@ const ODD = {
     }),
     /a set of categories counts two for each run of neighbours/,
   ],
+  leaf_values: [
+    'xgboost_json',
+    json({
+      left: [1, -1, -1], right: [2, 0, 0],
+      more: `,"tree_param":{"size_leaf_vector":"100000"},"leaf_weights":[${'0,'.repeat(99_999)}0]`,
+    }),
+    /its values are also those of another node/,
+  ],
+  leaf_vectors: [
+    'treelite_checkpoint',
+    Buffer.concat([
+      int(4), int(0), int(0), Buffer.from([2, 2]), long(0), int(2), Buffer.from([2, 1]), int(1), long(1), int(3),
+      long(2), int(1), int(2_000_000_000), long(0), long(0), long(8), Buffer.from('identity'), Buffer.alloc(8), long(0),
+      long(0), int(0)
+    ]),
+    /leaves of shape \[1, 2000000000\] for 3 classes or targets/,
+  ],
   features: [
     'xgboost_json', json({ left: [-1], right: [-1], features: '4000000000' }),
     /the model has 4000000000 features, it may have 1 to \d+/
@@ -162,8 +179,8 @@ export const rows = [
       `${DEEP.toLocaleString('en')} nodes deep, have sets of 200,000 categories, or 5 million brackets`,
     limit:
       'Sizes in a file are compared with the file before an allocation, and no reader recurses. Limits are ' +
-      '`FILE_BYTES_MAX`, `TREES_MAX`, `NODES_MAX`, `DEPTH_MAX`, `FEATURES_MAX`, `OUTPUTS_MAX`, `TEXT_BYTES_MAX` and ' +
-      '`NESTING_MAX` of `trees::limits`.',
+      '`FILE_BYTES_MAX`, `TREES_MAX`, `NODES_MAX`, `LEAF_VALUES_MAX`, `DEPTH_MAX`, `FEATURES_MAX`, `OUTPUTS_MAX`, ' +
+      '`TEXT_BYTES_MAX` and `NESTING_MAX` of `trees::limits`.',
     server: odd,
     async run(t) {
       const before = t.rssMiB()

@@ -476,7 +476,7 @@ ensemble_scheduling { step [ { model_name: "m" model_version: -1 ${inputs} ${out
 
   test.each([
     ['Identity', 0], ['NonZero', 1]
-  ])('a size that the file leaves open in an output is what ONNX Runtime finds, as in a load: %s', async (op, wanted) => {
+  ])('a size that the file leaves open in an output is the one of ONNX Runtime: %s', async (op, wanted) => {
     const type = op === 'Identity' ? TYPE.FP32 : TYPE.INT64
     const open = model({
       nodes: [node(op, ['A'], ['B'])], inputs: [value('A', TYPE.FP32, [1, 4])],
@@ -498,7 +498,9 @@ ensemble_scheduling { step [ { model_name: "m" model_version: -1 ${inputs} ${out
 
   test('what only a load sees of models in TypeScript and Python is said, unless they are loaded', async () => {
     const content = {
-      'a/1/model.ts': "import { Model } from 'nereid/backend'\nexport default class extends Model { execute() { return [] } }\n",
+      'a/1/model.ts': [
+        "import { Model } from 'nereid/backend'", 'export default class extends Model { execute() { return [] } }', ''
+      ].join('\n'),
       'a/config.pbtxt': `backend: "javascript"\n${GOOD.replace(/.*\n/, '')}`,
       'b/1/model.onnx': MODEL, 'b/config.pbtxt': GOOD,
     }
@@ -545,7 +547,9 @@ describe('a model of PyTorch', () => {
         'r/b/config.pbtxt': `platform: "torch_aoti"\n${IO}`, 'r/c/1/model.py': '',
         'r/c/config.pbtxt': `backend: "pytorch" runtime: "model.py"\n${IO}`,
       }),
-    ).toBe('only with --load: what the backend pytorch checks (a, b, c)\n3 models, 0 errors, 0 warnings\n')
+    ).toBe(
+      'only with --load: what the backend pytorch checks (a, b, c)\n3 models, 0 errors, 0 warnings\n',
+    )
   })
 
   test.each([

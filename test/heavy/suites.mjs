@@ -6,6 +6,7 @@ import { arm64 } from './arm64.mjs'
 import { azure } from './azure.mjs'
 import { bundle } from './bundle.mjs'
 import { envoy } from './envoy.mjs'
+import { fil } from './fil.mjs'
 import { frameworks } from './frameworks.mjs'
 import { fuzz } from './fuzz.mjs'
 import { gcs } from './gcs.mjs'
@@ -30,6 +31,6 @@ import { vllm } from './vllm.mjs'
  * test/heavy/RESULTS.md.
  */
 export const SUITES = {
-  arm64, azure, bundle, envoy, frameworks, fuzz, gcs, helm, image, kserve, prometheus, pytriton, ray, s3, sequences,
-  torchscript, uws, vllm,
+  arm64, azure, bundle, envoy, fil, frameworks, fuzz, gcs, helm, image, kserve, prometheus, pytriton, ray, s3,
+  sequences, torchscript, uws, vllm,
 }

@@ -32,8 +32,8 @@ const PARTS = [
 ]
 
 /** Path of the files of a commit; null if git cannot fetch it. */
-function fetched({ name, commit, source }) {
-  const directory = join(HERE, `${name}-${commit.slice(0, 9)}`)
+export function fetched({ name, commit, source }, here = HERE) {
+  const directory = join(here, `${name}-${commit.slice(0, 9)}`)
   if (existsSync(directory)) return directory
   const partial = `${directory}.partial`
   rmSync(partial, { recursive: true, force: true })

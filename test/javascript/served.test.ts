@@ -294,7 +294,8 @@ describe.each(['', '_process'])('models in threads and processes (%s)', (isolati
     const errorOf = (model: string, shape: string, expected: string) =>
       `model '${model}' returned output 'OUT' with the shape ${shape}, and its configuration expects ${expected}`
     expect(await shapeOf(runs, "['a']", '[1]', [1])).toEqual([1])
-    for (const [values, shape] of [["['a', 'b', 'c']", '[3]'], ["['a']", '[1,1]'], ["['a']", '[]'], ['[]', '[0]']] as const)
+    const wrong = [["['a', 'b', 'c']", '[3]'], ["['a']", '[1,1]'], ["['a']", '[]'], ['[]', '[0]']] as const
+    for (const [values, shape] of wrong)
       await expect(shapeOf(runs, values, shape, [1])).rejects.toThrow(errorOf(runs, shape, '[1]'))
     // With a batch dimension: another number of rows is sent, another dim and none are not.
     const rows = `rows${isolation}`

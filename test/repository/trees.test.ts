@@ -71,7 +71,8 @@ async function ask(server: Server, model: string, features: number[][]): Promise
   const { output: configured } = server.model(model).config() as { output: { dims: (number | string)[] }[] }
   const columns = Number(configured[0]?.dims[0])
   // As the FIL backend does: metadata have [-1,1], and responses [N].
-  expect([output.shape, output.datatype]).toEqual([columns === 1 ? [features.length] : [features.length, columns], 'FP32'])
+  const shape = columns === 1 ? [features.length] : [features.length, columns]
+  expect([output.shape, output.datatype]).toEqual([shape, 'FP32'])
   return features.map((_, row) => [...(output.data as Float32Array).subarray(row * columns, (row + 1) * columns)])
 }
 

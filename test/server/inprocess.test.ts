@@ -57,7 +57,8 @@ test('a request gets the same response as over the network', async () => {
     .infer({ id: 'r', inputs: { INPUT0: sixteen(3), INPUT1: sixteen(1) }, outputs: ['OUTPUT0'] })
   expect([result.model, result.version, result.id]).toEqual(['simple', '1', 'r'])
   expect(result.outputs).toHaveLength(1)
-  expect(result.output('OUTPUT0').data).toEqual(new Int32Array(16).fill(4))
+  expect(result.output('OUTPUT0')).toMatchObject({ datatype: 'INT32', data: new Int32Array(16).fill(4) })
+  expect(result.output('OUTPUT0').shape).toEqual([1, 16])
 })
 
 test('strings and response parameters arrive', async () => {

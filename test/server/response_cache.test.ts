@@ -37,7 +37,7 @@ test.each(['same', 'chain'])(
     const ask = () => fetch(`${server.url}/v2/models/${model}/infer`, { method: 'POST', body })
     for (let i = 0; i < 3; i += 1) {
       const answer = (await (await ask()).json()) as { outputs: { data: number[] }[] }
-      expect(answer.outputs[0]?.data).toEqual(Array(64).fill(7))
+      expect(answer.outputs[0]).toMatchObject({ datatype: 'INT32', shape: [64], data: Array(64).fill(7) })
     }
     const stats = (await (await fetch(`${server.url}/v2/models/${model}/stats`)).json()) as Stats
     const of = (name: string) => stats.model_stats[0]?.inference_stats[name]?.count

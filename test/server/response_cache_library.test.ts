@@ -96,7 +96,9 @@ test.runIf(hasHost)('a library keeps responses; a crash costs no request, and it
   const infer = async (value: number): Promise<void> => {
     const response = await fetch(`${server.url}/v2/models/simple/infer`, { method: 'POST', body: simpleBody(value) })
     const { outputs } = (await response.json()) as { outputs: { name: string; data: number[] }[] }
-    expect(outputs.find(({ name }) => name === 'OUTPUT0')?.data).toEqual(Array(16).fill(2 * value))
+    expect(outputs.find(({ name }) => name === 'OUTPUT0')).toMatchObject({
+      datatype: 'INT32', shape: [1, 16], data: Array(16).fill(2 * value),
+    })
   }
   /** Numbers of hits and of executions. */
   const counts = async (): Promise<number[]> => {

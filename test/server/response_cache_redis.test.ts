@@ -54,7 +54,7 @@ const infer = async (server: TestServer, value: number): Promise<number> => {
   const body = (await response.json()) as { outputs: { name: string; data: number[] }[] }
   expect(response.status).toBe(200)
   const sum = body.outputs.find((o) => o.name === 'OUTPUT0')
-  expect(sum?.data).toEqual(Array(16).fill(2 * value))
+  expect(sum).toMatchObject({ datatype: 'INT32', shape: [1, 16], data: Array(16).fill(2 * value) })
   return sum?.data[0] ?? Number.NaN
 }
 

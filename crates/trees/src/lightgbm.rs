@@ -5,7 +5,7 @@
 use crate::compare::Compare;
 use crate::ensemble::{Ensemble, FileNode, Forest, ModelFacts, Precision, Test, Transform, unsupported, within};
 use crate::limits::NODES_MAX;
-use crate::pieces::{Pieces, UnusedCategories, not_above};
+use crate::pieces::{Pieces, Unused, not_above};
 use std::collections::HashMap;
 use std::str::FromStr;
 use tensor::{Error, Result};
@@ -132,7 +132,7 @@ impl Section<'_> {
             },
             left: self.list("left_child", splits)?,
             right: self.list("right_child", splits)?,
-            unused: UnusedCategories::of(bits.len()),
+            unused: Unused::of("categories", bits.len()),
             begins,
             bits,
             values,
@@ -153,7 +153,7 @@ struct Splits {
     /// Start of each category set in `bits`.
     begins: Vec<usize>,
     bits: Vec<u32>,
-    unused: UnusedCategories,
+    unused: Unused,
     values: Vec<f64>,
 }
 

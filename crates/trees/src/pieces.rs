@@ -5,19 +5,22 @@ use crate::compare::Compare;
 use std::cell::Cell;
 use tensor::{Error, Result};
 
-/// Number of unused items in the category list of a tree. Nodes must not share items, or a small file takes very long.
-#[derive(Default)]
-pub(crate) struct UnusedCategories(Cell<usize>);
+/// Number of unused items in a list of a tree. Nodes must not share items, or a small file takes very long.
+pub(crate) struct Unused {
+    what: &'static str,
+    left: Cell<usize>,
+}
 
-impl UnusedCategories {
-    pub(crate) fn of(list: usize) -> Self {
-        Self(Cell::new(list))
+impl Unused {
+    pub(crate) fn of(what: &'static str, list: usize) -> Self {
+        Self { what, left: Cell::new(list) }
     }
 
     /// Assigns this number of items to a node.
     pub(crate) fn take(&self, count: usize) -> Result<()> {
-        let left = self.0.get().checked_sub(count);
-        self.0.set(left.ok_or_else(|| Error::invalid("its categories are also those of another node"))?);
+        let left = self.left.get().checked_sub(count);
+        let shared = || Error::invalid(format!("its {} are also those of another node", self.what));
+        self.left.set(left.ok_or_else(shared)?);
         Ok(())
     }
 }

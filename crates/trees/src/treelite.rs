@@ -4,7 +4,8 @@ use crate::binary::{Bytes, item};
 use crate::compare::Compare;
 use crate::ensemble::{Ensemble, FileNode, Forest, ModelFacts, Precision, Test, Transform, unsupported, within};
 use crate::limits::{NODES_MAX, TEXT_BYTES_MAX, TREES_MAX};
-use crate::pieces::{Pieces, UnusedCategories, not_above, not_below};
+use crate::pieces::{Pieces, Unused, not_above, not_below};
+use std::ops::Range;
 use tensor::{Error, Result};
 
 const MAJOR: i32 = 4;
@@ -159,13 +160,41 @@ struct Arrays<'a> {
     thresholds: &'a [u8],
     operators: &'a [u8],
     members_right: &'a [u8],
-    /// Leaf vectors one after the other, and where that of a node begins.
-    vectors: &'a [u8],
-    vector_begins: &'a [u8],
-    categories: &'a [u8],
-    category_begins: &'a [u8],
-    category_ends: &'a [u8],
-    unused: UnusedCategories,
+    vectors: Lists<'a>,
+    categories: Lists<'a>,
+}
+
+/// Lists of the nodes of a tree, one after the other.
+struct Lists<'a> {
+    what: &'static str,
+    items: &'a [u8],
+    count: usize,
+    begins: &'a [u8],
+    ends: &'a [u8],
+    unused: Unused,
+}
+
+impl<'a> Lists<'a> {
+    /// `size` is the bytes of an item.
+    fn read(at: &mut Bytes<'a>, size: usize, what: &'static str) -> Result<Self> {
+        let (items, begins, ends) = (bytes(at, size)?, bytes(at, 8)?, bytes(at, 8)?);
+        let count = items.len() / size.max(1);
+        Ok(Self { what, items, count, begins, ends, unused: Unused::of(what, count) })
+    }
+
+    /// Indices of a node's items.
+    fn of(&self, node: usize) -> Result<Range<usize>> {
+        let place = |list: &[u8]| item(list, node).and_then(|n| usize::try_from(u64::from_le_bytes(n)).ok());
+        let (Some(begin), Some(end)) = (place(self.begins), place(self.ends)) else {
+            return Err(Error::invalid("it is not in every list"));
+        };
+        if begin > end || end > self.count {
+            let (what, all) = (self.what, self.count);
+            return Err(Error::invalid(format!("its {what} are {begin} to {end} of {all}")));
+        }
+        self.unused.take(end - begin)?;
+        Ok(begin..end)
+    }
 }
 
 impl<'a> Arrays<'a> {
@@ -178,9 +207,7 @@ impl<'a> Arrays<'a> {
         let default_left = bytes(at, 1)?;
         let (leaves, thresholds) = (bytes(at, real)?, bytes(at, real)?);
         let (operators, members_right) = (bytes(at, 1)?, bytes(at, 1)?);
-        let (vectors, vector_begins) = (bytes(at, real)?, bytes(at, 8)?);
-        bytes(at, 8)?; // where the vector of a node ends
-        let (categories, category_begins, category_ends) = (bytes(at, 4)?, bytes(at, 8)?, bytes(at, 8)?);
+        let (vectors, categories) = (Lists::read(at, real, "values")?, Lists::read(at, 4, "categories")?);
         for size in [8, 1, 8, 1, 8, 1] {
             bytes(at, size)?; // statistics
         }
@@ -203,11 +230,7 @@ impl<'a> Arrays<'a> {
             operators,
             members_right,
             vectors,
-            vector_begins,
             categories,
-            category_begins,
-            category_ends,
-            unused: UnusedCategories::of(categories.len() / 4),
         })
     }
 
@@ -227,10 +250,12 @@ impl<'a> Arrays<'a> {
         let real = |list: &[u8]| real_at(list, node);
         let kind = byte(self.kinds)?;
         if kind == LEAF && width > 1 {
-            let begin = item(self.vector_begins, node).map(u64::from_le_bytes).and_then(|n| usize::try_from(n).ok());
-            let begin = begin.ok_or_else(missing)?;
-            let values = (0..width).map(|i| real_at(self.vectors, begin.checked_add(i).ok_or_else(missing)?));
-            return Ok(FileNode::Vector(values.collect::<Result<_>>()?));
+            let values = self.vectors.of(node)?.map(|i| real_at(self.vectors.items, i)).collect::<Result<Vec<_>>>()?;
+            let found = values.len();
+            let is_whole = found == width;
+            return is_whole.then_some(FileNode::Vector(values)).ok_or_else(|| {
+                Error::invalid(format!("the leaf has {found} values, and those of the model have {width}"))
+            });
         }
         if kind == LEAF {
             return Ok(FileNode::Leaf(real(self.leaves)?));
@@ -256,17 +281,8 @@ impl<'a> Arrays<'a> {
                 }
             }
             CATEGORICAL => {
-                let place = |list: &[u8]| {
-                    let n = item(list, node).map(u64::from_le_bytes).ok_or_else(missing)?;
-                    usize::try_from(n).map_err(|_| missing())
-                };
-                let all = self.categories.len() / 4;
-                let (begin, end) = (place(self.category_begins)?, place(self.category_ends)?);
-                if begin > end || end > all {
-                    return Err(Error::invalid(format!("its categories are {begin} to {end} of {all}")));
-                }
-                self.unused.take(end - begin)?;
-                let categories = (begin..end).filter_map(|i| item(self.categories, i).map(u32::from_le_bytes));
+                let of_node = self.categories.of(node)?;
+                let categories = of_node.filter_map(|i| item(self.categories.items, i).map(u32::from_le_bytes));
                 let members_left = byte(self.members_right)? == 0;
                 Test::Pieces(Compare::Less, Pieces::categories(categories.collect(), members_left, false))
             }

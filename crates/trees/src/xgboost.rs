@@ -4,7 +4,7 @@ use crate::compare::Compare;
 use crate::document::Document;
 use crate::ensemble::{Ensemble, FileNode, Forest, ModelFacts, Precision, Test, Transform, unsupported, within};
 use crate::limits::{NODES_MAX, TREES_MAX};
-use crate::pieces::{Pieces, UnusedCategories};
+use crate::pieces::{Pieces, Unused};
 use tensor::{Error, Result};
 
 /// Contents of the file, whose members may be in any order.
@@ -112,8 +112,9 @@ struct Arrays {
     category_counts: Vec<i64>,
     categories: Vec<i64>,
     leaf_size: String,
-    /// Values of leaves with several: of all leaves, whose index is their right child; before version 3.2, of all nodes.
+    /// Leaves with several values: those of each leaf, at the index that is its right child.
     leaf_weights: Vec<f32>,
+    /// The same before version 3.2, at the index of the node.
     base_weights: Vec<f32>,
 }
 
@@ -192,25 +193,33 @@ impl Arrays {
                 *of.ok_or_else(|| wrong(format!("'categories_nodes' names node {node}, which does not exist")))? = i;
             }
         }
-        let unused = UnusedCategories::of(self.categories.len());
-        forest.add(0, nodes, 0, |node| self.node(node as usize, width, &place, &unused))
+        let unused = Unused::of("categories", self.categories.len());
+        let unused_values = Unused::of("values", self.leaf_weights.len().max(self.base_weights.len()));
+        forest.add(0, nodes, 0, |node| match self.left.get(node as usize) {
+            Some(-1) if width > 1 => unused_values.take(width).and_then(|()| self.leaf(node as usize, width)),
+            _ => self.node(node as usize, &place, &unused),
+        })
     }
 
-    fn node(&self, node: usize, width: usize, place: &[usize], unused: &UnusedCategories) -> Result<FileNode> {
+    /// A leaf with several values.
+    fn leaf(&self, node: usize, width: usize) -> Result<FileNode> {
+        let missing = || Error::invalid("its values are not in the file");
+        let (list, leaf) = match &*self.leaf_weights {
+            [] => (&self.base_weights, Some(node)),
+            _ => (&self.leaf_weights, self.right.get(node).and_then(|n| usize::try_from(*n).ok())),
+        };
+        let first = leaf.and_then(|leaf| leaf.checked_mul(width)).ok_or_else(missing)?;
+        let values = first.checked_add(width).and_then(|end| list.get(first..end)).ok_or_else(missing)?;
+        Ok(FileNode::Vector(values.iter().copied().map(f64::from).collect()))
+    }
+
+    fn node(&self, node: usize, place: &[usize], unused: &Unused) -> Result<FileNode> {
         let missing = || Error::invalid("it is not in every list");
         let at = |list: &[i64]| list.get(node).copied().ok_or_else(missing);
         let condition = self.conditions.get(node).copied().ok_or_else(missing)?;
         let (left, right) = (at(&self.left)?, at(&self.right)?);
-        if left == -1 && width <= 1 {
-            return Ok(FileNode::Leaf(f64::from(condition)));
-        }
         if left == -1 {
-            let (list, leaf) = match &*self.leaf_weights {
-                [] => (&self.base_weights, node),
-                _ => (&self.leaf_weights, usize::try_from(right).map_err(|_| missing())?),
-            };
-            let values = leaf.checked_mul(width).and_then(|from| list.get(from..from.checked_add(width)?));
-            return Ok(FileNode::Vector(values.ok_or_else(missing)?.iter().copied().map(f64::from).collect()));
+            return Ok(FileNode::Leaf(f64::from(condition)));
         }
         let index = |what: &str, n: i64| u32::try_from(n).map_err(|_| Error::invalid(format!("{what} {n} is not one")));
         let test = match self.split_types.get(node) {
@@ -231,7 +240,7 @@ impl Arrays {
         })
     }
 
-    fn categories(&self, place: usize, unused: &UnusedCategories) -> Result<Vec<u32>> {
+    fn categories(&self, place: usize, unused: &Unused) -> Result<Vec<u32>> {
         let wrong = || Error::invalid("its categories are not in 'categories'");
         let at = |list: &[i64]| list.get(place).and_then(|n| usize::try_from(*n).ok()).ok_or_else(wrong);
         let (begin, count) = (at(&self.category_begins)?, at(&self.category_counts)?);

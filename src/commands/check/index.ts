@@ -22,7 +22,7 @@ import { locate } from './locate.js'
 import { download, type Downloads } from './remote.js'
 import { hintsOf, inspectTargets, isInModel } from './targets.js'
 
-/** What a load sees and an inspection does not, by backend; of others that are not in the core, all of the file. */
+/** Parts of a model that a load sees and an inspection does not, by backend. */
 const SEEN_BY_LOAD: Readonly<Record<string, string>> = {
   javascript: 'imports, and what the code declares and initialises',
   python: 'imports, auto_complete_config and initialize',

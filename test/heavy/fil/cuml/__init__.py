@@ -1,4 +1,4 @@
-"""Stands for cuml, which needs a GPU, in the scripts of the FIL backend's QA that make models: what they use of it, by scikit-learn."""
+"""Stands for cuml, which needs a GPU, in scripts of the FIL backend's QA: what they use of it, by scikit-learn."""
 import contextlib
 
 import pandas
