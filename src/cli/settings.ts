@@ -4,6 +4,7 @@
  * Pure except for the warnings it returns; reads no files, and only the OpenTelemetry variables of the environment.
  */
 
+import { isIP } from 'node:net'
 import { isUnix } from '../api/address.js'
 import { EXTENSIONS, SERVER_VERSION } from '../api/identity.js'
 import { TRACE_DEFAULTS, TRACE_LEVELS, type TraceDefaults } from '../trace/settings.js'
@@ -249,11 +250,13 @@ function metricsSettings(options: Options, environment: Environment): MetricsSet
 }
 
 /** The metrics address, by default the HTTP one. Metrics always need a port: scrapers do not support Unix sockets. */
-function metricsAddress({ metricsAddress: given, httpAddress }: Options): string {
+function metricsAddress({ metricsAddress: given, httpAddress, allowHttp }: Options): string {
   if (isUnix(given))
     throw badOption('metrics-address', `Metrics are served at a port, not at a Unix socket. Got ${given}`)
   if (given !== '') return given
-  return isUnix(httpAddress) ? '127.0.0.1' : httpAddress
+  // The address of a service that is off may be anything, as in Triton.
+  const isUsable = allowHttp || isIP(httpAddress) > 0 || /^[a-z0-9][a-z0-9.-]*$/i.test(httpAddress)
+  return isUnix(httpAddress) || !isUsable ? '127.0.0.1' : httpAddress
 }
 
 /** Checks the ports of the services that are on. Those of the others may be any number, as in Triton. */

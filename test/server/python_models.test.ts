@@ -110,6 +110,26 @@ test('B-PY-22: a model without a configuration completes it', async () => {
   expect(await loadError('auto_fails')).toContain('UNAVAILABLE state: Internal: ValueError: no luck\n\nAt:\n')
 })
 
+test('S-43: an execution counts if the model failed in it, as in the Python backend of Triton', async () => {
+  const raises = `    def execute(self, requests):
+        if pb_utils.get_input_tensor_by_name(requests[0], "IN").as_numpy()[0] > 5:
+            raise ValueError("too large")
+        return self.work(requests)
+`
+  model('counted', adds(1).replace('def execute', 'def work') + raises)
+  await load('counted')
+  expect([await infer('counted', [1]), await infer('counted', [6]), await infer('counted', [7])]).toEqual([
+    [2], expect.stringContaining('too large'), expect.stringContaining('too large'),
+  ])
+  const { json } = await ask('models/counted/stats')
+  type Stats = { [key: string]: unknown; inference_stats: Record<string, { count: number }> }
+  const [stats] = json['model_stats'] as Stats[]
+  const { success, fail, compute_infer: infers } = stats?.inference_stats ?? {}
+  expect([stats?.['execution_count'], stats?.['inference_count']]).toEqual([3, 1])
+  expect([success?.count, fail?.count, infers?.count]).toEqual([1, 2, 1])
+  expect(stats?.['batch_stats']).toMatchObject([{ batch_size: 1, compute_infer: { count: 3 } }])
+})
+
 test('B-PY-24: a failed load reports and shows the line', async () => {
   model('raises', adds(1, '    def initialize(self, args):\n        self.x = {}[12]\n'))
   const file = join(repository, 'raises', '1', 'model.py')

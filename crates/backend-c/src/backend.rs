@@ -165,6 +165,7 @@ impl Opened for OpenedLibrary {
             decoupled,
             iterative,
             reports_statistics: true,
+            counts_failed: false,
             sends_all_outputs: true,
             ahead: if is_alone { Ahead::Always(READY_MAX) } else { Ahead::Never },
             parameter_prefix: crate::settings::PARAMETER_PREFIX,

@@ -142,12 +142,18 @@ fn write(json: &mut Vec<u8>, new: Value<'_>, at: usize) -> Result<()> {
         "max_batch_size" => number(value)?,
         "input" => list(value, INPUT)?,
         "output" => list(value, OUTPUT)?,
-        "dynamic_batching" => filled(value, DYNAMIC)?,
+        "dynamic_batching" => preferred(&filled(value, DYNAMIC)?, new)?,
         "model_transaction_policy" => filled(value, &[("decoupled", "false")])?,
-        _ => String::from_utf8_lossy(value.text()).into_owned(),
+        _ => preferred(&String::from_utf8_lossy(value.text()), new)?,
     };
     put(json, name, text.as_bytes());
     Ok(())
+}
+
+/// A batcher of `new` in which empty preferred sizes are the largest batch, as everywhere in Triton.
+fn preferred(batcher: &str, new: Value<'_>) -> Result<String> {
+    let most = get(new, "max_batch_size").map(number).transpose()?.filter(|most| most != "0").unwrap_or_default();
+    Ok(batcher.replacen(r#""preferred_batch_size":[]"#, &format!(r#""preferred_batch_size":[{most}]"#), 1))
 }
 
 /// A member by its name in the protocol, or in camel case, which JSON of protobuf may have.
@@ -243,11 +249,16 @@ mod tests {
             "{merged}"
         );
         let kept = r#""dims":[2,-1],"is_shape_tensor":false,"allow_ragged_batch":false,"optional":false"#;
-        let filled = r#""dynamic_batching":{"preferred_batch_size":[],"max_queue_delay_microseconds":0,"#;
+        let filled = r#""dynamic_batching":{"preferred_batch_size":[8],"max_queue_delay_microseconds":0,"#;
         for part in [kept, filled, r#""output":[],"parameters":{}"#] {
             assert!(merged.contains(part), "{part} in {merged}");
         }
         assert!(!merged.contains("model_transaction_policy"), "{merged}");
+        let sequences = r#""sequence_batching":{"oldest":{"preferred_batch_size":[]}}"#;
+        for (most, expected) in [(0, "[]"), (8, "[8]")] {
+            let merged = merge(CURRENT, &format!(r#"{{"max_batch_size":{most},{sequences}}}"#)).expect("merged");
+            assert!(merged.contains(&sequences.replace("[]", expected)), "{merged}");
+        }
     }
 
     #[test]

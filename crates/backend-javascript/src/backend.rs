@@ -205,6 +205,7 @@ impl Opened for OpenedJavaScript {
             decoupled,
             iterative,
             reports_statistics: false,
+            counts_failed: true,
             sends_all_outputs: false,
             ahead: Ahead::Never,
             parameter_prefix: crate::settings::PARAMETER_PREFIX,

@@ -34,6 +34,7 @@ fn started(library: &HostedLibrary, instances: &[&str], limits: &RunnerLimits) -
         decoupled: false,
         iterative: false,
         reports_statistics: false,
+        counts_failed: true,
         sends_all_outputs: false,
         ahead: Ahead::Never,
         parameter_prefix: "nereid.python.",

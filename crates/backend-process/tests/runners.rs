@@ -106,7 +106,7 @@ fn errors_count_as_successes_and_exceptions_as_failures_b_py_24() {
         other => panic!("{other:?}"),
     };
     check("error", Error::not_found("no such thing"), Counted::Success);
-    check("raise", Error::internal("ValueError: wrong"), Counted::ByLastAnswer);
+    check("raise", Error::internal("ValueError: wrong"), Counted::Failure);
     echoed(&*model, 10);
 }
 

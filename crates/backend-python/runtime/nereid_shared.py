@@ -91,14 +91,17 @@ class Model:
         return model
 
     def tensors(self):
-        """The model's own inputs and outputs: configured ones, sequence controls and states, as dictionaries."""
+        """The model's own inputs and outputs: configured ones, sequence controls and states, as dictionaries; `part` says
+        which of these it is."""
         sequences = self.config.get("sequence_batching", {})
         inputs, outputs = list(self.config["input"]), list(self.config["output"])
         for control in sequences.get("control_input", []):
-            inputs.append({"name": control["name"], "data_type": _type_of_control(control["control"][0]), "dims": [1]})
+            inputs.append({"name": control["name"], "data_type": _type_of_control(control["control"][0]), "dims": [1],
+                "part": "control"})
         for state in sequences.get("state", []):
-            inputs.append({"name": state["input_name"], "data_type": state["data_type"], "dims": state["dims"]})
-            outputs.append({"name": state["output_name"], "data_type": state["data_type"], "dims": state["dims"]})
+            both = {"data_type": state["data_type"], "dims": state["dims"]}
+            inputs.append({"name": state["input_name"], "part": "input state", **both})
+            outputs.append({"name": state["output_name"], "part": "state", **both})
         return inputs, outputs
 
     def parameter(self, key, default=None):

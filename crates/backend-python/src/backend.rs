@@ -104,6 +104,7 @@ impl PythonBackendState {
             interpreter,
             variables,
             config_json: spec.config_json.clone(),
+            counts_failed: !spec.code_directory.as_deref().is_some_and(is_native_in_triton),
             completed: None,
         };
         backend_process::guard_with(opened.guardian());
@@ -147,6 +148,11 @@ impl PythonBackendState {
     }
 }
 
+/// Whether Triton has a C++ backend where this directory has Python code.
+fn is_native_in_triton(code: &Path) -> bool {
+    ["openvino", "pytorch", "tensorflow"].iter().any(|name| code.ends_with(name))
+}
+
 /// In Triton an executable of this name replaces the runner. Ours works with any interpreter and ignores the file.
 fn warn_of_stub(model_directory: &Path, model: &str) {
     if model_directory.join("triton_python_backend_stub").exists() {
@@ -170,6 +176,7 @@ struct OpenedPython {
     interpreter: Interpreter,
     variables: Variables,
     config_json: String,
+    counts_failed: bool,
     completed: Option<String>,
 }
 
@@ -252,6 +259,7 @@ impl Opened for OpenedPython {
             decoupled: signature.decoupled,
             iterative,
             reports_statistics: false,
+            counts_failed: opened.counts_failed,
             sends_all_outputs: false,
             ahead: if is_alone { Ahead::BehindSmall } else { Ahead::Never },
             parameter_prefix: crate::options::PARAMETER_PREFIX,

@@ -9,6 +9,7 @@ use crate::generated::{
 use crate::lifecycle::Lifecycle;
 use crate::memory::{Room, SegmentError};
 use crate::parameters::parameters;
+use crate::runner::Owner;
 use crate::runner::{BatchInFlight, Runner, RunnerState, large};
 use crate::slots::{Key, RunnerRequest};
 use crate::spec::Ahead;
@@ -321,7 +322,7 @@ impl Runner {
         }
         let mut ends: SmallVec<[End; 4]> = SmallVec::new();
         let mut broken = None;
-        let reports = self.reports_statistics();
+        let counts = self.counts();
         for (at, key) in batch.members.iter().enumerate() {
             let answer = result.answers.get(at);
             let Some(pending) = self.state.lock().slots.lift(*key) else {
@@ -340,7 +341,7 @@ impl Runner {
                 }
             };
             let mut state = self.state.lock();
-            match end_of(pending, result.failed, answer, outcome, reports) {
+            match end_of(pending, result.failed, answer, outcome, &counts) {
                 Ok(end) => {
                     state.slots.free(*key);
                     ends.push(end);
@@ -402,6 +403,13 @@ impl Runner {
         self.owner.upgrade().is_some_and(|owner| owner.reports_statistics())
     }
 
+    fn counts(&self) -> Counts {
+        let of_failed = |owner: &Arc<dyn Owner>| owner.counts_failed();
+        let failed =
+            if self.owner.upgrade().as_ref().is_some_and(of_failed) { Counted::Failure } else { Counted::ByLastAnswer };
+        Counts { reports: self.reports_statistics(), failed }
+    }
+
     /// Handles a response outside of a result.
     pub(crate) fn respond(&self, key: Key, answer: &AnswerRef<'_>) -> Result<(), ProtocolError> {
         match answer.kind {
@@ -447,7 +455,7 @@ impl Runner {
             return Ok(());
         }
         self.state.lock().slots.free(key);
-        pending.responder.count_as(counted(answer, self.reports_statistics()));
+        pending.responder.count_as(counted(answer, &self.counts()));
         pending.responder.finish(last);
         Ok(())
     }
@@ -538,33 +546,40 @@ fn end_of(
     failed: Option<&str>,
     answer: Option<&AnswerRef<'_>>,
     outcome: Option<Result<Outcome, Error>>,
-    reports: bool,
+    counts: &Counts,
 ) -> Result<End, Box<RunnerRequest>> {
     let RunnerRequest { responder, entry, since } = pending;
     if let Some(text) = failed {
-        return Ok(End::Answered(responder, Err(Error::internal(text.to_owned())), Counted::ByLastAnswer));
+        return Ok(End::Answered(responder, Err(Error::internal(text.to_owned())), counts.failed));
     }
     Ok(match (answer.map(|answer| (answer.kind, answer)), outcome) {
         (Some((Answer::Error, answer)), _) => {
             let error = Error::new(answer.code, answer.error.to_owned());
-            End::Answered(responder, Err(error), counted(answer, reports))
+            End::Answered(responder, Err(error), counted(answer, counts))
         }
-        (Some((Answer::Response, answer)), Some(outcome)) => {
-            End::Answered(responder, outcome, counted(answer, reports))
-        }
+        (Some((Answer::Response, answer)), Some(outcome)) => End::Answered(responder, outcome, counted(answer, counts)),
         (Some((Answer::Reschedule, answer)), outcome) => {
-            End::Again(Box::new((responder, entry, outcome.and_then(Result::ok))), counted(answer, reports))
+            End::Again(Box::new((responder, entry, outcome.and_then(Result::ok))), counted(answer, counts))
         }
         _ => return Err(Box::new(RunnerRequest { responder, entry, since })),
     })
 }
 
+/// How the requests of a model count.
+struct Counts {
+    /// The model reports its own statistics.
+    reports: bool,
+    /// How a request counts in which the model failed.
+    failed: Counted,
+}
+
 /// How the request of a last answer counts. As in Triton, an error that the model responds with is a success, and an
 /// exception is a failure. A model that reports its own statistics is counted by its reports, unless it failed.
-fn counted(answer: &AnswerRef<'_>, reports: bool) -> Counted {
+fn counted(answer: &AnswerRef<'_>, counts: &Counts) -> Counted {
     match answer.kind {
-        _ if reports && !answer.is_failed => Counted::Nothing,
-        Answer::Error if !answer.is_failed => Counted::Success,
+        _ if answer.is_failed => counts.failed,
+        _ if counts.reports => Counted::Nothing,
+        Answer::Error => Counted::Success,
         _ => Counted::ByLastAnswer,
     }
 }

@@ -329,6 +329,10 @@ impl Owner for RunnerModel {
         self.spec.reports_statistics
     }
 
+    fn counts_failed(&self) -> bool {
+        self.spec.counts_failed
+    }
+
     fn ahead(&self) -> Ahead {
         self.spec.ahead
     }

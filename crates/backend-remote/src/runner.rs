@@ -46,6 +46,8 @@ pub(crate) trait Owner: Send + Sync {
     fn is_decoupled(&self) -> bool;
     /// The model reports its own statistics.
     fn reports_statistics(&self) -> bool;
+    /// An execution counts even if the model failed in it.
+    fn counts_failed(&self) -> bool;
     /// Batches that are sent before the result of the first.
     fn ahead(&self) -> Ahead;
     /// The model has a single instance now.

@@ -116,6 +116,9 @@ pub struct Spec {
     pub iterative: bool,
     /// The model reports its own statistics: only its reports count.
     pub reports_statistics: bool,
+    /// An execution counts even if the model failed in it, as those of Triton's Python backend. Its C++ backends count
+    /// none that failed for all requests.
+    pub counts_failed: bool,
     /// Clients get all outputs that the model sends, as from Triton's C and C++ backends, and not only requested ones.
     pub sends_all_outputs: bool,
     /// Batches that are sent while another runs.

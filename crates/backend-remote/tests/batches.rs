@@ -110,7 +110,7 @@ fn a_failed_batch_fails_each_of_its_requests_with_the_text_b_py_24() {
     stage.runner().say(Way::Work, &framed(Frame::Result, RESULT_FLAG_FAILED, 0, &body));
     for _ in 0..2 {
         match ran.event() {
-            Event::Ended(Some(Err(error)), Counted::ByLastAnswer) => assert_eq!(error, Error::internal("no")),
+            Event::Ended(Some(Err(error)), Counted::Failure) => assert_eq!(error, Error::internal("no")),
             other => panic!("{other:?}"),
         }
     }
@@ -120,7 +120,7 @@ fn a_failed_batch_fails_each_of_its_requests_with_the_text_b_py_24() {
 #[test]
 fn an_error_counts_as_a_success_unless_the_model_failed_b_py_24() {
     for (flags, expected) in
-        [(ANSWER_FLAG_FINAL, Counted::Success), (ANSWER_FLAG_FINAL | ANSWER_FLAG_FAILED, Counted::ByLastAnswer)]
+        [(ANSWER_FLAG_FINAL, Counted::Success), (ANSWER_FLAG_FINAL | ANSWER_FLAG_FAILED, Counted::Failure)]
     {
         let mut answer = Vec::new();
         AnswerHead { kind: Answer::Error as u8, flags, error_bytes: 2, ..AnswerHead::default() }.write(&mut answer);

@@ -14,6 +14,8 @@ pub enum Counted {
     /// Counts a failure if the last response is an error, otherwise a success.
     #[default]
     ByLastAnswer,
+    /// Counts a failure, and that its batch was executed.
+    Failure,
     /// Counts a success, whatever the response.
     Success,
     /// Counts each response instead of the request.

@@ -21,7 +21,7 @@ use protocol::{Checked, InferRequest, InferResponse, OutputTensor};
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use tensor::{Data, Result};
+use tensor::{Data, Error, Result};
 
 /// Stores a response on its way to the client.
 struct InsertSink {
@@ -188,7 +188,12 @@ impl ModelVersion {
         };
         let outputs = response.outputs.iter().map(output).collect::<Option<SmallVec<[CachedOutput; 2]>>>();
         if let Some(outputs) = outputs.filter(|_| self.is_made_by(&miss.key)) {
-            match cached.cache.insert(&miss.key.digest, &miss.asked, &outputs) {
+            // In Triton an output without bytes has no buffer, and its response is not stored.
+            let inserted = match outputs.iter().any(|output| output.data.is_empty()) {
+                true => Insertion::Refused(Error::internal("Response buffer from output was nullptr")),
+                false => cached.cache.insert(&miss.key.digest, &miss.asked, &outputs),
+            };
+            match inserted {
                 Insertion::Stored => (),
                 Insertion::Present => return,
                 Insertion::Refused(why) => cached.log_failure(&miss.key.digest, &why, &response.model_name),

@@ -449,6 +449,11 @@ impl Statistics {
         self.counted_by(instance, |c| c.fail(now.saturating_sub(accepted), reason));
     }
 
+    /// Counts an execution of which every request may have failed.
+    pub(crate) fn execution_failed(&self, instance: u32, t: &Timings, rows: u64) {
+        self.counted_by(instance, |c| self.count_execution(c, t.end, t.phases(), rows));
+    }
+
     pub(crate) fn totals(&self) -> Totals {
         let c = self.counters.lock();
         Totals { requests: c.all.success.count, failures: c.fail.count, execution_ns: c.execution_ns() }

@@ -199,6 +199,12 @@ impl Streaming {
         match (state.counted, failure) {
             (Counted::Responses | Counted::Nothing, _) => {}
             (Counted::ByLastAnswer, Some(reason)) => statistics.failed_late(instance, accepted, now, reason),
+            (Counted::Failure, reason) => {
+                statistics.failed_late(instance, accepted, now, reason.unwrap_or(FailureReason::Backend));
+                if let Some(rows) = state.step.execution.count_once() {
+                    statistics.execution_failed(instance, &timings, rows);
+                }
+            }
             (_, _) => {
                 statistics.ended(instance, &timings, accepted, self.rows, state.step.execution.count_once());
             }

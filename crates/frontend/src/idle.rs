@@ -10,7 +10,7 @@
 //!
 //! Invariant: this module closes only connections that wait, that are too slow, or that have a seat for health checks.
 
-use crate::transfer::{Delayed, Transfer, Verdict};
+use crate::transfer::{Shortage, Transfer, Verdict};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::{Context, Waker};
@@ -34,7 +34,7 @@ struct IdleConnection {
     at: Cell<usize>,
     /// Number of the wait before which it was accepted, if it has a seat for health checks.
     seat: Cell<Option<u64>>,
-    /// It has made a request.
+    /// True once the client has made a request.
     has_worked: Cell<bool>,
     transfer: Transfer,
     /// Order and time of the wait; `None` = not waiting.
@@ -101,7 +101,7 @@ impl Idle {
 
     /// Closes connections whose clients are slower than `rate_min` bytes per second while there `is_shortage`. Calls
     /// `closed` for each. Called after each `passed`.
-    pub fn sweep_slow(&self, passed: Duration, rate_min: u64, is_shortage: bool, mut closed: impl FnMut(Delayed)) {
+    pub fn sweep_slow(&self, passed: Duration, rate_min: u64, is_shortage: bool, mut closed: impl FnMut(Shortage)) {
         for slot in self.slots.borrow().iter() {
             if !is_shortage || slot.waits.get().is_some() {
                 slot.transfer.restart();
@@ -247,5 +247,66 @@ mod tests {
         assert!(!place.is_close_requested() && place.waits());
         assert!(!idle.close_oldest(Some(1), 0), "another front end's");
         assert!(idle.close_oldest(Some(0), 0) && place.is_close_requested() && !idle.close_oldest(None, 0));
+    }
+
+    fn connected(idle: &Rc<Idle>, seats: Option<usize>) -> (IdleHandle, tokio::task::JoinHandle<()>) {
+        let place = match seats {
+            Some(seats) => idle.register_seat(0, seats).expect("there are seats"),
+            None => idle.register(0),
+        };
+        let task = tokio::spawn(std::future::pending::<()>());
+        place.task_setter()(task.abort_handle());
+        (place, task)
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn no_client_that_made_a_request_is_closed_while_most_are_slow() {
+        let idle = Idle::new();
+        let all: Vec<_> = (0..5).map(|_| connected(&idle, None)).collect();
+        for (place, _) in &all {
+            place.wait();
+            place.work();
+        }
+        all[0].0.wait();
+        for (place, _) in &all[1..4] {
+            place.transfer().wait_for(Some(Shortage::SlowBody));
+        }
+        assert!(!idle.close_oldest(None, 1024), "three of five have moved nothing");
+        all[4].0.wait();
+        let fresh = connected(&idle, None);
+        fresh.0.wait();
+        assert!(idle.close_oldest(None, 1024) && fresh.0.slot.waits.get().is_none(), "it made no request");
+        all[1].0.transfer().moved(30 * 1024);
+        assert!(idle.close_oldest(None, 1024) && !all[0].0.waits(), "two of six are slow");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn the_oldest_seat_is_given_to_a_new_connection() {
+        let idle = Idle::new();
+        assert!(idle.register_seat(0, 0).is_none());
+        let mut taken: Vec<_> = (0..4).map(|_| connected(&idle, Some(2))).collect();
+        for (_, task) in &mut taken[..2] {
+            assert!(task.await.unwrap_err().is_cancelled());
+        }
+        assert!(taken[2..].iter().all(|(_, task)| !task.is_finished()));
+        taken[2].0.wait();
+        assert!(!idle.close_oldest(None, 0), "a seat is no room for others");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn slow_clients_are_closed_only_during_a_shortage() {
+        let idle = Idle::new();
+        let (place, task) = connected(&idle, None);
+        place.work();
+        place.transfer().wait_for(Some(Shortage::SlowResponse));
+        let mut closed = Vec::new();
+        let mut sweep = |is_shortage| {
+            idle.sweep_slow(Duration::from_secs(10), 1024, is_shortage, |shortage| closed.push(shortage));
+            closed.len()
+        };
+        assert!((0..9).all(|_| sweep(false) == 0) && (0..3).all(|_| sweep(true) == 0));
+        assert_eq!(sweep(true), 1, "after 30 s");
+        assert!(task.await.unwrap_err().is_cancelled());
+        assert_eq!(closed, [Shortage::SlowResponse]);
     }
 }

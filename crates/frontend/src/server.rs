@@ -21,6 +21,7 @@ use crate::origin::{Caller, Face, Origin};
 use crate::shared::{Phase, Shared};
 use crate::stray::{self, Places};
 use crate::tls::{Encrypted, Expiry, Tls, TlsFiles, Watcher};
+use crate::transfer::Shortage;
 use crate::watch;
 use engine::Engine;
 use memory::Budget;
@@ -376,13 +377,13 @@ impl FrontEnd {
     }
 
     /// Limits and their current values: name, help, value.
-    pub fn gauges(&self) -> [(&'static str, &'static str, u64); 4] {
+    pub fn gauges(&self) -> [(&'static str, &'static str, u64); 3] {
         self.shared.gauges()
     }
 
-    /// Connections closed because their clients were too slow, by reason.
-    pub fn closed_slow(&self) -> [(&'static str, u64); 2] {
-        self.shared.closed_slow()
+    /// Consequences of shortages for connections: reason and number.
+    pub fn shortages(&self) -> [(&'static str, u64); 3] {
+        self.shared.shortages()
     }
 
     /// Reads certificates, keys and roots again now; returns the files of the certificates. Wrong files are logged, and
@@ -657,7 +658,7 @@ impl Capacity {
                 let budget = self.shared.budget().counters();
                 is_above(budget.used_bytes.iter().sum(), budget.limit_bytes)
             });
-        let closed = |delayed| self.shared.count_closed_slow(delayed);
+        let closed = |delayed| self.shared.count_shortage(delayed);
         self.idle.sweep_slow(IDLE_SWEEP_INTERVAL, self.rate_min, is_shortage, closed);
     }
 
@@ -700,7 +701,7 @@ async fn accept<L: Accept, F: Future<Output = ()> + 'static>(
         let (face, counts) = match is_crowded {
             false => (face, Some((ConnectionCount::new(&room.open), ConnectionCount::new(&of_kind)))),
             true => {
-                room.shared.count_crowded();
+                room.shared.count_shortage(Shortage::Crowded);
                 (Face::Crowded, None)
             }
         };

@@ -3,7 +3,7 @@
 use crate::access_log::Logs;
 use crate::limits::{HEALTH_WATCH_ASK, HEALTH_WATCHERS_MAX};
 use crate::stray::Strays;
-use crate::transfer::Delayed;
+use crate::transfer::Shortage;
 use memory::Budget;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -52,10 +52,8 @@ struct Connections {
     open: AtomicU64,
     max: u64,
     closed_idle: AtomicU64,
-    /// Closed because their clients were too slow with a body, and with a response.
-    closed_slow: [AtomicU64; 2],
-    /// Accepted for health checks only.
-    crowded: AtomicU64,
+    /// Consequences of a shortage, by `Shortage`.
+    shortages: [AtomicU64; 3],
     /// Time of the last accept, in ms since the start, plus 1; 0 = never.
     accepted: AtomicU64,
 }
@@ -88,8 +86,7 @@ impl Shared {
                 open: AtomicU64::new(0),
                 max: connections_max as u64,
                 closed_idle: AtomicU64::new(0),
-                closed_slow: Default::default(),
-                crowded: AtomicU64::new(0),
+                shortages: Default::default(),
                 accepted: AtomicU64::new(0),
             },
             health: Health {
@@ -129,26 +126,21 @@ impl Shared {
         self.connections.closed_idle.fetch_add(n as u64, Ordering::Relaxed);
     }
 
-    /// Counts a connection that is closed because its client was too slow.
-    pub fn count_closed_slow(&self, delayed: Delayed) {
-        let [body, response] = &self.connections.closed_slow;
-        let counter = if delayed == Delayed::Body { body } else { response };
-        counter.fetch_add(1, Ordering::Relaxed);
+    /// Counts a consequence of a shortage.
+    pub fn count_shortage(&self, shortage: Shortage) {
+        if let Some(counter) = self.connections.shortages.get(shortage as usize) {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
-    /// Connections closed because their clients were too slow, by reason.
-    pub fn closed_slow(&self) -> [(&'static str, u64); 2] {
-        let [body, response] = &self.connections.closed_slow;
-        [("body", body.load(Ordering::Relaxed)), ("response", response.load(Ordering::Relaxed))]
-    }
-
-    /// Counts a connection that is accepted for health checks only.
-    pub fn count_crowded(&self) {
-        self.connections.crowded.fetch_add(1, Ordering::Relaxed);
+    /// Consequences of shortages: reason and number.
+    pub fn shortages(&self) -> [(&'static str, u64); 3] {
+        let [body, response, crowded] = self.connections.shortages.each_ref().map(|n| n.load(Ordering::Relaxed));
+        [("slow body", body), ("slow response", response), ("health checks only", crowded)]
     }
 
     /// Limits and their current values: name, help, value.
-    pub fn gauges(&self) -> [(&'static str, &'static str, u64); 4] {
+    pub fn gauges(&self) -> [(&'static str, &'static str, u64); 3] {
         [
             ("nereid_connections", "Open HTTP and gRPC connections", self.connections()),
             (
@@ -160,11 +152,6 @@ impl Shared {
                 "nereid_connections_closed_idle",
                 "Idle connections closed for lack of room or for their age",
                 self.connections.closed_idle.load(Ordering::Relaxed),
-            ),
-            (
-                "nereid_connections_crowded_total",
-                "Connections that were accepted for health checks only, because all others were in use",
-                self.connections.crowded.load(Ordering::Relaxed),
             ),
         ]
     }

@@ -6,51 +6,53 @@
 //! while it is idle or waits for a model.
 
 use crate::limits::SLOW_TIME_MAX;
-use http2::{Progress, Waits};
+use http2::{ConnectionProgress, Waits};
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
-/// The part of a request that a client delays.
+/// Consequence of a shortage of connections or memory for one connection; also what a connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Delayed {
+pub enum Shortage {
     /// The client has more of a body to send.
-    Body,
+    SlowBody,
     /// The client leaves a response unread.
-    Response,
+    SlowResponse,
+    /// The connection is for health checks only.
+    Crowded,
 }
 
 /// Bytes that one connection moves, and what it waits for.
 #[derive(Default)]
 pub struct Transfer {
-    delayed: Cell<Option<Delayed>>,
+    delayed: Cell<Option<Shortage>>,
     moved: Cell<u64>,
     /// Streams of an HTTP/2 connection, which counts for itself.
-    http2: RefCell<Option<Progress>>,
+    http2: RefCell<Option<ConnectionProgress>>,
     /// `None` until the first look.
-    window: Cell<Option<Window>>,
+    window: Cell<Option<RateWindow>>,
     is_too_slow: Cell<bool>,
 }
 
 /// The time for which a connection has waited for its client, and the bytes it had moved before.
 #[derive(Debug, Clone, Copy)]
-struct Window {
+struct RateWindow {
     waited: Duration,
     mark: u64,
 }
 
-/// What to do with a connection.
+/// Result of a look at a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     Keep,
-    /// It was told that it is too slow, and ends with an error of its protocol.
-    Told(Delayed),
-    /// It has to be closed: it cannot be told, or was told and did not end (`None`).
-    Close(Option<Delayed>),
+    /// The connection ends itself, with an error of its protocol.
+    Told(Shortage),
+    /// The caller closes the connection, which cannot be told, or was told and did not end (`None`).
+    Close(Option<Shortage>),
 }
 
 impl Transfer {
     /// Sets what the connection waits for.
-    pub fn wait_for(&self, delayed: Option<Delayed>) {
+    pub fn wait_for(&self, delayed: Option<Shortage>) {
         self.delayed.set(delayed);
     }
 
@@ -60,7 +62,7 @@ impl Transfer {
     }
 
     /// Follows the streams of an HTTP/2 connection.
-    pub fn follow(&self, http2: Progress) {
+    pub fn follow(&self, http2: ConnectionProgress) {
         self.http2.replace(Some(http2));
     }
 
@@ -69,14 +71,15 @@ impl Transfer {
         self.is_too_slow.get()
     }
 
-    /// What the connection waits for, the number of bodies and responses that do, and all bytes moved.
-    fn now(&self) -> (Option<Delayed>, u64, u64) {
-        let Some(Waits { bodies, responses, bytes }) = self.http2.borrow().as_ref().map(Progress::waits) else {
+    /// Returns what is delayed, the number of delayed bodies and responses, and all bytes moved.
+    fn now(&self) -> (Option<Shortage>, u64, u64) {
+        let Some(Waits { bodies, responses, bytes }) = self.http2.borrow().as_ref().map(ConnectionProgress::waits)
+        else {
             return (self.delayed.get(), 1, self.moved.get());
         };
         let delayed = match bodies {
-            0 => (responses > 0).then_some(Delayed::Response),
-            _ => Some(Delayed::Body),
+            0 => (responses > 0).then_some(Shortage::SlowResponse),
+            _ => Some(Shortage::SlowBody),
         };
         (delayed, (bodies + responses) as u64, bytes)
     }
@@ -103,8 +106,8 @@ impl Transfer {
         if self.is_too_slow.get() {
             return Verdict::Close(None);
         }
-        let begun = Window { waited: Duration::ZERO, mark: bytes };
-        let window = self.window.get().map_or(begun, |window| Window { waited: window.waited + passed, ..window });
+        let begun = RateWindow { waited: Duration::ZERO, mark: bytes };
+        let window = self.window.get().map_or(begun, |window| RateWindow { waited: window.waited + passed, ..window });
         self.window.set(Some(window));
         if window.waited < SLOW_TIME_MAX {
             return Verdict::Keep;
@@ -116,8 +119,8 @@ impl Transfer {
         self.is_too_slow.set(true);
         match (&*self.http2.borrow(), delayed) {
             (Some(http2), _) => http2.end("the client is too slow while connections or memory run short"),
-            (None, Delayed::Body) => {}
-            (None, Delayed::Response) => return Verdict::Close(Some(delayed)),
+            (None, Shortage::SlowBody) => {}
+            (None, _) => return Verdict::Close(Some(delayed)),
         }
         Verdict::Told(delayed)
     }
@@ -133,13 +136,13 @@ mod tests {
     fn a_client_below_the_rate_is_told_and_then_closed_and_one_above_it_stays() {
         for (bytes, expected) in [(5 * 1024, false), (5 * 1023, true)] {
             let transfer = Transfer::default();
-            transfer.wait_for(Some(Delayed::Body));
+            transfer.wait_for(Some(Shortage::SlowBody));
             for look in 1..=60 {
                 transfer.moved(bytes);
                 let verdict = transfer.look(LOOK, 1024);
                 assert!(look >= 7 || verdict == Verdict::Keep, "{bytes} bytes, look {look}");
                 if verdict != Verdict::Keep {
-                    assert_eq!((verdict, look), (Verdict::Told(Delayed::Body), 7));
+                    assert_eq!((verdict, look), (Verdict::Told(Shortage::SlowBody), 7));
                     break;
                 }
             }
@@ -157,9 +160,9 @@ mod tests {
         (0..720).for_each(|_| assert_eq!(transfer.look(LOOK, 1024), Verdict::Keep));
         // Requests of 20 bytes, each of which is complete after less than the time allowed.
         for look in 0..7 {
-            transfer.wait_for(Some(Delayed::Response));
+            transfer.wait_for(Some(Shortage::SlowResponse));
             transfer.moved(20);
-            let expected = if look == 6 { Verdict::Close(Some(Delayed::Response)) } else { Verdict::Keep };
+            let expected = if look == 6 { Verdict::Close(Some(Shortage::SlowResponse)) } else { Verdict::Keep };
             assert_eq!(transfer.look(LOOK, 1024), expected);
             transfer.wait_for(None);
         }

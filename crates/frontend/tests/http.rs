@@ -1021,7 +1021,7 @@ fn idle_connections_and_incomplete_heads_are_closed_for_new_connections_and_busy
     });
     let running = server.running.as_ref().unwrap();
     assert!(running.connections() <= 17, "{} connections", running.connections());
-    // Those that never made a request are closed first, the oldest of them before the others.
+    // Connections without a request are closed first, the oldest before the others.
     pooled.send(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n");
     assert_eq!(pooled.response().status, 200, "the connection of a client that was answered before");
     silent[0].io.set_nonblocking(false).unwrap();

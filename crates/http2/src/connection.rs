@@ -1,6 +1,6 @@
 //! Drives a [`Machine`] over a socket: one read per turn, all calls it contained, one write.
 
-use crate::core::{Machine, Progress};
+use crate::core::{ConnectionProgress, Machine};
 use crate::handle::{Request, StreamWriter};
 use crate::limits::{LINGER, LINGER_BYTES_MAX, READ_BYTES, READ_BYTES_MAX, TURN_BYTES};
 use crate::options::Options;
@@ -124,7 +124,7 @@ impl<T: Socket> Connection<T> {
     }
 
     /// A view of what the connection waits for.
-    pub fn progress(&self) -> Progress {
+    pub fn progress(&self) -> ConnectionProgress {
         self.machine.progress()
     }
 

@@ -33,7 +33,7 @@ mod yielding;
 
 pub use collect::{Collect, Gone, NotCollected};
 pub use connection::Connection;
-pub use core::{Machine, Progress, Read, Waits};
+pub use core::{ConnectionProgress, Machine, Read, Waits};
 pub use ends::{Fields, Sent};
 pub use frame::Reason;
 pub use handle::{Body, Request, StreamWriter};

@@ -182,10 +182,10 @@ impl Families {
         }
         let of = |(reason, count)| series(&[("reason", reason)], count as f64);
         self.all(
-            "nereid_connections_closed_slow_total",
-            "Connections closed because a body came, or a response was read, more slowly than \
-             --slow-client-bytes-per-sec while connections or memory ran short",
-            running.closed_slow().into_iter().map(of).collect(),
+            "nereid_connections_short_total",
+            "Connections closed because a body came, or a response was read, too slowly \
+             (--slow-client-bytes-per-sec), and accepted for health checks only, because all others were in use",
+            running.shortages().into_iter().map(of).collect(),
         );
         if let Some(expiries) = running.expiries() {
             self.all(

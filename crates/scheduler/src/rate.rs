@@ -7,10 +7,10 @@
 //!
 //! # Order
 //! The instance that took least goes first. An execution counts as much as the instance's priority: of two that always
-//! want to execute, one of priority 2 gets half the executions of one of priority 1. Among equals, such as
-//! instances that never executed, the lower priority number goes first, then the earlier request. An instance never overtakes one that needs some of the same resources, even if those would suffice for
-//! it, or small ones could starve a large one. An instance that needs none of the resources that earlier ones wait for
-//! is not delayed by them.
+//! want to execute, one of priority 2 gets half the executions of one of priority 1. Among equals, such as instances
+//! that never executed, the lower priority number goes first, then the earlier request. An instance never overtakes one
+//! that needs some of the same resources, even if those would suffice for it, or small ones could starve a large one.
+//! An instance that needs none of the resources that earlier ones wait for is not delayed by them.
 //!
 //! Triton counts all executions since the load, so an instance that was idle, or is loaded last, goes first until it
 //! has caught up, which may take a day. Here it starts from the last grant of the resources it needs ([`Pool::floor`]).

@@ -1239,6 +1239,10 @@ control: ControlOptions | null,
  */
 unixSocketMode: number,
 /**
+ * Smallest rate of a body or of an unread response while connections or memory run short; 0 = none.
+ */
+slowClientBytesPerSec: number,
+/**
  * Checks of all front ends.
  */
 gate: GateSettings,

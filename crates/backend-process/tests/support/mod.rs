@@ -66,6 +66,7 @@ pub fn start(mode: &str, instances: usize, limits: RunnerLimits) -> Result<Arc<d
         decoupled: false,
         iterative: mode == "iterative",
         reports_statistics: false,
+        counts_failed: true,
         sends_all_outputs: false,
         ahead: Ahead::Never,
         parameter_prefix: "nereid.python.",

@@ -53,6 +53,7 @@ class TritonPythonModel:
         self._read_tensors()
         try:
             self._set_up(args)
+            self._log_settings(args["model_instance_name"])
             self.run = self._load()
         except LoadError:
             raise
@@ -88,7 +89,10 @@ class TritonPythonModel:
                         f" '{name}'"
                     )
             elif not hasattr(self.torch, TYPES.get(kind, "")):
-                raise LoadError(f"unsupported datatype {kind} for {field} '{tensor['name']}' for model '{name}'")
+                part = tensor.get("part", field)
+                if part == "control":
+                    raise LoadError(f"input '{tensor['name']}' type '{kind}' is not supported by PyTorch.")
+                raise LoadError(f"unsupported datatype {kind} for {part} '{tensor['name']}' for model '{name}'")
         self.inputs = {tensor["name"]: tensor["data_type"] for tensor in inputs}
         self.outputs = {tensor["name"]: tensor["data_type"] for tensor in outputs}
         self.types = {getattr(self.torch, of): kind for kind, of in TYPES.items() if hasattr(self.torch, of)}
@@ -128,6 +132,25 @@ class TritonPythonModel:
                 f"model '{model.name}': ENABLE_WEIGHT_SHARING has no effect, each instance is a process with weights of"
                 " its own"
             )
+
+    def _log_settings(self, instance):
+        """Logs the settings of a version, in Triton's words: its first instance does."""
+        model, torch = self.model, self.torch
+        groups = model.config.get("instance_group") or [{}]
+        if instance != f"{groups[0].get('name')}_0":
+            return
+        settings = {
+            "Optimized execution": not model.flag("DISABLE_OPTIMIZED_EXECUTION"),
+            "Cache Cleaning": model.flag("ENABLE_CACHE_CLEANING"),
+            "Inference Mode": model.flag("INFERENCE_MODE", True),
+            "cuDNN": not model.flag("DISABLE_CUDNN"),
+        }
+        lines = [f"{what} is {'enabled' if on else 'disabled'}" for what, on in settings.items()]
+        for kind, count in (("Intra", torch.get_num_threads), ("Inter", torch.get_num_interop_threads)):
+            if model.parameter(f"{kind.upper()}_OP_THREAD_COUNT") is not None:
+                lines.append(f"{kind} op thread count is set to {count()}")
+        for line in lines:
+            pb_utils.Logger.log_info(f"{line} for model instance '{model.name}'")
 
     def _device_of(self, args):
         torch, model = self.torch, self.model

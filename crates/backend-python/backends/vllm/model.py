@@ -4,7 +4,7 @@ The engine forms batches itself, so requests are passed to it as they come, and 
 event loop in a thread of its own; each request is a task there. A task ends with exactly one final response: from the
 engine, an error, or CANCELLED.
 
-Never run with vLLM itself: its tests use a stand-in of that package.
+Tests use a stand-in of that package; `npm run test:heavy -- vllm` runs it with vLLM itself, on a CPU.
 """
 import asyncio
 import json
@@ -121,9 +121,9 @@ class TritonPythonModel:
         self.tasks = None if ask is None else await ask()
 
     def _loggers(self):
-        from nereid_vllm_metrics import logger_of
-
         try:
+            from nereid_vllm_metrics import logger_of
+
             return [logger_of({"model": self.model.name, "version": os.path.basename(self.model.version_directory)})]
         except pb_utils.TritonModelException as error:
             if "metrics not supported" not in str(error):
@@ -131,7 +131,9 @@ class TritonPythonModel:
             pb_utils.Logger.log_info(
                 "the server has no metrics (--allow-metrics=false): those of vLLM are not reported"
             )
-            return []
+        except ImportError as error:
+            pb_utils.Logger.log_warn(f"the metrics of this vLLM are not where they were, and are not reported: {error}")
+        return []
 
     async def _stop(self):
         for task in list(self.running):

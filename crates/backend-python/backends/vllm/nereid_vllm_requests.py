@@ -44,7 +44,7 @@ OUTPUTS = [
     _tensor("num_input_tokens", "TYPE_UINT32", 1),
     _tensor("num_output_tokens", "TYPE_UINT32", -1),
 ]
-#: Settings that are objects of vLLM, written as JSON, with their classes.
+#: Settings that are objects of vLLM, with their classes: JSON objects, or JSON as a text.
 STRUCTURED = {"structured_outputs": "StructuredOutputsParams", "guided_decoding": "GuidedDecodingParams"}
 #: Prefix of parameters for the server, not for the engine.
 PREFIX_OF_THE_SERVER = "triton_"
@@ -176,8 +176,9 @@ def _sampling(settings, streams):
     kinds = of_vllm.SamplingParams.__annotations__
     try:
         for name, value in settings.items():
-            if name in STRUCTURED and isinstance(value, str):
-                settings[name] = getattr(of_vllm, STRUCTURED[name])(**_object(value, name))
+            if name in STRUCTURED and value is not None:
+                value = _object(value if isinstance(value, str) else json.dumps(value), name)
+                settings[name] = getattr(of_vllm, STRUCTURED[name])(**value)
             elif isinstance(value, str) and name in kinds:
                 settings[name] = _typed(value, kinds[name])
         settings["output_kind"] = of_vllm.RequestOutputKind.DELTA if streams else of_vllm.RequestOutputKind.FINAL_ONLY

@@ -158,6 +158,7 @@ impl Stage {
             decoupled: false,
             iterative: false,
             reports_statistics: false,
+            counts_failed: true,
             sends_all_outputs: false,
             ahead,
             parameter_prefix: "nereid.test.",

@@ -13,12 +13,16 @@ use tensor::{Code, Data, Error};
 
 const SIZE: usize = 1 << 20;
 
-/// A model that returns its input plus one, an error for 99, and accepts inputs of any length.
+/// A model that returns its input plus one, nothing for 98, an error for 99, and accepts inputs of any length.
 fn answer(batch: &mut Batch<'_>) {
     for entry in batch.requests.iter_mut() {
         let number = asked(entry);
-        let result = if number == 99 { Err(Error::internal("it is 99")) } else { Ok(outcome(number.wrapping_add(1))) };
-        entry.result = Some(result);
+        let mut answer = outcome(number.wrapping_add(1));
+        if number == 98 {
+            answer.outputs[0].data = Data::Bytes(Vec::new().into());
+            answer.outputs[0].shape = [1, 0].into_iter().collect();
+        }
+        entry.result = Some(if number == 99 { Err(Error::internal("it is 99")) } else { Ok(answer) });
     }
 }
 
@@ -165,6 +169,17 @@ fn s37_failures_are_not_stored() {
     }
     assert_eq!((runs.load(SeqCst), counters(&engine).entries), (3, 0));
     assert_eq!(version.statistics().fail.count, 3);
+}
+
+#[test]
+fn s37_a_response_with_an_empty_output_is_not_stored() {
+    let (engine, version, runs) = cached(|config| config.output[0].dims = vec![-1]);
+    for _ in 0..2 {
+        let response = call(&version, 98).next_answer().response.expect("an answer").expect("a good one");
+        assert_eq!((response.outputs[0].data.len(), response.outputs[0].shape.as_slice()), (0, &[1i64, 0][..]));
+    }
+    settles(&engine, &version);
+    assert_eq!((runs.load(SeqCst), counters(&engine).entries, counts(&version.statistics())), (2, 0, [2, 0, 2, 2, 2]));
 }
 
 #[test]

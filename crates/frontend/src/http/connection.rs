@@ -24,7 +24,7 @@ use crate::rope::Rope;
 use crate::socket::Io;
 use crate::stray;
 use crate::table::routes::Route;
-use crate::transfer::Delayed;
+use crate::transfer::Shortage;
 use bytes::{Buf, Bytes, BytesMut};
 use memory::{Account, Charge, Kind, Short};
 use std::future::{Future, poll_fn};
@@ -50,7 +50,7 @@ async fn with_timeout<T>(place: &IdleHandle, work: impl Future<Output = io::Resu
     if let Poll::Ready(result) = poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await {
         return result;
     }
-    place.transfer().wait_for(Some(Delayed::Response));
+    place.transfer().wait_for(Some(Shortage::SlowResponse));
     let result = timeout(BODY_STALL_TIME_MAX, work).await;
     place.transfer().wait_for(None);
     result.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
@@ -67,7 +67,7 @@ async fn with_body_timeout(
     let read = match polled {
         Poll::Ready(result) => result?,
         Poll::Pending => {
-            place.transfer().wait_for(Some(Delayed::Body));
+            place.transfer().wait_for(Some(Shortage::SlowBody));
             let read = wait_for_body(account, place, work).await;
             place.transfer().wait_for(None);
             read?
@@ -818,7 +818,8 @@ fn stalled(time: Duration) -> Reply {
 #[cold]
 fn too_slow() -> Reply {
     let text = format!(
-        "the request body came more slowly than --slow-client-bytes-per-sec for {} s, and connections or memory run short",
+        "the request body came more slowly than --slow-client-bytes-per-sec for {} s while connections or memory ran \
+         short",
         SLOW_TIME_MAX.as_secs()
     );
     Reply::text_error(408, JSON, &text).closing()

@@ -1,7 +1,7 @@
 //! The interface of a connection's state for its driver.
 
 use super::stall::Look;
-use super::{ALIVE, Closing, Core, Progress, Read};
+use super::{ALIVE, Closing, ConnectionProgress, Core, Read};
 use crate::frame::{Reason, kind};
 use crate::handle::{Request, StreamWriter};
 use crate::options::Options;
@@ -169,8 +169,8 @@ impl Machine {
     }
 
     /// A view of what the connection waits for.
-    pub fn progress(&self) -> Progress {
-        Progress::new(&self.core)
+    pub fn progress(&self) -> ConnectionProgress {
+        ConnectionProgress::new(&self.core)
     }
 
     /// Number of open streams.

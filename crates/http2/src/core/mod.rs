@@ -24,7 +24,7 @@ mod tests;
 
 pub use direct::Read;
 pub use machine::Machine;
-pub use progress::{Progress, Waits};
+pub use progress::{ConnectionProgress, Waits};
 
 use crate::frame::{Reason, WINDOW_DEFAULT, kind, setting};
 use crate::limits::OUTPUT_BYTES_MAX;

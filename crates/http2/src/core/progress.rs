@@ -6,7 +6,7 @@ use crate::limits::STREAMS_PER_LOOK;
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 
-/// What a connection waits for from its client.
+/// Bodies and responses that only the client can continue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Waits {
     /// Bodies that the client has not sent.
@@ -19,9 +19,9 @@ pub struct Waits {
 
 /// Follows a connection without keeping it.
 #[derive(Clone)]
-pub struct Progress(Weak<RefCell<Core>>);
+pub struct ConnectionProgress(Weak<RefCell<Core>>);
 
-impl Progress {
+impl ConnectionProgress {
     pub(super) fn new(core: &Rc<RefCell<Core>>) -> Self {
         Self(Rc::downgrade(core))
     }
