@@ -34,13 +34,13 @@ export const javaScriptProcess = (): JavaScriptOptions => ({
 /** Time after the last start of an instance until spare workers are made: their start would slow down that one. */
 const SPARE_DELAY_MS = 300
 
-function makeWorker(name: string, runner: number | null, heapMb: number | null): Worker {
+function makeWorker(name: string, runner: number | null, heapMb: number | null, preservesLinks = false): Worker {
   const data: WorkerData = { library: nativePath(), runner }
   const worker = new Worker(WORKER, {
     name,
     workerData: data,
     env: environment(),
-    execArgv: FLAGS,
+    execArgv: preservesLinks ? [...FLAGS, '--preserve-symlinks'] : FLAGS,
     stdout: true,
     stderr: true,
     ...(heapMb === null ? {} : { resourceLimits: { maxOldGenerationSizeMb: heapMb } }),
@@ -93,10 +93,10 @@ export function workerHost(
     return worker
   }
 
-  function start(id: number, { name, heapBytesMax }: WorkerStart): void {
+  function start(id: number, { name, heapBytesMax, preservesLinks }: WorkerStart): void {
     const heapMb = heapBytesMax === null ? null : Math.max(1, Math.ceil(heapBytesMax / 2 ** 20))
-    const spare = heapMb === null ? takeSpare(id) : null
-    const worker = spare ?? makeWorker(name === '' ? 'auto-complete' : name, id, heapMb)
+    const spare = heapMb === null && !preservesLinks ? takeSpare(id) : null
+    const worker = spare ?? makeWorker(name === '' ? 'auto-complete' : name, id, heapMb, preservesLinks)
     if (sparesMax > 0) makeSparesSoon()
     workers.set(id, worker)
     names.set(worker, name)

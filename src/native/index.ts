@@ -137,6 +137,25 @@ export function notifyManager(socket: string, message: string): void {
 }
 
 /**
+ * Opens a regular file of a model and returns its descriptor; links may not lead out of the model's directory.
+ *
+ * @throws {ServerError} `INVALID_ARG` if it is outside, `INTERNAL` with the reason if it cannot be opened.
+ */
+export function openInModel(directory: string, path: string): number {
+  return now(() => loadNative().openInModel(directory, path))
+}
+
+/** Whether a path exists and links of it stay inside the model's directory. */
+export function isInModel(directory: string, path: string): boolean {
+  try {
+    loadNative().expectInModel(directory, path)
+    return true
+  } catch {
+    return false
+  }
+}
+
+/**
  * Describes a descriptor from the service manager, and sets close-on-exec for it.
  *
  * @throws {ServerError} `INVALID_ARG` when it is not an open socket.

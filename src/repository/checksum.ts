@@ -7,11 +7,9 @@
  */
 
 import { createHash } from 'node:crypto'
-import { constants } from 'node:fs'
-import { open, realpath, stat, type FileHandle } from 'node:fs/promises'
-import { join, resolve, sep } from 'node:path'
-import { reasonOf } from '../config/index.js'
-import { ServerError, quoted } from '../native/index.js'
+import { closeSync, fstatSync, read } from 'node:fs'
+import { promisify } from 'node:util'
+import { ServerError, asServerError, openInModel, quoted } from '../native/index.js'
 
 /** One parameter of the agent: `MD5:<path relative to the model directory>` and the digest in lower-case hex. */
 export interface Sum {
@@ -24,6 +22,8 @@ export const CHECKSUM_BYTES_MAX = 64 * 1024 ** 3
 
 /** Maximum number of files per load. */
 export const CHECKSUM_FILES_MAX = 1024
+
+const readPart = promisify(read)
 
 /** Bytes hashed at a time: 1.5 ms of this thread, which answers control operations in between. */
 const PART_BYTES = 1024 * 1024
@@ -44,9 +44,9 @@ export async function checkSums(
   let left = bytesMax
   for (const { key, expected } of sums) {
     const name = readKey(key)
-    const file = await openInside(modelDirectory, name)
+    const file = openInside(modelDirectory, name)
     try {
-      const { size } = await file.stat()
+      const { size } = fstatSync(file)
       if (size > left) {
         const text = `the checksum of file ${quoted(name)}, which has ${size} bytes, is too much`
         const limit = `the files of one model that are checked may have ${bytesMax} bytes together`
@@ -59,7 +59,7 @@ export async function checkSums(
         throw new ServerError('INVALID_ARG', text)
       }
     } finally {
-      await file.close()
+      closeSync(file)
     }
   }
 }
@@ -74,38 +74,24 @@ function readKey(key: string): string {
   return key.slice(colon + 1)
 }
 
-async function openInside(modelDirectory: string, name: string): Promise<FileHandle> {
-  const unreadable = (reason: string): ServerError =>
-    new ServerError('INVALID_ARG', `failed to open text file for read ${quoted(name)}: ${reason}`)
-  const inside = (path: string, root: string): boolean => path === root || path.startsWith(root + sep)
-  const OUTSIDE = "it is outside the model's directory"
-  const named = resolve(join(modelDirectory, name))
-  // Checked before any system call: the error must not reveal whether a file outside exists.
-  if (name.includes('\0') || !inside(named, resolve(modelDirectory))) throw unreadable(OUTSIDE)
+function openInside(modelDirectory: string, name: string): number {
   try {
-    const path = await realpath(named)
-    if (!inside(path, await realpath(modelDirectory))) throw unreadable(OUTSIDE)
-    // Checked before opening: opening a device may have effects, and opening a FIFO waits for a writer.
-    const found = await stat(path)
-    if (found.isDirectory()) throw unreadable('Is a directory')
-    if (!found.isFile()) throw unreadable('Not a regular file')
-    const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOFOLLOW)
-    if ((await file.stat()).isFile()) return file
-    await file.close()
-    throw unreadable('Not a regular file')
+    // A path that begins with a slash is relative, too, as in Triton.
+    return openInModel(modelDirectory, name.replace(/^\/+/, ''))
   } catch (error) {
-    throw error instanceof ServerError ? error : unreadable(reasonOf(error))
+    const { message } = asServerError(error)
+    throw new ServerError('INVALID_ARG', `failed to open text file for read ${quoted(name)}: ${message}`)
   }
 }
 
 /** Digest of the first `size` bytes; bytes that are appended meanwhile are ignored. */
-async function md5(file: FileHandle, size: number, name: string, stopped: () => boolean): Promise<string> {
+async function md5(file: number, size: number, name: string, stopped: () => boolean): Promise<string> {
   const hash = createHash('md5')
   const part = Buffer.allocUnsafe(Math.min(PART_BYTES, Math.max(1, size)))
   for (let left = size; left > 0;) {
     if (stopped())
       throw new ServerError('UNAVAILABLE', `the checksum of file ${quoted(name)} was given up: the server stops`)
-    const { bytesRead } = await file.read(part, 0, Math.min(part.length, left), null)
+    const { bytesRead } = await readPart(file, part, 0, Math.min(part.length, left), null)
     // The file was truncated, so the digest will not match.
     if (bytesRead === 0) break
     hash.update(part.subarray(0, bytesRead))

@@ -6,10 +6,9 @@
  * `use-library=true`; a model that brings its own library, or names one with `runtime`, gets it.
  */
 
-import { realpathSync } from 'node:fs'
 import { join, normalize, resolve, sep } from 'node:path'
 import { isBuiltIn, namesIn, statIfAny, type ModelConfig } from '../config/index.js'
-import { ServerError, quoted, type LibrarySpec } from '../native/index.js'
+import { ServerError, isInModel, quoted, type LibrarySpec } from '../native/index.js'
 import { readLibrary, type Library } from './elf.js'
 import { PYTHON_RUNTIME, isDirectoryName } from './python_backends.js'
 import { settingsOf, type RepositorySettings } from './settings.js'
@@ -130,7 +129,7 @@ function strategyOf(config: ModelConfig, place: VersionPlace, settings: Reposito
     throw new ServerError('INVALID_ARG', text)
   }
   if (!isFile(path)) throw new ServerError('NOT_FOUND', `Batching library path not found: ${path}`)
-  if (!realpathSync(path).startsWith(`${realpathSync(place.modelDirectory)}${sep}`))
+  if (!isInModel(place.modelDirectory, path))
     throw new ServerError('INVALID_ARG', 'Batching library path escapes model repository.')
   return path
 }

@@ -7,6 +7,7 @@ use backend_process::{
     Ahead, Command, Failure, Further, Instance, JsonObject, OutputTarget, PlacedInstance, RunnerKind, RunnerLimits,
     SharedMemory, Spec, UnknownKeys, ask, hosted, instances, is_inside, load_of,
 };
+use memory::beneath::has_canonical;
 use options::JavaScriptOptions;
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
@@ -157,6 +158,7 @@ impl OpenedJavaScript {
             model: self.key.clone(),
             name: name.as_str().to_owned(),
             heap_bytes_max: limits.memory_bytes_max,
+            preserves_links: !has_canonical(&self.file),
         };
         let start = Starter { threads: Arc::clone(&self.state.threads), spec, limits: limits.clone() };
         backend_remote::InstanceSpec {
@@ -170,6 +172,9 @@ impl OpenedJavaScript {
     fn command(&self, heap_bytes_max: Option<u64>) -> Command {
         let JavaScriptOptions { node, flags, script, environment } = &self.state.options;
         let mut arguments: Vec<OsString> = flags.iter().map(OsString::from).collect();
+        if !has_canonical(&self.file) {
+            arguments.push("--preserve-symlinks".into());
+        }
         if let Some(bytes) = heap_bytes_max {
             arguments.push(format!("--max-old-space-size={}", (bytes >> 20).max(1)).into());
         }

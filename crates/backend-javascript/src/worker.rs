@@ -32,6 +32,8 @@ pub struct WorkerSpec {
     pub name: String,
     /// Limit of the JavaScript heap.
     pub heap_bytes_max: Option<u64>,
+    /// The model's file has no canonical path: Node must keep the paths of modules as they are.
+    pub preserves_links: bool,
 }
 
 /// The main thread of JavaScript, which makes and ends workers. No call blocks.

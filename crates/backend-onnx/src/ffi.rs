@@ -9,6 +9,7 @@ mod base;
 mod bound;
 mod device_binding;
 pub(crate) mod devices;
+mod external;
 mod plugin;
 mod probe;
 mod threads;
@@ -205,6 +206,8 @@ impl Session {
         let device_binding =
             device.map(|device| device_binding::DeviceBinding::new(runtime.api, device)).transpose()?;
         let raw_options = options.build(runtime)?;
+        let external = external::ExternalFiles::of(file)?;
+        external.add_to(&raw_options, runtime)?;
         let (env, options) = (runtime.env.ptr(), raw_options.0.as_ptr());
         let mut session = null_mut();
         let path = c_string(&file.to_string_lossy())?;

@@ -3,7 +3,9 @@
 //! Unknown keys are ignored, as in Triton; invalid values are rejected with its texts.
 
 use crate::ffi::{GraphLevel, PoolThreads, SessionOptions};
+use memory::beneath;
 use protocol::pb::inference::{ModelConfig, model_config};
+use std::io::ErrorKind;
 use std::path::Path;
 use tensor::{Error, Result};
 
@@ -131,12 +133,17 @@ pub(crate) fn integer(text: &str) -> Result<i64> {
 /// Libraries of operators or plugins are code, so only files of the model repository are loaded (memory.md 5.2, R2).
 pub(crate) fn library_of_repository(what: &str, name: &str, model_directory: &Path) -> Result<String> {
     let refused = |why: &str| Error::invalid(format!("unable to load {what} '{name}': {why}"));
-    let path = model_directory.join(name).canonicalize().map_err(|e| refused(&e.to_string()))?;
-    let root = model_directory.canonicalize().map_err(|e| refused(&e.to_string()))?;
-    let root = root.parent().unwrap_or(&root);
-    if !path.starts_with(root) {
-        return Err(refused("it is outside the model repository"));
-    }
+    let path = model_directory.join(name);
+    let within = beneath::contains(model_directory, &path);
+    let elsewhere = |e: std::io::Error| match e.kind() {
+        ErrorKind::CrossesDevices => beneath::contains(&model_directory.join(".."), &path),
+        _ => Err(e),
+    };
+    within.or_else(elsewhere).map_err(|e| match e.kind() {
+        ErrorKind::CrossesDevices => refused("it is outside the model repository"),
+        _ => refused(&e.to_string()),
+    })?;
+    let path = beneath::usable(&path).map_err(|e| refused(&e.to_string()))?;
     Ok(path.to_string_lossy().into_owned())
 }
 

@@ -7,6 +7,7 @@
 use crate::child::wait_at_most;
 use crate::extract::{self, ArchiveError, LIMITS};
 use crate::search::{Variables, value};
+use memory::beneath;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -66,9 +67,9 @@ impl Environments {
             return Ok(None);
         }
         let path = path.replace(MODEL_DIRECTORY, &allowed.model_directory.to_string_lossy());
-        let real = fs::canonicalize(&path)
+        let real = beneath::usable(Path::new(&path))
             .map_err(|_| Error::internal(format!("Failed to get the canonical path for {path}.")))?;
-        allowed.check(&path, &real)?;
+        allowed.check(&path)?;
         let environment = if real.is_dir() { Environment { root: real } } else { self.unpack(&real)? };
         let activate = environment.root.join("bin/activate");
         if !activate.is_file() {
@@ -170,9 +171,9 @@ impl Drop for Environments {
 }
 
 impl Allowed<'_> {
-    fn check(&self, path: &str, real: &Path) -> Result<()> {
+    fn check(&self, path: &str) -> Result<()> {
         let Some(roots) = &self.roots else { return Ok(()) };
-        let within = |root: &Path| fs::canonicalize(root).is_ok_and(|root| real.starts_with(root));
+        let within = |root: &Path| beneath::contains(root, Path::new(path)).is_ok();
         if within(self.model_directory) || roots.iter().any(|root| within(root)) {
             return Ok(());
         }

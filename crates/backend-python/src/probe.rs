@@ -89,7 +89,8 @@ impl Prober {
         environment: &[(OsString, OsString)],
         timeout: Duration,
     ) -> Result<Interpreter, Unusable> {
-        let real = fs::canonicalize(program).map_err(|e| format!("{} cannot be started: {e}", program.display()))?;
+        let real =
+            memory::beneath::usable(program).map_err(|e| format!("{} cannot be started: {e}", program.display()))?;
         let changed = fs::metadata(&real).and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
         let modules = environment.iter().find(|(name, _)| name == "PYTHONPATH").map(|(_, value)| value.clone());
         // A link of a virtual environment and its target are two interpreters: they find other packages.

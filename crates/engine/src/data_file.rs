@@ -3,8 +3,8 @@
 //! A configuration may come over the network, and so may the client that receives the error text. So only regular files
 //! inside the model's own directory are read, and no more of them than the tensor needs.
 
-use std::fs::{File, OpenOptions};
-use std::io::Read;
+use memory::beneath;
+use std::io::{ErrorKind, Read};
 use std::path::{Component, Path, PathBuf};
 use tensor::{Error, Result};
 
@@ -39,26 +39,18 @@ pub(crate) fn read(model_directory: &Path, directory: &str, name: &str, want: Wa
     let unreadable = |e: &std::io::Error| {
         Error::internal(format!("failed to open text file for read {}: {}", path.display(), Plain(e)))
     };
-    let root = model_directory.canonicalize().map_err(|e| unreadable(&e))?;
-    let real = path.canonicalize().map_err(|e| unreadable(&e))?;
-    if !real.starts_with(&root) {
-        return Err(Error::invalid(format!(
-            "data file '{}' is a link to '{}', which is outside the model's directory '{}'",
+    let file = beneath::open(model_directory, &path).map_err(|e| match e.kind() {
+        ErrorKind::CrossesDevices => Error::invalid(format!(
+            "data file '{}' is a link to a place outside the model's directory '{}'",
             path.display(),
-            real.display(),
-            root.display()
-        )));
-    }
-    let irregular = || Error::invalid(format!("data file '{}' is not a regular file", path.display()));
-    // Checked before it is opened, because opening a device may have effects.
-    if !std::fs::metadata(&real).map_err(|e| unreadable(&e))?.is_file() {
-        return Err(irregular());
-    }
-    let file = open(&real).map_err(|e| unreadable(&e))?;
+            model_directory.display()
+        )),
+        ErrorKind::IsADirectory | ErrorKind::InvalidInput => {
+            Error::invalid(format!("data file '{}' is not a regular file", path.display()))
+        }
+        _ => unreadable(&e),
+    })?;
     let found = file.metadata().map_err(|e| unreadable(&e))?;
-    if !found.is_file() {
-        return Err(irregular());
-    }
     let bytes = match want {
         Want::AtMost(bytes) => found.len().min(bytes as u64),
         Want::All { bytes_max } if found.len() > bytes_max => {
@@ -86,18 +78,6 @@ pub(crate) fn reserve(data: &mut Vec<u8>, bytes: usize, what: impl FnOnce() -> S
         .map_err(|_| Error::unavailable(format!("not enough memory for {bytes} bytes of {}", what())))
 }
 
-#[cfg(unix)]
-fn open(path: &Path) -> std::io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt;
-    // Non-blocking: if the file has become a FIFO meanwhile, opening it must not wait for a writer.
-    OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
-}
-
-#[cfg(not(unix))]
-fn open(path: &Path) -> std::io::Result<File> {
-    OpenOptions::new().read(true).open(path)
-}
-
 /// An error of the system without the number that Rust appends, because Triton's text has none.
 struct Plain<'a>(&'a std::io::Error);
 
@@ -111,6 +91,7 @@ impl std::fmt::Display for Plain<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
     use std::os::unix::fs::symlink;
     use tensor::Code;
 
@@ -154,7 +135,7 @@ mod tests {
         root.refused("none", Code::Internal, "warmup/none: No such file or directory");
         root.refused("deep", Code::InvalidArg, "is not a regular file");
         symlink(root.0.join("secret"), root.model().join("warmup/link")).unwrap();
-        root.refused("link", Code::InvalidArg, "which is outside the model's directory");
+        root.refused("link", Code::InvalidArg, "is a link to a place outside the model's directory");
         symlink("/dev/zero", root.model().join("warmup/zero")).unwrap();
         root.refused("zero", Code::InvalidArg, "outside");
         symlink(&root.0, root.model().join("warmup/up")).unwrap();
@@ -182,7 +163,6 @@ mod tests {
         let fifo = root.model().join("warmup/fifo");
         assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
         root.refused("fifo", Code::InvalidArg, "is not a regular file");
-        assert!(open(&fifo).is_ok(), "opening it does not wait");
 
         // A sparse file of a terabyte: at most the requested bytes are read.
         let large = File::create(root.model().join("warmup/large")).unwrap();

@@ -1,6 +1,7 @@
 //! Memory of tensors: pooled slabs for bodies and batches, shared memory regions of clients. Also thread priorities.
 //!
-//! Independent of requests and models. `unsafe` is confined to `aligned` (slab memory), `heap` (malloc's own free
+//! Independent of requests and models. `unsafe` is confined to `aligned` (slab memory), `beneath`
+//! (files below a directory), `heap` (malloc's own free
 //! memory), `map` (mappings of client files), `memfd` (anonymous memory shared with our processes), `sigbus` (clients
 //! that truncate a mapped file), `region` (which vouches for the addresses of `map`), `room` (limits of the process),
 //! `roster` (ids of threads), `thread` (system calls about the calling thread) and `transfer` (sockets and regions).
@@ -10,6 +11,7 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests wait for other threads, and look at clocks"))]
 
 mod aligned;
+pub mod beneath;
 pub mod budget;
 pub mod heap;
 pub mod ledger;

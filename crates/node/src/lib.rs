@@ -12,6 +12,7 @@
 #![cfg_attr(test, allow(dead_code))]
 
 mod access;
+mod beneath;
 mod control;
 mod convert;
 mod core;

@@ -15,6 +15,8 @@ pub struct WorkerStart {
     pub name: String,
     /// Limit of the JavaScript heap; null = Node's.
     pub heap_bytes_max: Option<f64>,
+    /// Whether Node must keep the paths of modules as they are, because they have no canonical form.
+    pub preserves_links: bool,
 }
 
 #[napi(object, object_to_js = false)]

@@ -43,7 +43,11 @@ impl NodeThreads {
 }
 
 fn start(spec: WorkerSpec) -> js::WorkerStart {
-    js::WorkerStart { name: spec.name, heap_bytes_max: spec.heap_bytes_max.map(|bytes| bytes as f64) }
+    js::WorkerStart {
+        name: spec.name,
+        heap_bytes_max: spec.heap_bytes_max.map(|bytes| bytes as f64),
+        preserves_links: spec.preserves_links,
+    }
 }
 
 impl Threads for NodeThreads {

@@ -5,6 +5,7 @@ import {
   realpathSync, renameSync, rmdirSync, rmSync, statSync, statfsSync, writeFileSync,
 } from 'node:fs'
 import { dirname, join, resolve, sep } from 'node:path'
+import { isInModel } from '../../native/index.js'
 import { CommandError } from '../arguments.js'
 import { shown } from '../output.js'
 
@@ -62,8 +63,8 @@ export class Staging {
         return linkSync(realpathSync(from), target)
       } catch (error) {
         const { code } = error as NodeJS.ErrnoException
-        if (code !== 'EXDEV' && code !== 'EPERM') throw error
-        // Another file system, or one without hard links.
+        if (!['EXDEV', 'EPERM', 'ENOENT'].includes(code ?? '')) throw error
+        // Another file system, one without hard links, or of another mount namespace.
       }
     }
     copyFileSync(from, target, constants.COPYFILE_FICLONE)
@@ -136,15 +137,10 @@ function makeDirectories(path: string): string[] {
  */
 export function dataFile(directory: string, location: string): string {
   const path = join(directory, location)
-  let real: string
-  try {
-    real = realpathSync(path)
-  } catch {
+  if (!existsSync(path))
     throw new CommandError(`the model keeps data in '${location}', and there is no file ${path}`)
-  }
-  const isInside =
-    !location.includes('\0') && path.startsWith(directory + sep) && real.startsWith(realpathSync(directory) + sep)
-  if (!isInside) throw new CommandError(`the model keeps data in '${location}', which is not below ${directory}`)
+  if (location.includes('\0') || !isInModel(directory, path))
+    throw new CommandError(`the model keeps data in '${location}', which is not below ${directory}`)
   requireRegular(path)
   return path
 }

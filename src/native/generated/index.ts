@@ -370,6 +370,9 @@ export interface Executions {
   failures: bigint
 }
 
+/** Throws if the path does not exist, or leads out of the directory of a model. */
+export declare function expectInModel(directory: string, path: string): void
+
 /**
  * Ends the process at once. A regular exit would first destroy the static objects of the libraries, and a thread that
  * loads or runs a model would crash in them, which would replace the exit code.
@@ -525,6 +528,9 @@ export interface Opened {
    */
   completed: string | null
 }
+
+/** Opens a regular file of a model. The caller closes the descriptor. */
+export declare function openInModel(directory: string, path: string): number
 
 export interface OutputLabels {
   output: string
@@ -800,6 +806,8 @@ export interface WorkerStart {
   name: string
   /** Limit of the JavaScript heap; null = Node's. */
   heapBytesMax: number | null
+  /** Whether Node must keep the paths of modules as they are, because they have no canonical form. */
+  preservesLinks: boolean
 }
 
 /**

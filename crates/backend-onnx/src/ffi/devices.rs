@@ -91,7 +91,7 @@ impl Wrapped {
         sweep(&parent);
         let made = Self(fresh(&parent).map_err(failed)?);
         std::fs::write(made.0.join(model.0), model.1).map_err(failed)?;
-        let target = file.1.canonicalize().map_err(failed)?;
+        let target = memory::beneath::usable(file.1).map_err(failed)?;
         symlink(target, made.0.join(file.0)).map_err(failed)?;
         Ok(made)
     }
