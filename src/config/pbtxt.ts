@@ -178,10 +178,7 @@ class Parser {
     if (token.kind !== 'identifier') this.failBlock(token, opened)
     this.advance()
     const field = desc.fields.find((f) => f.name === token.text)
-    if (field === undefined)
-      this.fail(
-        `Message type "${desc.typeName}" has no field named "${show(token)}".`, fieldHint(desc, token.text), token,
-      )
+    if (field === undefined) return this.unknown(desc.typeName, fieldHint(desc, token.text), token)
     this.refuseSecond(message, field, token)
     if (field.fieldKind === 'map') {
       this.take(':')
@@ -208,6 +205,25 @@ class Parser {
       } else {
         this.scalar(field, (value) => message.set(field, value))
       }
+    }
+    if (!this.take(';')) this.take(',')
+  }
+
+  /** Notes a field that a message does not have, and skips its value, so that the rest of the message is read. */
+  private unknown(message: string, hint: string, name: Token): void {
+    try {
+      this.fail(`Message type "${message}" has no field named "${show(name)}".`, hint, name)
+    } catch (error) {
+      this.note(error)
+    }
+    const depth = this.open.length
+    const hasColon = this.take(':')
+    if (this.current.kind === 'symbol' && this.current.text in CLOSERS) {
+      do this.skip()
+      while (this.open.length > depth && !this.isAtEnd())
+    } else if (hasColon && !CLOSING.has(this.current.text)) {
+      if (this.take('-') || this.current.kind !== 'string') this.skip()
+      while (this.current.kind === 'string') this.skip()
     }
     if (!this.take(';')) this.take(',')
   }
@@ -284,10 +300,7 @@ class Parser {
           )
         }
       } else {
-        this.fail(
-          `Message type "${entryType}" has no field named "${show(token)}".`,
-          'A map entry has the fields "key" and "value".', token,
-        )
+        this.unknown(entryType, 'A map entry has the fields "key" and "value".', token)
       }
       if (!this.take(';')) this.take(',')
     }
@@ -423,6 +436,10 @@ class Parser {
     this.expect(']')
     if (name.includes('/')) this.fail('Extension name contains "/"', '')
     return this.fail(`Extension "${quoted(name)}" is not defined or is not an extension of "${desc.typeName}".`, '')
+  }
+
+  private isAtEnd(): boolean {
+    return this.current.kind === 'end'
   }
 
   private advance(): void {
