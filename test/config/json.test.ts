@@ -77,6 +77,10 @@ describe('C-32 refuses with INVALID_ARG', () => {
     ['{"name":[]}', '(name): invalid value List for type TYPE_STRING'],
     ['[]', '(root): invalid value List for type inference.ModelConfig'],
     ['{"nope":1}', 'nope: Cannot find field.'],
+    [
+      '{"dynamic_batching":{"max_queue_delay_ms":5}}',
+      '(dynamic_batching) max_queue_delay_ms: Cannot find field. Did you mean "max_queue_delay_microseconds"?'
+    ],
     ['{"input":[{"nope":1}]}', '(input[0]) nope: Cannot find field.'],
     [
       '{"dynamic_batching":{"default_queue_policy":{"x":0}}}',

@@ -127,6 +127,11 @@ describe('C-28, C-29 refuses, with place, reason and hint', () => {
       'max_batchsize: 3',
       '1:14: Message type "inference.ModelConfig" has no field named "max_batchsize".| Did you mean "max_batch_size"?'
     ],
+    [
+      'dynamic_batching { max_queue_delay_ms: 5 }',
+      '1:38: Message type "inference.ModelDynamicBatching" has no field named "max_queue_delay_ms".| Did you mean ' +
+        '"max_queue_delay_microseconds"?'
+    ],
     ['\n  not_a_field: 3', '2:14: Message type "inference.ModelConfig" has no field named "not_a_field".'],
     [
       'maxBatchSize: 3',

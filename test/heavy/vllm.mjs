@@ -32,8 +32,8 @@ const PARTS = [
 ]
 
 /** Path of the files of a commit; null if git cannot fetch it. */
-function fetched({ name, commit, source }) {
-  const directory = join(HERE, `${name}-${commit.slice(0, 9)}`)
+export function fetched({ name, commit, source }, into = HERE) {
+  const directory = join(into, `${name}-${commit.slice(0, 9)}`)
   if (existsSync(directory)) return directory
   const partial = `${directory}.partial`
   rmSync(partial, { recursive: true, force: true })
@@ -51,7 +51,7 @@ function fetched({ name, commit, source }) {
   return directory
 }
 
-const sourceOf = ({ name, commit, source }) => `git cannot fetch ${commit.slice(0, 9)} of ${name} from ${source}`
+export const sourceOf = ({ name, commit, source }) => `git cannot fetch ${commit.slice(0, 9)} of ${name} from ${source}`
 
 const notRun = () =>
   PARTS.some((part) => fetched(part) !== null) ? null : `absent: ${PARTS.map(sourceOf).join('; ')}`

@@ -202,11 +202,16 @@ type Indexed = (usize, *mut Request);
 /// take, with its errors.
 fn run<'a>(instance: &Arc<Instance>, requests: &'a [Indexed]) -> Vec<(&'a [Indexed], Error)> {
     let all: Vec<_> = requests.iter().map(|(_, request)| request.cast()).collect();
-    let parts = match instance.model.strategy().map(|strategy| strategy.divide(&all)) {
-        Some(Ok(parts)) => parts,
-        Some(Err(error)) => return vec![(requests, error)],
-        None => vec![all.len()],
-    };
+    let parts = instance.model.strategy().map_or_else(|| vec![all.len()], |strategy| strategy.divide(&all));
+    if instance.model.is_batching {
+        let (joined, others) = requests.split_at(parts.first().map_or(0, |count| *count).min(requests.len()));
+        for (_, request) in joined {
+            // SAFETY: the request is ours: no library executes it.
+            let request = unsafe { Box::from_raw(*request) };
+            request.ticket.answer(Answer::response(String::new(), Vec::new()).ended());
+        }
+        return if others.is_empty() { Vec::new() } else { vec![(others, Error::cancelled("it begins another batch"))] };
+    }
     let (mut rest, mut refused) = (requests, Vec::new());
     for count in parts.into_iter().filter(|count| *count > 0) {
         let (part, behind) = rest.split_at(count.min(rest.len()));

@@ -115,6 +115,26 @@ impl Opened {
     }
 }
 
+impl Library {
+    /// Of a process that runs a batching library alone: the model has another backend, in another process.
+    pub(crate) fn of_batching() -> Self {
+        unsafe extern "C" fn execute(_: *const c_void, _: *mut *mut c_void, _: u32) -> Err {
+            null_mut()
+        }
+        Self {
+            initialize: None,
+            finalize: None,
+            attributes: None,
+            model_initialize: None,
+            model_finalize: None,
+            instance_initialize: None,
+            instance_finalize: None,
+            instance_ready: None,
+            execute,
+        }
+    }
+}
+
 /// Calls a function of a library with one object; success if the library does not have it.
 ///
 /// # Errors

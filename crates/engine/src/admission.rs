@@ -12,7 +12,7 @@ use crate::order::ResponseOrder;
 use crate::pending::{Pending, Queued};
 use crate::ran::Inline;
 use crate::stretch;
-use crate::ticket::{Ticket, TicketState};
+use crate::ticket::{Ticket, TicketState, Verdict};
 use crate::turn;
 use crate::version::{ModelVersion, Served};
 use backend::{BatchEntry, now_ns};
@@ -144,6 +144,9 @@ impl ModelVersion {
             return Err(why);
         }
         let ticket = TicketState::new(Some(self.me.clone()), parent.map(|p| &p.state))?;
+        if self.batching.is_some() {
+            ticket.decide(Verdict::Undecided);
+        }
         let handle = Ticket { state: ticket.clone() };
         let sink = Some(sink());
         let (has_place, place) =

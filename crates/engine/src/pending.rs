@@ -3,7 +3,7 @@
 use crate::answer::{EngineResponse, Sink};
 use crate::batch_key::{Key, Lengths};
 use crate::sequence::Row;
-use crate::ticket::TicketState;
+use crate::ticket::{TicketState, Verdict};
 use crate::times::Execution;
 use backend::{Answers, BatchEntry};
 use scheduler::Waiting;
@@ -107,7 +107,10 @@ impl Waiting for Queued {
         self.0.ticket.is_cancelled()
     }
     fn fits_with(&self, first: &Self) -> bool {
-        self.0.key == first.0.key
+        self.0.key == first.0.key && self.0.ticket.verdict() != Verdict::Begins
+    }
+    fn is_decided(&self) -> bool {
+        self.0.ticket.verdict() != Verdict::Undecided
     }
     fn class(&self) -> u64 {
         self.0.class
