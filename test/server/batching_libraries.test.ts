@@ -196,7 +196,6 @@ test('a library sees the size of a large input, and answers again after the end 
     const send = async (): Promise<number> =>
       (await fetch(`${server.url}/v2/models/m/infer`, { method: 'POST', body: JSON.stringify({ inputs }) })).status
     expect(await Promise.all(Array.from({ length: 4 }, send))).toEqual([200, 200, 200, 200])
-    console.log(readFileSync(join(directory, 'events.log'), 'utf8'), server.output().split('\n').filter((l) => !l.startsWith('|')).slice(-12).join('\n'))
     expect(await executions(server, 'm')).toEqual({ 2: 2 })
     expect(readFileSync(join(directory, 'events.log'), 'utf8')).toMatch(/Include.*8000 yes[^]*Include.*8000 no/)
     for (const pid of hosts(server)) process.kill(pid, 'SIGKILL')
