@@ -16,6 +16,8 @@ void *TRITONBACKEND_ModelBatchIncludeRequest(void *request, void *batch, char *i
 const io = [[['INPUT0', 'TYPE_INT32', [-1]]], [['OUTPUT0', 'TYPE_INT32', [-1]]]]
 
 const hanging = server('a batching library that hangs', {
+  // Its own user could not read the repository.
+  flags: ['--host-user=root'],
   models: (root) => {
     const more =
       'dynamic_batching { }\ninstance_group [ { count: 1 kind: KIND_CPU } ]\n' +
@@ -28,15 +30,15 @@ const hanging = server('a batching library that hangs', {
 })
 
 const REQUESTS = 5
-/** Of one question, with the start of a process. */
+/** The longest time of one question, with the start of a process. */
 const ANSWER_MS_MAX = 7000
 
 export const rows = [
   {
     attack: `${REQUESTS} requests at once to a model whose batching library never answers`,
     limit:
-      'A question may take `engine::batching_library::ANSWER_MS_MAX`, 5 s. Then the process of the library is started ' +
-      'again, and the request that it was asked about begins another batch. Other models do not wait.',
+      'A question may take `engine::batching_library::ANSWER_MS_MAX`, 5 s. Then the process of the library is ' +
+      'started again, and only the first request of the question is executed. Other models do not wait.',
     server: hanging,
     async run(t) {
       const ask = async (model) => {
@@ -52,7 +54,7 @@ export const rows = [
       const [slowest, other] = [answers, beside].map((list) => Math.max(...list.map(({ ms }) => ms)))
       t.check(slowest < REQUESTS * ANSWER_MS_MAX, `a request took ${slowest.toFixed(0)} ms`)
       t.check(other < 3000, `a request of another model took ${other.toFixed(0)} ms`)
-      t.check(/Custom batching include function failed for model hanging/.test(t.output()), 'the log says nothing')
+      t.check(/hanging batching_0: the instance is killed/.test(t.output()), 'the log says nothing')
       return `${slowest.toFixed(0)} ms, another model ${other.toFixed(0)} ms`
     },
   },

@@ -1,6 +1,6 @@
 /**
- * Batching libraries of models that are not a library's own: test/probes/src/strategy.c lets requests into a batch up to
- * the bytes of the parameter MAX_BYTES, and writes its calls to events.log beside itself. Needs a C compiler.
+ * Batching libraries of models that are not a library's own: test/probes/src/strategy.c lets requests into a batch up
+ * to the bytes of the parameter MAX_BYTES, and writes its calls to events.log beside itself. Needs a C compiler.
  */
 import { chmodSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -41,7 +41,8 @@ interface Options {
 
 /** Writes a model that answers its input, and whose library admits some bytes to a batch. */
 function model(name: string, options: Options = {}): string {
-  const { backend = 'identity', more = '', type = 'TYPE_STRING', dims = 1, maxBytes = '40', delayMs = DELAY_MS } = options
+  const { backend = 'identity', more = '', type = 'TYPE_STRING', dims = 1, maxBytes = '40' } = options
+  const { delayMs = DELAY_MS } = options
   const directory = join(repository, name)
   mkdirSync(join(directory, '1'), { recursive: true })
   const tensor = (of: string): string => `[ { name: "${of}" data_type: ${type} dims: [ ${String(dims)} ] } ]\n`
@@ -58,7 +59,8 @@ function model(name: string, options: Options = {}): string {
       `import triton_python_backend_utils as pb
 class TritonPythonModel:
     def execute(self, requests):
-        return [pb.InferenceResponse([pb.Tensor("OUTPUT0", pb.get_input_tensor_by_name(r, "INPUT0").as_numpy())]) for r in requests]
+        inputs = [pb.get_input_tensor_by_name(r, "INPUT0").as_numpy() for r in requests]
+        return [pb.InferenceResponse([pb.Tensor("OUTPUT0", values)]) for values in inputs]
 `,
     )
   if (backend === 'javascript')
@@ -99,10 +101,11 @@ async function withServer(flags: string[], use: (server: TestServer) => Promise<
 async function ask(server: TestServer, name: string, value: string): Promise<{ value: unknown; ms: number }> {
   const from = performance.now()
   const inputs = [{ name: 'INPUT0', datatype: 'BYTES', shape: [1, 1], data: [value] }]
-  const response = await fetch(`${server.url}/v2/models/${name}/infer`, { method: 'POST', body: JSON.stringify({ inputs }) })
-  const body = (await response.json()) as { outputs?: { data: unknown[]; shape: number[]; datatype: string }[] }
-  const output = body.outputs?.[0]
-  expect([output?.shape, output?.datatype], JSON.stringify(body)).toEqual([[1, 1], 'BYTES'])
+  const body = JSON.stringify({ inputs })
+  const response = await fetch(`${server.url}/v2/models/${name}/infer`, { method: 'POST', body })
+  const answer = (await response.json()) as { outputs?: { data: unknown[]; shape: number[]; datatype: string }[] }
+  const output = answer.outputs?.[0]
+  expect([output?.shape, output?.datatype], JSON.stringify(answer)).toEqual([[1, 1], 'BYTES'])
   return { value: output?.data[0], ms: performance.now() - from }
 }
 
@@ -121,7 +124,7 @@ const VALUES = ['a', 'b', 'c', 'd', 'e'].map((letter) => letter.repeat(12))
 test.each([
   ['identity', '--strict-batching-delay=true'], ['identity', '--strict-batching-delay=false'],
   ['python', '--strict-batching-delay=true'], ['javascript', '--strict-batching-delay=true'],
-])('a library divides the requests of a model of %s with %s, and ends a batch before its delay', async (backend, flag) => {
+])('a library divides the requests of %s with %s, and ends a batch before its delay', async (backend, flag) => {
   // The first request waits in the queue as well, behind one that runs.
   const slow = backend === 'identity' ? parameter('execute_delay_ms', '200') : ''
   const directory = model('m', { backend, more: slow })
@@ -147,7 +150,7 @@ test.each([
   expect(events).toMatch(/BatcherInitialize.*m[^]*Include.*16 yes[^]*Include.*16 no[^]*BatcherFinalize/)
 }, 60_000)
 
-test('a library in the directory of the backend, or in that of the version, or named by a parameter is used', async () => {
+test('a library is found beside the backend, beside the version, and by a parameter', async () => {
   model('installed', { delayMs: 0 })
   strategy(backends, 'identity', 'batchstrategy.so')
   strategy(model('versioned', { delayMs: 0 }), '1', 'batchstrategy.so')

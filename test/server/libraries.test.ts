@@ -1,11 +1,11 @@
 /** Models of libraries that were written for Triton's C API: their processes, crashes and ends. Needs a C compiler. */
 import {
-  chmodSync, cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, realpathSync, rmSync, writeFileSync,
+  chmodSync, cpSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync,
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
-import { ROOT, TestServer } from './harness.js'
+import { TestServer } from './harness.js'
 import { compileProbe, hosts } from './probe_library.js'
 
 const root = realpathSync(mkdtempSync(join(tmpdir(), 'nereid-hosted-')))

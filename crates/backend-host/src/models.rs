@@ -5,7 +5,7 @@ use crate::abi::instance::Instance;
 use crate::abi::model::Model;
 use crate::library::{Library, Opened, call};
 use crate::link::Link;
-use crate::load::{is_batching, member};
+use crate::load::{member, optional};
 use parking_lot::Mutex;
 use protocol::json::{Value, write_string};
 use std::collections::HashMap;
@@ -173,8 +173,9 @@ fn backend(value: Value<'_>) -> Result<Arc<Backend>> {
     if let Some(backend) = &*held {
         return Ok(Arc::clone(backend));
     }
-    if is_batching(value)? {
-        return Ok(Arc::clone(held.insert(Arc::new(Backend::new(name, Library::of_batching(), value)?))));
+    // A batching library alone.
+    if path.as_os_str() == optional(value, "strategy")?.as_str() {
+        return Ok(Arc::clone(held.insert(Arc::new(Backend::new(name, Library::default(), value)?))));
     }
     let opened = Opened::new(&path)?;
     let initialized = opened.backend().and_then(|library| initialized(Backend::new(name, library, value)?));

@@ -7,7 +7,6 @@
 
 use crate::abi::Err;
 use crate::abi::error::ServerError;
-use crate::abi::model::Model;
 use crate::library::Opened;
 use parking_lot::Mutex;
 use std::ffi::c_void;
@@ -19,7 +18,7 @@ use tensor::{Error, Result};
 /// A batching library with the state that it has for one model.
 pub(crate) struct Strategy {
     functions: Functions,
-    /// Its name.
+    /// Name of the model.
     model: String,
     batcher: AtomicPtr<c_void>,
     is_dynamic: bool,
@@ -32,24 +31,6 @@ struct Functions {
     begin: unsafe extern "C" fn(*const c_void, *mut *mut c_void) -> Err,
     end: unsafe extern "C" fn(*mut c_void) -> Err,
     finalize: unsafe extern "C" fn(*mut c_void) -> Err,
-}
-
-impl Functions {
-    /// `None` if the library lacks one.
-    ///
-    /// # Safety
-    /// Functions of these names have the types of Triton's API.
-    unsafe fn of(library: &Opened) -> Option<Self> {
-        // SAFETY: the caller's promise.
-        unsafe {
-            Some(Self {
-                include: library.function(c"TRITONBACKEND_ModelBatchIncludeRequest")?,
-                begin: library.function(c"TRITONBACKEND_ModelBatchInitialize")?,
-                end: library.function(c"TRITONBACKEND_ModelBatchFinalize")?,
-                finalize: library.function(c"TRITONBACKEND_ModelBatcherFinalize")?,
-            })
-        }
-    }
 }
 
 /// The error that a library returned.
@@ -65,32 +46,34 @@ impl Strategy {
     /// Opens a library for a model that batches dynamically, or not.
     ///
     /// # Errors
-    /// NOT_FOUND if there is no such file, INVALID_ARG if it lacks a function, or the library's.
-    pub(crate) fn open(path: &Path, model: &Model, is_dynamic: bool) -> Result<Self> {
-        if !path.exists() {
-            return Err(Error::not_found(format!("Batching library path not found: {}", path.display())));
-        }
+    /// NOT_FOUND if it cannot be opened, INVALID_ARG if it lacks a function, or the library's.
+    pub(crate) fn open(path: &Path, model: *const c_void, name: &str, is_dynamic: bool) -> Result<Self> {
         let library = Opened::new(path)?;
         // SAFETY: types of Triton's API.
-        let found = unsafe {
-            let initialize: Option<unsafe extern "C" fn(*mut *mut c_void, *const c_void) -> Err> =
-                library.function(c"TRITONBACKEND_ModelBatcherInitialize");
-            initialize.zip(Functions::of(&library))
-        };
+        let found = (|| unsafe {
+            let initialize: unsafe extern "C" fn(*mut *mut c_void, *const c_void) -> Err =
+                library.function(c"TRITONBACKEND_ModelBatcherInitialize")?;
+            let functions = Functions {
+                include: library.function(c"TRITONBACKEND_ModelBatchIncludeRequest")?,
+                begin: library.function(c"TRITONBACKEND_ModelBatchInitialize")?,
+                end: library.function(c"TRITONBACKEND_ModelBatchFinalize")?,
+                finalize: library.function(c"TRITONBACKEND_ModelBatcherFinalize")?,
+            };
+            Some((initialize, functions))
+        })();
         let (initialize, functions) = found.ok_or_else(|| {
             Error::invalid(format!(
-                "{} does not define all required custom batching functions for model {}",
-                path.display(),
-                model.name()
+                "{} does not define all required custom batching functions for model {name}",
+                path.display()
             ))
         })?;
         let mut batcher = null_mut();
         // SAFETY: both objects live for the time of the call; a returned error is ours.
-        let initialized = unsafe { checked(initialize(&raw mut batcher, (&raw const *model).cast())) };
+        let initialized = unsafe { checked(initialize(&raw mut batcher, model)) };
         // Its drop finalizes the batcher, as Triton does also after an error.
         let strategy = Self {
             functions,
-            model: model.name().to_owned(),
+            model: name.to_owned(),
             is_dynamic,
             batcher: AtomicPtr::new(batcher),
             batch: Mutex::new(AtomicPtr::new(null_mut())),

@@ -12,7 +12,7 @@ use crate::order::ResponseOrder;
 use crate::pending::{Pending, Queued};
 use crate::ran::Inline;
 use crate::stretch;
-use crate::ticket::{Ticket, TicketState, Verdict};
+use crate::ticket::{Ticket, TicketState};
 use crate::turn;
 use crate::version::{ModelVersion, Served};
 use backend::{BatchEntry, now_ns};
@@ -145,7 +145,7 @@ impl ModelVersion {
         }
         let ticket = TicketState::new(Some(self.me.clone()), parent.map(|p| &p.state))?;
         if self.batching.is_some() {
-            ticket.decide(Verdict::Undecided);
+            ticket.undecided.store(true, Ordering::Relaxed);
         }
         let handle = Ticket { state: ticket.clone() };
         let sink = Some(sink());

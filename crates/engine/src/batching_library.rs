@@ -4,16 +4,15 @@
 //! It runs in a process of its own, as a model with one instance, which is sent the batch that forms and answers each
 //! request that joins it with a response and the others with errors. `batch_questions` asks it.
 
-use backend::{Backend, Batch, NoInstanceEvents, OpenSpec, RunControl};
+use backend::{Backend, Batch, BatchEntry, NoInstanceEvents, OpenSpec, RunControl};
 use options::LibrarySpec;
-use parking_lot::Mutex;
 use protocol::Signature;
 use protocol::pb::inference::model_instance_group::Kind;
 use protocol::pb::inference::{ModelConfig, ModelInstanceGroup};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use tensor::{Error, Result};
+use tensor::Result;
 
 /// How long the library may take to decide about one batch. Then its process is ended and started again.
 const ANSWER_MS_MAX: &str = "5000";
@@ -29,8 +28,6 @@ pub(crate) struct BatchingLibrary {
     pub(crate) requests_max: usize,
     /// A question was asked and not answered yet.
     pub(crate) is_asking: AtomicBool,
-    /// The last error that was logged, until a question has none.
-    failure: Mutex<Option<Error>>,
 }
 
 impl BatchingLibrary {
@@ -57,7 +54,12 @@ impl BatchingLibrary {
         };
         let mut opened = hosts.open(&spec)?;
         opened.configured(json);
-        let alone = ModelInstanceGroup { name: "batching".into(), kind: Kind::Cpu.into(), count: 1, ..Default::default() };
+        let alone = ModelInstanceGroup {
+            name: format!("{} batching", open.model),
+            kind: Kind::Cpu.into(),
+            count: 1,
+            ..Default::default()
+        };
         let alone = ModelConfig { instance_group: vec![alone], ..config.clone() };
         let mut signature = Signature { decoupled: false, ..signature.clone() };
         // Questions have the shapes that the model sees.
@@ -67,26 +69,12 @@ impl BatchingLibrary {
             remote.serve(Arc::new(NoInstanceEvents));
         }
         let rows_max = usize::try_from(config.max_batch_size).unwrap_or(0);
-        Ok(Self {
-            model,
-            requests_max: (rows_max + 1).min(REQUESTS_MAX),
-            is_asking: AtomicBool::new(false),
-            failure: Mutex::default(),
-        })
+        Ok(Self { model, requests_max: (rows_max + 1).min(REQUESTS_MAX), is_asking: AtomicBool::new(false) })
     }
 
     /// Sends a question. Its responders are called at any time, on any thread.
-    pub(crate) fn ask(&self, batch: &mut Batch<'_>) {
-        let ask = || self.model.execute(0, batch, &RunControl::alone());
+    pub(crate) fn ask(&self, requests: &mut [BatchEntry]) {
+        let ask = || self.model.execute(0, &mut Batch::new(requests), &RunControl::alone());
         _ = catch_unwind(AssertUnwindSafe(ask));
-    }
-
-    /// Logs the error of a question, if it is not that of the last one.
-    pub(crate) fn answered(&self, error: Option<Error>, model: &str) {
-        let mut known = self.failure.lock();
-        if let Some(error) = error.as_ref().filter(|error| known.as_ref() != Some(error)) {
-            log::error!("Custom batching include function failed for model {model}: {}", error.message());
-        }
-        *known = error;
     }
 }

@@ -3,13 +3,14 @@
 use crate::answer::{EngineResponse, Sink};
 use crate::batch_key::{Key, Lengths};
 use crate::sequence::Row;
-use crate::ticket::{TicketState, Verdict};
+use crate::ticket::TicketState;
 use crate::times::Execution;
 use backend::{Answers, BatchEntry};
 use scheduler::Waiting;
 use smallvec::SmallVec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tensor::Error;
 
 pub(crate) struct Pending {
@@ -107,10 +108,10 @@ impl Waiting for Queued {
         self.0.ticket.is_cancelled()
     }
     fn fits_with(&self, first: &Self) -> bool {
-        self.0.key == first.0.key && self.0.ticket.verdict() != Verdict::Begins
+        self.0.key == first.0.key && !self.0.ticket.begins.load(Ordering::Relaxed)
     }
     fn is_decided(&self) -> bool {
-        self.0.ticket.verdict() != Verdict::Undecided
+        !self.0.ticket.undecided.load(Ordering::Relaxed)
     }
     fn class(&self) -> u64 {
         self.0.class

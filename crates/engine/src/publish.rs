@@ -111,12 +111,8 @@ impl Engine {
             self.parts_of((open, opened), config, &spec, signature, &schedule)?;
         let batching = open.batching.as_ref().map(|library| {
             if padding.is_some() {
-                return Err(Error::invalid(format!(
-                    "requests of model '{}' cannot be padded: its batching library '{}' forms batches; take the \
-                     library away, or its parameters 'nereid.padding.…' out",
-                    open.model,
-                    library.path.display()
-                )));
+                let text = "has a batching library and parameters 'nereid.padding.…': remove one of the two";
+                return Err(Error::invalid(format!("model '{}' {text}", open.model)));
             }
             BatchingLibrary::start(self.backend("c")?, library, open, config, &spec.config_json, &signature)
         });

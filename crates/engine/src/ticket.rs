@@ -12,7 +12,7 @@ use backend::sync::{AtomicBool, Mutex, Ordering};
 use backend::{RequestId, RunControl};
 use scheduler::sequence::Origin;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
 
@@ -47,18 +47,10 @@ pub struct TicketState {
     parent: Option<Arc<TicketState>>,
     /// Nanoseconds of input, inference and output of calls made for it.
     spent: [AtomicU64; 3],
-    /// A [`Verdict`].
-    verdict: AtomicU8,
-}
-
-/// Whether a request may join the batch that forms before it, by the batching library of its version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Joins,
-    /// The library was not asked yet.
-    Undecided,
-    /// It begins another batch.
-    Begins,
+    /// The batching library of the version was not asked yet whether the request joins the batch before it.
+    pub(crate) undecided: AtomicBool,
+    /// By the batching library, the request begins another batch.
+    pub(crate) begins: AtomicBool,
 }
 
 /// Stage of the request, and its children.
@@ -130,18 +122,6 @@ impl TicketState {
             child.progress.lock().number = Some(number);
         }
         Ok(child)
-    }
-
-    /// The verdict of a batching library. [`Verdict::Joins`] without one.
-    pub(crate) fn verdict(&self) -> Verdict {
-        let all = [Verdict::Joins, Verdict::Undecided, Verdict::Begins];
-        let verdict = self.verdict.load(std::sync::atomic::Ordering::Relaxed);
-        all.get(usize::from(verdict)).copied().unwrap_or(Verdict::Begins)
-    }
-
-    /// Sets the verdict, under the lock of the version.
-    pub(crate) fn decide(&self, verdict: Verdict) {
-        self.verdict.store(verdict as u8, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// Registers a call made for this request.

@@ -143,8 +143,12 @@ fn p108_other_members_are_parameters() {
 
 #[test]
 fn p108_a_setting_that_is_no_parameter_gets_the_input_that_takes_it() {
-    let sig =
-        signature("llm", 0, &[("text_input", DataType::Bytes, &[1]), ("sampling_parameters", DataType::Bytes, &[1])], &[]);
+    let sig = signature(
+        "llm",
+        0,
+        &[("text_input", DataType::Bytes, &[1]), ("sampling_parameters", DataType::Bytes, &[1])],
+        &[],
+    );
     let way = concat!(
         "Settings that are lists or objects go into the input 'sampling_parameters' of model 'llm', as one text with ",
         r#"JSON: {"sampling_parameters": "{\"stop\": [\"END\"]}"}"#

@@ -58,7 +58,7 @@ impl Input {
     pub(crate) fn new(instance: &Instance, tensor: &TensorRef<'_>) -> Result<Self> {
         let mut shape = tensor.shape.to_vec();
         let data = match tensor.contents {
-            Contents::Inline([]) if instance.model.is_batching => {
+            Contents::Inline([]) if instance.model.backend.library.execute.is_none() => {
                 // Stands for the contents.
                 shape.pop();
                 let elements = tensor::element_count(&shape).unwrap_or(0).unsigned_abs();

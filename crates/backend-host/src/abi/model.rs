@@ -6,7 +6,7 @@ use super::backend::{Backend, FILESYSTEM};
 use super::message::Message;
 use super::{Err, c_text, guard, object, put};
 use crate::configuration;
-use crate::load::{is_batching, member, optional};
+use crate::load::{member, optional};
 use crate::strategy::Strategy;
 use parking_lot::{Mutex, RwLock};
 use protocol::json::Value;
@@ -31,8 +31,6 @@ pub(crate) struct Model {
     signature: RwLock<Arc<Signature>>,
     state: AtomicPtr<c_void>,
     strategy: OnceLock<Strategy>,
-    /// Only batches are formed here; they are executed elsewhere.
-    pub(crate) is_batching: bool,
 }
 
 /// The part of a configuration that requests and responses need.
@@ -93,7 +91,6 @@ impl Model {
             config: Mutex::new(config),
             state: AtomicPtr::new(null_mut()),
             strategy: OnceLock::new(),
-            is_batching: is_batching(load)?,
         })
     }
 
@@ -121,7 +118,8 @@ impl Model {
         }
         let config = self.config();
         let is_dynamic = Value::parse(config.as_bytes())?.get("dynamic_batching").is_some();
-        let _ = self.strategy.set(Strategy::open(Path::new(&path), self, is_dynamic)?);
+        let _ =
+            self.strategy.set(Strategy::open(Path::new(&path), (&raw const *self).cast(), self.name(), is_dynamic)?);
         Ok(())
     }
 

@@ -80,7 +80,10 @@ fn s12_a_request_of_another_shape_ends_the_batch_and_is_not_overtaken() {
 
 #[test]
 fn s15_a_batch_waits_until_it_is_decided_what_joins_it() {
-    check_both(8, &[], "0:+1 1:+1x2 2:+1u 3:+1 9:! 11:=3 12:!", "0:run[0] 11:run[1,2,3,4]");
+    let schedule = "0:+1 1:+1x2 2:+1u 3:+1 9:! 11:=3 12:!";
+    check(&dynamic(8, &[], 0), schedule, "0:run[0] 11:run[1,2,3,4]");
+    // A payload that lies ready is taken as it is.
+    check(&strict(8, &[], 0), schedule, "0:run[0] 9:run[1,2] 12:run[3,4]");
     check_both(8, &[], "0:+1 1:+1 2:+1u 3:=2 9:!", "0:run[0] 9:run[1,2]");
     // The first one of a batch needs no decision.
     check_both(8, &[], "0:+1u", "0:run[0]");
