@@ -14,7 +14,7 @@ import { ModelConfigSchema } from './generated/model_config_pb.js'
 import { JsonNumber, JsonObject, JsonSyntaxError, readJson, type JsonValue } from './json_value.js'
 import { CONFIG_BYTES_MAX } from './files.js'
 import { emptyConfig } from './pbtxt.js'
-import { nearestName } from './suggest.js'
+import { nearest } from './suggest.js'
 
 /**
  * Reads a configuration in JSON form. The output of `toTritonJson` is accepted unchanged.
@@ -55,7 +55,7 @@ function readMessage(message: ReflectMessage, value: JsonValue, path: string): v
   for (const [key, item] of value.members) {
     const field = message.desc.fields.find((f) => f.name === key || f.jsonName === key)
     if (field === undefined) {
-      const near = nearestName(key, message.desc.fields.map(({ name }) => name))
+      const near = nearest(key, message.desc.fields.map((f) => f.name))
       const hint = near === null ? '' : ` Did you mean "${near}"?`
       throw new Mismatch(`${at(path)}${quoted(key)}: Cannot find field.${hint}`)
     }

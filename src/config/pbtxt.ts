@@ -12,7 +12,7 @@ import { ConfigSyntaxError, QUOTE_CHARS_MAX, quoted } from './error.js'
 import { CONFIG_VALUES_MAX } from './files.js'
 import { ModelConfigSchema, type ModelConfig } from './generated/model_config_pb.js'
 import { LexError, Lexer, type Token } from './pbtxt_lexer.js'
-import { nearest, nearestName } from './suggest.js'
+import { nearest } from './suggest.js'
 
 /** An empty configuration, the equivalent of a missing file. */
 export function emptyConfig(): ModelConfig {
@@ -178,7 +178,7 @@ class Parser {
     if (token.kind !== 'identifier') this.failBlock(token, opened)
     this.advance()
     const field = desc.fields.find((f) => f.name === token.text)
-    if (field === undefined) return this.unknownField(desc, token)
+    if (field === undefined) return this.unknown(desc.typeName, fieldHint(desc, token.text), token)
     this.refuseSecond(message, field, token)
     if (field.fieldKind === 'map') {
       this.take(':')
@@ -209,26 +209,21 @@ class Parser {
     if (!this.take(';')) this.take(',')
   }
 
-  /** Reports a field that the message does not have, and skips its value: the fields behind it are read. */
-  private unknownField(desc: DescMessage, token: Token): void {
-    const depth = this.open.length
-    const isFollowedByValue = this.looksAt(':') || this.current.text in CLOSERS
+  /** Notes a field that a message does not have, and skips its value, so that the rest of the message is read. */
+  private unknown(message: string, hint: string, name: Token): void {
     try {
-      this.fail(
-        `Message type "${desc.typeName}" has no field named "${show(token)}".`, fieldHint(desc, token.text), token,
-      )
+      this.fail(`Message type "${message}" has no field named "${show(name)}".`, hint, name)
     } catch (error) {
-      if (!isFollowedByValue) throw error
       this.note(error)
     }
-    const isScalar = this.take(':') && !(this.current.text in CLOSERS)
-    if (isScalar) this.take('-')
-    const { kind } = this.current
-    if (!(kind === 'symbol' && CLOSING.has(this.current.text))) this.skip()
-    // A string may have several parts; a list or a message ends with its bracket.
-    while (isScalar ? kind === 'string' && this.current.kind === 'string' : this.open.length > depth) {
-      if (this.current.kind === 'end') throw new StopParsing()
-      this.skip()
+    const depth = this.open.length
+    const hasColon = this.take(':')
+    if (this.current.kind === 'symbol' && this.current.text in CLOSERS) {
+      do this.skip()
+      while (this.open.length > depth && !this.isAtEnd())
+    } else if (hasColon && !CLOSING.has(this.current.text)) {
+      if (this.take('-') || this.current.kind !== 'string') this.skip()
+      while (this.current.kind === 'string') this.skip()
     }
     if (!this.take(';')) this.take(',')
   }
@@ -305,10 +300,7 @@ class Parser {
           )
         }
       } else {
-        this.fail(
-          `Message type "${entryType}" has no field named "${show(token)}".`,
-          'A map entry has the fields "key" and "value".', token,
-        )
+        this.unknown(entryType, 'A map entry has the fields "key" and "value".', token)
       }
       if (!this.take(';')) this.take(',')
     }
@@ -446,6 +438,10 @@ class Parser {
     return this.fail(`Extension "${quoted(name)}" is not defined or is not an extension of "${desc.typeName}".`, '')
   }
 
+  private isAtEnd(): boolean {
+    return this.current.kind === 'end'
+  }
+
   private advance(): void {
     this.current = this.lexer.next()
   }
@@ -555,7 +551,7 @@ function nearestValue(word: string, desc: DescEnum): string | null {
 
 /** Suggests a near name in the same message, or else the messages that have this field: often a brace is missing. */
 function fieldHint(desc: DescMessage, name: string): string {
-  const near = nearestName(name, desc.fields.map((f) => f.name))
+  const near = nearest(name, desc.fields.map((f) => f.name))
   if (near !== null) return didYouMean(near)
   const owners = [...messagesWithin(ModelConfigSchema, new Set())]
     .filter((m) => m.fields.some((f) => f.name === name))

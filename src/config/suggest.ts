@@ -1,12 +1,25 @@
 /** Finds the known word closest to a misspelled one, for hints in error messages. */
 
-/** Characters that a word must share with the start of a name that is not near; and at least two thirds of its own. */
-const PREFIX_CHARS_MIN = 6
-
-/** The nearest candidate by edit distance, or null if none is close enough. */
+/** The nearest candidate by edit distance, or else by its first words; null if none is close enough. */
 export function nearest(word: string, candidates: Iterable<string>): string | null {
   // A longer word is not a misspelling, and distances cost length².
   if (word.length > 64) return null
+  const all = [...candidates]
+  return bySpelling(word, all) ?? byFirstWords(word, all)
+}
+
+/** The only candidate that begins with the same words, of which it has one more or another one at the end. */
+function byFirstWords(word: string, candidates: readonly string[]): string | null {
+  const first = word.toLowerCase().split(/[_-]/).slice(0, -1)
+  if (first.length < 2) return null
+  const found = candidates.filter((candidate) => {
+    const words = candidate.toLowerCase().split(/[_-]/)
+    return words.length === first.length + 1 && first.every((part, at) => part === words[at])
+  })
+  return found.length === 1 ? (found[0] ?? null) : null
+}
+
+function bySpelling(word: string, candidates: readonly string[]): string | null {
   const limit = Math.max(1, Math.floor(word.length / 3))
   let best: string | null = null
   let bestDistance = limit + 1
@@ -19,26 +32,6 @@ export function nearest(word: string, candidates: Iterable<string>): string | nu
     }
   }
   return best
-}
-
-/** The nearest name, or else the one with the longest equal start: `max_queue_delay_microseconds` for `…_ms`. */
-export function nearestName(word: string, names: readonly string[]): string | null {
-  let best = nearest(word, names)
-  if (best !== null) return best
-  let longest = Math.max(PREFIX_CHARS_MIN, Math.ceil((word.length * 2) / 3)) - 1
-  for (const candidate of names) {
-    const length = commonPrefix(fold(word), fold(candidate))
-    if (length <= longest) continue
-    best = candidate
-    longest = length
-  }
-  return best
-}
-
-function commonPrefix(a: string, b: string): number {
-  let length = 0
-  while (length < a.length && a[length] === b[length]) length += 1
-  return length
 }
 
 function fold(word: string): string {

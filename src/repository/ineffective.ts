@@ -24,7 +24,6 @@ const INEFFECTIVE: readonly (readonly [string, (config: ModelConfig) => boolean]
   ['optimization.gather_kernel_buffer_threshold', (c) => optimizes(c, (o) => o.gatherKernelBufferThreshold !== 0)],
   ['optimization.eager_batching', (c) => optimizes(c, (o) => o.eagerBatching)],
   ['cc_model_filenames', (c) => Object.keys(c.ccModelFilenames).length > 0],
-  parameter('TRITON_BATCH_STRATEGY_PATH'),
 ]
 
 /** Settings that only affect a model on a GPU. */

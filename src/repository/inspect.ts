@@ -24,7 +24,7 @@ import { explain } from './explain.js'
 import { graphIo, onnxPath } from './graph_io.js'
 import { warnOfIneffective } from './ineffective.js'
 import { javaScriptMistake, missingTranspiler } from './javascript_code.js'
-import { findLibrary } from './libraries.js'
+import { batchingSpec, findLibrary } from './libraries.js'
 import { libraryProblems } from './library_problems.js'
 import { requireModelFile, requireTrees } from './model_file.js'
 import { checkNamedFiles, elsewhere } from './named_files.js'
@@ -370,6 +370,7 @@ async function inspectVersions(
     const special: unknown = await refuseSpecialFiles(versionDirectory, config.name, version).catch((e: unknown) => e)
     note.trying(() => {
       if (codeDirectory === null && !isLibrary) checkRuntime(withBackend, place)
+      if (!isLibrary) batchingSpec(adapted, place, settings)
       const devices = devicesOf(settings, withBackend, !isOwn)
       const prepared = prepareConfig(withBackend, flags, devices, note.log)
       if (special !== undefined) throw special

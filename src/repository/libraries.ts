@@ -6,7 +6,7 @@
  * `use-library=true`; a model that brings its own library, or names one with `runtime`, gets it.
  */
 
-import { join, normalize, resolve, sep } from 'node:path'
+import { dirname, join, normalize, resolve, sep } from 'node:path'
 import { isBuiltIn, namesIn, statIfAny, type ModelConfig } from '../config/index.js'
 import { ServerError, isInModel, quoted, type LibrarySpec } from '../native/index.js'
 import { readLibrary, type Library } from './elf.js'
@@ -88,10 +88,30 @@ export function librarySpec(
   // As C++'s stoi reads it: leading digits are enough.
   const profile = config.instanceGroup.flatMap((group) => group.profile).find((text) => !/^\s*[+-]?\d/.test(text))
   if (profile !== undefined) throw new ServerError('INVALID_ARG', `unable to parse '${quoted(profile)}': stoi`)
+  return specOf({ path, directory }, strategyOf(config, place, settings), config, settings)
+}
+
+/**
+ * The library that forms the batches of a model which no library serves, as the only library of a process: its own
+ * `strategy`. Null without one.
+ *
+ * @throws {ServerError} for one that cannot be used
+ */
+export function batchingSpec(
+  config: ModelConfig, place: VersionPlace, settings: RepositorySettings,
+): LibrarySpec | null {
+  // An ensemble has no backend, and forms no batches.
+  const path = config.backend === '' ? null : strategyOf(config, place, settings)
+  return path === null ? null : specOf({ path, directory: dirname(path) }, path, config, settings)
+}
+
+function specOf(
+  { path, directory }: FoundLibrary, strategy: string | null, config: ModelConfig, settings: RepositorySettings,
+): LibrarySpec {
   const read = readable(path)
   return {
     path, directory, backend: config.backend, needs: mangledName(read), callsModels: callsModels(read),
-    strategy: strategyOf(config, place, settings), backendDirectory: resolve(settings.backendDirectory),
+    strategy, backendDirectory: resolve(settings.backendDirectory),
     hostPolicies: JSON.stringify(settings.hostPolicies),
     defaultGroups: config.instanceGroup.length === 0,
   }
@@ -122,7 +142,8 @@ function strategyOf(config: ModelConfig, place: VersionPlace, settings: Reposito
   if (path === '') {
     const directories = librarySearch(config.backend, place, settings.backendDirectory)
     const files = directories.map((directory) => join(directory, STRATEGY_FILE))
-    return isSequence ? null : (files.find(isFile) ?? null)
+    const found = isSequence ? undefined : files.find(isFile)
+    return found === undefined ? null : resolve(found)
   }
   if (isSequence) {
     const text = `${STRATEGY_PARAMETER} cannot be specified with sequence batcher, using default batching strategy`
@@ -131,5 +152,5 @@ function strategyOf(config: ModelConfig, place: VersionPlace, settings: Reposito
   if (!isFile(path)) throw new ServerError('NOT_FOUND', `Batching library path not found: ${path}`)
   if (!isInModel(place.modelDirectory, path))
     throw new ServerError('INVALID_ARG', 'Batching library path escapes model repository.')
-  return path
+  return resolve(path)
 }

@@ -15,7 +15,7 @@ import { ServerError, asServerError, type Core, type LibrarySpec, type PublishSp
 import { devicesOf, warnOfMissingProvider } from './devices.js'
 import { onnxPath } from './graph_io.js'
 import { withInstancesOf } from './in_place.js'
-import { USE_LIBRARY, findLibrary, librarySpec } from './libraries.js'
+import { USE_LIBRARY, batchingSpec, findLibrary, librarySpec } from './libraries.js'
 import { requireModelFile } from './model_file.js'
 import { whyForeign } from './onnx_file.js'
 import { requireCpuKinds, requireTensors } from './plans.js'
@@ -49,11 +49,15 @@ export interface Prepared {
 /** Selects what serves a version: the core, Python code, or a library. */
 function servedBy(
   source: VersionSource, settings: RepositorySettings,
-): ReturnType<typeof withPythonBackend> & { library: LibrarySpec | null } {
+): ReturnType<typeof withPythonBackend> & { library: LibrarySpec | null; batching: LibrarySpec | null } {
   const { config } = source
   const found = findLibrary(config, source, settings)
-  if (found === null) return { ...withPythonBackend(config, settings.backendDirectory), library: null }
-  return { config, codeDirectory: null, isOwn: false, library: librarySpec(config, found, source, settings) }
+  if (found === null) {
+    const batching = batchingSpec(config, source, settings)
+    return { ...withPythonBackend(config, settings.backendDirectory), library: null, batching }
+  }
+  const library = librarySpec(config, found, source, settings)
+  return { config, codeDirectory: null, isOwn: false, library, batching: null }
 }
 
 /** Opens the version, completes and checks its configuration, and reads its labels. Closes everything on failure. */
@@ -61,7 +65,9 @@ export async function prepareVersion(
   core: Core, source: VersionSource, settings: RepositorySettings, flags: ConfigFlags, log: Log,
 ): Promise<Prepared> {
   const startedMs = performance.now()
-  const { config: polled, codeDirectory, isOwn, library } = servedBy(source, settings)
+  const { config: polled, codeDirectory, isOwn, library, batching } = servedBy(source, settings)
+  const strategy = (library ?? batching)?.strategy ?? null
+  if (strategy !== null) log('info', `Loading custom batching strategy library ${strategy} for model ${source.name}`)
   const isOwnPython = codeDirectory !== null && isOwn
   if (codeDirectory === null && library === null)
     checkRuntime(polled, { ...source, backendDirectory: settings.backendDirectory })
@@ -94,6 +100,7 @@ export async function prepareVersion(
     completes: flags.autoComplete && !(isOwnPython && backendRow(backend)?.opaque !== undefined),
     codeDirectory,
     library,
+    batching,
   }
   const opened = await core.openModel(host, spec, toBinary(prepared)).catch((error: unknown) => {
     if (backend !== 'onnxruntime' || codeDirectory !== null || library !== null) throw error

@@ -86,6 +86,24 @@ optimization { unknown { a: 1 b { c: [ 2 ] } } grapf { level: 1 } cuda { graphs:
     expect(out).toContain('Did you mean "max_queue_delay_microseconds"?')
   })
 
+  test('C-29: what follows a field that there is not is read, also in its block and on its line', () => {
+    const text = `dynamic_batching { max_queue_delay_ms: -5, bogus { a: "x" b [ 1 ] } preferred_batch_sise: 4 }
+parameters { key: "a" val: "x" "y" value { string_val: "x" string_value: 1 } }
+max_batch_size: "x"`
+    expect(pbtxtProblems(Buffer.from(text), 'c').map(({ message }) => message.replace(/^.*? c: /, ''))).toEqual([
+      '1:38: Message type "inference.ModelDynamicBatching" has no field named "max_queue_delay_ms". Did you mean ' +
+        '"max_queue_delay_microseconds"?',
+      '1:50: Message type "inference.ModelDynamicBatching" has no field named "bogus".',
+      '1:89: Message type "inference.ModelDynamicBatching" has no field named "preferred_batch_sise". Did you mean ' +
+        '"preferred_batch_size"?',
+      '2:26: Message type "inference.ModelConfig.ParametersEntry" has no field named "val". A map entry has the ' +
+        'fields "key" and "value".',
+      '2:54: Message type "inference.ModelParameter" has no field named "string_val". Did you mean "string_value"?',
+      '2:74: Expected string, got: 1 Strings stand in quotes.',
+      '3:17: Expected integer, got: "x"',
+    ])
+  })
+
   test('C-29: the first mistake is the one of a load; a text without any has none', () => {
     for (const text of [
       'nam: "m"', 'name: "m" }', 'input [ { name: "A" ]', 'name: "m', 'max_batch_size: 3000000000', '\u0001',

@@ -78,6 +78,10 @@ describe('C-32 refuses with INVALID_ARG', () => {
     ['[]', '(root): invalid value List for type inference.ModelConfig'],
     ['{"nope":1}', 'nope: Cannot find field.'],
     ['{"maxBatchSizes":1}', 'maxBatchSizes: Cannot find field. Did you mean "max_batch_size"?'],
+    [
+      '{"dynamic_batching":{"max_queue_delay_ms":5}}',
+      '(dynamic_batching) max_queue_delay_ms: Cannot find field. Did you mean "max_queue_delay_microseconds"?'
+    ],
     ['{"input":[{"nope":1}]}', '(input[0]) nope: Cannot find field.'],
     [
       '{"dynamic_batching":{"default_queue_policy":{"x":0}}}',

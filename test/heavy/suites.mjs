@@ -4,6 +4,7 @@
  */
 import { arm64 } from './arm64.mjs'
 import { azure } from './azure.mjs'
+import { batching } from './batching.mjs'
 import { bundle } from './bundle.mjs'
 import { envoy } from './envoy.mjs'
 import { fil } from './fil.mjs'
@@ -31,6 +32,6 @@ import { vllm } from './vllm.mjs'
  * test/heavy/RESULTS.md.
  */
 export const SUITES = {
-  arm64, azure, bundle, envoy, fil, frameworks, fuzz, gcs, helm, image, kserve, prometheus, pytriton, ray, s3,
-  sequences, torchscript, uws, vllm,
+  arm64, azure, batching, bundle, envoy, fil, frameworks, fuzz, gcs, helm, image, kserve, prometheus, pytriton, ray,
+  s3, sequences, torchscript, uws, vllm,
 }

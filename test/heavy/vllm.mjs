@@ -84,7 +84,7 @@ async function tested(checks, name, test, env) {
   return `${name}: ${counts.passed} passed`
 }
 
-const sourceOf = ({ name, commit, source }) => `git cannot fetch ${commit.slice(0, 9)} of ${name} from ${source}`
+export const sourceOf = ({ name, commit, source }) => `git cannot fetch ${commit.slice(0, 9)} of ${name} from ${source}`
 
 async function run(checks) {
   await pythonEnvironment()

@@ -1,12 +1,12 @@
 /** Models of libraries that were written for Triton's C API: their processes, crashes and ends. Needs a C compiler. */
-import { execFileSync } from 'node:child_process'
 import {
-  chmodSync, cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, realpathSync, rmSync, writeFileSync,
+  chmodSync, cpSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync,
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
-import { ROOT, TestServer } from './harness.js'
+import { TestServer } from './harness.js'
+import { compileProbe, hosts } from './probe_library.js'
 
 const root = realpathSync(mkdtempSync(join(tmpdir(), 'nereid-hosted-')))
 const [backends, repository] = [join(root, 'backends'), join(root, 'repository')]
@@ -16,15 +16,7 @@ afterAll(() => rmSync(root, { recursive: true }))
 
 /** Compiles a probe as the library of a backend. */
 function library(backend: string, probe: string): void {
-  const stub = join(root, 'libtritonserver.so')
-  const cc = (args: string[], input?: string): Buffer => execFileSync('cc', args, { input })
-  if (!existsSync(stub))
-    cc(['-shared', '-nostdlib', '-Wl,-soname,libtritonserver.so', '-x', 'c', '-', '-o', stub], 'int stub;')
-  mkdirSync(join(backends, backend), { recursive: true })
-  const source = join(ROOT, 'test/probes/src', `${probe}.c`)
-  const to = join(backends, backend, `libtriton_${backend}.so`)
-  const flags = ['-std=gnu11', '-fPIC', '-shared', '-fvisibility=hidden', '-w', '-pthread', '-Wl,--no-as-needed']
-  cc([...flags, `-I${join(ROOT, 'shm/include')}`, source, `-L${root}`, '-ltritonserver', '-o', to])
+  compileProbe(root, probe, join(backends, backend, `libtriton_${backend}.so`))
 }
 
 function model(name: string, backend: string, to = repository): void {
@@ -54,24 +46,6 @@ async function ask(server: TestServer, name: string, command: string): Promise<[
 async function serves(server: TestServer, name: string): Promise<boolean> {
   const [code] = await ask(server, name, 'hello')
   return code === 200
-}
-
-/** Pids of the processes of libraries. */
-function hosts(server: TestServer): number[] {
-  return readdirSync('/proc')
-    .filter((name) => /^\d+$/.test(name))
-    .filter((pid) => {
-      try {
-        const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
-        const [, parent] = /\) \S (\d+)/.exec(stat) ?? []
-        const command = readFileSync(`/proc/${pid}/cmdline`, 'utf8')
-        return Number(parent) === server.process.pid && command.includes('nereid-backend-host') &&
-          !command.includes('--guardian')
-      } catch {
-        return false
-      }
-    })
-    .map(Number)
 }
 
 const status = (pid: number, field: string): string =>

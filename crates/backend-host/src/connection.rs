@@ -202,10 +202,15 @@ type Indexed = (usize, *mut Request);
 /// take, with its errors.
 fn run<'a>(instance: &Arc<Instance>, requests: &'a [Indexed]) -> Vec<(&'a [Indexed], Error)> {
     let all: Vec<_> = requests.iter().map(|(_, request)| request.cast()).collect();
-    let parts = match instance.model.strategy().map(|strategy| strategy.divide(&all)) {
-        Some(Ok(parts)) => parts,
-        Some(Err(error)) => return vec![(requests, error)],
-        None => vec![all.len()],
+    let parts = instance.model.strategy().map_or_else(|| vec![all.len()], |strategy| strategy.divide(&all));
+    let Some(execute) = instance.model.backend.library.execute else {
+        let (joined, others) = requests.split_at(parts.first().map_or(0, |count| *count).min(requests.len()));
+        for (_, request) in joined {
+            // SAFETY: the request is ours: no library executes it.
+            let request = unsafe { Box::from_raw(*request) };
+            request.ticket.answer(Answer::response(String::new(), Vec::new()).ended());
+        }
+        return vec![(others, Error::cancelled("it begins another batch"))];
     };
     let (mut rest, mut refused) = (requests, Vec::new());
     for count in parts.into_iter().filter(|count| *count > 0) {
@@ -213,10 +218,8 @@ fn run<'a>(instance: &Arc<Instance>, requests: &'a [Indexed]) -> Vec<(&'a [Index
         rest = behind;
         let mut array: Vec<_> = part.iter().map(|(_, request)| request.cast()).collect();
         // SAFETY: the array lives for the time of the call. The requests belong to the library if it returns success.
-        let error = unsafe {
-            let execute = instance.model.backend.library.execute;
-            ServerError::take(execute(Arc::as_ptr(instance).cast(), array.as_mut_ptr(), array.len() as u32))
-        };
+        let error =
+            unsafe { ServerError::take(execute(Arc::as_ptr(instance).cast(), array.as_mut_ptr(), array.len() as u32)) };
         refused.extend(error.map(|error| (part, error)));
     }
     refused

@@ -16,6 +16,7 @@ pub(crate) type Function = unsafe extern "C" fn(*const c_void) -> Err;
 
 /// The functions of a backend. All pointers that they get are valid for the time of the call, or longer where the
 /// exported functions say so.
+#[derive(Default)]
 pub(crate) struct Library {
     pub(crate) initialize: Option<Function>,
     pub(crate) finalize: Option<Function>,
@@ -25,7 +26,8 @@ pub(crate) struct Library {
     pub(crate) instance_initialize: Option<Function>,
     pub(crate) instance_finalize: Option<Function>,
     pub(crate) instance_ready: Option<Function>,
-    pub(crate) execute: unsafe extern "C" fn(*const c_void, *mut *mut c_void, u32) -> Err,
+    /// `None` in the process of a batching library: the model has its backend elsewhere.
+    pub(crate) execute: Option<unsafe extern "C" fn(*const c_void, *mut *mut c_void, u32) -> Err>,
 }
 
 /// The text of the loader's last failure on this thread.
@@ -101,7 +103,7 @@ impl Opened {
         // SAFETY: types of Triton's API.
         unsafe {
             Ok(Library {
-                execute: self.required(c"TRITONBACKEND_ModelInstanceExecute")?,
+                execute: Some(self.required(c"TRITONBACKEND_ModelInstanceExecute")?),
                 initialize: self.function(c"TRITONBACKEND_Initialize"),
                 finalize: self.function(c"TRITONBACKEND_Finalize"),
                 attributes: self.function(c"TRITONBACKEND_GetBackendAttribute"),

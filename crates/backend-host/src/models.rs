@@ -3,9 +3,9 @@
 use crate::abi::backend::Backend;
 use crate::abi::instance::Instance;
 use crate::abi::model::Model;
-use crate::library::{Opened, call};
+use crate::library::{Library, Opened, call};
 use crate::link::Link;
-use crate::load::member;
+use crate::load::{member, optional};
 use parking_lot::Mutex;
 use protocol::json::{Value, write_string};
 use std::collections::HashMap;
@@ -172,6 +172,10 @@ fn backend(value: Value<'_>) -> Result<Arc<Backend>> {
     let mut held = cell.0.lock();
     if let Some(backend) = &*held {
         return Ok(Arc::clone(backend));
+    }
+    // A batching library alone.
+    if path.as_os_str() == optional(value, "strategy")?.as_str() {
+        return Ok(Arc::clone(held.insert(Arc::new(Backend::new(name, Library::default(), value)?))));
     }
     let opened = Opened::new(&path)?;
     let initialized = opened.backend().and_then(|library| initialized(Backend::new(name, library, value)?));

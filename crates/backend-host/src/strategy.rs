@@ -18,6 +18,8 @@ use tensor::{Error, Result};
 /// A batching library with the state that it has for one model.
 pub(crate) struct Strategy {
     functions: Functions,
+    /// Name of the model.
+    model: String,
     batcher: AtomicPtr<c_void>,
     is_dynamic: bool,
     /// State of the batch that is being formed; locked while it is.
@@ -44,49 +46,72 @@ impl Strategy {
     /// Opens a library for a model that batches dynamically, or not.
     ///
     /// # Errors
-    /// NOT_FOUND if there is no such file or function, or the library's.
-    pub(crate) fn open(path: &Path, model: *const c_void, is_dynamic: bool) -> Result<Self> {
-        if !path.exists() {
-            return Err(Error::not_found(format!("Batching library path not found: {}", path.display())));
-        }
+    /// NOT_FOUND if it cannot be opened, INVALID_ARG if it lacks a function, or the library's.
+    pub(crate) fn open(path: &Path, model: *const c_void, name: &str, is_dynamic: bool) -> Result<Self> {
         let library = Opened::new(path)?;
         // SAFETY: types of Triton's API.
-        let (initialize, functions) = unsafe {
+        let found = (|| unsafe {
             let initialize: unsafe extern "C" fn(*mut *mut c_void, *const c_void) -> Err =
-                library.required(c"TRITONBACKEND_ModelBatcherInitialize")?;
+                library.function(c"TRITONBACKEND_ModelBatcherInitialize")?;
             let functions = Functions {
-                include: library.required(c"TRITONBACKEND_ModelBatchIncludeRequest")?,
-                begin: library.required(c"TRITONBACKEND_ModelBatchInitialize")?,
-                end: library.required(c"TRITONBACKEND_ModelBatchFinalize")?,
-                finalize: library.required(c"TRITONBACKEND_ModelBatcherFinalize")?,
+                include: library.function(c"TRITONBACKEND_ModelBatchIncludeRequest")?,
+                begin: library.function(c"TRITONBACKEND_ModelBatchInitialize")?,
+                end: library.function(c"TRITONBACKEND_ModelBatchFinalize")?,
+                finalize: library.function(c"TRITONBACKEND_ModelBatcherFinalize")?,
             };
-            (initialize, functions)
-        };
+            Some((initialize, functions))
+        })();
+        let (initialize, functions) = found.ok_or_else(|| {
+            Error::invalid(format!(
+                "{} does not define all required custom batching functions for model {name}",
+                path.display()
+            ))
+        })?;
         let mut batcher = null_mut();
         // SAFETY: both objects live for the time of the call; a returned error is ours.
         let initialized = unsafe { checked(initialize(&raw mut batcher, model)) };
         // Its drop finalizes the batcher, as Triton does also after an error.
         let strategy = Self {
             functions,
+            model: name.to_owned(),
             is_dynamic,
             batcher: AtomicPtr::new(batcher),
             batch: Mutex::new(AtomicPtr::new(null_mut())),
         };
         initialized?;
         if is_dynamic {
-            strategy.begin(&mut strategy.batch.lock())?;
+            strategy.begin(&mut strategy.batch.lock());
         }
         Ok(strategy)
     }
 
-    fn begin(&self, batch: &mut AtomicPtr<c_void>) -> Result<()> {
-        // SAFETY: the library's own pointer; a returned error is ours.
-        unsafe { checked((self.functions.begin)(self.batcher.load(SeqCst), batch.get_mut())) }
+    /// Logs an error of the library, as Triton does: it is none of the requests.
+    fn logged(&self, what: &str, result: Result<()>) {
+        if let Err(error) = result {
+            eprintln!("Custom batching {what} function failed for model {}: {}", self.model, error.message());
+        }
     }
 
-    fn end(&self, batch: &mut AtomicPtr<c_void>) -> Result<()> {
+    fn begin(&self, batch: &mut AtomicPtr<c_void>) {
         // SAFETY: the library's own pointer; a returned error is ours.
-        unsafe { checked((self.functions.end)(std::mem::replace(batch.get_mut(), null_mut()))) }
+        let begun = unsafe { checked((self.functions.begin)(self.batcher.load(SeqCst), batch.get_mut())) };
+        self.logged("initialization", begun);
+    }
+
+    fn end(&self, batch: &mut AtomicPtr<c_void>) {
+        let state = std::mem::replace(batch.get_mut(), null_mut());
+        if !state.is_null() {
+            // SAFETY: the library's own pointer; a returned error is ours.
+            self.logged("finalization", unsafe { checked((self.functions.end)(state)) });
+        }
+    }
+
+    fn includes(&self, batch: &mut AtomicPtr<c_void>, request: *mut c_void) -> bool {
+        let mut includes = false;
+        // SAFETY: a live request, the library's own pointer, and our own place for the answer.
+        let asked = unsafe { checked((self.functions.include)(request, *batch.get_mut(), &raw mut includes)) };
+        self.logged("include", asked);
+        includes
     }
 
     /// True if it is asked: without dynamic batching it is only told of the model.
@@ -95,45 +120,37 @@ impl Strategy {
     }
 
     /// Divides a batch; the lengths of its parts.
-    ///
-    /// # Errors
-    /// The library's.
-    pub(crate) fn divide(&self, requests: &[*mut c_void]) -> Result<Vec<usize>> {
+    pub(crate) fn divide(&self, requests: &[*mut c_void]) -> Vec<usize> {
         let mut batch = self.batch.lock();
         let mut parts: Vec<usize> = Vec::new();
-        let renew = |batch: &mut AtomicPtr<c_void>| self.end(batch).and_then(|()| self.begin(batch));
-        renew(&mut batch)?;
+        let renew = |batch: &mut AtomicPtr<c_void>| {
+            self.end(batch);
+            self.begin(batch);
+        };
+        renew(&mut batch);
         for request in requests {
-            let include = |batch: &mut AtomicPtr<c_void>| {
-                let mut includes = false;
-                // SAFETY: a live request, the library's own pointer, and our own place for the answer.
-                unsafe { checked((self.functions.include)(*request, *batch.get_mut(), &raw mut includes)) }?;
-                Ok::<bool, Error>(includes)
-            };
-            let joins = include(&mut batch)?;
+            let joins = self.includes(&mut batch, *request);
             match parts.last_mut() {
                 Some(part) if joins => *part += 1,
                 Some(_) => {
-                    renew(&mut batch)?;
+                    renew(&mut batch);
                     // A request that does not even fit alone is executed alone.
-                    include(&mut batch)?;
+                    self.includes(&mut batch, *request);
                     parts.push(1);
                 }
                 None => parts.push(1),
             }
         }
-        Ok(parts)
+        parts
     }
 }
 
 impl Drop for Strategy {
     fn drop(&mut self) {
-        let batch = *self.batch.get_mut().get_mut();
-        if !batch.is_null() {
-            // SAFETY: the library's own pointer; a returned error is ours.
-            let _ = unsafe { checked((self.functions.end)(batch)) };
-        }
-        // SAFETY: as above.
-        let _ = unsafe { checked((self.functions.finalize)(*self.batcher.get_mut())) };
+        let mut batch = std::mem::take(self.batch.get_mut());
+        self.end(&mut batch);
+        // SAFETY: the library's own pointer; a returned error is ours.
+        let finalized = unsafe { checked((self.functions.finalize)(*self.batcher.get_mut())) };
+        self.logged("batcher finalization", finalized);
     }
 }

@@ -6,9 +6,7 @@
 
 use backend_process::{NOTE_DELAY, Printer, RunnerLimits, Shared, after, shared};
 use backend_remote::generated::{Frame, Place, Segment};
-use backend_remote::{
-    Connection, End, Next, PANICKED, Reading, Receiver, RunnerKind, Start, Transport, Way, frames,
-};
+use backend_remote::{Connection, End, Next, PANICKED, Reading, Receiver, RunnerKind, Start, Transport, Way, frames};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::HashMap;
 use std::io;

@@ -19,7 +19,9 @@ use crate::memory::TensorMemory;
 use crate::slots::{Key, RunnerRequest, Slots};
 use crate::spec::{Ahead, Limits, RunnerKind};
 use crate::transport::{Connection, End, Executor, Next, Reading, Receiver, Transport, Way};
-use backend::{Executing, Host, OpenCall, OpenCalls, ReadyAnswer, Reported, ReportedEnd, ReportedTimes, from_system_ns, now_ns};
+use backend::{
+    Executing, Host, OpenCall, OpenCalls, ReadyAnswer, Reported, ReportedEnd, ReportedTimes, from_system_ns, now_ns,
+};
 use device::{Closing, Handle};
 use parking_lot::Mutex;
 use protocol::Signature;

@@ -145,6 +145,9 @@ impl ModelVersion {
             return Err(why);
         }
         let ticket = TicketState::new(Some(self.me.clone()), parent.map(|p| &p.state))?;
+        if self.batching.is_some() {
+            ticket.undecided.store(true, Ordering::Relaxed);
+        }
         let handle = Ticket { state: ticket.clone() };
         let sink = Some(sink());
         let (has_place, place) =

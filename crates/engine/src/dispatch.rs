@@ -142,13 +142,17 @@ impl ModelVersion {
             }
         }
         match next {
-            Next::Run(requests, which) => return Some((requests, which)),
+            Next::Run(requests, which) => {
+                self.batch_was_taken(run);
+                return Some((requests, which));
+            }
             Next::SleepUntil(at) if run.armed == 0 || at < run.armed => {
                 run.armed = at;
                 _ = self.shared.timer.arm(at, self.me.clone());
             }
             Next::SleepUntil(_) | Next::Idle => (),
         }
+        self.ask_library(run);
         None
     }
 

@@ -13,6 +13,8 @@
 mod admission;
 mod answer;
 mod batch_key;
+mod batch_questions;
+mod batching_library;
 mod cached;
 mod cached_calls;
 mod call;

@@ -10,6 +10,7 @@ use scheduler::Waiting;
 use smallvec::SmallVec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tensor::Error;
 
 pub(crate) struct Pending {
@@ -107,7 +108,10 @@ impl Waiting for Queued {
         self.0.ticket.is_cancelled()
     }
     fn fits_with(&self, first: &Self) -> bool {
-        self.0.key == first.0.key
+        self.0.key == first.0.key && !self.0.ticket.begins.load(Ordering::Relaxed)
+    }
+    fn is_decided(&self) -> bool {
+        !self.0.ticket.undecided.load(Ordering::Relaxed)
     }
     fn class(&self) -> u64 {
         self.0.class

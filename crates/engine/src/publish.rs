@@ -1,5 +1,6 @@
 //! Publishes versions: creates one from an opened model and its completed configuration, and lets it serve.
 
+use crate::batching_library::BatchingLibrary;
 use crate::cached::Cached;
 use crate::compile;
 use crate::ensemble::Ensemble;
@@ -109,6 +110,14 @@ impl Engine {
         // In this order, so that memory is released after the model if the rest fails.
         let Parts { admitted, signature, served, sequencing } =
             self.parts_of((open, opened), config, &spec, signature, &schedule)?;
+        let batching = open.batching.as_ref().map(|library| {
+            if padding.is_some() {
+                let text = "has a batching library and parameters 'nereid.padding.…': remove one of the two";
+                return Err(Error::invalid(format!("model '{}' {text}", open.model)));
+            }
+            BatchingLibrary::start(self.backend("c")?, library, open, config, &spec.config_json, &signature)
+        });
+        let batching = batching.transpose()?;
         let is_remote = served.remote().is_some();
         if padding.is_some() && is_remote {
             return Err(Error::invalid(format!(
@@ -151,6 +160,7 @@ impl Engine {
                 signature,
                 identity,
                 served,
+                batching,
                 scheduling,
                 running,
                 statistics,

@@ -434,16 +434,20 @@ impl Engine {
             self.opened.lock().insert(handle, (spec, None));
             return Ok(OpenedVersion { handle, io: None, completed: None });
         }
-        let found = self.backends.iter().find(|b| b.name() == backend).ok_or_else(|| {
-            Error::invalid(format!(
-                "unable to find backend library for backend '{backend}', try specifying runtime on \
-                 the model configuration."
-            ))
-        })?;
-        let opened = found.open(&spec)?;
+        let opened = self.backend(backend)?.open(&spec)?;
         let (io, completed) = (opened.io(), opened.completed());
         self.opened.lock().insert(handle, (spec, Some(opened)));
         Ok(OpenedVersion { handle, io, completed })
+    }
+
+    /// The backend of a name.
+    pub(crate) fn backend(&self, name: &str) -> Result<&dyn Backend> {
+        self.backends.iter().find(|b| b.name() == name).map(|found| &**found).ok_or_else(|| {
+            Error::invalid(format!(
+                "unable to find backend library for backend '{name}', try specifying runtime on \
+                 the model configuration."
+            ))
+        })
     }
 
     /// Takes the opened model of a handle.

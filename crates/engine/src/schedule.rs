@@ -70,6 +70,12 @@ impl Schedule {
         if let Self::Sequences(s) = self { Some(s) } else { None }
     }
 
+    /// The batch that forms now, and the requests behind it.
+    pub(crate) fn forming(&self) -> impl Iterator<Item = &Queued> {
+        let batcher = if let Self::Batcher(s) = self { Some(s) } else { None };
+        batcher.into_iter().flat_map(Scheduler::forming)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         match self {
             Self::Batcher(s) => s.is_empty(),

@@ -47,6 +47,10 @@ pub struct TicketState {
     parent: Option<Arc<TicketState>>,
     /// Nanoseconds of input, inference and output of calls made for it.
     spent: [AtomicU64; 3],
+    /// The batching library of the version was not asked yet whether the request joins the batch before it.
+    pub(crate) undecided: AtomicBool,
+    /// By the batching library, the request begins another batch.
+    pub(crate) begins: AtomicBool,
 }
 
 /// Stage of the request, and its children.

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `identity`, `cached`, `statistics` | name and origin, scope in the response cache, counters |
 //! | `batch_key`, `padding`, `sequence`, `order`, `rate_limit` | the parts of `scheduling`, from the configuration |
+//! | `batching_library` | the library that divides requests into batches, if the model has one |
 //! | `ticket`, `pending` | cancellation; an accepted request, and the guarantee that it ends |
 //! | `schedule`, `later`, `running` | waiting requests, batches in other processes, instances |
 //!
@@ -17,6 +18,7 @@
 //! |---|---|
 //! | `admission`, `turn`, `cached_calls`, `lookup` | acceptance of requests, with the response cache |
 //! | `dispatch`, `limited` | the start of batches |
+//! | `batch_questions` | questions to the batching library |
 //! | `execution`, `sequence::run`, `ran` | permits, runs and their responses; costs |
 //! | `streaming` | requests of decoupled models: any number of responses, and their end |
 //! | `hand_on`, `rest` | models in other processes: instances that are busy until they are freed |
@@ -25,6 +27,7 @@
 //! | `continuing` | sequences that continue on a replaced version |
 //! | `registry`, `publish`, `model_call`, `cycles` | the engine; calls between models, deadlocks of instances |
 
+use crate::batching_library::BatchingLibrary;
 use crate::cached::Cached;
 use crate::ensemble::Ensemble;
 use crate::identity::Identity;
@@ -55,6 +58,8 @@ pub struct ModelVersion {
     /// Name, origin and configuration.
     pub identity: Identity,
     pub(crate) served: Served,
+    /// The batching library, of a model that is not a library's.
+    pub(crate) batching: Option<BatchingLibrary>,
     pub(crate) scheduling: Scheduling,
     pub(crate) running: RunningState,
     pub(crate) statistics: Statistics,

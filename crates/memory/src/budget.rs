@@ -52,7 +52,8 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds in the order of their numbers.
-    pub const ALL: [Self; KINDS] = [Self::Body, Self::Head, Self::Answer, Self::Unpacked, Self::Batch, Self::Model, Self::Kept];
+    pub const ALL: [Self; KINDS] =
+        [Self::Body, Self::Head, Self::Answer, Self::Unpacked, Self::Batch, Self::Model, Self::Kept];
 
     /// Label of the kind in metrics.
     pub fn name(self) -> &'static str {
@@ -447,7 +448,11 @@ impl Charge {
         let kinds = &self.account.0.budget.kinds;
         for (of, is_new) in [(self.kind, false), (kind, true)] {
             if let Some(n) = kinds.get(of as usize) {
-                if is_new { n.fetch_add(self.bytes, Relaxed) } else { n.fetch_sub(self.bytes, Relaxed) };
+                if is_new {
+                    n.fetch_add(self.bytes, Relaxed)
+                } else {
+                    n.fetch_sub(self.bytes, Relaxed)
+                };
             }
         }
         self.kind = kind;
@@ -621,7 +626,11 @@ mod tests {
             Some(Short::TooLarge { bytes: 201 * KB, most: 200 * KB })
         );
         let mut all = vec![one.charge(Kind::Body, false, 200 * KB).expect("room")];
-        assert_eq!(one.charge(Kind::Body, true, KB).err(), Some(Short::Now { limit: 800 * KB, other: 0 }), "the account is full");
+        assert_eq!(
+            one.charge(Kind::Body, true, KB).err(),
+            Some(Short::Now { limit: 800 * KB, other: 0 }),
+            "the account is full"
+        );
         for n in [200, 200, 100] {
             all.push(budget.account().charge(Kind::Answer, false, n * KB).expect("room"));
         }

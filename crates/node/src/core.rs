@@ -94,11 +94,8 @@ impl NativeCore {
         >,
         on_traces: Function<'_, (), ()>,
         on_device_failure: Function<'_, FnArgs<(String,)>, ()>,
-        #[napi(ts_arg_type = "(id: number, start: WorkerStart | null, ends: boolean, explains: boolean) => void")] on_worker: Function<
-            '_,
-            WorkerCall,
-            (),
-        >,
+        #[napi(ts_arg_type = "(id: number, start: WorkerStart | null, ends: boolean, explains: boolean) => void")]
+        on_worker: Function<'_, WorkerCall, ()>,
     ) -> Result<Self> {
         let Json(mut options) = options;
         logging::install(&on_log).map_err(unbound)?;

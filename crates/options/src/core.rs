@@ -312,6 +312,8 @@ pub struct OpenSpec {
     pub code_directory: Option<PathBuf>,
     /// For a model of a library that was written for Triton's C API (the backend is then `c`).
     pub library: Option<LibrarySpec>,
+    /// The batching library of a model with another backend than `c`: it is its own `strategy`.
+    pub batching: Option<LibrarySpec>,
 }
 
 /// The library of a backend, and what else it needs to know of the server.

@@ -15,7 +15,7 @@ use tensor::{Data, DataType, Error, Name, Result, Shape, allowance};
 /// Member that contains parameters one level deeper.
 const NESTED: &str = "parameters";
 
-/// Input of models that take sampling settings as JSON text (docs/spec/backends-native.md).
+/// Input of models that generate text for settings that are no parameters: an object as JSON text.
 const SETTINGS: &str = "sampling_parameters";
 
 /// Body of a generate response when the model did not return exactly one response (P-112; status 200).
@@ -71,40 +71,21 @@ impl Mapping<'_> {
                 }
                 // The first of duplicates counts.
                 None if !self.keys.insert(key.bytes().clone()) => {}
-                None => push_parameter(&mut self.request.parameters, key, value, self.body)
-                    .map_err(|e| self.with_settings_hint(e))?,
+                None => {
+                    let pushed = push_parameter(&mut self.request.parameters, key.clone(), value, self.body);
+                    pushed.map_err(|error| self.explained(error, &key, value))?;
+                }
             }
         }
         Ok(())
-    }
-
-    /// True for models such as those of vLLM, which take lists and objects in an input of their own. Triton's texts,
-    /// which other models keep, do not say so.
-    fn takes_settings(&self) -> bool {
-        self.signature.inputs.iter().any(|i| i.name == SETTINGS && i.datatype == DataType::Bytes)
-    }
-
-    fn with_settings_hint(&self, error: Error) -> Error {
-        if !self.takes_settings() {
-            return error;
-        }
-        Error::invalid(format!(
-            "{} Settings that are lists or objects go as one JSON text into the input '{SETTINGS}': \"{SETTINGS}\": \
-             \"{{\\\"stop\\\": [\\\"END\\\"]}}\"",
-            error.message()
-        ))
     }
 
     fn tensor(&mut self, spec: &InputSpec, value: Value<'_>) -> Result<()> {
         let name = &spec.name;
         // Only the outer array counts: nested arrays do not match the shape made from it.
         let count = if value.is_array() { value.elements()?.count() } else { 1 };
-        let strings = if spec.datatype == DataType::Bytes {
-            let named = |e: Error| self.with_settings_hint(e.prefixed(format_args!("input '{name}': ")));
-            Some(read_bytes_tensor(value).map_err(|e| if self.takes_settings() { named(e) } else { e })?)
-        } else {
-            None
-        };
+        let strings = (spec.datatype == DataType::Bytes).then(|| read_bytes_tensor(value)).transpose();
+        let strings = strings.map_err(|error| self.explained(error, name, value))?;
         let bytes = match (&strings, spec.datatype.byte_size()) {
             (Some(raw), _) => raw.len(),
             (None, size) => count.saturating_mul(size.unwrap_or(0)),
@@ -134,6 +115,20 @@ impl Mapping<'_> {
         let data = Data::Bytes(data.into());
         self.request.inputs.push(InputTensor { name: name.clone(), datatype: Some(spec.datatype), shape, data });
         Ok(())
+    }
+
+    /// Adds to the error of a value what to write for a model that takes settings as text.
+    fn explained(&self, error: Error, key: &str, value: Value<'_>) -> Error {
+        let has_settings = self.signature.inputs.iter().any(|input| input.name.as_str() == SETTINGS);
+        if !has_settings || !(key == SETTINGS || value.is_array() || value.as_object().is_ok()) {
+            return error;
+        }
+        let text = error.message().strip_suffix('.').unwrap_or(error.message());
+        Error::invalid(format!(
+            "{text} ('{key}'). Settings that are lists or objects go into the input '{SETTINGS}' of model '{}', as one \
+             text with JSON: {{\"{SETTINGS}\": \"{{\\\"stop\\\": [\\\"END\\\"]}}\"}}",
+            self.signature.model
+        ))
     }
 
     /// The shape for `count` elements: the innermost variable dimension is `count` over the fixed ones, the others 1

@@ -5,7 +5,7 @@ use tensor::{Data, DataType, Error, Name, RegionRef, Shape};
 use trace::Trace;
 
 /// A parsed inference request. Contents of tensors are views of the request body or of shared memory.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct InferRequest {
     /// Request id of the client, or empty; copied to the response and printed in errors.
     pub id: Name,
@@ -33,7 +33,7 @@ pub struct InferRequest {
 }
 
 /// One input tensor of a request.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct InputTensor {
     /// Name as the client wrote it.
     pub name: Name,

@@ -142,6 +142,32 @@ fn p108_other_members_are_parameters() {
 }
 
 #[test]
+fn p108_a_setting_that_is_no_parameter_gets_the_input_that_takes_it() {
+    let sig = signature(
+        "llm",
+        0,
+        &[("text_input", DataType::Bytes, &[1]), ("sampling_parameters", DataType::Bytes, &[1])],
+        &[],
+    );
+    let way = concat!(
+        "Settings that are lists or objects go into the input 'sampling_parameters' of model 'llm', as one text with ",
+        r#"JSON: {"sampling_parameters": "{\"stop\": [\"END\"]}"}"#
+    );
+    let parameter = |k: &str| {
+        format!("parameter '{k}' has invalid type. It should be either 'int', 'bool', or 'string' ('{k}'). {way}")
+    };
+    refused(&sig, r#"{"text_input":"a","stop":["b"]}"#, 400, &parameter("stop"));
+    let nested = format!("Converting keyword: 'parameters': {}", parameter("guided"));
+    refused(&sig, r#"{"text_input":"a","parameters":{"guided":{"x":1}}}"#, 400, &nested);
+    let strings = "Unable to parse JSON bytes array: attempt to access JSON non-string as string";
+    for value in [r#"{"stop":["b"]}"#, r#"[{"stop":["b"]}]"#, "1"] {
+        let body = format!(r#"{{"text_input":"a","sampling_parameters":{value}}}"#);
+        refused(&sig, &body, 400, &format!("{strings} ('sampling_parameters'). {way}"));
+    }
+    assert!(ask(&sig, r#"{"text_input":"a","sampling_parameters":"{\"stop\":[\"b\"]}"}"#).is_ok());
+}
+
+#[test]
 fn p108_p110_errors_have_their_texts() {
     let sig = generate_text();
     let ok = r#""INPUT0":"a","INPUT1":[1],"INPUT2":true"#;
@@ -175,28 +201,6 @@ fn p108_p110_errors_have_their_texts() {
         500,
         "Unable to parse 'data': Shape does not match true shape of 'data' field",
     );
-    let vllm = signature(
-        "vllm",
-        0,
-        &[("text_input", DataType::Bytes, &[1]), ("sampling_parameters", DataType::Bytes, &[1])],
-        &[],
-    );
-    let way = concat!(
-        "Settings that are lists or objects go as one JSON text into the input 'sampling_parameters': ",
-        r#""sampling_parameters": "{\"stop\": [\"END\"]}""#
-    );
-    for (body, text) in [
-        (r#"{"text_input":"a","stop":["b"]}"#, invalid("stop")),
-        (r#"{"text_input":"a","parameters":{"stop":["b"]}}"#, nested("stop")),
-        (
-            r#"{"text_input":"a","sampling_parameters":{"stop":["b"]}}"#,
-            format!("input 'sampling_parameters': {strings}"),
-        ),
-        (r#"{"text_input":"a","sampling_parameters":{"a":1}}"#, format!("input 'sampling_parameters': {strings}")),
-    ] {
-        refused(&vllm, body, 400, &format!("{text} {way}"));
-    }
-    assert!(ask(&vllm, r#"{"text_input":"a","sampling_parameters":"{\"stop\": [\"END\"]}"}"#).is_ok());
     refused(
         &identity("id_fp16", 8, DataType::Fp16),
         r#"{"INPUT0":[1]}"#,

@@ -129,7 +129,7 @@ impl<T: Waiting> Batcher<T> {
             }
             let chosen = match self.choose(rows_max, now, idle_instances, profile, deadline) {
                 Ok(chosen) => chosen,
-                Err(until) => return NextBatch::SleepUntil(until),
+                Err(until) => return sleep_until(until),
             };
             let mut batch = Batch::new();
             match chosen {
@@ -203,6 +203,9 @@ impl<T: Waiting> Batcher<T> {
         let capped = worth.map(|rows| Sizes::new(rows, &[]));
         let sizes = capped.as_ref().unwrap_or(&self.sizes);
         let found = scan(sizes, None, self.queue.iter());
+        if found.undecided {
+            return Err(deadline);
+        }
         let exceeded = self.delay_ns != 0 && now.saturating_sub(found.oldest) >= self.delay_ns;
         let outlook = |line| Outlook {
             now,
@@ -296,6 +299,11 @@ impl<T: Waiting> Batcher<T> {
     /// Number of waiting requests.
     pub fn len(&self) -> usize {
         self.queue.len() + self.strict.as_ref().map_or(0, Strict::len)
+    }
+
+    pub fn forming(&self) -> impl Iterator<Item = &T> {
+        let open = self.strict.iter().flat_map(Strict::open);
+        open.chain(self.queue.iter().map(|entry| &entry.request))
     }
 
     pub fn is_empty(&self) -> bool {

@@ -53,6 +53,7 @@ pub(crate) struct Prefix {
 }
 
 /// Result of a scan.
+#[derive(Default)]
 pub(crate) struct Scan {
     /// All requests that may be in the batch, up to `max` rows.
     pub pending: Prefix,
@@ -62,6 +63,8 @@ pub(crate) struct Scan {
     pub saturated: bool,
     /// The scan met a request that cannot join the batch.
     pub send_now: bool,
+    /// The scan met a request of which it is not known yet whether it may join the batch, which has to wait for that.
+    pub undecided: bool,
     /// Earliest arrival in `pending`.
     pub oldest: u64,
 }
@@ -72,7 +75,7 @@ pub(crate) fn scan<'a, T: Waiting + 'a>(
     open: Option<(&'a T, u32)>,
     queue: impl Iterator<Item = &'a QueuedRequest<T>>,
 ) -> Scan {
-    let mut scan = Scan { pending: Prefix::default(), best: None, saturated: false, send_now: false, oldest: u64::MAX };
+    let mut scan = Scan { oldest: u64::MAX, ..Scan::default() };
     let (mut first, open_rows) = open.map_or((None, 0), |(first, rows)| (Some(first), rows));
     for (before, entry) in queue.enumerate() {
         if entry.request.is_cancelled() {
@@ -81,6 +84,10 @@ pub(crate) fn scan<'a, T: Waiting + 'a>(
         let rows = open_rows.saturating_add(scan.pending.rows).saturating_add(entry.rows);
         match first {
             None => first = Some(&entry.request),
+            Some(_) if !entry.request.is_decided() => {
+                scan.undecided = true;
+                break;
+            }
             Some(first) => {
                 if rows > sizes.max_preferred() {
                     if scan.best.is_none() {

@@ -55,6 +55,12 @@ pub trait Waiting {
     /// True if this request may share a batch that `first` opened (S-12).
     fn fits_with(&self, first: &Self) -> bool;
 
+    /// False while it is not known yet whether this request may join the batch that forms before it, which waits for
+    /// that, also beyond its delay. The caller steps again when it is known.
+    fn is_decided(&self) -> bool {
+        true
+    }
+
     /// Hash of shapes without the batch dimension. Requests of equal class cost the same for the same number of rows.
     fn class(&self) -> u64;
 

@@ -65,6 +65,11 @@ impl<T: Waiting> Scheduler<T> {
         self.batcher.remove_cancelled(dropped);
     }
 
+    /// The batch that forms now, and the requests behind it, in scan order.
+    pub fn forming(&self) -> impl Iterator<Item = &T> {
+        self.batcher.forming()
+    }
+
     /// Number of waiting requests.
     pub fn len(&self) -> usize {
         self.batcher.len()

@@ -40,6 +40,12 @@ impl<T: Waiting> Strict<T> {
         Self { payloads: VecDeque::new(), ahead_max }
     }
 
+    /// Requests of the payload that may still grow.
+    pub fn open(&self) -> impl Iterator<Item = &T> {
+        let open = self.payloads.back().filter(|payload| !payload.saturated);
+        open.into_iter().flat_map(|payload| &payload.entries).map(|entry| &entry.request)
+    }
+
     /// Number of requests in payloads.
     pub fn len(&self) -> usize {
         self.payloads.iter().map(|p| p.entries.len()).sum()
@@ -111,6 +117,9 @@ impl<T: Waiting> Strict<T> {
         let open = self.payloads.back_mut().filter(|p| !p.saturated);
         let first = open.as_ref().and_then(|p| p.entries.first().map(|e| (&e.request, p.rows)));
         let found = scan(sizes, first, queue.iter());
+        if found.undecided {
+            return Formed::Nothing;
+        }
         let open_rows = first.map_or(0, |(_, rows)| rows);
         let rows = open_rows.saturating_add(found.pending.rows);
         let exceeded = delay_ns != 0 && now.saturating_sub(found.oldest) >= delay_ns;

@@ -1308,7 +1308,11 @@ codeDirectory: string | null,
 /**
  * For a model of a library that was written for Triton's C API (the backend is then `c`).
  */
-library: LibrarySpec | null, };
+library: LibrarySpec | null,
+/**
+ * The batching library of a model with another backend than `c`: it is its own `strategy`.
+ */
+batching: LibrarySpec | null, };
 
 /**
  * Options of the backend `python`.

@@ -10,7 +10,7 @@ use crate::bytes::AlignedBytes;
 use crate::segments::View;
 use frames::{Contents, TensorRef};
 use std::ffi::{CStr, CString, c_char, c_void};
-use std::ptr::{null, null_mut};
+use std::ptr::null;
 use tensor::{Error, Result};
 
 /// An input of a request.
@@ -26,13 +26,20 @@ pub(crate) struct Input {
 enum Bytes {
     Inline(AlignedBytes),
     Block(View),
+    /// So many, which the server did not send: a batching library sees the size of a large input.
+    Withheld(u64),
 }
 
 impl Bytes {
-    fn pointer(&self) -> *const u8 {
+    /// The buffer of an index; `None` beyond the last.
+    fn buffer(&self, index: u32) -> Result<Option<*const u8>> {
         match self {
-            Self::Inline(bytes) => bytes.pointer(),
-            Self::Block(view) => view.pointer(),
+            _ if index > 0 || self.len() == 0 => Ok(None),
+            Self::Inline(bytes) => Ok(Some(bytes.pointer())),
+            Self::Block(view) => Ok(Some(view.pointer())),
+            Self::Withheld(bytes) => Err(Error::unsupported(format!(
+                "a batching library sees the contents of inputs of numbers up to 4096 bytes, and this one has {bytes}"
+            ))),
         }
     }
 
@@ -40,6 +47,7 @@ impl Bytes {
         match self {
             Self::Inline(bytes) => bytes.len() as u64,
             Self::Block(view) => view.bytes(),
+            Self::Withheld(bytes) => *bytes,
         }
     }
 }
@@ -48,7 +56,14 @@ impl Input {
     /// # Errors
     /// If the server sent what it must not.
     pub(crate) fn new(instance: &Instance, tensor: &TensorRef<'_>) -> Result<Self> {
+        let mut shape = tensor.shape.to_vec();
         let data = match tensor.contents {
+            Contents::Inline([]) if instance.model.backend.library.execute.is_none() => {
+                // Stands for the contents.
+                shape.pop();
+                let elements = tensor::element_count(&shape).unwrap_or(0).unsigned_abs();
+                Bytes::Withheld(elements.saturating_mul(tensor.datatype.byte_size().unwrap_or(0) as u64))
+            }
             Contents::Inline(bytes) => Bytes::Inline(AlignedBytes::of(bytes)),
             Contents::Block(block) => Bytes::Block(instance.link.segments.read(&block)?),
             Contents::Device(_) => return Err(Error::unsupported("an input lies on a device")),
@@ -56,7 +71,7 @@ impl Input {
         Ok(Self {
             name: c_text(tensor.name),
             datatype: tensor.datatype as u32,
-            shape: tensor.shape.to_vec(),
+            shape,
             attributes: BufferAttributes::cpu(data.len() as usize),
             data,
         })
@@ -75,6 +90,7 @@ impl Input {
                 copy
             }
             Bytes::Block(view) => view.to_vec(),
+            Bytes::Withheld(_) => Vec::new(),
         }
     }
 }
@@ -141,9 +157,9 @@ pub unsafe extern "C" fn TRITONBACKEND_InputBuffer(
     // SAFETY: the caller's promise.
     guard(|| unsafe {
         let input = object(input, "input")?;
-        let is_first = index == 0 && input.data.len() > 0;
-        put(buffer, if is_first { input.data.pointer().cast() } else { null() });
-        put(buffer_byte_size, if is_first { input.data.len() } else { 0 });
+        let found = input.data.buffer(index)?;
+        put(buffer, found.map_or(null(), <*const u8>::cast));
+        put(buffer_byte_size, found.map_or(0, |_| input.data.len()));
         put(memory_type, CPU);
         put(memory_type_id, 0);
         Ok(())
@@ -182,9 +198,9 @@ pub unsafe extern "C" fn TRITONBACKEND_InputBufferAttributes(
     // SAFETY: the caller's promise.
     guard(|| unsafe {
         let input = object(input, "input")?;
-        let is_first = index == 0 && input.data.len() > 0;
-        put(buffer, if is_first { input.data.pointer().cast() } else { null() });
-        put(buffer_attributes, if is_first { &raw const input.attributes } else { null_mut::<BufferAttributes>() });
+        let found = input.data.buffer(index)?;
+        put(buffer, found.map_or(null(), <*const u8>::cast));
+        put(buffer_attributes, found.map_or(null(), |_| &raw const input.attributes));
         Ok(())
     })
 }

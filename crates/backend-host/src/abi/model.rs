@@ -118,7 +118,8 @@ impl Model {
         }
         let config = self.config();
         let is_dynamic = Value::parse(config.as_bytes())?.get("dynamic_batching").is_some();
-        let _ = self.strategy.set(Strategy::open(Path::new(&path), (&raw const *self).cast(), is_dynamic)?);
+        let _ =
+            self.strategy.set(Strategy::open(Path::new(&path), (&raw const *self).cast(), self.name(), is_dynamic)?);
         Ok(())
     }
 

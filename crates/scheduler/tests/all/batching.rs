@@ -79,6 +79,24 @@ fn s12_a_request_of_another_shape_ends_the_batch_and_is_not_overtaken() {
 }
 
 #[test]
+fn s15_a_batch_waits_until_it_is_decided_what_joins_it() {
+    let schedule = "0:+1 1:+1x2 2:+1u 3:+1 9:! 11:=3 12:!";
+    check(&dynamic(8, &[], 0), schedule, "0:run[0] 11:run[1,2,3,4]");
+    // A payload that lies ready is taken as it is.
+    check(&strict(8, &[], 0), schedule, "0:run[0] 9:run[1,2] 12:run[3,4]");
+    check_both(8, &[], "0:+1 1:+1 2:+1u 3:=2 9:!", "0:run[0] 9:run[1,2]");
+    // The first one of a batch needs no decision.
+    check_both(8, &[], "0:+1u", "0:run[0]");
+    let delayed = strict(8, &[], 100);
+    check(&delayed, "0:+1 10:+1u 20:=1 30:+1u 200:=2", "0:sleep 100 20:sleep 100 200:run[0,1,2]");
+    // One that begins another batch ends the wait, here by its shape.
+    check(&delayed, "0:+1a 10:+1bu 20:=1", "0:sleep 100 20:run[0] 20:sleep 110");
+    // A full batch does not wait for the one behind it.
+    check_both(2, &[], "0:+1 1:+1x2 2:+1u 9:!", "0:run[0] 9:run[1,2]");
+    check(&strict(8, &[2], 0), "0:+1 1:+1 2:+1u 3:+1 4:=2 9:! 10:!", "0:run[0] 9:run[1,2] 10:run[3]");
+}
+
+#[test]
 fn s11_strict_waits_for_the_delay_and_then_sends_what_fits() {
     let p4 = strict(8, &[4], 100);
     check(&p4, "0:+1 200:?", "0:sleep 100 100:run[0]");

@@ -119,7 +119,8 @@ impl World {
     fn push(&mut self, id: u64, start: bool, end: bool, timeout_us: u64, shape: u64) {
         let number = self.known.len();
         let cancelled = Rc::default();
-        let request = Request { id: number, rows: 1, shape, cancelled: Rc::clone(&cancelled) };
+        let request =
+            Request { id: number, rows: 1, shape, cancelled: Rc::clone(&cancelled), undecided: Rc::default() };
         let head = Head { id: SequenceId::Number(id), start, end, timeout_us };
         let expires = (timeout_us != 0).then(|| self.now + timeout_us * 1000);
         let was_alive = self.scheduler.alive();

@@ -1,7 +1,8 @@
 //! A request for tests, and schedules written as a line of text.
 //!
 //! A schedule is a list of events, each `time:what`, with times in µs: `+3` a request of 3 rows arrives (`+3b` of shape
-//! b, `p2` of priority 2, `t5` with timeout 5 µs), `+3x4` four of them arrive before the next step, `-2` request 2 is
+//! b, `p2` of priority 2, `t5` with timeout 5 µs, `+3u` one that joins no other before `=2`, which decides about request
+//! 2), `+3x4` four of them arrive before the next step, `-2` request 2 is
 //! cancelled and removed, `~2` it is cancelled without a call, `!` an instance finishes, `?` just a step, `>2` a busy
 //! instance with 2 requests may be sent a batch, before the step. Requests count from 0. After every event the caller
 //! steps and runs batches while an instance is idle, and steps again at the wake-up time. The trace shows the results:
@@ -19,6 +20,7 @@ pub struct Request {
     pub rows: u32,
     pub shape: u64,
     pub cancelled: Rc<Cell<bool>>,
+    pub undecided: Rc<Cell<bool>>,
 }
 
 impl Waiting for Request {
@@ -31,13 +33,16 @@ impl Waiting for Request {
     fn fits_with(&self, first: &Self) -> bool {
         self.shape == first.shape
     }
+    fn is_decided(&self) -> bool {
+        !self.undecided.get()
+    }
     fn class(&self) -> u64 {
         self.shape
     }
 }
 
 pub fn request(id: usize, rows: u32, shape: u64) -> Request {
-    Request { id, rows, shape, cancelled: Rc::default() }
+    Request { id, rows, shape, cancelled: Rc::default(), undecided: Rc::default() }
 }
 
 /// Seeded random numbers.
@@ -120,6 +125,7 @@ impl Player {
                     self.note_dropped(now, dropped);
                 }
                 ("~", id) => self.requests[id.parse::<usize>().unwrap()].cancelled.set(true),
+                ("=", id) => self.requests[id.parse::<usize>().unwrap()].undecided.set(false),
                 ("!", _) => self.idle += 1,
                 (">", running) => {
                     let mut dropped = vec![];
@@ -145,6 +151,7 @@ impl Player {
         let shape = spec.chars().find(|c| ('a'..='c').contains(c)).unwrap_or('a') as u64;
         for _ in 0..number('x').unwrap_or(1) {
             let request = request(self.requests.len(), rows, shape);
+            request.undecided.set(spec.contains('u'));
             self.requests.push(request.clone());
             let (priority, timeout) = (number('p').unwrap_or(0), number('t').unwrap_or(0));
             if let Err((_, back)) = self.scheduler.push(now, priority, timeout, request) {
