@@ -68,7 +68,8 @@ fn not_found(context: &HttpContext, head: &RequestHead) -> Reply {
     match context.shared.strays().at_http() {
         Some(text) if is_grpc => Reply::grpc(code::UNIMPLEMENTED, &text),
         _ => {
-            let path = std::str::from_utf8(head.path()).ok().and_then(|path| Route::path_without_slash(head.method, path));
+            let path =
+                std::str::from_utf8(head.path()).ok().and_then(|path| Route::path_without_slash(head.method, path));
             let text = path.map(|path| format!("Not Found: the path has a slash at its end, which {path} has not"));
             Reply::text_error(404, JSON, &cut(text.as_deref().unwrap_or("Not Found")))
         }
