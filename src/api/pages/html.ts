@@ -39,6 +39,7 @@ function row({ name, version = '', state, reason = '' }: IndexRow): string {
 }
 
 export function homeHtml({ name, version, implementation, ready, models, links }: Home): string {
+  const own = shown(`${implementation.name} ${implementation.version}`)
   const more = models.length - ROWS_MAX
   const rows = models.slice(0, ROWS_MAX).map(row).join('\n')
   const table =
@@ -58,7 +59,7 @@ export function homeHtml({ name, version, implementation, ready, models, links }
 </head>
 <body>
 <h1>${shown(name)} <small>${shown(version)}</small></h1>
-<p>${shown(`${implementation.name} ${implementation.version}`)} is <strong class="${ready ? 'good' : 'bad'}">${ready ? 'ready' : 'not ready'}</strong>.</p>
+<p>${own} is <strong class="${ready ? 'good' : 'bad'}">${ready ? 'ready' : 'not ready'}</strong>.</p>
 <ul>
 <li>${docs}, from its ${openapi}</li>${metrics}
 </ul>

@@ -98,8 +98,8 @@ export declare class NativeCore {
   /** True if all reactors have shown activity since the last call, and before they are started. */
   pulse(): boolean
   /**
-   * Rejects new inferences and closes connections with their next response; the listeners stay open. False if no
-   * client is connected and none was lately, so that none is affected.
+   * Makes the server not ready, and closes connections with their next response; the listeners stay open, and
+   * requests are answered. False if no client is connected and none was lately, so that none is affected.
    */
   leave(): boolean
   /** Sequences in progress, including those of replaced versions. */
