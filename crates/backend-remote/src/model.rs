@@ -12,8 +12,8 @@ use crate::runner::{COPY_BYTES_MAX, Owner, Parts, Runner, Started};
 use crate::spec::{Ahead, InstanceSpec, Limits, RunnerKind, Spec};
 use crate::transport::{Executor, Way};
 use backend::{
-    Batch, Capabilities, Executing, Host, InstanceEventsRef, Marks, NewInstance, OpenCalls, Readiness, ReadyAnswer, RemoteModel,
-    Reported, ReportedTimes, RunControl, now_ns,
+    Batch, Capabilities, Executing, Host, InstanceEventsRef, Marks, NewInstance, OpenCalls, Readiness, ReadyAnswer,
+    RemoteModel, Reported, ReportedTimes, RunControl, now_ns,
 };
 use parking_lot::{Mutex, RwLock};
 use protocol::Signature;
