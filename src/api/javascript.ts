@@ -116,7 +116,9 @@ export function workerHost(
   /** Logs what a worker runs that does not return. */
   async function explain(worker: Worker): Promise<void> {
     const frames = await stackOf(worker).catch(() => null)
-    const what = frames === null ? ' runs no JavaScript: it waits for a promise, or for native code' : ` runs:\n${frames.join('\n')}`
+    const what = frames === null
+      ? ' runs no JavaScript: it waits for a promise, or for native code'
+      : ` runs:\n${frames.join('\n')}`
     log('warning', `${names.get(worker) ?? ''}${what}`)
   }
 

@@ -387,7 +387,7 @@ export const FLAGS = [
     meaning: 'Directory of backends: <name>/libtriton_<name>.so or <name>/model.py for each.' },
   { name: 'host-per-model', kind: 'switch', default: false, group: 'Backend', state: 'active',
     meaning: 'Each model of a backend library runs in a process of its own; otherwise all models of a library share ' +
-      'one. Not in Triton.' },
+      'one, and a load that crashes takes the others away for some seconds. Not in Triton.' },
   { name: 'host-user', kind: 'string', value: 'user', default: 'nobody', group: 'Backend', state: 'active',
     meaning: 'User of the processes of backend libraries if root starts the server: a name, or <uid>:<gid>. With ' +
       'root they keep its rights. Not in Triton.' },

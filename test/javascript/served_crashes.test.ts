@@ -114,7 +114,7 @@ const FAULTS: Record<string, Fault> = {
   },
 }
 
-/** What a model may do to the built-in objects that it shares with the runtime; it may answer this request. */
+/** Changes of built-in objects that a model shares with the runtime. Their own request may have an answer. */
 const SPOILERS = {
   'a spoiled Array.prototype.map': "Array.prototype.map = () => { throw new Error('spoiled') }",
   'an Array.isArray that is never true': 'Array.isArray = () => false',
@@ -264,7 +264,8 @@ test('B-JS-05: an unload ends a load whose code never ends, and the model can be
 
 test('B-JS-05: the log says why a worker ended', () => {
   const output = served.server.output()
-  for (const why of [/changed a built-in object/, /exited with code 3|status 3/, /heap/, /nobody waits/, /a timer/, new RegExp(`${TIMEOUT_MS} ms`)])
+  const ends = [/exited with code 3|status 3/, /heap/, /nobody waits/, /a timer/, /changed a built-in object/]
+  for (const why of [...ends, new RegExp(`${TIMEOUT_MS} ms`)])
     expect(output).toMatch(why)
 })
 

@@ -6,7 +6,7 @@
 
 use backend_process::{NOTE_DELAY, Printer, RunnerLimits, Shared, after, shared};
 use backend_remote::generated::{Frame, Place, Segment};
-use backend_remote::{Connection, End, Next, PANICKED, Reading, Receiver, RunnerKind, Start, Transport, Way, frames};
+use backend_remote::{Connection, End, Next, PANICKED, Reading, Receiver, Start, Transport, Way, frames};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::HashMap;
 use std::io;
@@ -283,7 +283,7 @@ impl Transport for Worker {
         }
     }
 
-    fn write_stack(&self, _: RunnerKind) -> bool {
+    fn write_stack(&self, _: bool) -> bool {
         self.threads.write_stack(self.id, false);
         true
     }

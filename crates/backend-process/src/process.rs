@@ -8,7 +8,7 @@ use crate::hub::{Hub, READ_BYTES};
 use crate::link::Link;
 use crate::sys;
 use backend_remote::generated::Segment;
-use backend_remote::{End, Executor, Next, PANICKED, Reading, Receiver, RunnerKind, Transport, Way, frames};
+use backend_remote::{End, Executor, Next, PANICKED, Reading, Receiver, Transport, Way, frames};
 use memory::Memfd;
 use parking_lot::{Mutex, RwLock};
 use std::io;
@@ -345,9 +345,8 @@ impl Transport for Process {
         }
     }
 
-    fn write_stack(&self, kind: RunnerKind) -> bool {
-        // A handler of the Python runtime. Other processes have none.
-        let is_python = kind == RunnerKind::StubProcess;
+    fn write_stack(&self, is_python: bool) -> bool {
+        // The Python runtime has a handler of this signal. Other processes have none.
         if is_python {
             self.process.signal(libc::SIGUSR2);
         }

@@ -19,9 +19,7 @@ use crate::memory::TensorMemory;
 use crate::slots::{Key, RunnerRequest, Slots};
 use crate::spec::{Ahead, Limits, RunnerKind};
 use crate::transport::{Connection, End, Executor, Next, Reading, Receiver, Transport, Way};
-use backend::{
-    Executing, Host, OpenCall, OpenCalls, ReadyAnswer, Reported, ReportedEnd, ReportedTimes, from_system_ns, now_ns,
-};
+use backend::{Host, OpenCall, OpenCalls, ReadyAnswer, Reported, ReportedEnd, ReportedTimes, from_system_ns, now_ns};
 use device::{Closing, Handle};
 use parking_lot::Mutex;
 use protocol::Signature;
@@ -360,21 +358,6 @@ impl Runner {
     pub(crate) fn works(&self) -> bool {
         let state = self.state.lock();
         state.lifecycle.is_in_service() && (state.batch.is_some() || state.slots.taken() > 0)
-    }
-
-    /// Its unfinished executions, and requests that are answered after their execution.
-    pub(crate) fn executing(&self) -> Option<Executing> {
-        let state = self.state.lock();
-        let sent = state.slots.pendings().map(|pending| pending.since);
-        let oldest = sent.chain(state.batch.as_ref().map(|batch| batch.since)).min();
-        let oldest = oldest.filter(|_| matches!(state.lifecycle, Lifecycle::Ready { .. }))?;
-        let requests = state.slots.pendings().count();
-        Some(Executing { instance: self.instance, requests, quiet_since: oldest.max(state.answered) })
-    }
-
-    /// See [`Transport::write_stack`].
-    pub(crate) fn write_stack(&self) -> bool {
-        self.transport.write_stack(self.kind)
     }
 
     pub(crate) fn is_over(&self) -> bool {

@@ -2,7 +2,6 @@
 
 use crate::frames::ProtocolError;
 use crate::generated::{Header, Segment};
-use crate::spec::RunnerKind;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,8 +35,8 @@ pub trait Transport: Send + Sync {
     fn end(&self, how: End);
 
     /// Has the runner's stack written to the log, while it goes on. False if that is not possible.
-    fn write_stack(&self, kind: RunnerKind) -> bool {
-        let _ = kind;
+    fn write_stack(&self, is_python: bool) -> bool {
+        let _ = is_python;
         false
     }
 

@@ -1,7 +1,7 @@
 //! Executions that take suspiciously long: the log names them, and a gauge shows the oldest one of each version.
 //!
-//! Reads what versions and runners know of their executions, every few seconds, so that a request pays for a note of its
-//! start only. A stream that sends responses is no hang.
+//! Reads what versions and runners know of their executions, every few seconds, so that a request pays only for a note
+//! of its start. A stream that sends responses is no hang.
 
 use crate::directory::Directory;
 use crate::timer::{Timed, Timer};

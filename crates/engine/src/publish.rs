@@ -98,7 +98,7 @@ impl Engine {
     ) -> Result<Arc<ModelVersion>> {
         let options = &self.shared.options;
         let is_graph = opened.is_none();
-        let mut schedule = compile::scheduling(config, options.strict_batching_delay, options.delay_scheduler);
+        let mut schedule = compile::scheduling(config, options.strict_batching_delay, options.delays[0]);
         let signature = compile::signature(config, open.version, &spec.labels)?;
         let padding = self.padding_of(config, &signature, &open.model)?;
         schedule.padding = padding.as_ref().map(|p| p.schedule.clone());

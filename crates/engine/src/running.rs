@@ -118,8 +118,8 @@ pub(crate) struct Run {
     pub(crate) turn_policy: TurnPolicy,
     /// Time of the earliest armed timer; 0 = none.
     pub(crate) armed: u64,
-    /// Start of the execution of each instance, by number, and its number of requests; 0 requests: it is idle. Unused if
-    /// the model runs in another process, which knows its own.
+    /// Start of the execution of each instance, by number, and its number of requests; 0 requests: it is idle. Unused
+    /// if the model runs in another process, which knows its own.
     pub(crate) begun: SmallVec<[(u64, u32); 4]>,
 }
 

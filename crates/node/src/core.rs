@@ -112,8 +112,7 @@ impl NativeCore {
         let threads: Arc<dyn Threads> = Arc::new(NodeThreads::new(&on_worker).map_err(unbound)?);
         backends.push(Arc::new(JavaScriptBackend::new(options.javascript, Arc::clone(&threads))));
         let attached = backends.clone();
-        options.engine.delay_scheduler = number_of("TRITONSERVER_DELAY_SCHEDULER");
-        options.engine.backlog_delay_scheduler = number_of("TRITONSERVER_BACKLOG_DELAY_SCHEDULER");
+        options.engine.delays = ["TRITONSERVER_DELAY_SCHEDULER", "TRITONSERVER_BACKLOG_DELAY_SCHEDULER"].map(number_of);
         let engine = match (options.response_cache_redis, options.response_cache_library) {
             (Some(redis), _) => RedisCache::start(redis)
                 .and_then(|cache| Engine::with_cache(options.engine, backends, Some(Arc::new(cache)))),

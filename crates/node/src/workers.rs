@@ -24,17 +24,17 @@ use tensor::{Base, Error, RegionRef};
 /// ends, and whether its stack is written to the log before.
 pub type WorkerCall = FnArgs<(u32, Option<js::WorkerStart>, bool, bool)>;
 
-type Call = (u32, Option<WorkerSpec>, bool, bool);
+type HostCall = (u32, Option<WorkerSpec>, bool, bool);
 
-type HostCalls = ThreadsafeFunction<Call, (), WorkerCall, napi::Status, false, true>;
+type HostCalls = ThreadsafeFunction<HostCall, (), WorkerCall, napi::Status, false, true>;
 
-/// Makes and ends workers on the main thread. Its queue holds at most three calls per instance, and one for each warning
-/// of a hang.
+/// Makes and ends workers on the main thread. Its queue holds at most three calls per instance, and one for each
+/// warning of a hang.
 pub struct NodeThreads(HostCalls);
 
 impl NodeThreads {
     pub fn new(f: &Function<'_, WorkerCall, ()>) -> napi::Result<Self> {
-        let calls = f.build_threadsafe_function::<Call>().weak::<true>();
+        let calls = f.build_threadsafe_function::<HostCall>().weak::<true>();
         Ok(Self(calls.build_callback(|ctx| {
             let (id, spec, ends, explains) = ctx.value;
             Ok(FnArgs::from((id, spec.map(start), ends, explains)))

@@ -112,12 +112,10 @@ pub struct EngineOptions {
     /// Predicted cost in nanoseconds below which a request may run inline.
     #[serde(skip, default = "inline_cost_max_ns")]
     pub inline_cost_max_ns: u64,
-    /// `TRITONSERVER_DELAY_SCHEDULER`: dynamic batchers first wait for this many requests; 0 = off (S-47).
+    /// Number of requests that dynamic batchers first wait for (`TRITONSERVER_DELAY_SCHEDULER`), and backlog that
+    /// sequence batchers wait for, too (`TRITONSERVER_BACKLOG_DELAY_SCHEDULER`); 0 = off (S-47).
     #[serde(skip)]
-    pub delay_scheduler: u32,
-    /// `TRITONSERVER_BACKLOG_DELAY_SCHEDULER`: sequence batchers first wait for this backlog, too; 0 = off (S-47).
-    #[serde(skip)]
-    pub backlog_delay_scheduler: u32,
+    pub delays: [u32; 2],
 }
 
 const fn worker_threads_max() -> usize {
@@ -145,8 +143,7 @@ impl Default for EngineOptions {
             hang_warning_secs: 60,
             worker_threads_max: worker_threads_max(),
             inline_cost_max_ns: inline_cost_max_ns(),
-            delay_scheduler: 0,
-            backlog_delay_scheduler: 0,
+            delays: [0, 0],
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Batches that were sent to a runner and have no result.
 
-use crate::runner::RunnerState;
+use crate::lifecycle::Lifecycle;
+use crate::runner::{Runner, RunnerState};
 use crate::slots::Key;
-use backend::Occupied;
+use crate::spec::RunnerKind;
+use backend::{Executing, Occupied};
 use smallvec::SmallVec;
 
 /// A batch that was sent.
@@ -29,5 +31,22 @@ impl RunnerState {
     /// True if the request belongs to a batch that lies ready.
     pub(crate) fn lies_ready(&self, key: Key) -> bool {
         self.ready.iter().any(|batch| batch.members.contains(&key))
+    }
+}
+
+impl Runner {
+    /// Unfinished executions, and requests that are answered after their execution.
+    pub(crate) fn executing(&self) -> Option<Executing> {
+        let state = self.state.lock();
+        let sent = state.slots.pendings().map(|pending| pending.since);
+        let oldest = sent.chain(state.batch.as_ref().map(|batch| batch.since)).min();
+        let oldest = oldest.filter(|_| matches!(state.lifecycle, Lifecycle::Ready { .. }))?;
+        let requests = state.slots.pendings().count();
+        Some(Executing { instance: self.instance, requests, quiet_since: oldest.max(state.answered) })
+    }
+
+    /// See [`Transport::write_stack`](crate::transport::Transport::write_stack).
+    pub(crate) fn write_stack(&self) -> bool {
+        self.transport.write_stack(self.kind == RunnerKind::StubProcess)
     }
 }

@@ -59,7 +59,7 @@ fn schedule(batching: &ModelSequenceBatching, plain: &scheduler::Config, options
         sequences_max: options.sequence_limit,
         strict_delay: plain.strict_delay,
         delay_scheduler: plain.delay_scheduler,
-        backlog_delay_scheduler: options.backlog_delay_scheduler,
+        backlog_delay_scheduler: options.delays[1],
     }
 }
 

@@ -258,7 +258,7 @@ fn o34_an_ensemble_counts_the_times_of_steps_that_are_sequences() {
 
 #[test]
 fn s47_nothing_runs_until_enough_requests_are_in_the_backlog() {
-    let options = engine::EngineOptions { backlog_delay_scheduler: 2, ..Default::default() };
+    let options = engine::EngineOptions { delays: [0, 2], ..Default::default() };
     let change = |config: &mut pb::ModelConfig| {
         instances(config, 1);
         sequences(config, oldest());
