@@ -31,6 +31,9 @@ pub struct Ask<'a> {
     pub of: Of<'a>,
 }
 
+/// Name of a caller, its requests by result, bytes, requests in flight, and its end in seconds since 1970.
+pub type CallerCounts = (Arc<str>, [u64; RESULTS.len()], u64, u32, Option<u64>);
+
 /// A caller of the keys file: a key, the anonymous caller, or the tokens of a rule.
 #[derive(Debug)]
 pub struct Principal {
@@ -361,8 +364,8 @@ impl Access {
         })?)
     }
 
-    /// All callers: name, requests by result, bytes, requests in flight, end in seconds since 1970.
-    pub fn counts(&self) -> Vec<(Arc<str>, [u64; RESULTS.len()], u64, u32, Option<u64>)> {
+    /// The counters of all callers.
+    pub fn counts(&self) -> Vec<CallerCounts> {
         let of = |one: &Arc<Principal>| {
             let meter = one.meter();
             (one.name.clone(), meter.counts(), meter.bytes_total(), meter.in_flight(), one.expires)
