@@ -176,7 +176,8 @@ export const rows = [
   {
     attack:
       'models of trees that announce 2^60 items, 2 billion nodes and a billion leaves, go in rings, are ' +
-      `${DEEP.toLocaleString('en')} nodes deep, have sets of 200,000 categories, or 5 million brackets`,
+      `${DEEP.toLocaleString('en')} nodes deep, have sets of 200,000 categories, leaves of 2 billion values or with ` +
+      'those of other leaves, or 5 million brackets',
     limit:
       'Sizes in a file are compared with the file before an allocation, and no reader recurses. Limits are ' +
       '`FILE_BYTES_MAX`, `TREES_MAX`, `NODES_MAX`, `LEAF_VALUES_MAX`, `DEPTH_MAX`, `FEATURES_MAX`, `OUTPUTS_MAX`, ' +

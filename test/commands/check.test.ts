@@ -525,6 +525,11 @@ ensemble_scheduling { step [ { model_name: "m" model_version: -1 ${inputs} ${out
     const line = 'only with --load: imports, and what the code declares and initialises (a)\n'
     expect(await checked(content)).toMatchObject({ code: 0, out: `${line}2 models, 0 errors, 0 warnings\n` })
     expect((await checked(content, ['--load'])).out).not.toContain('only with')
+    const tuned = `${GOOD}parameters { key: "execution_mode" value { string_value: "9" } }\n`
+    expect((await checked({ 'c/1/model.onnx': MODEL, 'c/config.pbtxt': tuned })).out).toBe(
+      'only with --load: values of parameters, accelerators and operator libraries (c)\n' +
+        '1 model, 0 errors, 0 warnings\n',
+    )
     const { out } = await checked(content, ['--format=json'])
     expect((JSON.parse(out) as { onlyWithLoad: string[] }).onlyWithLoad).toEqual([
       'imports, and what the code declares and initialises (a)',

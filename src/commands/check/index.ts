@@ -9,7 +9,7 @@ import { resolve } from 'node:path'
 import { OptionError } from '../../cli/parse.js'
 import { resolveSettings } from '../../cli/settings.js'
 import { readOptions } from '../../cli/sources.js'
-import { ConfigSyntaxError, backendRow, configurationIfAny } from '../../config/index.js'
+import { ConfigSyntaxError, backendRow, configurationIfAny, isOfOnnxRuntime } from '../../config/index.js'
 import { asServerError } from '../../native/errors.js'
 import type { ServerSettings } from '../../api/server.js'
 import { explain, type Finding, type InspectedModel } from '../../repository/index.js'
@@ -164,7 +164,14 @@ function onlyWithLoad(models: readonly InspectedModel[]): string[] {
   for (const { key, config, file, findings } of models) {
     const { backend = '' } = config ?? {}
     const isOpaque = backend !== '' && backendRow(backend)?.served !== 'core'
-    const seen = SEEN_BY_LOAD[backend] ?? (isOpaque ? `what the backend ${backend} checks` : undefined)
+    const { parameters = {}, optimization, modelOperations } = config ?? {}
+    const isTuned =
+      Object.keys(parameters).length > 0 || optimization?.executionAccelerators !== undefined ||
+      modelOperations !== undefined
+    const seen =
+      SEEN_BY_LOAD[backend] ??
+      (isOpaque ? `what the backend ${backend} checks`
+        : isOfOnnxRuntime(backend) && isTuned ? 'values of parameters, accelerators and operator libraries' : undefined)
     const isWrong = findings.some(({ severity }) => severity === 'error')
     if (seen === undefined || isWrong || (file !== null && !isInModel(file))) continue
     lines.set(seen, [...(lines.get(seen) ?? []), key])
