@@ -160,7 +160,8 @@ function encode(
   }
   // A loop takes a seventh of the time of `findIndex`.
   if (datatype === 'BOOL') for (let i = 0; i < raw.length; i += 1)
-    if ((raw[i] as number) > 1) throw invalid(`input '${name}': element ${i} is ${raw[i]}, 0 or 1 was expected for BOOL`)
+    if ((raw[i] as number) > 1)
+      throw invalid(`input '${name}': element ${i} is ${raw[i]}, 0 or 1 was expected for BOOL`)
   const count = raw.byteLength / sizeOf(datatype)
   if (!Number.isInteger(count))
     throw invalid(`input '${name}': ${raw.byteLength} bytes are no whole number of elements of ${datatype}`)

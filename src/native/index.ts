@@ -5,6 +5,7 @@
  * in `native/`. Nothing else is tried or downloaded: failing is better than silently running another binary.
  */
 
+import { closeSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import { createBridge, now, type CoreArguments, type NativeModule } from './bridge.js'
@@ -145,10 +146,10 @@ export function openInModel(directory: string, path: string): number {
   return now(() => loadNative().openInModel(directory, path))
 }
 
-/** Whether a path exists and links of it stay inside the model's directory. */
+/** Whether a path is a regular file and links of it stay inside the model's directory. */
 export function isInModel(directory: string, path: string): boolean {
   try {
-    loadNative().expectInModel(directory, path)
+    closeSync(openInModel(directory, path))
     return true
   } catch {
     return false

@@ -32,8 +32,8 @@ describe('C-01 fields', () => {
     ],
     ...['cost-center', '_a', 'ü', 'a"} 1\\nforged 1'].map((key): [string, string] => [
       `${BASE} metric_tags { key: '${key}' value: "x" }`,
-      `Invalid label name: metric tag '${key.replaceAll('\\n', '\n')}' for m; a key has letters of ASCII, digits and '_', ` +
-        "and does not begin with '_'",
+      `Invalid label name: metric tag '${key.replaceAll('\\n', '\n')}' for m; a key has letters of ASCII, ` +
+        "digits and '_', and does not begin with '_'",
     ]),
     [`${BASE} metric_tags { key: "cost_center" value: "a-b\\"ü" } metric_tags { key: "1" value: "" }`, 'ok'],
     [

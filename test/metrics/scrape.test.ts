@@ -72,8 +72,9 @@ test('a tag that is no label fails the load of its model, and the metrics stay r
   for (const [name, tag] of [['good', 'cost_center'], ['dash', 'cost-center'], ['forged', 'a"} 1\\nnv_forged{b']]) {
     mkdirSync(join(repository, `${name}/1`), { recursive: true })
     const tensor = (tensor: string) => `[{ name: "${tensor}" data_type: TYPE_FP32 dims: [ -1 ] }]`
-    writeFileSync(join(repository, `${name}/config.pbtxt`),
-      `backend: "identity" input ${tensor('INPUT0')} output ${tensor('OUTPUT0')} metric_tags { key: '${tag}' value: "7" }`)
+    const tensors = `input ${tensor('INPUT0')} output ${tensor('OUTPUT0')}`
+    const config = `backend: "identity" ${tensors} metric_tags { key: '${tag}' value: "7" }`
+    writeFileSync(join(repository, `${name}/config.pbtxt`), config)
   }
   const tagged = await TestServer.start(repository, ['--exit-on-error=false'], { path: '/v2/models/good/ready' })
   try {

@@ -207,7 +207,7 @@ impl Session {
             device.map(|device| device_binding::DeviceBinding::new(runtime.api, device)).transpose()?;
         let raw_options = options.build(runtime)?;
         let external = external::ExternalFiles::of(file)?;
-        external.add_to(&raw_options, runtime)?;
+        external.add_to(&raw_options, api, runtime.minor)?;
         let (env, options) = (runtime.env.ptr(), raw_options.0.as_ptr());
         let mut session = null_mut();
         let path = c_string(&file.to_string_lossy())?;

@@ -2,7 +2,7 @@
 //! and not the texts of canonical paths: such a text can name another directory, or none. KServe mounts a repository as
 //! `/proc/PID/root/models`, whose canonical path `/models` is one of another mount namespace.
 
-#![allow(unsafe_code)] // openat2, openat, mmap
+#![allow(unsafe_code)] // openat2, mmap
 
 use std::ffi::CString;
 use std::fs::{File, Metadata, OpenOptions};
@@ -24,12 +24,10 @@ const LOOK: i32 = libc::O_RDONLY | libc::O_NONBLOCK;
 /// # Errors
 /// `CrossesDevices` if the path leads out of `root`, `IsADirectory`, `InvalidInput` if it is another kind of file.
 pub fn open(root: &Path, path: &Path) -> io::Result<File> {
-    let (directory, rest) = locate(root, path)?;
     // Looked at before it is opened, because opening a device may have effects, and after, because it may be replaced.
-    regular(&at(&directory, &rest, LOOK)?.metadata()?)?;
-    let file = at(&directory, &rest, libc::O_RDONLY | libc::O_NONBLOCK)?;
-    regular(&file.metadata()?)?;
-    Ok(file)
+    regular(&resolve(root, path, LOOK)?)?;
+    let file = resolve(root, path, libc::O_RDONLY | libc::O_NONBLOCK)?;
+    regular(&file).map(|()| file)
 }
 
 /// Succeeds if `path`, which is relative to `root` or begins with it, exists and stays below `root`.
@@ -37,7 +35,7 @@ pub fn open(root: &Path, path: &Path) -> io::Result<File> {
 /// # Errors
 /// `CrossesDevices` if it leads out of it.
 pub fn contains(root: &Path, path: &Path) -> io::Result<()> {
-    locate(root, path).map(drop)
+    resolve(root, path, LOOK).map(drop)
 }
 
 /// The canonical path if it leads to the same file, else the given path, made absolute.
@@ -46,104 +44,74 @@ pub fn contains(root: &Path, path: &Path) -> io::Result<()> {
 /// There is no such file.
 pub fn usable(path: &Path) -> io::Result<PathBuf> {
     let found = path.metadata()?;
-    let canonical = path.canonicalize().ok().filter(|real| real.metadata().is_ok_and(|m| is_same(&m, &found)));
-    canonical.map_or_else(|| std::path::absolute(path), Ok)
+    match path.canonicalize() {
+        Ok(real) if real.metadata().is_ok_and(|m| is_same(&m, &found)) => Ok(real),
+        _ => std::path::absolute(path),
+    }
 }
 
 /// Whether programs that make paths canonical, such as Node and ONNX Runtime, find this file.
 pub fn has_canonical(path: &Path) -> bool {
-    let real = path.canonicalize().and_then(|real| real.metadata());
-    real.is_ok_and(|real| path.metadata().is_ok_and(|given| is_same(&real, &given)))
+    usable(path).is_ok_and(|path| path.canonicalize().is_ok_and(|real| real == path))
 }
 
 fn is_same(one: &Metadata, other: &Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
-fn regular(found: &Metadata) -> io::Result<()> {
-    match (found.is_file(), found.is_dir()) {
+fn regular(file: &File) -> io::Result<()> {
+    let kind = file.metadata()?.file_type();
+    match (kind.is_file(), kind.is_dir()) {
         (true, _) => Ok(()),
         (_, true) => Err(io::Error::from_raw_os_error(libc::EISDIR)),
         _ => Err(io::Error::new(ErrorKind::InvalidInput, "Not a regular file")),
     }
 }
 
-/// The directory `root`, and a path below it that `at` opens.
-fn locate(root: &Path, path: &Path) -> io::Result<(File, PathBuf)> {
-    let directory = OpenOptions::new().read(true).custom_flags(LOOK | libc::O_DIRECTORY).open(root)?;
-    let rest = path.strip_prefix(root).unwrap_or(path);
-    let rest = if rest.as_os_str().is_empty() { Path::new(".") } else { rest };
-    let refusal = match open_beneath(&directory, rest, LOOK) {
-        Ok(_) => return Ok((directory, rest.to_owned())),
-        Err(e) => e,
-    };
-    // EXDEV also stands for an absolute link back into the directory; the others for a kernel or a sandbox without it.
-    if !matches!(refusal.raw_os_error(), Some(libc::EXDEV | libc::EAGAIN | libc::ENOSYS | libc::EPERM)) {
-        return Err(refusal);
-    }
+fn resolve(root: &Path, path: &Path, flags: i32) -> io::Result<File> {
     let outside = || io::Error::from(ErrorKind::CrossesDevices);
-    let has_call = refusal.kind() == ErrorKind::CrossesDevices;
+    let directory = OpenOptions::new().read(true).custom_flags(LOOK | libc::O_DIRECTORY).open(root)?;
+    let refused = match open_beneath(&directory, path.strip_prefix(root).unwrap_or(path), flags) {
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EXDEV | libc::EAGAIN | libc::ENOSYS | libc::EPERM)) => e,
+        result => return result,
+    };
+    // An absolute link may lead back into the directory; the others stand for a kernel or a sandbox without the call.
+    let has_call = refused.raw_os_error() == Some(libc::EXDEV);
     let canonical = |path: &Path| path.canonicalize().map_err(|e| if has_call { outside() } else { e });
     let (real_root, real) = (canonical(root)?, canonical(&root.join(path))?);
+    let rest = real.strip_prefix(&real_root).map_err(|_| outside())?;
     if !is_same(&real_root.metadata()?, &directory.metadata()?) {
         return Err(outside());
     }
-    let rest = real.strip_prefix(&real_root).map_err(|_| outside())?;
-    Ok((directory, if rest.as_os_str().is_empty() { PathBuf::from(".") } else { rest.to_owned() }))
-}
-
-/// Opens a path of `locate`.
-fn at(directory: &File, rest: &Path, flags: i32) -> io::Result<File> {
-    match open_beneath(directory, rest, flags) {
-        // The path is canonical then: it has no links.
-        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
-            let rest = c_path(rest)?;
-            // SAFETY: an open directory and a NUL-terminated path.
-            let fd = unsafe {
-                libc::openat(directory.as_raw_fd(), rest.as_ptr(), flags | libc::O_NOFOLLOW | libc::O_CLOEXEC)
-            };
-            opened(fd.into())
-        }
-        result => result,
+    if has_call {
+        return open_beneath(&directory, rest, flags);
     }
+    OpenOptions::new().read(true).custom_flags(flags | libc::O_NOFOLLOW).open(&real)
 }
 
+/// Opens a path below a directory by `openat2`.
 #[cfg(target_os = "linux")]
 fn open_beneath(directory: &File, rest: &Path, flags: i32) -> io::Result<File> {
-    let rest = c_path(rest)?;
+    let rest = if rest.as_os_str().is_empty() { Path::new(".") } else { rest };
+    // No file has a NUL in its name, below the directory or elsewhere.
+    let rest = CString::new(rest.as_os_str().as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EXDEV))?;
     // SAFETY: zero is a value of every field.
     let mut how: libc::open_how = unsafe { std::mem::zeroed() };
     how.flags = (flags | libc::O_CLOEXEC) as u64;
     how.resolve = libc::RESOLVE_BENEATH;
+    let size = size_of::<libc::open_how>();
     // SAFETY: an open directory, a NUL-terminated path, and the structure with its size.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_openat2,
-            directory.as_raw_fd(),
-            rest.as_ptr(),
-            &raw const how,
-            size_of::<libc::open_how>(),
-        )
-    };
-    opened(fd)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn open_beneath(_: &File, _: &Path, _: i32) -> io::Result<File> {
-    Err(io::Error::from_raw_os_error(libc::ENOSYS))
-}
-
-fn c_path(path: &Path) -> io::Result<CString> {
-    // No file has such a name, below the directory or elsewhere.
-    CString::new(path.as_os_str().as_bytes()).map_err(|_| ErrorKind::CrossesDevices.into())
-}
-
-fn opened(fd: libc::c_long) -> io::Result<File> {
+    let fd = unsafe { libc::syscall(libc::SYS_openat2, directory.as_raw_fd(), rest.as_ptr(), &raw const how, size) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: a descriptor that was just opened has no other owner.
     Ok(unsafe { File::from_raw_fd(fd as i32) })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn open_beneath(_: &File, _: &Path, _: i32) -> io::Result<File> {
+    Err(io::Error::from_raw_os_error(libc::ENOSYS))
 }
 
 /// A file, mapped for a library that reads it.

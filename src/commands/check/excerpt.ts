@@ -67,14 +67,16 @@ export function excerpt({ line, column, endColumn, text }: Place): string {
   return `${number} | ${shown}\n${' '.repeat(number.length)} | ${' '.repeat(column - 1 - from)}${'^'.repeat(carets)}\n`
 }
 
+// oxlint-disable-next-line no-control-regex
+const MOVING = /[\u0000-\u001f\u007f-\u009f\u2028\u2029\p{Bidi_Control}]|\p{Surrogate}/u
+
 /** Replaces tabs by blanks, and characters that would move a terminal's cursor by dots. */
 function expand(text: string, from: number): string {
   let out = ''
   for (const character of text) {
     if (character === '\ufeff') continue
     if (character === '\t') out += ' '.repeat(TAB_WIDTH - ((from + out.length) % TAB_WIDTH))
-    // oxlint-disable-next-line no-control-regex
-    else out += /[\u0000-\u001f\u007f-\u009f\u2028\u2029\p{Bidi_Control}]|\p{Surrogate}/u.test(character) ? '·' : character
+    else out += MOVING.test(character) ? '·' : character
   }
   return out
 }

@@ -370,9 +370,6 @@ export interface Executions {
   failures: bigint
 }
 
-/** Throws if the path does not exist, or leads out of the directory of a model. */
-export declare function expectInModel(directory: string, path: string): void
-
 /**
  * Ends the process at once. A regular exit would first destroy the static objects of the libraries, and a thread that
  * loads or runs a model would crash in them, which would replace the exit code.

@@ -2,11 +2,11 @@
 //! that path canonical before it opens such a file, so it is given the files' contents. It copies them, and the maps
 //! are dropped when the session exists.
 
-use super::Runtime;
 use super::base::{RawOptions, c_string, check};
 use memory::beneath::{self, FileMap};
 use ort::sys;
 use std::ffi::{CString, c_char};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use tensor::Result;
 
@@ -30,7 +30,7 @@ type AddFiles = unsafe extern "system" fn(
 pub(super) struct ExternalFiles(Vec<(CString, FileMap)>);
 
 impl ExternalFiles {
-    /// Those that ONNX Runtime does not find by itself.
+    /// Maps the files that ONNX Runtime does not find by itself.
     pub(super) fn of(model: &Path) -> Result<Self> {
         let mut files = Self::default();
         let Some(root) = model.parent().filter(|root| !beneath::has_canonical(root)) else { return Ok(files) };
@@ -40,17 +40,16 @@ impl ExternalFiles {
             for entry in std::fs::read_dir(root.join(&directory)).into_iter().flatten().flatten().take(left) {
                 left -= 1;
                 let rest = directory.join(entry.file_name());
-                match beneath::open(root, &rest) {
-                    Ok(file) if root.join(&rest) != model => {
-                        let map = FileMap::of(&file).ok().flatten();
-                        files.0.extend(
-                            map.map(|map| Ok::<_, tensor::Error>((c_string(&rest.to_string_lossy())?, map)))
-                                .transpose()?,
-                        );
+                let map = match beneath::open(root, &rest) {
+                    Ok(file) if root.join(&rest) != model => FileMap::of(&file).ok().flatten(),
+                    Ok(_) => None,
+                    Err(e) => {
+                        directories.extend((e.kind() == ErrorKind::IsADirectory).then(|| rest.clone()));
+                        None
                     }
-                    Err(e) if e.kind() == std::io::ErrorKind::IsADirectory => directories.push(rest),
-                    // What leads out of the directory, or cannot be read, holds no weights.
-                    _ => {}
+                };
+                if let Some(map) = map {
+                    files.0.push((c_string(&rest.to_string_lossy())?, map));
                 }
             }
         }
@@ -58,14 +57,14 @@ impl ExternalFiles {
     }
 
     /// Names the files in `options`, for one session that is created while they live.
-    pub(super) fn add_to(&self, options: &RawOptions, runtime: &Runtime) -> Result<()> {
-        if self.0.is_empty() || runtime.minor < MINOR_MIN {
+    pub(super) fn add_to(&self, options: &RawOptions, api: &sys::OrtApi, minor: u32) -> Result<()> {
+        if self.0.is_empty() || minor < MINOR_MIN {
             return Ok(());
         }
         let names: Vec<_> = self.0.iter().map(|(name, _)| name.as_ptr()).collect();
         let contents: Vec<_> = self.0.iter().map(|(_, map)| map.parts().0.as_ptr().cast()).collect();
         let sizes: Vec<_> = self.0.iter().map(|(_, map)| map.parts().1).collect();
-        let table: *const *const () = std::ptr::from_ref(runtime.api).cast();
+        let table: *const *const () = std::ptr::from_ref(api).cast();
         // SAFETY: the table of this release has the function in this position, with this type. The lists have one
         // length, and the maps live until the session exists; the library only reads them.
         unsafe {
