@@ -410,6 +410,7 @@ fn opened(node: &Arc<Node>, form: u8) -> (Box<dyn backend::Opened>, ModelConfig,
         completes: false,
         code_directory: None,
         library: None,
+        batching: None,
     });
     let signature = Signature { decoupled: form & DECOUPLED != 0, ..(*signature()).clone() };
     (opened.expect("its file is there"), config, signature.into())
