@@ -75,6 +75,7 @@ fn engine_of(config: &pb::ModelConfig) -> Result<Arc<Engine>, Failure> {
         completes: false,
         code_directory: None,
         library: None,
+        batching: None,
     };
     let opened = engine.open(backend, spec)?;
     engine.publish(opened.handle, PublishSpec { config, ..Default::default() })?;

@@ -185,6 +185,7 @@ pub(crate) fn load(backend: &dyn Backend, config: &ModelConfig) -> Result<Arc<dy
         completes: false,
         code_directory: None,
         library: None,
+        batching: None,
     };
     let signature = signature(config);
     backend.open(&spec)?.finish(config, Arc::new(signature))

@@ -59,6 +59,7 @@ fn main() {
         completes: false,
         code_directory: None,
         library: None,
+        batching: None,
     };
     let opened = engine.open("onnxruntime", spec).expect("open");
     engine.publish(opened.handle, PublishSpec { config, ..Default::default() }).expect("publish");

@@ -195,6 +195,7 @@ impl Version {
             completes: false,
             code_directory: None,
             library: None,
+            batching: None,
         }
     }
 

@@ -116,6 +116,7 @@ fn model() -> (Arc<Engine>, Arc<ModelVersion>) {
         completes: false,
         code_directory: None,
         library: None,
+        batching: None,
     };
     let opened = engine.open("fragile", spec).expect("opens");
     engine.publish(opened.handle, PublishSpec { config, ..Default::default() }).expect("publishes");

@@ -136,6 +136,7 @@ pub fn publish_as(engine: &Engine, key: &str, version: i64, config: &pb::ModelCo
         completes: false,
         code_directory: None,
         library: None,
+        batching: None,
     };
     let opened = engine.open(&config.backend, spec)?;
     engine.publish(opened.handle, PublishSpec { config: encoded, ..Default::default() }).map(drop)

@@ -437,6 +437,7 @@ fn publish(engine: &Engine, name: &str, backend: &str, decoupled: bool) {
                 completes: false,
                 code_directory: None,
                 library: None,
+                batching: None,
             },
         )
         .unwrap();

@@ -1,9 +1,9 @@
 //! A request for tests, and schedules written as a line of text.
 //!
 //! A schedule is a list of events, each `time:what`, with times in µs: `+3` a request of 3 rows arrives (`+3b` of shape
-//! b, `p2` of priority 2, `t5` with timeout 5 µs, `+3u` one that joins no other before `=2`, which decides about request
-//! 2), `+3x4` four of them arrive before the next step, `-2` request 2 is
-//! cancelled and removed, `~2` it is cancelled without a call, `!` an instance finishes, `?` just a step, `>2` a busy
+//! b, `p2` of priority 2, `t5` with timeout 5 µs, `+3u` one that joins no other before `=2` decides about request 2),
+//! `+3x4` four of them arrive before the next step, `-2` request 2 is cancelled and removed,
+//! `~2` it is cancelled without a call, `!` an instance finishes, `?` just a step, `>2` a busy
 //! instance with 2 requests may be sent a batch, before the step. Requests count from 0. After every event the caller
 //! steps and runs batches while an instance is idle, and steps again at the wake-up time. The trace shows the results:
 //! `10:run[0,1]`, `10:ahead[0,1]`, `10:expired[2]`, `10:cancelled[2]`, `10:full[3]`, and `10:sleep 15` whenever the
