@@ -200,9 +200,9 @@ describe('a server', () => {
 describe('mistakes', () => {
   test.each([
     [
-      { NEREID_HTTP_PORT: '70000' },
-      'NEREID_HTTP_PORT: Bad option: "--http-port".\nProvided option value is out of bound. Got 70000; it is ' +
-        'from 0 to 65535',
+      { NEREID_REACTOR_THREADS: '2000' },
+      'NEREID_REACTOR_THREADS: Bad option: "--reactor-threads".\nProvided option value is out of bound. Got 2000; ' +
+        'it is from 0 to 1024',
     ],
     [
       { NEREID_LOG_FORMAT: 'jsn' },
@@ -260,8 +260,8 @@ describe('mistakes', () => {
     ['a map for a value', 'http-port: { a: 1 }', /:1: http-port: a single value belongs here, not a map$/],
     ['a list in a list', 'load-model:\n  - a\n  - [b]', /:3: load-model: a single value belongs here, not a list$/],
     [
-      'a value out of bounds', '\nhttp-port: 70000',
-      /:2: Bad option: "--http-port"\.\nProvided option value is out of bound\. Got 70000/
+      'a value out of bounds', '\nreactor-threads: 2000',
+      /:2: Bad option: "--reactor-threads"\.\nProvided option value is out of bound\. Got 2000/
     ],
     ['a text for a number', 'http-port: many', /:1: Bad option: "--http-port"\.\nInvalid option value\. Got many$/],
     ['a list for a file', '- http-port: 1', /:1: a file of options has lines such as http-port: 8000$/],

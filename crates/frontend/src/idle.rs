@@ -68,12 +68,14 @@ impl Idle {
     pub fn close_oldest(&self, kind: Option<usize>, rate_min: u64) -> bool {
         let slots = self.slots.borrow();
         let oldest = slots.iter().filter(|s| s.seat.get().is_none() && kind.is_none_or(|kind| s.kind.get() == kind));
-        let oldest = oldest.filter_map(|s| Some((s.has_worked.get(), s.waits.get()?.0, s)));
-        let Some((has_worked, _, slot)) = oldest.min_by_key(|(worked, order, _)| (*worked, *order)) else {
+        // One that was told that it is too slow may wait for its end.
+        let is_good = |s: &IdleConnection| s.has_worked.get() && !s.transfer.is_too_slow();
+        let oldest = oldest.filter_map(|s| Some((is_good(s), s.waits.get()?.0, s)));
+        let Some((is_good, _, slot)) = oldest.min_by_key(|(is_good, order, _)| (*is_good, *order)) else {
             return false;
         };
         let is_behind = |s: &&Rc<IdleConnection>| s.waits.get().is_none() && s.transfer.is_behind(rate_min);
-        if has_worked && rate_min > 0 && slots.iter().filter(is_behind).count() > slots.len() / 2 {
+        if is_good && rate_min > 0 && slots.iter().filter(is_behind).count() > slots.len() / 2 {
             return false;
         }
         slot.close()
@@ -276,7 +278,11 @@ mod tests {
         let fresh = connected(&idle, None);
         fresh.0.wait();
         assert!(idle.close_oldest(None, 1024) && fresh.0.slot.waits.get().is_none(), "it made no request");
-        all[1].0.transfer().moved(30 * 1024);
+        let (told, good) = (&all[1].0, &all[4].0);
+        while told.transfer().look(Duration::from_secs(30), 1024) == Verdict::Keep {}
+        told.wait();
+        assert!(idle.close_oldest(None, 1024) && !told.waits() && good.waits(), "it was too slow, and ends");
+        told.transfer().moved(30 * 1024);
         assert!(idle.close_oldest(None, 1024) && !all[0].0.waits(), "two of six are slow");
     }
 
