@@ -69,7 +69,7 @@ impl ExternalFiles {
         // length, and the maps live until the session exists; the library only reads them.
         unsafe {
             let add: AddFiles = std::mem::transmute(*table.add(ADD_EXTERNAL_FILES));
-            check(runtime.api, add(options.0.as_ptr(), names.as_ptr(), contents.as_ptr(), sizes.as_ptr(), names.len()))
+            check(api, add(options.0.as_ptr(), names.as_ptr(), contents.as_ptr(), sizes.as_ptr(), names.len()))
         }
     }
 }
