@@ -139,9 +139,9 @@ export function dataFile(directory: string, location: string): string {
   const path = join(directory, location)
   if (!existsSync(path))
     throw new CommandError(`the model keeps data in '${location}', and there is no file ${path}`)
-  if (location.includes('\0') || !isInModel(directory, path))
-    throw new CommandError(`the model keeps data in '${location}', which is not below ${directory}`)
   requireRegular(path)
+  if (!isInModel(directory, path))
+    throw new CommandError(`the model keeps data in '${location}', which is not below ${directory}`)
   return path
 }
 
