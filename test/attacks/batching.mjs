@@ -54,7 +54,7 @@ export const rows = [
       const [slowest, other] = [answers, beside].map((list) => Math.max(...list.map(({ ms }) => ms)))
       t.check(slowest < REQUESTS * ANSWER_MS_MAX, `a request took ${slowest.toFixed(0)} ms`)
       t.check(other < 3000, `a request of another model took ${other.toFixed(0)} ms`)
-      t.check(/hanging batching_0: the instance is killed/.test(t.output()), 'the log says nothing')
+      t.check(/hanging batching_0/.test(t.output()), `the log: ${t.output().slice(-600)}`)
       return `${slowest.toFixed(0)} ms, another model ${other.toFixed(0)} ms`
     },
   },
