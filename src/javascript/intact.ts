@@ -13,14 +13,15 @@ import { writeRequest } from './outgoing.js'
 import { eachFrame } from './reader.js'
 import type { InferenceRequest } from './request.js'
 import { InferenceResponse } from './response.js'
-import { Server } from './server.js'
+import { Server, configOf } from './server.js'
 import { Tensor } from './tensor.js'
 import { type Writer, nothingTaken } from './writer.js'
 
 const LOAD: Load = {
   mode: 'run', instance: 'check_0', model: 'check', version: '1', model_directory: '/', version_directory: '/',
   file: '/check.js', arguments: {}, inputs: ['IN', 'TEXT'], outputs: ['IN', 'TEXT'], decoupled: false,
-  iterative: false, config: '{}', segments: null,
+  iterative: false, segments: null,
+  config: '{"output":[{"name":"IN","data_type":"TYPE_FP32"},{"name":"TEXT","data_type":"TYPE_STRING"}]}',
 }
 
 /** Returns its inputs, and fails a batch of two requests. */
@@ -40,6 +41,7 @@ export function intactness(): () => boolean {
     send: (way, frames) => void (sent += `${way} ${Buffer.from(frames).toString('hex')} `), start: () => {},
   }
   const server = new Server(channel, LOAD, 1, 1)
+  server.declare(configOf(LOAD))
   const executor = new Executor(server, MODEL, {} as Context, false)
   const batches = [1, 2].map((requests) => batchOf(server.writer, requests))
   const run = () => {

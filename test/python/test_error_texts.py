@@ -24,6 +24,19 @@ class TritonPythonModel:
             return None
         return [error]
 """
+#: In the place of torch, whose device fails with the first error of a kernel, and with every call after it.
+LOST = """
+import sys, types
+
+class TritonPythonModel:
+    def execute(self, requests):
+        cuda = types.SimpleNamespace(is_initialized=lambda: True, current_stream=lambda: types.SimpleNamespace(query=self.use))
+        sys.modules["torch"] = types.SimpleNamespace(cuda=cuda)
+        self.use()
+
+    def use(self):
+        raise RuntimeError("CUDA error: device-side assert triggered")
+"""
 TYPESCRIPT = """
 import { InferenceResponse, TritonError, type InferenceRequest } from 'nereid/backend'
 
@@ -47,6 +60,7 @@ def server(tmp_path_factory):
     for name, backend, file, code in (
         ("python", "python", "model.py", PYTHON.format(decoupled=False)),
         ("decoupled", "python", "model.py", PYTHON.format(decoupled=True)),
+        ("lost", "python", "model.py", LOST),
         ("typescript", "javascript", "model.ts", TYPESCRIPT),
     ):
         (repository / name / "1").mkdir(parents=True)
@@ -93,3 +107,9 @@ def test_the_log_of_a_failing_model_has_the_line_of_its_stack(server):
     ask(server, "typescript", "raise", "infer")
     server.logged(' model.py:8] "Failed to process', ' model.ts:10] "Failed to process')
     assert not re.search(r" model\.(py|ts):0\]", server.output())
+
+
+def test_a_process_whose_device_is_lost_is_started_again_after_its_answer(server):
+    status, error = ask(server, "lost", "raise", "infer")
+    assert status == 500 and "RuntimeError: CUDA error: device-side assert triggered" in error
+    server.logged("Model 'lost_0' ends, to be started again: RuntimeError: CUDA error", "lost_0: the runner was started again")

@@ -130,7 +130,6 @@ impl ModelVersion {
             && run.schedule.is_empty()
             && let Some(instance) = run.idle.pop()
         {
-            run.begins(instance, now, 1);
             let inline = Inline { limit_ns: self.inline_limit(1), exact: run.schedule.profile().needs_exact_time() };
             drop(run);
             self.joined(1);

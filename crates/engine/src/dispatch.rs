@@ -72,6 +72,9 @@ impl ModelVersion {
                 && !all.iter().any(|queued| waits_for_device(&queued.0.entry.request))
         });
         let inline = Inline { limit_ns, exact: run.schedule.profile().needs_exact_time() };
+        if let Some(requests) = requests.as_ref().filter(|_| !cheap) {
+            run.begins(instance, now, requests.len());
+        }
         drop(run);
         self.unlocked(removed);
         let Some(requests) = requests else { return };
@@ -93,11 +96,12 @@ impl ModelVersion {
         }
         let (mut kept, mut removed) = (None, Vec::new());
         while let Some((requests, which)) = self.step(run, now, &mut removed) {
-            let taken = take_idle(&mut run.idle, which);
-            run.begins(taken.unwrap_or(0), now, requests.len());
-            match taken {
+            match take_idle(&mut run.idle, which) {
                 Some(instance) if Some(instance) == mine && kept.is_none() => kept = Some(requests),
-                Some(instance) => self.submit(instance, requests),
+                Some(instance) => {
+                    run.begins(instance, now, requests.len());
+                    self.submit(instance, requests);
+                }
                 None => {
                     // More batches than instances are our bug, but the batch needs its responses.
                     debug_assert!(false, "batch without an idle instance");
@@ -191,6 +195,9 @@ impl ModelVersion {
             self.start_batches(&mut run, now, Some(permit.instance))
         };
         permit.held = mine.is_some();
+        if let Some(requests) = &mine {
+            run.begins(permit.instance, now, requests.len());
+        }
         drop(run);
         if let Some(rest_ns) = overran {
             log::warn!(

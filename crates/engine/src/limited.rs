@@ -37,11 +37,12 @@ impl ModelVersion {
         loop {
             self.ask(limited, run);
             let Some((requests, which)) = self.step(run, now, &mut removed) else { break };
-            let taken = take_idle(&mut run.granted, which);
-            run.begins(taken.unwrap_or(0), now, requests.len());
-            match taken {
+            match take_idle(&mut run.granted, which) {
                 Some(instance) if Some(instance) == mine && kept.is_none() => kept = Some(requests),
-                instance => self.submit(instance.unwrap_or(0), requests),
+                instance => {
+                    run.begins(instance.unwrap_or(0), now, requests.len());
+                    self.submit(instance.unwrap_or(0), requests);
+                }
             }
         }
         // There is no batch now: return the resources, so that other versions do not wait for this one.
@@ -104,10 +105,10 @@ impl ModelVersion {
             match self.step(run, now, &mut removed) {
                 Some((requests, _)) => {
                     run.granted.clear();
-                    run.begins(instance, now, requests.len());
                     if Some(instance) == mine && kept.is_none() {
                         kept = Some(requests);
                     } else {
+                        run.begins(instance, now, requests.len());
                         self.submit(instance, requests);
                     }
                 }

@@ -118,9 +118,9 @@ pub(crate) struct Run {
     pub(crate) turn_policy: TurnPolicy,
     /// Time of the earliest armed timer; 0 = none.
     pub(crate) armed: u64,
-    /// Start of the execution of each instance, by number, and its number of requests; 0 requests: it is idle. Unused
-    /// if the model runs in another process, which knows its own.
-    pub(crate) begun: SmallVec<[(u64, u32); 4]>,
+    /// Start of the execution of each instance on a thread of the pool, by number, and its number of requests; 0
+    /// requests: none. A run on a reactor takes microseconds, and a model in another process knows its own.
+    pub(crate) begun: Vec<(u64, u32)>,
 }
 
 impl Run {
@@ -139,12 +139,11 @@ impl Run {
             finished: SmallVec::new(),
             turn_policy: TurnPolicy::default(),
             armed: 0,
-            begun: SmallVec::new(),
+            begun: Vec::new(),
         }
     }
 
-    /// Notes the start of an execution.
-    #[inline]
+    /// Notes the start of an execution that is not on a reactor.
     pub(crate) fn begins(&mut self, instance: u32, now: u64, requests: usize) {
         let at = instance as usize;
         if at >= self.begun.len() {
