@@ -54,7 +54,9 @@ impl RunnerLimits {
             "shm-default-byte-size" => {
                 self.segment_bytes = bytes_at_least(key, value, SEGMENT_BYTES_MIN, "smaller than 4 MiBs")?;
             }
-            "shm-growth-byte-size" => self.growth_bytes = bytes_at_least(key, value, 1, "smaller than or equal to zero.")?,
+            "shm-growth-byte-size" => {
+                self.growth_bytes = bytes_at_least(key, value, 1, "smaller than or equal to zero.")?
+            }
             "shm-max-byte-size" => {
                 self.arena_bytes_max = bytes_at_least(key, value, SEGMENT_BYTES_MIN, "smaller than 1 MiB")?
             }

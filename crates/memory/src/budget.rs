@@ -8,7 +8,7 @@
 //! Invariant: `used`, the sum of all live charges, is at most `limit`, unless that was lowered; large buffers leave
 //! `RESERVE_SHARE` of it to small ones; an account has at most `ACCOUNT_SHARE`.
 
-use crate::pressure;
+use crate::machine;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -28,6 +28,9 @@ const RESERVE_SHARE: usize = 8;
 const ACCOUNT_SHARE: usize = 4;
 /// Queued requests; further ones are rejected at once.
 const WAITING_MAX: usize = 4096;
+
+/// Called at the first large charge after a call of `unwatch`.
+static ON_USE: OnceLock<fn()> = OnceLock::new();
 
 const KINDS: usize = 7;
 
@@ -52,7 +55,8 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds in the order of their numbers.
-    pub const ALL: [Self; KINDS] = [Self::Body, Self::Head, Self::Answer, Self::Unpacked, Self::Batch, Self::Model, Self::Kept];
+    pub const ALL: [Self; KINDS] =
+        [Self::Body, Self::Head, Self::Answer, Self::Unpacked, Self::Batch, Self::Model, Self::Kept];
 
     /// Label of the kind in metrics.
     pub fn name(self) -> &'static str {
@@ -165,10 +169,15 @@ impl Budget {
         }))
     }
 
-    /// The budget of the process, with the limit of `pressure` until `set_limit` is called.
+    /// The budget of the process, with the limit of `machine` until `set_limit` is called.
     pub fn global() -> &'static Self {
         static BUDGET: OnceLock<Budget> = OnceLock::new();
-        BUDGET.get_or_init(|| Self::new(pressure::limit_default()))
+        BUDGET.get_or_init(|| Self::new(usize::try_from(machine::request_bytes()).unwrap_or(usize::MAX)))
+    }
+
+    /// Has `notify` called when requests begin to hold memory.
+    pub(crate) fn on_use(notify: fn()) {
+        let _ = ON_USE.set(notify);
     }
 
     /// Ends the frequent samples: the next large charge starts them again.
@@ -262,7 +271,9 @@ impl SharedBudget {
             of_kind.fetch_add(bytes, Relaxed);
         }
         if !small && !self.is_watched.load(Relaxed) && !self.is_watched.swap(true, Relaxed) {
-            pressure::wake();
+            if let Some(notify) = ON_USE.get() {
+                notify();
+            }
         }
         Taken::All
     }
@@ -447,7 +458,11 @@ impl Charge {
         let kinds = &self.account.0.budget.kinds;
         for (of, is_new) in [(self.kind, false), (kind, true)] {
             if let Some(n) = kinds.get(of as usize) {
-                if is_new { n.fetch_add(self.bytes, Relaxed) } else { n.fetch_sub(self.bytes, Relaxed) };
+                if is_new {
+                    n.fetch_add(self.bytes, Relaxed)
+                } else {
+                    n.fetch_sub(self.bytes, Relaxed)
+                };
             }
         }
         self.kind = kind;
@@ -621,7 +636,11 @@ mod tests {
             Some(Short::TooLarge { bytes: 201 * KB, most: 200 * KB })
         );
         let mut all = vec![one.charge(Kind::Body, false, 200 * KB).expect("room")];
-        assert_eq!(one.charge(Kind::Body, true, KB).err(), Some(Short::Now { limit: 800 * KB, other: 0 }), "the account is full");
+        assert_eq!(
+            one.charge(Kind::Body, true, KB).err(),
+            Some(Short::Now { limit: 800 * KB, other: 0 }),
+            "the account is full"
+        );
         for n in [200, 200, 100] {
             all.push(budget.account().charge(Kind::Answer, false, n * KB).expect("room"));
         }
