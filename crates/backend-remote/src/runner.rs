@@ -7,6 +7,7 @@ mod end;
 mod in_flight;
 pub(crate) mod large;
 mod questions;
+mod room;
 
 pub(crate) use in_flight::BatchInFlight;
 
@@ -33,9 +34,6 @@ use tensor::{Error, Name};
 pub(crate) const COPY_BYTES_MAX: u64 = 1 << 20;
 /// Longer frames (texts or inline tensors) are also handled by that thread.
 const FRAME_BYTES_AT_ONCE_MAX: usize = 1 << 20;
-/// A runner waits so often for memory of a response while the server is short of it, 5 s in all; then it gets none.
-const SEGMENT_TRIES: u32 = 50;
-const SEGMENT_INTERVAL: Duration = Duration::from_millis(100);
 /// Time that a runner has to end after FAILED.
 const FAILED_GRACE: Duration = Duration::from_secs(5);
 /// Time to write a stack trace after a batch took too long.
@@ -171,14 +169,6 @@ impl Runner {
         });
         trim::watch(runner.me.clone());
         runner
-    }
-
-    /// Adds memory for responses once the server has some: requests that hold it end meanwhile.
-    fn need_responses(&self, bytes: u64, tries: u32) {
-        let is_open = self.state.lock().lifecycle.is_in_service();
-        if !self.memory.need_responses(bytes, is_open && tries > 0) {
-            self.later(SEGMENT_INTERVAL, move |runner| runner.need_responses(bytes, tries - 1));
-        }
     }
 
     /// Runs a job after a delay, if the runner still exists.
@@ -503,7 +493,7 @@ impl Receiver for Runner {
                 needs(Way::Work)?;
                 self.failed(Failure::read(text)?)?;
             }
-            FromRunner::NeedSegment(bytes) => self.need_responses(bytes, SEGMENT_TRIES),
+            FromRunner::NeedSegment(bytes) => self.need_responses(bytes),
             FromRunner::NoDevices => {
                 log::warn!(
                     "{}: it cannot open memory of devices: inputs are copied to the host from now on",
@@ -597,14 +587,6 @@ impl Receiver for Runner {
         // Responses of a decoupled model come on the side channel, which would be read as well.
         let is_decoupled = self.owner.upgrade().is_none_or(|owner| owner.is_decoupled());
         !is_decoupled && matches!(self.state.lock().lifecycle, Lifecycle::Ready { .. })
-    }
-}
-
-impl trim::Rests for Runner {
-    fn idle_memory(&self) -> Option<&Arc<TensorMemory>> {
-        let state = self.state.lock();
-        let is_idle = state.slots.taken() == 0 && state.batch.is_none() && state.lifecycle.is_in_service();
-        is_idle.then_some(&self.memory)
     }
 }
 

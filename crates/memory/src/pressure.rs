@@ -40,7 +40,7 @@ pub(crate) fn sample(budget: &Budget) -> Option<Duration> {
     let group = machine::group()?;
     let counters = budget.counters();
     let charged: usize = counters.used_bytes.iter().sum();
-    // What is beside the limit and what is left for growth: the process's own need, more with a lower limit.
+    // Others may use what remains beside the limit and the part for growth: more if the user has set a lower limit.
     let free = (group.own_bytes() + group.request_bytes()).saturating_sub(counters.limit_bytes as u64);
     let other = usize::try_from(group.used_bytes()?.saturating_sub(free)).unwrap_or(usize::MAX);
     let peak = counters.other_bytes - counters.other_bytes.div_ceil(DECAY);
