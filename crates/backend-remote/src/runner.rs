@@ -20,7 +20,6 @@ use crate::memory::TensorMemory;
 use crate::slots::{Key, RunnerRequest, Slots};
 use crate::spec::{Ahead, Limits, RunnerKind};
 use crate::transport::{Connection, End, Executor, Next, Reading, Receiver, Transport, Way};
-use crate::trim;
 use backend::{Host, OpenCall, OpenCalls, ReadyAnswer, Reported, ReportedEnd, ReportedTimes, from_system_ns, now_ns};
 use device::{Closing, Handle};
 use parking_lot::Mutex;
@@ -138,7 +137,7 @@ impl Runner {
         let asks = asks.or_else(of_owner);
         let model = asks.as_ref().map(|(_, model)| model.clone()).unwrap_or_default();
         let memory = TensorMemory::new(Arc::clone(&transport), segments, flags, model.to_string(), limits.clone());
-        let runner = Arc::new_cyclic(|me| Self {
+        Arc::new_cyclic(|me| Self {
             name,
             kind,
             instance,
@@ -166,9 +165,7 @@ impl Runner {
                 buffer: Vec::new(),
             }),
             me: me.clone(),
-        });
-        trim::watch(runner.me.clone());
-        runner
+        })
     }
 
     /// Runs a job after a delay, if the runner still exists.

@@ -270,10 +270,12 @@ impl SharedBudget {
         if let Some(of_kind) = self.kinds.get(kind as usize) {
             of_kind.fetch_add(bytes, Relaxed);
         }
-        if !small && !self.is_watched.load(Relaxed) && !self.is_watched.swap(true, Relaxed) {
-            if let Some(notify) = ON_USE.get() {
-                notify();
-            }
+        if !small
+            && !self.is_watched.load(Relaxed)
+            && !self.is_watched.swap(true, Relaxed)
+            && let Some(notify) = ON_USE.get()
+        {
+            notify();
         }
         Taken::All
     }
