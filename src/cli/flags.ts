@@ -71,7 +71,10 @@ interface FlagCommon {
  */
 type Part = 'core' | 'engine' | 'deviceMemory' | 'listen' | 'http' | 'grpc' | 'log'
 
-/** Bounds of `integer`, `number` and `bytes`, a number of bytes with or without a unit. A value outside them is an error, or is moved to the bound if `clamp` is set. */
+/**
+ * Bounds of `integer`, `number` and `bytes` (with or without a unit). A value outside them is an error, or is moved to
+ * the bound if `clamp` is set.
+ */
 interface Bounds {
   min?: number
   max?: number

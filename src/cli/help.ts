@@ -36,7 +36,8 @@ export function flagsMarkdown(): string {
     '<!-- Made from src/cli/flags.ts; run the tests of test/cli with `-u` after a change there. -->', '',
     'This page lists every option of the server. Write options as `--name=value` or `--name value`; booleans ' +
       'take true, false, on, off, 1 or 0, and bytes a unit of k, m, g or t, each',
-    '1024 of the one before: `2g`, `512MiB`. An unknown option ends the process. The in-process API takes the same options in camelCase. Options marked *accepted* are ' +
+    '1024 of the one before: `2g`, `512MiB`. An unknown option ends the process. The in-process API takes the ' +
+      'same options in camelCase. Options marked *accepted* are ' +
       'checked and',
     'have no effect in this release; the server names them once at start.', ...SOURCES
   ]

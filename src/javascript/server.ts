@@ -369,8 +369,12 @@ export class Server implements RequestHost {
         return writer.error('INTERNAL', problem.message, flags | AnswerFlag.FAILED)
       }
       if (!(problem instanceof NoRoom) || !isRefused) throw problem
-      writer.error('UNAVAILABLE', `Failed to allocate memory for the response of model '${this.load.model}'`,
-        flags | AnswerFlag.FAILED)
+      writer.error(
+        'UNAVAILABLE',
+        `Failed to allocate memory for the response of model '${this.load.model}': ${problem.bytes} bytes are more ` +
+          'than shm-max-byte-size or --memory-limit leaves',
+        flags | AnswerFlag.FAILED,
+      )
     }
   }
 

@@ -196,7 +196,7 @@ test.each([
   ],
   [
     ['--memory-limit=1'],
-    /"--memory-limit"\.\nProvided option value is out of bound\. Got 1; it is 0 for the default, or from 1048576 bytes \(1m\)/,
+    /"--memory-limit"\.\nProvided option value is out of bound\. Got 1; it is 0 for the default, or from 1048576 bytes/
   ],
   [
     ['--cuda-memory-pool-byte-size=9999:1'],

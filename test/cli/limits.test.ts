@@ -31,7 +31,7 @@ test.each([
   [['--cache-config=local,=1'], `${NO_SETTING}local,=1`],
   [['--cache-config=local,size='], `${NO_SETTING}local,size=`],
   [['--cache-config=local,x=1'], NO_SIZE],
-  [['--cache-config=local,size=1k'], NO_SIZE],
+  [['--cache-config=local,size=1x'], NO_SIZE],
   [['--cache-config=local,size=-1'], NO_SIZE],
   [['--cache-config=local,size=99999999999999999999'], NO_SIZE],
   [

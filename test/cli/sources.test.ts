@@ -74,7 +74,7 @@ describe('precedence', () => {
         flag.kind === 'string' ? 'x'
           : flag.kind === 'choice'
             ? String(flag.choices[0])
-            : flag.kind === 'number' || flag.kind === 'integer'
+            : ['number', 'integer', 'bytes'].includes(flag.kind)
               ? String(flag.min ?? 1)
               : 'true'
       const names = ['help', 'version'].includes(flag.name) ? [] : [flag.name, ...(flag.aliases ?? [])]

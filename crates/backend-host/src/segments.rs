@@ -190,7 +190,8 @@ impl Segments {
             if responses.is_refused {
                 responses.is_refused = false;
                 return Err(Error::unavailable(format!(
-                    "there is no memory for {bytes} bytes of an output: the server's limit for this model is reached"
+                    "there is no memory for {bytes} bytes of an output: they are more than shm-max-byte-size or \
+                     --memory-limit leaves"
                 )));
             }
             if !std::mem::replace(&mut responses.is_asked, true) {

@@ -1,9 +1,9 @@
 //! Returns the arena of a session whose shapes vary when its model has nothing to do, or requests wait for memory.
 //!
-//! An arena keeps what the largest runs needed, with fragments of all shapes that were there. Without an arena, each run
-//! takes fresh pages; with shrinkage after each run, most. A model at rest needs neither: the runtime shrinks the arena
-//! at the end of a run, also of one that was stopped before its first node. So runs cost what they did, and the first one
-//! after a rest takes fresh pages. Models of fixed shapes keep their arena, because they need the same again.
+//! An arena keeps what the largest runs needed, with fragments of all shapes that were there. Without an arena, each
+//! run takes fresh pages; with shrinkage after each run, most. A model at rest needs no arena: the runtime shrinks it
+//! at the end of a run, also of one that was stopped before its first node. So runs cost what they did, and the first
+//! one after a rest takes fresh pages. Models of fixed shapes keep their arena, because they need the same again.
 //!
 //! Recipes (`recipe`) are not counted: their runs are small.
 

@@ -9,7 +9,6 @@
 use crate::frames::Block;
 use crate::generated::{BLOCK_OFFSET_BITS, Place};
 use crate::memory::TensorMemory;
-use crate::trim::Freed;
 use crate::window::Window;
 use ::memory::reclaim::drop_later;
 use std::sync::atomic::Ordering::Relaxed;
@@ -79,7 +78,7 @@ impl TensorMemory {
         let is_free = requests.lent.remove(id);
         let freed = if is_free { self.free(&mut requests.arena, id).flatten() } else { None };
         drop(requests);
-        Freed::later(freed, None);
+        self.discard_freed(freed, None);
     }
 
     /// Whether a tensor of a response may be lent now, after `others` bytes of the same result.

@@ -12,10 +12,9 @@ use crate::lent::LentInputs;
 use crate::slots::Key;
 use crate::spec::Limits;
 use crate::transport::{Segments, Transport, Way};
-use crate::trim::{self, Freed};
 use crate::window::{DevicePart, Lender, Window};
 use ::memory::budget::SMALL_BYTES_MAX;
-use ::memory::{Account, Budget, Charge, Kind};
+use ::memory::{Account, Budget, Charge, Kind, Short};
 use bytes::Bytes;
 use device::{Handle, Imported};
 use parking_lot::{Mutex, RwLock};
@@ -305,9 +304,15 @@ impl TensorMemory {
         Some((number, length))
     }
 
-    /// Adds a segment for responses, or tells the runner that there is none.
-    pub(crate) fn need_responses(&self, bytes: u64) {
-        let charge = charge_of(bytes);
+    /// Adds a segment for responses, or tells the runner that there is none. False if the server is short of memory now
+    /// and `may_wait`.
+    pub(crate) fn need_responses(&self, bytes: u64, may_wait: bool) -> bool {
+        let charge = charge(bytes);
+        match &charge {
+            Err(Short::Now { .. }) if may_wait => return false,
+            Err(_) => account().count_refusal(),
+            Ok(_) => {}
+        }
         let is_grown = charge.is_ok() && self.grow(Place::Response, bytes, self.limits.arena_bytes_max).is_some();
         self.responses.lock().grown.extend(charge.ok().flatten());
         if !is_grown {
@@ -315,12 +320,13 @@ impl TensorMemory {
             write::segment(&mut frame, Segment { bytes: 0, segment: 0, place: Place::Response as u8, refused: 1 });
             self.transport.send(Way::Side, &frame);
         }
+        true
     }
 
     /// Frees request blocks and leases that the runner returned.
     pub(crate) fn released(self: &Arc<Self>, ids: impl Iterator<Item = u64>) -> Result<(), ProtocolError> {
         let mut requests = self.requests.lock();
-        let mut ended: SmallVec<[(Option<Freed>, Option<Charge>); 4]> = SmallVec::new();
+        let mut ended: SmallVec<[_; 4]> = SmallVec::new();
         let mut leases: SmallVec<[RegionRef; 4]> = SmallVec::new();
         for id in ids {
             if let Some(lease) = lease_of(id) {
@@ -342,7 +348,7 @@ impl TensorMemory {
         }
         // A charge that ends may wake other threads.
         drop(requests);
-        ended.into_iter().for_each(|(freed, charge)| Freed::later(freed, charge));
+        ended.into_iter().for_each(|(freed, charge)| self.discard_freed(freed, charge));
         // The last reference to a region closes it.
         drop(leases);
         Ok(())
@@ -464,7 +470,7 @@ impl TensorMemory {
 
     /// Frees a block of a response.
     pub(crate) fn block_read(&self, block: Block) {
-        if trim::is_discarded(block.bytes) {
+        if Self::is_discarded(block.bytes) {
             self.responses.lock().large.push(block);
         } else {
             self.free_later(block.id(), block.bytes);
@@ -520,14 +526,22 @@ impl TensorMemory {
     }
 }
 
+/// The account of tensors in segments.
+fn account() -> &'static Account {
+    static ACCOUNT: LazyLock<Account> = LazyLock::new(|| Budget::global().common());
+    &ACCOUNT
+}
+
 /// Charges a block of a request to the budget, until the runner gives it back. `None` if it is small.
 fn charge_of(bytes: u64) -> Result<Option<Charge>, Error> {
-    static ACCOUNT: LazyLock<Account> = LazyLock::new(|| Budget::global().common());
+    Ok(charge(bytes).inspect_err(|_| account().count_refusal())?)
+}
+
+fn charge(bytes: u64) -> Result<Option<Charge>, Short> {
     if bytes <= SMALL_BYTES_MAX as u64 {
         return Ok(None);
     }
-    let charged = ACCOUNT.charge(Kind::Batch, false, usize::try_from(bytes).unwrap_or(usize::MAX));
-    Ok(Some(charged.inspect_err(|_| ACCOUNT.count_refusal())?))
+    account().charge(Kind::Batch, false, usize::try_from(bytes).unwrap_or(usize::MAX)).map(Some)
 }
 
 const PAGE_BYTES: u64 = 4096;

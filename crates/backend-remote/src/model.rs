@@ -161,6 +161,7 @@ pub(crate) fn launch(
     let Of { owner, asks, executor } = of;
     let runner =
         Runner::new(Parts { kind, name, instance: number, owner, asks, connection, limits, executor, started });
+    crate::trim::watch(Arc::downgrade(&runner) as _);
     // First of all: a thread that answers before its receiver is there would not be heard.
     runner.transport.on_frame(Arc::clone(&runner) as _)?;
     runner.transport.send(Way::Work, &load);

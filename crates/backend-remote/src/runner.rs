@@ -7,6 +7,7 @@ mod end;
 mod in_flight;
 pub(crate) mod large;
 mod questions;
+mod room;
 
 pub(crate) use in_flight::BatchInFlight;
 
@@ -140,7 +141,7 @@ impl Runner {
         let asks = asks.or_else(of_owner);
         let model = asks.as_ref().map(|(_, model)| model.clone()).unwrap_or_default();
         let memory = TensorMemory::new(Arc::clone(&transport), segments, flags, model.to_string(), limits.clone());
-        let runner = Arc::new_cyclic(|me| Self {
+        Arc::new_cyclic(|me| Self {
             name,
             kind,
             instance,
@@ -169,15 +170,7 @@ impl Runner {
                 buffer: Vec::new(),
             }),
             me: me.clone(),
-        });
-        crate::trim::watch(runner.me.clone());
-        runner
-    }
-
-    /// True if it serves and has no request.
-    pub(crate) fn is_idle(&self) -> bool {
-        let state = self.state.lock();
-        state.slots.taken() == 0 && state.batch.is_none() && state.lifecycle.is_in_service()
+        })
     }
 
     /// Runs a job after a delay, if the runner still exists.
@@ -502,7 +495,7 @@ impl Receiver for Runner {
                 needs(Way::Work)?;
                 self.failed(Failure::read(text)?)?;
             }
-            FromRunner::NeedSegment(bytes) => self.memory.need_responses(bytes),
+            FromRunner::NeedSegment(bytes) => self.need_responses(bytes),
             FromRunner::NoDevices => {
                 log::warn!(
                     "{}: it cannot open memory of devices: inputs are copied to the host from now on",

@@ -7,7 +7,6 @@ use crate::frames::arena::Arena;
 use crate::frames::{Block, write};
 use crate::generated::{BLOCK_OFFSET_BITS, Frame};
 use crate::memory::{Responses, TensorMemory};
-use crate::runner::Runner;
 use crate::transport::Way;
 use ::memory::reclaim::{drop_later, keep_trimmed};
 use ::memory::{Budget, Charge, Kind};
@@ -17,25 +16,11 @@ use std::sync::{Arc, Once, Weak};
 /// Smaller free blocks keep their pages: together they are at most the first segments.
 const DISCARDED_BYTES_MIN: u64 = 256 << 10;
 
-/// Whether a block of this size loses its pages when it is free.
-pub(crate) fn is_discarded(bytes: u64) -> bool {
-    bytes > DISCARDED_BYTES_MIN && Budget::global().is_tight()
-}
-
 /// A block that is free once its pages were returned, by `drop`.
 pub(crate) struct Freed {
     memory: Arc<TensorMemory>,
     id: u64,
     bytes: u64,
-}
-
-impl Freed {
-    /// Returns the pages on the reclaim thread; the charge ends after it.
-    pub(crate) fn later(freed: Option<Self>, charge: Option<Charge>) {
-        if let Some(freed) = freed {
-            drop_later(freed.bytes as usize, (freed, charge));
-        }
-    }
 }
 
 impl Drop for Freed {
@@ -70,11 +55,23 @@ fn block(id: u64, bytes: u64) -> Block {
 }
 
 impl TensorMemory {
+    /// Whether a block of this size loses its pages when it is free.
+    pub(crate) fn is_discarded(bytes: u64) -> bool {
+        bytes > DISCARDED_BYTES_MIN && Budget::global().is_tight()
+    }
+
+    /// Returns the pages of a freed block on the reclaim thread; the charge ends after it.
+    pub(crate) fn discard_freed(&self, freed: Option<Freed>, charge: Option<Charge>) {
+        if let Some(freed) = freed {
+            drop_later(freed.bytes as usize, (freed, charge));
+        }
+    }
+
     /// Frees a block of the requests' arena; a large one is free when the result is dropped. `None` if there is no such
     /// block.
     pub(crate) fn free(self: &Arc<Self>, arena: &mut Arena, id: u64) -> Option<Option<Freed>> {
         let bytes = arena.release(id)?;
-        if is_discarded(bytes) {
+        if Self::is_discarded(bytes) {
             return Some(Some(Freed { memory: Arc::clone(self), id, bytes }));
         }
         arena.reuse(id, bytes);
@@ -102,7 +99,7 @@ impl TensorMemory {
         let holds = !requests.charges.is_empty();
         requests.charges.values_mut().for_each(|charge| charge.becomes(Kind::Kept));
         let mut holes = Vec::new();
-        while is_discarded(u64::MAX)
+        while Self::is_discarded(u64::MAX)
             && let Some((id, bytes)) = requests.arena.take_hole(DISCARDED_BYTES_MIN)
         {
             holes.push(Freed { memory: Arc::clone(self), id, bytes });
@@ -123,10 +120,16 @@ impl TensorMemory {
     }
 }
 
-static RUNNERS: Mutex<Vec<Weak<Runner>>> = Mutex::new(Vec::new());
+/// An owner of memory for tensors.
+pub(crate) trait Rests: Send + Sync {
+    /// The memory, if its runner serves and has no request.
+    fn idle_memory(&self) -> Option<&Arc<TensorMemory>>;
+}
+
+static RUNNERS: Mutex<Vec<Weak<dyn Rests>>> = Mutex::new(Vec::new());
 
 /// Has the memory of a runner trimmed while it has nothing to do.
-pub(crate) fn watch(runner: Weak<Runner>) {
+pub(crate) fn watch(runner: Weak<dyn Rests>) {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| keep_trimmed(trim));
     RUNNERS.lock().push(runner);
@@ -137,6 +140,6 @@ fn trim() -> usize {
     runners.retain(|runner| runner.strong_count() > 0);
     let all: Vec<_> = runners.iter().filter_map(Weak::upgrade).collect();
     drop(runners);
-    all.iter().filter(|runner| runner.is_idle()).for_each(|runner| runner.memory.rest());
+    all.iter().filter_map(|runner| runner.idle_memory()).for_each(TensorMemory::rest);
     0
 }

@@ -8,7 +8,7 @@
 //! Invariant: `used`, the sum of all live charges, is at most `limit`, unless that was lowered; large buffers leave
 //! `RESERVE_SHARE` of it to small ones; an account has at most `ACCOUNT_SHARE`.
 
-use crate::pressure;
+use crate::machine;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -28,6 +28,9 @@ const RESERVE_SHARE: usize = 8;
 const ACCOUNT_SHARE: usize = 4;
 /// Queued requests; further ones are rejected at once.
 const WAITING_MAX: usize = 4096;
+
+/// Called at the first large charge after a call of `unwatch`.
+static ON_USE: OnceLock<fn()> = OnceLock::new();
 
 const KINDS: usize = 7;
 
@@ -166,10 +169,15 @@ impl Budget {
         }))
     }
 
-    /// The budget of the process, with the limit of `pressure` until `set_limit` is called.
+    /// The budget of the process, with the limit of `machine` until `set_limit` is called.
     pub fn global() -> &'static Self {
         static BUDGET: OnceLock<Budget> = OnceLock::new();
-        BUDGET.get_or_init(|| Self::new(pressure::limit_default()))
+        BUDGET.get_or_init(|| Self::new(usize::try_from(machine::request_bytes()).unwrap_or(usize::MAX)))
+    }
+
+    /// Has `notify` called when requests begin to hold memory.
+    pub(crate) fn on_use(notify: fn()) {
+        let _ = ON_USE.set(notify);
     }
 
     /// Ends the frequent samples: the next large charge starts them again.
@@ -262,8 +270,12 @@ impl SharedBudget {
         if let Some(of_kind) = self.kinds.get(kind as usize) {
             of_kind.fetch_add(bytes, Relaxed);
         }
-        if !small && !self.is_watched.load(Relaxed) && !self.is_watched.swap(true, Relaxed) {
-            pressure::wake();
+        if !small
+            && !self.is_watched.load(Relaxed)
+            && !self.is_watched.swap(true, Relaxed)
+            && let Some(notify) = ON_USE.get()
+        {
+            notify();
         }
         Taken::All
     }

@@ -19,7 +19,7 @@ pub mod machine;
 mod map;
 #[cfg(target_os = "linux")]
 mod memfd;
-mod pressure;
+pub mod pressure;
 pub mod reclaim;
 mod region;
 pub mod release;

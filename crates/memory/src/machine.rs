@@ -3,6 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+/// Divisor of the memory of a machine without a container's limit: other programs and models have the other half.
+const MACHINE_SHARE: u64 = 2;
+/// Divisor of what a container leaves after the process's own need. So much is left for what grows between two samples
+/// of `pressure`: an output is charged when its run is over.
+const GROWTH_SHARE: u64 = 4;
 /// Assumed if neither a control group nor the kernel reports it.
 const MEMORY_BYTES_DEFAULT: u64 = 4 << 30;
 
@@ -16,7 +21,16 @@ pub fn memory_bytes() -> u64 {
 /// A control group whose limit is below the memory of the machine: the container of this process, read once.
 pub(crate) fn group() -> Option<&'static Group> {
     static GROUP: OnceLock<Option<Group>> = OnceLock::new();
-    GROUP.get_or_init(|| if cfg!(miri) { None } else { read_group(Path::new("/")) }).as_ref()
+    let read = || {
+        let group = read_group(Path::new("/"))?;
+        Some(Group { own: group.used_bytes()?.min(group.limit), ..group })
+    };
+    GROUP.get_or_init(|| if cfg!(miri) { None } else { read() }).as_ref()
+}
+
+/// Bytes that requests may hold by default.
+pub(crate) fn request_bytes() -> u64 {
+    group().map_or_else(|| memory_bytes() / MACHINE_SHARE, Group::request_bytes)
 }
 
 /// A control group with a memory limit.
@@ -25,12 +39,24 @@ pub(crate) struct Group {
     directory: PathBuf,
     is_version_2: bool,
     limit: u64,
+    own: u64,
 }
 
 impl Group {
     /// Most bytes that its processes may use together.
     pub(crate) fn limit_bytes(&self) -> u64 {
         self.limit
+    }
+
+    /// Bytes that they used when the process started.
+    pub(crate) fn own_bytes(&self) -> u64 {
+        self.own
+    }
+
+    /// Bytes that requests may hold by default: what is left, less a part for growth.
+    pub(crate) fn request_bytes(&self) -> u64 {
+        let rest = self.limit - self.own;
+        rest - rest / GROWTH_SHARE
     }
 
     /// Bytes that they use now, less those of files, which the kernel drops before it kills a process.
@@ -78,7 +104,7 @@ fn limited(root: &Path, line: &str) -> Option<Group> {
     let own = base.join(path.trim_start_matches('/'));
     let groups = own.ancestors().take_while(|p| p.starts_with(&base)).filter_map(|directory| {
         let limit = std::fs::read_to_string(directory.join(file)).ok()?.trim().parse().ok()?;
-        Some(Group { directory: directory.to_owned(), is_version_2: controllers.is_empty(), limit })
+        Some(Group { directory: directory.to_owned(), is_version_2: controllers.is_empty(), limit, own: 0 })
     });
     groups.min_by_key(|group| group.limit)
 }

@@ -20,7 +20,7 @@ const QUEUED_BLOCKS_MAX: usize = 1024;
 /// Queued bytes.
 const QUEUED_BYTES_MAX: usize = 1 << 30;
 /// Interval of returning idle memory to the system: blocks that were not used for one interval.
-pub(crate) const TRIM_INTERVAL: Duration = Duration::from_secs(2);
+const TRIM_INTERVAL: Duration = Duration::from_secs(2);
 /// Bytes returned within an interval after which malloc's free memory is trimmed: large bodies leave small pieces.
 const HEAP_TRIM_BYTES: usize = 16 << 20;
 
@@ -107,6 +107,7 @@ pub fn freed_small(bytes: usize) {
 }
 
 fn run(shared: &ReclaimQueue) {
+    Budget::on_use(sample_soon);
     let mut due = Instant::now() + TRIM_INTERVAL;
     let mut sample_due = due;
     let mut freed = 0;

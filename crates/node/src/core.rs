@@ -99,6 +99,7 @@ impl NativeCore {
     ) -> Result<Self> {
         let Json(mut options) = options;
         logging::install(&on_log).map_err(unbound)?;
+        memory::pressure::check_container().map_err(|e| thrown(&e))?;
         convert::limit_memory(options.memory_limit_bytes);
         device_memory::limit(&options.device_memory);
         let library = options.onnxruntime_library;

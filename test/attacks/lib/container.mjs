@@ -3,8 +3,13 @@ import { mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { until } from './wait.mjs'
 
-const V1 = { root: '/sys/fs/cgroup/memory', limit: 'memory.limit_in_bytes', swap: 'memory.memsw.limit_in_bytes', kills: 'memory.oom_control', peak: 'memory.max_usage_in_bytes' }
-const V2 = { root: '/sys/fs/cgroup', limit: 'memory.max', swap: 'memory.swap.max', kills: 'memory.events', peak: 'memory.peak' }
+const V1 = {
+  root: '/sys/fs/cgroup/memory', limit: 'memory.limit_in_bytes', swap: 'memory.memsw.limit_in_bytes',
+  kills: 'memory.oom_control', peak: 'memory.max_usage_in_bytes',
+}
+const V2 = {
+  root: '/sys/fs/cgroup', limit: 'memory.max', swap: 'memory.swap.max', kills: 'memory.events', peak: 'memory.peak',
+}
 let made = 0
 
 export class Container {

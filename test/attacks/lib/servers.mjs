@@ -34,7 +34,11 @@ export function standardModels(root) {
  * row
  */
 export function server(
-  name, { flags = [], models = () => {}, env = {}, descriptors = null, containerMiB = null, program, standard: hasStandard = true } = {},
+  name,
+  {
+    flags = [], models = () => {}, env = {}, descriptors = null, containerMiB = null, program,
+    standard: hasStandard = true,
+  } = {},
 ) {
   return { name, flags, models, env, descriptors, containerMiB, program, standard: hasStandard, fresh: false }
 }

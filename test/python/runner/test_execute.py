@@ -142,7 +142,10 @@ def test_b_pyr_02_without_memory_the_request_fails_and_the_next_is_served(host):
     one = host(IDENTITY.replace("tensor.as_numpy()", "tensor.as_numpy() + 1"), segments=(1 << 24, 1 << 16), segment_max=1 << 20)
     (answer,) = one.run([In("IN", np.zeros(1 << 20, "f4"))])
     assert (answer.kind, answer.code) == (P.ANSWER_ERROR, P.CODE_UNAVAILABLE)
-    assert answer.error == "Failed to allocate memory for the response of model 'm'"
+    assert answer.error == (
+        f"Failed to allocate memory for the response of model 'm': {4 << 20} bytes are more than "
+        "shm-max-byte-size or --memory-limit leaves"
+    )
     (answer,) = one.run([In("IN", np.zeros(2000, "f4"))])
     assert answer["OUT"] == [1.0] * 2000
 

@@ -191,7 +191,7 @@ class Responses:
                 while self._answers == seen:
                     self._answered.wait()
                 if self._refused:
-                    raise Refused
+                    raise Refused(f"{size} bytes are more than shm-max-byte-size or --memory-limit leaves")
 
     def give(self, number, offset):
         """Frees a block that was not sent."""

@@ -233,7 +233,7 @@ class Codec:
             taken.clear()
             if not isinstance(e, arena.Refused):
                 return self.error(parts, CODE_INTERNAL, text_of(e), flags)
-            text = f"Failed to allocate memory for the response of model '{self._model}'"
+            text = f"Failed to allocate memory for the response of model '{self._model}': {e}"
             return self.error(parts, CODE_UNAVAILABLE, text, flags)
         parameters = response._parameters
         if parameters == "{}" or not parameters:
