@@ -187,7 +187,7 @@ pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, caller: Caller, place:
         let read = connection.read_head(&mut head, first).await;
         connection.place.work();
         match read {
-            Ok(()) => {}
+            Ok(()) => connection.place.work_on_request(),
             Err(Stop::Gone) => return,
             Err(Stop::Tls) => return context.shared.strays().note_tls(&caller, false),
             Err(Stop::Http2) => {
