@@ -185,6 +185,11 @@ impl IdleHandle {
     /// Marks the connection as not waiting.
     pub fn work(&self) {
         self.slot.waits.set(None);
+    }
+
+    /// Marks the connection as not waiting, because its client has made a request.
+    pub fn work_on_request(&self) {
+        self.work();
         self.slot.has_worked.set(true);
     }
 
@@ -266,8 +271,7 @@ mod tests {
         let idle = Idle::new();
         let all: Vec<_> = (0..5).map(|_| connected(&idle, None)).collect();
         for (place, _) in &all {
-            place.wait();
-            place.work();
+            place.work_on_request();
         }
         all[0].0.wait();
         for (place, _) in &all[1..4] {

@@ -71,27 +71,21 @@ impl Transfer {
         self.is_too_slow.get()
     }
 
-    /// Returns what is delayed, the number of delayed bodies and responses, and all bytes moved.
-    fn now(&self) -> (Option<Shortage>, u64, u64) {
-        let Some(Waits { bodies, responses, bytes }) = self.http2.borrow().as_ref().map(ConnectionProgress::waits)
-        else {
-            return (self.delayed.get(), 1, self.moved.get());
-        };
-        let delayed = match bodies {
-            0 => (responses > 0).then_some(Shortage::SlowResponse),
-            _ => Some(Shortage::SlowBody),
-        };
-        (delayed, (bodies + responses) as u64, bytes)
+    fn now(&self) -> Waits {
+        if let Some(http2) = &*self.http2.borrow() {
+            return http2.waits();
+        }
+        let delays = |what| usize::from(self.delayed.get() == Some(what));
+        let (bodies, responses) = (delays(Shortage::SlowBody), delays(Shortage::SlowResponse));
+        Waits { bodies, is_body_open: false, responses, bytes: self.moved.get() }
     }
 
     /// Whether the connection waits for a client that has not moved enough in its current window yet, or was too slow.
     pub fn is_behind(&self, rate_min: u64) -> bool {
-        let (delayed, count, bytes) = self.now();
-        if self.is_too_slow.get() {
-            return true;
-        }
+        let Waits { bodies, is_body_open, responses, bytes } = self.now();
+        let count = (bodies + responses).max(usize::from(is_body_open)) as u64;
         let mark = self.window.get().map_or(0, |window| window.mark);
-        delayed.is_some() && bytes.saturating_sub(mark) < count * rate_min * SLOW_TIME_MAX.as_secs()
+        self.is_too_slow.get() || bytes.saturating_sub(mark) < count * rate_min * SLOW_TIME_MAX.as_secs()
     }
 
     /// Forgets the window, for a connection that is idle or while there is no shortage.
@@ -101,8 +95,12 @@ impl Transfer {
 
     /// Adds the time `passed` since the last look, and decides once the client had `SLOW_TIME_MAX`.
     pub fn look(&self, passed: Duration, rate_min: u64) -> Verdict {
-        let (delayed, _, bytes) = self.now();
-        let Some(delayed) = delayed else { return Verdict::Keep };
+        let Waits { bodies, responses, bytes, .. } = self.now();
+        let delayed = match (bodies, responses) {
+            (0, 0) => return Verdict::Keep,
+            (0, _) => Shortage::SlowResponse,
+            _ => Shortage::SlowBody,
+        };
         if self.is_too_slow.get() {
             return Verdict::Close(None);
         }

@@ -117,7 +117,7 @@ pub fn rest<S: Io>(cx: &Context<'_>, connection: &Connection<S>, place: &IdleHan
     if connection.is_idle() {
         place.wait_for_close_request(cx);
     } else if place.waits() {
-        place.work();
+        place.work_on_request();
     }
 }
 

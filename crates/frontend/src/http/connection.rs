@@ -51,7 +51,7 @@ async fn with_timeout<T>(place: &IdleHandle, work: impl Future<Output = io::Resu
         return result;
     }
     place.transfer().wait_for(Some(Shortage::SlowResponse));
-    let result = timeout(BODY_STALL_TIME_MAX, work).await;
+    let result = Box::pin(timeout(BODY_STALL_TIME_MAX, work)).await;
     place.transfer().wait_for(None);
     result.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
@@ -68,7 +68,8 @@ async fn with_body_timeout(
         Poll::Ready(result) => result?,
         Poll::Pending => {
             place.transfer().wait_for(Some(Shortage::SlowBody));
-            let read = wait_for_body(account, place, work).await;
+            // Boxed: most reads do not wait, and the future of each connection has the size of its largest state.
+            let read = Box::pin(wait_for_body(account, place, work)).await;
             place.transfer().wait_for(None);
             read?
         }
@@ -187,7 +188,7 @@ pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, caller: Caller, place:
         let read = connection.read_head(&mut head, first).await;
         connection.place.work();
         match read {
-            Ok(()) => {}
+            Ok(()) => connection.place.work_on_request(),
             Err(Stop::Gone) => return,
             Err(Stop::Tls) => return context.shared.strays().note_tls(&caller, false),
             Err(Stop::Http2) => {

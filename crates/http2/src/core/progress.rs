@@ -11,6 +11,8 @@ use std::rc::{Rc, Weak};
 pub struct Waits {
     /// Bodies that the client has not sent.
     pub bodies: usize,
+    /// A body has not come to its end, even if the server reads a part of it now.
+    pub is_body_open: bool,
     /// Responses that it leaves unread.
     pub responses: usize,
     /// Bytes that the connection has moved in both directions since its start.
@@ -45,7 +47,7 @@ impl Core {
     fn waits(&mut self) -> Waits {
         let is_unread = !self.writing.output.is_empty() && !self.holds_back();
         let bytes = self.reading.received_bytes + self.writing.output.written();
-        let mut waits = Waits { bodies: 0, responses: usize::from(is_unread), bytes };
+        let mut waits = Waits { bodies: 0, is_body_open: false, responses: usize::from(is_unread), bytes };
         if self.closing == Closing::Failed {
             return waits;
         }
@@ -56,6 +58,7 @@ impl Core {
             let (body, response) = stream.awaits_client(windows.0, windows.1);
             // The rest of a body whose call was answered keeps the connection as well.
             waits.bodies += usize::from(body || stream.body.lingers);
+            waits.is_body_open |= stream.has_body && !stream.body.is_paused && !stream.body.received_all;
             waits.responses += usize::from(response);
         }
         waits
