@@ -8,8 +8,8 @@ use crate::frames::{self, InstanceId};
 use crate::generated::{Frame, LEASES_MAX, SLOTS_MAX};
 use crate::lifecycle::{Before, Lifecycle};
 use crate::restart::Crashes;
-use crate::runner::{COPY_BYTES_MAX, Owner, Parts, Runner, Started};
-use crate::spec::{Ahead, InstanceSpec, Limits, RunnerKind, Spec};
+use crate::runner::{Owner, Parts, Runner, Started};
+use crate::spec::{Ahead, COPY_BYTES_MAX, InstanceSpec, Limits, RunnerKind, Spec};
 use crate::transport::{Executor, Way};
 use backend::{
     Batch, Capabilities, Executing, Host, InstanceEventsRef, Marks, NewInstance, OpenCalls, Readiness, ReadyAnswer,

@@ -18,7 +18,7 @@ use crate::generated::{Frame, Header, ReportKind, VERSION};
 use crate::lifecycle::{Before, Lifecycle};
 use crate::memory::TensorMemory;
 use crate::slots::{Key, RunnerRequest, Slots};
-use crate::spec::{Ahead, Limits, RunnerKind};
+use crate::spec::{Ahead, COPY_BYTES_MAX, FRAME_BYTES_AT_ONCE_MAX, Limits, RunnerKind};
 use crate::transport::{Connection, End, Executor, Next, Reading, Receiver, Transport, Way};
 use backend::{Host, OpenCall, OpenCalls, ReadyAnswer, Reported, ReportedEnd, ReportedTimes, from_system_ns, now_ns};
 use device::{Closing, Handle};
@@ -29,10 +29,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tensor::{Error, Name};
 
-/// Larger outputs of one frame are copied by a thread that may block: a copy of 1 MiB takes 80 to 240 µs.
-pub(crate) const COPY_BYTES_MAX: u64 = 1 << 20;
-/// Longer frames (texts or inline tensors) are also handled by that thread.
-const FRAME_BYTES_AT_ONCE_MAX: usize = 1 << 20;
 /// Time that a runner has to end after FAILED.
 const FAILED_GRACE: Duration = Duration::from_secs(5);
 /// Time to write a stack trace after a batch took too long.

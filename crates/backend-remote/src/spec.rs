@@ -7,6 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tensor::{Error, Name, Result};
 
+/// Larger outputs of one frame are copied by a thread that may block: a copy of 1 MiB takes 80 to 240 µs.
+pub(crate) const COPY_BYTES_MAX: u64 = 1 << 20;
+/// Longer frames (texts or inline tensors) are also handled by that thread.
+pub(crate) const FRAME_BYTES_AT_ONCE_MAX: usize = 1 << 20;
+
 /// How errors name a runner that ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunnerKind {

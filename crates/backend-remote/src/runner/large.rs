@@ -1,7 +1,8 @@
 //! Large tensors: whether they are copied, and how much that is.
 
-use super::{COPY_BYTES_MAX, Runner, RunnerState};
+use super::{Runner, RunnerState};
 use crate::frames::{Block, Contents, ResultRef, TensorRef};
+use crate::spec::COPY_BYTES_MAX;
 use crate::wanted::wanted;
 use backend::{BatchEntry, scatter};
 use tensor::DataType;
