@@ -38,7 +38,7 @@ test('an error of a generator ends its request only, after the responses before 
   const [first, second] = await model.batch([input(-1), input(2)])
   expect((first as TritonError).message).toMatch(/message: RangeError: there is no way to -1\n {4}at .*stream\.test/)
   expect(valueOf(second as InferenceResponse)).toBe(1)
-  expect(model.logs[0]).toMatchObject({ level: 'ERROR', file: 'model.ts' })
+  expect(model.logs[0]).toMatchObject({ level: 'ERROR', file: 'stream.test.ts' })
 })
 
 test('a generator whose client goes away ends, and its finally blocks run', async () => {

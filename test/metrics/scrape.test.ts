@@ -81,7 +81,8 @@ test('a tag that is no label fails the load of its model, and the metrics stay r
     const { body } = await scrape({}, tagged.metricsPort)
     const { series } = parseExposition(body.toString('utf8'), 'text')
     expect(series.get('nv_inference_count{_cost_center="7",model="good",version="1"}')).toBe('0')
-    expect([...series.keys()].filter((key) => /dash|forged/.test(key))).toEqual([])
+    const failed = ['dash', 'forged'].map((model) => `nereid_versions_failed{model="${model}"}`)
+    expect([...series.keys()].filter((key) => /dash|forged/.test(key))).toEqual(failed)
     expect(tagged.output()).toMatch(/'dash'.*Invalid label name: metric tag 'cost-center' for dash/)
   } finally {
     await tagged.stop()
