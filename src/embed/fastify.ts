@@ -27,7 +27,9 @@ export function fastifyPlugin(serve: NodeServe): FastifyPlugin {
     const parts = (fastify.prefix ?? '').split('/').filter((part) => part !== '').length
     const handle: RawHandler = ({ raw }, reply) => {
       reply.hijack()
-      serve(`/${(raw.url ?? '').split('/').slice(parts + 1).join('/')}`, raw, reply.raw)
+      // Clients of proxies send the absolute form.
+      const path = (raw.url ?? '').replace(/^http:\/\/[^/?#]*/i, '')
+      serve(`/${path.split('/').slice(parts + 1).join('/')}`, raw, reply.raw)
     }
     fastify.all('/v2', handle)
     fastify.all('/v2/*', handle)

@@ -75,7 +75,7 @@ describe('precedence', () => {
           : flag.kind === 'choice'
             ? String(flag.choices[0])
             : ['number', 'integer', 'bytes'].includes(flag.kind)
-              ? String(flag.min ?? 1)
+              ? String(('min' in flag ? flag.min : undefined) ?? 1)
               : 'true'
       const names = ['help', 'version'].includes(flag.name) ? [] : [flag.name, ...(flag.aliases ?? [])]
       expect(variablesOf(flag)).toHaveLength(names.length)

@@ -8,7 +8,8 @@ export default defineModel({
   execute(requests) {
     return requests.map((request) => {
       const controls = ['START', 'END', 'READY', 'CORRID'].map((name) => {
-        const tensor = request.input(name)
+        // A model without control inputs has none of these.
+        const tensor = request.inputs.get(name)
         return [name, tensor === undefined ? null : array(tensor)]
       })
       const id = request.correlationId

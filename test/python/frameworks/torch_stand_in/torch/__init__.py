@@ -28,6 +28,14 @@ def set_num_interop_threads(number):
     pass
 
 
+def get_num_threads():
+    return 1
+
+
+def get_num_interop_threads():
+    return 1
+
+
 class device:
     def __init__(self, name):
         self.type, self.index = name, None
