@@ -23,11 +23,10 @@ export function fastifyPlugin(serve: NodeServe): FastifyPlugin {
     // Bodies are tensors, which the core reads unparsed.
     fastify.removeAllContentTypeParsers()
     fastify.addContentTypeParser('*', (_request, _payload, parsed) => parsed(null))
-    // As many parts as the prefix has, which may be parameters.
+    // As many parts as the prefix has, which may be parameters; behind the origin that clients of proxies send.
     const parts = (fastify.prefix ?? '').split('/').filter((part) => part !== '').length
     const handle: RawHandler = ({ raw }, reply) => {
       reply.hijack()
-      // Clients of proxies send the absolute form.
       const path = (raw.url ?? '').replace(/^http:\/\/[^/?#]*/i, '')
       serve(`/${path.split('/').slice(parts + 1).join('/')}`, raw, reply.raw)
     }
