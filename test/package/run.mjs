@@ -33,7 +33,7 @@ const HERE = fileURLToPath(new URL('.', import.meta.url))
 
 const CLIENT_BYTES_MAX = 200e3
 const DOWNLOAD_BYTES_MAX = 27e6
-const DISK_BYTES_MAX = 64e6
+const DISK_BYTES_MAX = 65e6
 const WHEEL_BYTES_MAX = 27e6
 /** From an empty cache to ready. */
 const NPX_MS_MAX = 20_000
