@@ -16,7 +16,7 @@ pub use grpc::EmbeddedCall;
 pub use piece::{CallEnd, Piece};
 
 use crate::control::Control;
-use crate::gate::Grant;
+use crate::exchange::{HttpExchange, refuse_head};
 use crate::grpc::context::GrpcContext;
 use crate::hold::{self, Holds};
 use crate::http::context::HttpContext;
@@ -24,9 +24,8 @@ use crate::http::events::{self, Events};
 use crate::http::method::Method;
 use crate::http::reply::{JSON, Reply};
 use crate::http::request::{self, RequestHead};
-use crate::http::service::{self, Admission};
-use crate::limits::{EMBEDDED_BYTES_PER_CALL, EMBEDDED_EVENTS_PER_CALL_MAX, RETRY_AFTER, UNCHARGED_ANSWER_BYTES_MAX};
-use crate::origin::{Caller, Face, Origin};
+use crate::limits::{EMBEDDED_BYTES_PER_CALL, EMBEDDED_EVENTS_PER_CALL_MAX, RETRY_AFTER};
+use crate::origin::{Caller, Client, Face, Origin};
 use crate::server::FrontendOptions;
 use crate::server::begin_reactor;
 use crate::shared::{Phase, Shared};
@@ -139,7 +138,7 @@ impl Embedded {
                         EmbedJob::Begin { ticket, request, said } => {
                             let (context, account, over) = (context.clone(), account.clone(), over.clone());
                             hold::spawn(async move {
-                                Exchange { ticket, said, settle, account }.run(&context, *request).await;
+                                EmbeddedHttp { ticket, said, settle, account }.run(&context, *request).await;
                                 open.lock().remove(&ticket);
                                 over.notify_one();
                             });
@@ -252,7 +251,7 @@ impl Drop for Embedded {
 }
 
 /// One request, as its thread has it.
-struct Exchange {
+struct EmbeddedHttp {
     /// The call to answer next.
     ticket: u32,
     said: UnboundedReceiver<EmbedInput>,
@@ -260,7 +259,7 @@ struct Exchange {
     account: Account,
 }
 
-impl Drop for Exchange {
+impl Drop for EmbeddedHttp {
     fn drop(&mut self) {
         // Calls made after the last answer, or when the thread ended.
         self.said.close();
@@ -272,7 +271,7 @@ impl Drop for Exchange {
     }
 }
 
-impl Exchange {
+impl EmbeddedHttp {
     fn report(&self, call: u32, event: Result<EmbedEvent>) {
         (self.settle)(call, event);
     }
@@ -280,42 +279,30 @@ impl Exchange {
     async fn run(mut self, context: &HttpContext, request: EmbeddedRequest) {
         let first = self.ticket;
         let mut unanswered = Unanswered { settle: self.settle.clone(), call: Some(first) };
-        let _inflight = context.shared.request();
         let EmbeddedRequest { method, target, fields, peer, local, body } = request;
         let is_head = method == "HEAD";
         let pairs = fields.chunks_exact(2).filter_map(|pair| Some((pair.first()?.as_bytes(), pair.get(1)?.as_bytes())));
         let origin = peer.map_or(Origin::Network, |peer| Origin::of(peer, || local));
-        let caller = Caller { origin, face: Face::Embedded, peer };
+        let client = Client::from(Caller { origin, face: Face::Embedded, peer });
         let target = match request::origin_form(target.as_bytes()) {
             Ok(target) => target,
             Err(bad) => {
-                let mut head = RequestHead::default();
-                head.note(&context.shared, &caller, PROTOCOL);
                 let reply = Reply::text_error(400, JSON, &bad.0);
-                self.reply(&mut unanswered, reply, is_head, &Grant::default(), &head);
-                if let Some(slot) = &head.trace {
-                    slot.sent();
-                }
-                return;
+                let record = refuse_head(context, &client.caller, PROTOCOL, &reply);
+                answer(&mut unanswered, reply, is_head);
+                return record.sent();
             }
         };
-        let mut head = RequestHead::from_parts(Method::parse(method.as_bytes()), is_head, target, pairs);
-        head.note(&context.shared, &caller, PROTOCOL);
-        let (grant, admission) = service::admit(context, &caller.into(), &head);
-        if let Some(slot) = &head.trace {
-            slot.granted(grant.key());
-        }
-        let admission = match admission {
+        let head = RequestHead::from_parts(Method::parse(method.as_bytes()), is_head, target, pairs);
+        let (exchange, admission) = HttpExchange::begin(context, &client, &head, PROTOCOL, &self.account);
+        let admission = match (admission, &body) {
             // The body is not read if the request is rejected by its head.
-            Admission::Read { route, bytes_max } if body.is_none() => {
-                let refused = service::reject_by_head(context, &route, &head).map(Admission::Reply);
-                refused.unwrap_or(Admission::Read { route, bytes_max })
-            }
-            other => other,
+            (Ok(bytes_max), None) => exchange.reject_early().map_or(Ok(bytes_max), Err),
+            (other, _) => other,
         };
         let reply = match admission {
-            Admission::Reply(reply) => reply,
-            Admission::Read { route, bytes_max } => {
+            Err(reply) => reply,
+            Ok(bytes_max) => {
                 let body = match body {
                     Some(body) if body.len() as u64 > bytes_max => Err(body.len() as u64),
                     Some(body) => Ok(body),
@@ -334,33 +321,27 @@ impl Exchange {
                     }
                 };
                 match body {
-                    Err(bytes) => service::too_large(context, route, bytes),
+                    Err(bytes) => exchange.too_large(bytes),
                     Ok(body) => match self.account.charge(Kind::Body, false, body.len()) {
-                        Err(short) => {
-                            self.account.count_refusal();
-                            Reply::short(&short)
-                        }
+                        Err(short) => exchange.short(&short),
                         Ok(_charge) => {
-                            if let Some(slot) = &head.trace {
-                                slot.received(&body);
-                            }
-                            grant.charge(body.len());
-                            let account = self.account.clone();
-                            let work = service::respond(context, &account, route, &head, body.into());
-                            let Some(reply) = self.unless_cancelled(work).await else { return };
+                            let Some(reply) = self.unless_cancelled(exchange.respond(body.into())).await else {
+                                return;
+                            };
                             reply
                         }
                     },
                 }
             }
         };
-        let rest = self.reply(&mut unanswered, reply, is_head, &grant, &head);
-        let is_whole = match rest {
+        let mut reply = exchange.complete(reply, 0);
+        exchange.hand_over(&mut reply);
+        let is_whole = match answer(&mut unanswered, reply, is_head) {
             Some(rest) => self.events(*rest).await,
             None => true,
         };
-        if let Some(slot) = head.trace.as_ref().filter(|_| is_whole) {
-            slot.sent();
+        if is_whole {
+            exchange.sent();
         }
     }
 
@@ -383,34 +364,6 @@ impl Exchange {
             },
         })
         .await
-    }
-
-    /// Answers the current call with a reply. Returns the events that follow it.
-    fn reply(
-        &self,
-        unanswered: &mut Unanswered,
-        mut reply: Reply,
-        is_head: bool,
-        grant: &Grant,
-        head: &RequestHead,
-    ) -> Option<Box<Events>> {
-        let rest = reply.rest.take().filter(|_| !is_head);
-        let length = reply.body_length();
-        if !reply.is_charged
-            && length > UNCHARGED_ANSWER_BYTES_MAX
-            && let Err(short) = self.account.charge(Kind::Answer, false, length)
-        {
-            self.account.count_refusal();
-            reply = Reply::short(&short);
-        }
-        grant.charge(reply.body_length());
-        if let Some(slot) = &head.trace {
-            slot.replying(reply.status, reply.code, reply.body_length(), &reply.body);
-        }
-        let (status, fields, sized) = (reply.status, fields(&reply), !reply.chunked);
-        let body = reply.body.drain(..).map(|part| grant.hold(part)).collect();
-        unanswered.answer(Ok(EmbedEvent::Reply { status, fields, body, more: rest.is_some(), sized }));
-        rest
     }
 
     /// Answers calls with the events of a reply. Returns whether all were sent.
@@ -472,6 +425,15 @@ impl Drop for Unanswered {
     fn drop(&mut self) {
         self.answer(Err(Error::cancelled("")));
     }
+}
+
+/// Answers the current call with a reply. Returns the events that follow it.
+fn answer(unanswered: &mut Unanswered, mut reply: Reply, is_head: bool) -> Option<Box<Events>> {
+    let rest = reply.rest.take().filter(|_| !is_head);
+    let (status, fields, sized) = (reply.status, fields(&reply), !reply.chunked);
+    let body = reply.body.into_vec();
+    unanswered.answer(Ok(EmbedEvent::Reply { status, fields, body, more: rest.is_some(), sized }));
+    rest
 }
 
 /// Header fields of a reply. The other server adds those of the connection and the length.

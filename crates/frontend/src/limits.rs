@@ -172,6 +172,8 @@ pub const AUDIT_ITEMS_MAX: usize = 64;
 pub const LOG_PATH_BYTES_MAX: usize = 1024;
 /// Bytes of a name of a model, region, key or file in a line of either log, before escaping.
 pub const LOG_NAME_BYTES_MAX: usize = 256;
+/// Bytes of a message that is kept for the names in it, for calls other than inference.
+pub const LOG_NAMES_BYTES_MAX: usize = 4096;
 /// Bytes of an error text in a line of either log, before escaping.
 pub const LOG_ERROR_BYTES_MAX: usize = 1024;
 

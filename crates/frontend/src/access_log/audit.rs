@@ -1,15 +1,15 @@
 //! Lines of the audit log: who requested which change of the server, with which parameters, and the result. Contents of
 //! files and configurations are logged as their size and SHA-256, which `sha256sum` prints for the original file.
 
-use super::entry::{LoggedRequest, RequestName};
+use super::Logs;
+use super::entry::RequestLine;
 use super::json_line::JsonLine;
 use super::messages;
 use crate::grpc::control::log_changes;
-use crate::http::method::Method;
 use crate::limits::{AUDIT_BYTES_ON_REACTOR_MAX, AUDIT_ITEMS_MAX, LOG_NAME_BYTES_MAX};
 use crate::origin::Face;
+use crate::record::RequestName;
 use crate::table::Operation;
-use crate::table::routes::Route;
 use crate::text::decode_base64;
 use bytes::Bytes;
 use prost::Message;
@@ -18,19 +18,14 @@ use protocol::pb::inference as pb;
 use ring::digest::{SHA256, digest};
 use std::fmt::Write;
 
-impl LoggedRequest {
-    /// Writes the line of a request that changed the server.
-    pub(super) fn audit(&self) {
-        let body = self.body.take();
-        let source = match (self.asked(), body) {
-            (RequestName::Http(_, method, path), Some(body)) => {
-                ParameterSource::of_route(*method, path).map(|what| (what, body))
-            }
-            (RequestName::Grpc(Some(operation), _), Some(message)) => {
-                Some((ParameterSource::Message(*operation), message))
-            }
-            _ => None,
+impl RequestLine<'_> {
+    /// Writes the line of a request that changed the server. `body`: its body or message, if it was kept.
+    pub(super) fn audit(&self, logs: &Logs, body: Option<Bytes>) {
+        let source = match &self.noted.name {
+            RequestName::Grpc(operation, _) => operation.map(ParameterSource::Message),
+            name => name.route().and_then(|route| ParameterSource::of(route.operation)),
         };
+        let source = source.zip(body);
         // One call both reads and writes settings; a call that only reads is not logged.
         if let Some((ParameterSource::Message(operation), message)) = &source
             && message.len() <= AUDIT_BYTES_ON_REACTOR_MAX
@@ -39,10 +34,10 @@ impl LoggedRequest {
             return;
         }
         let facts = |line: &mut JsonLine<'_>, body: Option<&Bytes>| {
-            line.time("time", self.begun());
+            line.time("time", self.facts.times.begun);
             self.who(line);
             line.word("origin", self.origin());
-            if self.caller().face == Face::Control {
+            if self.noted.caller.face == Face::Control {
                 line.flag("control_address");
             }
             line.word("protocol", self.protocol()).word("verb", self.verb());
@@ -51,16 +46,16 @@ impl LoggedRequest {
             line.micros("duration_us", self.duration());
         };
         let Some((what, body)) = source else {
-            return self.logs().audit(|line| facts(line, None));
+            return logs.audit(|line| facts(line, None));
         };
         if body.len() <= AUDIT_BYTES_ON_REACTOR_MAX {
-            return self.logs().audit(|line| {
+            return logs.audit(|line| {
                 facts(line, Some(&body));
                 line.object("parameters", |line| what.parameters(&body, line));
             });
         }
         // Decoding and hashing many files takes long.
-        self.logs().audit_later(
+        logs.audit_later(
             |line| facts(line, None),
             move |line| {
                 if let ParameterSource::Message(operation) = what {
@@ -83,8 +78,8 @@ enum ParameterSource {
 }
 
 impl ParameterSource {
-    fn of_route(method: Method, path: &[u8]) -> Option<Self> {
-        Some(match Route::find(method, std::str::from_utf8(path).ok()?)?.operation {
+    fn of(operation: Operation) -> Option<Self> {
+        Some(match operation {
             Operation::Load => Self::Load,
             Operation::Unload => Self::Unload,
             operation if operation.is_change() => Self::Members,

@@ -4,10 +4,10 @@
 //! dropped and counted, so no request waits for a disk. The logs share nothing, so lines of one never displace those of
 //! the other.
 //!
-//! Not here: notes about a request while it is in progress (`traced`).
+//! Not here: notes about a request while it is in progress (`frontend::record`).
 
 mod audit;
-pub(crate) mod entry;
+mod entry;
 mod file;
 mod json;
 mod messages;
@@ -20,6 +20,8 @@ pub(crate) mod json_line;
 pub use queue::LogCounts;
 
 use crate::limits::{ACCESS_LOG_BYTES_MAX, AUDIT_LOG_BYTES_MAX};
+use crate::record::{Facts, Noted};
+use entry::RequestLine;
 use json_line::JsonLine;
 use options::RequestLogOptions;
 use sampler::Sampler;
@@ -69,28 +71,28 @@ impl Logs {
         self.audit.is_some()
     }
 
-    /// Writes the line of a request to the access log, if the request failed or is sampled.
-    pub(crate) fn access(&self, failed: bool, fill: impl FnOnce(&mut JsonLine<'_>)) {
+    /// Writes the lines of a request: to the access log if it failed or is sampled, to the audit log if it is a change.
+    pub(crate) fn write(&self, noted: &Noted, facts: &mut Facts) {
         if let Some((log, sampler)) = &self.access
-            && (failed || sampler.takes())
+            && (facts.is_failed() || sampler.takes())
         {
-            log.put(fill);
+            log.put(|line| RequestLine { noted, facts }.fill(line));
+        }
+        if noted.is_write {
+            let body = facts.body.take();
+            RequestLine { noted, facts }.audit(self, body);
         }
     }
 
     /// Writes a line to the audit log.
-    pub(crate) fn audit(&self, fill: impl FnOnce(&mut JsonLine<'_>)) {
+    fn audit(&self, fill: impl FnOnce(&mut JsonLine<'_>)) {
         if let Some(log) = &self.audit {
             log.put(fill);
         }
     }
 
     /// Like `audit`, with a last part that the thread of the log makes. It is omitted if too many such lines wait.
-    pub(crate) fn audit_later(
-        &self,
-        fill: impl Fn(&mut JsonLine<'_>),
-        rest: impl FnOnce(&mut JsonLine<'_>) + Send + 'static,
-    ) {
+    fn audit_later(&self, fill: impl Fn(&mut JsonLine<'_>), rest: impl FnOnce(&mut JsonLine<'_>) + Send + 'static) {
         if let Some(log) = &self.audit {
             log.put_later(fill, Box::new(rest));
         }

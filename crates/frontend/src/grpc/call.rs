@@ -8,14 +8,13 @@ use super::unary::{LaterAnswer, Sent, Waits};
 use super::{load, reflection, stream, timeout, unary, watch};
 use crate::access::Ask;
 use crate::encoding::Encoding;
+use crate::exchange::Exchange;
 use crate::gate::Grant;
 use crate::gate_error::GateError;
 use crate::origin::{Client, Face};
-use crate::rope::Rope;
+use crate::record::Record;
 use crate::table::{Operation, calls};
-use crate::traced::RequestTrace;
 use crate::verbose;
-use bytes::Buf;
 use http2::{Field, Request, RequestHead, StreamWriter};
 use memory::Account;
 use std::future::{Future, poll_fn};
@@ -112,12 +111,11 @@ pub fn begin(
             &unkept
         }
     };
-    let trace =
-        RequestTrace::grpc(&context.shared, &client.caller, plan.operation.map(|(operation, _)| operation), &head);
+    let operation = plan.operation.map(|(operation, _)| operation);
+    let record = Record::grpc(&context.shared, &client.caller, operation, &head);
+    let mut exchange = Exchange::new(client.caller, (**account).clone(), record);
     if !plan.is_grpc {
-        if let Some(slot) = trace {
-            slot.ending(&Status::new(code::UNIMPLEMENTED, "this is no call of gRPC"));
-        }
+        exchange.record.ending(&Status::new(code::UNIMPLEMENTED, "this is no call of gRPC"));
         let ends = head.method() == b"HEAD";
         if respond.send_head(415, &[Field::Literal("content-type", b"text/plain")], ends).is_ok() && !ends {
             let place = context.shared.strays().at_grpc();
@@ -129,14 +127,12 @@ pub fn begin(
     let (operation, encoding, grant) = match plan.admit(context, client, &head) {
         Ok(admitted) => admitted,
         Err(status) => {
-            note_refused(trace.as_ref(), &status);
+            exchange.refuse(&status);
             reject(&mut respond, &status);
             return None;
         }
     };
-    if let Some(slot) = &trace {
-        slot.granted(grant.key());
-    }
+    exchange.admitted(grant);
     let is_logged = verbose::is_on();
     if is_logged {
         verbose::grpc_started(head.path());
@@ -147,8 +143,7 @@ pub fn begin(
     let is_inference = || matches!(operation, Operation::Infer | Operation::StreamInfer);
     let near = (memory::has_devices() && is_inference()).then(|| context.engine.clone());
     let messages = Messages::new(body, encoding, account.clone(), bytes_max, operation.is_stream(), near);
-    let mut call =
-        Call { head, caller: client.caller, grant, messages, response_encoding, account: account.clone(), trace };
+    let mut call = Call { head, exchange, messages, response_encoding };
     // Held until the task that continues the call, if any, counts itself.
     let _request = (!operation.is_stream()).then(|| context.shared.request());
     let mut sent = None;
@@ -157,9 +152,7 @@ pub fn begin(
     {
         match unary::required(message).and_then(|message| unary::send(context, &call, message)) {
             Ok(Sent::Answered(message)) => {
-                note_sending(call.trace.as_ref(), &message);
-                let ended = finish(&mut respond, message.granted(&call.grant), response_encoding, account);
-                note_sent(call.trace.as_ref(), ended);
+                finish(&mut respond, &call.exchange, message, response_encoding);
                 if is_logged {
                     verbose::grpc_done(call.head.path());
                 }
@@ -168,7 +161,7 @@ pub fn begin(
             Ok(Sent::Waits(waits)) => sent = Some(StartedCall::Waits(waits)),
             Ok(Sent::Later(answer)) => sent = Some(StartedCall::Later(answer)),
             Err(status) => {
-                note_refused(call.trace.as_ref(), &status);
+                call.exchange.refuse(&status);
                 reject(&mut respond, &status);
                 if is_logged {
                     verbose::grpc_done(call.head.path());
@@ -205,9 +198,7 @@ async fn finish_later(
         }
         Operation::HealthWatch | Operation::LoadReports | Operation::Reflection => {
             // The client ends these calls, so they count as successful.
-            if let Some(slot) = &call.trace {
-                slot.succeeded();
-            }
+            call.exchange.record.succeeded();
             match operation {
                 Operation::HealthWatch => Box::pin(watch::serve(&context, call, respond, deadline)).await,
                 Operation::LoadReports => Box::pin(load::serve(&context, call, respond, deadline)).await,
@@ -216,8 +207,7 @@ async fn finish_later(
         }
         _ => {
             let _request = context.shared.request();
-            let (encoding, account, trace) = (call.response_encoding, call.account.clone(), call.trace.clone());
-            let grant = call.grant.clone();
+            let encoding = call.response_encoding;
             let answer = async {
                 let answer = match sent {
                     Some(StartedCall::Waits(waits)) => waits.await,
@@ -240,41 +230,16 @@ async fn finish_later(
                 // The client disconnected; dropping the future cancelled the work.
                 None => verbose::grpc_cancelled(head.path()),
                 Some(Ok(message)) => {
-                    note_sending(trace.as_ref(), &message);
-                    let ended = finish(&mut respond, message.granted(&grant), encoding, &account);
-                    note_sent(trace.as_ref(), ended);
+                    finish(&mut respond, &call.exchange, message, encoding);
                     verbose::grpc_done(head.path());
                 }
                 Some(Err(status)) => {
-                    note_refused(trace.as_ref(), &status);
+                    call.exchange.refuse(&status);
                     reject(&mut respond, &status);
                     verbose::grpc_done(head.path());
                 }
             }
         }
-    }
-}
-
-#[inline]
-fn note_sending(trace: Option<&Rc<RequestTrace>>, message: &Rope) {
-    if let Some(slot) = trace {
-        slot.sending(message.remaining());
-    }
-}
-
-#[inline]
-fn note_sent(trace: Option<&Rc<RequestTrace>>, ended: Result<(), Status>) {
-    if let Some(slot) = trace {
-        slot.ending(&ended.err().unwrap_or_else(Status::ok));
-        slot.sent();
-    }
-}
-
-/// Called before the status is sent.
-#[inline]
-fn note_refused(trace: Option<&Rc<RequestTrace>>, status: &Status) {
-    if let Some(slot) = trace {
-        slot.refusing(status);
     }
 }
 

@@ -7,19 +7,18 @@ use super::upkeep::{Age, Keepalive};
 use crate::access::Restrictions;
 use crate::control::Control;
 use crate::encoding::Encoding;
+use crate::exchange::Exchange;
 use crate::forward::HeaderForward;
-use crate::gate::{Gate, GateOptions, Grant, PROTOCOL};
+use crate::gate::{Gate, GateOptions, PROTOCOL};
 use crate::hold;
 use crate::limits::{
     CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, HEADER_LIST_BYTES_MAX, SEND_BUFFER_BYTES_MAX, STREAM_WINDOW_BYTES,
     STREAMS_PER_CONNECTION_MAX,
 };
-use crate::origin::Caller;
 use crate::shared::Shared;
-use crate::traced::OptionalTrace;
 use engine::Engine;
 use http2::{Options, Pings, RequestHead, Room};
-use memory::{Account, Budget, Charge, Kind};
+use memory::{Budget, Charge, Kind};
 use options::GrpcOptions;
 use parking_lot::Mutex;
 use std::rc::Rc;
@@ -131,13 +130,9 @@ fn release_heads(bytes: usize) {
 /// The request of a call.
 pub struct Call {
     pub head: Rc<RequestHead>,
-    pub caller: Caller,
-    /// Responses hold it until they are written.
-    pub grant: Grant,
+    /// Responses hold its grant until they are written.
+    pub exchange: Exchange,
     pub messages: Messages,
     /// Compression of inference responses.
     pub response_encoding: Encoding,
-    /// Memory that the connection uses.
-    pub account: Rc<Account>,
-    pub trace: OptionalTrace,
 }

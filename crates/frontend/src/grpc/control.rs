@@ -33,9 +33,14 @@ pub async fn answer(
     message: Bytes,
 ) -> Result<Rope, Status> {
     let engine = &context.engine;
-    call.grant.charge(message.len());
+    call.exchange.received(&message, 0);
     let headers: Headers<'_, '_> = &|name, at| call.head.all(name).nth(at);
-    let permission = Permission::OfMessage { gate: &context.gate, grant: &call.grant, caller: &call.caller, headers };
+    let permission = Permission::OfMessage {
+        gate: &context.gate,
+        grant: &call.exchange.grant,
+        caller: &call.exchange.caller,
+        headers,
+    };
     let with = &operations::Context { engine, control: &*context.control, permission };
     let is_health = matches!(operation, Operation::ServerLive | Operation::ServerReady | Operation::HealthCheck);
     if is_health && engine.is_exiting() {
@@ -59,11 +64,11 @@ pub async fn answer(
         }
         Operation::ModelMetadata => {
             let pb::ModelMetadataRequest { name, version } = decode(message)?;
-            models::metadata(with, &name, &version, metadata_frame).await?
+            models::metadata(with, &call.exchange, &name, &version, metadata_frame).await?
         }
         Operation::ModelConfig => {
             let pb::ModelConfigRequest { name, version } = decode(message)?;
-            config_frame(&models::configured(with, &name, &version)?.identity.config_pb())
+            config_frame(&models::configured(with, &call.exchange, &name, &version)?.identity.config_pb())
         }
         Operation::ModelStatistics => {
             let pb::ModelStatisticsRequest { name, version } = decode(message)?;

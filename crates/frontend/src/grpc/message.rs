@@ -3,6 +3,7 @@
 use super::status::{Status, code};
 use crate::assemble::Assembler;
 use crate::encoding::{DecompressError, Encoding, compress, decompress, decompress_small};
+use crate::exchange::EarlyVersion;
 use crate::limits::{
     BODY_BYTES_MAX, DEFLATE_BYTES_ON_REACTOR_MAX, INFLATE_RATIO_MAX, PRINT_BYTES_ON_REACTOR_MAX,
     RANK_BYTES_ON_REACTOR_MAX,
@@ -45,6 +46,7 @@ pub struct Messages {
     lost_one: bool,
     /// Set for inferences on a machine with devices: knows whether a message is received in pinned memory.
     engine: Option<Arc<Engine>>,
+    early: EarlyVersion,
 }
 
 enum MessageState {
@@ -86,6 +88,7 @@ impl Messages {
             is_stream,
             lost_one: false,
             engine,
+            early: EarlyVersion::default(),
         }
     }
 
@@ -234,10 +237,16 @@ impl Messages {
     }
 
     /// Whether the message that begins is for a model that runs on a device. False if its name was not received yet.
-    fn is_near_device(&self) -> bool {
+    fn is_near_device(&mut self) -> bool {
         let Some(engine) = &self.engine else { return false };
         let Some((name, version)) = model_of(&self.chunk) else { return false };
-        engine.model(name, version).is_ok_and(|model| model.reads_on_device())
+        self.early = EarlyVersion::find(engine, name, version);
+        self.early.found().is_some_and(|model| model.reads_on_device())
+    }
+
+    /// The version that decided where the last message was read to.
+    pub fn early(&self) -> &EarlyVersion {
+        &self.early
     }
 
     /// Whether the last error lost one message of a stream only, so that the next can be read. Call after each error.

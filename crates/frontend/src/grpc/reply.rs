@@ -2,6 +2,7 @@
 
 use super::status::Status;
 use crate::encoding::Encoding;
+use crate::exchange::Exchange;
 use crate::limits::UNCHARGED_ANSWER_BYTES_MAX;
 use crate::rope::Rope;
 use bytes::Buf;
@@ -70,18 +71,19 @@ pub fn charge(message: Rope, account: &Account) -> Result<Rope, Error> {
     }
 }
 
-/// Ends a unary call with its message, or with the returned status if the message cannot be charged.
-pub fn finish(respond: &mut StreamWriter, message: Rope, encoding: Encoding, account: &Account) -> Result<(), Status> {
-    let message = match charge(message, account) {
+/// Ends a unary call with its message, or with an error if the message cannot be charged.
+pub fn finish(respond: &mut StreamWriter, exchange: &Exchange, message: Rope, encoding: Encoding) {
+    exchange.record.sending(message.remaining());
+    let message = match charge(message.granted(&exchange.grant), &exchange.account) {
         Ok(message) => message,
         Err(error) => {
             let status = error.into();
             reject(respond, &status);
-            return Err(status);
+            return exchange.ended(&status);
         }
     };
     if begin(respond, encoding).is_ok() && respond.send_data(message, false).is_ok() {
         let _ = respond.send_trailers(&[OK]);
     }
-    Ok(())
+    exchange.ended(&Status::ok());
 }

@@ -11,8 +11,9 @@ use super::context::{Call, GrpcContext};
 use super::message::{Packing, frame_encoded};
 use super::reply;
 use super::status::{Status, code};
-use super::unary::forward;
+use super::unary::{follow, forward};
 use crate::answers::Inbox;
+use crate::exchange::EarlyVersion;
 use crate::gate::Grant;
 use crate::hold;
 use crate::inference::{self, Inference, Started};
@@ -21,9 +22,9 @@ use crate::limits::{
     STREAM_REQUESTS_PENDING_MAX,
 };
 use crate::offload::{self, CancelFlag, Offloaded};
+use crate::record::Record;
 use crate::rope::Rope;
 use crate::shared::Counted;
-use crate::traced::{self, OptionalTrace, RequestTrace};
 use crate::verbose;
 use backend::now_ns;
 use bytes::{Buf, Bytes};
@@ -72,7 +73,7 @@ impl UnaryRequest<'_> {
         } else {
             Err(Error::internal("a request was answered twice"))
         };
-        completed(&self.names.trace);
+        self.names.record.completed();
         let response = match result {
             Ok(response) => response,
             Err(error) => return Poll::Ready(Err(error)),
@@ -155,12 +156,12 @@ struct ResponseNames {
     model: Name,
     /// Possibly empty.
     version: Name,
-    trace: OptionalTrace,
+    record: Record,
 }
 
 impl ResponseNames {
-    fn of(head: &InferHead, trace: OptionalTrace) -> Self {
-        Self { id: head.id.clone(), model: head.model_name.clone(), version: head.model_version.clone(), trace }
+    fn of(head: &InferHead, record: Record) -> Self {
+        Self { id: head.id.clone(), model: head.model_name.clone(), version: head.model_version.clone(), record }
     }
 
     fn failed(&self, error: &Error, is_final: bool) -> Encoded {
@@ -191,7 +192,7 @@ struct Framing {
 enum UnaryCall<'a> {
     Waiting(Box<UnaryRequest<'a>>),
     /// Rejected before it was queued. The error keeps the request's position in the order.
-    Refused(Encoded, OptionalTrace),
+    Refused(Encoded, Record),
 }
 
 /// Resolves when another thread has read or checked a request. Later requests wait, because sequences need the order.
@@ -204,7 +205,7 @@ type ReadResult<'a> = Result<Result<Read<'a>, StreamError>>;
 struct StreamError {
     error: Error,
     id: Name,
-    trace: OptionalTrace,
+    record: Record,
 }
 
 /// A request that was read.
@@ -252,35 +253,10 @@ struct Decoupled<'a> {
 #[derive(Default)]
 struct SendQueue {
     /// Encoded messages that were not passed to HTTP/2 yet, with their requests' traces.
-    frames: VecDeque<(Rope, OptionalTrace)>,
+    frames: VecDeque<(Rope, Record)>,
     bytes: usize,
     /// A part of the first message was passed to HTTP/2.
     is_mid_message: bool,
-}
-
-fn name(trace: &OptionalTrace, head: &InferHead) {
-    if let Some(slot) = trace {
-        slot.named(&head.model_name, &head.model_version, &head.id);
-    }
-}
-
-fn completed(trace: &OptionalTrace) {
-    if let Some(slot) = trace {
-        slot.completed();
-    }
-}
-
-/// Notes that the request succeeded, before its last message is sent.
-fn succeeded(trace: &OptionalTrace) {
-    if let Some(slot) = trace {
-        slot.succeeded();
-    }
-}
-
-fn failed(trace: &OptionalTrace, error: &Error) {
-    if let Some(slot) = trace {
-        slot.failed(error);
-    }
 }
 
 /// The client disconnected.
@@ -299,43 +275,39 @@ fn waiting<'a>(
     started: Result<Inference>,
     version: Arc<ModelVersion>,
     head: &InferHead,
-    trace: OptionalTrace,
+    record: Record,
     counted: Counted<'a>,
 ) -> Result<Read<'a>, StreamError> {
     match started {
         Ok(inference) => {
-            let (state, names) = (Answering::Inference(Some(inference)), ResponseNames::of(head, trace));
+            let (state, names) = (Answering::Inference(Some(inference)), ResponseNames::of(head, record));
             Ok(Read::Unary(UnaryRequest { state, version, names, _counted: counted }))
         }
-        Err(error) => Err(StreamError { error, id: head.id.clone(), trace }),
+        Err(error) => Err(StreamError { error, id: head.id.clone(), record }),
     }
 }
 
-fn open<'a>(
-    version: Arc<ModelVersion>,
-    head: &InferHead,
-    trace: OptionalTrace,
-    counted: Counted<'a>,
-) -> DecoupledCall<'a> {
+fn open<'a>(version: Arc<ModelVersion>, head: &InferHead, record: Record, counted: Counted<'a>) -> DecoupledCall<'a> {
     let wants_empty_final = head.wants_empty_final_response();
-    DecoupledCall { version, names: ResponseNames::of(head, trace), wants_empty_final, _counted: counted }
+    DecoupledCall { version, names: ResponseNames::of(head, record), wants_empty_final, _counted: counted }
 }
 
 /// Reads a large message on another thread and starts its request.
 async fn read_large<'a>(
     context: &'a GrpcContext,
+    early: EarlyVersion,
     grant: Grant,
-    account: Rc<Account>,
+    account: Account,
     metadata: Rc<RequestHead>,
     message: Bytes,
-    trace: OptionalTrace,
+    record: Record,
 ) -> ReadResult<'a> {
     let counted = context.shared.request();
     let engine = context.engine.clone();
     let read = move |_: &CancelFlag<'_>| {
         let head = peek(&message)?;
         let permitted = grant.admit_model(&head.model_name).map_err(Error::from);
-        let found = permitted.and_then(|()| engine.model(&head.model_name, &head.model_version));
+        let found = permitted.and_then(|()| early.version(&engine, &head.model_name, &head.model_version));
         let request = found.and_then(|version| {
             let mut request = head.into_request(&version.signature, &*engine)?;
             inference::dispose_offloaded(&mut request);
@@ -346,29 +318,27 @@ async fn read_large<'a>(
     // A message that is rejected for lack of room is still a request.
     let (read, charge) = match offload::run_charged(&account, Kind::Unpacked, usize::MAX, read).await {
         Ok(read) => read,
-        Err(error) => return Ok(Err(StreamError { error, id: Name::new(), trace })),
+        Err(error) => return Ok(Err(StreamError { error, id: Name::new(), record })),
     };
     let (head, request) = read?;
-    name(&trace, &head);
+    record.named(&head.model_name, &head.model_version, &head.id);
     let request = reject_draining(context).and(request).and_then(|(version, mut request)| {
         inference::charge(&mut request, charge);
-        if trace.is_some() {
-            request.trace = traced::begin_grpc(trace.as_ref(), &metadata, &version);
-        }
+        follow(&record, &metadata, &version, &mut request);
         forward(&context.forward, &metadata, &mut request)?;
         Ok((version, request))
     });
     Ok(match request {
         Ok((version, request)) if version.signature.decoupled => {
-            Ok(Read::Decoupled(request, open(version, &head, trace, counted)))
+            Ok(Read::Decoupled(request, open(version, &head, record, counted)))
         }
         Ok((version, request)) => {
             let started = inference::start(&version, request).get().await;
-            waiting(started, version, &head, trace, counted)
+            waiting(started, version, &head, record, counted)
         }
         Err(error) => {
             verbose::infer_failed(Some(&head.id), &error);
-            Err(StreamError { error, id: head.id.clone(), trace })
+            Err(StreamError { error, id: head.id.clone(), record })
         }
     })
 }
@@ -380,7 +350,7 @@ pub async fn serve(context: &GrpcContext, call: Call, mut respond: StreamWriter,
     }
     let errors_end_stream = call.head.get("triton_grpc_error").is_some_and(|v| v == b"true");
     let packing = Packing::new(context.compression_level, call.response_encoding);
-    let inbox = Inbox::new(&call.account);
+    let inbox = Inbox::new(&call.exchange.account);
     let mut session = Session {
         context,
         call,
@@ -409,9 +379,7 @@ pub async fn serve(context: &GrpcContext, call: Call, mut respond: StreamWriter,
     if let Ok(status) = ended
         && !session.output.is_mid_message
     {
-        if let Some(slot) = &session.call.trace {
-            slot.ending(&status);
-        }
+        session.call.exchange.record.ending(&status);
         reply::end(&mut session.respond, &status);
     }
 }
@@ -477,7 +445,7 @@ impl<'a> Session<'a> {
                 Poll::Ready(Err(status)) if status.code == code::CANCELLED => return Err(Gone),
                 Poll::Ready(Err(status)) if self.call.messages.lost_one() => {
                     // The message could not be read, so neither its id nor its model is known.
-                    self.reject(&Error::exhausted(status.message), &Name::new(), None);
+                    self.reject(&Error::exhausted(status.message), &Name::new(), Record::default());
                 }
                 Poll::Ready(Err(status)) => self.end(status),
             }
@@ -487,7 +455,7 @@ impl<'a> Session<'a> {
 
     fn accept(&mut self, message: &Bytes) {
         verbose::stream_read();
-        self.call.grant.charge(message.len());
+        self.call.exchange.grant.charge(message.len());
         if trace::is_any_on() {
             // The wait for a request begins when the one before it was read.
             let [_, before] = self.received;
@@ -497,17 +465,18 @@ impl<'a> Session<'a> {
             // Without traces and logs the clock is not read, so the next wait has no beginning.
             self.received = [0; 2];
         }
-        let trace = RequestTrace::in_stream(self.call.trace.as_ref(), self.received, message);
+        let record = self.call.exchange.record.in_stream(self.received, message);
         if message.len() > MESSAGE_BYTES_ON_REACTOR_MAX
             && protocol::grpc::is_long(message, MESSAGE_BYTES_ON_REACTOR_MAX)
         {
             self.starting = Some(Box::pin(read_large(
                 self.context,
-                self.call.grant.clone(),
-                self.call.account.clone(),
+                self.call.messages.early().clone(),
+                self.call.exchange.grant.clone(),
+                self.call.exchange.account.clone(),
                 self.call.head.clone(),
                 message.clone(),
-                trace,
+                record,
             )));
             return;
         }
@@ -517,31 +486,30 @@ impl<'a> Session<'a> {
             Err(error) => return self.end(error.into()),
         };
         let counted = self.context.shared.request();
-        name(&trace, &head);
-        match self.read_one(&head, &trace) {
+        record.named(&head.model_name, &head.model_version, &head.id);
+        match self.read_one(&head, &record) {
             Ok((version, request)) if version.signature.decoupled => {
-                self.start_decoupled(request, open(version, &head, trace, counted));
+                self.start_decoupled(request, open(version, &head, record, counted));
             }
             Ok((version, request)) => match inference::start(&version, request) {
-                Started::Done(started) => self.started(Ok(waiting(started, version, &head, trace, counted))),
+                Started::Done(started) => self.started(Ok(waiting(started, version, &head, record, counted))),
                 Started::Offloaded(work) => {
-                    let rest = async move { Ok(waiting(work.await, version, &head, trace, counted)) };
+                    let rest = async move { Ok(waiting(work.await, version, &head, record, counted)) };
                     self.starting = Some(Box::pin(rest));
                 }
             },
-            Err(error) => self.started(Ok(Err(StreamError { error, id: head.id, trace }))),
+            Err(error) => self.started(Ok(Err(StreamError { error, id: head.id, record }))),
         }
     }
 
-    fn read_one(&self, head: &InferHead, trace: &OptionalTrace) -> Result<(Arc<ModelVersion>, Box<InferRequest>)> {
+    fn read_one(&self, head: &InferHead, record: &Record) -> Result<(Arc<ModelVersion>, Box<InferRequest>)> {
         reject_draining(self.context)?;
         let read = || {
-            self.call.grant.admit_model(&head.model_name)?;
-            let version = self.context.engine.model(&head.model_name, &head.model_version)?;
+            self.call.exchange.grant.admit_model(&head.model_name)?;
+            let (name, number) = (&head.model_name, &head.model_version);
+            let version = self.call.messages.early().version(&self.context.engine, name, number)?;
             let mut request = head.into_request(&version.signature, &*self.context.engine)?;
-            if trace.is_some() {
-                request.trace = traced::begin_grpc(trace.as_ref(), &self.call.head, &version);
-            }
+            follow(record, &self.call.head, &version, &mut request);
             forward(&self.context.forward, &self.call.head, &mut request)?;
             Ok((version, request))
         };
@@ -554,16 +522,16 @@ impl<'a> Session<'a> {
             Ok(Ok(Read::Decoupled(request, open))) => self.start_decoupled(request, open),
             Ok(Ok(Read::Checked(_, Ok(())))) => {}
             Ok(Ok(Read::Checked(key, Err(error)))) => self.refused(key, &error),
-            Ok(Err(StreamError { error, id, trace })) => self.reject(&error, &id, trace),
+            Ok(Err(StreamError { error, id, record })) => self.reject(&error, &id, record),
             // As in `accept`.
             Err(error) => self.end(error.into()),
         }
     }
 
-    fn reject(&mut self, error: &Error, id: &Name, trace: OptionalTrace) {
+    fn reject(&mut self, error: &Error, id: &Name, record: Record) {
         let refusal = encode_stream_error(error, id, StreamFailure::BeforeEnqueue);
-        failed(&trace, error);
-        self.ordered.push_back(UnaryCall::Refused(refusal, trace));
+        record.failed(error);
+        self.ordered.push_back(UnaryCall::Refused(refusal, record));
     }
 
     /// Starts a request whose responses go to the inbox. It is registered before its first response can arrive.
@@ -590,7 +558,7 @@ impl<'a> Session<'a> {
     fn refused(&mut self, key: u32, error: &Error) {
         self.inbox.release(key);
         if let Some(open) = self.over(key) {
-            self.reject(error, &open.names.id, open.names.trace);
+            self.reject(error, &open.names.id, open.names.record);
         }
     }
 
@@ -608,7 +576,7 @@ impl<'a> Session<'a> {
             if let Some(framing) = &mut self.framing {
                 let Poll::Ready(frame) = Pin::new(&mut framing.work).poll(cx) else { return false };
                 if let Some(Framing { key, names, is_final, .. }) = self.framing.take() {
-                    let charge = |frame| reply::charge(frame, &self.call.account);
+                    let charge = |frame| reply::charge(frame, &self.call.exchange.account);
                     match frame.and_then(|frame| frame).map(charge) {
                         Ok(Err(error)) if !is_final => self.inbox.overrun(key, error),
                         Ok(charged) => self.answer(&names, charged, is_final),
@@ -641,7 +609,7 @@ impl<'a> Session<'a> {
         let Some(open) = self.decoupled.open.get(key as usize).and_then(Option::as_ref) else { return };
         let mut output = open.encode(answer, self.packing);
         if let StreamOutput::Frame(frame) = output {
-            output = match reply::charge(frame, &self.call.account) {
+            output = match reply::charge(frame, &self.call.exchange.account) {
                 Ok(frame) => StreamOutput::Frame(frame),
                 Err(error) if is_final => open.failed(error, is_final),
                 // The error becomes the last response.
@@ -652,20 +620,20 @@ impl<'a> Session<'a> {
             };
         }
         let names = matches!(output, StreamOutput::Later(_)).then(|| open.names.clone());
-        let trace = open.names.trace.clone();
+        let record = open.names.record.clone();
         if is_final {
-            completed(&trace);
+            record.completed();
             self.over(key);
         }
         match &output {
-            StreamOutput::Failed(error, _) => failed(&trace, error),
-            StreamOutput::Frame(_) | StreamOutput::Nothing if is_final => succeeded(&trace),
+            StreamOutput::Failed(error, _) => record.failed(error),
+            StreamOutput::Frame(_) | StreamOutput::Nothing if is_final => record.succeeded(),
             StreamOutput::Frame(_) | StreamOutput::Nothing | StreamOutput::Later(_) => {}
         }
         match (output, names) {
-            (StreamOutput::Frame(frame), _) => self.queue(frame, trace),
+            (StreamOutput::Frame(frame), _) => self.queue(frame, record),
             (StreamOutput::Failed(error, _), _) if self.errors_end_stream => self.end(error.into()),
-            (StreamOutput::Failed(_, message), _) => self.put_encoded(message, trace),
+            (StreamOutput::Failed(_, message), _) => self.put_encoded(message, record),
             (StreamOutput::Later(work), Some(names)) => self.framing = Some(Framing { work, key, names, is_final }),
             (StreamOutput::Nothing | StreamOutput::Later(_), _) => {}
         }
@@ -683,10 +651,10 @@ impl<'a> Session<'a> {
             };
             match (self.ordered.pop_front(), result) {
                 (Some(UnaryCall::Waiting(waiting)), Some(result)) => {
-                    let charged = result.and_then(|frame| reply::charge(frame, &self.call.account));
+                    let charged = result.and_then(|frame| reply::charge(frame, &self.call.exchange.account));
                     self.answer(&waiting.names, charged, true);
                 }
-                (Some(UnaryCall::Refused(refusal, trace)), _) => self.put_encoded(refusal, trace),
+                (Some(UnaryCall::Refused(refusal, record)), _) => self.put_encoded(refusal, record),
                 _ => {}
             }
         }
@@ -695,14 +663,14 @@ impl<'a> Session<'a> {
     /// Moves a charged response, or the error of its request, to the output.
     fn answer(&mut self, names: &ResponseNames, result: Result<Rope>, is_final: bool) {
         match &result {
-            Ok(_) if is_final => succeeded(&names.trace),
+            Ok(_) if is_final => names.record.succeeded(),
             Ok(_) => {}
-            Err(error) => failed(&names.trace, error),
+            Err(error) => names.record.failed(error),
         }
         match result {
-            Ok(frame) => self.queue(frame, names.trace.clone()),
+            Ok(frame) => self.queue(frame, names.record.clone()),
             Err(error) if self.errors_end_stream => self.end(error.into()),
-            Err(error) => self.put_encoded(names.failed(&error, is_final), names.trace.clone()),
+            Err(error) => self.put_encoded(names.failed(&error, is_final), names.record.clone()),
         }
     }
 
@@ -717,20 +685,18 @@ impl<'a> Session<'a> {
         self.ending = Some(status);
     }
 
-    fn put_encoded(&mut self, encoded: Encoded, trace: OptionalTrace) {
+    fn put_encoded(&mut self, encoded: Encoded, record: Record) {
         // If there is no room even for an error, the stream ends.
-        match frame_encoded(encoded, self.packing).and_then(|frame| reply::charge(frame, &self.call.account)) {
-            Ok(frame) => self.queue(frame, trace),
+        match frame_encoded(encoded, self.packing).and_then(|frame| reply::charge(frame, &self.call.exchange.account)) {
+            Ok(frame) => self.queue(frame, record),
             Err(error) => self.end(error.into()),
         }
     }
 
-    fn queue(&mut self, frame: Rope, trace: OptionalTrace) {
-        if let Some(slot) = &trace {
-            slot.sending(frame.remaining());
-        }
+    fn queue(&mut self, frame: Rope, record: Record) {
+        record.sending(frame.remaining());
         self.output.bytes += frame.remaining();
-        self.output.frames.push_back((frame, trace));
+        self.output.frames.push_back((frame, record));
     }
 
     /// Passes as much to HTTP/2 as the client's windows allow.
@@ -746,8 +712,8 @@ impl<'a> Session<'a> {
             self.output.is_mid_message = frame.has_remaining();
             let sent = if self.output.is_mid_message { None } else { self.output.frames.pop_front() };
             self.respond.send_data(piece, false).map_err(|_| Gone)?;
-            if let Some((_, Some(slot))) = sent {
-                slot.sent();
+            if let Some((_, record)) = sent {
+                record.sent();
             }
         }
         Ok(())

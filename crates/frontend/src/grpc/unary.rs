@@ -4,14 +4,15 @@ use super::context::{Call, GrpcContext};
 use super::control;
 use super::message::{Packing, frame_encoded};
 use super::status::{Status, code};
+use crate::exchange::{EarlyVersion, Exchange};
 use crate::forward::HeaderForward;
 use crate::gate::Grant;
 use crate::inference::{self, Inference, InferenceFuture, Started};
 use crate::limits::MESSAGE_BYTES_ON_REACTOR_MAX;
 use crate::offload::{self, CancelFlag};
+use crate::record::{self, Record};
 use crate::rope::Rope;
 use crate::table::Operation;
-use crate::traced::{self, RequestTrace};
 use crate::verbose;
 use bytes::Bytes;
 use engine::ModelVersion;
@@ -28,9 +29,6 @@ use tensor::{Error, Name, Result};
 /// Reads the request of a call and answers it.
 pub async fn answer(context: &Arc<GrpcContext>, operation: Operation, call: &mut Call) -> Result<Rope, Status> {
     let message = required(poll_fn(|cx| call.messages.poll_next(cx)).await)?;
-    if let Some(slot) = call.trace.as_ref().filter(|_| operation != Operation::Infer) {
-        slot.received(&message);
-    }
     match operation {
         Operation::Infer => Box::pin(send(context, call, message)?.finish()).await,
         // Boxed: these calls are rare, and their large future must not be part of the future of every inference.
@@ -63,7 +61,7 @@ pub struct Waits {
     version: Arc<ModelVersion>,
     pending: InferenceFuture,
     packing: Packing,
-    trace: Option<Rc<RequestTrace>>,
+    record: Record,
     /// Set while another thread frames the response.
     later: Option<LaterAnswer>,
 }
@@ -78,7 +76,7 @@ impl Future for Waits {
             return later.as_mut().poll(cx);
         }
         let result = ready!(Pin::new(&mut this.pending).poll(cx));
-        completed(this.trace.as_ref());
+        this.record.completed();
         let response = result?;
         match answered(this.version.clone(), response, this.packing) {
             Sent::Answered(rope) => Poll::Ready(Ok(rope)),
@@ -100,53 +98,34 @@ fn answered(version: Arc<ModelVersion>, response: Box<InferResponse>, packing: P
     }
 }
 
-#[inline]
-fn completed(trace: Option<&Rc<RequestTrace>>) {
-    if let Some(slot) = trace {
-        slot.completed();
-    }
-}
-
 /// Starts an inference. Not an async function, so that none of its variables are kept while the inference runs.
 pub fn send(context: &Arc<GrpcContext>, call: &Call, message: Bytes) -> Result<Sent, Status> {
-    call.grant.charge(message.len());
     let packing = Packing::new(context.compression_level, call.response_encoding);
-    if let Some(slot) = &call.trace {
-        slot.was_read();
-        slot.received(&message);
-    }
+    call.exchange.received(&message, 0);
     if message.len() > MESSAGE_BYTES_ON_REACTOR_MAX && protocol::grpc::is_long(&message, MESSAGE_BYTES_ON_REACTOR_MAX) {
-        return Ok(Sent::Later(Box::pin(infer_large(
-            context.clone(),
-            call.head.clone(),
-            call.grant.clone(),
-            (*call.account).clone(),
-            message,
-            packing,
-            call.trace.clone(),
-        ))));
+        let Exchange { grant, account, record, .. } = &call.exchange;
+        let with = (grant.clone(), account.clone(), record.clone());
+        let (context, head, early) = (context.clone(), call.head.clone(), call.messages.early().clone());
+        return Ok(Sent::Later(Box::pin(infer_large(context, head, early, with, message, packing))));
     }
     let (version, request) = read(context, call, message)?;
     match inference::start(&version, request) {
-        Started::Done(inference) => sent(version, inference?, packing, call.trace.as_ref()),
-        later @ Started::Offloaded(_) => Ok(Sent::Later(Box::pin(finish(version, later, packing, call.trace.clone())))),
+        Started::Done(inference) => sent(version, inference?, packing, &call.exchange.record),
+        later @ Started::Offloaded(_) => {
+            Ok(Sent::Later(Box::pin(finish(version, later, packing, call.exchange.record.clone()))))
+        }
     }
 }
 
 #[inline]
-fn sent(
-    version: Arc<ModelVersion>,
-    inference: Inference,
-    packing: Packing,
-    trace: Option<&Rc<RequestTrace>>,
-) -> Result<Sent, Status> {
+fn sent(version: Arc<ModelVersion>, inference: Inference, packing: Packing, record: &Record) -> Result<Sent, Status> {
     Ok(match inference {
         Inference::Done(result) => {
-            completed(trace);
+            record.completed();
             answered(version, result?, packing)
         }
         Inference::Pending(pending) => {
-            Sent::Waits(Waits { version, pending, packing, trace: trace.cloned(), later: None })
+            Sent::Waits(Waits { version, pending, packing, record: record.clone(), later: None })
         }
     })
 }
@@ -157,17 +136,14 @@ fn read(context: &GrpcContext, call: &Call, message: Bytes) -> Result<(Arc<Model
     let head = protocol::grpc::peek(&message).inspect_err(log)?;
     // Dropped here so that the buffer can be reused as soon as the last tensor is dropped.
     drop(message);
-    if let Some(slot) = &call.trace {
-        slot.named(&head.model_name, &head.model_version, &head.id);
-    }
-    call.grant.admit_model(&head.model_name)?;
+    let exchange = &call.exchange;
+    exchange.record.named(&head.model_name, &head.model_version, &head.id);
+    exchange.grant.admit_model(&head.model_name)?;
     let read = move || -> Result<_> {
-        let version = context.engine.model(&head.model_name, &head.model_version)?;
+        let version = call.messages.early().version(&context.engine, &head.model_name, &head.model_version)?;
         protocol::grpc::reject_decoupled(&version.signature)?;
         let mut request = head.into_request(&version.signature, &*context.engine)?;
-        if call.trace.is_some() {
-            request.trace = traced::begin_grpc(call.trace.as_ref(), &call.head, &version);
-        }
+        follow(&exchange.record, &call.head, &version, &mut request);
         forward(&context.forward, &call.head, &mut request)?;
         Ok((version, request))
     };
@@ -178,11 +154,10 @@ fn read(context: &GrpcContext, call: &Call, message: Bytes) -> Result<(Arc<Model
 async fn infer_large(
     context: Arc<GrpcContext>,
     head: Rc<RequestHead>,
-    grant: Grant,
-    account: Account,
+    early: EarlyVersion,
+    (grant, account, record): (Grant, Account, Record),
     message: Bytes,
     packing: Packing,
-    trace: Option<Rc<RequestTrace>>,
 ) -> Result<Rope, Status> {
     let engine = context.engine.clone();
     let read = move |_: &CancelFlag<'_>| -> Result<_> {
@@ -190,7 +165,7 @@ async fn infer_large(
         if let Err(refusal) = grant.admit_model(&head.model_name) {
             return Ok(Err(refusal));
         }
-        let version = engine.model(&head.model_name, &head.model_version)?;
+        let version = early.version(&engine, &head.model_name, &head.model_version)?;
         protocol::grpc::reject_decoupled(&version.signature)?;
         let mut request = head.into_request(&version.signature, &*engine)?;
         inference::dispose_offloaded(&mut request);
@@ -203,16 +178,13 @@ async fn infer_large(
             Err(refusal) => return Ok(Err(refusal)),
         };
         inference::charge(&mut request, charge);
-        if let Some(slot) = &trace {
-            slot.identified(&request.id);
-        }
-        request.trace = traced::begin_grpc(trace.as_ref(), &head, &version);
+        follow(&record, &head, &version, &mut request);
         forward(&context.forward, &head, &mut request)?;
         Ok(Ok((version, request)))
     });
     let (version, request) = read.inspect_err(|e| verbose::infer_failed(None, e))??;
     let started = inference::start(&version, request);
-    finish(version, started, packing, trace).await
+    finish(version, started, packing, record).await
 }
 
 /// Waits for the start and the response of a request that another thread reads or checks.
@@ -220,9 +192,9 @@ async fn finish(
     version: Arc<ModelVersion>,
     started: Started<Inference>,
     packing: Packing,
-    trace: Option<Rc<RequestTrace>>,
+    record: Record,
 ) -> Result<Rope, Status> {
-    sent(version, started.get().await?, packing, trace.as_ref())?.finish().await
+    sent(version, started.get().await?, packing, &record)?.finish().await
 }
 
 impl Sent {
@@ -233,6 +205,12 @@ impl Sent {
             Self::Later(answer) => answer.await,
         }
     }
+}
+
+/// Connects a request with its record, now that its version is known.
+pub fn follow(record: &Record, head: &RequestHead, version: &ModelVersion, request: &mut InferRequest) {
+    record.found(version, || record::grpc_context(head));
+    record.follow(request);
 }
 
 /// Adds forwarded metadata to a request.

@@ -2,7 +2,7 @@
 //! order; requests that a client sends ahead wait in the buffer.
 //!
 //! While a request is being answered the socket is watched: if the client disconnects, the future of the response is
-//! dropped, and with it the inference (P 1.1). The meaning of paths is in `service`.
+//! dropped, and with it the inference (P 1.1). The meaning of requests is in `exchange`.
 
 use super::body::RequestBody;
 use super::chunked::{ChunkError, Chunks, Progress};
@@ -10,20 +10,19 @@ use super::context::HttpContext;
 use super::events::{self, Events};
 use super::reply::{BodyParts, JSON, Reply};
 use super::request::{BadRequest, Framing, RequestHead, head_length};
-use super::service::{self, Admission};
 use crate::assemble::{Assembler, grow};
+use crate::exchange::{BodyPlace, HttpExchange, refuse_head};
 use crate::hold;
 use crate::idle::IdleHandle;
 use crate::limits::{
     ANSWERS_PER_LOOK, BODY_STALL_TIME_MAX, DISCARD_BYTES_MAX, HEAD_BYTES_MAX, HEAD_TIME_MAX, INLINE_BODY_BYTES_MAX,
     LINGER_BYTES_MAX, LINGER_TIME_MAX, READ_AHEAD_BYTES_MAX, SLOW_TIME_MAX, STALLED_BODY_GIVES_WAY_TIME,
-    STALLED_BODY_LOOK_INTERVAL, STEP_BYTES, UNCHARGED_ANSWER_BYTES_MAX,
+    STALLED_BODY_LOOK_INTERVAL, STEP_BYTES,
 };
 use crate::origin::{Caller, Client};
 use crate::rope::Rope;
 use crate::socket::Io;
 use crate::stray;
-use crate::table::routes::Route;
 use crate::transfer::Shortage;
 use bytes::{Buf, Bytes, BytesMut};
 use memory::{Account, Charge, Kind, Short};
@@ -196,17 +195,11 @@ pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, caller: Caller, place:
                 return super::h2c::run(io, buffer, context, caller, &place).await;
             }
             Err(Stop::Reject(reply)) => {
-                let mut unread = RequestHead::default();
-                unread.note(&context.shared, &caller, "http/1.1");
-                if let Some(slot) = &unread.trace {
-                    slot.replying(reply.status, reply.code, reply.body_length(), &reply.body);
-                }
+                let record = refuse_head(&context, &caller, "http/1.1", &reply);
                 if connection.write(*reply, true, false, false).await.is_ok() {
-                    if let Some(slot) = &unread.trace {
-                        slot.sent();
-                    }
+                    record.sent();
                     // Writes its line in the access log now, not after the wait for the client.
-                    drop(unread);
+                    drop(record);
                     connection.place.wait();
                     connection.linger().await;
                 }
@@ -214,8 +207,6 @@ pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, caller: Caller, place:
             }
         }
         first = false;
-        let protocol = if head.http11 { "http/1.1" } else { "http/1.0" };
-        head.note(&context.shared, &caller, protocol);
         if connection.buffer.len() <= READ_BYTES {
             connection.ahead = None;
         }
@@ -235,30 +226,20 @@ pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, caller: Caller, place:
 impl<S: Io> Connection<S> {
     /// Answers one request; `Ok(false)` if the connection must be closed after it.
     async fn exchange(&mut self, head: &RequestHead, context: &Arc<HttpContext>, client: &Client) -> io::Result<bool> {
-        // Counted until the last byte is written: a drain waits for that.
-        let inflight = context.shared.request();
-        // The grant is kept until then as well.
-        let (grant, admission) = service::admit(context, client, head);
-        if let Some(slot) = &head.trace {
-            slot.granted(grant.key());
-        }
+        let protocol = if head.http11 { "http/1.1" } else { "http/1.0" };
+        let (exchange, admission) = HttpExchange::begin(context, client, head, protocol, &self.account);
         // Bytes to come of a body that is not read, before the next request.
         let mut unread = 0;
         let (reply, reusable) = match admission {
-            Admission::Reply(reply) => {
+            Err(reply) => {
                 let left = self.skip_body(head);
                 unread = left.unwrap_or_default();
                 (reply, left.is_some())
             }
-            Admission::Read { route, bytes_max } => match self.read_body(context, &route, head, bytes_max).await {
+            Ok(bytes_max) => match self.read_body(&exchange, bytes_max).await {
                 Ok(body) => {
-                    if let Some(slot) = &head.trace {
-                        slot.received(&body.bytes);
-                        slot.received_behind(body.len() - body.bytes.len());
-                    }
-                    grant.charge(body.len());
                     let Self { io, buffer, account, ahead, .. } = self;
-                    let mut answer = pin!(service::respond(context, account, route, head, body));
+                    let mut answer = pin!(exchange.respond(body));
                     let reply = poll_fn(|cx| match answer.as_mut().poll(cx) {
                         Poll::Ready(reply) => Poll::Ready(Some(reply)),
                         Poll::Pending => poll_watch(io, buffer, account, ahead, cx).map(|()| None),
@@ -274,12 +255,9 @@ impl<S: Io> Connection<S> {
                     (*reply, left.is_some())
                 }
                 // The end of a rejected body is unknown or far away: no further request can be read.
-                Err(BodyError::TooLarge(n)) => (service::too_large(context, route, n), false),
+                Err(BodyError::TooLarge(n)) => (exchange.too_large(n), false),
                 Err(BodyError::Malformed(why)) => (Reply::text_error(400, JSON, why), false),
-                Err(BodyError::Short(short)) => {
-                    self.account.count_refusal();
-                    (Reply::short(&short), false)
-                }
+                Err(BodyError::Short(short)) => (exchange.short(&short), false),
                 Err(BodyError::Stalled(time)) => {
                     self.account.count_refusal();
                     (stalled(time), false)
@@ -288,39 +266,17 @@ impl<S: Io> Connection<S> {
                 Err(BodyError::Gone) => return Err(io::ErrorKind::UnexpectedEof.into()),
             },
         };
-        // Charged while the charge of the request still exists: an output that is the input costs nothing more.
-        let (mut reply, _charge) = match self.charge_answer(&reply) {
-            Ok(charge) => (reply, charge),
-            Err(short) => (Reply::short(&short), None),
-        };
-        service::complete(context, head, &mut reply);
+        // One request at a time: the account holds the charge of its body, which may be part of the response.
+        let reply = exchange.complete(reply, self.account.used());
         // Without chunks, the end of a streamed body is the end of the connection.
         let has_end = head.http11 || reply.rest.is_none();
         let keep = head.keep_alive && reusable && has_end && !reply.close && !context.shared.is_parting();
-        if let Some(slot) = &head.trace {
-            slot.replying(reply.status, reply.code, reply.body_length(), &reply.body);
-        }
-        grant.charge(reply.body_length());
         self.write(reply, head.http11, keep, head.is_head).await?;
-        if let Some(slot) = &head.trace {
-            slot.sent();
-        }
+        exchange.sent();
         self.charge = None;
-        drop((inflight, grant));
+        drop(exchange);
         // After the response, so that the client does not wait for it.
         Ok(keep && self.discard(unread).await)
-    }
-
-    /// The charge of a response that its client may read slowly.
-    fn charge_answer(&self, reply: &Reply) -> Result<Option<Charge>, Short> {
-        let length = reply.body_length();
-        if length <= UNCHARGED_ANSWER_BYTES_MAX {
-            return Ok(None);
-        }
-        // One request at a time: the account holds the charge of its body, which is part of this response.
-        let more = length.saturating_sub(self.account.used());
-        let charge = self.account.charge(Kind::Answer, false, more).map(Some);
-        charge.inspect_err(|_| self.account.count_refusal())
     }
 
     async fn read_head(&mut self, head: &mut RequestHead, first: bool) -> Result<(), Stop> {
@@ -378,15 +334,10 @@ impl<S: Io> Connection<S> {
         }
     }
 
-    async fn read_body(
-        &mut self,
-        context: &HttpContext,
-        route: &Route<'_>,
-        head: &RequestHead,
-        bytes_max: u64,
-    ) -> Result<RequestBody, BodyError> {
+    async fn read_body(&mut self, exchange: &HttpExchange<'_>, bytes_max: u64) -> Result<RequestBody, BodyError> {
+        let head = exchange.head;
         if may_be_spared(head)
-            && let Some(reply) = service::reject_by_head(context, route, head)
+            && let Some(reply) = exchange.reject_early()
         {
             return Err(BodyError::NotWanted(Box::new(reply)));
         }
@@ -399,20 +350,14 @@ impl<S: Io> Connection<S> {
                 if self.buffer.len() < length {
                     self.send_continue(head).await?;
                 }
-                let lent = if S::TAKES_REGIONS && length > INLINE_BODY_BYTES_MAX {
-                    service::lend_input(context, route, head, length)
-                } else {
-                    None
-                };
-                if length <= INLINE_BODY_BYTES_MAX {
-                    self.read_inline(length).await
-                } else if let Some((json, region)) = lent {
-                    let (bytes, filled) = Box::pin(self.read_region(json, region)).await?;
-                    tail = filled;
-                    Ok(bytes)
-                } else {
-                    let near_device = service::is_near_device(context, route, head);
-                    self.read_slab(head, length, near_device).await
+                match exchange.body_place(length, S::TAKES_REGIONS) {
+                    BodyPlace::Buffer => self.read_inline(length).await,
+                    BodyPlace::Region { json, region } => {
+                        let (bytes, filled) = Box::pin(self.read_region(json, region)).await?;
+                        tail = filled;
+                        Ok(bytes)
+                    }
+                    BodyPlace::Slab { near_device } => self.read_slab(head, length, near_device).await,
                 }
             }
             Framing::Chunked => {

@@ -4,6 +4,7 @@ use super::context::HttpContext;
 use super::reply::{JSON, Reply};
 use super::request::RequestHead;
 use crate::control::ControlOperation;
+use crate::exchange::HttpExchange;
 use crate::gate::Grant;
 use crate::gate_error::GateError;
 use crate::limits::JSON_BYTES_ON_REACTOR_MAX;
@@ -13,10 +14,10 @@ use crate::operations::repository::{Files, Load};
 use crate::operations::settings::{Settings, settings};
 use crate::operations::{self, models, regions, repository};
 use crate::table::Operation;
-use crate::table::routes::{PathNames, Route};
+use crate::table::routes::PathNames;
 use crate::text::{Text, decode_base64};
 use bytes::Bytes;
-use engine::statistics_json;
+use engine::{ReadinessState, statistics_json};
 use memory::{RegionKind, RegionSource, RegionStatus};
 use protocol::http::server_metadata_json;
 use protocol::json::Value;
@@ -31,20 +32,26 @@ fn reply(answer: operations::Result<impl Into<Bytes>>) -> Reply {
 }
 
 /// Answers a request whose body was read.
-pub async fn answer(context: &HttpContext, route: Route<'_>, head: &RequestHead, body: Bytes) -> Reply {
-    match route.operation {
+pub async fn answer(exchange: &HttpExchange<'_>, operation: Operation, body: Bytes) -> Reply {
+    match operation {
         Operation::Home | Operation::Docs | Operation::DocsScript | Operation::DocsStyle => {
-            page(context, route.operation, head).await
+            page(exchange.context, operation, exchange.head).await
         }
-        _ => reply(json(context, route, head, body).await),
+        _ => reply(json(exchange, operation, body).await),
     }
 }
 
+/// Readiness of the model in the path.
+pub fn model_ready(exchange: &HttpExchange<'_>) -> operations::Result<ReadinessState> {
+    let PathNames { model, version, .. } = exchange.names();
+    models::readiness(&exchange.context.operations(), model, version)
+}
+
 /// The JSON of a response; empty if the status is the response.
-async fn json(context: &HttpContext, route: Route<'_>, head: &RequestHead, body: Bytes) -> operations::Result<Bytes> {
+async fn json(exchange: &HttpExchange<'_>, operation: Operation, body: Bytes) -> operations::Result<Bytes> {
+    let HttpExchange { context, head, .. } = exchange;
     let with = &context.operations();
-    let operation = route.operation;
-    let PathNames { model, version, region, repository } = route.names;
+    let PathNames { model, version, region, repository } = exchange.names();
     // Clients percent-encode region names in the path but not in inference requests (memory.md 1.4).
     let region = percent_decode(region).into_owned();
     let named = (!region.is_empty()).then(|| region.clone());
@@ -54,8 +61,12 @@ async fn json(context: &HttpContext, route: Route<'_>, head: &RequestHead, body:
             let m = context.engine.server_metadata();
             Ok(server_metadata_json(&m.name, &m.version, &m.extensions))
         }
-        Operation::ModelMetadata => models::metadata(with, model, version, |metadata| metadata.json()).await,
-        Operation::ModelConfig => models::configured(with, model, version).map(|v| v.identity.config_json()),
+        Operation::ModelMetadata => {
+            models::metadata(with, &exchange.with, model, version, |metadata| metadata.json()).await
+        }
+        Operation::ModelConfig => {
+            models::configured(with, &exchange.with, model, version).map(|v| v.identity.config_json())
+        }
         Operation::ModelStatistics | Operation::AllStatistics => {
             let encode = |statistics: &[_]| offload::disposed(statistics_json(statistics).into());
             models::statistics(with, model, version, encode).await

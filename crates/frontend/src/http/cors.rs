@@ -33,7 +33,7 @@ impl Cors {
     }
 
     /// Adds the headers that let pages of `origin` read a reply.
-    pub(super) fn add(&self, origin: Option<&[u8]>, reply: &mut Reply) {
+    pub fn add(&self, origin: Option<&[u8]>, reply: &mut Reply) {
         if !self.is_any() {
             // Also without an origin: a cache in between must not pass that response to a page.
             reply.vary("Origin");

@@ -1,10 +1,9 @@
 //! Responses of one request as server-sent events, sent as soon as they are ready after the head of a streamed reply.
 
-use crate::access_log::entry::EventNotes;
 use crate::answers::Inbox;
 use crate::inference::is_long_to_print;
 use crate::offload::{self, Offloaded};
-use crate::traced;
+use crate::record::{self, EventNotes};
 use bytes::Bytes;
 use engine::ModelVersion;
 use memory::{Account, Charge, Kind};
@@ -79,7 +78,7 @@ impl Events {
         }
         let next = ready!(self.poll_made(cx));
         if self.trace.is_some() && next.is_some() {
-            traced::http_sending(self.trace.as_ref());
+            record::event_sending(self.trace.as_ref());
             self.is_sending = true;
         }
         if let (Some(notes), Some(event)) = (&self.notes, &next) {
@@ -91,7 +90,7 @@ impl Events {
     /// Records that the last event was sent, or is sent in one write with the next.
     fn sent(&mut self) {
         if std::mem::take(&mut self.is_sending) {
-            traced::http_sent(self.trace.as_ref());
+            record::event_sent(self.trace.as_ref());
         }
     }
 
@@ -112,7 +111,7 @@ impl Events {
             let (_, answer) = ready!(self.inbox.poll_next(cx));
             self.is_last = answer.is_final;
             if self.trace.is_some() {
-                (0..traced::completions(&answer)).for_each(|_| traced::completed(self.trace.as_ref()));
+                record::responded(self.trace.as_ref(), &answer);
             }
             let response = match answer.response {
                 Some(Ok(response)) => response,

@@ -1,16 +1,16 @@
 //! `generate` and `generate_stream` (P 1.13): a flat JSON object in; one such object, or server-sent events, out.
 
-use super::context::HttpContext;
 use super::events::Events;
 use super::inference::reject_draining;
 use super::reply::{EVENTS, JSON, Reply};
 use super::request::RequestHead;
 use crate::answers::Inbox;
+use crate::exchange::{Exchange, HttpExchange};
 use crate::hold;
 use crate::inference::{self, Inference, is_long_to_print};
 use crate::limits::{ANSWERS_PER_LOOK, JSON_BYTES_ON_REACTOR_MAX};
 use crate::offload::{self, CancelFlag};
-use crate::traced;
+use crate::record::Record;
 use crate::verbose;
 use bytes::Bytes;
 use engine::ModelVersion;
@@ -23,30 +23,21 @@ use std::task::Poll;
 use tensor::{Error, Result};
 
 /// `POST …/generate` and, with `stream`, `…/generate_stream`.
-pub async fn generate(
-    context: &HttpContext,
-    account: &Account,
-    name: &str,
-    version: &str,
-    head: &RequestHead,
-    body: &Bytes,
-    stream: bool,
-) -> Reply {
-    let (version, request) = match read(context, account, name, version, head, body).await {
+pub async fn generate(exchange: &HttpExchange<'_>, body: &Bytes, stream: bool) -> Reply {
+    let (version, request) = match read(exchange, body).await {
         Ok(read) => read,
         Err(error) => return Reply::error(JSON, &error),
     };
     if version.signature.decoupled {
-        return many(account, version, request, head, stream).await;
+        return many(exchange, version, request, stream).await;
     }
-    let result = match inference::start(&version, request).get().await {
+    let result = match inference::start(version, request).get().await {
         Ok(Inference::Done(result)) => result,
         Ok(Inference::Pending(pending)) => pending.await,
         Err(error) => return Reply::error(JSON, &error),
     };
-    if let Some(slot) = &head.trace {
-        slot.completed();
-    }
+    exchange.with.record.completed();
+    let account = &exchange.with.account;
     let printed = match result {
         Ok(response) => printed(account, version, response).await,
         Err(error) => Err(error),
@@ -54,15 +45,15 @@ pub async fn generate(
     if stream { Reply::events(printed, None) } else { object(printed) }
 }
 
-/// See `super::service::refused_by_head`.
-pub fn reject_by_head(context: &HttpContext, name: &str, version: &str, head: &RequestHead) -> Option<Reply> {
-    let refused = find(context, name, version).and_then(|_| check_encoding(head)).err()?;
+/// See [`HttpExchange::reject_early`].
+pub fn reject_by_head(exchange: &HttpExchange<'_>) -> Option<Reply> {
+    let refused = find(exchange).and_then(|_| check_encoding(exchange.head)).err()?;
     Some(Reply::error(JSON, &refused))
 }
 
-fn find(context: &HttpContext, name: &str, version: &str) -> Result<Arc<ModelVersion>> {
-    reject_draining(context)?;
-    context.engine.model(name, version)
+fn find<'e>(exchange: &'e HttpExchange<'_>) -> Result<&'e Arc<ModelVersion>> {
+    reject_draining(exchange.context)?;
+    exchange.version()
 }
 
 fn check_encoding(head: &RequestHead) -> Result<()> {
@@ -73,20 +64,11 @@ fn check_encoding(head: &RequestHead) -> Result<()> {
 }
 
 /// The request, and the version it is for.
-async fn read(
-    context: &HttpContext,
-    account: &Account,
-    name: &str,
-    version: &str,
-    head: &RequestHead,
-    body: &Bytes,
-) -> Result<(Arc<ModelVersion>, Box<InferRequest>)> {
-    let version = find(context, name, version)?;
-    if let Some(slot) = &head.trace {
-        slot.was_read();
-        head.sample(&version);
-    }
-    check_encoding(head)?;
+async fn read<'e>(exchange: &'e HttpExchange<'_>, body: &Bytes) -> Result<(&'e Arc<ModelVersion>, Box<InferRequest>)> {
+    let context = exchange.context;
+    let version = find(exchange)?;
+    exchange.accept(version);
+    check_encoding(exchange.head)?;
     let parsed = if body.len() > JSON_BYTES_ON_REACTOR_MAX {
         let (text, limits, model) = (body.clone(), context.limits, version.clone());
         let parse = move |_: &CancelFlag<'_>| {
@@ -94,7 +76,7 @@ async fn read(
             inference::dispose_offloaded(&mut request);
             Ok::<_, Error>(Box::new(request))
         };
-        let work = offload::run_charged(account, Kind::Unpacked, body.len(), parse);
+        let work = offload::run_charged(&exchange.with.account, Kind::Unpacked, body.len(), parse);
         work.await.and_then(|(parsed, charge)| {
             let mut request = parsed?;
             inference::charge(&mut request, charge);
@@ -104,32 +86,28 @@ async fn read(
         parse_generate(body, &version.signature, &context.limits).map(Box::new)
     };
     let mut request = parsed.inspect_err(|e| verbose::infer_failed(None, e))?;
-    if let Some(slot) = &head.trace {
-        request.trace = slot.trace();
-        slot.identified(&request.id);
-    }
+    exchange.with.follow(&mut request);
     Ok((version, request))
 }
 
 /// Answers a request that may have any number of responses.
 async fn many(
-    account: &Account,
-    version: Arc<ModelVersion>,
+    exchange: &HttpExchange<'_>,
+    version: &Arc<ModelVersion>,
     request: Box<InferRequest>,
-    head: &RequestHead,
     stream: bool,
 ) -> Reply {
+    let Exchange { account, record, .. } = &exchange.with;
     let inbox = Inbox::new(account);
     // The inbox has this request alone.
     let key = inbox.reserve();
-    if let Err(error) = inbox.starter().start(key, &version, request).get().await {
+    if let Err(error) = inbox.starter().start(key, version, request).get().await {
         return Reply::error(JSON, &error);
     }
     if stream {
-        let trace = head.trace.as_ref().and_then(|slot| slot.take());
-        return first_event(Events::new(inbox, version, account, trace), head).await;
+        return first_event(Events::new(inbox, version.clone(), account, record.take_trace()), record).await;
     }
-    match only(&inbox, head).await {
+    match only(&inbox, record).await {
         (1, Some(Ok(response))) => object(printed(account, version, response).await),
         (1, Some(Err(error))) => object(Err(error)),
         // The first response decides the status only.
@@ -141,13 +119,11 @@ async fn many(
 }
 
 /// Waits for all responses, which the model makes anyway. Returns their number and the first of them.
-async fn only(inbox: &Inbox, head: &RequestHead) -> (u64, Option<Result<Box<InferResponse>>>) {
+async fn only(inbox: &Inbox, record: &Record) -> (u64, Option<Result<Box<InferResponse>>>) {
     let (mut count, mut first, mut taken) = (0u64, None, 0u32);
     loop {
         let (_, answer) = poll_fn(|cx| inbox.poll_next(cx)).await;
-        if let Some(slot) = &head.trace {
-            (0..traced::completions(&answer)).for_each(|_| slot.completed());
-        }
+        record.responded(&answer);
         if let Some(response) = answer.response {
             count += 1;
             first.get_or_insert(response);
@@ -163,19 +139,19 @@ async fn only(inbox: &Inbox, head: &RequestHead) -> (u64, Option<Result<Box<Infe
 }
 
 /// Begins the stream with its first response, if there is one, which decides the status.
-async fn first_event(mut events: Events, head: &RequestHead) -> Reply {
+async fn first_event(mut events: Events, record: &Record) -> Reply {
     let Some(first) = poll_fn(|cx| events.poll_next(cx)).await else { return Reply::empty(EVENTS).chunked() };
     let is_over = poll_fn(|cx| Poll::Ready(events.poll_over(cx))).await;
-    events.note_in(head.trace.as_ref().and_then(|slot| slot.events()));
+    events.note_in(record.events());
     Reply::events(first, (!is_over).then(|| Box::new(events)))
 }
 
 /// The text of a response; another thread prints it if that takes long.
-async fn printed(account: &Account, version: Arc<ModelVersion>, response: Box<InferResponse>) -> Result<Bytes> {
+async fn printed(account: &Account, version: &Arc<ModelVersion>, response: Box<InferResponse>) -> Result<Bytes> {
     if !is_long_to_print(&response) {
         return encode_generate(&response, &version.signature);
     }
-    let bytes = response.answered_bytes();
+    let (bytes, version) = (response.answered_bytes(), version.clone());
     let work =
         offload::run_charged(account, Kind::Answer, bytes, move |_| encode_generate(&response, &version.signature));
     work.await.and_then(|(printed, charge)| Ok(offload::made(printed?, charge)))

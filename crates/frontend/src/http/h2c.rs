@@ -6,24 +6,21 @@ use super::events::{self, Events};
 use super::method::Method;
 use super::reply::{JSON, OCTETS, Reply};
 use super::request::RequestHead;
-use super::service::{self, Admission};
 use crate::assemble::Assembler;
+use crate::exchange::{BodyPlace, HttpExchange};
 use crate::grpc::call;
 use crate::grpc::connection::{CALLS_PER_LOOK, dismiss, rest, start};
 use crate::grpc::context::{GrpcContext, http2_options};
 use crate::hold;
 use crate::idle::IdleHandle;
-use crate::limits::{
-    ANSWERS_PER_LOOK, ANSWERS_SENT_AHEAD_BYTES_MAX, BODY_BYTES_MAX, DISCARD_BYTES_MAX, INLINE_BODY_BYTES_MAX,
-    RETRY_AFTER, UNCHARGED_ANSWER_BYTES_MAX,
-};
+use crate::limits::{ANSWERS_PER_LOOK, ANSWERS_SENT_AHEAD_BYTES_MAX, BODY_BYTES_MAX, DISCARD_BYTES_MAX, RETRY_AFTER};
 use crate::origin::{Caller, Client, Face};
 use crate::rope::Rope;
 use crate::shared::Phase;
 use crate::socket::Io;
 use bytes::{Bytes, BytesMut};
 use http2::{Body, Connection, Field, NotCollected, Options, Request, StreamWriter};
-use memory::{Account, Kind, Short};
+use memory::{Account, Short};
 use smallvec::SmallVec;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -121,74 +118,46 @@ async fn serve(
     request: Request,
     mut respond: StreamWriter,
 ) {
-    let _inflight = context.shared.request();
     let Request { head, mut body, .. } = request;
     let method = Method::parse(head.method());
     let is_head = head.method() == b"HEAD";
     let announced = head.content_length();
     let length = announced.unwrap_or_default();
     let fields = head.fields().map(|(name, value)| (name.as_bytes(), value));
-    let mut head = RequestHead::from_parts(method, is_head, head.path(), fields);
-    head.note(&context.shared, &client.caller, "h2");
-    let (grant, admission) = service::admit(&context, &client, &head);
-    if let Some(slot) = &head.trace {
-        slot.granted(grant.key());
-    }
+    let head = RequestHead::from_parts(method, is_head, head.path(), fields);
+    let (exchange, admission) = HttpExchange::begin(&context, &client, &head, "h2", &account);
     let work = async {
-        match admission {
-            Admission::Reply(reply) => Some(reply),
-            Admission::Read { route, bytes_max } => {
-                if announced.is_none_or(|length| length > DISCARD_BYTES_MAX)
-                    && let Some(reply) = service::reject_by_head(&context, &route, &head)
-                {
-                    return Some(reply);
-                }
-                let near_device =
-                    length > INLINE_BODY_BYTES_MAX as u64 && service::is_near_device(&context, &route, &head);
-                match read(&mut body, &account, length, bytes_max.min(BODY_BYTES_MAX), near_device).await? {
-                    Ok(body) => {
-                        if let Some(slot) = &head.trace {
-                            slot.received(&body);
-                        }
-                        grant.charge(body.len());
-                        Some(service::respond(&context, &account, route, &head, body.into()).await)
-                    }
-                    Err(BodyRejection::TooLarge(bytes)) => Some(service::too_large(&context, route, bytes)),
-                    Err(BodyRejection::Short(short)) => {
-                        account.count_refusal();
-                        Some(Reply::short(&short))
-                    }
-                }
-            }
+        let bytes_max = match admission {
+            Ok(bytes_max) => bytes_max.min(BODY_BYTES_MAX),
+            Err(reply) => return Some(reply),
+        };
+        if announced.is_none_or(|length| length > DISCARD_BYTES_MAX)
+            && let Some(reply) = exchange.reject_early()
+        {
+            return Some(reply);
         }
+        let place = exchange.body_place(length as usize, false);
+        Some(match read(&mut body, &account, length, bytes_max, place).await? {
+            Ok(body) => exchange.respond(body.into()).await,
+            Err(BodyRejection::TooLarge(bytes)) => exchange.too_large(bytes),
+            Err(BodyRejection::Short(short)) => exchange.short(&short),
+        })
     };
     let mut work = pin!(work);
     let reply = poll_fn(|cx| match work.as_mut().poll(cx) {
         Poll::Ready(reply) => Poll::Ready(reply),
         Poll::Pending => respond.poll_reset(cx).map(|_| None),
     });
-    let Some(mut reply) = reply.await else { return };
+    let Some(reply) = reply.await else { return };
+    let mut reply = exchange.complete(reply, 0);
     // The connection writes the reply later, after this task has ended.
-    grant.charge(reply.body_length());
-    if grant.is_some()
-        && let Some(last) = reply.body.last_mut()
-    {
-        *last = grant.hold(std::mem::take(last));
-    }
-    let mut reply = charged(reply, &account);
-    service::complete(&context, &head, &mut reply);
-    if let Some(slot) = &head.trace {
-        slot.replying(reply.status, reply.code, reply.body_length(), &reply.body);
-    }
+    exchange.hand_over(&mut reply);
     let events = send(&mut respond, reply, is_head);
-    if let Some(slot) = &head.trace {
-        slot.sent();
-    }
-    if let Some(mut events) = events {
-        let is_whole = poll_fn(|cx| poll_events(&mut respond, &mut events, cx)).await;
-        if let Some(slot) = head.trace.as_ref().filter(|_| is_whole) {
-            slot.sent();
-        }
+    exchange.sent();
+    if let Some(mut events) = events
+        && poll_fn(|cx| poll_events(&mut respond, &mut events, cx)).await
+    {
+        exchange.sent();
     }
 }
 
@@ -238,12 +207,12 @@ async fn read(
     account: &Account,
     length: u64,
     bytes_max: u64,
-    near_device: bool,
+    place: BodyPlace,
 ) -> Option<Result<Bytes, BodyRejection>> {
     if length > bytes_max {
         return Some(Err(BodyRejection::TooLarge(length)));
     }
-    if length > INLINE_BODY_BYTES_MAX as u64 {
+    if let BodyPlace::Slab { near_device } = place {
         let place = match Assembler::new(length as usize, 0, account, near_device) {
             Ok(place) => place,
             Err(short) => return Some(Err(BodyRejection::Short(short))),
@@ -285,21 +254,6 @@ async fn read(
         }
     }
     Some(Ok(all.map_or(first, Assembler::into_bytes)))
-}
-
-/// The reply with a charge until its client has read it, or an error if there is no memory for it.
-fn charged(reply: Reply, account: &Account) -> Reply {
-    let length = reply.body_length();
-    if reply.is_charged || length <= UNCHARGED_ANSWER_BYTES_MAX {
-        return reply;
-    }
-    match account.charge(Kind::Answer, false, length) {
-        Ok(charge) => reply.charged(charge),
-        Err(short) => {
-            account.count_refusal();
-            Reply::short(&short)
-        }
-    }
 }
 
 /// Sends a reply. Returns the events that follow it.

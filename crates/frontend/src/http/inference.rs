@@ -5,14 +5,15 @@ use super::context::HttpContext;
 use super::reply::{BodyParts, JSON, OCTETS, Reply};
 use super::request::RequestHead;
 use crate::encoding::{Encoding, compress, decompress, decompress_small};
+use crate::exchange::HttpExchange;
 use crate::inference::{self, Inference, Started, is_long_to_encode};
 use crate::limits::{INFLATE_RATIO_MAX, JSON_BYTES_ON_REACTOR_MAX};
 use crate::offload::{self, CancelFlag};
-use crate::traced;
+use crate::record;
 use crate::verbose;
 use bytes::Bytes;
 use engine::ModelVersion;
-use memory::{Account, Kind};
+use memory::Kind;
 use protocol::http::{HeadCache, encode_infer, parse_header_length, parse_infer, parse_infer_apart};
 use protocol::{InferRequest, InferResponse, Parameter};
 use std::cell::RefCell;
@@ -33,69 +34,54 @@ thread_local! {
 ///
 /// A request of usual size is parsed, checked and, if the model is cheap, answered on the reactor. Work that grows with
 /// the body is done by [`offload`], in boxed branches: the future of every request has the size of its largest state.
-pub async fn infer(
-    context: &HttpContext,
-    account: &Account,
-    name: &str,
-    version: &str,
-    head: &RequestHead,
-    body: RequestBody,
-) -> Reply {
-    let version = match find(context, name, version) {
+pub async fn infer(exchange: &HttpExchange<'_>, body: RequestBody) -> Reply {
+    let version = match find(exchange) {
         Ok(version) => version,
         Err(error) => {
             verbose::infer_failed(None, &error);
             return Reply::error(JSON, &error);
         }
     };
-    if let Some(slot) = &head.trace {
-        slot.was_read();
-        head.sample(&version);
-    }
+    exchange.accept(version);
     let RequestBody { bytes, tail, sends_regions } = body;
-    let body = match unpack(context, head, bytes) {
+    let head = exchange.head;
+    let body = match unpack(exchange, bytes) {
         Ok(Unpacked::Here(body)) => body,
-        Ok(Unpacked::TooLong(body)) => return Box::pin(infer_large(context, account, version, head, body, true)).await,
+        Ok(Unpacked::TooLong(body)) => return Box::pin(infer_large(exchange, version, body, true)).await,
         Err(reply) => return *reply,
     };
     if body.len() > JSON_BYTES_ON_REACTOR_MAX && json_length(head, &body) > JSON_BYTES_ON_REACTOR_MAX {
-        return Box::pin(infer_large(context, account, version, head, body, false)).await;
+        return Box::pin(infer_large(exchange, version, body, false)).await;
     }
     // One expression, so that the request is not kept across the wait.
     let start = |mut request: Box<InferRequest>| {
         request.sends_regions = sends_regions && version.lends_memory() && encoding_wanted(head) == Encoding::Identity;
-        inference::start(&version, request)
+        inference::start(version, request)
     };
-    let parsed = parse(context, &version, head, body, tail).inspect_err(|e| verbose::infer_failed(None, e));
+    let parsed = parse(exchange, version, body, tail).inspect_err(|e| verbose::infer_failed(None, e));
     let pending = match parsed.map(start) {
-        Ok(Started::Done(Ok(Inference::Done(result)))) => match reply(account, version, result, head) {
+        Ok(Started::Done(Ok(Inference::Done(result)))) => match reply(exchange, version, result) {
             Ok(reply) => return reply,
             Err(later) => return later.await,
         },
         Ok(Started::Done(Ok(Inference::Pending(pending)))) => pending,
-        Ok(later @ Started::Offloaded(_)) => return Box::pin(finish(account, version, later, head)).await,
+        Ok(later @ Started::Offloaded(_)) => return Box::pin(finish(exchange, version, later)).await,
         Ok(Started::Done(Err(error))) | Err(error) => return Reply::error(JSON, &error),
     };
-    match reply(account, version, pending.await, head) {
+    match reply(exchange, version, pending.await) {
         Ok(reply) => reply,
         Err(later) => later.await,
     }
 }
 
 /// `infer` for a body that another thread decompresses or parses.
-async fn infer_large(
-    context: &HttpContext,
-    account: &Account,
-    version: Arc<ModelVersion>,
-    head: &RequestHead,
-    body: Bytes,
-    is_packed: bool,
-) -> Reply {
+async fn infer_large(exchange: &HttpExchange<'_>, version: &Arc<ModelVersion>, body: Bytes, is_packed: bool) -> Reply {
+    let HttpExchange { context, head, .. } = exchange;
     let body = if is_packed {
         let (bytes, bytes_max) = (body.len(), context.limits.input_bytes_max);
         // The size is unknown: charges the largest possible one.
         let bytes = bytes.saturating_mul(INFLATE_RATIO_MAX);
-        let work = offload::run_charged(account, Kind::Unpacked, bytes, move |cancel| {
+        let work = offload::run_charged(&exchange.with.account, Kind::Unpacked, bytes, move |cancel| {
             decompress(&body, bytes_max, || cancel.is_set()).map_err(Error::from)
         });
         match work.await.and_then(|(unpacked, charge)| Ok(offload::made(unpacked?, charge))) {
@@ -108,53 +94,46 @@ async fn infer_large(
     let parsed = async {
         let header_length = header_length(head, &body)?;
         let (engine, limits, model) = (context.engine.clone(), context.limits, version.clone());
-        let is_sampled = head.trace.as_ref().is_some_and(|slot| slot.is_sampled());
+        let is_sampled = exchange.with.record.is_sampled();
         let parse = move |_: &CancelFlag<'_>| -> Result<_, (Error, bool)> {
             let parsed = parse_infer(&body, header_length, &model.signature, &*engine, &limits);
             let mut request =
-                parsed.map_err(|error| (error, is_sampled && traced::is_no_json(json_of(&body, header_length))))?;
+                parsed.map_err(|error| (error, is_sampled && record::is_no_json(json_of(&body, header_length))))?;
             inference::dispose_offloaded(&mut request);
             Ok(Box::new(request))
         };
         let bytes = header_length.unwrap_or(usize::MAX);
-        let (parsed, charge) = offload::run_charged(account, Kind::Unpacked, bytes, parse).await?;
+        let (parsed, charge) = offload::run_charged(&exchange.with.account, Kind::Unpacked, bytes, parse).await?;
         match parsed {
             Ok(mut request) => {
                 inference::charge(&mut request, charge);
                 Ok(request)
             }
             Err((error, is_no_json)) => {
-                if let Some(slot) = &head.trace {
-                    slot.refused(is_no_json);
-                }
+                exchange.with.record.refused(is_no_json);
                 Err(error)
             }
         }
     };
-    let request = match parsed.await.and_then(|mut request| forward(context, head, &mut request).map(|()| request)) {
+    let request = match parsed.await.and_then(|mut request| forward(exchange, &mut request).map(|()| request)) {
         Ok(request) => request,
         Err(error) => {
             verbose::infer_failed(None, &error);
             return Reply::error(JSON, &error);
         }
     };
-    let started = inference::start(&version, request);
-    finish(account, version, started, head).await
+    let started = inference::start(version, request);
+    finish(exchange, version, started).await
 }
 
 /// Answers a request that another thread read, or that takes long to check.
-async fn finish(
-    account: &Account,
-    version: Arc<ModelVersion>,
-    started: Started<Inference>,
-    head: &RequestHead,
-) -> Reply {
+async fn finish(exchange: &HttpExchange<'_>, version: &Arc<ModelVersion>, started: Started<Inference>) -> Reply {
     let result = match started.get().await {
         Ok(Inference::Done(result)) => result,
         Ok(Inference::Pending(pending)) => pending.await,
         Err(error) => return Reply::error(JSON, &error),
     };
-    match reply(account, version, result, head) {
+    match reply(exchange, version, result) {
         Ok(reply) => reply,
         Err(later) => later.await,
     }
@@ -182,25 +161,24 @@ type LaterReply = Pin<Box<dyn Future<Output = Reply>>>;
 
 /// The reply to an inference. A function, so that the future of a request has no place for a response.
 fn reply(
-    account: &Account,
-    version: Arc<ModelVersion>,
+    exchange: &HttpExchange<'_>,
+    version: &Arc<ModelVersion>,
     result: Result<Box<InferResponse>>,
-    head: &RequestHead,
 ) -> Result<Reply, LaterReply> {
     let failed = |error: Error| Reply::error(JSON, &error);
-    if let Some(slot) = &head.trace {
-        slot.completed();
-    }
+    exchange.with.record.completed();
     let response = match result {
         Ok(response) => response,
         Err(error) => return Ok(failed(error)),
     };
-    let encoding = encoding_wanted(head);
+    let encoding = encoding_wanted(exchange.head);
     if !is_long_to_encode(&response, encoding) {
-        return Ok(encode(&version, &response, encoding).unwrap_or_else(failed));
+        return Ok(encode(version, &response, encoding).unwrap_or_else(failed));
     }
     let bytes = response.answered_bytes();
-    let work = offload::start_charged(account, Kind::Answer, bytes, move |_| encode(&version, &response, encoding));
+    let version = version.clone();
+    let encode = move |_: &CancelFlag<'_>| encode(&version, &response, encoding);
+    let work = offload::start_charged(&exchange.with.account, Kind::Answer, bytes, encode);
     Err(Box::pin(async move {
         let encoded = async { work?.await.and_then(|(reply, charge)| Ok(reply?.charged(charge))) };
         encoded.await.unwrap_or_else(failed)
@@ -222,22 +200,22 @@ pub fn reject_draining(context: &HttpContext) -> Result<()> {
     }
 }
 
-fn find(context: &HttpContext, name: &str, version: &str) -> Result<Arc<ModelVersion>> {
-    reject_draining(context)?;
-    let version = context.engine.model(name, version)?;
+fn find<'e>(exchange: &'e HttpExchange<'_>) -> Result<&'e Arc<ModelVersion>> {
+    reject_draining(exchange.context)?;
+    let version = exchange.version()?;
     if version.signature.decoupled {
         return Err(Error::unsupported("HTTP end point doesn't support models with decoupled transaction policy"));
     }
     Ok(version)
 }
 
-/// See `super::service::refused_by_head`.
-pub fn reject_by_head(context: &HttpContext, name: &str, version: &str, head: &RequestHead) -> Option<Reply> {
-    if let Err(error) = find(context, name, version) {
+/// See [`HttpExchange::reject_early`].
+pub fn reject_by_head(exchange: &HttpExchange<'_>) -> Option<Reply> {
+    if let Err(error) = find(exchange) {
         verbose::infer_failed(None, &error);
         return Some(Reply::error(JSON, &error));
     }
-    encoding_of(head).err().map(|reply| *reply)
+    encoding_of(exchange.head).err().map(|reply| *reply)
 }
 
 fn encoding_of(head: &RequestHead) -> Result<Encoding, Box<Reply>> {
@@ -254,11 +232,11 @@ enum Unpacked {
     TooLong(Bytes),
 }
 
-fn unpack(context: &HttpContext, head: &RequestHead, body: Bytes) -> Result<Unpacked, Box<Reply>> {
-    if encoding_of(head)? == Encoding::Identity {
+fn unpack(exchange: &HttpExchange<'_>, body: Bytes) -> Result<Unpacked, Box<Reply>> {
+    if encoding_of(exchange.head)? == Encoding::Identity {
         return Ok(Unpacked::Here(body));
     }
-    match decompress_small(&body, context.limits.input_bytes_max) {
+    match decompress_small(&body, exchange.context.limits.input_bytes_max) {
         None => Ok(Unpacked::TooLong(body)),
         Some(Ok(body)) => Ok(Unpacked::Here(body)),
         Some(Err(why)) => Err(Box::new(Reply::error(JSON, &why.into()))),
@@ -266,34 +244,31 @@ fn unpack(context: &HttpContext, head: &RequestHead, body: Bytes) -> Result<Unpa
 }
 
 fn parse(
-    context: &HttpContext,
+    exchange: &HttpExchange<'_>,
     version: &ModelVersion,
-    head: &RequestHead,
     body: Bytes,
     tail: Option<RegionRef>,
 ) -> Result<Box<InferRequest>> {
+    let HttpExchange { context, head, .. } = exchange;
     let header_length = header_length(head, &body)?;
     let (signature, regions, limits) = (&version.signature, &*context.engine, &context.limits);
     let parsed = match tail {
         None => HEADS.with_borrow_mut(|heads| heads.parse_infer(&body, header_length, signature, regions, limits)),
         Some(tail) => parse_infer_apart(&body, tail, signature, regions, limits).map(Box::new),
     };
-    if parsed.is_err()
-        && let Some(slot) = &head.trace
-    {
-        slot.refused(slot.is_sampled() && traced::is_no_json(json_of(&body, header_length)));
+    if parsed.is_err() {
+        let record = &exchange.with.record;
+        record.refused(record.is_sampled() && record::is_no_json(json_of(&body, header_length)));
     }
     let mut request = parsed?;
-    forward(context, head, &mut request)?;
+    forward(exchange, &mut request)?;
     Ok(request)
 }
 
 /// Adds forwarded headers to a request, and its trace.
-fn forward(context: &HttpContext, head: &RequestHead, request: &mut InferRequest) -> Result<()> {
-    if let Some(slot) = &head.trace {
-        request.trace = slot.trace();
-        slot.identified(&request.id);
-    }
+fn forward(exchange: &HttpExchange<'_>, request: &mut InferRequest) -> Result<()> {
+    let HttpExchange { context, head, .. } = exchange;
+    exchange.with.follow(request);
     if context.forward.is_active() {
         for (name, value) in head.headers.iter() {
             let name = Name::from_utf8_lossy(name);

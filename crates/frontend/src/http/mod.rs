@@ -1,6 +1,6 @@
 //! The HTTP front end: HTTP/1 and HTTP/2 on one side, the v2 REST operations on the other.
 
-mod body;
+pub mod body;
 mod chunked;
 pub mod connection;
 pub mod context;
@@ -11,7 +11,6 @@ mod generate;
 mod h2c;
 mod inference;
 pub mod method;
-mod noted;
 mod orca;
 pub mod reply;
 pub mod request;

@@ -4,25 +4,21 @@
 use super::context::HttpContext;
 use super::reply::Reply;
 use super::request::RequestHead;
+use crate::exchange::HttpExchange;
 use engine::{KeyValueCache, Load};
 
 const FORMAT: &str = "endpoint-load-metrics-format";
 
 /// Adds the load of a model's cache to a reply if the request was accepted and asks for it in a known format.
-pub fn add_cache_report(
-    context: &HttpContext,
-    name: &str,
-    version: &str,
-    head: &RequestHead,
-    mut reply: Reply,
-) -> Reply {
+pub fn add_cache_report(exchange: &HttpExchange<'_>, mut reply: Reply) -> Reply {
     // Responses to accepted requests are chunked.
     if reply.chunked
-        && let Some(format) = head.headers.get(FORMAT)
+        && let Some(format) = exchange.head.headers.get(FORMAT)
     {
-        let cache = context.engine.model(name, version).ok().and_then(|version| version.key_value_cache());
+        let cache = exchange.version().ok().and_then(|version| version.key_value_cache());
         reply.load = cache.and_then(|cache| cache_report(format, cache)).map(String::into_boxed_str);
         if reply.load.is_none() {
+            let name = exchange.names().model;
             log::debug!("no load of model '{name}' to report: it has no key-value cache, or the format is unknown");
         }
     }

@@ -11,12 +11,10 @@
 
 use super::method::Method;
 use crate::limits::{HEAD_BYTES_MAX, HEADERS_MAX};
-use crate::traced::RequestTrace;
 use bytes::Bytes;
 use memchr::memmem::Finder;
 use smallvec::SmallVec;
 use std::mem::MaybeUninit;
-use std::rc::Rc;
 use std::sync::LazyLock;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -110,8 +108,6 @@ pub struct RequestHead {
     pub expect: bool,
     pub framing: Framing,
     pub headers: Headers,
-    /// Set by the connection while requests are traced.
-    pub trace: Option<Rc<RequestTrace>>,
 }
 
 /// Reason why a head is rejected; the connection is closed after the response.
@@ -137,7 +133,6 @@ impl RequestHead {
     pub fn clear(&mut self) {
         self.headers.bytes = Bytes::new();
         self.headers.fields.clear();
-        self.trace = None;
     }
 
     /// `Inference-Header-Content-Length` as a number.
@@ -198,7 +193,6 @@ impl RequestHead {
             expect: false,
             framing: Framing::Length(0),
             headers,
-            trace: None,
         }
     }
 }

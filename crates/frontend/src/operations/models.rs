@@ -1,6 +1,7 @@
 //! Readiness, metadata, configuration and statistics of models.
 
 use super::{Context, Result};
+use crate::exchange::Exchange;
 use crate::limits::{ENTRIES_ON_REACTOR_MAX, MODELS_ON_REACTOR_MAX};
 use crate::offload;
 use bytes::Bytes;
@@ -22,9 +23,12 @@ impl Metadata {
     /// # Errors
     /// Those of [`Engine::model`].
     pub fn find(engine: &Engine, name: &str, version: &str) -> tensor::Result<Self> {
-        let found = engine.model(name, version)?;
+        Ok(Self::of(engine, engine.model(name, version)?, name, version))
+    }
+
+    fn of(engine: &Engine, found: Arc<ModelVersion>, name: &str, version: &str) -> Self {
         let versions = if version.is_empty() { engine.ready_versions(name) } else { vec![found.identity.number] };
-        Ok(Self { version: found, versions })
+        Self { version: found, versions }
     }
 
     /// The body of the HTTP response.
@@ -40,20 +44,27 @@ pub fn readiness(context: &Context<'_>, name: &str, version: &str) -> Result<Rea
 }
 
 /// The version whose configuration is requested.
-pub fn configured(context: &Context<'_>, name: &str, version: &str) -> Result<Arc<ModelVersion>> {
+pub fn configured<'e>(
+    context: &Context<'_>,
+    exchange: &'e Exchange,
+    name: &str,
+    version: &str,
+) -> Result<&'e Arc<ModelVersion>> {
     context.admit_model(name)?;
-    Ok(context.engine.model(name, version)?)
+    Ok(exchange.version(context.engine, name, version)?)
 }
 
 /// Metadata of a model, encoded; on another thread if it has many tensors.
 pub async fn metadata<T: Send + 'static>(
     context: &Context<'_>,
+    exchange: &Exchange,
     name: &str,
     version: &str,
     encode: impl FnOnce(&Metadata) -> T + Send + 'static,
 ) -> Result<T> {
     context.admit_model(name)?;
-    let metadata = Metadata::find(context.engine, name, version)?;
+    let found = exchange.version(context.engine, name, version)?.clone();
+    let metadata = Metadata::of(context.engine, found, name, version);
     let signature = &metadata.version.signature;
     let is_long = signature.inputs.len() + signature.outputs.len() > ENTRIES_ON_REACTOR_MAX;
     Ok(offload::run_if(is_long, 0, move || encode(&metadata)).await?)

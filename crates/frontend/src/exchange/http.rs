@@ -1,0 +1,228 @@
+//! An exchange over HTTP, whatever version of it, or through another server of this process.
+
+use super::{Exchange, Phase};
+use crate::gate::Grant;
+use crate::gate_error::GateError;
+use crate::grpc::status::code;
+use crate::http::body::RequestBody;
+use crate::http::context::HttpContext;
+use crate::http::method::Method;
+use crate::http::reply::{JSON, Reply};
+use crate::http::request::RequestHead;
+use crate::http::service;
+use crate::limits::{INLINE_BODY_BYTES_MAX, UNCHARGED_ANSWER_BYTES_MAX};
+use crate::origin::{Caller, Client, Face};
+use crate::record::Record;
+use crate::shared::Counted;
+use crate::table::routes::{PathNames, Route};
+use crate::text::cut;
+use crate::verbose;
+use engine::ModelVersion;
+use memory::{Charge, Kind, Short};
+use std::cell::Cell;
+use std::sync::Arc;
+use tensor::{RegionRef, Result};
+use trace::Context;
+
+/// Where a body is read to.
+pub enum BodyPlace {
+    /// The buffer of the connection.
+    Buffer,
+    /// A slab, in memory from which devices copy if `near_device`.
+    Slab { near_device: bool },
+    /// `json` bytes into the buffer, the rest into memory of the model's process.
+    Region { json: usize, region: RegionRef },
+}
+
+/// A request over HTTP.
+pub struct HttpExchange<'a> {
+    pub context: &'a HttpContext,
+    pub head: &'a RequestHead,
+    /// `None` if no row of the table has the path.
+    route: Option<Route<'a>>,
+    pub with: Exchange,
+    /// Charge of the response until it is written.
+    charge: Cell<Option<Charge>>,
+    /// Counted until the last byte is written: a drain waits for that.
+    _inflight: Counted<'a>,
+}
+
+impl<'a> HttpExchange<'a> {
+    /// Begins the exchange of a request whose head was read, and checks route, gate and method, in this order (P 1.2,
+    /// P 1.12.2). `protocol`: the version of HTTP, as in the logs.
+    ///
+    /// Returns the maximum of bytes in the body to read, or the reply to a request that is rejected.
+    pub fn begin(
+        context: &'a HttpContext,
+        client: &Client,
+        head: &'a RequestHead,
+        protocol: &'static str,
+        account: &memory::Account,
+    ) -> (Self, Result<u64, Reply>) {
+        let inflight = context.shared.request();
+        let record = Record::http(&context.shared, &client.caller, protocol, head.method, || head.path_bytes());
+        let route = std::str::from_utf8(head.path()).ok().and_then(|path| Route::find(head.method, path));
+        let with = Exchange::new(client.caller, account.clone(), record);
+        let mut exchange = Self { context, head, route, with, charge: Cell::default(), _inflight: inflight };
+        let (grant, admission) = exchange.admit(client);
+        exchange.with.admitted(grant);
+        (exchange, admission)
+    }
+
+    fn admit(&self, client: &Client) -> (Grant, Result<u64, Reply>) {
+        let Self { context, head, .. } = self;
+        verbose::http_request(head.method, head.path());
+        let Some(route) = self.route else { return (Grant::default(), Err(self.not_found())) };
+        if client.caller.face == Face::Crowded && !route.operation.is_health_check() {
+            return (Grant::default(), Err(Reply::refused(&GateError::Crowded).closing()));
+        }
+        if let Some(cors) = &context.cors
+            && head.method == Method::OPTIONS
+            && let Some(reply) = cors.preflight(|name| head.headers.get(name))
+        {
+            return (Grant::default(), Err(reply));
+        }
+        let admitted =
+            route.ask().map(|ask| context.gate.admit(client, &ask, |name, at| head.headers.all(name).nth(at)));
+        let grant = match admitted.transpose() {
+            Ok(grant) => grant.unwrap_or_default(),
+            Err(refusal) => return (Grant::default(), Err(Reply::refused(&refusal))),
+        };
+        if !route.is_allowed {
+            return (grant, Err(Reply::text_error(405, JSON, "Method Not Allowed")));
+        }
+        match service::body_bytes_max(context, &route, head, &grant) {
+            Ok(bytes_max) => (grant, Ok(bytes_max)),
+            Err(refusal) => (Grant::default(), Err(Reply::refused(&refusal))),
+        }
+    }
+
+    /// No route has this path. The reply to a gRPC call names the port for such calls.
+    #[cold]
+    fn not_found(&self) -> Reply {
+        let Self { context, head, .. } = self;
+        verbose::http_not_found(head.method, head.path());
+        let is_grpc = head.headers.get("content-type").is_some_and(|media| media.starts_with(b"application/grpc"));
+        match context.shared.strays().at_http() {
+            Some(text) if is_grpc => Reply::grpc(code::UNIMPLEMENTED, &text),
+            _ => {
+                let path =
+                    std::str::from_utf8(head.path()).ok().and_then(|path| Route::path_without_slash(head.method, path));
+                let text = path.map(|path| format!("Not Found: the path has a slash at its end, which {path} has not"));
+                Reply::text_error(404, JSON, &cut(text.as_deref().unwrap_or("Not Found")))
+            }
+        }
+    }
+
+    /// Names in the path; empty without a route.
+    pub fn names(&self) -> PathNames<'a> {
+        self.route.map(|route| route.names).unwrap_or_default()
+    }
+
+    /// The version that the path names; see [`Exchange::version`].
+    #[inline]
+    pub fn version(&self) -> Result<&Arc<ModelVersion>> {
+        let PathNames { model, version, .. } = self.names();
+        self.with.version(&self.context.engine, model, version)
+    }
+
+    /// Notes that this version accepts the inference; see [`Exchange::accept`].
+    #[inline]
+    pub fn accept(&self, version: &ModelVersion) {
+        self.with.accept(version, || {
+            let states = self.head.headers.pairs().filter(|(name, _)| name.eq_ignore_ascii_case(b"tracestate"));
+            Context::parse(self.head.headers.get("traceparent")?, states.map(|(_, value)| value))
+        });
+    }
+
+    /// The reply to a request that is rejected whatever its body contains; `None` if the body decides. Called before a
+    /// body is read that is long or awaits `100 Continue`: 2 GB would be read, and held, for a model that does not
+    /// exist.
+    #[cold]
+    pub fn reject_early(&self) -> Option<Reply> {
+        service::reject_by_head(self, self.route?.operation)
+    }
+
+    /// Where a body of `length` bytes is read to. `takes_regions`: the connection can read into a region.
+    #[inline]
+    pub fn body_place(&self, length: usize, takes_regions: bool) -> BodyPlace {
+        match self.route {
+            Some(route) if length > INLINE_BODY_BYTES_MAX => {
+                service::body_place(self, route.operation, length, takes_regions)
+            }
+            _ => BodyPlace::Buffer,
+        }
+    }
+
+    /// The reply to a body of `bytes` bytes, more than the operation takes. The body was not read to its end.
+    #[cold]
+    pub fn too_large(&self, bytes: u64) -> Reply {
+        self.route.map_or_else(|| self.not_found(), |route| service::too_large(self, route.operation, bytes))
+    }
+
+    /// The reply to a request for which there is no memory.
+    #[cold]
+    pub fn short(&self, short: &Short) -> Reply {
+        self.with.account.count_refusal();
+        Reply::short(short)
+    }
+
+    /// Answers a request whose body was read.
+    pub async fn respond(&self, body: RequestBody) -> Reply {
+        self.with.received(&body.bytes, body.len() - body.bytes.len());
+        match self.route {
+            Some(route) => service::respond(self, route.operation, body).await,
+            None => self.not_found(),
+        }
+    }
+
+    /// Completes a reply before it is written: its charge, the fields that all replies have, and the notes of it.
+    /// `used`: bytes charged to the account for this request, which may be part of the response.
+    #[inline]
+    pub fn complete(&self, reply: Reply, used: usize) -> Reply {
+        let length = reply.body_length();
+        let mut reply = reply;
+        // A client may read its response slowly.
+        if length > UNCHARGED_ANSWER_BYTES_MAX && !reply.is_charged {
+            match self.with.account.charge(Kind::Answer, false, length.saturating_sub(used)) {
+                Ok(charge) => self.charge.set(Some(charge)),
+                Err(short) => reply = self.short(&short),
+            }
+        }
+        if let Some(cors) = &self.context.cors {
+            cors.add(self.head.headers.get("origin"), &mut reply);
+        }
+        self.with.advance(Phase::Answered);
+        self.with.record.replying(&reply);
+        self.with.grant.charge(reply.body_length());
+        reply
+    }
+
+    /// Makes a reply hold the permission and the memory of the request until it was written, because the driver ends
+    /// before that.
+    pub fn hand_over(&self, reply: &mut Reply) {
+        let Some(last) = reply.body.last_mut() else { return };
+        if self.with.grant.is_some() {
+            *last = self.with.grant.hold(std::mem::take(last));
+        }
+        if let Some(charge) = self.charge.take() {
+            *last = charge.hold(std::mem::take(last));
+        }
+    }
+
+    /// The reply was written. Called again when the events behind it were.
+    #[inline]
+    pub fn sent(&self) {
+        self.with.advance(Phase::Sent);
+        self.with.record.sent();
+    }
+}
+
+/// Begins and completes the record of a request whose head is invalid, answered by `reply`. [`Record::sent`] ends it.
+#[cold]
+pub fn refuse_head(context: &HttpContext, caller: &Caller, protocol: &'static str, reply: &Reply) -> Record {
+    let head = RequestHead::default();
+    let record = Record::http(&context.shared, caller, protocol, head.method, || head.path_bytes());
+    record.replying(reply);
+    record
+}

@@ -1,0 +1,149 @@
+//! One request, from its accepted head to the last byte of its response. An exchange does no I/O: HTTP/1.1, HTTP/2, gRPC
+//! and the in-process API drive it, and tell it what they read and wrote.
+//!
+//! ARCHITECTURE.md has the chart of its phases ([`Phase`]).
+//!
+//! Invariants: a call by name becomes a version, or an error, in [`Exchange::version`] or [`EarlyVersion::version`] and
+//! nowhere else in this crate, and once for each request. So all decisions about a request, such as where its body goes, are about one load of the
+//! model. Nothing of a request is noted in a record that does not exist, and no driver asks whether it does.
+
+mod http;
+
+pub use http::{BodyPlace, HttpExchange, refuse_head};
+
+use crate::gate::Grant;
+use crate::grpc::status::Status;
+use crate::origin::Caller;
+use crate::record::Record;
+use bytes::Bytes;
+use engine::{Engine, ModelVersion};
+use memory::Account;
+use protocol::InferRequest;
+use std::cell::{Cell, OnceCell};
+use std::sync::Arc;
+use tensor::{Error, Result};
+use trace::Context;
+
+/// Phases of an exchange, in their order. A request may skip phases: one that is rejected by its head is not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// The head was read, and nothing checked.
+    Accepted,
+    /// Route, permissions and method were checked.
+    Admitted,
+    /// The whole body or message was read.
+    Received,
+    /// The response is complete, or its first part.
+    Answered,
+    /// The last byte was written, or left to the connection.
+    Sent,
+}
+
+/// A request and all that belongs to it, whatever its protocol.
+pub struct Exchange {
+    pub caller: Caller,
+    /// Permission, and the place in the quotas of the caller's key.
+    pub grant: Grant,
+    /// Memory of the connection, to which what the request holds is charged.
+    pub account: Account,
+    pub record: Record,
+    version: OnceCell<Result<Arc<ModelVersion>>>,
+    phase: Cell<Phase>,
+}
+
+impl Exchange {
+    pub fn new(caller: Caller, account: Account, record: Record) -> Self {
+        let phase = Cell::new(Phase::Accepted);
+        Self { caller, grant: Grant::default(), account, record, version: OnceCell::new(), phase }
+    }
+
+    /// The request passed the checks of its head.
+    pub fn admitted(&mut self, grant: Grant) {
+        self.advance(Phase::Admitted);
+        self.record.granted(grant.key());
+        self.grant = grant;
+    }
+
+    /// The body or message was read. `behind`: bytes of it that lie elsewhere.
+    #[inline]
+    pub fn received(&self, body: &Bytes, behind: usize) {
+        self.advance(Phase::Received);
+        self.record.received(body, behind);
+        self.grant.charge(body.len() + behind);
+    }
+
+    /// The version that the request names. The first call finds it, and later calls return the same.
+    ///
+    /// # Errors
+    /// Those of [`Engine::model`].
+    #[inline]
+    pub fn version(&self, engine: &Engine, model: &str, version: &str) -> Result<&Arc<ModelVersion>> {
+        self.version.get_or_init(|| resolve(engine, model, version)).as_ref().map_err(Error::clone)
+    }
+
+    /// Notes that this version accepts the inference, which is sampled now. `context`: the client's own trace.
+    #[inline]
+    pub fn accept(&self, version: &ModelVersion, context: impl FnOnce() -> Option<Context>) {
+        self.record.found(version, context);
+    }
+
+    /// Connects an inference with the record, before it is started.
+    #[inline]
+    pub fn follow(&self, request: &mut InferRequest) {
+        self.record.follow(request);
+    }
+
+    /// A call ends with this status, which is about to be sent, and without a message.
+    #[inline]
+    pub fn refuse(&self, status: &Status) {
+        self.advance(Phase::Sent);
+        self.record.refusing(status);
+    }
+
+    /// A call with one message was left to the connection, with this status.
+    #[inline]
+    pub fn ended(&self, status: &Status) {
+        self.advance(Phase::Sent);
+        self.record.ending(status);
+        self.record.sent();
+    }
+
+    #[inline]
+    fn advance(&self, to: Phase) {
+        debug_assert!(self.phase.get() <= to, "{:?} before {to:?}", self.phase);
+        self.phase.set(to);
+    }
+}
+
+/// The version that a gRPC message names, found when its beginning was received, because the version decides where the
+/// rest is read to. Empty if nothing had to be decided.
+#[derive(Clone, Default)]
+pub struct EarlyVersion(Option<(Box<str>, Box<str>, Arc<ModelVersion>)>);
+
+impl EarlyVersion {
+    pub fn find(engine: &Engine, model: &str, version: &str) -> Self {
+        Self(resolve(engine, model, version).ok().map(|found| (model.into(), version.into(), found)))
+    }
+
+    pub fn found(&self) -> Option<&Arc<ModelVersion>> {
+        self.0.as_ref().map(|(.., found)| found)
+    }
+
+    /// The version of this name: the one that was found early, unless the rest of the message names another.
+    ///
+    /// # Errors
+    /// Those of [`Engine::model`].
+    #[inline]
+    pub fn version(&self, engine: &Engine, model: &str, version: &str) -> Result<Arc<ModelVersion>> {
+        match &self.0 {
+            Some((name, number, found)) if **name == *model && **number == *version => Ok(found.clone()),
+            _ => resolve(engine, model, version),
+        }
+    }
+}
+
+/// The only lookup of a version by name in this crate.
+#[inline]
+fn resolve(engine: &Engine, model: &str, version: &str) -> Result<Arc<ModelVersion>> {
+    engine.model(model, version)
+}

@@ -1,0 +1,260 @@
+//! What is known about one request.
+
+use super::activity_of;
+use crate::access_log::Logs;
+use crate::grpc::status::Status;
+use crate::http::method::Method;
+use crate::http::reply::Reply;
+use crate::limits::LOG_ERROR_BYTES_MAX;
+use crate::origin::Caller;
+use crate::table::Operation;
+use crate::table::routes::Route;
+use backend::now_ns;
+use bytes::Bytes;
+use protocol::Signature;
+use protocol::json::Value;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use tensor::{Code, Name, Result};
+use trace::{Activity, Trace};
+
+/// Activities that the front end of one protocol records.
+pub struct RecordedActivities {
+    pub received: [Activity; 2],
+    pub sent: [Activity; 2],
+}
+
+pub const HTTP: RecordedActivities = RecordedActivities {
+    received: [Activity::HttpRecvStart, Activity::HttpRecvEnd],
+    sent: [Activity::HttpSendStart, Activity::HttpSendEnd],
+};
+const GRPC: RecordedActivities = RecordedActivities {
+    received: [Activity::GrpcWaitreadStart, Activity::GrpcWaitreadEnd],
+    sent: [Activity::GrpcSendStart, Activity::GrpcSendEnd],
+};
+
+/// The request line of a request, in its protocol.
+pub enum RequestName {
+    /// HTTP version, method, and the path without its query.
+    Http(&'static str, Method, Bytes),
+    /// Operation of a known gRPC call, and its head.
+    Grpc(Option<Operation>, Rc<http2::RequestHead>),
+    /// A request in a gRPC stream.
+    InStream,
+}
+
+impl RequestName {
+    pub fn activities(&self) -> &'static RecordedActivities {
+        if matches!(self, Self::Http(..)) { &HTTP } else { &GRPC }
+    }
+
+    /// The row of the table of an HTTP request.
+    pub fn route(&self) -> Option<Route<'_>> {
+        let Self::Http(_, method, path) = self else { return None };
+        std::str::from_utf8(path).ok().and_then(|path| Route::find(*method, path))
+    }
+
+    /// The path or call changes the server, or may change it.
+    fn is_write(&self) -> bool {
+        match self {
+            Self::Http(..) => self.route().is_some_and(|route| route.is_allowed && route.operation.is_change()),
+            Self::Grpc(operation, _) => operation.is_some_and(Operation::may_change),
+            Self::InStream => false,
+        }
+    }
+}
+
+/// The model or region that the request is for, as far as it is known.
+#[derive(Default)]
+pub enum Target {
+    /// Named by the path or the message.
+    #[default]
+    ByName,
+    /// Model and version as the request names them.
+    Named(Name, Name),
+    /// The model that accepted the request.
+    Found(Arc<Signature>),
+}
+
+#[derive(Default)]
+pub enum SentStatus {
+    /// No response was sent.
+    #[default]
+    None,
+    Http(u16),
+    Grpc(u8),
+}
+
+/// Counts of the events of a response, written by the thread that makes them.
+#[derive(Debug, Default)]
+pub struct EventNotes {
+    count: AtomicU64,
+    bytes: AtomicU64,
+    error: OnceLock<(u8, String)>,
+}
+
+impl EventNotes {
+    pub fn note(&self, event: &Result<Bytes>) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        match event {
+            Ok(json) => _ = self.bytes.fetch_add(json.len() as u64, Ordering::Relaxed),
+            // The first error is kept.
+            Err(error) => _ = self.error.set((error.code().grpc_status(), kept(error.message()))),
+        }
+    }
+}
+
+/// Times of a request, in ns of [`now_ns`]; 0 = not yet.
+#[derive(Default)]
+pub struct Times {
+    /// When the head was read, or the message of a stream.
+    pub begun: u64,
+    /// When the wait for the request began that the trace shows.
+    pub receiving: u64,
+    /// When the body or message was read.
+    pub read: u64,
+    pub first_response: u64,
+    /// When the last response was passed on to be sent.
+    pub sending: u64,
+    /// When the last response was sent.
+    pub sent: u64,
+}
+
+/// Counts of a request.
+#[derive(Default)]
+pub struct Sizes {
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    pub responses: u64,
+    /// Responses that are being sent.
+    pub on_their_way: u64,
+    /// Requests of a stream.
+    pub requests: u64,
+}
+
+/// What was noted of a request until now.
+#[derive(Default)]
+pub struct Facts {
+    pub times: Times,
+    pub sizes: Sizes,
+    pub status: SentStatus,
+    /// Number of the gRPC status, if the error has one, and text.
+    pub error: Option<(Option<u8>, String)>,
+    /// Name of the caller's key.
+    pub key: Option<Arc<str>>,
+    pub target: Target,
+    pub id: Name,
+    pub events: Option<Arc<EventNotes>>,
+    /// Trace to which activities are added.
+    pub trace: Option<Trace>,
+    /// What the engine measured, for the line of the log.
+    pub measured: Option<Trace>,
+    /// Body or message, kept for the names and parameters in it.
+    pub body: Option<Bytes>,
+}
+
+impl Facts {
+    pub fn identify(&mut self, id: &Name) {
+        if !id.is_empty() {
+            self.id = id.clone();
+        }
+    }
+
+    pub fn sending(&mut self, noted: &Noted, bytes: usize) {
+        let now = now_ns();
+        self.times.sending = now;
+        if self.times.first_response == 0 {
+            self.times.first_response = now;
+        }
+        self.sizes.responses += 1;
+        self.sizes.on_their_way += 1;
+        self.sizes.bytes_out += bytes as u64;
+        activity_of(self.trace.as_ref(), noted.name.activities().sent[0]);
+    }
+
+    pub fn sent(&mut self, noted: &Noted) {
+        self.times.sent = now_ns();
+        let is_one_of_many = matches!(noted.name, RequestName::InStream);
+        self.sizes.on_their_way = if is_one_of_many { self.sizes.on_their_way.saturating_sub(1) } else { 0 };
+        activity_of(self.trace.as_ref(), noted.name.activities().sent[1]);
+    }
+
+    pub fn end(&mut self, status: &Status) {
+        self.status = SentStatus::Grpc(status.code);
+        if !status.is_ok() {
+            self.error = Some((Some(status.code), kept(&status.message)));
+        }
+    }
+
+    /// Adds the events that followed the beginning of the reply.
+    pub fn add_events(&mut self) {
+        if let Some(events) = self.events.take() {
+            self.sizes.responses += events.count.load(Ordering::Relaxed);
+            self.sizes.bytes_out += events.bytes.load(Ordering::Relaxed);
+            if let Some((number, text)) = events.error.get() {
+                self.error = Some((Some(*number), text.clone()));
+            }
+        }
+    }
+
+    /// Whether the client disconnected before it had the whole response.
+    pub fn is_left(&self) -> bool {
+        matches!(self.status, SentStatus::None) || self.sizes.on_their_way > 0
+    }
+
+    pub fn is_failed(&self) -> bool {
+        self.error.is_some() || self.is_left()
+    }
+
+    pub fn ended(&self) -> u64 {
+        if self.times.sent == 0 { now_ns() } else { self.times.sent }
+    }
+}
+
+/// A request of which something is noted.
+pub struct Noted {
+    /// The logs that have a line of the request; `None` if it is only traced.
+    pub logs: Option<Arc<Logs>>,
+    pub caller: Caller,
+    pub name: RequestName,
+    /// The request changes the server, or may change it, and there is an audit log.
+    pub is_write: bool,
+    pub facts: RefCell<Facts>,
+}
+
+impl Noted {
+    /// `received`: when the wait for the request began, and when it was there.
+    pub fn new(logs: Option<&Arc<Logs>>, caller: &Caller, name: RequestName, received: [u64; 2]) -> Self {
+        let is_write = logs.is_some_and(|logs| logs.has_audit()) && name.is_write();
+        let logs = logs.filter(|logs| logs.has_access() || is_write).cloned();
+        let [receiving, begun] = received;
+        let times = Times { receiving, begun, ..Times::default() };
+        let facts = RefCell::new(Facts { times, ..Facts::default() });
+        Self { logs, caller: *caller, name, is_write, facts }
+    }
+}
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        if let Some(logs) = &self.logs {
+            let mut facts = self.facts.take();
+            facts.add_events();
+            logs.write(self, &mut facts);
+        }
+    }
+}
+
+/// The part of an error text that a log line has.
+pub fn kept(text: &str) -> String {
+    let end = (0..=text.len().min(LOG_ERROR_BYTES_MAX + 4)).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    text.get(..end).unwrap_or_default().to_owned()
+}
+
+/// Class and text of a reply that is an error. The text is the `error` member of its body.
+pub fn reply_error(reply: &Reply) -> (Option<u8>, String) {
+    let of = |part: &Bytes| Value::parse(part).ok()?.get("error")?.as_string().ok();
+    let text = reply.body.iter().find_map(of).map_or_else(String::new, |text| kept(&text));
+    (reply.code.map(Code::grpc_status), text)
+}
