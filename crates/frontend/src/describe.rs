@@ -2,9 +2,10 @@
 //! `routes.json` for the suite `exposed`.
 
 use crate::access::Act;
+use crate::endpoints::EndpointRef;
 use crate::http::method::Method;
 use crate::table::routes::{Documentation, Form, ROWS, RouteRow};
-use crate::table::{Needs, Operation, calls, wants};
+use crate::table::{Needs, calls, wants};
 use crate::text::Text;
 
 /// The tables as `{"routes":[…],"calls":[…]}`.
@@ -17,7 +18,7 @@ pub fn described() -> String {
     text.close(b']').key("calls").open(b'[');
     for call in &calls::CALLS {
         text.open(b'{').key("path").string(call.path);
-        facts(call.operation, &mut text);
+        facts(call.endpoint, &mut text);
         text.close(b'}');
     }
     text.close(b']').close(b'}');
@@ -35,7 +36,7 @@ fn route(row: &RouteRow, text: &mut Text) {
         _ => text.string(row.path),
     };
     text.close(b']');
-    facts(row.operation, text);
+    facts(row.endpoint, text);
     if let Some(Documentation { id, summary, request, response, form }) = row.documentation {
         text.key("documentation").open(b'{').key("id").string(id).key("summary").string(summary);
         for (key, schema) in [("request", request), ("response", response)] {
@@ -55,9 +56,10 @@ fn route(row: &RouteRow, text: &mut Text) {
     text.close(b'}');
 }
 
-fn facts(operation: Operation, text: &mut Text) {
-    text.key("operation").string(operation.name());
-    let Some(ask) = operation.ask(None) else { return };
+fn facts(endpoint: EndpointRef, text: &mut Text) {
+    let facts = endpoint.facts();
+    text.key("operation").string(facts.name);
+    let Some(ask) = facts.ask(None) else { return };
     let wants = wants(ask.category, ask.act);
     text.key("category").string(ask.category.name());
     text.key("act").string(if ask.act == Act::Read { "read" } else { "write" });
@@ -88,8 +90,8 @@ mod tests {
 
     #[test]
     fn every_change_from_the_network_needs_a_flag_or_a_secret() {
-        let operations = ROWS.iter().map(|row| row.operation).chain(calls::CALLS.iter().map(|call| call.operation));
-        for ask in operations.filter_map(|operation| operation.ask(None)) {
+        let endpoints = ROWS.iter().map(|row| row.endpoint).chain(calls::CALLS.iter().map(|call| call.endpoint));
+        for ask in endpoints.filter_map(|endpoint| endpoint.facts().ask(None)) {
             assert_eq!(ask.act == Act::Read, wants(ask.category, ask.act).far == Needs::Nothing, "{ask:?}");
         }
     }

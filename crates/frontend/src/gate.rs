@@ -291,8 +291,8 @@ mod tests {
 
     /// Operations of all routes and calls, as the gate checks them.
     fn asks() -> impl Iterator<Item = Ask<'static>> {
-        let operations = ROWS.iter().map(|row| row.operation).chain(CALLS.iter().map(|call| call.operation));
-        operations.filter_map(|operation| operation.ask(None))
+        let endpoints = ROWS.iter().map(|row| row.endpoint).chain(CALLS.iter().map(|call| call.endpoint));
+        endpoints.filter_map(|endpoint| endpoint.facts().ask(None))
     }
 
     #[test]

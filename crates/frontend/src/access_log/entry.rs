@@ -1,13 +1,14 @@
 //! The line of a request in the access log, made of its record.
 
 use super::json_line::JsonLine;
+use crate::endpoints::{CallForm, EndpointRef};
 use crate::grpc::status::code;
 use crate::limits::{LOG_ERROR_BYTES_MAX, LOG_NAME_BYTES_MAX, LOG_NAMES_BYTES_MAX, LOG_PATH_BYTES_MAX};
 use crate::origin::{Face, Origin};
 use crate::record::{Facts, Noted, RequestName, SentStatus, Target};
-use crate::table::Operation;
 use crate::table::routes::Route;
 use bytes::Bytes;
+use prost::encoding::{decode_key, decode_varint, skip_field};
 use trace::Trace;
 
 /// Status for a client that disconnected before its response. HTTP defines none; other servers use this one.
@@ -139,10 +140,12 @@ impl RequestLine<'_> {
             phase("encode", if sizes.responses > 1 { 0 } else { times.sending });
             phase("write", times.sent);
         });
+        let form = |endpoint: EndpointRef| endpoint.facts().form;
+        let is_stream = self.noted.name.endpoint().map(form) == Some(CallForm::Inferences);
         if measured.rows > 0 {
             line.number("batch", measured.rows);
         }
-        if matches!(self.noted.name, RequestName::Grpc(Some(Operation::StreamInfer), _)) {
+        if is_stream {
             line.number("requests", sizes.requests);
         } else if matches!(self.noted.name, RequestName::InStream) || sizes.responses > 1 {
             line.number("responses", sizes.responses);
@@ -154,11 +157,7 @@ impl RequestLine<'_> {
 
     /// Name of the operation, the same for both protocols.
     pub(super) fn verb(&self) -> &'static str {
-        match &self.noted.name {
-            RequestName::Grpc(operation, _) => operation.map_or("unknown", Operation::name),
-            RequestName::InStream => "infer",
-            name => name.route().map_or("unknown", |route| route.operation.name()),
-        }
+        self.noted.name.endpoint().map_or("unknown", |endpoint| endpoint.facts().name)
     }
 
     pub(super) fn put_target(&self, line: &mut JsonLine<'_>, body: Option<&Bytes>) {
@@ -180,14 +179,40 @@ impl RequestLine<'_> {
                     line.text("region", names.region.as_bytes(), LOG_NAME_BYTES_MAX);
                 }
             }
-            (Target::ByName, RequestName::Grpc(Some(operation), _)) => {
+            (Target::ByName, RequestName::Grpc(Some(endpoint), _)) => {
                 if let Some(message) = body {
-                    super::messages::put_names(*operation, message, line);
+                    put_names(*endpoint, message, line);
                 }
             }
             _ => {}
         }
     }
+}
+
+/// Writes the names in the message of a call that can be read.
+pub(super) fn put_names(endpoint: EndpointRef, message: &[u8], line: &mut JsonLine<'_>) {
+    for (key, number) in endpoint.names() {
+        let name = text_field(message, *number);
+        if !name.is_empty() {
+            line.text(key, name, LOG_NAME_BYTES_MAX);
+        }
+    }
+}
+
+/// The text field of this number; empty if there is none. The last occurrence counts, as protobuf demands.
+fn text_field(mut message: &[u8], number: u32) -> &[u8] {
+    let mut found: &[u8] = b"";
+    while let Ok((tag, wire_type)) = decode_key(&mut message) {
+        let from = message;
+        if skip_field(wire_type, tag, &mut message, Default::default()).is_err() {
+            break;
+        }
+        if tag == number {
+            found = from.get(..from.len() - message.len()).unwrap_or_default();
+            let _ = decode_varint(&mut found);
+        }
+    }
+    found
 }
 
 /// Name of a gRPC status code, used for both protocols.

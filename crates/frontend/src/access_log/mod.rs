@@ -10,13 +10,13 @@ mod audit;
 mod entry;
 mod file;
 mod json;
-mod messages;
 mod queue;
 mod sampler;
 mod writer;
 
 pub(crate) mod json_line;
 
+pub(crate) use audit::{LoggedFiles, put_config, put_members};
 pub use queue::LogCounts;
 
 use crate::limits::{ACCESS_LOG_BYTES_MAX, AUDIT_LOG_BYTES_MAX};

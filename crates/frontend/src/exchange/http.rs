@@ -1,6 +1,7 @@
 //! An exchange over HTTP, whatever version of it, or through another server of this process.
 
 use super::{Exchange, Phase};
+use crate::endpoints::{Context as Operations, HttpAnswer, Permission};
 use crate::gate::Grant;
 use crate::gate_error::GateError;
 use crate::grpc::status::code;
@@ -9,7 +10,7 @@ use crate::http::context::HttpContext;
 use crate::http::method::Method;
 use crate::http::reply::{JSON, Reply};
 use crate::http::request::RequestHead;
-use crate::http::service;
+use crate::http::{inference, orca};
 use crate::limits::{INLINE_BODY_BYTES_MAX, UNCHARGED_ANSWER_BYTES_MAX};
 use crate::origin::{Caller, Client, Face};
 use crate::record::Record;
@@ -73,7 +74,7 @@ impl<'a> HttpExchange<'a> {
         let Self { context, head, .. } = self;
         verbose::http_request(head.method, head.path());
         let Some(route) = self.route else { return (Grant::default(), Err(self.not_found())) };
-        if client.caller.face == Face::Crowded && !route.operation.is_health_check() {
+        if client.caller.face == Face::Crowded && !route.endpoint.facts().is_for_crowd {
             return (Grant::default(), Err(Reply::refused(&GateError::Crowded).closing()));
         }
         if let Some(cors) = &context.cors
@@ -91,8 +92,8 @@ impl<'a> HttpExchange<'a> {
         if !route.is_allowed {
             return (grant, Err(Reply::text_error(405, JSON, "Method Not Allowed")));
         }
-        match service::body_bytes_max(context, &route, head, &grant) {
-            Ok(bytes_max) => (grant, Ok(bytes_max)),
+        match route.endpoint.admit(&grant, head) {
+            Ok(()) => (grant, Ok(route.endpoint.body_bytes_max(self))),
             Err(refusal) => (Grant::default(), Err(Reply::refused(&refusal))),
         }
     }
@@ -119,6 +120,12 @@ impl<'a> HttpExchange<'a> {
         self.route.map(|route| route.names).unwrap_or_default()
     }
 
+    /// Context of an operation. The path names the operation and the model, so that all is checked.
+    pub fn operations(&self) -> Operations<'a> {
+        let HttpContext { engine, control, .. } = self.context;
+        Operations { engine, control: &**control, permission: Permission::Checked }
+    }
+
     /// The version that the path names; see [`Exchange::version`].
     #[inline]
     pub fn version(&self) -> Result<&Arc<ModelVersion>> {
@@ -140,16 +147,14 @@ impl<'a> HttpExchange<'a> {
     /// exist.
     #[cold]
     pub fn reject_early(&self) -> Option<Reply> {
-        service::reject_by_head(self, self.route?.operation)
+        self.route?.endpoint.reject_early(self)
     }
 
     /// Where a body of `length` bytes is read to. `takes_regions`: the connection can read into a region.
     #[inline]
     pub fn body_place(&self, length: usize, takes_regions: bool) -> BodyPlace {
         match self.route {
-            Some(route) if length > INLINE_BODY_BYTES_MAX => {
-                service::body_place(self, route.operation, length, takes_regions)
-            }
+            Some(route) if length > INLINE_BODY_BYTES_MAX => route.endpoint.body_place(self, length, takes_regions),
             _ => BodyPlace::Buffer,
         }
     }
@@ -157,7 +162,7 @@ impl<'a> HttpExchange<'a> {
     /// The reply to a body of `bytes` bytes, more than the operation takes. The body was not read to its end.
     #[cold]
     pub fn too_large(&self, bytes: u64) -> Reply {
-        self.route.map_or_else(|| self.not_found(), |route| service::too_large(self, route.operation, bytes))
+        self.route.map_or_else(|| self.not_found(), |route| route.endpoint.too_large(self, bytes))
     }
 
     /// The reply to a request for which there is no memory.
@@ -170,9 +175,14 @@ impl<'a> HttpExchange<'a> {
     /// Answers a request whose body was read.
     pub async fn respond(&self, body: RequestBody) -> Reply {
         self.with.received(&body.bytes, body.len() - body.bytes.len());
-        match self.route {
-            Some(route) => service::respond(self, route.operation, body).await,
-            None => self.not_found(),
+        let Some(route) = self.route else { return self.not_found() };
+        match route.endpoint.http(self, body) {
+            HttpAnswer::Ready(reply) => reply,
+            HttpAnswer::Later(reply) => reply.await,
+            HttpAnswer::Inference(body) => {
+                let reply = inference::infer(self, body).await;
+                orca::add_load_report(self.context, self.head, reply)
+            }
         }
     }
 

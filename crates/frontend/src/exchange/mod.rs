@@ -7,8 +7,10 @@
 //! nowhere else in this crate, and once for each request. So all decisions about a request, such as where its body goes, are about one load of the
 //! model. Nothing of a request is noted in a record that does not exist, and no driver asks whether it does.
 
+mod grpc;
 mod http;
 
+pub use grpc::{GrpcExchange, accept_message};
 pub use http::{BodyPlace, HttpExchange, refuse_head};
 
 use crate::gate::Grant;

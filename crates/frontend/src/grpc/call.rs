@@ -5,15 +5,16 @@ use super::message::Messages;
 use super::reply::{finish, reject};
 use super::status::{Status, code};
 use super::unary::{LaterAnswer, Sent, Waits};
-use super::{load, reflection, stream, timeout, unary, watch};
+use super::{timeout, unary};
 use crate::access::Ask;
 use crate::encoding::Encoding;
+use crate::endpoints::{CallForm, Draining, EndpointRef, Facts};
 use crate::exchange::Exchange;
 use crate::gate::Grant;
 use crate::gate_error::GateError;
 use crate::origin::{Client, Face};
 use crate::record::Record;
-use crate::table::{Operation, calls};
+use crate::table::calls;
 use crate::verbose;
 use http2::{Field, Request, RequestHead, StreamWriter};
 use memory::Account;
@@ -28,8 +29,8 @@ use std::time::Duration;
 /// heads, so that nothing is parsed again for the next call.
 struct CallRules {
     is_grpc: bool,
-    /// The operation and its query for the gate; `None` = unknown call.
-    operation: Option<(Operation, Option<Ask<'static>>)>,
+    /// The endpoint and its query for the gate; `None` = unknown call.
+    endpoint: Option<(EndpointRef, Facts, Option<Ask<'static>>)>,
     encoding: Result<Encoding, Status>,
     response_encoding: Encoding,
     deadline: Result<Option<Duration>, timeout::Unreadable>,
@@ -38,14 +39,15 @@ struct CallRules {
 impl CallRules {
     fn read(context: &GrpcContext, head: &RequestHead) -> Self {
         let media = head.get("content-type").unwrap_or_default();
-        let operation = calls::find(head.path());
-        let response_encoding = match (operation, context.compression_level) {
-            (Some(Operation::Infer | Operation::StreamInfer), Some(_)) => accepted(head),
+        let endpoint =
+            calls::find(head.path()).map(|endpoint| (endpoint, endpoint.facts(), endpoint.facts().ask(None)));
+        let response_encoding = match (endpoint, context.compression_level) {
+            (Some((_, facts, _)), Some(_)) if facts.form.has_tensors() => accepted(head),
             _ => Encoding::Identity,
         };
         Self {
             is_grpc: head.method() == b"POST" && media.starts_with(b"application/grpc"),
-            operation: operation.map(|operation| (operation, operation.ask(None))),
+            endpoint,
             encoding: match head.get("grpc-encoding") {
                 None => Ok(Encoding::Identity),
                 Some(name) => Encoding::parse(name).ok_or_else(|| {
@@ -65,29 +67,28 @@ impl CallRules {
         context: &GrpcContext,
         client: &Client,
         head: &RequestHead,
-    ) -> Result<(Operation, Encoding, Grant), Status> {
+    ) -> Result<(EndpointRef, Facts, Encoding, Grant), Status> {
         // Checked first, as gRPC's own servers do.
         if self.deadline.is_err() {
             return Err(Status::new(code::INTERNAL, "Error parsing 'grpc-timeout' metadata"));
         }
-        let Some((operation, ask)) = self.operation else { return Err(Status::new(code::UNIMPLEMENTED, "")) };
-        if client.caller.face == Face::Crowded && !operation.is_health_check() {
+        let Some((endpoint, facts, ask)) = &self.endpoint else { return Err(Status::new(code::UNIMPLEMENTED, "")) };
+        if client.caller.face == Face::Crowded && !facts.is_for_crowd {
             return Err(GateError::Crowded.into());
         }
-        let grant = match &ask {
+        let grant = match ask {
             Some(ask) => context.gate.admit(client, ask, |name, at| head.all(name).nth(at))?,
             None => Grant::default(),
         };
-        let is_health = matches!(
-            operation,
-            Operation::ServerLive | Operation::ServerReady | Operation::HealthCheck | Operation::HealthWatch
-        );
-        // Sequences that have begun continue. The engine decides whether a request belongs to one.
-        let may_continue = matches!(operation, Operation::Infer | Operation::StreamInfer);
-        if context.shared.is_draining() && !is_health && !(may_continue && context.engine.sequences() > 0) {
+        let is_answered = match facts.draining {
+            Draining::Answered => true,
+            Draining::Sequences => context.engine.sequences() > 0,
+            Draining::Rejected => false,
+        };
+        if context.shared.is_draining() && !is_answered {
             return Err(Status::shutting_down());
         }
-        Ok((operation, self.encoding.clone()?, grant))
+        Ok((*endpoint, *facts, self.encoding.clone()?, grant))
     }
 }
 
@@ -111,8 +112,8 @@ pub fn begin(
             &unkept
         }
     };
-    let operation = plan.operation.map(|(operation, _)| operation);
-    let record = Record::grpc(&context.shared, &client.caller, operation, &head);
+    let endpoint = plan.endpoint.map(|(endpoint, ..)| endpoint);
+    let record = Record::grpc(&context.shared, &client.caller, endpoint, &head);
     let mut exchange = Exchange::new(client.caller, (**account).clone(), record);
     if !plan.is_grpc {
         exchange.record.ending(&Status::new(code::UNIMPLEMENTED, "this is no call of gRPC"));
@@ -124,7 +125,7 @@ pub fn begin(
         }
         return None;
     }
-    let (operation, encoding, grant) = match plan.admit(context, client, &head) {
+    let (endpoint, facts, encoding, grant) = match plan.admit(context, client, &head) {
         Ok(admitted) => admitted,
         Err(status) => {
             exchange.refuse(&status);
@@ -140,14 +141,13 @@ pub fn begin(
     let (response_encoding, deadline) = (plan.response_encoding, plan.deadline.unwrap_or_default());
     let bytes_max = context.engine.options().http_input_bytes_max;
     // Without devices this costs one branch.
-    let is_inference = || matches!(operation, Operation::Infer | Operation::StreamInfer);
-    let near = (memory::has_devices() && is_inference()).then(|| context.engine.clone());
-    let messages = Messages::new(body, encoding, account.clone(), bytes_max, operation.is_stream(), near);
+    let near = (memory::has_devices() && facts.form.has_tensors()).then(|| context.engine.clone());
+    let messages = Messages::new(body, encoding, account.clone(), bytes_max, facts.form.is_stream(), near);
     let mut call = Call { head, exchange, messages, response_encoding };
     // Held until the task that continues the call, if any, counts itself.
-    let _request = (!operation.is_stream()).then(|| context.shared.request());
+    let _request = (!facts.form.is_stream()).then(|| context.shared.request());
     let mut sent = None;
-    if operation == Operation::Infer
+    if facts.form == CallForm::Inference
         && let Poll::Ready(message) = call.messages.poll_next(cx)
     {
         match unary::required(message).and_then(|message| unary::send(context, &call, message)) {
@@ -170,7 +170,7 @@ pub fn begin(
             }
         }
     }
-    let mut rest = Box::pin(finish_later(context.clone(), operation, call, respond, deadline, sent));
+    let mut rest = Box::pin(finish_later(context.clone(), endpoint, call, respond, deadline, sent));
     rest.as_mut().poll(cx).is_pending().then_some(rest)
 }
 
@@ -183,39 +183,34 @@ enum StartedCall {
 /// The part of a call that may wait.
 async fn finish_later(
     context: Arc<GrpcContext>,
-    operation: Operation,
+    endpoint: EndpointRef,
     mut call: Call,
     mut respond: StreamWriter,
     deadline: Option<Duration>,
     sent: Option<StartedCall>,
 ) {
     let head = call.head.clone();
-    match operation {
-        // Boxed: the future of every call is as large as its largest branch.
-        Operation::StreamInfer => {
-            Box::pin(stream::serve(&context, call, respond, deadline)).await;
+    match endpoint.facts().form {
+        CallForm::Inferences => {
+            endpoint.serve(&context, call, respond, deadline).await;
             verbose::grpc_done(head.path());
         }
-        Operation::HealthWatch | Operation::LoadReports | Operation::Reflection => {
+        CallForm::Stream => {
             // The client ends these calls, so they count as successful.
             call.exchange.record.succeeded();
-            match operation {
-                Operation::HealthWatch => Box::pin(watch::serve(&context, call, respond, deadline)).await,
-                Operation::LoadReports => Box::pin(load::serve(&context, call, respond, deadline)).await,
-                _ => Box::pin(reflection::serve(call, respond)).await,
-            }
+            endpoint.serve(&context, call, respond, deadline).await;
         }
-        _ => {
+        form @ (CallForm::Unary | CallForm::Inference) => {
             let _request = context.shared.request();
             let encoding = call.response_encoding;
             let answer = async {
                 let answer = match sent {
                     Some(StartedCall::Waits(waits)) => waits.await,
                     Some(StartedCall::Later(answer)) => answer.await,
-                    None => unary::answer(&context, operation, &mut call).await,
+                    None => unary::answer(&context, endpoint, &mut call).await,
                 };
                 if let Some(pause) = context.delays.response
-                    && operation != Operation::Infer
+                    && form != CallForm::Inference
                 {
                     Box::pin(tokio::time::sleep(pause)).await;
                 }

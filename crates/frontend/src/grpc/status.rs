@@ -1,8 +1,8 @@
 //! The status of a gRPC call: a code and a message, sent in trailers.
 
+use crate::endpoints::OperationError;
 use crate::gate_error::GateError;
 use crate::limits::RETRY_AFTER;
-use crate::operations::OperationError;
 use crate::text::cut;
 use http2::Field;
 use memory::Short;

@@ -11,9 +11,9 @@ use super::context::{Call, GrpcContext};
 use super::message::{Packing, frame_encoded};
 use super::reply;
 use super::status::{Status, code};
-use super::unary::{follow, forward};
+use super::unary::forward;
 use crate::answers::Inbox;
-use crate::exchange::EarlyVersion;
+use crate::exchange::{EarlyVersion, accept_message};
 use crate::gate::Grant;
 use crate::hold;
 use crate::inference::{self, Inference, Started};
@@ -324,7 +324,7 @@ async fn read_large<'a>(
     record.named(&head.model_name, &head.model_version, &head.id);
     let request = reject_draining(context).and(request).and_then(|(version, mut request)| {
         inference::charge(&mut request, charge);
-        follow(&record, &metadata, &version, &mut request);
+        accept_message(&record, &metadata, &version, &mut request);
         forward(&context.forward, &metadata, &mut request)?;
         Ok((version, request))
     });
@@ -509,7 +509,7 @@ impl<'a> Session<'a> {
             let (name, number) = (&head.model_name, &head.model_version);
             let version = self.call.messages.early().version(&self.context.engine, name, number)?;
             let mut request = head.into_request(&version.signature, &*self.context.engine)?;
-            follow(record, &self.call.head, &version, &mut request);
+            accept_message(record, &self.call.head, &version, &mut request);
             forward(&self.context.forward, &self.call.head, &mut request)?;
             Ok((version, request))
         };

@@ -1,18 +1,17 @@
 //! Inference by calls with one request and one response.
 
 use super::context::{Call, GrpcContext};
-use super::control;
 use super::message::{Packing, frame_encoded};
 use super::status::{Status, code};
-use crate::exchange::{EarlyVersion, Exchange};
+use crate::endpoints::{CallForm, EndpointRef};
+use crate::exchange::{EarlyVersion, Exchange, GrpcExchange, accept_message};
 use crate::forward::HeaderForward;
 use crate::gate::Grant;
 use crate::inference::{self, Inference, InferenceFuture, Started};
 use crate::limits::MESSAGE_BYTES_ON_REACTOR_MAX;
 use crate::offload::{self, CancelFlag};
-use crate::record::{self, Record};
+use crate::record::Record;
 use crate::rope::Rope;
-use crate::table::Operation;
 use crate::verbose;
 use bytes::Bytes;
 use engine::ModelVersion;
@@ -27,13 +26,13 @@ use std::task::{Context, Poll, ready};
 use tensor::{Error, Name, Result};
 
 /// Reads the request of a call and answers it.
-pub async fn answer(context: &Arc<GrpcContext>, operation: Operation, call: &mut Call) -> Result<Rope, Status> {
+pub async fn answer(context: &Arc<GrpcContext>, endpoint: EndpointRef, call: &mut Call) -> Result<Rope, Status> {
     let message = required(poll_fn(|cx| call.messages.poll_next(cx)).await)?;
-    match operation {
-        Operation::Infer => Box::pin(send(context, call, message)?.finish()).await,
-        // Boxed: these calls are rare, and their large future must not be part of the future of every inference.
-        _ => Box::pin(control::answer(context, operation, call, message)).await,
+    if endpoint.facts().form == CallForm::Inference {
+        return Box::pin(send(context, call, message)?.finish()).await;
     }
+    call.exchange.received(&message, 0);
+    endpoint.grpc(GrpcExchange { context, call }, message).await
 }
 
 /// The message that a unary call must have.
@@ -143,7 +142,7 @@ fn read(context: &GrpcContext, call: &Call, message: Bytes) -> Result<(Arc<Model
         let version = call.messages.early().version(&context.engine, &head.model_name, &head.model_version)?;
         protocol::grpc::reject_decoupled(&version.signature)?;
         let mut request = head.into_request(&version.signature, &*context.engine)?;
-        follow(&exchange.record, &call.head, &version, &mut request);
+        accept_message(&exchange.record, &call.head, &version, &mut request);
         forward(&context.forward, &call.head, &mut request)?;
         Ok((version, request))
     };
@@ -178,7 +177,7 @@ async fn infer_large(
             Err(refusal) => return Ok(Err(refusal)),
         };
         inference::charge(&mut request, charge);
-        follow(&record, &head, &version, &mut request);
+        accept_message(&record, &head, &version, &mut request);
         forward(&context.forward, &head, &mut request)?;
         Ok(Ok((version, request)))
     });
@@ -205,12 +204,6 @@ impl Sent {
             Self::Later(answer) => answer.await,
         }
     }
-}
-
-/// Connects a request with its record, now that its version is known.
-pub fn follow(record: &Record, head: &RequestHead, version: &ModelVersion, request: &mut InferRequest) {
-    record.found(version, || record::grpc_context(head));
-    record.follow(request);
 }
 
 /// Adds forwarded metadata to a request.

@@ -7,7 +7,7 @@
 //! When a shutdown begins, the last message is NOT_SERVING and the call ends, so that no drain waits for a watcher.
 
 use super::context::{Call, GrpcContext};
-use super::control::decode_long;
+use super::decode::decode_long;
 use super::message::frame;
 use super::reply;
 use super::status::{Status, code};

@@ -6,7 +6,6 @@ use crate::cors::Cors;
 use crate::forward::HeaderForward;
 use crate::gate::{Gate, GateOptions};
 use crate::grpc::context::GrpcContext;
-use crate::operations;
 use crate::shared::Shared;
 use engine::Engine;
 use options::HttpOptions;
@@ -56,11 +55,5 @@ impl HttpContext {
             grpc: None,
             limits,
         })
-    }
-
-    /// Context for operations of a request that was admitted before its body was read.
-    pub fn operations(&self) -> operations::Context<'_> {
-        let permission = operations::Permission::Checked;
-        operations::Context { engine: &self.engine, control: &*self.control, permission }
     }
 }

@@ -46,7 +46,7 @@ pub async fn generate(exchange: &HttpExchange<'_>, body: &Bytes, stream: bool) -
 }
 
 /// See [`HttpExchange::reject_early`].
-pub fn reject_by_head(exchange: &HttpExchange<'_>) -> Option<Reply> {
+pub fn reject_early(exchange: &HttpExchange<'_>) -> Option<Reply> {
     let refused = find(exchange).and_then(|_| check_encoding(exchange.head)).err()?;
     Some(Reply::error(JSON, &refused))
 }

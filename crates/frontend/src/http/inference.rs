@@ -210,7 +210,7 @@ fn find<'e>(exchange: &'e HttpExchange<'_>) -> Result<&'e Arc<ModelVersion>> {
 }
 
 /// See [`HttpExchange::reject_early`].
-pub fn reject_by_head(exchange: &HttpExchange<'_>) -> Option<Reply> {
+pub fn reject_early(exchange: &HttpExchange<'_>) -> Option<Reply> {
     if let Err(error) = find(exchange) {
         verbose::infer_failed(None, &error);
         return Some(Reply::error(JSON, &error));

@@ -1,10 +1,10 @@
 //! A reply before it is written, and its head as bytes. Header names are spelled as the protocol document spells them.
 
 use super::events::{self, Events};
+use crate::endpoints::OperationError;
 use crate::gate_error::GateError;
 use crate::grpc::status::percent_encode;
 use crate::limits::RETRY_AFTER;
-use crate::operations::OperationError;
 use crate::rope::charged;
 use crate::text::cut;
 use bytes::Bytes;

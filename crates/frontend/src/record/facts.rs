@@ -1,13 +1,14 @@
 //! What is known about one request.
 
 use super::activity_of;
+use crate::access::Act;
 use crate::access_log::Logs;
+use crate::endpoints::{EndpointRef, infer};
 use crate::grpc::status::Status;
 use crate::http::method::Method;
 use crate::http::reply::Reply;
 use crate::limits::LOG_ERROR_BYTES_MAX;
 use crate::origin::Caller;
-use crate::table::Operation;
 use crate::table::routes::Route;
 use backend::now_ns;
 use bytes::Bytes;
@@ -39,8 +40,8 @@ const GRPC: RecordedActivities = RecordedActivities {
 pub enum RequestName {
     /// HTTP version, method, and the path without its query.
     Http(&'static str, Method, Bytes),
-    /// Operation of a known gRPC call, and its head.
-    Grpc(Option<Operation>, Rc<http2::RequestHead>),
+    /// Endpoint of a known gRPC call, and its head.
+    Grpc(Option<EndpointRef>, Rc<http2::RequestHead>),
     /// A request in a gRPC stream.
     InStream,
 }
@@ -56,11 +57,21 @@ impl RequestName {
         std::str::from_utf8(path).ok().and_then(|path| Route::find(*method, path))
     }
 
+    pub fn endpoint(&self) -> Option<EndpointRef> {
+        match self {
+            Self::Http(..) => self.route().map(|route| route.endpoint),
+            Self::Grpc(endpoint, _) => *endpoint,
+            Self::InStream => Some(&infer::Infer),
+        }
+    }
+
     /// The path or call changes the server, or may change it.
     fn is_write(&self) -> bool {
         match self {
-            Self::Http(..) => self.route().is_some_and(|route| route.is_allowed && route.operation.is_change()),
-            Self::Grpc(operation, _) => operation.is_some_and(Operation::may_change),
+            Self::Http(..) => {
+                self.route().is_some_and(|route| route.is_allowed && route.endpoint.facts().act == Act::Write)
+            }
+            Self::Grpc(endpoint, _) => endpoint.is_some_and(|endpoint| endpoint.may_change()),
             Self::InStream => false,
         }
     }

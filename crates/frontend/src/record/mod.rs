@@ -15,13 +15,13 @@ mod facts;
 pub use facts::EventNotes;
 pub(crate) use facts::{Facts, Noted, RequestName, SentStatus, Target};
 
+use crate::endpoints::EndpointRef;
 use crate::grpc::status::{Status, code};
 use crate::http::method::Method;
 use crate::http::reply::Reply;
 use crate::limits::LOG_NAMES_BYTES_MAX;
 use crate::origin::Caller;
 use crate::shared::Shared;
-use crate::table::Operation;
 use backend::now_ns;
 use bytes::Bytes;
 use engine::{EngineResponse, ModelVersion};
@@ -60,13 +60,18 @@ impl Record {
         Self::begin(shared, caller, RequestName::Http(protocol, method, path()))
     }
 
-    /// Begins the record of a gRPC call. `operation`: `None` for an unknown one.
+    /// Begins the record of a gRPC call. `endpoint`: `None` for an unknown one.
     #[inline]
-    pub fn grpc(shared: &Shared, caller: &Caller, operation: Option<Operation>, head: &Rc<http2::RequestHead>) -> Self {
+    pub fn grpc(
+        shared: &Shared,
+        caller: &Caller,
+        endpoint: Option<EndpointRef>,
+        head: &Rc<http2::RequestHead>,
+    ) -> Self {
         if !trace::is_any_on() {
             return Self(None);
         }
-        Self::begin(shared, caller, RequestName::Grpc(operation, head.clone()))
+        Self::begin(shared, caller, RequestName::Grpc(endpoint, head.clone()))
     }
 
     #[cold]
@@ -118,8 +123,9 @@ impl Record {
             facts.sizes.bytes_in += (body.len() + behind) as u64;
             let has_names = match &noted.name {
                 RequestName::Http(..) => noted.is_write,
-                RequestName::Grpc(Some(Operation::Infer | Operation::StreamInfer), _) | RequestName::InStream => false,
+                RequestName::Grpc(Some(endpoint), _) if endpoint.names().is_empty() => noted.is_write,
                 RequestName::Grpc(..) => noted.is_write || body.len() <= LOG_NAMES_BYTES_MAX,
+                RequestName::InStream => false,
             };
             if has_names && noted.logs.is_some() {
                 facts.body = Some(body.clone());

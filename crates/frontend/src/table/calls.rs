@@ -1,63 +1,53 @@
 //! The calls of gRPC, by their paths.
 
-use super::Operation;
-use Operation as Op;
+use crate::endpoints::{
+    EndpointRef, config, health, index, infer, load, metadata, reflection, regions, settings, statistics, unload,
+};
+use memory::RegionKind;
 
 /// A call of gRPC.
 #[derive(Debug, Clone, Copy)]
 pub struct CallRow {
     /// `/package.Service/Method`.
     pub path: &'static str,
-    pub operation: Operation,
+    pub endpoint: EndpointRef,
 }
 
-const fn call(path: &'static str, operation: Operation) -> CallRow {
-    CallRow { path, operation }
+const fn call(path: &'static str, endpoint: EndpointRef) -> CallRow {
+    CallRow { path, endpoint }
 }
 
 /// All calls; the usual ones first.
 pub const CALLS: [CallRow; 25] = [
-    call("/inference.GRPCInferenceService/ModelInfer", Op::Infer),
-    call("/inference.GRPCInferenceService/ModelStreamInfer", Op::StreamInfer),
-    call("/inference.GRPCInferenceService/ServerLive", Op::ServerLive),
-    call("/inference.GRPCInferenceService/ServerReady", Op::ServerReady),
-    call("/inference.GRPCInferenceService/ModelReady", Op::ModelReady),
-    call("/inference.GRPCInferenceService/ServerMetadata", Op::ServerMetadata),
-    call("/inference.GRPCInferenceService/ModelMetadata", Op::ModelMetadata),
-    call("/inference.GRPCInferenceService/ModelConfig", Op::ModelConfig),
-    call("/inference.GRPCInferenceService/ModelStatistics", Op::ModelStatistics),
-    call("/inference.GRPCInferenceService/RepositoryIndex", Op::Index),
-    call("/inference.GRPCInferenceService/RepositoryModelLoad", Op::Load),
-    call("/inference.GRPCInferenceService/RepositoryModelUnload", Op::Unload),
-    call("/inference.GRPCInferenceService/SystemSharedMemoryStatus", Op::SystemRegionStatus),
-    call("/inference.GRPCInferenceService/SystemSharedMemoryRegister", Op::SystemRegionRegister),
-    call("/inference.GRPCInferenceService/SystemSharedMemoryUnregister", Op::SystemRegionUnregister),
-    call("/inference.GRPCInferenceService/CudaSharedMemoryStatus", Op::CudaRegionStatus),
-    call("/inference.GRPCInferenceService/CudaSharedMemoryRegister", Op::CudaRegionRegister),
-    call("/inference.GRPCInferenceService/CudaSharedMemoryUnregister", Op::CudaRegionUnregister),
-    call("/inference.GRPCInferenceService/TraceSetting", Op::TraceSettings),
-    call("/inference.GRPCInferenceService/LogSettings", Op::LogSettings),
-    call("/grpc.health.v1.Health/Check", Op::HealthCheck),
-    call("/grpc.health.v1.Health/Watch", Op::HealthWatch),
-    call("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Op::Reflection),
-    call("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", Op::Reflection),
-    call("/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics", Op::LoadReports),
+    call("/inference.GRPCInferenceService/ModelInfer", &infer::Infer),
+    call("/inference.GRPCInferenceService/ModelStreamInfer", &infer::StreamInfer),
+    call("/inference.GRPCInferenceService/ServerLive", &health::ServerLive),
+    call("/inference.GRPCInferenceService/ServerReady", &health::ServerReady),
+    call("/inference.GRPCInferenceService/ModelReady", &health::ModelReady),
+    call("/inference.GRPCInferenceService/ServerMetadata", &metadata::ServerMetadata),
+    call("/inference.GRPCInferenceService/ModelMetadata", &metadata::ModelMetadata),
+    call("/inference.GRPCInferenceService/ModelConfig", &config::ModelConfig),
+    call("/inference.GRPCInferenceService/ModelStatistics", &statistics::Statistics),
+    call("/inference.GRPCInferenceService/RepositoryIndex", &index::Index),
+    call("/inference.GRPCInferenceService/RepositoryModelLoad", &load::Load),
+    call("/inference.GRPCInferenceService/RepositoryModelUnload", &unload::Unload),
+    call("/inference.GRPCInferenceService/SystemSharedMemoryStatus", &regions::Status(RegionKind::System)),
+    call("/inference.GRPCInferenceService/SystemSharedMemoryRegister", &regions::Register(RegionKind::System)),
+    call("/inference.GRPCInferenceService/SystemSharedMemoryUnregister", &regions::Unregister(RegionKind::System)),
+    call("/inference.GRPCInferenceService/CudaSharedMemoryStatus", &regions::Status(RegionKind::Cuda)),
+    call("/inference.GRPCInferenceService/CudaSharedMemoryRegister", &regions::Register(RegionKind::Cuda)),
+    call("/inference.GRPCInferenceService/CudaSharedMemoryUnregister", &regions::Unregister(RegionKind::Cuda)),
+    call("/inference.GRPCInferenceService/TraceSetting", &settings::TraceSettings { changes: false }),
+    call("/inference.GRPCInferenceService/LogSettings", &settings::LogSettings { changes: false }),
+    call("/grpc.health.v1.Health/Check", &health::HealthCheck),
+    call("/grpc.health.v1.Health/Watch", &health::HealthWatch),
+    call("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", &reflection::Reflection),
+    call("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", &reflection::Reflection),
+    call("/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics", &health::LoadReports),
 ];
 
-/// Operation of the call with this path; a query is ignored.
-pub fn find(path: &[u8]) -> Option<Operation> {
+/// Endpoint of the call with this path; a query is ignored.
+pub fn find(path: &[u8]) -> Option<EndpointRef> {
     let path = path.split(|b| matches!(b, b'?' | b'#')).next()?;
-    CALLS.iter().find(|call| call.path.as_bytes() == path).map(|call| call.operation)
-}
-
-impl Operation {
-    /// Whether the call may last indefinitely. Its requests are counted, if at all, instead of the call.
-    pub fn is_stream(self) -> bool {
-        matches!(self, Self::StreamInfer | Self::HealthWatch | Self::Reflection | Self::LoadReports)
-    }
-
-    /// Whether the call may change the server; for settings the message decides.
-    pub fn may_change(self) -> bool {
-        self.is_change() || matches!(self, Self::TraceSettings | Self::LogSettings)
-    }
+    CALLS.iter().find(|call| call.path.as_bytes() == path).map(|call| call.endpoint)
 }

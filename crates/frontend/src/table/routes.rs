@@ -1,10 +1,13 @@
 //! The routing table of P 1.2, with the OpenAPI documentation of each route. Paths are matched as they are sent,
 //! without decoding or tolerance: `/v2/` is not `/v2`.
 
-use super::Operation;
 use crate::access::Ask;
+use crate::endpoints::{
+    EndpointRef, config, generate, health, index, infer, load, metadata, models, openapi, pages, regions, settings,
+    statistics, unload,
+};
 use crate::http::method::Method;
-use Operation as Op;
+use memory::RegionKind;
 use std::sync::LazyLock;
 
 /// A row of the table.
@@ -16,7 +19,7 @@ pub struct RouteRow {
     takes_head: bool,
     /// The path, with names in braces and an optional part in brackets. A `{version}` has digits only.
     pub path: &'static str,
-    pub operation: Operation,
+    pub endpoint: EndpointRef,
     /// Entry in the OpenAPI document; `None` leaves the route out.
     pub documentation: Option<Documentation>,
 }
@@ -50,16 +53,16 @@ pub enum Form {
     Page,
 }
 
-const fn row(method: Method, path: &'static str, operation: Operation) -> RouteRow {
-    RouteRow { method, takes_head: false, path, operation, documentation: None }
+const fn row(method: Method, path: &'static str, endpoint: EndpointRef) -> RouteRow {
+    RouteRow { method, takes_head: false, path, endpoint, documentation: None }
 }
 
-const fn get(path: &'static str, operation: Operation) -> RouteRow {
-    row(Method::Get, path, operation)
+const fn get(path: &'static str, endpoint: EndpointRef) -> RouteRow {
+    row(Method::Get, path, endpoint)
 }
 
-const fn post(path: &'static str, operation: Operation) -> RouteRow {
-    row(Method::Post, path, operation)
+pub(crate) const fn post(path: &'static str, endpoint: EndpointRef) -> RouteRow {
+    row(Method::Post, path, endpoint)
 }
 
 impl RouteRow {
@@ -99,138 +102,142 @@ impl RouteRow {
 /// The first row that matches a path answers it. Inferences are first, as they are most frequent; otherwise the order
 /// counts only for `/v2/models/stats`, which is not a model. Rows with a repository reject its name or ignore it.
 pub static ROWS: [RouteRow; 41] = [
-    post("/v2/models/{model}[/versions/{version}]/infer", Op::Infer)
+    post("/v2/models/{model}[/versions/{version}]/infer", &infer::Infer)
         .doc("modelInfer", "Infer.")
         .takes("InferRequest")
         .answers("InferResponse")
         .form(Form::Tensors),
-    post("/v2/models/{model}[/versions/{version}]/generate", Op::Generate)
+    post("/v2/models/{model}[/versions/{version}]/generate", &generate::Generate { streams: false })
         .doc("modelGenerate", "Infer with named values; one response.")
         .takes("GenerateRequest")
         .answers("GenerateResponse"),
-    post("/v2/models/{model}[/versions/{version}]/generate_stream", Op::GenerateStream)
+    post("/v2/models/{model}[/versions/{version}]/generate_stream", &generate::Generate { streams: true })
         .doc("modelGenerateStream", "Infer with named values; responses as they come.")
         .takes("GenerateRequest")
         .answers("GenerateResponse")
         .form(Form::Events),
-    get("/v2/health/live", Op::ServerLive)
+    get("/v2/health/live", &health::ServerLive)
         .doc(
             "serverLive",
             "Whether the process is there: the status says it. The body is for requests whose Accept names \
              application/json.",
         )
         .answers("Live"),
-    get("/v2/health/ready", Op::ServerReady)
+    get("/v2/health/ready", &health::ServerReady)
         .doc(
             "serverReady",
             "Whether every model can be used: the status says it. The body is for requests whose Accept names \
              application/json.",
         )
         .answers("Ready"),
-    get("/", Op::Home)
+    get("/", &pages::Home)
         .with_head()
         .doc("home", "The server and its models: HTML for requests whose Accept names text/html, JSON for others.")
         .answers("Home")
         .form(Form::Page),
-    get("/docs", Op::Docs).with_head().doc("docs", "A page that shows this description.").form(Form::Page),
-    get("/docs/page.js", Op::DocsScript).with_head(),
-    get("/docs/page.css", Op::DocsStyle).with_head(),
-    get("/v2", Op::ServerMetadata)
+    get("/docs", &pages::File::PAGE).with_head().doc("docs", "A page that shows this description.").form(Form::Page),
+    get("/docs/page.js", &pages::File::SCRIPT).with_head(),
+    get("/docs/page.css", &pages::File::STYLE).with_head(),
+    get("/v2", &metadata::ServerMetadata)
         .doc("serverMetadata", "Name, version and extensions of the server.")
         .answers("ServerMetadata"),
-    get("/v2/openapi.json", Op::OpenApi)
+    get("/v2/openapi.json", &openapi::OpenApi)
         .doc(
             "openApi",
             "This description; with ?model= that of a model, with the names, types and shapes of its tensors.",
         )
         .answers("Description"),
-    get("/v2/models", Op::Models)
+    get("/v2/models", &models::Models)
         .with_head()
         .doc("models", "Names of the models of the repository, whatever their state.")
         .answers("Models"),
-    get("/v2/models/stats", Op::AllStatistics).doc("statistics", "Statistics of all models.").answers("Statistics"),
-    get("/v2/models/{model}[/versions/{version}]", Op::ModelMetadata)
+    get("/v2/models/stats", &statistics::Statistics)
+        .doc("statistics", "Statistics of all models.")
+        .answers("Statistics"),
+    get("/v2/models/{model}[/versions/{version}]", &metadata::ModelMetadata)
         .doc("modelMetadata", "Versions and tensors of a model.")
         .answers("ModelMetadata"),
-    get("/v2/models/{model}[/versions/{version}]/config", Op::ModelConfig)
+    get("/v2/models/{model}[/versions/{version}]/config", &config::ModelConfig)
         .doc("modelConfig", "The configuration of a model as it is in effect.")
         .answers("ModelConfig"),
-    get("/v2/models/{model}[/versions/{version}]/ready", Op::ModelReady)
+    get("/v2/models/{model}[/versions/{version}]/ready", &health::ModelReady)
         .doc("modelReady", "Whether a model can be used."),
-    get("/v2/models/{model}[/versions/{version}]/stats", Op::ModelStatistics)
+    get("/v2/models/{model}[/versions/{version}]/stats", &statistics::Statistics)
         .doc("modelStatistics", "Statistics of a model.")
         .answers("Statistics"),
-    get("/v2/models/{model}/trace/setting", Op::TraceSettings)
+    get("/v2/models/{model}/trace/setting", &settings::TraceSettings { changes: false })
         .doc("modelTraceSettings", "Trace settings of a model.")
         .answers("TraceSettings"),
-    post("/v2/models/{model}/trace/setting", Op::TraceUpdate)
+    post("/v2/models/{model}/trace/setting", &settings::TraceSettings { changes: true })
         .doc("updateModelTraceSettings", "Change trace settings of a model.")
         .takes("TraceSettings")
         .answers("TraceSettings"),
-    post("/v2/repository/index", Op::Index)
+    post("/v2/repository/index", &index::Index)
         .doc("repositoryIndex", "Models of the repository and their states.")
         .takes("IndexRequest")
         .answers("Index")
         .form(Form::OptionalBody),
-    post("/v2/repository/models/{model}/load", Op::Load)
+    post("/v2/repository/models/{model}/load", &load::Load)
         .doc("loadModel", "Load a model, or load it again.")
         .takes("LoadRequest")
         .form(Form::OptionalBody),
-    post("/v2/repository/models/{model}/unload", Op::Unload)
+    post("/v2/repository/models/{model}/unload", &unload::Unload)
         .doc("unloadModel", "Unload a model.")
         .takes("UnloadRequest")
         .form(Form::OptionalBody),
-    post("/v2/repository/{repository}/index", Op::Index),
-    post("/v2/repository/{repository}/models/{model}/load", Op::Load),
-    post("/v2/repository/{repository}/models/{model}/unload", Op::Unload),
-    get("/v2/systemsharedmemory/status", Op::SystemRegionStatus)
+    post("/v2/repository/{repository}/index", &index::Index),
+    post("/v2/repository/{repository}/models/{model}/load", &load::Load),
+    post("/v2/repository/{repository}/models/{model}/unload", &unload::Unload),
+    get("/v2/systemsharedmemory/status", &regions::Status(RegionKind::System))
         .doc("systemRegions", "Regions of system shared memory.")
         .answers("SystemRegions"),
-    post("/v2/systemsharedmemory/unregister", Op::SystemRegionUnregister)
+    post("/v2/systemsharedmemory/unregister", &regions::Unregister(RegionKind::System))
         .doc("unregisterSystemRegions", "Let go of all regions of system shared memory."),
-    post("/v2/systemsharedmemory/region/{region}/register", Op::SystemRegionRegister)
+    post("/v2/systemsharedmemory/region/{region}/register", &regions::Register(RegionKind::System))
         .doc("registerSystemRegion", "Make a region of system shared memory known.")
         .takes("SystemRegion"),
-    get("/v2/systemsharedmemory/region/{region}/status", Op::SystemRegionStatus)
+    get("/v2/systemsharedmemory/region/{region}/status", &regions::Status(RegionKind::System))
         .doc("systemRegion", "One region of system shared memory.")
         .answers("SystemRegions"),
-    post("/v2/systemsharedmemory/region/{region}/unregister", Op::SystemRegionUnregister)
+    post("/v2/systemsharedmemory/region/{region}/unregister", &regions::Unregister(RegionKind::System))
         .doc("unregisterSystemRegion", "Let go of a region of system shared memory."),
     // Always rejected, as a region needs a name, and so not documented.
-    post("/v2/systemsharedmemory/register", Op::SystemRegionRegister),
-    get("/v2/cudasharedmemory/status", Op::CudaRegionStatus)
+    post("/v2/systemsharedmemory/register", &regions::Register(RegionKind::System)),
+    get("/v2/cudasharedmemory/status", &regions::Status(RegionKind::Cuda))
         .doc("cudaRegions", "Regions of CUDA shared memory.")
         .answers("CudaRegions"),
-    post("/v2/cudasharedmemory/unregister", Op::CudaRegionUnregister)
+    post("/v2/cudasharedmemory/unregister", &regions::Unregister(RegionKind::Cuda))
         .doc("unregisterCudaRegions", "Let go of all regions of CUDA shared memory."),
-    post("/v2/cudasharedmemory/region/{region}/register", Op::CudaRegionRegister)
+    post("/v2/cudasharedmemory/region/{region}/register", &regions::Register(RegionKind::Cuda))
         .doc("registerCudaRegion", "Make a region of CUDA shared memory known.")
         .takes("CudaRegion"),
-    get("/v2/cudasharedmemory/region/{region}/status", Op::CudaRegionStatus)
+    get("/v2/cudasharedmemory/region/{region}/status", &regions::Status(RegionKind::Cuda))
         .doc("cudaRegion", "One region of CUDA shared memory.")
         .answers("CudaRegions"),
-    post("/v2/cudasharedmemory/region/{region}/unregister", Op::CudaRegionUnregister)
+    post("/v2/cudasharedmemory/region/{region}/unregister", &regions::Unregister(RegionKind::Cuda))
         .doc("unregisterCudaRegion", "Let go of a region of CUDA shared memory."),
-    post("/v2/cudasharedmemory/register", Op::CudaRegionRegister),
-    get("/v2/trace/setting", Op::TraceSettings)
+    post("/v2/cudasharedmemory/register", &regions::Register(RegionKind::Cuda)),
+    get("/v2/trace/setting", &settings::TraceSettings { changes: false })
         .doc("traceSettings", "Trace settings of models without their own.")
         .answers("TraceSettings"),
-    post("/v2/trace/setting", Op::TraceUpdate)
+    post("/v2/trace/setting", &settings::TraceSettings { changes: true })
         .doc("updateTraceSettings", "Change trace settings of models without their own.")
         .takes("TraceSettings")
         .answers("TraceSettings"),
-    get("/v2/logging", Op::LogSettings).doc("logSettings", "Log settings.").answers("LogSettings"),
-    post("/v2/logging", Op::LogUpdate)
+    get("/v2/logging", &settings::LogSettings { changes: false })
+        .doc("logSettings", "Log settings.")
+        .answers("LogSettings"),
+    post("/v2/logging", &settings::LogSettings { changes: true })
         .doc("updateLogSettings", "Change log settings.")
         .takes("LogSettings")
         .answers("LogSettings"),
 ];
 
 /// Route of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Route<'a> {
-    /// The operation; that of another method if the path does not take the method.
-    pub operation: Operation,
+    /// The endpoint; that of another method if the path does not take the method.
+    pub endpoint: EndpointRef,
     /// Whether the path takes the method.
     pub is_allowed: bool,
     /// Names in the path, as sent; empty where the path has none.
@@ -254,7 +261,7 @@ impl<'a> Route<'a> {
         for (row, pattern) in PATTERNS.iter() {
             let Some(names) = pattern.names(path) else { continue };
             let is_allowed = method == row.method || (row.takes_head && method == Method::HEAD);
-            let route = Self { operation: row.operation, is_allowed, names };
+            let route = Self { endpoint: row.endpoint, is_allowed, names };
             if is_allowed {
                 return Some(route);
             }
@@ -268,16 +275,20 @@ impl<'a> Route<'a> {
         path.strip_suffix('/').filter(|path| Self::find(method, path).is_some())
     }
 
-    /// The operation as the gate checks it.
+    /// The endpoint as the gate checks it.
     #[inline]
     pub fn ask(&self) -> Option<Ask<'a>> {
-        self.operation.ask((!self.names.model.is_empty()).then_some(self.names.model))
+        self.endpoint.facts().ask((!self.names.model.is_empty()).then_some(self.names.model))
     }
 }
 
 /// The rows with their parsed paths.
-static PATTERNS: LazyLock<Vec<(RouteRow, Pattern)>> =
-    LazyLock::new(|| ROWS.iter().map(|row| (*row, Pattern::new(row.path))).collect());
+static PATTERNS: LazyLock<Vec<(RouteRow, Pattern)>> = LazyLock::new(|| {
+    let rows = ROWS.iter();
+    #[cfg(test)]
+    let rows = rows.chain(&[crate::endpoints::example::ROW]);
+    rows.map(|row| (*row, Pattern::new(row.path))).collect()
+});
 
 /// A parsed path.
 struct Pattern {
@@ -361,10 +372,10 @@ fn take<'a>(pieces: &[PathPiece], mut rest: &'a str, names: &mut PathNames<'a>) 
 mod tests {
     use super::*;
 
-    fn found(path: &str) -> Option<(Operation, [&str; 4])> {
-        let Route { operation, names: PathNames { model, version, region, repository }, .. } =
+    fn found(path: &str) -> Option<(&'static str, [&str; 4])> {
+        let Route { endpoint, names: PathNames { model, version, region, repository }, .. } =
             Route::find(Method::Get, path)?;
-        Some((operation, [model, version, region, repository]))
+        Some((endpoint.facts().name, [model, version, region, repository]))
     }
 
     #[test]
@@ -380,71 +391,71 @@ mod tests {
 
     #[test]
     fn p005_only_the_paths_of_the_table_are_routed() {
-        let plain = |operation| Some((operation, [""; 4]));
-        let model = |name, version, operation| Some((operation, [name, version, "", ""]));
-        let region = |name, operation| Some((operation, ["", "", name, ""]));
-        let control = |repository, name, operation| Some((operation, [name, "", "", repository]));
+        let plain = |name| Some((name, [""; 4]));
+        let model = |name, version, endpoint| Some((endpoint, [name, version, "", ""]));
+        let region = |name, endpoint| Some((endpoint, ["", "", name, ""]));
+        let control = |repository, name, endpoint| Some((endpoint, [name, "", "", repository]));
         for (path, expected) in [
-            ("/v2", plain(Op::ServerMetadata)),
+            ("/v2", plain("server_metadata")),
             ("/v2/", None),
             ("/V2", None),
-            ("/v2/models", plain(Op::Models)),
-            ("/", plain(Op::Home)),
+            ("/v2/models", plain("models")),
+            ("/", plain("page")),
             ("", None),
             ("//", None),
-            ("/docs", plain(Op::Docs)),
+            ("/docs", plain("page")),
             ("/docs/", None),
-            ("/docs/page.js", plain(Op::DocsScript)),
-            ("/docs/page.css", plain(Op::DocsStyle)),
+            ("/docs/page.js", plain("page")),
+            ("/docs/page.css", plain("page")),
             ("/docs/../v2", None),
             ("/v2/models/", None),
-            ("/v2/models/stats", plain(Op::AllStatistics)),
-            ("/v2/models/stats/stats", model("stats", "", Op::ModelStatistics)),
-            ("/v2/models/stats/config", model("stats", "", Op::ModelConfig)),
-            ("/v2/models/m", model("m", "", Op::ModelMetadata)),
+            ("/v2/models/stats", plain("statistics")),
+            ("/v2/models/stats/stats", model("stats", "", "statistics")),
+            ("/v2/models/stats/config", model("stats", "", "model_config")),
+            ("/v2/models/m", model("m", "", "model_metadata")),
             ("/v2/models/m/", None),
             ("/v2/models/m/versions", None),
             ("/v2/models/m/versions/", None),
-            ("/v2/models/m/versions/1", model("m", "1", Op::ModelMetadata)),
-            ("/v2/models/m/versions/01/ready", model("m", "01", Op::ModelReady)),
+            ("/v2/models/m/versions/1", model("m", "1", "model_metadata")),
+            ("/v2/models/m/versions/01/ready", model("m", "01", "model_ready")),
             ("/v2/models/m/versions/x", None),
             ("/v2/models/m/versions/-1", None),
             ("/v2/models/m/versions/1/versions/1", None),
-            ("/v2/models/m/infer", model("m", "", Op::Infer)),
+            ("/v2/models/m/infer", model("m", "", "infer")),
             ("/v2/models/m/inferred", None),
-            ("/v2/models/versions/infer", model("versions", "", Op::Infer)),
-            ("/v2/models/m/versions/2/infer", model("m", "2", Op::Infer)),
-            ("/v2/models/m/generate", model("m", "", Op::Generate)),
-            ("/v2/models/m/generate_stream", model("m", "", Op::GenerateStream)),
-            ("/v2/models/m/ready", model("m", "", Op::ModelReady)),
+            ("/v2/models/versions/infer", model("versions", "", "infer")),
+            ("/v2/models/m/versions/2/infer", model("m", "2", "infer")),
+            ("/v2/models/m/generate", model("m", "", "generate")),
+            ("/v2/models/m/generate_stream", model("m", "", "generate_stream")),
+            ("/v2/models/m/ready", model("m", "", "model_ready")),
             ("/v2/models//ready", None),
-            ("/v2/models/m/trace/setting", model("m", "", Op::TraceSettings)),
+            ("/v2/models/m/trace/setting", model("m", "", "trace_settings")),
             ("/v2/models/m/versions/1/trace/setting", None),
-            ("/v2/trace/setting", plain(Op::TraceSettings)),
+            ("/v2/trace/setting", plain("trace_settings")),
             ("/v2/trace", None),
-            ("/v2/logging", plain(Op::LogSettings)),
+            ("/v2/logging", plain("log_settings")),
             ("/v2/logging/", None),
-            ("/v2/openapi.json", plain(Op::OpenApi)),
+            ("/v2/openapi.json", plain("openapi")),
             ("/v2/openapi.json/", None),
-            ("/v2/health/live", plain(Op::ServerLive)),
-            ("/v2/health/ready", plain(Op::ServerReady)),
+            ("/v2/health/live", plain("server_live")),
+            ("/v2/health/ready", plain("server_ready")),
             ("/v2/health/LIVE", None),
             ("/v2//health/live", None),
             ("//v2/health/live", None),
             ("/v2/systemsharedmemory", None),
-            ("/v2/systemsharedmemory/status", plain(Op::SystemRegionStatus)),
-            ("/v2/systemsharedmemory/register", plain(Op::SystemRegionRegister)),
-            ("/v2/systemsharedmemory/region/r/unregister", region("r", Op::SystemRegionUnregister)),
+            ("/v2/systemsharedmemory/status", plain("system_region_status")),
+            ("/v2/systemsharedmemory/register", plain("system_region_register")),
+            ("/v2/systemsharedmemory/region/r/unregister", region("r", "system_region_unregister")),
             ("/v2/systemsharedmemory/region//status", None),
-            ("/v2/cudasharedmemory/region/r/status", region("r", Op::CudaRegionStatus)),
+            ("/v2/cudasharedmemory/region/r/status", region("r", "cuda_region_status")),
             ("/v2/repository", None),
             ("/v2/repository/", None),
-            ("/v2/repository/index", plain(Op::Index)),
-            ("/v2/repository/foo/index", control("foo", "", Op::Index)),
-            ("/v2/repository/models/m/load", control("", "m", Op::Load)),
-            ("/v2/repository/models/m/unload", control("", "m", Op::Unload)),
-            ("/v2/repository/foo/models/m/load", control("foo", "m", Op::Load)),
-            ("/v2/repository/models/models/m/load", control("models", "m", Op::Load)),
+            ("/v2/repository/index", plain("index")),
+            ("/v2/repository/foo/index", control("foo", "", "index")),
+            ("/v2/repository/models/m/load", control("", "m", "load")),
+            ("/v2/repository/models/m/unload", control("", "m", "unload")),
+            ("/v2/repository/foo/models/m/load", control("foo", "m", "load")),
+            ("/v2/repository/models/models/m/load", control("models", "m", "load")),
             ("/metrics", None),
         ] {
             assert_eq!(found(path), expected, "{path}");
@@ -479,10 +490,10 @@ mod tests {
     }
 
     #[test]
-    fn an_unsupported_method_has_the_operation_of_another_method() {
+    fn an_unsupported_method_has_the_endpoint_of_another_method() {
         let other = Route::find(Method::parse(b"PUT"), "/v2/logging").unwrap();
-        assert_eq!((other.operation, other.is_allowed), (Op::LogSettings, false));
+        assert_eq!((other.endpoint.facts().name, other.is_allowed), ("log_settings", false));
         let post = Route::find(Method::Post, "/v2/logging").unwrap();
-        assert_eq!((post.operation, post.is_allowed), (Op::LogUpdate, true));
+        assert_eq!((post.endpoint.facts().name, post.is_allowed), ("log_update", true));
     }
 }

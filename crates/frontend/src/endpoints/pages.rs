@@ -1,0 +1,76 @@
+//! Pages for people. `/` is JSON for clients that do not ask for HTML.
+
+use super::{Endpoint, Facts, HttpAnswer, answered};
+use crate::access::Category;
+use crate::control::ControlOperation;
+use crate::exchange::HttpExchange;
+use crate::http::body::RequestBody;
+use crate::http::reply::{JSON, Reply};
+use crate::text::Text;
+use bytes::Bytes;
+
+/// Pages load nothing from other servers, run no inline code, and are shown in no other page.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+const HTML: &str = "text/html; charset=utf-8";
+
+/// The server and its models.
+pub struct Home;
+
+impl Endpoint for Home {
+    fn facts(&self) -> Facts {
+        Facts::read("page", Category::ModelRepository)
+    }
+
+    fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, _body: RequestBody) -> HttpAnswer<'a> {
+        let is_html = exchange.head.accepts(b"text/html");
+        HttpAnswer::Later(Box::pin(async move {
+            // A cache must not pass names of models to clients without permission.
+            let mut reply = page(exchange, is_html, if is_html { HTML } else { JSON }, "no-store").await;
+            reply.vary("accept");
+            reply
+        }))
+    }
+}
+
+/// A file that is the same on every server.
+pub struct File {
+    pub content_type: &'static str,
+}
+
+impl File {
+    pub const PAGE: Self = Self { content_type: HTML };
+    pub const SCRIPT: Self = Self { content_type: "text/javascript; charset=utf-8" };
+    pub const STYLE: Self = Self { content_type: "text/css; charset=utf-8" };
+}
+
+impl Endpoint for File {
+    fn facts(&self) -> Facts {
+        Facts::read("page", Category::Metadata)
+    }
+
+    fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, _body: RequestBody) -> HttpAnswer<'a> {
+        HttpAnswer::Later(Box::pin(page(exchange, self.content_type == HTML, self.content_type, "no-cache")))
+    }
+}
+
+async fn page(exchange: &HttpExchange<'_>, is_html: bool, content_type: &'static str, cache: &'static str) -> Reply {
+    let head = exchange.head;
+    let path = String::from_utf8_lossy(head.path());
+    let host = head.headers.get("host").and_then(|host| std::str::from_utf8(host).ok());
+    // Over HTTP/2 the host is part of the target, not a header field.
+    let mut argument = Text::begin(b'{');
+    argument.key("page").string(&path).key("html").boolean(is_html);
+    argument.key("host").string(host.unwrap_or_default()).close(b'}');
+    let page = exchange.operations().control(ControlOperation::Page, argument).await;
+    let mut reply = answered(page.map(Bytes::from));
+    if reply.status == 200 {
+        reply.content_type = content_type;
+    }
+    reply.add("content-security-policy", POLICY);
+    reply.add("x-content-type-options", "nosniff");
+    reply.add("referrer-policy", "no-referrer");
+    reply.add("cache-control", cache);
+    reply
+}
