@@ -2,9 +2,10 @@
 //! `routes.json` for the suite `exposed`.
 
 use crate::access::Act;
-use crate::endpoints::EndpointRef;
+use crate::exchange::EndpointRef;
 use crate::http::method::Method;
-use crate::table::routes::{Documentation, Form, ROWS, RouteRow};
+use crate::keys::Keyring;
+use crate::table::routes::{self, Documentation, Form, ROWS, RouteRow};
 use crate::table::{Needs, calls, wants};
 use crate::text::Text;
 
@@ -24,6 +25,13 @@ pub fn described() -> String {
     text.close(b']').close(b'}');
     // Always UTF-8.
     text.into_string().unwrap_or_default()
+}
+
+/// Whether the current keys permit requests with this method and path without a key; false for an unknown path.
+pub fn is_open(keys: &Keyring, method: &str, path: &str) -> bool {
+    let method = if method == "POST" { Method::Post } else { Method::Get };
+    let ask = routes::find(method, path).and_then(|route| route.ask());
+    ask.is_some_and(|ask| keys.is_open(&ask))
 }
 
 fn route(row: &RouteRow, text: &mut Text) {

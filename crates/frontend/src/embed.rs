@@ -24,11 +24,13 @@ use crate::http::events::{self, Events};
 use crate::http::method::Method;
 use crate::http::reply::{JSON, Reply};
 use crate::http::request::{self, RequestHead};
+use crate::http::service;
 use crate::limits::{EMBEDDED_BYTES_PER_CALL, EMBEDDED_EVENTS_PER_CALL_MAX, RETRY_AFTER};
 use crate::origin::{Caller, Client, Face, Origin};
 use crate::server::FrontendOptions;
 use crate::server::begin_reactor;
 use crate::shared::{Phase, Shared};
+use crate::table::routes;
 use bytes::Bytes;
 use crossing::EmbedInput;
 use engine::Engine;
@@ -294,7 +296,7 @@ impl EmbeddedHttp {
             }
         };
         let head = RequestHead::from_parts(Method::parse(method.as_bytes()), is_head, target, pairs);
-        let (exchange, admission) = HttpExchange::begin(context, &client, &head, PROTOCOL, &self.account);
+        let (exchange, admission) = HttpExchange::begin(context, &client, &head, PROTOCOL, routes::find, &self.account);
         let admission = match (admission, &body) {
             // The body is not read if the request is rejected by its head.
             (Ok(bytes_max), None) => exchange.reject_early().map_or(Ok(bytes_max), Err),
@@ -325,7 +327,8 @@ impl EmbeddedHttp {
                     Ok(body) => match self.account.charge(Kind::Body, false, body.len()) {
                         Err(short) => exchange.short(&short),
                         Ok(_charge) => {
-                            let Some(reply) = self.unless_cancelled(exchange.respond(body.into())).await else {
+                            let Some(reply) = self.unless_cancelled(service::respond(&exchange, body.into())).await
+                            else {
                                 return;
                             };
                             reply

@@ -105,6 +105,27 @@ impl From<GateError> for Error {
     }
 }
 
+/// Reason why an operation has no response: the gate rejected it, or it failed.
+#[derive(Debug)]
+pub enum OperationError {
+    Rejected(GateError),
+    Failed(Error),
+}
+
+pub type Result<T> = std::result::Result<T, OperationError>;
+
+impl From<GateError> for OperationError {
+    fn from(error: GateError) -> Self {
+        Self::Rejected(error)
+    }
+}
+
+impl From<Error> for OperationError {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

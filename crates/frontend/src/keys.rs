@@ -4,8 +4,6 @@
 
 use crate::access::Ask;
 use crate::gate_error::GateError;
-use crate::http::method::Method;
-use crate::table::routes::Route;
 use ::access::limits::FILE_BYTES_MAX;
 use ::access::{Access, Act, Admitted, Clock, IssuerOptions, Keys, LastShown, Of, Verb};
 use std::fmt;
@@ -66,11 +64,9 @@ impl Keyring {
         Ok(ring)
     }
 
-    /// Whether the current keys permit requests with this method and path without a key; false for an unknown path.
-    pub fn is_open(&self, method: &str, path: &str) -> bool {
-        let method = if method == "POST" { Method::Post } else { Method::Get };
-        let ask = Route::find(method, path).and_then(|route| route.ask());
-        ask.is_some_and(|ask| self.access.is_open(&to_access(&ask, false)))
+    /// Whether the current keys permit this operation without a key.
+    pub(crate) fn is_open(&self, ask: &Ask<'_>) -> bool {
+        self.access.is_open(&to_access(ask, false))
     }
 
     /// The keys with their usage.

@@ -41,6 +41,7 @@ mod keys;
 pub mod limits;
 mod listen;
 mod offload;
+mod operation;
 mod origin;
 mod packed;
 mod place;
@@ -61,7 +62,7 @@ mod watch;
 
 pub use access_log::{LogCounts, Logs};
 pub use control::{Argument, Control, ControlOperation, ControlReply};
-pub use describe::described as described_routes;
+pub use describe::{described as described_routes, is_open as is_open_to_all};
 pub use endpoints::metadata::Metadata;
 pub use hold::{BOUNDS_NS as HOLD_BOUNDS_NS, HoldTotals};
 pub use keys::{Keyring, check_keys_file};

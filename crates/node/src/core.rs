@@ -503,7 +503,7 @@ impl NativeCore {
     /// only scopes for any model include.
     #[napi]
     pub fn needs_key(&self, method: String, path: String) -> bool {
-        self.keys.lock().as_ref().is_some_and(|ring| !ring.is_open(&method, &path))
+        self.keys.lock().as_ref().is_some_and(|ring| !frontend::is_open_to_all(ring, &method, &path))
     }
 
     /// Replaces the keys of the issuer, a JWK set; returns the number of keys that can verify tokens. Throws

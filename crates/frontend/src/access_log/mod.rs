@@ -6,8 +6,6 @@
 //!
 //! Not here: notes about a request while it is in progress (`frontend::record`).
 
-mod audit;
-mod entry;
 mod file;
 mod json;
 mod queue;
@@ -15,13 +13,11 @@ mod sampler;
 mod writer;
 
 pub(crate) mod json_line;
+pub(crate) mod parameters;
 
-pub(crate) use audit::{LoggedFiles, put_config, put_members};
 pub use queue::LogCounts;
 
 use crate::limits::{ACCESS_LOG_BYTES_MAX, AUDIT_LOG_BYTES_MAX};
-use crate::record::{Facts, Noted};
-use entry::RequestLine;
 use json_line::JsonLine;
 use options::RequestLogOptions;
 use sampler::Sampler;
@@ -71,28 +67,28 @@ impl Logs {
         self.audit.is_some()
     }
 
-    /// Writes the lines of a request: to the access log if it failed or is sampled, to the audit log if it is a change.
-    pub(crate) fn write(&self, noted: &Noted, facts: &mut Facts) {
+    /// Writes the line of a request to the access log, if the request failed or is sampled.
+    pub(crate) fn access(&self, failed: bool, fill: impl FnOnce(&mut JsonLine<'_>)) {
         if let Some((log, sampler)) = &self.access
-            && (facts.is_failed() || sampler.takes())
+            && (failed || sampler.takes())
         {
-            log.put(|line| RequestLine { noted, facts }.fill(line));
-        }
-        if noted.is_write {
-            let body = facts.body.take();
-            RequestLine { noted, facts }.audit(self, body);
+            log.put(fill);
         }
     }
 
     /// Writes a line to the audit log.
-    fn audit(&self, fill: impl FnOnce(&mut JsonLine<'_>)) {
+    pub(crate) fn audit(&self, fill: impl FnOnce(&mut JsonLine<'_>)) {
         if let Some(log) = &self.audit {
             log.put(fill);
         }
     }
 
     /// Like `audit`, with a last part that the thread of the log makes. It is omitted if too many such lines wait.
-    fn audit_later(&self, fill: impl Fn(&mut JsonLine<'_>), rest: impl FnOnce(&mut JsonLine<'_>) + Send + 'static) {
+    pub(crate) fn audit_later(
+        &self,
+        fill: impl Fn(&mut JsonLine<'_>),
+        rest: impl FnOnce(&mut JsonLine<'_>) + Send + 'static,
+    ) {
         if let Some(log) = &self.audit {
             log.put_later(fill, Box::new(rest));
         }

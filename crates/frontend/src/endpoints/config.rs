@@ -1,23 +1,29 @@
 //! The configuration of a model as it is in effect.
 
-use super::{Endpoint, Facts, GrpcAnswer, HttpAnswer};
 use crate::access::Category;
-use crate::exchange::{GrpcExchange, HttpExchange};
+use crate::exchange::{Endpoint, GrpcAnswer, GrpcExchange, HttpAnswer, HttpExchange};
 use crate::grpc::decode::decode;
 use crate::http::body::RequestBody;
 use crate::http::reply::{JSON, Reply};
 use crate::rope::Rope;
+use crate::table::facts::{Described, Facts};
 use bytes::{BufMut, Bytes, BytesMut};
 use protocol::pb::inference as pb;
 
 /// The configuration of a model.
 pub struct ModelConfig;
 
-impl Endpoint for ModelConfig {
+impl Described for ModelConfig {
     fn facts(&self) -> Facts {
         Facts::read("model_config", Category::ModelConfig)
     }
 
+    fn names(&self) -> &'static [(&'static str, u32)] {
+        &[("model", 1), ("version", 2)]
+    }
+}
+
+impl Endpoint for ModelConfig {
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, _body: RequestBody) -> HttpAnswer<'a> {
         HttpAnswer::Ready(match exchange.version() {
             Ok(version) => Reply::json(version.identity.config_json()),
@@ -31,10 +37,6 @@ impl Endpoint for ModelConfig {
             exchange.operations().admit_model(&name)?;
             Ok(config_frame(&exchange.version(&name, &version)?.identity.config_pb()))
         })
-    }
-
-    fn names(&self) -> &'static [(&'static str, u32)] {
-        &[("model", 1), ("version", 2)]
     }
 }
 

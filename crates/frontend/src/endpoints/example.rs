@@ -1,10 +1,10 @@
 //! A new route is a row and a file: this file, the row below and the line `mod example` are all that a route needs.
 
-use super::{Endpoint, Facts, HttpAnswer};
 use crate::access::Category;
-use crate::exchange::HttpExchange;
+use crate::exchange::{Endpoint, HttpAnswer, HttpExchange};
 use crate::http::body::RequestBody;
 use crate::http::reply::Reply;
+use crate::table::facts::{Described, Facts};
 use crate::table::routes::{RouteRow, post};
 
 /// The row, which tests have behind those of `table::routes`.
@@ -13,11 +13,13 @@ pub const ROW: RouteRow = post("/example/{model}", &Example);
 /// Answers with the model of the path and the length of the body.
 struct Example;
 
-impl Endpoint for Example {
+impl Described for Example {
     fn facts(&self) -> Facts {
         Facts::read("example", Category::Inference)
     }
+}
 
+impl Endpoint for Example {
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, body: RequestBody) -> HttpAnswer<'a> {
         HttpAnswer::Ready(Reply::json(format!(r#"{{"{}":{}}}"#, exchange.names().model, body.len())))
     }

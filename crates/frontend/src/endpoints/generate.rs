@@ -1,22 +1,24 @@
 //! `generate` and `generate_stream` (P 1.13), over HTTP only. How bodies become tensors is in `http::generate`.
 
-use super::{Endpoint, Facts, HttpAnswer};
 use crate::access::Category;
-use crate::exchange::HttpExchange;
+use crate::exchange::{Endpoint, HttpAnswer, HttpExchange};
 use crate::http::body::RequestBody;
 use crate::http::reply::Reply;
 use crate::http::{generate, orca};
+use crate::table::facts::{Described, Facts};
 
 /// A flat JSON object in; one such object, or a stream of events, out.
 pub struct Generate {
     pub streams: bool,
 }
 
-impl Endpoint for Generate {
+impl Described for Generate {
     fn facts(&self) -> Facts {
         Facts::read(if self.streams { "generate_stream" } else { "generate" }, Category::Inference)
     }
+}
 
+impl Endpoint for Generate {
     fn reject_early(&self, exchange: &HttpExchange<'_>) -> Option<Reply> {
         generate::reject_early(exchange)
     }

@@ -1,8 +1,8 @@
 //! Health of the server and of models.
 
-use super::{CallForm, Context, Draining, Endpoint, Facts, GrpcAnswer, HttpAnswer, Later, Result};
 use crate::access::Category;
-use crate::exchange::{GrpcExchange, HttpExchange};
+use crate::exchange::{Endpoint, GrpcAnswer, GrpcExchange, HttpAnswer, HttpExchange, Later};
+use crate::gate_error::Result;
 use crate::grpc::context::{Call, GrpcContext};
 use crate::grpc::decode::decode;
 use crate::grpc::message::frame;
@@ -11,7 +11,9 @@ use crate::grpc::{load, watch};
 use crate::http::body::RequestBody;
 use crate::http::reply::{JSON, PLAIN, Reply};
 use crate::http::request::RequestHead;
-use crate::table::routes::PathNames;
+use crate::operation::Context;
+use crate::table::facts::{CallForm, Described, Draining, Facts};
+use crate::table::paths::PathNames;
 use bytes::Bytes;
 use engine::{Engine, ReadinessState};
 use http2::StreamWriter;
@@ -48,11 +50,13 @@ fn reject_exiting(engine: &Engine) -> std::result::Result<(), Status> {
 /// Whether the process is there.
 pub struct ServerLive;
 
-impl Endpoint for ServerLive {
+impl Described for ServerLive {
     fn facts(&self) -> Facts {
         FACTS
     }
+}
 
+impl Endpoint for ServerLive {
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, _body: RequestBody) -> HttpAnswer<'a> {
         HttpAnswer::Ready(health(exchange.head, "live", exchange.context.engine.is_live()))
     }
@@ -68,11 +72,13 @@ impl Endpoint for ServerLive {
 /// Whether every model can be used.
 pub struct ServerReady;
 
-impl Endpoint for ServerReady {
+impl Described for ServerReady {
     fn facts(&self) -> Facts {
         Facts { name: "server_ready", ..FACTS }
     }
+}
 
+impl Endpoint for ServerReady {
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, _body: RequestBody) -> HttpAnswer<'a> {
         once(exchange.context.engine.readiness(), |ready| health(exchange.head, "ready", ready))
     }
@@ -88,11 +94,13 @@ impl Endpoint for ServerReady {
 /// `grpc.health.v1.Health/Check`: readiness of the server.
 pub struct HealthCheck;
 
-impl Endpoint for HealthCheck {
+impl Described for HealthCheck {
     fn facts(&self) -> Facts {
         Facts { name: "health_check", ..FACTS }
     }
+}
 
+impl Endpoint for HealthCheck {
     fn grpc<'a>(&'a self, exchange: GrpcExchange<'a>, _message: Bytes) -> GrpcAnswer<'a> {
         Box::pin(async move {
             reject_exiting(exchange.engine())?;
@@ -112,11 +120,17 @@ fn readiness(context: &Context<'_>, name: &str, version: &str) -> Result<Readine
     Ok(context.engine.model_ready(name, version)?)
 }
 
-impl Endpoint for ModelReady {
+impl Described for ModelReady {
     fn facts(&self) -> Facts {
         Facts { name: "model_ready", draining: Draining::Rejected, ..FACTS }
     }
 
+    fn names(&self) -> &'static [(&'static str, u32)] {
+        &[("model", 1), ("version", 2)]
+    }
+}
+
+impl Endpoint for ModelReady {
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, _body: RequestBody) -> HttpAnswer<'a> {
         let PathNames { model, version, .. } = exchange.names();
         match readiness(&exchange.operations(), model, version) {
@@ -135,20 +149,18 @@ impl Endpoint for ModelReady {
             Ok(frame(&pb::ModelReadyResponse { ready }))
         })
     }
-
-    fn names(&self) -> &'static [(&'static str, u32)] {
-        &[("model", 1), ("version", 2)]
-    }
 }
 
 /// `grpc.health.v1.Health/Watch`.
 pub struct HealthWatch;
 
-impl Endpoint for HealthWatch {
+impl Described for HealthWatch {
     fn facts(&self) -> Facts {
         Facts { name: "health_watch", form: CallForm::Stream, is_for_crowd: false, ..FACTS }
     }
+}
 
+impl Endpoint for HealthWatch {
     fn serve<'a>(
         &'a self,
         context: &'a GrpcContext,
@@ -163,11 +175,13 @@ impl Endpoint for HealthWatch {
 /// Reports of the server's load for load balancers.
 pub struct LoadReports;
 
-impl Endpoint for LoadReports {
+impl Described for LoadReports {
     fn facts(&self) -> Facts {
         Facts { form: CallForm::Stream, ..Facts::read("load_reports", Category::Health) }
     }
+}
 
+impl Endpoint for LoadReports {
     fn serve<'a>(
         &'a self,
         context: &'a GrpcContext,

@@ -1,15 +1,15 @@
 //! Inference: `infer` over HTTP, `ModelInfer` and `ModelStreamInfer` over gRPC. How requests become tensors is in
 //! `http::inference`, `grpc::unary` and `grpc::stream`.
 
-use super::{CallForm, Draining, Endpoint, Facts, HttpAnswer, Later};
 use crate::access::Category;
-use crate::exchange::{BodyPlace, HttpExchange};
+use crate::exchange::{BodyPlace, Endpoint, HttpAnswer, HttpExchange, Later};
 use crate::grpc::context::{Call, GrpcContext};
 use crate::grpc::stream;
 use crate::http::body::RequestBody;
 use crate::http::inference;
 use crate::http::reply::{JSON, Reply};
 use crate::limits::{BODY_BYTES_MAX, JSON_BYTES_ON_REACTOR_MAX};
+use crate::table::facts::{CallForm, Described, Draining, Facts};
 use http2::StreamWriter;
 use std::time::Duration;
 use tensor::Error;
@@ -19,12 +19,14 @@ const FACTS: Facts = Facts { draining: Draining::Sequences, ..Facts::read("infer
 /// One request, one response.
 pub struct Infer;
 
-impl Endpoint for Infer {
+impl Described for Infer {
     #[inline]
     fn facts(&self) -> Facts {
         Facts { form: CallForm::Inference, ..FACTS }
     }
+}
 
+impl Endpoint for Infer {
     fn body_bytes_max(&self, _exchange: &HttpExchange<'_>) -> u64 {
         BODY_BYTES_MAX
     }
@@ -71,11 +73,13 @@ impl Endpoint for Infer {
 /// Any number of requests in a gRPC stream, with any number of responses.
 pub struct StreamInfer;
 
-impl Endpoint for StreamInfer {
+impl Described for StreamInfer {
     fn facts(&self) -> Facts {
         Facts { name: "stream", form: CallForm::Inferences, ..FACTS }
     }
+}
 
+impl Endpoint for StreamInfer {
     fn serve<'a>(
         &'a self,
         context: &'a GrpcContext,

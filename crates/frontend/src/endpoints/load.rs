@@ -1,19 +1,22 @@
 //! Loads of models.
 
 use super::index::reject_named;
-use super::{Context, Endpoint, Facts, GrpcAnswer, HttpAnswer, Result, later};
+use super::later;
 use crate::access::Category;
 use crate::access_log::json_line::JsonLine;
-use crate::access_log::{LoggedFiles, put_config};
+use crate::access_log::parameters::{LoggedFiles, put_config};
 use crate::control::{Argument, ControlOperation};
-use crate::exchange::{GrpcExchange, HttpExchange};
+use crate::exchange::{Endpoint, GrpcAnswer, GrpcExchange, HttpAnswer, HttpExchange};
+use crate::gate_error::Result;
 use crate::grpc::decode::{decode_long, read_message};
 use crate::grpc::message::frame;
 use crate::grpc::status::Status;
 use crate::http::body::RequestBody;
 use crate::http::decode::{optional, read};
 use crate::limits::{JSON_BYTES_ON_REACTOR_MAX, LOAD_FILES_MAX};
-use crate::table::routes::PathNames;
+use crate::operation::Context;
+use crate::table::facts::{Described, Facts};
+use crate::table::paths::PathNames;
 use crate::text::{Text, decode_base64};
 use bytes::Bytes;
 use prost::{DecodeError, Message};
@@ -71,28 +74,9 @@ fn check_files(count: usize) -> tensor::Result<()> {
     Err(Error::invalid(format!("{count} file parameters, at most {LOAD_FILES_MAX} are taken")))
 }
 
-impl Endpoint for Load {
+impl Described for Load {
     fn facts(&self) -> Facts {
         Facts::write("load", Category::ModelRepository)
-    }
-
-    fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, body: RequestBody) -> HttpAnswer<'a> {
-        later(async move {
-            let PathNames { model, repository, .. } = exchange.names();
-            let (repository, model) = (repository.to_owned(), model.to_owned());
-            let load = read(body.bytes, move |body| {
-                LoadRequest::new(&repository, &model, |text, files| parameters(body, text, files))
-            });
-            load.await?.run(&exchange.operations()).await.map(|()| Bytes::new())
-        })
-    }
-
-    fn grpc<'a>(&'a self, exchange: GrpcExchange<'a>, message: Bytes) -> GrpcAnswer<'a> {
-        Box::pin(async move {
-            // The files of a model may come with it.
-            read_message(message, read_load).await?.run(&exchange.operations()).await?;
-            Ok(frame(&pb::RepositoryModelLoadResponse {}))
-        })
     }
 
     fn names(&self) -> &'static [(&'static str, u32)] {
@@ -133,6 +117,27 @@ impl Endpoint for Load {
         }
         files.put(line);
         Ok(())
+    }
+}
+
+impl Endpoint for Load {
+    fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, body: RequestBody) -> HttpAnswer<'a> {
+        later(async move {
+            let PathNames { model, repository, .. } = exchange.names();
+            let (repository, model) = (repository.to_owned(), model.to_owned());
+            let load = read(body.bytes, move |body| {
+                LoadRequest::new(&repository, &model, |text, files| parameters(body, text, files))
+            });
+            load.await?.run(&exchange.operations()).await.map(|()| Bytes::new())
+        })
+    }
+
+    fn grpc<'a>(&'a self, exchange: GrpcExchange<'a>, message: Bytes) -> GrpcAnswer<'a> {
+        Box::pin(async move {
+            // The files of a model may come with it.
+            read_message(message, read_load).await?.run(&exchange.operations()).await?;
+            Ok(frame(&pb::RepositoryModelLoadResponse {}))
+        })
     }
 }
 

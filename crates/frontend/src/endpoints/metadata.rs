@@ -1,16 +1,19 @@
 //! Metadata of the server and of models.
 
-use super::{Context, Endpoint, Facts, GrpcAnswer, HttpAnswer, Result, later};
+use super::later;
 use crate::access::Category;
-use crate::exchange::{GrpcExchange, HttpExchange};
+use crate::exchange::{Endpoint, GrpcAnswer, GrpcExchange, HttpAnswer, HttpExchange};
+use crate::gate_error::Result;
 use crate::grpc::decode::decode;
 use crate::grpc::message::frame;
 use crate::http::body::RequestBody;
 use crate::http::reply::Reply;
 use crate::limits::ENTRIES_ON_REACTOR_MAX;
 use crate::offload;
+use crate::operation::Context;
 use crate::rope::Rope;
-use crate::table::routes::PathNames;
+use crate::table::facts::{Described, Facts};
+use crate::table::paths::PathNames;
 use bytes::Bytes;
 use engine::{Engine, ModelVersion};
 use protocol::http::{model_metadata_json, server_metadata_json};
@@ -21,11 +24,13 @@ use tensor::{DataType, Name};
 /// Name, version and extensions of the server.
 pub struct ServerMetadata;
 
-impl Endpoint for ServerMetadata {
+impl Described for ServerMetadata {
     fn facts(&self) -> Facts {
         Facts::read("server_metadata", Category::Metadata)
     }
+}
 
+impl Endpoint for ServerMetadata {
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, _body: RequestBody) -> HttpAnswer<'a> {
         let m = exchange.context.engine.server_metadata();
         HttpAnswer::Ready(Reply::json(server_metadata_json(&m.name, &m.version, &m.extensions)))
@@ -83,11 +88,17 @@ async fn metadata<T: Send + 'static>(
     Ok(offload::run_if(is_long, 0, move || encode(&metadata)).await?)
 }
 
-impl Endpoint for ModelMetadata {
+impl Described for ModelMetadata {
     fn facts(&self) -> Facts {
         Facts::read("model_metadata", Category::Metadata)
     }
 
+    fn names(&self) -> &'static [(&'static str, u32)] {
+        &[("model", 1), ("version", 2)]
+    }
+}
+
+impl Endpoint for ModelMetadata {
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, _body: RequestBody) -> HttpAnswer<'a> {
         later(async move {
             let PathNames { model, version, .. } = exchange.names();
@@ -102,10 +113,6 @@ impl Endpoint for ModelMetadata {
             let found = || exchange.version(&name, &version).cloned();
             Ok(metadata(&exchange.operations(), [&name, &version], found, metadata_frame).await?)
         })
-    }
-
-    fn names(&self) -> &'static [(&'static str, u32)] {
-        &[("model", 1), ("version", 2)]
     }
 }
 

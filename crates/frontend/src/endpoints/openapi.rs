@@ -1,15 +1,16 @@
 //! The OpenAPI document of the server, or of a model.
 
-use super::{Endpoint, Facts, HttpAnswer, later};
+use super::later;
 use crate::access::Category;
 use crate::control::ControlOperation;
-use crate::exchange::HttpExchange;
+use crate::exchange::{Endpoint, HttpAnswer, HttpExchange};
 use crate::gate::Grant;
 use crate::gate_error::GateError;
 use crate::http::body::RequestBody;
 use crate::http::decode::percent_decode;
 use crate::http::request::RequestHead;
 use crate::limits::DISCARD_BYTES_MAX;
+use crate::table::facts::{Described, Facts};
 use crate::text::Text;
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -23,11 +24,13 @@ fn given<'q>(query: &'q [u8], name: &str) -> Cow<'q, str> {
     pairs.filter(|(key, _)| *key == name).map(|(_, value)| percent_decode(value)).next().unwrap_or_default()
 }
 
-impl Endpoint for OpenApi {
+impl Described for OpenApi {
     fn facts(&self) -> Facts {
         Facts::read("openapi", Category::Metadata)
     }
+}
 
+impl Endpoint for OpenApi {
     fn admit(&self, grant: &Grant, head: &RequestHead) -> Result<(), GateError> {
         match given(head.query(), "model") {
             model if model.is_empty() => Ok(()),

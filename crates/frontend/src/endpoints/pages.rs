@@ -1,11 +1,12 @@
 //! Pages for people. `/` is JSON for clients that do not ask for HTML.
 
-use super::{Endpoint, Facts, HttpAnswer, answered};
+use super::answered;
 use crate::access::Category;
 use crate::control::ControlOperation;
-use crate::exchange::HttpExchange;
+use crate::exchange::{Endpoint, HttpAnswer, HttpExchange};
 use crate::http::body::RequestBody;
 use crate::http::reply::{JSON, Reply};
+use crate::table::facts::{Described, Facts};
 use crate::text::Text;
 use bytes::Bytes;
 
@@ -18,11 +19,13 @@ const HTML: &str = "text/html; charset=utf-8";
 /// The server and its models.
 pub struct Home;
 
-impl Endpoint for Home {
+impl Described for Home {
     fn facts(&self) -> Facts {
         Facts::read("page", Category::ModelRepository)
     }
+}
 
+impl Endpoint for Home {
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, _body: RequestBody) -> HttpAnswer<'a> {
         let is_html = exchange.head.accepts(b"text/html");
         HttpAnswer::Later(Box::pin(async move {
@@ -45,11 +48,13 @@ impl File {
     pub const STYLE: Self = Self { content_type: "text/css; charset=utf-8" };
 }
 
-impl Endpoint for File {
+impl Described for File {
     fn facts(&self) -> Facts {
         Facts::read("page", Category::Metadata)
     }
+}
 
+impl Endpoint for File {
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, _body: RequestBody) -> HttpAnswer<'a> {
         HttpAnswer::Later(Box::pin(page(exchange, self.content_type == HTML, self.content_type, "no-cache")))
     }

@@ -1,17 +1,20 @@
 //! Regions of shared memory. All endpoints run on the threads of [`offload`]: a large region takes long to unmap,
 //! there may be thousands, and the first call to a device's driver is slow. Without a GPU there are no CUDA regions.
 
-use super::{Context, Endpoint, Facts, GrpcAnswer, HttpAnswer, Result, later};
+use super::later;
 use crate::access::Category;
 use crate::access_log::json_line::JsonLine;
-use crate::exchange::{GrpcExchange, HttpExchange};
+use crate::exchange::{Endpoint, GrpcAnswer, GrpcExchange, HttpAnswer, HttpExchange};
+use crate::gate_error::Result;
 use crate::grpc::decode::decode;
 use crate::grpc::message::frame;
 use crate::http::body::RequestBody;
 use crate::http::decode::percent_decode;
 use crate::limits::LOG_NAME_BYTES_MAX;
 use crate::offload;
+use crate::operation::Context;
 use crate::rope::Rope;
+use crate::table::facts::{Described, Facts};
 use crate::text::{Text, decode_base64};
 use bytes::Bytes;
 use engine::Engine;
@@ -122,11 +125,17 @@ fn permit(engine: &Engine) -> tensor::Result<()> {
     Err(Error::unsupported(text))
 }
 
-impl Endpoint for Status {
+impl Described for Status {
     fn facts(&self) -> Facts {
         Facts::read(of(self.0, "system_region_status", "cuda_region_status"), Category::SharedMemory)
     }
 
+    fn names(&self) -> &'static [(&'static str, u32)] {
+        &[("region", 1)]
+    }
+}
+
+impl Endpoint for Status {
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, _body: RequestBody) -> HttpAnswer<'a> {
         later(async move { status(&exchange.operations(), self.0, region(exchange), region_list).await })
     }
@@ -139,17 +148,34 @@ impl Endpoint for Status {
             Ok(status(&exchange.operations(), self.0, name, encode).await?)
         })
     }
-
-    fn names(&self) -> &'static [(&'static str, u32)] {
-        &[("region", 1)]
-    }
 }
 
-impl Endpoint for Register {
+impl Described for Register {
     fn facts(&self) -> Facts {
         Facts::write(of(self.0, "system_region_register", "cuda_region_register"), Category::SharedMemory)
     }
 
+    fn names(&self) -> &'static [(&'static str, u32)] {
+        &[("region", 1)]
+    }
+
+    fn audit_message(&self, message: &[u8], line: &mut JsonLine<'_>) -> std::result::Result<(), DecodeError> {
+        match self.0 {
+            RegionKind::System => {
+                let request = pb::SystemSharedMemoryRegisterRequest::decode(message)?;
+                line.text("key", request.key.as_bytes(), LOG_NAME_BYTES_MAX);
+                line.number("offset", request.offset).number("byte_size", request.byte_size);
+            }
+            RegionKind::Cuda => {
+                let request = pb::CudaSharedMemoryRegisterRequest::decode(message)?;
+                line.number("device_id", request.device_id).number("byte_size", request.byte_size);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Endpoint for Register {
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, body: RequestBody) -> HttpAnswer<'a> {
         later(async move {
             let name = Some(region(exchange)).filter(|name| !name.is_empty());
@@ -177,32 +203,19 @@ impl Endpoint for Register {
             Ok(frame(&pb::SystemSharedMemoryRegisterResponse {}))
         })
     }
-
-    fn names(&self) -> &'static [(&'static str, u32)] {
-        &[("region", 1)]
-    }
-
-    fn audit_message(&self, message: &[u8], line: &mut JsonLine<'_>) -> std::result::Result<(), DecodeError> {
-        match self.0 {
-            RegionKind::System => {
-                let request = pb::SystemSharedMemoryRegisterRequest::decode(message)?;
-                line.text("key", request.key.as_bytes(), LOG_NAME_BYTES_MAX);
-                line.number("offset", request.offset).number("byte_size", request.byte_size);
-            }
-            RegionKind::Cuda => {
-                let request = pb::CudaSharedMemoryRegisterRequest::decode(message)?;
-                line.number("device_id", request.device_id).number("byte_size", request.byte_size);
-            }
-        }
-        Ok(())
-    }
 }
 
-impl Endpoint for Unregister {
+impl Described for Unregister {
     fn facts(&self) -> Facts {
         Facts::write(of(self.0, "system_region_unregister", "cuda_region_unregister"), Category::SharedMemory)
     }
 
+    fn names(&self) -> &'static [(&'static str, u32)] {
+        &[("region", 1)]
+    }
+}
+
+impl Endpoint for Unregister {
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, _body: RequestBody) -> HttpAnswer<'a> {
         later(async move { unregister(&exchange.operations(), self.0, region(exchange)).await.map(|()| Bytes::new()) })
     }
@@ -213,10 +226,6 @@ impl Endpoint for Unregister {
             unregister(&exchange.operations(), self.0, name).await?;
             Ok(frame(&pb::SystemSharedMemoryUnregisterResponse {}))
         })
-    }
-
-    fn names(&self) -> &'static [(&'static str, u32)] {
-        &[("region", 1)]
     }
 }
 

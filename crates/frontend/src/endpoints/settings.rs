@@ -1,17 +1,20 @@
 //! Settings of traces and logs. Over HTTP a row reads and another changes; over gRPC the message decides.
 
-use super::{Context, Endpoint, Facts, GrpcAnswer, HttpAnswer, Result, later};
+use super::later;
 use crate::access::Category;
 use crate::access_log::json_line::JsonLine;
-use crate::access_log::put_members;
+use crate::access_log::parameters::put_members;
 use crate::control::ControlOperation;
-use crate::exchange::{GrpcExchange, HttpExchange};
+use crate::exchange::{Endpoint, GrpcAnswer, GrpcExchange, HttpAnswer, HttpExchange};
+use crate::gate_error::Result;
 use crate::grpc::decode::{decode_long, read_message};
 use crate::grpc::message::frame;
 use crate::http::body::RequestBody;
 use crate::http::decode::read;
 use crate::limits::{AUDIT_ITEMS_MAX, LOG_NAME_BYTES_MAX};
+use crate::operation::Context;
 use crate::rope::Rope;
+use crate::table::facts::{Described, Facts};
 use crate::text::Text;
 use bytes::Bytes;
 use prost::{DecodeError, Message};
@@ -100,25 +103,13 @@ fn answer<'a>(
     })
 }
 
-impl Endpoint for TraceSettings {
+impl Described for TraceSettings {
     fn facts(&self) -> Facts {
         Self::facts(self.changes)
     }
 
     fn may_change(&self) -> bool {
         true
-    }
-
-    fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, body: RequestBody) -> HttpAnswer<'a> {
-        answer(exchange, Some(exchange.names().model), self.changes, body)
-    }
-
-    fn grpc<'a>(&'a self, exchange: GrpcExchange<'a>, message: Bytes) -> GrpcAnswer<'a> {
-        Box::pin(async move {
-            let request: pb::TraceSettingRequest = read_message(message, decode_long).await?;
-            let request = SettingsRequest::new(Some(&request.model_name), "grpc", trace_changes(&request).as_deref());
-            Ok(trace_frame(&request.run(&exchange.operations()).await?)?)
-        })
     }
 
     fn names(&self) -> &'static [(&'static str, u32)] {
@@ -141,25 +132,27 @@ impl Endpoint for TraceSettings {
     }
 }
 
-impl Endpoint for LogSettings {
+impl Endpoint for TraceSettings {
+    fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, body: RequestBody) -> HttpAnswer<'a> {
+        answer(exchange, Some(exchange.names().model), self.changes, body)
+    }
+
+    fn grpc<'a>(&'a self, exchange: GrpcExchange<'a>, message: Bytes) -> GrpcAnswer<'a> {
+        Box::pin(async move {
+            let request: pb::TraceSettingRequest = read_message(message, decode_long).await?;
+            let request = SettingsRequest::new(Some(&request.model_name), "grpc", trace_changes(&request).as_deref());
+            Ok(trace_frame(&request.run(&exchange.operations()).await?)?)
+        })
+    }
+}
+
+impl Described for LogSettings {
     fn facts(&self) -> Facts {
         Self::facts(self.changes)
     }
 
     fn may_change(&self) -> bool {
         true
-    }
-
-    fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, body: RequestBody) -> HttpAnswer<'a> {
-        answer(exchange, None, self.changes, body)
-    }
-
-    fn grpc<'a>(&'a self, exchange: GrpcExchange<'a>, message: Bytes) -> GrpcAnswer<'a> {
-        Box::pin(async move {
-            let request: pb::LogSettingsRequest = read_message(message, decode_long).await?;
-            let request = SettingsRequest::new(None, "grpc", log_changes(&request).as_deref());
-            Ok(log_frame(&request.run(&exchange.operations()).await?)?)
-        })
     }
 
     fn only_reads(&self, message: &[u8]) -> bool {
@@ -170,6 +163,20 @@ impl Endpoint for LogSettings {
         let changes = log_changes(&pb::LogSettingsRequest::decode(message)?).unwrap_or_default();
         put_members(Value::parse(&changes).ok(), line);
         Ok(())
+    }
+}
+
+impl Endpoint for LogSettings {
+    fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, body: RequestBody) -> HttpAnswer<'a> {
+        answer(exchange, None, self.changes, body)
+    }
+
+    fn grpc<'a>(&'a self, exchange: GrpcExchange<'a>, message: Bytes) -> GrpcAnswer<'a> {
+        Box::pin(async move {
+            let request: pb::LogSettingsRequest = read_message(message, decode_long).await?;
+            let request = SettingsRequest::new(None, "grpc", log_changes(&request).as_deref());
+            Ok(log_frame(&request.run(&exchange.operations()).await?)?)
+        })
     }
 }
 

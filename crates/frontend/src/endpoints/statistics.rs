@@ -1,14 +1,17 @@
 //! Statistics of a model, or of all.
 
-use super::{Context, Endpoint, Facts, GrpcAnswer, HttpAnswer, Result, later};
+use super::later;
 use crate::access::Category;
-use crate::exchange::{GrpcExchange, HttpExchange};
+use crate::exchange::{Endpoint, GrpcAnswer, GrpcExchange, HttpAnswer, HttpExchange};
+use crate::gate_error::Result;
 use crate::grpc::decode::decode;
 use crate::grpc::message::frame;
 use crate::http::body::RequestBody;
 use crate::limits::MODELS_ON_REACTOR_MAX;
 use crate::offload;
-use crate::table::routes::PathNames;
+use crate::operation::Context;
+use crate::table::facts::{Described, Facts};
+use crate::table::paths::PathNames;
 use bytes::Bytes;
 use engine::{VersionStatistics, statistics_json};
 use protocol::pb::inference as pb;
@@ -31,11 +34,17 @@ async fn statistics<T: Send + 'static>(
     Ok(offload::run_if(models > MODELS_ON_REACTOR_MAX, 0, work).await??)
 }
 
-impl Endpoint for Statistics {
+impl Described for Statistics {
     fn facts(&self) -> Facts {
         Facts::read("statistics", Category::Statistics)
     }
 
+    fn names(&self) -> &'static [(&'static str, u32)] {
+        &[("model", 1), ("version", 2)]
+    }
+}
+
+impl Endpoint for Statistics {
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, _body: RequestBody) -> HttpAnswer<'a> {
         later(async move {
             let PathNames { model, version, .. } = exchange.names();
@@ -52,9 +61,5 @@ impl Endpoint for Statistics {
             };
             Ok(statistics(&exchange.operations(), &name, &version, encode).await?)
         })
-    }
-
-    fn names(&self) -> &'static [(&'static str, u32)] {
-        &[("model", 1), ("version", 2)]
     }
 }

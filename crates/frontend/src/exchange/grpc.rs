@@ -1,20 +1,13 @@
 //! An exchange over gRPC: a call with one message.
 
-use crate::endpoints::{Context, Permission};
-use crate::grpc::context::{Call, GrpcContext};
+use super::endpoint::GrpcExchange;
+use crate::operation::{Context, Permission};
 use crate::record::{self, Record};
 use engine::{Engine, ModelVersion};
 use http2::RequestHead;
 use protocol::InferRequest;
 use std::sync::Arc;
 use tensor::Result;
-
-/// A call whose message was read.
-#[derive(Clone, Copy)]
-pub struct GrpcExchange<'a> {
-    pub context: &'a Arc<GrpcContext>,
-    pub call: &'a Call,
-}
 
 impl<'a> GrpcExchange<'a> {
     pub fn engine(&self) -> &'a Arc<Engine> {

@@ -1,7 +1,7 @@
 //! An exchange over HTTP, whatever version of it, or through another server of this process.
 
+use super::endpoint::{BodyPlace, FindRoute, HttpAnswer, HttpExchange};
 use super::{Exchange, Phase};
-use crate::endpoints::{Context as Operations, HttpAnswer, Permission};
 use crate::gate::Grant;
 use crate::gate_error::GateError;
 use crate::grpc::status::code;
@@ -10,43 +10,20 @@ use crate::http::context::HttpContext;
 use crate::http::method::Method;
 use crate::http::reply::{JSON, Reply};
 use crate::http::request::RequestHead;
-use crate::http::{inference, orca};
 use crate::limits::{INLINE_BODY_BYTES_MAX, UNCHARGED_ANSWER_BYTES_MAX};
+use crate::operation::{Context as Operations, Permission};
 use crate::origin::{Caller, Client, Face};
-use crate::record::Record;
-use crate::shared::Counted;
-use crate::table::routes::{PathNames, Route};
+use crate::record::{Record, RequestName};
+use crate::table::facts::Described;
+use crate::table::paths::PathNames;
 use crate::text::cut;
 use crate::verbose;
 use engine::ModelVersion;
-use memory::{Charge, Kind, Short};
+use memory::{Kind, Short};
 use std::cell::Cell;
 use std::sync::Arc;
-use tensor::{RegionRef, Result};
+use tensor::Result;
 use trace::Context;
-
-/// Where a body is read to.
-pub enum BodyPlace {
-    /// The buffer of the connection.
-    Buffer,
-    /// A slab, in memory from which devices copy if `near_device`.
-    Slab { near_device: bool },
-    /// `json` bytes into the buffer, the rest into memory of the model's process.
-    Region { json: usize, region: RegionRef },
-}
-
-/// A request over HTTP.
-pub struct HttpExchange<'a> {
-    pub context: &'a HttpContext,
-    pub head: &'a RequestHead,
-    /// `None` if no row of the table has the path.
-    route: Option<Route<'a>>,
-    pub with: Exchange,
-    /// Charge of the response until it is written.
-    charge: Cell<Option<Charge>>,
-    /// Counted until the last byte is written: a drain waits for that.
-    _inflight: Counted<'a>,
-}
 
 impl<'a> HttpExchange<'a> {
     /// Begins the exchange of a request whose head was read, and checks route, gate and method, in this order (P 1.2,
@@ -58,13 +35,17 @@ impl<'a> HttpExchange<'a> {
         client: &Client,
         head: &'a RequestHead,
         protocol: &'static str,
+        find: FindRoute,
         account: &memory::Account,
     ) -> (Self, Result<u64, Reply>) {
         let inflight = context.shared.request();
-        let record = Record::http(&context.shared, &client.caller, protocol, head.method, || head.path_bytes());
-        let route = std::str::from_utf8(head.path()).ok().and_then(|path| Route::find(head.method, path));
+        let route = std::str::from_utf8(head.path()).ok().and_then(|path| find(head.method, path));
+        let record = Record::http(&context.shared, &client.caller, || {
+            let endpoint = route.map(|route| (route.endpoint as &dyn Described, route.is_allowed, route.names));
+            RequestName::http(protocol, head.method, head.path_bytes(), endpoint)
+        });
         let with = Exchange::new(client.caller, account.clone(), record);
-        let mut exchange = Self { context, head, route, with, charge: Cell::default(), _inflight: inflight };
+        let mut exchange = Self { context, head, route, find, with, charge: Cell::default(), _inflight: inflight };
         let (grant, admission) = exchange.admit(client);
         exchange.with.admitted(grant);
         (exchange, admission)
@@ -107,8 +88,10 @@ impl<'a> HttpExchange<'a> {
         match context.shared.strays().at_http() {
             Some(text) if is_grpc => Reply::grpc(code::UNIMPLEMENTED, &text),
             _ => {
-                let path =
-                    std::str::from_utf8(head.path()).ok().and_then(|path| Route::path_without_slash(head.method, path));
+                let path = std::str::from_utf8(head.path())
+                    .ok()
+                    .and_then(|path| path.strip_suffix('/'))
+                    .filter(|path| (self.find)(head.method, path).is_some());
                 let text = path.map(|path| format!("Not Found: the path has a slash at its end, which {path} has not"));
                 Reply::text_error(404, JSON, &cut(text.as_deref().unwrap_or("Not Found")))
             }
@@ -172,17 +155,13 @@ impl<'a> HttpExchange<'a> {
         Reply::short(short)
     }
 
-    /// Answers a request whose body was read.
-    pub async fn respond(&self, body: RequestBody) -> Reply {
+    /// The answer to a request whose body was read.
+    #[inline]
+    pub fn answer(&'a self, body: RequestBody) -> HttpAnswer<'a> {
         self.with.received(&body.bytes, body.len() - body.bytes.len());
-        let Some(route) = self.route else { return self.not_found() };
-        match route.endpoint.http(self, body) {
-            HttpAnswer::Ready(reply) => reply,
-            HttpAnswer::Later(reply) => reply.await,
-            HttpAnswer::Inference(body) => {
-                let reply = inference::infer(self, body).await;
-                orca::add_load_report(self.context, self.head, reply)
-            }
+        match self.route {
+            Some(route) => route.endpoint.http(self, body),
+            None => HttpAnswer::Ready(self.not_found()),
         }
     }
 
@@ -203,7 +182,7 @@ impl<'a> HttpExchange<'a> {
             cors.add(self.head.headers.get("origin"), &mut reply);
         }
         self.with.advance(Phase::Answered);
-        self.with.record.replying(&reply);
+        self.with.record.replying(reply.status, reply.code, reply.body_length(), &reply.body);
         self.with.grant.charge(reply.body_length());
         reply
     }
@@ -232,7 +211,8 @@ impl<'a> HttpExchange<'a> {
 #[cold]
 pub fn refuse_head(context: &HttpContext, caller: &Caller, protocol: &'static str, reply: &Reply) -> Record {
     let head = RequestHead::default();
-    let record = Record::http(&context.shared, caller, protocol, head.method, || head.path_bytes());
-    record.replying(reply);
+    let name = || RequestName::http(protocol, head.method, head.path_bytes(), None);
+    let record = Record::http(&context.shared, caller, name);
+    record.replying(reply.status, reply.code, reply.body_length(), &reply.body);
     record
 }

@@ -7,11 +7,15 @@
 //! nowhere else in this crate, and once for each request. So all decisions about a request, such as where its body goes, are about one load of the
 //! model. Nothing of a request is noted in a record that does not exist, and no driver asks whether it does.
 
+mod endpoint;
 mod grpc;
 mod http;
 
-pub use grpc::{GrpcExchange, accept_message};
-pub use http::{BodyPlace, HttpExchange, refuse_head};
+pub use endpoint::{
+    BodyPlace, Endpoint, EndpointRef, GrpcAnswer, GrpcExchange, HttpAnswer, HttpExchange, Later, Route,
+};
+pub use grpc::accept_message;
+pub use http::refuse_head;
 
 use crate::gate::Grant;
 use crate::grpc::status::Status;

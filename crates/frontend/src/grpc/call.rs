@@ -8,13 +8,14 @@ use super::unary::{LaterAnswer, Sent, Waits};
 use super::{timeout, unary};
 use crate::access::Ask;
 use crate::encoding::Encoding;
-use crate::endpoints::{CallForm, Draining, EndpointRef, Facts};
+use crate::exchange::EndpointRef;
 use crate::exchange::Exchange;
 use crate::gate::Grant;
 use crate::gate_error::GateError;
 use crate::origin::{Client, Face};
 use crate::record::Record;
 use crate::table::calls;
+use crate::table::facts::{CallForm, Described, Draining, Facts};
 use crate::verbose;
 use http2::{Field, Request, RequestHead, StreamWriter};
 use memory::Account;
@@ -112,7 +113,7 @@ pub fn begin(
             &unkept
         }
     };
-    let endpoint = plan.endpoint.map(|(endpoint, ..)| endpoint);
+    let endpoint = plan.endpoint.map(|(endpoint, ..)| endpoint as &dyn Described);
     let record = Record::grpc(&context.shared, &client.caller, endpoint, &head);
     let mut exchange = Exchange::new(client.caller, (**account).clone(), record);
     if !plan.is_grpc {

@@ -1,7 +1,7 @@
 //! The status of a gRPC call: a code and a message, sent in trailers.
 
-use crate::endpoints::OperationError;
 use crate::gate_error::GateError;
+use crate::gate_error::OperationError;
 use crate::limits::RETRY_AFTER;
 use crate::text::cut;
 use http2::Field;

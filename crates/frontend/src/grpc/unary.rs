@@ -3,7 +3,7 @@
 use super::context::{Call, GrpcContext};
 use super::message::{Packing, frame_encoded};
 use super::status::{Status, code};
-use crate::endpoints::{CallForm, EndpointRef};
+use crate::exchange::EndpointRef;
 use crate::exchange::{EarlyVersion, Exchange, GrpcExchange, accept_message};
 use crate::forward::HeaderForward;
 use crate::gate::Grant;
@@ -12,6 +12,7 @@ use crate::limits::MESSAGE_BYTES_ON_REACTOR_MAX;
 use crate::offload::{self, CancelFlag};
 use crate::record::Record;
 use crate::rope::Rope;
+use crate::table::facts::CallForm;
 use crate::verbose;
 use bytes::Bytes;
 use engine::ModelVersion;

@@ -10,6 +10,7 @@ use super::context::HttpContext;
 use super::events::{self, Events};
 use super::reply::{BodyParts, JSON, Reply};
 use super::request::{BadRequest, Framing, RequestHead, head_length};
+use super::service;
 use crate::assemble::{Assembler, grow};
 use crate::exchange::{BodyPlace, HttpExchange, refuse_head};
 use crate::hold;
@@ -23,6 +24,7 @@ use crate::origin::{Caller, Client};
 use crate::rope::Rope;
 use crate::socket::Io;
 use crate::stray;
+use crate::table::routes;
 use crate::transfer::Shortage;
 use bytes::{Buf, Bytes, BytesMut};
 use memory::{Account, Charge, Kind, Short};
@@ -227,7 +229,7 @@ impl<S: Io> Connection<S> {
     /// Answers one request; `Ok(false)` if the connection must be closed after it.
     async fn exchange(&mut self, head: &RequestHead, context: &Arc<HttpContext>, client: &Client) -> io::Result<bool> {
         let protocol = if head.http11 { "http/1.1" } else { "http/1.0" };
-        let (exchange, admission) = HttpExchange::begin(context, client, head, protocol, &self.account);
+        let (exchange, admission) = HttpExchange::begin(context, client, head, protocol, routes::find, &self.account);
         // Bytes to come of a body that is not read, before the next request.
         let mut unread = 0;
         let (reply, reusable) = match admission {
@@ -239,7 +241,7 @@ impl<S: Io> Connection<S> {
             Ok(bytes_max) => match self.read_body(&exchange, bytes_max).await {
                 Ok(body) => {
                     let Self { io, buffer, account, ahead, .. } = self;
-                    let mut answer = pin!(exchange.respond(body));
+                    let mut answer = pin!(service::respond(&exchange, body));
                     let reply = poll_fn(|cx| match answer.as_mut().poll(cx) {
                         Poll::Ready(reply) => Poll::Ready(Some(reply)),
                         Poll::Pending => poll_watch(io, buffer, account, ahead, cx).map(|()| None),

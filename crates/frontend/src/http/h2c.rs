@@ -6,6 +6,7 @@ use super::events::{self, Events};
 use super::method::Method;
 use super::reply::{JSON, OCTETS, Reply};
 use super::request::RequestHead;
+use super::service;
 use crate::assemble::Assembler;
 use crate::exchange::{BodyPlace, HttpExchange};
 use crate::grpc::call;
@@ -18,6 +19,7 @@ use crate::origin::{Caller, Client, Face};
 use crate::rope::Rope;
 use crate::shared::Phase;
 use crate::socket::Io;
+use crate::table::routes;
 use bytes::{Bytes, BytesMut};
 use http2::{Body, Connection, Field, NotCollected, Options, Request, StreamWriter};
 use memory::{Account, Short};
@@ -125,7 +127,7 @@ async fn serve(
     let length = announced.unwrap_or_default();
     let fields = head.fields().map(|(name, value)| (name.as_bytes(), value));
     let head = RequestHead::from_parts(method, is_head, head.path(), fields);
-    let (exchange, admission) = HttpExchange::begin(&context, &client, &head, "h2", &account);
+    let (exchange, admission) = HttpExchange::begin(&context, &client, &head, "h2", routes::find, &account);
     let work = async {
         let bytes_max = match admission {
             Ok(bytes_max) => bytes_max.min(BODY_BYTES_MAX),
@@ -138,7 +140,7 @@ async fn serve(
         }
         let place = exchange.body_place(length as usize, false);
         Some(match read(&mut body, &account, length, bytes_max, place).await? {
-            Ok(body) => exchange.respond(body.into()).await,
+            Ok(body) => service::respond(&exchange, body.into()).await,
             Err(BodyRejection::TooLarge(bytes)) => exchange.too_large(bytes),
             Err(BodyRejection::Short(short)) => exchange.short(&short),
         })

@@ -14,3 +14,4 @@ pub mod method;
 pub mod orca;
 pub mod reply;
 pub mod request;
+pub mod service;

@@ -1,8 +1,8 @@
 //! A reply before it is written, and its head as bytes. Header names are spelled as the protocol document spells them.
 
 use super::events::{self, Events};
-use crate::endpoints::OperationError;
 use crate::gate_error::GateError;
+use crate::gate_error::OperationError;
 use crate::grpc::status::percent_encode;
 use crate::limits::RETRY_AFTER;
 use crate::rope::charged;

@@ -1,15 +1,15 @@
 //! What is known about one request.
 
 use super::activity_of;
+use super::line::RequestLine;
 use crate::access::Act;
 use crate::access_log::Logs;
-use crate::endpoints::{EndpointRef, infer};
 use crate::grpc::status::Status;
 use crate::http::method::Method;
-use crate::http::reply::Reply;
 use crate::limits::LOG_ERROR_BYTES_MAX;
 use crate::origin::Caller;
-use crate::table::routes::Route;
+use crate::table::facts::Described;
+use crate::table::paths::PathNames;
 use backend::now_ns;
 use bytes::Bytes;
 use protocol::Signature;
@@ -18,7 +18,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use tensor::{Code, Name, Result};
+use tensor::{Name, Result};
 use trace::{Activity, Trace};
 
 /// Activities that the front end of one protocol records.
@@ -38,39 +38,60 @@ const GRPC: RecordedActivities = RecordedActivities {
 
 /// The request line of a request, in its protocol.
 pub enum RequestName {
-    /// HTTP version, method, and the path without its query.
-    Http(&'static str, Method, Bytes),
+    Http(HttpName),
     /// Endpoint of a known gRPC call, and its head.
-    Grpc(Option<EndpointRef>, Rc<http2::RequestHead>),
+    Grpc(Option<&'static dyn Described>, Rc<http2::RequestHead>),
     /// A request in a gRPC stream.
     InStream,
 }
 
+/// The request line of an HTTP request.
+pub struct HttpName {
+    /// Version of HTTP.
+    pub protocol: &'static str,
+    pub method: Method,
+    /// The path without its query.
+    pub path: Bytes,
+    /// Endpoint of a known path.
+    pub endpoint: Option<&'static dyn Described>,
+    /// The path takes the method.
+    pub is_allowed: bool,
+    /// Names of model, version and region in the path; empty where it has none.
+    pub names: [Bytes; 3],
+}
+
 impl RequestName {
+    /// `endpoint`: of a known path, with whether it takes the method, and the names in it.
+    pub fn http(
+        protocol: &'static str,
+        method: Method,
+        path: Bytes,
+        endpoint: Option<(&'static dyn Described, bool, PathNames<'_>)>,
+    ) -> Self {
+        let is_allowed = endpoint.is_some_and(|(_, is_allowed, _)| is_allowed);
+        let names = endpoint.map(|(_, _, names)| names).unwrap_or_default();
+        let names = [names.model, names.version, names.region].map(|name| path.slice_ref(name.as_bytes()));
+        let endpoint = endpoint.map(|(endpoint, ..)| endpoint);
+        Self::Http(HttpName { protocol, method, path, endpoint, is_allowed, names })
+    }
+
     pub fn activities(&self) -> &'static RecordedActivities {
         if matches!(self, Self::Http(..)) { &HTTP } else { &GRPC }
     }
 
-    /// The row of the table of an HTTP request.
-    pub fn route(&self) -> Option<Route<'_>> {
-        let Self::Http(_, method, path) = self else { return None };
-        std::str::from_utf8(path).ok().and_then(|path| Route::find(*method, path))
-    }
-
-    pub fn endpoint(&self) -> Option<EndpointRef> {
+    /// Facts of a known endpoint.
+    pub fn endpoint(&self) -> Option<&'static dyn Described> {
         match self {
-            Self::Http(..) => self.route().map(|route| route.endpoint),
+            Self::Http(name) => name.endpoint,
             Self::Grpc(endpoint, _) => *endpoint,
-            Self::InStream => Some(&infer::Infer),
+            Self::InStream => None,
         }
     }
 
-    /// The path or call changes the server, or may change it.
+    /// The request changes the server, or may change it.
     fn is_write(&self) -> bool {
         match self {
-            Self::Http(..) => {
-                self.route().is_some_and(|route| route.is_allowed && route.endpoint.facts().act == Act::Write)
-            }
+            Self::Http(name) => name.is_allowed && name.endpoint.is_some_and(|e| e.facts().act == Act::Write),
             Self::Grpc(endpoint, _) => endpoint.is_some_and(|endpoint| endpoint.may_change()),
             Self::InStream => false,
         }
@@ -252,7 +273,12 @@ impl Drop for Noted {
         if let Some(logs) = &self.logs {
             let mut facts = self.facts.take();
             facts.add_events();
-            logs.write(self, &mut facts);
+            let body = if self.is_write { facts.body.clone() } else { None };
+            let line = RequestLine { noted: self, facts: &facts };
+            logs.access(facts.is_failed(), |to| line.fill(to));
+            if self.is_write {
+                line.audit(logs, body);
+            }
         }
     }
 }
@@ -263,9 +289,8 @@ pub fn kept(text: &str) -> String {
     text.get(..end).unwrap_or_default().to_owned()
 }
 
-/// Class and text of a reply that is an error. The text is the `error` member of its body.
-pub fn reply_error(reply: &Reply) -> (Option<u8>, String) {
+/// The `error` member of a reply's body.
+pub fn error_text(body: &[Bytes]) -> String {
     let of = |part: &Bytes| Value::parse(part).ok()?.get("error")?.as_string().ok();
-    let text = reply.body.iter().find_map(of).map_or_else(String::new, |text| kept(&text));
-    (reply.code.map(Code::grpc_status), text)
+    body.iter().find_map(of).map_or_else(String::new, |text| kept(&text))
 }

@@ -10,28 +10,27 @@
 //! Invariant: the lines of the logs are written when the last owner drops the record, no matter whether the request was
 //! answered, rejected or cancelled.
 
+mod audit;
 mod facts;
+mod line;
 
-pub use facts::EventNotes;
-pub(crate) use facts::{Facts, Noted, RequestName, SentStatus, Target};
+pub use facts::{EventNotes, RequestName};
 
-use crate::endpoints::EndpointRef;
 use crate::grpc::status::{Status, code};
-use crate::http::method::Method;
-use crate::http::reply::Reply;
 use crate::limits::LOG_NAMES_BYTES_MAX;
 use crate::origin::Caller;
 use crate::shared::Shared;
+use crate::table::facts::Described;
 use backend::now_ns;
 use bytes::Bytes;
 use engine::{EngineResponse, ModelVersion};
-use facts::{kept, reply_error};
+use facts::{Facts, Noted, SentStatus, Target, error_text, kept};
 use protocol::InferRequest;
 use protocol::json::Value;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
-use tensor::{Error, Name};
+use tensor::{Code, Error, Name};
 use trace::{Activity, Context, Trace};
 
 /// The record of one request, shared by all that note something of it.
@@ -45,19 +44,10 @@ impl fmt::Debug for Record {
 }
 
 impl Record {
-    /// Begins the record of an HTTP request. `protocol`: its version, as in the logs.
+    /// Begins the record of an HTTP request.
     #[inline]
-    pub fn http(
-        shared: &Shared,
-        caller: &Caller,
-        protocol: &'static str,
-        method: Method,
-        path: impl FnOnce() -> Bytes,
-    ) -> Self {
-        if !trace::is_any_on() {
-            return Self(None);
-        }
-        Self::begin(shared, caller, RequestName::Http(protocol, method, path()))
+    pub fn http(shared: &Shared, caller: &Caller, name: impl FnOnce() -> RequestName) -> Self {
+        if trace::is_any_on() { Self::begin(shared, caller, name()) } else { Self(None) }
     }
 
     /// Begins the record of a gRPC call. `endpoint`: `None` for an unknown one.
@@ -65,7 +55,7 @@ impl Record {
     pub fn grpc(
         shared: &Shared,
         caller: &Caller,
-        endpoint: Option<EndpointRef>,
+        endpoint: Option<&'static dyn Described>,
         head: &Rc<http2::RequestHead>,
     ) -> Self {
         if !trace::is_any_on() {
@@ -205,14 +195,14 @@ impl Record {
         self.note(|_, facts| responded(facts.trace.as_ref(), answer));
     }
 
-    /// Notes an HTTP reply that is about to be sent.
+    /// Notes an HTTP reply that is about to be sent: status, class of its error, length, and body as far as it is text.
     #[inline]
-    pub fn replying(&self, reply: &Reply) {
+    pub fn replying(&self, status: u16, code: Option<Code>, bytes: usize, body: &[Bytes]) {
         self.note(|noted, facts| {
-            facts.sending(noted, reply.body_length());
-            facts.status = SentStatus::Http(reply.status);
-            if reply.status >= 400 {
-                facts.error = Some(reply_error(reply));
+            facts.sending(noted, bytes);
+            facts.status = SentStatus::Http(status);
+            if status >= 400 {
+                facts.error = Some((code.map(Code::grpc_status), error_text(body)));
             }
         });
     }

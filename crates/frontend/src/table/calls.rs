@@ -1,8 +1,9 @@
 //! The calls of gRPC, by their paths.
 
 use crate::endpoints::{
-    EndpointRef, config, health, index, infer, load, metadata, reflection, regions, settings, statistics, unload,
+    config, health, index, infer, load, metadata, reflection, regions, settings, statistics, unload,
 };
+use crate::exchange::EndpointRef;
 use memory::RegionKind;
 
 /// A call of gRPC.

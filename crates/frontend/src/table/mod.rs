@@ -3,6 +3,8 @@
 //! [`routes`] and [`calls`] list the paths of [`endpoints`](crate::endpoints) over HTTP and gRPC.
 
 pub mod calls;
+pub mod facts;
+pub mod paths;
 pub mod routes;
 
 use crate::access::{Act, Category};

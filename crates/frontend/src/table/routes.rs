@@ -1,11 +1,11 @@
-//! The routing table of P 1.2, with the OpenAPI documentation of each route. Paths are matched as they are sent,
-//! without decoding or tolerance: `/v2/` is not `/v2`.
+//! The routing table of P 1.2, with the OpenAPI documentation of each route.
 
-use crate::access::Ask;
+use super::paths::Pattern;
 use crate::endpoints::{
-    EndpointRef, config, generate, health, index, infer, load, metadata, models, openapi, pages, regions, settings,
-    statistics, unload,
+    config, generate, health, index, infer, load, metadata, models, openapi, pages, regions, settings, statistics,
+    unload,
 };
+use crate::exchange::{EndpointRef, Route};
 use crate::http::method::Method;
 use memory::RegionKind;
 use std::sync::LazyLock;
@@ -233,53 +233,19 @@ pub static ROWS: [RouteRow; 41] = [
         .answers("LogSettings"),
 ];
 
-/// Route of a request.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Route<'a> {
-    /// The endpoint; that of another method if the path does not take the method.
-    pub endpoint: EndpointRef,
-    /// Whether the path takes the method.
-    pub is_allowed: bool,
-    /// Names in the path, as sent; empty where the path has none.
-    pub names: PathNames<'a>,
-}
-
-/// Names in a path, as sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[allow(missing_docs)]
-pub struct PathNames<'a> {
-    pub model: &'a str,
-    pub version: &'a str,
-    pub region: &'a str,
-    pub repository: &'a str,
-}
-
-impl<'a> Route<'a> {
-    /// Finds the route of a request. `path` has no query.
-    pub fn find(method: Method, path: &'a str) -> Option<Self> {
-        let mut other = None;
-        for (row, pattern) in PATTERNS.iter() {
-            let Some(names) = pattern.names(path) else { continue };
-            let is_allowed = method == row.method || (row.takes_head && method == Method::HEAD);
-            let route = Self { endpoint: row.endpoint, is_allowed, names };
-            if is_allowed {
-                return Some(route);
-            }
-            other.get_or_insert(route);
+/// The route of a request. `path` has no query.
+pub fn find(method: Method, path: &str) -> Option<Route<'_>> {
+    let mut other = None;
+    for (row, pattern) in PATTERNS.iter() {
+        let Some(names) = pattern.names(path) else { continue };
+        let is_allowed = method == row.method || (row.takes_head && method == Method::HEAD);
+        let route = Route { endpoint: row.endpoint, is_allowed, names };
+        if is_allowed {
+            return Some(route);
         }
-        other
+        other.get_or_insert(route);
     }
-
-    /// The path of a route, of one with a slash behind it.
-    pub fn path_without_slash(method: Method, path: &'a str) -> Option<&'a str> {
-        path.strip_suffix('/').filter(|path| Self::find(method, path).is_some())
-    }
-
-    /// The endpoint as the gate checks it.
-    #[inline]
-    pub fn ask(&self) -> Option<Ask<'a>> {
-        self.endpoint.facts().ask((!self.names.model.is_empty()).then_some(self.names.model))
-    }
+    other
 }
 
 /// The rows with their parsed paths.
@@ -290,91 +256,13 @@ static PATTERNS: LazyLock<Vec<(RouteRow, Pattern)>> = LazyLock::new(|| {
     rows.map(|row| (*row, Pattern::new(row.path))).collect()
 });
 
-/// A parsed path.
-struct Pattern {
-    before: Vec<PathPiece>,
-    /// Optional pieces between the other two.
-    optional: Vec<PathPiece>,
-    after: Vec<PathPiece>,
-}
-
-enum PathPiece {
-    Text(&'static str),
-    Model,
-    Version,
-    Region,
-    Repository,
-}
-
-impl Pattern {
-    fn new(path: &'static str) -> Self {
-        let (before, rest) = path.split_once('[').unwrap_or((path, "]"));
-        let (optional, after) = rest.split_once(']').unwrap_or_default();
-        Self { before: pieces(before), optional: pieces(optional), after: pieces(after) }
-    }
-
-    /// The names in a path; `None` if it does not match.
-    #[inline]
-    fn names<'a>(&self, path: &'a str) -> Option<PathNames<'a>> {
-        let mut names = PathNames::default();
-        let rest = take(&self.before, path, &mut names)?;
-        if take(&self.after, rest, &mut names).is_some_and(str::is_empty) {
-            return Some(names);
-        }
-        if self.optional.is_empty() {
-            return None;
-        }
-        let rest = take(&self.optional, rest, &mut names)?;
-        take(&self.after, rest, &mut names)?.is_empty().then_some(names)
-    }
-}
-
-fn pieces(text: &'static str) -> Vec<PathPiece> {
-    // Every second part is a name in braces.
-    let piece = |(at, part)| match (at % 2, part) {
-        (_, "") => None,
-        (0, text) => Some(PathPiece::Text(text)),
-        (_, "model") => Some(PathPiece::Model),
-        (_, "version") => Some(PathPiece::Version),
-        (_, "region") => Some(PathPiece::Region),
-        _ => Some(PathPiece::Repository),
-    };
-    text.split(['{', '}']).enumerate().filter_map(piece).collect()
-}
-
-/// Removes pieces from the start of a path and returns the rest; `None` if the path does not begin with them. A name is
-/// not empty and ends with its segment.
-#[inline]
-fn take<'a>(pieces: &[PathPiece], mut rest: &'a str, names: &mut PathNames<'a>) -> Option<&'a str> {
-    for piece in pieces {
-        if let PathPiece::Text(text) = piece {
-            rest = rest.strip_prefix(text)?;
-            continue;
-        }
-        let end = memchr::memchr(b'/', rest.as_bytes()).unwrap_or(rest.len());
-        let (name, behind) = rest.split_at(end);
-        if name.is_empty() {
-            return None;
-        }
-        match piece {
-            PathPiece::Version if !name.bytes().all(|b| b.is_ascii_digit()) => return None,
-            PathPiece::Version => names.version = name,
-            PathPiece::Region => names.region = name,
-            PathPiece::Repository => names.repository = name,
-            PathPiece::Model | PathPiece::Text(_) => names.model = name,
-        }
-        rest = behind;
-    }
-    Some(rest)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::paths::PathNames;
 
     fn found(path: &str) -> Option<(&'static str, [&str; 4])> {
-        let Route { endpoint, names: PathNames { model, version, region, repository }, .. } =
-            Route::find(Method::Get, path)?;
+        let Route { endpoint, names: PathNames { model, version, region, repository }, .. } = find(Method::Get, path)?;
         Some((endpoint.facts().name, [model, version, region, repository]))
     }
 
@@ -383,10 +271,9 @@ mod tests {
         for row in ROWS.iter().filter(|row| row.path != "/") {
             let path = row.path.replace("{version}", "1").replace(['[', ']', '{', '}'], "");
             let slashed = format!("{path}/");
-            assert_eq!(Route::find(row.method, &slashed), None, "{slashed}");
-            assert_eq!(Route::path_without_slash(row.method, &slashed), Some(path.as_str()));
+            assert_eq!(find(row.method, &slashed), None, "{slashed}");
+            assert!(find(row.method, &path).is_some(), "{path}");
         }
-        assert_eq!(Route::path_without_slash(Method::Get, "/v2/nope/"), None);
     }
 
     #[test]
@@ -482,7 +369,7 @@ mod tests {
             ("/docs", "GH"),
         ] {
             for (method, letter) in [("GET", 'G'), ("POST", 'P'), ("HEAD", 'H'), ("PUT", 'U')] {
-                let route = Route::find(Method::parse(method.as_bytes()), path).unwrap();
+                let route = find(Method::parse(method.as_bytes()), path).unwrap();
                 assert_eq!(route.is_allowed, allowed.contains(letter), "{method} {path}");
             }
         }
@@ -491,9 +378,9 @@ mod tests {
 
     #[test]
     fn an_unsupported_method_has_the_endpoint_of_another_method() {
-        let other = Route::find(Method::parse(b"PUT"), "/v2/logging").unwrap();
+        let other = find(Method::parse(b"PUT"), "/v2/logging").unwrap();
         assert_eq!((other.endpoint.facts().name, other.is_allowed), ("log_settings", false));
-        let post = Route::find(Method::Post, "/v2/logging").unwrap();
+        let post = find(Method::Post, "/v2/logging").unwrap();
         assert_eq!((post.endpoint.facts().name, post.is_allowed), ("log_update", true));
     }
 }

@@ -1,12 +1,11 @@
 //! The line of a request in the access log, made of its record.
 
-use super::json_line::JsonLine;
-use crate::endpoints::{CallForm, EndpointRef};
+use super::facts::{Facts, HttpName, Noted, RequestName, SentStatus, Target};
+use crate::access_log::json_line::JsonLine;
 use crate::grpc::status::code;
 use crate::limits::{LOG_ERROR_BYTES_MAX, LOG_NAME_BYTES_MAX, LOG_NAMES_BYTES_MAX, LOG_PATH_BYTES_MAX};
 use crate::origin::{Face, Origin};
-use crate::record::{Facts, Noted, RequestName, SentStatus, Target};
-use crate::table::routes::Route;
+use crate::table::facts::{CallForm, Described};
 use bytes::Bytes;
 use prost::encoding::{decode_key, decode_varint, skip_field};
 use trace::Trace;
@@ -30,7 +29,7 @@ impl RequestLine<'_> {
         }
         line.word("protocol", self.protocol());
         match &noted.name {
-            RequestName::Http(_, method, path) => {
+            RequestName::Http(HttpName { method, path, .. }) => {
                 line.word("method", method.name());
                 line.text("path", path, LOG_PATH_BYTES_MAX);
             }
@@ -80,7 +79,7 @@ impl RequestLine<'_> {
 
     pub(super) fn protocol(&self) -> &'static str {
         match &self.noted.name {
-            RequestName::Http(protocol, ..) => protocol,
+            RequestName::Http(name) => name.protocol,
             RequestName::Grpc(..) | RequestName::InStream => "grpc",
         }
     }
@@ -140,12 +139,11 @@ impl RequestLine<'_> {
             phase("encode", if sizes.responses > 1 { 0 } else { times.sending });
             phase("write", times.sent);
         });
-        let form = |endpoint: EndpointRef| endpoint.facts().form;
-        let is_stream = self.noted.name.endpoint().map(form) == Some(CallForm::Inferences);
+        let form = self.noted.name.endpoint().map(|endpoint| endpoint.facts().form);
         if measured.rows > 0 {
             line.number("batch", measured.rows);
         }
-        if is_stream {
+        if form == Some(CallForm::Inferences) {
             line.number("requests", sizes.requests);
         } else if matches!(self.noted.name, RequestName::InStream) || sizes.responses > 1 {
             line.number("responses", sizes.responses);
@@ -157,7 +155,10 @@ impl RequestLine<'_> {
 
     /// Name of the operation, the same for both protocols.
     pub(super) fn verb(&self) -> &'static str {
-        self.noted.name.endpoint().map_or("unknown", |endpoint| endpoint.facts().name)
+        match &self.noted.name {
+            RequestName::InStream => "infer",
+            name => name.endpoint().map_or("unknown", |endpoint| endpoint.facts().name),
+        }
     }
 
     pub(super) fn put_target(&self, line: &mut JsonLine<'_>, body: Option<&Bytes>) {
@@ -172,11 +173,10 @@ impl RequestLine<'_> {
         match (&self.facts.target, &self.noted.name) {
             (Target::Found(signature), _) => put(signature.model.as_bytes(), signature.version.as_bytes()),
             (Target::Named(model, version), _) => put(model.as_bytes(), version.as_bytes()),
-            (Target::ByName, name @ RequestName::Http(..)) => {
-                let Some(Route { names, .. }) = name.route() else { return };
-                put(names.model.as_bytes(), names.version.as_bytes());
-                if !names.region.is_empty() {
-                    line.text("region", names.region.as_bytes(), LOG_NAME_BYTES_MAX);
+            (Target::ByName, RequestName::Http(HttpName { names: [model, version, region], .. })) => {
+                put(model, version);
+                if !region.is_empty() {
+                    line.text("region", region, LOG_NAME_BYTES_MAX);
                 }
             }
             (Target::ByName, RequestName::Grpc(Some(endpoint), _)) => {
@@ -190,7 +190,7 @@ impl RequestLine<'_> {
 }
 
 /// Writes the names in the message of a call that can be read.
-pub(super) fn put_names(endpoint: EndpointRef, message: &[u8], line: &mut JsonLine<'_>) {
+pub(super) fn put_names(endpoint: &dyn Described, message: &[u8], line: &mut JsonLine<'_>) {
     for (key, number) in endpoint.names() {
         let name = text_field(message, *number);
         if !name.is_empty() {
