@@ -1,5 +1,5 @@
-//! The context of operations that are not inferences: what is left to check of their permission, and the operations that
-//! TypeScript decides.
+//! The context of operations that are not inferences: what is left to check of their permission, and the operations
+//! that TypeScript decides.
 
 use crate::control::{Control, ControlOperation};
 use crate::exchange::Exchange;
@@ -38,7 +38,7 @@ impl Context<'_> {
     }
 
     /// Checks that the caller may change settings: those of a model, or of all if `model` is empty.
-    pub fn admit_change(&self, facts: Facts, model: &str) -> Result<()> {
+    pub fn admit_change(&self, facts: &'static Facts, model: &str) -> Result<()> {
         match (&self.permission, facts.ask((!model.is_empty()).then_some(model))) {
             (Permission::OfMessage { gate, exchange: Exchange { caller, grant, .. }, head }, Some(ask)) => {
                 Ok(gate.admit_change(caller, grant, &ask, &|name, at| head.all(name).nth(at))?)

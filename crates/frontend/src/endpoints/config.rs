@@ -1,29 +1,17 @@
 //! The configuration of a model as it is in effect.
 
-use crate::access::Category;
-use crate::exchange::{Endpoint, GrpcAnswer, GrpcExchange, HttpAnswer, HttpExchange};
-use crate::grpc::decode::decode;
-use crate::http::body::RequestBody;
-use crate::http::reply::{JSON, Reply};
-use crate::rope::Rope;
-use crate::table::facts::{Described, Facts};
-use bytes::{BufMut, Bytes, BytesMut};
-use protocol::pb::inference as pb;
+use super::*;
+use bytes::BufMut;
+use bytes::BytesMut;
 
 /// The configuration of a model.
 pub struct ModelConfig;
 
-impl Described for ModelConfig {
-    fn facts(&self) -> Facts {
-        Facts::read("model_config", Category::ModelConfig)
-    }
-
-    fn names(&self) -> &'static [(&'static str, u32)] {
-        &[("model", 1), ("version", 2)]
-    }
-}
-
 impl Endpoint for ModelConfig {
+    fn facts(&self) -> &'static Facts {
+        const { &Facts { names: MODEL_NAMES, ..Facts::read("model_config", Category::ModelConfig) } }
+    }
+
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, _body: RequestBody) -> HttpAnswer<'a> {
         HttpAnswer::Ready(match exchange.version() {
             Ok(version) => Reply::json(version.identity.config_json()),

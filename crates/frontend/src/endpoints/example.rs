@@ -4,7 +4,7 @@ use crate::access::Category;
 use crate::exchange::{Endpoint, HttpAnswer, HttpExchange};
 use crate::http::body::RequestBody;
 use crate::http::reply::Reply;
-use crate::table::facts::{Described, Facts};
+use crate::table::facts::Facts;
 use crate::table::routes::{RouteRow, post};
 
 /// The row, which tests have behind those of `table::routes`.
@@ -13,13 +13,11 @@ pub const ROW: RouteRow = post("/example/{model}", &Example);
 /// Answers with the model of the path and the length of the body.
 struct Example;
 
-impl Described for Example {
-    fn facts(&self) -> Facts {
-        Facts::read("example", Category::Inference)
-    }
-}
-
 impl Endpoint for Example {
+    fn facts(&self) -> &'static Facts {
+        const { &Facts::read("example", Category::Inference) }
+    }
+
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, body: RequestBody) -> HttpAnswer<'a> {
         HttpAnswer::Ready(Reply::json(format!(r#"{{"{}":{}}}"#, exchange.names().model, body.len())))
     }

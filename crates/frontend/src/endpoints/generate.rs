@@ -1,24 +1,22 @@
 //! `generate` and `generate_stream` (P 1.13), over HTTP only. How bodies become tensors is in `http::generate`.
 
-use crate::access::Category;
-use crate::exchange::{Endpoint, HttpAnswer, HttpExchange};
-use crate::http::body::RequestBody;
-use crate::http::reply::Reply;
-use crate::http::{generate, orca};
-use crate::table::facts::{Described, Facts};
+use super::*;
+use crate::http::generate;
+use crate::http::orca;
 
 /// A flat JSON object in; one such object, or a stream of events, out.
 pub struct Generate {
     pub streams: bool,
 }
 
-impl Described for Generate {
-    fn facts(&self) -> Facts {
-        Facts::read(if self.streams { "generate_stream" } else { "generate" }, Category::Inference)
-    }
-}
-
 impl Endpoint for Generate {
+    fn facts(&self) -> &'static Facts {
+        match self.streams {
+            false => const { &Facts::read("generate", Category::Inference) },
+            true => const { &Facts::read("generate_stream", Category::Inference) },
+        }
+    }
+
     fn reject_early(&self, exchange: &HttpExchange<'_>) -> Option<Reply> {
         generate::reject_early(exchange)
     }

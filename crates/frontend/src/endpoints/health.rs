@@ -1,26 +1,14 @@
 //! Health of the server and of models.
 
-use crate::access::Category;
-use crate::exchange::{Endpoint, GrpcAnswer, GrpcExchange, HttpAnswer, HttpExchange, Later};
-use crate::gate_error::Result;
-use crate::grpc::context::{Call, GrpcContext};
-use crate::grpc::decode::decode;
-use crate::grpc::message::frame;
+use super::*;
+use crate::grpc::load;
 use crate::grpc::status::Status;
-use crate::grpc::{load, watch};
-use crate::http::body::RequestBody;
-use crate::http::reply::{JSON, PLAIN, Reply};
+use crate::grpc::watch;
+use crate::http::reply::PLAIN;
 use crate::http::request::RequestHead;
-use crate::operation::Context;
-use crate::table::facts::{CallForm, Described, Draining, Facts};
-use crate::table::paths::PathNames;
-use bytes::Bytes;
-use engine::{Engine, ReadinessState};
-use http2::StreamWriter;
-use protocol::pb::health::{HealthCheckResponse, health_check_response::ServingStatus};
-use protocol::pb::inference as pb;
-use std::time::Duration;
-use tensor::Error;
+use engine::ReadinessState;
+use protocol::pb::health::HealthCheckResponse;
+use protocol::pb::health::health_check_response::ServingStatus;
 
 const FACTS: Facts =
     Facts { draining: Draining::Answered, is_for_crowd: true, ..Facts::read("server_live", Category::Health) };
@@ -50,13 +38,11 @@ fn reject_exiting(engine: &Engine) -> std::result::Result<(), Status> {
 /// Whether the process is there.
 pub struct ServerLive;
 
-impl Described for ServerLive {
-    fn facts(&self) -> Facts {
-        FACTS
-    }
-}
-
 impl Endpoint for ServerLive {
+    fn facts(&self) -> &'static Facts {
+        const { &FACTS }
+    }
+
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, _body: RequestBody) -> HttpAnswer<'a> {
         HttpAnswer::Ready(health(exchange.head, "live", exchange.context.engine.is_live()))
     }
@@ -72,13 +58,11 @@ impl Endpoint for ServerLive {
 /// Whether every model can be used.
 pub struct ServerReady;
 
-impl Described for ServerReady {
-    fn facts(&self) -> Facts {
-        Facts { name: "server_ready", ..FACTS }
-    }
-}
-
 impl Endpoint for ServerReady {
+    fn facts(&self) -> &'static Facts {
+        const { &Facts { name: "server_ready", ..FACTS } }
+    }
+
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, _body: RequestBody) -> HttpAnswer<'a> {
         once(exchange.context.engine.readiness(), |ready| health(exchange.head, "ready", ready))
     }
@@ -94,13 +78,11 @@ impl Endpoint for ServerReady {
 /// `grpc.health.v1.Health/Check`: readiness of the server.
 pub struct HealthCheck;
 
-impl Described for HealthCheck {
-    fn facts(&self) -> Facts {
-        Facts { name: "health_check", ..FACTS }
-    }
-}
-
 impl Endpoint for HealthCheck {
+    fn facts(&self) -> &'static Facts {
+        const { &Facts { name: "health_check", ..FACTS } }
+    }
+
     fn grpc<'a>(&'a self, exchange: GrpcExchange<'a>, _message: Bytes) -> GrpcAnswer<'a> {
         Box::pin(async move {
             reject_exiting(exchange.engine())?;
@@ -120,17 +102,11 @@ fn readiness(context: &Context<'_>, name: &str, version: &str) -> Result<Readine
     Ok(context.engine.model_ready(name, version)?)
 }
 
-impl Described for ModelReady {
-    fn facts(&self) -> Facts {
-        Facts { name: "model_ready", draining: Draining::Rejected, ..FACTS }
-    }
-
-    fn names(&self) -> &'static [(&'static str, u32)] {
-        &[("model", 1), ("version", 2)]
-    }
-}
-
 impl Endpoint for ModelReady {
+    fn facts(&self) -> &'static Facts {
+        const { &Facts { name: "model_ready", draining: Draining::Rejected, names: MODEL_NAMES, ..FACTS } }
+    }
+
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, _body: RequestBody) -> HttpAnswer<'a> {
         let PathNames { model, version, .. } = exchange.names();
         match readiness(&exchange.operations(), model, version) {
@@ -154,41 +130,25 @@ impl Endpoint for ModelReady {
 /// `grpc.health.v1.Health/Watch`.
 pub struct HealthWatch;
 
-impl Described for HealthWatch {
-    fn facts(&self) -> Facts {
-        Facts { name: "health_watch", form: CallForm::Stream, is_for_crowd: false, ..FACTS }
-    }
-}
-
 impl Endpoint for HealthWatch {
-    fn serve<'a>(
-        &'a self,
-        context: &'a GrpcContext,
-        call: Call,
-        respond: StreamWriter,
-        deadline: Option<Duration>,
-    ) -> Later<'a, ()> {
-        Box::pin(watch::serve(context, call, respond, deadline))
+    fn facts(&self) -> &'static Facts {
+        const { &Facts { name: "health_watch", form: CallForm::Stream, is_for_crowd: false, ..FACTS } }
+    }
+
+    fn serve<'a>(&'a self, stream: GrpcStream<'a>) -> Later<'a, ()> {
+        Box::pin(watch::serve(stream))
     }
 }
 
 /// Reports of the server's load for load balancers.
 pub struct LoadReports;
 
-impl Described for LoadReports {
-    fn facts(&self) -> Facts {
-        Facts { form: CallForm::Stream, ..Facts::read("load_reports", Category::Health) }
-    }
-}
-
 impl Endpoint for LoadReports {
-    fn serve<'a>(
-        &'a self,
-        context: &'a GrpcContext,
-        call: Call,
-        respond: StreamWriter,
-        deadline: Option<Duration>,
-    ) -> Later<'a, ()> {
-        Box::pin(load::serve(context, call, respond, deadline))
+    fn facts(&self) -> &'static Facts {
+        const { &Facts { form: CallForm::Stream, ..Facts::read("load_reports", Category::Health) } }
+    }
+
+    fn serve<'a>(&'a self, stream: GrpcStream<'a>) -> Later<'a, ()> {
+        Box::pin(load::serve(stream))
     }
 }

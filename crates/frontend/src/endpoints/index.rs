@@ -1,24 +1,6 @@
 //! The repository index: models and their states.
 
-use super::later;
-use crate::access::Category;
-use crate::control::ControlOperation;
-use crate::exchange::{Endpoint, GrpcAnswer, GrpcExchange, HttpAnswer, HttpExchange};
-use crate::gate_error::Result;
-use crate::grpc::decode::decode;
-use crate::grpc::message::frame;
-use crate::http::body::RequestBody;
-use crate::http::decode::{optional, read};
-use crate::limits::JSON_BYTES_ON_REACTOR_MAX;
-use crate::offload;
-use crate::operation::Context;
-use crate::rope::Rope;
-use crate::table::facts::{Described, Facts};
-use crate::text::Text;
-use bytes::Bytes;
-use protocol::json::Value;
-use protocol::pb::inference as pb;
-use tensor::Error;
+use super::*;
 
 /// The repository index.
 pub struct Index;
@@ -39,13 +21,11 @@ async fn index(with: &Context<'_>, ready: bool) -> Result<String> {
     with.control(ControlOperation::RepositoryIndex, argument).await
 }
 
-impl Described for Index {
-    fn facts(&self) -> Facts {
-        Facts::read("index", Category::ModelRepository)
-    }
-}
-
 impl Endpoint for Index {
+    fn facts(&self) -> &'static Facts {
+        const { &Facts::read("index", Category::ModelRepository) }
+    }
+
     // A repository in the path means the same as none.
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, body: RequestBody) -> HttpAnswer<'a> {
         later(async move {

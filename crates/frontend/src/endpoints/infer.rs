@@ -1,32 +1,22 @@
 //! Inference: `infer` over HTTP, `ModelInfer` and `ModelStreamInfer` over gRPC. How requests become tensors is in
 //! `http::inference`, `grpc::unary` and `grpc::stream`.
 
-use crate::access::Category;
-use crate::exchange::{BodyPlace, Endpoint, HttpAnswer, HttpExchange, Later};
-use crate::grpc::context::{Call, GrpcContext};
+use super::*;
+use crate::exchange::BodyPlace;
 use crate::grpc::stream;
-use crate::http::body::RequestBody;
 use crate::http::inference;
-use crate::http::reply::{JSON, Reply};
-use crate::limits::{BODY_BYTES_MAX, JSON_BYTES_ON_REACTOR_MAX};
-use crate::table::facts::{CallForm, Described, Draining, Facts};
-use http2::StreamWriter;
-use std::time::Duration;
-use tensor::Error;
+use crate::limits::BODY_BYTES_MAX;
 
 const FACTS: Facts = Facts { draining: Draining::Sequences, ..Facts::read("infer", Category::Inference) };
 
 /// One request, one response.
 pub struct Infer;
 
-impl Described for Infer {
-    #[inline]
-    fn facts(&self) -> Facts {
-        Facts { form: CallForm::Inference, ..FACTS }
-    }
-}
-
 impl Endpoint for Infer {
+    fn facts(&self) -> &'static Facts {
+        const { &Facts { form: CallForm::Inference, ..FACTS } }
+    }
+
     fn body_bytes_max(&self, _exchange: &HttpExchange<'_>) -> u64 {
         BODY_BYTES_MAX
     }
@@ -73,20 +63,12 @@ impl Endpoint for Infer {
 /// Any number of requests in a gRPC stream, with any number of responses.
 pub struct StreamInfer;
 
-impl Described for StreamInfer {
-    fn facts(&self) -> Facts {
-        Facts { name: "stream", form: CallForm::Inferences, ..FACTS }
-    }
-}
-
 impl Endpoint for StreamInfer {
-    fn serve<'a>(
-        &'a self,
-        context: &'a GrpcContext,
-        call: Call,
-        respond: StreamWriter,
-        deadline: Option<Duration>,
-    ) -> Later<'a, ()> {
-        Box::pin(stream::serve(context, call, respond, deadline))
+    fn facts(&self) -> &'static Facts {
+        const { &Facts { name: "stream", form: CallForm::Inferences, ..FACTS } }
+    }
+
+    fn serve<'a>(&'a self, stream: GrpcStream<'a>) -> Later<'a, ()> {
+        Box::pin(stream::serve(stream))
     }
 }

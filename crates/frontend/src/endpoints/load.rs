@@ -1,29 +1,14 @@
 //! Loads of models.
 
 use super::index::reject_named;
-use super::later;
-use crate::access::Category;
-use crate::access_log::json_line::JsonLine;
-use crate::access_log::parameters::{LoggedFiles, put_config};
-use crate::control::{Argument, ControlOperation};
-use crate::exchange::{Endpoint, GrpcAnswer, GrpcExchange, HttpAnswer, HttpExchange};
-use crate::gate_error::Result;
-use crate::grpc::decode::{decode_long, read_message};
-use crate::grpc::message::frame;
+use super::*;
+use crate::access_log::parameters::LoggedFiles;
+use crate::access_log::parameters::put_config;
+use crate::control::Argument;
 use crate::grpc::status::Status;
-use crate::http::body::RequestBody;
-use crate::http::decode::{optional, read};
-use crate::limits::{JSON_BYTES_ON_REACTOR_MAX, LOAD_FILES_MAX};
-use crate::operation::Context;
-use crate::table::facts::{Described, Facts};
-use crate::table::paths::PathNames;
-use crate::text::{Text, decode_base64};
-use bytes::Bytes;
-use prost::{DecodeError, Message};
-use protocol::json::Value;
-use protocol::pb::inference as pb;
+use crate::limits::LOAD_FILES_MAX;
+use crate::text::decode_base64;
 use protocol::pb::inference::model_repository_parameter::ParameterChoice;
-use tensor::Error;
 
 /// Loads a model, or loads it again.
 pub struct Load;
@@ -74,53 +59,18 @@ fn check_files(count: usize) -> tensor::Result<()> {
     Err(Error::invalid(format!("{count} file parameters, at most {LOAD_FILES_MAX} are taken")))
 }
 
-impl Described for Load {
-    fn facts(&self) -> Facts {
-        Facts::write("load", Category::ModelRepository)
-    }
-
-    fn names(&self) -> &'static [(&'static str, u32)] {
-        &[("model", 2)]
-    }
-
-    fn audit_body(&self, body: Value<'_>, line: &mut JsonLine<'_>) {
-        let Some(members) = body.get("parameters").and_then(|p| p.members().ok()) else { return };
-        let mut files = LoggedFiles::default();
-        for (name, value) in members {
-            let name = name.decode();
-            let contents = || value.as_text().map(|text| text.decode().into_owned()).unwrap_or_default();
-            if name.starts_with(b"file:") {
-                files.add(&name, || decode_base64(&contents()).unwrap_or_default());
-            } else if &*name == b"config" {
-                put_config(&contents(), line);
-            }
-        }
-        files.put(line);
-    }
-
-    fn audit_message(&self, message: &[u8], line: &mut JsonLine<'_>) -> std::result::Result<(), DecodeError> {
-        let request = pb::RepositoryModelLoadRequest::decode(message)?;
-        let mut parameters: Vec<_> = request.parameters.iter().collect();
-        parameters.sort_unstable_by_key(|(name, _)| *name);
-        let mut files = LoggedFiles::default();
-        for (name, value) in parameters {
-            let contents: &[u8] = match &value.parameter_choice {
-                Some(ParameterChoice::BytesParam(bytes)) => bytes,
-                Some(ParameterChoice::StringParam(text)) => text.as_bytes(),
-                _ => b"",
-            };
-            if name == "config" {
-                put_config(contents, line);
-            } else {
-                files.add(name.as_bytes(), || contents.to_vec());
-            }
-        }
-        files.put(line);
-        Ok(())
-    }
-}
-
 impl Endpoint for Load {
+    fn facts(&self) -> &'static Facts {
+        const {
+            &Facts {
+                names: &[("model", 2)],
+                audit_body,
+                audit_message,
+                ..Facts::write("load", Category::ModelRepository)
+            }
+        }
+    }
+
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, body: RequestBody) -> HttpAnswer<'a> {
         later(async move {
             let PathNames { model, repository, .. } = exchange.names();
@@ -206,4 +156,40 @@ fn fields(mut message: &[u8], wanted: u32) -> usize {
         }
     }
     count
+}
+
+fn audit_body(body: Value<'_>, line: &mut JsonLine<'_>) {
+    let Some(members) = body.get("parameters").and_then(|p| p.members().ok()) else { return };
+    let mut files = LoggedFiles::default();
+    for (name, value) in members {
+        let name = name.decode();
+        let contents = || value.as_text().map(|text| text.decode().into_owned()).unwrap_or_default();
+        if name.starts_with(b"file:") {
+            files.add(&name, || decode_base64(&contents()).unwrap_or_default());
+        } else if &*name == b"config" {
+            put_config(&contents(), line);
+        }
+    }
+    files.put(line);
+}
+
+fn audit_message(message: &[u8], line: &mut JsonLine<'_>) -> std::result::Result<(), DecodeError> {
+    let request = pb::RepositoryModelLoadRequest::decode(message)?;
+    let mut parameters: Vec<_> = request.parameters.iter().collect();
+    parameters.sort_unstable_by_key(|(name, _)| *name);
+    let mut files = LoggedFiles::default();
+    for (name, value) in parameters {
+        let contents: &[u8] = match &value.parameter_choice {
+            Some(ParameterChoice::BytesParam(bytes)) => bytes,
+            Some(ParameterChoice::StringParam(text)) => text.as_bytes(),
+            _ => b"",
+        };
+        if name == "config" {
+            put_config(contents, line);
+        } else {
+            files.add(name.as_bytes(), || contents.to_vec());
+        }
+    }
+    files.put(line);
+    Ok(())
 }

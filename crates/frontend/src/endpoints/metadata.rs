@@ -1,36 +1,22 @@
 //! Metadata of the server and of models.
 
-use super::later;
-use crate::access::Category;
-use crate::exchange::{Endpoint, GrpcAnswer, GrpcExchange, HttpAnswer, HttpExchange};
-use crate::gate_error::Result;
-use crate::grpc::decode::decode;
-use crate::grpc::message::frame;
-use crate::http::body::RequestBody;
-use crate::http::reply::Reply;
+use super::*;
 use crate::limits::ENTRIES_ON_REACTOR_MAX;
-use crate::offload;
-use crate::operation::Context;
-use crate::rope::Rope;
-use crate::table::facts::{Described, Facts};
-use crate::table::paths::PathNames;
-use bytes::Bytes;
-use engine::{Engine, ModelVersion};
-use protocol::http::{model_metadata_json, server_metadata_json};
-use protocol::pb::inference as pb;
+use engine::ModelVersion;
+use protocol::http::model_metadata_json;
+use protocol::http::server_metadata_json;
 use std::sync::Arc;
-use tensor::{DataType, Name};
+use tensor::DataType;
+use tensor::Name;
 
 /// Name, version and extensions of the server.
 pub struct ServerMetadata;
 
-impl Described for ServerMetadata {
-    fn facts(&self) -> Facts {
-        Facts::read("server_metadata", Category::Metadata)
-    }
-}
-
 impl Endpoint for ServerMetadata {
+    fn facts(&self) -> &'static Facts {
+        const { &Facts::read("server_metadata", Category::Metadata) }
+    }
+
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, _body: RequestBody) -> HttpAnswer<'a> {
         let m = exchange.context.engine.server_metadata();
         HttpAnswer::Ready(Reply::json(server_metadata_json(&m.name, &m.version, &m.extensions)))
@@ -88,17 +74,11 @@ async fn metadata<T: Send + 'static>(
     Ok(offload::run_if(is_long, 0, move || encode(&metadata)).await?)
 }
 
-impl Described for ModelMetadata {
-    fn facts(&self) -> Facts {
-        Facts::read("model_metadata", Category::Metadata)
-    }
-
-    fn names(&self) -> &'static [(&'static str, u32)] {
-        &[("model", 1), ("version", 2)]
-    }
-}
-
 impl Endpoint for ModelMetadata {
+    fn facts(&self) -> &'static Facts {
+        const { &Facts { names: MODEL_NAMES, ..Facts::read("model_metadata", Category::Metadata) } }
+    }
+
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, _body: RequestBody) -> HttpAnswer<'a> {
         later(async move {
             let PathNames { model, version, .. } = exchange.names();

@@ -23,10 +23,33 @@ pub mod settings;
 pub mod statistics;
 pub mod unload;
 
-use crate::exchange::HttpAnswer;
+// Imports of most endpoints, each of which begins with `use super::*`.
+use crate::access::Category;
+use crate::access_log::json_line::JsonLine;
+use crate::control::ControlOperation;
+use crate::exchange::{Endpoint, GrpcAnswer, GrpcExchange, GrpcStream, HttpAnswer, HttpExchange, Later};
 use crate::gate_error::Result;
-use crate::http::reply::Reply;
+use crate::grpc::decode::{decode, decode_long, read_message};
+use crate::grpc::message::frame;
+use crate::http::body::RequestBody;
+use crate::http::decode::{optional, read};
+use crate::http::reply::{JSON, Reply};
+use crate::limits::{JSON_BYTES_ON_REACTOR_MAX, LOG_NAME_BYTES_MAX};
+use crate::offload;
+use crate::operation::Context;
+use crate::rope::Rope;
+use crate::table::facts::{CallForm, Draining, Facts};
+use crate::table::paths::PathNames;
+use crate::text::Text;
 use bytes::Bytes;
+use engine::Engine;
+use prost::{DecodeError, Message};
+use protocol::json::Value;
+use protocol::pb::inference as pb;
+use tensor::Error;
+
+/// Fields of messages that name a model and a version.
+const MODEL_NAMES: &[(&str, u32)] = &[("model", 1), ("version", 2)];
 
 /// An answer whose body is made by `work`: JSON, or nothing if the status is the answer.
 fn later<'a>(work: impl Future<Output = Result<Bytes>> + 'a) -> HttpAnswer<'a> {

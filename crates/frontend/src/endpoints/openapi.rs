@@ -1,18 +1,11 @@
 //! The OpenAPI document of the server, or of a model.
 
-use super::later;
-use crate::access::Category;
-use crate::control::ControlOperation;
-use crate::exchange::{Endpoint, HttpAnswer, HttpExchange};
+use super::*;
 use crate::gate::Grant;
 use crate::gate_error::GateError;
-use crate::http::body::RequestBody;
 use crate::http::decode::percent_decode;
 use crate::http::request::RequestHead;
 use crate::limits::DISCARD_BYTES_MAX;
-use crate::table::facts::{Described, Facts};
-use crate::text::Text;
-use bytes::Bytes;
 use std::borrow::Cow;
 
 /// The document. Its query may name a model, which the path does not.
@@ -24,14 +17,12 @@ fn given<'q>(query: &'q [u8], name: &str) -> Cow<'q, str> {
     pairs.filter(|(key, _)| *key == name).map(|(_, value)| percent_decode(value)).next().unwrap_or_default()
 }
 
-impl Described for OpenApi {
-    fn facts(&self) -> Facts {
-        Facts::read("openapi", Category::Metadata)
-    }
-}
-
 impl Endpoint for OpenApi {
-    fn admit(&self, grant: &Grant, head: &RequestHead) -> Result<(), GateError> {
+    fn facts(&self) -> &'static Facts {
+        const { &Facts::read("openapi", Category::Metadata) }
+    }
+
+    fn admit(&self, grant: &Grant, head: &RequestHead) -> std::result::Result<(), GateError> {
         match given(head.query(), "model") {
             model if model.is_empty() => Ok(()),
             model => grant.admit_model(&model),

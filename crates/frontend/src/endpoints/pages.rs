@@ -1,14 +1,6 @@
 //! Pages for people. `/` is JSON for clients that do not ask for HTML.
 
-use super::answered;
-use crate::access::Category;
-use crate::control::ControlOperation;
-use crate::exchange::{Endpoint, HttpAnswer, HttpExchange};
-use crate::http::body::RequestBody;
-use crate::http::reply::{JSON, Reply};
-use crate::table::facts::{Described, Facts};
-use crate::text::Text;
-use bytes::Bytes;
+use super::*;
 
 /// Pages load nothing from other servers, run no inline code, and are shown in no other page.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
@@ -19,13 +11,11 @@ const HTML: &str = "text/html; charset=utf-8";
 /// The server and its models.
 pub struct Home;
 
-impl Described for Home {
-    fn facts(&self) -> Facts {
-        Facts::read("page", Category::ModelRepository)
-    }
-}
-
 impl Endpoint for Home {
+    fn facts(&self) -> &'static Facts {
+        const { &Facts::read("page", Category::ModelRepository) }
+    }
+
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, _body: RequestBody) -> HttpAnswer<'a> {
         let is_html = exchange.head.accepts(b"text/html");
         HttpAnswer::Later(Box::pin(async move {
@@ -38,23 +28,21 @@ impl Endpoint for Home {
 }
 
 /// A file that is the same on every server.
-pub struct File {
+pub struct StaticPage {
     pub content_type: &'static str,
 }
 
-impl File {
+impl StaticPage {
     pub const PAGE: Self = Self { content_type: HTML };
     pub const SCRIPT: Self = Self { content_type: "text/javascript; charset=utf-8" };
     pub const STYLE: Self = Self { content_type: "text/css; charset=utf-8" };
 }
 
-impl Described for File {
-    fn facts(&self) -> Facts {
-        Facts::read("page", Category::Metadata)
+impl Endpoint for StaticPage {
+    fn facts(&self) -> &'static Facts {
+        const { &Facts::read("page", Category::Metadata) }
     }
-}
 
-impl Endpoint for File {
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, _body: RequestBody) -> HttpAnswer<'a> {
         HttpAnswer::Later(Box::pin(page(exchange, self.content_type == HTML, self.content_type, "no-cache")))
     }

@@ -1,28 +1,14 @@
 //! Regions of shared memory. All endpoints run on the threads of [`offload`]: a large region takes long to unmap,
 //! there may be thousands, and the first call to a device's driver is slow. Without a GPU there are no CUDA regions.
 
-use super::later;
-use crate::access::Category;
-use crate::access_log::json_line::JsonLine;
-use crate::exchange::{Endpoint, GrpcAnswer, GrpcExchange, HttpAnswer, HttpExchange};
-use crate::gate_error::Result;
-use crate::grpc::decode::decode;
-use crate::grpc::message::frame;
-use crate::http::body::RequestBody;
+use super::*;
+use crate::access::Act;
 use crate::http::decode::percent_decode;
-use crate::limits::LOG_NAME_BYTES_MAX;
-use crate::offload;
-use crate::operation::Context;
-use crate::rope::Rope;
-use crate::table::facts::{Described, Facts};
-use crate::text::{Text, decode_base64};
-use bytes::Bytes;
-use engine::Engine;
-use memory::{Handle, RegionKind, RegionSource, RegionStatus};
-use prost::{DecodeError, Message};
-use protocol::json::Value;
-use protocol::pb::inference as pb;
-use tensor::Error;
+use crate::text::decode_base64;
+use memory::Handle;
+use memory::RegionKind;
+use memory::RegionSource;
+use memory::RegionStatus;
 
 /// Status of one region, or of all of a kind.
 pub struct Status(pub RegionKind);
@@ -125,17 +111,15 @@ fn permit(engine: &Engine) -> tensor::Result<()> {
     Err(Error::unsupported(text))
 }
 
-impl Described for Status {
-    fn facts(&self) -> Facts {
-        Facts::read(of(self.0, "system_region_status", "cuda_region_status"), Category::SharedMemory)
-    }
-
-    fn names(&self) -> &'static [(&'static str, u32)] {
-        &[("region", 1)]
-    }
-}
-
 impl Endpoint for Status {
+    fn facts(&self) -> &'static Facts {
+        of(
+            self.0,
+            const { &Facts { act: Act::Read, ..facts("system_region_status") } },
+            const { &Facts { act: Act::Read, ..facts("cuda_region_status") } },
+        )
+    }
+
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, _body: RequestBody) -> HttpAnswer<'a> {
         later(async move { status(&exchange.operations(), self.0, region(exchange), region_list).await })
     }
@@ -150,32 +134,15 @@ impl Endpoint for Status {
     }
 }
 
-impl Described for Register {
-    fn facts(&self) -> Facts {
-        Facts::write(of(self.0, "system_region_register", "cuda_region_register"), Category::SharedMemory)
-    }
-
-    fn names(&self) -> &'static [(&'static str, u32)] {
-        &[("region", 1)]
-    }
-
-    fn audit_message(&self, message: &[u8], line: &mut JsonLine<'_>) -> std::result::Result<(), DecodeError> {
-        match self.0 {
-            RegionKind::System => {
-                let request = pb::SystemSharedMemoryRegisterRequest::decode(message)?;
-                line.text("key", request.key.as_bytes(), LOG_NAME_BYTES_MAX);
-                line.number("offset", request.offset).number("byte_size", request.byte_size);
-            }
-            RegionKind::Cuda => {
-                let request = pb::CudaSharedMemoryRegisterRequest::decode(message)?;
-                line.number("device_id", request.device_id).number("byte_size", request.byte_size);
-            }
-        }
-        Ok(())
-    }
-}
-
 impl Endpoint for Register {
+    fn facts(&self) -> &'static Facts {
+        of(
+            self.0,
+            const { &Facts { audit_message: audit_system, ..facts("system_region_register") } },
+            const { &Facts { audit_message: audit_cuda, ..facts("cuda_region_register") } },
+        )
+    }
+
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, body: RequestBody) -> HttpAnswer<'a> {
         later(async move {
             let name = Some(region(exchange)).filter(|name| !name.is_empty());
@@ -205,17 +172,11 @@ impl Endpoint for Register {
     }
 }
 
-impl Described for Unregister {
-    fn facts(&self) -> Facts {
-        Facts::write(of(self.0, "system_region_unregister", "cuda_region_unregister"), Category::SharedMemory)
-    }
-
-    fn names(&self) -> &'static [(&'static str, u32)] {
-        &[("region", 1)]
-    }
-}
-
 impl Endpoint for Unregister {
+    fn facts(&self) -> &'static Facts {
+        of(self.0, const { &facts("system_region_unregister") }, const { &facts("cuda_region_unregister") })
+    }
+
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, _body: RequestBody) -> HttpAnswer<'a> {
         later(async move { unregister(&exchange.operations(), self.0, region(exchange)).await.map(|()| Bytes::new()) })
     }
@@ -227,6 +188,23 @@ impl Endpoint for Unregister {
             Ok(frame(&pb::SystemSharedMemoryUnregisterResponse {}))
         })
     }
+}
+
+const fn facts(name: &'static str) -> Facts {
+    Facts { names: &[("region", 1)], ..Facts::write(name, Category::SharedMemory) }
+}
+
+fn audit_system(message: &[u8], line: &mut JsonLine<'_>) -> std::result::Result<(), DecodeError> {
+    let request = pb::SystemSharedMemoryRegisterRequest::decode(message)?;
+    line.text("key", request.key.as_bytes(), LOG_NAME_BYTES_MAX);
+    line.number("offset", request.offset).number("byte_size", request.byte_size);
+    Ok(())
+}
+
+fn audit_cuda(message: &[u8], line: &mut JsonLine<'_>) -> std::result::Result<(), DecodeError> {
+    let request = pb::CudaSharedMemoryRegisterRequest::decode(message)?;
+    line.number("device_id", request.device_id).number("byte_size", request.byte_size);
+    Ok(())
 }
 
 /// The value for this kind of region.

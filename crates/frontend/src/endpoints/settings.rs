@@ -1,25 +1,9 @@
 //! Settings of traces and logs. Over HTTP a row reads and another changes; over gRPC the message decides.
 
-use super::later;
-use crate::access::Category;
-use crate::access_log::json_line::JsonLine;
+use super::*;
+use crate::access::Act;
 use crate::access_log::parameters::put_members;
-use crate::control::ControlOperation;
-use crate::exchange::{Endpoint, GrpcAnswer, GrpcExchange, HttpAnswer, HttpExchange};
-use crate::gate_error::Result;
-use crate::grpc::decode::{decode_long, read_message};
-use crate::grpc::message::frame;
-use crate::http::body::RequestBody;
-use crate::http::decode::read;
-use crate::limits::{AUDIT_ITEMS_MAX, LOG_NAME_BYTES_MAX};
-use crate::operation::Context;
-use crate::rope::Rope;
-use crate::table::facts::{Described, Facts};
-use crate::text::Text;
-use bytes::Bytes;
-use prost::{DecodeError, Message};
-use protocol::json::Value;
-use protocol::pb::inference as pb;
+use crate::limits::AUDIT_ITEMS_MAX;
 use std::collections::BTreeMap;
 
 /// Trace settings of a model, or of models without their own; with `changes`, changes them over HTTP.
@@ -32,21 +16,17 @@ pub struct LogSettings {
     pub changes: bool,
 }
 
-const fn facts([read, write]: [&'static str; 2], category: Category, changes: bool) -> Facts {
-    if changes { Facts::write(write, category) } else { Facts::read(read, category) }
-}
+const TRACE: Facts = Facts {
+    names: &[("model", 2)],
+    reads: Some(trace_only_reads),
+    audit_message: audit_trace,
+    ..Facts::read("trace_settings", Category::Trace)
+};
+const TRACE_UPDATE: Facts = Facts { name: "trace_update", act: Act::Write, ..TRACE };
 
-impl TraceSettings {
-    const fn facts(changes: bool) -> Facts {
-        facts(["trace_settings", "trace_update"], Category::Trace, changes)
-    }
-}
-
-impl LogSettings {
-    const fn facts(changes: bool) -> Facts {
-        facts(["log_settings", "log_update"], Category::Logging, changes)
-    }
-}
+const LOG: Facts =
+    Facts { reads: Some(log_only_reads), audit_message: audit_log, ..Facts::read("log_settings", Category::Logging) };
+const LOG_UPDATE: Facts = Facts { name: "log_update", act: Act::Write, ..LOG };
 
 /// A request that reads settings or changes them.
 struct SettingsRequest {
@@ -71,8 +51,8 @@ impl SettingsRequest {
     async fn run(self, with: &Context<'_>) -> Result<String> {
         let Self { model, is_change, argument } = self;
         let (read, change, update) = match model {
-            Some(_) => (ControlOperation::TraceGet, ControlOperation::TraceUpdate, TraceSettings::facts(true)),
-            None => (ControlOperation::LogGet, ControlOperation::LogUpdate, LogSettings::facts(true)),
+            Some(_) => (ControlOperation::TraceGet, ControlOperation::TraceUpdate, const { &TRACE_UPDATE }),
+            None => (ControlOperation::LogGet, ControlOperation::LogUpdate, const { &LOG_UPDATE }),
         };
         let model = model.unwrap_or_default();
         // An empty name stands for all models.
@@ -103,36 +83,11 @@ fn answer<'a>(
     })
 }
 
-impl Described for TraceSettings {
-    fn facts(&self) -> Facts {
-        Self::facts(self.changes)
-    }
-
-    fn may_change(&self) -> bool {
-        true
-    }
-
-    fn names(&self) -> &'static [(&'static str, u32)] {
-        &[("model", 2)]
-    }
-
-    fn only_reads(&self, message: &[u8]) -> bool {
-        pb::TraceSettingRequest::decode(message).is_ok_and(|request| request.settings.is_empty())
-    }
-
-    fn audit_message(&self, message: &[u8], line: &mut JsonLine<'_>) -> std::result::Result<(), DecodeError> {
-        let request = pb::TraceSettingRequest::decode(message)?;
-        let mut settings: Vec<_> = request.settings.iter().collect();
-        settings.sort_unstable_by_key(|(name, _)| *name);
-        for (name, setting) in settings.into_iter().take(AUDIT_ITEMS_MAX) {
-            line.client_key(name.as_bytes(), LOG_NAME_BYTES_MAX);
-            line.text_value(setting.value.join(",").as_bytes(), LOG_NAME_BYTES_MAX);
-        }
-        Ok(())
-    }
-}
-
 impl Endpoint for TraceSettings {
+    fn facts(&self) -> &'static Facts {
+        if self.changes { const { &TRACE_UPDATE } } else { const { &TRACE } }
+    }
+
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, body: RequestBody) -> HttpAnswer<'a> {
         answer(exchange, Some(exchange.names().model), self.changes, body)
     }
@@ -146,27 +101,11 @@ impl Endpoint for TraceSettings {
     }
 }
 
-impl Described for LogSettings {
-    fn facts(&self) -> Facts {
-        Self::facts(self.changes)
-    }
-
-    fn may_change(&self) -> bool {
-        true
-    }
-
-    fn only_reads(&self, message: &[u8]) -> bool {
-        pb::LogSettingsRequest::decode(message).is_ok_and(|request| request.settings.is_empty())
-    }
-
-    fn audit_message(&self, message: &[u8], line: &mut JsonLine<'_>) -> std::result::Result<(), DecodeError> {
-        let changes = log_changes(&pb::LogSettingsRequest::decode(message)?).unwrap_or_default();
-        put_members(Value::parse(&changes).ok(), line);
-        Ok(())
-    }
-}
-
 impl Endpoint for LogSettings {
+    fn facts(&self) -> &'static Facts {
+        if self.changes { const { &LOG_UPDATE } } else { const { &LOG } }
+    }
+
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, body: RequestBody) -> HttpAnswer<'a> {
         answer(exchange, None, self.changes, body)
     }
@@ -235,4 +174,29 @@ fn log_frame(json: &str) -> tensor::Result<Rope> {
         response.settings.insert(String::from_utf8_lossy(&key.decode()).into_owned(), setting);
     }
     Ok(frame(&response))
+}
+
+fn trace_only_reads(message: &[u8]) -> bool {
+    pb::TraceSettingRequest::decode(message).is_ok_and(|request| request.settings.is_empty())
+}
+
+fn audit_trace(message: &[u8], line: &mut JsonLine<'_>) -> std::result::Result<(), DecodeError> {
+    let request = pb::TraceSettingRequest::decode(message)?;
+    let mut settings: Vec<_> = request.settings.iter().collect();
+    settings.sort_unstable_by_key(|(name, _)| *name);
+    for (name, setting) in settings.into_iter().take(AUDIT_ITEMS_MAX) {
+        line.client_key(name.as_bytes(), LOG_NAME_BYTES_MAX);
+        line.text_value(setting.value.join(",").as_bytes(), LOG_NAME_BYTES_MAX);
+    }
+    Ok(())
+}
+
+fn log_only_reads(message: &[u8]) -> bool {
+    pb::LogSettingsRequest::decode(message).is_ok_and(|request| request.settings.is_empty())
+}
+
+fn audit_log(message: &[u8], line: &mut JsonLine<'_>) -> std::result::Result<(), DecodeError> {
+    let changes = log_changes(&pb::LogSettingsRequest::decode(message)?).unwrap_or_default();
+    put_members(Value::parse(&changes).ok(), line);
+    Ok(())
 }

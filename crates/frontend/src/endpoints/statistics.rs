@@ -1,20 +1,9 @@
 //! Statistics of a model, or of all.
 
-use super::later;
-use crate::access::Category;
-use crate::exchange::{Endpoint, GrpcAnswer, GrpcExchange, HttpAnswer, HttpExchange};
-use crate::gate_error::Result;
-use crate::grpc::decode::decode;
-use crate::grpc::message::frame;
-use crate::http::body::RequestBody;
+use super::*;
 use crate::limits::MODELS_ON_REACTOR_MAX;
-use crate::offload;
-use crate::operation::Context;
-use crate::table::facts::{Described, Facts};
-use crate::table::paths::PathNames;
-use bytes::Bytes;
-use engine::{VersionStatistics, statistics_json};
-use protocol::pb::inference as pb;
+use engine::VersionStatistics;
+use engine::statistics_json;
 
 /// Statistics of the model that is named, or of all.
 pub struct Statistics;
@@ -34,17 +23,11 @@ async fn statistics<T: Send + 'static>(
     Ok(offload::run_if(models > MODELS_ON_REACTOR_MAX, 0, work).await??)
 }
 
-impl Described for Statistics {
-    fn facts(&self) -> Facts {
-        Facts::read("statistics", Category::Statistics)
-    }
-
-    fn names(&self) -> &'static [(&'static str, u32)] {
-        &[("model", 1), ("version", 2)]
-    }
-}
-
 impl Endpoint for Statistics {
+    fn facts(&self) -> &'static Facts {
+        const { &Facts { names: MODEL_NAMES, ..Facts::read("statistics", Category::Statistics) } }
+    }
+
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, _body: RequestBody) -> HttpAnswer<'a> {
         later(async move {
             let PathNames { model, version, .. } = exchange.names();

@@ -1,28 +1,9 @@
 //! Unloads of models.
 
 use super::index::reject_named;
-use super::later;
-use crate::access::Category;
-use crate::access_log::json_line::JsonLine;
+use super::*;
 use crate::access_log::parameters::put_members;
-use crate::control::ControlOperation;
-use crate::exchange::{Endpoint, GrpcAnswer, GrpcExchange, HttpAnswer, HttpExchange};
-use crate::gate_error::Result;
-use crate::grpc::decode::{decode_long, read_message};
-use crate::grpc::message::frame;
-use crate::http::body::RequestBody;
-use crate::http::decode::{optional, read};
-use crate::limits::LOG_NAME_BYTES_MAX;
-use crate::operation::Context;
-use crate::table::facts::{Described, Facts};
-use crate::table::paths::PathNames;
-use crate::text::Text;
-use bytes::Bytes;
-use prost::{DecodeError, Message};
-use protocol::json::Value;
-use protocol::pb::inference as pb;
 use protocol::pb::inference::model_repository_parameter::ParameterChoice;
-use tensor::Error;
 
 /// Unloads a model.
 pub struct Unload;
@@ -43,31 +24,18 @@ async fn unload(
     Ok(())
 }
 
-impl Described for Unload {
-    fn facts(&self) -> Facts {
-        Facts::write("unload", Category::ModelRepository)
-    }
-
-    fn names(&self) -> &'static [(&'static str, u32)] {
-        &[("model", 2)]
-    }
-
-    fn audit_body(&self, body: Value<'_>, line: &mut JsonLine<'_>) {
-        put_members(body.get("parameters"), line);
-    }
-
-    fn audit_message(&self, message: &[u8], line: &mut JsonLine<'_>) -> std::result::Result<(), DecodeError> {
-        let request = pb::RepositoryModelUnloadRequest::decode(message)?;
-        let dependents = request.parameters.get("unload_dependents").and_then(|p| p.parameter_choice.as_ref());
-        if let Some(ParameterChoice::BoolParam(value)) = dependents {
-            line.client_key(b"unload_dependents", LOG_NAME_BYTES_MAX);
-            line.value(if *value { b"true" } else { b"false" });
-        }
-        Ok(())
-    }
-}
-
 impl Endpoint for Unload {
+    fn facts(&self) -> &'static Facts {
+        const {
+            &Facts {
+                names: &[("model", 2)],
+                audit_body,
+                audit_message,
+                ..Facts::write("unload", Category::ModelRepository)
+            }
+        }
+    }
+
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, body: RequestBody) -> HttpAnswer<'a> {
         later(async move {
             let PathNames { model, repository, .. } = exchange.names();
@@ -96,4 +64,18 @@ fn unloads_dependents(request: &pb::RepositoryModelUnloadRequest) -> tensor::Res
         Some(Some(ParameterChoice::BoolParam(value))) => Ok(*value),
         Some(_) => Err(Error::invalid("invalid value type for 'unload_dependents' parameter, expected bool_param.")),
     }
+}
+
+fn audit_body(body: Value<'_>, line: &mut JsonLine<'_>) {
+    put_members(body.get("parameters"), line);
+}
+
+fn audit_message(message: &[u8], line: &mut JsonLine<'_>) -> std::result::Result<(), DecodeError> {
+    let request = pb::RepositoryModelUnloadRequest::decode(message)?;
+    let dependents = request.parameters.get("unload_dependents").and_then(|p| p.parameter_choice.as_ref());
+    if let Some(ParameterChoice::BoolParam(value)) = dependents {
+        line.client_key(b"unload_dependents", LOG_NAME_BYTES_MAX);
+        line.value(if *value { b"true" } else { b"false" });
+    }
+    Ok(())
 }

@@ -1,4 +1,4 @@
-//! What an endpoint is to an exchange: how much body it takes and where the body goes, its responses over HTTP and gRPC.
+//! Endpoints as an exchange sees them: how much body one takes, where the body goes, its responses over HTTP and gRPC.
 
 use super::Exchange;
 use crate::access::Ask;
@@ -14,7 +14,7 @@ use crate::http::request::RequestHead;
 use crate::limits::DISCARD_BYTES_MAX;
 use crate::rope::Rope;
 use crate::shared::Counted;
-use crate::table::facts::Described;
+use crate::table::facts::Facts;
 use crate::table::paths::PathNames;
 use bytes::Bytes;
 use http2::StreamWriter;
@@ -32,7 +32,7 @@ pub type EndpointRef = &'static dyn Endpoint;
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// Route of a request.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Clone, Copy)]
 pub struct Route<'a> {
     /// The endpoint; that of another method if the path does not take the method.
     pub endpoint: EndpointRef,
@@ -78,6 +78,14 @@ pub struct HttpExchange<'a> {
     pub(super) _inflight: Counted<'a>,
 }
 
+/// A call that may last indefinitely.
+pub struct GrpcStream<'a> {
+    pub context: &'a GrpcContext,
+    pub call: Call,
+    pub respond: StreamWriter,
+    pub deadline: Option<Duration>,
+}
+
 /// A call whose message was read.
 #[derive(Clone, Copy)]
 pub struct GrpcExchange<'a> {
@@ -96,8 +104,10 @@ pub enum HttpAnswer<'a> {
     Inference(RequestBody),
 }
 
-/// What the server does for a client at the rows that name it.
-pub trait Endpoint: Described {
+/// The work that the server does for a client at the rows that name the endpoint.
+pub trait Endpoint: Sync {
+    fn facts(&self) -> &'static Facts;
+
     /// Checks the names that are neither in the path nor in the body.
     ///
     /// # Errors
@@ -145,25 +155,7 @@ pub trait Endpoint: Described {
     }
 
     /// Serves a call that [`CallForm::is_stream`] to its end.
-    fn serve<'a>(
-        &'a self,
-        _context: &'a GrpcContext,
-        _call: Call,
-        _respond: StreamWriter,
-        _deadline: Option<Duration>,
-    ) -> Later<'a, ()> {
+    fn serve<'a>(&'a self, _stream: GrpcStream<'a>) -> Later<'a, ()> {
         Box::pin(std::future::ready(()))
-    }
-}
-
-impl PartialEq for dyn Endpoint {
-    fn eq(&self, other: &Self) -> bool {
-        self.facts() == other.facts()
-    }
-}
-
-impl std::fmt::Debug for dyn Endpoint {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.facts().name)
     }
 }

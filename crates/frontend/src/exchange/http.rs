@@ -14,7 +14,6 @@ use crate::limits::{INLINE_BODY_BYTES_MAX, UNCHARGED_ANSWER_BYTES_MAX};
 use crate::operation::{Context as Operations, Permission};
 use crate::origin::{Caller, Client, Face};
 use crate::record::{Record, RequestName};
-use crate::table::facts::Described;
 use crate::table::paths::PathNames;
 use crate::text::cut;
 use crate::verbose;
@@ -41,7 +40,7 @@ impl<'a> HttpExchange<'a> {
         let inflight = context.shared.request();
         let route = std::str::from_utf8(head.path()).ok().and_then(|path| find(head.method, path));
         let record = Record::http(&context.shared, &client.caller, || {
-            let endpoint = route.map(|route| (route.endpoint as &dyn Described, route.is_allowed, route.names));
+            let endpoint = route.map(|route| (route.endpoint.facts(), route.is_allowed, route.names));
             RequestName::http(protocol, head.method, head.path_bytes(), endpoint)
         });
         let with = Exchange::new(client.caller, account.clone(), record);

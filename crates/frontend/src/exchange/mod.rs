@@ -1,9 +1,9 @@
-//! One request, from its accepted head to the last byte of its response. An exchange does no I/O: HTTP/1.1, HTTP/2, gRPC
-//! and the in-process API drive it, and tell it what they read and wrote.
+//! One request, from its accepted head to the last byte of its response. An exchange does no I/O: HTTP/1.1, HTTP/2,
+//! gRPC and the in-process API drive it, and tell it what they read and wrote.
 //!
 //! ARCHITECTURE.md has the chart of its phases ([`Phase`]).
 //!
-//! Invariants: a call by name becomes a version, or an error, in [`Exchange::version`] or [`EarlyVersion::version`] and
+//! Invariants: a call by name becomes a version, or an error, in [`Exchange::version`] or [`EarlyVersion::version`],
 //! nowhere else in this crate, and once for each request. So all decisions about a request, such as where its body goes, are about one load of the
 //! model. Nothing of a request is noted in a record that does not exist, and no driver asks whether it does.
 
@@ -12,7 +12,7 @@ mod grpc;
 mod http;
 
 pub use endpoint::{
-    BodyPlace, Endpoint, EndpointRef, GrpcAnswer, GrpcExchange, HttpAnswer, HttpExchange, Later, Route,
+    BodyPlace, Endpoint, EndpointRef, GrpcAnswer, GrpcExchange, GrpcStream, HttpAnswer, HttpExchange, Later, Route,
 };
 pub use grpc::accept_message;
 pub use http::refuse_head;

@@ -8,14 +8,14 @@ use super::unary::{LaterAnswer, Sent, Waits};
 use super::{timeout, unary};
 use crate::access::Ask;
 use crate::encoding::Encoding;
-use crate::exchange::EndpointRef;
 use crate::exchange::Exchange;
+use crate::exchange::{EndpointRef, GrpcStream};
 use crate::gate::Grant;
 use crate::gate_error::GateError;
 use crate::origin::{Client, Face};
 use crate::record::Record;
 use crate::table::calls;
-use crate::table::facts::{CallForm, Described, Draining, Facts};
+use crate::table::facts::{CallForm, Draining, Facts};
 use crate::verbose;
 use http2::{Field, Request, RequestHead, StreamWriter};
 use memory::Account;
@@ -31,7 +31,7 @@ use std::time::Duration;
 struct CallRules {
     is_grpc: bool,
     /// The endpoint and its query for the gate; `None` = unknown call.
-    endpoint: Option<(EndpointRef, Facts, Option<Ask<'static>>)>,
+    endpoint: Option<(EndpointRef, &'static Facts, Option<Ask<'static>>)>,
     encoding: Result<Encoding, Status>,
     response_encoding: Encoding,
     deadline: Result<Option<Duration>, timeout::Unreadable>,
@@ -68,7 +68,7 @@ impl CallRules {
         context: &GrpcContext,
         client: &Client,
         head: &RequestHead,
-    ) -> Result<(EndpointRef, Facts, Encoding, Grant), Status> {
+    ) -> Result<(EndpointRef, &'static Facts, Encoding, Grant), Status> {
         // Checked first, as gRPC's own servers do.
         if self.deadline.is_err() {
             return Err(Status::new(code::INTERNAL, "Error parsing 'grpc-timeout' metadata"));
@@ -89,7 +89,7 @@ impl CallRules {
         if context.shared.is_draining() && !is_answered {
             return Err(Status::shutting_down());
         }
-        Ok((*endpoint, *facts, self.encoding.clone()?, grant))
+        Ok((*endpoint, facts, self.encoding.clone()?, grant))
     }
 }
 
@@ -113,7 +113,7 @@ pub fn begin(
             &unkept
         }
     };
-    let endpoint = plan.endpoint.map(|(endpoint, ..)| endpoint as &dyn Described);
+    let endpoint = plan.endpoint.map(|(_, facts, _)| facts);
     let record = Record::grpc(&context.shared, &client.caller, endpoint, &head);
     let mut exchange = Exchange::new(client.caller, (**account).clone(), record);
     if !plan.is_grpc {
@@ -193,13 +193,13 @@ async fn finish_later(
     let head = call.head.clone();
     match endpoint.facts().form {
         CallForm::Inferences => {
-            endpoint.serve(&context, call, respond, deadline).await;
+            endpoint.serve(GrpcStream { context: &context, call, respond, deadline }).await;
             verbose::grpc_done(head.path());
         }
         CallForm::Stream => {
             // The client ends these calls, so they count as successful.
             call.exchange.record.succeeded();
-            endpoint.serve(&context, call, respond, deadline).await;
+            endpoint.serve(GrpcStream { context: &context, call, respond, deadline }).await;
         }
         form @ (CallForm::Unary | CallForm::Inference) => {
             let _request = context.shared.request();

@@ -4,22 +4,22 @@
 //! `application_utilization` is that of the busiest model ([`engine::Load`]). No reports are queued for a client that
 //! does not read. The call ends when a shutdown begins, so that no drain waits for it.
 
-use super::context::{Call, GrpcContext};
 use super::message::frame;
 use super::reply;
 use super::status::Status;
 use super::watch::{begin, sleep_for};
+use crate::exchange::GrpcStream;
 use crate::limits::HEALTH_WATCHERS_MAX;
 use crate::shared::Phase;
 use engine::{LOAD_AGE, Load};
-use http2::StreamWriter;
 use protocol::orca::{OrcaLoadReport, OrcaLoadReportRequest};
 use std::future::poll_fn;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// Serves one load balancer until it disconnects, its deadline passes or the server shuts down.
-pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: StreamWriter, deadline: Option<Duration>) {
+pub async fn serve(stream: GrpcStream<'_>) {
+    let GrpcStream { context, mut call, mut respond, deadline } = stream;
     let until = deadline.map(|limit| Instant::now() + limit);
     let full = format!("{HEALTH_WATCHERS_MAX} clients are told of health and load, which is the limit");
     let Some((request, _counted)) = begin(context, &mut call, &mut respond, until, full).await else { return };

@@ -1,12 +1,11 @@
 //! Server reflection, v1 and v1alpha (the same on the wire), which tools such as grpcurl use before they call. The
 //! index of the compiled proto descriptors is built at the first request.
 
-use super::context::Call;
 use super::message::frame;
 use super::reply;
 use super::status::{Status, code};
+use crate::exchange::GrpcStream;
 use bytes::Bytes;
-use http2::StreamWriter;
 use prost::Message;
 use protocol::pb::FILE_DESCRIPTOR_SET;
 use protocol::pb::reflection::server_reflection_request::MessageRequest as Question;
@@ -178,7 +177,7 @@ impl Index {
 }
 
 /// Serves one stream of reflection requests.
-pub async fn serve(mut call: Call, mut respond: StreamWriter) {
+pub async fn serve(GrpcStream { mut call, mut respond, .. }: GrpcStream<'_>) {
     if reply::begin(&mut respond, call.response_encoding).is_err() {
         return;
     }

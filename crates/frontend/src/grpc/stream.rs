@@ -13,7 +13,7 @@ use super::reply;
 use super::status::{Status, code};
 use super::unary::forward;
 use crate::answers::Inbox;
-use crate::exchange::{EarlyVersion, accept_message};
+use crate::exchange::{EarlyVersion, GrpcStream, accept_message};
 use crate::gate::Grant;
 use crate::hold;
 use crate::inference::{self, Inference, Started};
@@ -39,7 +39,6 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 use tensor::{Error, Name, Result};
 
 /// A request that waits for its only response.
@@ -344,7 +343,8 @@ async fn read_large<'a>(
 }
 
 /// Serves one stream to its end.
-pub async fn serve(context: &GrpcContext, call: Call, mut respond: StreamWriter, deadline: Option<Duration>) {
+pub async fn serve(stream: GrpcStream<'_>) {
+    let GrpcStream { context, call, mut respond, deadline } = stream;
     if reply::begin(&mut respond, call.response_encoding).is_err() {
         return;
     }

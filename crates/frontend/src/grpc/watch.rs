@@ -13,6 +13,7 @@ use super::reply;
 use super::status::{Status, code};
 use super::unary::required;
 use crate::encoding::Encoding;
+use crate::exchange::GrpcStream;
 use crate::limits::{HEALTH_WATCH_ASK, HEALTH_WATCH_RETRY, HEALTH_WATCHERS_MAX};
 use crate::shared::{Counted, Phase};
 use http2::{Gone, StreamWriter};
@@ -23,7 +24,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// Serves one watcher until it disconnects, its deadline passes or the server shuts down.
-pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: StreamWriter, deadline: Option<Duration>) {
+pub async fn serve(stream: GrpcStream<'_>) {
+    let GrpcStream { context, mut call, mut respond, deadline } = stream;
     let until = deadline.map(|limit| Instant::now() + limit);
     let full = format!("health is watched by {HEALTH_WATCHERS_MAX} clients, which is the limit; use Check");
     let Some((HealthCheckRequest { .. }, _counted)) = begin(context, &mut call, &mut respond, until, full).await else {

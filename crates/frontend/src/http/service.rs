@@ -5,8 +5,8 @@ use super::reply::Reply;
 use super::{inference, orca};
 use crate::exchange::{HttpAnswer, HttpExchange};
 
-/// Answers a request whose body was read. Only an inference is not boxed: the future of every request has the size of its
-/// largest state.
+/// Answers a request whose body was read. Only an inference is not boxed: the future of every request has the size of
+/// its largest state.
 pub async fn respond<'a>(exchange: &'a HttpExchange<'a>, body: RequestBody) -> Reply {
     match exchange.answer(body) {
         HttpAnswer::Ready(reply) => reply,

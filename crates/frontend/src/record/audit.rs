@@ -7,7 +7,7 @@ use crate::access_log::Logs;
 use crate::access_log::json_line::JsonLine;
 use crate::limits::AUDIT_BYTES_ON_REACTOR_MAX;
 use crate::origin::Face;
-use crate::table::facts::Described;
+use crate::table::facts::Facts as EndpointFacts;
 use bytes::Bytes;
 use protocol::json::Value;
 
@@ -20,7 +20,7 @@ impl RequestLine<'_> {
         if let Some((endpoint, message)) = &source
             && !is_http
             && message.len() <= AUDIT_BYTES_ON_REACTOR_MAX
-            && endpoint.only_reads(message)
+            && endpoint.reads.is_some_and(|reads| reads(message))
         {
             return;
         }
@@ -59,10 +59,10 @@ impl RequestLine<'_> {
 }
 
 /// Writes the parameters that can be read.
-fn put_parameters(endpoint: &dyn Described, is_http: bool, body: &[u8], line: &mut JsonLine<'_>) {
+fn put_parameters(endpoint: &'static EndpointFacts, is_http: bool, body: &[u8], line: &mut JsonLine<'_>) {
     if !is_http {
-        _ = endpoint.audit_message(body, line);
+        _ = (endpoint.audit_message)(body, line);
     } else if let Ok(body) = Value::parse(body) {
-        endpoint.audit_body(body, line);
+        (endpoint.audit_body)(body, line);
     }
 }

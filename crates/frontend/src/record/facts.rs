@@ -1,14 +1,12 @@
-//! What is known about one request.
+//! The facts of one request that are known so far, and their place in a record.
 
-use super::activity_of;
-use super::line::RequestLine;
 use crate::access::Act;
 use crate::access_log::Logs;
 use crate::grpc::status::Status;
 use crate::http::method::Method;
 use crate::limits::LOG_ERROR_BYTES_MAX;
 use crate::origin::Caller;
-use crate::table::facts::Described;
+use crate::table::facts::Facts as EndpointFacts;
 use crate::table::paths::PathNames;
 use backend::now_ns;
 use bytes::Bytes;
@@ -40,7 +38,7 @@ const GRPC: RecordedActivities = RecordedActivities {
 pub enum RequestName {
     Http(HttpName),
     /// Endpoint of a known gRPC call, and its head.
-    Grpc(Option<&'static dyn Described>, Rc<http2::RequestHead>),
+    Grpc(Option<&'static EndpointFacts>, Rc<http2::RequestHead>),
     /// A request in a gRPC stream.
     InStream,
 }
@@ -53,7 +51,7 @@ pub struct HttpName {
     /// The path without its query.
     pub path: Bytes,
     /// Endpoint of a known path.
-    pub endpoint: Option<&'static dyn Described>,
+    pub endpoint: Option<&'static EndpointFacts>,
     /// The path takes the method.
     pub is_allowed: bool,
     /// Names of model, version and region in the path; empty where it has none.
@@ -66,7 +64,7 @@ impl RequestName {
         protocol: &'static str,
         method: Method,
         path: Bytes,
-        endpoint: Option<(&'static dyn Described, bool, PathNames<'_>)>,
+        endpoint: Option<(&'static EndpointFacts, bool, PathNames<'_>)>,
     ) -> Self {
         let is_allowed = endpoint.is_some_and(|(_, is_allowed, _)| is_allowed);
         let names = endpoint.map(|(_, _, names)| names).unwrap_or_default();
@@ -80,7 +78,7 @@ impl RequestName {
     }
 
     /// Facts of a known endpoint.
-    pub fn endpoint(&self) -> Option<&'static dyn Described> {
+    pub fn endpoint(&self) -> Option<&'static EndpointFacts> {
         match self {
             Self::Http(name) => name.endpoint,
             Self::Grpc(endpoint, _) => *endpoint,
@@ -91,7 +89,7 @@ impl RequestName {
     /// The request changes the server, or may change it.
     fn is_write(&self) -> bool {
         match self {
-            Self::Http(name) => name.is_allowed && name.endpoint.is_some_and(|e| e.facts().act == Act::Write),
+            Self::Http(name) => name.is_allowed && name.endpoint.is_some_and(|e| e.act == Act::Write),
             Self::Grpc(endpoint, _) => endpoint.is_some_and(|endpoint| endpoint.may_change()),
             Self::InStream => false,
         }
@@ -166,7 +164,7 @@ pub struct Sizes {
     pub requests: u64,
 }
 
-/// What was noted of a request until now.
+/// Facts that were noted of a request until now.
 #[derive(Default)]
 pub struct Facts {
     pub times: Times,
@@ -181,7 +179,7 @@ pub struct Facts {
     pub events: Option<Arc<EventNotes>>,
     /// Trace to which activities are added.
     pub trace: Option<Trace>,
-    /// What the engine measured, for the line of the log.
+    /// Measurements of the engine, for the line of the log.
     pub measured: Option<Trace>,
     /// Body or message, kept for the names and parameters in it.
     pub body: Option<Bytes>,
@@ -268,21 +266,6 @@ impl Noted {
     }
 }
 
-impl Drop for Noted {
-    fn drop(&mut self) {
-        if let Some(logs) = &self.logs {
-            let mut facts = self.facts.take();
-            facts.add_events();
-            let body = if self.is_write { facts.body.clone() } else { None };
-            let line = RequestLine { noted: self, facts: &facts };
-            logs.access(facts.is_failed(), |to| line.fill(to));
-            if self.is_write {
-                line.audit(logs, body);
-            }
-        }
-    }
-}
-
 /// The part of an error text that a log line has.
 pub fn kept(text: &str) -> String {
     let end = (0..=text.len().min(LOG_ERROR_BYTES_MAX + 4)).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
@@ -293,4 +276,12 @@ pub fn kept(text: &str) -> String {
 pub fn error_text(body: &[Bytes]) -> String {
     let of = |part: &Bytes| Value::parse(part).ok()?.get("error")?.as_string().ok();
     body.iter().find_map(of).map_or_else(String::new, |text| kept(&text))
+}
+
+/// Notes an activity in a trace, now.
+#[inline]
+pub fn activity_of(trace: Option<&Trace>, activity: Activity) {
+    if let Some(trace) = trace.filter(|trace| trace.is_recorded()) {
+        trace.front(activity, now_ns());
+    }
 }

@@ -5,7 +5,7 @@ use crate::access_log::json_line::JsonLine;
 use crate::grpc::status::code;
 use crate::limits::{LOG_ERROR_BYTES_MAX, LOG_NAME_BYTES_MAX, LOG_NAMES_BYTES_MAX, LOG_PATH_BYTES_MAX};
 use crate::origin::{Face, Origin};
-use crate::table::facts::{CallForm, Described};
+use crate::table::facts::{CallForm, Facts as EndpointFacts};
 use bytes::Bytes;
 use prost::encoding::{decode_key, decode_varint, skip_field};
 use trace::Trace;
@@ -139,7 +139,7 @@ impl RequestLine<'_> {
             phase("encode", if sizes.responses > 1 { 0 } else { times.sending });
             phase("write", times.sent);
         });
-        let form = self.noted.name.endpoint().map(|endpoint| endpoint.facts().form);
+        let form = self.noted.name.endpoint().map(|endpoint| endpoint.form);
         if measured.rows > 0 {
             line.number("batch", measured.rows);
         }
@@ -157,7 +157,7 @@ impl RequestLine<'_> {
     pub(super) fn verb(&self) -> &'static str {
         match &self.noted.name {
             RequestName::InStream => "infer",
-            name => name.endpoint().map_or("unknown", |endpoint| endpoint.facts().name),
+            name => name.endpoint().map_or("unknown", |endpoint| endpoint.name),
         }
     }
 
@@ -190,8 +190,8 @@ impl RequestLine<'_> {
 }
 
 /// Writes the names in the message of a call that can be read.
-pub(super) fn put_names(endpoint: &dyn Described, message: &[u8], line: &mut JsonLine<'_>) {
-    for (key, number) in endpoint.names() {
+pub(super) fn put_names(endpoint: &'static EndpointFacts, message: &[u8], line: &mut JsonLine<'_>) {
+    for (key, number) in endpoint.names {
         let name = text_field(message, *number);
         if !name.is_empty() {
             line.text(key, name, LOG_NAME_BYTES_MAX);

@@ -20,11 +20,12 @@ use crate::grpc::status::{Status, code};
 use crate::limits::LOG_NAMES_BYTES_MAX;
 use crate::origin::Caller;
 use crate::shared::Shared;
-use crate::table::facts::Described;
+use crate::table::facts::Facts as EndpointFacts;
 use backend::now_ns;
 use bytes::Bytes;
 use engine::{EngineResponse, ModelVersion};
-use facts::{Facts, Noted, SentStatus, Target, error_text, kept};
+use facts::{Facts, Noted, SentStatus, Target, activity_of, error_text, kept};
+use line::RequestLine;
 use protocol::InferRequest;
 use protocol::json::Value;
 use std::fmt;
@@ -55,7 +56,7 @@ impl Record {
     pub fn grpc(
         shared: &Shared,
         caller: &Caller,
-        endpoint: Option<&'static dyn Described>,
+        endpoint: Option<&'static EndpointFacts>,
         head: &Rc<http2::RequestHead>,
     ) -> Self {
         if !trace::is_any_on() {
@@ -113,7 +114,7 @@ impl Record {
             facts.sizes.bytes_in += (body.len() + behind) as u64;
             let has_names = match &noted.name {
                 RequestName::Http(..) => noted.is_write,
-                RequestName::Grpc(Some(endpoint), _) if endpoint.names().is_empty() => noted.is_write,
+                RequestName::Grpc(Some(endpoint), _) if endpoint.names.is_empty() => noted.is_write,
                 RequestName::Grpc(..) => noted.is_write || body.len() <= LOG_NAMES_BYTES_MAX,
                 RequestName::InStream => false,
             };
@@ -295,9 +296,17 @@ pub fn event_sent(trace: Option<&Trace>) {
     activity_of(trace, facts::HTTP.sent[1]);
 }
 
-#[inline]
-fn activity_of(trace: Option<&Trace>, activity: Activity) {
-    if let Some(trace) = trace.filter(|trace| trace.is_recorded()) {
-        trace.front(activity, now_ns());
+impl Drop for Noted {
+    fn drop(&mut self) {
+        if let Some(logs) = &self.logs {
+            let mut facts = self.facts.take();
+            facts.add_events();
+            let body = if self.is_write { facts.body.clone() } else { None };
+            let line = RequestLine { noted: self, facts: &facts };
+            logs.access(facts.is_failed(), |to| line.fill(to));
+            if self.is_write {
+                line.audit(logs, body);
+            }
+        }
     }
 }

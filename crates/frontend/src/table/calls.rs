@@ -7,7 +7,7 @@ use crate::exchange::EndpointRef;
 use memory::RegionKind;
 
 /// A call of gRPC.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct CallRow {
     /// `/package.Service/Method`.
     pub path: &'static str,

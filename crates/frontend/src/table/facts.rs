@@ -1,4 +1,4 @@
-//! Facts of an endpoint that do not depend on a request: its name, its permission, and how logs show its requests.
+//! Facts of an endpoint: its name, its permission, and how logs show its requests.
 
 use crate::access::{Act, Ask, Category};
 use crate::access_log::json_line::JsonLine;
@@ -7,11 +7,11 @@ use prost::DecodeError;
 use protocol::json::Value;
 
 /// Facts of an endpoint that do not depend on a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub struct Facts {
     /// Name in logs, the same for both protocols.
     pub name: &'static str,
-    /// What a key must allow; `None` if the endpoint needs no permission.
+    /// Category that a key must allow; `None` if the endpoint needs no permission.
     pub category: Option<Category>,
     /// Whether it changes the server. Those endpoints are in the audit log.
     pub act: Act,
@@ -20,6 +20,15 @@ pub struct Facts {
     pub draining: Draining,
     /// Whether it is answered to connections beyond the limit: questions about health with one answer are.
     pub is_for_crowd: bool,
+    /// Names in the messages of calls, for log lines: their keys, and the numbers of the protobuf fields. Without any,
+    /// no message is kept.
+    pub names: &'static [(&'static str, u32)],
+    /// Whether a message only reads, in a call that may change the server. Then it is not in the audit log.
+    pub reads: Option<fn(&[u8]) -> bool>,
+    /// Writes the parameters of an HTTP request to a line of the audit log.
+    pub audit_body: fn(Value<'_>, &mut JsonLine<'_>),
+    /// Writes the parameters of a call to a line of the audit log.
+    pub audit_message: fn(&[u8], &mut JsonLine<'_>) -> Result<(), DecodeError>,
 }
 
 /// Form of a call over gRPC.
@@ -27,7 +36,7 @@ pub struct Facts {
 pub enum CallForm {
     /// One message each way.
     Unary,
-    /// As above, with tensors.
+    /// One message with tensors each way.
     Inference,
     /// Messages with tensors, each a request.
     Inferences,
@@ -66,6 +75,10 @@ impl Facts {
             form: CallForm::Unary,
             draining: Draining::Rejected,
             is_for_crowd: false,
+            names: &[],
+            reads: None,
+            audit_body: |body, line| put_members(Some(body), line),
+            audit_message: |_, _| Ok(()),
         }
     }
 
@@ -74,43 +87,14 @@ impl Facts {
         Self { act: Act::Write, ..Self::read(name, category) }
     }
 
+    /// Whether a call may change the server.
+    pub fn may_change(&self) -> bool {
+        self.act == Act::Write || self.reads.is_some()
+    }
+
     /// The endpoint as the gate checks it; `None` if it needs no permission.
     #[inline]
-    pub fn ask(self, model: Option<&str>) -> Option<Ask<'_>> {
+    pub fn ask<'a>(&self, model: Option<&'a str>) -> Option<Ask<'a>> {
         Some(Ask { category: self.category?, act: self.act, model })
-    }
-}
-
-/// An endpoint as the gate and the logs see it.
-pub trait Described: Sync {
-    fn facts(&self) -> Facts;
-
-    /// Whether a call may change the server; its message may decide.
-    fn may_change(&self) -> bool {
-        self.facts().act == Act::Write
-    }
-
-    /// Names in the messages of calls, for log lines: their keys, and the numbers of the protobuf fields. Without any,
-    /// no message is kept.
-    fn names(&self) -> &'static [(&'static str, u32)] {
-        &[]
-    }
-
-    /// Whether a message only reads, in a call that may change the server. It is not in the audit log.
-    fn only_reads(&self, _message: &[u8]) -> bool {
-        false
-    }
-
-    /// Writes the parameters of an HTTP request to a line of the audit log.
-    fn audit_body(&self, body: Value<'_>, line: &mut JsonLine<'_>) {
-        put_members(Some(body), line);
-    }
-
-    /// Writes the parameters of a call to a line of the audit log.
-    ///
-    /// # Errors
-    /// The message is invalid.
-    fn audit_message(&self, _message: &[u8], _line: &mut JsonLine<'_>) -> Result<(), DecodeError> {
-        Ok(())
     }
 }

@@ -11,7 +11,7 @@ use memory::RegionKind;
 use std::sync::LazyLock;
 
 /// A row of the table.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct RouteRow {
     /// `Get` or `Post`.
     pub method: Method,
@@ -135,9 +135,12 @@ pub static ROWS: [RouteRow; 41] = [
         .doc("home", "The server and its models: HTML for requests whose Accept names text/html, JSON for others.")
         .answers("Home")
         .form(Form::Page),
-    get("/docs", &pages::File::PAGE).with_head().doc("docs", "A page that shows this description.").form(Form::Page),
-    get("/docs/page.js", &pages::File::SCRIPT).with_head(),
-    get("/docs/page.css", &pages::File::STYLE).with_head(),
+    get("/docs", &pages::StaticPage::PAGE)
+        .with_head()
+        .doc("docs", "A page that shows this description.")
+        .form(Form::Page),
+    get("/docs/page.js", &pages::StaticPage::SCRIPT).with_head(),
+    get("/docs/page.css", &pages::StaticPage::STYLE).with_head(),
     get("/v2", &metadata::ServerMetadata)
         .doc("serverMetadata", "Name, version and extensions of the server.")
         .answers("ServerMetadata"),
@@ -271,7 +274,7 @@ mod tests {
         for row in ROWS.iter().filter(|row| row.path != "/") {
             let path = row.path.replace("{version}", "1").replace(['[', ']', '{', '}'], "");
             let slashed = format!("{path}/");
-            assert_eq!(find(row.method, &slashed), None, "{slashed}");
+            assert!(find(row.method, &slashed).is_none(), "{slashed}");
             assert!(find(row.method, &path).is_some(), "{path}");
         }
     }
