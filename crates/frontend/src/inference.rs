@@ -6,6 +6,7 @@ use crate::limits::{
     DEFLATE_BYTES_ON_REACTOR_MAX, ENTRIES_ON_REACTOR_MAX, PRINT_BYTES_ON_REACTOR_MAX, STRINGS_BYTES_ON_REACTOR_MAX,
 };
 use crate::offload;
+use crate::record;
 use crate::rope::charged;
 use crate::shared::Shared;
 use crate::verbose;
@@ -17,6 +18,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tensor::{Data, Error, Name, Result};
+use trace::Trace;
 
 pub enum Inference {
     /// The inference ran inline, without a wait.
@@ -30,6 +32,8 @@ pub struct InferenceFuture {
     reply: Arc<Reply>,
     /// `None` once the response was taken: the request cannot be cancelled any more.
     ticket: Option<Ticket>,
+    /// Trace of the request, which shows when its response was complete.
+    trace: Option<Trace>,
     /// Id of the request, for verbose log lines about its response. `None` while verbose logging is off.
     id: Option<Box<Name>>,
 }
@@ -107,7 +111,7 @@ pub fn logged<T>(
 }
 
 fn begin(version: &Arc<ModelVersion>, request: Box<InferRequest>, id: Option<Box<Name>>) -> Result<Inference> {
-    let mut receiver = None;
+    let (trace, mut receiver) = (request.trace.clone(), None);
     let sink = || {
         let reply = Arc::new(Reply(HandOver::to_this_thread()));
         receiver = Some(reply.clone());
@@ -115,9 +119,12 @@ fn begin(version: &Arc<ModelVersion>, request: Box<InferRequest>, id: Option<Box
     };
     let started = version.call(request, sink, None)?;
     Ok(match (started, receiver) {
-        (engine::Started::Answered(result), _) => Inference::Done(result),
+        (engine::Started::Answered(result), _) => {
+            record::completed(trace.as_ref());
+            Inference::Done(result)
+        }
         (engine::Started::Queued(ticket), Some(reply)) => {
-            Inference::Pending(InferenceFuture { reply, ticket: Some(ticket), id })
+            Inference::Pending(InferenceFuture { reply, ticket: Some(ticket), trace, id })
         }
         (engine::Started::Queued(_), None) => Inference::Done(lost()),
     })
@@ -204,6 +211,7 @@ impl Future for InferenceFuture {
         let taken = ready!(self.reply.0.poll(cx));
         self.ticket = None;
         let result = taken.unwrap_or_else(lost);
+        record::completed(self.trace.as_ref());
         if let Some(id) = &self.id {
             verbose::answered(id, &result);
         }

@@ -72,7 +72,6 @@ impl UnaryRequest<'_> {
         } else {
             Err(Error::internal("a request was answered twice"))
         };
-        self.names.record.completed();
         let response = match result {
             Ok(response) => response,
             Err(error) => return Poll::Ready(Err(error)),

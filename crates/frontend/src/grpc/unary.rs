@@ -61,7 +61,6 @@ pub struct Waits {
     version: Arc<ModelVersion>,
     pending: InferenceFuture,
     packing: Packing,
-    record: Record,
     /// Set while another thread frames the response.
     later: Option<LaterAnswer>,
 }
@@ -76,7 +75,6 @@ impl Future for Waits {
             return later.as_mut().poll(cx);
         }
         let result = ready!(Pin::new(&mut this.pending).poll(cx));
-        this.record.completed();
         let response = result?;
         match answered(this.version.clone(), response, this.packing) {
             Sent::Answered(rope) => Poll::Ready(Ok(rope)),
@@ -110,23 +108,16 @@ pub fn send(context: &Arc<GrpcContext>, call: &Call, message: Bytes) -> Result<S
     }
     let (version, request) = read(context, call, message)?;
     match inference::start(&version, request) {
-        Started::Done(inference) => sent(version, inference?, packing, &call.exchange.record),
-        later @ Started::Offloaded(_) => {
-            Ok(Sent::Later(Box::pin(finish(version, later, packing, call.exchange.record.clone()))))
-        }
+        Started::Done(inference) => sent(version, inference?, packing),
+        later @ Started::Offloaded(_) => Ok(Sent::Later(Box::pin(finish(version, later, packing)))),
     }
 }
 
 #[inline]
-fn sent(version: Arc<ModelVersion>, inference: Inference, packing: Packing, record: &Record) -> Result<Sent, Status> {
+fn sent(version: Arc<ModelVersion>, inference: Inference, packing: Packing) -> Result<Sent, Status> {
     Ok(match inference {
-        Inference::Done(result) => {
-            record.completed();
-            answered(version, result?, packing)
-        }
-        Inference::Pending(pending) => {
-            Sent::Waits(Waits { version, pending, packing, record: record.clone(), later: None })
-        }
+        Inference::Done(result) => answered(version, result?, packing),
+        Inference::Pending(pending) => Sent::Waits(Waits { version, pending, packing, later: None }),
     })
 }
 
@@ -184,17 +175,12 @@ async fn infer_large(
     });
     let (version, request) = read.inspect_err(|e| verbose::infer_failed(None, e))??;
     let started = inference::start(&version, request);
-    finish(version, started, packing, record).await
+    finish(version, started, packing).await
 }
 
 /// Waits for the start and the response of a request that another thread reads or checks.
-async fn finish(
-    version: Arc<ModelVersion>,
-    started: Started<Inference>,
-    packing: Packing,
-    record: Record,
-) -> Result<Rope, Status> {
-    sent(version, started.get().await?, packing, &record)?.finish().await
+async fn finish(version: Arc<ModelVersion>, started: Started<Inference>, packing: Packing) -> Result<Rope, Status> {
+    sent(version, started.get().await?, packing)?.finish().await
 }
 
 impl Sent {

@@ -36,7 +36,6 @@ pub async fn generate(exchange: &HttpExchange<'_>, body: &Bytes, stream: bool) -
         Ok(Inference::Pending(pending)) => pending.await,
         Err(error) => return Reply::error(JSON, &error),
     };
-    exchange.with.record.completed();
     let account = &exchange.with.account;
     let printed = match result {
         Ok(response) => printed(account, version, response).await,

@@ -166,7 +166,6 @@ fn reply(
     result: Result<Box<InferResponse>>,
 ) -> Result<Reply, LaterReply> {
     let failed = |error: Error| Reply::error(JSON, &error);
-    exchange.with.record.completed();
     let response = match result {
         Ok(response) => response,
         Err(error) => return Ok(failed(error)),

@@ -184,8 +184,7 @@ impl Record {
         }
     }
 
-    /// Notes that the response is complete.
-    #[inline]
+    /// Notes that the responses are complete.
     pub fn completed(&self) {
         self.note(|_, facts| completed(facts.trace.as_ref()));
     }
@@ -276,7 +275,9 @@ pub fn grpc_context(head: &http2::RequestHead) -> Option<Context> {
     Context::parse(head.get("traceparent")?, states.map(|(_, value)| value))
 }
 
-fn completed(trace: Option<&Trace>) {
+/// Notes in a trace that the response is complete.
+#[inline]
+pub fn completed(trace: Option<&Trace>) {
     activity_of(trace, Activity::InferResponseComplete);
 }
 
