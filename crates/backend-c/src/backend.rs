@@ -5,7 +5,7 @@ use crate::load::{HostedInstance, LoadContent, instances};
 use crate::settings::HostSettings;
 use backend::{Backend, Host, Model, ModelIo, OpenSpec, Opened};
 use backend_process::{
-    Ahead, Completed, Failure, Further, HostedLibrary, JsonObject, Kept, Spec, UnknownKeys, ask_and_keep,
+    Completed, Failure, Further, HostedLibrary, JsonObject, Kept, Prefetch, Spec, UnknownKeys, ask_and_keep,
 };
 use options::LibraryProcess;
 use protocol::Signature;
@@ -167,7 +167,7 @@ impl Opened for OpenedLibrary {
             reports_statistics: true,
             counts_failed: false,
             sends_all_outputs: true,
-            ahead: if is_alone { Ahead::Always(READY_MAX) } else { Ahead::Never },
+            prefetch: if is_alone { Prefetch::Always(PREFETCHED_MAX) } else { Prefetch::Never },
             parameter_prefix: crate::settings::PARAMETER_PREFIX,
             limits: opened.settings.limits.of_runner(),
         };
@@ -206,8 +206,8 @@ impl Further for InstanceFactory {
     }
 }
 
-/// Maximum number of batches that lie ready at an instance.
-const READY_MAX: usize = 7;
+/// Maximum number of batches that are prefetched to an instance.
+const PREFETCHED_MAX: usize = 7;
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,7 @@ use crate::probe::{Interpreter, Prober};
 use crate::search::{self, Variables};
 use backend::{Backend, Host, Model, ModelIo, OpenSpec, Opened};
 use backend_process::{
-    Ahead, Command, Failure, Further, Instance, PlacedInstance, RunnerKind, RunnerLimits, Spec, UnknownKeys, hosted,
+    Command, Failure, Further, Instance, PlacedInstance, Prefetch, RunnerKind, RunnerLimits, Spec, UnknownKeys, hosted,
     instances,
 };
 use options::PythonOptions;
@@ -261,7 +261,7 @@ impl Opened for OpenedPython {
             reports_statistics: false,
             counts_failed: opened.counts_failed,
             sends_all_outputs: false,
-            ahead: if is_alone { Ahead::BehindSmall } else { Ahead::Never },
+            prefetch: if is_alone { Prefetch::OneBehindSmall } else { Prefetch::Never },
             parameter_prefix: crate::options::PARAMETER_PREFIX,
             limits: instances.limits.of_runner(),
         };

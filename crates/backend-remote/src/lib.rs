@@ -6,6 +6,8 @@
 //!
 //! The thread that submits a batch writes it to the runner; the transport calls back for each frame that arrives.
 
+#![warn(clippy::too_many_lines)]
+
 mod asks;
 mod batch;
 mod blocks;
@@ -32,7 +34,7 @@ pub use frames::{self, generated};
 pub use complete::{Completed, Kept, ask, ask_and_keep};
 pub use failure::{Failure, Source};
 pub use model::start;
-pub use spec::{Ahead, Further, InstanceSpec, Limits, RunnerKind, Spec};
+pub use spec::{Further, InstanceSpec, Limits, Prefetch, RunnerKind, Spec};
 pub use transport::{
     Connection, End, Executor, Job, Next, PANICKED, Reading, Receiver, Segments, Start, Transport, Way,
 };

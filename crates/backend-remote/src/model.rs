@@ -9,7 +9,7 @@ use crate::generated::{Frame, LEASES_MAX, SLOTS_MAX};
 use crate::lifecycle::{Before, Lifecycle};
 use crate::restart::Crashes;
 use crate::runner::{Owner, Parts, Runner, Started};
-use crate::spec::{Ahead, COPY_BYTES_MAX, InstanceSpec, Limits, RunnerKind, Spec};
+use crate::spec::{COPY_BYTES_MAX, InstanceSpec, Limits, Prefetch, RunnerKind, Spec};
 use crate::transport::{Executor, Way};
 use backend::{
     Batch, Capabilities, Executing, Host, InstanceEventsRef, Marks, NewInstance, OpenCalls, Readiness, ReadyAnswer,
@@ -265,7 +265,7 @@ impl RunnerModel {
         let (grace, now) = (Duration::from_nanos(self.leaving_ns.load(SeqCst)), now_ns());
         let left = Duration::from_nanos(now.saturating_sub(*self.left.get_or_init(|| now)));
         for runner in self.runners() {
-            runner.look_for_nobody(grace, left, now);
+            runner.check_abandoned(grace, left, now);
         }
         self.later((grace / LOOKS_IN_GRACE).clamp(LOOK_MIN, LOOK_MAX), |model| model.look_at_leaving());
     }
@@ -293,11 +293,11 @@ impl RunnerModel {
             if runner.is_over() {
                 return false;
             }
-            if !runner.works() {
+            if !runner.has_requests() {
                 runner.end(grace);
                 return false;
             }
-            runner.look_for_nobody(grace, Duration::from_nanos(now.saturating_sub(*since)), now);
+            runner.check_abandoned(grace, Duration::from_nanos(now.saturating_sub(*since)), now);
             true
         });
         if !left_behind.is_empty() {
@@ -334,8 +334,8 @@ impl Owner for RunnerModel {
         self.spec.counts_failed
     }
 
-    fn ahead(&self) -> Ahead {
-        self.spec.ahead
+    fn prefetch(&self) -> Prefetch {
+        self.spec.prefetch
     }
 
     fn has_one_instance(&self) -> bool {

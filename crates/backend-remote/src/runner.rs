@@ -4,27 +4,27 @@
 //! its lock is never held while engine or model code is called.
 
 mod end;
-mod in_flight;
 pub(crate) mod large;
 mod questions;
 mod room;
 
-pub(crate) use in_flight::BatchInFlight;
-
 use crate::asks::{Asks, Peer};
+use crate::batch::InFlight;
 use crate::failure::{Failure, ReadyFrame};
 use crate::frames::{self, FromRunner, InstanceId, ProtocolError};
 use crate::generated::{Frame, Header, ReportKind, VERSION};
 use crate::lifecycle::{Before, Lifecycle};
 use crate::memory::TensorMemory;
 use crate::slots::{Key, RunnerRequest, Slots};
-use crate::spec::{Ahead, COPY_BYTES_MAX, FRAME_BYTES_AT_ONCE_MAX, Limits, RunnerKind};
+use crate::spec::{COPY_BYTES_MAX, FRAME_BYTES_AT_ONCE_MAX, Limits, Prefetch, RunnerKind};
 use crate::transport::{Connection, End, Executor, Next, Reading, Receiver, Transport, Way};
-use backend::{Host, OpenCall, OpenCalls, ReadyAnswer, Reported, ReportedEnd, ReportedTimes, from_system_ns, now_ns};
+use backend::{
+    Executing, Host, Occupied, OpenCall, OpenCalls, ReadyAnswer, Reported, ReportedEnd, ReportedTimes, from_system_ns,
+    now_ns,
+};
 use device::{Closing, Handle};
 use parking_lot::Mutex;
 use protocol::Signature;
-use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tensor::{Error, Name};
@@ -46,7 +46,7 @@ pub(crate) trait Owner: Send + Sync {
     /// An execution counts even if the model failed in it.
     fn counts_failed(&self) -> bool;
     /// Batches that are sent before the result of the first.
-    fn ahead(&self) -> Ahead;
+    fn prefetch(&self) -> Prefetch;
     /// The model has a single instance now.
     fn has_one_instance(&self) -> bool;
     /// Clients get all outputs that the model sends, requested or not.
@@ -72,34 +72,32 @@ pub(crate) struct Runner {
     pub(crate) limits: Limits,
     pub(crate) executor: Arc<dyn Executor>,
     pub(crate) state: Mutex<RunnerState>,
-    pub(crate) ahead: Ahead,
     me: Weak<Self>,
 }
 
 pub(crate) struct RunnerState {
     pub(crate) lifecycle: Lifecycle,
     pub(crate) slots: Slots,
-    pub(crate) batch: Option<BatchInFlight>,
-    /// Batches that were sent while `batch` runs, in their order.
-    pub(crate) ready: VecDeque<BatchInFlight>,
-    pub(crate) batches: u64,
+    pub(crate) in_flight: InFlight,
     /// Time of the last response.
     pub(crate) answered: u64,
-    /// All tensors of the last result were in its frame.
-    pub(crate) was_small: bool,
-    /// A result was not read, so that a batch that lies ready may have begun.
-    pub(crate) may_have_begun: bool,
     started: Option<Started>,
     questions: Vec<Question>,
     asked: u64,
     /// A check of the batch's duration is scheduled.
     is_watched: bool,
-    /// Time since which no client waits for a response, and the last batch at that time.
-    for_nobody: Option<(u64, u64)>,
+    /// Time since which all requests are cancelled, and the last batch at that time.
+    abandoned: Option<(u64, u64)>,
     /// The warning about clients that still wait after the model left service was logged.
-    told_of_clients: bool,
+    has_warned_of_clients: bool,
     /// Buffer of the last frame, for reuse.
     pub(crate) buffer: Vec<u8>,
+}
+
+impl RunnerState {
+    pub(crate) fn has_requests(&self) -> bool {
+        self.in_flight.running().is_some() || self.slots.taken() > 0
+    }
 }
 
 /// A readiness check that the runner has not answered.
@@ -133,7 +131,7 @@ impl Runner {
         let Parts { kind, name, instance, owner, asks, connection, limits, executor, started } = parts;
         let Connection { transport, segments, flags } = connection;
         let of_owner = || owner.upgrade().map(|owner| (owner.host(), owner.signature().model.clone()));
-        let ahead = owner.upgrade().map_or(Ahead::Never, |owner| owner.ahead());
+        let prefetch = owner.upgrade().map_or(Prefetch::Never, |owner| owner.prefetch());
         let asks = asks.or_else(of_owner);
         let model = asks.as_ref().map(|(_, model)| model.clone()).unwrap_or_default();
         let memory = TensorMemory::new(Arc::clone(&transport), segments, flags, model.to_string(), limits.clone());
@@ -147,22 +145,17 @@ impl Runner {
             owner,
             limits,
             executor,
-            ahead,
             state: Mutex::new(RunnerState {
                 lifecycle: Lifecycle::Starting { is_there: false },
                 slots: Slots::default(),
-                batch: None,
-                ready: VecDeque::new(),
-                batches: 0,
+                in_flight: InFlight::new(prefetch),
                 answered: 0,
-                was_small: false,
-                may_have_begun: false,
                 started: Some(started),
                 questions: Vec::new(),
                 asked: 0,
                 is_watched: false,
-                for_nobody: None,
-                told_of_clients: false,
+                abandoned: None,
+                has_warned_of_clients: false,
                 buffer: Vec::new(),
             }),
             me: me.clone(),
@@ -292,23 +285,22 @@ impl Runner {
 
     /// Checks a runner whose model left service `left` ago. Kills a runner that worked for `grace` without a waiting
     /// client: it hangs or is stopped, and would keep its memory for ever. Requests of clients may finish.
-    pub(crate) fn look_for_nobody(&self, grace: Duration, left: Duration, now: u64) {
+    pub(crate) fn check_abandoned(&self, grace: Duration, left: Duration, now: u64) {
         let mut state = self.state.lock();
-        let works = state.batch.is_some() || state.slots.taken() > 0;
-        if !works || !matches!(state.lifecycle, Lifecycle::Ready { .. }) {
-            state.for_nobody = None;
+        if !state.has_requests() || !matches!(state.lifecycle, Lifecycle::Ready { .. }) {
+            state.abandoned = None;
             return;
         }
         let requests = state.slots.pendings().count();
-        // A batch that lies ready keeps no runner that hangs.
-        let RunnerState { ready, slots, .. } = &mut *state;
-        let behind: Vec<Key> = ready.iter().flat_map(|batch| batch.members.iter().copied()).collect();
+        // A prefetched batch keeps no runner that hangs.
+        let RunnerState { in_flight, slots, .. } = &mut *state;
         let waits = |pending: &RunnerRequest| !pending.responder.is_cancelled();
-        let behind = behind.into_iter().filter(|&key| slots.pending(key).is_some_and(|pending| waits(pending))).count();
-        let waiting = slots.pendings().filter(|pending| waits(pending)).count() - behind;
+        let prefetched = in_flight.prefetched().flat_map(|batch| &batch.members);
+        let prefetched = prefetched.filter(|&&key| slots.pending(key).is_some_and(|pending| waits(pending))).count();
+        let waiting = slots.pendings().filter(|pending| waits(pending)).count() - prefetched;
         if waiting > 0 {
-            state.for_nobody = None;
-            if left >= grace && !std::mem::replace(&mut state.told_of_clients, true) {
+            state.abandoned = None;
+            if left >= grace && !std::mem::replace(&mut state.has_warned_of_clients, true) {
                 drop(state);
                 let seconds = left.as_secs_f64();
                 log::warn!(
@@ -320,11 +312,11 @@ impl Runner {
             }
             return;
         }
-        let batch = state.batches;
-        let since = match state.for_nobody {
+        let batch = state.in_flight.last_id;
+        let since = match state.abandoned {
             Some((since, of)) if of == batch => since,
             _ => {
-                state.for_nobody = Some((now, batch));
+                state.abandoned = Some((now, batch));
                 now
             }
         };
@@ -344,9 +336,9 @@ impl Runner {
     }
 
     /// True if the runner has requests.
-    pub(crate) fn works(&self) -> bool {
+    pub(crate) fn has_requests(&self) -> bool {
         let state = self.state.lock();
-        state.lifecycle.is_in_service() && (state.batch.is_some() || state.slots.taken() > 0)
+        state.lifecycle.is_in_service() && state.has_requests()
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -370,11 +362,12 @@ impl Runner {
         }
         let is_decoupled = self.owner.upgrade().is_none_or(|owner| owner.is_decoupled());
         let mut state = self.state.lock();
-        let RunnerState { slots, batch, ready, .. } = &mut *state;
+        let RunnerState { slots, in_flight, .. } = &mut *state;
         let mut request_of = |key: Key| slots.pending(key).and_then(|pending| pending.responder.request());
-        let batch = batch.as_ref().filter(|batch| batch.occupied.is_some());
-        // Also those that lie ready get their response after it.
-        let members = batch.filter(|_| !is_decoupled).into_iter().chain(&*ready).flat_map(|batch| &batch.members);
+        let batch = in_flight.running().filter(|batch| batch.occupied.is_some());
+        // Also prefetched ones get their response after it.
+        let members = batch.filter(|_| !is_decoupled).into_iter().chain(in_flight.prefetched());
+        let members = members.flat_map(|batch| &batch.members);
         let members = members.filter_map(|&key| request_of(key)).collect();
         let id = batch.map(|batch| batch.id);
         let calls = calls.into_iter().map(|made| OpenCall {
@@ -386,6 +379,25 @@ impl Runner {
         let calls = calls.collect();
         drop(state);
         Some(OpenCalls { instance: self.instance, batch: id, members, calls })
+    }
+
+    /// Unfinished executions, and requests that are answered after their execution.
+    pub(crate) fn executing(&self) -> Option<Executing> {
+        let state = self.state.lock();
+        let sent = state.slots.pendings().map(|pending| pending.since);
+        let oldest = sent.chain(state.in_flight.running().map(|batch| batch.since)).min();
+        let oldest = oldest.filter(|_| matches!(state.lifecycle, Lifecycle::Ready { .. }))?;
+        let requests = state.slots.pendings().count();
+        Some(Executing { instance: self.instance, requests, quiet_since: oldest.max(state.answered) })
+    }
+
+    /// See [`Transport::write_stack`](crate::transport::Transport::write_stack).
+    pub(crate) fn write_stack(&self) -> bool {
+        self.transport.write_stack(self.kind == RunnerKind::StubProcess)
+    }
+
+    pub(crate) fn has_one_instance(&self) -> bool {
+        self.owner.upgrade().is_some_and(|owner| owner.has_one_instance())
     }
 
     /// Schedules a check of the duration of batches. Only one check is scheduled at a time.
@@ -415,7 +427,7 @@ impl Runner {
         let Some(most) = self.limits.execute_timeout else { return };
         let mut state = self.state.lock();
         state.is_watched = false;
-        let Some(since) = state.batch.as_ref().map(|b| b.since) else { return };
+        let Some(since) = state.in_flight.running().map(|batch| batch.since) else { return };
         let left = most.saturating_sub(Duration::from_nanos(now_ns().saturating_sub(since)));
         if !left.is_zero() {
             state.is_watched = true;
@@ -434,14 +446,14 @@ impl Runner {
         if state.slots.has(key) {
             self.memory.flag(key, true);
         }
-        // It does not wait for the batch that runs. Its slot stays taken until the runner has passed over it. A library
-        // of the C API gets it anyway, and reports how it ended.
-        let may_end = self.ahead == Ahead::BehindSmall && state.lies_ready(key);
-        let waits = if may_end { state.slots.lift(key) } else { None };
-        let batch = state.ready.iter().find(|batch| waits.is_some() && batch.members.contains(&key));
-        batch.and_then(|batch| batch.occupied.as_ref()).into_iter().for_each(|occupied| occupied.leaves());
+        // Its slot stays taken until the runner has passed over it. A library of the C API gets it anyway, and reports
+        // how it ended.
+        let RunnerState { slots, in_flight, .. } = &mut *state;
+        let batch = in_flight.prefetched_with(key).filter(|_| in_flight.requeues());
+        let ended =
+            batch.and_then(|batch| slots.lift(key).inspect(|_| batch.occupied.iter().for_each(Occupied::leaves)));
         drop(state);
-        if let Some(pending) = waits {
+        if let Some(pending) = ended {
             pending.responder.finish(Some(Err(Error::cancelled(""))));
         }
         self.asks.request_cancelled(key);
@@ -451,10 +463,12 @@ impl Runner {
 impl Receiver for Runner {
     fn frame(self: Arc<Self>, way: Way, header: &Header, body: &[u8], reading: Reading) -> Result<Next, ProtocolError> {
         let mut state = self.state.lock();
-        let members = state.batch.iter().chain(&state.ready).map(|batch| batch.members.len()).sum();
+        let members = state.in_flight.all().map(|batch| batch.members.len()).sum();
         let requests = (state.slots.taken(), members);
         if state.lifecycle.is_killed() {
-            state.may_have_begun |= header.frame == Frame::Result as u8;
+            if header.frame == Frame::Result as u8 {
+                state.in_flight.unread();
+            }
             return Ok(Next::Go);
         }
         if let Lifecycle::Starting { is_there } = &mut state.lifecycle {
@@ -540,12 +554,9 @@ impl Receiver for Runner {
         if was == Lifecycle::Ended {
             return;
         }
-        let mut back = Vec::new();
-        if self.ahead == Ahead::BehindSmall && !state.may_have_begun {
-            let RunnerState { ready, slots, .. } = &mut *state;
-            back.extend(ready.iter().flat_map(|batch| &batch.members).filter_map(|&key| slots.lift(key)));
-        }
-        let (batch, pendings) = ((state.batch.take(), std::mem::take(&mut state.ready)), state.slots.clear());
+        let RunnerState { in_flight, slots, .. } = &mut *state;
+        let requeued: Vec<_> = in_flight.requeued().filter_map(|key| slots.lift(key)).collect();
+        let (batches, pendings) = (in_flight.take(), slots.clear());
         let (started, questions) = (state.started.take(), std::mem::take(&mut state.questions));
         drop(state);
         let is_asked = was.is_in_service() && self.owner.strong_count() == 0;
@@ -559,13 +570,13 @@ impl Receiver for Runner {
             owner.died(&self, was);
         }
         // Each goes before all others.
-        for RunnerRequest { responder, entry, .. } in back.into_iter().rev() {
+        for RunnerRequest { responder, entry, .. } in requeued.into_iter().rev() {
             responder.put_back(entry);
         }
         for pending in pendings {
             pending.responder.finish(Some(Err(self.not_healthy())));
         }
-        drop(batch);
+        drop(batches);
         self.memory.closed();
         for answer in questions.into_iter().flat_map(|q| q.answers) {
             answer(Err(self.not_healthy()));

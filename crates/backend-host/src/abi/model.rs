@@ -41,7 +41,7 @@ pub(crate) struct Signature {
     pub(crate) states: Vec<String>,
     /// Requests may be released to be run again.
     pub(crate) is_iterative: bool,
-    /// Requests come one by one, and lie ready while another runs.
+    /// Requests come one by one, and are prefetched while another runs.
     pub(crate) is_unscheduled: bool,
     /// A request may have any number of responses.
     pub(crate) is_decoupled: bool,

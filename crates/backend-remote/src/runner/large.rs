@@ -24,8 +24,9 @@ impl Runner {
     fn staying_bytes(&self, result: &ResultRef<'_>) -> u64 {
         let Some(owner) = self.owner.upgrade() else { return 0 };
         let mut state = self.state.lock();
-        let RunnerState { batch, slots, .. } = &mut *state;
-        let members = batch.as_ref().filter(|batch| batch.id == result.batch).map_or(&[][..], |batch| &batch.members);
+        let RunnerState { in_flight, slots, .. } = &mut *state;
+        let members =
+            in_flight.running().filter(|batch| batch.id == result.batch).map_or(&[][..], |batch| &batch.members);
         let mut staying = 0;
         for (&key, answer) in members.iter().zip(&result.answers) {
             let Some(pending) = slots.pending(key).filter(|pending| pending.entry.request.sends_regions) else {
