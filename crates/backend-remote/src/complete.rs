@@ -1,8 +1,8 @@
 //! Completes a configuration with the code of a model, in a runner of its own.
 
 use crate::failure::{Failure, ReadyFrame};
-use crate::model::{Of, RunnerModel, cannot_start, launch, not_started};
-use crate::runner::{Owner, Runner, Started};
+use crate::model::{RunnerModel, cannot_start, launch, not_started};
+use crate::runner::{Context, Owner, Runner, Started};
 use crate::spec::{InstanceSpec, Limits};
 use crate::transport::Executor;
 use backend::Host;
@@ -70,8 +70,8 @@ fn complete(
     let (send_runner, started_runner) = channel();
     executor.start(Box::new(move || {
         let started: Started = Box::new(move |result| drop(send.send(result)));
-        let of = Of { owner: Weak::<RunnerModel>::new() as Weak<dyn Owner>, asks, executor: executor_of };
-        drop(send_runner.send(launch(&instance, 0, &limits, of, "complete", started)));
+        let context = Context { owner: Weak::<RunnerModel>::new() as Weak<dyn Owner>, asks, executor: executor_of };
+        drop(send_runner.send(launch(&instance, 0, &limits, context, "complete", started)));
     }));
     let runner = started_runner.recv();
     let runner = runner.map_err(|_| not_started(kind))?.map_err(|e| cannot_start(kind, &e))?;

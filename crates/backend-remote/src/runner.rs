@@ -16,7 +16,7 @@ use crate::generated::{Frame, Header, ReportKind, VERSION};
 use crate::lifecycle::{Before, Lifecycle};
 use crate::memory::TensorMemory;
 use crate::slots::{Key, RunnerRequest, Slots};
-use crate::spec::{COPY_BYTES_MAX, FRAME_BYTES_AT_ONCE_MAX, Limits, Prefetch, RunnerKind};
+use crate::spec::{COPY_BYTES_MAX, FRAME_BYTES_AT_ONCE_MAX, InstanceSpec, Limits, Prefetch, RunnerKind, Spec};
 use crate::transport::{Connection, End, Executor, Next, Reading, Receiver, Transport, Way};
 use backend::{
     Executing, Host, Occupied, OpenCall, OpenCalls, ReadyAnswer, Reported, ReportedEnd, ReportedTimes, from_system_ns,
@@ -40,21 +40,13 @@ pub(crate) type Started = Box<dyn FnOnce(Result<ReadyFrame, Failure>) + Send>;
 /// The model that a runner serves.
 pub(crate) trait Owner: Send + Sync {
     fn signature(&self) -> &Arc<Signature>;
-    fn is_decoupled(&self) -> bool;
-    /// The model reports its own statistics.
-    fn reports_statistics(&self) -> bool;
-    /// An execution counts even if the model failed in it.
-    fn counts_failed(&self) -> bool;
-    /// Batches that are sent before the result of the first.
-    fn prefetch(&self) -> Prefetch;
-    /// The model has a single instance now.
-    fn has_one_instance(&self) -> bool;
-    /// Clients get all outputs that the model sends, requested or not.
-    fn sends_all_outputs(&self) -> bool;
-    /// Passes on what the model reports, if it belongs to no unfinished request.
-    fn reported(&self, runner: &Runner, report: Reported, times: ReportedTimes);
+    fn spec(&self) -> &Spec;
     /// The server.
     fn host(&self) -> Weak<dyn Host>;
+    /// The model has a single instance now.
+    fn has_one_instance(&self) -> bool;
+    /// Passes on what the model reports, if it belongs to no unfinished request.
+    fn reported(&self, runner: &Runner, report: Reported, times: ReportedTimes);
     /// Reports the end of a runner that was ready, with its last state.
     fn died(&self, runner: &Runner, was: Lifecycle);
 }
@@ -112,41 +104,41 @@ fn is_lent(tensor: &frames::TensorRef<'_>) -> bool {
     matches!(tensor.contents, frames::Contents::Device(lent) if !lent.by_host)
 }
 
-/// Parameters of `Runner::new`.
-pub(crate) struct Parts {
-    pub(crate) name: Name,
-    pub(crate) kind: RunnerKind,
-    pub(crate) instance: u32,
+/// The model, the server and the threads of a runner.
+pub(crate) struct Context {
     pub(crate) owner: Weak<dyn Owner>,
     /// The server and the model that requests of its code are made for; `None` without an owner: they fail.
     pub(crate) asks: Option<(Weak<dyn Host>, Name)>,
-    pub(crate) connection: Connection,
-    pub(crate) limits: Limits,
     pub(crate) executor: Arc<dyn Executor>,
-    pub(crate) started: Started,
 }
 
 impl Runner {
-    pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let Parts { kind, name, instance, owner, asks, connection, limits, executor, started } = parts;
+    pub(crate) fn new(
+        spec: &InstanceSpec,
+        instance: u32,
+        limits: &Limits,
+        Context { owner, asks, executor }: Context,
+        connection: Connection,
+        started: Started,
+    ) -> Arc<Self> {
         let Connection { transport, segments, flags } = connection;
         let of_owner = || owner.upgrade().map(|owner| (owner.host(), owner.signature().model.clone()));
-        let prefetch = owner.upgrade().map_or(Prefetch::Never, |owner| owner.prefetch());
+        let prefetch = owner.upgrade().map_or(Prefetch::Never, |owner| owner.spec().prefetch);
         let asks = asks.or_else(of_owner);
         let model = asks.as_ref().map(|(_, model)| model.clone()).unwrap_or_default();
         let memory = TensorMemory::new(Arc::clone(&transport), segments, flags, model.to_string(), limits.clone());
         Arc::new_cyclic(|me| Self {
-            name,
-            kind,
+            name: spec.name.clone(),
+            kind: spec.kind,
             instance,
             transport,
             memory: Arc::new(memory),
             asks: asks.map_or_else(Asks::default, |(host, model)| Asks::new(host, model)),
             owner,
-            limits,
+            limits: limits.clone(),
             executor,
             state: Mutex::new(RunnerState {
-                lifecycle: Lifecycle::Starting { is_there: false },
+                lifecycle: Lifecycle::Starting { has_answered: false },
                 slots: Slots::default(),
                 in_flight: InFlight::new(prefetch),
                 answered: 0,
@@ -243,7 +235,7 @@ impl Runner {
             ReportKind::ResponseEmpty => response(ReportedEnd::Empty),
             ReportKind::ResponseCancelled => response(ReportedEnd::Cancelled),
         };
-        let Some(owner) = self.owner.upgrade().filter(|owner| owner.reports_statistics()) else { return };
+        let Some(owner) = self.owner.upgrade().filter(|owner| owner.spec().reports_statistics) else { return };
         if let Reported::Request { is_success } = report
             && let key = (of.slot, of.generation)
             && let Some(pending) = self.state.lock().slots.pending(key)
@@ -283,58 +275,6 @@ impl Runner {
         Ok(())
     }
 
-    /// Checks a runner whose model left service `left` ago. Kills a runner that worked for `grace` without a waiting
-    /// client: it hangs or is stopped, and would keep its memory for ever. Requests of clients may finish.
-    pub(crate) fn check_abandoned(&self, grace: Duration, left: Duration, now: u64) {
-        let mut state = self.state.lock();
-        if !state.has_requests() || !matches!(state.lifecycle, Lifecycle::Ready { .. }) {
-            state.abandoned = None;
-            return;
-        }
-        let requests = state.slots.pendings().count();
-        // A prefetched batch keeps no runner that hangs.
-        let RunnerState { in_flight, slots, .. } = &mut *state;
-        let waits = |pending: &RunnerRequest| !pending.responder.is_cancelled();
-        let prefetched = in_flight.prefetched().flat_map(|batch| &batch.members);
-        let prefetched = prefetched.filter(|&&key| slots.pending(key).is_some_and(|pending| waits(pending))).count();
-        let waiting = slots.pendings().filter(|pending| waits(pending)).count() - prefetched;
-        if waiting > 0 {
-            state.abandoned = None;
-            if left >= grace && !std::mem::replace(&mut state.has_warned_of_clients, true) {
-                drop(state);
-                let seconds = left.as_secs_f64();
-                log::warn!(
-                    "{}: its model left service {seconds:.1} s ago, and the {} still has requests that clients wait \
-                     for: {waiting}",
-                    self.label(),
-                    self.kind.noun()
-                );
-            }
-            return;
-        }
-        let batch = state.in_flight.last_id;
-        let since = match state.abandoned {
-            Some((since, of)) if of == batch => since,
-            _ => {
-                state.abandoned = Some((now, batch));
-                now
-            }
-        };
-        if Duration::from_nanos(now.saturating_sub(since)) < grace {
-            return;
-        }
-        state.lifecycle = Lifecycle::Killed(Before::Abandoned);
-        drop(state);
-        let seconds = grace.as_secs_f64();
-        log::error!(
-            "{}: the {} is killed: its model left service, and it worked for {seconds} s (exit-grace-seconds, less \
-             when the server exits) for requests that nobody waits for: {requests}",
-            self.label(),
-            self.kind.noun()
-        );
-        self.transport.end(End::Killed);
-    }
-
     /// True if the runner has requests.
     pub(crate) fn has_requests(&self) -> bool {
         let state = self.state.lock();
@@ -360,7 +300,7 @@ impl Runner {
         if calls.is_empty() {
             return None;
         }
-        let is_decoupled = self.owner.upgrade().is_none_or(|owner| owner.is_decoupled());
+        let is_decoupled = self.owner.upgrade().is_none_or(|owner| owner.spec().decoupled);
         let mut state = self.state.lock();
         let RunnerState { slots, in_flight, .. } = &mut *state;
         let mut request_of = |key: Key| slots.pending(key).and_then(|pending| pending.responder.request());
@@ -412,7 +352,7 @@ impl Runner {
     /// Fails the start if the runner has not responded in time.
     pub(crate) fn check_contact(&self) {
         let mut state = self.state.lock();
-        let is_silent = state.lifecycle == Lifecycle::Starting { is_there: false };
+        let is_silent = state.lifecycle == Lifecycle::Starting { has_answered: false };
         let started = if is_silent { state.started.take() } else { None };
         drop(state);
         if let Some(started) = started {
@@ -471,8 +411,8 @@ impl Receiver for Runner {
             }
             return Ok(Next::Go);
         }
-        if let Lifecycle::Starting { is_there } = &mut state.lifecycle {
-            *is_there |= header.frame == Frame::Pong as u8;
+        if let Lifecycle::Starting { has_answered } = &mut state.lifecycle {
+            *has_answered |= header.frame == Frame::Pong as u8;
         }
         drop(state);
         if !reading.may_copy && body.len() > FRAME_BYTES_AT_ONCE_MAX {
@@ -594,7 +534,7 @@ impl Receiver for Runner {
 
     fn is_brief(&self) -> bool {
         // Responses of a decoupled model come on the side channel, which would be read as well.
-        let is_decoupled = self.owner.upgrade().is_none_or(|owner| owner.is_decoupled());
+        let is_decoupled = self.owner.upgrade().is_none_or(|owner| owner.spec().decoupled);
         !is_decoupled && matches!(self.state.lock().lifecycle, Lifecycle::Ready { .. })
     }
 }

@@ -56,7 +56,7 @@ pub trait Transport: Send + Sync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// UNLOAD was sent. A runner that was suspended (SIGSTOP) is continued, so that it can end.
-    Told,
+    Requested,
     /// The runner hangs: it may write a stack trace and ends.
     Hung,
     /// At once.

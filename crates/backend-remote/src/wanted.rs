@@ -12,7 +12,7 @@ pub(crate) fn wanted(owner: &dyn Owner, entry: &BatchEntry, name: &str) -> Optio
         let spec = signature.outputs.get(usize::from(index))?;
         (spec.name == *name).then(|| (index, slot, spec.name.clone()))
     });
-    requested.or_else(|| if owner.sends_all_outputs() { known(signature, name) } else { None })
+    requested.or_else(|| if owner.spec().sends_all_outputs { known(signature, name) } else { None })
 }
 
 /// An output that was not requested, like `wanted`.

@@ -208,9 +208,9 @@ fn dropping_a_model_ends_its_runner_and_kills_it_after_the_grace_period_b_py_03(
     drop(model);
     let runner = stage.runner();
     runner.heard(Frame::Unload);
-    assert_eq!(*runner.ends.lock(), [End::Told]);
+    assert_eq!(*runner.ends.lock(), [End::Requested]);
     stage.pass(GRACE);
-    assert_eq!(*runner.ends.lock(), [End::Told, End::Killed]);
+    assert_eq!(*runner.ends.lock(), [End::Requested, End::Killed]);
     runner.dies();
     stage.pass(Duration::MAX);
     assert_eq!(stage.runners.lock().len(), 1, "the runner is not restarted");

@@ -94,13 +94,16 @@ impl Runner {
     }
 
     pub(super) fn reports_statistics(&self) -> bool {
-        self.owner.upgrade().is_some_and(|owner| owner.reports_statistics())
+        self.owner.upgrade().is_some_and(|owner| owner.spec().reports_statistics)
     }
 
     pub(super) fn counts(&self) -> Counts {
-        let counts_failed = self.owner.upgrade().is_some_and(|owner| owner.counts_failed());
-        let failed = if counts_failed { Counted::Failure } else { Counted::ByLastAnswer };
-        Counts { reports: self.reports_statistics(), failed }
+        let owner = self.owner.upgrade();
+        let (reports, counts_failed) = owner.map_or((false, false), |owner| {
+            let spec = owner.spec();
+            (spec.reports_statistics, spec.counts_failed)
+        });
+        Counts { reports, failed: if counts_failed { Counted::Failure } else { Counted::ByLastAnswer } }
     }
 
     /// The client's part of a response: the requested outputs in the order of the response, in the requested locations.
