@@ -3,7 +3,7 @@
 use crate::hosts::{Hosts, explained, is_shared};
 use crate::load::{HostedInstance, LoadContent, instances};
 use crate::settings::HostSettings;
-use backend::{Backend, Host, Model, ModelIo, OpenSpec, Opened};
+use backend::{Backend, Host, Model, OpenSpec, Opened};
 use backend_process::{
     Completed, Failure, Further, HostedLibrary, JsonObject, Kept, Prefetch, Spec, UnknownKeys, ask_and_keep,
 };
@@ -140,10 +140,6 @@ struct OpenedLibrary {
 }
 
 impl Opened for OpenedLibrary {
-    fn io(&self) -> Option<ModelIo> {
-        None
-    }
-
     fn completed(&self) -> Option<String> {
         self.completed.clone()
     }

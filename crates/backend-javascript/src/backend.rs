@@ -2,7 +2,7 @@
 
 use crate::settings::JavaScriptSettings;
 use crate::worker::{Starter, Threads, WorkerSpec};
-use backend::{Backend, Host, Model, ModelIo, OpenSpec, Opened};
+use backend::{Backend, Host, Model, OpenSpec, Opened};
 use backend_process::{
     Command, Failure, Further, Instance, JsonObject, OutputTarget, PlacedInstance, Prefetch, RunnerKind, RunnerLimits,
     SharedMemory, Spec, UnknownKeys, ask, hosted, instances, is_inside, load_of,
@@ -185,10 +185,6 @@ impl OpenedJavaScript {
 }
 
 impl Opened for OpenedJavaScript {
-    fn io(&self) -> Option<ModelIo> {
-        None
-    }
-
     fn completed(&self) -> Option<String> {
         self.completed.clone()
     }

@@ -7,7 +7,7 @@ use crate::load::LoadContent;
 use crate::options::Options;
 use crate::probe::{Interpreter, Prober};
 use crate::search::{self, Variables};
-use backend::{Backend, Host, Model, ModelIo, OpenSpec, Opened};
+use backend::{Backend, Host, Model, OpenSpec, Opened};
 use backend_process::{
     Command, Failure, Further, Instance, PlacedInstance, Prefetch, RunnerKind, RunnerLimits, Spec, UnknownKeys, hosted,
     instances,
@@ -232,10 +232,6 @@ impl OpenedPython {
 }
 
 impl Opened for OpenedPython {
-    fn io(&self) -> Option<ModelIo> {
-        None
-    }
-
     fn completed(&self) -> Option<String> {
         self.completed.clone()
     }
