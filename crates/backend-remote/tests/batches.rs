@@ -363,15 +363,26 @@ fn the_requests_of_a_prefetched_batch_are_queued_again_last_one_first() {
 }
 
 #[test]
-fn a_batch_that_may_have_begun_is_not_queued_again() {
-    let (stage, model) = prefetching();
-    let runs = run(&*model, 0, vec![bytes("runs", 1)]);
-    let waits = run(&*model, 0, vec![bytes("waits", 1)]);
-    // A result with too many answers: the runner is killed, and may run the next batch before it ends.
-    stage.runner().say(Way::Work, &result(2, &[7, 7]));
-    stage.runner().dies();
-    for ran in [runs, waits] {
-        assert_eq!(ran.answer().expect_err("an error"), not_healthy());
+fn a_prefetched_batch_fails_if_the_result_before_it_was_not_read() {
+    let one_answer = &result(2, &[7])[Header::BYTES + ResultHead::BYTES..];
+    let mut unknown_block = Vec::new();
+    ResultHead { batch: 2, releases: 1, error_bytes: 0 }.write(&mut unknown_block);
+    let unknown_block = framed(Frame::Result, 0, 1, &[&unknown_block, &9u64.to_le_bytes()[..], one_answer].concat());
+    let cases = [
+        ("too many answers", vec![result(2, &[7, 7])], false),
+        ("a block that it does not have", vec![unknown_block], true),
+        ("a result of a runner that is being killed", vec![result(77, &[1]), result(2, &[7])], false),
+    ];
+    for (case, frames, is_answered) in cases {
+        let (stage, model) = prefetching();
+        let runs = run(&*model, 0, vec![bytes("runs", 1)]);
+        let waits = run(&*model, 0, vec![bytes("waits", 1)]);
+        frames.iter().for_each(|frame| stage.runner().say(Way::Work, frame));
+        assert!(runs.freed.try_recv().is_err(), "{case}: the instance waits for the end of the runner");
+        stage.runner().dies();
+        assert_eq!(runs.answer().is_ok(), is_answered, "{case}");
+        assert_eq!(waits.answer().expect_err(case), not_healthy());
+        assert_eq!((runs.freed(), waits.freed()), (None, None), "{case}");
     }
 }
 
