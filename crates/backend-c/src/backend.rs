@@ -5,7 +5,7 @@ use crate::load::{HostedInstance, LoadContent, instances};
 use crate::settings::HostSettings;
 use backend::{Backend, Host, Model, OpenSpec, Opened};
 use backend_process::{
-    Completed, Failure, Further, HostedLibrary, JsonObject, Kept, Prefetch, Spec, UnknownKeys, ask_and_keep,
+    Completed, Failure, Further, HostedLibrary, JsonObject, Prefetch, RunnerGuard, Spec, UnknownKeys, ask_and_keep,
 };
 use options::LibraryProcess;
 use protocol::Signature;
@@ -86,7 +86,7 @@ impl Backend for CBackend {
             &content.to_complete(&spec.config_json),
             &settings.limits,
         );
-        let (completed, kept) = ask_and_keep(&own, &settings.limits, Weak::clone(&host), spec.model.as_str().into())
+        let (completed, runner) = ask_and_keep(&own, &settings.limits, Weak::clone(&host), spec.model.as_str().into())
             .map_err(|failure| explained(&state.options, failure.error))?;
         let completed = completed_config(&completed)?;
         Ok(Box::new(OpenedLibrary {
@@ -96,7 +96,7 @@ impl Backend for CBackend {
             settings,
             config_json: spec.config_json.clone(),
             completed,
-            _kept: kept,
+            _runner: runner,
         }))
     }
 }
@@ -136,7 +136,7 @@ struct OpenedLibrary {
     config_json: String,
     completed: Option<String>,
     /// The model's own connection.
-    _kept: Kept,
+    _runner: RunnerGuard,
 }
 
 impl Opened for OpenedLibrary {

@@ -14,7 +14,7 @@ mod blocks;
 mod complete;
 mod failure;
 mod lease;
-mod lent;
+mod lent_inputs;
 mod lifecycle;
 mod memory;
 mod model;
@@ -22,16 +22,16 @@ mod parameters;
 mod peer;
 mod restart;
 mod runner;
+mod selection;
 mod slots;
 mod spec;
 mod transport;
 mod trim;
-mod wanted;
 mod window;
 
 pub use frames::{self, generated};
 
-pub use complete::{Completed, Kept, ask, ask_and_keep};
+pub use complete::{Completed, RunnerGuard, ask, ask_and_keep};
 pub use failure::{Failure, Source};
 pub use model::start;
 pub use spec::{Further, InstanceSpec, Limits, Prefetch, RunnerKind, Spec};

@@ -5,8 +5,8 @@ use crate::generated::Answer;
 use crate::memory::SegmentError;
 use crate::parameters::parameters;
 use crate::runner::{Runner, large};
+use crate::selection::selected_output;
 use crate::slots::{Key, RunnerRequest};
-use crate::wanted::wanted;
 use backend::{BatchEntry, Counted, Outcome, now_ns, scatter, shape};
 use protocol::OutputTensor;
 use tensor::{Data, DataType, Error};
@@ -114,7 +114,8 @@ impl Runner {
         let mut outcome = Outcome { parameters: parameters(answer.parameters)?, ..Outcome::default() };
         let mut failed = None;
         for tensor in &answer.outputs {
-            let Some((index, slot, name)) = wanted(&*owner, entry, tensor.name).filter(|_| failed.is_none()) else {
+            let Some((index, slot, name)) = selected_output(&*owner, entry, tensor.name).filter(|_| failed.is_none())
+            else {
                 // The location is checked even if the output is not requested.
                 self.memory.check(tensor.contents)?;
                 self.memory.done_with(tensor);

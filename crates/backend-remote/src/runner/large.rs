@@ -2,8 +2,8 @@
 
 use super::{Runner, RunnerState};
 use crate::frames::{Block, Contents, ResultRef, TensorRef};
+use crate::selection::selected_output;
 use crate::spec::COPY_BYTES_MAX;
-use crate::wanted::wanted;
 use backend::{BatchEntry, scatter};
 use tensor::DataType;
 
@@ -33,7 +33,7 @@ impl Runner {
                 continue;
             };
             for tensor in &answer.outputs {
-                if let Some((_, slot, _)) = wanted(&*owner, &pending.entry, tensor.name)
+                if let Some((_, slot, _)) = selected_output(&*owner, &pending.entry, tensor.name)
                     && let Some(block) = block_that_stays(tensor, &pending.entry, slot)
                     && self.memory.may_lend_output(block, staying)
                 {

@@ -24,7 +24,7 @@ impl Runner {
     }
 }
 
-impl trim::Rests for Runner {
+impl trim::IdleMemory for Runner {
     fn idle_memory(&self) -> Option<&Arc<TensorMemory>> {
         let state = self.state.lock();
         let is_idle = !state.has_requests() && state.lifecycle.is_in_service();
