@@ -3,12 +3,15 @@
 //! A runner runs batches in the order in which they were sent. A batch that is sent while another one runs is
 //! *prefetched*, so that the runner does not wait for the server in between; [`Prefetch`] says when that is done.
 //!
-//! ```text
-//!   sent to an idle runner ───────────────► Running ──── its result ───► over
-//!                                            ▲    │
-//!                    result of the one before│    └ a result that is not read ─► Unread ─┐
-//!                                            │                                           │
-//!   sent while another runs ──────────► Prefetched ──── the runner ends ─────────────────┴► over
+//! ```mermaid
+//! stateDiagram-v2
+//!   [*] --> Running: sent to an idle runner
+//!   [*] --> Prefetched: sent while another batch runs
+//!   Prefetched --> Running: result of the batch before
+//!   Running --> [*]: its result, or the runner ends
+//!   Running --> Unread: its result is not read
+//!   Prefetched --> [*]: the runner ends
+//!   Unread --> [*]: the runner ends
 //! ```
 //!
 //! | state | requests count as | a cancelled request | if the runner ends, requests |
@@ -19,9 +22,9 @@
 //!
 //! ¹ With `Prefetch::OneBehindSmall`; with `Prefetch::Always` as while running.
 //!
-//! `submit` sends batches, `result` ends them, `response` checks and copies responses. Each event takes the lock of the
-//! runner's state once, and once more if work without the lock comes in between: while a frame is written or sent, and
-//! while outputs are copied.
+//! `submit` sends batches, `result` ends them, `response` checks and copies responses. Each step takes the lock of the
+//! runner's state once, whatever the number of requests: a batch is admitted, written and sent; a result is read, and
+//! its requests are settled.
 
 mod response;
 mod result;

@@ -1,5 +1,7 @@
 //! Batches, lifecycle and readiness of runners, over a transport without processes, sockets or clocks.
 
+#![warn(clippy::too_many_lines)]
+
 mod support;
 
 use backend::{Counted, InstanceEvents, Model, Readiness};
