@@ -42,7 +42,7 @@ pub(crate) enum BatchState {
     Prefetched,
     /// The runner runs it.
     Running,
-    /// Its result came from a runner that is being killed, or broke the protocol. The runner may have begun the next one.
+    /// The result came from a runner that is being killed, or broke the protocol. The next batch may have begun.
     Unread,
 }
 

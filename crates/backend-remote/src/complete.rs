@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, ReadyFrame};
 use crate::model::{RunnerModel, cannot_start, launch, not_started};
-use crate::runner::{Context, Owner, Runner, Started};
+use crate::runner::{Owner, Runner, RunnerContext, Started};
 use crate::spec::{InstanceSpec, Limits};
 use crate::transport::Executor;
 use backend::Host;
@@ -70,7 +70,8 @@ fn complete(
     let (send_runner, started_runner) = channel();
     executor.start(Box::new(move || {
         let started: Started = Box::new(move |result| drop(send.send(result)));
-        let context = Context { owner: Weak::<RunnerModel>::new() as Weak<dyn Owner>, asks, executor: executor_of };
+        let context =
+            RunnerContext { owner: Weak::<RunnerModel>::new() as Weak<dyn Owner>, asks, executor: executor_of };
         drop(send_runner.send(launch(&instance, 0, &limits, context, "complete", started)));
     }));
     let runner = started_runner.recv();

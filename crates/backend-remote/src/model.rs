@@ -8,7 +8,7 @@ use crate::frames::{self, InstanceId};
 use crate::generated::{Frame, LEASES_MAX, SLOTS_MAX};
 use crate::lifecycle::{Before, Lifecycle};
 use crate::restart::Crashes;
-use crate::runner::{Context, Owner, Runner, Started};
+use crate::runner::{Owner, Runner, RunnerContext, Started};
 use crate::spec::{COPY_BYTES_MAX, InstanceSpec, Limits, RunnerKind, Spec};
 use crate::transport::{Executor, Way};
 use backend::{
@@ -140,7 +140,7 @@ pub(crate) fn launch(
     instance: &InstanceSpec,
     number: u32,
     limits: &Limits,
-    context: Context,
+    context: RunnerContext,
     mode: &str,
     started: Started,
 ) -> io::Result<Arc<Runner>> {
@@ -208,7 +208,7 @@ impl RunnerModel {
         // Locked before the runner can respond: otherwise its first response could be lost.
         let mut held = place.runner.write();
         let reporting = Box::new(report.clone());
-        let context = Context { owner: self.me.clone(), asks: None, executor: Arc::clone(&self.executor) };
+        let context = RunnerContext { owner: self.me.clone(), asks: None, executor: Arc::clone(&self.executor) };
         match launch(&place.instance, place.number, limits, context, "run", reporting) {
             Ok(runner) => {
                 if !is_wanted() {

@@ -105,7 +105,7 @@ fn is_lent(tensor: &frames::TensorRef<'_>) -> bool {
 }
 
 /// The model, the server and the threads of a runner.
-pub(crate) struct Context {
+pub(crate) struct RunnerContext {
     pub(crate) owner: Weak<dyn Owner>,
     /// The server and the model that requests of its code are made for; `None` without an owner: they fail.
     pub(crate) asks: Option<(Weak<dyn Host>, Name)>,
@@ -117,7 +117,7 @@ impl Runner {
         spec: &InstanceSpec,
         instance: u32,
         limits: &Limits,
-        Context { owner, asks, executor }: Context,
+        RunnerContext { owner, asks, executor }: RunnerContext,
         connection: Connection,
         started: Started,
     ) -> Arc<Self> {

@@ -20,8 +20,8 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// How the request of a last answer counts. As in Triton, an error that the model responds with is a success, and an
-    /// exception is a failure. A model that reports its own statistics is counted by its reports, unless it failed.
+    /// How the request of a last answer counts. As in Triton, an error that the model responds with is a success, and
+    /// an exception is a failure. A model that reports its own statistics is counted by its reports, unless it failed.
     pub(super) fn of(&self, answer: &AnswerRef<'_>) -> Counted {
         match answer.kind {
             _ if answer.is_failed => self.failed,

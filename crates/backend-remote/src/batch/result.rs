@@ -28,7 +28,7 @@ struct Rescheduled {
     counted: Counted,
 }
 
-/// What becomes of the requests of a batch.
+/// Ends of the requests of a batch.
 #[derive(Default)]
 struct Ends {
     answered: SmallVec<[Answered; 4]>,
@@ -117,7 +117,7 @@ impl Runner {
         Ok((batch, requests))
     }
 
-    /// Adds what becomes of a request of a batch to `ends`.
+    /// Adds the end of a request of a batch to `ends`.
     fn end_request(
         &self,
         (key, request): (Key, RunnerRequest),
