@@ -1,4 +1,4 @@
-"""A batch of a Python model with the dynamic batcher lies ready at its process while another one runs (docs/decisions/027-a-request-lies-ready.md)."""
+"""A batch of a Python model with the dynamic batcher is prefetched to its process while another one runs (docs/decisions/027-a-request-lies-ready.md)."""
 import os
 import signal
 import threading
@@ -11,7 +11,7 @@ import tritonclient.grpc as grpcclient
 from interpreter import python_server
 from server import until
 
-# OUT is twice IN; SEEN has the id of the process, how many batches lay ready behind others, and the largest batch.
+# OUT is twice IN; SEEN has the id of the process, how many batches were prefetched, and the largest batch.
 MODEL = '''import array, fcntl, os, termios, time
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -80,7 +80,7 @@ class Clients:
                 tensor = grpcclient.InferInput("IN", sent.shape, "INT64")
                 tensor.set_data_from_numpy(sent)
                 try:
-                    # Some are cancelled on their way: while they wait, lie ready or run.
+                    # Some are cancelled on their way: while they wait, are prefetched or run.
                     answer = one.infer("doubles", [tensor], client_timeout=0.0005 if i % 10 == 9 else None)
                 except grpcclient.InferenceServerException as error:
                     if "cannot be used at the moment" in str(error):
@@ -115,5 +115,5 @@ def test_a_process_that_dies_costs_its_batch_and_the_next_one_serves_on(server):
     died_at = clients.answered
     clients.join()
     assert clients.wrong == [] and clients.answered > died_at + 200
-    # A batch that lay ready did not run.
+    # A prefetched batch did not run.
     assert len(clients.failed) <= CLIENTS and all("is not healthy" in text for text in clients.failed), clients.failed

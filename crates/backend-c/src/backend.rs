@@ -3,9 +3,9 @@
 use crate::hosts::{Hosts, explained, is_shared};
 use crate::load::{HostedInstance, LoadContent, instances};
 use crate::settings::HostSettings;
-use backend::{Backend, Host, Model, ModelIo, OpenSpec, Opened};
+use backend::{Backend, Host, Model, OpenSpec, Opened};
 use backend_process::{
-    Ahead, Completed, Failure, Further, HostedLibrary, JsonObject, Kept, Spec, UnknownKeys, ask_and_keep,
+    Completed, Failure, Further, HostedLibrary, JsonObject, Prefetch, RunnerGuard, Spec, UnknownKeys, ask_and_keep,
 };
 use options::LibraryProcess;
 use protocol::Signature;
@@ -86,7 +86,7 @@ impl Backend for CBackend {
             &content.to_complete(&spec.config_json),
             &settings.limits,
         );
-        let (completed, kept) = ask_and_keep(&own, &settings.limits, Weak::clone(&host), spec.model.as_str().into())
+        let (completed, runner) = ask_and_keep(&own, &settings.limits, Weak::clone(&host), spec.model.as_str().into())
             .map_err(|failure| explained(&state.options, failure.error))?;
         let completed = completed_config(&completed)?;
         Ok(Box::new(OpenedLibrary {
@@ -96,7 +96,7 @@ impl Backend for CBackend {
             settings,
             config_json: spec.config_json.clone(),
             completed,
-            _kept: kept,
+            _runner: runner,
         }))
     }
 }
@@ -136,14 +136,10 @@ struct OpenedLibrary {
     config_json: String,
     completed: Option<String>,
     /// The model's own connection.
-    _kept: Kept,
+    _runner: RunnerGuard,
 }
 
 impl Opened for OpenedLibrary {
-    fn io(&self) -> Option<ModelIo> {
-        None
-    }
-
     fn completed(&self) -> Option<String> {
         self.completed.clone()
     }
@@ -167,7 +163,7 @@ impl Opened for OpenedLibrary {
             reports_statistics: true,
             counts_failed: false,
             sends_all_outputs: true,
-            ahead: if is_alone { Ahead::Always(READY_MAX) } else { Ahead::Never },
+            prefetch: if is_alone { Prefetch::Always(PREFETCHED_MAX) } else { Prefetch::Never },
             parameter_prefix: crate::settings::PARAMETER_PREFIX,
             limits: opened.settings.limits.of_runner(),
         };
@@ -206,8 +202,8 @@ impl Further for InstanceFactory {
     }
 }
 
-/// Maximum number of batches that lie ready at an instance.
-const READY_MAX: usize = 7;
+/// Maximum number of batches that are prefetched to an instance.
+const PREFETCHED_MAX: usize = 7;
 
 #[cfg(test)]
 mod tests {

@@ -146,11 +146,11 @@ fn failed(link: &Link, error: &Error) {
 fn execute(instance: &Arc<Instance>, batch: &ExecuteRef<'_>) {
     let tickets: Vec<_> = batch.requests.iter().map(|request| Ticket::new(instance, request)).collect();
     let mut errors: Vec<Option<Error>> = Vec::new();
-    let lies_ready = instance.model.signature().is_unscheduled;
+    let may_be_prefetched = instance.model.signature().is_unscheduled;
     let mut requests = Vec::with_capacity(tickets.len());
     for (at, (request, ticket)) in batch.requests.iter().zip(&tickets).enumerate() {
-        // It may have been cancelled while it lay ready.
-        let is_over = lies_ready && ticket.is_cancelled();
+        // It may have been cancelled while another ran.
+        let is_over = may_be_prefetched && ticket.is_cancelled();
         let made = Request::new(ticket, request);
         let made = if is_over { made.and(Err(Error::cancelled(""))) } else { made };
         errors.push(made.as_ref().err().cloned());

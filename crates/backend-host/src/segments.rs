@@ -101,9 +101,19 @@ pub(crate) struct Segments {
 struct Responses {
     arena: Arena,
     segments: Vec<Option<Mapping>>,
-    is_asked: bool,
-    is_refused: bool,
-    is_closed: bool,
+    growth: Growth,
+}
+
+/// Whether the server adds a segment.
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum Growth {
+    #[default]
+    Possible,
+    Requested,
+    /// For the next thread that needs memory.
+    Refused,
+    /// The connection has ended.
+    Closed,
 }
 
 impl Segments {
@@ -140,13 +150,12 @@ impl Segments {
         if Place::from_number(segment.place.into()) == Some(Place::Request) {
             put(&mut self.requests.lock(), segment.segment, mapping);
         } else {
-            responses.is_asked = false;
-            match mapping {
-                Some(mapping) => {
-                    responses.arena.add(segment.segment, mapping.bytes.min(segment.bytes));
-                    put(&mut responses.segments, segment.segment, Some(mapping));
-                }
-                None => responses.is_refused = true,
+            if responses.growth != Growth::Closed {
+                responses.growth = if mapping.is_some() { Growth::Possible } else { Growth::Refused };
+            }
+            if let Some(mapping) = mapping {
+                responses.arena.add(segment.segment, mapping.bytes.min(segment.bytes));
+                put(&mut responses.segments, segment.segment, Some(mapping));
             }
         }
         drop(responses);
@@ -155,7 +164,7 @@ impl Segments {
 
     /// The connection has ended: nobody waits for memory any more.
     pub(crate) fn close(&self) {
-        self.responses.lock().is_closed = true;
+        self.responses.lock().growth = Growth::Closed;
         self.grown.notify_all();
     }
 
@@ -165,7 +174,9 @@ impl Segments {
         for block in blocks {
             let _ = responses.arena.give(block);
         }
-        responses.is_refused = false;
+        if responses.growth == Growth::Refused {
+            responses.growth = Growth::Possible;
+        }
         drop(responses);
         self.grown.notify_all();
     }
@@ -184,23 +195,25 @@ impl Segments {
                 let pointer = mapping.and_then(|mapping| mapping.at(offset, bytes as u64)).ok_or_else(gone)?;
                 return Ok(Allocated { segments, pointer, block, is_sent: false });
             }
-            if responses.is_closed {
-                return Err(gone());
-            }
-            if responses.is_refused {
-                responses.is_refused = false;
-                return Err(Error::unavailable(format!(
-                    "there is no memory for {bytes} bytes of an output: they are more than shm-max-byte-size or \
-                     --memory-limit leaves"
-                )));
-            }
-            if !std::mem::replace(&mut responses.is_asked, true) {
-                let mut frame = Vec::new();
-                let head = frames::generated::NeedSegment { bytes: bytes as u64 };
-                let writing = write::begin(&mut frame, InstanceId::PROCESS, Frame::NeedSegment);
-                head.write(&mut frame);
-                let _ = writing.end(&mut frame);
-                self.send(&frame);
+            match responses.growth {
+                Growth::Closed => return Err(gone()),
+                Growth::Refused => {
+                    responses.growth = Growth::Possible;
+                    return Err(Error::unavailable(format!(
+                        "there is no memory for {bytes} bytes of an output: they are more than shm-max-byte-size or \
+                         --memory-limit leaves"
+                    )));
+                }
+                Growth::Possible => {
+                    responses.growth = Growth::Requested;
+                    let mut frame = Vec::new();
+                    let head = frames::generated::NeedSegment { bytes: bytes as u64 };
+                    let writing = write::begin(&mut frame, InstanceId::PROCESS, Frame::NeedSegment);
+                    head.write(&mut frame);
+                    let _ = writing.end(&mut frame);
+                    self.send(&frame);
+                }
+                Growth::Requested => {}
             }
             self.grown.wait(&mut responses);
         }
@@ -222,7 +235,7 @@ impl Segments {
                 return Ok(View { segments, pointer, block: *block });
             }
             drop(requests);
-            if responses.is_closed || self.grown.wait_for(&mut responses, SEGMENT_TIME).timed_out() {
+            if responses.growth == Growth::Closed || self.grown.wait_for(&mut responses, SEGMENT_TIME).timed_out() {
                 return Err(Error::internal("a tensor lies in a segment that the server did not send"));
             }
         }

@@ -75,20 +75,36 @@ pub(crate) struct Ticket {
 struct Progress {
     /// The thread that executes the batch. A response that it completes is sent with the batch's result.
     executing: Option<ThreadId>,
-    /// The complete response, until the batch's result is sent.
-    answer: Option<Answer>,
-    /// The response of a model that is not decoupled, until the request is ended.
-    held: Option<Answer>,
-    /// A response was sent on its own: all others must be, too.
-    has_responded: bool,
-    is_final: bool,
-    is_released: bool,
-    /// Responses may follow the release of the request.
-    has_factory: bool,
+    response: Response,
+    library: Access,
     /// The request is to run again.
     is_rescheduled: bool,
     /// Responses whose times were reported.
     reported: u32,
+}
+
+/// The last response, or what came before it.
+#[derive(Default)]
+enum Response {
+    #[default]
+    Awaited,
+    /// The response of a model that is not decoupled, until the request is ended.
+    Held(Answer),
+    /// A response was sent on its own: all others must be, too.
+    Streamed,
+    /// The last one, until the batch's result is sent.
+    Complete(Answer),
+    Ended,
+}
+
+/// How the library can still answer the request.
+#[derive(Default, PartialEq, Eq)]
+enum Access {
+    #[default]
+    Request,
+    /// Responses may follow the release of the request.
+    Factory,
+    Released,
 }
 
 impl Ticket {
@@ -151,38 +167,34 @@ impl Ticket {
     /// Sends a response, or keeps it for the batch's result. After the last one, others are dropped.
     pub(crate) fn answer(&self, mut answer: Answer) {
         let mut progress = self.progress.lock();
-        if progress.is_final {
-            return;
-        }
-        progress.is_final = answer.is_final();
+        let (held, is_streamed) = match std::mem::replace(&mut progress.response, Response::Ended) {
+            Response::Awaited => (None, false),
+            Response::Held(held) => (Some(held), false),
+            Response::Streamed => (None, true),
+            over => return progress.response = over,
+        };
         if !self.instance.model.signature().is_decoupled {
             // The engine takes one response: it waits for the flag that ends the request.
-            let held = progress.held.take();
             match (answer.is_final(), answer.is_none(), held) {
                 (true, true, Some(held)) => answer = held.ended(),
-                (false, false, None) => {
-                    progress.held = Some(answer);
-                    return;
-                }
+                (false, false, None) => return progress.response = Response::Held(answer),
                 (_, false, Some(_)) => {
-                    let text = "expected a single response, got 2";
-                    progress.is_final = true;
-                    answer = Answer::error(&Error::internal(text)).ended();
+                    answer = Answer::error(&Error::internal("expected a single response, got 2")).ended();
                 }
                 _ => {}
             }
         }
         let is_executing = progress.executing == Some(std::thread::current().id());
-        if answer.is_final() && !answer.is_none() && is_executing && !progress.has_responded {
-            progress.answer = Some(answer);
-            return;
+        if !answer.is_final() {
+            progress.response = Response::Streamed;
+        } else if !answer.is_none() && is_executing && !is_streamed {
+            return progress.response = Response::Complete(answer);
         }
-        progress.has_responded = true;
         drop(progress);
-        if answer.is_final() {
-            answer.add(self.updated());
-        }
         let is_final = answer.is_final();
+        if is_final {
+            answer = self.with_states(answer);
+        }
         let mut frame = Vec::new();
         let writing = write::begin(&mut frame, InstanceId::ONLY, Frame::Respond);
         RespondHead { slot: self.slot, generation: self.generation }.write(&mut frame);
@@ -192,7 +204,7 @@ impl Ticket {
             self.instance.link.send(Way::Side, &frame);
             blocks.into_iter().for_each(crate::segments::Allocated::sent);
         } else if is_final {
-            self.progress.lock().is_final = false;
+            self.progress.lock().response = Response::Streamed;
             self.answer(Answer::failed(&too_long()));
         }
     }
@@ -201,19 +213,13 @@ impl Ticket {
     pub(crate) fn result(&self, failed: Option<&Error>) -> Answer {
         let mut progress = self.progress.lock();
         progress.executing = None;
-        if let Some(mut answer) = progress.answer.take() {
-            answer.add(self.updated());
-            return answer;
-        }
-        if let Some(error) = failed.filter(|_| !progress.is_final && !progress.has_responded) {
-            progress.is_final = true;
-            return Answer::failed(error);
-        }
-        if std::mem::take(&mut progress.is_rescheduled) && !progress.is_final {
-            progress.is_final = true;
-            let mut answer = Answer::rescheduled();
-            answer.add(self.updated());
-            return answer;
+        let is_rescheduled = std::mem::take(&mut progress.is_rescheduled);
+        match (std::mem::replace(&mut progress.response, Response::Ended), failed) {
+            (Response::Complete(answer), _) => return self.with_states(answer),
+            (Response::Awaited | Response::Held(_), Some(error)) => return Answer::failed(error),
+            (Response::Ended, _) => {}
+            _ if is_rescheduled => return self.with_states(Answer::rescheduled()),
+            (response, _) => progress.response = response,
         }
         drop(progress);
         if let Some(error) = failed {
@@ -223,14 +229,24 @@ impl Ticket {
         Answer::none()
     }
 
+    /// A last answer with the states that the request sets.
+    fn with_states(&self, mut answer: Answer) -> Answer {
+        answer.add(self.updated());
+        answer
+    }
+
     /// The library made a factory.
     pub(crate) fn has_factory(&self) {
-        self.progress.lock().has_factory = true;
+        self.progress.lock().library = Access::Factory;
     }
 
     /// The library released the request.
     pub(crate) fn released(&self) {
-        self.progress.lock().is_released = true;
+        let mut progress = self.progress.lock();
+        if progress.library == Access::Request {
+            progress.library = Access::Released;
+        }
+        drop(progress);
         self.end_if_abandoned();
     }
 
@@ -238,7 +254,7 @@ impl Ticket {
     /// library has made one and never sends it. While it executes the batch, the order of its calls does not count.
     fn end_if_abandoned(&self) {
         let progress = self.progress.lock();
-        let is_abandoned = progress.is_released && !progress.has_factory && progress.executing.is_none();
+        let is_abandoned = progress.library == Access::Released && progress.executing.is_none();
         drop(progress);
         if is_abandoned {
             self.end();
@@ -248,14 +264,16 @@ impl Ticket {
     /// Ends a request that the library cannot answer any more: Triton's client would wait for ever.
     fn end(&self) {
         let mut progress = self.progress.lock();
-        let (held, is_final) = (progress.held.take(), progress.is_final);
+        let last = match std::mem::replace(&mut progress.response, Response::Streamed) {
+            Response::Held(held) => held.ended(),
+            Response::Awaited | Response::Streamed => {
+                let what = "the backend released the request and everything of it without a final response";
+                Answer::failed(&Error::internal(what))
+            }
+            over => return progress.response = over,
+        };
         drop(progress);
-        if let Some(held) = held {
-            self.answer(held.ended());
-        } else if !is_final {
-            let what = "the backend released the request and everything of it without a final response";
-            self.answer(Answer::failed(&Error::internal(what)));
-        }
+        self.answer(last);
     }
 }
 

@@ -52,8 +52,8 @@ fn what_a_runner_leaves_behind_ends_with_it_and_nothing_else() {
     stranger.wait().expect("waits");
     // Its server lives, so it waits; the test ends it.
     guardian.kill().expect("killed");
-    let mut said = String::new();
-    guardian.stdout.take().expect("a pipe").read_to_string(&mut said).expect("text");
-    assert_eq!(said.matches("left behind").count(), 2, "{said}");
+    let mut output = String::new();
+    guardian.stdout.take().expect("a pipe").read_to_string(&mut output).expect("text");
+    assert_eq!(output.matches("left behind").count(), 2, "{output}");
     guardian.wait().expect("waits");
 }

@@ -2,9 +2,9 @@
 
 use crate::settings::JavaScriptSettings;
 use crate::worker::{Starter, Threads, WorkerSpec};
-use backend::{Backend, Host, Model, ModelIo, OpenSpec, Opened};
+use backend::{Backend, Host, Model, OpenSpec, Opened};
 use backend_process::{
-    Ahead, Command, Failure, Further, Instance, JsonObject, OutputTarget, PlacedInstance, RunnerKind, RunnerLimits,
+    Command, Failure, Further, Instance, JsonObject, OutputTarget, PlacedInstance, Prefetch, RunnerKind, RunnerLimits,
     SharedMemory, Spec, UnknownKeys, ask, hosted, instances, is_inside, load_of,
 };
 use memory::beneath::has_canonical;
@@ -185,10 +185,6 @@ impl OpenedJavaScript {
 }
 
 impl Opened for OpenedJavaScript {
-    fn io(&self) -> Option<ModelIo> {
-        None
-    }
-
     fn completed(&self) -> Option<String> {
         self.completed.clone()
     }
@@ -212,7 +208,7 @@ impl Opened for OpenedJavaScript {
             reports_statistics: false,
             counts_failed: true,
             sends_all_outputs: false,
-            ahead: Ahead::Never,
+            prefetch: Prefetch::Never,
             parameter_prefix: crate::settings::PARAMETER_PREFIX,
             limits: opened.options.limits.of_runner(),
         };

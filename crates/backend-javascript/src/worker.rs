@@ -277,7 +277,7 @@ impl Transport for Worker {
     fn end(&self, how: End) {
         match how {
             // UNLOAD has told the worker to end itself.
-            End::Told => {}
+            End::Requested => {}
             End::Hung => self.threads.write_stack(self.id, true),
             End::Killed => self.terminate(),
         }

@@ -10,7 +10,7 @@ use crate::spec::RunnerLimits;
 use crate::start::{ask_and_keep, load_of};
 use crate::sys;
 use backend::Host;
-use backend_remote::{Connection, InstanceSpec, Kept, RunnerKind, Start};
+use backend_remote::{Connection, InstanceSpec, RunnerGuard, RunnerKind, Start};
 use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
@@ -32,7 +32,7 @@ const NAME: &str = "the embedding program";
 ///
 /// # Errors
 /// There is no such descriptor, or the program has ended or does not speak the protocol.
-pub fn serve_embedder(control: RawFd, host: Weak<dyn Host>) -> Result<Kept> {
+pub fn serve_embedder(control: RawFd, host: Weak<dyn Host>) -> Result<RunnerGuard> {
     let no_socket = |e| Error::invalid(format!("descriptor {control} is no socket to a program: {e}"));
     let control = sys::duplicate(control).map_err(no_socket)?;
     let limits = RunnerLimits {

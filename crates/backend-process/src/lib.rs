@@ -37,7 +37,7 @@ mod unsupported;
 #[cfg(target_os = "linux")]
 mod watched;
 
-pub use backend_remote::{Ahead, Completed, Failure, Further, Kept, RunnerKind, Source, Spec};
+pub use backend_remote::{Completed, Failure, Further, Prefetch, RunnerGuard, RunnerKind, Source, Spec};
 #[cfg(target_os = "linux")]
 pub use embedder::serve_embedder;
 #[cfg(target_os = "linux")]

@@ -331,14 +331,14 @@ impl Transport for Process {
 
     fn end(&self, how: End) {
         match how {
-            End::Told if self.process.is_embedder() => {}
+            End::Requested if self.process.is_embedder() => {}
             // Its connection ends, and the program goes on.
             End::Hung | End::Killed if self.process.is_embedder() => {
                 self.link.shut_down();
                 self.close();
             }
             // A stopped process could not end.
-            End::Told => self.process.signal(libc::SIGCONT),
+            End::Requested => self.process.signal(libc::SIGCONT),
             // Python's fault handler writes all stacks to the log, then the process dies.
             End::Hung => self.process.signal(libc::SIGABRT),
             End::Killed => self.process.kill(),

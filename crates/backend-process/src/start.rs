@@ -10,7 +10,7 @@ use crate::spec::{Command, Instance, OutputTarget, RunnerLimits, SharedMemory};
 use crate::sys::{self, Program};
 use backend::{Host, Model};
 use backend_remote::generated::SLOTS_MAX;
-use backend_remote::{Completed, Connection, Executor, Failure, Job, Kept, Segments, Spec, Start};
+use backend_remote::{Completed, Connection, Executor, Failure, Job, RunnerGuard, Segments, Spec, Start};
 use memory::Memfd;
 use protocol::Signature;
 use std::fs::File;
@@ -109,7 +109,7 @@ pub fn ask_and_keep(
     limits: &RunnerLimits,
     host: Weak<dyn Host>,
     model: Name,
-) -> Result<(Completed, Kept), Failure> {
+) -> Result<(Completed, RunnerGuard), Failure> {
     backend_remote::ask_and_keep(instance, &limits.of_runner(), &executor()?, host, model)
 }
 

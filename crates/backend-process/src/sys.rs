@@ -63,7 +63,7 @@ impl Epoll {
     /// Waits at most `timeout_ms`; -1 = no limit.
     pub(crate) fn wait(&self, events: &mut Vec<Event>, timeout_ms: i32) {
         let mut found = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
-        // SAFETY: room for as many events as is said.
+        // SAFETY: room for as many events as the count.
         let count =
             unsafe { libc::epoll_wait(self.0.as_raw_fd(), found.as_mut_ptr(), EVENTS_MAX as libc::c_int, timeout_ms) };
         events.clear();

@@ -2,7 +2,7 @@
 
 use crate::{Command, Failure, Instance, OutputTarget, RunnerLimits, Spec};
 use backend::{Host, Model};
-use backend_remote::{Completed, Connection, Job, Kept, Segments, Start};
+use backend_remote::{Completed, Connection, Job, RunnerGuard, Segments, Start};
 use protocol::Signature;
 use std::io;
 use std::sync::{Arc, Weak};
@@ -91,7 +91,7 @@ pub fn ask_and_keep(
     _: &RunnerLimits,
     _: Weak<dyn Host>,
     _: Name,
-) -> Result<(Completed, Kept), Failure> {
+) -> Result<(Completed, RunnerGuard), Failure> {
     Err(none_here())
 }
 
@@ -149,6 +149,6 @@ pub fn wait_for_ends(_: Duration) -> bool {
 ///
 /// # Errors
 /// UNAVAILABLE: this needs Linux.
-pub fn serve_embedder(_: std::os::fd::RawFd, _: Weak<dyn Host>) -> Result<Kept> {
+pub fn serve_embedder(_: std::os::fd::RawFd, _: Weak<dyn Host>) -> Result<RunnerGuard> {
     Err(none_here().error)
 }

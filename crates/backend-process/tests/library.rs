@@ -6,7 +6,7 @@
 mod support;
 
 use backend::Model;
-use backend_process::{Ahead, Command, Failure, HostedLibrary, OutputTarget, RunnerLimits, Spec, ask_and_keep};
+use backend_process::{Command, Failure, HostedLibrary, OutputTarget, Prefetch, RunnerLimits, Spec, ask_and_keep};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ fn started(library: &HostedLibrary, instances: &[&str], limits: &RunnerLimits) -
         reports_statistics: false,
         counts_failed: true,
         sends_all_outputs: false,
-        ahead: Ahead::Never,
+        prefetch: Prefetch::Never,
         parameter_prefix: "nereid.python.",
         limits: limits.of_runner(),
     };

@@ -62,9 +62,9 @@ fn processes_started_by_a_loading_thread_keep_the_niceness_of_the_server() {
         .env(CHILD, "1")
         .output()
         .expect("nice runs");
-    let said = String::from_utf8_lossy(&done.stdout);
-    print!("{said}");
-    assert!(done.status.success(), "{said}{}", String::from_utf8_lossy(&done.stderr));
+    let output = String::from_utf8_lossy(&done.stdout);
+    print!("{output}");
+    assert!(done.status.success(), "{output}{}", String::from_utf8_lossy(&done.stderr));
 }
 
 fn load_with_low_priority() {

@@ -7,9 +7,9 @@ use crate::load::LoadContent;
 use crate::options::Options;
 use crate::probe::{Interpreter, Prober};
 use crate::search::{self, Variables};
-use backend::{Backend, Host, Model, ModelIo, OpenSpec, Opened};
+use backend::{Backend, Host, Model, OpenSpec, Opened};
 use backend_process::{
-    Ahead, Command, Failure, Further, Instance, PlacedInstance, RunnerKind, RunnerLimits, Spec, UnknownKeys, hosted,
+    Command, Failure, Further, Instance, PlacedInstance, Prefetch, RunnerKind, RunnerLimits, Spec, UnknownKeys, hosted,
     instances,
 };
 use options::PythonOptions;
@@ -232,10 +232,6 @@ impl OpenedPython {
 }
 
 impl Opened for OpenedPython {
-    fn io(&self) -> Option<ModelIo> {
-        None
-    }
-
     fn completed(&self) -> Option<String> {
         self.completed.clone()
     }
@@ -261,7 +257,7 @@ impl Opened for OpenedPython {
             reports_statistics: false,
             counts_failed: opened.counts_failed,
             sends_all_outputs: false,
-            ahead: if is_alone { Ahead::BehindSmall } else { Ahead::Never },
+            prefetch: if is_alone { Prefetch::OneBehindSmall } else { Prefetch::Never },
             parameter_prefix: crate::options::PARAMETER_PREFIX,
             limits: instances.limits.of_runner(),
         };

@@ -89,11 +89,11 @@ fn b_pyr_05_each_interpreter_of_this_machine_is_usable_or_rejected_with_the_reme
     }
     let prober = Prober::default();
     for program in found {
-        let said = Command::new(&program)
+        let output = Command::new(&program)
             .args(["-c", "import sys\nprint('%d %d' % sys.version_info[:2])\nimport numpy\nprint(numpy.__version__)"])
             .output()
             .unwrap();
-        let text = String::from_utf8_lossy(&said.stdout);
+        let text = String::from_utf8_lossy(&output.stdout);
         let numbers: Vec<u32> = text.lines().next().unwrap_or("0 0").split(' ').map(|n| n.parse().unwrap()).collect();
         let version = (numbers[0], numbers[1]);
         let numpy = text.lines().nth(1);

@@ -1,8 +1,8 @@
 //! Completes a configuration with the code of a model, in a runner of its own.
 
 use crate::failure::{Failure, ReadyFrame};
-use crate::model::{Of, RunnerModel, cannot_start, launch, not_started};
-use crate::runner::{Owner, Runner, Started};
+use crate::model::{RunnerModel, cannot_start, launch, not_started};
+use crate::runner::{Owner, Runner, RunnerContext, Started};
 use crate::spec::{InstanceSpec, Limits};
 use crate::transport::Executor;
 use backend::Host;
@@ -16,7 +16,7 @@ use tensor::Name;
 /// # Errors
 /// The error of the code, or the end of the runner.
 pub fn ask(instance: &InstanceSpec, limits: &Limits, executor: &Arc<dyn Executor>) -> Result<Option<String>, Failure> {
-    complete(instance, limits, executor, None).map(|(ready, _kept)| ready.config)
+    complete(instance, limits, executor, None).map(|(ready, _runner)| ready.config)
 }
 
 /// The configuration that a runner made.
@@ -30,12 +30,12 @@ pub struct Completed {
 
 /// A runner that completed a configuration and stays, because it owns the model for other runners. It ends when this is
 /// dropped. If it dies before, nothing happens: the runners that serve the model notice their own end.
-pub struct Kept {
+pub struct RunnerGuard {
     runner: Arc<Runner>,
     grace: Duration,
 }
 
-impl Drop for Kept {
+impl Drop for RunnerGuard {
     fn drop(&mut self) {
         self.runner.end(self.grace);
     }
@@ -52,9 +52,9 @@ pub fn ask_and_keep(
     executor: &Arc<dyn Executor>,
     host: Weak<dyn Host>,
     model: Name,
-) -> Result<(Completed, Kept), Failure> {
-    let (ReadyFrame { config, groups, .. }, kept) = complete(instance, limits, executor, Some((host, model)))?;
-    Ok((Completed { config, groups }, kept))
+) -> Result<(Completed, RunnerGuard), Failure> {
+    let (ReadyFrame { config, groups, .. }, runner) = complete(instance, limits, executor, Some((host, model)))?;
+    Ok((Completed { config, groups }, runner))
 }
 
 /// Starts a runner in mode `complete`, and waits for its answer. The runner ends when the second value is dropped.
@@ -63,19 +63,20 @@ fn complete(
     limits: &Limits,
     executor: &Arc<dyn Executor>,
     asks: Option<(Weak<dyn Host>, Name)>,
-) -> Result<(ReadyFrame, Kept), Failure> {
+) -> Result<(ReadyFrame, RunnerGuard), Failure> {
     let (kind, instance, limits, executor_of) = (instance.kind, instance.clone(), limits.clone(), Arc::clone(executor));
     let grace = limits.exit_grace;
     let (send, answer) = channel();
     let (send_runner, started_runner) = channel();
     executor.start(Box::new(move || {
         let started: Started = Box::new(move |result| drop(send.send(result)));
-        let of = Of { owner: Weak::<RunnerModel>::new() as Weak<dyn Owner>, asks, executor: executor_of };
-        drop(send_runner.send(launch(&instance, 0, &limits, of, "complete", started)));
+        let context =
+            RunnerContext { owner: Weak::<RunnerModel>::new() as Weak<dyn Owner>, asks, executor: executor_of };
+        drop(send_runner.send(launch(&instance, 0, &limits, context, "complete", started)));
     }));
     let runner = started_runner.recv();
     let runner = runner.map_err(|_| not_started(kind))?.map_err(|e| cannot_start(kind, &e))?;
-    let kept = Kept { runner, grace };
+    let guard = RunnerGuard { runner, grace };
     let ready = answer.recv().map_err(|_| not_started(kind))??;
-    Ok((ready, kept))
+    Ok((ready, guard))
 }

@@ -6,13 +6,15 @@
 //!
 //! The thread that submits a batch writes it to the runner; the transport calls back for each frame that arrives.
 
+#![warn(clippy::too_many_lines)]
+
 mod asks;
 mod batch;
 mod blocks;
 mod complete;
 mod failure;
 mod lease;
-mod lent;
+mod lent_inputs;
 mod lifecycle;
 mod memory;
 mod model;
@@ -20,19 +22,19 @@ mod parameters;
 mod peer;
 mod restart;
 mod runner;
+mod selection;
 mod slots;
 mod spec;
 mod transport;
 mod trim;
-mod wanted;
 mod window;
 
 pub use frames::{self, generated};
 
-pub use complete::{Completed, Kept, ask, ask_and_keep};
+pub use complete::{Completed, RunnerGuard, ask, ask_and_keep};
 pub use failure::{Failure, Source};
 pub use model::start;
-pub use spec::{Ahead, Further, InstanceSpec, Limits, RunnerKind, Spec};
+pub use spec::{Further, InstanceSpec, Limits, Prefetch, RunnerKind, Spec};
 pub use transport::{
     Connection, End, Executor, Job, Next, PANICKED, Reading, Receiver, Segments, Start, Transport, Way,
 };

@@ -6,7 +6,7 @@ pub(crate) enum Lifecycle {
     /// The runner loads the model's code.
     Starting {
         /// The runner answered its first ping: its own code runs, even if the model's code hangs.
-        is_there: bool,
+        has_answered: bool,
     },
     /// The runner reported that it cannot start. It is expected to end.
     Failed,

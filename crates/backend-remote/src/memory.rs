@@ -8,7 +8,7 @@ use crate::frames::write::{self, Put};
 use crate::frames::{Block, Contents, Lent, ProtocolError, TensorRef, check_strings, lease_of};
 use crate::generated::{FRAME_BYTES_MAX, Place, SEGMENTS_MAX, Segment};
 use crate::lease::Leases;
-use crate::lent::LentInputs;
+use crate::lent_inputs::LentInputs;
 use crate::slots::Key;
 use crate::spec::Limits;
 use crate::transport::{Segments, Transport, Way};

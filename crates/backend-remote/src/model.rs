@@ -8,8 +8,8 @@ use crate::frames::{self, InstanceId};
 use crate::generated::{Frame, LEASES_MAX, SLOTS_MAX};
 use crate::lifecycle::{Before, Lifecycle};
 use crate::restart::Crashes;
-use crate::runner::{Owner, Parts, Runner, Started};
-use crate::spec::{Ahead, COPY_BYTES_MAX, InstanceSpec, Limits, RunnerKind, Spec};
+use crate::runner::{Owner, Runner, RunnerContext, Started};
+use crate::spec::{COPY_BYTES_MAX, InstanceSpec, Limits, RunnerKind, Spec};
 use crate::transport::{Executor, Way};
 use backend::{
     Batch, Capabilities, Executing, Host, InstanceEventsRef, Marks, NewInstance, OpenCalls, Readiness, ReadyAnswer,
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqC
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-use tensor::{Error, Name, RegionRef};
+use tensor::{Error, RegionRef};
 
 /// Maximum bytes of inputs that the thread of the batch copies itself, like outputs on the thread that reads them:
 /// 1 MiB takes 80 to 240 µs. A thread of the pool would have to be woken, and copies no faster.
@@ -39,24 +39,24 @@ pub(crate) struct RunnerModel {
     /// Instances by their number.
     places: RwLock<Vec<Option<Arc<InstanceRunner>>>>,
     /// Runners of removed instances that still have requests, and the time of their removal.
-    left_behind: Mutex<Vec<(Arc<Runner>, u64)>>,
+    removed: Mutex<Vec<(Arc<Runner>, u64)>>,
     listener: OnceLock<InstanceEventsRef>,
     /// The model is not served any more: its runners are not restarted.
     is_ending: AtomicBool,
     /// Nanoseconds that runners may spend on requests without a waiting client; `NEVER` while the model is in service.
-    leaving_ns: AtomicU64,
+    abandoned_ns_max: AtomicU64,
     /// Time when the model left service.
-    left: OnceLock<u64>,
+    left_service: OnceLock<u64>,
     restarts: AtomicU64,
 }
 
 const NEVER: u64 = u64::MAX;
 /// Number of checks of the runners in their grace period after the model left service, with limits of the interval.
-const LOOKS_IN_GRACE: u32 = 10;
-const LOOK_MIN: Duration = Duration::from_millis(10);
-const LOOK_MAX: Duration = Duration::from_secs(1);
+const CHECKS_IN_GRACE: u32 = 10;
+const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(10);
+const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 /// Interval of checks of a runner whose instance was removed, while it has requests.
-const LEFT_LOOK: Duration = Duration::from_millis(20);
+const REMOVED_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// An instance and its runner.
 pub(crate) struct InstanceRunner {
@@ -71,7 +71,7 @@ pub(crate) struct InstanceRunner {
     /// False while the runner is started for the first time.
     serves: AtomicBool,
     /// The instance was removed: its runner is not restarted, and its end is not reported.
-    is_left: AtomicBool,
+    is_removed: AtomicBool,
 }
 
 impl InstanceRunner {
@@ -84,7 +84,7 @@ impl InstanceRunner {
             down: Mutex::default(),
             pauses: AtomicU64::new(0),
             serves: AtomicBool::new(serves),
-            is_left: AtomicBool::new(false),
+            is_removed: AtomicBool::new(false),
         })
     }
 
@@ -114,11 +114,11 @@ pub fn start(
         host,
         executor,
         places: RwLock::new(places.iter().cloned().map(Some).collect()),
-        left_behind: Mutex::default(),
+        removed: Mutex::default(),
         listener: OnceLock::new(),
         is_ending: AtomicBool::new(false),
-        leaving_ns: AtomicU64::new(NEVER),
-        left: OnceLock::new(),
+        abandoned_ns_max: AtomicU64::new(NEVER),
+        left_service: OnceLock::new(),
         restarts: AtomicU64::new(0),
     });
     // Its drop ends all runners, also after a failure below.
@@ -135,32 +135,20 @@ pub(crate) fn cannot_start(kind: RunnerKind, e: &io::Error) -> Failure {
     Error::internal(format!("a {} could not be started: {e}", kind.noun())).into()
 }
 
-/// The model, the server and the threads of a runner.
-pub(crate) struct Of {
-    pub(crate) owner: Weak<dyn Owner>,
-    /// See [`Parts::asks`].
-    pub(crate) asks: Option<(Weak<dyn Host>, Name)>,
-    pub(crate) executor: Arc<dyn Executor>,
-}
-
 /// Starts a runner, on the thread for starts. Calls `started` when the runner responds or ends, but not if this fails.
 pub(crate) fn launch(
     instance: &InstanceSpec,
     number: u32,
     limits: &Limits,
-    of: Of,
+    context: RunnerContext,
     mode: &str,
     started: Started,
 ) -> io::Result<Arc<Runner>> {
-    let (name, kind, limits) = (instance.name.clone(), instance.kind, limits.clone());
-    let start_timeout = limits.start_timeout;
     let mut load = Vec::new();
     frames::write::json(&mut load, InstanceId::ONLY, Frame::Load, &load_of(&instance.load, mode))
         .map_err(|_| io::Error::other("the configuration is too long"))?;
     let connection = instance.start.start()?;
-    let Of { owner, asks, executor } = of;
-    let runner =
-        Runner::new(Parts { kind, name, instance: number, owner, asks, connection, limits, executor, started });
+    let runner = Runner::new(instance, number, limits, context, connection, started);
     crate::trim::watch(Arc::downgrade(&runner) as _);
     // First of all: a thread that answers before its receiver is there would not be heard.
     runner.transport.on_frame(Arc::clone(&runner) as _)?;
@@ -168,7 +156,7 @@ pub(crate) fn launch(
     let mut first = Vec::new();
     frames::write::question(&mut first, InstanceId::PROCESS, Frame::Ping, 0);
     runner.transport.send(Way::Side, &first);
-    runner.later(start_timeout, |runner| runner.check_contact());
+    runner.later(limits.start_timeout, |runner| runner.check_contact());
     Ok(runner)
 }
 
@@ -204,27 +192,24 @@ impl RunnerModel {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Starts the runner of an instance.
+    /// Starts the runner of an instance. `started` is called once.
     fn spawn(&self, place: &InstanceRunner, started: Started) {
-        let is_wanted = || !self.is_ending.load(SeqCst) && !place.is_left.load(SeqCst);
+        let is_wanted = || !self.is_ending.load(SeqCst) && !place.is_removed.load(SeqCst);
         if !is_wanted() {
             return;
         }
-        let told: Arc<Mutex<Option<Started>>> = Arc::new(Mutex::new(Some(started)));
-        let tell = {
-            let told = Arc::clone(&told);
-            move |result| {
-                if let Some(started) = told.lock().take() {
-                    started(result);
-                }
+        let started: Arc<Mutex<Option<Started>>> = Arc::new(Mutex::new(Some(started)));
+        let report = move |result| {
+            if let Some(started) = started.lock().take() {
+                started(result);
             }
         };
         let limits = &self.spec.limits;
         // Locked before the runner can respond: otherwise its first response could be lost.
         let mut held = place.runner.write();
-        let told = Box::new(tell.clone());
-        let of = Of { owner: self.me.clone(), asks: None, executor: Arc::clone(&self.executor) };
-        match launch(&place.instance, place.number, limits, of, "run", told) {
+        let reporting = Box::new(report.clone());
+        let context = RunnerContext { owner: self.me.clone(), asks: None, executor: Arc::clone(&self.executor) };
+        match launch(&place.instance, place.number, limits, context, "run", reporting) {
             Ok(runner) => {
                 if !is_wanted() {
                     runner.end(Duration::ZERO);
@@ -233,7 +218,7 @@ impl RunnerModel {
             }
             Err(e) => {
                 drop(held);
-                tell(Err(cannot_start(place.instance.kind, &e)));
+                report(Err(cannot_start(place.instance.kind, &e)));
             }
         }
     }
@@ -261,47 +246,49 @@ impl RunnerModel {
     }
 
     /// Ends runners that hang or work without a waiting client, after their grace period.
-    fn look_at_leaving(&self) {
-        let (grace, now) = (Duration::from_nanos(self.leaving_ns.load(SeqCst)), now_ns());
-        let left = Duration::from_nanos(now.saturating_sub(*self.left.get_or_init(|| now)));
+    fn check_leaving(&self) {
+        let (grace, now) = (Duration::from_nanos(self.abandoned_ns_max.load(SeqCst)), now_ns());
+        let left = Duration::from_nanos(now.saturating_sub(*self.left_service.get_or_init(|| now)));
         for runner in self.runners() {
-            runner.look_for_nobody(grace, left, now);
+            runner.check_abandoned(grace, left, now);
         }
-        self.later((grace / LOOKS_IN_GRACE).clamp(LOOK_MIN, LOOK_MAX), |model| model.look_at_leaving());
+        self.later((grace / CHECKS_IN_GRACE).clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL_MAX), |model| {
+            model.check_leaving()
+        });
     }
 
     /// Removes an instance. Its runner ends after its last request, which may take long if the model is decoupled.
-    fn leave(&self, instance: u32) {
+    fn remove(&self, instance: u32) {
         let place = self.places.write().get_mut(instance as usize).and_then(Option::take);
         let Some(place) = place else { return };
-        place.is_left.store(true, SeqCst);
+        place.is_removed.store(true, SeqCst);
         let Some(runner) = place.runner.read().clone() else { return };
         log::debug!("{}: the instance leaves", place.name());
-        let mut left_behind = self.left_behind.lock();
-        left_behind.push((runner, now_ns()));
-        if left_behind.len() == 1 {
-            self.later(Duration::ZERO, |model| model.look_at_left());
+        let mut removed = self.removed.lock();
+        removed.push((runner, now_ns()));
+        if removed.len() == 1 {
+            self.later(Duration::ZERO, |model| model.check_removed());
         }
     }
 
     /// Ends idle runners of removed instances, and those that work without a waiting client after their grace period.
     /// Checks the others again later.
-    fn look_at_left(&self) {
+    fn check_removed(&self) {
         let (grace, now) = (self.spec.limits.exit_grace, now_ns());
-        let mut left_behind = self.left_behind.lock();
-        left_behind.retain(|(runner, since)| {
+        let mut removed = self.removed.lock();
+        removed.retain(|(runner, since)| {
             if runner.is_over() {
                 return false;
             }
-            if !runner.works() {
+            if !runner.has_requests() {
                 runner.end(grace);
                 return false;
             }
-            runner.look_for_nobody(grace, Duration::from_nanos(now.saturating_sub(*since)), now);
+            runner.check_abandoned(grace, Duration::from_nanos(now.saturating_sub(*since)), now);
             true
         });
-        if !left_behind.is_empty() {
-            self.later(LEFT_LOOK, |model| model.look_at_left());
+        if !removed.is_empty() {
+            self.later(REMOVED_CHECK_INTERVAL, |model| model.check_removed());
         }
     }
 
@@ -312,7 +299,7 @@ impl RunnerModel {
     /// Runners of all instances, including removed ones.
     fn runners(&self) -> impl Iterator<Item = Arc<Runner>> {
         let mut all: Vec<_> = self.all_places().into_iter().filter_map(|place| place.runner.read().clone()).collect();
-        all.extend(self.left_behind.lock().iter().map(|(runner, _)| Arc::clone(runner)));
+        all.extend(self.removed.lock().iter().map(|(runner, _)| Arc::clone(runner)));
         all.into_iter().filter(|runner| !runner.is_over())
     }
 }
@@ -322,28 +309,12 @@ impl Owner for RunnerModel {
         &self.signature
     }
 
-    fn is_decoupled(&self) -> bool {
-        self.spec.decoupled
-    }
-
-    fn reports_statistics(&self) -> bool {
-        self.spec.reports_statistics
-    }
-
-    fn counts_failed(&self) -> bool {
-        self.spec.counts_failed
-    }
-
-    fn ahead(&self) -> Ahead {
-        self.spec.ahead
+    fn spec(&self) -> &Spec {
+        &self.spec
     }
 
     fn has_one_instance(&self) -> bool {
         self.places.read().iter().flatten().nth(1).is_none()
-    }
-
-    fn sends_all_outputs(&self) -> bool {
-        self.spec.sends_all_outputs
     }
 
     fn reported(&self, runner: &Runner, report: Reported, times: ReportedTimes) {
@@ -445,10 +416,10 @@ impl RemoteModel for Served {
     fn leave_service(&self, longest: Duration) {
         let grace = self.0.spec.limits.exit_grace.min(longest);
         let grace_ns = u64::try_from(grace.as_nanos()).unwrap_or(NEVER).min(NEVER - 1);
-        self.0.leaving_ns.fetch_min(grace_ns, SeqCst);
+        self.0.abandoned_ns_max.fetch_min(grace_ns, SeqCst);
         // Repeats until the model is dropped.
-        if self.0.left.set(now_ns()).is_ok() {
-            self.0.later(Duration::ZERO, |model| model.look_at_leaving());
+        if self.0.left_service.set(now_ns()).is_ok() {
+            self.0.later(Duration::ZERO, |model| model.check_leaving());
         }
     }
 
@@ -471,7 +442,7 @@ impl RemoteModel for Served {
             }
             drop(known);
             self.0.start_all(&places).map_err(|failure| {
-                places.iter().for_each(|place| self.0.leave(place.number));
+                places.iter().for_each(|place| self.0.remove(place.number));
                 further.error(&failure)
             })
         };
@@ -498,7 +469,7 @@ impl RemoteModel for Served {
     }
 
     fn instance_left(&self, instance: u32) {
-        self.0.leave(instance);
+        self.0.remove(instance);
     }
 
     fn serve(&self, instances: InstanceEventsRef) {

@@ -21,10 +21,13 @@ impl Peer for Runner {
 
     fn parent(&self, named: Key) -> Parent {
         let mut state = self.state.lock();
-        let key = if state.slots.has(named) { Some(named) } else { state.slots.only(|key| !state.lies_ready(key)) };
-        // A batch that lay ready may call before the result of the one before it was read.
-        let mut batches = state.batch.iter().chain(&state.ready);
-        let running = batches.find(|batch| key.is_none_or(|key| batch.members.contains(&key)));
+        let key = if state.slots.has(named) {
+            Some(named)
+        } else {
+            state.slots.only(|key| state.in_flight.prefetched_with(key).is_none())
+        };
+        // A prefetched batch may call before the result of the one before it was read.
+        let running = state.in_flight.all().find(|batch| key.is_none_or(|key| batch.members.contains(&key)));
         let batch = running.map(|batch| batch.id);
         match key.and_then(|key| Some((key, state.slots.pending(key)?))) {
             Some((key, pending)) => {

@@ -14,7 +14,7 @@ pub(crate) const DELAY_MAX: Duration = Duration::from_secs(30);
 pub(crate) struct Restart {
     pub(crate) delay: Duration,
     /// Number of crashes in a row, if the log is to report it now: once per row.
-    pub(crate) told: Option<u32>,
+    pub(crate) crashes_reported: Option<u32>,
 }
 
 /// The crashes of one instance. Restarts never stop: the cause may be a request of one client, and the others must be
@@ -35,7 +35,7 @@ impl Crashes {
             true => (1, Duration::ZERO),
             false => (self.in_a_row.saturating_add(1), (self.delay * 2).clamp(FIRST_DELAY, DELAY_MAX)),
         };
-        Restart { delay: self.delay, told: (self.in_a_row == CRASHES_REPORTED).then_some(self.in_a_row) }
+        Restart { delay: self.delay, crashes_reported: (self.in_a_row == CRASHES_REPORTED).then_some(self.in_a_row) }
     }
 }
 
@@ -47,7 +47,7 @@ mod tests {
         let mut crashes = Crashes::default();
         let all: Vec<_> = seconds.iter().map(|s| crashes.crashed((s * 1e9) as u64)).collect();
         assert_eq!(all.iter().map(|a| a.delay.as_millis() as u64).collect::<Vec<_>>(), delays, "{seconds:?}");
-        all.iter().filter_map(|a| a.told).collect()
+        all.iter().filter_map(|a| a.crashes_reported).collect()
     }
 
     #[test]

@@ -4,27 +4,27 @@
 //! its lock is never held while engine or model code is called.
 
 mod end;
-mod in_flight;
 pub(crate) mod large;
 mod questions;
 mod room;
 
-pub(crate) use in_flight::BatchInFlight;
-
 use crate::asks::{Asks, Peer};
+use crate::batch::InFlight;
 use crate::failure::{Failure, ReadyFrame};
 use crate::frames::{self, FromRunner, InstanceId, ProtocolError};
 use crate::generated::{Frame, Header, ReportKind, VERSION};
 use crate::lifecycle::{Before, Lifecycle};
 use crate::memory::TensorMemory;
 use crate::slots::{Key, RunnerRequest, Slots};
-use crate::spec::{Ahead, COPY_BYTES_MAX, FRAME_BYTES_AT_ONCE_MAX, Limits, RunnerKind};
+use crate::spec::{COPY_BYTES_MAX, FRAME_BYTES_AT_ONCE_MAX, InstanceSpec, Limits, Prefetch, RunnerKind, Spec};
 use crate::transport::{Connection, End, Executor, Next, Reading, Receiver, Transport, Way};
-use backend::{Host, OpenCall, OpenCalls, ReadyAnswer, Reported, ReportedEnd, ReportedTimes, from_system_ns, now_ns};
+use backend::{
+    Executing, Host, Occupied, OpenCall, OpenCalls, ReadyAnswer, Reported, ReportedEnd, ReportedTimes, from_system_ns,
+    now_ns,
+};
 use device::{Closing, Handle};
 use parking_lot::Mutex;
 use protocol::Signature;
-use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tensor::{Error, Name};
@@ -40,21 +40,13 @@ pub(crate) type Started = Box<dyn FnOnce(Result<ReadyFrame, Failure>) + Send>;
 /// The model that a runner serves.
 pub(crate) trait Owner: Send + Sync {
     fn signature(&self) -> &Arc<Signature>;
-    fn is_decoupled(&self) -> bool;
-    /// The model reports its own statistics.
-    fn reports_statistics(&self) -> bool;
-    /// An execution counts even if the model failed in it.
-    fn counts_failed(&self) -> bool;
-    /// Batches that are sent before the result of the first.
-    fn ahead(&self) -> Ahead;
-    /// The model has a single instance now.
-    fn has_one_instance(&self) -> bool;
-    /// Clients get all outputs that the model sends, requested or not.
-    fn sends_all_outputs(&self) -> bool;
-    /// Passes on what the model reports, if it belongs to no unfinished request.
-    fn reported(&self, runner: &Runner, report: Reported, times: ReportedTimes);
+    fn spec(&self) -> &Spec;
     /// The server.
     fn host(&self) -> Weak<dyn Host>;
+    /// The model has a single instance now.
+    fn has_one_instance(&self) -> bool;
+    /// Passes on what the model reports, if it belongs to no unfinished request.
+    fn reported(&self, runner: &Runner, report: Reported, times: ReportedTimes);
     /// Reports the end of a runner that was ready, with its last state.
     fn died(&self, runner: &Runner, was: Lifecycle);
 }
@@ -72,34 +64,32 @@ pub(crate) struct Runner {
     pub(crate) limits: Limits,
     pub(crate) executor: Arc<dyn Executor>,
     pub(crate) state: Mutex<RunnerState>,
-    pub(crate) ahead: Ahead,
     me: Weak<Self>,
 }
 
 pub(crate) struct RunnerState {
     pub(crate) lifecycle: Lifecycle,
     pub(crate) slots: Slots,
-    pub(crate) batch: Option<BatchInFlight>,
-    /// Batches that were sent while `batch` runs, in their order.
-    pub(crate) ready: VecDeque<BatchInFlight>,
-    pub(crate) batches: u64,
+    pub(crate) in_flight: InFlight,
     /// Time of the last response.
     pub(crate) answered: u64,
-    /// All tensors of the last result were in its frame.
-    pub(crate) was_small: bool,
-    /// A result was not read, so that a batch that lies ready may have begun.
-    pub(crate) may_have_begun: bool,
     started: Option<Started>,
     questions: Vec<Question>,
     asked: u64,
     /// A check of the batch's duration is scheduled.
     is_watched: bool,
-    /// Time since which no client waits for a response, and the last batch at that time.
-    for_nobody: Option<(u64, u64)>,
+    /// Time since which all requests are cancelled, and the last batch at that time.
+    abandoned: Option<(u64, u64)>,
     /// The warning about clients that still wait after the model left service was logged.
-    told_of_clients: bool,
+    has_warned_of_clients: bool,
     /// Buffer of the last frame, for reuse.
     pub(crate) buffer: Vec<u8>,
+}
+
+impl RunnerState {
+    pub(crate) fn has_requests(&self) -> bool {
+        self.in_flight.running().is_some() || self.slots.taken() > 0
+    }
 }
 
 /// A readiness check that the runner has not answered.
@@ -114,55 +104,50 @@ fn is_lent(tensor: &frames::TensorRef<'_>) -> bool {
     matches!(tensor.contents, frames::Contents::Device(lent) if !lent.by_host)
 }
 
-/// Parameters of `Runner::new`.
-pub(crate) struct Parts {
-    pub(crate) name: Name,
-    pub(crate) kind: RunnerKind,
-    pub(crate) instance: u32,
+/// The model, the server and the threads of a runner.
+pub(crate) struct RunnerContext {
     pub(crate) owner: Weak<dyn Owner>,
     /// The server and the model that requests of its code are made for; `None` without an owner: they fail.
     pub(crate) asks: Option<(Weak<dyn Host>, Name)>,
-    pub(crate) connection: Connection,
-    pub(crate) limits: Limits,
     pub(crate) executor: Arc<dyn Executor>,
-    pub(crate) started: Started,
 }
 
 impl Runner {
-    pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let Parts { kind, name, instance, owner, asks, connection, limits, executor, started } = parts;
+    pub(crate) fn new(
+        spec: &InstanceSpec,
+        instance: u32,
+        limits: &Limits,
+        RunnerContext { owner, asks, executor }: RunnerContext,
+        connection: Connection,
+        started: Started,
+    ) -> Arc<Self> {
         let Connection { transport, segments, flags } = connection;
         let of_owner = || owner.upgrade().map(|owner| (owner.host(), owner.signature().model.clone()));
-        let ahead = owner.upgrade().map_or(Ahead::Never, |owner| owner.ahead());
+        let prefetch = owner.upgrade().map_or(Prefetch::Never, |owner| owner.spec().prefetch);
         let asks = asks.or_else(of_owner);
         let model = asks.as_ref().map(|(_, model)| model.clone()).unwrap_or_default();
         let memory = TensorMemory::new(Arc::clone(&transport), segments, flags, model.to_string(), limits.clone());
         Arc::new_cyclic(|me| Self {
-            name,
-            kind,
+            name: spec.name.clone(),
+            kind: spec.kind,
             instance,
             transport,
             memory: Arc::new(memory),
             asks: asks.map_or_else(Asks::default, |(host, model)| Asks::new(host, model)),
             owner,
-            limits,
+            limits: limits.clone(),
             executor,
-            ahead,
             state: Mutex::new(RunnerState {
-                lifecycle: Lifecycle::Starting { is_there: false },
+                lifecycle: Lifecycle::Starting { has_answered: false },
                 slots: Slots::default(),
-                batch: None,
-                ready: VecDeque::new(),
-                batches: 0,
+                in_flight: InFlight::new(prefetch),
                 answered: 0,
-                was_small: false,
-                may_have_begun: false,
                 started: Some(started),
                 questions: Vec::new(),
                 asked: 0,
                 is_watched: false,
-                for_nobody: None,
-                told_of_clients: false,
+                abandoned: None,
+                has_warned_of_clients: false,
                 buffer: Vec::new(),
             }),
             me: me.clone(),
@@ -250,7 +235,7 @@ impl Runner {
             ReportKind::ResponseEmpty => response(ReportedEnd::Empty),
             ReportKind::ResponseCancelled => response(ReportedEnd::Cancelled),
         };
-        let Some(owner) = self.owner.upgrade().filter(|owner| owner.reports_statistics()) else { return };
+        let Some(owner) = self.owner.upgrade().filter(|owner| owner.spec().reports_statistics) else { return };
         if let Reported::Request { is_success } = report
             && let key = (of.slot, of.generation)
             && let Some(pending) = self.state.lock().slots.pending(key)
@@ -290,63 +275,10 @@ impl Runner {
         Ok(())
     }
 
-    /// Checks a runner whose model left service `left` ago. Kills a runner that worked for `grace` without a waiting
-    /// client: it hangs or is stopped, and would keep its memory for ever. Requests of clients may finish.
-    pub(crate) fn look_for_nobody(&self, grace: Duration, left: Duration, now: u64) {
-        let mut state = self.state.lock();
-        let works = state.batch.is_some() || state.slots.taken() > 0;
-        if !works || !matches!(state.lifecycle, Lifecycle::Ready { .. }) {
-            state.for_nobody = None;
-            return;
-        }
-        let requests = state.slots.pendings().count();
-        // A batch that lies ready keeps no runner that hangs.
-        let RunnerState { ready, slots, .. } = &mut *state;
-        let behind: Vec<Key> = ready.iter().flat_map(|batch| batch.members.iter().copied()).collect();
-        let waits = |pending: &RunnerRequest| !pending.responder.is_cancelled();
-        let behind = behind.into_iter().filter(|&key| slots.pending(key).is_some_and(|pending| waits(pending))).count();
-        let waiting = slots.pendings().filter(|pending| waits(pending)).count() - behind;
-        if waiting > 0 {
-            state.for_nobody = None;
-            if left >= grace && !std::mem::replace(&mut state.told_of_clients, true) {
-                drop(state);
-                let seconds = left.as_secs_f64();
-                log::warn!(
-                    "{}: its model left service {seconds:.1} s ago, and the {} still has requests that clients wait \
-                     for: {waiting}",
-                    self.label(),
-                    self.kind.noun()
-                );
-            }
-            return;
-        }
-        let batch = state.batches;
-        let since = match state.for_nobody {
-            Some((since, of)) if of == batch => since,
-            _ => {
-                state.for_nobody = Some((now, batch));
-                now
-            }
-        };
-        if Duration::from_nanos(now.saturating_sub(since)) < grace {
-            return;
-        }
-        state.lifecycle = Lifecycle::Killed(Before::Abandoned);
-        drop(state);
-        let seconds = grace.as_secs_f64();
-        log::error!(
-            "{}: the {} is killed: its model left service, and it worked for {seconds} s (exit-grace-seconds, less \
-             when the server exits) for requests that nobody waits for: {requests}",
-            self.label(),
-            self.kind.noun()
-        );
-        self.transport.end(End::Killed);
-    }
-
     /// True if the runner has requests.
-    pub(crate) fn works(&self) -> bool {
+    pub(crate) fn has_requests(&self) -> bool {
         let state = self.state.lock();
-        state.lifecycle.is_in_service() && (state.batch.is_some() || state.slots.taken() > 0)
+        state.lifecycle.is_in_service() && state.has_requests()
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -368,13 +300,14 @@ impl Runner {
         if calls.is_empty() {
             return None;
         }
-        let is_decoupled = self.owner.upgrade().is_none_or(|owner| owner.is_decoupled());
+        let is_decoupled = self.owner.upgrade().is_none_or(|owner| owner.spec().decoupled);
         let mut state = self.state.lock();
-        let RunnerState { slots, batch, ready, .. } = &mut *state;
+        let RunnerState { slots, in_flight, .. } = &mut *state;
         let mut request_of = |key: Key| slots.pending(key).and_then(|pending| pending.responder.request());
-        let batch = batch.as_ref().filter(|batch| batch.occupied.is_some());
-        // Also those that lie ready get their response after it.
-        let members = batch.filter(|_| !is_decoupled).into_iter().chain(&*ready).flat_map(|batch| &batch.members);
+        let batch = in_flight.running().filter(|batch| batch.occupied.is_some());
+        // Also prefetched ones get their response after it.
+        let members = batch.filter(|_| !is_decoupled).into_iter().chain(in_flight.prefetched());
+        let members = members.flat_map(|batch| &batch.members);
         let members = members.filter_map(|&key| request_of(key)).collect();
         let id = batch.map(|batch| batch.id);
         let calls = calls.into_iter().map(|made| OpenCall {
@@ -386,6 +319,25 @@ impl Runner {
         let calls = calls.collect();
         drop(state);
         Some(OpenCalls { instance: self.instance, batch: id, members, calls })
+    }
+
+    /// Unfinished executions, and requests that are answered after their execution.
+    pub(crate) fn executing(&self) -> Option<Executing> {
+        let state = self.state.lock();
+        let sent = state.slots.pendings().map(|pending| pending.since);
+        let oldest = sent.chain(state.in_flight.running().map(|batch| batch.since)).min();
+        let oldest = oldest.filter(|_| matches!(state.lifecycle, Lifecycle::Ready { .. }))?;
+        let requests = state.slots.pendings().count();
+        Some(Executing { instance: self.instance, requests, quiet_since: oldest.max(state.answered) })
+    }
+
+    /// See [`Transport::write_stack`](crate::transport::Transport::write_stack).
+    pub(crate) fn write_stack(&self) -> bool {
+        self.transport.write_stack(self.kind == RunnerKind::StubProcess)
+    }
+
+    pub(crate) fn has_one_instance(&self) -> bool {
+        self.owner.upgrade().is_some_and(|owner| owner.has_one_instance())
     }
 
     /// Schedules a check of the duration of batches. Only one check is scheduled at a time.
@@ -400,7 +352,7 @@ impl Runner {
     /// Fails the start if the runner has not responded in time.
     pub(crate) fn check_contact(&self) {
         let mut state = self.state.lock();
-        let is_silent = state.lifecycle == Lifecycle::Starting { is_there: false };
+        let is_silent = state.lifecycle == Lifecycle::Starting { has_answered: false };
         let started = if is_silent { state.started.take() } else { None };
         drop(state);
         if let Some(started) = started {
@@ -415,7 +367,7 @@ impl Runner {
         let Some(most) = self.limits.execute_timeout else { return };
         let mut state = self.state.lock();
         state.is_watched = false;
-        let Some(since) = state.batch.as_ref().map(|b| b.since) else { return };
+        let Some(since) = state.in_flight.running().map(|batch| batch.since) else { return };
         let left = most.saturating_sub(Duration::from_nanos(now_ns().saturating_sub(since)));
         if !left.is_zero() {
             state.is_watched = true;
@@ -434,14 +386,14 @@ impl Runner {
         if state.slots.has(key) {
             self.memory.flag(key, true);
         }
-        // It does not wait for the batch that runs. Its slot stays taken until the runner has passed over it. A library
-        // of the C API gets it anyway, and reports how it ended.
-        let may_end = self.ahead == Ahead::BehindSmall && state.lies_ready(key);
-        let waits = if may_end { state.slots.lift(key) } else { None };
-        let batch = state.ready.iter().find(|batch| waits.is_some() && batch.members.contains(&key));
-        batch.and_then(|batch| batch.occupied.as_ref()).into_iter().for_each(|occupied| occupied.leaves());
+        // Its slot stays taken until the runner has passed over it. A library of the C API gets it anyway, and reports
+        // how it ended.
+        let RunnerState { slots, in_flight, .. } = &mut *state;
+        let batch = in_flight.prefetched_with(key).filter(|_| in_flight.requeues());
+        let ended =
+            batch.and_then(|batch| slots.lift(key).inspect(|_| batch.occupied.iter().for_each(Occupied::leaves)));
         drop(state);
-        if let Some(pending) = waits {
+        if let Some(pending) = ended {
             pending.responder.finish(Some(Err(Error::cancelled(""))));
         }
         self.asks.request_cancelled(key);
@@ -451,14 +403,16 @@ impl Runner {
 impl Receiver for Runner {
     fn frame(self: Arc<Self>, way: Way, header: &Header, body: &[u8], reading: Reading) -> Result<Next, ProtocolError> {
         let mut state = self.state.lock();
-        let members = state.batch.iter().chain(&state.ready).map(|batch| batch.members.len()).sum();
+        let members = state.in_flight.all().map(|batch| batch.members.len()).sum();
         let requests = (state.slots.taken(), members);
         if state.lifecycle.is_killed() {
-            state.may_have_begun |= header.frame == Frame::Result as u8;
+            if header.frame == Frame::Result as u8 {
+                state.in_flight.unread();
+            }
             return Ok(Next::Go);
         }
-        if let Lifecycle::Starting { is_there } = &mut state.lifecycle {
-            *is_there |= header.frame == Frame::Pong as u8;
+        if let Lifecycle::Starting { has_answered } = &mut state.lifecycle {
+            *has_answered |= header.frame == Frame::Pong as u8;
         }
         drop(state);
         if !reading.may_copy && body.len() > FRAME_BYTES_AT_ONCE_MAX {
@@ -540,12 +494,9 @@ impl Receiver for Runner {
         if was == Lifecycle::Ended {
             return;
         }
-        let mut back = Vec::new();
-        if self.ahead == Ahead::BehindSmall && !state.may_have_begun {
-            let RunnerState { ready, slots, .. } = &mut *state;
-            back.extend(ready.iter().flat_map(|batch| &batch.members).filter_map(|&key| slots.lift(key)));
-        }
-        let (batch, pendings) = ((state.batch.take(), std::mem::take(&mut state.ready)), state.slots.clear());
+        let RunnerState { in_flight, slots, .. } = &mut *state;
+        let requeued: Vec<_> = in_flight.requeued().filter_map(|key| slots.lift(key)).collect();
+        let (batches, pendings) = (in_flight.take(), slots.clear());
         let (started, questions) = (state.started.take(), std::mem::take(&mut state.questions));
         drop(state);
         let is_asked = was.is_in_service() && self.owner.strong_count() == 0;
@@ -559,13 +510,13 @@ impl Receiver for Runner {
             owner.died(&self, was);
         }
         // Each goes before all others.
-        for RunnerRequest { responder, entry, .. } in back.into_iter().rev() {
+        for RunnerRequest { responder, entry, .. } in requeued.into_iter().rev() {
             responder.put_back(entry);
         }
         for pending in pendings {
             pending.responder.finish(Some(Err(self.not_healthy())));
         }
-        drop(batch);
+        drop(batches);
         self.memory.closed();
         for answer in questions.into_iter().flat_map(|q| q.answers) {
             answer(Err(self.not_healthy()));
@@ -583,7 +534,7 @@ impl Receiver for Runner {
 
     fn is_brief(&self) -> bool {
         // Responses of a decoupled model come on the side channel, which would be read as well.
-        let is_decoupled = self.owner.upgrade().is_none_or(|owner| owner.is_decoupled());
+        let is_decoupled = self.owner.upgrade().is_none_or(|owner| owner.spec().decoupled);
         !is_decoupled && matches!(self.state.lock().lifecycle, Lifecycle::Ready { .. })
     }
 }

@@ -77,6 +77,13 @@ impl Slots {
         }
     }
 
+    /// Frees the slot of a request that was lifted and not put back.
+    pub(crate) fn free_answered(&mut self, key: Key) {
+        if self.get(key).is_some_and(|it| it.pending.is_none()) {
+            self.free(key);
+        }
+    }
+
     /// The request, if there is only one that is not over and for which `counts` is true.
     pub(crate) fn only(&self, counts: impl Fn(Key) -> bool) -> Option<Key> {
         let taken = self.all.iter().enumerate().filter(|(_, it)| it.is_taken);

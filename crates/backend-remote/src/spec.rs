@@ -85,8 +85,8 @@ pub trait Further: Send + Sync {
 /// batches. Only for models with one instance and without sequences; a dynamic batcher sends one only if it would not
 /// grow any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ahead {
-    /// No batch is sent ahead.
+pub enum Prefetch {
+    /// No batch is prefetched.
     Never,
     /// Up to so many. They fail if the runner ends.
     Always(usize),
@@ -94,16 +94,16 @@ pub enum Ahead {
     /// if those of the last result were, and if the model never called another one. It is queued again if the runner
     /// ends. The flag FOLLOWED asks the runner to put no result in memory that its model can write to, because the
     /// model may run again before the result is read.
-    BehindSmall,
+    OneBehindSmall,
 }
 
-impl Ahead {
-    /// Maximum number of batches that lie ready.
-    pub(crate) fn ready_max(self) -> usize {
+impl Prefetch {
+    /// Maximum number of prefetched batches.
+    pub(crate) fn batches_max(self) -> usize {
         match self {
             Self::Never => 0,
             Self::Always(count) => count,
-            Self::BehindSmall => 1,
+            Self::OneBehindSmall => 1,
         }
     }
 }
@@ -127,7 +127,7 @@ pub struct Spec {
     /// Clients get all outputs that the model sends, as from Triton's C and C++ backends, and not only requested ones.
     pub sends_all_outputs: bool,
     /// Batches that are sent while another runs.
-    pub ahead: Ahead,
+    pub prefetch: Prefetch,
     /// Prefix of the model's parameters that set limits, such as `nereid.python.`.
     pub parameter_prefix: &'static str,
     /// Limits of each runner.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tensor::RegionRef;
 
 /// Reason for [`Receiver::condemn`] where the frames of a runner made one of our threads panic.
-pub const PANICKED: &str = "the host failed over what it said";
+pub const PANICKED: &str = "the host failed while it handled a frame";
 
 /// One of the two channels to a runner. A reply goes back on the channel of its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub trait Transport: Send + Sync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// UNLOAD was sent. A runner that was suspended (SIGSTOP) is continued, so that it can end.
-    Told,
+    Requested,
     /// The runner hangs: it may write a stack trace and ends.
     Hung,
     /// At once.

@@ -121,15 +121,15 @@ impl TensorMemory {
 }
 
 /// An owner of memory for tensors.
-pub(crate) trait Rests: Send + Sync {
+pub(crate) trait IdleMemory: Send + Sync {
     /// The memory, if its runner serves and has no request.
     fn idle_memory(&self) -> Option<&Arc<TensorMemory>>;
 }
 
-static RUNNERS: Mutex<Vec<Weak<dyn Rests>>> = Mutex::new(Vec::new());
+static RUNNERS: Mutex<Vec<Weak<dyn IdleMemory>>> = Mutex::new(Vec::new());
 
 /// Has the memory of a runner trimmed while it has nothing to do.
-pub(crate) fn watch(runner: Weak<dyn Rests>) {
+pub(crate) fn watch(runner: Weak<dyn IdleMemory>) {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| keep_trimmed(trim));
     RUNNERS.lock().push(runner);

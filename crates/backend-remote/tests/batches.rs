@@ -1,5 +1,7 @@
 //! Batches, lifecycle and readiness of runners, over a transport without processes, sockets or clocks.
 
+#![warn(clippy::too_many_lines)]
+
 mod support;
 
 use backend::{Counted, InstanceEvents, Model, Readiness};
@@ -8,7 +10,7 @@ use backend_remote::generated::{
     EXECUTE_FLAG_WAITED, Frame, Header, IsReadyResult, Place, Question, RESULT_FLAG_FAILED, RequestHead, RespondHead,
     ResultHead, VERSION,
 };
-use backend_remote::{Ahead, End, Limits, Way};
+use backend_remote::{End, Limits, Prefetch, Way};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -208,9 +210,9 @@ fn dropping_a_model_ends_its_runner_and_kills_it_after_the_grace_period_b_py_03(
     drop(model);
     let runner = stage.runner();
     runner.heard(Frame::Unload);
-    assert_eq!(*runner.ends.lock(), [End::Told]);
+    assert_eq!(*runner.ends.lock(), [End::Requested]);
     stage.pass(GRACE);
-    assert_eq!(*runner.ends.lock(), [End::Told, End::Killed]);
+    assert_eq!(*runner.ends.lock(), [End::Requested, End::Killed]);
     runner.dies();
     stage.pass(Duration::MAX);
     assert_eq!(stage.runners.lock().len(), 1, "the runner is not restarted");
@@ -262,10 +264,10 @@ fn last_batch(stage: &Stage) -> (u64, u32) {
     )
 }
 
-/// A model whose last result was small, so that batches may lie ready.
-fn ahead() -> (Arc<Stage>, Arc<dyn Model>) {
+/// A model whose last result was small, so that batches may be prefetched.
+fn prefetching() -> (Arc<Stage>, Arc<dyn Model>) {
     let stage = Stage::new(ready("{}"));
-    let model = stage.start_ahead(limits(), Ahead::BehindSmall).expect("starts");
+    let model = stage.start_prefetching(limits(), Prefetch::OneBehindSmall).expect("starts");
     let first = run(&*model, 0, vec![bytes("first", 1)]);
     assert_eq!(last_batch(&stage), (1, 0), "the size of its results is not known yet");
     stage.runner().answers(&[1]);
@@ -275,15 +277,15 @@ fn ahead() -> (Arc<Stage>, Arc<dyn Model>) {
 }
 
 #[test]
-fn a_batch_lies_ready_behind_a_small_one_and_begins_with_its_result() {
-    let (stage, model) = ahead();
+fn a_batch_is_prefetched_behind_a_small_one_and_begins_with_its_result() {
+    let (stage, model) = prefetching();
     let [followed, waited] = [EXECUTE_FLAG_FOLLOWED, EXECUTE_FLAG_WAITED].map(u32::from);
     let one = run(&*model, 0, vec![bytes("one", 1)]);
     assert_eq!(last_batch(&stage), (2, followed));
-    one.let_go.try_recv().expect("another may lie ready");
+    one.let_go.try_recv().expect("another may be prefetched");
     let two = run(&*model, 0, vec![bytes("two", 9000)]);
-    assert_eq!(last_batch(&stage), (3, waited), "none lies ready behind a large one");
-    two.let_go.try_recv().expect_err("one lies ready");
+    assert_eq!(last_batch(&stage), (3, waited), "none is prefetched behind a large one");
+    two.let_go.try_recv().expect_err("one is prefetched");
     assert_eq!(two.begun.try_recv(), Ok(0), "it waits");
     // No third one: the engine would have to break its rule.
     let three = run(&*model, 0, vec![bytes("three", 1)]);
@@ -300,8 +302,8 @@ fn a_batch_lies_ready_behind_a_small_one_and_begins_with_its_result() {
 }
 
 #[test]
-fn a_batch_that_lies_ready_is_queued_again_when_the_runner_dies() {
-    let (stage, model) = ahead();
+fn a_prefetched_batch_is_queued_again_when_the_runner_dies() {
+    let (stage, model) = prefetching();
     let runs = run(&*model, 0, vec![bytes("runs", 1)]);
     let waits = run(&*model, 0, vec![bytes("waits", 9000)]);
     stage.runner().dies();
@@ -312,8 +314,8 @@ fn a_batch_that_lies_ready_is_queued_again_when_the_runner_dies() {
 }
 
 #[test]
-fn a_request_that_is_cancelled_while_it_lies_ready_ends_at_once() {
-    let (stage, model) = ahead();
+fn a_request_that_is_cancelled_while_it_is_prefetched_ends_at_once() {
+    let (stage, model) = prefetching();
     let runs = run(&*model, 0, vec![bytes("runs", 1)]);
     let waits = run(&*model, 0, vec![bytes("waits", 1)]);
     assert_eq!(waits.begun.try_recv(), Ok(0), "it is queued");
@@ -334,8 +336,8 @@ fn a_request_that_is_cancelled_while_it_lies_ready_ends_at_once() {
 }
 
 #[test]
-fn one_request_of_a_batch_that_lies_ready_is_cancelled_and_the_others_are_answered() {
-    let (stage, model) = ahead();
+fn one_request_of_a_prefetched_batch_is_cancelled_and_the_others_are_answered() {
+    let (stage, model) = prefetching();
     let runs = run(&*model, 0, vec![bytes("runs", 1)]);
     let waits = run(&*model, 0, vec![bytes("one", 1), bytes("two", 1)]);
     assert_eq!(waits.begun.try_recv(), Ok(0), "it is queued");
@@ -350,8 +352,8 @@ fn one_request_of_a_batch_that_lies_ready_is_cancelled_and_the_others_are_answer
 }
 
 #[test]
-fn the_requests_of_a_batch_that_lies_ready_are_queued_again_last_one_first() {
-    let (stage, model) = ahead();
+fn the_requests_of_a_prefetched_batch_are_queued_again_last_one_first() {
+    let (stage, model) = prefetching();
     let runs = run(&*model, 0, vec![bytes("runs", 1)]);
     let waits = run(&*model, 0, vec![bytes("one", 1), bytes("two", 1)]);
     stage.runner().dies();
@@ -363,23 +365,34 @@ fn the_requests_of_a_batch_that_lies_ready_are_queued_again_last_one_first() {
 }
 
 #[test]
-fn a_batch_that_may_have_begun_is_not_queued_again() {
-    let (stage, model) = ahead();
-    let runs = run(&*model, 0, vec![bytes("runs", 1)]);
-    let waits = run(&*model, 0, vec![bytes("waits", 1)]);
-    // A result with too many answers: the runner is killed, and may run the next batch before it ends.
-    stage.runner().say(Way::Work, &result(2, &[7, 7]));
-    stage.runner().dies();
-    for ran in [runs, waits] {
-        assert_eq!(ran.answer().expect_err("an error"), not_healthy());
+fn a_prefetched_batch_fails_if_the_result_before_it_was_not_read() {
+    let one_answer = &result(2, &[7])[Header::BYTES + ResultHead::BYTES..];
+    let mut unknown_block = Vec::new();
+    ResultHead { batch: 2, releases: 1, error_bytes: 0 }.write(&mut unknown_block);
+    let unknown_block = framed(Frame::Result, 0, 1, &[&unknown_block, &9u64.to_le_bytes()[..], one_answer].concat());
+    let cases = [
+        ("too many answers", vec![result(2, &[7, 7])], false),
+        ("a block that it does not have", vec![unknown_block], true),
+        ("a result of a runner that is being killed", vec![result(77, &[1]), result(2, &[7])], false),
+    ];
+    for (case, frames, is_answered) in cases {
+        let (stage, model) = prefetching();
+        let runs = run(&*model, 0, vec![bytes("runs", 1)]);
+        let waits = run(&*model, 0, vec![bytes("waits", 1)]);
+        frames.iter().for_each(|frame| stage.runner().say(Way::Work, frame));
+        assert!(runs.freed.try_recv().is_err(), "{case}: the instance waits for the end of the runner");
+        stage.runner().dies();
+        assert_eq!(runs.answer().is_ok(), is_answered, "{case}");
+        assert_eq!(waits.answer().expect_err(case), not_healthy());
+        assert_eq!((runs.freed(), waits.freed()), (None, None), "{case}");
     }
 }
 
 #[test]
-fn nothing_lies_ready_behind_a_model_that_calls_others() {
-    let (stage, model) = ahead();
+fn nothing_is_prefetched_behind_a_model_that_calls_others() {
+    let (stage, model) = prefetching();
     let runs = run(&*model, 0, vec![bytes("runs", 1)]);
-    runs.let_go.try_recv().expect("another may lie ready");
+    runs.let_go.try_recv().expect("another may be prefetched");
     let mut call = Vec::new();
     CallHead { call: 1, version: -1, model_bytes: 1, ..CallHead::default() }.write(&mut call);
     call.push(b'x');
@@ -399,15 +412,15 @@ fn nothing_lies_ready_behind_a_model_that_calls_others() {
 }
 
 #[test]
-fn batches_that_always_lie_ready_are_few_and_fail_with_the_runner() {
+fn batches_that_are_always_prefetched_are_few_and_fail_with_the_runner() {
     let stage = Stage::new(ready("{}"));
-    let model = stage.start_ahead(limits(), Ahead::Always(2)).expect("starts");
+    let model = stage.start_prefetching(limits(), Prefetch::Always(2)).expect("starts");
     let all: Vec<_> = (0..3).map(|n| run(&*model, 0, vec![bytes("large", 9000 + n)])).collect();
-    let is_let_go: Vec<_> = all.iter().map(|ran| ran.let_go.try_recv().is_ok()).collect();
-    assert_eq!(is_let_go, [true, true, false]);
+    let is_offered: Vec<_> = all.iter().map(|ran| ran.let_go.try_recv().is_ok()).collect();
+    assert_eq!(is_offered, [true, true, false]);
     stage.runner().say(Way::Work, &result(1, &[1]));
     all[0].answer().expect("an answer");
-    all[2].let_go.try_recv().expect("another may lie ready");
+    all[2].let_go.try_recv().expect("another may be prefetched");
     stage.runner().dies();
     for ran in &all[1..] {
         assert_eq!(ran.answer().expect_err("an error"), not_healthy());

@@ -1,5 +1,7 @@
 //! Blocks that front ends fill and send themselves, over a transport without processes.
 
+#![warn(clippy::too_many_lines)]
+
 mod support;
 
 use backend::{InstanceEvents, Model, gather};

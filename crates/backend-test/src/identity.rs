@@ -7,8 +7,8 @@ use crate::config::{self, Delays, suffix};
 use crate::delay;
 use backend::gather::{check_regions, detach, input_of, rows_of, stage_strings};
 use backend::{
-    Backend, Batch, BatchEntry, Capabilities, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, RunControl, now_ns,
-    scatter, shape,
+    Backend, Batch, BatchEntry, Capabilities, Marks, Model, OpenSpec, Opened, Outcome, RunControl, now_ns, scatter,
+    shape,
 };
 use protocol::pb::inference::ModelConfig;
 use protocol::{InputSpec, Parameter, Signature};
@@ -36,10 +36,6 @@ const MADE_UP_BYTES_MAX: usize = 64 << 20;
 struct OpenedIdentity;
 
 impl Opened for OpenedIdentity {
-    fn io(&self) -> Option<ModelIo> {
-        None
-    }
-
     #[expect(clippy::disallowed_methods, reason = "stands for a model that takes long to load")]
     fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
         config::check(config)?;

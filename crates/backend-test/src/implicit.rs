@@ -2,7 +2,7 @@
 //! selects. Returns no outputs and changes no state.
 
 use backend::gather::input_of;
-use backend::{Backend, Batch, BatchEntry, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, RunControl, now_ns};
+use backend::{Backend, Batch, BatchEntry, Marks, Model, OpenSpec, Opened, Outcome, RunControl, now_ns};
 use protocol::Signature;
 use protocol::pb::inference::model_config::SchedulingChoice;
 use protocol::pb::inference::{ModelConfig, ModelSequenceBatching};
@@ -31,10 +31,6 @@ impl Backend for ImplicitBackend {
 struct OpenedImplicit;
 
 impl Opened for OpenedImplicit {
-    fn io(&self) -> Option<ModelIo> {
-        None
-    }
-
     fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
         let batching = check(config)?;
         let input = |name: &str| signature.inputs.iter().rposition(|i| i.name == *name).map(|i| i as u16);

@@ -6,9 +6,7 @@
 use crate::delay;
 use crate::tensors::{check_cpu, check_datatype, check_names, check_scalar, inputs, outputs};
 use backend::gather::input_of;
-use backend::{
-    Backend, Batch, BatchEntry, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, RunControl, now_ns, scatter,
-};
+use backend::{Backend, Batch, BatchEntry, Marks, Model, OpenSpec, Opened, Outcome, RunControl, now_ns, scatter};
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
 use std::sync::Arc;
@@ -37,10 +35,6 @@ impl Backend for IterativeBackend {
 struct OpenedIterative;
 
 impl Opened for OpenedIterative {
-    fn io(&self) -> Option<ModelIo> {
-        None
-    }
-
     fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
         check(config)?;
         let step = match config.parameters.get("execute_delay_ms").map(|p| p.string_value.trim()) {

@@ -6,8 +6,7 @@
 use crate::config::suffix;
 use backend::gather::{check_regions, gather_on, input_of};
 use backend::{
-    Backend, Batch, BatchEntry, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, RunControl, now_ns, placements,
-    scatter,
+    Backend, Batch, BatchEntry, Marks, Model, OpenSpec, Opened, Outcome, RunControl, now_ns, placements, scatter,
 };
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
@@ -31,10 +30,6 @@ impl Backend for DeviceBackend {
 struct OpenedDevice;
 
 impl Opened for OpenedDevice {
-    fn io(&self) -> Option<ModelIo> {
-        None
-    }
-
     fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
         if signature.inputs.iter().any(|input| input.datatype.byte_size().is_none()) {
             return Err(Error::invalid("'device_identity' backend does not support strings"));

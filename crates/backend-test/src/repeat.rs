@@ -7,8 +7,8 @@ use crate::delay::{self, TICK_NS, Task};
 use crate::tensors::{ConfigTensor, check_cpu, check_datatype, check_names, check_scalar, inputs, outputs};
 use backend::gather::{detach, input_of};
 use backend::{
-    Backend, Batch, BatchEntry, Counted, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, Responder, RunControl,
-    now_ns, scatter,
+    Backend, Batch, BatchEntry, Counted, Marks, Model, OpenSpec, Opened, Outcome, Responder, RunControl, now_ns,
+    scatter,
 };
 use protocol::pb::inference::ModelConfig;
 use protocol::{Signature, check::IdPrefix};
@@ -38,10 +38,6 @@ const BURST: usize = 64;
 struct OpenedRepeat;
 
 impl Opened for OpenedRepeat {
-    fn io(&self) -> Option<ModelIo> {
-        None
-    }
-
     fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
         check(config)?;
         Ok(Arc::new(Repeat { signature }))

@@ -6,9 +6,7 @@ use crate::config::delays;
 use crate::delay;
 use crate::tensors::{ConfigTensor, check_cpu, inputs, outputs};
 use backend::gather::{detach, input_of};
-use backend::{
-    Backend, Batch, BatchEntry, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, RunControl, now_ns, scatter,
-};
+use backend::{Backend, Batch, BatchEntry, Marks, Model, OpenSpec, Opened, Outcome, RunControl, now_ns, scatter};
 use parking_lot::Mutex;
 use protocol::pb::inference::model_config::SchedulingChoice;
 use protocol::pb::inference::model_sequence_batching::control::Kind;
@@ -48,10 +46,6 @@ impl Backend for SequenceBackend {
 struct OpenedSequence(SequenceBackend);
 
 impl Opened for OpenedSequence {
-    fn io(&self) -> Option<ModelIo> {
-        None
-    }
-
     fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
         let controls = check(self.0, config)?;
         let index = |name: &String| signature.inputs.iter().rposition(|i| *i.name == **name).map(|i| i as u16);

@@ -6,8 +6,8 @@ use crate::delay::{self, Task};
 use crate::tensors::{check_cpu, check_datatype, check_names, check_scalar, inputs, outputs};
 use backend::gather::input_of;
 use backend::{
-    Backend, Batch, BatchEntry, Counted, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, Responder, RunControl,
-    now_ns, scatter,
+    Backend, Batch, BatchEntry, Counted, Marks, Model, OpenSpec, Opened, Outcome, Responder, RunControl, now_ns,
+    scatter,
 };
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
@@ -82,10 +82,6 @@ enum ResponseKind {
 struct OpenedSquare;
 
 impl Opened for OpenedSquare {
-    fn io(&self) -> Option<ModelIo> {
-        None
-    }
-
     fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
         check(config)?;
         Ok(Arc::new(Square { signature, parameters: Parameters::of(config) }))

@@ -31,7 +31,9 @@ pub trait Backend: Send + Sync {
 /// A readable model file that does not serve yet. Its configuration may still be completed from `io`.
 pub trait Opened: Send {
     /// Inputs and outputs that the file declares; `None` if the configuration alone decides.
-    fn io(&self) -> Option<ModelIo>;
+    fn io(&self) -> Option<ModelIo> {
+        None
+    }
 
     /// Configuration that the model's code completed, as JSON of `inference.ModelConfig`; `max_batch_size`, `input`,
     /// `output`, `dynamic_batching` and `model_transaction_policy` are taken from it. `None` if it completes nothing.

@@ -6,7 +6,7 @@ use backend::{
     Backend, Call, CallAnswers, CallableModel, ControlAnswer, Host, ModelCall, ModelControl, ModelOperation,
     RepositoriesChange, ServerReport,
 };
-use backend_process::Kept;
+use backend_process::RunnerGuard;
 use engine::{Engine, ServerState};
 use frontend::{Argument, ControlOperation};
 use parking_lot::Mutex;
@@ -19,7 +19,7 @@ pub struct Services {
     control: Arc<Bridge>,
     metrics: Arc<CustomMetrics>,
     /// Connection to the program that embeds this server; dropped by `NativeCore::close`.
-    pub embedder: Mutex<Option<Kept>>,
+    pub embedder: Mutex<Option<RunnerGuard>>,
 }
 
 impl Services {

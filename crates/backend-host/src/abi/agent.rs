@@ -3,7 +3,7 @@
 #![allow(unsafe_code)] // pointers of a C API
 
 use super::message::Message;
-use super::{Err, c_text, guard, object, put, text};
+use super::{Err, c_text, get, guard, object, put, text};
 use parking_lot::Mutex;
 use std::ffi::{CString, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -231,11 +231,8 @@ pub unsafe extern "C" fn TRITONREPOAGENT_ModelParameterCount(
     model: *const AgentModel,
     count: *mut u32,
 ) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { put(count, object(model, "agent model")?.parameters.len() as u32) };
-        Ok(())
-    })
+    // SAFETY: the caller's promise.
+    unsafe { get(count, || Ok(object(model, "agent model")?.parameters.len() as u32)) }
 }
 
 /// A parameter; the texts belong to the model.
@@ -285,11 +282,8 @@ pub unsafe extern "C" fn TRITONREPOAGENT_ModelConfig(
 /// The pointer that the agent keeps with a model.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONREPOAGENT_ModelState(model: *const AgentModel, state: *mut *mut c_void) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { put(state, object(model, "agent model")?.state.load(Relaxed)) };
-        Ok(())
-    })
+    // SAFETY: the caller's promise.
+    unsafe { get(state, || Ok(object(model, "agent model")?.state.load(Relaxed))) }
 }
 
 /// Keeps a pointer with a model.
@@ -305,11 +299,8 @@ pub unsafe extern "C" fn TRITONREPOAGENT_ModelSetState(model: *const AgentModel,
 /// The pointer that the agent keeps.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONREPOAGENT_State(agent: *const Agent, state: *mut *mut c_void) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { put(state, object(agent, "agent")?.state.load(Relaxed)) };
-        Ok(())
-    })
+    // SAFETY: the caller's promise.
+    unsafe { get(state, || Ok(object(agent, "agent")?.state.load(Relaxed))) }
 }
 
 /// Keeps a pointer with the agent.

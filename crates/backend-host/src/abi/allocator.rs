@@ -4,7 +4,7 @@
 
 use super::attributes::BufferAttributes;
 use super::error::ServerError;
-use super::{Err, guard, put};
+use super::{Err, delete, guard, object_mut, put};
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::null_mut;
 use tensor::{Error, Result};
@@ -209,7 +209,7 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorSetBufferAttributesFuncti
 ) -> Err {
     guard(|| {
         // SAFETY: the caller's promise.
-        unsafe { changed(allocator) }?.describe = buffer_attributes_fn;
+        unsafe { object_mut(allocator, "response allocator") }?.describe = buffer_attributes_fn;
         Ok(())
     })
 }
@@ -222,7 +222,7 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorSetQueryFunction(
 ) -> Err {
     guard(|| {
         // SAFETY: the caller's promise.
-        unsafe { changed(allocator) }?.query = query_fn;
+        unsafe { object_mut(allocator, "response allocator") }?.query = query_fn;
         Ok(())
     })
 }
@@ -230,18 +230,6 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorSetQueryFunction(
 /// Deletes an allocator.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorDelete(allocator: *mut ResponseAllocator) -> Err {
-    guard(|| {
-        if !allocator.is_null() {
-            // SAFETY: made by `TRITONSERVER_ResponseAllocatorNew`, and the caller's.
-            drop(unsafe { Box::from_raw(allocator) });
-        }
-        Ok(())
-    })
-}
-
-/// # Safety
-/// `allocator` is null or live, and nothing else uses it meanwhile.
-unsafe fn changed<'a>(allocator: *mut ResponseAllocator) -> Result<&'a mut ResponseAllocator> {
-    // SAFETY: the caller's promise.
-    unsafe { allocator.as_mut() }.ok_or_else(|| Error::invalid("response allocator was nullptr"))
+    // SAFETY: made by `TRITONSERVER_ResponseAllocatorNew`, and the caller's.
+    unsafe { delete(allocator) }
 }

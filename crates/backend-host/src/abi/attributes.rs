@@ -2,10 +2,9 @@
 
 #![allow(unsafe_code)] // pointers of a C API
 
-use super::{Err, guard, object, put};
+use super::{Err, delete, get, guard, object, object_mut, put};
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use tensor::{Error, Result};
 
 /// Bytes of a handle of CUDA IPC.
 const HANDLE_BYTES: usize = 64;
@@ -28,35 +27,18 @@ impl BufferAttributes {
     }
 }
 
-/// Attributes that the caller must pass, to be changed.
-///
-/// # Safety
-/// `attributes` is null or points at live ones that nothing else uses meanwhile.
-pub(crate) unsafe fn changed<'a>(attributes: *mut BufferAttributes) -> Result<&'a mut BufferAttributes> {
-    // SAFETY: the caller's promise.
-    unsafe { attributes.as_mut() }.ok_or_else(|| Error::invalid("buffer attributes was nullptr"))
-}
-
 /// New attributes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_BufferAttributesNew(attributes: *mut *mut BufferAttributes) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { put(attributes, Box::into_raw(Box::default())) };
-        Ok(())
-    })
+    // SAFETY: the caller's promise.
+    unsafe { get(attributes, || Ok(Box::into_raw(Box::default()))) }
 }
 
 /// Deletes attributes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_BufferAttributesDelete(attributes: *mut BufferAttributes) -> Err {
-    guard(|| {
-        if !attributes.is_null() {
-            // SAFETY: made by the function above, and the caller's.
-            drop(unsafe { Box::from_raw(attributes) });
-        }
-        Ok(())
-    })
+    // SAFETY: made by the function above, and the caller's.
+    unsafe { delete(attributes) }
 }
 
 /// Sets the device.
@@ -67,7 +49,7 @@ pub unsafe extern "C" fn TRITONSERVER_BufferAttributesSetMemoryTypeId(
 ) -> Err {
     guard(|| {
         // SAFETY: the caller's promise.
-        unsafe { changed(attributes) }?.memory_type_id = value;
+        unsafe { object_mut(attributes, "buffer attributes") }?.memory_type_id = value;
         Ok(())
     })
 }
@@ -78,11 +60,8 @@ pub unsafe extern "C" fn TRITONSERVER_BufferAttributesMemoryTypeId(
     attributes: *mut BufferAttributes,
     value: *mut i64,
 ) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { put(value, object(attributes, "buffer attributes")?.memory_type_id) };
-        Ok(())
-    })
+    // SAFETY: the caller's promise.
+    unsafe { get(value, || Ok(object(attributes, "buffer attributes")?.memory_type_id)) }
 }
 
 /// Sets the type of memory.
@@ -93,7 +72,7 @@ pub unsafe extern "C" fn TRITONSERVER_BufferAttributesSetMemoryType(
 ) -> Err {
     guard(|| {
         // SAFETY: the caller's promise.
-        unsafe { changed(attributes) }?.memory_type = value;
+        unsafe { object_mut(attributes, "buffer attributes") }?.memory_type = value;
         Ok(())
     })
 }
@@ -104,11 +83,8 @@ pub unsafe extern "C" fn TRITONSERVER_BufferAttributesMemoryType(
     attributes: *mut BufferAttributes,
     value: *mut u32,
 ) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { put(value, object(attributes, "buffer attributes")?.memory_type) };
-        Ok(())
-    })
+    // SAFETY: the caller's promise.
+    unsafe { get(value, || Ok(object(attributes, "buffer attributes")?.memory_type)) }
 }
 
 /// Sets the length in bytes.
@@ -119,7 +95,7 @@ pub unsafe extern "C" fn TRITONSERVER_BufferAttributesSetByteSize(
 ) -> Err {
     guard(|| {
         // SAFETY: the caller's promise.
-        unsafe { changed(attributes) }?.bytes = value;
+        unsafe { object_mut(attributes, "buffer attributes") }?.bytes = value;
         Ok(())
     })
 }
@@ -130,11 +106,8 @@ pub unsafe extern "C" fn TRITONSERVER_BufferAttributesByteSize(
     attributes: *mut BufferAttributes,
     value: *mut usize,
 ) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { put(value, object(attributes, "buffer attributes")?.bytes) };
-        Ok(())
-    })
+    // SAFETY: the caller's promise.
+    unsafe { get(value, || Ok(object(attributes, "buffer attributes")?.bytes)) }
 }
 
 /// Sets a copy of a handle of CUDA IPC.
@@ -147,7 +120,7 @@ pub unsafe extern "C" fn TRITONSERVER_BufferAttributesSetCudaIpcHandle(
         // SAFETY: the caller promises a handle, which has this length.
         let handle = (!handle.is_null()).then(|| Box::new(unsafe { handle.cast::<[u8; HANDLE_BYTES]>().read() }));
         // SAFETY: the caller's promise.
-        unsafe { changed(attributes) }?.handle = handle;
+        unsafe { object_mut(attributes, "buffer attributes") }?.handle = handle;
         Ok(())
     })
 }
@@ -160,7 +133,10 @@ pub unsafe extern "C" fn TRITONSERVER_BufferAttributesCudaIpcHandle(
 ) -> Err {
     guard(|| {
         // SAFETY: the caller's promise.
-        let found = unsafe { changed(attributes) }?.handle.as_mut().map_or(null_mut(), |handle| handle.as_mut_ptr());
+        let found = unsafe { object_mut(attributes, "buffer attributes") }?
+            .handle
+            .as_mut()
+            .map_or(null_mut(), |handle| handle.as_mut_ptr());
         // SAFETY: the caller's promise.
         unsafe { put(handle, found.cast()) };
         Ok(())

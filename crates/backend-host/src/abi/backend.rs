@@ -3,7 +3,7 @@
 #![allow(unsafe_code)] // pointers of a C API
 
 use super::message::Message;
-use super::{Err, c_text, guard, object, put};
+use super::{Err, c_text, get, guard, object, put};
 use crate::abi::memory::{MANAGER, MemoryManager};
 use crate::library::Library;
 use crate::load::{member, optional};
@@ -109,10 +109,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ApiVersion(major: *mut u32, minor: *mut u
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_BackendName(backend: *const Backend, name: *mut *const c_char) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(name, object(backend, "backend")?.name.as_ptr());
-        Ok(())
-    })
+    unsafe { get(name, || Ok(object(backend, "backend")?.name.as_ptr())) }
 }
 
 /// Options of a backend; the message is owned by the backend.
@@ -122,10 +119,7 @@ pub unsafe extern "C" fn TRITONBACKEND_BackendName(backend: *const Backend, name
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_BackendConfig(backend: *const Backend, config: *mut *const Message) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(config, &raw const object(backend, "backend")?.config);
-        Ok(())
-    })
+    unsafe { get(config, || Ok(&raw const object(backend, "backend")?.config)) }
 }
 
 /// Whether executions of a device block each other. Stored, without effect: there are no devices here.
@@ -135,10 +129,7 @@ pub unsafe extern "C" fn TRITONBACKEND_BackendConfig(backend: *const Backend, co
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_BackendExecutionPolicy(backend: *const Backend, policy: *mut u32) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(policy, object(backend, "backend")?.policy.load(SeqCst));
-        Ok(())
-    })
+    unsafe { get(policy, || Ok(object(backend, "backend")?.policy.load(SeqCst))) }
 }
 
 /// Sets the execution policy, at any time, as in Triton.
@@ -182,10 +173,7 @@ pub unsafe extern "C" fn TRITONBACKEND_BackendMemoryManager(
     manager: *mut *const MemoryManager,
 ) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(manager, &raw const MANAGER);
-        Ok(())
-    })
+    unsafe { get(manager, || Ok(&raw const MANAGER)) }
 }
 
 /// The pointer that the backend stored.
@@ -195,10 +183,7 @@ pub unsafe extern "C" fn TRITONBACKEND_BackendMemoryManager(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_BackendState(backend: *const Backend, state: *mut *mut c_void) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(state, object(backend, "backend")?.state.load(SeqCst));
-        Ok(())
-    })
+    unsafe { get(state, || Ok(object(backend, "backend")?.state.load(SeqCst))) }
 }
 
 /// Stores a pointer for the backend.

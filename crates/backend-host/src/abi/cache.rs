@@ -2,8 +2,8 @@
 
 #![allow(unsafe_code)] // pointers of a C API
 
-use super::attributes::{BufferAttributes, changed};
-use super::{Err, guard, object, put};
+use super::attributes::BufferAttributes;
+use super::{Err, get, guard, object, object_mut, put};
 use std::ffi::c_void;
 use tensor::{Error, Result};
 
@@ -62,13 +62,6 @@ impl CacheAllocator {
     }
 }
 
-/// # Safety
-/// `entry` is null or live, and nothing else uses it meanwhile.
-unsafe fn entry_of<'a>(entry: *mut CacheEntry) -> Result<&'a mut CacheEntry> {
-    // SAFETY: the caller's promise.
-    unsafe { entry.as_mut() }.ok_or_else(|| Error::invalid("entry was nullptr"))
-}
-
 fn requires_cpu(attributes: &BufferAttributes) -> Result<()> {
     if attributes.memory_type < DEVICE {
         return Ok(());
@@ -108,7 +101,7 @@ pub unsafe extern "C" fn TRITONCACHE_CacheEntryDelete(entry: *mut CacheEntry) ->
     guard(|| {
         // SAFETY: the caller's promise.
         unsafe {
-            entry_of(entry)?;
+            object_mut(entry, "entry")?;
             drop(Box::from_raw(entry));
         }
         Ok(())
@@ -118,11 +111,8 @@ pub unsafe extern "C" fn TRITONCACHE_CacheEntryDelete(entry: *mut CacheEntry) ->
 /// The number of buffers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONCACHE_CacheEntryBufferCount(entry: *mut CacheEntry, count: *mut usize) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { put(count, entry_of(entry)?.buffers.len()) };
-        Ok(())
-    })
+    // SAFETY: the caller's promise.
+    unsafe { get(count, || Ok(object_mut(entry, "entry")?.buffers.len())) }
 }
 
 /// Adds a buffer of the cache.
@@ -137,7 +127,7 @@ pub unsafe extern "C" fn TRITONCACHE_CacheEntryAddBuffer(
             return Err(Error::invalid("entry, base, or attrs was nullptr"));
         }
         // SAFETY: the caller's promise.
-        let (entry, of) = unsafe { (entry_of(entry)?, object(attributes, "attrs")?) };
+        let (entry, of) = unsafe { (object_mut(entry, "entry")?, object(attributes, "attrs")?) };
         if of.bytes == 0 {
             return Err(Error::invalid("Buffer byte size was zero"));
         }
@@ -161,11 +151,11 @@ pub unsafe extern "C" fn TRITONCACHE_CacheEntryGetBuffer(
         }
         // SAFETY: the caller's promise.
         unsafe {
-            let buffer = entry_of(entry)?.buffers.get(index);
+            let buffer = object_mut(entry, "entry")?.buffers.get(index);
             let (found, bytes) = *buffer.ok_or_else(|| Error::invalid("index was greater than count"))?;
             put(base, found);
-            let handle = changed(attributes)?.handle.take();
-            *changed(attributes)? = BufferAttributes { handle, ..BufferAttributes::cpu(bytes) };
+            let handle = object_mut(attributes, "buffer attributes")?.handle.take();
+            *object_mut(attributes, "buffer attributes")? = BufferAttributes { handle, ..BufferAttributes::cpu(bytes) };
         }
         Ok(())
     })
@@ -181,7 +171,7 @@ pub unsafe extern "C" fn TRITONCACHE_CacheEntrySetBuffer(
 ) -> Err {
     guard(|| {
         // SAFETY: the caller's promise.
-        let (entry, of) = unsafe { (entry_of(entry)?, attributes.as_ref()) };
+        let (entry, of) = unsafe { (object_mut(entry, "entry")?, attributes.as_ref()) };
         let buffer = entry.buffers.get_mut(index);
         let buffer = buffer.ok_or_else(|| Error::invalid("index was greater than count"))?;
         buffer.0 = new_base;
@@ -201,7 +191,7 @@ pub unsafe extern "C" fn TRITONCACHE_Copy(allocator: *mut CacheAllocator, entry:
             return Err(Error::invalid("allocator or entry was nullptr"));
         }
         // SAFETY: the caller's promise; both are ours, for this call of the cache.
-        unsafe { allocator.as_mut().map_or(Ok(()), |allocator| allocator.copy(entry_of(entry)?)) }
+        unsafe { allocator.as_mut().map_or(Ok(()), |allocator| allocator.copy(object_mut(entry, "entry")?)) }
     })
 }
 

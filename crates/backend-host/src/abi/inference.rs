@@ -11,7 +11,7 @@ use super::allocator::{Allocation, ResponseAllocator};
 use super::attributes::BufferAttributes;
 use super::inference_response::InferenceResponse;
 use super::parameter::Parameter;
-use super::{Err, c_text, guard, object, put, text};
+use super::{Err, c_text, delete, get, guard, object, put, text};
 use crate::calls::{CallResponse, Callbacks, OpenCall};
 use crate::described::Described;
 use crate::link::{Caller, Link};
@@ -215,13 +215,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
 /// Deletes a request.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceRequestDelete(request: *mut InferenceRequest) -> Err {
-    guard(|| {
-        if !request.is_null() {
-            // SAFETY: made by `TRITONSERVER_InferenceRequestNew`, and the caller's.
-            drop(unsafe { Box::from_raw(request) });
-        }
-        Ok(())
-    })
+    // SAFETY: made by `TRITONSERVER_InferenceRequestNew`, and the caller's.
+    unsafe { delete(request) }
 }
 
 /// Changes a request.
@@ -258,11 +253,8 @@ unsafe fn give<T>(
     to: *mut T,
     value: impl FnOnce(&InferenceRequest) -> Result<T>,
 ) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { put(to, value(object(request, "inference request")?)?) };
-        Ok(())
-    })
+    // SAFETY: the caller's promise.
+    unsafe { get(to, || value(object(request, "inference request")?)) }
 }
 
 /// Cancels a request that was sent; it still gets a final response.

@@ -4,7 +4,7 @@
 
 use super::allocator::{Allocation, ResponseBuffer};
 use super::parameter::Parameter;
-use super::{Err, guard, object, put};
+use super::{Err, delete, get, guard, object, put};
 use crate::calls::{CallOutput, CallResponse};
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::{null, null_mut};
@@ -66,13 +66,8 @@ impl InferenceResponse {
 /// Deletes a response and frees its buffers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceResponseDelete(response: *mut InferenceResponse) -> Err {
-    guard(|| {
-        if !response.is_null() {
-            // SAFETY: made for the library's callback, and the caller's.
-            drop(unsafe { Box::from_raw(response) });
-        }
-        Ok(())
-    })
+    // SAFETY: made for the library's callback, and the caller's.
+    unsafe { delete(response) }
 }
 
 /// The error of a response, or null. As in Triton each call makes a new one, which the caller deletes.
@@ -106,11 +101,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseId(
     response: *const InferenceResponse,
     request_id: *mut *const c_char,
 ) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { put(request_id, object(response, "response")?.id.as_ptr()) };
-        Ok(())
-    })
+    // SAFETY: the caller's promise.
+    unsafe { get(request_id, || Ok(object(response, "response")?.id.as_ptr())) }
 }
 
 /// The number of parameters.
@@ -119,11 +111,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseParameterCount(
     response: *const InferenceResponse,
     count: *mut u32,
 ) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { put(count, object(response, "response")?.parameters.len() as u32) };
-        Ok(())
-    })
+    // SAFETY: the caller's promise.
+    unsafe { get(count, || Ok(object(response, "response")?.parameters.len() as u32)) }
 }
 
 /// A parameter, which belongs to the response.
@@ -157,11 +146,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseOutputCount(
     response: *const InferenceResponse,
     count: *mut u32,
 ) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { put(count, object(response, "response")?.outputs.len() as u32) };
-        Ok(())
-    })
+    // SAFETY: the caller's promise.
+    unsafe { get(count, || Ok(object(response, "response")?.outputs.len() as u32)) }
 }
 
 /// An output, which belongs to the response.

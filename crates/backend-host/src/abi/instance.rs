@@ -4,7 +4,7 @@
 
 use super::message::Message;
 use super::model::Model;
-use super::{Err, c_text, guard, object, put};
+use super::{Err, c_text, get, guard, object, put};
 use crate::link::Link;
 use crate::load::{member, optional};
 use parking_lot::RwLock;
@@ -72,10 +72,7 @@ fn out_of_bounds(index: u32, count: usize, what: &str) -> Error {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceName(instance: *const Instance, name: *mut *const c_char) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(name, object(instance, "instance")?.name.as_ptr());
-        Ok(())
-    })
+    unsafe { get(name, || Ok(object(instance, "instance")?.name.as_ptr())) }
 }
 
 /// Kind of an instance.
@@ -85,10 +82,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceName(instance: *const Instan
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceKind(instance: *const Instance, kind: *mut u32) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(kind, object(instance, "instance")?.kind);
-        Ok(())
-    })
+    unsafe { get(kind, || Ok(object(instance, "instance")?.kind)) }
 }
 
 /// Ordinal of the device of an instance; 0 without one.
@@ -98,10 +92,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceKind(instance: *const Instan
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceDeviceId(instance: *const Instance, device_id: *mut i32) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(device_id, object(instance, "instance")?.device);
-        Ok(())
-    })
+    unsafe { get(device_id, || Ok(object(instance, "instance")?.device)) }
 }
 
 /// Host policy of an instance; the message is owned by it.
@@ -114,10 +105,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceHostPolicy(
     host_policy: *mut *const Message,
 ) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(host_policy, &raw const object(instance, "instance")?.policy);
-        Ok(())
-    })
+    unsafe { get(host_policy, || Ok(&raw const object(instance, "instance")?.policy)) }
 }
 
 /// Whether an instance gets no requests.
@@ -127,10 +115,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceHostPolicy(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceIsPassive(instance: *const Instance, is_passive: *mut bool) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(is_passive, object(instance, "instance")?.is_passive);
-        Ok(())
-    })
+    unsafe { get(is_passive, || Ok(object(instance, "instance")?.is_passive)) }
 }
 
 /// Number of profiles.
@@ -140,10 +125,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceIsPassive(instance: *const I
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceProfileCount(instance: *const Instance, count: *mut u32) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(count, object(instance, "instance")?.profiles.len() as u32);
-        Ok(())
-    })
+    unsafe { get(count, || Ok(object(instance, "instance")?.profiles.len() as u32)) }
 }
 
 /// Name of a profile; owned by the instance.
@@ -179,10 +161,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceSecondaryDeviceCount(
     count: *mut u32,
 ) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(count, object(instance, "instance")?.secondary.len() as u32);
-        Ok(())
-    })
+    unsafe { get(count, || Ok(object(instance, "instance")?.secondary.len() as u32)) }
 }
 
 /// Kind and number of a secondary device; the text is owned by the instance.
@@ -217,10 +196,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceSecondaryDeviceProperties(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceModel(instance: *const Instance, model: *mut *const Model) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(model, Arc::as_ptr(&object(instance, "instance")?.model));
-        Ok(())
-    })
+    unsafe { get(model, || Ok(Arc::as_ptr(&object(instance, "instance")?.model))) }
 }
 
 /// The pointer that the backend stored for the instance.
@@ -230,10 +206,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceModel(instance: *const Insta
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceState(instance: *const Instance, state: *mut *mut c_void) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(state, object(instance, "instance")?.state.load(SeqCst));
-        Ok(())
-    })
+    unsafe { get(state, || Ok(object(instance, "instance")?.state.load(SeqCst))) }
 }
 
 /// Stores a pointer for the instance.

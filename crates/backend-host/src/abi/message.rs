@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)] // pointers of a C API
 
-use super::{Err, guard, object, put};
+use super::{Err, delete, guard, object, put};
 use std::ffi::c_char;
 
 /// A text for a library, or from one. An object may lend `&Message` for as long as it lives.
@@ -48,13 +48,8 @@ pub unsafe extern "C" fn TRITONSERVER_MessageNewFromSerializedJson(
 /// Deletes a message.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_MessageDelete(message: *mut Message) -> Err {
-    guard(|| {
-        if !message.is_null() {
-            // SAFETY: made by `raw`, and the caller's.
-            drop(unsafe { Box::from_raw(message) });
-        }
-        Ok(())
-    })
+    // SAFETY: made by `raw`, and the caller's.
+    unsafe { delete(message) }
 }
 
 /// The text of a message, which owns it.

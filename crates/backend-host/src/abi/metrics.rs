@@ -7,7 +7,7 @@
 #![allow(unsafe_code)] // pointers of a C API
 
 use super::parameter::{Parameter, ParameterValue};
-use super::{Err, guard, object, put, text};
+use super::{Err, delete, get, guard, object, put, text};
 use crate::link::{Link, Way};
 use frames::generated::{Frame, MetricOperation, MetricUpdate};
 use frames::{InstanceId, write};
@@ -276,21 +276,15 @@ pub unsafe extern "C" fn TRITONSERVER_MetricFamilyDelete(family: *const MetricFa
 /// Gives the kind of a family.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_GetMetricFamilyKind(family: *const MetricFamily, kind: *mut u32) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { put(kind, object(family, "metric family")?.kind as u32) };
-        Ok(())
-    })
+    // SAFETY: the caller's promise.
+    unsafe { get(kind, || Ok(object(family, "metric family")?.kind as u32)) }
 }
 
 /// New arguments, which are of no kind yet.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_MetricArgsNew(args: *mut *mut MetricArgs) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { put(args, Box::into_raw(Box::default())) };
-        Ok(())
-    })
+    // SAFETY: the caller's promise.
+    unsafe { get(args, || Ok(Box::into_raw(Box::default()))) }
 }
 
 /// Makes them arguments of a histogram, with copies of the upper bounds of its buckets.
@@ -313,13 +307,8 @@ pub unsafe extern "C" fn TRITONSERVER_MetricArgsSetHistogram(
 /// Deletes arguments.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_MetricArgsDelete(args: *mut MetricArgs) -> Err {
-    guard(|| {
-        if !args.is_null() {
-            // SAFETY: made by `TRITONSERVER_MetricArgsNew`, and the caller's.
-            drop(unsafe { Box::from_raw(args) });
-        }
-        Ok(())
-    })
+    // SAFETY: made by `TRITONSERVER_MetricArgsNew`, and the caller's.
+    unsafe { delete(args) }
 }
 
 /// A new metric that needs no arguments.
@@ -423,11 +412,8 @@ pub unsafe extern "C" fn TRITONSERVER_MetricDelete(metric: *mut Metric) -> Err {
 /// Gives the value of a counter or a gauge.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_MetricValue(metric: *const Metric, value: *mut f64) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { put(value, object(metric, "metric")?.value()?) };
-        Ok(())
-    })
+    // SAFETY: the caller's promise.
+    unsafe { get(value, || object(metric, "metric")?.value()) }
 }
 
 /// Adds to a counter or a gauge.
@@ -454,11 +440,8 @@ pub unsafe extern "C" fn TRITONSERVER_MetricObserve(metric: *const Metric, value
 /// Gives the kind of a metric.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_GetMetricKind(metric: *const Metric, kind: *mut u32) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { put(kind, object(metric, "metric")?.family.kind as u32) };
-        Ok(())
-    })
+    // SAFETY: the caller's promise.
+    unsafe { get(kind, || Ok(object(metric, "metric")?.family.kind as u32)) }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 
 use super::backend::{Backend, FILESYSTEM};
 use super::message::Message;
-use super::{Err, c_text, guard, object, put};
+use super::{Err, c_text, get, guard, object, put};
 use crate::configuration;
 use crate::load::{member, optional};
 use crate::strategy::Strategy;
@@ -41,7 +41,7 @@ pub(crate) struct Signature {
     pub(crate) states: Vec<String>,
     /// Requests may be released to be run again.
     pub(crate) is_iterative: bool,
-    /// Requests come one by one, and lie ready while another runs.
+    /// Requests come one by one, and are prefetched while another runs.
     pub(crate) is_unscheduled: bool,
     /// A request may have any number of responses.
     pub(crate) is_decoupled: bool,
@@ -162,10 +162,7 @@ fn check_version(version: u32) -> Result<()> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_ModelName(model: *const Model, name: *mut *const c_char) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(name, object(model, "model")?.name.as_ptr());
-        Ok(())
-    })
+    unsafe { get(name, || Ok(object(model, "model")?.name.as_ptr())) }
 }
 
 /// Version of a model.
@@ -175,10 +172,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelName(model: *const Model, name: *mut
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_ModelVersion(model: *const Model, version: *mut u64) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(version, object(model, "model")?.version);
-        Ok(())
-    })
+    unsafe { get(version, || Ok(object(model, "model")?.version)) }
 }
 
 /// The directory of a model, which has those of its versions.
@@ -227,10 +221,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelAutoCompleteConfig(
     auto_complete_config: *mut bool,
 ) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(auto_complete_config, object(model, "model")?.auto_complete);
-        Ok(())
-    })
+    unsafe { get(auto_complete_config, || Ok(object(model, "model")?.auto_complete)) }
 }
 
 /// Sets inputs, outputs, the scheduler, the maximum batch size and the transaction policy. Other members are ignored.
@@ -259,10 +250,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelSetConfig(
 pub unsafe extern "C" fn TRITONBACKEND_ModelServer(model: *const Model, server: *mut *const c_void) -> Err {
     // The server has no object of its own: its functions ask the connection of the code that calls.
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(server, (&raw const *object(model, "model")?).cast());
-        Ok(())
-    })
+    unsafe { get(server, || Ok((&raw const *object(model, "model")?).cast())) }
 }
 
 /// The backend of a model.
@@ -272,10 +260,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelServer(model: *const Model, server: 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_ModelBackend(model: *const Model, backend: *mut *const Backend) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(backend, Arc::as_ptr(&object(model, "model")?.backend));
-        Ok(())
-    })
+    unsafe { get(backend, || Ok(Arc::as_ptr(&object(model, "model")?.backend))) }
 }
 
 /// The pointer that the backend stored for the model.
@@ -285,10 +270,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelBackend(model: *const Model, backend
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_ModelState(model: *const Model, state: *mut *mut c_void) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(state, object(model, "model")?.state.load(SeqCst));
-        Ok(())
-    })
+    unsafe { get(state, || Ok(object(model, "model")?.state.load(SeqCst))) }
 }
 
 /// Stores a pointer for the model.

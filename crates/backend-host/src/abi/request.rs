@@ -9,7 +9,7 @@ use super::input::Input;
 use super::memory::CPU;
 use super::parameter::Parameter;
 use super::trace::InferenceTrace;
-use super::{Err, c_text, guard, object, put, text};
+use super::{Err, c_text, get, guard, object, put, text};
 use crate::ticket::Ticket;
 use frames::RequestRef;
 use frames::generated::REQUEST_FLAG_TRACED;
@@ -97,10 +97,7 @@ impl Request {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_RequestId(request: *const Request, id: *mut *const c_char) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(id, object(request, "request")?.id.as_ptr());
-        Ok(())
-    })
+    unsafe { get(id, || Ok(object(request, "request")?.id.as_ptr())) }
 }
 
 /// Whether the client has cancelled the request.
@@ -110,10 +107,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestId(request: *const Request, id: *m
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_RequestIsCancelled(request: *const Request, is_cancelled: *mut bool) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(is_cancelled, object(request, "request")?.ticket.is_cancelled());
-        Ok(())
-    })
+    unsafe { get(is_cancelled, || Ok(object(request, "request")?.ticket.is_cancelled())) }
 }
 
 /// The correlation id, if it is a number.
@@ -161,10 +155,7 @@ pub unsafe extern "C" fn TRITONBACKEND_InferenceRequestTimeoutMicroseconds(
     timeout: *mut u64,
 ) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(timeout, object(request, "request")?.timeout_us);
-        Ok(())
-    })
+    unsafe { get(timeout, || Ok(object(request, "request")?.timeout_us)) }
 }
 
 /// The sequence flags: 1 starts, 2 ends one.
@@ -174,10 +165,7 @@ pub unsafe extern "C" fn TRITONBACKEND_InferenceRequestTimeoutMicroseconds(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_RequestFlags(request: *const Request, flags: *mut u32) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(flags, object(request, "request")?.flags);
-        Ok(())
-    })
+    unsafe { get(flags, || Ok(object(request, "request")?.flags)) }
 }
 
 /// Number of parameters.
@@ -187,10 +175,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestFlags(request: *const Request, fla
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_RequestParameterCount(request: *const Request, count: *mut u32) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(count, object(request, "request")?.parameters.len() as u32);
-        Ok(())
-    })
+    unsafe { get(count, || Ok(object(request, "request")?.parameters.len() as u32)) }
 }
 
 /// A parameter; owned by the request.
@@ -229,10 +214,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestParameter(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_RequestInputCount(request: *const Request, count: *mut u32) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(count, object(request, "request")?.inputs.len() as u32);
-        Ok(())
-    })
+    unsafe { get(count, || Ok(object(request, "request")?.inputs.len() as u32)) }
 }
 
 /// Name of an input; owned by the request.
@@ -298,10 +280,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestInputByIndex(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_RequestOutputCount(request: *const Request, count: *mut u32) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(count, object(request, "request")?.outputs.len() as u32);
-        Ok(())
-    })
+    unsafe { get(count, || Ok(object(request, "request")?.outputs.len() as u32)) }
 }
 
 /// Name of a requested output; owned by the request.

@@ -7,7 +7,7 @@ use super::error::ServerError;
 use super::memory::CPU;
 use super::request::Request;
 use super::values::dims;
-use super::{Err, guard, object, put, text};
+use super::{Err, delete, get, guard, object, object_mut, put, text};
 use crate::answer::{Answer, Output};
 use crate::ticket::Ticket;
 use frames::write;
@@ -70,15 +70,6 @@ fn keep_last(parameters: &mut Vec<(Name, Parameter)>) {
     parameters.reverse();
 }
 
-/// A response that the caller passed.
-///
-/// # Safety
-/// `response` is null or the library's, and no other thread uses it.
-unsafe fn response<'a>(response: *mut Response) -> Result<&'a mut Response> {
-    // SAFETY: the caller's promise.
-    unsafe { response.as_mut() }.ok_or_else(|| Error::invalid("response was nullptr"))
-}
-
 /// A factory for the responses of a request; the caller deletes it.
 ///
 /// # Safety
@@ -103,13 +94,8 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseFactoryNew(
 /// `factory` is null or the caller's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_ResponseFactoryDelete(factory: *mut ResponseFactory) -> Err {
-    guard(|| {
-        if !factory.is_null() {
-            // SAFETY: made by `Box::into_raw`, and the caller gives it up.
-            drop(unsafe { Box::from_raw(factory) });
-        }
-        Ok(())
-    })
+    // SAFETY: made by `Box::into_raw`, and the caller gives it up.
+    unsafe { delete(factory) }
 }
 
 /// Ends a request without a further response, if the flags say so.
@@ -141,10 +127,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseFactoryIsCancelled(
     is_cancelled: *mut bool,
 ) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(is_cancelled, object(factory, "factory")?.0.is_cancelled());
-        Ok(())
-    })
+    unsafe { get(is_cancelled, || Ok(object(factory, "factory")?.0.is_cancelled())) }
 }
 
 /// A response of a request; the caller sends or deletes it.
@@ -154,10 +137,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseFactoryIsCancelled(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_ResponseNew(response: *mut *mut Response, request: *const Request) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(response, Response::new(&object(request, "request")?.ticket));
-        Ok(())
-    })
+    unsafe { get(response, || Ok(Response::new(&object(request, "request")?.ticket))) }
 }
 
 /// A response of a factory's request; the caller sends or deletes it.
@@ -170,10 +150,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseNewFromFactory(
     factory: *const ResponseFactory,
 ) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(response, Response::new(&object(factory, "factory")?.0));
-        Ok(())
-    })
+    unsafe { get(response, || Ok(Response::new(&object(factory, "factory")?.0))) }
 }
 
 /// Deletes a response that was not sent.
@@ -182,13 +159,8 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseNewFromFactory(
 /// `response` is null or the caller's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_ResponseDelete(response: *mut Response) -> Err {
-    guard(|| {
-        if !response.is_null() {
-            // SAFETY: made by `Box::into_raw`, and the caller gives it up.
-            drop(unsafe { Box::from_raw(response) });
-        }
-        Ok(())
-    })
+    // SAFETY: made by `Box::into_raw`, and the caller gives it up.
+    unsafe { delete(response) }
 }
 
 /// Sets a parameter of a response; one of the same name is replaced.
@@ -204,7 +176,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseSetStringParameter(
     // SAFETY: the caller's promise.
     guard(|| unsafe {
         let value = Parameter::String(Name::from(text(value).as_str()));
-        self::response(response)?.parameter(text(name), value);
+        object_mut(response, "response")?.parameter(text(name), value);
         Ok(())
     })
 }
@@ -221,7 +193,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseSetIntParameter(
 ) -> Err {
     // SAFETY: the caller's promise.
     guard(|| unsafe {
-        self::response(response)?.parameter(text(name), Parameter::Int(value));
+        object_mut(response, "response")?.parameter(text(name), Parameter::Int(value));
         Ok(())
     })
 }
@@ -238,7 +210,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseSetBoolParameter(
 ) -> Err {
     // SAFETY: the caller's promise.
     guard(|| unsafe {
-        self::response(response)?.parameter(text(name), Parameter::Bool(value));
+        object_mut(response, "response")?.parameter(text(name), Parameter::Bool(value));
         Ok(())
     })
 }
@@ -255,7 +227,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseSetDoubleParameter(
 ) -> Err {
     // SAFETY: the caller's promise.
     guard(|| unsafe {
-        self::response(response)?.parameter(text(name), Parameter::Double(value));
+        object_mut(response, "response")?.parameter(text(name), Parameter::Double(value));
         Ok(())
     })
 }
@@ -275,7 +247,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseOutput(
 ) -> Err {
     guard(|| {
         // SAFETY: the caller's promise.
-        let (response, name) = unsafe { (self::response(response)?, text(name)) };
+        let (response, name) = unsafe { (object_mut(response, "response")?, text(name)) };
         let model = &response.ticket.instance.model;
         if !model.signature().outputs.iter().any(|known| known.to_bytes() == name.as_bytes()) {
             response.is_spoilt = true;
@@ -334,10 +306,7 @@ pub unsafe extern "C" fn TRITONBACKEND_OutputBufferAttributes(
     buffer_attributes: *mut *const BufferAttributes,
 ) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(buffer_attributes, object(output, "output")?.attributes());
-        Ok(())
-    })
+    unsafe { get(buffer_attributes, || Ok(object(output, "output")?.attributes())) }
 }
 
 /// Sends a response, or the error in its place, which stays the caller's. The response is gone afterwards.
@@ -379,7 +348,7 @@ pub unsafe extern "C" fn TRITONBACKEND_InferenceResponseOutput(
 ) -> Err {
     guard(|| {
         // SAFETY: the caller's promise.
-        let outputs = unsafe { &self::response(response)?.outputs };
+        let outputs = unsafe { &object_mut(response, "response")?.outputs };
         let output = outputs.get(index as usize).ok_or_else(|| {
             Error::invalid(format!("out of bounds index {index}: response has {} outputs", outputs.len()))
         })?;
@@ -408,7 +377,7 @@ pub unsafe extern "C" fn TRITONBACKEND_InferenceResponseOutputByName(
 ) -> Err {
     guard(|| {
         // SAFETY: the caller's promise.
-        let (response, name) = unsafe { (self::response(response)?, text(name)) };
+        let (response, name) = unsafe { (object_mut(response, "response")?, text(name)) };
         let output = response.outputs.iter().find(|output| output.name() == name);
         let output = output.ok_or_else(|| Error::not_found(format!("Output name {name}not found.")))?;
         // SAFETY: the caller's promise.

@@ -7,7 +7,7 @@ use super::inference::{InferenceRequest, infer};
 use super::message::Message;
 use super::parameter::{Parameter, ParameterValue};
 use super::trace::InferenceTrace;
-use super::{Err, c_text, guard, object, put, text};
+use super::{Err, c_text, delete, guard, object, put, text};
 use crate::described::Described;
 use crate::embed::{self, EmbeddedServer, ServerOptions};
 use base64::Engine as _;
@@ -433,13 +433,8 @@ pub unsafe extern "C" fn TRITONSERVER_ServerMetrics(server: *mut c_void, metrics
 /// Deletes metrics.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_MetricsDelete(metrics: *mut Metrics) -> Err {
-    guard(|| {
-        if !metrics.is_null() {
-            // SAFETY: made by the function above, and the caller's.
-            drop(unsafe { Box::from_raw(metrics) });
-        }
-        Ok(())
-    })
+    // SAFETY: made by the function above, and the caller's.
+    unsafe { delete(metrics) }
 }
 
 /// The text of metrics, which belongs to them. Format 0 is that of Prometheus.

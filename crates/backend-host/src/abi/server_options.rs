@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)] // pointers of a C API
 
-use super::{Err, guard, put, text};
+use super::{Err, delete, get, guard, text};
 use crate::embed::{ListOption, ServerOptions};
 use protocol::json::Value;
 use std::ffi::{c_char, c_int};
@@ -14,23 +14,15 @@ const KIND_GPU: u32 = 2;
 /// Options with their defaults.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerOptionsNew(options: *mut *mut ServerOptions) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { put(options, Box::into_raw(Box::default())) };
-        Ok(())
-    })
+    // SAFETY: the caller's promise.
+    unsafe { get(options, || Ok(Box::into_raw(Box::default()))) }
 }
 
 /// Deletes options. A server that was made with them keeps its own.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerOptionsDelete(options: *mut ServerOptions) -> Err {
-    guard(|| {
-        if !options.is_null() {
-            // SAFETY: made by the function above, and the caller's.
-            drop(unsafe { Box::from_raw(options) });
-        }
-        Ok(())
-    })
+    // SAFETY: made by the function above, and the caller's.
+    unsafe { delete(options) }
 }
 
 /// Changes options.

@@ -7,20 +7,11 @@ use super::attributes::BufferAttributes;
 use super::memory::CPU;
 use super::request::Request;
 use super::values::dims;
-use super::{Err, guard, object, put, text};
+use super::{Err, get, guard, object, object_mut, put, text};
 use crate::answer::Output;
 use crate::ticket::State;
 use std::ffi::{c_char, c_void};
-use tensor::{Error, Result};
-
-/// A state that the caller passed.
-///
-/// # Safety
-/// `state` is null or of a request that the caller has, and no other thread uses it.
-unsafe fn state<'a>(state: *mut State) -> Result<&'a mut State> {
-    // SAFETY: the caller's promise.
-    unsafe { state.as_mut() }.ok_or_else(|| Error::invalid("state was nullptr"))
-}
+use tensor::Error;
 
 /// A new value for a state; the same object for the same name. Owned by the request.
 ///
@@ -72,7 +63,7 @@ pub unsafe extern "C" fn TRITONBACKEND_StateNew(
 pub unsafe extern "C" fn TRITONBACKEND_StateUpdate(state: *mut State) -> Err {
     guard(|| {
         // SAFETY: the caller's promise.
-        let state = unsafe { self::state(state)? };
+        let state = unsafe { object_mut(state, "state")? };
         state.is_updated = !state.is_updated || state.current.is_some();
         Ok(())
     })
@@ -93,7 +84,7 @@ pub unsafe extern "C" fn TRITONBACKEND_StateBuffer(
     guard(|| {
         // SAFETY: the caller's promise. The new buffer has as many bytes as are copied.
         unsafe {
-            let state = self::state(state)?;
+            let state = object_mut(state, "state")?;
             let pointer = state.output.allocate(buffer_byte_size)?;
             if let Some(current) = &state.current {
                 let bytes = current.len().min(usize::try_from(buffer_byte_size).unwrap_or(usize::MAX));
@@ -117,8 +108,5 @@ pub unsafe extern "C" fn TRITONBACKEND_StateBufferAttributes(
     buffer_attributes: *mut *const BufferAttributes,
 ) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(buffer_attributes, self::state(state)?.output.attributes());
-        Ok(())
-    })
+    unsafe { get(buffer_attributes, || Ok(object_mut(state, "state")?.output.attributes())) }
 }

@@ -8,7 +8,7 @@ use super::instance::Instance;
 use super::model::Model;
 use super::request::Request;
 use super::response::ResponseFactory;
-use super::{Err, guard, object, put};
+use super::{Err, delete, get, guard, object, object_mut};
 use crate::link::Link;
 use crate::ticket::{Ticket, report};
 use frames::generated::{Report, ReportKind};
@@ -113,15 +113,6 @@ pub(crate) struct ResponseStatistics {
     error: Option<Error>,
 }
 
-/// Statistics that the caller passed.
-///
-/// # Safety
-/// `statistics` is null or the caller's, and no other thread uses it.
-unsafe fn statistics<'a>(statistics: *mut ResponseStatistics) -> tensor::Result<&'a mut ResponseStatistics> {
-    // SAFETY: the caller's promise.
-    unsafe { statistics.as_mut() }.ok_or_else(|| Error::invalid("response statistics was nullptr"))
-}
-
 /// An object for the times of a response; the caller deletes it.
 ///
 /// # Safety
@@ -131,10 +122,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceResponseStatisticsNew(
     response_statistics: *mut *mut ResponseStatistics,
 ) -> Err {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(response_statistics, Box::into_raw(Box::default()));
-        Ok(())
-    })
+    unsafe { get(response_statistics, || Ok(Box::into_raw(Box::default()))) }
 }
 
 /// Deletes it.
@@ -145,13 +133,8 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceResponseStatisticsNew(
 pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceResponseStatisticsDelete(
     response_statistics: *mut ResponseStatistics,
 ) -> Err {
-    guard(|| {
-        if !response_statistics.is_null() {
-            // SAFETY: made by `Box::into_raw`, and the caller gives it up.
-            drop(unsafe { Box::from_raw(response_statistics) });
-        }
-        Ok(())
-    })
+    // SAFETY: made by `Box::into_raw`, and the caller gives it up.
+    unsafe { delete(response_statistics) }
 }
 
 /// Sets the instance.
@@ -166,7 +149,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceResponseStatisticsSetModelIn
     // SAFETY: the caller's promise.
     guard(|| unsafe {
         let instance = model_instance.as_ref().map(|instance| Arc::clone(&instance.link));
-        statistics(response_statistics)?.instance = instance;
+        object_mut(response_statistics, "response statistics")?.instance = instance;
         Ok(())
     })
 }
@@ -182,7 +165,8 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceResponseStatisticsSetRespons
 ) -> Err {
     // SAFETY: the caller's promise.
     guard(|| unsafe {
-        statistics(response_statistics)?.ticket = response_factory.as_ref().map(|factory| Arc::clone(&factory.0));
+        object_mut(response_statistics, "response statistics")?.ticket =
+            response_factory.as_ref().map(|factory| Arc::clone(&factory.0));
         Ok(())
     })
 }
@@ -198,7 +182,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceResponseStatisticsSetRespons
 ) -> Err {
     // SAFETY: the caller's promise.
     guard(|| unsafe {
-        statistics(response_statistics)?.response_start = response_start;
+        object_mut(response_statistics, "response statistics")?.response_start = response_start;
         Ok(())
     })
 }
@@ -214,7 +198,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceResponseStatisticsSetCompute
 ) -> Err {
     // SAFETY: the caller's promise.
     guard(|| unsafe {
-        statistics(response_statistics)?.compute_output_start = compute_output_start;
+        object_mut(response_statistics, "response statistics")?.compute_output_start = compute_output_start;
         Ok(())
     })
 }
@@ -230,7 +214,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceResponseStatisticsSetRespons
 ) -> Err {
     // SAFETY: the caller's promise.
     guard(|| unsafe {
-        statistics(response_statistics)?.response_end = response_end;
+        object_mut(response_statistics, "response statistics")?.response_end = response_end;
         Ok(())
     })
 }
@@ -246,7 +230,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceResponseStatisticsSetError(
 ) -> Err {
     // SAFETY: the caller's promise.
     guard(|| unsafe {
-        statistics(response_statistics)?.error = error.as_ref().map(ServerError::error);
+        object_mut(response_statistics, "response statistics")?.error = error.as_ref().map(ServerError::error);
         Ok(())
     })
 }
@@ -261,7 +245,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceReportResponseStatistics(
 ) -> Err {
     guard(|| {
         // SAFETY: the caller's promise.
-        let statistics = unsafe { statistics(response_statistics)? };
+        let statistics = unsafe { object_mut(response_statistics, "response statistics")? };
         let (Some(link), Some(ticket)) = (&statistics.instance, &statistics.ticket) else {
             return Err(Error::invalid("response statistics have no model instance, or no response factory"));
         };

@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code)] // pointers of a C API
 
-use super::{Err, c_text, guard, object, put};
+use super::{Err, c_text, delete, get, guard, object, put};
 use std::ffi::{CString, c_char};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -45,11 +45,8 @@ impl InferenceTrace {
 /// # Safety
 /// `trace` is null or live; `to` is null or valid for a write.
 unsafe fn give<T>(trace: *const InferenceTrace, to: *mut T, value: impl FnOnce(&InferenceTrace) -> T) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { put(to, value(object(trace, "trace")?)) };
-        Ok(())
-    })
+    // SAFETY: the caller's promise.
+    unsafe { get(to, || Ok(value(object(trace, "trace")?))) }
 }
 
 /// The number of a trace.
@@ -136,13 +133,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSpawnChildTrace(
 /// Deletes a trace that the library owns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceTraceDelete(trace: *mut InferenceTrace) -> Err {
-    guard(|| {
-        if !trace.is_null() {
-            // SAFETY: made by the function above, and the caller's.
-            drop(unsafe { Box::from_raw(trace) });
-        }
-        Ok(())
-    })
+    // SAFETY: made by the function above, and the caller's.
+    unsafe { delete(trace) }
 }
 
 #[cfg(test)]

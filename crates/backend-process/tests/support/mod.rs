@@ -8,7 +8,7 @@ mod engine;
 
 use backend::Model;
 use backend_process::{
-    Ahead, Command, Failure, Instance, OutputTarget, RunnerKind, RunnerLimits, SharedMemory, Spec, hosted,
+    Command, Failure, Instance, OutputTarget, Prefetch, RunnerKind, RunnerLimits, SharedMemory, Spec, hosted,
 };
 pub use engine::*;
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ pub fn start(mode: &str, instances: usize, limits: RunnerLimits) -> Result<Arc<d
         reports_statistics: false,
         counts_failed: true,
         sends_all_outputs: false,
-        ahead: Ahead::Never,
+        prefetch: Prefetch::Never,
         parameter_prefix: "nereid.python.",
         limits: limits.of_runner(),
     };

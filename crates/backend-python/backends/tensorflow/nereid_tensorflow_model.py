@@ -221,7 +221,7 @@ class Signature:
             full = [-1, *dims] if batches else list(dims)
             # An input may be narrower than the model; an output may not.
             fits = len(own.shape) == len(full) and all(
-                is_ == said or (field == "input" and is_ == -1) for is_, said in zip(own.shape, full)
+                actual == configured or (field == "input" and actual == -1) for actual, configured in zip(own.shape, full)
             )
             if not fits:
                 how = (
@@ -275,7 +275,7 @@ def _complete_batching(config, model, signature):
             " signature does not support batching"
         )
     size = model.number("nereid.default_max_batch_size", MAX_BATCH_SIZE)
-    if can_batch and model.max_batch_size == 0 and size > 0 and _says_batch(model, signature):
+    if can_batch and model.max_batch_size == 0 and size > 0 and _omits_batch(model, signature):
         config.set_max_batch_size(size)
         # Triton's spelling, which log filters match.
         pb_utils.Logger.log_warn(
@@ -289,13 +289,13 @@ def _complete_batching(config, model, signature):
     return batch > 0
 
 
-def _says_batch(model, signature):
+def _omits_batch(model, signature):
     """True if the configuration's dims omit the batch dimension; omitted dims count as such."""
     # To be completed. A scalar has no rows.
     open_ones = [*signature.inputs.values()] + ([] if model.config["output"] else [*signature.outputs.values()])
     if any(tensor.is_scalar for tensor in open_ones):
         return False
-    said, weakly = set(), not model.config["input"] and not model.config["output"]
+    answers, is_undecided = set(), not model.config["input"] and not model.config["output"]
     for field, tensors in (("input", signature.inputs), ("output", signature.outputs)):
         for tensor in model.config[field]:
             if tensor.get("allow_ragged_batch"):
@@ -304,17 +304,17 @@ def _says_batch(model, signature):
             if own is None or not own.shape:
                 continue
             if own.is_scalar:
-                said.add(False)
+                answers.add(False)
             elif dims_of(tensor):
-                said.add(len(dims_of(tensor)) == len(own.shape) - 1)
+                answers.add(len(dims_of(tensor)) == len(own.shape) - 1)
             else:
-                weakly = True
-    if len(said) > 1:
+                is_undecided = True
+    if len(answers) > 1:
         raise LoadError(
             f"unable to autofill for '{model.name}', model tensor configurations are contradicting each other in terms"
             " of whether batching is supported"
         )
-    return True in said or (not said and weakly)
+    return True in answers or (not answers and is_undecided)
 
 
 def _fill(given, tensor, batches, model):

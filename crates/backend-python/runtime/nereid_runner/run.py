@@ -95,7 +95,7 @@ class Runner:
             batch, freed, flags, requests = codec.execute(buf, at, count)
             if freed:
                 returned(freed)
-            # While it lay ready, nothing else looked at cancels.
+            # While it was prefetched, nothing else looked at cancels.
             if flags & EXECUTE_FLAG_WAITED and all(self.server.is_cancelled(*r._head[:2]) for r in requests):
                 answer = self._cancelled(batch, requests)
             else:

@@ -11,13 +11,13 @@ use tensor::Error;
 impl RunnerModel {
     /// Restarts the runner of an instance.
     fn launch(self: &Arc<Self>, place: &Arc<InstanceRunner>) {
-        if place.is_left.load(SeqCst) {
+        if place.is_removed.load(SeqCst) {
             return;
         }
         let (me, started) = (Arc::downgrade(self), Arc::clone(place));
         self.restarts.fetch_add(1, Relaxed);
         let started: Started = Box::new(move |result| {
-            let Some(model) = me.upgrade().filter(|_| !started.is_left.load(SeqCst)) else { return };
+            let Some(model) = me.upgrade().filter(|_| !started.is_removed.load(SeqCst)) else { return };
             match result {
                 Ok(_) => model.is_up(&started),
                 Err(failure) => {
@@ -58,7 +58,7 @@ impl RunnerModel {
                 return;
             }
             let down = place.down.lock();
-            if let Some(why) = down.clone().filter(|_| !place.is_left.load(SeqCst))
+            if let Some(why) = down.clone().filter(|_| !place.is_removed.load(SeqCst))
                 && let Some(listener) = model.listener.get().filter(|_| place.serves.load(SeqCst))
             {
                 listener.down(place.number, why);
@@ -85,7 +85,7 @@ impl RunnerModel {
             Some(again) if again.delay < wait / 2 => self.pause(place, why),
             _ => self.is_down(place, why),
         }
-        if let Some(times) = again.and_then(|again| again.told) {
+        if let Some(times) = again.and_then(|again| again.crashes_reported) {
             log::error!(
                 "{name}: the {noun} ended {times} times, each within a minute of the time before; it is started again \
                  after longer and longer pauses, of {} s at most, until it runs for a minute or model '{model}' is \

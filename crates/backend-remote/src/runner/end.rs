@@ -1,9 +1,10 @@
-//! The end of a runner that the server asks for.
+//! The end of a runner that the server asks for or enforces.
 
-use super::Runner;
+use super::{Runner, RunnerState};
 use crate::frames::{self, InstanceId};
 use crate::generated::Frame;
 use crate::lifecycle::{Before, Lifecycle};
+use crate::slots::RunnerRequest;
 use crate::transport::{End, Way};
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ impl Runner {
         let mut frame = Vec::new();
         frames::write::empty(&mut frame, InstanceId::ONLY, Frame::Unload);
         self.transport.send(Way::Work, &frame);
-        self.transport.end(End::Told);
+        self.transport.end(End::Requested);
         self.later(grace, |runner| runner.overdue("it did not end in time"));
     }
 
@@ -41,5 +42,57 @@ impl Runner {
             let noun = self.kind.noun();
             log::warn!("{}: the {noun} is left in its process, which may serve others: {why}", self.label());
         }
+    }
+
+    /// Checks a runner whose model left service `left` ago. Kills a runner that worked for `grace` without a waiting
+    /// client: it hangs or is stopped, and would keep its memory for ever. Requests of clients may finish.
+    pub(crate) fn check_abandoned(&self, grace: Duration, left: Duration, now: u64) {
+        let mut state = self.state.lock();
+        if !state.has_requests() || !matches!(state.lifecycle, Lifecycle::Ready { .. }) {
+            state.abandoned = None;
+            return;
+        }
+        let requests = state.slots.pendings().count();
+        // A prefetched batch keeps no runner that hangs.
+        let RunnerState { in_flight, slots, .. } = &mut *state;
+        let waits = |pending: &RunnerRequest| !pending.responder.is_cancelled();
+        let prefetched = in_flight.prefetched().flat_map(|batch| &batch.members);
+        let prefetched = prefetched.filter(|&&key| slots.pending(key).is_some_and(|pending| waits(pending))).count();
+        let waiting = slots.pendings().filter(|pending| waits(pending)).count() - prefetched;
+        if waiting > 0 {
+            state.abandoned = None;
+            if left >= grace && !std::mem::replace(&mut state.has_warned_of_clients, true) {
+                drop(state);
+                let seconds = left.as_secs_f64();
+                log::warn!(
+                    "{}: its model left service {seconds:.1} s ago, and the {} still has requests that clients wait \
+                     for: {waiting}",
+                    self.label(),
+                    self.kind.noun()
+                );
+            }
+            return;
+        }
+        let batch = state.in_flight.last_id;
+        let since = match state.abandoned {
+            Some((since, of)) if of == batch => since,
+            _ => {
+                state.abandoned = Some((now, batch));
+                now
+            }
+        };
+        if Duration::from_nanos(now.saturating_sub(since)) < grace {
+            return;
+        }
+        state.lifecycle = Lifecycle::Killed(Before::Abandoned);
+        drop(state);
+        let seconds = grace.as_secs_f64();
+        log::error!(
+            "{}: the {} is killed: its model left service, and it worked for {seconds} s (exit-grace-seconds, less \
+             when the server exits) for requests that nobody waits for: {requests}",
+            self.label(),
+            self.kind.noun()
+        );
+        self.transport.end(End::Killed);
     }
 }

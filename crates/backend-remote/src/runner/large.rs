@@ -2,8 +2,8 @@
 
 use super::{Runner, RunnerState};
 use crate::frames::{Block, Contents, ResultRef, TensorRef};
+use crate::selection::selected_output;
 use crate::spec::COPY_BYTES_MAX;
-use crate::wanted::wanted;
 use backend::{BatchEntry, scatter};
 use tensor::DataType;
 
@@ -24,15 +24,16 @@ impl Runner {
     fn staying_bytes(&self, result: &ResultRef<'_>) -> u64 {
         let Some(owner) = self.owner.upgrade() else { return 0 };
         let mut state = self.state.lock();
-        let RunnerState { batch, slots, .. } = &mut *state;
-        let members = batch.as_ref().filter(|batch| batch.id == result.batch).map_or(&[][..], |batch| &batch.members);
+        let RunnerState { in_flight, slots, .. } = &mut *state;
+        let members =
+            in_flight.running().filter(|batch| batch.id == result.batch).map_or(&[][..], |batch| &batch.members);
         let mut staying = 0;
         for (&key, answer) in members.iter().zip(&result.answers) {
             let Some(pending) = slots.pending(key).filter(|pending| pending.entry.request.sends_regions) else {
                 continue;
             };
             for tensor in &answer.outputs {
-                if let Some((_, slot, _)) = wanted(&*owner, &pending.entry, tensor.name)
+                if let Some((_, slot, _)) = selected_output(&*owner, &pending.entry, tensor.name)
                     && let Some(block) = block_that_stays(tensor, &pending.entry, slot)
                     && self.memory.may_lend_output(block, staying)
                 {

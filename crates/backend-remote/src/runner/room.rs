@@ -24,10 +24,10 @@ impl Runner {
     }
 }
 
-impl trim::Rests for Runner {
+impl trim::IdleMemory for Runner {
     fn idle_memory(&self) -> Option<&Arc<TensorMemory>> {
         let state = self.state.lock();
-        let is_idle = state.slots.taken() == 0 && state.batch.is_none() && state.lifecycle.is_in_service();
+        let is_idle = !state.has_requests() && state.lifecycle.is_in_service();
         is_idle.then_some(&self.memory)
     }
 }

@@ -91,7 +91,7 @@ pub struct Ran {
     pub freed: Receiver<Option<Marks>>,
     /// Receives one message if the instance was let go while the batch runs.
     pub let_go: Receiver<()>,
-    /// Receives the time when the batch began, if it lay ready before.
+    /// Receives the time when the batch began, if it was prefetched.
     pub begun: Receiver<u64>,
     pub answers: Vec<Arc<Listener>>,
 }

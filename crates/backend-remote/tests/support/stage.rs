@@ -7,8 +7,8 @@ use backend_remote::generated::{
     ANSWER_FLAG_FINAL, Answer, AnswerHead, Frame, Header, Place, ResultHead, SLOTS_MAX, Segment, TensorHead, VERSION,
 };
 use backend_remote::{
-    Ahead, Connection, End, Executor, InstanceSpec, Job, Limits, Next, Reading, Receiver, RunnerKind, Segments, Spec,
-    Start, Transport, Way,
+    Connection, End, Executor, InstanceSpec, Job, Limits, Next, Prefetch, Reading, Receiver, RunnerKind, Segments,
+    Spec, Start, Transport, Way,
 };
 use memory::Memfd;
 use parking_lot::Mutex;
@@ -138,13 +138,13 @@ impl Stage {
     }
 
     pub fn start(self: &Arc<Self>, limits: Limits) -> Result<Arc<dyn Model>, backend_remote::Failure> {
-        self.start_ahead(limits, Ahead::Never)
+        self.start_prefetching(limits, Prefetch::Never)
     }
 
-    pub fn start_ahead(
+    pub fn start_prefetching(
         self: &Arc<Self>,
         limits: Limits,
-        ahead: Ahead,
+        prefetch: Prefetch,
     ) -> Result<Arc<dyn Model>, backend_remote::Failure> {
         let instance = InstanceSpec {
             name: "m_0".into(),
@@ -160,7 +160,7 @@ impl Stage {
             reports_statistics: false,
             counts_failed: true,
             sends_all_outputs: false,
-            ahead,
+            prefetch,
             parameter_prefix: "nereid.test.",
             limits,
         };

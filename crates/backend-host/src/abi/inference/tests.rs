@@ -66,14 +66,14 @@ unsafe extern "C" fn free(
 }
 
 unsafe extern "C" fn respond(response: *mut InferenceResponse, flags: u32, userp: *mut c_void) {
-    let mut said = format!("response {flags}");
+    let mut line = format!("response {flags}");
     // SAFETY: what the server passes.
     unsafe {
         if response.is_null() {
-            return note(userp, format!("{said} null"));
+            return note(userp, format!("{line} null"));
         }
         if let Some(error) = ServerError::take(TRITONSERVER_InferenceResponseError(response)) {
-            said += &format!(" {}: {}", error.code().name(), error.message());
+            line += &format!(" {}: {}", error.code().name(), error.message());
         }
         let mut count = 0;
         TRITONSERVER_InferenceResponseOutputCount(response, &raw mut count);
@@ -95,9 +95,9 @@ unsafe extern "C" fn respond(response: *mut InferenceResponse, flags: u32, userp
             );
             let name = CStr::from_ptr(name).to_string_lossy();
             let contents: &[u8] = if base.is_null() { &[] } else { std::slice::from_raw_parts(base.cast(), bytes) };
-            said += &format!(" {name}={contents:?}");
+            line += &format!(" {name}={contents:?}");
         }
-        note(userp, said);
+        note(userp, line);
         TRITONSERVER_InferenceResponseDelete(response);
     }
 }
