@@ -278,14 +278,8 @@ mod tests {
     #[test]
     fn the_count_of_unready_versions_is_exact() {
         use VersionState::*;
-        let states = [
-            (Ready, ""),
-            (Loading, ""),
-            (Unloading, ""),
-            (Unloaded, ""),
-            (Unavailable, "unloaded"),
-            (Unknown, ""),
-        ];
+        let states =
+            [(Ready, ""), (Loading, ""), (Unloading, ""), (Unloaded, ""), (Unavailable, "unloaded"), (Unknown, "")];
         let mut table = Table::default();
         assert!(table.all_ready(), "nothing is known");
         let mut random = 88_172_645_463_325_252usize;
@@ -305,8 +299,7 @@ mod tests {
                 }),
             }
             let walked = table.models.values().all(|entry| {
-                !entry.versions.is_empty()
-                    && entry.versions.values().all(|v| matches!(v.state, Ready | Unloaded))
+                !entry.versions.is_empty() && entry.versions.values().all(|v| matches!(v.state, Ready | Unloaded))
             });
             assert_eq!(table.all_ready(), walked);
         }
