@@ -148,7 +148,7 @@ export class Server {
 
   /** Startup models that failed; only with `exitOnError: false`. */
   get failures(): readonly LoadFailure[] {
-    return this.#running.failures
+    return this.#running.failures.map(({ model, reason }) => ({ model, reason }))
   }
 
   /** The running server, or an error after `stop`. */

@@ -15,7 +15,7 @@ import type {
 } from '../native/contract.js'
 import { asServerError, createCore, type Core, type ServerError } from '../native/index.js'
 import {
-  removeUnpacked, Repository, Stores, unpackPrefix, type LoadEvent, type LoadFailure, type RepositorySettings,
+  removeUnpacked, Repository, Stores, unpackPrefix, type LoadEvent, type RepositorySettings, type StartFailure,
 } from '../repository/index.js'
 import { answerControl, type ControlContext } from './control.js'
 import { followIssuerKeys, type IssuerKeys, type KeysSettings } from './issuer_keys.js'
@@ -90,7 +90,7 @@ export interface RunningServer {
   core: Core
   repository: Repository
   /** Startup models that failed. */
-  failures: LoadFailure[]
+  failures: StartFailure[]
   /** The first GPU that failed permanently, and why; pending while all work. */
   deviceFailure: Promise<string>
   /** Why the repository cannot be used; only with `exitOnError: false`. The server is then neither live nor ready. */
@@ -273,7 +273,7 @@ export async function startServer(
       throw error
     }
   }
-  let failures: LoadFailure[] = []
+  let failures: StartFailure[] = []
   try {
     failures = await repository.start()
   } catch (error) {

@@ -6,7 +6,7 @@ import { pythonRuntime } from '../api/python.js'
 import type { ServerSettings } from '../api/server.js'
 import { BACKENDS, isBuiltIn, settingsOwner } from '../config/index.js'
 import type { Logger } from '../log/index.js'
-import type { LoadFailure, Repository } from '../repository/index.js'
+import type { Repository, StartFailure } from '../repository/index.js'
 import type { Terminal } from './progress.js'
 import { colourStates, fitTable, type Rows, type StartReport } from './reader.js'
 import type { Resolved } from './settings.js'
@@ -16,7 +16,7 @@ import type { Resolved } from './settings.js'
  * to all backends appear once.
  */
 export function reportStart(
-  logger: Logger, resolved: Resolved, repository: Repository, failures: LoadFailure[], reader: Terminal | null,
+  logger: Logger, resolved: Resolved, repository: Repository, failures: StartFailure[], reader: Terminal | null,
 ): StartReport {
   const { development } = resolved.settings
   reportDefaults(logger, resolved.settings)
@@ -45,8 +45,8 @@ export function reportStart(
   return { models: names.size, ready, failures: lines }
 }
 
-function failureLines(failures: readonly LoadFailure[], models: number, exitOnError: boolean): string[] {
-  const lines = failures.map(({ model, reason }) => `model '${model}': ${rootReason(reason)}`)
+function failureLines(failures: readonly StartFailure[], models: number, exitOnError: boolean): string[] {
+  const lines = failures.map(({ model, detail }) => `model '${model}': ${onOneLine(detail)}`)
   const others = models - failures.length
   if (lines.length === 0 || !exitOnError || others <= 0) return lines
   const advice =
@@ -55,14 +55,7 @@ function failureLines(failures: readonly LoadFailure[], models: number, exitOnEr
   return lines.length === 1 ? [`${lines[0]}; ${advice}`] : [...lines, advice]
 }
 
-/** The reason on one line, without the prefix `load failed for model 'm': …`, which the list shows already. */
-function rootReason(reason: string): string {
-  return reason
-    .replace(/^load failed for model '[^']*': /, '')
-    .trimEnd()
-    .replace(/\s*\n\s*/g, ' ')
-    .replace(/[.;]+$/, '')
-}
+const onOneLine = (reason: string): string => reason.replace(/\s*\n\s*/g, ' ').replace(/[.;]+$/, '')
 
 /** Default of every backend. */
 const DEFAULT_MAX_BATCH_SIZE = { key: 'default-max-batch-size', value: '4' }

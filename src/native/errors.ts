@@ -67,7 +67,7 @@ export function quoted(text: string): string {
   return cut(text, QUOTE_CHARS_MAX)
 }
 
-function cut(text: string, max: number): string {
+export function cut(text: string, max: number): string {
   if (text.length <= max) return text
   // Do not cut between the halves of a surrogate pair.
   const end = /[\ud800-\udbff]/.test(text[max - 1] ?? '') ? max - 1 : max

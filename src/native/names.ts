@@ -5,7 +5,11 @@
 
 export type { ErrorCode } from './errors.js'
 
-export type VersionState = 'UNKNOWN' | 'READY' | 'UNAVAILABLE' | 'LOADING' | 'UNLOADING'
+/** States that the repository index prints. */
+export type IndexState = 'UNKNOWN' | 'READY' | 'UNAVAILABLE' | 'LOADING' | 'UNLOADING'
+
+/** The index prints UNLOADED, which is no failure, as UNAVAILABLE. */
+export type VersionState = IndexState | 'UNLOADED'
 
 /** `loading` is `initializing` with open ports: live but not ready. */
 export type ServerState = 'initializing' | 'loading' | 'ready' | 'exiting' | 'failed'

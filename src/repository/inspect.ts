@@ -205,7 +205,9 @@ export async function inspectModel(
   if (config === null && failed === note.errors()) return model
   const selected = (): number[] => {
     const policy = config ?? normalise(named(read?.config, name))
-    return selectVersions(policy, [...available.keys()], note.log, () => unversionedHint(directory, name))
+    // Missing versions are logged as errors and not thrown.
+    const log: Log = (_, message) => note.warn(message)
+    return selectVersions(policy, [...available.keys()], log, () => unversionedHint(directory, name))
   }
   model.versions = note.trying(selected, { near: available.size > 0 ? { field: 'version_policy' } : null }) ?? []
   if (config === null) return model
@@ -248,8 +250,8 @@ function collector(findings: Finding[], directories: readonly string[] = []) {
     add({ ...explain(message), severity: 'warning', message, error: null, ...more })
   }
   const log: Log = (level, message) => {
-    // Errors that are logged are thrown as well, except for configured versions that are missing.
-    if (level === 'warning' || (level === 'error' && /version directory is not present/.test(message))) warn(message)
+    // Errors that are logged are thrown as well.
+    if (level === 'warning') warn(message)
   }
   const error = (thrown: unknown, more: Partial<Finding> = {}): void => {
     const known = asServerError(thrown)

@@ -18,7 +18,7 @@ import {
   completeConfig, lacksGpu, moveGpuGroupsToCpu, noLog, readConfig, selectVersions, unversionedHint, type ConfigFlags,
   type Log, type ModelConfig,
 } from '../config/index.js'
-import { STATUS_NAMES, ServerError, asServerError, quoted, statusText, type Core } from '../native/index.js'
+import { ServerError, asServerError, quoted, statusText, type Core } from '../native/index.js'
 import { Agents, type AgentModels } from './agents.js'
 import type { AgentHost } from './agent_process.js'
 import {
@@ -28,6 +28,7 @@ import { devicesOf, reasonForCpu } from './devices.js'
 import { Failures, nextLoad } from './failures.js'
 import { warnOfIneffective } from './ineffective.js'
 import { servesOn, sourceOf, type Source } from './in_place.js'
+import { LoadError, MismatchError, PollError, detailOf, plainReason, rootOf } from './load_error.js'
 import { KeyedLock, Limit, SharedLock, Waits } from '../stores/limit.js'
 import { prepareVersion, updateInstances, type Prepared, type VersionSource } from './loader.js'
 import { removeOverride, sweepOverrides, writeOverride, type OverrideFiles } from './override.js'
@@ -35,13 +36,13 @@ import { Places, bareName, notUnique, type Look } from './places.js'
 import { libraryBackends } from './libraries.js'
 import { pythonBackends } from './python_backends.js'
 import { byteWise, misplacedIn } from './scan.js'
-import type { IndexRow, LoadFailure } from './rows.js'
+import type { IndexRow, LoadFailure, StartFailure } from './rows.js'
 import type { LoadEvent, RepositorySettings, ServedVersion } from './settings.js'
 import { latestChange } from './stamp.js'
 import type { RemoteStore } from './remote.js'
 import { OutdatedError } from './store.js'
 import type { Stores } from './stores.js'
-import { UNLOADED, VersionStates } from './states.js'
+import { UNLOADED, VersionStates, indexState } from './states.js'
 import { findVersions, versionsToLoad } from './versions.js'
 
 /** Optional parameters of a load request (R-34, R-35). */
@@ -86,16 +87,6 @@ interface Polled {
   config: ModelConfig
   stamp: bigint
   override: string | null
-}
-
-/** An ensemble and its composing models do not match. */
-class MismatchError extends ServerError {}
-
-/** A model could not be read. Clients get Triton's generic text; the reason is logged. */
-class PollError extends ServerError {
-  constructor(name: string, cause?: unknown) {
-    super('INTERNAL', `failed to load '${name}', failed to poll from model repository`, { cause })
-  }
 }
 
 /** How long a poll waits before it looks again for a missing model. */
@@ -158,7 +149,7 @@ export class Repository {
    *
    * @throws {ServerError} when a repository path is not a directory, or the startup models contradict each other.
    */
-  async start(): Promise<LoadFailure[]> {
+  async start(): Promise<StartFailure[]> {
     this.#sweep()
     const { paths, remote } = await this.#stores.open()
     this.#places.open(paths, remote)
@@ -166,9 +157,10 @@ export class Repository {
       this.#log('warning', message)
     const names = this.#startupNames()
     const failed = await this.#ensembles.exclusive(() => this.#applyAll(names, NO_PARAMETERS))
-    const failures = names.flatMap((model) =>
-      failed.has(model) ? [{ model, reason: rootReason(failed.get(model)) }] : [],
-    )
+    const failures = names.filter((model) => failed.has(model)).map((model) => {
+      const root = rootOf(failed.get(model))
+      return { model, reason: root.message, detail: detailOf(root), plain: plainReason(root) }
+    })
     return failures.sort((a, b) => byteWise(a.model, b.model))
   }
 
@@ -343,7 +335,7 @@ export class Repository {
     this.#stale.add(name)
     const failed = await this.#apply(name, NO_PARAMETERS)
     const failures = [...failed].map(([model, error]) => ({
-      model, reason: plainReason(rootReason(error)), seen: this.#known.get(model),
+      model, reason: plainReason(rootOf(error)), seen: this.#known.get(model),
     }))
     const withdrawn: LoadFailure[] = []
     for (const { model, reason, seen } of failures) {
@@ -362,8 +354,7 @@ export class Repository {
   }
 
   /** Returns false, and changes nothing, if the state of the model is newer than the failure. */
-  async #withdraw(name: string, why: string, isNewer: (known?: Known) => boolean): Promise<boolean> {
-    const reason = plainReason(why)
+  async #withdraw(name: string, reason: string, isNewer: (known?: Known) => boolean): Promise<boolean> {
     let isWithdrawn = false
     await this.#change(name, async () => {
       const known = this.#known.get(name)
@@ -392,7 +383,7 @@ export class Repository {
       this.#core.setModelKnown(name, false)
       return
     }
-    const versions = this.#states.of(name).filter(([, entry]) => entry.reason !== UNLOADED).map(([version]) => version)
+    const versions = this.#states.of(name).filter(([, entry]) => entry.state !== 'UNLOADED').map(([version]) => version)
     // A model whose configuration is wrong has no version yet, and a reason needs one: that which the default policy
     // selects, so that no row of another stays after the next load.
     if (versions.length === 0) versions.push(latestVersion(directory))
@@ -477,7 +468,7 @@ export class Repository {
     for (const name of [...names].sort()) {
       const versions = this.#states.of(name)
       for (const [version, { state, reason }] of versions) {
-        rows.push([name, String(version), reason === '' ? state : `${state}: ${reason}`])
+        rows.push([name, String(version), reason === '' ? state : `${indexState(state)}: ${reason}`])
       }
       if (versions.length > 0) continue
       const reason = reasons.get(name)
@@ -745,7 +736,7 @@ export class Repository {
    */
   #remember(name: string, polled: Polled, error: unknown): void {
     const before = this.#known.get(name) ?? null
-    const why = failureText(name, error)
+    const why = failureText(error)
     // Files of a request are not those of the repository.
     if (polled.stamp !== 0n) this.#failures.note(name, polled.stamp, error)
     const waits = error instanceof MismatchError
@@ -765,7 +756,7 @@ export class Repository {
 
   /** Rejects an ensemble because of its composing models: it stops serving and waits for them (R-32, R-37). */
   #reject(name: string, polled: Polled, why: string, failed: Map<string, unknown>): void {
-    const error = new MismatchError('INVALID_ARG', `load failed for model '${name}': ${why}\n`)
+    const error = new MismatchError(name, why)
     this.#logLoad('error', why)
     this.#observe({ model: name, version: null, phase: 'failed', detail: why })
     for (const version of this.#states.serving(name)) this.#retire(name, version)
@@ -828,14 +819,14 @@ export class Repository {
       if (error instanceof OutdatedError) {
         this.#logLoad('error', `failed to load '${name}': ${reason}`)
         this.#observe({ model: name, version: null, phase: 'failed', detail: reason })
-        throw new ServerError('INVALID_ARG', `load failed for model '${name}': ${reason}\n`, { cause: error })
+        throw new LoadError(name, reason, reason, { cause: error })
       }
       const isOfFiles = !isOverride(parameters) && this.#places.directories(name).length > 0
       const isNew = !isOfFiles || this.#failures.note(name, stamp, error)
       // Each poll of a directory that cannot be read has the same failure.
       if (isNew || this.#settings.mode !== 'poll')
         this.#logLoad('error', `Poll failed for model directory '${name}': ${reason}`)
-      this.#observe({ model: name, version: null, phase: 'failed', detail: statusText(error) })
+      this.#observe({ model: name, version: null, phase: 'failed', detail: reason })
       throw new PollError(name, error)
     }
   }
@@ -881,8 +872,8 @@ export class Repository {
       if (this.#states.of(name).length === 0) this.#core.setModelKnown(name, true)
       const reason = asServerError(error).message
       this.#logLoad('error', reason)
-      this.#observe({ model: name, version: null, phase: 'failed', detail: statusText(error) })
-      throw new ServerError('INVALID_ARG', `load failed for model '${name}': ${reason}\n`, { cause: error })
+      this.#observe({ model: name, version: null, phase: 'failed', detail: reason })
+      throw new LoadError(name, reason, reason, { cause: error })
     }
     const config = this.#adapt(polled.config)
     const composingDecoupled = this.#needs(name, config).some((need) => this.#isDecoupled(need))
@@ -958,7 +949,7 @@ export class Repository {
     const why = [...failed.values()].map((error) => asServerError(error).message)[0] ?? ''
     this.#logLoad('error', why)
     this.#observe({ model: name, version: null, phase: 'failed', detail: why })
-    return new MismatchError('INVALID_ARG', `load failed for model '${name}': ${why}\n`)
+    return new MismatchError(name, why)
   }
 
   /** Adapts a configuration to this release and machine, with warnings once for all versions. */
@@ -1021,24 +1012,25 @@ export class Repository {
   /** Discards a prepared version after another one failed. */
   #abandon(name: string, prepared: Prepared): void {
     this.#core.discardModel(prepared.handle)
-    if (this.served(name, prepared.version) === null) this.#setState(name, prepared.version, 'UNAVAILABLE', UNLOADED)
+    if (this.served(name, prepared.version) === null) this.#setState(name, prepared.version, 'UNLOADED', UNLOADED)
   }
 
   /** Records the failed versions and returns the error of the whole load. */
   #report(name: string, failed: ReadonlyMap<number, unknown>): ServerError {
-    let text = ''
+    let [text, plain] = ['', '']
     for (const [version, error] of [...failed].sort(([a], [b]) => a - b)) {
       const status = statusText(error)
       const next = this.#settings.mode === 'poll' ? nextLoad(error) : ''
       this.#logLoad('error', `failed to load '${name}' version ${version}: ${status}${next}`)
-      this.#observe({ model: name, version, phase: 'failed', detail: status })
+      this.#observe({ model: name, version, phase: 'failed', detail: asServerError(error).message })
       if (this.served(name, version) === null) this.#setState(name, version, 'UNAVAILABLE', status)
-      text += `version ${version} is at UNAVAILABLE state: ${status};`
+      const part = `version ${version} is at UNAVAILABLE state: ${status}`
+      text += `${part};`
+      plain += plain === '' ? asServerError(error).message : `;${part}`
     }
     // Mode poll reports a failure in one line.
     if (this.#settings.mode !== 'poll') this.#logLoad('error', `failed to load '${name}'`)
-    const message = `load failed for model '${name}': ${text}\n`
-    return new ServerError('INVALID_ARG', message, { cause: new AggregateError(failed.values(), message) })
+    return new LoadError(name, text, plain, { cause: new AggregateError(failed.values()) })
   }
 
   #unloadLocked(name: string): void {
@@ -1065,7 +1057,7 @@ export class Repository {
     const entry = this.#states.begin(name, version, 'UNLOADING')
     return this.#core.retireModel(name, version, UNLOADED).then(
       () => {
-        entry.state = 'UNAVAILABLE'
+        entry.state = 'UNLOADED'
         entry.reason = UNLOADED
         this.#log('info', `successfully unloaded '${name}' version ${version}`)
       },
@@ -1073,7 +1065,7 @@ export class Repository {
     )
   }
 
-  #setState(name: string, version: number, state: 'LOADING' | 'UNAVAILABLE', reason: string): void {
+  #setState(name: string, version: number, state: 'LOADING' | 'UNAVAILABLE' | 'UNLOADED', reason: string): void {
     this.#states.begin(name, version, state, reason)
     this.#core.setVersionState(name, version, state, reason)
   }
@@ -1105,28 +1097,11 @@ export function needsOf({ schedulingChoice }: ModelConfig): Need[] {
 const FAILURE_CHARS_MAX = 2048
 
 /** Why a model failed to load, without the introductory words. */
-function failureText(name: string, error: unknown): string {
-  const text = asServerError(error).message
-  const head = `load failed for model '${name}': `
-  const why = (text.startsWith(head) ? text.slice(head.length) : text).trimEnd()
+function failureText(error: unknown): string {
+  const why = detailOf(asServerError(error))
   // The end names the model that failed first.
   return why.length <= FAILURE_CHARS_MAX ? why : `…${why.slice(1 - FAILURE_CHARS_MAX)}`
 }
-
-/** The root cause behind a generic API text. */
-function rootReason(error: unknown): string {
-  const { cause, message } = asServerError(error)
-  return cause instanceof Error ? cause.message : message
-}
-
-/** Triton's words before the reason of one version. */
-const AROUND = new RegExp(
-  "^load failed for model '[^']*': (?:version \\d+ is at UNAVAILABLE state: )?" +
-    `(?:(?:${Object.values(STATUS_NAMES).join('|')}): )?`,
-)
-
-/** The reason of one version, without Triton's words around it. */
-export const plainReason = (reason: string): string => reason.replace(AROUND, '').replace(/\s*;?\s*$/, '')
 
 /** Interval at which an unload ends the loads it waits for. */
 const END_LOAD_MS = 100

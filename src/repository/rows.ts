@@ -1,12 +1,12 @@
 /** Public types of models: index rows and failures of a start. Free of imports from libraries that users may lack. */
 
-import type { VersionState } from '../native/contract.js'
+import type { IndexState } from '../native/contract.js'
 
 /** One row of the index; members in the order of the response. */
 export interface IndexRow {
   name: string
   version?: string
-  state?: VersionState
+  state?: IndexState
   reason?: string
 }
 
@@ -14,4 +14,12 @@ export interface IndexRow {
 export interface LoadFailure {
   model: string
   reason: string
+}
+
+/** A failure of the start, with the parts of its reason. */
+export interface StartFailure extends LoadFailure {
+  /** The reason without the name of the model. */
+  detail: string
+  /** The reason of one version, without Triton's words around it. */
+  plain: string
 }

@@ -48,7 +48,7 @@ export interface LoadEvent {
   /** null when the load failed before its versions were known. */
   version: number | null
   phase: 'loading' | 'ready' | 'failed'
-  /** Status text of a failure, else empty. */
+  /** Text of a failure, without its code; else empty. */
   detail: string
 }
 

@@ -5,7 +5,7 @@
  * the late end of an earlier load cannot overwrite the newer state.
  */
 
-import type { Unready, VersionState } from '../native/index.js'
+import type { IndexState, Unready, VersionState } from '../native/index.js'
 import { bareName } from './places.js'
 import type { IndexRow } from './rows.js'
 import type { ServedVersion } from './settings.js'
@@ -19,7 +19,9 @@ export interface VersionEntry {
   served?: ServedVersion
 }
 
+/** Text that clients see of a version that was unloaded; `VersionState` decides. */
 export const UNLOADED = 'unloaded'
+export const indexState = (state: VersionState): IndexState => (state === 'UNLOADED' ? 'UNAVAILABLE' : state)
 const DUPLICATE = 'model appears in two or more repositories'
 
 export class VersionStates {
@@ -81,7 +83,7 @@ export class VersionStates {
         if (readyOnly && state !== 'READY') continue
         const now = state === 'READY' ? unready.find((u) => u.model === key && u.version === version) : undefined
         const reason = now?.reason ?? entry.reason
-        rows.push({ name, version: String(version), state, ...(reason === '' ? {} : { reason }) })
+        rows.push({ name, version: String(version), state: indexState(state), ...(reason === '' ? {} : { reason }) })
       }
     }
     return rows

@@ -539,7 +539,7 @@ impl Engine {
                 if let Some(v) = entry.versions.get_mut(&version)
                     && v.state == VersionState::Unloading
                 {
-                    v.state = VersionState::Unavailable;
+                    v.state = VersionState::Unloaded;
                     v.reason = reason.to_owned();
                 }
             });

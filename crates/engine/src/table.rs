@@ -12,18 +12,22 @@ use tensor::{Error, Result};
 pub enum VersionState {
     Unknown,
     Ready,
+    /// It failed to load.
     Unavailable,
+    /// Taken out of service on purpose. The index prints it as UNAVAILABLE with the reason "unloaded".
+    Unloaded,
     Loading,
     Unloading,
 }
 
 impl VersionState {
-    /// Parses the name used in the repository index.
+    /// Parses the name that `src/native/names.ts` lists.
     pub fn from_name(name: &str) -> Option<Self> {
         Some(match name {
             "UNKNOWN" => Self::Unknown,
             "READY" => Self::Ready,
             "UNAVAILABLE" => Self::Unavailable,
+            "UNLOADED" => Self::Unloaded,
             "LOADING" => Self::Loading,
             "UNLOADING" => Self::Unloading,
             _ => return None,
@@ -80,22 +84,16 @@ pub(crate) struct VersionEntry {
     pub(crate) serving: Option<Arc<ModelVersion>>,
 }
 
-impl VersionEntry {
-    fn is_unloaded(&self) -> bool {
-        self.state == VersionState::Unavailable && self.reason == "unloaded"
-    }
-}
-
 impl ModelEntry {
     /// True if all of its versions were or are being unloaded.
     fn is_gone(&self) -> bool {
-        let is_gone = |v: &VersionEntry| v.state == VersionState::Unloading || v.is_unloaded();
+        let is_gone = |v: &VersionEntry| matches!(v.state, VersionState::Unloading | VersionState::Unloaded);
         !self.versions.is_empty() && self.versions.values().all(is_gone)
     }
 
     /// Number of its versions that keep a strict server from being ready.
     fn unready(&self) -> usize {
-        let is_fine = |v: &VersionEntry| v.state == VersionState::Ready || v.is_unloaded();
+        let is_fine = |v: &VersionEntry| matches!(v.state, VersionState::Ready | VersionState::Unloaded);
         usize::from(self.versions.is_empty()) + self.versions.values().filter(|v| !is_fine(v)).count()
     }
 
@@ -139,8 +137,8 @@ impl Table {
     /// Why a version does not serve; without a number, that of the highest version which has a reason.
     pub(crate) fn reason(&self, name: &str, version: Option<i64>) -> Option<&str> {
         let mut versions = self.models.get(&*self.key("", name).ok()?)?.versions.iter().rev();
-        let entry =
-            versions.find(|(n, v)| !v.reason.is_empty() && version.map_or(!v.is_unloaded(), |asked| **n == asked))?;
+        let is_asked = |n, v: &VersionEntry| version.map_or(v.state != VersionState::Unloaded, |asked| n == asked);
+        let entry = versions.find(|(n, v)| !v.reason.is_empty() && is_asked(**n, v))?;
         Some(&entry.1.reason)
     }
 
@@ -280,14 +278,8 @@ mod tests {
     #[test]
     fn the_count_of_unready_versions_is_exact() {
         use VersionState::*;
-        let states = [
-            (Ready, ""),
-            (Loading, ""),
-            (Unloading, ""),
-            (Unavailable, "unloaded"),
-            (Unavailable, "broken"),
-            (Unknown, ""),
-        ];
+        let states =
+            [(Ready, ""), (Loading, ""), (Unloading, ""), (Unloaded, ""), (Unavailable, "unloaded"), (Unknown, "")];
         let mut table = Table::default();
         assert!(table.all_ready(), "nothing is known");
         let mut random = 88_172_645_463_325_252usize;
@@ -307,11 +299,7 @@ mod tests {
                 }),
             }
             let walked = table.models.values().all(|entry| {
-                !entry.versions.is_empty()
-                    && entry
-                        .versions
-                        .values()
-                        .all(|v| v.state == Ready || (v.state == Unavailable && v.reason == "unloaded"))
+                !entry.versions.is_empty() && entry.versions.values().all(|v| matches!(v.state, Ready | Unloaded))
             });
             assert_eq!(table.all_ready(), walked);
         }
@@ -345,7 +333,7 @@ mod tests {
 
         // Unloaded models are ignored while there is another one.
         let set = |table: &mut Table, key: &str, state: VersionState| {
-            let entry = VersionEntry { state, reason: "unloaded".into(), serving: None };
+            let entry = VersionEntry { state, reason: String::new(), serving: None };
             table.change(key, |model| {
                 model.versions.insert(1, entry);
                 true
@@ -355,7 +343,7 @@ mod tests {
         set(&mut table, "/b/m", VersionState::Ready);
         assert_eq!((key(&table, "/a", "m"), key(&table, "/c", "m")), ("/b/m".into(), "/b/m".into()));
         assert_eq!(key(&table, "", "m"), two, "a client's name means either");
-        set(&mut table, "/b/m", VersionState::Unavailable);
+        set(&mut table, "/b/m", VersionState::Unloaded);
         assert_eq!((key(&table, "/a", "m"), key(&table, "/c", "m")), ("/a/m".into(), two.into()));
     }
 

@@ -221,7 +221,7 @@ impl NativeCore {
         self.engine.set_model_known(&name, known);
     }
 
-    /// Sets UNLOADING at once and resolves when the last request has ended; then UNAVAILABLE with `reason`.
+    /// Sets UNLOADING at once and resolves when the last request has ended; then UNLOADED with `reason`.
     #[napi]
     pub fn retire_model(
         &self,

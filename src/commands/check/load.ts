@@ -4,7 +4,6 @@ import { basename, dirname, resolve } from 'node:path'
 import { startServer, type ServerSettings } from '../../api/server.js'
 import { statIfAny } from '../../config/index.js'
 import { createLogger } from '../../log/index.js'
-import { STATUS_NAMES } from '../../native/index.js'
 import type { LoadEvent, LoadFailure } from '../../repository/index.js'
 import { isInModel, isModel } from './targets.js'
 
@@ -44,7 +43,7 @@ export async function loadProblems(settings: ServerSettings, targets: readonly s
   const failed = new Map<string, Set<string>>()
   const observe = ({ model, phase, detail }: LoadEvent): void => {
     if (phase === 'failed')
-      failed.set(model, (failed.get(model) ?? new Set()).add(detail.replace(STATUS, '').trimEnd()))
+      failed.set(model, (failed.get(model) ?? new Set()).add(detail.trimEnd()))
   }
   const server = await startServer(
     {
@@ -58,6 +57,3 @@ export async function loadProblems(settings: ServerSettings, targets: readonly s
     [...(failed.get(model) ?? [reason.trimEnd()])].map((one) => ({ model, reason: one })),
   )
 }
-
-/** The class of a failure, which precedes its text. */
-const STATUS = new RegExp(`^(?:${Object.values(STATUS_NAMES).join('|')}): `)

@@ -6,7 +6,7 @@
 import { join, relative, sep } from 'node:path'
 import { noLog, statIfAny } from '../../config/index.js'
 import { asServerError } from '../../native/index.js'
-import type { LoadFailure, Repository } from '../../repository/index.js'
+import type { LoadFailure, Repository, StartFailure } from '../../repository/index.js'
 import { findModels } from '../../repository/scan.js'
 import { isModel } from '../check/targets.js'
 import { printable } from '../output.js'
@@ -66,9 +66,9 @@ export class Reloads {
   }
 
   /** Starts with what changed since the models were loaded; the failed ones answer with their errors. */
-  async begin(repository: Repository, failures: readonly LoadFailure[]): Promise<void> {
+  async begin(repository: Repository, failures: readonly StartFailure[]): Promise<void> {
     for (const name of modelsIn(this.#root)) this.#known.add(name)
-    for (const { model, reason } of failures) await repository.withdraw(model, reason)
+    for (const { model, plain } of failures) await repository.withdraw(model, plain)
     this.#repository = repository
     this.#act()
   }

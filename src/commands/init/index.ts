@@ -393,7 +393,7 @@ async function tryFile(staging: Staging, { name, kind, source }: Plan, batch: nu
 }
 
 /** Why a model does not load, without the words that every failed load has. */
-const reasonOf = (error: ServerError, staging: Staging): string => staging.named(plainReason(error.message))
+const reasonOf = (error: ServerError, staging: Staging): string => staging.named(plainReason(error))
 
 /** The error of a file that will not load anywhere. */
 const described = (error: unknown, source: string, staging: Staging): unknown =>
