@@ -172,8 +172,8 @@ impl ModelVersion {
 
     /// Passes a batch and its instance to the pool, or, for a model that responds later, to the caller of `unlocked`.
     pub(crate) fn submit(&self, instance: u32, requests: Requests) {
-        if let Some(later) = &self.running.later {
-            return later.leave(instance, requests);
+        if let Some(remote) = &self.running.remote {
+            return remote.leave(instance, requests);
         }
         // `me` upgrades, because the caller has an `Arc` of `self`.
         if let Some(version) = self.me.upgrade() {
@@ -215,8 +215,8 @@ impl ModelVersion {
     /// Called when the timer fires.
     fn woken(&self, at: u64) {
         self.answer_removed();
-        if let Some(later) = &self.running.later {
-            later.wake_asking();
+        if let Some(remote) = &self.running.remote {
+            remote.wake_asking();
         }
         let is_sweep = self.running.sweep_due.swap(false, Ordering::AcqRel);
         if is_sweep && let Some(ensemble) = self.graph() {
@@ -296,8 +296,8 @@ impl ModelVersion {
     /// Does the rest without the lock: starts batches, responds to removed requests, notifies other instances.
     pub(crate) fn unlocked(&self, removed: Removed) {
         if self.scheduling.acts_unlocked {
-            if let Some(later) = &self.running.later {
-                self.start_left(later);
+            if let Some(remote) = &self.running.remote {
+                self.start_left(remote);
             }
             if let Some(limited) = &self.scheduling.limited {
                 limited.notify_ready();

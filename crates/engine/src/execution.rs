@@ -57,7 +57,7 @@ impl Drop for Permit<'_> {
 impl Job {
     /// Runs the batch, then the next ones of the instance until there are none.
     pub(crate) fn run(self) {
-        if self.version.running.later.is_some() {
+        if self.version.running.remote.is_some() {
             return self.start_here();
         }
         let Job { version, instance, mut requests } = self;
@@ -150,13 +150,13 @@ impl ModelVersion {
         let n = batch.len() as u64;
         self.running.pending.fetch_add(n, Ordering::Relaxed);
         self.joined(n);
-        let occupied = u64::from(self.running.later.is_some());
-        match self.me.upgrade().filter(|_| self.running.later.is_some()) {
+        let occupied = u64::from(self.running.remote.is_some());
+        match self.me.upgrade().filter(|_| self.running.remote.is_some()) {
             None => _ = self.execute(instance, batch, &RunControl::alone(), None),
             Some(me) => {
                 // The instance is not among the idle ones, and must not be added to them.
                 let mut permit = Permit { version: self, instance, held: false };
-                me.execute_later(&mut permit, batch, &Arc::new(RunControl::alone()), Then::WarmUp(warm_up.clone()));
+                me.execute_remotely(&mut permit, batch, &Arc::new(RunControl::alone()), Then::WarmUp(warm_up.clone()));
             }
         }
         let mut ended = warm_up.ended.lock();

@@ -5,18 +5,18 @@
 //! models this happens when `execute` returns. If passing a batch on takes microseconds, the thread that brings the
 //! request or frees the instance does it; otherwise a pool thread, which does not wait for the batch.
 //!
-//! Batches are chosen under the lock of the version, left in `Later::starts`, and started by the thread that held the
+//! Batches are chosen under the lock of the version, left in `RemoteState::starts`, and started by the thread that held the
 //! lock, after it is free. A backend may free an instance inside `execute`, which would start the next batch inside,
 //! and so on; so the starts of one thread are queued instead.
 //!
 //! Instances that were removed (`resize`) are left there, too, because the model is notified without the lock.
 
 use crate::execution::Permit;
-use crate::later::Later;
 use crate::limits::STARTS_NS_MAX;
 use crate::mail::together;
 use crate::pending::Requests;
 use crate::ran::Ran;
+use crate::remote_state::RemoteState;
 use crate::rest::{Rest, Then};
 use crate::running::Followed;
 use crate::times::Execution;
@@ -226,17 +226,17 @@ impl Job {
         for q in &requests {
             q.0.ticket.running(&control);
         }
-        version.execute_later(&mut permit, requests, &control, Then::Serve);
+        version.execute_remotely(&mut permit, requests, &control, Then::Serve);
     }
 }
 
 impl ModelVersion {
     /// Starts the batches that were chosen under the lock.
-    pub(crate) fn start_left(&self, later: &Later) {
+    pub(crate) fn start_left(&self, remote: &RemoteState) {
         // `me` upgrades, because the caller has an `Arc` of `self`.
         let Some(me) = self.me.upgrade() else { return };
         loop {
-            let mut starts = later.starts.lock();
+            let mut starts = remote.starts.lock();
             if !starts.left.is_empty() {
                 let left = std::mem::take(&mut starts.left);
                 drop(starts);
@@ -250,7 +250,7 @@ impl ModelVersion {
     }
 
     /// Passes a batch to the backend. The instance is busy until the backend frees it; requests end at any time.
-    pub(crate) fn execute_later(
+    pub(crate) fn execute_remotely(
         self: &Arc<Self>,
         permit: &mut Permit<'_>,
         mut requests: Requests,
@@ -305,15 +305,15 @@ impl ModelVersion {
 
     /// Counts a batch in another process. `batch_ended` follows.
     fn batch_begins(&self) {
-        if let Some(later) = &self.running.later {
-            later.occupied.fetch_add(1, Ordering::AcqRel);
+        if let Some(remote) = &self.running.remote {
+            remote.occupied.fetch_add(1, Ordering::AcqRel);
         }
         self.shared.occupied.fetch_add(1, Ordering::AcqRel);
     }
 
     pub(crate) fn batch_ended(&self) {
-        if let Some(later) = &self.running.later {
-            later.occupied.fetch_sub(1, Ordering::AcqRel);
+        if let Some(remote) = &self.running.remote {
+            remote.occupied.fetch_sub(1, Ordering::AcqRel);
         }
         self.shared.occupied.fetch_sub(1, Ordering::AcqRel);
     }

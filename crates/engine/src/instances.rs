@@ -133,7 +133,7 @@ impl ModelVersion {
 
     /// True if it may serve without being ready.
     pub(crate) fn may_be_unready(&self) -> bool {
-        self.running.later.is_some() || self.scheduling.on_device
+        self.running.remote.is_some() || self.scheduling.on_device
     }
 
     pub(crate) fn readiness_changed(&self) {

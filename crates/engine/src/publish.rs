@@ -7,11 +7,11 @@ use crate::ensemble::Ensemble;
 use crate::identity::{ConfigTexts, Identity};
 use crate::instance_config::InstanceConfig;
 use crate::instances::InstanceListener;
-use crate::later::Later;
 use crate::limits;
 use crate::on_devices::OnDevices;
 use crate::padding::Padding;
 use crate::registry::Engine;
+use crate::remote_state::RemoteState;
 use crate::running::{Run, RunningState};
 use crate::schedule::Schedule;
 use crate::scheduling::Scheduling;
@@ -152,7 +152,7 @@ impl Engine {
         );
         let instances = schedule.instances;
         let run = Run::new(Schedule::of(schedule, scheduling.sequencing.as_ref()), instances);
-        let running = RunningState::new(run, InstanceConfig::all(config), is_remote.then(Later::default));
+        let running = RunningState::new(run, InstanceConfig::all(config), is_remote.then(RemoteState::default));
         let trace = self.shared.tracer.watch(&signature.model);
         let version = Arc::new_cyclic(|me: &Weak<ModelVersion>| {
             scheduling.limited.iter().for_each(|limited| limited.belongs_to(me.clone()));

@@ -21,7 +21,7 @@ impl ModelVersion {
         if self.running.is_short() {
             return ReadinessState::Known(false);
         }
-        let Some((later, remote)) = self.running.later.as_ref().zip(self.served.remote()) else {
+        let Some((state, remote)) = self.running.remote.as_ref().zip(self.served.remote()) else {
             return ReadinessState::Known(true);
         };
         let ask = match remote.readiness() {
@@ -33,7 +33,7 @@ impl ModelVersion {
             Readiness::Ask(ask) => ask,
         };
         let until = now_ns().saturating_add(READY_NS_MAX);
-        let mut current = later.asked.lock();
+        let mut current = state.asked.lock();
         let (asked, is_first) = match current.as_ref().filter(|asked| !asked.is_answered()) {
             Some(asked) => (asked.clone(), false),
             None => (current.insert(Arc::default()).clone(), true),

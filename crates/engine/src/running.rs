@@ -2,7 +2,7 @@
 
 use crate::inline::TurnPolicy;
 use crate::instance_config::InstanceConfig;
-use crate::later::Later;
+use crate::remote_state::RemoteState;
 use crate::schedule::{Removed, Schedule};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -13,7 +13,7 @@ use tensor::Error;
 pub(crate) struct RunningState {
     pub(crate) run: Mutex<Run>,
     /// Batches that run in other processes. `None` if the model runs in this one.
-    pub(crate) later: Option<Later>,
+    pub(crate) remote: Option<RemoteState>,
     /// Instances by number, with their configuration. Locked during a whole change, before any other lock.
     pub(crate) instances: Mutex<Vec<(u32, InstanceConfig)>>,
     /// Number of instances that are gone, as in `Run::gone`.
@@ -35,10 +35,10 @@ pub(crate) struct RunningState {
 }
 
 impl RunningState {
-    pub(crate) fn new(run: Run, wanted: Vec<InstanceConfig>, later: Option<Later>) -> Self {
+    pub(crate) fn new(run: Run, wanted: Vec<InstanceConfig>, remote: Option<RemoteState>) -> Self {
         Self {
             run: Mutex::new(run),
-            later,
+            remote,
             instances: Mutex::new((0..).zip(wanted).collect()),
             gone: AtomicU32::new(0),
             pending: AtomicU64::new(0),
@@ -55,7 +55,7 @@ impl RunningState {
     pub(crate) fn inflight(&self) -> u64 {
         // Requests first: a batch is counted before the last of its requests ends.
         match self.inflight.load(Ordering::Acquire) {
-            0 => self.later.as_ref().map_or(0, Later::occupied),
+            0 => self.remote.as_ref().map_or(0, RemoteState::occupied),
             requests => requests,
         }
     }
@@ -85,8 +85,8 @@ impl RunningState {
 
     /// Notifies the model of removed instances once the caller releases the lock of `run`.
     pub(crate) fn instances_left(&self, instances: &[u32]) {
-        if let Some(later) = self.later.as_ref().filter(|_| !instances.is_empty()) {
-            later.left(instances);
+        if let Some(remote) = self.remote.as_ref().filter(|_| !instances.is_empty()) {
+            remote.left(instances);
         }
     }
 }

@@ -159,7 +159,7 @@ impl ModelVersion {
     pub fn reads_on_device(&self) -> bool {
         match &self.served {
             Served::Graph(ensemble) => ensemble.reads_on_device(),
-            Served::Model(_) => self.running.later.is_none() && self.scheduling.on_device,
+            Served::Model(_) => self.running.remote.is_none() && self.scheduling.on_device,
         }
     }
 
@@ -167,7 +167,7 @@ impl ModelVersion {
     /// its memory for them: [`Self::lend_input`], [`InferRequest::sends_regions`](protocol::InferRequest).
     pub fn lends_memory(&self) -> bool {
         let is_plain = self.scheduling.padding.is_none() && self.scheduling.sequencing.is_none();
-        self.running.later.is_some() && self.cached.is_none() && is_plain
+        self.running.remote.is_some() && self.cached.is_none() && is_plain
     }
 
     /// See [`RemoteModel::lend_input`].

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Batches that run in other processes.
 #[derive(Default)]
-pub(crate) struct Later {
+pub(crate) struct RemoteState {
     /// Work for the thread that holds the lock of the version, after it is free.
     pub(crate) starts: Mutex<Starts>,
     /// Number of busy instances.
@@ -26,7 +26,7 @@ pub(crate) struct Starts {
     pub(crate) left: Vec<u32>,
 }
 
-impl Later {
+impl RemoteState {
     /// Leaves a batch to the thread that holds the lock of the version.
     pub(crate) fn leave(&self, instance: u32, requests: Requests) {
         self.starts.lock().batches.push_back((instance, requests));
