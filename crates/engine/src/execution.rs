@@ -2,12 +2,12 @@
 
 use crate::answer::{Delivery, EngineResponse};
 use crate::batch_key::{Key, Lengths};
+use crate::held_instance::{ReturnTo, WarmUp};
 use crate::inline;
 use crate::mail::together;
 use crate::order::ResponseOrder;
 use crate::pending::{Pending, Queued, Requests};
 use crate::ran::{Inline, Ran};
-use crate::rest::{Then, WarmUp};
 use crate::statistics::{Executed, Timings};
 use crate::ticket::{Ticket, TicketState};
 use crate::traced;
@@ -156,7 +156,12 @@ impl ModelVersion {
             Some(me) => {
                 // The instance is not among the idle ones, and must not be added to them.
                 let mut permit = Permit { version: self, instance, held: false };
-                me.execute_remotely(&mut permit, batch, &Arc::new(RunControl::alone()), Then::WarmUp(warm_up.clone()));
+                me.execute_remotely(
+                    &mut permit,
+                    batch,
+                    &Arc::new(RunControl::alone()),
+                    ReturnTo::WarmUp(warm_up.clone()),
+                );
             }
         }
         let mut ended = warm_up.ended.lock();

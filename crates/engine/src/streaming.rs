@@ -233,7 +233,7 @@ impl Streaming {
             self.version.release_row(origin);
         }
         // Perhaps the last request that kept the instance busy.
-        drop(running.rest.take());
+        drop(running.held_instance.take());
     }
 
     /// True for a second response of a model that is not decoupled, which ends the request.
@@ -507,18 +507,18 @@ impl ModelVersion {
         (execution, Ran { class, kind, rows, padded_bytes: 0, duration: 0, inline: None, end: start })
     }
 
-    /// The entries of a batch that begins now. From here on their responders ensure that the requests end. `rest` is
-    /// set if the instance stays busy until then.
+    /// The entries of a batch that begins now. From here on their responders ensure that the requests end. `held_instance`
+    /// is set if the instance stays busy until then.
     pub(crate) fn entries_with_responders(
         self: &Arc<Self>,
         requests: &mut Requests,
         execution: &Arc<Execution>,
-        rest: Option<&Arc<dyn Send + Sync>>,
+        held_instance: Option<&Arc<dyn Send + Sync>>,
     ) -> Vec<BatchEntry> {
         self.running.pending.fetch_sub(requests.len() as u64, Ordering::Relaxed);
         match &self.scheduling.sequencing {
             None => requests.iter_mut().filter_map(|q| self.with_responder(&mut q.0, execution)).collect(),
-            Some(sequencing) => self.rows_with_responders(sequencing, requests, execution, rest),
+            Some(sequencing) => self.rows_with_responders(sequencing, requests, execution, held_instance),
         }
     }
 

@@ -21,7 +21,7 @@
 //! | `batch_questions` | questions to the batching library |
 //! | `execution`, `sequence::run`, `ran` | permits, runs and their responses; costs |
 //! | `streaming` | requests of decoupled models: any number of responses, and their end |
-//! | `hand_on`, `rest` | models in other processes: instances that are busy until they are freed |
+//! | `hand_on`, `held_instance` | models in other processes: instances that are busy until they are freed |
 //! | `delivery` | delivery of responses |
 //! | `instances`, `resize`, `readiness` | instances that go, come back and change; readiness, if the model is asked |
 //! | `continuing` | sequences that continue on a replaced version |

@@ -118,14 +118,14 @@ impl ModelVersion {
         sequencing: &Sequencing,
         requests: &mut Requests,
         execution: &Arc<Execution>,
-        rest: Option<&Arc<dyn Send + Sync>>,
+        held_instance: Option<&Arc<dyn Send + Sync>>,
     ) -> Vec<BatchEntry> {
         let mut filled: Vec<Filled> = requests.iter_mut().map(|q| sequencing.filled(q)).collect();
         let rows = rows_of(&filled);
         let (mut entries, places) = sequencing.laid_out(&mut filled, rows);
         for ((f, place), q) in filled.into_iter().zip(places).zip(requests) {
             let Some(entry) = entries.get_mut(place) else { continue };
-            let running = RunningRequest { row: f.row, wanted: f.wanted, rest: rest.cloned() };
+            let running = RunningRequest { row: f.row, wanted: f.wanted, held_instance: held_instance.cloned() };
             let responder = self.responder(&mut q.0, entry, execution, Some(running));
             match entry.result.take() {
                 None => entry.responder = responder,
