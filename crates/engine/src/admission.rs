@@ -6,11 +6,11 @@
 use crate::answer::Sink;
 use crate::batch_key::{Lengths, Masked, class_of};
 use crate::call::{Caller, Started};
+use crate::execution_cost::InlineRun;
 use crate::flow;
 use crate::inline::waits_for_device;
 use crate::order::ResponseOrder;
 use crate::pending::{Pending, Queued};
-use crate::ran::Inline;
 use crate::stretch;
 use crate::ticket::{Ticket, TicketState};
 use crate::turn;
@@ -130,15 +130,15 @@ impl ModelVersion {
             && run.schedule.is_empty()
             && let Some(instance) = run.idle.pop()
         {
-            let inline = Inline { limit_ns: self.inline_limit(1), exact: run.schedule.profile().needs_exact_time() };
+            let inline = InlineRun { limit_ns: self.inline_limit(1), exact: run.schedule.profile().needs_exact_time() };
             drop(run);
             self.joined(1);
             // A panic here is our defect, but must cost only this request.
-            let ran = catch_unwind(AssertUnwindSafe(|| {
+            let result = catch_unwind(AssertUnwindSafe(|| {
                 self.run_here(instance, (class, kind), now, &mut entry, inline, parent)
             }));
             self.left(1);
-            return Ok(Started::Answered(ran.unwrap_or_else(|_| Err(self.defect()))));
+            return Ok(Started::Answered(result.unwrap_or_else(|_| Err(self.defect()))));
         }
         if let Some(why) = run.refusal() {
             return Err(why);

@@ -5,11 +5,11 @@
 use crate::answer::{Delivery, EngineResponse, Sink};
 use crate::ensemble::Ensemble;
 use crate::execution::Permit;
+use crate::execution_cost::{ExecutionCost, InlineRun};
 use crate::inline::waits_for_device;
 use crate::limits::{QUEUE_SEARCHED_AT_ONCE_MAX, REMOVED_AT_ONCE_MAX};
 use crate::mail::together;
 use crate::pending::{Queued, Requests};
-use crate::ran::{Inline, Ran};
 use crate::running::{Followed, Run, take_idle};
 use crate::schedule::{Next, RemovalReason, Removed};
 use crate::statistics::FailureReason;
@@ -34,17 +34,17 @@ const TURN_COST: u64 = 2;
 impl Run {
     /// Learns from an execution. Returns for how long, in ns, the model stops running inline after too many overruns.
     #[inline]
-    pub(crate) fn learn(&mut self, ran: &Ran) -> Option<u64> {
-        if ran.duration > 0 {
-            let Ran { class, kind, rows, padded_bytes, duration: duration_ns, .. } = *ran;
+    pub(crate) fn learn(&mut self, cost: &ExecutionCost) -> Option<u64> {
+        if cost.duration > 0 {
+            let ExecutionCost { class, kind, rows, padded_bytes, duration: duration_ns, .. } = *cost;
             self.schedule.profile_mut().observe(&FinishedRun { class, kind, rows, padded_bytes, duration_ns });
         }
-        if let Some((inline, held)) = ran.inline {
-            self.turn_policy.ran(ran.end);
+        if let Some((inline, held)) = cost.inline {
+            self.turn_policy.ran(cost.end);
             // A failed run held the thread as well.
-            return self.schedule.profile_mut().ran_inline(held, inline.limit_ns, ran.end);
+            return self.schedule.profile_mut().ran_inline(held, inline.limit_ns, cost.end);
         }
-        self.schedule.profile_mut().ran_on_pool(ran.end);
+        self.schedule.profile_mut().ran_on_pool(cost.end);
         None
     }
 }
@@ -71,7 +71,7 @@ impl ModelVersion {
                 && run.schedule.profile().is_cheap(self.scheduling.kind_of(all), limit_ns)
                 && !all.iter().any(|queued| waits_for_device(&queued.0.entry.request))
         });
-        let inline = Inline { limit_ns, exact: run.schedule.profile().needs_exact_time() };
+        let inline = InlineRun { limit_ns, exact: run.schedule.profile().needs_exact_time() };
         if let Some(requests) = requests.as_ref().filter(|_| !cheap) {
             run.begins(instance, now, requests.len());
         }
@@ -82,8 +82,8 @@ impl ModelVersion {
             return self.submit(instance, requests);
         }
         let mut permit = Permit::new(self, instance);
-        let ran = self.execute(instance, requests, &RunControl::alone(), Some(inline));
-        if let Some(requests) = self.next(&mut permit, ran) {
+        let cost = self.execute(instance, requests, &RunControl::alone(), Some(inline));
+        if let Some(requests) = self.next(&mut permit, cost) {
             permit.pass_on();
             self.submit(instance, requests);
         }
@@ -182,10 +182,10 @@ impl ModelVersion {
     }
 
     /// Ends an execution: the instance takes the next batch, or becomes idle.
-    pub(crate) fn next(&self, permit: &mut Permit<'_>, ran: Ran) -> Option<Requests> {
-        let now = ran.end;
+    pub(crate) fn next(&self, permit: &mut Permit<'_>, cost: ExecutionCost) -> Option<Requests> {
+        let now = cost.end;
         let mut run = self.running.run.lock();
-        let overran = run.learn(&ran);
+        let overran = run.learn(&cost);
         self.rests(&mut run, permit.instance);
         permit.held = false;
         // The usual case: a request ran alone, and none waits.

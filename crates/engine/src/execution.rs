@@ -2,12 +2,12 @@
 
 use crate::answer::{Delivery, EngineResponse};
 use crate::batch_key::{Key, Lengths};
+use crate::execution_cost::{ExecutionCost, InlineRun};
 use crate::held_instance::{ReturnTo, WarmUp};
 use crate::inline;
 use crate::mail::together;
 use crate::order::ResponseOrder;
 use crate::pending::{Pending, Queued, Requests};
-use crate::ran::{Inline, Ran};
 use crate::statistics::{Executed, Timings};
 use crate::ticket::{Ticket, TicketState};
 use crate::traced;
@@ -67,8 +67,8 @@ impl Job {
             for q in &requests {
                 q.0.ticket.running(&control);
             }
-            let ran = version.execute(instance, requests, &control, None);
-            match version.next(&mut permit, ran) {
+            let cost = version.execute(instance, requests, &control, None);
+            match version.next(&mut permit, cost) {
                 Some(more) => requests = more,
                 None => return,
             }
@@ -87,7 +87,7 @@ impl ModelVersion {
         (class, kind): (u64, RunClass),
         accepted: u64,
         entry: &mut BatchEntry,
-        inline: Inline,
+        inline: InlineRun,
         parent: Option<&Ticket>,
     ) -> Result<Box<InferResponse>> {
         let mut permit = Permit::new(self, instance);
@@ -106,8 +106,8 @@ impl ModelVersion {
             traced::ran_and_answered(trace, &timings, rows, &answer);
         }
         let inline = Some((inline, held));
-        let ran = Ran { class, kind, rows, padded_bytes: 0, duration, inline, end: timings.end };
-        if let Some(requests) = self.next(&mut permit, ran) {
+        let cost = ExecutionCost { class, kind, rows, padded_bytes: 0, duration, inline, end: timings.end };
+        if let Some(requests) = self.next(&mut permit, cost) {
             permit.pass_on();
             self.submit(instance, requests);
         }
@@ -181,8 +181,8 @@ impl ModelVersion {
         instance: u32,
         mut requests: Requests,
         control: &RunControl,
-        inline: Option<Inline>,
-    ) -> Ran {
+        inline: Option<InlineRun>,
+    ) -> ExecutionCost {
         if self.scheduling.answers_later
             && let Some(me) = self.me.upgrade()
         {
@@ -249,7 +249,7 @@ impl ModelVersion {
             }
         });
         let duration = if any { timings.end.saturating_sub(start).max(1) } else { 0 };
-        Ran { class, kind, rows, padded_bytes, inline, end: timings.end, duration }
+        ExecutionCost { class, kind, rows, padded_bytes, inline, end: timings.end, duration }
     }
 
     /// Runs the entries on the backend, and gives each of them a result.

@@ -6,17 +6,17 @@
 //! request or frees the instance does it; otherwise a pool thread, which does not wait for the batch.
 //!
 //! Batches are chosen under the lock of the version, left in `RemoteState::starts`, and started by the thread that held
-//! the lock, after it is free. A backend may free an instance inside `execute`, which would start the next batch inside,
+//! the lock, after it is free. A backend may free an instance inside `execute`, which would start the next batch there,
 //! and so on; so the starts of one thread are queued instead.
 //!
 //! Instances that were removed (`resize`) are left there, too, because the model is notified without the lock.
 
 use crate::execution::Permit;
+use crate::execution_cost::ExecutionCost;
 use crate::held_instance::{HeldInstance, ReturnTo};
 use crate::limits::STARTS_NS_MAX;
 use crate::mail::together;
 use crate::pending::Requests;
-use crate::ran::Ran;
 use crate::remote_state::RemoteState;
 use crate::running::Followed;
 use crate::times::Execution;
@@ -44,7 +44,7 @@ struct OccupiedInstance {
 enum Holding {
     Held(Arc<HeldInstance>),
     /// The instance may have the next batch already.
-    LetGo(UnfinishedBatch, Ran),
+    LetGo(UnfinishedBatch, ExecutionCost),
 }
 
 impl Occupancy for OccupiedInstance {
@@ -56,8 +56,8 @@ impl Occupancy for OccupiedInstance {
         self.execution.set_marks(marks);
         match &self.held {
             Holding::Held(held) => held.duration.store(duration, Ordering::Relaxed),
-            Holding::LetGo(UnfinishedBatch(version), ran) => {
-                version.running.run.lock().learn(&Ran { duration, end: now_ns(), ..*ran });
+            Holding::LetGo(UnfinishedBatch(version), cost) => {
+                version.running.run.lock().learn(&ExecutionCost { duration, end: now_ns(), ..*cost });
             }
         }
     }
@@ -75,7 +75,7 @@ impl Occupancy for OccupiedInstance {
             return is_first.then(|| LetGo(Box::new(MayBeFollowed { held: held.clone(), requests })));
         }
         let unfinished = UnfinishedBatch::new(held.version.clone());
-        let let_go = Holding::LetGo(unfinished, held.ran);
+        let let_go = Holding::LetGo(unfinished, held.cost);
         let Holding::Held(held) = std::mem::replace(&mut self.held, let_go) else { return None };
         Some(LetGo(Box::new(held)))
     }
@@ -258,10 +258,10 @@ impl ModelVersion {
         return_to: ReturnTo,
     ) {
         let instance = permit.instance;
-        let (execution, ran) = self.execution_of(instance, &requests);
+        let (execution, cost) = self.execution_of(instance, &requests);
         self.batch_begins();
         let (duration, offer) = (AtomicU64::new(0), AtomicU64::new(0));
-        let held = HeldInstance { version: self.clone(), instance, ran, duration, return_to, offer };
+        let held = HeldInstance { version: self.clone(), instance, cost, duration, return_to, offer };
         permit.pass_on();
         let held = Arc::new(held);
         let waits_for_requests = self.scheduling.sequencing.is_some() && !self.signature.decoupled;
@@ -277,9 +277,9 @@ impl ModelVersion {
         let mut entries = self.entries_with_responders(&mut requests, &execution, of_requests.as_ref());
         drop((requests, of_requests));
         let mut batch = Batch { requests: &mut entries, occupied: Some(occupied) };
-        let ran = self.hand_over(instance, &mut batch, control);
+        let marks = self.hand_over(instance, &mut batch, control);
         let left = batch.occupied.take();
-        match (ran, &left) {
+        match (marks, &left) {
             // A backend that took the batch may not have read the clock.
             (Some(marks), None) => execution.set_handed_on(marks.inputs_ready.max(execution.start())),
             (Some(marks), Some(_)) => execution.set_marks(marks),
@@ -287,7 +287,7 @@ impl ModelVersion {
         }
         self.finish_left_alone(entries);
         // The backend did not take the instance, so the execution is over.
-        if let (Some(occupied), Some(marks)) = (left, ran) {
+        if let (Some(occupied), Some(marks)) = (left, marks) {
             occupied.free(marks);
         }
     }
@@ -319,14 +319,14 @@ impl ModelVersion {
     }
 
     /// Called when the batch of an instance is over.
-    pub(crate) fn freed(&self, batch: &HeldInstance, ran: Ran) {
+    pub(crate) fn freed(&self, batch: &HeldInstance, cost: ExecutionCost) {
         let mut run = self.running.run.lock();
-        run.learn(&ran);
+        run.learn(&cost);
         // Otherwise the batch behind it has the instance.
         let offer = batch.offer.load(Ordering::Relaxed);
         if offer == 0 || run.is_followed_no_more(offer) {
             self.rests(&mut run, batch.instance);
         }
-        self.pump(run, ran.end);
+        self.pump(run, cost.end);
     }
 }

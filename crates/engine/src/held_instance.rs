@@ -4,8 +4,8 @@
 //! another batch lies ready behind it, that one has the instance, and its `HeldInstance` returns it.
 
 use crate::answer::{EngineResponse, Sink};
+use crate::execution_cost::ExecutionCost;
 use crate::limits::WARMUP_BATCH_SIZE_MAX;
-use crate::ran::Ran;
 use crate::version::ModelVersion;
 use backend::now_ns;
 use parking_lot::{Condvar, Mutex};
@@ -28,7 +28,7 @@ pub(crate) enum ReturnTo {
 pub(crate) struct HeldInstance {
     pub(crate) version: Arc<ModelVersion>,
     pub(crate) instance: u32,
-    pub(crate) ran: Ran,
+    pub(crate) cost: ExecutionCost,
     /// Duration of the batch in ns, which its profile learns; 0: nothing to learn.
     pub(crate) duration: AtomicU64,
     pub(crate) return_to: ReturnTo,
@@ -39,10 +39,10 @@ pub(crate) struct HeldInstance {
 
 impl Drop for HeldInstance {
     fn drop(&mut self) {
-        let ran = Ran { duration: self.duration.load(Ordering::Relaxed), end: now_ns(), ..self.ran };
+        let cost = ExecutionCost { duration: self.duration.load(Ordering::Relaxed), end: now_ns(), ..self.cost };
         // A panic may be unwinding, and a second one would end the process.
         let returned = catch_unwind(AssertUnwindSafe(|| match &self.return_to {
-            ReturnTo::Service => self.version.freed(self, ran),
+            ReturnTo::Service => self.version.freed(self, cost),
             ReturnTo::WarmUp(warm_up) => warm_up.freed(),
         }));
         if returned.is_err() {

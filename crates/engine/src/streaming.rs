@@ -13,9 +13,9 @@
 
 use crate::answer::{Delivery, EngineResponse, Sink};
 use crate::batch_key::{Key, Lengths};
+use crate::execution_cost::ExecutionCost;
 use crate::limits::{ANSWERS_HELD_MAX, ANSWERS_WAITING_MAX, ANSWERS_WAITING_NS_MAX};
 use crate::pending::{Execute, Pending, Queued, Requests, RunningRequest, RunsAgain};
-use crate::ran::Ran;
 use crate::statistics::{FailureReason, ResponseEnd};
 use crate::ticket::TicketState;
 use crate::times::Execution;
@@ -483,8 +483,8 @@ impl ModelVersion {
         instance: u32,
         mut requests: Requests,
         control: &RunControl,
-    ) -> Ran {
-        let (execution, ran) = self.execution_of(instance, &requests);
+    ) -> ExecutionCost {
+        let (execution, cost) = self.execution_of(instance, &requests);
         let mut entries = self.entries_with_responders(&mut requests, &execution, None);
         drop(requests);
         let mut batch = Batch::new(&mut entries);
@@ -493,22 +493,22 @@ impl ModelVersion {
         execution.set_marks(executed.unwrap_or(Marks { inputs_ready: end, inference_end: end, outputs_ready: end }));
         self.finish_left_alone(entries);
         let duration = if executed.is_some() { end.saturating_sub(execution.start()).max(1) } else { 0 };
-        Ran { duration, end, ..ran }
+        ExecutionCost { duration, end, ..cost }
     }
 
     /// An execution of these requests that begins now, and its cost class.
-    pub(crate) fn execution_of(&self, instance: u32, requests: &Requests) -> (Arc<Execution>, Ran) {
+    pub(crate) fn execution_of(&self, instance: u32, requests: &Requests) -> (Arc<Execution>, ExecutionCost) {
         let class = requests.first().map_or(0, Waiting::class);
         let slots = requests.iter().filter_map(|q| q.0.row.as_ref()).map(|row| row.rows as u32).max().unwrap_or(0);
         let rows = requests.iter().map(Waiting::rows).fold(0, u32::saturating_add).max(slots);
         let kind = self.scheduling.kind_of(requests);
         let start = now_ns();
         let execution = Arc::new(Execution::new(start, instance, rows.into()));
-        (execution, Ran { class, kind, rows, padded_bytes: 0, duration: 0, inline: None, end: start })
+        (execution, ExecutionCost { class, kind, rows, padded_bytes: 0, duration: 0, inline: None, end: start })
     }
 
-    /// The entries of a batch that begins now. From here on their responders ensure that the requests end. `held_instance`
-    /// is set if the instance stays busy until then.
+    /// The entries of a batch that begins now. Their responders ensure from here on that the requests end.
+    /// `held_instance` is set if the instance stays busy until then.
     pub(crate) fn entries_with_responders(
         self: &Arc<Self>,
         requests: &mut Requests,

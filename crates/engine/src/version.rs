@@ -19,7 +19,7 @@
 //! | `admission`, `turn`, `cached_calls`, `lookup` | acceptance of requests, with the response cache |
 //! | `dispatch`, `limited` | the start of batches |
 //! | `batch_questions` | questions to the batching library |
-//! | `execution`, `sequence::run`, `ran` | permits, runs and their responses; costs |
+//! | `execution`, `sequence::run`, `execution_cost` | permits, runs and their responses; costs |
 //! | `streaming` | requests of decoupled models: any number of responses, and their end |
 //! | `hand_on`, `held_instance` | models in other processes: instances that are busy until they are freed |
 //! | `delivery` | delivery of responses |

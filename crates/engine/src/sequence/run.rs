@@ -2,9 +2,9 @@
 
 use super::{Nulls, Row, Sequencing};
 use crate::answer::{Delivery, EngineResponse};
+use crate::execution_cost::ExecutionCost;
 use crate::mail::together;
 use crate::pending::{Queued, Requests, RunningRequest};
-use crate::ran::Ran;
 use crate::statistics::Executed;
 use crate::times::Execution;
 use crate::traced;
@@ -51,7 +51,7 @@ impl ModelVersion {
         instance: u32,
         mut requests: Requests,
         control: &RunControl,
-    ) -> Ran {
+    ) -> ExecutionCost {
         let class = requests.first().map_or(0, Waiting::class);
         let kind = self.scheduling.kind_of(&requests);
         let start = now_ns();
@@ -97,7 +97,7 @@ impl ModelVersion {
             }
         });
         let duration = if any { timings.end.saturating_sub(start).max(1) } else { 0 };
-        Ran { class, kind, rows, padded_bytes: 0, inline: None, end: timings.end, duration }
+        ExecutionCost { class, kind, rows, padded_bytes: 0, inline: None, end: timings.end, duration }
     }
 }
 
