@@ -81,7 +81,13 @@ impl ModelVersion {
         if let Some(sequencing) = &self.scheduling.sequencing {
             sequencing.check(&request, &self.signature.model)?;
             if stops {
-                self.running.run.lock().schedule.sequences_mut().into_iter().for_each(|sequences| sequences.stop());
+                self.serving
+                    .dispatch
+                    .lock()
+                    .schedule
+                    .sequences_mut()
+                    .into_iter()
+                    .for_each(|sequences| sequences.stop());
             } else if request.sequence.start {
                 self.begins(&request);
             }
@@ -120,18 +126,20 @@ impl ModelVersion {
 
         let kind = RunClass::new(class, rows, self.scheduling.bytes_of(std::iter::once(&entry)));
 
-        let mut run = self.running.run.lock();
+        let mut dispatch = self.serving.dispatch.lock();
         let may_inline = self.scheduling.may_inline && now < inline_until && !waits_for_device(&entry.request);
-        let cheap = may_inline && !run.idle.is_empty() && run.schedule.profile().is_cheap(kind, self.inline_limit(1));
+        let cheap =
+            may_inline && !dispatch.idle.is_empty() && dispatch.schedule.profile().is_cheap(kind, self.inline_limit(1));
         // A model that batches waits for the end of the turn, in which other requests may arrive.
-        let in_turn = cheap && self.scheduling.batches && stretch::has_turns() && run.turn_policy.expected(now);
+        let in_turn = cheap && self.scheduling.batches && stretch::has_turns() && dispatch.turn_policy.expected(now);
         if cheap
             && !in_turn
-            && run.schedule.is_empty()
-            && let Some(instance) = run.idle.pop()
+            && dispatch.schedule.is_empty()
+            && let Some(instance) = dispatch.idle.pop()
         {
-            let inline = InlineRun { limit_ns: self.inline_limit(1), exact: run.schedule.profile().needs_exact_time() };
-            drop(run);
+            let inline =
+                InlineRun { limit_ns: self.inline_limit(1), exact: dispatch.schedule.profile().needs_exact_time() };
+            drop(dispatch);
             self.joined(1);
             // A panic here is our defect, but must cost only this request.
             let result = catch_unwind(AssertUnwindSafe(|| {
@@ -140,7 +148,7 @@ impl ModelVersion {
             self.left(1);
             return Ok(Started::Answered(result.unwrap_or_else(|_| Err(self.defect()))));
         }
-        if let Some(why) = run.refusal() {
+        if let Some(why) = dispatch.refusal() {
             return Err(why);
         }
         let ticket = TicketState::new(Some(self.me.clone()), parent.map(|p| &p.state))?;
@@ -173,23 +181,23 @@ impl ModelVersion {
             }
         }
         // Counted before the push: another thread may take the request at once, and the gauge must not fall below zero.
-        self.running.pending.fetch_add(1, Ordering::Relaxed);
+        self.serving.pending.fetch_add(1, Ordering::Relaxed);
         self.joined(1);
-        if let Err((why, mut refused)) = run.schedule.push(now, Queued(pending), &self.signature.model) {
+        if let Err((why, mut refused)) = dispatch.schedule.push(now, Queued(pending), &self.signature.model) {
             refused.0.sink = None;
             refused.0.ticket.settle();
             if let Some(line) = self.scheduling.line.as_ref().filter(|_| !has_place) {
                 line.withdraw(place);
             }
-            self.running.pending.fetch_sub(1, Ordering::Relaxed);
+            self.serving.pending.fetch_sub(1, Ordering::Relaxed);
             self.left(1);
             return Err(why);
         }
         if in_turn && let Some(me) = self.me.upgrade() {
-            drop(run);
+            drop(dispatch);
             turn::join(me);
         } else {
-            self.pump(run, now);
+            self.pump(dispatch, now);
         }
         Ok(Started::Queued(handle))
     }

@@ -268,7 +268,7 @@ impl ModelVersion {
     pub(crate) fn place_in_line(&self) -> Option<u64> {
         let line = self.scheduling.line.as_ref()?;
         // Under the lock, as in `admit`, so that a position that is withdrawn is the newest.
-        let _run = self.running.run.lock();
+        let _run = self.serving.dispatch.lock();
         Some(line.place())
     }
 }

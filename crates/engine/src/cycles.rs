@@ -301,8 +301,8 @@ impl Seen {
             }
         }
         let instances = |version: &ModelVersion| {
-            let run = version.running.run.lock();
-            let serving = run.members.iter().copied().filter(|&instance| !run.is_gone(instance)).collect();
+            let dispatch = version.serving.dispatch.lock();
+            let serving = dispatch.members.iter().copied().filter(|&instance| !dispatch.is_gone(instance)).collect();
             ServingInstances {
                 serving,
                 is_choosy: version.scheduling.sequencing.is_some() || version.scheduling.limited.is_some(),

@@ -47,9 +47,9 @@ impl Drop for Permit<'_> {
         }
         // Also while a panic unwinds, where another panic would end the process.
         let _ = catch_unwind(AssertUnwindSafe(|| {
-            let mut run = self.version.running.run.lock();
-            self.version.rests(&mut run, self.instance);
-            self.version.pump(run, now_ns());
+            let mut dispatch = self.version.serving.dispatch.lock();
+            self.version.rests(&mut dispatch, self.instance);
+            self.version.pump(dispatch, now_ns());
         }));
     }
 }
@@ -57,7 +57,7 @@ impl Drop for Permit<'_> {
 impl Job {
     /// Runs the batch, then the next ones of the instance until there are none.
     pub(crate) fn run(self) {
-        if self.version.running.remote.is_some() {
+        if self.version.serving.remote.is_some() {
             return self.start_here();
         }
         let Job { version, instance, mut requests } = self;
@@ -148,10 +148,10 @@ impl ModelVersion {
             })));
         }
         let n = batch.len() as u64;
-        self.running.pending.fetch_add(n, Ordering::Relaxed);
+        self.serving.pending.fetch_add(n, Ordering::Relaxed);
         self.joined(n);
-        let occupied = u64::from(self.running.remote.is_some());
-        match self.me.upgrade().filter(|_| self.running.remote.is_some()) {
+        let occupied = u64::from(self.serving.remote.is_some());
+        match self.me.upgrade().filter(|_| self.serving.remote.is_some()) {
             None => _ = self.execute(instance, batch, &RunControl::alone(), None),
             Some(me) => {
                 // The instance is not among the idle ones, and must not be added to them.
@@ -204,7 +204,7 @@ impl ModelVersion {
         if let Some(inline) = inline {
             inline::hold(start, inline.exact);
         }
-        self.running.pending.fetch_sub(requests.len() as u64, Ordering::Relaxed);
+        self.serving.pending.fetch_sub(requests.len() as u64, Ordering::Relaxed);
         requests.iter_mut().for_each(|q| q.0.waits = false);
         // Several entries are moved into one slice for the backend, and their responses are sent from there. An entry
         // is most of a kilobyte, so that of a single request is not moved.

@@ -18,7 +18,7 @@ use crate::limits::STARTS_NS_MAX;
 use crate::mail::together;
 use crate::pending::Requests;
 use crate::remote_state::RemoteState;
-use crate::running::Followed;
+use crate::serving_state::Followed;
 use crate::times::Execution;
 use crate::version::{Job, ModelVersion, Work};
 use backend::{Batch, BatchEntry, LetGo, Marks, Occupancy, Occupied, RunControl, gather, now_ns};
@@ -57,7 +57,7 @@ impl Occupancy for OccupiedInstance {
         match &self.held {
             Holding::Held(held) => held.duration.store(duration, Ordering::Relaxed),
             Holding::LetGo(UnfinishedBatch(version), cost) => {
-                version.running.run.lock().learn(&ExecutionCost { duration, end: now_ns(), ..*cost });
+                version.serving.dispatch.lock().learn(&ExecutionCost { duration, end: now_ns(), ..*cost });
             }
         }
     }
@@ -83,13 +83,13 @@ impl Occupancy for OccupiedInstance {
     fn waits(&self) {
         self.control.set_lies_ready(true);
         self.pending.store(self.requests, Ordering::Relaxed);
-        self.version().running.pending.fetch_add(self.requests, Ordering::Relaxed);
+        self.version().serving.pending.fetch_add(self.requests, Ordering::Relaxed);
     }
 
     fn leaves(&self) {
         let one_less = |pending: u64| pending.checked_sub(1);
         if self.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
-            self.version().running.pending.fetch_sub(1, Ordering::Relaxed);
+            self.version().serving.pending.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -103,7 +103,7 @@ impl OccupiedInstance {
     fn no_longer_waits(&self) {
         if self.control.lies_ready() {
             self.control.set_lies_ready(false);
-            self.version().running.pending.fetch_sub(self.pending.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+            self.version().serving.pending.fetch_sub(self.pending.swap(0, Ordering::Relaxed), Ordering::Relaxed);
         }
     }
 
@@ -140,10 +140,10 @@ struct MayBeFollowed {
 impl Drop for MayBeFollowed {
     fn drop(&mut self) {
         let HeldInstance { version, instance, .. } = &*self.held;
-        let mut run = version.running.run.lock();
+        let mut dispatch = version.serving.dispatch.lock();
         let offer = self.held.offer.load(Ordering::Relaxed);
-        run.followed.push(Followed { instance: *instance, offer, requests: self.requests });
-        version.pump(run, now_ns());
+        dispatch.followed.push(Followed { instance: *instance, offer, requests: self.requests });
+        version.pump(dispatch, now_ns());
     }
 }
 
@@ -305,14 +305,14 @@ impl ModelVersion {
 
     /// Counts a batch in another process. `batch_ended` follows.
     fn batch_begins(&self) {
-        if let Some(remote) = &self.running.remote {
+        if let Some(remote) = &self.serving.remote {
             remote.occupied.fetch_add(1, Ordering::AcqRel);
         }
         self.shared.occupied.fetch_add(1, Ordering::AcqRel);
     }
 
     pub(crate) fn batch_ended(&self) {
-        if let Some(remote) = &self.running.remote {
+        if let Some(remote) = &self.serving.remote {
             remote.occupied.fetch_sub(1, Ordering::AcqRel);
         }
         self.shared.occupied.fetch_sub(1, Ordering::AcqRel);
@@ -320,13 +320,13 @@ impl ModelVersion {
 
     /// Called when the batch of an instance is over.
     pub(crate) fn freed(&self, batch: &HeldInstance, cost: ExecutionCost) {
-        let mut run = self.running.run.lock();
-        run.learn(&cost);
+        let mut dispatch = self.serving.dispatch.lock();
+        dispatch.learn(&cost);
         // Otherwise the batch behind it has the instance.
         let offer = batch.offer.load(Ordering::Relaxed);
-        if offer == 0 || run.is_followed_no_more(offer) {
-            self.rests(&mut run, batch.instance);
+        if offer == 0 || dispatch.is_followed_no_more(offer) {
+            self.rests(&mut dispatch, batch.instance);
         }
-        self.pump(run, cost.end);
+        self.pump(dispatch, cost.end);
     }
 }

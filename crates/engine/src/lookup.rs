@@ -120,7 +120,7 @@ impl PendingLookup {
         let Some(Parts { mut request, checked, sink }) = self.parts.take() else { return };
         let version = self.version.clone();
         if self.ticket.is_cancelled() {
-            version.running.count_cancelled();
+            version.serving.count_cancelled();
             let now = now_ns();
             version.statistics.failed(self.accepted, now, FailureReason::Cancelled);
             let answer = Err(Error::cancelled(""));

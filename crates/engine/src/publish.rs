@@ -12,10 +12,10 @@ use crate::on_devices::OnDevices;
 use crate::padding::Padding;
 use crate::registry::Engine;
 use crate::remote_state::RemoteState;
-use crate::running::{Run, RunningState};
 use crate::schedule::Schedule;
 use crate::scheduling::Scheduling;
 use crate::sequence::Sequencing;
+use crate::serving_state::{Dispatch, ServingState};
 use crate::statistics::Statistics;
 use crate::table::{VersionEntry, VersionState, split_key};
 use crate::version::{ModelVersion, Served};
@@ -151,8 +151,8 @@ impl Engine {
             placed,
         );
         let instances = schedule.instances;
-        let run = Run::new(Schedule::of(schedule, scheduling.sequencing.as_ref()), instances);
-        let running = RunningState::new(run, InstanceConfig::all(config), is_remote.then(RemoteState::default));
+        let dispatch = Dispatch::new(Schedule::of(schedule, scheduling.sequencing.as_ref()), instances);
+        let serving = ServingState::new(dispatch, InstanceConfig::all(config), is_remote.then(RemoteState::default));
         let trace = self.shared.tracer.watch(&signature.model);
         let version = Arc::new_cyclic(|me: &Weak<ModelVersion>| {
             scheduling.limited.iter().for_each(|limited| limited.belongs_to(me.clone()));
@@ -162,7 +162,7 @@ impl Engine {
                 served,
                 batching,
                 scheduling,
-                running,
+                serving,
                 statistics,
                 trace,
                 cached,

@@ -12,16 +12,16 @@ use std::sync::Arc;
 impl ModelVersion {
     /// Readiness as far as it is known without asking the model.
     pub(crate) fn is_ready_unasked(&self) -> bool {
-        !self.running.is_short()
+        !self.serving.is_short()
             && self.served.remote().is_none_or(|remote| !matches!(remote.readiness(), Readiness::NotReady(_)))
     }
 
     /// True if all instances are there and the model reports that it is ready.
     pub(crate) fn readiness(&self) -> ReadinessState {
-        if self.running.is_short() {
+        if self.serving.is_short() {
             return ReadinessState::Known(false);
         }
-        let Some((state, remote)) = self.running.remote.as_ref().zip(self.served.remote()) else {
+        let Some((state, remote)) = self.serving.remote.as_ref().zip(self.served.remote()) else {
             return ReadinessState::Known(true);
         };
         let ask = match remote.readiness() {

@@ -331,7 +331,7 @@ impl Engine {
     /// Loaded versions that cannot be used now: table key, number and reason.
     pub fn unready(&self) -> Vec<(String, i64, String)> {
         let table = self.directory.load();
-        let why = |v: &Arc<ModelVersion>| Some((v.table_key(), v.identity.number, v.running.why_gone()?));
+        let why = |v: &Arc<ModelVersion>| Some((v.table_key(), v.identity.number, v.serving.why_gone()?));
         table.may_be_unready().iter().filter_map(why).collect()
     }
 

@@ -250,7 +250,7 @@ impl Streaming {
 
     /// The request, which counts as waiting from now on.
     fn waiting(&self, entry: BatchEntry, accepted: u64) -> Box<Pending> {
-        self.version.running.pending.fetch_add(1, Ordering::Relaxed);
+        self.version.serving.pending.fetch_add(1, Ordering::Relaxed);
         Box::new(Pending {
             entry,
             sink: None,
@@ -312,16 +312,16 @@ impl Streaming {
         }
         let pending = self.waiting(entry, now);
         let now = now_ns();
-        let mut run = version.running.run.lock();
-        let back = match run.schedule.sequences_mut() {
+        let mut dispatch = version.serving.dispatch.lock();
+        let back = match dispatch.schedule.sequences_mut() {
             Some(sequences) => sequences.again(now, origin, Queued(pending)),
             None => Err((SequenceError::NotIterative, Queued(pending))),
         };
-        version.pump(run, now);
+        version.pump(dispatch, now);
         drop(running);
         if let Err((why, mut refused)) = back {
             refused.0.streaming = None;
-            version.running.pending.fetch_sub(1, Ordering::Relaxed);
+            version.serving.pending.fetch_sub(1, Ordering::Relaxed);
             self.end(Some(Err(why.error(&version.signature.model))));
         }
     }
@@ -426,18 +426,18 @@ impl Answers for Streaming {
             return self.end(None);
         }
         let mut pending = Queued(self.waiting(entry, accepted));
-        let mut run = self.version.running.run.lock();
+        let mut dispatch = self.version.serving.dispatch.lock();
         // If no instance is left, the queue was emptied before.
-        let refused = match run.refusal() {
+        let refused = match dispatch.refusal() {
             Some(why) => Err((why, pending)),
-            None => run.schedule.put_back(pending).map_err(|pending| (self.version.no_answer(), pending)),
+            None => dispatch.schedule.put_back(pending).map_err(|pending| (self.version.no_answer(), pending)),
         };
-        self.version.pump(run, now_ns());
+        self.version.pump(dispatch, now_ns());
         match refused {
             Err((why, refused)) => {
                 pending = refused;
                 pending.0.streaming = None;
-                self.version.running.pending.fetch_sub(1, Ordering::Relaxed);
+                self.version.serving.pending.fetch_sub(1, Ordering::Relaxed);
                 self.end(Some(Err(why)));
             }
             // The sweep after a cancel may not have found it yet.
@@ -515,7 +515,7 @@ impl ModelVersion {
         execution: &Arc<Execution>,
         held_instance: Option<&Arc<dyn Send + Sync>>,
     ) -> Vec<BatchEntry> {
-        self.running.pending.fetch_sub(requests.len() as u64, Ordering::Relaxed);
+        self.serving.pending.fetch_sub(requests.len() as u64, Ordering::Relaxed);
         match &self.scheduling.sequencing {
             None => requests.iter_mut().filter_map(|q| self.with_responder(&mut q.0, execution)).collect(),
             Some(sequencing) => self.rows_with_responders(sequencing, requests, execution, held_instance),

@@ -27,8 +27,8 @@ impl Drop for Releases<'_> {
     fn drop(&mut self) {
         let _ = catch_unwind(AssertUnwindSafe(|| {
             let now = now_ns();
-            let mut run = self.version.running.run.lock();
-            if let Some(sequences) = run.schedule.sequences_mut() {
+            let mut dispatch = self.version.serving.dispatch.lock();
+            if let Some(sequences) = dispatch.schedule.sequences_mut() {
                 self.origins.drain(..).for_each(|origin| sequences.released(now, origin));
             }
         }));
@@ -55,7 +55,7 @@ impl ModelVersion {
         let class = requests.first().map_or(0, Waiting::class);
         let kind = self.scheduling.kind_of(&requests);
         let start = now_ns();
-        self.running.pending.fetch_sub(requests.len() as u64, Ordering::Relaxed);
+        self.serving.pending.fetch_sub(requests.len() as u64, Ordering::Relaxed);
         let mut filled: Vec<Filled> = requests.iter_mut().map(|q| sequencing.filled(q)).collect();
         let origins = filled.iter_mut().filter_map(|f| f.row.origin.take()).collect();
         let releases = Releases { version: self, origins };
@@ -105,11 +105,11 @@ impl ModelVersion {
     /// Returns a row to the scheduler, and starts requests that may run now, perhaps the next of its sequence.
     pub(crate) fn release_row(&self, origin: Origin) {
         let now = now_ns();
-        let mut run = self.running.run.lock();
-        if let Some(sequences) = run.schedule.sequences_mut() {
+        let mut dispatch = self.serving.dispatch.lock();
+        if let Some(sequences) = dispatch.schedule.sequences_mut() {
             sequences.released(now, origin);
         }
-        self.pump(run, now);
+        self.pump(dispatch, now);
     }
 
     /// The rows of a batch whose requests end later, with their responders.
