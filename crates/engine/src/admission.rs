@@ -6,14 +6,14 @@
 use crate::answer::Sink;
 use crate::batch_key::{Lengths, Masked, class_of};
 use crate::call::{Caller, Started};
+use crate::delivery_scope;
 use crate::execution_cost::InlineRun;
 use crate::flow;
 use crate::inline::waits_for_device;
 use crate::order::ResponseOrder;
 use crate::pending::{Pending, Queued};
-use crate::stretch;
 use crate::ticket::{Ticket, TicketState};
-use crate::turn;
+use crate::turn_queue;
 use crate::version::{ModelVersion, Served};
 use backend::{BatchEntry, now_ns};
 use protocol::check::IdPrefix;
@@ -131,7 +131,8 @@ impl ModelVersion {
         let cheap =
             may_inline && !dispatch.idle.is_empty() && dispatch.schedule.profile().is_cheap(kind, self.inline_limit(1));
         // A model that batches waits for the end of the turn, in which other requests may arrive.
-        let in_turn = cheap && self.scheduling.batches && stretch::has_turns() && dispatch.turn_policy.expected(now);
+        let in_turn =
+            cheap && self.scheduling.batches && delivery_scope::has_turns() && dispatch.turn_policy.expected(now);
         if cheap
             && !in_turn
             && dispatch.schedule.is_empty()
@@ -195,7 +196,7 @@ impl ModelVersion {
         }
         if in_turn && let Some(me) = self.me.upgrade() {
             drop(dispatch);
-            turn::join(me);
+            turn_queue::join(me);
         } else {
             self.pump(dispatch, now);
         }

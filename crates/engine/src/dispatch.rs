@@ -3,6 +3,7 @@
 //! Sinks are called outside the lock.
 
 use crate::answer::{Delivery, EngineResponse, Sink};
+use crate::delivery_scope::DeliveryScope;
 use crate::ensemble::Ensemble;
 use crate::execution::Permit;
 use crate::execution_cost::{ExecutionCost, InlineRun};
@@ -13,7 +14,6 @@ use crate::pending::{Queued, Requests};
 use crate::schedule::{Next, RemovalReason, Removed};
 use crate::serving_state::{Dispatch, Followed, take_idle};
 use crate::statistics::FailureReason;
-use crate::stretch::InStretch;
 use crate::ticket::{Acceptor, CancelledStage};
 use crate::timer::Timed;
 use crate::version::{Job, ModelVersion, Work};
@@ -320,7 +320,7 @@ impl ModelVersion {
             return;
         }
         // Some may be steps of ensembles, whose flows continue.
-        let _stretch = InStretch::begin();
+        let _scope = DeliveryScope::begin();
         let now = now_ns();
         self.serving.pending.fetch_sub(removed.len() as u64, Ordering::Relaxed);
         for (why, Queued(mut p)) in removed {

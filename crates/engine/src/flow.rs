@@ -11,6 +11,7 @@
 
 use crate::answer::{Delivery, EngineResponse, Sink};
 use crate::call::{Caller, Started};
+use crate::delivery_scope::{self, DeliveryScope};
 use crate::ensemble::Ensemble;
 use crate::inline::waits_for_device;
 use crate::limits::{
@@ -18,7 +19,6 @@ use crate::limits::{
 };
 use crate::places::{CallPermit, DueCalls, SequenceTurn};
 use crate::statistics::{FailureReason, Timings};
-use crate::stretch::{self, InStretch};
 use crate::ticket::{Ticket, TicketState};
 use crate::traced;
 use crate::version::{ModelVersion, Work};
@@ -218,7 +218,7 @@ pub(crate) fn start(
 /// Drives a flow until its inbox is empty, and then other flows that can continue because of that. A list replaces
 /// recursion, because a call that ends may let another request's call begin, which may end at once, and so on.
 fn drive(driven: Driven) {
-    let _stretch = InStretch::begin();
+    let _scope = DeliveryScope::begin();
     let inline_until = may_work_until(now_ns());
     let mut open = vec![driven];
     while let Some((flow, driver)) = open.pop() {
@@ -230,21 +230,21 @@ fn drive(driven: Driven) {
     }
 }
 
-/// End of the time in which this thread may run steps, shared by all flows that it drives in one stretch.
+/// End of the time in which this thread may run steps, shared by all flows that it drives in one delivery scope.
 fn may_work_until(now: u64) -> u64 {
-    now.saturating_add(ENSEMBLE_INLINE_NS_MAX).min(stretch::ends(now))
+    now.saturating_add(ENSEMBLE_INLINE_NS_MAX).min(delivery_scope::ends(now))
 }
 
 /// True if this is a reactor that has driven for as long as it may, because others wait for it.
 fn is_late(until: u64) -> bool {
-    stretch::has_turns() && now_ns() >= until
+    delivery_scope::has_turns() && now_ns() >= until
 }
 
 thread_local! {
     static HANDED_OVER: RefCell<Vec<Driven>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Called at the end of a stretch: passes the flows that were handed over in it to pool threads.
+/// Called at the end of a delivery scope: passes the flows that were handed over in it to pool threads.
 fn submit_handed_over() {
     let all = HANDED_OVER.with_borrow_mut(std::mem::take);
     let Some(first) = all.first() else { return };
@@ -337,11 +337,11 @@ impl Flow {
         }
     }
 
-    /// Lets a pool thread continue with the driver. In a stretch, flows are collected and submitted together at its
+    /// Lets a pool thread continue with the driver. In a scope, flows are collected and submitted together at its
     /// end, because waking a thread costs this one more than driving a flow.
     fn hand_over(self: &Arc<Self>, driver: Box<FlowDriver>) {
         let driven = (self.clone(), driver);
-        if stretch::at_end(submit_handed_over) {
+        if delivery_scope::at_end(submit_handed_over) {
             HANDED_OVER.with_borrow_mut(|all| all.push(driven));
         } else {
             self.version.shared.pool.submit(Work::of(|| drive(driven)));
@@ -546,7 +546,7 @@ impl FlowDriver {
         match next {
             Action::Start { .. } => !is_late(inline_until),
             Action::Respond(response) => {
-                !stretch::has_turns() || self.bytes_to_copy(response) <= ENSEMBLE_COPY_BYTES_ON_REACTOR_MAX
+                !delivery_scope::has_turns() || self.bytes_to_copy(response) <= ENSEMBLE_COPY_BYTES_ON_REACTOR_MAX
             }
             Action::Finish(_) => true,
         }

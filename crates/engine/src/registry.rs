@@ -7,7 +7,7 @@ use crate::hangs::Hangs;
 use crate::load::{Load, LoadMeter};
 use crate::pool::Pool;
 use crate::rate_limit::Resources;
-use crate::ready::ReadinessState;
+use crate::readiness_query::ReadinessState;
 use crate::statistics::{Snapshot, VersionStatistics};
 use crate::table::{ServerState, Table, VersionEntry, VersionState, parse_version};
 use crate::timer::Timer;

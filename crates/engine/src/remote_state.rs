@@ -1,7 +1,7 @@
 //! State of a version whose batches run in other processes; see `hand_on`.
 
 use crate::pending::Requests;
-use crate::ready::ReadinessQuery;
+use crate::readiness_query::ReadinessQuery;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub(crate) struct RemoteState {
     /// Number of busy instances.
     pub(crate) occupied: AtomicU64,
     /// The current readiness query to the model.
-    pub(crate) asked: Mutex<Option<Arc<ReadinessQuery>>>,
+    pub(crate) query: Mutex<Option<Arc<ReadinessQuery>>>,
 }
 
 #[derive(Default)]
@@ -44,8 +44,8 @@ impl RemoteState {
 
     /// Wakes queries for readiness that have waited long enough.
     pub(crate) fn wake_asking(&self) {
-        if let Some(asked) = self.asked.lock().clone() {
-            asked.wake_late();
+        if let Some(query) = self.query.lock().clone() {
+            query.wake_late();
         }
     }
 }

@@ -23,7 +23,7 @@
 //! | `streaming` | requests of decoupled models: any number of responses, and their end |
 //! | `hand_on`, `held_instance` | models in other processes: instances that are busy until they are freed |
 //! | `delivery` | delivery of responses |
-//! | `instances`, `resize`, `readiness` | instances that go, come back and change; readiness, if the model is asked |
+//! | `instances`, `resize`, `version_readiness` | instances that go, come back and change; readiness, if the model is asked |
 //! | `continuing` | sequences that continue on a replaced version |
 //! | `registry`, `publish`, `model_call`, `cycles` | the engine; calls between models, deadlocks of instances |
 
