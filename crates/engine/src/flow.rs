@@ -58,7 +58,7 @@ pub(crate) struct Flow {
 #[derive(Default)]
 struct StepInbox {
     /// Responses that the execution has not processed yet.
-    told: VecDeque<StepResponse>,
+    responses: VecDeque<StepResponse>,
     /// The driver, while no thread drives the flow.
     driver: Option<Box<FlowDriver>>,
     /// Calls of decoupled steps that are in progress. They may never end by themselves.
@@ -128,8 +128,8 @@ impl Sink for StepSink {
             Err(error) => Err(error),
         };
         let place = if is_final { self.place.lock().take() } else { None };
-        let told = StepResponse { run: self.run, answer, last: is_final, place };
-        if let Some(driver) = self.flow.enqueue(told) {
+        let response = StepResponse { run: self.run, answer, last: is_final, place };
+        if let Some(driver) = self.flow.enqueue(response) {
             drive((self.flow.clone(), driver));
         }
     }
@@ -275,22 +275,22 @@ impl Flow {
     }
 
     /// Leaves a response in the inbox. Returns the driver if no thread drives the flow; then the caller has to.
-    fn enqueue(&self, mut told: StepResponse) -> Option<Box<FlowDriver>> {
+    fn enqueue(&self, mut response: StepResponse) -> Option<Box<FlowDriver>> {
         let mut inbox = self.inbox.lock();
-        let waiting = inbox.told.len();
-        if waiting >= ANSWERS_WAITING_MAX && !told.last {
+        let waiting = inbox.responses.len();
+        if waiting >= ANSWERS_WAITING_MAX && !response.last {
             if waiting > ANSWERS_WAITING_MAX {
                 return None;
             }
-            told.answer = Err(Error::exhausted(format!(
+            response.answer = Err(Error::exhausted(format!(
                 "a step answers faster than its answers can be taken: at most {ANSWERS_WAITING_MAX} of a request may \
                  wait"
             )));
         }
-        if told.last && !inbox.streams.is_empty() {
-            inbox.streams.retain(|(run, _)| *run != told.run);
+        if response.last && !inbox.streams.is_empty() {
+            inbox.streams.retain(|(run, _)| *run != response.run);
         }
-        inbox.told.push_back(told);
+        inbox.responses.push_back(response);
         inbox.driver.take()
     }
 
@@ -351,7 +351,7 @@ impl Flow {
     /// Returns the driver to the inbox; hands it back if work is left, and drops it if the request is over.
     fn park(&self, driver: Box<FlowDriver>) -> Option<Box<FlowDriver>> {
         let mut inbox = self.inbox.lock();
-        if !driver.todo.is_empty() || !inbox.told.is_empty() {
+        if !driver.todo.is_empty() || !inbox.responses.is_empty() {
             return Some(driver);
         }
         if !driver.is_over {
@@ -370,9 +370,9 @@ impl Flow {
             if !driver.todo.is_empty() {
                 return next;
             }
-            let Some(told) = self.inbox.lock().told.pop_front() else { return next };
-            next.add(told.place.and_then(CallPermit::pass_on));
-            driver.todo.extend(driver.execution.answered(told.run, told.answer, told.last));
+            let Some(response) = self.inbox.lock().responses.pop_front() else { return next };
+            next.add(response.place.and_then(CallPermit::pass_on));
+            driver.todo.extend(driver.execution.answered(response.run, response.answer, response.last));
         }
     }
 
@@ -432,8 +432,8 @@ impl Flow {
         let mut mine = ensemble.inflight.lock().withdraw(|waiting| Arc::ptr_eq(&waiting.flow, self));
         mine.extend(self.turn.iter().flat_map(SequenceTurn::withdraw));
         for StepCall { run, .. } in mine {
-            let told = StepResponse { run, answer: Ok(None), last: true, place: None };
-            self.inbox.lock().told.push_back(told);
+            let response = StepResponse { run, answer: Ok(None), last: true, place: None };
+            self.inbox.lock().responses.push_back(response);
         }
     }
 }
@@ -533,8 +533,8 @@ impl StepCall {
     /// Ends the call of a cancelled request without making it.
     pub(crate) fn cancel(self) {
         let Self { flow, run, .. } = self;
-        let told = StepResponse { run, answer: Err(Error::cancelled("")), last: true, place: None };
-        if let Some(driver) = flow.enqueue(told) {
+        let response = StepResponse { run, answer: Err(Error::cancelled("")), last: true, place: None };
+        if let Some(driver) = flow.enqueue(response) {
             drive((flow, driver));
         }
     }

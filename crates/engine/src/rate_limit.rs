@@ -88,13 +88,13 @@ impl Resources {
             let Some((version, instance)) = state.holders.get(&id).cloned() else { continue };
             drop(state);
             // A version that ended has returned its resources.
-            let told = catch_unwind(AssertUnwindSafe(|| {
+            let result = catch_unwind(AssertUnwindSafe(|| {
                 if let Some(version) = version.upgrade() {
                     version.granted(instance);
                 }
             }));
             // Continue after a panic, because the other instances wait for this thread.
-            if told.is_err() {
+            if result.is_err() {
                 log::error!(
                     "starting a request that waited for resources panicked; this is a defect of the server, please \
                      report it"

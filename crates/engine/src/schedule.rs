@@ -106,17 +106,17 @@ impl Schedule {
     /// # Errors
     /// The client's error; the request is returned.
     pub(crate) fn push(&mut self, now: u64, request: Queued, model: &str) -> Result<(), (Error, Queued)> {
-        let asked = &request.0.entry.request;
+        let head = &request.0.entry.request;
         match self {
             Self::Batcher(s) => {
-                let (priority, timeout_us) = (asked.priority, asked.timeout_us);
+                let (priority, timeout_us) = (head.priority, head.timeout_us);
                 s.push(now, priority, timeout_us, request).map_err(|(scheduler::PushError::QueueFull, request)| {
                     let id = IdPrefix(&request.0.entry.request.id);
                     (Error::unavailable(format!("{id}Exceeds maximum queue size")), request)
                 })
             }
             Self::Sequences(s) => {
-                let head = sequence::head(asked);
+                let head = sequence::head(head);
                 let id: SequenceId = head.id.clone();
                 let accepted = s.push(now, head, request).map_err(|(why, request)| (why.error(model), request))?;
                 if accepted.conflict {

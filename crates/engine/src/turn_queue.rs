@@ -6,8 +6,8 @@
 //!
 //! Threads without turns (the JavaScript thread, tests) run cheap requests at once.
 //!
-//! The work started at the end of a turn is limited (`delivery_scope`): remaining versions wait for the next end, and flows of
-//! ensembles go to pool threads.
+//! The work started at the end of a turn is limited (`delivery_scope`): remaining versions wait for the next end, and
+//! flows of ensembles go to pool threads.
 //!
 //! Invariant: a version in `waiting` has requests in its queue, or another thread took them; `end` visits each once.
 

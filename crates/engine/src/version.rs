@@ -16,14 +16,14 @@
 //!
 //! | above | holds |
 //! |---|---|
-//! | `admission`, `turn`, `cached_calls`, `lookup` | acceptance of requests, with the response cache |
+//! | `admission`, `turn_queue`, `cached_calls`, `lookup` | acceptance of requests, with the response cache |
 //! | `dispatch`, `limited` | the start of batches |
 //! | `batch_questions` | questions to the batching library |
 //! | `execution`, `sequence::run`, `execution_cost` | permits, runs and their responses; costs |
 //! | `streaming` | requests of decoupled models: any number of responses, and their end |
 //! | `hand_on`, `held_instance` | models in other processes: instances that are busy until they are freed |
 //! | `delivery` | delivery of responses |
-//! | `instances`, `resize`, `version_readiness` | instances that go, come back and change; readiness, if the model is asked |
+//! | `instances`, `resize`, `version_readiness` | instances that go, return, change; readiness that the model answers |
 //! | `continuing` | sequences that continue on a replaced version |
 //! | `registry`, `publish`, `model_call`, `cycles` | the engine; calls between models, deadlocks of instances |
 
