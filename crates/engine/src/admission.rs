@@ -23,7 +23,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tensor::{Error, Result};
-use trace::{TensorSide, Trace};
+use trace::{Behind, TensorSide, Trace};
 
 impl ModelVersion {
     /// Checks a request, and runs it inline if it is cheap and nothing waits, or else queues it.
@@ -152,6 +152,11 @@ impl ModelVersion {
         if let Some(why) = dispatch.refusal() {
             return Err(why);
         }
+        if dispatch.idle.is_empty()
+            && let Some(trace) = &entry.request.trace
+        {
+            self.trace_wait(trace, dispatch.schedule.ahead(entry.request.priority), dispatch.asking.first().copied());
+        }
         let ticket = TicketState::new(Some(self.me.clone()), parent.map(|p| &p.state))?;
         if self.batching.is_some() {
             ticket.undecided.store(true, Ordering::Relaxed);
@@ -195,12 +200,24 @@ impl ModelVersion {
             return Err(why);
         }
         if in_turn && let Some(me) = self.me.upgrade() {
+            dispatch.schedule.waits_for_turn();
             drop(dispatch);
             turn_queue::join(me);
         } else {
             self.pump(dispatch, now);
         }
         Ok(Started::Queued(handle))
+    }
+
+    /// Records what a request waits behind: requests before it, and this version, or the one that has the resources
+    /// which the instance `asking` needs.
+    #[cold]
+    pub(crate) fn trace_wait(&self, trace: &Trace, (priority, rows): (u32, u64), asking: Option<u32>) {
+        let limited = self.scheduling.limited.as_ref();
+        let holder = asking.and_then(|instance| limited?.holder(instance));
+        let signature = holder.unwrap_or_else(|| self.signature.clone());
+        let (model, version) = (signature.model.clone(), signature.version.clone());
+        trace.phases().waits(Behind { model, version, priority, rows });
     }
 
     /// Records an accepted request in its trace.

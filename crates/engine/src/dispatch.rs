@@ -16,9 +16,11 @@ use crate::serving_state::{Dispatch, Followed, take_idle};
 use crate::statistics::FailureReason;
 use crate::ticket::{Acceptor, CancelledStage};
 use crate::timer::Timed;
+use crate::traced;
 use crate::version::{Job, ModelVersion, Work};
 use backend::{RunControl, now_ns};
 use parking_lot::MutexGuard;
+use scheduler::Cause;
 use scheduler::profile::FinishedRun;
 use scheduler::sequence::{Origin, SequenceError};
 use smallvec::SmallVec;
@@ -123,6 +125,7 @@ impl ModelVersion {
         let &Followed { instance, requests: running, .. } = dispatch.followed()?;
         let step = catch_unwind(AssertUnwindSafe(|| dispatch.schedule.step_ahead(now, running, removed)));
         let requests = step.ok().flatten()?;
+        traced::begin(&requests, Cause::LayReady);
         dispatch.followed.pop();
         Some((requests, instance))
     }
@@ -141,7 +144,7 @@ impl ModelVersion {
         let mut next = step.unwrap_or(Next::Idle);
         if let Some(sequencing) = &self.scheduling.sequencing {
             let handed_out = match &mut next {
-                Next::Run(requests, _) => requests.as_mut_slice(),
+                Next::Run(requests, ..) => requests.as_mut_slice(),
                 Next::SleepUntil(_) | Next::Idle => &mut [],
             };
             if let Some(sequences) = dispatch.schedule.sequences_mut() {
@@ -151,7 +154,8 @@ impl ModelVersion {
             }
         }
         match next {
-            Next::Run(requests, which) => {
+            Next::Run(requests, which, why) => {
+                traced::begin(&requests, why);
                 self.batch_was_taken(dispatch);
                 return Some((requests, which));
             }

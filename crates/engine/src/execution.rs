@@ -14,8 +14,8 @@ use crate::traced;
 use crate::version::{Job, ModelVersion};
 use backend::{Batch, BatchEntry, Marks, RunControl, now_ns};
 use protocol::{InferRequest, InferResponse, Signature};
-use scheduler::Waiting;
 use scheduler::profile::RunClass;
+use scheduler::{Cause, Waiting};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -103,6 +103,7 @@ impl ModelVersion {
         }
         let answer = self.answer(entry);
         if let Some(trace) = &entry.request.trace {
+            trace.phases().begins(Cause::IdleInstance.name());
             traced::ran_and_answered(trace, &timings, rows, &answer);
         }
         let inline = Some((inline, held));

@@ -131,6 +131,11 @@ impl ModelVersion {
             if limited.ask(instance, &mut dispatch.finished) {
                 dispatch.granted.push(instance);
             } else {
+                // The request that this instance would run.
+                let waits = dispatch.schedule.forming().nth(dispatch.asking.len());
+                if let Some(trace) = waits.and_then(|queued| queued.0.entry.request.trace.as_ref()) {
+                    self.trace_wait(trace, (0, 0), Some(instance));
+                }
                 dispatch.asking.push(instance);
             }
         }

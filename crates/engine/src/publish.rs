@@ -155,7 +155,7 @@ impl Engine {
         let serving = ServingState::new(dispatch, InstanceConfig::all(config), is_remote.then(RemoteState::default));
         let trace = self.shared.tracer.watch(&signature.model);
         let version = Arc::new_cyclic(|me: &Weak<ModelVersion>| {
-            scheduling.limited.iter().for_each(|limited| limited.belongs_to(me.clone()));
+            scheduling.limited.iter().for_each(|limited| limited.belongs_to(me.clone(), &signature));
             ModelVersion {
                 signature,
                 identity,

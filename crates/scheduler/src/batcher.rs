@@ -93,6 +93,15 @@ impl<T: Waiting> Batcher<T> {
         self.queue.put_back(self.now, request);
     }
 
+    /// Records that the caller steps for the requests in the queue after something else: the end of a turn.
+    pub fn waits_for(&mut self, cause: Cause) {
+        self.waits_for = Some(cause);
+    }
+
+    pub fn ahead(&self, priority: u64) -> (u32, u64) {
+        self.queue.ahead(priority)
+    }
+
     /// Returns what to do now. Call again until it returns no `Run`. Appends requests that will not run to `dropped`.
     pub fn step(
         &mut self,

@@ -414,6 +414,20 @@ impl LoggedRequest {
         if measured.rows > 0 {
             line.number("batch", measured.rows);
         }
+        let trace = self.trace.borrow();
+        if let Some(cause) = trace.as_ref().and_then(|trace| trace.phases().cause()) {
+            line.word("cause", cause);
+        }
+        if let Some(behind) = trace.as_ref().and_then(|trace| trace.phases().behind()) {
+            line.object("behind", |line| {
+                line.text("model", behind.model.as_bytes(), LOG_NAME_BYTES_MAX);
+                line.text("version", behind.version.as_bytes(), LOG_NAME_BYTES_MAX);
+                if behind.priority > 0 {
+                    line.number("priority", behind.priority);
+                }
+                line.number("rows", behind.rows);
+            });
+        }
         if matches!(self.asked, RequestName::Grpc(Some(Operation::StreamInfer), _)) {
             line.number("requests", self.requests.get());
         } else if matches!(self.asked, RequestName::InStream) || self.responses.get() > 1 {

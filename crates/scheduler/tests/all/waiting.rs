@@ -210,7 +210,7 @@ fn waiting_starts_only_with_evidence_and_ends_with_the_target() {
     assert_eq!(player.play("58:+1"), "58:run[29]", "a second idle instance: go");
     player.idle = 1;
     let trace = player.play("60:+1 2000:?");
-    assert!(trace.starts_with("60:sleep") && trace.ends_with(":run[30]"), "nobody came: {trace}");
+    assert!(trace.starts_with("60:sleep") && trace.ends_with(":run[30]none"), "nobody came: {trace}");
     player.idle = 1;
     assert_eq!(player.play("2001:+1"), "2001:run[31]", "the next chance is let pass");
 }
