@@ -440,6 +440,34 @@ def test_standard_output_and_a_share_of_the_requests(start, repositories):
     assert len(share) in (24, 25, 26)
 
 
+def test_a_line_says_why_its_batch_began_and_what_it_waited_behind(start, tmp_path):
+    """One model whose batches wait for a delay, as in Triton, and one whose only instance is busy for a while."""
+    models = dict(delayed="dynamic_batching { preferred_batch_size: [2] max_queue_delay_microseconds: 20000 }", busy="")
+    for model, more in models.items():
+        (tmp_path / "models" / model / "1").mkdir(parents=True)
+        wait = 'parameters { key: "execute_delay_ms" value { string_value: "300" } }' if model == "busy" else ""
+        ports = 'input { name: "INPUT0" data_type: TYPE_INT32 dims: 1 } output { name: "OUTPUT0" data_type: TYPE_INT32 dims: 1 }'
+        config = f'backend: "identity" max_batch_size: 8 {ports} {more} {wait}'
+        (tmp_path / "models" / model / "config.pbtxt").write_text(config)
+    one = start(tmp_path / "models", "--strict-batching-delay=true", f"--access-log={tmp_path}/access.log")
+    log = Log(tmp_path / "access.log")
+
+    def send(model, rows, count):
+        tensor = tritonclient.http.InferInput("INPUT0", [rows, 1], "INT32")
+        tensor.set_data_from_numpy(np.zeros((rows, 1), np.int32))
+        with tritonclient.http.InferenceServerClient(one.http, concurrency=count) as client:
+            for waits in [client.async_infer(model, [tensor]) for _ in range(count)]:
+                waits.get_result()
+        lines = [log.until(lambda line: line.get("model") == model) for _ in range(count)]
+        return sorted((line["batch"], line["cause"], line.get("behind")) for line in lines)
+
+    assert send("delayed", 1, 1) == [(1, "delay_elapsed", None)]
+    assert send("delayed", 2, 1) == [(2, "preferred_size", None)]
+    assert send("delayed", 8, 1) == [(8, "full", None)]
+    behind = dict(model="busy", version="1", rows=0)
+    assert send("busy", 3, 2) == [(3, "idle_instance", None), (3, "instance_freed", behind)]
+
+
 def test_a_log_that_cannot_be_opened_is_named_at_the_start(repositories, tmp_path):
     from server import Server
 

@@ -6,14 +6,14 @@
 use crate::answer::Sink;
 use crate::batch_key::{Lengths, Masked, class_of};
 use crate::call::{Caller, Started};
+use crate::delivery_scope;
+use crate::execution_cost::InlineRun;
 use crate::flow;
 use crate::inline::waits_for_device;
 use crate::order::ResponseOrder;
 use crate::pending::{Pending, Queued};
-use crate::ran::Inline;
-use crate::stretch;
 use crate::ticket::{Ticket, TicketState};
-use crate::turn;
+use crate::turn_queue;
 use crate::version::{ModelVersion, Served};
 use backend::{BatchEntry, now_ns};
 use protocol::check::IdPrefix;
@@ -23,7 +23,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tensor::{Error, Result};
-use trace::{TensorSide, Trace};
+use trace::{Behind, TensorSide, Trace};
 
 impl ModelVersion {
     /// Checks a request, and runs it inline if it is cheap and nothing waits, or else queues it.
@@ -81,7 +81,13 @@ impl ModelVersion {
         if let Some(sequencing) = &self.scheduling.sequencing {
             sequencing.check(&request, &self.signature.model)?;
             if stops {
-                self.running.run.lock().schedule.sequences_mut().into_iter().for_each(|sequences| sequences.stop());
+                self.serving
+                    .dispatch
+                    .lock()
+                    .schedule
+                    .sequences_mut()
+                    .into_iter()
+                    .for_each(|sequences| sequences.stop());
             } else if request.sequence.start {
                 self.begins(&request);
             }
@@ -120,28 +126,36 @@ impl ModelVersion {
 
         let kind = RunClass::new(class, rows, self.scheduling.bytes_of(std::iter::once(&entry)));
 
-        let mut run = self.running.run.lock();
+        let mut dispatch = self.serving.dispatch.lock();
         let may_inline = self.scheduling.may_inline && now < inline_until && !waits_for_device(&entry.request);
-        let cheap = may_inline && !run.idle.is_empty() && run.schedule.profile().is_cheap(kind, self.inline_limit(1));
+        let cheap =
+            may_inline && !dispatch.idle.is_empty() && dispatch.schedule.profile().is_cheap(kind, self.inline_limit(1));
         // A model that batches waits for the end of the turn, in which other requests may arrive.
-        let in_turn = cheap && self.scheduling.batches && stretch::has_turns() && run.turn_policy.expected(now);
+        let in_turn =
+            cheap && self.scheduling.batches && delivery_scope::has_turns() && dispatch.turn_policy.expected(now);
         if cheap
             && !in_turn
-            && run.schedule.is_empty()
-            && let Some(instance) = run.idle.pop()
+            && dispatch.schedule.is_empty()
+            && let Some(instance) = dispatch.idle.pop()
         {
-            let inline = Inline { limit_ns: self.inline_limit(1), exact: run.schedule.profile().needs_exact_time() };
-            drop(run);
+            let inline =
+                InlineRun { limit_ns: self.inline_limit(1), exact: dispatch.schedule.profile().needs_exact_time() };
+            drop(dispatch);
             self.joined(1);
             // A panic here is our defect, but must cost only this request.
-            let ran = catch_unwind(AssertUnwindSafe(|| {
+            let result = catch_unwind(AssertUnwindSafe(|| {
                 self.run_here(instance, (class, kind), now, &mut entry, inline, parent)
             }));
             self.left(1);
-            return Ok(Started::Answered(ran.unwrap_or_else(|_| Err(self.defect()))));
+            return Ok(Started::Answered(result.unwrap_or_else(|_| Err(self.defect()))));
         }
-        if let Some(why) = run.refusal() {
+        if let Some(why) = dispatch.refusal() {
             return Err(why);
+        }
+        if dispatch.idle.is_empty()
+            && let Some(trace) = &entry.request.trace
+        {
+            self.trace_wait(trace, dispatch.schedule.ahead(entry.request.priority), dispatch.asking.first().copied());
         }
         let ticket = TicketState::new(Some(self.me.clone()), parent.map(|p| &p.state))?;
         if self.batching.is_some() {
@@ -173,25 +187,37 @@ impl ModelVersion {
             }
         }
         // Counted before the push: another thread may take the request at once, and the gauge must not fall below zero.
-        self.running.pending.fetch_add(1, Ordering::Relaxed);
+        self.serving.pending.fetch_add(1, Ordering::Relaxed);
         self.joined(1);
-        if let Err((why, mut refused)) = run.schedule.push(now, Queued(pending), &self.signature.model) {
+        if let Err((why, mut refused)) = dispatch.schedule.push(now, Queued(pending), &self.signature.model) {
             refused.0.sink = None;
             refused.0.ticket.settle();
             if let Some(line) = self.scheduling.line.as_ref().filter(|_| !has_place) {
                 line.withdraw(place);
             }
-            self.running.pending.fetch_sub(1, Ordering::Relaxed);
+            self.serving.pending.fetch_sub(1, Ordering::Relaxed);
             self.left(1);
             return Err(why);
         }
         if in_turn && let Some(me) = self.me.upgrade() {
-            drop(run);
-            turn::join(me);
+            dispatch.schedule.waits_for_turn();
+            drop(dispatch);
+            turn_queue::join(me);
         } else {
-            self.pump(run, now);
+            self.pump(dispatch, now);
         }
         Ok(Started::Queued(handle))
+    }
+
+    /// Records what a request waits behind: requests before it, and this version, or the one that has the resources
+    /// which the instance `asking` needs.
+    #[cold]
+    pub(crate) fn trace_wait(&self, trace: &Trace, (priority, rows): (u32, u64), asking: Option<u32>) {
+        let limited = self.scheduling.limited.as_ref();
+        let holder = asking.and_then(|instance| limited?.holder(instance));
+        let signature = holder.unwrap_or_else(|| self.signature.clone());
+        let (model, version) = (signature.model.clone(), signature.version.clone());
+        trace.phases().waits(Behind { model, version, priority, rows });
     }
 
     /// Records an accepted request in its trace.

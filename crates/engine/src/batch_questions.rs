@@ -7,7 +7,7 @@
 
 use crate::batching_library::SHOWN_BYTES_MAX;
 use crate::pending::Queued;
-use crate::running::Run;
+use crate::serving_state::Dispatch;
 use crate::ticket::TicketState;
 use crate::version::{ModelVersion, Work};
 use backend::{Answers, BatchEntry, Outcome, Responder, now_ns, shape};
@@ -27,15 +27,15 @@ struct Question {
 
 impl ModelVersion {
     /// Asks the library about requests that no batch may take yet. The caller has nothing else to start.
-    pub(crate) fn ask_library(&self, run: &Run) {
+    pub(crate) fn ask_library(&self, dispatch: &Dispatch) {
         let Some(library) = &self.batching else { return };
-        let mut tickets = forming(run, library.requests_max).skip(1).map(|queued| &queued.0.ticket);
+        let mut tickets = forming(dispatch, library.requests_max).skip(1).map(|queued| &queued.0.ticket);
         let first = tickets.find(|of| of.undecided.load(Ordering::Relaxed) || of.begins.load(Ordering::Relaxed));
         let is_open = first.is_some_and(|of| of.undecided.load(Ordering::Relaxed));
         if !is_open || library.is_asking.swap(true, Ordering::AcqRel) {
             return;
         }
-        let question: Vec<_> = forming(run, library.requests_max)
+        let question: Vec<_> = forming(dispatch, library.requests_max)
             .map(|queued| (copy_of(&queued.0.entry, &self.signature), queued.0.ticket.clone()))
             .collect();
         let me = self.me.clone();
@@ -47,9 +47,9 @@ impl ModelVersion {
     }
 
     /// A batch was taken: the library is asked anew about those behind it, which form another one.
-    pub(crate) fn batch_was_taken(&self, run: &Run) {
+    pub(crate) fn batch_was_taken(&self, dispatch: &Dispatch) {
         if let Some(library) = &self.batching {
-            for queued in forming(run, library.requests_max) {
+            for queued in forming(dispatch, library.requests_max) {
                 queued.0.ticket.begins.store(false, Ordering::Relaxed);
                 queued.0.ticket.undecided.store(true, Ordering::Relaxed);
             }
@@ -58,8 +58,8 @@ impl ModelVersion {
 }
 
 /// The first requests of the batch that forms, and of those behind it.
-fn forming(run: &Run, most: usize) -> impl Iterator<Item = &Queued> {
-    run.schedule.forming().filter(|queued| !queued.is_cancelled()).take(most)
+fn forming(dispatch: &Dispatch, most: usize) -> impl Iterator<Item = &Queued> {
+    dispatch.schedule.forming().filter(|queued| !queued.is_cancelled()).take(most)
 }
 
 fn ask(version: Arc<ModelVersion>, question: Vec<(BatchEntry, Arc<TicketState>)>) {
@@ -77,10 +77,10 @@ fn ask(version: Arc<ModelVersion>, question: Vec<(BatchEntry, Arc<TicketState>)>
 impl Drop for Question {
     fn drop(&mut self) {
         let Some(library) = &self.version.batching else { return };
-        let run = self.version.running.run.lock();
+        let dispatch = self.version.serving.dispatch.lock();
         library.is_asking.store(false, Ordering::Release);
         // Otherwise the batch was taken meanwhile, and another one forms.
-        let is_same = forming(&run, 1)
+        let is_same = forming(&dispatch, 1)
             .next()
             .is_some_and(|first| self.tickets.first().is_some_and(|asked| Arc::ptr_eq(asked, &first.0.ticket)));
         if is_same {
@@ -93,7 +93,7 @@ impl Drop for Question {
                 }
             }
         }
-        self.version.pump(run, now_ns());
+        self.version.pump(dispatch, now_ns());
     }
 }
 

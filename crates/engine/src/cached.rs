@@ -56,7 +56,7 @@ pub(crate) struct LookupKey {
 /// A request whose response was not in the cache.
 pub(crate) struct Miss {
     pub(crate) key: LookupKey,
-    pub(crate) asked: OutputSet,
+    pub(crate) outputs: OutputSet,
     pub(crate) lookup_ns: u64,
 }
 
@@ -143,7 +143,7 @@ impl Drop for Forget {
 }
 
 /// The outputs that a request asks for.
-pub(crate) fn asked(checked: &Checked) -> OutputSet {
+pub(crate) fn output_set(checked: &Checked) -> OutputSet {
     OutputSet::new(checked.outputs.iter().map(|o| o.0))
 }
 

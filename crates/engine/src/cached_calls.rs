@@ -7,7 +7,7 @@
 //! A request waits for its lookup (`lookup`) if the cache asks another process, or if making the key takes long.
 
 use crate::answer::{Delivery, EngineResponse, Sink};
-use crate::cached::{Cached, Keyed, LookupKey, Miss, Scoped, asked, key};
+use crate::cached::{Cached, Keyed, LookupKey, Miss, Scoped, key, output_set};
 use crate::call::{Caller, Started};
 use crate::ensemble::Ensemble;
 use crate::limits::CACHE_KEY_BYTES_MAX;
@@ -62,16 +62,16 @@ impl ModelVersion {
             }
             Keyed::By(key) => key,
         };
-        let asked = asked(&checked);
+        let outputs = output_set(&checked);
         // Taken if the cache responds later.
         let mut parts = Some((request, checked, sink));
         let mut waiting = None;
-        let found = cached.cache.lookup(&key.digest, &asked, &mut || {
+        let found = cached.cache.lookup(&key.digest, &outputs, &mut || {
             let looking = parts.take().map(|(r, c, sink)| PendingLookup::new(self, r, c, accepted, sink, caller));
             match looking {
                 Some(Ok(mut looking)) => {
                     waiting = Some(Ok(looking.ticket()));
-                    looking.set_key(key, asked.clone());
+                    looking.set_key(key, outputs.clone());
                     looking.receiver()
                 }
                 refused => {
@@ -88,7 +88,7 @@ impl ModelVersion {
         let entry = match found {
             Lookup::Hit(entry) if self.is_own(&entry) => entry,
             _ => {
-                let miss = Miss { key, asked, lookup_ns: end.saturating_sub(accepted) };
+                let miss = Miss { key, outputs, lookup_ns: end.saturating_sub(accepted) };
                 return self.admit_missed(miss, request, checked, (accepted, None), sink, caller);
             }
         };
@@ -191,7 +191,7 @@ impl ModelVersion {
             // In Triton an output without bytes has no buffer, and its response is not stored.
             let inserted = match outputs.iter().any(|output| output.data.is_empty()) {
                 true => Insertion::Refused(Error::internal("Response buffer from output was nullptr")),
-                false => cached.cache.insert(&miss.key.digest, &miss.asked, &outputs),
+                false => cached.cache.insert(&miss.key.digest, &miss.outputs, &outputs),
             };
             match inserted {
                 Insertion::Stored => (),
@@ -268,7 +268,7 @@ impl ModelVersion {
     pub(crate) fn place_in_line(&self) -> Option<u64> {
         let line = self.scheduling.line.as_ref()?;
         // Under the lock, as in `admit`, so that a position that is withdrawn is the newest.
-        let _run = self.running.run.lock();
+        let _run = self.serving.dispatch.lock();
         Some(line.place())
     }
 }

@@ -45,7 +45,7 @@ impl Continuing {
     pub(crate) fn retire(&self, model: &str, number: i64) {
         let all = self.all.lock();
         let of_number = all.get(model).into_iter().flatten().filter(|v| v.identity.number == number);
-        of_number.for_each(|version| version.running.retired.store(true, Ordering::Release));
+        of_number.for_each(|version| version.serving.retired.store(true, Ordering::Release));
     }
 
     /// Removes a version whose sequences are over. The caller owns it, so it is not dropped here.
@@ -86,7 +86,7 @@ impl Continuing {
             of_model.filter(|v| !std::ptr::eq(&***v, version) && v.signature.decoupled == version.signature.decoupled);
         let (mut own, of_numbers): (Vec<_>, Vec<_>) =
             others.cloned().partition(|v| v.identity.number == version.identity.number);
-        own.extend(of_numbers.into_iter().filter(|v| v.running.retired.load(Ordering::Acquire)));
+        own.extend(of_numbers.into_iter().filter(|v| v.serving.retired.load(Ordering::Acquire)));
         own
     }
 
@@ -101,7 +101,7 @@ impl ModelVersion {
         if self.scheduling.sequencing.is_none() {
             return 0;
         }
-        self.running.run.lock().schedule.sequences().map_or(0, |sequences| sequences.alive() as u64)
+        self.serving.dispatch.lock().schedule.sequences().map_or(0, |sequences| sequences.alive() as u64)
     }
 
     /// The replaced version that has the sequence of a request.
@@ -112,7 +112,7 @@ impl ModelVersion {
         }
         let (now, id) = (now_ns(), crate::sequence::head(request).id);
         let knows = |version: &Self| {
-            version.running.run.lock().schedule.sequences_mut().is_some_and(|sequences| sequences.knows(now, &id))
+            version.serving.dispatch.lock().schedule.sequences_mut().is_some_and(|sequences| sequences.knows(now, &id))
         };
         if knows(self) {
             return None;
@@ -129,9 +129,9 @@ impl ModelVersion {
         }
         let (now, id) = (now_ns(), crate::sequence::head(request).id);
         for former in continuing.of(self) {
-            let mut run = former.running.run.lock();
-            if run.schedule.sequences_mut().is_some_and(|sequences| sequences.end(now, &id)) {
-                former.pump(run, now);
+            let mut dispatch = former.serving.dispatch.lock();
+            if dispatch.schedule.sequences_mut().is_some_and(|sequences| sequences.end(now, &id)) {
+                former.pump(dispatch, now);
                 log::warn!("{}", conflict_warning(&id, &self.signature.model));
             }
         }
@@ -139,13 +139,13 @@ impl ModelVersion {
 
     /// Called when another version serves in its place.
     pub(crate) fn is_replaced_now(&self) {
-        self.running.replaced.store(true, Ordering::Release);
-        self.pump(self.running.run.lock(), now_ns());
+        self.serving.replaced.store(true, Ordering::Release);
+        self.pump(self.serving.dispatch.lock(), now_ns());
     }
 
     /// Called after a scheduler step with the number of sequences: a replaced version is kept while there are any.
     pub(crate) fn continues_with(&self, sequences: usize) {
-        if !self.running.replaced.load(Ordering::Acquire) {
+        if !self.serving.replaced.load(Ordering::Acquire) {
             return;
         }
         match self.me.upgrade().filter(|_| sequences > 0) {
@@ -160,7 +160,7 @@ impl ModelVersion {
 
     /// Called when it gets no new requests. Without sequences, its model need not finish requests that were cancelled.
     pub(crate) fn leaves_service(&self) {
-        if !self.running.replaced.load(Ordering::Acquire) || self.sequences() == 0 {
+        if !self.serving.replaced.load(Ordering::Acquire) || self.sequences() == 0 {
             self.notify_remote(|remote| remote.leave_service(std::time::Duration::MAX));
         }
     }
@@ -168,18 +168,18 @@ impl ModelVersion {
     /// Called when the server exits: idle sequences and abandoned work end soon.
     pub(crate) fn server_exits(&self) {
         self.notify_remote(|remote| remote.leave_service(EXIT_ABANDONED_MAX));
-        let mut run = self.running.run.lock();
-        if let Some(sequences) = run.schedule.sequences_mut() {
+        let mut dispatch = self.serving.dispatch.lock();
+        if let Some(sequences) = dispatch.schedule.sequences_mut() {
             let now = now_ns();
             sequences.limit_idle(now, EXIT_SEQUENCE_IDLE_US_MAX);
-            self.pump(run, now);
+            self.pump(dispatch, now);
         }
     }
 
     /// Ends its sequences: waiting requests are rejected, and later ones have to START on another version.
     pub(crate) fn end_sequences(&self) {
         let mut removed = Vec::new();
-        self.running.run.lock().schedule.end_sequences(&mut removed);
+        self.serving.dispatch.lock().schedule.end_sequences(&mut removed);
         self.unlocked(removed);
     }
 }

@@ -301,8 +301,8 @@ impl Seen {
             }
         }
         let instances = |version: &ModelVersion| {
-            let run = version.running.run.lock();
-            let serving = run.members.iter().copied().filter(|&instance| !run.is_gone(instance)).collect();
+            let dispatch = version.serving.dispatch.lock();
+            let serving = dispatch.members.iter().copied().filter(|&instance| !dispatch.is_gone(instance)).collect();
             ServingInstances {
                 serving,
                 is_choosy: version.scheduling.sequencing.is_some() || version.scheduling.limited.is_some(),
@@ -385,7 +385,7 @@ mod tests {
         let mut stuck = look.waits.clone();
         look.keep_stuck(&mut stuck);
         let name = |load: u64| char::from(load as u8);
-        let told = look.victims(stuck).into_iter().map(|(waits, circle)| {
+        let failed = look.victims(stuck).into_iter().map(|(waits, circle)| {
             let of = |wait: &Wait| match wait.batch {
                 Some(batch) => format!("{}{}", name(batch.load), batch.instance),
                 None => "free".into(),
@@ -394,7 +394,7 @@ mod tests {
             victims.dedup();
             format!("{} of {}", victims.join("+"), circle.into_iter().map(name).collect::<String>())
         });
-        told.collect()
+        failed.collect()
     }
 
     #[test]
@@ -427,9 +427,9 @@ mod tests {
         assert_eq!(fails(&[('a', 1), ('b', 1), ('c', 1), ('d', 1)], behind), ["b0 of ab"]);
         // Two independent cycles.
         let two = "a0 calls b\n b0 calls a\n c0 calls d\n d0 calls c";
-        let mut told = fails(&[('a', 1), ('b', 1), ('c', 1), ('d', 1)], two);
-        told.sort();
-        assert_eq!(told, ["b0 of ab", "d0 of cd"]);
+        let mut failed = fails(&[('a', 1), ('b', 1), ('c', 1), ('d', 1)], two);
+        failed.sort();
+        assert_eq!(failed, ["b0 of ab", "d0 of cd"]);
     }
 
     #[test]

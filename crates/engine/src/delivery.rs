@@ -42,13 +42,13 @@ impl ModelVersion {
 
     /// Counts accepted requests.
     pub(crate) fn joined(&self, requests: u64) {
-        self.running.inflight.fetch_add(requests, Ordering::AcqRel);
+        self.serving.inflight.fetch_add(requests, Ordering::AcqRel);
         self.shared.inflight.fetch_add(requests, Ordering::AcqRel);
     }
 
     /// Counts finished requests.
     pub(crate) fn left(&self, requests: u64) {
-        self.running.inflight.fetch_sub(requests, Ordering::AcqRel);
+        self.serving.inflight.fetch_sub(requests, Ordering::AcqRel);
         self.shared.inflight.fetch_sub(requests, Ordering::AcqRel);
     }
 }

@@ -3,22 +3,24 @@
 //! Sinks are called outside the lock.
 
 use crate::answer::{Delivery, EngineResponse, Sink};
+use crate::delivery_scope::DeliveryScope;
 use crate::ensemble::Ensemble;
 use crate::execution::Permit;
+use crate::execution_cost::{ExecutionCost, InlineRun};
 use crate::inline::waits_for_device;
 use crate::limits::{QUEUE_SEARCHED_AT_ONCE_MAX, REMOVED_AT_ONCE_MAX};
 use crate::mail::together;
 use crate::pending::{Queued, Requests};
-use crate::ran::{Inline, Ran};
-use crate::running::{Followed, Run, take_idle};
 use crate::schedule::{Next, RemovalReason, Removed};
+use crate::serving_state::{Dispatch, Followed, take_idle};
 use crate::statistics::FailureReason;
-use crate::stretch::InStretch;
 use crate::ticket::{Acceptor, CancelledStage};
 use crate::timer::Timed;
+use crate::traced;
 use crate::version::{Job, ModelVersion, Work};
 use backend::{RunControl, now_ns};
 use parking_lot::MutexGuard;
+use scheduler::Cause;
 use scheduler::profile::FinishedRun;
 use scheduler::sequence::{Origin, SequenceError};
 use smallvec::SmallVec;
@@ -31,75 +33,75 @@ use tensor::Error;
 /// above it the cost of waking a thread is small for each.
 const TURN_COST: u64 = 2;
 
-impl Run {
+impl Dispatch {
     /// Learns from an execution. Returns for how long, in ns, the model stops running inline after too many overruns.
     #[inline]
-    pub(crate) fn learn(&mut self, ran: &Ran) -> Option<u64> {
-        if ran.duration > 0 {
-            let Ran { class, kind, rows, padded_bytes, duration: duration_ns, .. } = *ran;
+    pub(crate) fn learn(&mut self, cost: &ExecutionCost) -> Option<u64> {
+        if cost.duration > 0 {
+            let ExecutionCost { class, kind, rows, padded_bytes, duration: duration_ns, .. } = *cost;
             self.schedule.profile_mut().observe(&FinishedRun { class, kind, rows, padded_bytes, duration_ns });
         }
-        if let Some((inline, held)) = ran.inline {
-            self.turn_policy.ran(ran.end);
+        if let Some((inline, held)) = cost.inline {
+            self.turn_policy.ran(cost.end);
             // A failed run held the thread as well.
-            return self.schedule.profile_mut().ran_inline(held, inline.limit_ns, ran.end);
+            return self.schedule.profile_mut().ran_inline(held, inline.limit_ns, cost.end);
         }
-        self.schedule.profile_mut().ran_on_pool(ran.end);
+        self.schedule.profile_mut().ran_on_pool(cost.end);
         None
     }
 }
 
 impl ModelVersion {
     /// Steps the scheduler until it has nothing to start, and passes batches to the pool.
-    pub(crate) fn pump(&self, mut run: MutexGuard<'_, Run>, now: u64) {
-        let removed = self.start_batches(&mut run, now, None).1;
-        drop(run);
+    pub(crate) fn pump(&self, mut dispatch: MutexGuard<'_, Dispatch>, now: u64) {
+        let removed = self.start_batches(&mut dispatch, now, None).1;
+        drop(dispatch);
         self.unlocked(removed);
     }
 
     /// Ends a turn in which the reactor collected requests for this version.
     pub(crate) fn end_turn(&self) {
         let now = now_ns();
-        let mut run = self.running.run.lock();
-        let Some(instance) = run.idle.last().copied() else { return };
-        let (requests, removed) = self.start_batches(&mut run, now, Some(instance));
-        run.turn_policy.turn_of(requests.as_ref().map_or(0, SmallVec::len));
+        let mut dispatch = self.serving.dispatch.lock();
+        let Some(instance) = dispatch.idle.last().copied() else { return };
+        let (requests, removed) = self.start_batches(&mut dispatch, now, Some(instance));
+        dispatch.turn_policy.turn_of(requests.as_ref().map_or(0, SmallVec::len));
         let limit_ns = self.inline_limit(TURN_COST);
         // Requests that are cheap one by one may not be cheap together.
         let cheap = requests.as_ref().is_some_and(|all| {
             self.scheduling.may_inline
-                && run.schedule.profile().is_cheap(self.scheduling.kind_of(all), limit_ns)
+                && dispatch.schedule.profile().is_cheap(self.scheduling.kind_of(all), limit_ns)
                 && !all.iter().any(|queued| waits_for_device(&queued.0.entry.request))
         });
-        let inline = Inline { limit_ns, exact: run.schedule.profile().needs_exact_time() };
+        let inline = InlineRun { limit_ns, exact: dispatch.schedule.profile().needs_exact_time() };
         if let Some(requests) = requests.as_ref().filter(|_| !cheap) {
-            run.begins(instance, now, requests.len());
+            dispatch.begins(instance, now, requests.len());
         }
-        drop(run);
+        drop(dispatch);
         self.unlocked(removed);
         let Some(requests) = requests else { return };
         if !cheap {
             return self.submit(instance, requests);
         }
         let mut permit = Permit::new(self, instance);
-        let ran = self.execute(instance, requests, &RunControl::alone(), Some(inline));
-        if let Some(requests) = self.next(&mut permit, ran) {
+        let cost = self.execute(instance, requests, &RunControl::alone(), Some(inline));
+        if let Some(requests) = self.next(&mut permit, cost) {
             permit.pass_on();
             self.submit(instance, requests);
         }
     }
 
     /// Starts every batch that can be started. The first one for the instance `mine` is returned to its thread instead.
-    fn start_batches(&self, run: &mut Run, now: u64, mine: Option<u32>) -> (Option<Requests>, Removed) {
+    fn start_batches(&self, dispatch: &mut Dispatch, now: u64, mine: Option<u32>) -> (Option<Requests>, Removed) {
         if let Some(limited) = &self.scheduling.limited {
-            return self.start_limited(limited, run, now, mine);
+            return self.start_limited(limited, dispatch, now, mine);
         }
         let (mut kept, mut removed) = (None, Vec::new());
-        while let Some((requests, which)) = self.step(run, now, &mut removed) {
-            match take_idle(&mut run.idle, which) {
+        while let Some((requests, which)) = self.step(dispatch, now, &mut removed) {
+            match take_idle(&mut dispatch.idle, which) {
                 Some(instance) if Some(instance) == mine && kept.is_none() => kept = Some(requests),
                 Some(instance) => {
-                    run.begins(instance, now, requests.len());
+                    dispatch.begins(instance, now, requests.len());
                     self.submit(instance, requests);
                 }
                 None => {
@@ -109,71 +111,78 @@ impl ModelVersion {
                 }
             }
         }
-        if let Some((requests, instance)) = self.step_ahead(run, now, &mut removed) {
+        if let Some((requests, instance)) = self.step_ahead(dispatch, now, &mut removed) {
             self.submit(instance, requests);
         }
-        if !run.draining.is_empty() {
-            self.let_go(run);
+        if !dispatch.draining.is_empty() {
+            self.let_go(dispatch);
         }
         (kept, removed)
     }
 
     /// The batch to send to a busy instance, where it lies ready.
-    fn step_ahead(&self, run: &mut Run, now: u64, removed: &mut Removed) -> Option<(Requests, u32)> {
-        let &Followed { instance, requests: running, .. } = run.followed()?;
-        let step = catch_unwind(AssertUnwindSafe(|| run.schedule.step_ahead(now, running, removed)));
+    fn step_ahead(&self, dispatch: &mut Dispatch, now: u64, removed: &mut Removed) -> Option<(Requests, u32)> {
+        let &Followed { instance, requests: running, .. } = dispatch.followed()?;
+        let step = catch_unwind(AssertUnwindSafe(|| dispatch.schedule.step_ahead(now, running, removed)));
         let requests = step.ok().flatten()?;
-        run.followed.pop();
+        traced::begin(&requests, Cause::LayReady);
+        dispatch.followed.pop();
         Some((requests, instance))
     }
 
     /// The next batch to start, with its instance if the scheduler chose one. Otherwise sets a timer for the next step.
-    pub(crate) fn step(&self, run: &mut Run, now: u64, removed: &mut Removed) -> Option<(Requests, Option<u32>)> {
-        let Run { schedule, idle, granted, .. } = run;
+    pub(crate) fn step(
+        &self,
+        dispatch: &mut Dispatch,
+        now: u64,
+        removed: &mut Removed,
+    ) -> Option<(Requests, Option<u32>)> {
+        let Dispatch { schedule, idle, granted, .. } = dispatch;
         let free = if self.scheduling.limited.is_some() { granted } else { idle };
         // If the scheduler panics, instances are kept; the requests that it had get a response when they are dropped.
         let step = catch_unwind(AssertUnwindSafe(|| schedule.step(now, free, removed)));
         let mut next = step.unwrap_or(Next::Idle);
         if let Some(sequencing) = &self.scheduling.sequencing {
             let handed_out = match &mut next {
-                Next::Run(requests, _) => requests.as_mut_slice(),
+                Next::Run(requests, ..) => requests.as_mut_slice(),
                 Next::SleepUntil(_) | Next::Idle => &mut [],
             };
-            if let Some(sequences) = run.schedule.sequences_mut() {
+            if let Some(sequences) = dispatch.schedule.sequences_mut() {
                 let forgotten = sequences.forgotten();
                 sequencing.begin(&forgotten, handed_out.iter_mut().filter_map(|q| q.0.row.as_mut()));
                 self.continues_with(sequences.alive());
             }
         }
         match next {
-            Next::Run(requests, which) => {
-                self.batch_was_taken(run);
+            Next::Run(requests, which, why) => {
+                traced::begin(&requests, why);
+                self.batch_was_taken(dispatch);
                 return Some((requests, which));
             }
-            Next::SleepUntil(at) if run.armed == 0 || at < run.armed => {
-                run.armed = at;
+            Next::SleepUntil(at) if dispatch.armed == 0 || at < dispatch.armed => {
+                dispatch.armed = at;
                 _ = self.shared.timer.arm(at, self.me.clone());
             }
             Next::SleepUntil(_) | Next::Idle => (),
         }
-        self.ask_library(run);
+        self.ask_library(dispatch);
         None
     }
 
     /// Returns an instance. Call `start_batches` next, under the same lock.
-    pub(crate) fn rests(&self, run: &mut Run, instance: u32) {
+    pub(crate) fn rests(&self, dispatch: &mut Dispatch, instance: u32) {
         if self.scheduling.limited.is_some() {
-            run.finished.push(instance);
+            dispatch.finished.push(instance);
         }
-        if run.give_back(instance) {
-            self.running.instances_left(&[instance]);
+        if dispatch.give_back(instance) {
+            self.serving.instances_left(&[instance]);
         }
     }
 
     /// Passes a batch and its instance to the pool, or, for a model that responds later, to the caller of `unlocked`.
     pub(crate) fn submit(&self, instance: u32, requests: Requests) {
-        if let Some(later) = &self.running.later {
-            return later.leave(instance, requests);
+        if let Some(remote) = &self.serving.remote {
+            return remote.leave(instance, requests);
         }
         // `me` upgrades, because the caller has an `Arc` of `self`.
         if let Some(version) = self.me.upgrade() {
@@ -182,23 +191,23 @@ impl ModelVersion {
     }
 
     /// Ends an execution: the instance takes the next batch, or becomes idle.
-    pub(crate) fn next(&self, permit: &mut Permit<'_>, ran: Ran) -> Option<Requests> {
-        let now = ran.end;
-        let mut run = self.running.run.lock();
-        let overran = run.learn(&ran);
-        self.rests(&mut run, permit.instance);
+    pub(crate) fn next(&self, permit: &mut Permit<'_>, cost: ExecutionCost) -> Option<Requests> {
+        let now = cost.end;
+        let mut dispatch = self.serving.dispatch.lock();
+        let overran = dispatch.learn(&cost);
+        self.rests(&mut dispatch, permit.instance);
         permit.held = false;
         // The usual case: a request ran alone, and none waits.
-        let (mine, removed) = if run.schedule.is_still() && self.scheduling.limited.is_none() {
+        let (mine, removed) = if dispatch.schedule.is_still() && self.scheduling.limited.is_none() {
             (None, Vec::new())
         } else {
-            self.start_batches(&mut run, now, Some(permit.instance))
+            self.start_batches(&mut dispatch, now, Some(permit.instance))
         };
         permit.held = mine.is_some();
         if let Some(requests) = &mine {
-            run.begins(permit.instance, now, requests.len());
+            dispatch.begins(permit.instance, now, requests.len());
         }
-        drop(run);
+        drop(dispatch);
         if let Some(rest_ns) = overran {
             log::warn!(
                 "model '{}' version {} held a thread of the front end for longer than a request may; its requests run \
@@ -215,23 +224,23 @@ impl ModelVersion {
     /// Called when the timer fires.
     fn woken(&self, at: u64) {
         self.answer_removed();
-        if let Some(later) = &self.running.later {
-            later.wake_asking();
+        if let Some(remote) = &self.serving.remote {
+            remote.wake_asking();
         }
-        let is_sweep = self.running.sweep_due.swap(false, Ordering::AcqRel);
+        let is_sweep = self.serving.sweep_due.swap(false, Ordering::AcqRel);
         if is_sweep && let Some(ensemble) = self.graph() {
             return self.sweep_line(ensemble);
         }
         let mut removed = Vec::new();
-        let mut run = self.running.run.lock();
-        if run.armed == at {
-            run.armed = 0;
+        let mut dispatch = self.serving.dispatch.lock();
+        if dispatch.armed == at {
+            dispatch.armed = 0;
         }
         let now = now_ns();
         if is_sweep {
-            run.schedule.remove_cancelled(now, &mut removed);
+            dispatch.schedule.remove_cancelled(now, &mut removed);
         }
-        self.pump(run, now);
+        self.pump(dispatch, now);
         self.unlocked(removed);
     }
 
@@ -239,7 +248,7 @@ impl ModelVersion {
     /// together with later cancellations: one search per request would take seconds for thousands of them.
     pub(crate) fn sweep_cancelled(&self) {
         // The usual case when thousands are cancelled together: without a lock.
-        if self.running.sweep_due.load(Ordering::Relaxed) && self.sweep_soon() {
+        if self.serving.sweep_due.load(Ordering::Relaxed) && self.sweep_soon() {
             return;
         }
         if let Some(ensemble) = self.graph() {
@@ -249,24 +258,24 @@ impl ModelVersion {
             return;
         }
         let mut removed = Vec::new();
-        let mut run = self.running.run.lock();
-        if run.schedule.len() > QUEUE_SEARCHED_AT_ONCE_MAX {
-            drop(run);
+        let mut dispatch = self.serving.dispatch.lock();
+        if dispatch.schedule.len() > QUEUE_SEARCHED_AT_ONCE_MAX {
+            drop(dispatch);
             if self.sweep_soon() {
                 return;
             }
-            run = self.running.run.lock();
+            dispatch = self.serving.dispatch.lock();
         }
         let now = now_ns();
-        run.schedule.remove_cancelled(now, &mut removed);
-        self.pump(run, now);
+        dispatch.schedule.remove_cancelled(now, &mut removed);
+        self.pump(dispatch, now);
         self.unlocked(removed);
     }
 
     /// Lets the timer thread sweep. Returns false if it cannot.
     fn sweep_soon(&self) -> bool {
         // If the flag is set already, that sweep covers this request: it resets the flag before it looks at tickets.
-        self.running.sweep_due.swap(true, Ordering::AcqRel) || self.shared.timer.arm(now_ns(), self.me.clone())
+        self.serving.sweep_due.swap(true, Ordering::AcqRel) || self.shared.timer.arm(now_ns(), self.me.clone())
     }
 
     fn sweep_line(&self, ensemble: &Ensemble) {
@@ -278,7 +287,7 @@ impl ModelVersion {
     /// Responds to some of the requests left to the timer thread, and wakes it again for the others.
     fn answer_removed(&self) {
         let some: Removed = {
-            let mut all = self.running.removed.lock();
+            let mut all = self.serving.removed.lock();
             if all.is_empty() {
                 return;
             }
@@ -288,7 +297,7 @@ impl ModelVersion {
         let is_last = some.len() < REMOVED_AT_ONCE_MAX;
         together(|| self.answer_all(some));
         if !is_last && !self.shared.timer.arm(now_ns(), self.me.clone()) {
-            let rest = std::mem::take(&mut *self.running.removed.lock());
+            let rest = std::mem::take(&mut *self.serving.removed.lock());
             self.answer_all(rest);
         }
     }
@@ -296,15 +305,15 @@ impl ModelVersion {
     /// Does the rest without the lock: starts batches, responds to removed requests, notifies other instances.
     pub(crate) fn unlocked(&self, removed: Removed) {
         if self.scheduling.acts_unlocked {
-            if let Some(later) = &self.running.later {
-                self.start_left(later);
+            if let Some(remote) = &self.serving.remote {
+                self.start_left(remote);
             }
             if let Some(limited) = &self.scheduling.limited {
                 limited.notify_ready();
             }
         }
         if removed.len() > REMOVED_AT_ONCE_MAX {
-            self.running.removed.lock().extend(removed);
+            self.serving.removed.lock().extend(removed);
             return self.answer_removed();
         }
         self.answer_all(removed);
@@ -315,9 +324,9 @@ impl ModelVersion {
             return;
         }
         // Some may be steps of ensembles, whose flows continue.
-        let _stretch = InStretch::begin();
+        let _scope = DeliveryScope::begin();
         let now = now_ns();
-        self.running.pending.fetch_sub(removed.len() as u64, Ordering::Relaxed);
+        self.serving.pending.fetch_sub(removed.len() as u64, Ordering::Relaxed);
         for (why, Queued(mut p)) in removed {
             p.waits = false;
             let (reason, error) = match why {
@@ -358,7 +367,7 @@ impl Acceptor for ModelVersion {
     }
 
     fn cancelled(&self, stage: CancelledStage) {
-        self.running.count_cancelled();
+        self.serving.count_cancelled();
         if stage == CancelledStage::Queued {
             self.sweep_cancelled();
         }
@@ -366,7 +375,7 @@ impl Acceptor for ModelVersion {
 
     fn dropped(&self, waits: bool, row: Option<Origin>) -> Error {
         if waits {
-            self.running.pending.fetch_sub(1, Ordering::Relaxed);
+            self.serving.pending.fetch_sub(1, Ordering::Relaxed);
         }
         if let Some(row) = row {
             self.release_row(row);

@@ -8,9 +8,9 @@
 //! order, which may follow from a change of its instances.
 
 use crate::cached::Maker;
+use crate::delivery_scope::DeliveryScope;
 use crate::directory::Directory;
 use crate::flow::StepCall;
-use crate::stretch::InStretch;
 use crate::table::Table;
 use crate::version::ModelVersion;
 use arc_swap::ArcSwap;
@@ -181,7 +181,7 @@ impl Ensemble {
             let rest = all.len().saturating_sub(max);
             (all.split_off(rest), rest)
         };
-        let _stretch = InStretch::begin();
+        let _scope = DeliveryScope::begin();
         some.into_iter().for_each(StepCall::cancel);
         rest > 0
     }

@@ -2,20 +2,20 @@
 
 use crate::answer::{Delivery, EngineResponse};
 use crate::batch_key::{Key, Lengths};
+use crate::execution_cost::{ExecutionCost, InlineRun};
+use crate::held_instance::{ReturnTo, WarmUp};
 use crate::inline;
 use crate::mail::together;
 use crate::order::ResponseOrder;
 use crate::pending::{Pending, Queued, Requests};
-use crate::ran::{Inline, Ran};
-use crate::rest::{Then, WarmUp};
 use crate::statistics::{Executed, Timings};
 use crate::ticket::{Ticket, TicketState};
 use crate::traced;
 use crate::version::{Job, ModelVersion};
 use backend::{Batch, BatchEntry, Marks, RunControl, now_ns};
 use protocol::{InferRequest, InferResponse, Signature};
-use scheduler::Waiting;
 use scheduler::profile::RunClass;
+use scheduler::{Cause, Waiting};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -47,9 +47,9 @@ impl Drop for Permit<'_> {
         }
         // Also while a panic unwinds, where another panic would end the process.
         let _ = catch_unwind(AssertUnwindSafe(|| {
-            let mut run = self.version.running.run.lock();
-            self.version.rests(&mut run, self.instance);
-            self.version.pump(run, now_ns());
+            let mut dispatch = self.version.serving.dispatch.lock();
+            self.version.rests(&mut dispatch, self.instance);
+            self.version.pump(dispatch, now_ns());
         }));
     }
 }
@@ -57,7 +57,7 @@ impl Drop for Permit<'_> {
 impl Job {
     /// Runs the batch, then the next ones of the instance until there are none.
     pub(crate) fn run(self) {
-        if self.version.running.later.is_some() {
+        if self.version.serving.remote.is_some() {
             return self.start_here();
         }
         let Job { version, instance, mut requests } = self;
@@ -67,8 +67,8 @@ impl Job {
             for q in &requests {
                 q.0.ticket.running(&control);
             }
-            let ran = version.execute(instance, requests, &control, None);
-            match version.next(&mut permit, ran) {
+            let cost = version.execute(instance, requests, &control, None);
+            match version.next(&mut permit, cost) {
                 Some(more) => requests = more,
                 None => return,
             }
@@ -87,7 +87,7 @@ impl ModelVersion {
         (class, kind): (u64, RunClass),
         accepted: u64,
         entry: &mut BatchEntry,
-        inline: Inline,
+        inline: InlineRun,
         parent: Option<&Ticket>,
     ) -> Result<Box<InferResponse>> {
         let mut permit = Permit::new(self, instance);
@@ -103,11 +103,12 @@ impl ModelVersion {
         }
         let answer = self.answer(entry);
         if let Some(trace) = &entry.request.trace {
+            trace.phases().begins(Cause::IdleInstance.name());
             traced::ran_and_answered(trace, &timings, rows, &answer);
         }
         let inline = Some((inline, held));
-        let ran = Ran { class, kind, rows, padded_bytes: 0, duration, inline, end: timings.end };
-        if let Some(requests) = self.next(&mut permit, ran) {
+        let cost = ExecutionCost { class, kind, rows, padded_bytes: 0, duration, inline, end: timings.end };
+        if let Some(requests) = self.next(&mut permit, cost) {
             permit.pass_on();
             self.submit(instance, requests);
         }
@@ -148,15 +149,20 @@ impl ModelVersion {
             })));
         }
         let n = batch.len() as u64;
-        self.running.pending.fetch_add(n, Ordering::Relaxed);
+        self.serving.pending.fetch_add(n, Ordering::Relaxed);
         self.joined(n);
-        let occupied = u64::from(self.running.later.is_some());
-        match self.me.upgrade().filter(|_| self.running.later.is_some()) {
+        let occupied = u64::from(self.serving.remote.is_some());
+        match self.me.upgrade().filter(|_| self.serving.remote.is_some()) {
             None => _ = self.execute(instance, batch, &RunControl::alone(), None),
             Some(me) => {
                 // The instance is not among the idle ones, and must not be added to them.
                 let mut permit = Permit { version: self, instance, held: false };
-                me.execute_later(&mut permit, batch, &Arc::new(RunControl::alone()), Then::WarmUp(warm_up.clone()));
+                me.execute_remotely(
+                    &mut permit,
+                    batch,
+                    &Arc::new(RunControl::alone()),
+                    ReturnTo::WarmUp(warm_up.clone()),
+                );
             }
         }
         let mut ended = warm_up.ended.lock();
@@ -176,8 +182,8 @@ impl ModelVersion {
         instance: u32,
         mut requests: Requests,
         control: &RunControl,
-        inline: Option<Inline>,
-    ) -> Ran {
+        inline: Option<InlineRun>,
+    ) -> ExecutionCost {
         if self.scheduling.answers_later
             && let Some(me) = self.me.upgrade()
         {
@@ -199,7 +205,7 @@ impl ModelVersion {
         if let Some(inline) = inline {
             inline::hold(start, inline.exact);
         }
-        self.running.pending.fetch_sub(requests.len() as u64, Ordering::Relaxed);
+        self.serving.pending.fetch_sub(requests.len() as u64, Ordering::Relaxed);
         requests.iter_mut().for_each(|q| q.0.waits = false);
         // Several entries are moved into one slice for the backend, and their responses are sent from there. An entry
         // is most of a kilobyte, so that of a single request is not moved.
@@ -244,7 +250,7 @@ impl ModelVersion {
             }
         });
         let duration = if any { timings.end.saturating_sub(start).max(1) } else { 0 };
-        Ran { class, kind, rows, padded_bytes, inline, end: timings.end, duration }
+        ExecutionCost { class, kind, rows, padded_bytes, inline, end: timings.end, duration }
     }
 
     /// Runs the entries on the backend, and gives each of them a result.

@@ -11,6 +11,7 @@
 
 use crate::answer::{Delivery, EngineResponse, Sink};
 use crate::call::{Caller, Started};
+use crate::delivery_scope::{self, DeliveryScope};
 use crate::ensemble::Ensemble;
 use crate::inline::waits_for_device;
 use crate::limits::{
@@ -18,7 +19,6 @@ use crate::limits::{
 };
 use crate::places::{CallPermit, DueCalls, SequenceTurn};
 use crate::statistics::{FailureReason, Timings};
-use crate::stretch::{self, InStretch};
 use crate::ticket::{Ticket, TicketState};
 use crate::traced;
 use crate::version::{ModelVersion, Work};
@@ -58,7 +58,7 @@ pub(crate) struct Flow {
 #[derive(Default)]
 struct StepInbox {
     /// Responses that the execution has not processed yet.
-    told: VecDeque<StepResponse>,
+    responses: VecDeque<StepResponse>,
     /// The driver, while no thread drives the flow.
     driver: Option<Box<FlowDriver>>,
     /// Calls of decoupled steps that are in progress. They may never end by themselves.
@@ -128,8 +128,8 @@ impl Sink for StepSink {
             Err(error) => Err(error),
         };
         let place = if is_final { self.place.lock().take() } else { None };
-        let told = StepResponse { run: self.run, answer, last: is_final, place };
-        if let Some(driver) = self.flow.enqueue(told) {
+        let response = StepResponse { run: self.run, answer, last: is_final, place };
+        if let Some(driver) = self.flow.enqueue(response) {
             drive((self.flow.clone(), driver));
         }
     }
@@ -218,7 +218,7 @@ pub(crate) fn start(
 /// Drives a flow until its inbox is empty, and then other flows that can continue because of that. A list replaces
 /// recursion, because a call that ends may let another request's call begin, which may end at once, and so on.
 fn drive(driven: Driven) {
-    let _stretch = InStretch::begin();
+    let _scope = DeliveryScope::begin();
     let inline_until = may_work_until(now_ns());
     let mut open = vec![driven];
     while let Some((flow, driver)) = open.pop() {
@@ -230,21 +230,21 @@ fn drive(driven: Driven) {
     }
 }
 
-/// End of the time in which this thread may run steps, shared by all flows that it drives in one stretch.
+/// End of the time in which this thread may run steps, shared by all flows that it drives in one delivery scope.
 fn may_work_until(now: u64) -> u64 {
-    now.saturating_add(ENSEMBLE_INLINE_NS_MAX).min(stretch::ends(now))
+    now.saturating_add(ENSEMBLE_INLINE_NS_MAX).min(delivery_scope::ends(now))
 }
 
 /// True if this is a reactor that has driven for as long as it may, because others wait for it.
 fn is_late(until: u64) -> bool {
-    stretch::has_turns() && now_ns() >= until
+    delivery_scope::has_turns() && now_ns() >= until
 }
 
 thread_local! {
     static HANDED_OVER: RefCell<Vec<Driven>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Called at the end of a stretch: passes the flows that were handed over in it to pool threads.
+/// Called at the end of a delivery scope: passes the flows that were handed over in it to pool threads.
 fn submit_handed_over() {
     let all = HANDED_OVER.with_borrow_mut(std::mem::take);
     let Some(first) = all.first() else { return };
@@ -275,22 +275,22 @@ impl Flow {
     }
 
     /// Leaves a response in the inbox. Returns the driver if no thread drives the flow; then the caller has to.
-    fn enqueue(&self, mut told: StepResponse) -> Option<Box<FlowDriver>> {
+    fn enqueue(&self, mut response: StepResponse) -> Option<Box<FlowDriver>> {
         let mut inbox = self.inbox.lock();
-        let waiting = inbox.told.len();
-        if waiting >= ANSWERS_WAITING_MAX && !told.last {
+        let waiting = inbox.responses.len();
+        if waiting >= ANSWERS_WAITING_MAX && !response.last {
             if waiting > ANSWERS_WAITING_MAX {
                 return None;
             }
-            told.answer = Err(Error::exhausted(format!(
+            response.answer = Err(Error::exhausted(format!(
                 "a step answers faster than its answers can be taken: at most {ANSWERS_WAITING_MAX} of a request may \
                  wait"
             )));
         }
-        if told.last && !inbox.streams.is_empty() {
-            inbox.streams.retain(|(run, _)| *run != told.run);
+        if response.last && !inbox.streams.is_empty() {
+            inbox.streams.retain(|(run, _)| *run != response.run);
         }
-        inbox.told.push_back(told);
+        inbox.responses.push_back(response);
         inbox.driver.take()
     }
 
@@ -337,11 +337,11 @@ impl Flow {
         }
     }
 
-    /// Lets a pool thread continue with the driver. In a stretch, flows are collected and submitted together at its
+    /// Lets a pool thread continue with the driver. In a scope, flows are collected and submitted together at its
     /// end, because waking a thread costs this one more than driving a flow.
     fn hand_over(self: &Arc<Self>, driver: Box<FlowDriver>) {
         let driven = (self.clone(), driver);
-        if stretch::at_end(submit_handed_over) {
+        if delivery_scope::at_end(submit_handed_over) {
             HANDED_OVER.with_borrow_mut(|all| all.push(driven));
         } else {
             self.version.shared.pool.submit(Work::of(|| drive(driven)));
@@ -351,7 +351,7 @@ impl Flow {
     /// Returns the driver to the inbox; hands it back if work is left, and drops it if the request is over.
     fn park(&self, driver: Box<FlowDriver>) -> Option<Box<FlowDriver>> {
         let mut inbox = self.inbox.lock();
-        if !driver.todo.is_empty() || !inbox.told.is_empty() {
+        if !driver.todo.is_empty() || !inbox.responses.is_empty() {
             return Some(driver);
         }
         if !driver.is_over {
@@ -370,9 +370,9 @@ impl Flow {
             if !driver.todo.is_empty() {
                 return next;
             }
-            let Some(told) = self.inbox.lock().told.pop_front() else { return next };
-            next.add(told.place.and_then(CallPermit::pass_on));
-            driver.todo.extend(driver.execution.answered(told.run, told.answer, told.last));
+            let Some(response) = self.inbox.lock().responses.pop_front() else { return next };
+            next.add(response.place.and_then(CallPermit::pass_on));
+            driver.todo.extend(driver.execution.answered(response.run, response.answer, response.last));
         }
     }
 
@@ -432,8 +432,8 @@ impl Flow {
         let mut mine = ensemble.inflight.lock().withdraw(|waiting| Arc::ptr_eq(&waiting.flow, self));
         mine.extend(self.turn.iter().flat_map(SequenceTurn::withdraw));
         for StepCall { run, .. } in mine {
-            let told = StepResponse { run, answer: Ok(None), last: true, place: None };
-            self.inbox.lock().told.push_back(told);
+            let response = StepResponse { run, answer: Ok(None), last: true, place: None };
+            self.inbox.lock().responses.push_back(response);
         }
     }
 }
@@ -533,8 +533,8 @@ impl StepCall {
     /// Ends the call of a cancelled request without making it.
     pub(crate) fn cancel(self) {
         let Self { flow, run, .. } = self;
-        let told = StepResponse { run, answer: Err(Error::cancelled("")), last: true, place: None };
-        if let Some(driver) = flow.enqueue(told) {
+        let response = StepResponse { run, answer: Err(Error::cancelled("")), last: true, place: None };
+        if let Some(driver) = flow.enqueue(response) {
             drive((flow, driver));
         }
     }
@@ -546,7 +546,7 @@ impl FlowDriver {
         match next {
             Action::Start { .. } => !is_late(inline_until),
             Action::Respond(response) => {
-                !stretch::has_turns() || self.bytes_to_copy(response) <= ENSEMBLE_COPY_BYTES_ON_REACTOR_MAX
+                !delivery_scope::has_turns() || self.bytes_to_copy(response) <= ENSEMBLE_COPY_BYTES_ON_REACTOR_MAX
             }
             Action::Finish(_) => true,
         }

@@ -5,20 +5,20 @@
 //! models this happens when `execute` returns. If passing a batch on takes microseconds, the thread that brings the
 //! request or frees the instance does it; otherwise a pool thread, which does not wait for the batch.
 //!
-//! Batches are chosen under the lock of the version, left in `Later::starts`, and started by the thread that held the
-//! lock, after it is free. A backend may free an instance inside `execute`, which would start the next batch inside,
+//! Batches are chosen under the lock of the version, left in `RemoteState::starts`, and started by the thread that held
+//! the lock, after it is free. A backend may free an instance inside `execute`, which would start the next batch there,
 //! and so on; so the starts of one thread are queued instead.
 //!
 //! Instances that were removed (`resize`) are left there, too, because the model is notified without the lock.
 
 use crate::execution::Permit;
-use crate::later::Later;
+use crate::execution_cost::ExecutionCost;
+use crate::held_instance::{HeldInstance, ReturnTo};
 use crate::limits::STARTS_NS_MAX;
 use crate::mail::together;
 use crate::pending::Requests;
-use crate::ran::Ran;
-use crate::rest::{Rest, Then};
-use crate::running::Followed;
+use crate::remote_state::RemoteState;
+use crate::serving_state::Followed;
 use crate::times::Execution;
 use crate::version::{Job, ModelVersion, Work};
 use backend::{Batch, BatchEntry, LetGo, Marks, Occupancy, Occupied, RunControl, gather, now_ns};
@@ -32,7 +32,7 @@ static OFFERS: AtomicU64 = AtomicU64::new(1);
 
 /// An instance that the backend occupies.
 struct OccupiedInstance {
-    held: Held,
+    held: Holding,
     execution: Arc<Execution>,
     control: Arc<RunControl>,
     requests: u64,
@@ -41,10 +41,10 @@ struct OccupiedInstance {
 }
 
 /// Whether the instance waits for the end of the batch.
-enum Held {
-    Yes(Arc<Rest>),
+enum Holding {
+    Held(Arc<HeldInstance>),
     /// The instance may have the next batch already.
-    LetGo(UnfinishedBatch, Ran),
+    LetGo(UnfinishedBatch, ExecutionCost),
 }
 
 impl Occupancy for OccupiedInstance {
@@ -55,41 +55,41 @@ impl Occupancy for OccupiedInstance {
         let duration = marks.outputs_ready.saturating_sub(self.execution.start()).max(1);
         self.execution.set_marks(marks);
         match &self.held {
-            Held::Yes(rest) => rest.duration.store(duration, Ordering::Relaxed),
-            Held::LetGo(UnfinishedBatch(version), ran) => {
-                version.running.run.lock().learn(&Ran { duration, end: now_ns(), ..*ran });
+            Holding::Held(held) => held.duration.store(duration, Ordering::Relaxed),
+            Holding::LetGo(UnfinishedBatch(version), cost) => {
+                version.serving.dispatch.lock().learn(&ExecutionCost { duration, end: now_ns(), ..*cost });
             }
         }
     }
 
     fn let_go(&mut self) -> Option<LetGo> {
-        let Held::Yes(rest) = &self.held else { return None };
+        let Holding::Held(held) = &self.held else { return None };
         // A warmup counts the instances that are done.
-        if !matches!(rest.then, Then::Serve) {
+        if !matches!(held.return_to, ReturnTo::Service) {
             return None;
         }
-        if rest.version.scheduling.has_batcher {
+        if held.version.scheduling.has_batcher {
             let offer = OFFERS.fetch_add(1, Ordering::Relaxed);
-            let is_first = rest.offer.compare_exchange(0, offer, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+            let is_first = held.offer.compare_exchange(0, offer, Ordering::Relaxed, Ordering::Relaxed).is_ok();
             let requests = self.requests as usize;
-            return is_first.then(|| LetGo(Box::new(MayBeFollowed { rest: rest.clone(), requests })));
+            return is_first.then(|| LetGo(Box::new(MayBeFollowed { held: held.clone(), requests })));
         }
-        let unfinished = UnfinishedBatch::new(rest.version.clone());
-        let let_go = Held::LetGo(unfinished, rest.ran);
-        let Held::Yes(rest) = std::mem::replace(&mut self.held, let_go) else { return None };
-        Some(LetGo(Box::new(rest)))
+        let unfinished = UnfinishedBatch::new(held.version.clone());
+        let let_go = Holding::LetGo(unfinished, held.cost);
+        let Holding::Held(held) = std::mem::replace(&mut self.held, let_go) else { return None };
+        Some(LetGo(Box::new(held)))
     }
 
     fn waits(&self) {
         self.control.set_lies_ready(true);
         self.pending.store(self.requests, Ordering::Relaxed);
-        self.version().running.pending.fetch_add(self.requests, Ordering::Relaxed);
+        self.version().serving.pending.fetch_add(self.requests, Ordering::Relaxed);
     }
 
     fn leaves(&self) {
         let one_less = |pending: u64| pending.checked_sub(1);
         if self.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
-            self.version().running.pending.fetch_sub(1, Ordering::Relaxed);
+            self.version().serving.pending.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -103,14 +103,14 @@ impl OccupiedInstance {
     fn no_longer_waits(&self) {
         if self.control.lies_ready() {
             self.control.set_lies_ready(false);
-            self.version().running.pending.fetch_sub(self.pending.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+            self.version().serving.pending.fetch_sub(self.pending.swap(0, Ordering::Relaxed), Ordering::Relaxed);
         }
     }
 
     fn version(&self) -> &ModelVersion {
         match &self.held {
-            Held::Yes(rest) => &rest.version,
-            Held::LetGo(UnfinishedBatch(version), _) => version,
+            Holding::Held(held) => &held.version,
+            Holding::LetGo(UnfinishedBatch(version), _) => version,
         }
     }
 }
@@ -133,17 +133,17 @@ impl Drop for UnfinishedBatch {
 
 /// Offers the instance of a batch to the batcher, which decides when the next batch would not grow any more.
 struct MayBeFollowed {
-    rest: Arc<Rest>,
+    held: Arc<HeldInstance>,
     requests: usize,
 }
 
 impl Drop for MayBeFollowed {
     fn drop(&mut self) {
-        let Rest { version, instance, .. } = &*self.rest;
-        let mut run = version.running.run.lock();
-        let offer = self.rest.offer.load(Ordering::Relaxed);
-        run.followed.push(Followed { instance: *instance, offer, requests: self.requests });
-        version.pump(run, now_ns());
+        let HeldInstance { version, instance, .. } = &*self.held;
+        let mut dispatch = version.serving.dispatch.lock();
+        let offer = self.held.offer.load(Ordering::Relaxed);
+        dispatch.followed.push(Followed { instance: *instance, offer, requests: self.requests });
+        version.pump(dispatch, now_ns());
     }
 }
 
@@ -226,17 +226,17 @@ impl Job {
         for q in &requests {
             q.0.ticket.running(&control);
         }
-        version.execute_later(&mut permit, requests, &control, Then::Serve);
+        version.execute_remotely(&mut permit, requests, &control, ReturnTo::Service);
     }
 }
 
 impl ModelVersion {
     /// Starts the batches that were chosen under the lock.
-    pub(crate) fn start_left(&self, later: &Later) {
+    pub(crate) fn start_left(&self, remote: &RemoteState) {
         // `me` upgrades, because the caller has an `Arc` of `self`.
         let Some(me) = self.me.upgrade() else { return };
         loop {
-            let mut starts = later.starts.lock();
+            let mut starts = remote.starts.lock();
             if !starts.left.is_empty() {
                 let left = std::mem::take(&mut starts.left);
                 drop(starts);
@@ -250,36 +250,36 @@ impl ModelVersion {
     }
 
     /// Passes a batch to the backend. The instance is busy until the backend frees it; requests end at any time.
-    pub(crate) fn execute_later(
+    pub(crate) fn execute_remotely(
         self: &Arc<Self>,
         permit: &mut Permit<'_>,
         mut requests: Requests,
         control: &Arc<RunControl>,
-        then: Then,
+        return_to: ReturnTo,
     ) {
         let instance = permit.instance;
-        let (execution, ran) = self.execution_of(instance, &requests);
+        let (execution, cost) = self.execution_of(instance, &requests);
         self.batch_begins();
         let (duration, offer) = (AtomicU64::new(0), AtomicU64::new(0));
-        let rest = Rest { version: self.clone(), instance, ran, duration, then, offer };
+        let held = HeldInstance { version: self.clone(), instance, cost, duration, return_to, offer };
         permit.pass_on();
-        let rest = Arc::new(rest);
+        let held = Arc::new(held);
         let waits_for_requests = self.scheduling.sequencing.is_some() && !self.signature.decoupled;
-        let of_requests = waits_for_requests.then(|| rest.clone() as Arc<dyn Send + Sync>);
-        let held = OccupiedInstance {
-            held: Held::Yes(rest),
+        let of_requests = waits_for_requests.then(|| held.clone() as Arc<dyn Send + Sync>);
+        let occupied = OccupiedInstance {
+            held: Holding::Held(held),
             execution: execution.clone(),
             control: control.clone(),
             requests: requests.len() as u64,
             pending: AtomicU64::new(0),
         };
-        let occupied = Occupied::new(Box::new(held));
+        let occupied = Occupied::new(Box::new(occupied));
         let mut entries = self.entries_with_responders(&mut requests, &execution, of_requests.as_ref());
         drop((requests, of_requests));
         let mut batch = Batch { requests: &mut entries, occupied: Some(occupied) };
-        let ran = self.hand_over(instance, &mut batch, control);
+        let marks = self.hand_over(instance, &mut batch, control);
         let left = batch.occupied.take();
-        match (ran, &left) {
+        match (marks, &left) {
             // A backend that took the batch may not have read the clock.
             (Some(marks), None) => execution.set_handed_on(marks.inputs_ready.max(execution.start())),
             (Some(marks), Some(_)) => execution.set_marks(marks),
@@ -287,7 +287,7 @@ impl ModelVersion {
         }
         self.finish_left_alone(entries);
         // The backend did not take the instance, so the execution is over.
-        if let (Some(occupied), Some(marks)) = (left, ran) {
+        if let (Some(occupied), Some(marks)) = (left, marks) {
             occupied.free(marks);
         }
     }
@@ -305,28 +305,28 @@ impl ModelVersion {
 
     /// Counts a batch in another process. `batch_ended` follows.
     fn batch_begins(&self) {
-        if let Some(later) = &self.running.later {
-            later.occupied.fetch_add(1, Ordering::AcqRel);
+        if let Some(remote) = &self.serving.remote {
+            remote.occupied.fetch_add(1, Ordering::AcqRel);
         }
         self.shared.occupied.fetch_add(1, Ordering::AcqRel);
     }
 
     pub(crate) fn batch_ended(&self) {
-        if let Some(later) = &self.running.later {
-            later.occupied.fetch_sub(1, Ordering::AcqRel);
+        if let Some(remote) = &self.serving.remote {
+            remote.occupied.fetch_sub(1, Ordering::AcqRel);
         }
         self.shared.occupied.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Called when the batch of an instance is over.
-    pub(crate) fn freed(&self, batch: &Rest, ran: Ran) {
-        let mut run = self.running.run.lock();
-        run.learn(&ran);
+    pub(crate) fn freed(&self, batch: &HeldInstance, cost: ExecutionCost) {
+        let mut dispatch = self.serving.dispatch.lock();
+        dispatch.learn(&cost);
         // Otherwise the batch behind it has the instance.
         let offer = batch.offer.load(Ordering::Relaxed);
-        if offer == 0 || run.is_followed_no_more(offer) {
-            self.rests(&mut run, batch.instance);
+        if offer == 0 || dispatch.is_followed_no_more(offer) {
+            self.rests(&mut dispatch, batch.instance);
         }
-        self.pump(run, ran.end);
+        self.pump(dispatch, cost.end);
     }
 }

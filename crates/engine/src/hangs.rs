@@ -74,8 +74,8 @@ impl ModelVersion {
         if let Some(remote) = self.served.remote() {
             return remote.executing();
         }
-        let run = self.running.run.lock();
-        let busy = (0..).zip(&run.begun).filter(|(_, (_, requests))| *requests > 0);
+        let dispatch = self.serving.dispatch.lock();
+        let busy = (0..).zip(&dispatch.begun).filter(|(_, (_, requests))| *requests > 0);
         let of = |(instance, &(since, requests)): (u32, &(u64, u32))| Executing {
             instance,
             requests: requests as usize,
@@ -94,7 +94,7 @@ impl ModelVersion {
 
     fn warn_of_hang(&self, instance: u32, requests: usize, quiet_ns: u64) {
         // A change of the instances may hold the lock for long.
-        let instances = self.running.instances.try_lock();
+        let instances = self.serving.instances.try_lock();
         let names = instances.as_ref().map(|all| all.iter());
         let name = names.into_iter().flatten().find(|(number, _)| *number == instance);
         let name = name.map_or_else(|| instance.to_string(), |(_, config)| config.name.clone());

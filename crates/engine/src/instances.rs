@@ -48,45 +48,45 @@ impl ModelVersion {
     fn instance_is_gone(&self, instance: u32, why: Error, is_paused: bool) {
         let mut removed = Vec::new();
         let now = now_ns();
-        let mut run = self.running.run.lock();
-        if run.draining.contains(&instance) {
+        let mut dispatch = self.serving.dispatch.lock();
+        if dispatch.draining.contains(&instance) {
             // It is being removed: its sequences are over.
-            run.schedule.down(now, instance, false, &why, &mut removed);
-            self.pump(run, now);
+            dispatch.schedule.down(now, instance, false, &why, &mut removed);
+            self.pump(dispatch, now);
             return self.unlocked(removed);
         }
-        if !run.members.contains(&instance) {
+        if !dispatch.members.contains(&instance) {
             return;
         }
-        let was_paused = run.end_pause(instance);
+        let was_paused = dispatch.end_pause(instance);
         if is_paused {
-            run.paused.push(instance);
+            dispatch.paused.push(instance);
         }
-        if let Some((_, known)) = run.gone.iter_mut().find(|(gone, _)| *gone == instance) {
+        if let Some((_, known)) = dispatch.gone.iter_mut().find(|(gone, _)| *gone == instance) {
             *known = why.clone();
-            if was_paused && !is_paused && run.refusal().is_some() {
+            if was_paused && !is_paused && dispatch.refusal().is_some() {
                 // It does not come back: requests that waited for it are rejected.
-                run.schedule.down(now, instance, true, &why, &mut removed);
-                self.pump(run, now);
+                dispatch.schedule.down(now, instance, true, &why, &mut removed);
+                self.pump(dispatch, now);
                 self.unlocked(removed);
             }
             return;
         }
-        run.gone.push((instance, why.clone()));
-        self.running.count_gone(&run);
-        if let Some(at) = run.idle.iter().position(|idle| *idle == instance) {
-            run.idle.remove(at);
-        } else if let Some(at) = run.asking.iter().position(|asking| *asking == instance) {
+        dispatch.gone.push((instance, why.clone()));
+        self.serving.count_gone(&dispatch);
+        if let Some(at) = dispatch.idle.iter().position(|idle| *idle == instance) {
+            dispatch.idle.remove(at);
+        } else if let Some(at) = dispatch.asking.iter().position(|asking| *asking == instance) {
             // If that fails, it is about to be granted, and returns the grant then.
             if self.scheduling.limited.as_ref().is_none_or(|limited| limited.withdraw(instance)) {
-                run.asking.remove(at);
+                dispatch.asking.remove(at);
             }
         } else {
-            run.leaving.push(instance);
+            dispatch.leaving.push(instance);
         }
-        let none_is_left = run.refusal().is_some();
-        run.schedule.down(now, instance, none_is_left, &why, &mut removed);
-        self.pump(run, now);
+        let none_is_left = dispatch.refusal().is_some();
+        dispatch.schedule.down(now, instance, none_is_left, &why, &mut removed);
+        self.pump(dispatch, now);
         self.unlocked(removed);
         self.readiness_changed();
     }
@@ -97,21 +97,21 @@ impl ModelVersion {
             return;
         }
         let now = now_ns();
-        let mut run = self.running.run.lock();
-        let Some(at) = run.gone.iter().position(|(gone, _)| *gone == instance) else { return };
-        run.gone.remove(at);
-        run.end_pause(instance);
-        self.running.count_gone(&run);
-        if let Some(at) = run.leaving.iter().position(|leaving| *leaving == instance) {
+        let mut dispatch = self.serving.dispatch.lock();
+        let Some(at) = dispatch.gone.iter().position(|(gone, _)| *gone == instance) else { return };
+        dispatch.gone.remove(at);
+        dispatch.end_pause(instance);
+        self.serving.count_gone(&dispatch);
+        if let Some(at) = dispatch.leaving.iter().position(|leaving| *leaving == instance) {
             // Still busy with its former batch.
-            run.leaving.remove(at);
-        } else if !run.asking.contains(&instance) {
-            run.idle.insert(0, instance);
+            dispatch.leaving.remove(at);
+        } else if !dispatch.asking.contains(&instance) {
+            dispatch.idle.insert(0, instance);
         }
-        if let Some(sequences) = run.schedule.sequences_mut() {
+        if let Some(sequences) = dispatch.schedule.sequences_mut() {
             sequences.up(now, instance);
         }
-        self.pump(run, now);
+        self.pump(dispatch, now);
         self.readiness_changed();
     }
 
@@ -133,7 +133,7 @@ impl ModelVersion {
 
     /// True if it may serve without being ready.
     pub(crate) fn may_be_unready(&self) -> bool {
-        self.running.later.is_some() || self.scheduling.on_device
+        self.serving.remote.is_some() || self.scheduling.on_device
     }
 
     pub(crate) fn readiness_changed(&self) {

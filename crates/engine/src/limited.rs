@@ -2,8 +2,8 @@
 
 use crate::pending::Requests;
 use crate::rate_limit::{Granted, Registered};
-use crate::running::{Run, take_idle};
 use crate::schedule::{Removed, Schedule};
+use crate::serving_state::{Dispatch, take_idle};
 use crate::version::ModelVersion;
 use backend::now_ns;
 use smallvec::SmallVec;
@@ -13,41 +13,41 @@ impl ModelVersion {
     pub(crate) fn start_limited(
         &self,
         limited: &Registered,
-        run: &mut Run,
+        dispatch: &mut Dispatch,
         now: u64,
         mine: Option<u32>,
     ) -> (Option<Requests>, Removed) {
         let started = match self.scheduling.sequencing {
-            Some(_) => self.start_limited_sequences(limited, run, now, mine),
-            None => self.start_limited_requests(limited, run, now, mine),
+            Some(_) => self.start_limited_sequences(limited, dispatch, now, mine),
+            None => self.start_limited_requests(limited, dispatch, now, mine),
         };
         // Instances that requested again have done this already.
-        limited.release(&mut run.finished);
+        limited.release(&mut dispatch.finished);
         started
     }
 
     fn start_limited_requests(
         &self,
         limited: &Registered,
-        run: &mut Run,
+        dispatch: &mut Dispatch,
         now: u64,
         mine: Option<u32>,
     ) -> (Option<Requests>, Removed) {
         let (mut kept, mut removed) = (None, Vec::new());
         loop {
-            self.ask(limited, run);
-            let Some((requests, which)) = self.step(run, now, &mut removed) else { break };
-            match take_idle(&mut run.granted, which) {
+            self.ask(limited, dispatch);
+            let Some((requests, which)) = self.step(dispatch, now, &mut removed) else { break };
+            match take_idle(&mut dispatch.granted, which) {
                 Some(instance) if Some(instance) == mine && kept.is_none() => kept = Some(requests),
                 instance => {
-                    run.begins(instance.unwrap_or(0), now, requests.len());
+                    dispatch.begins(instance.unwrap_or(0), now, requests.len());
                     self.submit(instance.unwrap_or(0), requests);
                 }
             }
         }
         // There is no batch now: return the resources, so that other versions do not wait for this one.
-        if !run.granted.is_empty() {
-            let (idle, asking) = (&mut run.idle, &mut run.asking);
+        if !dispatch.granted.is_empty() {
+            let (idle, asking) = (&mut dispatch.idle, &mut dispatch.asking);
             asking.retain(|instance| {
                 let withdrawn = limited.withdraw(*instance);
                 if withdrawn {
@@ -55,7 +55,7 @@ impl ModelVersion {
                 }
                 !withdrawn
             });
-            for instance in run.granted.drain(..) {
+            for instance in dispatch.granted.drain(..) {
                 limited.forgo(instance);
                 idle.push(instance);
             }
@@ -67,16 +67,16 @@ impl ModelVersion {
     fn start_limited_sequences(
         &self,
         limited: &Registered,
-        run: &mut Run,
+        dispatch: &mut Dispatch,
         now: u64,
         mine: Option<u32>,
     ) -> (Option<Requests>, Removed) {
         let (mut kept, mut removed) = (None, Vec::new());
-        let mut granted = std::mem::take(&mut run.granted);
+        let mut granted = std::mem::take(&mut dispatch.granted);
         // Forgets idle sequences and removes cancelled requests, which needs no instance.
-        let none = self.step(run, now, &mut removed);
+        let none = self.step(dispatch, now, &mut removed);
         debug_assert!(none.is_none(), "a batch without an instance");
-        let Run { asking, idle, schedule, .. } = run;
+        let Dispatch { asking, idle, schedule, .. } = dispatch;
         asking.retain(|instance| {
             let stays = has_work(schedule, *instance) || !limited.withdraw(*instance);
             if !stays {
@@ -90,32 +90,32 @@ impl ModelVersion {
             let instance = match granted.pop() {
                 Some(instance) => instance,
                 None => {
-                    let ready = |i: &u32| has_work(&run.schedule, *i) && !waiting.contains(i);
-                    let ready: SmallVec<[u32; 8]> = run.idle.iter().copied().filter(ready).collect();
+                    let ready = |i: &u32| has_work(&dispatch.schedule, *i) && !waiting.contains(i);
+                    let ready: SmallVec<[u32; 8]> = dispatch.idle.iter().copied().filter(ready).collect();
                     let Some(instance) = limited.first(&ready) else { break };
-                    run.idle.retain(|idle| *idle != instance);
-                    if !limited.ask(instance, &mut run.finished) {
-                        run.asking.push(instance);
+                    dispatch.idle.retain(|idle| *idle != instance);
+                    if !limited.ask(instance, &mut dispatch.finished) {
+                        dispatch.asking.push(instance);
                         continue;
                     }
                     instance
                 }
             };
-            run.granted.push(instance);
-            match self.step(run, now, &mut removed) {
+            dispatch.granted.push(instance);
+            match self.step(dispatch, now, &mut removed) {
                 Some((requests, _)) => {
-                    run.granted.clear();
+                    dispatch.granted.clear();
                     if Some(instance) == mine && kept.is_none() {
                         kept = Some(requests);
                     } else {
-                        run.begins(instance, now, requests.len());
+                        dispatch.begins(instance, now, requests.len());
                         self.submit(instance, requests);
                     }
                 }
                 None => {
-                    run.granted.clear();
+                    dispatch.granted.clear();
                     limited.forgo(instance);
-                    run.idle.push(instance);
+                    dispatch.idle.push(instance);
                     waiting.push(instance);
                 }
             }
@@ -124,14 +124,19 @@ impl ModelVersion {
     }
 
     /// Requests grants for idle instances until one is granted or as many wait as there are requests.
-    fn ask(&self, limited: &Registered, run: &mut Run) {
-        while run.granted.is_empty() && run.asking.len() < run.schedule.len() {
-            let Some(instance) = limited.first(&run.idle) else { return };
-            run.idle.retain(|idle| *idle != instance);
-            if limited.ask(instance, &mut run.finished) {
-                run.granted.push(instance);
+    fn ask(&self, limited: &Registered, dispatch: &mut Dispatch) {
+        while dispatch.granted.is_empty() && dispatch.asking.len() < dispatch.schedule.len() {
+            let Some(instance) = limited.first(&dispatch.idle) else { return };
+            dispatch.idle.retain(|idle| *idle != instance);
+            if limited.ask(instance, &mut dispatch.finished) {
+                dispatch.granted.push(instance);
             } else {
-                run.asking.push(instance);
+                // The request that this instance would run.
+                let waits = dispatch.schedule.forming().nth(dispatch.asking.len());
+                if let Some(trace) = waits.and_then(|queued| queued.0.entry.request.trace.as_ref()) {
+                    self.trace_wait(trace, (0, 0), Some(instance));
+                }
+                dispatch.asking.push(instance);
             }
         }
     }
@@ -139,14 +144,14 @@ impl ModelVersion {
 
 impl Granted for ModelVersion {
     fn granted(&self, instance: u32) {
-        let mut run = self.running.run.lock();
-        run.asking.retain(|asking| *asking != instance);
+        let mut dispatch = self.serving.dispatch.lock();
+        dispatch.asking.retain(|asking| *asking != instance);
         match &self.scheduling.limited {
             // The instance was removed before it was granted.
-            Some(limited) if run.is_gone(instance) => limited.forgo(instance),
-            _ => run.granted.push(instance),
+            Some(limited) if dispatch.is_gone(instance) => limited.forgo(instance),
+            _ => dispatch.granted.push(instance),
         }
-        self.pump(run, now_ns());
+        self.pump(dispatch, now_ns());
     }
 }
 

@@ -63,8 +63,8 @@ impl LoadMeter {
         let before = std::mem::take(&mut state.seen);
         for version in versions {
             // Both change independently, so there may be briefly more gone instances than instances.
-            let gone = version.running.gone.load(Ordering::Relaxed) as usize;
-            let instances = version.running.instances.lock().len().saturating_sub(gone);
+            let gone = version.serving.gone.load(Ordering::Relaxed) as usize;
+            let instances = version.serving.instances.lock().len().saturating_sub(gone);
             // An ensemble has none: its steps count.
             if instances == 0 {
                 continue;

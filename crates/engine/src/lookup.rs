@@ -8,7 +8,7 @@
 //! Invariant: it is answered once. If it is dropped for any reason, it runs as if nothing had been found.
 
 use crate::answer::{Delivery, EngineResponse, Sink};
-use crate::cached::{Keyed, LookupKey, Miss, asked};
+use crate::cached::{Keyed, LookupKey, Miss, output_set};
 use crate::call::{Caller, Started};
 use crate::statistics::FailureReason;
 use crate::ticket::{Ticket, TicketState};
@@ -71,8 +71,8 @@ impl PendingLookup {
     }
 
     /// Sets the key of the lookup.
-    pub(crate) fn set_key(&mut self, key: LookupKey, asked: OutputSet) {
-        self.key = Some((key, asked));
+    pub(crate) fn set_key(&mut self, key: LookupKey, outputs: OutputSet) {
+        self.key = Some((key, outputs));
     }
 
     /// Makes the ticket's cancellation reach it.
@@ -103,10 +103,10 @@ impl PendingLookup {
         let version = self.version.clone();
         let (Some(cached), Some(parts)) = (&version.cached, &self.parts) else { return };
         let Keyed::By(key) = version.key(cached, &parts.request, &parts.checked, usize::MAX) else { return };
-        let asked = asked(&parts.checked);
-        self.set_key(key, asked.clone());
+        let outputs = output_set(&parts.checked);
+        self.set_key(key, outputs.clone());
         let mut me = Some(self);
-        let found = cached.cache.lookup(&key.digest, &asked, &mut || match me.take() {
+        let found = cached.cache.lookup(&key.digest, &outputs, &mut || match me.take() {
             Some(me) => me.receiver(),
             None => Box::new(|_| ()),
         });
@@ -120,7 +120,7 @@ impl PendingLookup {
         let Some(Parts { mut request, checked, sink }) = self.parts.take() else { return };
         let version = self.version.clone();
         if self.ticket.is_cancelled() {
-            version.running.count_cancelled();
+            version.serving.count_cancelled();
             let now = now_ns();
             version.statistics.failed(self.accepted, now, FailureReason::Cancelled);
             let answer = Err(Error::cancelled(""));
@@ -138,8 +138,8 @@ impl PendingLookup {
         // This thread belongs to the cache, so nothing runs inline.
         let caller = Caller { parent: Some(&self.ticket), inline_until: 0, depth: self.depth };
         let started = catch_unwind(AssertUnwindSafe(|| match self.key.take() {
-            Some((key, asked)) => {
-                let miss = Miss { key, asked, lookup_ns: now.saturating_sub(self.accepted) };
+            Some((key, outputs)) => {
+                let miss = Miss { key, outputs, lookup_ns: now.saturating_sub(self.accepted) };
                 version.admit_missed(miss, request, checked, (now, self.place), passing, caller)
             }
             None => version.admit(request, checked, now, self.place, passing, caller),

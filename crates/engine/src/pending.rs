@@ -87,7 +87,7 @@ pub(crate) struct RunningRequest {
     /// Indices of the requested outputs.
     pub(crate) wanted: Vec<u16>,
     /// Keeps the instance of the batch busy until it is dropped.
-    pub(crate) rest: Option<Arc<dyn Send + Sync>>,
+    pub(crate) held_instance: Option<Arc<dyn Send + Sync>>,
 }
 
 fn failed(error: Error) -> EngineResponse {

@@ -7,15 +7,15 @@ use crate::ensemble::Ensemble;
 use crate::identity::{ConfigTexts, Identity};
 use crate::instance_config::InstanceConfig;
 use crate::instances::InstanceListener;
-use crate::later::Later;
 use crate::limits;
 use crate::on_devices::OnDevices;
 use crate::padding::Padding;
 use crate::registry::Engine;
-use crate::running::{Run, RunningState};
+use crate::remote_state::RemoteState;
 use crate::schedule::Schedule;
 use crate::scheduling::Scheduling;
 use crate::sequence::Sequencing;
+use crate::serving_state::{Dispatch, ServingState};
 use crate::statistics::Statistics;
 use crate::table::{VersionEntry, VersionState, split_key};
 use crate::version::{ModelVersion, Served};
@@ -151,18 +151,18 @@ impl Engine {
             placed,
         );
         let instances = schedule.instances;
-        let run = Run::new(Schedule::of(schedule, scheduling.sequencing.as_ref()), instances);
-        let running = RunningState::new(run, InstanceConfig::all(config), is_remote.then(Later::default));
+        let dispatch = Dispatch::new(Schedule::of(schedule, scheduling.sequencing.as_ref()), instances);
+        let serving = ServingState::new(dispatch, InstanceConfig::all(config), is_remote.then(RemoteState::default));
         let trace = self.shared.tracer.watch(&signature.model);
         let version = Arc::new_cyclic(|me: &Weak<ModelVersion>| {
-            scheduling.limited.iter().for_each(|limited| limited.belongs_to(me.clone()));
+            scheduling.limited.iter().for_each(|limited| limited.belongs_to(me.clone(), &signature));
             ModelVersion {
                 signature,
                 identity,
                 served,
                 batching,
                 scheduling,
-                running,
+                serving,
                 statistics,
                 trace,
                 cached,

@@ -9,6 +9,7 @@
 use crate::statistics::ResourceUse;
 use options::Available;
 use parking_lot::Mutex;
+use protocol::Signature;
 use scheduler::rate::{InstanceId, Limited, RateLimiter};
 use smallvec::SmallVec;
 use std::collections::{HashMap, VecDeque};
@@ -27,8 +28,8 @@ pub(crate) struct Resources(Mutex<ResourcesState>);
 
 struct ResourcesState {
     limiter: RateLimiter,
-    /// The version to notify of a grant, and the number of the instance in it.
-    holders: HashMap<InstanceId, (Weak<dyn Granted>, u32)>,
+    /// The version to notify of a grant, the number of the instance in it, and the version's name.
+    holders: HashMap<InstanceId, (Weak<dyn Granted>, u32, Arc<Signature>)>,
     /// Granted instances that were not notified yet.
     ready: VecDeque<InstanceId>,
     /// True while a thread notifies them.
@@ -85,16 +86,16 @@ impl Resources {
             return;
         }
         while let Some(id) = state.ready.pop_front() {
-            let Some((version, instance)) = state.holders.get(&id).cloned() else { continue };
+            let Some((version, instance, _)) = state.holders.get(&id).cloned() else { continue };
             drop(state);
             // A version that ended has returned its resources.
-            let told = catch_unwind(AssertUnwindSafe(|| {
+            let result = catch_unwind(AssertUnwindSafe(|| {
                 if let Some(version) = version.upgrade() {
                     version.granted(instance);
                 }
             }));
             // Continue after a panic, because the other instances wait for this thread.
-            if told.is_err() {
+            if result.is_err() {
                 log::error!(
                     "starting a request that waited for resources panicked; this is a defect of the server, please \
                      report it"
@@ -115,8 +116,9 @@ pub(crate) struct Registered {
 
 impl Registered {
     /// Sets the version to notify of grants.
-    pub(crate) fn belongs_to(&self, version: Weak<dyn Granted>) {
-        let holders = self.ids.iter().zip(0..).map(|(&id, instance)| (id, (version.clone(), instance)));
+    pub(crate) fn belongs_to(&self, version: Weak<dyn Granted>, signature: &Arc<Signature>) {
+        let holder = |instance| (version.clone(), instance, signature.clone());
+        let holders = self.ids.iter().zip(0..).map(|(&id, instance)| (id, holder(instance)));
         self.resources.0.lock().holders.extend(holders);
     }
 
@@ -172,6 +174,13 @@ impl Registered {
         let state = self.resources.0.lock();
         let rank = |&&instance: &&u32| self.ids.get(instance as usize).and_then(|&id| state.limiter.rank(id));
         idle.iter().min_by_key(rank).copied()
+    }
+
+    /// The version that executes with resources that this instance needs.
+    pub(crate) fn holder(&self, instance: u32) -> Option<Arc<Signature>> {
+        let id = *self.ids.get(instance as usize)?;
+        let state = self.resources.0.lock();
+        state.holders.get(&state.limiter.holder(id)?).map(|(.., signature)| signature.clone())
     }
 
     /// Called after each of these changes, without a lock.

@@ -7,7 +7,7 @@ use crate::hangs::Hangs;
 use crate::load::{Load, LoadMeter};
 use crate::pool::Pool;
 use crate::rate_limit::Resources;
-use crate::ready::ReadinessState;
+use crate::readiness_query::ReadinessState;
 use crate::statistics::{Snapshot, VersionStatistics};
 use crate::table::{ServerState, Table, VersionEntry, VersionState, parse_version};
 use crate::timer::Timer;
@@ -331,7 +331,7 @@ impl Engine {
     /// Loaded versions that cannot be used now: table key, number and reason.
     pub fn unready(&self) -> Vec<(String, i64, String)> {
         let table = self.directory.load();
-        let why = |v: &Arc<ModelVersion>| Some((v.table_key(), v.identity.number, v.running.why_gone()?));
+        let why = |v: &Arc<ModelVersion>| Some((v.table_key(), v.identity.number, v.serving.why_gone()?));
         table.may_be_unready().iter().filter_map(why).collect()
     }
 

@@ -9,7 +9,7 @@
 
 use crate::identity::ConfigTexts;
 use crate::instance_config::InstanceConfig;
-use crate::running::Run;
+use crate::serving_state::Dispatch;
 use crate::version::ModelVersion;
 use crate::warmup;
 use backend::{NewInstance, now_ns};
@@ -43,7 +43,7 @@ pub(crate) struct Changed {
     left: SmallVec<[u32; 4]>,
 }
 
-impl Run {
+impl Dispatch {
     /// Sets the instances, at least one, that run from now on.
     pub(crate) fn set_members(&mut self, now: u64, members: &[u32]) -> Changed {
         let mut changed = Changed::default();
@@ -124,7 +124,7 @@ impl ModelVersion {
         }
         let wanted = InstanceConfig::all(config);
         // One change at a time.
-        let mut instances = self.running.instances.lock();
+        let mut instances = self.serving.instances.lock();
         if self.scheduling.capabilities.instances_are_permits {
             // Instances on a device need their model loaded there.
             if self.scheduling.on_device || wanted.iter().any(|wanted| wanted.device.is_some()) {
@@ -150,15 +150,16 @@ impl ModelVersion {
 
     fn change_members(&self, members: &[u32]) {
         let (now, mut removed) = (now_ns(), Vec::new());
-        let mut run = self.running.run.lock();
-        let new: SmallVec<[u32; 8]> = members.iter().copied().filter(|number| !run.members.contains(number)).collect();
-        let Changed { left } = run.set_members(now, members);
-        self.running.count_gone(&run);
-        if let Some((gone, why)) = run.gone.last().filter(|_| run.refusal().is_some()).cloned() {
-            run.schedule.down(now, gone, true, &why, &mut removed);
+        let mut dispatch = self.serving.dispatch.lock();
+        let new: SmallVec<[u32; 8]> =
+            members.iter().copied().filter(|number| !dispatch.members.contains(number)).collect();
+        let Changed { left } = dispatch.set_members(now, members);
+        self.serving.count_gone(&dispatch);
+        if let Some((gone, why)) = dispatch.gone.last().filter(|_| dispatch.refusal().is_some()).cloned() {
+            dispatch.schedule.down(now, gone, true, &why, &mut removed);
         }
-        self.running.instances_left(&left);
-        self.pump(run, now);
+        self.serving.instances_left(&left);
+        self.pump(dispatch, now);
         self.unlocked(removed);
         self.notify_remote(|remote| remote.instances_serve(&new));
         self.look_at_devices();
@@ -174,10 +175,10 @@ impl ModelVersion {
         stay: &[Option<u32>],
     ) -> Result<Option<Vec<NewInstance>>> {
         let missing = stay.iter().enumerate().filter(|(_, stays)| stays.is_none()).map(|(placement, _)| placement);
-        let run = self.running.run.lock();
-        let numbers = (0..).filter(|&number| !run.is_in_use(number));
+        let dispatch = self.serving.dispatch.lock();
+        let numbers = (0..).filter(|&number| !dispatch.is_in_use(number));
         let new: Vec<_> = missing.zip(numbers).map(|(placement, number)| NewInstance { number, placement }).collect();
-        drop(run);
+        drop(dispatch);
         let of = |new: &NewInstance| wanted.get(new.placement).map(|wanted| (new.number, wanted));
         for (_, wanted) in new.iter().filter_map(of) {
             wanted.device.map_or(Ok(()), device::failure::check)?;
@@ -203,18 +204,18 @@ impl ModelVersion {
     }
 
     /// Removes instances whose sequences are over.
-    pub(crate) fn let_go(&self, run: &mut Run) {
-        let all = std::mem::take(&mut run.draining);
-        let Some(sequences) = run.schedule.sequences_mut() else { return };
+    pub(crate) fn let_go(&self, dispatch: &mut Dispatch) {
+        let all = std::mem::take(&mut dispatch.draining);
+        let Some(sequences) = dispatch.schedule.sequences_mut() else { return };
         let (used, free): (SmallVec<[u32; 2]>, SmallVec<[u32; 2]>) =
             all.into_iter().partition(|&instance| sequences.is_used(instance));
         free.iter().for_each(|&instance| sequences.remove(instance));
-        run.draining = used;
+        dispatch.draining = used;
         for instance in free {
-            if run.take_from_idle(instance) {
-                self.running.instances_left(&[instance])
+            if dispatch.take_from_idle(instance) {
+                self.serving.instances_left(&[instance])
             } else {
-                run.leaving.push(instance)
+                dispatch.leaving.push(instance)
             }
         }
     }
@@ -225,7 +226,7 @@ mod tests {
     use super::*;
     use crate::schedule::Schedule;
 
-    fn run(instances: u32) -> Run {
+    fn dispatch(instances: u32) -> Dispatch {
         let config = scheduler::Config {
             max_batch_size: 1,
             dynamic: None,
@@ -234,19 +235,19 @@ mod tests {
             delay_scheduler: 0,
             padding: None,
         };
-        Run::new(Schedule::of(config, None), instances)
+        Dispatch::new(Schedule::of(config, None), instances)
     }
 
     /// Idle instances after each step, the next one last: `3` sets the count, `take` and `give n` use an instance.
     fn check(instances: u32, steps: &[(&str, &[u32])]) {
-        let mut run = run(instances);
+        let mut dispatch = dispatch(instances);
         for (step, expected) in steps {
             match step.split_once(' ') {
-                Some((_, number)) => drop(run.give_back(number.parse().unwrap())),
-                None if *step == "take" => drop(run.idle.pop()),
-                None => drop(run.set_members(0, &(0..step.parse().unwrap()).collect::<Vec<_>>())),
+                Some((_, number)) => drop(dispatch.give_back(number.parse().unwrap())),
+                None if *step == "take" => drop(dispatch.idle.pop()),
+                None => drop(dispatch.set_members(0, &(0..step.parse().unwrap()).collect::<Vec<_>>())),
             }
-            assert_eq!(run.idle.as_slice(), *expected, "after {step}");
+            assert_eq!(dispatch.idle.as_slice(), *expected, "after {step}");
         }
     }
 
@@ -269,51 +270,56 @@ mod tests {
     #[test]
     fn random_changes_end_with_the_configured_count() {
         let mut random = 88_172_645_463_325_252u64;
-        let mut run = run(4);
+        let mut dispatch = dispatch(4);
         let mut out = Vec::new();
         for _ in 0..100_000 {
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;
             match random % 5 {
-                0 => drop(run.set_members(0, &(0..(random >> 8) as u32 % 9 + 1).collect::<Vec<_>>())),
-                1 | 2 => out.extend(run.idle.pop()),
+                0 => drop(dispatch.set_members(0, &(0..(random >> 8) as u32 % 9 + 1).collect::<Vec<_>>())),
+                1 | 2 => out.extend(dispatch.idle.pop()),
                 _ if out.is_empty() => {}
-                _ => drop(run.give_back(out.swap_remove((random >> 8) as usize % out.len()))),
+                _ => drop(dispatch.give_back(out.swap_remove((random >> 8) as usize % out.len()))),
             }
-            let mut all: Vec<u32> = run.idle.iter().chain(&out).copied().collect();
+            let mut all: Vec<u32> = dispatch.idle.iter().chain(&out).copied().collect();
             all.sort_unstable();
             all.dedup();
-            assert_eq!(all.len(), run.idle.len() + out.len(), "a number is out twice");
-            let staying = all.iter().filter(|n| !run.leaving.contains(n)).copied();
-            assert!(staying.eq(run.members.iter().copied()), "{all:?} without {:?}, of {:?}", run.leaving, run.members);
+            assert_eq!(all.len(), dispatch.idle.len() + out.len(), "a number is out twice");
+            let staying = all.iter().filter(|n| !dispatch.leaving.contains(n)).copied();
+            assert!(
+                staying.eq(dispatch.members.iter().copied()),
+                "{all:?} without {:?}, of {:?}",
+                dispatch.leaving,
+                dispatch.members
+            );
         }
     }
 
     #[test]
     fn an_instance_in_the_middle_can_be_removed() {
-        let mut run = run(4);
+        let mut dispatch = dispatch(4);
         let left = |changed: Changed| changed.left.into_vec();
-        assert_eq!(run.idle.pop(), Some(0));
-        assert_eq!(left(run.set_members(0, &[2, 3])), [1]);
-        assert_eq!((run.idle.as_slice(), run.leaving.as_slice()), (&[3, 2][..], &[0][..]));
-        assert!(run.is_in_use(0) && !run.is_in_use(1));
-        assert!(run.give_back(0), "it left");
-        assert_eq!(run.idle.as_slice(), [3, 2]);
-        assert_eq!(run.idle.pop(), Some(2));
-        assert!(!run.give_back(2), "it stays");
+        assert_eq!(dispatch.idle.pop(), Some(0));
+        assert_eq!(left(dispatch.set_members(0, &[2, 3])), [1]);
+        assert_eq!((dispatch.idle.as_slice(), dispatch.leaving.as_slice()), (&[3, 2][..], &[0][..]));
+        assert!(dispatch.is_in_use(0) && !dispatch.is_in_use(1));
+        assert!(dispatch.give_back(0), "it left");
+        assert_eq!(dispatch.idle.as_slice(), [3, 2]);
+        assert_eq!(dispatch.idle.pop(), Some(2));
+        assert!(!dispatch.give_back(2), "it stays");
     }
 
     #[test]
     fn a_gone_instance_is_removed_at_once_unless_it_is_busy() {
-        let mut run = run(3);
+        let mut dispatch = dispatch(3);
         for number in [1, 2] {
-            run.gone.push((number, tensor::Error::unavailable("gone")));
+            dispatch.gone.push((number, tensor::Error::unavailable("gone")));
         }
-        (run.idle, run.leaving) = ([0].as_slice().into(), [2].as_slice().into());
-        let changed = run.set_members(0, &[0]);
+        (dispatch.idle, dispatch.leaving) = ([0].as_slice().into(), [2].as_slice().into());
+        let changed = dispatch.set_members(0, &[0]);
         assert_eq!(changed.left.as_slice(), [1]);
-        assert!(run.gone.is_empty() && run.give_back(2), "it left when it came back");
+        assert!(dispatch.gone.is_empty() && dispatch.give_back(2), "it left when it came back");
     }
 
     fn instances(groups: &str) -> Vec<InstanceConfig> {

@@ -5,7 +5,7 @@ use crate::sequence::{self, Row, Sequencing};
 use protocol::check::IdPrefix;
 use scheduler::profile::Profile;
 use scheduler::sequence::{SequenceId, SequenceScheduler, conflict_warning};
-use scheduler::{NextBatch, Scheduler};
+use scheduler::{Cause, NextBatch, Scheduler};
 use tensor::Error;
 
 /// Kinds of schedulers. All are pure; see the `scheduler` crate.
@@ -21,7 +21,7 @@ pub(crate) enum Schedule {
 /// Next action.
 pub(crate) enum Next {
     /// Run these, on this instance if one was chosen.
-    Run(Requests, Option<u32>),
+    Run(Requests, Option<u32>, Cause),
     SleepUntil(u64),
     Idle,
 }
@@ -106,17 +106,17 @@ impl Schedule {
     /// # Errors
     /// The client's error; the request is returned.
     pub(crate) fn push(&mut self, now: u64, request: Queued, model: &str) -> Result<(), (Error, Queued)> {
-        let asked = &request.0.entry.request;
+        let head = &request.0.entry.request;
         match self {
             Self::Batcher(s) => {
-                let (priority, timeout_us) = (asked.priority, asked.timeout_us);
+                let (priority, timeout_us) = (head.priority, head.timeout_us);
                 s.push(now, priority, timeout_us, request).map_err(|(scheduler::PushError::QueueFull, request)| {
                     let id = IdPrefix(&request.0.entry.request.id);
                     (Error::unavailable(format!("{id}Exceeds maximum queue size")), request)
                 })
             }
             Self::Sequences(s) => {
-                let head = sequence::head(asked);
+                let head = sequence::head(head);
                 let id: SequenceId = head.id.clone();
                 let accepted = s.push(now, head, request).map_err(|(why, request)| (why.error(model), request))?;
                 if accepted.conflict {
@@ -124,6 +124,21 @@ impl Schedule {
                 }
                 Ok(())
             }
+        }
+    }
+
+    /// Records that the requests are stepped at the end of a turn.
+    pub(crate) fn waits_for_turn(&mut self) {
+        if let Self::Batcher(s) = self {
+            s.waits_for(Cause::TurnEnded);
+        }
+    }
+
+    /// Priority level and rows of the requests before a new one of this priority.
+    pub(crate) fn ahead(&self, priority: u64) -> (u32, u64) {
+        match self {
+            Self::Batcher(s) => s.ahead(priority),
+            Self::Sequences(s) => (0, s.len() as u64),
         }
     }
 
@@ -147,7 +162,7 @@ impl Schedule {
                 let step = s.step(now, u32::try_from(idle.len()).unwrap_or(u32::MAX), &mut dropped);
                 removed.extend(dropped.into_iter().map(of_batcher));
                 match step {
-                    NextBatch::Run(requests) => Next::Run(requests, None),
+                    NextBatch::Run { batch, why } => Next::Run(batch, None, why),
                     NextBatch::SleepUntil(at) => Next::SleepUntil(at),
                     NextBatch::Idle => Next::Idle,
                 }
@@ -161,7 +176,7 @@ impl Schedule {
                         let rows = run.rows.len();
                         let requests =
                             run.rows.into_iter().filter_map(|row| Some(queued(row.request?, rows))).collect();
-                        Next::Run(requests, Some(run.instance))
+                        Next::Run(requests, Some(run.instance), run.why)
                     }
                     scheduler::sequence::NextRun::SleepUntil(at) => Next::SleepUntil(at),
                     scheduler::sequence::NextRun::Idle => Next::Idle,

@@ -13,9 +13,9 @@
 
 use crate::answer::{Delivery, EngineResponse, Sink};
 use crate::batch_key::{Key, Lengths};
+use crate::execution_cost::ExecutionCost;
 use crate::limits::{ANSWERS_HELD_MAX, ANSWERS_WAITING_MAX, ANSWERS_WAITING_NS_MAX};
 use crate::pending::{Execute, Pending, Queued, Requests, RunningRequest, RunsAgain};
-use crate::ran::Ran;
 use crate::statistics::{FailureReason, ResponseEnd};
 use crate::ticket::TicketState;
 use crate::times::Execution;
@@ -233,7 +233,7 @@ impl Streaming {
             self.version.release_row(origin);
         }
         // Perhaps the last request that kept the instance busy.
-        drop(running.rest.take());
+        drop(running.held_instance.take());
     }
 
     /// True for a second response of a model that is not decoupled, which ends the request.
@@ -250,7 +250,7 @@ impl Streaming {
 
     /// The request, which counts as waiting from now on.
     fn waiting(&self, entry: BatchEntry, accepted: u64) -> Box<Pending> {
-        self.version.running.pending.fetch_add(1, Ordering::Relaxed);
+        self.version.serving.pending.fetch_add(1, Ordering::Relaxed);
         Box::new(Pending {
             entry,
             sink: None,
@@ -312,16 +312,16 @@ impl Streaming {
         }
         let pending = self.waiting(entry, now);
         let now = now_ns();
-        let mut run = version.running.run.lock();
-        let back = match run.schedule.sequences_mut() {
+        let mut dispatch = version.serving.dispatch.lock();
+        let back = match dispatch.schedule.sequences_mut() {
             Some(sequences) => sequences.again(now, origin, Queued(pending)),
             None => Err((SequenceError::NotIterative, Queued(pending))),
         };
-        version.pump(run, now);
+        version.pump(dispatch, now);
         drop(running);
         if let Err((why, mut refused)) = back {
             refused.0.streaming = None;
-            version.running.pending.fetch_sub(1, Ordering::Relaxed);
+            version.serving.pending.fetch_sub(1, Ordering::Relaxed);
             self.end(Some(Err(why.error(&version.signature.model))));
         }
     }
@@ -426,18 +426,18 @@ impl Answers for Streaming {
             return self.end(None);
         }
         let mut pending = Queued(self.waiting(entry, accepted));
-        let mut run = self.version.running.run.lock();
+        let mut dispatch = self.version.serving.dispatch.lock();
         // If no instance is left, the queue was emptied before.
-        let refused = match run.refusal() {
+        let refused = match dispatch.refusal() {
             Some(why) => Err((why, pending)),
-            None => run.schedule.put_back(pending).map_err(|pending| (self.version.no_answer(), pending)),
+            None => dispatch.schedule.put_back(pending).map_err(|pending| (self.version.no_answer(), pending)),
         };
-        self.version.pump(run, now_ns());
+        self.version.pump(dispatch, now_ns());
         match refused {
             Err((why, refused)) => {
                 pending = refused;
                 pending.0.streaming = None;
-                self.version.running.pending.fetch_sub(1, Ordering::Relaxed);
+                self.version.serving.pending.fetch_sub(1, Ordering::Relaxed);
                 self.end(Some(Err(why)));
             }
             // The sweep after a cancel may not have found it yet.
@@ -483,8 +483,8 @@ impl ModelVersion {
         instance: u32,
         mut requests: Requests,
         control: &RunControl,
-    ) -> Ran {
-        let (execution, ran) = self.execution_of(instance, &requests);
+    ) -> ExecutionCost {
+        let (execution, cost) = self.execution_of(instance, &requests);
         let mut entries = self.entries_with_responders(&mut requests, &execution, None);
         drop(requests);
         let mut batch = Batch::new(&mut entries);
@@ -493,32 +493,32 @@ impl ModelVersion {
         execution.set_marks(executed.unwrap_or(Marks { inputs_ready: end, inference_end: end, outputs_ready: end }));
         self.finish_left_alone(entries);
         let duration = if executed.is_some() { end.saturating_sub(execution.start()).max(1) } else { 0 };
-        Ran { duration, end, ..ran }
+        ExecutionCost { duration, end, ..cost }
     }
 
     /// An execution of these requests that begins now, and its cost class.
-    pub(crate) fn execution_of(&self, instance: u32, requests: &Requests) -> (Arc<Execution>, Ran) {
+    pub(crate) fn execution_of(&self, instance: u32, requests: &Requests) -> (Arc<Execution>, ExecutionCost) {
         let class = requests.first().map_or(0, Waiting::class);
         let slots = requests.iter().filter_map(|q| q.0.row.as_ref()).map(|row| row.rows as u32).max().unwrap_or(0);
         let rows = requests.iter().map(Waiting::rows).fold(0, u32::saturating_add).max(slots);
         let kind = self.scheduling.kind_of(requests);
         let start = now_ns();
         let execution = Arc::new(Execution::new(start, instance, rows.into()));
-        (execution, Ran { class, kind, rows, padded_bytes: 0, duration: 0, inline: None, end: start })
+        (execution, ExecutionCost { class, kind, rows, padded_bytes: 0, duration: 0, inline: None, end: start })
     }
 
-    /// The entries of a batch that begins now. From here on their responders ensure that the requests end. `rest` is
-    /// set if the instance stays busy until then.
+    /// The entries of a batch that begins now. Their responders ensure from here on that the requests end.
+    /// `held_instance` is set if the instance stays busy until then.
     pub(crate) fn entries_with_responders(
         self: &Arc<Self>,
         requests: &mut Requests,
         execution: &Arc<Execution>,
-        rest: Option<&Arc<dyn Send + Sync>>,
+        held_instance: Option<&Arc<dyn Send + Sync>>,
     ) -> Vec<BatchEntry> {
-        self.running.pending.fetch_sub(requests.len() as u64, Ordering::Relaxed);
+        self.serving.pending.fetch_sub(requests.len() as u64, Ordering::Relaxed);
         match &self.scheduling.sequencing {
             None => requests.iter_mut().filter_map(|q| self.with_responder(&mut q.0, execution)).collect(),
-            Some(sequencing) => self.rows_with_responders(sequencing, requests, execution, rest),
+            Some(sequencing) => self.rows_with_responders(sequencing, requests, execution, held_instance),
         }
     }
 

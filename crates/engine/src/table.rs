@@ -184,7 +184,7 @@ impl Table {
 
     /// True if every version of every model is ready or unloaded.
     pub(crate) fn all_ready(&self) -> bool {
-        self.unready == 0 && self.may_be_unready.iter().all(|version| !version.running.is_short())
+        self.unready == 0 && self.may_be_unready.iter().all(|version| !version.serving.is_short())
     }
 
     /// Serving versions that may not be ready.

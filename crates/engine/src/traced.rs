@@ -1,7 +1,9 @@
 //! Events in the traces of requests.
 
+use crate::pending::Requests;
 use crate::statistics::Timings;
 use protocol::InferResponse;
+use scheduler::Cause;
 use tensor::Result;
 use trace::{TensorSide, Trace};
 
@@ -9,6 +11,14 @@ use trace::{TensorSide, Trace};
 pub(crate) fn ran(trace: &Trace, timings: &Timings) {
     let marks = timings.marks;
     trace.computed([timings.start, marks.inputs_ready, marks.inference_end, marks.outputs_ready]);
+}
+
+/// Records why a batch begins.
+#[inline]
+pub(crate) fn begin(requests: &Requests, why: Cause) {
+    for trace in requests.iter().filter_map(|q| q.0.entry.request.trace.as_ref()) {
+        trace.phases().begins(why.name());
+    }
 }
 
 /// Records the only response of a request.

@@ -9,21 +9,21 @@
 //! | `batch_key`, `padding`, `sequence`, `order`, `rate_limit` | the parts of `scheduling`, from the configuration |
 //! | `batching_library` | the library that divides requests into batches, if the model has one |
 //! | `ticket`, `pending` | cancellation; an accepted request, and the guarantee that it ends |
-//! | `schedule`, `later`, `running` | waiting requests, batches in other processes, instances |
+//! | `schedule`, `remote_state`, `serving_state` | waiting requests, batches in other processes, instances |
 //!
 //! A graph calls versions that it finds in the table, so `ensemble`, `flow` (requests on their way through a graph),
 //! `places`, `table` and `directory` use this file, and it uses them. Operations are in files with `impl ModelVersion`:
 //!
 //! | above | holds |
 //! |---|---|
-//! | `admission`, `turn`, `cached_calls`, `lookup` | acceptance of requests, with the response cache |
+//! | `admission`, `turn_queue`, `cached_calls`, `lookup` | acceptance of requests, with the response cache |
 //! | `dispatch`, `limited` | the start of batches |
 //! | `batch_questions` | questions to the batching library |
-//! | `execution`, `sequence::run`, `ran` | permits, runs and their responses; costs |
+//! | `execution`, `sequence::run`, `execution_cost` | permits, runs and their responses; costs |
 //! | `streaming` | requests of decoupled models: any number of responses, and their end |
-//! | `hand_on`, `rest` | models in other processes: instances that are busy until they are freed |
+//! | `hand_on`, `held_instance` | models in other processes: instances that are busy until they are freed |
 //! | `delivery` | delivery of responses |
-//! | `instances`, `resize`, `readiness` | instances that go, come back and change; readiness, if the model is asked |
+//! | `instances`, `resize`, `version_readiness` | instances that go, return, change; readiness that the model answers |
 //! | `continuing` | sequences that continue on a replaced version |
 //! | `registry`, `publish`, `model_call`, `cycles` | the engine; calls between models, deadlocks of instances |
 
@@ -34,8 +34,8 @@ use crate::identity::Identity;
 use crate::pending::Requests;
 use crate::pool::{Pool, Task};
 use crate::rate_limit::Resources;
-use crate::running::RunningState;
 use crate::scheduling::{CallOrder, Scheduling};
+use crate::serving_state::ServingState;
 use crate::statistics::{Statistics, VersionStatistics};
 use crate::timer::Timer;
 use backend::{Batch, KeyValueCache, Marks, Model, RemoteModel, RunControl, now_ns};
@@ -61,7 +61,7 @@ pub struct ModelVersion {
     /// The batching library, of a model that is not a library's.
     pub(crate) batching: Option<BatchingLibrary>,
     pub(crate) scheduling: Scheduling,
-    pub(crate) running: RunningState,
+    pub(crate) serving: ServingState,
     pub(crate) statistics: Statistics,
     /// Selects the requests to trace.
     pub(crate) trace: Arc<Watch>,
@@ -76,7 +76,7 @@ pub struct ModelVersion {
 /// The executor of a version's requests.
 pub(crate) enum Served {
     Model(Arc<dyn Model>),
-    /// An ensemble: its requests flow through other versions (`flow`). Instance fields of `RunningState` are unused.
+    /// An ensemble: its requests flow through other versions (`flow`). Instance fields of `ServingState` are unused.
     Graph(Box<Ensemble>),
 }
 
@@ -159,7 +159,7 @@ impl ModelVersion {
     pub fn reads_on_device(&self) -> bool {
         match &self.served {
             Served::Graph(ensemble) => ensemble.reads_on_device(),
-            Served::Model(_) => self.running.later.is_none() && self.scheduling.on_device,
+            Served::Model(_) => self.serving.remote.is_none() && self.scheduling.on_device,
         }
     }
 
@@ -167,7 +167,7 @@ impl ModelVersion {
     /// its memory for them: [`Self::lend_input`], [`InferRequest::sends_regions`](protocol::InferRequest).
     pub fn lends_memory(&self) -> bool {
         let is_plain = self.scheduling.padding.is_none() && self.scheduling.sequencing.is_none();
-        self.running.later.is_some() && self.cached.is_none() && is_plain
+        self.serving.remote.is_some() && self.cached.is_none() && is_plain
     }
 
     /// See [`RemoteModel::lend_input`].
@@ -188,7 +188,7 @@ impl ModelVersion {
         match self.scheduling.order {
             CallOrder::Any => false,
             CallOrder::Kept => true,
-            CallOrder::OneByOne => self.running.run.lock().members.len() == 1,
+            CallOrder::OneByOne => self.serving.dispatch.lock().members.len() == 1,
         }
     }
 
@@ -209,7 +209,7 @@ impl ModelVersion {
 
     /// Accepted requests that are not over; if there are none, unfinished batches.
     pub fn inflight(&self) -> u64 {
-        self.running.inflight()
+        self.serving.inflight()
     }
 
     /// All counters so far.
@@ -218,9 +218,9 @@ impl ModelVersion {
         s.name = self.signature.model.to_string();
         s.version = self.identity.number;
         s.namespace = self.identity.namespace.clone();
-        s.pending = self.running.pending.load(Ordering::Relaxed);
+        s.pending = self.serving.pending.load(Ordering::Relaxed);
         s.inflight = self.inflight();
-        s.cancelled = self.running.cancelled.load(Ordering::Relaxed);
+        s.cancelled = self.serving.cancelled.load(Ordering::Relaxed);
         if let Some(model) = self.served.model() {
             s.custom = model.metrics();
             s.custom.push(self.oldest_execution());

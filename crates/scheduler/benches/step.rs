@@ -94,7 +94,7 @@ impl Filled {
     fn turn(&mut self) -> usize {
         loop {
             match self.step(1) {
-                NextBatch::Run(batch) => {
+                NextBatch::Run { batch, .. } => {
                     let requests = batch.len();
                     self.scheduler.observe(1, requests as u32, duration_ns(requests as u32));
                     batch.into_iter().for_each(|r| self.push(r));
@@ -111,7 +111,7 @@ impl Filled {
         for _ in 0..10_000 {
             match self.step(1) {
                 NextBatch::SleepUntil(_) => return self,
-                NextBatch::Run(batch) => batch.into_iter().for_each(|r| self.push(r)),
+                NextBatch::Run { batch, .. } => batch.into_iter().for_each(|r| self.push(r)),
                 NextBatch::Idle => break,
             }
         }
@@ -150,7 +150,7 @@ fn busy(c: &mut Criterion) {
     for (name, dynamic) in [("dynamic", Dynamic::default()), ("dynamic with levels and time-outs", levels())] {
         for depth in DEPTHS {
             let mut filled = Filled::new(config(Some(dynamic.clone())), depth);
-            assert!(!matches!(filled.step(0), NextBatch::Run(_)), "it ran without an instance");
+            assert!(!matches!(filled.step(0), NextBatch::Run { .. }), "it ran without an instance");
             group.bench_function(BenchmarkId::new(name, depth), |b| b.iter(|| black_box(filled.step(0))));
         }
     }

@@ -9,7 +9,7 @@ use crate::form::{Prefix, Sizes, scan};
 use crate::padding::{Candidate, Law, Padding, pick, reach};
 use crate::profile::{CostLine, Profile};
 use crate::queue::Queue;
-use crate::step::{Batch, NextBatch, PushError, RemovalReason, sleep_until};
+use crate::step::{Batch, Cause, NextBatch, PushError, RemovalReason, sleep_until};
 use crate::strict::Strict;
 use crate::wait::{Outlook, Waiter};
 use crate::{Config, Dynamic, Waiting};
@@ -25,6 +25,8 @@ pub(crate) struct Batcher<T: Waiting> {
     strict: Option<Strict<T>>,
     /// Requests to gather before the first batch; 0 afterwards.
     gather: usize,
+    /// What the requests wait for, apart from a queue delay; stale if none waits.
+    waits_for: Option<Cause>,
     /// Latest time seen: callers on several threads may read their clocks in one order and get here in another.
     now: u64,
     waiter: Waiter,
@@ -62,6 +64,7 @@ impl<T: Waiting> Batcher<T> {
             strict: (config.strict_delay && is_dynamic).then(|| Strict::new(config.instances, dynamic.may_prefetch())),
             padding: config.padding.filter(|_| is_dynamic && !config.strict_delay),
             gather: if is_dynamic { config.delay_scheduler as usize } else { 0 },
+            waits_for: None,
             now: 0,
             waiter: Waiter::default(),
             queue: Queue::new(if is_dynamic { dynamic } else { Dynamic::default() }),
@@ -75,6 +78,9 @@ impl<T: Waiting> Batcher<T> {
     /// The queue of its level is full; the request is returned.
     pub fn push(&mut self, now: u64, priority: u64, timeout_us: u64, request: T) -> Result<(), (PushError, T)> {
         let now = self.advance(now);
+        if self.is_empty() {
+            self.waits_for = None;
+        }
         self.queue.push(now, priority, timeout_us, request)?;
         if self.delay_ns != 0 {
             self.waiter.arrived(now);
@@ -85,6 +91,15 @@ impl<T: Waiting> Batcher<T> {
     /// Queues a request again, before the others, that was taken and did not begin: for models without policies.
     pub fn put_back(&mut self, request: T) {
         self.queue.put_back(self.now, request);
+    }
+
+    /// Records that the caller steps for the requests in the queue after something else: the end of a turn.
+    pub fn waits_for(&mut self, cause: Cause) {
+        self.waits_for = Some(cause);
+    }
+
+    pub fn ahead(&self, priority: u64) -> (u32, u64) {
+        self.queue.ahead(priority)
     }
 
     /// Returns what to do now. Call again until it returns no `Run`. Appends requests that will not run to `dropped`.
@@ -109,13 +124,19 @@ impl<T: Waiting> Batcher<T> {
     ) -> NextBatch<T> {
         let now = self.advance(now);
         if self.gather > 0 {
+            self.waits_for = Some(Cause::Gathered);
             if self.queue.len() < self.gather {
                 return NextBatch::Idle;
             }
             self.gather = 0;
         }
         if let Some(strict) = &mut self.strict {
-            return strict.step(now, idle_instances, self.delay_ns, &self.sizes, &mut self.queue, dropped);
+            let mut next = strict.step(now, idle_instances, self.delay_ns, &self.sizes, &mut self.queue, dropped);
+            match &mut next {
+                NextBatch::Run { why, .. } => *why = self.waits_for.unwrap_or(*why),
+                NextBatch::SleepUntil(_) | NextBatch::Idle => self.waits_for_instance(idle_instances),
+            }
+            return next;
         }
         self.waiter.idle(now, idle_instances);
         while !self.queue.is_empty() {
@@ -125,9 +146,10 @@ impl<T: Waiting> Batcher<T> {
                 continue;
             }
             if idle_instances == 0 {
+                self.waits_for_instance(0);
                 return sleep_until(deadline);
             }
-            let chosen = match self.choose(rows_max, now, idle_instances, profile, deadline) {
+            let (chosen, why) = match self.choose(rows_max, now, idle_instances, profile, deadline) {
                 Ok(chosen) => chosen,
                 Err(until) => return sleep_until(until),
             };
@@ -141,7 +163,7 @@ impl<T: Waiting> Batcher<T> {
                 }
             }
             if !batch.is_empty() {
-                return NextBatch::Run(batch);
+                return NextBatch::Run { batch, why: self.waits_for.unwrap_or(why) };
             }
         }
         self.waiter.forget();
@@ -172,24 +194,32 @@ impl<T: Waiting> Batcher<T> {
         let class = self.queue.iter().next()?.request.class();
         profile.predict(class, rows_max).filter(|&ns| ns < AHEAD_NS_MAX)?;
         match self.step_within(rows_max, now, 1, profile, dropped) {
-            NextBatch::Run(batch) => Some(batch),
+            NextBatch::Run { batch, .. } => Some(batch),
             NextBatch::SleepUntil(_) | NextBatch::Idle => None,
         }
     }
 
-    /// Returns what an idle instance should take, or `Err` with the time until which to wait.
-    fn choose(&mut self, rows_max: u32, now: u64, idle: u32, profile: &Profile, deadline: u64) -> Result<Chosen, u64> {
+    /// Returns what an idle instance should take and why now, or `Err` with the time until which to wait.
+    fn choose(
+        &mut self,
+        rows_max: u32,
+        now: u64,
+        idle: u32,
+        profile: &Profile,
+        deadline: u64,
+    ) -> Result<(Chosen, Cause), u64> {
         let alone = Prefix { entries: 1, requests: 1, rows: 0 };
         // No other request could join, now or after a wait.
         if !self.dynamic || self.sizes.max == 1 || (self.queue.len() == 1 && (self.delay_ns == 0 || idle > 1)) {
             self.waiter.forget();
-            return Ok(Chosen::Prefix(alone));
+            return Ok((Chosen::Prefix(alone), Cause::IdleInstance));
         }
         if self.padding.is_some() {
-            return self.choose_padded(now, idle, profile, deadline).map(Chosen::Positions);
+            return self.choose_padded(now, idle, profile, deadline);
         }
         let Some(first) = self.queue.iter().find(|e| !e.request.is_cancelled()) else {
-            return Ok(Chosen::Prefix(Prefix { entries: self.queue.len(), ..alone }));
+            let all = Prefix { entries: self.queue.len(), ..alone };
+            return Ok((Chosen::Prefix(all), Cause::IdleInstance));
         };
         let class = first.request.class();
         // Sizes chosen by the user are not questioned; other sizes are limited to those that measurements support.
@@ -204,6 +234,7 @@ impl<T: Waiting> Batcher<T> {
         let sizes = capped.as_ref().unwrap_or(&self.sizes);
         let found = scan(sizes, None, self.queue.iter());
         if found.undecided {
+            self.waits_for = Some(Cause::LibraryDecided);
             return Err(deadline);
         }
         let exceeded = self.delay_ns != 0 && now.saturating_sub(found.oldest) >= self.delay_ns;
@@ -217,26 +248,22 @@ impl<T: Waiting> Batcher<T> {
             line,
         };
         let best = found.best.filter(|_| !exceeded);
-        if best.is_some() || exceeded || found.send_now || idle > 1 || self.delay_ns == 0 {
+        let chosen = Chosen::Prefix(best.unwrap_or(found.pending));
+        if let Some(why) = found.cause(sizes, 0, exceeded, idle > 1 || self.delay_ns == 0) {
             if self.waiter.is_waiting() {
                 let outlook = outlook(profile.line(class));
                 self.waiter.end(&outlook);
             }
-            return Ok(Chosen::Prefix(best.unwrap_or(found.pending)));
+            return Ok((chosen, why));
         }
         let outlook = outlook(profile.line(class));
-        self.waiter.decide(&outlook).map_or(Ok(Chosen::Prefix(found.pending)), Err)
+        let decided = self.waiter.decide(&outlook).inspect_err(|_| self.waits_for = None);
+        decided.map(|why| (chosen, why))
     }
 
-    /// Like `choose`, where requests may be padded; returns queue positions. Costs decide, preferred sizes are ignored.
-    fn choose_padded(
-        &mut self,
-        now: u64,
-        idle: u32,
-        profile: &Profile,
-        deadline: u64,
-    ) -> Result<SmallVec<[usize; 16]>, u64> {
-        let Some(padding) = &self.padding else { return Ok(SmallVec::from_slice(&[0])) };
+    /// Like `choose`, where requests may be padded. Costs decide, preferred sizes are ignored.
+    fn choose_padded(&mut self, now: u64, idle: u32, profile: &Profile, deadline: u64) -> Result<(Chosen, Cause), u64> {
+        let Some(padding) = &self.padding else { return Ok((Chosen::Positions(SmallVec::new()), Cause::IdleInstance)) };
         let fit = profile.padded();
         let mut cancelled: SmallVec<[usize; 16]> = SmallVec::new();
         let mut positions: SmallVec<[usize; 16]> = SmallVec::new();
@@ -272,20 +299,27 @@ impl<T: Waiting> Batcher<T> {
             line: fit.law().map(|law| CostLine { fixed: law.fixed, per_row: law.per_byte * mean_row }),
         };
         let is_late = self.delay_ns != 0 && now >= oldest.saturating_add(self.delay_ns);
-        if idle > 1 || self.delay_ns == 0 || is_late || rows >= self.sizes.max {
-            if self.waiter.is_waiting() {
-                self.waiter.end(&outlook());
+        let why = match () {
+            () if idle > 1 || self.delay_ns == 0 => Some(Cause::IdleInstance),
+            () if rows >= self.sizes.max => Some(Cause::Full),
+            () => is_late.then_some(Cause::DelayElapsed),
+        };
+        let why = match why {
+            None => self.waiter.decide(&outlook()).inspect_err(|_| self.waits_for = None)?,
+            Some(why) => {
+                if self.waiter.is_waiting() {
+                    self.waiter.end(&outlook());
+                }
+                why
             }
-        } else if let Some(until) = self.waiter.decide(&outlook()) {
-            return Err(until);
-        }
+        };
         let law = fit.law().unwrap_or_else(|| Law::guess(mean_row));
         let picked = pick(padding, law, self.sizes.max, &candidates);
         // Cancelled requests leave with any batch.
         let mut taken = cancelled;
         taken.extend(picked.into_iter().filter_map(|at| positions.get(at).copied()));
         taken.sort_unstable();
-        Ok(taken)
+        Ok((Chosen::Positions(taken), why))
     }
 
     /// Drops every cancelled request, wherever it waits (S-41). Visits every request.
@@ -323,6 +357,11 @@ impl<T: Waiting> Batcher<T> {
         }
         self.queue.drain(out);
         self.waiter.forget();
+    }
+
+    /// Records what the requests in the queue wait for.
+    fn waits_for_instance(&mut self, idle_instances: u32) {
+        self.waits_for = (idle_instances == 0).then_some(Cause::InstanceFreed);
     }
 
     fn advance(&mut self, now: u64) -> u64 {

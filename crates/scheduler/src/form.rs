@@ -2,6 +2,7 @@
 
 use crate::Waiting;
 use crate::queue::QueuedRequest;
+use crate::step::Cause;
 use smallvec::SmallVec;
 
 /// Sizes a batch may have, in rows.
@@ -67,6 +68,22 @@ pub(crate) struct Scan {
     pub undecided: bool,
     /// Earliest arrival in `pending`.
     pub oldest: u64,
+}
+
+impl Scan {
+    /// Why the batch, of which `open` rows are in a payload, should not wait for more requests; `None` if it may.
+    /// `exceeded` is set after the queue delay, and `at_once` if there is none or no reason for one.
+    pub fn cause(&self, sizes: &Sizes, open: u32, exceeded: bool, at_once: bool) -> Option<Cause> {
+        let rows = |prefix: &Prefix| open.saturating_add(prefix.rows);
+        match self.best {
+            _ if at_once => Some(Cause::IdleInstance),
+            _ if rows(&self.pending) >= sizes.max => Some(Cause::Full),
+            Some(best) if !exceeded && sizes.is_preferred(rows(&best)) => Some(Cause::PreferredSize),
+            _ if self.send_now => Some(Cause::NextDiffers),
+            _ if exceeded => Some(Cause::DelayElapsed),
+            best => best.map(|_| Cause::NextDiffers),
+        }
+    }
 }
 
 /// Scans the queue from its head for a batch. `open` is the first request and the rows of a payload to append to.

@@ -42,7 +42,7 @@ mod wait;
 
 pub use config::{Config, Dynamic, Policy, TimeoutAction};
 pub use scheduler::Scheduler;
-pub use step::{Batch, NextBatch, PushError, RemovalReason};
+pub use step::{Batch, Cause, NextBatch, PushError, RemovalReason};
 
 /// A request, as the scheduler sees it.
 pub trait Waiting {

@@ -25,6 +25,8 @@ pub(crate) struct QueuedRequest<T> {
 struct Level<T> {
     number: u32,
     policy: Policy,
+    /// Rows of all its requests.
+    rows: u64,
     unexpired: VecDeque<QueuedRequest<T>>,
     /// Requests that expired under [`TimeoutAction::Delay`]; they never expire again.
     delayed: VecDeque<QueuedRequest<T>>,
@@ -65,7 +67,9 @@ impl<T: Waiting> Queue<T> {
         }
         let deadline = level.policy.timeout_ns(timeout_us).map_or(NEVER, |t| now.saturating_add(t));
         level.deadline_min = if level.unexpired.is_empty() { deadline } else { level.deadline_min.min(deadline) };
-        level.unexpired.push_back(QueuedRequest { rows: request.rows().max(1), request, arrived: now, deadline });
+        let rows = request.rows().max(1);
+        level.rows += u64::from(rows);
+        level.unexpired.push_back(QueuedRequest { rows, request, arrived: now, deadline });
         self.len += 1;
         Ok(())
     }
@@ -74,7 +78,9 @@ impl<T: Waiting> Queue<T> {
     pub fn put_back(&mut self, now: u64, request: T) {
         let number = self.dynamic.level(0);
         let entry = QueuedRequest { rows: request.rows().max(1), request, arrived: now, deadline: NEVER };
-        self.level(number).unexpired.push_front(entry);
+        let level = self.level(number);
+        level.rows += u64::from(entry.rows);
+        level.unexpired.push_front(entry);
         self.len += 1;
     }
 
@@ -88,11 +94,18 @@ impl<T: Waiting> Queue<T> {
                 let at = self.levels.partition_point(|l| l.number < number);
                 let policy = self.dynamic.policy(number);
                 let (unexpired, delayed) = (VecDeque::new(), VecDeque::new());
-                self.levels.insert(at, Level { number, policy, unexpired, delayed, deadline_min: NEVER });
+                self.levels.insert(at, Level { number, policy, rows: 0, unexpired, delayed, deadline_min: NEVER });
                 at
             }
         };
         &mut self.levels[at]
+    }
+
+    /// Highest level with requests before a new one of this priority, or 0, and the rows of all those requests.
+    pub fn ahead(&self, priority: u64) -> (u32, u64) {
+        let number = self.dynamic.level(priority);
+        let ahead = || self.levels.iter().filter(|level| level.number <= number && level.rows > 0);
+        (ahead().next().map_or(0, |level| level.number), ahead().map(|level| level.rows).sum())
     }
 
     /// Requests in scan order.
@@ -113,6 +126,7 @@ impl<T: Waiting> Queue<T> {
                 let Some(entry) = level.unexpired.pop_front().or_else(|| level.delayed.pop_front()) else { break };
                 left -= 1;
                 self.len -= 1;
+                level.rows -= u64::from(entry.rows);
                 if entry.request.is_cancelled() {
                     dropped.push((RemovalReason::Cancelled, entry.request));
                 } else {
@@ -154,6 +168,7 @@ impl<T: Waiting> Queue<T> {
         }
         self.len -= taken.len();
         for entry in taken {
+            level.rows -= u64::from(entry.rows);
             if entry.request.is_cancelled() {
                 dropped.push((RemovalReason::Cancelled, entry.request));
             } else {
@@ -165,6 +180,7 @@ impl<T: Waiting> Queue<T> {
     /// Removes everything, in scan order.
     pub fn drain(&mut self, out: &mut Vec<T>) {
         for level in &mut self.levels {
+            level.rows = 0;
             out.extend(level.unexpired.drain(..).chain(level.delayed.drain(..)).map(|e| e.request));
         }
         self.len = 0;
@@ -192,6 +208,7 @@ impl<T: Waiting> Queue<T> {
                     level.delayed.push_back(entry);
                 } else {
                     self.len -= 1;
+                    level.rows -= u64::from(entry.rows);
                     let why =
                         if entry.request.is_cancelled() { RemovalReason::Cancelled } else { RemovalReason::Expired };
                     dropped.push((why, entry.request));
@@ -207,6 +224,7 @@ impl<T: Waiting> Queue<T> {
             for fifo in [&mut level.unexpired, &mut level.delayed] {
                 self.len -= remove_cancelled(fifo, dropped);
             }
+            level.rows = level.unexpired.iter().chain(&level.delayed).map(|entry| u64::from(entry.rows)).sum();
         }
     }
 }

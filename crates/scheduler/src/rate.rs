@@ -304,6 +304,14 @@ impl RateLimiter {
         Some((floors.fold(instance.taken, u64::max), instance.priority))
     }
 
+    /// An instance that executes with resources that this one needs.
+    pub fn holder(&self, id: InstanceId) -> Option<InstanceId> {
+        let needs = |pool: usize| self.instances.get(&id).is_some_and(|i| i.needs().any(|(at, _)| at == pool));
+        let executes = |i: &RateInstance| matches!(i.state, GrantState::Executes | GrantState::ExecutesLast);
+        let mut holders = self.instances.iter().filter(|(_, i)| executes(i) && i.needs().any(|(at, _)| needs(at)));
+        holders.next().map(|(&id, _)| id)
+    }
+
     /// Appends the instances that execute from now on to `granted`, in their order.
     pub fn grant(&mut self, granted: &mut Vec<InstanceId>) {
         self.grants += 1;

@@ -2,7 +2,7 @@
 
 use crate::batcher::Batcher;
 use crate::profile::{FinishedRun, Profile, RunClass};
-use crate::step::{Batch, NextBatch, PushError, RemovalReason};
+use crate::step::{Batch, Cause, NextBatch, PushError, RemovalReason};
 use crate::{Config, Waiting};
 
 /// Waiting requests of one model, the rules by which they leave, and the model's cost.
@@ -29,6 +29,16 @@ impl<T: Waiting> Scheduler<T> {
     /// Queues a request again, before the others, that was taken and did not begin: for models without policies.
     pub fn put_back(&mut self, request: T) {
         self.batcher.put_back(request);
+    }
+
+    /// Records that the caller steps for the waiting requests after something else: the end of a turn.
+    pub fn waits_for(&mut self, cause: Cause) {
+        self.batcher.waits_for(cause);
+    }
+
+    /// Highest priority level with requests before a new one of this priority, or 0, and the rows of those requests.
+    pub fn ahead(&self, priority: u64) -> (u32, u64) {
+        self.batcher.ahead(priority)
     }
 
     /// Returns what to do now. Call again until it returns no `Run`. Appends requests that will not run to `dropped`.

@@ -21,11 +21,71 @@ pub enum RemovalReason {
     Cancelled,
 }
 
+/// Why a batch starts now: the last condition that its requests waited for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Cause {
+    /// An instance was idle, and there was no reason to wait: no queue delay, or another idle instance.
+    #[default]
+    IdleInstance,
+    /// All instances were busy, and one became free.
+    InstanceFreed,
+    /// The batch has the maximum number of rows, or as many as measurements support.
+    Full,
+    /// The batch has a preferred size, or one request has more rows than the largest.
+    PreferredSize,
+    /// The next request cannot join: it has another shape or too many rows.
+    NextDiffers,
+    /// The oldest request waited for the queue delay.
+    DelayElapsed,
+    /// No more requests are expected within the queue delay.
+    NoneExpected,
+    /// All requests came that were worth waiting for.
+    ExpectedArrived,
+    /// Waiting for more requests would cost more time than it saves.
+    WaitNotWorth,
+    /// A request would expire if the batch waited.
+    ExpiryNear,
+    /// The batching library decided which requests join.
+    LibraryDecided,
+    /// The configured number of requests was queued before the first batch (S-47).
+    Gathered,
+    /// The batch was sent to a busy instance, where it lay ready: it could not grow any more.
+    LayReady,
+    /// Enough slots of the instance have requests (`minimum_slot_utilization`).
+    SlotsFilled,
+    /// The turn of the reactor ended in which cheap requests were collected.
+    TurnEnded,
+}
+
+impl Cause {
+    /// Name in logs and traces.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::IdleInstance => "idle_instance",
+            Self::InstanceFreed => "instance_freed",
+            Self::Full => "full",
+            Self::PreferredSize => "preferred_size",
+            Self::NextDiffers => "next_differs",
+            Self::DelayElapsed => "delay_elapsed",
+            Self::NoneExpected => "none_expected",
+            Self::ExpectedArrived => "expected_arrived",
+            Self::WaitNotWorth => "wait_not_worth",
+            Self::ExpiryNear => "expiry_near",
+            Self::LibraryDecided => "library_decided",
+            Self::Gathered => "gathered",
+            Self::LayReady => "lay_ready",
+            Self::SlotsFilled => "slots_filled",
+            Self::TurnEnded => "turn_ended",
+        }
+    }
+}
+
 /// The caller's next action.
 #[derive(Debug)]
 pub enum NextBatch<T> {
     /// Run this batch on an idle instance, then call `step` again with one idle instance less. Never empty.
-    Run(Batch<T>),
+    #[allow(missing_docs)]
+    Run { batch: Batch<T>, why: Cause },
     /// Call `step` at this time, unless something else happens first. Always later than the `now` of the call.
     SleepUntil(u64),
     /// Nothing to do before the next push or completion.

@@ -9,7 +9,7 @@
 use crate::Waiting;
 use crate::form::{Prefix, Sizes, scan};
 use crate::queue::{Queue, QueuedRequest};
-use crate::step::{Batch, NextBatch, RemovalReason, sleep_until};
+use crate::step::{Cause, NextBatch, RemovalReason, sleep_until};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
@@ -18,6 +18,8 @@ struct Payload<T> {
     entries: SmallVec<[QueuedRequest<T>; 1]>,
     rows: u32,
     saturated: bool,
+    /// Why it was formed or grew last.
+    why: Cause,
 }
 
 pub(crate) struct Strict<T> {
@@ -87,7 +89,8 @@ impl<T: Waiting> Strict<T> {
             if idle > 0 && !self.payloads.is_empty() {
                 self.remove_cancelled(dropped);
                 if let Some(payload) = self.payloads.pop_front() {
-                    return NextBatch::Run(payload.entries.into_iter().map(|e| e.request).collect::<Batch<T>>());
+                    let batch = payload.entries.into_iter().map(|e| e.request).collect();
+                    return NextBatch::Run { batch, why: payload.why };
                 }
             }
             match self.form(now, idle, delay_ns, sizes, queue, dropped) {
@@ -124,6 +127,8 @@ impl<T: Waiting> Strict<T> {
         let rows = open_rows.saturating_add(found.pending.rows);
         let exceeded = delay_ns != 0 && now.saturating_sub(found.oldest) >= delay_ns;
 
+        let why = found.cause(sizes, open_rows, exceeded, delay_ns == 0);
+
         // The decision order of 3.2 step 4, first match wins.
         let (send, saturated) = match found.best {
             Some(best) if !exceeded => (best, found.saturated || delay_ns == 0),
@@ -140,14 +145,15 @@ impl<T: Waiting> Strict<T> {
                 queue.remove_cancelled(dropped);
                 return Formed::Progress;
             }
-            let mut payload = Payload { entries: SmallVec::new(), rows: 0, saturated };
+            let mut payload =
+                Payload { entries: SmallVec::new(), rows: 0, saturated, why: why.unwrap_or(Cause::PreferredSize) };
             payload.append(send, queue, dropped);
             if !payload.entries.is_empty() {
                 self.payloads.push_back(payload);
             }
             return Formed::Progress;
         };
-        payload.saturated = saturated;
+        (payload.saturated, payload.why) = (saturated, why.unwrap_or(payload.why));
         if send.requests == 0 && !saturated {
             queue.remove_cancelled(dropped);
         }

@@ -16,6 +16,7 @@
 //! for their responses, so that none is left to send, and callers with coarse timers.
 
 use crate::profile::CostLine;
+use crate::step::Cause;
 
 /// Arrivals before their median gap is used.
 const ARRIVALS_MIN: u32 = 16;
@@ -129,21 +130,25 @@ impl Waiter {
         self.wait.is_some()
     }
 
-    /// Returns until when to wait; `None` = run now.
-    pub fn decide(&mut self, o: &Outlook) -> Option<u64> {
+    /// Returns why to run now, or `Err` with the time until which to wait.
+    pub fn decide(&mut self, o: &Outlook) -> Result<Cause, u64> {
         if self.wait.is_none() {
             self.wait = self.begin(o);
         }
-        let wait = self.wait.as_ref()?;
+        let Some(wait) = &self.wait else { return Ok(Cause::WaitNotWorth) };
         let expected = wait.first_due.max(self.last_arrival.unwrap_or(0));
         let no_arrival = expected.saturating_add(self.gap.ns.saturating_mul(GAPS_WAITED_MAX));
         let until = no_arrival.min(o.latest);
-        // A request must not expire while an instance stays idle for it.
-        if o.rows < wait.rows_wanted && o.now < until && until < o.deadline {
-            return Some(until);
-        }
+        let why = match () {
+            () if o.rows >= wait.rows_wanted => Cause::ExpectedArrived,
+            () if o.now >= o.latest => Cause::DelayElapsed,
+            () if o.now >= until => Cause::NoneExpected,
+            // A request must not expire while an instance stays idle for it.
+            () if until >= o.deadline => Cause::ExpiryNear,
+            () => return Err(until),
+        };
         self.end(o);
-        None
+        Ok(why)
     }
 
     fn begin(&mut self, o: &Outlook) -> Option<Wait> {

@@ -24,7 +24,7 @@ pub use activity::Activity;
 pub use context::Context;
 pub use handle::Trace;
 pub use options::{TraceMode, TraceSetting};
-pub use phases::{Measured, Phases};
+pub use phases::{Behind, Measured, Phases};
 pub use queue::Taken;
 pub use record::{Call, Record, RecordedTensor, Stamp, TensorSide};
 pub use tracer::{Measuring, Tracer, is_any_on};

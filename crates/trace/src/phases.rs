@@ -1,7 +1,9 @@
 //! Times of the phases of a request, for the access log. Any thread sets them without a lock; the thread that receives
 //! the last response reads them.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use tensor::Name;
 
 /// Times on the engine's clock; 0 = not reached.
 #[derive(Debug, Default)]
@@ -10,6 +12,21 @@ pub struct Phases {
     marks: [AtomicU64; 4],
     ended: AtomicU64,
     rows: AtomicU32,
+    cause: OnceLock<&'static str>,
+    behind: OnceLock<Behind>,
+}
+
+/// What a request had to wait for when it arrived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Behind {
+    /// Model whose executions had all instances, or the resources of the rate limiter.
+    pub model: Name,
+    /// Version of the model.
+    pub version: Name,
+    /// Highest priority level of the requests that waited before this one; 0 = none, or the model has no levels.
+    pub priority: u32,
+    /// Rows of the requests that waited before this one.
+    pub rows: u64,
 }
 
 /// A copy of the times.
@@ -42,6 +59,26 @@ impl Phases {
 
     pub(crate) fn batched(&self, rows: u32) {
         self.rows.store(rows, Ordering::Relaxed);
+    }
+
+    /// Records why the batch of the request began; the first one, if the request runs several times.
+    pub fn begins(&self, cause: &'static str) {
+        _ = self.cause.set(cause);
+    }
+
+    /// Records what the request waits behind.
+    pub fn waits(&self, behind: Behind) {
+        _ = self.behind.set(behind);
+    }
+
+    /// Why the batch of the request began, if it did.
+    pub fn cause(&self) -> Option<&'static str> {
+        self.cause.get().copied()
+    }
+
+    /// What the request waited behind; `None` if it could start at once, or waited for other requests.
+    pub fn behind(&self) -> Option<&Behind> {
+        self.behind.get()
     }
 
     /// The times so far.

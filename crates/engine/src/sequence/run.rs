@@ -2,9 +2,9 @@
 
 use super::{Nulls, Row, Sequencing};
 use crate::answer::{Delivery, EngineResponse};
+use crate::execution_cost::ExecutionCost;
 use crate::mail::together;
 use crate::pending::{Queued, Requests, RunningRequest};
-use crate::ran::Ran;
 use crate::statistics::Executed;
 use crate::times::Execution;
 use crate::traced;
@@ -27,8 +27,8 @@ impl Drop for Releases<'_> {
     fn drop(&mut self) {
         let _ = catch_unwind(AssertUnwindSafe(|| {
             let now = now_ns();
-            let mut run = self.version.running.run.lock();
-            if let Some(sequences) = run.schedule.sequences_mut() {
+            let mut dispatch = self.version.serving.dispatch.lock();
+            if let Some(sequences) = dispatch.schedule.sequences_mut() {
                 self.origins.drain(..).for_each(|origin| sequences.released(now, origin));
             }
         }));
@@ -51,11 +51,11 @@ impl ModelVersion {
         instance: u32,
         mut requests: Requests,
         control: &RunControl,
-    ) -> Ran {
+    ) -> ExecutionCost {
         let class = requests.first().map_or(0, Waiting::class);
         let kind = self.scheduling.kind_of(&requests);
         let start = now_ns();
-        self.running.pending.fetch_sub(requests.len() as u64, Ordering::Relaxed);
+        self.serving.pending.fetch_sub(requests.len() as u64, Ordering::Relaxed);
         let mut filled: Vec<Filled> = requests.iter_mut().map(|q| sequencing.filled(q)).collect();
         let origins = filled.iter_mut().filter_map(|f| f.row.origin.take()).collect();
         let releases = Releases { version: self, origins };
@@ -97,7 +97,7 @@ impl ModelVersion {
             }
         });
         let duration = if any { timings.end.saturating_sub(start).max(1) } else { 0 };
-        Ran { class, kind, rows, padded_bytes: 0, inline: None, end: timings.end, duration }
+        ExecutionCost { class, kind, rows, padded_bytes: 0, inline: None, end: timings.end, duration }
     }
 }
 
@@ -105,11 +105,11 @@ impl ModelVersion {
     /// Returns a row to the scheduler, and starts requests that may run now, perhaps the next of its sequence.
     pub(crate) fn release_row(&self, origin: Origin) {
         let now = now_ns();
-        let mut run = self.running.run.lock();
-        if let Some(sequences) = run.schedule.sequences_mut() {
+        let mut dispatch = self.serving.dispatch.lock();
+        if let Some(sequences) = dispatch.schedule.sequences_mut() {
             sequences.released(now, origin);
         }
-        self.pump(run, now);
+        self.pump(dispatch, now);
     }
 
     /// The rows of a batch whose requests end later, with their responders.
@@ -118,14 +118,14 @@ impl ModelVersion {
         sequencing: &Sequencing,
         requests: &mut Requests,
         execution: &Arc<Execution>,
-        rest: Option<&Arc<dyn Send + Sync>>,
+        held_instance: Option<&Arc<dyn Send + Sync>>,
     ) -> Vec<BatchEntry> {
         let mut filled: Vec<Filled> = requests.iter_mut().map(|q| sequencing.filled(q)).collect();
         let rows = rows_of(&filled);
         let (mut entries, places) = sequencing.laid_out(&mut filled, rows);
         for ((f, place), q) in filled.into_iter().zip(places).zip(requests) {
             let Some(entry) = entries.get_mut(place) else { continue };
-            let running = RunningRequest { row: f.row, wanted: f.wanted, rest: rest.cloned() };
+            let running = RunningRequest { row: f.row, wanted: f.wanted, held_instance: held_instance.cloned() };
             let responder = self.responder(&mut q.0, entry, execution, Some(running));
             match entry.result.take() {
                 None => entry.responder = responder,

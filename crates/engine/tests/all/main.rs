@@ -6,6 +6,7 @@ mod support;
 mod cached;
 mod cached_differential;
 mod cancel_many;
+mod causes;
 mod continuing;
 mod ensemble_regions;
 mod ensembles;

@@ -291,6 +291,13 @@ pub fn call(version: &ModelVersion, number: u8) -> Call {
     try_call(version, number, None).expect("accepted")
 }
 
+/// Calls the model with this priority, and returns what the access log is written from, too.
+pub fn measured(version: &ModelVersion, number: u8, priority: u64) -> (Call, trace::Trace) {
+    let trace = trace::Trace::measured();
+    let request = InferRequest { trace: Some(trace.clone()), priority, ..*request(number) };
+    (try_request(version, Box::new(request), None).expect("accepted"), trace)
+}
+
 impl Call {
     pub fn next(&self) -> (Got, bool) {
         got(self.next_answer())

@@ -1,5 +1,7 @@
 //! When a batch of the direct strategy has to run.
 
+use crate::Cause;
+
 /// How long a batch may wait for more slots.
 #[derive(Clone, Copy)]
 pub(super) struct Delay {
@@ -14,11 +16,15 @@ impl Delay {
         Self { ns: max_queue_delay_us.saturating_mul(1000), utilization, slots: max_batch_size.max(1) as f32 }
     }
 
-    /// When a batch whose oldest request came at `oldest` has to run; `None` = now.
-    pub fn until(&self, now: u64, oldest: u64, ready: u32) -> Option<u64> {
-        // Without a minimum utilization a batch does not wait (measured: in Triton the delay alone has no effect).
-        let may_wait = self.ns > 0 && self.utilization > 0.0 && (ready as f32 / self.slots) < self.utilization;
+    /// Why a batch whose oldest request came at `oldest` runs now, or `Err` with the time at which it has to run.
+    pub fn decide(&self, now: u64, oldest: u64, ready: u32) -> Result<Cause, u64> {
         let until = oldest.saturating_add(self.ns);
-        (may_wait && until > now).then_some(until)
+        match () {
+            // Without a minimum utilization a batch does not wait (measured: in Triton the delay alone has no effect).
+            () if self.ns == 0 || self.utilization <= 0.0 => Ok(Cause::IdleInstance),
+            () if ready as f32 / self.slots >= self.utilization => Ok(Cause::SlotsFilled),
+            () if until <= now => Ok(Cause::DelayElapsed),
+            () => Err(until),
+        }
     }
 }

@@ -29,9 +29,10 @@ impl<T: Waiting> SequenceScheduler<T> {
         if ready == 0 {
             return Choice::Nothing;
         }
-        if let Some(until) = delay.until(now, oldest, ready) {
-            return Choice::WaitUntil(until);
-        }
+        let why = match delay.decide(now, oldest, ready) {
+            Ok(why) => why,
+            Err(until) => return Choice::WaitUntil(until),
+        };
         let watched = self.left.forgotten.as_ref().map_or(0, Vec::len);
         let mut rows: Vec<Row<T>> = Vec::with_capacity(end as usize);
         let mut first = None;
@@ -55,7 +56,7 @@ impl<T: Waiting> SequenceScheduler<T> {
         if let Some(all) = &mut self.left.forgotten {
             self.left.leaving.extend(all.drain(watched..));
         }
-        Choice::Run(Run { instance, rows })
+        Choice::Run(Run { instance, why, rows })
     }
 
     /// Arrival of the request that the slot could run now.

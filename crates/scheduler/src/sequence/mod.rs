@@ -36,6 +36,7 @@ pub use error::{RemovalReason, SequenceError, conflict_warning};
 pub use scheduler::SequenceScheduler;
 pub use slots::SlotId;
 
+use crate::Cause;
 use std::fmt;
 use tensor::Name;
 
@@ -160,6 +161,8 @@ pub enum NextRun<T> {
 pub struct Run<T> {
     /// One of the idle instances.
     pub instance: u32,
+    /// Why it starts now.
+    pub why: Cause,
     /// Never empty; at least one row has a request. [`Strategy::Direct`]: row i is slot i.
     pub rows: Vec<Row<T>>,
 }

@@ -16,18 +16,18 @@ impl<T: Waiting> SequenceScheduler<T> {
             };
             let mut dropped = Vec::new();
             let step = batcher.step(now, 1, profile, &mut dropped);
-            if matches!(step, NextBatch::Run(_)) {
+            if matches!(step, NextBatch::Run { .. }) {
                 // The instance is busy from now on: the batcher learns from that when clients send again.
                 batcher.step(now, 0, profile, &mut dropped);
             }
             let changed = !dropped.is_empty();
             dropped.into_iter().for_each(|(_, Inside(request))| self.lost(now, request));
             match step {
-                NextBatch::Run(batch) => {
+                NextBatch::Run { batch, why } => {
                     self.len -= batch.len();
                     let row =
                         |Inside(request): Inside<T>| Row { slot: request.origin.slot.slot, request: Some(request) };
-                    return Choice::Run(Run { instance, rows: batch.into_iter().map(row).collect() });
+                    return Choice::Run(Run { instance, why, rows: batch.into_iter().map(row).collect() });
                 }
                 // Slots of cancelled requests may have fed others into the batcher.
                 _ if changed => {}

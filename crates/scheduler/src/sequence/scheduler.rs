@@ -7,9 +7,9 @@ use super::inside::{self, Inside};
 use super::requests::{NEVER, Queued, Sequence};
 use super::slots::{FreeSlots, SlotId};
 use super::{Accepted, Config, Head, NextRun, Origin, Request, Run, SequenceId, Strategy};
-use crate::Waiting;
 use crate::batcher::Batcher;
 use crate::profile::Profile;
+use crate::{Cause, Waiting};
 use std::collections::{BTreeSet, HashMap};
 use tensor::Name;
 
@@ -40,11 +40,13 @@ pub(super) struct SequenceInstance<T: Waiting> {
     pub queued: usize,
     /// [`Strategy::Oldest`] only.
     pub batcher: Option<Batcher<Inside<T>>>,
+    /// True from its batch to the next step in which it is idle.
+    is_busy: bool,
 }
 
 impl<T: Waiting> SequenceInstance<T> {
     fn new(config: &Config) -> Self {
-        Self { slots: Vec::new(), queued: 0, batcher: inside::batcher(config) }
+        Self { slots: Vec::new(), queued: 0, batcher: inside::batcher(config), is_busy: false }
     }
 }
 
@@ -209,8 +211,12 @@ impl<T: Waiting> SequenceScheduler<T> {
                     Some(delay) => self.step_direct(now, instance, delay),
                     None => self.step_oldest(now, instance),
                 };
+                let busy = self.instances.get_mut(instance as usize).map(|instance| &mut instance.is_busy);
+                let was_busy = busy.is_some_and(std::mem::take);
                 match choice {
-                    Choice::Run(r) => {
+                    Choice::Run(mut r) => {
+                        r.why = if was_busy { Cause::InstanceFreed } else { r.why };
+                        self.instances.get_mut(instance as usize).into_iter().for_each(|busy| busy.is_busy = true);
                         run = Some(r);
                         break;
                     }

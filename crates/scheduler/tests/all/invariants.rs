@@ -2,7 +2,7 @@
 
 use crate::common::{Random, Request, request};
 use proptest::prelude::*;
-use scheduler::{Config, Dynamic, NextBatch, Policy, RemovalReason, Scheduler, TimeoutAction};
+use scheduler::{Cause, Config, Dynamic, NextBatch, Policy, RemovalReason, Scheduler, TimeoutAction};
 use std::collections::BTreeMap;
 
 /// A request, as the test knows it.
@@ -16,6 +16,8 @@ struct Known {
     /// Latest time at which it may still wait, if it must be rejected then.
     reject_at: Option<u64>,
     out: bool,
+    /// It waits for an instance to become free.
+    is_blocked: bool,
 }
 
 struct World {
@@ -75,6 +77,7 @@ impl World {
                     may_be_delayed: timeout != 0 && policy.timeout_action == TimeoutAction::Delay,
                     reject_at: rejects.then_some(self.now + timeout * 1000),
                     out: false,
+                    is_blocked: false,
                 });
                 self.waiting.insert(id, level);
             }
@@ -92,6 +95,7 @@ impl World {
                     may_be_delayed: false,
                     reject_at: None,
                     out: true,
+                    is_blocked: false,
                 });
             }
         }
@@ -142,7 +146,7 @@ impl World {
             );
             self.take_dropped(dropped);
             match step {
-                NextBatch::Run(batch) => self.run(&batch),
+                NextBatch::Run { batch, why } => self.run(&batch, why),
                 NextBatch::SleepUntil(at) => {
                     assert!(at > self.now, "would spin");
                     self.wake = Some(at);
@@ -156,10 +160,14 @@ impl World {
         }
         assert_eq!(self.scheduler.len(), self.waiting.len(), "len");
         self.check_waiting();
+        for &id in self.waiting.keys() {
+            self.known[id].is_blocked = self.idle == 0;
+        }
     }
 
-    fn run(&mut self, batch: &[Request]) {
+    fn run(&mut self, batch: &[Request], why: Cause) {
         self.runs += 1;
+        self.check_cause(batch, why);
         assert!(self.idle > 0, "run without an instance");
         self.idle -= 1;
         let first = batch.first().expect("never empty");
@@ -181,6 +189,23 @@ impl World {
                 assert!(!same || known.request.cancelled.get(), "{} overtook {id}", request.id);
             }
         }
+    }
+
+    /// Checks the cause of a batch against what its requests waited for.
+    fn check_cause(&self, batch: &[Request], why: Cause) {
+        let known = || batch.iter().map(|r| &self.known[r.id]);
+        let rows: u32 = batch.iter().map(|r| r.rows).sum();
+        let delay = self.dynamic.max_queue_delay_us * 1000;
+        let is_possible = match why {
+            Cause::InstanceFreed => known().any(|k| k.is_blocked),
+            Cause::IdleInstance => delay == 0 || self.idle > 1 || rows >= self.config.max_batch_size,
+            Cause::PreferredSize => self.dynamic.preferred.iter().any(|&size| rows >= size),
+            Cause::DelayElapsed => known().any(|k| self.now >= k.arrived + delay),
+            _ => delay > 0,
+        };
+        assert!(is_possible, "{why:?} is no cause of {rows} rows");
+        let is_blocked = known().any(|k| k.is_blocked);
+        assert_eq!(is_blocked, why == Cause::InstanceFreed, "a batch that waited for an instance, or did not: {why:?}");
     }
 
     /// Checks the waiting requests after the scheduler's steps.

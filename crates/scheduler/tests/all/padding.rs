@@ -3,7 +3,7 @@
 use crate::common::Random;
 use scheduler::padding::{BATCH_BYTES_MAX, PaddedTensor, Padding, ROW_BYTES_FREE, ROW_RATIO_MAX};
 use scheduler::profile::{FinishedRun, RunClass};
-use scheduler::{Config, Dynamic, NextBatch, RemovalReason, Scheduler, Waiting};
+use scheduler::{Cause, Config, Dynamic, NextBatch, RemovalReason, Scheduler, Waiting};
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -121,7 +121,11 @@ fn simulate(seed: u64) -> usize {
                 waiting.retain(|w| w.id != request.id);
             }
             let batch = match step {
-                NextBatch::Run(batch) => batch,
+                NextBatch::Run { batch, why } => {
+                    let is_at_once = matches!(why, Cause::IdleInstance | Cause::InstanceFreed);
+                    assert!(is_at_once || delay > 0, "{why:?} without a delay");
+                    batch
+                }
                 NextBatch::SleepUntil(at) => {
                     let oldest = waiting.iter().filter(|w| !w.cancelled.get()).map(|w| w.arrived).min().unwrap();
                     assert!(at > now && at <= oldest + delay * 1000, "sleeps beyond the delay");
@@ -197,7 +201,9 @@ fn closed_loop(clients: usize, padded: bool) -> (f64, u64, usize) {
     };
     (0..clients).for_each(|_| ask(&mut scheduler, 0, 0, &mut begun));
     while done < 20_000 {
-        let NextBatch::Run(batch) = scheduler.step(now, 1, &mut vec![]) else { panic!("requests wait") };
+        let NextBatch::Run { batch, why: Cause::IdleInstance } = scheduler.step(now, 1, &mut vec![]) else {
+            panic!("requests wait, or for something else")
+        };
         runs += 1;
         let volume = batch.len() as u64 * u64::from(batch.iter().map(|r| r.lengths[0]).max().unwrap());
         let duration = (FIXED + volume) * 40_000;

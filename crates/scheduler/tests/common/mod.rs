@@ -6,11 +6,11 @@
 //! `~2` it is cancelled without a call, `!` an instance finishes, `?` just a step, `>2` a busy
 //! instance with 2 requests may be sent a batch, before the step. Requests count from 0. After every event the caller
 //! steps and runs batches while an instance is idle, and steps again at the wake-up time. The trace shows the results:
-//! `10:run[0,1]`, `10:ahead[0,1]`, `10:expired[2]`, `10:cancelled[2]`, `10:full[3]`, and `10:sleep 15` whenever the
+//! `10:run[0,1]full` (with the cause, see `mark`), `10:ahead[0,1]`, `10:expired[2]`, `10:cancelled[2]`, `10:full[3]`, and `10:sleep 15` whenever the
 //! wake-up time changes.
 #![allow(dead_code)]
 
-use scheduler::{Config, Dynamic, NextBatch, Policy, RemovalReason, Scheduler, TimeoutAction, Waiting};
+use scheduler::{Cause, Config, Dynamic, NextBatch, Policy, RemovalReason, Scheduler, TimeoutAction, Waiting};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -166,11 +166,11 @@ impl Player {
             let step = self.scheduler.step(now, self.idle, &mut dropped);
             self.note_dropped(now, dropped);
             match step {
-                NextBatch::Run(batch) => {
+                NextBatch::Run { batch, why } => {
                     assert!(self.idle > 0, "run without an idle instance");
                     self.idle -= 1;
                     let ids: Vec<_> = batch.iter().map(|r| r.id.to_string()).collect();
-                    self.trace.push(format!("{}:run[{}]", now / 1000, ids.join(",")));
+                    self.trace.push(format!("{}:run[{}]{}", now / 1000, ids.join(","), mark(why)));
                 }
                 NextBatch::SleepUntil(at) => {
                     assert!(at > now, "sleep until {at} at {now}");
@@ -193,6 +193,26 @@ impl Player {
             let why = if why == RemovalReason::Expired { "expired" } else { "cancelled" };
             self.trace.push(format!("{}:{why}[{}]", now / 1000, request.id));
         }
+    }
+}
+
+/// The cause in a trace.
+pub fn mark(why: Cause) -> &'static str {
+    match why {
+        Cause::IdleInstance => "",
+        Cause::InstanceFreed => "!",
+        Cause::Full => "full",
+        Cause::PreferredSize => "size",
+        Cause::NextDiffers => "next",
+        Cause::DelayElapsed => "delay",
+        Cause::NoneExpected => "none",
+        Cause::ExpectedArrived => "came",
+        Cause::WaitNotWorth => "worth",
+        Cause::ExpiryNear => "expiry",
+        Cause::LibraryDecided => "decided",
+        Cause::Gathered => "gathered",
+        Cause::SlotsFilled => "slots",
+        Cause::LayReady | Cause::TurnEnded => panic!("{why:?} is no cause of a step"),
     }
 }
 

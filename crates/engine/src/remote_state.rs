@@ -1,7 +1,7 @@
 //! State of a version whose batches run in other processes; see `hand_on`.
 
 use crate::pending::Requests;
-use crate::ready::ReadinessQuery;
+use crate::readiness_query::ReadinessQuery;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Batches that run in other processes.
 #[derive(Default)]
-pub(crate) struct Later {
+pub(crate) struct RemoteState {
     /// Work for the thread that holds the lock of the version, after it is free.
     pub(crate) starts: Mutex<Starts>,
     /// Number of busy instances.
     pub(crate) occupied: AtomicU64,
     /// The current readiness query to the model.
-    pub(crate) asked: Mutex<Option<Arc<ReadinessQuery>>>,
+    pub(crate) query: Mutex<Option<Arc<ReadinessQuery>>>,
 }
 
 #[derive(Default)]
@@ -26,7 +26,7 @@ pub(crate) struct Starts {
     pub(crate) left: Vec<u32>,
 }
 
-impl Later {
+impl RemoteState {
     /// Leaves a batch to the thread that holds the lock of the version.
     pub(crate) fn leave(&self, instance: u32, requests: Requests) {
         self.starts.lock().batches.push_back((instance, requests));
@@ -44,8 +44,8 @@ impl Later {
 
     /// Wakes queries for readiness that have waited long enough.
     pub(crate) fn wake_asking(&self) {
-        if let Some(asked) = self.asked.lock().clone() {
-            asked.wake_late();
+        if let Some(query) = self.query.lock().clone() {
+            query.wake_late();
         }
     }
 }

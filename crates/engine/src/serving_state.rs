@@ -2,7 +2,7 @@
 
 use crate::inline::TurnPolicy;
 use crate::instance_config::InstanceConfig;
-use crate::later::Later;
+use crate::remote_state::RemoteState;
 use crate::schedule::{Removed, Schedule};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use tensor::Error;
 
 /// State of a serving version, mostly unused by a graph, which has no instances.
-pub(crate) struct RunningState {
-    pub(crate) run: Mutex<Run>,
+pub(crate) struct ServingState {
+    pub(crate) dispatch: Mutex<Dispatch>,
     /// Batches that run in other processes. `None` if the model runs in this one.
-    pub(crate) later: Option<Later>,
+    pub(crate) remote: Option<RemoteState>,
     /// Instances by number, with their configuration. Locked during a whole change, before any other lock.
     pub(crate) instances: Mutex<Vec<(u32, InstanceConfig)>>,
-    /// Number of instances that are gone, as in `Run::gone`.
+    /// Number of instances that are gone, as in `Dispatch::gone`.
     pub(crate) gone: AtomicU32,
     /// Accepted requests that are not executing yet.
     pub(crate) pending: AtomicU64,
@@ -34,11 +34,11 @@ pub(crate) struct RunningState {
     pub(crate) retired: AtomicBool,
 }
 
-impl RunningState {
-    pub(crate) fn new(run: Run, wanted: Vec<InstanceConfig>, later: Option<Later>) -> Self {
+impl ServingState {
+    pub(crate) fn new(dispatch: Dispatch, wanted: Vec<InstanceConfig>, remote: Option<RemoteState>) -> Self {
         Self {
-            run: Mutex::new(run),
-            later,
+            dispatch: Mutex::new(dispatch),
+            remote,
             instances: Mutex::new((0..).zip(wanted).collect()),
             gone: AtomicU32::new(0),
             pending: AtomicU64::new(0),
@@ -55,7 +55,7 @@ impl RunningState {
     pub(crate) fn inflight(&self) -> u64 {
         // Requests first: a batch is counted before the last of its requests ends.
         match self.inflight.load(Ordering::Acquire) {
-            0 => self.later.as_ref().map_or(0, Later::occupied),
+            0 => self.remote.as_ref().map_or(0, RemoteState::occupied),
             requests => requests,
         }
     }
@@ -64,9 +64,9 @@ impl RunningState {
         self.cancelled.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Publishes the number of gone instances after a change of `run`.
-    pub(crate) fn count_gone(&self, run: &Run) {
-        self.gone.store(run.gone.len() as u32, Ordering::Release);
+    /// Publishes the number of gone instances after a change of `dispatch`.
+    pub(crate) fn count_gone(&self, dispatch: &Dispatch) {
+        self.gone.store(dispatch.gone.len() as u32, Ordering::Release);
     }
 
     /// True if an instance is gone.
@@ -80,19 +80,19 @@ impl RunningState {
         if !self.is_short() {
             return None;
         }
-        self.run.lock().gone.last().map(|(_, why)| why.message().to_owned())
+        self.dispatch.lock().gone.last().map(|(_, why)| why.message().to_owned())
     }
 
-    /// Notifies the model of removed instances once the caller releases the lock of `run`.
+    /// Notifies the model of removed instances once the caller releases the lock of `dispatch`.
     pub(crate) fn instances_left(&self, instances: &[u32]) {
-        if let Some(later) = self.later.as_ref().filter(|_| !instances.is_empty()) {
-            later.left(instances);
+        if let Some(remote) = self.remote.as_ref().filter(|_| !instances.is_empty()) {
+            remote.left(instances);
         }
     }
 }
 
 /// The scheduler and instances of a version, under one lock.
-pub(crate) struct Run {
+pub(crate) struct Dispatch {
     pub(crate) schedule: Schedule,
     /// Numbers of idle instances; the one used last, whose caches are warm, is last.
     pub(crate) idle: SmallVec<[u32; 8]>,
@@ -123,7 +123,7 @@ pub(crate) struct Run {
     pub(crate) begun: Vec<(u64, u32)>,
 }
 
-impl Run {
+impl Dispatch {
     pub(crate) fn new(schedule: Schedule, instances: u32) -> Self {
         Self {
             schedule,

@@ -1,11 +1,11 @@
 //! The end of a batch that runs in another process: its instance becomes idle.
 //!
-//! Invariant: an instance taken for a batch is returned once, when `Rest` is dropped, even after a panic. If another
-//! batch lies ready behind it, that one has the instance, and its `Rest` returns it.
+//! Invariant: an instance taken for a batch is returned once, when `HeldInstance` is dropped, even after a panic. If
+//! another batch lies ready behind it, that one has the instance, and its `HeldInstance` returns it.
 
 use crate::answer::{EngineResponse, Sink};
+use crate::execution_cost::ExecutionCost;
 use crate::limits::WARMUP_BATCH_SIZE_MAX;
-use crate::ran::Ran;
 use crate::version::ModelVersion;
 use backend::now_ns;
 use parking_lot::{Condvar, Mutex};
@@ -16,36 +16,36 @@ use tensor::Error;
 
 /// Destination of an instance after its batch.
 #[derive(Clone)]
-pub(crate) enum Then {
+pub(crate) enum ReturnTo {
     /// The version's idle instances.
-    Serve,
+    Service,
     /// The warmup, which has all instances.
     WarmUp(Arc<WarmUp>),
 }
 
 /// An instance in use by a batch, returned when this is dropped: when the backend frees it, and for sequences not
 /// before their requests are over, because the next ones need their state.
-pub(crate) struct Rest {
+pub(crate) struct HeldInstance {
     pub(crate) version: Arc<ModelVersion>,
     pub(crate) instance: u32,
-    pub(crate) ran: Ran,
+    pub(crate) cost: ExecutionCost,
     /// Duration of the batch in ns, which its profile learns; 0: nothing to learn.
     pub(crate) duration: AtomicU64,
-    pub(crate) then: Then,
+    pub(crate) return_to: ReturnTo,
     /// Number of the offer of the instance to another batch; 0: none. A batch that is sent there before this one ends
     /// keeps the instance.
     pub(crate) offer: AtomicU64,
 }
 
-impl Drop for Rest {
+impl Drop for HeldInstance {
     fn drop(&mut self) {
-        let ran = Ran { duration: self.duration.load(Ordering::Relaxed), end: now_ns(), ..self.ran };
+        let cost = ExecutionCost { duration: self.duration.load(Ordering::Relaxed), end: now_ns(), ..self.cost };
         // A panic may be unwinding, and a second one would end the process.
-        let rested = catch_unwind(AssertUnwindSafe(|| match &self.then {
-            Then::Serve => self.version.freed(self, ran),
-            Then::WarmUp(warm_up) => warm_up.freed(),
+        let returned = catch_unwind(AssertUnwindSafe(|| match &self.return_to {
+            ReturnTo::Service => self.version.freed(self, cost),
+            ReturnTo::WarmUp(warm_up) => warm_up.freed(),
         }));
-        if rested.is_err() {
+        if returned.is_err() {
             log::error!("starting the next batch panicked; this is a defect of the server, please report it");
         }
         self.version.batch_ended();

@@ -28,7 +28,7 @@ impl Scheduling {
 
 /// Measurements of an execution, from which the profile learns.
 #[derive(Clone, Copy)]
-pub(crate) struct Ran {
+pub(crate) struct ExecutionCost {
     pub(crate) class: u64,
     pub(crate) kind: RunClass,
     pub(crate) rows: u32,
@@ -37,14 +37,14 @@ pub(crate) struct Ran {
     /// 0 = failed: failures say nothing about cost.
     pub(crate) duration: u64,
     /// Set if the run was inline.
-    pub(crate) inline: Option<(Inline, HoldTime)>,
+    pub(crate) inline: Option<(InlineRun, HoldTime)>,
     /// End of the execution, used as the current time by what follows.
     pub(crate) end: u64,
 }
 
 /// An inline run.
 #[derive(Clone, Copy)]
-pub(crate) struct Inline {
+pub(crate) struct InlineRun {
     pub(crate) limit_ns: u64,
     /// True if the CPU time is measured exactly.
     pub(crate) exact: bool,

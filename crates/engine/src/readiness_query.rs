@@ -62,9 +62,9 @@ impl Wake for ReadinessCallback {
         let mut waiting = self.0.lock();
         let Some((asking, _)) = &mut *waiting else { return };
         let Poll::Ready(ready) = Pin::new(asking).poll(&mut Context::from_waker(&waker)) else { return };
-        let told = waiting.take();
+        let done = waiting.take();
         drop(waiting);
-        if let Some((_, to)) = told {
+        if let Some((_, to)) = done {
             to(ready);
         }
     }
