@@ -18,9 +18,10 @@ use crate::limits::{
     ANSWER_OVERHEAD_BYTES, ANSWERS_AGE_MAX, ANSWERS_BYTES_MAX, ANSWERS_UNPACKED_MAX, ANSWERS_WAITING_MAX,
     CHARGE_BYTES_MIN, UNCHARGED_ANSWER_BYTES_MAX,
 };
-use crate::packed::{Outlines, Packed, Tag};
+use crate::packed::{Outlines, Packed};
 use crate::verbose;
-use engine::{EngineResponse, Mailbox, ModelVersion, Sink, Ticket};
+use backend::now_ns;
+use engine::{EngineResponse, Mailbox, ModelVersion, Place, Sink, Ticket};
 use memory::budget::SMALL_BYTES_MAX;
 use memory::{Account, Charge, Kind};
 use parking_lot::Mutex;
@@ -29,7 +30,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tensor::{Code, Error, Name, Result};
 
 /// The reader's end of the queue.
@@ -47,12 +48,10 @@ struct InboxShared {
 
 struct InboxState {
     /// Responses that are not packed: the first ones, and later ones that are too large.
-    answers: VecDeque<QueuedResponse>,
+    answers: VecDeque<EngineResponse>,
     packed: Packed,
     /// Number of the next response. The reader takes the one with the lowest number, from `answers` or `packed`.
     number: u64,
-    /// Start of the times in `packed`.
-    begun: Instant,
     /// Bytes of all queued responses.
     bytes: usize,
     /// Covers at least `bytes`. `None` while `bytes` is small.
@@ -68,16 +67,8 @@ struct InboxState {
     free: Vec<u32>,
 }
 
-struct QueuedResponse {
-    number: u64,
-    key: u32,
-    came: Instant,
-    bytes: usize,
-    answer: EngineResponse,
-}
-
 /// A request, as the sink of its responses.
-struct InboxSink {
+pub(crate) struct InboxSink {
     shared: Arc<InboxShared>,
     key: u32,
     /// The request's id, for verbose log lines about its responses. `None` while verbose logging is off.
@@ -108,58 +99,33 @@ fn overrun(why: &str) -> Error {
     Error::new(Code::ResourceExhausted, text)
 }
 
-/// Bytes that a response counts for, including tensors in a region of the client.
-fn size_of(answer: &EngineResponse) -> usize {
-    let data = match &answer.response {
-        Some(Ok(response)) => response.outputs.iter().map(|o| o.data.len()).sum::<usize>(),
-        Some(Err(error)) => error.message().len(),
-        None => 0,
-    };
-    ANSWER_OVERHEAD_BYTES + data
-}
-
 impl InboxState {
     /// Adds a response. Returns the waker of a waiting reader and, if the response was packed, the original to drop.
-    fn push(
-        &mut self,
-        slot: &InboxSink,
-        answer: EngineResponse,
-        came: Instant,
-    ) -> (Option<Waker>, Option<EngineResponse>) {
-        let (bytes, number, key) = (size_of(&answer), self.number, slot.key);
-        self.bytes += bytes;
+    fn push(&mut self, mut answer: EngineResponse, outlines: &Outlines) -> (Option<Waker>, Option<EngineResponse>) {
+        answer.place.number = self.number;
         self.number += 1;
-        if self.packed.len() > 0 || self.answers.len() >= ANSWERS_UNPACKED_MAX {
-            let came_ns = came.saturating_duration_since(self.begun).as_nanos() as u64;
-            if self.packed.push(Tag { number, key, came_ns, bytes }, &answer, &slot.outlines) {
-                return (self.waker.take(), Some(answer));
-            }
+        self.bytes += answer.place.bytes;
+        let is_behind = self.packed.len() > 0 || self.answers.len() >= ANSWERS_UNPACKED_MAX;
+        if is_behind && self.packed.push(&answer, outlines) {
+            return (self.waker.take(), Some(answer));
         }
-        self.answers.push_back(QueuedResponse { number, key, came, bytes, answer });
+        self.answers.push_back(answer);
         (self.waker.take(), None)
     }
 
-    /// The next response to take, if it is a packed one.
-    fn packed_front(&self) -> Option<Tag> {
+    /// Place of the next response to take, if it is a packed one.
+    fn packed_front(&self) -> Option<Place> {
         let packed = self.packed.front()?;
-        self.answers.front().is_none_or(|entry| packed.number < entry.number).then_some(packed)
-    }
-
-    /// When the next response to take was added.
-    fn oldest_came(&self) -> Option<Instant> {
-        match self.packed_front() {
-            Some(tag) => Some(self.begun + Duration::from_nanos(tag.came_ns)),
-            None => self.answers.front().map(|entry| entry.came),
-        }
+        self.answers.front().is_none_or(|answer| packed.number < answer.place.number).then_some(packed)
     }
 
     fn waiting(&self) -> usize {
         self.answers.len() + self.packed.len()
     }
 
-    /// Checks that a response of `bytes` fits within the bounds, and charges it.
-    fn admit(&mut self, bytes: usize, now: Instant) -> Result<()> {
-        let total = self.bytes + bytes;
+    /// Checks that a response fits within the bounds, and charges it.
+    fn admit(&mut self, place: Place) -> Result<()> {
+        let total = self.bytes + place.bytes;
         // In an empty queue a response may have any size, as long as there is memory for it.
         if self.waiting() > 0 {
             if total > ANSWERS_BYTES_MAX {
@@ -168,7 +134,9 @@ impl InboxState {
             if self.waiting() >= ANSWERS_WAITING_MAX {
                 return Err(overrun(&format!("{ANSWERS_WAITING_MAX} responses wait, which is the maximum")));
             }
-            if self.oldest_came().is_some_and(|came| now.saturating_duration_since(came) > ANSWERS_AGE_MAX) {
+            let oldest = self.packed_front().or_else(|| self.answers.front().map(|answer| answer.place));
+            let age = oldest.map_or(0, |oldest| place.came_ns.saturating_sub(oldest.came_ns));
+            if Duration::from_nanos(age) > ANSWERS_AGE_MAX {
                 let seconds = ANSWERS_AGE_MAX.as_secs();
                 return Err(overrun(&format!("one has waited for {seconds} s, which is the maximum")));
             }
@@ -197,15 +165,16 @@ impl InboxState {
         })
     }
 
-    fn take(&mut self) -> Option<(u32, EngineResponse)> {
-        let (key, bytes, answer) = match self.packed_front() {
-            Some(Tag { key, bytes, .. }) => {
+    fn take(&mut self) -> Option<EngineResponse> {
+        let answer = match self.packed_front() {
+            Some(Place { key, .. }) => {
                 // The request, and its outlines, are kept until its last response was taken.
                 let request = self.requests.get(key as usize).and_then(Option::as_deref);
-                (key, bytes, self.packed.take(request.map(|slot| &slot.outlines))?)
+                self.packed.take(request.map(|request| &request.outlines))?
             }
-            None => self.answers.pop_front().map(|entry| (entry.key, entry.bytes, entry.answer))?,
+            None => self.answers.pop_front()?,
         };
+        let bytes = answer.place.bytes;
         self.bytes -= bytes;
         if self.waiting() == 0 {
             self.charge = None;
@@ -215,7 +184,7 @@ impl InboxState {
             // The response is charged again when it is sent, and the budget must have room for that.
             charge.shrink(self.bytes);
         }
-        Some((key, answer))
+        Some(answer)
     }
 }
 
@@ -226,7 +195,6 @@ impl Inbox {
             answers: VecDeque::new(),
             packed: Packed::default(),
             number: 0,
-            begun: Instant::now(),
             bytes: 0,
             charge: None,
             account: account.clone(),
@@ -288,12 +256,12 @@ impl Inbox {
         }
     }
 
-    /// Takes the next response, with the key of its request. The final response of a request frees its key.
+    /// Takes the next response. The final response of a request frees its key.
     ///
     /// The waker of `cx` is kept only if there is no response, so a reader that is still reading is not woken.
-    pub fn poll_next(&self, cx: &Context<'_>) -> Poll<(u32, EngineResponse)> {
+    pub fn poll_next(&self, cx: &Context<'_>) -> Poll<EngineResponse> {
         let mut state = self.state();
-        let Some((key, answer)) = state.take() else {
+        let Some(answer) = state.take() else {
             match &mut state.waker {
                 Some(known) => known.clone_from(cx.waker()),
                 None => state.waker = Some(cx.waker().clone()),
@@ -301,8 +269,8 @@ impl Inbox {
             return Poll::Pending;
         };
         let request = match answer.is_final {
-            true => state.forget(key),
-            false => state.requests.get(key as usize).filter(|_| verbose::is_on()).cloned().flatten(),
+            true => state.forget(answer.place.key),
+            false => state.requests.get(answer.place.key as usize).filter(|_| verbose::is_on()).cloned().flatten(),
         };
         drop(state);
         if let Some(id) = request.as_ref().and_then(|r| r.id.as_deref())
@@ -310,7 +278,7 @@ impl Inbox {
         {
             verbose::answered(id, response);
         }
-        Poll::Ready((key, answer))
+        Poll::Ready(answer)
     }
 }
 
@@ -427,7 +395,8 @@ impl Sink for InboxSink {
             self.ended.store(true, Ordering::Release);
             self.done();
         }
-        let now = Instant::now();
+        let bytes = |answer: &EngineResponse| ANSWER_OVERHEAD_BYTES + answer.bytes();
+        answer.place = Place { number: 0, came_ns: now_ns(), bytes: bytes(&answer), key: self.key };
         let mut refused = None;
         let mut state = self.shared.state.lock();
         if state.closed {
@@ -437,7 +406,7 @@ impl Sink for InboxSink {
         }
         // The end without a response is always taken: there is one per request.
         if answer.response.is_some()
-            && let Err(why) = state.admit(size_of(&answer), now)
+            && let Err(why) = state.admit(answer.place)
         {
             if !is_final {
                 drop(state);
@@ -446,8 +415,9 @@ impl Sink for InboxSink {
             }
             // The end of a request is always delivered. Here the error replaces its response.
             refused = answer.response.replace(Err(why));
+            answer.place.bytes = bytes(&answer);
         }
-        let (waker, packed) = state.push(self, answer, now);
+        let (waker, packed) = state.push(answer, &self.outlines);
         drop(state);
         drop((refused, packed));
         match (waker, &self.shared.mailbox) {
@@ -459,7 +429,7 @@ impl Sink for InboxSink {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use memory::Budget;
     use protocol::{InferResponse, OutputForm, OutputTensor};
@@ -477,7 +447,7 @@ mod tests {
         }
     }
 
-    fn response(bytes: usize) -> EngineResponse {
+    pub(crate) fn response(bytes: usize) -> EngineResponse {
         let output = OutputTensor {
             name: "OUT".into(),
             index: 0,
@@ -487,15 +457,15 @@ mod tests {
             form: OutputForm::default(),
         };
         let response = InferResponse { outputs: smallvec![output], ..InferResponse::default() };
-        EngineResponse { response: Some(Ok(Box::new(response))), is_final: false }
+        EngineResponse::more(Ok(Box::new(response)))
     }
 
-    fn end() -> EngineResponse {
-        EngineResponse { response: None, is_final: true }
+    pub(crate) fn end() -> EngineResponse {
+        EngineResponse::last(None)
     }
 
     /// An inbox on a budget of this size, of which it may use a quarter, and the requests that it was given.
-    fn inbox(limit: usize, requests: usize) -> (Inbox, Vec<Arc<InboxSink>>, Account) {
+    pub(crate) fn inbox(limit: usize, requests: usize) -> (Inbox, Vec<Arc<InboxSink>>, Account) {
         let account = Budget::new(limit).account();
         let inbox = Inbox::new(&account);
         let slots = (0..requests).map(|_| inbox.starter().slot(inbox.reserve(), None)).collect();
@@ -506,13 +476,13 @@ mod tests {
     fn next(inbox: &Inbox) -> String {
         match inbox.poll_next(&Context::from_waker(Waker::noop())) {
             Poll::Pending => "later".into(),
-            Poll::Ready((key, EngineResponse { response, is_final })) => {
+            Poll::Ready(EngineResponse { response, is_final, place }) => {
                 let what = match response {
                     None => "end".into(),
                     Some(Ok(response)) => response.outputs[0].data.len().to_string(),
                     Some(Err(error)) => format!("{:?}", error.code()),
                 };
-                format!("{key}: {what}{}", if is_final { ", final" } else { "" })
+                format!("{}: {what}{}", place.key, if is_final { ", final" } else { "" })
             }
         }
     }
@@ -523,7 +493,7 @@ mod tests {
         slots[0].put(response(1));
         slots[1].put(response(2));
         slots[0].put(response(3));
-        slots[0].put(EngineResponse { response: None, is_final: false });
+        slots[0].put(EngineResponse { is_final: false, ..end() });
         slots[0].put(end());
         assert_eq!(inbox.reserve(), 2, "both keys are taken until the end was read");
         let all: Vec<_> = (0..5).map(|_| next(&inbox)).collect();
@@ -597,7 +567,7 @@ mod tests {
             assert!(error.message().contains(why), "{}: {why}", error.message());
             // The engine's responses to a cancelled request.
             slots[0].put(response(bytes));
-            slots[0].put(EngineResponse { response: Some(Err(error)), is_final: true });
+            slots[0].put(EngineResponse::only(Err(error)));
             for _ in 0..count {
                 assert_eq!(next(&inbox), format!("0: {bytes}"));
             }
@@ -632,10 +602,11 @@ mod tests {
     fn a_response_behind_one_that_has_waited_too_long_is_rejected() {
         let (inbox, slots, _) = inbox(1 << 30, 1);
         slots[0].put(response(1));
-        let now = Instant::now();
+        let now = now_ns();
+        let after = |time: Duration| Place { came_ns: now + time.as_nanos() as u64, ..Place::default() };
         let mut state = inbox.state();
-        assert!(state.admit(1, now + ANSWERS_AGE_MAX - Duration::from_secs(1)).is_ok());
-        let why = state.admit(1, now + ANSWERS_AGE_MAX + Duration::from_secs(1)).unwrap_err();
+        assert!(state.admit(after(ANSWERS_AGE_MAX - Duration::from_secs(1))).is_ok());
+        let why = state.admit(after(ANSWERS_AGE_MAX + Duration::from_secs(1))).unwrap_err();
         assert!(why.message().contains("one has waited for 60 s"), "{}", why.message());
     }
 

@@ -11,7 +11,7 @@
 //! Invariant: records are taken in the order in which they were pushed, each equal to the response that was pushed.
 
 use bytes::{Buf, BufMut, Bytes};
-use engine::EngineResponse;
+use engine::{EngineResponse, Place};
 use memory::{SlabMut, SlabPool, reclaim};
 use parking_lot::Mutex;
 use protocol::{InferResponse, OutputForm, OutputTensor, Parameter};
@@ -30,19 +30,6 @@ const TENSOR_BYTES_MAX: usize = 4 << 10;
 const RECORD_BYTES_MAX: usize = 16 << 10;
 /// Maximum number of outlines of one request. Models make responses of few kinds.
 const OUTLINES_MAX: usize = 8;
-
-/// Properties of a queued response.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Tag {
-    /// Position in the order of all responses of the inbox.
-    pub number: u64,
-    /// Key of its request.
-    pub key: u32,
-    /// Time of its arrival, in ns since the inbox was made.
-    pub came_ns: u64,
-    /// Bytes that the response counts for.
-    pub bytes: usize,
-}
 
 /// The parts that responses of one request have in common.
 pub(crate) struct Outline {
@@ -155,8 +142,8 @@ pub(crate) struct Packed {
     /// Bytes of the first slab whose records were taken.
     taken: usize,
     records: usize,
-    /// Tag of the next record, kept because each push and each take needs it.
-    front: Option<Tag>,
+    /// Place of the next record, kept because each push and each take needs it.
+    front: Option<Place>,
     /// Buffer in which a record is encoded.
     scratch: Vec<u8>,
 }
@@ -175,9 +162,9 @@ impl Packed {
     }
 
     /// Packs a response. Returns false, and changes nothing, if it cannot be packed or the system has no memory.
-    pub(crate) fn push(&mut self, tag: Tag, answer: &EngineResponse, outlines: &Outlines) -> bool {
+    pub(crate) fn push(&mut self, answer: &EngineResponse, outlines: &Outlines) -> bool {
         self.scratch.clear();
-        if !write(&mut self.scratch, tag, answer, outlines) || self.scratch.len() > RECORD_BYTES_MAX {
+        if !write(&mut self.scratch, answer, outlines) || self.scratch.len() > RECORD_BYTES_MAX {
             return false;
         }
         let len = self.scratch.len();
@@ -198,12 +185,12 @@ impl Packed {
         record.copy_from_slice(&self.scratch);
         slab.filled = end;
         self.records += 1;
-        self.front.get_or_insert(tag);
+        self.front.get_or_insert(answer.place);
         true
     }
 
-    /// Tag of the next record.
-    pub(crate) fn front(&self) -> Option<Tag> {
+    /// Place of the next record.
+    pub(crate) fn front(&self) -> Option<Place> {
         self.front
     }
 
@@ -215,12 +202,12 @@ impl Packed {
 
     /// Takes the next record as a response. `outlines` are those of its request.
     pub(crate) fn take(&mut self, outlines: Option<&Outlines>) -> Option<EngineResponse> {
-        let record = self.front_record()?;
+        let (record, place) = (self.front_record()?, self.front?);
         let taken = LENGTH_BYTES + record.len();
         // Cannot happen: `push` wrote the record.
-        let broken =
-            || EngineResponse::only(Err(Error::internal("a response that waited cannot be read; please report it")));
-        let answer = read(record, outlines).unwrap_or_else(broken);
+        let broken = || Err(Error::internal("a response that waited cannot be read; please report it"));
+        let answer =
+            read(record, place, outlines).unwrap_or_else(|| EngineResponse { place, ..EngineResponse::only(broken()) });
         self.taken += taken;
         self.records -= 1;
         if self.records == 0 {
@@ -232,7 +219,7 @@ impl Packed {
             self.slabs.pop_front();
             self.taken = 0;
         }
-        self.front = self.front_record().and_then(read_tag);
+        self.front = self.front_record().and_then(read_place);
         Some(answer)
     }
 
@@ -245,8 +232,8 @@ impl Packed {
 
 /// Initial capacity for a record. Records of small responses are not larger.
 const RECORD_BYTES_USUAL: usize = 256;
-/// Size of the tag at the beginning of a record.
-const TAG_BYTES: usize = 4 * size_of::<u64>();
+/// Size of the place at the beginning of a record.
+const PLACE_BYTES: usize = 4 * size_of::<u64>();
 /// Size of the length in front of a record.
 const LENGTH_BYTES: usize = size_of::<u32>();
 
@@ -265,9 +252,10 @@ mod parameter {
     pub(super) const DOUBLE: u8 = 3;
 }
 
-fn write(to: &mut Vec<u8>, tag: Tag, answer: &EngineResponse, outlines: &Outlines) -> bool {
+fn write(to: &mut Vec<u8>, answer: &EngineResponse, outlines: &Outlines) -> bool {
     to.reserve(RECORD_BYTES_USUAL);
-    for word in [tag.number, tag.key.into(), tag.came_ns, tag.bytes as u64] {
+    let Place { number, came_ns, bytes, key } = answer.place;
+    for word in [number, came_ns, bytes as u64, key.into()] {
         to.extend_from_slice(&word.to_ne_bytes());
     }
     to.put_u8(answer.is_final.into());
@@ -327,15 +315,15 @@ fn write_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
     to.put_slice(bytes);
 }
 
-fn read_tag(record: &[u8]) -> Option<Tag> {
-    let (words, _) = record.first_chunk::<TAG_BYTES>()?.as_chunks();
-    let &[number, key, came_ns, bytes] = words else { return None };
-    let [number, key, came_ns, bytes] = [number, key, came_ns, bytes].map(u64::from_ne_bytes);
-    Some(Tag { number, key: u32::try_from(key).ok()?, came_ns, bytes: bytes as usize })
+fn read_place(record: &[u8]) -> Option<Place> {
+    let (words, _) = record.first_chunk::<PLACE_BYTES>()?.as_chunks();
+    let &[number, came_ns, bytes, key] = words else { return None };
+    let [number, came_ns, bytes, key] = [number, came_ns, bytes, key].map(u64::from_ne_bytes);
+    Some(Place { number, came_ns, bytes: bytes as usize, key: u32::try_from(key).ok()? })
 }
 
-fn read(record: &[u8], outlines: Option<&Outlines>) -> Option<EngineResponse> {
-    let from = &mut record.get(TAG_BYTES..)?;
+fn read(record: &[u8], place: Place, outlines: Option<&Outlines>) -> Option<EngineResponse> {
+    let from = &mut record.get(PLACE_BYTES..)?;
     let is_final = from.try_get_u8().ok()? != 0;
     let response = match from.try_get_u8().ok()? {
         kind::NOTHING => None,
@@ -348,7 +336,7 @@ fn read(record: &[u8], outlines: Option<&Outlines>) -> Option<EngineResponse> {
             Some(Ok(Box::new(outlines?.with(outline, |outline| read_response(from, outline))?)))
         }
     };
-    Some(EngineResponse { response, is_final })
+    Some(EngineResponse { response, is_final, place })
 }
 
 fn read_response(from: &mut &[u8], outline: &Outline) -> Option<InferResponse> {
@@ -426,12 +414,12 @@ mod tests {
         }
     }
 
-    fn tag(number: u64) -> Tag {
-        Tag { number, key: 7, came_ns: 10 * number, bytes: 512 }
+    fn place(number: usize) -> Place {
+        Place { number: number as u64, key: 7, came_ns: 10 * number as u64, bytes: 512 }
     }
 
     fn answer(response: InferResponse) -> EngineResponse {
-        EngineResponse { response: Some(Ok(Box::new(response))), is_final: false }
+        EngineResponse::more(Ok(Box::new(response)))
     }
 
     #[test]
@@ -442,17 +430,17 @@ mod tests {
         for (puts, takes) in [(10, 3), (5000, 200), (0, 4807), (9, 9)] {
             for _ in 0..puts {
                 let made = match put % 5 {
-                    3 => EngineResponse { response: Some(Err(Error::not_found(format!("no {put}")))), is_final: false },
-                    4 => EngineResponse { response: None, is_final: true },
+                    3 => EngineResponse::more(Err(Error::not_found(format!("no {put}")))),
+                    4 => EngineResponse::last(None),
                     _ => answer(response(put, put % 900)),
                 };
-                assert!(packed.push(tag(put as u64), &made, &outlines), "{put}");
+                assert!(packed.push(&EngineResponse { place: place(put), ..made }, &outlines), "{put}");
                 put += 1;
             }
             for _ in 0..takes {
-                assert_eq!(packed.front(), Some(tag(taken as u64)));
+                assert_eq!(packed.front(), Some(place(taken)));
                 let came = packed.take(Some(&outlines)).expect("an answer");
-                assert_eq!(came.is_final, taken % 5 == 4);
+                assert_eq!((came.is_final, came.place), (taken % 5 == 4, place(taken)));
                 match came.response {
                     Some(Ok(came)) => assert_eq!(format!("{came:?}"), format!("{:?}", response(taken, taken % 900))),
                     Some(Err(error)) => assert_eq!(error, Error::not_found(format!("no {taken}"))),
@@ -468,16 +456,14 @@ mod tests {
     #[test]
     fn large_responses_and_those_of_too_many_kinds_are_not_packed() {
         let (mut packed, outlines) = (Packed::default(), Outlines::default());
-        assert!(packed.push(tag(0), &answer(response(0, TENSOR_BYTES_MAX)), &outlines));
-        assert!(!packed.push(tag(1), &answer(response(0, TENSOR_BYTES_MAX + 1)), &outlines));
-        let long =
-            |length| EngineResponse { response: Some(Err(Error::internal("x".repeat(length)))), is_final: false };
-        assert!(packed.push(tag(1), &long(4000), &outlines));
+        assert!(packed.push(&answer(response(0, TENSOR_BYTES_MAX)), &outlines));
+        assert!(!packed.push(&answer(response(0, TENSOR_BYTES_MAX + 1)), &outlines));
+        assert!(packed.push(&EngineResponse::more(Err(Error::internal("x".repeat(4000)))), &outlines));
         let named = |name: usize| answer(InferResponse { id: name.to_string().into(), ..response(0, 1) });
         for name in 1..OUTLINES_MAX {
-            assert!(packed.push(tag(1), &named(name), &outlines), "{name}");
+            assert!(packed.push(&named(name), &outlines), "{name}");
         }
-        assert!(!packed.push(tag(1), &named(OUTLINES_MAX), &outlines));
+        assert!(!packed.push(&named(OUTLINES_MAX), &outlines));
         assert_eq!(packed.len(), 1 + OUTLINES_MAX);
     }
 }

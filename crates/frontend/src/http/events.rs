@@ -109,7 +109,7 @@ impl Events {
             if self.is_last {
                 return Poll::Ready(None);
             }
-            let (_, answer) = ready!(self.inbox.poll_next(cx));
+            let answer = ready!(self.inbox.poll_next(cx));
             self.is_last = answer.is_final;
             if self.trace.is_some() {
                 (0..traced::completions(&answer)).for_each(|_| traced::completed(self.trace.as_ref()));

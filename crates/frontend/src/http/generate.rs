@@ -144,7 +144,7 @@ async fn many(
 async fn only(inbox: &Inbox, head: &RequestHead) -> (u64, Option<Result<Box<InferResponse>>>) {
     let (mut count, mut first, mut taken) = (0u64, None, 0u32);
     loop {
-        let (_, answer) = poll_fn(|cx| inbox.poll_next(cx)).await;
+        let answer = poll_fn(|cx| inbox.poll_next(cx)).await;
         if let Some(slot) = &head.trace {
             (0..traced::completions(&answer)).for_each(|_| slot.completed());
         }
