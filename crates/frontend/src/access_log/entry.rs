@@ -18,7 +18,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use tensor::{Code, Error, Name, Result};
+use tensor::{Code, Error, Name};
 use trace::Trace;
 
 /// Status for a client that disconnected before its response. HTTP defines none; other servers use this one.
@@ -64,12 +64,12 @@ pub struct EventNotes {
 }
 
 impl EventNotes {
-    pub fn note(&self, event: &Result<Bytes>) {
+    pub fn note(&self, bytes: usize, error: Option<&Error>) {
         self.count.fetch_add(1, Ordering::Relaxed);
-        match event {
-            Ok(json) => _ = self.bytes.fetch_add(json.len() as u64, Ordering::Relaxed),
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        if let Some(error) = error {
             // The first error is kept.
-            Err(error) => _ = self.error.set((error.code().grpc_status(), kept(error.message()))),
+            _ = self.error.set((error.code().grpc_status(), kept(error.message())));
         }
     }
 }
