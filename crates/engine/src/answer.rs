@@ -11,21 +11,14 @@ pub struct EngineResponse {
     pub response: Option<Result<Box<InferResponse>>>,
     /// True if nothing follows.
     pub is_final: bool,
-    /// Where it belongs in the line in which it waits.
-    pub place: Place,
-}
-
-/// Place of a response in a line.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Place {
-    /// Position in the line: of the request in that of a version, of the response in an inbox.
-    pub number: u64,
+    /// Position of its request in the line of the version.
+    pub place: u64,
+    /// Key of its request in the inbox.
+    pub key: u32,
     /// When it entered the inbox, in ns.
     pub came_ns: u64,
     /// Bytes it counts for while it waits.
     pub bytes: usize,
-    /// Key of its request in the inbox.
-    pub key: u32,
 }
 
 impl EngineResponse {
@@ -36,7 +29,7 @@ impl EngineResponse {
 
     /// The end of a request, with or without a response.
     pub fn last(response: Option<Result<Box<InferResponse>>>) -> Self {
-        Self { response, is_final: true, place: Place::default() }
+        Self { response, is_final: true, place: 0, key: 0, came_ns: 0, bytes: 0 }
     }
 
     /// A response that others follow.
@@ -45,13 +38,12 @@ impl EngineResponse {
     }
 
     /// The response of the request at this position.
-    pub(crate) fn at(mut self, number: u64) -> Self {
-        self.place.number = number;
-        self
+    pub(crate) fn at(self, place: u64) -> Self {
+        Self { place, ..self }
     }
 
     /// Bytes of its tensors, including those in a region of the client, or of its error text.
-    pub fn bytes(&self) -> usize {
+    pub fn content_bytes(&self) -> usize {
         match &self.response {
             Some(Ok(response)) => response.outputs.iter().map(|output| output.data.len()).sum(),
             Some(Err(error)) => error.message().len(),

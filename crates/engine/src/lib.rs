@@ -78,7 +78,7 @@ mod warmup;
 mod wire;
 
 pub use ::options::{Available, EngineOptions, MetricsOptions, Quantile, ServerMetadata};
-pub use answer::{EngineResponse, Place, Sink};
+pub use answer::{EngineResponse, Sink};
 pub use backend::KeyValueCache;
 pub use cache::Counters as CacheCounters;
 pub use call::Started;

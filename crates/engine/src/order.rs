@@ -81,13 +81,13 @@ impl ResponseOrder {
 
 impl Order {
     fn give(&mut self, sink: Arc<dyn Sink>, mut answer: EngineResponse) -> bool {
-        let (place, mut is_over) = (answer.place.number, answer.is_final);
+        let (place, mut is_over) = (answer.place, answer.is_final);
         if place != self.next {
             let mut fits = true;
             if !is_over {
-                answer.place.bytes = answer.bytes();
+                answer.bytes = answer.content_bytes();
                 self.early.0 += 1;
-                self.early.1 += answer.place.bytes;
+                self.early.1 += answer.bytes;
                 fits = self.early.0 <= ANSWERS_HELD_MAX && self.early.1 <= ANSWERS_HELD_BYTES_MAX;
             }
             self.held.entry(place).or_default().push((sink, answer));
@@ -101,7 +101,7 @@ impl Order {
             is_over = held.last().is_some_and(|(_, answer)| answer.is_final);
             for (_, answer) in held.iter().filter(|(_, answer)| !answer.is_final) {
                 self.early.0 -= 1;
-                self.early.1 -= answer.place.bytes;
+                self.early.1 -= answer.bytes;
             }
             self.ready.extend(held);
         }
@@ -112,11 +112,8 @@ impl Order {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answer::Place;
-
-    fn give(line: &ResponseOrder, number: u64, is_final: bool, put: impl Fn(Arc<dyn Sink>, EngineResponse)) -> bool {
-        let place = Place { number, ..Place::default() };
-        line.give(Arc::new(|_| ()), EngineResponse { response: None, is_final, place }, put)
+    fn give(line: &ResponseOrder, place: u64, is_final: bool, put: impl Fn(Arc<dyn Sink>, EngineResponse)) -> bool {
+        line.give(Arc::new(|_| ()), EngineResponse { is_final, ..EngineResponse::last(None).at(place) }, put)
     }
 
     /// Accepts responses (position, is final); returns which ones each of them delivered.

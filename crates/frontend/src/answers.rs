@@ -21,11 +21,11 @@ use crate::limits::{
 use crate::packed::{Outlines, Packed};
 use crate::verbose;
 use backend::now_ns;
-use engine::{EngineResponse, Mailbox, ModelVersion, Place, Sink, Ticket};
+use engine::{EngineResponse, Mailbox, ModelVersion, Sink, Ticket};
 use memory::budget::SMALL_BYTES_MAX;
 use memory::{Account, Charge, Kind};
 use parking_lot::Mutex;
-use protocol::InferRequest;
+use protocol::{InferRequest, InferResponse};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,11 +47,9 @@ struct InboxShared {
 }
 
 struct InboxState {
-    /// Responses that are not packed: the first ones, and later ones that are too large.
+    /// All responses, in order. One without content that is not final is the next of `packed`.
     answers: VecDeque<EngineResponse>,
     packed: Packed,
-    /// Number of the next response. The reader takes the one with the lowest number, from `answers` or `packed`.
-    number: u64,
     /// Bytes of all queued responses.
     bytes: usize,
     /// Covers at least `bytes`. `None` while `bytes` is small.
@@ -101,42 +99,35 @@ fn overrun(why: &str) -> Error {
 
 impl InboxState {
     /// Adds a response. Returns the waker of a waiting reader and, if the response was packed, the original to drop.
-    fn push(&mut self, mut answer: EngineResponse, outlines: &Outlines) -> (Option<Waker>, Option<EngineResponse>) {
-        answer.place.number = self.number;
-        self.number += 1;
-        self.bytes += answer.place.bytes;
-        let is_behind = self.packed.len() > 0 || self.answers.len() >= ANSWERS_UNPACKED_MAX;
-        if is_behind && self.packed.push(&answer, outlines) {
-            return (self.waker.take(), Some(answer));
-        }
+    fn push(
+        &mut self,
+        mut answer: EngineResponse,
+        outlines: &Outlines,
+    ) -> (Option<Waker>, Option<Result<Box<InferResponse>>>) {
+        self.bytes += answer.bytes;
+        let packed = match &answer.response {
+            Some(Ok(response)) if self.answers.len() >= ANSWERS_UNPACKED_MAX && !answer.is_final => {
+                self.packed.push(response, outlines)
+            }
+            _ => false,
+        };
+        let original = if packed { answer.response.take() } else { None };
         self.answers.push_back(answer);
-        (self.waker.take(), None)
-    }
-
-    /// Place of the next response to take, if it is a packed one.
-    fn packed_front(&self) -> Option<Place> {
-        let packed = self.packed.front()?;
-        self.answers.front().is_none_or(|answer| packed.number < answer.place.number).then_some(packed)
-    }
-
-    fn waiting(&self) -> usize {
-        self.answers.len() + self.packed.len()
+        (self.waker.take(), original)
     }
 
     /// Checks that a response fits within the bounds, and charges it.
-    fn admit(&mut self, place: Place) -> Result<()> {
-        let total = self.bytes + place.bytes;
+    fn admit(&mut self, EngineResponse { bytes, came_ns, .. }: &EngineResponse) -> Result<()> {
+        let total = self.bytes + bytes;
         // In an empty queue a response may have any size, as long as there is memory for it.
-        if self.waiting() > 0 {
+        if let Some(oldest) = self.answers.front() {
             if total > ANSWERS_BYTES_MAX {
                 return Err(overrun(&format!("{total} bytes would wait, the maximum is {ANSWERS_BYTES_MAX}")));
             }
-            if self.waiting() >= ANSWERS_WAITING_MAX {
+            if self.answers.len() >= ANSWERS_WAITING_MAX {
                 return Err(overrun(&format!("{ANSWERS_WAITING_MAX} responses wait, which is the maximum")));
             }
-            let oldest = self.packed_front().or_else(|| self.answers.front().map(|answer| answer.place));
-            let age = oldest.map_or(0, |oldest| place.came_ns.saturating_sub(oldest.came_ns));
-            if Duration::from_nanos(age) > ANSWERS_AGE_MAX {
+            if Duration::from_nanos(came_ns.saturating_sub(oldest.came_ns)) > ANSWERS_AGE_MAX {
                 let seconds = ANSWERS_AGE_MAX.as_secs();
                 return Err(overrun(&format!("one has waited for {seconds} s, which is the maximum")));
             }
@@ -166,18 +157,18 @@ impl InboxState {
     }
 
     fn take(&mut self) -> Option<EngineResponse> {
-        let answer = match self.packed_front() {
-            Some(Place { key, .. }) => {
-                // The request, and its outlines, are kept until its last response was taken.
-                let request = self.requests.get(key as usize).and_then(Option::as_deref);
-                self.packed.take(request.map(|request| &request.outlines))?
-            }
-            None => self.answers.pop_front()?,
-        };
-        let bytes = answer.place.bytes;
+        let mut answer = self.answers.pop_front()?;
+        if answer.response.is_none() && !answer.is_final {
+            // The request, and its outlines, are kept until its last response was taken.
+            let request = self.requests.get(answer.key as usize).and_then(Option::as_deref);
+            answer.response = self.packed.take(request.map(|request| &request.outlines));
+        }
+        let bytes = answer.bytes;
         self.bytes -= bytes;
-        if self.waiting() == 0 {
+        if self.answers.is_empty() {
             self.charge = None;
+            // A reader that has caught up holds no more than one that was never behind.
+            self.answers.shrink_to(2 * ANSWERS_UNPACKED_MAX);
         } else if bytes > UNCHARGED_ANSWER_BYTES_MAX
             && let Some(charge) = &mut self.charge
         {
@@ -194,7 +185,6 @@ impl Inbox {
         let state = InboxState {
             answers: VecDeque::new(),
             packed: Packed::default(),
-            number: 0,
             bytes: 0,
             charge: None,
             account: account.clone(),
@@ -269,8 +259,8 @@ impl Inbox {
             return Poll::Pending;
         };
         let request = match answer.is_final {
-            true => state.forget(answer.place.key),
-            false => state.requests.get(answer.place.key as usize).filter(|_| verbose::is_on()).cloned().flatten(),
+            true => state.forget(answer.key),
+            false => state.requests.get(answer.key as usize).filter(|_| verbose::is_on()).cloned().flatten(),
         };
         drop(state);
         if let Some(id) = request.as_ref().and_then(|r| r.id.as_deref())
@@ -395,8 +385,8 @@ impl Sink for InboxSink {
             self.ended.store(true, Ordering::Release);
             self.done();
         }
-        let bytes = |answer: &EngineResponse| ANSWER_OVERHEAD_BYTES + answer.bytes();
-        answer.place = Place { number: 0, came_ns: now_ns(), bytes: bytes(&answer), key: self.key };
+        let bytes = |answer: &EngineResponse| ANSWER_OVERHEAD_BYTES + answer.content_bytes();
+        (answer.key, answer.came_ns, answer.bytes) = (self.key, now_ns(), bytes(&answer));
         let mut refused = None;
         let mut state = self.shared.state.lock();
         if state.closed {
@@ -406,7 +396,7 @@ impl Sink for InboxSink {
         }
         // The end without a response is always taken: there is one per request.
         if answer.response.is_some()
-            && let Err(why) = state.admit(answer.place)
+            && let Err(why) = state.admit(&answer)
         {
             if !is_final {
                 drop(state);
@@ -415,7 +405,7 @@ impl Sink for InboxSink {
             }
             // The end of a request is always delivered. Here the error replaces its response.
             refused = answer.response.replace(Err(why));
-            answer.place.bytes = bytes(&answer);
+            answer.bytes = bytes(&answer);
         }
         let (waker, packed) = state.push(answer, &self.outlines);
         drop(state);
@@ -432,7 +422,7 @@ impl Sink for InboxSink {
 pub(crate) mod tests {
     use super::*;
     use memory::Budget;
-    use protocol::{InferResponse, OutputForm, OutputTensor};
+    use protocol::{OutputForm, OutputTensor};
     use smallvec::smallvec;
     use std::sync::atomic::AtomicUsize;
     use std::task::Wake;
@@ -476,13 +466,13 @@ pub(crate) mod tests {
     fn next(inbox: &Inbox) -> String {
         match inbox.poll_next(&Context::from_waker(Waker::noop())) {
             Poll::Pending => "later".into(),
-            Poll::Ready(EngineResponse { response, is_final, place }) => {
+            Poll::Ready(EngineResponse { response, is_final, key, .. }) => {
                 let what = match response {
                     None => "end".into(),
                     Some(Ok(response)) => response.outputs[0].data.len().to_string(),
                     Some(Err(error)) => format!("{:?}", error.code()),
                 };
-                format!("{}: {what}{}", place.key, if is_final { ", final" } else { "" })
+                format!("{key}: {what}{}", if is_final { ", final" } else { "" })
             }
         }
     }
@@ -510,9 +500,8 @@ pub(crate) mod tests {
         for (i, &bytes) in sizes.iter().enumerate() {
             slots[i % 2].put(response(bytes));
         }
-        let waits = |state: &InboxState| (state.answers.len(), state.packed.len());
-        let (unpacked, packed) = waits(&inbox.state());
-        assert_eq!((unpacked, packed), (ANSWERS_UNPACKED_MAX + 9, sizes.len() - ANSWERS_UNPACKED_MAX - 9));
+        let unpacked = inbox.state().answers.iter().filter(|answer| answer.response.is_some()).count();
+        assert_eq!(unpacked, ANSWERS_UNPACKED_MAX + 9);
         slots.iter().for_each(|slot| slot.put(end()));
         let came: Vec<String> = sizes.iter().map(|_| next(&inbox)).collect();
         assert_eq!(came, expected);
@@ -603,10 +592,10 @@ pub(crate) mod tests {
         let (inbox, slots, _) = inbox(1 << 30, 1);
         slots[0].put(response(1));
         let now = now_ns();
-        let after = |time: Duration| Place { came_ns: now + time.as_nanos() as u64, ..Place::default() };
+        let after = |time: Duration| EngineResponse { came_ns: now + time.as_nanos() as u64, ..end() };
         let mut state = inbox.state();
-        assert!(state.admit(after(ANSWERS_AGE_MAX - Duration::from_secs(1))).is_ok());
-        let why = state.admit(after(ANSWERS_AGE_MAX + Duration::from_secs(1))).unwrap_err();
+        assert!(state.admit(&after(ANSWERS_AGE_MAX - Duration::from_secs(1))).is_ok());
+        let why = state.admit(&after(ANSWERS_AGE_MAX + Duration::from_secs(1))).unwrap_err();
         assert!(why.message().contains("one has waited for 60 s"), "{}", why.message());
     }
 

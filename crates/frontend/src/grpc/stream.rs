@@ -601,14 +601,14 @@ impl<'a> Session<'a> {
     }
 
     /// Moves one response of a decoupled model to the output, unless another thread frames it first.
-    fn take(&mut self, EngineResponse { response, is_final, place }: EngineResponse) {
-        let Some(open) = self.decoupled.open.get(place.key as usize).and_then(Option::as_ref) else { return };
+    fn take(&mut self, EngineResponse { response, is_final, key, .. }: EngineResponse) {
+        let Some(open) = self.decoupled.open.get(key as usize).and_then(Option::as_ref) else { return };
         let (names, packing) = (open.names.clone(), self.packing);
         let frame = match response {
             Some(Ok(response)) if packing.is_long(&response) => {
                 match frame_offloaded(response, open.version.clone(), is_final, packing) {
                     Ok(work) => {
-                        self.framing = Some(Framing { work, key: place.key, names: names.clone(), is_final });
+                        self.framing = Some(Framing { work, key, names: names.clone(), is_final });
                         None
                     }
                     Err(error) => Some(Err(error)),
@@ -623,10 +623,10 @@ impl<'a> Session<'a> {
         };
         if is_final {
             completed(&names.trace);
-            self.over(place.key);
+            self.over(key);
         }
         match frame {
-            Some(frame) => self.put(place.key, &names, frame, is_final),
+            Some(frame) => self.put(key, &names, frame, is_final),
             None if is_final && self.framing.is_none() => succeeded(&names.trace),
             None => {}
         }
