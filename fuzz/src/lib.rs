@@ -86,8 +86,8 @@ mod gate_error;
 #[path = "../../crates/frontend/src/limits.rs"]
 mod limits;
 #[allow(dead_code)]
-#[path = "../../crates/frontend/src/table/mod.rs"]
-mod table;
+#[path = "../../crates/frontend/src/table/paths.rs"]
+mod paths;
 // A TLS connection without its socket.
 #[allow(dead_code)]
 #[path = "../../crates/frontend/src/tls/machine.rs"]
@@ -95,12 +95,6 @@ mod machine;
 #[allow(dead_code)]
 #[path = "../../crates/frontend/src/tls/version1.rs"]
 mod version1;
-// The trace of a head; nothing is traced here.
-#[allow(dead_code)]
-mod traced {
-    #[derive(Debug)]
-    pub struct RequestTrace;
-}
 
 // Likewise the reader of ONNX files: without the runtime it is there for.
 #[allow(dead_code)]

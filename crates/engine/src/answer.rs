@@ -1,22 +1,54 @@
 //! Responses of a request, and the sink that receives them.
 
 use protocol::InferResponse;
-use std::sync::Arc;
 use tensor::Result;
 
-/// One response of a request.
+/// One response of a request, from the thread that makes it to the one that sends it. It waits in up to two lines: that
+/// of a version that preserves the order of its requests, and the inbox of its reader.
 #[derive(Debug)]
 pub struct EngineResponse {
     /// `None` ends a request of a decoupled model without a last response. An error need not be the end.
     pub response: Option<Result<Box<InferResponse>>>,
     /// True if nothing follows.
     pub is_final: bool,
+    /// Position of its request in the line of the version.
+    pub place: u64,
+    /// Key of its request in the inbox.
+    pub key: u32,
+    /// When it entered the inbox, in ns.
+    pub came_ns: u64,
+    /// Bytes it counts for while it waits.
+    pub bytes: usize,
 }
 
 impl EngineResponse {
     /// The only response of a request.
     pub fn only(result: Result<Box<InferResponse>>) -> Self {
-        Self { response: Some(result), is_final: true }
+        Self::last(Some(result))
+    }
+
+    /// The end of a request, with or without a response.
+    pub fn last(response: Option<Result<Box<InferResponse>>>) -> Self {
+        Self { response, is_final: true, place: 0, key: 0, came_ns: 0, bytes: 0 }
+    }
+
+    /// A response that others follow.
+    pub fn more(result: Result<Box<InferResponse>>) -> Self {
+        Self { is_final: false, ..Self::only(result) }
+    }
+
+    /// The response of the request at this position.
+    pub(crate) fn at(self, place: u64) -> Self {
+        Self { place, ..self }
+    }
+
+    /// Bytes of its tensors, including those in a region of the client, or of its error text.
+    pub fn content_bytes(&self) -> usize {
+        match &self.response {
+            Some(Ok(response)) => response.outputs.iter().map(|output| output.data.len()).sum(),
+            Some(Err(error)) => error.message().len(),
+            None => 0,
+        }
     }
 }
 
@@ -33,19 +65,5 @@ pub trait Sink: Send + Sync {
 impl<F: Fn(EngineResponse) + Send + Sync> Sink for F {
     fn put(&self, answer: EngineResponse) {
         self(answer);
-    }
-}
-
-/// A response and its receiver.
-pub(crate) struct Delivery {
-    pub(crate) sink: Arc<dyn Sink>,
-    pub(crate) answer: EngineResponse,
-}
-
-impl Delivery {
-    /// Bytes of its tensors.
-    pub(crate) fn bytes(&self) -> usize {
-        let Some(Ok(response)) = &self.answer.response else { return 0 };
-        response.outputs.iter().map(|output| output.data.len()).sum()
     }
 }

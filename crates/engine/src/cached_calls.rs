@@ -6,7 +6,7 @@
 //!
 //! A request waits for its lookup (`lookup`) if the cache asks another process, or if making the key takes long.
 
-use crate::answer::{Delivery, EngineResponse, Sink};
+use crate::answer::{EngineResponse, Sink};
 use crate::cached::{Cached, Keyed, LookupKey, Miss, Scoped, key, output_set};
 use crate::call::{Caller, Started};
 use crate::ensemble::Ensemble;
@@ -260,7 +260,7 @@ impl ModelVersion {
         ticket.settle();
         self.joined(1);
         let place = self.place_in_line().unwrap_or(0);
-        self.deliver(place, Delivery { sink, answer: EngineResponse::only(answer) });
+        self.deliver(sink, EngineResponse::only(answer).at(place));
         Ok(Started::Queued(Ticket { state: ticket }))
     }
 

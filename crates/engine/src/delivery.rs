@@ -1,26 +1,27 @@
 //! Delivery of a version's responses, and the count of its accepted requests.
 
-use crate::answer::Delivery;
+use crate::answer::{EngineResponse, Sink};
 use crate::version::ModelVersion;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tensor::Error;
 
 impl ModelVersion {
-    /// Delivers a response, or keeps it until its turn. `place` is the request's position if the model preserves order.
+    /// Delivers a response, or keeps it until its turn if the model preserves order.
     /// Returns false if too many responses are kept: the request must be cancelled.
-    pub(crate) fn deliver(&self, place: u64, delivery: Delivery) -> bool {
+    pub(crate) fn deliver(&self, sink: Arc<dyn Sink>, answer: EngineResponse) -> bool {
         match &self.scheduling.line {
             None => {
-                self.put(delivery);
+                self.put(sink, answer);
                 true
             }
-            Some(line) => line.give(place, delivery, |d| self.put(d)),
+            Some(line) => line.give(sink, answer, |sink, answer| self.put(sink, answer)),
         }
     }
 
     /// Calls a sink. If it panics, other requests of the batch still get their responses.
-    pub(crate) fn put(&self, Delivery { sink, answer }: Delivery) {
+    pub(crate) fn put(&self, sink: Arc<dyn Sink>, answer: EngineResponse) {
         let is_final = answer.is_final;
         // The sink is dropped inside, too.
         if catch_unwind(AssertUnwindSafe(move || sink.put(answer))).is_err() {

@@ -2,7 +2,7 @@
 //!
 //! Sinks are called outside the lock.
 
-use crate::answer::{Delivery, EngineResponse, Sink};
+use crate::answer::{EngineResponse, Sink};
 use crate::delivery_scope::DeliveryScope;
 use crate::ensemble::Ensemble;
 use crate::execution::Permit;
@@ -350,7 +350,7 @@ impl ModelVersion {
                 trace.ended(now, Some(&error));
             }
             if let Some(sink) = p.sink.take() {
-                self.deliver(p.place, Delivery { sink, answer: EngineResponse::only(Err(error)) });
+                self.deliver(sink, EngineResponse::only(Err(error)).at(p.place));
             }
         }
     }
@@ -383,8 +383,8 @@ impl Acceptor for ModelVersion {
         self.defect()
     }
 
-    fn deliver(&self, place: u64, sink: Arc<dyn Sink>, answer: EngineResponse) {
-        self.deliver(place, Delivery { sink, answer });
+    fn deliver(&self, sink: Arc<dyn Sink>, answer: EngineResponse) {
+        self.deliver(sink, answer);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Executions: the permit of an instance, the run of a batch, and its responses.
 
-use crate::answer::{Delivery, EngineResponse};
+use crate::answer::EngineResponse;
 use crate::batch_key::{Key, Lengths};
 use crate::execution_cost::{ExecutionCost, InlineRun};
 use crate::held_instance::{ReturnTo, WarmUp};
@@ -245,7 +245,7 @@ impl ModelVersion {
                     traced::ran_and_answered(&trace, &timings, rows, &result);
                 }
                 if let Some(sink) = p.sink.take() {
-                    self.deliver(p.place, Delivery { sink, answer: EngineResponse::only(result) });
+                    self.deliver(sink, EngineResponse::only(result).at(p.place));
                 }
             }
         });

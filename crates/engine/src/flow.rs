@@ -9,7 +9,7 @@
 //! Invariants: only the thread that has the driver drives. A flow ends exactly once, even after a panic: a driver that
 //! is dropped before its request is over responds with an error.
 
-use crate::answer::{Delivery, EngineResponse, Sink};
+use crate::answer::{EngineResponse, Sink};
 use crate::call::{Caller, Started};
 use crate::delivery_scope::{self, DeliveryScope};
 use crate::ensemble::Ensemble;
@@ -121,7 +121,7 @@ struct StepSink {
 }
 
 impl Sink for StepSink {
-    fn put(&self, EngineResponse { response, is_final }: EngineResponse) {
+    fn put(&self, EngineResponse { response, is_final, .. }: EngineResponse) {
         let answer = match response.transpose() {
             Ok(None) => Ok(None),
             Ok(Some(response)) => self.flow.charged(self.step, *response).map(Some),
@@ -206,7 +206,7 @@ pub(crate) fn start(
     }
     let sink = sink();
     for answer in std::mem::take(&mut driver.early) {
-        version.put(Delivery { sink: sink.clone(), answer });
+        version.put(sink.clone(), answer);
     }
     driver.sink = Some(sink);
     if let Some(driver) = flow.park(driver) {
@@ -394,7 +394,7 @@ impl Flow {
                     if is_last || !self.version.signature.decoupled {
                         driver.held = Some(placed);
                     } else {
-                        driver.put(EngineResponse { response: Some(placed), is_final: false });
+                        driver.put(EngineResponse::more(placed));
                     }
                 }
                 Action::Finish(ended) => driver.finish(ended),
@@ -609,7 +609,7 @@ impl FlowDriver {
 
     fn put(&mut self, answer: EngineResponse) {
         match &self.sink {
-            Some(sink) => self.version.put(Delivery { sink: sink.clone(), answer }),
+            Some(sink) => self.version.put(sink.clone(), answer),
             None => self.early.push(answer),
         }
     }
@@ -652,7 +652,7 @@ impl FlowDriver {
                 last => trace.ended(now, last.as_ref().and_then(|result| result.as_ref().err())),
             }
         }
-        self.put(EngineResponse { response: last, is_final: true });
+        self.put(EngineResponse::last(last));
     }
 }
 
@@ -670,7 +670,7 @@ impl Drop for FlowDriver {
         let Some(sink) = self.sink.take() else { return };
         // This may run while a panic unwinds, where a second panic would end the process.
         let answer = EngineResponse::only(Err(self.version.defect()));
-        let put = catch_unwind(AssertUnwindSafe(|| self.version.put(Delivery { sink, answer })));
+        let put = catch_unwind(AssertUnwindSafe(|| self.version.put(sink, answer)));
         if put.is_err() {
             log::error!("a request of an ensemble could not be answered");
         }

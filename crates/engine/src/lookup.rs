@@ -7,7 +7,7 @@
 //!
 //! Invariant: it is answered once. If it is dropped for any reason, it runs as if nothing had been found.
 
-use crate::answer::{Delivery, EngineResponse, Sink};
+use crate::answer::{EngineResponse, Sink};
 use crate::cached::{Keyed, LookupKey, Miss, output_set};
 use crate::call::{Caller, Started};
 use crate::statistics::FailureReason;
@@ -154,7 +154,7 @@ impl PendingLookup {
 
     fn respond(&self, sink: &Arc<dyn Sink>, result: Result<Box<protocol::InferResponse>>) {
         let answer = ForwardSink::last(&self.ticket, EngineResponse::only(result));
-        self.version.deliver(self.place.unwrap_or(0), Delivery { sink: sink.clone(), answer });
+        self.version.deliver(sink.clone(), answer.at(self.place.unwrap_or(0)));
     }
 }
 

@@ -129,7 +129,7 @@ impl Forward {
 }
 
 impl Sink for Forward {
-    fn put(&self, EngineResponse { response, is_final }: EngineResponse) {
+    fn put(&self, EngineResponse { response, is_final, .. }: EngineResponse) {
         if is_final && let Deadline::At(deadlines, key) = std::mem::replace(&mut *self.deadline.lock(), Deadline::Over)
         {
             deadlines.remove(key);
@@ -160,17 +160,16 @@ mod tests {
         let waiting = || deadlines.state.lock().tickets.len();
         let far = now_ns().saturating_add(3_600_000_000_000);
         let call = || Forward { answers: Arc::new(Nobody), decoupled: true, deadline: Mutex::default() };
-        let last = || EngineResponse { response: None, is_final: true };
         for round in 0..1000 {
             let calls = [call(), call()];
             for call in &calls {
                 call.waits_until(&deadlines, far, Ticket::group(None).expect("new"));
             }
             assert_eq!(waiting(), 2, "round {round}: only those that are not over");
-            calls.iter().for_each(|call| call.put(last()));
+            calls.iter().for_each(|call| call.put(EngineResponse::last(None)));
             // A call whose response came before its ticket was there.
             let early = call();
-            early.put(last());
+            early.put(EngineResponse::last(None));
             early.waits_until(&deadlines, far, Ticket::group(None).expect("new"));
             assert_eq!(waiting(), 0, "round {round}");
         }

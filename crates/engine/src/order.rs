@@ -5,30 +5,29 @@
 //!
 //! Invariant: `held` never contains `next`; every position gets a final response, or is withdrawn, exactly once.
 
-use crate::answer::Delivery;
+use crate::answer::{EngineResponse, Sink};
 use crate::limits::{ANSWERS_HELD_BYTES_MAX, ANSWERS_HELD_MAX};
 use crate::sequence::Sequencing;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// A response and its receiver.
+type Waiting = (Arc<dyn Sink>, EngineResponse);
 
 /// The response order of one version.
 #[derive(Default)]
-pub(crate) struct ResponseOrder(Mutex<OrderState>);
-
-#[derive(Default)]
-struct OrderState {
-    order: Order,
-    /// Responses that may be delivered, in order.
-    ready: VecDeque<Delivery>,
-    /// True while a thread delivers.
-    is_leaving: bool,
-}
+pub(crate) struct ResponseOrder(Mutex<Order>);
 
 #[derive(Default)]
 struct Order {
+    /// Responses that may be delivered, in order.
+    ready: VecDeque<Waiting>,
+    /// True while a thread delivers.
+    is_leaving: bool,
     handed_out: u64,
     next: u64,
-    held: BTreeMap<u64, Vec<Delivery>>,
+    held: BTreeMap<u64, Vec<Waiting>>,
     /// Number and bytes of non-final responses in `held`.
     early: (usize, usize),
 }
@@ -43,7 +42,7 @@ impl ResponseOrder {
 
     /// Takes the next position.
     pub(crate) fn place(&self) -> u64 {
-        let order = &mut self.0.lock().order;
+        let mut order = self.0.lock();
         let place = order.handed_out;
         order.handed_out += 1;
         place
@@ -51,55 +50,60 @@ impl ResponseOrder {
 
     /// Withdraws the newest position, whose request was rejected.
     pub(crate) fn withdraw(&self, place: u64) {
-        let order = &mut self.0.lock().order;
+        let mut order = self.0.lock();
         debug_assert_eq!(place + 1, order.handed_out, "only the newest place can be withdrawn");
         order.handed_out = place;
     }
 
-    /// Accepts a response of the request at `place`, and calls `put`, which must not panic, for everything that may be
+    /// Accepts a response of the request at its place, and calls `put`, which must not panic, for all that may be
     /// delivered now. Returns false if too much is held.
-    pub(crate) fn give(&self, place: u64, delivery: Delivery, put: impl Fn(Delivery)) -> bool {
-        let mut state = self.0.lock();
-        let OrderState { order, ready, .. } = &mut *state;
-        let fits = order.give(place, delivery, ready);
-        if state.is_leaving {
+    pub(crate) fn give(
+        &self,
+        sink: Arc<dyn Sink>,
+        answer: EngineResponse,
+        put: impl Fn(Arc<dyn Sink>, EngineResponse),
+    ) -> bool {
+        let mut order = self.0.lock();
+        let fits = order.give(sink, answer);
+        if order.is_leaving {
             return fits;
         }
-        state.is_leaving = true;
-        while let Some(delivery) = state.ready.pop_front() {
-            drop(state);
-            put(delivery);
-            state = self.0.lock();
+        order.is_leaving = true;
+        while let Some((sink, answer)) = order.ready.pop_front() {
+            drop(order);
+            put(sink, answer);
+            order = self.0.lock();
         }
-        state.is_leaving = false;
+        order.is_leaving = false;
         fits
     }
 }
 
 impl Order {
-    fn give(&mut self, place: u64, delivery: Delivery, ready: &mut VecDeque<Delivery>) -> bool {
+    fn give(&mut self, sink: Arc<dyn Sink>, mut answer: EngineResponse) -> bool {
+        let (place, mut is_over) = (answer.place, answer.is_final);
         if place != self.next {
-            if delivery.answer.is_final {
-                self.held.entry(place).or_default().push(delivery);
-                return true;
+            let mut fits = true;
+            if !is_over {
+                answer.bytes = answer.content_bytes();
+                self.early.0 += 1;
+                self.early.1 += answer.bytes;
+                fits = self.early.0 <= ANSWERS_HELD_MAX && self.early.1 <= ANSWERS_HELD_BYTES_MAX;
             }
-            self.early.0 += 1;
-            self.early.1 += delivery.bytes();
-            self.held.entry(place).or_default().push(delivery);
-            return self.early.0 <= ANSWERS_HELD_MAX && self.early.1 <= ANSWERS_HELD_BYTES_MAX;
+            self.held.entry(place).or_default().push((sink, answer));
+            return fits;
         }
-        let mut is_over = delivery.answer.is_final;
-        ready.push_back(delivery);
+        self.ready.push_back((sink, answer));
         while is_over {
             self.next += 1;
             // The next request is over, has responded, or has not responded yet.
             let held = self.held.remove(&self.next).unwrap_or_default();
-            is_over = held.last().is_some_and(|d| d.answer.is_final);
-            for delivery in held.iter().filter(|d| !d.answer.is_final) {
+            is_over = held.last().is_some_and(|(_, answer)| answer.is_final);
+            for (_, answer) in held.iter().filter(|(_, answer)| !answer.is_final) {
                 self.early.0 -= 1;
-                self.early.1 -= delivery.bytes();
+                self.early.1 -= answer.bytes;
             }
-            ready.extend(held);
+            self.ready.extend(held);
         }
         true
     }
@@ -108,11 +112,8 @@ impl Order {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answer::EngineResponse;
-    use std::sync::Arc;
-
-    fn delivery(is_final: bool) -> Delivery {
-        Delivery { sink: Arc::new(|_| ()), answer: EngineResponse { response: None, is_final } }
+    fn give(line: &ResponseOrder, place: u64, is_final: bool, put: impl Fn(Arc<dyn Sink>, EngineResponse)) -> bool {
+        line.give(Arc::new(|_| ()), EngineResponse { is_final, ..EngineResponse::last(None).at(place) }, put)
     }
 
     /// Accepts responses (position, is final); returns which ones each of them delivered.
@@ -121,7 +122,7 @@ mod tests {
         (0..4).for_each(|place| assert_eq!(line.place(), place));
         for (&(place, is_final), expected) in given.iter().zip(expected) {
             let left = std::cell::RefCell::new(Vec::new());
-            line.give(place, delivery(is_final), |d| left.borrow_mut().push(d.answer.is_final));
+            give(&line, place, is_final, |_, answer| left.borrow_mut().push(answer.is_final));
             assert_eq!(left.into_inner(), *expected, "after place {place}");
         }
     }
@@ -145,11 +146,11 @@ mod tests {
         let line = ResponseOrder::default();
         (0..2).for_each(|_| _ = line.place());
         let seen = std::cell::RefCell::new(Vec::new());
-        line.give(0, delivery(false), |d| {
+        give(&line, 0, false, |_, answer| {
             if seen.borrow().is_empty() {
-                line.give(0, delivery(true), |_| unreachable!("another is being handed out"));
+                give(&line, 0, true, |_, _| unreachable!("another is being handed out"));
             }
-            seen.borrow_mut().push(d.answer.is_final);
+            seen.borrow_mut().push(answer.is_final);
         });
         assert_eq!(seen.into_inner(), [false, true]);
     }
@@ -159,7 +160,7 @@ mod tests {
         let line = ResponseOrder::default();
         (0..2).for_each(|_| _ = line.place());
         let left = std::cell::Cell::new(0);
-        let give = |place, is_final| line.give(place, delivery(is_final), |_| left.set(left.get() + 1));
+        let give = |place, is_final| give(&line, place, is_final, |_, _| left.set(left.get() + 1));
         assert!((0..ANSWERS_HELD_MAX).all(|_| give(1, false)));
         assert!(!give(1, false), "one more than may be held");
         assert!(give(1, true), "the last one is, always");

@@ -52,7 +52,7 @@ impl Drop for Pending {
             let error = error.unwrap_or_else(|| Error::unavailable("Server exiting"));
             match (streaming, sink, version) {
                 (Some(streaming), ..) => streaming.finish(Some(Err(error))),
-                (None, Some(sink), Some(version)) => version.deliver(place, sink, failed(error)),
+                (None, Some(sink), Some(version)) => version.deliver(sink, failed(error).at(place)),
                 (None, Some(sink), None) => sink.put(failed(error)),
                 (None, None, _) => {}
             }

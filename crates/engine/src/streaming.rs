@@ -11,7 +11,7 @@
 //!
 //! Invariant: after `is_over` nothing is added to `ready`; the last answer added is the final one.
 
-use crate::answer::{Delivery, EngineResponse, Sink};
+use crate::answer::{EngineResponse, Sink};
 use crate::batch_key::{Key, Lengths};
 use crate::execution_cost::ExecutionCost;
 use crate::limits::{ANSWERS_HELD_MAX, ANSWERS_WAITING_MAX, ANSWERS_WAITING_NS_MAX};
@@ -73,6 +73,7 @@ struct ResponderState {
 impl Streaming {
     /// Delivers a response after earlier ones.
     fn leave<'s>(&'s self, mut state: MutexGuard<'s, ResponderState>, answer: EngineResponse) {
+        let answer = answer.at(self.place);
         if state.is_leaving {
             state.ready.push_back(answer);
             let is_full = state.ready.len() > ANSWERS_WAITING_MAX && !state.is_over;
@@ -86,8 +87,7 @@ impl Streaming {
         let mut next = Some(answer);
         while let Some(answer) = next {
             drop(state);
-            let sink = self.sink.clone();
-            if !self.version.deliver(self.place, Delivery { sink, answer }) {
+            if !self.version.deliver(self.sink.clone(), answer) {
                 self.overrun(ANSWERS_HELD_MAX);
             }
             state = self.state.lock();
@@ -221,7 +221,7 @@ impl Streaming {
             // Its slot is free before the client gets the end, because it may continue at once.
             MutexGuard::unlocked(&mut state, || self.release(running));
         }
-        self.leave(state, EngineResponse { response, is_final: true });
+        self.leave(state, EngineResponse::last(response));
     }
 
     /// Ends the last execution of the request.
@@ -306,8 +306,7 @@ impl Streaming {
             Some(outcome) => {
                 self.count(&mut state, ResponseEnd::Success, now);
                 self.answers_first(&mut state, now);
-                let response = Some(Ok(self.response(outcome)));
-                self.leave(state, EngineResponse { response, is_final: false });
+                self.leave(state, EngineResponse::more(Ok(self.response(outcome))));
             }
         }
         let pending = self.waiting(entry, now);
@@ -356,8 +355,7 @@ impl Answers for Streaming {
         }
         self.count(&mut state, ResponseEnd::Success, now);
         self.answers_first(&mut state, now);
-        let response = Some(Ok(self.response(outcome)));
-        self.leave(state, EngineResponse { response, is_final: false });
+        self.leave(state, EngineResponse::more(Ok(self.response(outcome))));
         Ok(())
     }
 
@@ -377,7 +375,7 @@ impl Answers for Streaming {
         // Nothing is sent to a client that cancelled, and only the reason to one whose request was ended with a reason.
         if !is_cancelled {
             self.answers_first(&mut state, now);
-            self.leave(state, EngineResponse { response: Some(Err(error)), is_final: false });
+            self.leave(state, EngineResponse::more(Err(error)));
         }
     }
 

@@ -25,8 +25,8 @@ pub trait Acceptor: Send + Sync {
     /// Called when the handling of a request panicked. Releases what the request held, which are its count as waiting
     /// if it `waits`, and its row; returns the error to respond with.
     fn dropped(&self, waits: bool, row: Option<Origin>) -> Error;
-    /// Delivers a response of the request at `place` in the response order.
-    fn deliver(&self, place: u64, sink: Arc<dyn Sink>, answer: EngineResponse);
+    /// Delivers a response.
+    fn deliver(&self, sink: Arc<dyn Sink>, answer: EngineResponse);
 }
 
 /// Handle of an accepted request, or of a group of calls. Dropping it does nothing.

@@ -269,7 +269,7 @@ fn judge(graph: &Graph, asked: Asked) -> bool {
     let Asked { call, wanted, mut expected, failures, cancelled } = asked;
     let mut got = vec![];
     let ended = loop {
-        let EngineResponse { response, is_final } = call.next_answer();
+        let EngineResponse { response, is_final, .. } = call.next_answer();
         match response {
             Some(Ok(response)) => {
                 let find = |t: &usize| response.outputs.iter().find(|o| *o.name == *format!("t{t}"));

@@ -18,18 +18,19 @@ use crate::limits::{
     ANSWER_OVERHEAD_BYTES, ANSWERS_AGE_MAX, ANSWERS_BYTES_MAX, ANSWERS_UNPACKED_MAX, ANSWERS_WAITING_MAX,
     CHARGE_BYTES_MIN, UNCHARGED_ANSWER_BYTES_MAX,
 };
-use crate::packed::{Outlines, Packed, Tag};
+use crate::packed::{Outlines, Packed};
 use crate::verbose;
+use backend::now_ns;
 use engine::{EngineResponse, Mailbox, ModelVersion, Sink, Ticket};
 use memory::budget::SMALL_BYTES_MAX;
 use memory::{Account, Charge, Kind};
 use parking_lot::Mutex;
-use protocol::InferRequest;
+use protocol::{InferRequest, InferResponse};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tensor::{Code, Error, Name, Result};
 
 /// The reader's end of the queue.
@@ -46,13 +47,9 @@ struct InboxShared {
 }
 
 struct InboxState {
-    /// Responses that are not packed: the first ones, and later ones that are too large.
-    answers: VecDeque<QueuedResponse>,
+    /// All responses, in order. One without content that is not final is the next of `packed`.
+    answers: VecDeque<EngineResponse>,
     packed: Packed,
-    /// Number of the next response. The reader takes the one with the lowest number, from `answers` or `packed`.
-    number: u64,
-    /// Start of the times in `packed`.
-    begun: Instant,
     /// Bytes of all queued responses.
     bytes: usize,
     /// Covers at least `bytes`. `None` while `bytes` is small.
@@ -68,16 +65,8 @@ struct InboxState {
     free: Vec<u32>,
 }
 
-struct QueuedResponse {
-    number: u64,
-    key: u32,
-    came: Instant,
-    bytes: usize,
-    answer: EngineResponse,
-}
-
 /// A request, as the sink of its responses.
-struct InboxSink {
+pub(crate) struct InboxSink {
     shared: Arc<InboxShared>,
     key: u32,
     /// The request's id, for verbose log lines about its responses. `None` while verbose logging is off.
@@ -108,67 +97,37 @@ fn overrun(why: &str) -> Error {
     Error::new(Code::ResourceExhausted, text)
 }
 
-/// Bytes that a response counts for, including tensors in a region of the client.
-fn size_of(answer: &EngineResponse) -> usize {
-    let data = match &answer.response {
-        Some(Ok(response)) => response.outputs.iter().map(|o| o.data.len()).sum::<usize>(),
-        Some(Err(error)) => error.message().len(),
-        None => 0,
-    };
-    ANSWER_OVERHEAD_BYTES + data
-}
-
 impl InboxState {
     /// Adds a response. Returns the waker of a waiting reader and, if the response was packed, the original to drop.
     fn push(
         &mut self,
-        slot: &InboxSink,
-        answer: EngineResponse,
-        came: Instant,
-    ) -> (Option<Waker>, Option<EngineResponse>) {
-        let (bytes, number, key) = (size_of(&answer), self.number, slot.key);
-        self.bytes += bytes;
-        self.number += 1;
-        if self.packed.len() > 0 || self.answers.len() >= ANSWERS_UNPACKED_MAX {
-            let came_ns = came.saturating_duration_since(self.begun).as_nanos() as u64;
-            if self.packed.push(Tag { number, key, came_ns, bytes }, &answer, &slot.outlines) {
-                return (self.waker.take(), Some(answer));
+        mut answer: EngineResponse,
+        outlines: &Outlines,
+    ) -> (Option<Waker>, Option<Result<Box<InferResponse>>>) {
+        self.bytes += answer.bytes;
+        let packed = match &answer.response {
+            Some(Ok(response)) if self.answers.len() >= ANSWERS_UNPACKED_MAX && !answer.is_final => {
+                self.packed.push(response, outlines)
             }
-        }
-        self.answers.push_back(QueuedResponse { number, key, came, bytes, answer });
-        (self.waker.take(), None)
+            _ => false,
+        };
+        let original = if packed { answer.response.take() } else { None };
+        self.answers.push_back(answer);
+        (self.waker.take(), original)
     }
 
-    /// The next response to take, if it is a packed one.
-    fn packed_front(&self) -> Option<Tag> {
-        let packed = self.packed.front()?;
-        self.answers.front().is_none_or(|entry| packed.number < entry.number).then_some(packed)
-    }
-
-    /// When the next response to take was added.
-    fn oldest_came(&self) -> Option<Instant> {
-        match self.packed_front() {
-            Some(tag) => Some(self.begun + Duration::from_nanos(tag.came_ns)),
-            None => self.answers.front().map(|entry| entry.came),
-        }
-    }
-
-    fn waiting(&self) -> usize {
-        self.answers.len() + self.packed.len()
-    }
-
-    /// Checks that a response of `bytes` fits within the bounds, and charges it.
-    fn admit(&mut self, bytes: usize, now: Instant) -> Result<()> {
+    /// Checks that a response fits within the bounds, and charges it.
+    fn admit(&mut self, EngineResponse { bytes, came_ns, .. }: &EngineResponse) -> Result<()> {
         let total = self.bytes + bytes;
         // In an empty queue a response may have any size, as long as there is memory for it.
-        if self.waiting() > 0 {
+        if let Some(oldest) = self.answers.front() {
             if total > ANSWERS_BYTES_MAX {
                 return Err(overrun(&format!("{total} bytes would wait, the maximum is {ANSWERS_BYTES_MAX}")));
             }
-            if self.waiting() >= ANSWERS_WAITING_MAX {
+            if self.answers.len() >= ANSWERS_WAITING_MAX {
                 return Err(overrun(&format!("{ANSWERS_WAITING_MAX} responses wait, which is the maximum")));
             }
-            if self.oldest_came().is_some_and(|came| now.saturating_duration_since(came) > ANSWERS_AGE_MAX) {
+            if Duration::from_nanos(came_ns.saturating_sub(oldest.came_ns)) > ANSWERS_AGE_MAX {
                 let seconds = ANSWERS_AGE_MAX.as_secs();
                 return Err(overrun(&format!("one has waited for {seconds} s, which is the maximum")));
             }
@@ -197,25 +156,26 @@ impl InboxState {
         })
     }
 
-    fn take(&mut self) -> Option<(u32, EngineResponse)> {
-        let (key, bytes, answer) = match self.packed_front() {
-            Some(Tag { key, bytes, .. }) => {
-                // The request, and its outlines, are kept until its last response was taken.
-                let request = self.requests.get(key as usize).and_then(Option::as_deref);
-                (key, bytes, self.packed.take(request.map(|slot| &slot.outlines))?)
-            }
-            None => self.answers.pop_front().map(|entry| (entry.key, entry.bytes, entry.answer))?,
-        };
+    fn take(&mut self) -> Option<EngineResponse> {
+        let mut answer = self.answers.pop_front()?;
+        if answer.response.is_none() && !answer.is_final {
+            // The request, and its outlines, are kept until its last response was taken.
+            let request = self.requests.get(answer.key as usize).and_then(Option::as_deref);
+            answer.response = self.packed.take(request.map(|request| &request.outlines));
+        }
+        let bytes = answer.bytes;
         self.bytes -= bytes;
-        if self.waiting() == 0 {
+        if self.answers.is_empty() {
             self.charge = None;
+            // A reader that has caught up holds no more than one that was never behind.
+            self.answers.shrink_to(2 * ANSWERS_UNPACKED_MAX);
         } else if bytes > UNCHARGED_ANSWER_BYTES_MAX
             && let Some(charge) = &mut self.charge
         {
             // The response is charged again when it is sent, and the budget must have room for that.
             charge.shrink(self.bytes);
         }
-        Some((key, answer))
+        Some(answer)
     }
 }
 
@@ -225,8 +185,6 @@ impl Inbox {
         let state = InboxState {
             answers: VecDeque::new(),
             packed: Packed::default(),
-            number: 0,
-            begun: Instant::now(),
             bytes: 0,
             charge: None,
             account: account.clone(),
@@ -288,12 +246,12 @@ impl Inbox {
         }
     }
 
-    /// Takes the next response, with the key of its request. The final response of a request frees its key.
+    /// Takes the next response. The final response of a request frees its key.
     ///
     /// The waker of `cx` is kept only if there is no response, so a reader that is still reading is not woken.
-    pub fn poll_next(&self, cx: &Context<'_>) -> Poll<(u32, EngineResponse)> {
+    pub fn poll_next(&self, cx: &Context<'_>) -> Poll<EngineResponse> {
         let mut state = self.state();
-        let Some((key, answer)) = state.take() else {
+        let Some(answer) = state.take() else {
             match &mut state.waker {
                 Some(known) => known.clone_from(cx.waker()),
                 None => state.waker = Some(cx.waker().clone()),
@@ -301,8 +259,8 @@ impl Inbox {
             return Poll::Pending;
         };
         let request = match answer.is_final {
-            true => state.forget(key),
-            false => state.requests.get(key as usize).filter(|_| verbose::is_on()).cloned().flatten(),
+            true => state.forget(answer.key),
+            false => state.requests.get(answer.key as usize).filter(|_| verbose::is_on()).cloned().flatten(),
         };
         drop(state);
         if let Some(id) = request.as_ref().and_then(|r| r.id.as_deref())
@@ -310,7 +268,7 @@ impl Inbox {
         {
             verbose::answered(id, response);
         }
-        Poll::Ready((key, answer))
+        Poll::Ready(answer)
     }
 }
 
@@ -427,7 +385,8 @@ impl Sink for InboxSink {
             self.ended.store(true, Ordering::Release);
             self.done();
         }
-        let now = Instant::now();
+        let bytes = |answer: &EngineResponse| ANSWER_OVERHEAD_BYTES + answer.content_bytes();
+        (answer.key, answer.came_ns, answer.bytes) = (self.key, now_ns(), bytes(&answer));
         let mut refused = None;
         let mut state = self.shared.state.lock();
         if state.closed {
@@ -437,7 +396,7 @@ impl Sink for InboxSink {
         }
         // The end without a response is always taken: there is one per request.
         if answer.response.is_some()
-            && let Err(why) = state.admit(size_of(&answer), now)
+            && let Err(why) = state.admit(&answer)
         {
             if !is_final {
                 drop(state);
@@ -446,8 +405,9 @@ impl Sink for InboxSink {
             }
             // The end of a request is always delivered. Here the error replaces its response.
             refused = answer.response.replace(Err(why));
+            answer.bytes = bytes(&answer);
         }
-        let (waker, packed) = state.push(self, answer, now);
+        let (waker, packed) = state.push(answer, &self.outlines);
         drop(state);
         drop((refused, packed));
         match (waker, &self.shared.mailbox) {
@@ -459,10 +419,10 @@ impl Sink for InboxSink {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use memory::Budget;
-    use protocol::{InferResponse, OutputForm, OutputTensor};
+    use protocol::{OutputForm, OutputTensor};
     use smallvec::smallvec;
     use std::sync::atomic::AtomicUsize;
     use std::task::Wake;
@@ -477,7 +437,7 @@ mod tests {
         }
     }
 
-    fn response(bytes: usize) -> EngineResponse {
+    pub(crate) fn response(bytes: usize) -> EngineResponse {
         let output = OutputTensor {
             name: "OUT".into(),
             index: 0,
@@ -487,15 +447,15 @@ mod tests {
             form: OutputForm::default(),
         };
         let response = InferResponse { outputs: smallvec![output], ..InferResponse::default() };
-        EngineResponse { response: Some(Ok(Box::new(response))), is_final: false }
+        EngineResponse::more(Ok(Box::new(response)))
     }
 
-    fn end() -> EngineResponse {
-        EngineResponse { response: None, is_final: true }
+    pub(crate) fn end() -> EngineResponse {
+        EngineResponse::last(None)
     }
 
     /// An inbox on a budget of this size, of which it may use a quarter, and the requests that it was given.
-    fn inbox(limit: usize, requests: usize) -> (Inbox, Vec<Arc<InboxSink>>, Account) {
+    pub(crate) fn inbox(limit: usize, requests: usize) -> (Inbox, Vec<Arc<InboxSink>>, Account) {
         let account = Budget::new(limit).account();
         let inbox = Inbox::new(&account);
         let slots = (0..requests).map(|_| inbox.starter().slot(inbox.reserve(), None)).collect();
@@ -506,7 +466,7 @@ mod tests {
     fn next(inbox: &Inbox) -> String {
         match inbox.poll_next(&Context::from_waker(Waker::noop())) {
             Poll::Pending => "later".into(),
-            Poll::Ready((key, EngineResponse { response, is_final })) => {
+            Poll::Ready(EngineResponse { response, is_final, key, .. }) => {
                 let what = match response {
                     None => "end".into(),
                     Some(Ok(response)) => response.outputs[0].data.len().to_string(),
@@ -523,7 +483,7 @@ mod tests {
         slots[0].put(response(1));
         slots[1].put(response(2));
         slots[0].put(response(3));
-        slots[0].put(EngineResponse { response: None, is_final: false });
+        slots[0].put(EngineResponse { is_final: false, ..end() });
         slots[0].put(end());
         assert_eq!(inbox.reserve(), 2, "both keys are taken until the end was read");
         let all: Vec<_> = (0..5).map(|_| next(&inbox)).collect();
@@ -540,9 +500,8 @@ mod tests {
         for (i, &bytes) in sizes.iter().enumerate() {
             slots[i % 2].put(response(bytes));
         }
-        let waits = |state: &InboxState| (state.answers.len(), state.packed.len());
-        let (unpacked, packed) = waits(&inbox.state());
-        assert_eq!((unpacked, packed), (ANSWERS_UNPACKED_MAX + 9, sizes.len() - ANSWERS_UNPACKED_MAX - 9));
+        let unpacked = inbox.state().answers.iter().filter(|answer| answer.response.is_some()).count();
+        assert_eq!(unpacked, ANSWERS_UNPACKED_MAX + 9);
         slots.iter().for_each(|slot| slot.put(end()));
         let came: Vec<String> = sizes.iter().map(|_| next(&inbox)).collect();
         assert_eq!(came, expected);
@@ -597,7 +556,7 @@ mod tests {
             assert!(error.message().contains(why), "{}: {why}", error.message());
             // The engine's responses to a cancelled request.
             slots[0].put(response(bytes));
-            slots[0].put(EngineResponse { response: Some(Err(error)), is_final: true });
+            slots[0].put(EngineResponse::only(Err(error)));
             for _ in 0..count {
                 assert_eq!(next(&inbox), format!("0: {bytes}"));
             }
@@ -632,10 +591,11 @@ mod tests {
     fn a_response_behind_one_that_has_waited_too_long_is_rejected() {
         let (inbox, slots, _) = inbox(1 << 30, 1);
         slots[0].put(response(1));
-        let now = Instant::now();
+        let now = now_ns();
+        let after = |time: Duration| EngineResponse { came_ns: now + time.as_nanos() as u64, ..end() };
         let mut state = inbox.state();
-        assert!(state.admit(1, now + ANSWERS_AGE_MAX - Duration::from_secs(1)).is_ok());
-        let why = state.admit(1, now + ANSWERS_AGE_MAX + Duration::from_secs(1)).unwrap_err();
+        assert!(state.admit(&after(ANSWERS_AGE_MAX - Duration::from_secs(1))).is_ok());
+        let why = state.admit(&after(ANSWERS_AGE_MAX + Duration::from_secs(1))).unwrap_err();
         assert!(why.message().contains("one has waited for 60 s"), "{}", why.message());
     }
 

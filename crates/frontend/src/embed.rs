@@ -20,7 +20,7 @@ use crate::exchange::{HttpExchange, refuse_head};
 use crate::grpc::context::GrpcContext;
 use crate::hold::{self, Holds};
 use crate::http::context::HttpContext;
-use crate::http::events::{self, Events};
+use crate::http::events::Events;
 use crate::http::method::Method;
 use crate::http::reply::{JSON, Reply};
 use crate::http::request::{self, RequestHead};
@@ -390,9 +390,7 @@ impl EmbeddedHttp {
                     match rest.poll_next(cx) {
                         Poll::Ready(Some(event)) => {
                             count += 1;
-                            for part in [events::BEFORE, &events::json(event), events::BEHIND] {
-                                body.extend_from_slice(part);
-                            }
+                            body.extend_from_slice(&event.bytes);
                         }
                         Poll::Ready(None) => break true,
                         Poll::Pending if count == 0 => return Poll::Pending,

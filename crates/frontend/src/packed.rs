@@ -1,23 +1,22 @@
 //! Small responses that wait for a slow reader, packed one behind the other into slabs.
 //!
 //! A response of the engine is half a dozen small allocations. Tens of thousands of them for each of a hundred clients
-//! leave heaps that malloc does not return to the system, and freeing them takes a thread milliseconds. Packed, a
-//! response is about a hundred bytes of a slab, and a slab is freed as a whole.
+//! leave heaps that malloc does not return to the system, and freeing them takes a thread milliseconds. Packed, a small
+//! response is 64 bytes of the inbox's queue and 30 of a slab, and a slab is freed as a whole.
 //!
 //! The parts that all responses of a request have in common (names, types, the client's regions) are its [`Outline`],
 //! which is kept with the request. A response is not packed if it is large, because its tensors have slabs of their
-//! own, or if its request has no outline for it.
+//! own, or if its request has no outline for it. Errors and the end of a request are not packed either: they are few.
 //!
 //! Invariant: records are taken in the order in which they were pushed, each equal to the response that was pushed.
 
 use bytes::{Buf, BufMut, Bytes};
-use engine::EngineResponse;
 use memory::{SlabMut, SlabPool, reclaim};
 use parking_lot::Mutex;
 use protocol::{InferResponse, OutputForm, OutputTensor, Parameter};
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
-use tensor::{Code, Data, DataType, Error, Name, RegionRef, Shape};
+use tensor::{Data, DataType, Error, Name, RegionRef, Result, Shape};
 
 /// Bytes of the first slab, which a reader that is only a little behind never fills.
 const FIRST_SLAB_BYTES: usize = 64 << 10;
@@ -30,19 +29,6 @@ const TENSOR_BYTES_MAX: usize = 4 << 10;
 const RECORD_BYTES_MAX: usize = 16 << 10;
 /// Maximum number of outlines of one request. Models make responses of few kinds.
 const OUTLINES_MAX: usize = 8;
-
-/// Properties of a queued response.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Tag {
-    /// Position in the order of all responses of the inbox.
-    pub number: u64,
-    /// Key of its request.
-    pub key: u32,
-    /// Time of its arrival, in ns since the inbox was made.
-    pub came_ns: u64,
-    /// Bytes that the response counts for.
-    pub bytes: usize,
-}
 
 /// The parts that responses of one request have in common.
 pub(crate) struct Outline {
@@ -155,8 +141,6 @@ pub(crate) struct Packed {
     /// Bytes of the first slab whose records were taken.
     taken: usize,
     records: usize,
-    /// Tag of the next record, kept because each push and each take needs it.
-    front: Option<Tag>,
     /// Buffer in which a record is encoded.
     scratch: Vec<u8>,
 }
@@ -170,14 +154,10 @@ struct PackedSlab {
 }
 
 impl Packed {
-    pub(crate) fn len(&self) -> usize {
-        self.records
-    }
-
     /// Packs a response. Returns false, and changes nothing, if it cannot be packed or the system has no memory.
-    pub(crate) fn push(&mut self, tag: Tag, answer: &EngineResponse, outlines: &Outlines) -> bool {
+    pub(crate) fn push(&mut self, response: &InferResponse, outlines: &Outlines) -> bool {
         self.scratch.clear();
-        if !write(&mut self.scratch, tag, answer, outlines) || self.scratch.len() > RECORD_BYTES_MAX {
+        if !write(&mut self.scratch, response, outlines) || self.scratch.len() > RECORD_BYTES_MAX {
             return false;
         }
         let len = self.scratch.len();
@@ -198,42 +178,27 @@ impl Packed {
         record.copy_from_slice(&self.scratch);
         slab.filled = end;
         self.records += 1;
-        self.front.get_or_insert(tag);
         true
     }
 
-    /// Tag of the next record.
-    pub(crate) fn front(&self) -> Option<Tag> {
-        self.front
-    }
-
-    fn front_record(&self) -> Option<&[u8]> {
+    /// Takes the next record as a response; `None` after the last. `outlines` are those of its request.
+    pub(crate) fn take(&mut self, outlines: Option<&Outlines>) -> Option<Result<Box<InferResponse>>> {
         let slab = self.slabs.front()?;
         let (head, rest) = slab.memory.get(self.taken..slab.filled)?.split_first_chunk()?;
-        rest.get(..u32::from_le_bytes(*head) as usize)
-    }
-
-    /// Takes the next record as a response. `outlines` are those of its request.
-    pub(crate) fn take(&mut self, outlines: Option<&Outlines>) -> Option<EngineResponse> {
-        let record = self.front_record()?;
-        let taken = LENGTH_BYTES + record.len();
-        // Cannot happen: `push` wrote the record.
-        let broken =
-            || EngineResponse::only(Err(Error::internal("a response that waited cannot be read; please report it")));
-        let answer = read(record, outlines).unwrap_or_else(broken);
-        self.taken += taken;
+        let record = rest.get(..u32::from_le_bytes(*head) as usize)?;
+        self.taken += LENGTH_BYTES + record.len();
+        // Cannot fail: `push` wrote the record.
+        let response = read(record, outlines)
+            .ok_or_else(|| Error::internal("a response that waited cannot be read; please report it"));
         self.records -= 1;
         if self.records == 0 {
             // A reader that has caught up holds no slabs.
             *self = Self::default();
-            return Some(answer);
-        }
-        if self.slabs.front().is_some_and(|slab| self.taken >= slab.filled) {
+        } else if self.taken >= slab.filled {
             self.slabs.pop_front();
             self.taken = 0;
         }
-        self.front = self.front_record().and_then(read_tag);
-        Some(answer)
+        Some(response)
     }
 
     /// Drops all records, on another thread if they are many.
@@ -245,17 +210,8 @@ impl Packed {
 
 /// Initial capacity for a record. Records of small responses are not larger.
 const RECORD_BYTES_USUAL: usize = 256;
-/// Size of the tag at the beginning of a record.
-const TAG_BYTES: usize = 4 * size_of::<u64>();
 /// Size of the length in front of a record.
 const LENGTH_BYTES: usize = size_of::<u32>();
-
-/// Kinds of records.
-mod kind {
-    pub(super) const NOTHING: u8 = 0;
-    pub(super) const RESPONSE: u8 = 1;
-    pub(super) const ERROR: u8 = 2;
-}
 
 /// Types of parameters.
 mod parameter {
@@ -265,30 +221,12 @@ mod parameter {
     pub(super) const DOUBLE: u8 = 3;
 }
 
-fn write(to: &mut Vec<u8>, tag: Tag, answer: &EngineResponse, outlines: &Outlines) -> bool {
+fn write(to: &mut Vec<u8>, response: &InferResponse, outlines: &Outlines) -> bool {
     to.reserve(RECORD_BYTES_USUAL);
-    for word in [tag.number, tag.key.into(), tag.came_ns, tag.bytes as u64] {
-        to.extend_from_slice(&word.to_ne_bytes());
-    }
-    to.put_u8(answer.is_final.into());
-    let response = match &answer.response {
-        None => {
-            to.put_u8(kind::NOTHING);
-            return true;
-        }
-        Some(Err(error)) => {
-            to.put_u8(kind::ERROR);
-            to.put_u8(error.code() as u8);
-            write_bytes(to, error.message().as_bytes());
-            return true;
-        }
-        Some(Ok(response)) => response,
-    };
     if !is_packable(response) {
         return false;
     }
     let Some(outline) = outlines.find_or_add(response) else { return false };
-    to.put_u8(kind::RESPONSE);
     to.put_u8(outline);
     to.put_u32_ne(response.parameters.len() as u32);
     for (name, value) in &response.parameters {
@@ -327,28 +265,9 @@ fn write_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
     to.put_slice(bytes);
 }
 
-fn read_tag(record: &[u8]) -> Option<Tag> {
-    let (words, _) = record.first_chunk::<TAG_BYTES>()?.as_chunks();
-    let &[number, key, came_ns, bytes] = words else { return None };
-    let [number, key, came_ns, bytes] = [number, key, came_ns, bytes].map(u64::from_ne_bytes);
-    Some(Tag { number, key: u32::try_from(key).ok()?, came_ns, bytes: bytes as usize })
-}
-
-fn read(record: &[u8], outlines: Option<&Outlines>) -> Option<EngineResponse> {
-    let from = &mut record.get(TAG_BYTES..)?;
-    let is_final = from.try_get_u8().ok()? != 0;
-    let response = match from.try_get_u8().ok()? {
-        kind::NOTHING => None,
-        kind::ERROR => {
-            let code = *Code::ALL.get(usize::from(from.try_get_u8().ok()?))?;
-            Some(Err(Error::new(code, str::from_utf8(read_bytes(from)?).ok()?.to_owned())))
-        }
-        _ => {
-            let outline = from.try_get_u8().ok()?;
-            Some(Ok(Box::new(outlines?.with(outline, |outline| read_response(from, outline))?)))
-        }
-    };
-    Some(EngineResponse { response, is_final })
+fn read(record: &[u8], outlines: Option<&Outlines>) -> Option<Box<InferResponse>> {
+    let (&outline, mut from) = record.split_first()?;
+    outlines?.with(outline, |outline| read_response(&mut from, outline)).map(Box::new)
 }
 
 fn read_response(from: &mut &[u8], outline: &Outline) -> Option<InferResponse> {
@@ -426,14 +345,6 @@ mod tests {
         }
     }
 
-    fn tag(number: u64) -> Tag {
-        Tag { number, key: 7, came_ns: 10 * number, bytes: 512 }
-    }
-
-    fn answer(response: InferResponse) -> EngineResponse {
-        EngineResponse { response: Some(Ok(Box::new(response))), is_final: false }
-    }
-
     #[test]
     fn responses_are_taken_unchanged_and_in_order() {
         let (mut packed, outlines) = (Packed::default(), Outlines::default());
@@ -441,43 +352,29 @@ mod tests {
         // Behind, far behind over several slabs, caught up, and behind again.
         for (puts, takes) in [(10, 3), (5000, 200), (0, 4807), (9, 9)] {
             for _ in 0..puts {
-                let made = match put % 5 {
-                    3 => EngineResponse { response: Some(Err(Error::not_found(format!("no {put}")))), is_final: false },
-                    4 => EngineResponse { response: None, is_final: true },
-                    _ => answer(response(put, put % 900)),
-                };
-                assert!(packed.push(tag(put as u64), &made, &outlines), "{put}");
+                assert!(packed.push(&response(put, put % 900), &outlines), "{put}");
                 put += 1;
             }
             for _ in 0..takes {
-                assert_eq!(packed.front(), Some(tag(taken as u64)));
-                let came = packed.take(Some(&outlines)).expect("an answer");
-                assert_eq!(came.is_final, taken % 5 == 4);
-                match came.response {
-                    Some(Ok(came)) => assert_eq!(format!("{came:?}"), format!("{:?}", response(taken, taken % 900))),
-                    Some(Err(error)) => assert_eq!(error, Error::not_found(format!("no {taken}"))),
-                    None => assert_eq!(taken % 5, 4),
-                }
+                let came = packed.take(Some(&outlines)).expect("a response").expect("as it was");
+                assert_eq!(format!("{came:?}"), format!("{:?}", response(taken, taken % 900)));
                 taken += 1;
             }
-            assert_eq!(packed.len(), put - taken);
+            assert_eq!(packed.records, put - taken);
         }
-        assert!(packed.front().is_none() && packed.take(Some(&outlines)).is_none() && packed.slabs.is_empty());
+        assert!(packed.take(Some(&outlines)).is_none() && packed.slabs.is_empty());
     }
 
     #[test]
     fn large_responses_and_those_of_too_many_kinds_are_not_packed() {
         let (mut packed, outlines) = (Packed::default(), Outlines::default());
-        assert!(packed.push(tag(0), &answer(response(0, TENSOR_BYTES_MAX)), &outlines));
-        assert!(!packed.push(tag(1), &answer(response(0, TENSOR_BYTES_MAX + 1)), &outlines));
-        let long =
-            |length| EngineResponse { response: Some(Err(Error::internal("x".repeat(length)))), is_final: false };
-        assert!(packed.push(tag(1), &long(4000), &outlines));
-        let named = |name: usize| answer(InferResponse { id: name.to_string().into(), ..response(0, 1) });
+        assert!(packed.push(&response(0, TENSOR_BYTES_MAX), &outlines));
+        assert!(!packed.push(&response(0, TENSOR_BYTES_MAX + 1), &outlines));
+        let named = |name: usize| InferResponse { id: name.to_string().into(), ..response(0, 1) };
         for name in 1..OUTLINES_MAX {
-            assert!(packed.push(tag(1), &named(name), &outlines), "{name}");
+            assert!(packed.push(&named(name), &outlines), "{name}");
         }
-        assert!(!packed.push(tag(1), &named(OUTLINES_MAX), &outlines));
-        assert_eq!(packed.len(), 1 + OUTLINES_MAX);
+        assert!(!packed.push(&named(OUTLINES_MAX), &outlines));
+        assert_eq!(packed.records, OUTLINES_MAX);
     }
 }

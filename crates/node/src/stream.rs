@@ -96,7 +96,7 @@ impl StreamState {
         }
         let (mut responses, mut bytes) = (Vec::new(), 0);
         while !self.over && responses.len() < RESPONSES_PER_CALL_MAX && bytes < BYTES_PER_CALL {
-            let Poll::Ready((_, EngineResponse { response, is_final })) = self.inbox.poll_next(cx) else { break };
+            let Poll::Ready(EngineResponse { response, is_final, .. }) = self.inbox.poll_next(cx) else { break };
             self.over = is_final;
             let Some(response) = response else { continue };
             let converted = response.and_then(|response| {

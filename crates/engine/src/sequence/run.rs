@@ -1,7 +1,7 @@
 //! Runs batches of sequences: rows in the order of their slots, with null rows between them.
 
 use super::{Nulls, Row, Sequencing};
-use crate::answer::{Delivery, EngineResponse};
+use crate::answer::EngineResponse;
 use crate::execution_cost::ExecutionCost;
 use crate::mail::together;
 use crate::pending::{Queued, Requests, RunningRequest};
@@ -92,7 +92,7 @@ impl ModelVersion {
                     traced::ran_and_answered(&trace, &timings, rows, &result);
                 }
                 if let Some(sink) = p.sink.take() {
-                    self.deliver(p.place, Delivery { sink, answer: EngineResponse::only(result) });
+                    self.deliver(sink, EngineResponse::only(result).at(p.place));
                 }
             }
         });

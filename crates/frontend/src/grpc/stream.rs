@@ -108,47 +108,13 @@ fn frame_offloaded(
 /// An open request to a decoupled model.
 struct DecoupledCall<'a> {
     version: Arc<ModelVersion>,
-    names: ResponseNames,
+    names: Rc<ResponseNames>,
     /// The client wants a final message even if the model ends the request without a response.
     wants_empty_final: bool,
     _counted: Counted<'a>,
 }
 
-/// Output of the stream for one response.
-enum StreamOutput {
-    Nothing,
-    Frame(Rope),
-    Failed(Error, Encoded),
-    Later(Offloaded<Result<Rope>>),
-}
-
-impl DecoupledCall<'_> {
-    fn failed(&self, error: Error, is_final: bool) -> StreamOutput {
-        let message = self.names.failed(&error, is_final);
-        StreamOutput::Failed(error, message)
-    }
-
-    fn encode(&self, EngineResponse { response, is_final }: EngineResponse, packing: Packing) -> StreamOutput {
-        let failed = |error| self.failed(error, is_final);
-        let response = match response {
-            Some(Ok(response)) => response,
-            Some(Err(error)) => return failed(error),
-            None if is_final && self.wants_empty_final => {
-                let message = self.names.empty_final(&self.version).and_then(|m| frame_encoded(m, packing));
-                return message.map_or_else(failed, StreamOutput::Frame);
-            }
-            None => return StreamOutput::Nothing,
-        };
-        if packing.is_long(&response) {
-            let work = frame_offloaded(response, self.version.clone(), is_final, packing);
-            return work.map_or_else(failed, StreamOutput::Later);
-        }
-        framed(&response, &self.version, is_final, packing).map_or_else(failed, StreamOutput::Frame)
-    }
-}
-
 /// Names of a request, which its responses repeat.
-#[derive(Clone)]
 struct ResponseNames {
     id: Name,
     model: Name,
@@ -173,8 +139,12 @@ impl ResponseNames {
 
     /// Final message without a response.
     fn empty_final(&self, version: &ModelVersion) -> Result<Encoded> {
-        let ResponseNames { id, model, version: number, .. } = self.clone();
-        let response = InferResponse { id, model_name: model, model_version: number, ..InferResponse::default() };
+        let response = InferResponse {
+            id: self.id.clone(),
+            model_name: self.model.clone(),
+            model_version: self.version.clone(),
+            ..InferResponse::default()
+        };
         encode_stream_response(&response, &version.signature, true)
     }
 }
@@ -183,7 +153,7 @@ impl ResponseNames {
 struct Framing {
     work: Offloaded<Result<Rope>>,
     key: u32,
-    names: ResponseNames,
+    names: Rc<ResponseNames>,
     is_final: bool,
 }
 
@@ -287,7 +257,7 @@ fn waiting<'a>(
 
 fn open<'a>(version: Arc<ModelVersion>, head: &InferHead, record: Record, counted: Counted<'a>) -> DecoupledCall<'a> {
     let wants_empty_final = head.wants_empty_final_response();
-    DecoupledCall { version, names: ResponseNames::of(head, record), wants_empty_final, _counted: counted }
+    DecoupledCall { version, names: Rc::new(ResponseNames::of(head, record)), wants_empty_final, _counted: counted }
 }
 
 /// Reads a large message on another thread and starts its request.
@@ -557,7 +527,7 @@ impl<'a> Session<'a> {
     fn refused(&mut self, key: u32, error: &Error) {
         self.inbox.release(key);
         if let Some(open) = self.over(key) {
-            self.reject(error, &open.names.id, open.names.record);
+            self.reject(error, &open.names.id, open.names.record.clone());
         }
     }
 
@@ -575,12 +545,7 @@ impl<'a> Session<'a> {
             if let Some(framing) = &mut self.framing {
                 let Poll::Ready(frame) = Pin::new(&mut framing.work).poll(cx) else { return false };
                 if let Some(Framing { key, names, is_final, .. }) = self.framing.take() {
-                    let charge = |frame| reply::charge(frame, &self.call.exchange.account);
-                    match frame.and_then(|frame| frame).map(charge) {
-                        Ok(Err(error)) if !is_final => self.inbox.overrun(key, error),
-                        Ok(charged) => self.answer(&names, charged, is_final),
-                        Err(error) => self.answer(&names, Err(error), is_final),
-                    }
+                    self.put(key, &names, frame.and_then(|frame| frame), is_final);
                 }
                 continue;
             }
@@ -596,45 +561,51 @@ impl<'a> Session<'a> {
                 hold::yield_turn(cx);
                 return false;
             }
-            let Poll::Ready((key, answer)) = self.inbox.poll_next(cx) else { return false };
-            self.take(key, answer);
+            let Poll::Ready(answer) = self.inbox.poll_next(cx) else { return false };
+            self.take(answer);
         }
         false
     }
 
-    /// Moves one response of a decoupled model to the output.
-    fn take(&mut self, key: u32, answer: EngineResponse) {
-        let is_final = answer.is_final;
+    /// Moves one response of a decoupled model to the output, unless another thread frames it first.
+    fn take(&mut self, EngineResponse { response, is_final, key, .. }: EngineResponse) {
         let Some(open) = self.decoupled.open.get(key as usize).and_then(Option::as_ref) else { return };
-        let mut output = open.encode(answer, self.packing);
-        if let StreamOutput::Frame(frame) = output {
-            output = match reply::charge(frame, &self.call.exchange.account) {
-                Ok(frame) => StreamOutput::Frame(frame),
-                Err(error) if is_final => open.failed(error, is_final),
-                // The error becomes the last response.
-                Err(error) => {
-                    self.inbox.overrun(key, error);
-                    StreamOutput::Nothing
+        let (names, packing) = (open.names.clone(), self.packing);
+        let frame = match response {
+            Some(Ok(response)) if packing.is_long(&response) => {
+                match frame_offloaded(response, open.version.clone(), is_final, packing) {
+                    Ok(work) => {
+                        self.framing = Some(Framing { work, key, names: names.clone(), is_final });
+                        None
+                    }
+                    Err(error) => Some(Err(error)),
                 }
-            };
-        }
-        let names = matches!(output, StreamOutput::Later(_)).then(|| open.names.clone());
-        let record = open.names.record.clone();
+            }
+            Some(Ok(response)) => Some(framed(&response, &open.version, is_final, packing)),
+            Some(Err(error)) => Some(Err(error)),
+            None if is_final && open.wants_empty_final => {
+                Some(names.empty_final(&open.version).and_then(|message| frame_encoded(message, packing)))
+            }
+            None => None,
+        };
         if is_final {
-            record.completed();
+            names.record.completed();
             self.over(key);
         }
-        match &output {
-            StreamOutput::Failed(error, _) => record.failed(error),
-            StreamOutput::Frame(_) | StreamOutput::Nothing if is_final => record.succeeded(),
-            StreamOutput::Frame(_) | StreamOutput::Nothing | StreamOutput::Later(_) => {}
+        match frame {
+            Some(frame) => self.put(key, &names, frame, is_final),
+            None if is_final && self.framing.is_none() => names.record.succeeded(),
+            None => {}
         }
-        match (output, names) {
-            (StreamOutput::Frame(frame), _) => self.queue(frame, record),
-            (StreamOutput::Failed(error, _), _) if self.errors_end_stream => self.end(error.into()),
-            (StreamOutput::Failed(_, message), _) => self.put_encoded(message, record),
-            (StreamOutput::Later(work), Some(names)) => self.framing = Some(Framing { work, key, names, is_final }),
-            (StreamOutput::Nothing | StreamOutput::Later(_), _) => {}
+    }
+
+    /// Moves a framed response of a decoupled model to the output, if there is memory for it.
+    fn put(&mut self, key: u32, names: &ResponseNames, frame: Result<Rope>, is_final: bool) {
+        match frame.map(|frame| reply::charge(frame, &self.call.exchange.account)) {
+            // The error becomes the last response.
+            Ok(Err(error)) if !is_final => self.inbox.overrun(key, error),
+            Ok(charged) => self.answer(names, charged, is_final),
+            Err(error) => self.answer(names, Err(error), is_final),
         }
     }
 

@@ -7,7 +7,7 @@
 use super::body::RequestBody;
 use super::chunked::{ChunkError, Chunks, Progress};
 use super::context::HttpContext;
-use super::events::{self, Events};
+use super::events::Events;
 use super::reply::{BodyParts, JSON, Reply};
 use super::request::{BadRequest, Framing, RequestHead, head_length};
 use super::service;
@@ -646,7 +646,7 @@ impl<S: Io> Connection<S> {
                     }
                     taken = taken.wrapping_add(1);
                     match events.poll_next(cx) {
-                        Poll::Ready(Some(event)) => large = put_event(&mut self.out, events::json(event), chunked),
+                        Poll::Ready(Some(event)) => large = put_event(&mut self.out, event.bytes, chunked),
                         Poll::Ready(None) => {
                             is_over = true;
                             break;
@@ -739,18 +739,16 @@ fn poll_watch(
 }
 
 /// Appends an event, as a chunk or as it is. A large part is not copied but returned, to be written next.
-fn put_event(out: &mut Vec<u8>, json: Bytes, chunked: bool) -> Option<Rope> {
+fn put_event(out: &mut Vec<u8>, event: Bytes, chunked: bool) -> Option<Rope> {
     if chunked {
-        let length = events::BEFORE.len() + json.len() + events::BEHIND.len();
         // Writing to a vector does not fail.
-        let _ = write!(out, "{length:x}\r\n");
+        let _ = write!(out, "{:x}\r\n", event.len());
     }
-    out.extend_from_slice(events::BEFORE);
-    let end: &'static [u8] = if chunked { b"\n\n\r\n" } else { events::BEHIND };
-    if json.len() > JOIN_BYTES_MAX {
-        return Some(Rope::new([json, Bytes::from_static(end)].into_iter()));
+    let end: &'static [u8] = if chunked { b"\r\n" } else { b"" };
+    if event.len() > JOIN_BYTES_MAX {
+        return Some(Rope::new([event, Bytes::from_static(end)].into_iter()));
     }
-    out.extend_from_slice(&json);
+    out.extend_from_slice(&event);
     out.extend_from_slice(end);
     None
 }

@@ -1,41 +1,68 @@
 //! Responses of one request as server-sent events, sent as soon as they are ready after the head of a streamed reply.
+//!
+//! What an event looks like is decided by the endpoint, with its [`EventEncoder`].
 
 use crate::answers::Inbox;
 use crate::inference::is_long_to_print;
 use crate::offload::{self, Offloaded};
 use crate::record::{self, EventNotes};
 use bytes::Bytes;
-use engine::ModelVersion;
 use memory::{Account, Charge, Kind};
-use protocol::generate::encode_generate;
+use protocol::InferResponse;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use tensor::Result;
+use tensor::{Error, Result};
 use trace::Trace;
 
-/// Prefix of the JSON of an event.
-pub const BEFORE: &[u8] = b"data: ";
-/// Suffix of the JSON of an event.
-pub const BEHIND: &[u8] = b"\n\n";
+/// Encodes the responses of a request as events: whole ones, with their fields and the empty line.
+pub trait EventEncoder: Send + Sync {
+    /// The event of a response. Called on another thread if that takes long.
+    fn response(&self, response: &InferResponse) -> Result<Bytes>;
 
-/// The JSON of an event: a response or an error.
-pub fn json(printed: Result<Bytes>) -> Bytes {
-    printed.unwrap_or_else(|error| protocol::json::error_json(error.message()))
+    /// The event of an error, which need not be the last.
+    fn error(&self, error: &Error) -> Bytes;
+
+    /// The event behind those of all responses, such as `data: [DONE]`.
+    fn end(&self) -> Option<Bytes> {
+        None
+    }
+}
+
+/// An encoded event.
+#[derive(Debug)]
+pub struct Event {
+    /// All bytes of the event, with its fields and the empty line.
+    pub bytes: Bytes,
+    /// The error that the event reports.
+    pub error: Option<Error>,
+}
+
+impl Event {
+    /// The event of an encoded response, or of an error.
+    pub fn of(response: Result<Bytes>, encoder: &dyn EventEncoder) -> Self {
+        match response {
+            Ok(bytes) => Self { bytes, error: None },
+            Err(error) => Self { bytes: encoder.error(&error), error: Some(error) },
+        }
+    }
 }
 
 /// The events of one request. Dropped before the last, it cancels the request.
 pub struct Events {
     inbox: Inbox,
-    version: Arc<ModelVersion>,
+    encoder: Arc<dyn EventEncoder>,
     account: Account,
-    /// A response that another thread prints.
-    printing: Option<Offloaded<(Result<Bytes>, Charge)>>,
+    /// A response that another thread encodes.
+    encoding: Option<Offloaded<(Result<Bytes>, Charge)>>,
     /// An event that [`poll_over`](Self::poll_over) found.
-    ahead: Option<Result<Bytes>>,
+    ahead: Option<Event>,
+    /// The last response was taken.
     is_last: bool,
+    /// The event behind the last response.
+    end: Option<Bytes>,
     trace: Option<Trace>,
     /// Counts the events after the first, for the access log.
     notes: Option<Arc<EventNotes>>,
@@ -50,16 +77,16 @@ impl fmt::Debug for Events {
 }
 
 impl Events {
-    /// The events of the one request of `inbox`, to a model of `version`. What is printed is charged to `account`.
-    pub fn new(inbox: Inbox, version: Arc<ModelVersion>, account: &Account, trace: Option<Trace>) -> Self {
-        let account = account.clone();
+    /// The events of the one request of `inbox`. What is encoded is charged to `account`.
+    pub fn new(inbox: Inbox, encoder: Arc<dyn EventEncoder>, account: &Account, trace: Option<Trace>) -> Self {
         Self {
             inbox,
-            version,
-            account,
-            printing: None,
+            account: account.clone(),
+            encoding: None,
             ahead: None,
             is_last: false,
+            end: encoder.end(),
+            encoder,
             trace,
             notes: None,
             is_sending: false,
@@ -71,8 +98,8 @@ impl Events {
         self.notes = notes;
     }
 
-    /// The next response, printed; `None` after the last.
-    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
+    /// The next event; `None` after the last.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         if self.trace.is_some() {
             self.sent();
         }
@@ -82,7 +109,7 @@ impl Events {
             self.is_sending = true;
         }
         if let (Some(notes), Some(event)) = (&self.notes, &next) {
-            notes.note(event);
+            notes.note(event.bytes.len(), event.error.as_ref());
         }
         Poll::Ready(next)
     }
@@ -94,41 +121,40 @@ impl Events {
         }
     }
 
-    fn poll_made(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
+    fn poll_made(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         if let Some(ahead) = self.ahead.take() {
             return Poll::Ready(Some(ahead));
         }
-        loop {
-            if let Some(work) = &mut self.printing {
-                let printed = ready!(Pin::new(work).poll(cx));
-                self.printing = None;
-                let printed = printed.and_then(|(printed, charge)| Ok(offload::made(printed?, charge)));
-                return Poll::Ready(Some(printed));
+        let encoded = loop {
+            if let Some(work) = &mut self.encoding {
+                let encoded = ready!(Pin::new(work).poll(cx));
+                self.encoding = None;
+                break encoded.and_then(|(encoded, charge)| Ok(offload::made(encoded?, charge)));
             }
             if self.is_last {
-                return Poll::Ready(None);
+                return Poll::Ready(self.end.take().map(|bytes| Event { bytes, error: None }));
             }
-            let (_, answer) = ready!(self.inbox.poll_next(cx));
+            let answer = ready!(self.inbox.poll_next(cx));
             self.is_last = answer.is_final;
             if self.trace.is_some() {
                 record::responded(self.trace.as_ref(), &answer);
             }
             let response = match answer.response {
                 Some(Ok(response)) => response,
-                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                Some(Err(error)) => break Err(error),
                 None => continue,
             };
             if !is_long_to_print(&response) {
-                return Poll::Ready(Some(encode_generate(&response, &self.version.signature)));
+                break self.encoder.response(&response);
             }
-            let bytes = response.answered_bytes();
-            let version = self.version.clone();
-            let print = move |_: &offload::CancelFlag<'_>| encode_generate(&response, &version.signature);
-            match offload::start_charged(&self.account, Kind::Answer, bytes, print) {
-                Ok(work) => self.printing = Some(work),
-                Err(error) => return Poll::Ready(Some(Err(error))),
+            let (bytes, encoder) = (response.answered_bytes(), self.encoder.clone());
+            let encode = move |_: &offload::CancelFlag<'_>| encoder.response(&response);
+            match offload::start_charged(&self.account, Kind::Answer, bytes, encode) {
+                Ok(work) => self.encoding = Some(work),
+                Err(error) => break Err(error),
             }
-        }
+        };
+        Poll::Ready(Some(Event::of(encoded, &*self.encoder)))
     }
 
     /// Whether nothing follows, as far as is known now.
@@ -147,5 +173,62 @@ impl Events {
 impl Drop for Events {
     fn drop(&mut self) {
         self.sent();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answers::tests::{end, inbox, response};
+    use engine::{EngineResponse, Sink};
+    use std::future::poll_fn;
+
+    /// Events with names of their own, and one more at the end.
+    struct Sizes;
+
+    impl EventEncoder for Sizes {
+        fn response(&self, response: &InferResponse) -> Result<Bytes> {
+            match response.outputs[0].data.len() {
+                0 => Err(Error::internal("empty")),
+                bytes => Ok(format!("event: size\ndata: {bytes}\n\n").into()),
+            }
+        }
+
+        fn error(&self, error: &Error) -> Bytes {
+            format!("event: error\ndata: {}\n\n", error.message()).into()
+        }
+
+        fn end(&self) -> Option<Bytes> {
+            Some(Bytes::from_static(b"data: [DONE]\n\n"))
+        }
+    }
+
+    /// Text of the events of these responses.
+    fn check(answers: Vec<EngineResponse>, expected: &str) {
+        let (inbox, slots, account) = inbox(1 << 30, 1);
+        answers.into_iter().for_each(|answer| slots[0].put(answer));
+        let mut events = Events::new(inbox, Arc::new(Sizes), &account, None);
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+            let (mut text, mut errors) = (String::new(), 0);
+            while let Some(event) = poll_fn(|cx| events.poll_next(cx)).await {
+                text += str::from_utf8(&event.bytes).unwrap();
+                errors += usize::from(event.error.is_some());
+                assert_eq!(poll_fn(|cx| Poll::Ready(events.poll_over(cx))).await, text.ends_with("[DONE]\n\n"));
+            }
+            assert_eq!((text.as_str(), errors), (expected, expected.matches("error").count()));
+        });
+    }
+
+    #[test]
+    fn events_have_the_form_of_their_encoder() {
+        let failure = || Err(Error::internal("no"));
+        // Another thread encodes the large one.
+        check(
+            vec![response(1), EngineResponse::more(failure()), response(1 << 20), response(0), response(2), end()],
+            "event: size\ndata: 1\n\nevent: error\ndata: no\n\nevent: size\ndata: 1048576\n\n\
+             event: error\ndata: empty\n\nevent: size\ndata: 2\n\ndata: [DONE]\n\n",
+        );
+        check(vec![EngineResponse::only(failure())], "event: error\ndata: no\n\ndata: [DONE]\n\n");
+        check(vec![end()], "data: [DONE]\n\n");
     }
 }

@@ -1,6 +1,6 @@
 //! `generate` and `generate_stream` (P 1.13): a flat JSON object in; one such object, or server-sent events, out.
 
-use super::events::Events;
+use super::events::{Event, EventEncoder, Events};
 use super::inference::reject_draining;
 use super::reply::{EVENTS, JSON, Reply};
 use super::request::RequestHead;
@@ -15,12 +15,36 @@ use crate::verbose;
 use bytes::Bytes;
 use engine::ModelVersion;
 use memory::{Account, Kind};
-use protocol::generate::{WRONG_RESPONSE_COUNT, encode_generate, parse_generate};
+use protocol::generate::{WRONG_RESPONSE_COUNT, encode_between, parse_generate};
 use protocol::{InferRequest, InferResponse};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 use tensor::{Error, Result};
+
+/// Encoder of `generate` and `generate_stream`: a flat JSON object for each response.
+struct Objects {
+    version: Arc<ModelVersion>,
+    is_stream: bool,
+}
+
+impl Objects {
+    /// Texts before and behind an object.
+    fn around(&self) -> [&'static [u8]; 2] {
+        if self.is_stream { [b"data: ", b"\n\n"] } else { [b"", b""] }
+    }
+}
+
+impl EventEncoder for Objects {
+    fn response(&self, response: &InferResponse) -> Result<Bytes> {
+        encode_between(response, &self.version.signature, self.around())
+    }
+
+    fn error(&self, error: &Error) -> Bytes {
+        let [before, behind] = self.around();
+        [before, &protocol::json::error_json(error.message()), behind].concat().into()
+    }
+}
 
 /// `POST …/generate` and, with `stream`, `…/generate_stream`.
 pub async fn generate(exchange: &HttpExchange<'_>, body: &Bytes, stream: bool) -> Reply {
@@ -28,8 +52,9 @@ pub async fn generate(exchange: &HttpExchange<'_>, body: &Bytes, stream: bool) -
         Ok(read) => read,
         Err(error) => return Reply::error(JSON, &error),
     };
+    let objects = Arc::new(Objects { version: version.clone(), is_stream: stream });
     if version.signature.decoupled {
-        return many(exchange, version, request, stream).await;
+        return many(exchange, version, request, objects).await;
     }
     let result = match inference::start(version, request).get().await {
         Ok(Inference::Done(result)) => result,
@@ -38,10 +63,11 @@ pub async fn generate(exchange: &HttpExchange<'_>, body: &Bytes, stream: bool) -
     };
     let account = &exchange.with.account;
     let printed = match result {
-        Ok(response) => printed(account, version, response).await,
+        Ok(response) => printed(account, &objects, response).await,
         Err(error) => Err(error),
     };
-    if stream { Reply::events(printed, None) } else { object(printed) }
+    let text = Event::of(printed, &*objects);
+    if stream { Reply::events(text, None) } else { object(text) }
 }
 
 /// See [`HttpExchange::reject_early`].
@@ -94,7 +120,7 @@ async fn many(
     exchange: &HttpExchange<'_>,
     version: &Arc<ModelVersion>,
     request: Box<InferRequest>,
-    stream: bool,
+    objects: Arc<Objects>,
 ) -> Reply {
     let Exchange { account, record, .. } = &exchange.with;
     let inbox = Inbox::new(account);
@@ -103,12 +129,12 @@ async fn many(
     if let Err(error) = inbox.starter().start(key, version, request).get().await {
         return Reply::error(JSON, &error);
     }
-    if stream {
-        return first_event(Events::new(inbox, version.clone(), account, record.take_trace()), record).await;
+    if objects.is_stream {
+        return first_event(Events::new(inbox, objects, account, record.take_trace()), record).await;
     }
     match only(&inbox, record).await {
-        (1, Some(Ok(response))) => object(printed(account, version, response).await),
-        (1, Some(Err(error))) => object(Err(error)),
+        (1, Some(Ok(response))) => object(Event::of(printed(account, &objects, response).await, &*objects)),
+        (1, Some(Err(error))) => object(Event::of(Err(error), &*objects)),
         // The first response decides the status only.
         (_, first) => {
             let status = if matches!(first, Some(Err(_))) { 400 } else { 200 };
@@ -121,7 +147,7 @@ async fn many(
 async fn only(inbox: &Inbox, record: &Record) -> (u64, Option<Result<Box<InferResponse>>>) {
     let (mut count, mut first, mut taken) = (0u64, None, 0u32);
     loop {
-        let (_, answer) = poll_fn(|cx| inbox.poll_next(cx)).await;
+        let answer = poll_fn(|cx| inbox.poll_next(cx)).await;
         record.responded(&answer);
         if let Some(response) = answer.response {
             count += 1;
@@ -146,22 +172,16 @@ async fn first_event(mut events: Events, record: &Record) -> Reply {
 }
 
 /// The text of a response; another thread prints it if that takes long.
-async fn printed(account: &Account, version: &Arc<ModelVersion>, response: Box<InferResponse>) -> Result<Bytes> {
+async fn printed(account: &Account, objects: &Arc<Objects>, response: Box<InferResponse>) -> Result<Bytes> {
     if !is_long_to_print(&response) {
-        return encode_generate(&response, &version.signature);
+        return objects.response(&response);
     }
-    let (bytes, version) = (response.answered_bytes(), version.clone());
-    let work =
-        offload::run_charged(account, Kind::Answer, bytes, move |_| encode_generate(&response, &version.signature));
+    let (bytes, objects) = (response.answered_bytes(), objects.clone());
+    let work = offload::run_charged(account, Kind::Answer, bytes, move |_| objects.response(&response));
     work.await.and_then(|(printed, charge)| Ok(offload::made(printed?, charge)))
 }
 
 /// The reply of `generate`. Once a request was accepted every failure is a 400, whatever its class (P 1.13).
-fn object(printed: Result<Bytes>) -> Reply {
-    let (status, code, json) = match printed {
-        Ok(json) => (200, None, json),
-        Err(error) => (400, Some(error.code()), protocol::json::error_json(error.message())),
-    };
-    // A long text was printed and charged by another thread.
-    Reply { is_charged: true, code, ..Reply::new(status, JSON, json).chunked() }
+fn object(text: Event) -> Reply {
+    Reply { content_type: JSON, ..Reply::events(text, None) }
 }

@@ -2,7 +2,7 @@
 //! as over HTTP/1. On the control address it also serves gRPC.
 
 use super::context::HttpContext;
-use super::events::{self, Events};
+use super::events::Events;
 use super::method::Method;
 use super::reply::{JSON, OCTETS, Reply};
 use super::request::RequestHead;
@@ -180,14 +180,8 @@ fn poll_events(respond: &mut StreamWriter, events: &mut Events, cx: &mut Context
             return Poll::Pending;
         }
         let sent = match ready!(events.poll_next(cx)) {
-            Some(event) => {
-                let parts =
-                    [Bytes::from_static(events::BEFORE), events::json(event), Bytes::from_static(events::BEHIND)];
-                respond.send_data(Rope::new(parts.into_iter()), false)
-            }
-            None => {
-                return Poll::Ready(respond.send_data(Bytes::new(), true).is_ok());
-            }
+            Some(event) => respond.send_data(event.bytes, false),
+            None => return Poll::Ready(respond.send_data(Bytes::new(), true).is_ok()),
         };
         if sent.is_err() {
             return Poll::Ready(false);

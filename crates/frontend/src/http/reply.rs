@@ -1,6 +1,6 @@
 //! A reply before it is written, and its head as bytes. Header names are spelled as the protocol document spells them.
 
-use super::events::{self, Events};
+use super::events::{Event, Events};
 use crate::gate_error::GateError;
 use crate::gate_error::OperationError;
 use crate::grpc::status::percent_encode;
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use memory::{Charge, Short};
 use smallvec::SmallVec;
 use std::borrow::Cow;
-use tensor::{Code, Data, Error, Result};
+use tensor::{Code, Data, Error};
 
 /// `application/json`, without charset.
 pub const JSON: &str = "application/json";
@@ -86,17 +86,11 @@ impl Reply {
     }
 
     /// A stream of events, of which the first decides the status (P 1.13).
-    pub fn events(first: Result<Bytes>, rest: Option<Box<Events>>) -> Self {
-        let status = if first.is_ok() { 200 } else { 400 };
-        let code = first.as_ref().err().map(Error::code);
-        let mut reply = Self::new(status, EVENTS, events::json(first)).chunked();
-        reply.body.insert(0, Bytes::from_static(events::BEFORE));
-        reply.body.push(Bytes::from_static(events::BEHIND));
+    pub fn events(first: Event, rest: Option<Box<Events>>) -> Self {
+        let code = first.error.as_ref().map(Error::code);
+        let status = if code.is_none() { 200 } else { 400 };
         // A long text was printed and charged by another thread.
-        reply.is_charged = true;
-        reply.code = code;
-        reply.rest = rest;
-        reply
+        Self { is_charged: true, code, rest, ..Self::new(status, EVENTS, first.bytes).chunked() }
     }
 
     /// 200 with JSON.

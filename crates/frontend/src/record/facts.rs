@@ -16,7 +16,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use tensor::{Name, Result};
+use tensor::{Error, Name};
 use trace::{Activity, Trace};
 
 /// Activities that the front end of one protocol records.
@@ -126,12 +126,12 @@ pub struct EventNotes {
 }
 
 impl EventNotes {
-    pub fn note(&self, event: &Result<Bytes>) {
+    pub fn note(&self, bytes: usize, error: Option<&Error>) {
         self.count.fetch_add(1, Ordering::Relaxed);
-        match event {
-            Ok(json) => _ = self.bytes.fetch_add(json.len() as u64, Ordering::Relaxed),
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        if let Some(error) = error {
             // The first error is kept.
-            Err(error) => _ = self.error.set((error.code().grpc_status(), kept(error.message()))),
+            _ = self.error.set((error.code().grpc_status(), kept(error.message())));
         }
     }
 }

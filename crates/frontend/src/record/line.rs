@@ -112,7 +112,8 @@ impl RequestLine<'_> {
     /// Writes the phases, each from the end of the one before it. Phases that did not happen are omitted.
     fn times(&self, line: &mut JsonLine<'_>) {
         let Facts { times, sizes, .. } = self.facts;
-        let measured = self.facts.measured.as_ref().map(|trace| trace.phases().measured()).unwrap_or_default();
+        let phases = self.facts.measured.as_ref().map(Trace::phases);
+        let measured = phases.map(|phases| phases.measured()).unwrap_or_default();
         let [start, inputs, infer, outputs] = measured.marks;
         let has_run = outputs > 0;
         line.micros("total_us", self.duration());
@@ -142,6 +143,19 @@ impl RequestLine<'_> {
         let form = self.noted.name.endpoint().map(|endpoint| endpoint.form);
         if measured.rows > 0 {
             line.number("batch", measured.rows);
+        }
+        if let Some(cause) = phases.and_then(|phases| phases.cause()) {
+            line.word("cause", cause);
+        }
+        if let Some(behind) = phases.and_then(|phases| phases.behind()) {
+            line.object("behind", |line| {
+                line.text("model", behind.model.as_bytes(), LOG_NAME_BYTES_MAX);
+                line.text("version", behind.version.as_bytes(), LOG_NAME_BYTES_MAX);
+                if behind.priority > 0 {
+                    line.number("priority", behind.priority);
+                }
+                line.number("rows", behind.rows);
+            });
         }
         if form == Some(CallForm::Inferences) {
             line.number("requests", sizes.requests);
