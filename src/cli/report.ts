@@ -6,7 +6,7 @@ import { pythonRuntime } from '../api/python.js'
 import type { ServerSettings } from '../api/server.js'
 import { BACKENDS, isBuiltIn, settingsOwner } from '../config/index.js'
 import type { Logger } from '../log/index.js'
-import type { Repository, StartFailure } from '../repository/index.js'
+import { detailOf, type Repository, type StartFailure } from '../repository/index.js'
 import type { Terminal } from './progress.js'
 import { colourStates, fitTable, type Rows, type StartReport } from './reader.js'
 import type { Resolved } from './settings.js'
@@ -46,7 +46,7 @@ export function reportStart(
 }
 
 function failureLines(failures: readonly StartFailure[], models: number, exitOnError: boolean): string[] {
-  const lines = failures.map(({ model, detail }) => `model '${model}': ${onOneLine(detail)}`)
+  const lines = failures.map(({ model, root }) => `model '${model}': ${onOneLine(detailOf(root))}`)
   const others = models - failures.length
   if (lines.length === 0 || !exitOnError || others <= 0) return lines
   const advice =

@@ -15,7 +15,7 @@ import type { Ports } from '../api/ports.js'
 import type { RunningServer } from '../api/server.js'
 import { cleanCell, createLogger, openSink, type Logger, type Sink } from '../log/index.js'
 import {
-  asServerError, describeSocket, exitNow, nativeNote, preloadOnnxRuntime, ServerError, statusName,
+  asServerError, describeSocket, exitNow, nativeNote, preloadOnnxRuntime, ServerError, STATUS_NAMES,
 } from '../native/index.js'
 import { settingsOf, type RepositorySettings } from '../repository/settings.js'
 import { helpText, usageLine } from './help.js'
@@ -334,7 +334,7 @@ async function printAndExit(program: string, { options }: Parsed): Promise<void>
 /** The program that embeds the server gets the error; it decides what is printed. */
 function fail(what: string, error: unknown, embedder: Embedder | null): void {
   const { code, message } = asServerError(error)
-  if (embedder === null) process.stderr.write(`error: ${what}: ${statusName(code)} - ${message}\n`)
+  if (embedder === null) process.stderr.write(`error: ${what}: ${STATUS_NAMES[code]} - ${message}\n`)
   embedder?.failed(code, message)
   return exit(1)
 }

@@ -32,14 +32,10 @@ export class ServerError extends Error {
   }
 }
 
-export function statusName(code: ErrorCode): string {
-  return STATUS_NAMES[code]
-}
-
 /** `<name of the code>: <message>`, the form of index reasons and load errors. */
 export function statusText(error: unknown): string {
   const known = asServerError(error)
-  return `${statusName(known.code)}: ${known.message}`
+  return `${STATUS_NAMES[known.code]}: ${known.message}`
 }
 
 /** Converts any thrown value to a `ServerError`; without a known code it becomes INTERNAL. */

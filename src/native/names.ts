@@ -5,9 +5,7 @@
 
 export type { ErrorCode } from './errors.js'
 
-/** States that the repository index prints. */
 export type IndexState = 'UNKNOWN' | 'READY' | 'UNAVAILABLE' | 'LOADING' | 'UNLOADING'
-
 /** The index prints UNLOADED, which is no failure, as UNAVAILABLE. */
 export type VersionState = IndexState | 'UNLOADED'
 

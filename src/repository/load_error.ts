@@ -5,7 +5,7 @@ import { ERROR_CHARS_MAX, ServerError, asServerError, cut } from '../native/inde
 export class LoadError extends ServerError {
   /** The message without `load failed for model '…': `. */
   readonly detail: string
-  /** Why it failed, also without the version and the name of the code before the reason of the first version. */
+  /** The reason of the first version alone, and what follows it. */
   readonly plain: string
 
   constructor(model: string, detail: string, plain = detail, options?: ErrorOptions) {
@@ -31,8 +31,18 @@ export function rootOf(error: unknown): Error {
   return known.cause instanceof Error && !(known.cause instanceof AggregateError) ? known.cause : known
 }
 
-/** The reason, as errors of other models repeat it. */
+/** The message, without the name of the model if the load failed. */
 export const detailOf = (error: Error): string => (error instanceof LoadError ? error.detail : error.message).trimEnd()
 
+/** Maximum length of a failure that dependent ensembles repeat; each adds its own words. */
+const FAILURE_CHARS_MAX = 2048
+
+/** Why a model failed to load, for the errors of its ensembles. */
+export function repeated(error: unknown): string {
+  const why = detailOf(asServerError(error))
+  // The end names the model that failed first.
+  return why.length <= FAILURE_CHARS_MAX ? why : `…${why.slice(1 - FAILURE_CHARS_MAX)}`
+}
+
 /** The reason of one version, without Triton's words around it. */
-export const plainReason = (error: Error): string => (error instanceof LoadError ? error.plain : error.message).trimEnd()
+export const plainReason = (e: Error): string => (e instanceof LoadError ? e.plain : e.message).trimEnd()

@@ -28,7 +28,7 @@ import { devicesOf, reasonForCpu } from './devices.js'
 import { Failures, nextLoad } from './failures.js'
 import { warnOfIneffective } from './ineffective.js'
 import { servesOn, sourceOf, type Source } from './in_place.js'
-import { LoadError, MismatchError, PollError, detailOf, plainReason, rootOf } from './load_error.js'
+import { LoadError, MismatchError, PollError, plainReason, repeated, rootOf } from './load_error.js'
 import { KeyedLock, Limit, SharedLock, Waits } from '../stores/limit.js'
 import { prepareVersion, updateInstances, type Prepared, type VersionSource } from './loader.js'
 import { removeOverride, sweepOverrides, writeOverride, type OverrideFiles } from './override.js'
@@ -157,11 +157,10 @@ export class Repository {
       this.#log('warning', message)
     const names = this.#startupNames()
     const failed = await this.#ensembles.exclusive(() => this.#applyAll(names, NO_PARAMETERS))
-    const failures = names.filter((model) => failed.has(model)).map((model) => {
+    return names.filter((model) => failed.has(model)).sort(byteWise).map((model) => {
       const root = rootOf(failed.get(model))
-      return { model, reason: root.message, detail: detailOf(root), plain: plainReason(root) }
+      return { model, reason: root.message, root }
     })
-    return failures.sort((a, b) => byteWise(a.model, b.model))
   }
 
   /** Starts following changes, in mode poll with an interval. */
@@ -334,27 +333,22 @@ export class Repository {
     const name = this.#places.keyOf(requested, this.#known)
     this.#stale.add(name)
     const failed = await this.#apply(name, NO_PARAMETERS)
-    const failures = [...failed].map(([model, error]) => ({
-      model, reason: plainReason(rootOf(error)), seen: this.#known.get(model),
-    }))
+    const failures = [...failed].map(([model, error]) => [model, rootOf(error), this.#known.get(model)] as const)
     const withdrawn: LoadFailure[] = []
-    for (const { model, reason, seen } of failures) {
+    for (const [model, root, seen] of failures) {
+      const reason = plainReason(root)
       const isNewer = (now?: Known): boolean => now !== seen && (now?.failure ?? null) === null
-      if (await this.#withdraw(model, reason, isNewer)) withdrawn.push({ model, reason })
+      if (await this.withdraw(model, reason, isNewer)) withdrawn.push({ model, reason })
     }
     return withdrawn
   }
 
   /**
-   * Stops serving a model, and the ensembles that need it, because its newest files do not load. `why` is the reason of
-   * their state then; a model without a directory becomes unknown.
+   * Stops serving a model, and the ensembles that need it, because its newest files do not load. `reason` is that of
+   * their state then; a model without a directory becomes unknown. Returns false, and changes nothing, if the state of
+   * the model is newer than the failure.
    */
-  async withdraw(name: string, why: string): Promise<void> {
-    await this.#withdraw(name, why, () => false)
-  }
-
-  /** Returns false, and changes nothing, if the state of the model is newer than the failure. */
-  async #withdraw(name: string, reason: string, isNewer: (known?: Known) => boolean): Promise<boolean> {
+  async withdraw(name: string, reason: string, isNewer: (known?: Known) => boolean = () => false): Promise<boolean> {
     let isWithdrawn = false
     await this.#change(name, async () => {
       const known = this.#known.get(name)
@@ -467,9 +461,8 @@ export class Repository {
     const rows: [string, string, string][] = []
     for (const name of [...names].sort()) {
       const versions = this.#states.of(name)
-      for (const [version, { state, reason }] of versions) {
+      for (const [version, { state, reason }] of versions)
         rows.push([name, String(version), reason === '' ? state : `${indexState(state)}: ${reason}`])
-      }
       if (versions.length > 0) continue
       const reason = reasons.get(name)
       if (reason !== undefined) rows.push([name, '-', `Not loaded: ${reason.trimEnd()}`])
@@ -736,7 +729,7 @@ export class Repository {
    */
   #remember(name: string, polled: Polled, error: unknown): void {
     const before = this.#known.get(name) ?? null
-    const why = failureText(error)
+    const why = repeated(error)
     // Files of a request are not those of the repository.
     if (polled.stamp !== 0n) this.#failures.note(name, polled.stamp, error)
     const waits = error instanceof MismatchError
@@ -1091,16 +1084,6 @@ function latestVersion(directory: string): number {
 export function needsOf({ schedulingChoice }: ModelConfig): Need[] {
   if (schedulingChoice.case !== 'ensembleScheduling') return []
   return schedulingChoice.value.step.map(({ modelName, modelVersion }) => ({ model: modelName, version: modelVersion }))
-}
-
-/** Maximum length of a failure that dependent ensembles repeat; each adds its own words. */
-const FAILURE_CHARS_MAX = 2048
-
-/** Why a model failed to load, without the introductory words. */
-function failureText(error: unknown): string {
-  const why = detailOf(asServerError(error))
-  // The end names the model that failed first.
-  return why.length <= FAILURE_CHARS_MAX ? why : `…${why.slice(1 - FAILURE_CHARS_MAX)}`
 }
 
 /** Interval at which an unload ends the loads it waits for. */

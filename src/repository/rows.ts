@@ -16,10 +16,7 @@ export interface LoadFailure {
   reason: string
 }
 
-/** A failure of the start, with the parts of its reason. */
 export interface StartFailure extends LoadFailure {
-  /** The reason without the name of the model. */
-  detail: string
-  /** The reason of one version, without Triton's words around it. */
-  plain: string
+  /** The error behind the reason. */
+  root: Error
 }

@@ -19,7 +19,6 @@ export interface VersionEntry {
   served?: ServedVersion
 }
 
-/** Text that clients see of a version that was unloaded; `VersionState` decides. */
 export const UNLOADED = 'unloaded'
 export const indexState = (state: VersionState): IndexState => (state === 'UNLOADED' ? 'UNAVAILABLE' : state)
 const DUPLICATE = 'model appears in two or more repositories'
@@ -78,11 +77,10 @@ export class VersionStates {
       }
       const versions = this.of(key)
       if (versions.length === 0 && !readyOnly && !attempted.has(key)) rows.push({ name })
-      for (const [version, entry] of versions) {
-        const { state } = entry
+      for (const [version, { state, reason: own }] of versions) {
         if (readyOnly && state !== 'READY') continue
         const now = state === 'READY' ? unready.find((u) => u.model === key && u.version === version) : undefined
-        const reason = now?.reason ?? entry.reason
+        const reason = now?.reason ?? own
         rows.push({ name, version: String(version), state: indexState(state), ...(reason === '' ? {} : { reason }) })
       }
     }

@@ -12,7 +12,7 @@ use tensor::{Error, Result};
 pub enum VersionState {
     Unknown,
     Ready,
-    /// It failed to load.
+    /// The version failed to load.
     Unavailable,
     /// Taken out of service on purpose. The index prints it as UNAVAILABLE with the reason "unloaded".
     Unloaded,

@@ -42,8 +42,7 @@ export async function loadProblems(settings: ServerSettings, targets: readonly s
   // Errors of each version, or of a model that failed before its versions, without the load's own words.
   const failed = new Map<string, Set<string>>()
   const observe = ({ model, phase, detail }: LoadEvent): void => {
-    if (phase === 'failed')
-      failed.set(model, (failed.get(model) ?? new Set()).add(detail.trimEnd()))
+    if (phase === 'failed') failed.set(model, (failed.get(model) ?? new Set()).add(detail.trimEnd()))
   }
   const server = await startServer(
     {

@@ -6,7 +6,7 @@
 import { join, relative, sep } from 'node:path'
 import { noLog, statIfAny } from '../../config/index.js'
 import { asServerError } from '../../native/index.js'
-import type { LoadFailure, Repository, StartFailure } from '../../repository/index.js'
+import { plainReason, type LoadFailure, type Repository, type StartFailure } from '../../repository/index.js'
 import { findModels } from '../../repository/scan.js'
 import { isModel } from '../check/targets.js'
 import { printable } from '../output.js'
@@ -68,7 +68,7 @@ export class Reloads {
   /** Starts with what changed since the models were loaded; the failed ones answer with their errors. */
   async begin(repository: Repository, failures: readonly StartFailure[]): Promise<void> {
     for (const name of modelsIn(this.#root)) this.#known.add(name)
-    for (const { model, plain } of failures) await repository.withdraw(model, plain)
+    for (const { model, root } of failures) await repository.withdraw(model, plainReason(root))
     this.#repository = repository
     this.#act()
   }
