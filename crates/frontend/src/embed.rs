@@ -299,11 +299,11 @@ impl EmbeddedHttp {
         let (exchange, admission) = HttpExchange::begin(context, &client, &head, PROTOCOL, routes::find, &self.account);
         let admission = match (admission, &body) {
             // The body is not read if the request is rejected by its head.
-            (Ok(bytes_max), None) => exchange.reject_early().map_or(Ok(bytes_max), Err),
+            (Ok(bytes_max), None) => exchange.reject_early().map_or(Ok(bytes_max), |reply| Err(Box::new(reply))),
             (other, _) => other,
         };
-        let reply = match admission {
-            Err(reply) => reply,
+        let mut reply = match admission {
+            Err(reply) => *reply,
             Ok(bytes_max) => {
                 let body = match body {
                     Some(body) if body.len() as u64 > bytes_max => Err(body.len() as u64),
@@ -337,7 +337,7 @@ impl EmbeddedHttp {
                 }
             }
         };
-        let mut reply = exchange.complete(reply, 0);
+        exchange.complete(&mut reply, 0);
         exchange.hand_over(&mut reply);
         let is_whole = match answer(&mut unanswered, reply, is_head) {
             Some(rest) => self.events(*rest).await,

@@ -36,7 +36,7 @@ impl<'a> HttpExchange<'a> {
         protocol: &'static str,
         find: FindRoute,
         account: &memory::Account,
-    ) -> (Self, Result<u64, Reply>) {
+    ) -> (Self, Result<u64, Box<Reply>>) {
         let inflight = context.shared.request();
         let route = std::str::from_utf8(head.path()).ok().and_then(|path| find(head.method, path));
         let record = Record::http(&context.shared, &client.caller, || {
@@ -50,31 +50,31 @@ impl<'a> HttpExchange<'a> {
         (exchange, admission)
     }
 
-    fn admit(&self, client: &Client) -> (Grant, Result<u64, Reply>) {
+    fn admit(&self, client: &Client) -> (Grant, Result<u64, Box<Reply>>) {
         let Self { context, head, .. } = self;
         verbose::http_request(head.method, head.path());
-        let Some(route) = self.route else { return (Grant::default(), Err(self.not_found())) };
+        let Some(route) = self.route else { return (Grant::default(), Err(Box::new(self.not_found()))) };
         if client.caller.face == Face::Crowded && !route.endpoint.facts().is_for_crowd {
-            return (Grant::default(), Err(Reply::refused(&GateError::Crowded).closing()));
+            return (Grant::default(), Err(Box::new(Reply::refused(&GateError::Crowded).closing())));
         }
         if let Some(cors) = &context.cors
             && head.method == Method::OPTIONS
             && let Some(reply) = cors.preflight(|name| head.headers.get(name))
         {
-            return (Grant::default(), Err(reply));
+            return (Grant::default(), Err(Box::new(reply)));
         }
         let admitted =
             route.ask().map(|ask| context.gate.admit(client, &ask, |name, at| head.headers.all(name).nth(at)));
         let grant = match admitted.transpose() {
             Ok(grant) => grant.unwrap_or_default(),
-            Err(refusal) => return (Grant::default(), Err(Reply::refused(&refusal))),
+            Err(refusal) => return (Grant::default(), Err(Box::new(Reply::refused(&refusal)))),
         };
         if !route.is_allowed {
-            return (grant, Err(Reply::text_error(405, JSON, "Method Not Allowed")));
+            return (grant, Err(Box::new(Reply::text_error(405, JSON, "Method Not Allowed"))));
         }
         match route.endpoint.admit(&grant, head) {
             Ok(()) => (grant, Ok(route.endpoint.body_bytes_max(self))),
-            Err(refusal) => (Grant::default(), Err(Reply::refused(&refusal))),
+            Err(refusal) => (Grant::default(), Err(Box::new(Reply::refused(&refusal)))),
         }
     }
 
@@ -167,23 +167,21 @@ impl<'a> HttpExchange<'a> {
     /// Completes a reply before it is written: its charge, the fields that all replies have, and the notes of it.
     /// `used`: bytes charged to the account for this request, which may be part of the response.
     #[inline]
-    pub fn complete(&self, reply: Reply, used: usize) -> Reply {
+    pub fn complete(&self, reply: &mut Reply, used: usize) {
         let length = reply.body_length();
-        let mut reply = reply;
         // A client may read its response slowly.
         if length > UNCHARGED_ANSWER_BYTES_MAX && !reply.is_charged {
             match self.with.account.charge(Kind::Answer, false, length.saturating_sub(used)) {
                 Ok(charge) => self.charge.set(Some(charge)),
-                Err(short) => reply = self.short(&short),
+                Err(short) => *reply = self.short(&short),
             }
         }
         if let Some(cors) = &self.context.cors {
-            cors.add(self.head.headers.get("origin"), &mut reply);
+            cors.add(self.head.headers.get("origin"), reply);
         }
         self.with.advance(Phase::Answered);
         self.with.record.replying(reply.status, reply.code, reply.body_length(), &reply.body);
         self.with.grant.charge(reply.body_length());
-        reply
     }
 
     /// Makes a reply hold the permission and the memory of the request until it was written, because the driver ends

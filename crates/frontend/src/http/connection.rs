@@ -232,11 +232,11 @@ impl<S: Io> Connection<S> {
         let (exchange, admission) = HttpExchange::begin(context, client, head, protocol, routes::find, &self.account);
         // Bytes to come of a body that is not read, before the next request.
         let mut unread = 0;
-        let (reply, reusable) = match admission {
+        let (mut reply, reusable) = match admission {
             Err(reply) => {
                 let left = self.skip_body(head);
                 unread = left.unwrap_or_default();
-                (reply, left.is_some())
+                (*reply, left.is_some())
             }
             Ok(bytes_max) => match self.read_body(&exchange, bytes_max).await {
                 Ok(body) => {
@@ -269,7 +269,7 @@ impl<S: Io> Connection<S> {
             },
         };
         // One request at a time: the account holds the charge of its body, which may be part of the response.
-        let reply = exchange.complete(reply, self.account.used());
+        exchange.complete(&mut reply, self.account.used());
         // Without chunks, the end of a streamed body is the end of the connection.
         let has_end = head.http11 || reply.rest.is_none();
         let keep = head.keep_alive && reusable && has_end && !reply.close && !context.shared.is_parting();

@@ -131,7 +131,7 @@ async fn serve(
     let work = async {
         let bytes_max = match admission {
             Ok(bytes_max) => bytes_max.min(BODY_BYTES_MAX),
-            Err(reply) => return Some(reply),
+            Err(reply) => return Some(*reply),
         };
         if announced.is_none_or(|length| length > DISCARD_BYTES_MAX)
             && let Some(reply) = exchange.reject_early()
@@ -150,8 +150,8 @@ async fn serve(
         Poll::Ready(reply) => Poll::Ready(reply),
         Poll::Pending => respond.poll_reset(cx).map(|_| None),
     });
-    let Some(reply) = reply.await else { return };
-    let mut reply = exchange.complete(reply, 0);
+    let Some(mut reply) = reply.await else { return };
+    exchange.complete(&mut reply, 0);
     // The connection writes the reply later, after this task has ended.
     exchange.hand_over(&mut reply);
     let events = send(&mut respond, reply, is_head);
