@@ -23,23 +23,28 @@ pub struct EngineResponse {
 
 impl EngineResponse {
     /// The only response of a request.
+    #[inline]
     pub fn only(result: Result<Box<InferResponse>>) -> Self {
         Self::last(Some(result))
     }
 
     /// The end of a request, with or without a response.
+    #[inline]
     pub fn last(response: Option<Result<Box<InferResponse>>>) -> Self {
         Self { response, is_final: true, place: 0, key: 0, came_ns: 0, bytes: 0 }
     }
 
     /// A response that others follow.
+    #[inline]
     pub fn more(result: Result<Box<InferResponse>>) -> Self {
         Self { is_final: false, ..Self::only(result) }
     }
 
     /// The response of the request at this position.
-    pub(crate) fn at(self, place: u64) -> Self {
-        Self { place, ..self }
+    #[inline]
+    pub(crate) fn at(mut self, place: u64) -> Self {
+        self.place = place;
+        self
     }
 
     /// Bytes of its tensors, including those in a region of the client, or of its error text.

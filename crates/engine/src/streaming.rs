@@ -72,8 +72,8 @@ struct ResponderState {
 
 impl Streaming {
     /// Delivers a response after earlier ones.
-    fn leave<'s>(&'s self, mut state: MutexGuard<'s, ResponderState>, answer: EngineResponse) {
-        let answer = answer.at(self.place);
+    fn leave<'s>(&'s self, mut state: MutexGuard<'s, ResponderState>, mut answer: EngineResponse) {
+        answer.place = self.place;
         if state.is_leaving {
             state.ready.push_back(answer);
             let is_full = state.ready.len() > ANSWERS_WAITING_MAX && !state.is_over;
