@@ -85,7 +85,7 @@ impl LibraryProcess {
             None => self.start()?,
         };
         let Attachable { control, handle, .. } = running.process.insert(process);
-        if let Err(NotHanded { error, is_partial }) = hand(control, descriptors) {
+        if let Err(HandOverError { error, is_partial }) = hand(control, descriptors) {
             // The process would wait for the rest of this connection, and take that of the next one for it.
             if is_partial {
                 log::error!(
@@ -138,17 +138,17 @@ impl LibraryProcess {
 }
 
 /// A connection that could not be handed over.
-pub(crate) struct NotHanded {
+pub(crate) struct HandOverError {
     pub(crate) error: io::Error,
     /// Some of its descriptors were sent.
     is_partial: bool,
 }
 
 /// Sends the descriptors of a connection, each beside one byte, its number.
-pub(crate) fn hand(control: &UnixStream, descriptors: &[BorrowedFd<'_>]) -> Result<(), NotHanded> {
+pub(crate) fn hand(control: &UnixStream, descriptors: &[BorrowedFd<'_>]) -> Result<(), HandOverError> {
     for (number, descriptor) in (0..).zip(descriptors) {
         sys::send_waiting(control.as_fd(), &[number], *descriptor, SEND_TIMEOUT)
-            .map_err(|error| NotHanded { error, is_partial: number > 0 })?;
+            .map_err(|error| HandOverError { error, is_partial: number > 0 })?;
     }
     Ok(())
 }

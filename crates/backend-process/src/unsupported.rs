@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tensor::{Error, Name, RegionRef};
 
-fn none_here() -> Failure {
+fn unsupported() -> Failure {
     Error::unavailable("models in processes of their own are served on Linux only").into()
 }
 
@@ -20,7 +20,7 @@ pub const NOTE_DELAY: Duration = Duration::from_secs(1);
 pub struct Printer;
 
 impl Printer {
-    /// Nothing prints.
+    /// Nothing is printed.
     pub fn new(_: &str, _: bool, _: u32) -> Self {
         Self
     }
@@ -44,18 +44,18 @@ pub struct Shared {
     pub flags: Option<RegionRef>,
 }
 
-struct Nothing;
+struct UnsupportedStart;
 
-impl Start for Nothing {
+impl Start for UnsupportedStart {
     fn start(&self) -> io::Result<Connection> {
-        Err(io::Error::other(none_here().error.message().to_owned()))
+        Err(io::Error::other(unsupported().error.message().to_owned()))
     }
 }
 
 /// An instance that cannot be started.
 pub fn hosted(instance: Instance, _: &RunnerLimits, _: OutputTarget) -> backend_remote::InstanceSpec {
     let Instance { name, kind, load, .. } = instance;
-    backend_remote::InstanceSpec { name, kind, start: Arc::new(Nothing), load }
+    backend_remote::InstanceSpec { name, kind, start: Arc::new(UnsupportedStart), load }
 }
 
 /// Always fails.
@@ -63,7 +63,7 @@ pub fn hosted(instance: Instance, _: &RunnerLimits, _: OutputTarget) -> backend_
 /// # Errors
 /// UNAVAILABLE: this needs Linux.
 pub fn start(_: Spec, _: Arc<Signature>, _: Weak<dyn Host>) -> Result<Arc<dyn Model>, Failure> {
-    Err(none_here())
+    Err(unsupported())
 }
 
 /// Always fails.
@@ -71,7 +71,7 @@ pub fn start(_: Spec, _: Arc<Signature>, _: Weak<dyn Host>) -> Result<Arc<dyn Mo
 /// # Errors
 /// UNAVAILABLE: this needs Linux.
 pub fn complete_config(_: &Instance, _: &RunnerLimits, _: OutputTarget) -> Result<Option<String>, Failure> {
-    Err(none_here())
+    Err(unsupported())
 }
 
 /// Always fails.
@@ -79,7 +79,7 @@ pub fn complete_config(_: &Instance, _: &RunnerLimits, _: OutputTarget) -> Resul
 /// # Errors
 /// UNAVAILABLE: this needs Linux.
 pub fn ask(_: &backend_remote::InstanceSpec, _: &RunnerLimits) -> Result<Option<String>, Failure> {
-    Err(none_here())
+    Err(unsupported())
 }
 
 /// Always fails.
@@ -92,7 +92,7 @@ pub fn ask_and_keep(
     _: Weak<dyn Host>,
     _: Name,
 ) -> Result<(Completed, RunnerGuard), Failure> {
-    Err(none_here())
+    Err(unsupported())
 }
 
 /// A process for a library, which cannot be started.
@@ -107,7 +107,7 @@ impl HostedLibrary {
     /// An instance that cannot be started.
     pub fn instance(&self, name: Name, load: &str, _: &RunnerLimits) -> backend_remote::InstanceSpec {
         let kind = backend_remote::RunnerKind::Instance;
-        backend_remote::InstanceSpec { name, kind, start: Arc::new(Nothing), load: load.to_owned() }
+        backend_remote::InstanceSpec { name, kind, start: Arc::new(UnsupportedStart), load: load.to_owned() }
     }
     /// Does nothing.
     pub fn close(&self) {}
@@ -123,7 +123,7 @@ pub fn load_of(load: &str, _: &RunnerLimits) -> String {
 /// # Errors
 /// This needs Linux.
 pub fn shared(_: &RunnerLimits) -> io::Result<Shared> {
-    Err(io::Error::other(none_here().error.message().to_owned()))
+    Err(io::Error::other(unsupported().error.message().to_owned()))
 }
 
 /// Always fails.
@@ -131,7 +131,7 @@ pub fn shared(_: &RunnerLimits) -> io::Result<Shared> {
 /// # Errors
 /// This needs Linux.
 pub fn segment(_: u64) -> io::Result<RegionRef> {
-    Err(io::Error::other(none_here().error.message().to_owned()))
+    Err(io::Error::other(unsupported().error.message().to_owned()))
 }
 
 /// Does nothing: there are no runners.
@@ -150,5 +150,5 @@ pub fn wait_for_ends(_: Duration) -> bool {
 /// # Errors
 /// UNAVAILABLE: this needs Linux.
 pub fn serve_embedder(_: std::os::fd::RawFd, _: Weak<dyn Host>) -> Result<RunnerGuard> {
-    Err(none_here().error)
+    Err(unsupported().error)
 }

@@ -221,7 +221,7 @@ class Signature:
             full = [-1, *dims] if batches else list(dims)
             # An input may be narrower than the model; an output may not.
             fits = len(own.shape) == len(full) and all(
-                actual == configured or (field == "input" and actual == -1) for actual, configured in zip(own.shape, full)
+                actual == expected or (field == "input" and actual == -1) for actual, expected in zip(own.shape, full)
             )
             if not fits:
                 how = (
