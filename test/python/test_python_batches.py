@@ -21,7 +21,7 @@ WORK_SOCKET = 3
 
 class TritonPythonModel:
     def initialize(self, args):
-        self.lay_ready = self.largest = 0
+        self.prefetched = self.largest = 0
         self.is_running = False
 
     def execute(self, requests):
@@ -30,9 +30,9 @@ class TritonPythonModel:
         time.sleep(0.0002)
         unread = array.array("i", [0])
         fcntl.ioctl(WORK_SOCKET, termios.FIONREAD, unread)
-        self.lay_ready += unread[0] > 0
+        self.prefetched += unread[0] > 0
         self.largest = max(self.largest, len(requests))
-        seen = np.array([[os.getpid(), self.lay_ready, self.largest]])
+        seen = np.array([[os.getpid(), self.prefetched, self.largest]])
         answers = []
         for request in requests:
             doubled = 2 * request.inputs()[0].as_numpy()
@@ -104,8 +104,8 @@ def test_rows_of_batches_that_lie_ready_go_back_to_their_requests(server):
     clients = Clients(server, 300).join()
     assert (clients.wrong, clients.failed) == ([], [])
     assert clients.answered >= 0.9 * 0.9 * 300 * CLIENTS
-    _, lay_ready, largest = clients.seen
-    assert lay_ready > 0 and largest > 1, clients.seen
+    _, prefetched, largest = clients.seen
+    assert prefetched > 0 and largest > 1, clients.seen
 
 
 def test_a_process_that_dies_costs_its_batch_and_the_next_one_serves_on(server):

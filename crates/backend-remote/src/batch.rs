@@ -32,7 +32,7 @@ mod submit;
 
 use crate::slots::Key;
 use crate::spec::Prefetch;
-use backend::{LetGo, Occupied};
+use backend::{InstanceOffer, Occupied};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
@@ -133,13 +133,13 @@ impl InFlight {
     }
 
     /// Offers the instance of the last batch to another one, if that may be sent now.
-    fn offer(&mut self, has_one_instance: impl FnOnce() -> bool) -> Option<LetGo> {
+    fn offer(&mut self, has_one_instance: impl FnOnce() -> bool) -> Option<InstanceOffer> {
         if self.batches.len() > self.prefetch.batches_max() {
             return None;
         }
         let last = self.batches.back_mut().filter(|last| last.successor == Successor::Now)?;
         // With several instances, one of the others would run it sooner.
-        last.occupied.as_mut().filter(|_| has_one_instance())?.let_go()
+        last.occupied.as_mut().filter(|_| has_one_instance())?.offer()
     }
 
     /// Takes the batch that runs; the next one begins.

@@ -272,7 +272,7 @@ fn prefetching() -> (Arc<Stage>, Arc<dyn Model>) {
     assert_eq!(last_batch(&stage), (1, 0), "the size of its results is not known yet");
     stage.runner().answers(&[1]);
     first.answer().expect("an answer");
-    assert!(first.let_go.try_recv().is_err());
+    assert!(first.offer.try_recv().is_err());
     (stage, model)
 }
 
@@ -282,10 +282,10 @@ fn a_batch_is_prefetched_behind_a_small_one_and_begins_with_its_result() {
     let [followed, waited] = [EXECUTE_FLAG_FOLLOWED, EXECUTE_FLAG_WAITED].map(u32::from);
     let one = run(&*model, 0, vec![bytes("one", 1)]);
     assert_eq!(last_batch(&stage), (2, followed));
-    one.let_go.try_recv().expect("another may be prefetched");
+    one.offer.try_recv().expect("another may be prefetched");
     let two = run(&*model, 0, vec![bytes("two", 9000)]);
     assert_eq!(last_batch(&stage), (3, waited), "none is prefetched behind a large one");
-    two.let_go.try_recv().expect_err("one is prefetched");
+    two.offer.try_recv().expect_err("one is prefetched");
     assert_eq!(two.begun.try_recv(), Ok(0), "it waits");
     // No third one: the engine would have to break its rule.
     let three = run(&*model, 0, vec![bytes("three", 1)]);
@@ -295,7 +295,7 @@ fn a_batch_is_prefetched_behind_a_small_one_and_begins_with_its_result() {
     assert_eq!(one.answer().expect("an answer").outputs[0].data.to_vec(), Ok(vec![7]));
     let marks = one.freed().expect("marks");
     assert_eq!(two.begun.try_recv(), Ok(marks.inference_end));
-    two.let_go.try_recv().expect_err("it is large");
+    two.offer.try_recv().expect_err("it is large");
     stage.runner().say(Way::Work, &result(3, &[8]));
     assert_eq!(two.answer().expect("an answer").outputs[0].data.to_vec(), Ok(vec![8]));
     assert_eq!(two.freed().expect("marks").inputs_ready, marks.inference_end);
@@ -392,7 +392,7 @@ fn a_prefetched_batch_fails_if_the_result_before_it_was_not_read() {
 fn nothing_is_prefetched_behind_a_model_that_calls_others() {
     let (stage, model) = prefetching();
     let runs = run(&*model, 0, vec![bytes("runs", 1)]);
-    runs.let_go.try_recv().expect("another may be prefetched");
+    runs.offer.try_recv().expect("another may be prefetched");
     let mut call = Vec::new();
     CallHead { call: 1, version: -1, model_bytes: 1, ..CallHead::default() }.write(&mut call);
     call.push(b'x');
@@ -408,7 +408,7 @@ fn nothing_is_prefetched_behind_a_model_that_calls_others() {
     assert_eq!(waits.freed(), None);
     let next = run(&*model, 0, vec![bytes("next", 1)]);
     assert_eq!(last_batch(&stage), (3, 0));
-    next.let_go.try_recv().expect_err("it may call others, too");
+    next.offer.try_recv().expect_err("it may call others, too");
 }
 
 #[test]
@@ -416,11 +416,11 @@ fn batches_that_are_always_prefetched_are_few_and_fail_with_the_runner() {
     let stage = Stage::new(ready("{}"));
     let model = stage.start_prefetching(limits(), Prefetch::Always(2)).expect("starts");
     let all: Vec<_> = (0..3).map(|n| run(&*model, 0, vec![bytes("large", 9000 + n)])).collect();
-    let is_offered: Vec<_> = all.iter().map(|ran| ran.let_go.try_recv().is_ok()).collect();
+    let is_offered: Vec<_> = all.iter().map(|ran| ran.offer.try_recv().is_ok()).collect();
     assert_eq!(is_offered, [true, true, false]);
     stage.runner().say(Way::Work, &result(1, &[1]));
     all[0].answer().expect("an answer");
-    all[2].let_go.try_recv().expect("another may be prefetched");
+    all[2].offer.try_recv().expect("another may be prefetched");
     stage.runner().dies();
     for ran in &all[1..] {
         assert_eq!(ran.answer().expect_err("an error"), not_healthy());

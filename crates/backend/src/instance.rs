@@ -8,8 +8,8 @@ use tensor::{Error, Result};
 pub trait Occupancy: Send {
     /// See [`Occupied::free`]; `None` when the backend dropped it.
     fn free(self: Box<Self>, marks: Option<Marks>);
-    /// See [`Occupied::let_go`].
-    fn let_go(&mut self) -> Option<LetGo>;
+    /// See [`Occupied::offer`].
+    fn offer(&mut self) -> Option<InstanceOffer>;
     /// See [`Occupied::waits`].
     fn waits(&self);
     /// See [`Occupied::leaves`].
@@ -21,7 +21,7 @@ pub trait Occupancy: Send {
 /// Makes an instance idle when it is dropped, which may start the next batch on the calling thread: as for
 /// [`Occupied`], the caller must not hold a lock that `execute` takes.
 #[must_use]
-pub struct LetGo(#[allow(dead_code, reason = "dropping it is its use")] pub Box<dyn Send>);
+pub struct InstanceOffer(#[allow(dead_code, reason = "dropping it is its use")] pub Box<dyn Send>);
 
 /// The instance that a batch runs on. A backend that takes it out of its [`Batch`](crate::Batch) keeps it busy after
 /// `execute` has returned, until it frees it, on any thread. Dropping frees it without recording the batch's cost.
@@ -42,27 +42,27 @@ impl Occupied {
         }
     }
 
-    /// The instance can take the next batch before this one has ended: it lies ready at the instance meanwhile. `None`
+    /// The instance can take the next batch before this one has ended: it is prefetched meanwhile. `None`
     /// if that was said before.
-    pub fn let_go(&mut self) -> Option<LetGo> {
-        self.0.as_mut().and_then(|to| to.let_go())
+    pub fn offer(&mut self) -> Option<InstanceOffer> {
+        self.0.as_mut().and_then(|to| to.offer())
     }
 
-    /// The batch lies ready at the instance, behind another one. Its requests count as queued until it begins or ends.
+    /// The batch is prefetched, behind another one. Its requests count as queued until it begins or ends.
     pub fn waits(&self) {
         if let Some(to) = &self.0 {
             to.waits();
         }
     }
 
-    /// A request of the batch has ended while it lies ready: it no longer counts as queued.
+    /// A request of the batch has ended while it is prefetched: it no longer counts as queued.
     pub fn leaves(&self) {
         if let Some(to) = &self.0 {
             to.leaves();
         }
     }
 
-    /// The batch, which lay ready, begins: until then its requests were queued.
+    /// The batch, which was prefetched, begins: until then its requests were queued.
     pub fn begins(&self, at: u64) {
         if let Some(to) = &self.0 {
             to.begins(at);

@@ -27,7 +27,7 @@ pub use host::{
     OpenCalls, RepositoriesChange, ServerReport,
 };
 pub use instance::{
-    InstanceEvents, InstanceEventsRef, LetGo, NoInstanceEvents, Occupancy, Occupied, Readiness, ReadyAnswer,
+    InstanceEvents, InstanceEventsRef, InstanceOffer, NoInstanceEvents, Occupancy, Occupied, Readiness, ReadyAnswer,
 };
 pub use memory::{MemoryLocation, Need};
 pub use needs::file_bytes;

@@ -310,7 +310,7 @@ pub struct RunControl {
     /// The batch ended after `execute` had returned.
     over: AtomicBool,
     /// The batch waits at its instance for another one.
-    lies_ready: AtomicBool,
+    prefetched: AtomicBool,
 }
 
 #[derive(Default)]
@@ -325,8 +325,8 @@ enum HookState {
 impl RunControl {
     /// A control for a batch of `requests` requests.
     pub fn new(requests: u32) -> Self {
-        let (hook, over, lies_ready) = (Mutex::default(), AtomicBool::new(false), AtomicBool::new(false));
-        Self { wanted: AtomicU32::new(requests), hook, alone: false, over, lies_ready }
+        let (hook, over, prefetched) = (Mutex::default(), AtomicBool::new(false), AtomicBool::new(false));
+        Self { wanted: AtomicU32::new(requests), hook, alone: false, over, prefetched }
     }
 
     /// A control for a batch that cannot be stopped, because the thread that submitted it also runs it.
@@ -335,13 +335,13 @@ impl RunControl {
     }
 
     /// Records whether the batch waits at its instance for another one. Its requests count as queued meanwhile.
-    pub fn set_lies_ready(&self, lies_ready: bool) {
-        self.lies_ready.store(lies_ready, Ordering::Release);
+    pub fn set_prefetched(&self, prefetched: bool) {
+        self.prefetched.store(prefetched, Ordering::Release);
     }
 
-    /// See [`set_lies_ready`](Self::set_lies_ready).
-    pub fn lies_ready(&self) -> bool {
-        self.lies_ready.load(Ordering::Acquire)
+    /// See [`set_prefetched`](Self::set_prefetched).
+    pub fn is_prefetched(&self) -> bool {
+        self.prefetched.load(Ordering::Acquire)
     }
 
     /// Counts a cancelled request of the batch. The last one stops the execution.

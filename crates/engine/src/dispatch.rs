@@ -125,7 +125,7 @@ impl ModelVersion {
         let &Followed { instance, requests: running, .. } = dispatch.followed()?;
         let step = catch_unwind(AssertUnwindSafe(|| dispatch.schedule.step_ahead(now, running, removed)));
         let requests = step.ok().flatten()?;
-        traced::begin(&requests, Cause::LayReady);
+        traced::begin(&requests, Cause::Prefetched);
         dispatch.followed.pop();
         Some((requests, instance))
     }

@@ -21,7 +21,7 @@ use crate::remote_state::RemoteState;
 use crate::serving_state::Followed;
 use crate::times::Execution;
 use crate::version::{Job, ModelVersion, Work};
-use backend::{Batch, BatchEntry, LetGo, Marks, Occupancy, Occupied, RunControl, gather, now_ns};
+use backend::{Batch, BatchEntry, InstanceOffer, Marks, Occupancy, Occupied, RunControl, gather, now_ns};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ struct OccupiedInstance {
     execution: Arc<Execution>,
     control: Arc<RunControl>,
     requests: u64,
-    /// Number of its requests that count as pending, while the batch lies ready.
+    /// Number of its requests that count as pending, while the batch is prefetched.
     pending: AtomicU64,
 }
 
@@ -44,7 +44,7 @@ struct OccupiedInstance {
 enum Holding {
     Held(Arc<HeldInstance>),
     /// The instance may have the next batch already.
-    LetGo(UnfinishedBatch, ExecutionCost),
+    Offered(UnfinishedBatch, ExecutionCost),
 }
 
 impl Occupancy for OccupiedInstance {
@@ -56,13 +56,13 @@ impl Occupancy for OccupiedInstance {
         self.execution.set_marks(marks);
         match &self.held {
             Holding::Held(held) => held.duration.store(duration, Ordering::Relaxed),
-            Holding::LetGo(UnfinishedBatch(version), cost) => {
+            Holding::Offered(UnfinishedBatch(version), cost) => {
                 version.serving.dispatch.lock().learn(&ExecutionCost { duration, end: now_ns(), ..*cost });
             }
         }
     }
 
-    fn let_go(&mut self) -> Option<LetGo> {
+    fn offer(&mut self) -> Option<InstanceOffer> {
         let Holding::Held(held) = &self.held else { return None };
         // A warmup counts the instances that are done.
         if !matches!(held.return_to, ReturnTo::Service) {
@@ -72,16 +72,16 @@ impl Occupancy for OccupiedInstance {
             let offer = OFFERS.fetch_add(1, Ordering::Relaxed);
             let is_first = held.offer.compare_exchange(0, offer, Ordering::Relaxed, Ordering::Relaxed).is_ok();
             let requests = self.requests as usize;
-            return is_first.then(|| LetGo(Box::new(MayBeFollowed { held: held.clone(), requests })));
+            return is_first.then(|| InstanceOffer(Box::new(MayBeFollowed { held: held.clone(), requests })));
         }
         let unfinished = UnfinishedBatch::new(held.version.clone());
-        let let_go = Holding::LetGo(unfinished, held.cost);
-        let Holding::Held(held) = std::mem::replace(&mut self.held, let_go) else { return None };
-        Some(LetGo(Box::new(held)))
+        let offered = Holding::Offered(unfinished, held.cost);
+        let Holding::Held(held) = std::mem::replace(&mut self.held, offered) else { return None };
+        Some(InstanceOffer(Box::new(held)))
     }
 
     fn waits(&self) {
-        self.control.set_lies_ready(true);
+        self.control.set_prefetched(true);
         self.pending.store(self.requests, Ordering::Relaxed);
         self.version().serving.pending.fetch_add(self.requests, Ordering::Relaxed);
     }
@@ -101,8 +101,8 @@ impl Occupancy for OccupiedInstance {
 
 impl OccupiedInstance {
     fn no_longer_waits(&self) {
-        if self.control.lies_ready() {
-            self.control.set_lies_ready(false);
+        if self.control.is_prefetched() {
+            self.control.set_prefetched(false);
             self.version().serving.pending.fetch_sub(self.pending.swap(0, Ordering::Relaxed), Ordering::Relaxed);
         }
     }
@@ -110,12 +110,12 @@ impl OccupiedInstance {
     fn version(&self) -> &ModelVersion {
         match &self.held {
             Holding::Held(held) => &held.version,
-            Holding::LetGo(UnfinishedBatch(version), _) => version,
+            Holding::Offered(UnfinishedBatch(version), _) => version,
         }
     }
 }
 
-/// Counts a batch whose instance was let go, until it ends.
+/// Counts a batch whose instance was offered to the next batch, until it ends.
 struct UnfinishedBatch(Arc<ModelVersion>);
 
 impl UnfinishedBatch {

@@ -1,7 +1,7 @@
 //! The end of a batch that runs in another process: its instance becomes idle.
 //!
 //! Invariant: an instance taken for a batch is returned once, when `HeldInstance` is dropped, even after a panic. If
-//! another batch lies ready behind it, that one has the instance, and its `HeldInstance` returns it.
+//! another batch is prefetched behind it, that one has the instance, and its `HeldInstance` returns it.
 
 use crate::answer::{EngineResponse, Sink};
 use crate::execution_cost::ExecutionCost;

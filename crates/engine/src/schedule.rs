@@ -185,7 +185,7 @@ impl Schedule {
         }
     }
 
-    /// The batch to send to an instance that still runs one of `running` requests, to lie ready there.
+    /// The batch to send to an instance that still runs one of `running` requests, to be prefetched.
     pub(crate) fn step_ahead(&mut self, now: u64, running: usize, removed: &mut Removed) -> Option<Requests> {
         let Self::Batcher(s) = self else { return None };
         let mut dropped = Vec::new();

@@ -96,7 +96,7 @@ pub(crate) struct Dispatch {
     pub(crate) schedule: Schedule,
     /// Numbers of idle instances; the one used last, whose caches are warm, is last.
     pub(crate) idle: SmallVec<[u32; 8]>,
-    /// Busy instances of a dynamic batcher that may be sent another batch, to lie ready.
+    /// Busy instances of a dynamic batcher that may be sent another batch, to be prefetched.
     pub(crate) followed: SmallVec<[Followed; 1]>,
     /// Numbers of the configured instances; see `resize`.
     pub(crate) members: SmallVec<[u32; 8]>,

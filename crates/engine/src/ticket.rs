@@ -364,7 +364,7 @@ impl Ticket {
         let waits = match &self.state.progress.lock().stage {
             TicketStage::Queued => true,
             // A request that begins to run now has waited as long.
-            TicketStage::Running(run) => run.lies_ready(),
+            TicketStage::Running(run) => run.is_prefetched(),
             TicketStage::Settled => false,
         };
         if waits {

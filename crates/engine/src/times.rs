@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// State shared by the requests of one execution.
 pub(crate) struct Execution {
-    /// When it began. Set again for a batch that lay ready at its instance.
+    /// When it began. Set again for a batch that was prefetched at its instance.
     start: AtomicU64,
     pub(crate) instance: u32,
     /// Rows of the whole batch, at least one per request.
@@ -43,7 +43,7 @@ impl Execution {
         self.start.load(Ordering::Relaxed)
     }
 
-    /// Records that it begins now, after it lay ready.
+    /// Records that it begins now, after it was prefetched.
     pub(crate) fn begins(&self, at: u64) {
         self.start.fetch_max(at, Ordering::Relaxed);
     }

@@ -170,7 +170,7 @@ impl<T: Waiting> Batcher<T> {
         NextBatch::Idle
     }
 
-    /// The batch to send to an instance that still runs one of `running` requests, to lie ready there. It does not grow
+    /// The batch to send to an instance that still runs one of `running` requests, to be prefetched. It does not grow
     /// there, so it is taken only if it would not grow in the queue either: it is full, or all clients wait. In the
     /// second case it has at most half of all requests: while one half runs, the other half is answered and sent again.
     /// Small networks with 16 clients ran 1.3 to 1.6 times as many requests; batches of a millisecond and more

@@ -46,7 +46,7 @@ impl<T: Waiting> Scheduler<T> {
         self.batcher.step(now, idle_instances, &self.profile, dropped)
     }
 
-    /// The batch to send to an instance that still runs one of `running` requests, to lie ready there; `None` if it
+    /// The batch to send to an instance that still runs one of `running` requests, to be prefetched there; `None` if it
     /// would grow in the queue. Appends requests that will not run to `dropped`.
     pub fn step_ahead(&mut self, now: u64, running: usize, dropped: &mut Vec<(RemovalReason, T)>) -> Option<Batch<T>> {
         self.batcher.step_ahead(now, running, &self.profile, dropped)

@@ -49,8 +49,8 @@ pub enum Cause {
     LibraryDecided,
     /// The configured number of requests was queued before the first batch (S-47).
     Gathered,
-    /// The batch was sent to a busy instance, where it lay ready: it could not grow any more.
-    LayReady,
+    /// The batch was sent to a busy instance, where it was prefetched: it could not grow any more.
+    Prefetched,
     /// Enough slots of the instance have requests (`minimum_slot_utilization`).
     SlotsFilled,
     /// The turn of the reactor ended in which cheap requests were collected.
@@ -73,7 +73,7 @@ impl Cause {
             Self::ExpiryNear => "expiry_near",
             Self::LibraryDecided => "library_decided",
             Self::Gathered => "gathered",
-            Self::LayReady => "lay_ready",
+            Self::Prefetched => "prefetched",
             Self::SlotsFilled => "slots_filled",
             Self::TurnEnded => "turn_ended",
         }

@@ -6,8 +6,8 @@
 pub mod stage;
 
 use backend::{
-    Answers, Batch, BatchEntry, Counted, LetGo, Marks, Model, Occupancy, Occupied, Outcome, RemoteModel, Responder,
-    RunControl, Stopped,
+    Answers, Batch, BatchEntry, Counted, InstanceOffer, Marks, Model, Occupancy, Occupied, Outcome, RemoteModel,
+    Responder, RunControl, Stopped,
 };
 use protocol::{Checked, InferRequest, InputSpec, InputTensor, OutputForm, OutputSpec, Signature};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -89,8 +89,8 @@ pub enum Event {
 pub struct Ran {
     pub events: Receiver<Event>,
     pub freed: Receiver<Option<Marks>>,
-    /// Receives one message if the instance was let go while the batch runs.
-    pub let_go: Receiver<()>,
+    /// Receives one message if the instance was offered to the next batch while the batch runs.
+    pub offer: Receiver<()>,
     /// Receives the time when the batch began, if it was prefetched.
     pub begun: Receiver<u64>,
     pub answers: Vec<Arc<Listener>>,
@@ -154,7 +154,7 @@ impl Answers for Listener {
 
 struct Freed {
     free: Sender<Option<Marks>>,
-    let_go: Option<Sender<()>>,
+    offer: Option<Sender<()>>,
     begins: Sender<u64>,
 }
 
@@ -162,14 +162,14 @@ impl Occupancy for Freed {
     fn free(self: Box<Self>, marks: Option<Marks>) {
         let _ = self.free.send(marks);
     }
-    fn let_go(&mut self) -> Option<LetGo> {
+    fn offer(&mut self) -> Option<InstanceOffer> {
         struct Told(Sender<()>);
         impl Drop for Told {
             fn drop(&mut self) {
                 let _ = self.0.send(());
             }
         }
-        Some(LetGo(Box::new(Told(self.let_go.take()?))))
+        Some(InstanceOffer(Box::new(Told(self.offer.take()?))))
     }
     fn waits(&self) {
         let _ = self.begins.send(0);
@@ -202,7 +202,7 @@ pub fn bytes(id: &str, count: usize) -> BatchEntry {
 
 pub fn run(model: &dyn Model, instance: u32, mut entries: Vec<BatchEntry>) -> Ran {
     let ((send, events), (free, freed)) = (channel(), channel());
-    let ((go, let_go), (begins, begun)) = (channel(), channel());
+    let ((go, offer), (begins, begun)) = (channel(), channel());
     let mut answers = Vec::new();
     for entry in &mut entries {
         let events = Mutex::new(send.clone());
@@ -217,9 +217,9 @@ pub fn run(model: &dyn Model, instance: u32, mut entries: Vec<BatchEntry>) -> Ra
         entry.responder = Some(Responder::new(listener));
     }
     let mut batch = Batch::new(&mut entries);
-    batch.occupied = Some(Occupied::new(Box::new(Freed { free, let_go: Some(go), begins })));
+    batch.occupied = Some(Occupied::new(Box::new(Freed { free, offer: Some(go), begins })));
     model.execute(instance, &mut batch, &RunControl::new(1));
-    Ran { events, freed, let_go, begun, answers }
+    Ran { events, freed, offer, begun, answers }
 }
 
 impl Ran {

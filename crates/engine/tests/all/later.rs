@@ -120,12 +120,12 @@ fn the_backends_marks_give_the_three_phases() {
 }
 
 #[test]
-fn a_batch_whose_requests_end_while_it_lies_ready_is_no_longer_queued() {
+fn a_batch_whose_requests_end_while_it_is_prefetched_is_no_longer_queued() {
     let (model, out) = handing_out();
     let (engine, version) = model.model(one_by_one);
     let (first, second) = (call(&version, 1), call(&version, 2));
     let mut runs = next(&out);
-    drop(runs.occupied.as_mut().expect("busy").let_go());
+    drop(runs.occupied.as_mut().expect("busy").offer());
     let mut waits = next(&out);
     let waiting = || version.statistics().pending;
     waits.occupied.as_ref().expect("busy").waits();
@@ -149,10 +149,10 @@ fn an_instance_that_is_let_go_takes_the_next_batch_which_is_queued_until_it_begi
     let (engine, version) = model.model(one_by_one);
     let (first, second, third) = (call(&version, 1), call(&version, 2), call(&version, 3));
     let mut runs = next(&out);
-    let let_go = runs.occupied.as_mut().expect("busy").let_go();
-    assert!(let_go.is_some());
-    drop(let_go);
-    assert!(runs.occupied.as_mut().expect("busy").let_go().is_none());
+    let offer = runs.occupied.as_mut().expect("busy").offer();
+    assert!(offer.is_some());
+    drop(offer);
+    assert!(runs.occupied.as_mut().expect("busy").offer().is_none());
     let mut waits = next(&out);
     waits.occupied.as_ref().expect("busy").waits();
     assert_eq!(version.statistics().pending, 2);
@@ -181,16 +181,16 @@ fn an_instance_that_is_let_go_takes_the_next_batch_which_is_queued_until_it_begi
     assert_eq!(counts(&version.statistics()), [3; 6]);
 }
 
-/// Two clients of a model with the dynamic batcher, in turns until the request of the second one lies ready behind that
+/// Two clients of a model with the dynamic batcher, in turns until the request of the second one is prefetched behind
 /// of the first: the durations and the number of clients must be known.
-fn two_of_which_one_lies_ready(version: &Arc<ModelVersion>, out: &Receiver<Out>) -> ([Call; 2], [Out; 2]) {
+fn two_of_which_one_is_prefetched(version: &Arc<ModelVersion>, out: &Receiver<Out>) -> ([Call; 2], [Out; 2]) {
     for _ in 0..1000 {
         let first = call(version, 1);
         let mut runs = next(out);
-        drop(runs.occupied.as_mut().expect("busy").let_go());
+        drop(runs.occupied.as_mut().expect("busy").offer());
         let (second, trace) = measured(version, 2, 0);
         if let Ok(waits) = out.try_recv() {
-            assert_eq!(trace.phases().cause(), Some("lay_ready"));
+            assert_eq!(trace.phases().cause(), Some("prefetched"));
             waits.occupied.as_ref().expect("busy").waits();
             return ([first, second], [runs, waits]);
         }
@@ -201,16 +201,16 @@ fn two_of_which_one_lies_ready(version: &Arc<ModelVersion>, out: &Receiver<Out>)
         other.answer();
         assert_eq!((first.rest(), second.rest()), (vec![Got::Number(1)], vec![Got::Number(2)]));
     }
-    panic!("no batch lies ready");
+    panic!("no batch is prefetched");
 }
 
 #[test]
-fn a_batch_that_would_not_grow_lies_ready_and_keeps_the_instance() {
+fn a_batch_that_would_not_grow_is_prefetched_and_keeps_the_instance() {
     let (model, out) = handing_out();
     let (engine, version) = model.at_once().model(|config| dynamic(config, pb::ModelDynamicBatching::default()));
-    let (calls, [mut runs, mut waits]) = two_of_which_one_lies_ready(&version, &out);
+    let (calls, [mut runs, mut waits]) = two_of_which_one_is_prefetched(&version, &out);
     assert_eq!((runs.numbers(), waits.numbers(), version.statistics().pending), (vec![1], vec![2], 1));
-    // The instance belongs to the batch that lies ready now: the end of the other one starts nothing.
+    // The instance belongs to the batch that is prefetched now: the end of the other one starts nothing.
     let third = call(&version, 3);
     runs.free();
     runs.answer();
@@ -223,12 +223,12 @@ fn a_batch_that_would_not_grow_lies_ready_and_keeps_the_instance() {
     let mut last = next(&out);
     assert_eq!(last.numbers(), [3, 4]);
     // A batch that ends while its instance is offered leaves it idle, once.
-    let let_go = last.occupied.as_mut().expect("busy").let_go();
+    let offer = last.occupied.as_mut().expect("busy").offer();
     last.free();
     last.answer();
     let fifth = call(&version, 5);
     nothing(&out);
-    drop(let_go);
+    drop(offer);
     let mut last = next(&out);
     let sixth = call(&version, 6);
     nothing(&out);
@@ -245,7 +245,7 @@ fn a_batch_that_would_not_grow_lies_ready_and_keeps_the_instance() {
 }
 
 #[test]
-fn requests_that_are_cancelled_in_a_batch_that_lies_ready_leave_the_queue_one_by_one() {
+fn requests_that_are_cancelled_in_a_batch_that_is_prefetched_leave_the_queue_one_by_one() {
     let (model, out) = handing_out();
     let (engine, version) = model.at_once().model(|config| dynamic(config, pb::ModelDynamicBatching::default()));
     let calls: Vec<_> = (0..4).map(|number| call(&version, number)).collect();
@@ -279,7 +279,7 @@ fn a_request_that_is_put_back_runs_before_those_that_wait() {
     let next = || out.recv_timeout(WITHIN).expect("a batch");
     let calls: Vec<_> = (1..=4).map(|number| call(&version, number)).collect();
     let (mut runs, mut instance) = next();
-    drop(instance.let_go());
+    drop(instance.offer());
     let (mut waits, other) = next();
     // The process of the instance ended.
     waits.responder.take().expect("one").put_back(waits);
@@ -299,10 +299,10 @@ fn a_request_that_is_put_back_runs_before_those_that_wait() {
     settles(&engine, &version);
     assert_eq!(version.statistics().pending, 0);
 
-    // One that was cancelled while it lay ready ends.
+    // One that was cancelled while it was prefetched ends.
     let (runs, cancelled) = (call(&version, 5), call(&version, 6));
     let (mut first, mut instance) = next();
-    drop(instance.let_go());
+    drop(instance.offer());
     let (mut waits, other) = next();
     cancelled.ticket.as_ref().expect("queued").cancel();
     waits.responder.take().expect("one").put_back(waits);

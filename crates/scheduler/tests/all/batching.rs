@@ -82,7 +82,7 @@ fn s12_a_request_of_another_shape_ends_the_batch_and_is_not_overtaken() {
 fn s15_a_batch_waits_until_it_is_decided_what_joins_it() {
     let schedule = "0:+1 1:+1x2 2:+1u 3:+1 9:! 11:=3 12:!";
     check(&dynamic(8, &[], 0), schedule, "0:run[0] 11:run[1,2,3,4]decided");
-    // A payload that lies ready is taken as it is.
+    // A payload that is prefetched is taken as it is.
     check(&strict(8, &[], 0), schedule, "0:run[0] 9:run[1,2]! 12:run[3,4]!");
     check_both(8, &[], "0:+1 1:+1 2:+1u 3:=2 9:!", "0:run[0] 9:run[1,2]!");
     // The first one of a batch needs no decision.
@@ -193,7 +193,7 @@ fn check_ahead(config: &Config, us: u64, schedule: &str, expected: &str) {
 }
 
 #[test]
-fn a_batch_lies_ready_only_if_it_would_not_grow_in_the_queue() {
+fn a_batch_is_prefetched_only_if_it_would_not_grow_in_the_queue() {
     let config = dynamic(64, &[], 0);
     // More wait than before: others may follow. When they stop coming, all wait.
     let grows = "0:+1 1:+1 1:>1 2:+1 2:>1 3:+1 3:>1";
@@ -215,7 +215,7 @@ fn a_batch_lies_ready_only_if_it_would_not_grow_in_the_queue() {
 }
 
 #[test]
-fn no_batch_lies_ready_if_it_is_long_or_its_requests_have_to_stay_in_the_queue() {
+fn no_batch_is_prefetched_if_it_is_long_or_its_requests_have_to_stay_in_the_queue() {
     let (schedule, none) = ("0:+1 1:+1x5 1:>1 2:>1", "0:run[0] 1:ahead[] 2:ahead[]");
     check_ahead(&dynamic(8, &[], 0), 10, schedule, "0:run[0] 1:ahead[] 2:ahead[1,2,3]");
     check_ahead(&dynamic(8, &[], 0), 400, schedule, none);

@@ -690,7 +690,7 @@ fn many_idle_sequences_are_forgotten_over_several_steps() {
             now = at;
         }
     }
-    assert_eq!((steps, now), (4, 100_003), "as soon as the lock was let go");
+    assert_eq!((steps, now), (4, 100_003), "as soon as the lock was offered to the next batch");
 }
 
 #[test]

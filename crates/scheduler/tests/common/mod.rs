@@ -212,7 +212,7 @@ pub fn mark(why: Cause) -> &'static str {
         Cause::LibraryDecided => "decided",
         Cause::Gathered => "gathered",
         Cause::SlotsFilled => "slots",
-        Cause::LayReady | Cause::TurnEnded => panic!("{why:?} is no cause of a step"),
+        Cause::Prefetched | Cause::TurnEnded => panic!("{why:?} is no cause of a step"),
     }
 }
 
