@@ -18,7 +18,9 @@ import {
   completeConfig, lacksGpu, moveGpuGroupsToCpu, noLog, readConfig, selectVersions, unversionedHint, type ConfigFlags,
   type Log, type ModelConfig,
 } from '../config/index.js'
-import { STATUS_NAMES, ServerError, asServerError, quoted, statusText, type Core } from '../native/index.js'
+import {
+  REFUSED, STATUS_NAMES, ServerError, asServerError, faultOfLoad, loadFailure, quoted, statusText, type Core,
+} from '../native/index.js'
 import { Agents, type AgentModels } from './agents.js'
 import type { AgentHost } from './agent_process.js'
 import {
@@ -94,7 +96,7 @@ class MismatchError extends ServerError {}
 /** A model could not be read. Clients get Triton's generic text; the reason is logged. */
 class PollError extends ServerError {
   constructor(name: string, cause?: unknown) {
-    super('INTERNAL', `failed to load '${name}', failed to poll from model repository`, { cause })
+    super('INTERNAL', `failed to load '${name}', failed to poll from model repository`, { cause, fault: faultOfLoad(cause) })
   }
 }
 
@@ -192,7 +194,7 @@ export class Repository {
    * @throws {ServerError} in other modes
    */
   async pollNow(): Promise<void> {
-    if (this.#settings.mode !== 'poll') throw new ServerError('UNAVAILABLE', 'polling is disabled')
+    if (this.#settings.mode !== 'poll') throw new ServerError('UNAVAILABLE', 'polling is disabled', REFUSED)
     await this.poll()
   }
 
@@ -286,7 +288,7 @@ export class Repository {
     const pollError = [...failed.values()].find((error) => error instanceof PollError)
     if (pollError !== undefined) throw new PollError(name, pollError)
     // Nothing changed since the composing models prevented it from serving.
-    if (!this.isServing(name)) throw new ServerError('INTERNAL', `failed to load '${name}', no version is available`)
+    if (!this.isServing(name)) throw new ServerError('INTERNAL', `failed to load '${name}', no version is available`, { fault: 'model' })
   }
 
   /**
@@ -511,7 +513,7 @@ export class Repository {
   }
 
   #requireExplicit(): void {
-    if (this.#settings.mode !== 'explicit') throw new ServerError('UNAVAILABLE', NOT_EXPLICIT)
+    if (this.#settings.mode !== 'explicit') throw new ServerError('UNAVAILABLE', NOT_EXPLICIT, REFUSED)
   }
 
   /** Reports whether a change of this model may affect others. */
@@ -765,7 +767,7 @@ export class Repository {
 
   /** Rejects an ensemble because of its composing models: it stops serving and waits for them (R-32, R-37). */
   #reject(name: string, polled: Polled, why: string, failed: Map<string, unknown>): void {
-    const error = new MismatchError('INVALID_ARG', `load failed for model '${name}': ${why}\n`)
+    const error = new MismatchError('INVALID_ARG', `load failed for model '${name}': ${why}\n`, { fault: 'model' })
     this.#logLoad('error', why)
     this.#observe({ model: name, version: null, phase: 'failed', detail: why })
     for (const version of this.#states.serving(name)) this.#retire(name, version)
@@ -828,7 +830,7 @@ export class Repository {
       if (error instanceof OutdatedError) {
         this.#logLoad('error', `failed to load '${name}': ${reason}`)
         this.#observe({ model: name, version: null, phase: 'failed', detail: reason })
-        throw new ServerError('INVALID_ARG', `load failed for model '${name}': ${reason}\n`, { cause: error })
+        throw loadFailure(name, reason, error)
       }
       const isOfFiles = !isOverride(parameters) && this.#places.directories(name).length > 0
       const isNew = !isOfFiles || this.#failures.note(name, stamp, error)
@@ -882,7 +884,7 @@ export class Repository {
       const reason = asServerError(error).message
       this.#logLoad('error', reason)
       this.#observe({ model: name, version: null, phase: 'failed', detail: statusText(error) })
-      throw new ServerError('INVALID_ARG', `load failed for model '${name}': ${reason}\n`, { cause: error })
+      throw loadFailure(name, reason, error)
     }
     const config = this.#adapt(polled.config)
     const composingDecoupled = this.#needs(name, config).some((need) => this.#isDecoupled(need))
@@ -958,7 +960,7 @@ export class Repository {
     const why = [...failed.values()].map((error) => asServerError(error).message)[0] ?? ''
     this.#logLoad('error', why)
     this.#observe({ model: name, version: null, phase: 'failed', detail: why })
-    return new MismatchError('INVALID_ARG', `load failed for model '${name}': ${why}\n`)
+    return new MismatchError('INVALID_ARG', `load failed for model '${name}': ${why}\n`, { fault: 'model' })
   }
 
   /** Adapts a configuration to this release and machine, with warnings once for all versions. */
@@ -1037,8 +1039,7 @@ export class Repository {
     }
     // Mode poll reports a failure in one line.
     if (this.#settings.mode !== 'poll') this.#logLoad('error', `failed to load '${name}'`)
-    const message = `load failed for model '${name}': ${text}\n`
-    return new ServerError('INVALID_ARG', message, { cause: new AggregateError(failed.values(), message) })
+    return loadFailure(name, text, new AggregateError(failed.values(), `load failed for model '${name}': ${text}\n`))
   }
 
   #unloadLocked(name: string): void {

@@ -432,7 +432,7 @@ impl Runner {
         };
         let last = match answer.kind {
             Answer::None | Answer::Reschedule => None,
-            Answer::Error => Some(Err(Error::new(answer.code, answer.error.to_owned()))),
+            Answer::Error => Some(Err(Error::new(answer.code, answer.error.to_owned()).by_model())),
             Answer::Response => {
                 pending.responder.output_begins();
                 match self.outcome(&pending.entry, answer) {
@@ -550,11 +550,11 @@ fn end_of(
 ) -> Result<End, Box<RunnerRequest>> {
     let RunnerRequest { responder, entry, since } = pending;
     if let Some(text) = failed {
-        return Ok(End::Answered(responder, Err(Error::internal(text.to_owned())), counts.failed));
+        return Ok(End::Answered(responder, Err(Error::internal(text.to_owned()).by_model()), counts.failed));
     }
     Ok(match (answer.map(|answer| (answer.kind, answer)), outcome) {
         (Some((Answer::Error, answer)), _) => {
-            let error = Error::new(answer.code, answer.error.to_owned());
+            let error = Error::new(answer.code, answer.error.to_owned()).by_model();
             End::Answered(responder, Err(error), counted(answer, counts))
         }
         (Some((Answer::Response, answer)), Some(outcome)) => End::Answered(responder, outcome, counted(answer, counts)),

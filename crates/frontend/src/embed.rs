@@ -16,6 +16,7 @@ pub use grpc::EmbeddedCall;
 pub use piece::{CallEnd, Piece};
 
 use crate::control::Control;
+use crate::failure::FAULT;
 use crate::gate::Grant;
 use crate::grpc::context::GrpcContext;
 use crate::hold::{self, Holds};
@@ -25,7 +26,7 @@ use crate::http::method::Method;
 use crate::http::reply::{JSON, Reply};
 use crate::http::request::{self, RequestHead};
 use crate::http::service::{self, Admission};
-use crate::limits::{EMBEDDED_BYTES_PER_CALL, EMBEDDED_EVENTS_PER_CALL_MAX, RETRY_AFTER, UNCHARGED_ANSWER_BYTES_MAX};
+use crate::limits::{EMBEDDED_BYTES_PER_CALL, EMBEDDED_EVENTS_PER_CALL_MAX, UNCHARGED_ANSWER_BYTES_MAX};
 use crate::origin::{Caller, Face, Origin};
 use crate::server::FrontendOptions;
 use crate::server::begin_reactor;
@@ -44,7 +45,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tensor::{Code, Error, Result};
+use tensor::{Error, Fault, Result};
 use tokio::runtime::Builder;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -187,7 +188,7 @@ impl Embedded {
             if open.len() >= EMBEDDED_REQUESTS_MAX {
                 drop(open);
                 let text = format!("{EMBEDDED_REQUESTS_MAX} embedded requests are open; try again later");
-                return (self.settle)(ticket, Err(Error::new(Code::ResourceExhausted, text)));
+                return (self.settle)(ticket, Err(Error::exhausted(text).by(Fault::Server)));
             }
             open.insert(ticket, say);
         }
@@ -405,7 +406,7 @@ impl Exchange {
         }
         grant.charge(reply.body_length());
         if let Some(slot) = &head.trace {
-            slot.replying(reply.status, reply.code, reply.body_length(), &reply.body);
+            slot.replying(reply.status, reply.failure, reply.body_length(), &reply.body);
         }
         let (status, fields, sized) = (reply.status, fields(&reply), !reply.chunked);
         let body = reply.body.drain(..).map(|part| grant.hold(part)).collect();
@@ -487,8 +488,9 @@ fn fields(reply: &Reply) -> Vec<(String, String)> {
     if reply.accept_encoding {
         add("Accept-Encoding", "gzip, deflate".to_owned());
     }
-    if reply.retry_after {
-        add("Retry-After", RETRY_AFTER.as_secs().to_string());
+    if let Some(failure) = reply.failure {
+        add(FAULT, failure.count().to_owned());
+        failure.retry_seconds().into_iter().for_each(|seconds| add("Retry-After", seconds.to_string()));
     }
     for (name, value) in reply.extra.iter().flat_map(|extra| extra.iter()) {
         add(name, value.to_string());

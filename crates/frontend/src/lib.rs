@@ -21,6 +21,7 @@ mod describe;
 mod descriptors;
 pub mod embed;
 mod encoding;
+pub mod failure;
 mod forward;
 mod gate;
 mod gate_error;

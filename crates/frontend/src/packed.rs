@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use protocol::{InferResponse, OutputForm, OutputTensor, Parameter};
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
-use tensor::{Code, Data, DataType, Error, Name, RegionRef, Shape};
+use tensor::{Code, Data, DataType, Error, Fault, Name, RegionRef, Shape};
 
 /// Bytes of the first slab, which a reader that is only a little behind never fills.
 const FIRST_SLAB_BYTES: usize = 64 << 10;
@@ -278,7 +278,7 @@ fn write(to: &mut Vec<u8>, tag: Tag, answer: &EngineResponse, outlines: &Outline
         }
         Some(Err(error)) => {
             to.put_u8(kind::ERROR);
-            to.put_u8(error.code() as u8);
+            to.put_slice(&[error.code() as u8, error.fault() as u8, error.is_retryable().into()]);
             write_bytes(to, error.message().as_bytes());
             return true;
         }
@@ -341,7 +341,10 @@ fn read(record: &[u8], outlines: Option<&Outlines>) -> Option<EngineResponse> {
         kind::NOTHING => None,
         kind::ERROR => {
             let code = *Code::ALL.get(usize::from(from.try_get_u8().ok()?))?;
-            Some(Err(Error::new(code, str::from_utf8(read_bytes(from)?).ok()?.to_owned())))
+            let fault = *Fault::ALL.get(usize::from(from.try_get_u8().ok()?))?;
+            let is_retryable = from.try_get_u8().ok()? != 0;
+            let text = str::from_utf8(read_bytes(from)?).ok()?.to_owned();
+            Some(Err(Error::new(code, text).by(fault).retry(is_retryable)))
         }
         _ => {
             let outline = from.try_get_u8().ok()?;

@@ -6,6 +6,7 @@
 //! counter.
 
 use crate::access_log::entry::{EventNotes, LoggedRequest, RequestName};
+use crate::failure::Failure;
 use crate::grpc::status::Status;
 use crate::http::method::Method;
 use crate::origin::Caller;
@@ -19,7 +20,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
-use tensor::{Code, Error, Name};
+use tensor::{Error, Name};
 use trace::{Activity, Context, Trace};
 
 /// Activities that the front end of one protocol records.
@@ -186,10 +187,10 @@ impl RequestTrace {
         completed(self.trace.borrow().as_ref());
     }
 
-    /// Records an HTTP reply that is about to be sent: status, class of error, length, and body as far as it is text.
-    pub fn replying(&self, status: u16, code: Option<Code>, bytes: usize, body: &[Bytes]) {
+    /// Records an HTTP reply that is about to be sent: status, failure, length, and body as far as it is text.
+    pub fn replying(&self, status: u16, failure: Option<Failure>, bytes: usize, body: &[Bytes]) {
         if let Some(entry) = &self.entry {
-            entry.replied(status, code, bytes, body);
+            entry.replied(status, failure, bytes, body);
         }
         self.note(self.names.sent[0]);
     }

@@ -3,6 +3,7 @@
 
 use super::Logs;
 use super::json_line::JsonLine;
+use crate::failure::Failure;
 use crate::grpc::status::{Status, code};
 use crate::http::method::Method;
 use crate::limits::{LOG_ERROR_BYTES_MAX, LOG_NAME_BYTES_MAX, LOG_PATH_BYTES_MAX};
@@ -18,7 +19,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use tensor::{Code, Error, Name, Result};
+use tensor::{Error, Fault, Name, Result};
 use trace::Trace;
 
 /// Status for a client that disconnected before its response. HTTP defines none; other servers use this one.
@@ -60,7 +61,7 @@ enum SentStatus {
 pub struct EventNotes {
     count: AtomicU64,
     bytes: AtomicU64,
-    error: OnceLock<(u8, String)>,
+    error: OnceLock<(Failure, String)>,
 }
 
 impl EventNotes {
@@ -69,7 +70,7 @@ impl EventNotes {
         match event {
             Ok(json) => _ = self.bytes.fetch_add(json.len() as u64, Ordering::Relaxed),
             // The first error is kept.
-            Err(error) => _ = self.error.set((error.code().grpc_status(), kept(error.message()))),
+            Err(error) => _ = self.error.set((error.into(), kept(error.message()))),
         }
     }
 }
@@ -94,7 +95,7 @@ pub struct LoggedRequest {
     requests: Cell<u64>,
     first_response: Cell<u64>,
     outcome: RefCell<SentStatus>,
-    error: RefCell<Option<(Option<u8>, String)>>,
+    error: RefCell<Option<(Failure, String)>>,
     key: RefCell<Option<Arc<str>>>,
     target: RefCell<Target>,
     id: RefCell<Name>,
@@ -206,11 +207,12 @@ impl LoggedRequest {
     }
 
     /// Records an HTTP reply before it is written.
-    pub fn replied(&self, status: u16, code: Option<Code>, bytes: usize, body: &[Bytes]) {
+    pub fn replied(&self, status: u16, failure: Option<Failure>, bytes: usize, body: &[Bytes]) {
         self.sending(bytes);
         self.outcome.replace(SentStatus::Http(status));
         if status >= 400 {
-            self.error.replace(Some((code.map(Code::grpc_status), error_text(body))));
+            let failure = failure.unwrap_or(Failure::new(None, Fault::Server));
+            self.error.replace(Some((failure, error_text(body))));
         }
     }
 
@@ -225,16 +227,15 @@ impl LoggedRequest {
     pub fn ended(&self, status: &Status) {
         self.outcome.replace(SentStatus::Grpc(status.code));
         if !status.is_ok() {
-            self.error.replace(Some((Some(status.code), kept(&status.message))));
+            self.error.replace(Some((status.failure(), kept(&status.message))));
         }
     }
 
     /// Records a failure after some responses.
     pub fn failed(&self, error: &Error) {
-        let number = error.code().grpc_status();
-        self.error.replace(Some((Some(number), kept(error.message()))));
+        self.error.replace(Some((error.into(), kept(error.message()))));
         if matches!(self.asked, RequestName::InStream) {
-            self.outcome.replace(SentStatus::Grpc(number));
+            self.outcome.replace(SentStatus::Grpc(error.code().grpc_status()));
         }
     }
 
@@ -247,8 +248,8 @@ impl LoggedRequest {
         if let Some(events) = self.events.take() {
             self.responses.set(self.responses.get() + events.count.load(Ordering::Relaxed));
             self.bytes_out.set(self.bytes_out.get() + events.bytes.load(Ordering::Relaxed));
-            if let Some((number, text)) = events.error.get() {
-                self.error.replace(Some((Some(*number), text.clone())));
+            if let Some(error) = events.error.get() {
+                self.error.replace(Some(error.clone()));
             }
         }
     }
@@ -359,17 +360,22 @@ impl LoggedRequest {
             (SentStatus::None, false) => _ = line.number("grpc_status", code::CANCELLED),
         }
         match &*self.error.borrow() {
-            Some((number, text)) => {
-                let name = match (number, &*self.outcome.borrow()) {
-                    (Some(number), _) => grpc_name(*number),
+            Some((failure, text)) => {
+                let name = match (failure.number, &*self.outcome.borrow()) {
+                    (Some(number), _) => grpc_name(number),
                     (None, SentStatus::Http(status)) => http_name(*status),
                     (None, _) => "UNKNOWN",
                 };
                 line.word("code", name).text("error", text.as_bytes(), LOG_ERROR_BYTES_MAX);
+                line.word("fault", failure.fault.name());
+                if failure.retry_after.is_some() {
+                    line.flag("retry");
+                }
             }
             None if self.is_left() => {
                 line.word("code", "CANCELLED")
-                    .word("error", "the client or its stream was gone before the answer had left");
+                    .word("error", "the client or its stream was gone before the answer had left")
+                    .word("fault", Fault::Client.name());
             }
             None => {}
         }

@@ -13,6 +13,7 @@ use super::reply;
 use super::status::{Status, code};
 use super::unary::forward;
 use crate::answers::Inbox;
+use crate::failure::Failure;
 use crate::gate::Grant;
 use crate::hold;
 use crate::inference::{self, Inference, Started};
@@ -165,6 +166,7 @@ impl ResponseNames {
 
     fn failed(&self, error: &Error, is_final: bool) -> Encoded {
         let Self { id, model, version, .. } = self;
+        Failure::from(error).count();
         encode_stream_error(
             error,
             id,
@@ -477,7 +479,7 @@ impl<'a> Session<'a> {
                 Poll::Ready(Err(status)) if status.code == code::CANCELLED => return Err(Gone),
                 Poll::Ready(Err(status)) if self.call.messages.lost_one() => {
                     // The message could not be read, so neither its id nor its model is known.
-                    self.reject(&Error::exhausted(status.message), &Name::new(), None);
+                    self.reject(&Error::exhausted(status.message).by(status.fault), &Name::new(), None);
                 }
                 Poll::Ready(Err(status)) => self.end(status),
             }
@@ -561,6 +563,7 @@ impl<'a> Session<'a> {
     }
 
     fn reject(&mut self, error: &Error, id: &Name, trace: OptionalTrace) {
+        Failure::from(error).count();
         let refusal = encode_stream_error(error, id, StreamFailure::BeforeEnqueue);
         failed(&trace, error);
         self.ordered.push_back(UnaryCall::Refused(refusal, trace));

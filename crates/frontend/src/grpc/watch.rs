@@ -10,7 +10,7 @@ use super::context::{Call, GrpcContext};
 use super::control::decode_long;
 use super::message::frame;
 use super::reply;
-use super::status::{Status, code};
+use super::status::Status;
 use super::unary::required;
 use crate::encoding::Encoding;
 use crate::limits::{HEALTH_WATCH_ASK, HEALTH_WATCH_RETRY, HEALTH_WATCHERS_MAX};
@@ -20,6 +20,7 @@ use prost::Message;
 use protocol::pb::health::{HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus};
 use std::future::poll_fn;
 use std::time::Duration;
+use tensor::{Error, Fault};
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// Serves one watcher until it disconnects, its deadline passes or the server shuts down.
@@ -108,7 +109,7 @@ pub(super) async fn begin<'c, M: Message + Default>(
     };
     let counted = asked.and_then(|asked| match context.shared.watcher() {
         Some(counted) => Ok((asked, counted)),
-        None => Err(Status::new(code::RESOURCE_EXHAUSTED, full)),
+        None => Err(Error::exhausted(full).by(Fault::Server).into()),
     });
     match counted {
         Ok(begun) => reply::begin(respond, Encoding::Identity).is_ok().then_some(begun),

@@ -199,7 +199,7 @@ pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, caller: Caller, place:
                 let mut unread = RequestHead::default();
                 unread.note(&context.shared, &caller, "http/1.1");
                 if let Some(slot) = &unread.trace {
-                    slot.replying(reply.status, reply.code, reply.body_length(), &reply.body);
+                    slot.replying(reply.status, reply.failure, reply.body_length(), &reply.body);
                 }
                 if connection.write(*reply, true, false, false).await.is_ok() {
                     if let Some(slot) = &unread.trace {
@@ -298,7 +298,7 @@ impl<S: Io> Connection<S> {
         let has_end = head.http11 || reply.rest.is_none();
         let keep = head.keep_alive && reusable && has_end && !reply.close && !context.shared.is_parting();
         if let Some(slot) = &head.trace {
-            slot.replying(reply.status, reply.code, reply.body_length(), &reply.body);
+            slot.replying(reply.status, reply.failure, reply.body_length(), &reply.body);
         }
         grant.charge(reply.body_length());
         self.write(reply, head.http11, keep, head.is_head).await?;

@@ -2,6 +2,7 @@
 
 use crate::access_log::entry::EventNotes;
 use crate::answers::Inbox;
+use crate::failure::Failure;
 use crate::inference::is_long_to_print;
 use crate::offload::{self, Offloaded};
 use crate::traced;
@@ -36,6 +37,7 @@ pub struct Events {
     printing: Option<Offloaded<(Result<Bytes>, Charge)>>,
     /// An event that [`poll_over`](Self::poll_over) found.
     ahead: Option<Result<Bytes>>,
+    is_begun: bool,
     is_last: bool,
     trace: Option<Trace>,
     /// Counts the events after the first, for the access log.
@@ -60,6 +62,7 @@ impl Events {
             account,
             printing: None,
             ahead: None,
+            is_begun: false,
             is_last: false,
             trace,
             notes: None,
@@ -84,6 +87,10 @@ impl Events {
         }
         if let (Some(notes), Some(event)) = (&self.notes, &next) {
             notes.note(event);
+        }
+        // The failure of the first event is that of the reply.
+        if let (true, Some(Err(error))) = (std::mem::replace(&mut self.is_begun, true), &next) {
+            Failure::from(error).count();
         }
         Poll::Ready(next)
     }

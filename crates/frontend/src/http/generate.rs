@@ -6,6 +6,7 @@ use super::inference::reject_draining;
 use super::reply::{EVENTS, JSON, Reply};
 use super::request::RequestHead;
 use crate::answers::Inbox;
+use crate::failure::Failure;
 use crate::hold;
 use crate::inference::{self, Inference, is_long_to_print};
 use crate::limits::{ANSWERS_PER_LOOK, JSON_BYTES_ON_REACTOR_MAX};
@@ -183,10 +184,10 @@ async fn printed(account: &Account, version: Arc<ModelVersion>, response: Box<In
 
 /// The reply of `generate`. Once a request was accepted every failure is a 400, whatever its class (P 1.13).
 fn object(printed: Result<Bytes>) -> Reply {
-    let (status, code, json) = match printed {
+    let (status, failure, json) = match printed {
         Ok(json) => (200, None, json),
-        Err(error) => (400, Some(error.code()), protocol::json::error_json(error.message())),
+        Err(error) => (400, Some(Failure::from(&error)), protocol::json::error_json(error.message())),
     };
     // A long text was printed and charged by another thread.
-    Reply { is_charged: true, code, ..Reply::new(status, JSON, json).chunked() }
+    Reply { is_charged: true, failure, ..Reply::new(status, JSON, json).chunked() }
 }
