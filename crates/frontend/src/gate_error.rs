@@ -86,7 +86,7 @@ impl GateError {
 
     /// Whose fault it is.
     pub fn fault(&self) -> Fault {
-        if matches!(self, Self::Crowded) { Fault::Server } else { Fault::Client }
+        if matches!(self, Self::Crowded) { Fault::Environment } else { Fault::Client }
     }
 
     /// Time after which the client may try again.
