@@ -1,17 +1,18 @@
 /** Whose fault a failure is, and whether a repeat can help: the same in the response, the error, the log and a metric. */
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { connect as connectSocket, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { ClientError, type Client, type Fault } from '../../client/src/index.js'
-import { PYTHON, pythonEnvironment } from '../../scripts/lib/venv.mjs'
+import { PYTHON } from '../../scripts/lib/venv.mjs'
 import { Server, ServerError } from '../../src/index.js'
 import { TestServer, repositories } from '../server/harness.js'
 import { WAYS } from './transports.js'
 
-const MODELS = ['simple', 'queue_of_one', 'echo', 'raises', 'ends', 'rejects']
-const IO = 'input [ { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] } ]\noutput [ { name: "OUT" data_type: TYPE_INT32 dims: [ -1 ] } ]\n'
+const MODELS = ['simple', 'queue_of_one', 'slow_drain', 'raises', 'ends', 'rejects']
+const IO =
+  'input [ { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] } ]\noutput [ { name: "OUT" data_type: TYPE_INT32 ' +
+  'dims: [ -1 ] } ]\n'
 const models = repositories()
 const repository = models.path('main')
 const log = join(mkdtempSync(join(tmpdir(), 'nereid-faults-')), 'access.log')
@@ -47,10 +48,10 @@ beforeAll(async () => {
   ensemble('composed', 'raises')
   const flags = [
     '--model-control-mode=explicit', ...[...MODELS, 'composed'].map((name) => `--load-model=${name}`),
-    `--access-log=${log}`, '--memory-limit=16m', `--python-executable=${PYTHON}`,
+    `--access-log=${log}`, '--memory-limit=16m', `--backend-config=python,python-executable=${PYTHON}`,
   ]
-  server = await TestServer.start(repository, flags, { env: pythonEnvironment() })
-}, 60_000)
+  server = await TestServer.start(repository, flags)
+}, 120_000)
 afterAll(async () => {
   await server.stop()
   models.remove()
@@ -60,28 +61,18 @@ afterAll(async () => {
 const ints = (length: number) => new Int32Array(length)
 const one = (model: string) => async (client: Client) => await client.infer(model, { IN: ints(4) })
 
-/** Connections that hold almost all memory with bodies that do not end. */
-async function full(run: () => Promise<unknown>): Promise<unknown> {
-  const bytes = 4 << 20
-  const head = `POST /v2/models/echo/infer HTTP/1.1\r\nHost: a\r\nContent-Length: ${String(bytes)}\r\n\r\n`
-  const sockets: Socket[] = []
-  try {
-    for (let held = 0; held < 4; held++) {
-      const socket = connectSocket(server.httpPort, '127.0.0.1')
-      sockets.push(socket.on('error', () => {}))
-      socket.write(head)
-      socket.write(Buffer.alloc(bytes - 1))
-    }
-    await expect.poll(async () => await gauge('nereid_memory_used_bytes'), { timeout: 10_000 }).toBeGreaterThan(8 << 20)
-    return await run()
-  } finally {
-    for (const socket of sockets) socket.destroy()
-    await expect.poll(async () => await gauge('nereid_memory_used_bytes'), { timeout: 10_000 }).toBe(0)
-  }
+/** The first failure of requests that are sent at once. */
+async function failed(requests: Promise<unknown>[]): Promise<unknown> {
+  const first = (await Promise.allSettled(requests)).find((one) => one.status === 'rejected')
+  throw first?.reason
 }
 
-const CAUSES: [what: string, fault: Fault, retryable: boolean, text: RegExp, run: (client: Client) => Promise<unknown>][] = [
-  ['a wrong shape', 'client', false, /unexpected shape/, (client) => client.infer('simple', { INPUT0: ints(3), INPUT1: ints(3) })],
+type Run = (client: Client, another: () => Client) => Promise<unknown>
+const CAUSES: [what: string, fault: Fault, retryable: boolean, text: RegExp, run: Run][] = [
+  [
+    'a batch that is too large', 'client', false, /batch-size/,
+    (client) => client.infer('simple', { INPUT0: ints(160), INPUT1: ints(160) }),
+  ],
   ['a model that is not there', 'client', false, /unknown model/, one('nobody')],
   ['a model that raises', 'model', false, /ValueError|no/, one('raises')],
   ['a step of an ensemble that raises', 'model', false, /ValueError|no/, one('composed')],
@@ -90,15 +81,15 @@ const CAUSES: [what: string, fault: Fault, retryable: boolean, text: RegExp, run
   ['a model that cannot be loaded', 'model', false, /load failed/, (client) => client.load('broken')],
   [
     'a full queue', 'server', true, /maximum queue size/,
-    async (client) => {
-      const ask = () => client.infer('queue_of_one', { INPUT0: Int32Array.of(1) }, { shapes: { INPUT0: [1, 1] } } as object)
-      const all = await Promise.allSettled(Array.from({ length: 4 }, ask))
-      throw all.find((one) => one.status === 'rejected')?.reason
+    (client) => {
+      const inputs = { INPUT0: { data: ints(1), shape: [1, 1] } }
+      return failed(Array.from({ length: 4 }, () => client.infer('queue_of_one', inputs)))
     },
   ],
   [
+    // Each request holds 3 MiB while the model computes for a second, and others wait for at most 5 s.
     'no memory', 'environment', true, /memory/,
-    (client) => full(async () => await client.infer('echo', { INPUT0: new Float32Array(3 << 18) })),
+    (_, another) => failed(Array.from({ length: 14 }, () => another().infer('slow_drain', { INPUT0: ints(3 << 18) }))),
   ],
 ]
 
@@ -106,7 +97,6 @@ async function metric(name: string): Promise<string[]> {
   const text = await (await fetch(`http://127.0.0.1:${String(server.metricsPort)}/metrics`)).text()
   return text.split('\n').filter((line) => line.startsWith(name))
 }
-const gauge = async (name: string): Promise<number> => Number((await metric(name))[0]?.split(' ')[1])
 
 async function counts(): Promise<Record<string, number>> {
   const lines = await metric('nereid_request_failures_total{')
@@ -120,10 +110,15 @@ const failures = (): Record<string, unknown>[] =>
 
 for (const way of WAYS.filter(({ name }) => name !== 'fetch')) {
   test.each(CAUSES)(`${way.name}: %s is the fault of the %s (repeat: %s)`, async (_what, fault, retryable, text, run) => {
-    const client = way.connect(server, { retry: false })
+    const clients: Client[] = []
+    const another = (): Client => {
+      const client = way.connect(server, { retry: false })
+      clients.push(client)
+      return client
+    }
     const [before, lines] = [await counts(), failures().length]
     try {
-      const error: unknown = await run(client).then(() => null, (thrown: unknown) => thrown)
+      const error: unknown = await run(another(), another).then(() => null, (thrown: unknown) => thrown)
       expect(error).toBeInstanceOf(ClientError)
       expect(error).toMatchObject({ fault, retryable, text: expect.stringMatching(text) as string })
       expect((error as ClientError).retryAfterMs).toBe(retryable ? 1000 : null)
@@ -135,7 +130,7 @@ for (const way of WAYS.filter(({ name }) => name !== 'fetch')) {
       expect(more).toContain(fault)
       if (!/memory|queue/.test(text.source)) expect(after[fault]).toBe((before[fault] ?? 0) + 1)
     } finally {
-      client.close()
+      for (const client of clients) client.close()
     }
   }, 40_000)
 }
@@ -153,13 +148,14 @@ test('the head of an HTTP response names the fault, and a time only if a repeat 
 })
 
 test('errors of the server in this process have the fault, too', async () => {
-  const own = await Server.create({ modelRepository: [repository], modelControlMode: 'explicit', loadModel: ['simple'] } as object)
+  const own = await Server.start({ modelRepository: repository, modelControlMode: 'explicit', loadModel: ['simple'] })
   try {
     const error: unknown = await own.load('broken').catch((thrown: unknown) => thrown)
     expect(error).toBeInstanceOf(ServerError)
     expect(error).toMatchObject({ fault: 'model', retryable: false })
     await expect(own.model('nobody').infer({} as never)).rejects.toMatchObject({ fault: 'client', retryable: false })
   } finally {
-    await own.close()
+    await own.stop()
   }
+  await expect(own.model('simple').infer({} as never)).rejects.toMatchObject({ fault: 'server', retryable: true })
 })
