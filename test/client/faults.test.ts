@@ -149,6 +149,7 @@ test('the head of an HTTP response names the fault, and a time only if a repeat 
 
 test('errors of the server in this process have the fault, too', async () => {
   const own = await Server.start({ modelRepository: repository, modelControlMode: 'explicit', loadModel: ['simple'] })
+  const model = own.model('simple')
   try {
     const error: unknown = await own.load('broken').catch((thrown: unknown) => thrown)
     expect(error).toBeInstanceOf(ServerError)
@@ -157,5 +158,5 @@ test('errors of the server in this process have the fault, too', async () => {
   } finally {
     await own.stop()
   }
-  await expect(own.model('simple').infer({} as never)).rejects.toMatchObject({ fault: 'server', retryable: true })
+  await expect(model.infer({} as never)).rejects.toMatchObject({ fault: 'server', retryable: true })
 })
