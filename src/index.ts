@@ -20,12 +20,12 @@ import type { Options } from './cli/flags.js'
 import { OptionError, parseObject } from './cli/parse.js'
 import { resolveSettings } from './cli/settings.js'
 import { createLogger, openSink, type EventSink } from './log/index.js'
-import { ServerError, type Core, type ErrorCode } from './native/index.js'
+import { ServerError, type Core, type ErrorCode, type Fault } from './native/index.js'
 import type { IndexRow, LoadFailure } from './repository/rows.js'
 
 export { InferResult, Model, type InferOptions, type InferRequest, type ParameterValue } from './api/model.js'
 export { Tensor, type TensorData, type TensorInput } from './api/tensor.js'
-export { ServerError, type ErrorCode, type IndexRow, type LoadFailure }
+export { ServerError, type ErrorCode, type Fault, type IndexRow, type LoadFailure }
 
 /** A front end to open. Port 0, the default, selects a free one: see `Server.ports`. */
 export interface Endpoint {

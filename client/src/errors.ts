@@ -66,10 +66,26 @@ const OF_GRPC: readonly ErrorCode[] = [
 export const codeOfHttp = (status: number): ErrorCode => OF_HTTP[status] ?? (status >= 500 ? 'INTERNAL' : 'UNKNOWN')
 export const codeOfGrpc = (status: number): ErrorCode => OF_GRPC[status] ?? 'UNKNOWN'
 
+/** Whose fault a failure is: who can prevent it from happening again. */
+export type Fault = 'client' | 'model' | 'server' | 'environment'
+
+/** Faults by code, for a response that names none; the others are the client's. */
+const FAULTS: { readonly [code in ErrorCode]?: Fault } = {
+  INTERNAL: 'server', UNKNOWN: 'server', UNAVAILABLE: 'server', PROTOCOL: 'server',
+  RESOURCE_EXHAUSTED: 'environment', UNREACHABLE: 'environment', DISCONNECTED: 'environment',
+}
+
+const FAULT_NAMES: readonly Fault[] = ['client', 'model', 'server', 'environment']
+
+/** Codes after which a repeat may help. */
+const PASSING: ReadonlySet<ErrorCode> = new Set<ErrorCode>(['UNAVAILABLE', 'UNREACHABLE', 'DISCONNECTED'])
+
 /** Context of an error. */
 export interface ErrorContext {
   /** HTTP or gRPC status; 0 without a response. */
   status?: number
+  /** The fault that the response names, which Triton's do not. */
+  fault?: unknown
   requestId?: string
   asked?: string
   retryAfterMs?: number | null
@@ -102,6 +118,10 @@ export class ClientError extends Error {
   readonly retryAfterMs: number | null
   /** False if the server certainly has not begun to run the request. */
   readonly mayHaveRun: boolean
+  /** Who can prevent the failure; derived from the code if the server does not say it. */
+  readonly fault: Fault
+  /** Whether the same call may succeed later; derived from the code and `retryAfterMs` if the server does not say it. */
+  readonly retryable: boolean
 
   constructor(code: ErrorCode, text: string, context: ErrorContext = {}) {
     const { status = 0, requestId = '', asked = '', retryAfterMs = null, cause } = context
@@ -113,6 +133,10 @@ export class ClientError extends Error {
     this.requestId = requestId
     this.asked = asked
     this.retryAfterMs = retryAfterMs
+    const named = FAULT_NAMES.find((name) => name === context.fault)
+    this.fault = named ?? FAULTS[code] ?? 'client'
+    const mayPass = PASSING.has(code) || (code === 'RESOURCE_EXHAUSTED' && status !== 0)
+    this.retryable = retryAfterMs !== null || (named === undefined && mayPass)
     this.mayHaveRun = context.mayHaveRun ?? (status !== 0 || !NOT_SENT.has(code))
   }
 }

@@ -2,7 +2,7 @@
 
 export { bfloat16, float16 } from './float16.js'
 export { Client, type CudaRegistration, type ModelOptions, type SystemRegistration } from './client.js'
-export { ClientError, type ErrorCode } from './errors.js'
+export { ClientError, type ErrorCode, type Fault } from './errors.js'
 export type {
   AnyModels, InferName, InputsOf, ModelInput, ModelName, ModelType, OptionsOf, ResultOf, TypedInferOptions, TypedInputs,
   TypedModel, TypedModels, TypedResult, TypedTensor,

@@ -39,9 +39,7 @@ export class Retries {
 
   /** Milliseconds before the next attempt; null if there is none. Spends from the budget. */
   next(attempt: number, error: ClientError, remainingMs: number): number | null {
-    // Without a response only a failed connection may succeed next time; this package's own rejections would repeat.
-    if (error.status === 0 && error.code !== 'UNREACHABLE') return null
-    if (error.mayHaveRun || attempt >= this.#attemptsMax || this.#budget < 1) return null
+    if (!error.retryable || error.mayHaveRun || attempt >= this.#attemptsMax || this.#budget < 1) return null
     const growing = Math.min(DELAY_MS_MAX, this.#delayMs * 2 ** (attempt - 1))
     const wait = Math.max(error.retryAfterMs ?? 0, growing * (0.5 + Math.random() / 2))
     if (wait >= remainingMs) return null

@@ -10,7 +10,7 @@ import {
   ServerError, asServerError, type ControlCall, type ControlFile, type Core, type Restriction,
 } from '../native/index.js'
 import type { IndexRow, LoadParameters, Repository } from '../repository/index.js'
-import { isString, members, type JsonObject } from './json.js'
+import { isString, malformed, members, type JsonObject } from './json.js'
 import { logSettingsAnswer, updateLogSettings, type Protocol } from './log_settings.js'
 import { openApi } from './openapi/index.js'
 import { page } from './pages/index.js'
@@ -40,11 +40,11 @@ export async function answerControl(context: ControlContext, call: ControlCall):
     const answer = await runControl(context, call)
     text = call.operation === 'page' ? String(answer) : JSON.stringify(answer)
   } catch (error) {
-    const { code, message } = asServerError(error)
-    context.core.controlReply(call.id, null, code, message)
+    const { code, message, fault, retryable } = asServerError(error)
+    context.core.controlReply(call.id, null, code, message, fault, retryable)
     return
   }
-  context.core.controlReply(call.id, text, null, '')
+  context.core.controlReply(call.id, text, null, '', 'client', false)
 }
 
 async function runControl(context: ControlContext, call: ControlCall): Promise<unknown> {
@@ -129,7 +129,7 @@ export function readLoadParameters(
       throw new ServerError('INVALID_ARG', `unrecognized load parameter '${key}'.`)
     } else {
       isString(text)
-      throw new ServerError('INTERNAL', 'unexpected error on creating Triton parameter')
+      throw malformed('unexpected error on creating Triton parameter')
     }
   }
   for (const { parameter, contents } of decoded) files.set(parameter.slice('file:'.length), contents)
@@ -144,7 +144,7 @@ function readNames(value: unknown): Map<string, string> {
 function requireObject(value: unknown): JsonObject {
   if (value === undefined || value === null) return {}
   if (typeof value !== 'object' || Array.isArray(value)) {
-    throw new ServerError('INTERNAL', 'attempt to get members for non-object')
+    throw malformed('attempt to get members for non-object')
   }
   return value as JsonObject
 }

@@ -14,16 +14,19 @@ export function members(value: unknown): JsonObject {
   return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as JsonObject) : {}
 }
 
+/** Triton's class for JSON of the wrong form is INTERNAL. */
+export const malformed = (text: string): ServerError => new ServerError('INTERNAL', text, { fault: 'client' })
+
 export function isString(value: unknown): asserts value is string {
-  if (typeof value !== 'string') throw new ServerError('INTERNAL', 'attempt to access JSON non-string as string')
+  if (typeof value !== 'string') throw malformed('attempt to access JSON non-string as string')
 }
 
 export function isBoolean(value: unknown): asserts value is boolean {
-  if (typeof value !== 'boolean') throw new ServerError('INTERNAL', 'attempt to access JSON non-boolean as boolean')
+  if (typeof value !== 'boolean') throw malformed('attempt to access JSON non-boolean as boolean')
 }
 
 export function isArray(value: unknown): asserts value is unknown[] {
-  if (!Array.isArray(value)) throw new ServerError('INTERNAL', 'attempt to access JSON non-array as array')
+  if (!Array.isArray(value)) throw malformed('attempt to access JSON non-array as array')
 }
 
 /**
@@ -32,7 +35,7 @@ export function isArray(value: unknown): asserts value is unknown[] {
  */
 export function low32(value: unknown): number {
   if (typeof value !== 'number' || !Number.isInteger(value) || value < 0 || value >= 2 ** 64) {
-    throw new ServerError('INTERNAL', 'attempt to access JSON non-unsigned-integer as unsigned-integer')
+    throw malformed('attempt to access JSON non-unsigned-integer as unsigned-integer')
   }
   return Math.max(0, Number(BigInt.asIntN(32, BigInt(value))))
 }

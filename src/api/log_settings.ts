@@ -6,7 +6,7 @@
  */
 
 import type { LogSettings } from '../log/index.js'
-import { ServerError } from '../native/index.js'
+import { REFUSED, ServerError } from '../native/index.js'
 import { fitsUint32, isBoolean, isString, low32, members } from './json.js'
 
 export type Protocol = 'http' | 'grpc'
@@ -66,7 +66,7 @@ export function updateLogSettings(settings: LogSettings, update: unknown, protoc
     if (value !== 'default' && value !== 'ISO8601' && value !== 'json') {
       throw protocol === 'grpc'
         ? new ServerError('INVALID_ARG', `invalid argument for log_format, got: ${value}`)
-        : new ServerError('UNAVAILABLE', `invalid argument for --log_format, got: ${value}`)
+        : new ServerError('UNAVAILABLE', `invalid argument for --log_format, got: ${value}`, REFUSED)
     }
     settings.format = value
   }

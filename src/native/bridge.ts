@@ -41,7 +41,7 @@ export function createBridge(
     const call = pending.get(ticket)
     pending.delete(ticket)
     if (failure === null) call?.resolve(value)
-    else call?.reject(new ServerError(failure.code, failure.message))
+    else call?.reject(new ServerError(failure.code, failure.message, failure))
   }
   const raw = now(() => new NativeCore(options, onControl, onLog, onSettled, onTraces, onDeviceFailure, onWorker))
 

@@ -21,14 +21,39 @@ export const STATUS_NAMES = {
 } as const
 export type ErrorCode = keyof typeof STATUS_NAMES
 
+/** Whose fault a failure is: who can prevent it from happening again. */
+export type Fault = 'client' | 'model' | 'server' | 'environment'
+
+/** Codes whose failures are not the client's, as in `tensor::Error::new`. */
+const FAULTS: { readonly [code in ErrorCode]?: Fault } = {
+  UNKNOWN: 'server', INTERNAL: 'server', UNAVAILABLE: 'server', RESOURCE_EXHAUSTED: 'environment',
+}
+
+/** What the code of a failure does not say. The rest is that of `cause`, if it is a `ServerError`, or of the code. */
+export interface ServerErrorOptions extends ErrorOptions {
+  fault?: Fault
+  retryable?: boolean
+}
+
+/** For an operation that is never possible here, where Triton's code is UNAVAILABLE. */
+export const REFUSED = { fault: 'client', retryable: false } as const
+
 /** A failure with the code that decides its HTTP status and gRPC code. */
 export class ServerError extends Error {
   override readonly name = 'ServerError'
   readonly code: ErrorCode
+  /** Who can prevent the failure. */
+  readonly fault: Fault
+  /** Whether the same call may succeed later. */
+  readonly retryable: boolean
 
-  constructor(code: ErrorCode, message: string, options?: ErrorOptions) {
+  constructor(code: ErrorCode, message: string, options?: ServerErrorOptions) {
     super(cut(message || code, ERROR_CHARS_MAX), options)
+    const cause = options?.cause instanceof ServerError ? options.cause : undefined
     this.code = code
+    this.fault = options?.fault ?? cause?.fault ?? FAULTS[code] ?? 'client'
+    const mayPass = code === 'UNAVAILABLE' || code === 'RESOURCE_EXHAUSTED'
+    this.retryable = options?.retryable ?? cause?.retryable ?? mayPass
   }
 }
 

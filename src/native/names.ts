@@ -3,7 +3,7 @@
  * and src/native/generated imports them from here.
  */
 
-export type { ErrorCode } from './errors.js'
+export type { ErrorCode, Fault } from './errors.js'
 
 export type IndexState = 'UNKNOWN' | 'READY' | 'UNAVAILABLE' | 'LOADING' | 'UNLOADING'
 /** The index prints UNLOADED, which is no failure, as UNAVAILABLE. */

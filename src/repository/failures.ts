@@ -10,7 +10,7 @@ const PAUSE_MS = 60_000
 const PAUSE_MS_MAX = 3_600_000
 
 /** Reports whether a failure may not be that of the files: no memory, no answer in time. */
-const passes = (error: unknown): boolean => ['UNAVAILABLE', 'RESOURCE_EXHAUSTED'].includes(asServerError(error).code)
+const passes = (error: unknown): boolean => asServerError(error).retryable
 
 /** When a model is loaded again, for the log. */
 export const nextLoad = (error: unknown): string =>

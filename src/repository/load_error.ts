@@ -1,6 +1,14 @@
 /** The error of a load, whose parts stay apart, so that its readers need not cut Triton's words off. */
 
-import { ERROR_CHARS_MAX, ServerError, asServerError, cut } from '../native/index.js'
+import { ERROR_CHARS_MAX, ServerError, asServerError, cut, type ServerErrorOptions } from '../native/index.js'
+
+/** The fault of a load that failed because of `cause`: the model's, unless the environment prevented it. */
+function because(cause: unknown): ServerErrorOptions {
+  const first: unknown = cause instanceof AggregateError ? cause.errors[0] : cause
+  const known = first === undefined ? undefined : asServerError(first)
+  const isElsewhere = known?.fault === 'environment'
+  return { cause, fault: isElsewhere ? 'environment' : 'model', retryable: isElsewhere && known.retryable }
+}
 
 export class LoadError extends ServerError {
   /** The message without `load failed for model '…': `. */
@@ -9,7 +17,7 @@ export class LoadError extends ServerError {
   readonly plain: string
 
   constructor(model: string, detail: string, plain = detail, options?: ErrorOptions) {
-    super('INVALID_ARG', `load failed for model '${model}': ${detail}\n`, options)
+    super('INVALID_ARG', `load failed for model '${model}': ${detail}\n`, because(options?.cause))
     this.detail = cut(detail, ERROR_CHARS_MAX)
     this.plain = cut(plain, ERROR_CHARS_MAX)
   }
@@ -21,7 +29,7 @@ export class MismatchError extends LoadError {}
 /** A model could not be read. Clients get Triton's generic text; the reason is logged. */
 export class PollError extends ServerError {
   constructor(name: string, cause?: unknown) {
-    super('INTERNAL', `failed to load '${name}', failed to poll from model repository`, { cause })
+    super('INTERNAL', `failed to load '${name}', failed to poll from model repository`, because(cause))
   }
 }
 

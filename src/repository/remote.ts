@@ -402,7 +402,10 @@ export class RemoteStore implements Store {
 
   #failure(error: unknown): ServerError {
     const failure = storeFailure(error)
-    if (failure !== null) return new ServerError(CODES[failure], (error as Error).message, { cause: error })
+    if (failure !== null) {
+      const fault = failure === 'absent' || failure === 'invalid' ? 'model' : 'environment'
+      return new ServerError(CODES[failure], (error as Error).message, { cause: error, fault })
+    }
     if (this.#stop.signal.aborted) return new ServerError('UNAVAILABLE', 'the server is ending')
     return asServerError(error)
   }

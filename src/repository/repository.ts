@@ -18,7 +18,7 @@ import {
   completeConfig, lacksGpu, moveGpuGroupsToCpu, noLog, readConfig, selectVersions, unversionedHint, type ConfigFlags,
   type Log, type ModelConfig,
 } from '../config/index.js'
-import { ServerError, asServerError, quoted, statusText, type Core } from '../native/index.js'
+import { REFUSED, ServerError, asServerError, quoted, statusText, type Core } from '../native/index.js'
 import { Agents, type AgentModels } from './agents.js'
 import type { AgentHost } from './agent_process.js'
 import {
@@ -183,7 +183,7 @@ export class Repository {
    * @throws {ServerError} in other modes
    */
   async pollNow(): Promise<void> {
-    if (this.#settings.mode !== 'poll') throw new ServerError('UNAVAILABLE', 'polling is disabled')
+    if (this.#settings.mode !== 'poll') throw new ServerError('UNAVAILABLE', 'polling is disabled', REFUSED)
     await this.poll()
   }
 
@@ -277,7 +277,7 @@ export class Repository {
     const pollError = [...failed.values()].find((error) => error instanceof PollError)
     if (pollError !== undefined) throw new PollError(name, pollError)
     // Nothing changed since the composing models prevented it from serving.
-    if (!this.isServing(name)) throw new ServerError('INTERNAL', `failed to load '${name}', no version is available`)
+    if (!this.isServing(name)) throw new ServerError('INTERNAL', `failed to load '${name}', no version is available`, { fault: 'model' })
   }
 
   /**
@@ -495,7 +495,7 @@ export class Repository {
   }
 
   #requireExplicit(): void {
-    if (this.#settings.mode !== 'explicit') throw new ServerError('UNAVAILABLE', NOT_EXPLICIT)
+    if (this.#settings.mode !== 'explicit') throw new ServerError('UNAVAILABLE', NOT_EXPLICIT, REFUSED)
   }
 
   /** Reports whether a change of this model may affect others. */

@@ -279,7 +279,10 @@ function statusOf(call: Call, head: IncomingHttpHeaders, tail: IncomingHttpHeade
   if (status === 0) return 'ok'
   if (status === DEADLINE_EXCEEDED && call.remainingMs !== Infinity) return call.expired({ status })
   const text = String(tail?.['grpc-message'] ?? head['grpc-message'] ?? '')
-  return call.error(codeOfGrpc(status), decoded(text), { status })
+  const field = (name: string): unknown => tail?.[name] ?? head[name]
+  const after = Number(field('grpc-retry-pushback-ms') ?? NaN)
+  const retryAfterMs = after >= 0 ? after : null
+  return call.error(codeOfGrpc(status), decoded(text), { status, fault: field('nereid-fault'), retryAfterMs })
 }
 
 /** The error of a failed call, and whether the call may have run. */

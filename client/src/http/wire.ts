@@ -242,10 +242,12 @@ export class HttpWire implements Wire {
     const { status } = answer
     const after = Number(answer.header('retry-after') ?? NaN)
     const retryAfterMs = after >= 0 ? after * 1000 : null
-    // The server checks quotas first, and a server out of memory closes the connection without reading the request.
-    const isRefused =
-      retryAfterMs !== null && (status === 429 || (status === 503 && answer.header('connection') === 'close'))
-    return call.error(codeOfHttp(status), errorText(status, body), { status, retryAfterMs, mayHaveRun: !isRefused })
+    const fault = answer.header('nereid-fault')
+    // The server checks quotas first, and a server out of memory closes the connection without reading the request. One
+    // that shuts down closes it, too, but may have run the request.
+    const isUnread = status === 503 && answer.header('connection') === 'close' && fault !== 'server'
+    const mayHaveRun = retryAfterMs === null || !(status === 429 || isUnread)
+    return call.error(codeOfHttp(status), errorText(status, body), { status, fault, retryAfterMs, mayHaveRun })
   }
 }
 

@@ -118,14 +118,11 @@ fn first_in_path(environment: &mut Vec<(OsString, OsString)>, directory: &Path) 
 /// Adds to an error about a file that a process may not read which user it has.
 pub(crate) fn explained(host: &LibraryProcess, error: Error) -> Error {
     match &host.user {
-        Some(user) if error.message().contains("Permission denied") => Error::new(
-            error.code(),
-            format!(
-                "{} (the library runs as the user {user}: let that user read it and what it reads, or name another one \
-                 with --host-user)",
-                error.message()
-            ),
-        ),
+        Some(user) if error.message().contains("Permission denied") => error.with_text(format!(
+            "{} (the library runs as the user {user}: let that user read it and what it reads, or name another one \
+             with --host-user)",
+            error.message()
+        )),
         _ => error,
     }
 }

@@ -100,7 +100,7 @@ fn explained(failure: &Failure) -> Error {
     if let Some(package) = missing {
         text.push_str(&format!("; get it with: npm install {package}"));
     }
-    Error::new(error.code(), text)
+    error.with_text(text)
 }
 
 /// A model whose file was found.

@@ -53,7 +53,7 @@ pub(crate) fn directory(root: &Path, of: &Of<'_>, model_directory: &Path) -> Res
     }
     let path = root.join(name(of));
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
-    made.map_err(|e| Error::unavailable(format!("the cache directory '{}' cannot be made: {e}", path.display())))?;
+    made.map_err(|e| Error::environment(format!("the cache directory '{}' cannot be made: {e}", path.display())))?;
     Ok(path)
 }
 

@@ -68,7 +68,7 @@ impl Runtime {
             return Ok(runtime);
         }
         let unusable = |e: &dyn std::fmt::Display| {
-            Error::unavailable(format!("unable to use ONNX Runtime at '{}': {e}", library.display()))
+            Error::environment(format!("unable to use ONNX Runtime at '{}': {e}", library.display()))
         };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let minor = probe::probe(library).map_err(|e| unusable(&e))?;

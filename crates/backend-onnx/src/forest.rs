@@ -235,7 +235,7 @@ fn ensemble(config: &ModelConfig, parameters: &Parameters, version_directory: &P
 }
 
 fn contents(path: &Path) -> Result<Vec<u8>> {
-    let cannot = |e: std::io::Error| Error::unavailable(format!("cannot read '{}': {e}", path.display()));
+    let cannot = |e: std::io::Error| Error::environment(format!("cannot read '{}': {e}", path.display()));
     let file = std::fs::File::open(path).map_err(cannot)?;
     let mut bytes = Vec::new();
     // One byte beyond the limit, so that `trees::read` reports it.

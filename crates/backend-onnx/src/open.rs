@@ -215,7 +215,7 @@ impl Devices {
         let loaded = Session::load(self.runtime, &self.file, &options, Some(device));
         loaded.map_err(|e| failed::noticed(device, e)).map_err(|e| {
             let why = format!("unable to load the model on GPU {device}: {}", e.message());
-            self.with_other_ways(Error::unavailable(why))
+            self.with_other_ways(Error::environment(why))
         })
     }
 
@@ -261,7 +261,7 @@ impl Devices {
 
     fn with_other_ways(&self, error: Error) -> Error {
         match self.plan {
-            Some(_) => Error::new(error.code(), format!("{}. {}", error.message(), plan::OTHER_WAYS)),
+            Some(_) => error.with_text(format!("{}. {}", error.message(), plan::OTHER_WAYS)),
             None => error,
         }
     }
@@ -302,7 +302,7 @@ fn has_small_rows(graph: &Graph) -> bool {
 }
 
 fn no_library(why: &str) -> Error {
-    Error::unavailable(format!("ONNX Runtime is not available: {why}; install it with `npm install onnxruntime-node`"))
+    Error::environment(format!("ONNX Runtime is not available: {why}; install it with `npm install onnxruntime-node`"))
 }
 
 impl Opened for OpenedOnnx {

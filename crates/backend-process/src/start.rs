@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tensor::{Error, Name, RegionRef};
+use tensor::{Error, Fault, Name, RegionRef};
 
 /// Bytes at the beginning of each first segment whose pages are faulted in at once.
 const POPULATED_BYTES: usize = 256 << 10;
@@ -123,7 +123,7 @@ pub fn after(delay: Duration, job: Job) {
 fn executor() -> Result<Arc<dyn Executor>, Failure> {
     match Hub::get() {
         Ok(hub) => Ok(Arc::new(hub)),
-        Err(e) => Err(Error::internal(format!("a process could not be started: {e}")).into()),
+        Err(e) => Err(Error::internal(format!("a process could not be started: {e}")).by(Fault::Environment).into()),
     }
 }
 

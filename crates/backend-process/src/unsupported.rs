@@ -10,7 +10,7 @@ use std::time::Duration;
 use tensor::{Error, Name, RegionRef};
 
 fn unsupported() -> Failure {
-    Error::unavailable("models in processes of their own are served on Linux only").into()
+    Error::environment("models in processes of their own are served on Linux only").into()
 }
 
 /// The time after which dropped output is noted, which is never needed.

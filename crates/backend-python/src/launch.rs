@@ -31,5 +31,5 @@ pub(crate) fn complete(
 /// Adds hints about the interpreter and its modules to the error of a failed start.
 pub(crate) fn explained(failure: &Failure, interpreter: &Interpreter) -> Error {
     let Failure { error, source, missing } = failure;
-    Error::new(error.code(), explain(error.message(), source.as_ref(), missing.as_deref(), interpreter))
+    error.with_text(explain(error.message(), source.as_ref(), missing.as_deref(), interpreter))
 }

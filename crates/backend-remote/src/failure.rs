@@ -80,6 +80,6 @@ impl Failure {
         let missing = part("missing").and_then(|name| name.as_string().ok());
         let code = part("code").and_then(|name| name.as_string().ok());
         let code = code.and_then(|name| Code::ALL.into_iter().find(|code| code.constant() == name));
-        Ok(Self { error: Error::new(code.unwrap_or(Code::Internal), message), source, missing })
+        Ok(Self { error: Error::new(code.unwrap_or(Code::Internal), message).by_model(), source, missing })
     }
 }

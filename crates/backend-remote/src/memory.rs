@@ -273,7 +273,7 @@ impl TensorMemory {
     }
 
     fn no_room(&self) -> Error {
-        Error::unavailable(format!("Failed to allocate memory for the request of model '{}'", self.model))
+        Error::environment(format!("Failed to allocate memory for the request of model '{}'", self.model))
     }
 
     fn segments(&self, of_requests: bool) -> &RwLock<Vec<RegionRef>> {
@@ -397,7 +397,7 @@ impl TensorMemory {
             let opened = Imported::open(lent.device, Handle(*lent.handle)).map_err(|refused| {
                 SegmentError::Short(match refused {
                     device::OpenError::Lost(why) => why,
-                    device::OpenError::NoDevice(why) => Error::internal(format!("an output lies on a GPU: {why}")),
+                    device::OpenError::NoDevice(why) => Error::environment(format!("an output lies on a GPU: {why}")),
                     device::OpenError::Failed(why) => {
                         Error::internal(format!("an output on a GPU cannot be read: {}", why.message()))
                     }

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqC
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-use tensor::{Error, RegionRef};
+use tensor::{Error, Fault, RegionRef};
 
 /// Maximum bytes of inputs that the thread of the batch copies itself, like outputs on the thread that reads them:
 /// 1 MiB takes 80 to 240 µs. A thread of the pool would have to be woken, and copies no faster.
@@ -128,11 +128,11 @@ pub fn start(
 }
 
 pub(crate) fn not_started(kind: RunnerKind) -> Failure {
-    Error::internal(format!("a {} could not be started", kind.noun())).into()
+    Error::internal(format!("a {} could not be started", kind.noun())).by(Fault::Environment).into()
 }
 
 pub(crate) fn cannot_start(kind: RunnerKind, e: &io::Error) -> Failure {
-    Error::internal(format!("a {} could not be started: {e}", kind.noun())).into()
+    Error::internal(format!("a {} could not be started: {e}", kind.noun())).by(Fault::Environment).into()
 }
 
 /// Starts a runner, on the thread for starts. Calls `started` when the runner responds or ends, but not if this fails.

@@ -359,7 +359,7 @@ impl Runner {
             let seconds = self.limits.start_timeout.as_secs_f64();
             self.condemn("it is not heard of");
             let text = format!("{} was started and not heard of for {seconds} s", self.label());
-            started(Err(Error::unavailable(text).into()));
+            started(Err(Error::unavailable(text).by_model().into()));
         }
     }
 

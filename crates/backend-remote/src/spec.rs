@@ -30,7 +30,7 @@ impl RunnerKind {
     /// Error of a request whose runner ended; Triton's for a Python model.
     pub(crate) fn not_healthy(self, name: &str) -> Error {
         let kind = if self == Self::StubProcess { "Stub process" } else { "Instance" };
-        Error::internal(format!("{kind} '{name}' is not healthy."))
+        Error::internal(format!("{kind} '{name}' is not healthy.")).by_model().retry(true)
     }
 }
 

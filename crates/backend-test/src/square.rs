@@ -13,7 +13,7 @@ use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
 use std::sync::Arc;
 use std::time::Duration;
-use tensor::{Code, Data, DataType, Error, Result, Shape};
+use tensor::{Data, DataType, Error, Result, Shape};
 
 /// Backend `square`.
 #[derive(Debug, Default)]
@@ -205,7 +205,7 @@ impl Squaring {
     fn send(&mut self) -> bool {
         let Some(responder) = &self.responder else { return false };
         if self.parameters.kind(self.index, self.count) == ResponseKind::Failed {
-            responder.fail(Error::new(Code::Unknown, "simulated failure"));
+            responder.fail(Error::unknown("simulated failure").by_model());
         } else {
             match response(&self.entry, &self.signature, self.number).map(|outcome| responder.send(outcome)) {
                 Ok(Ok(())) => {}
@@ -267,7 +267,7 @@ impl Square {
         }
         match self.parameters.kind(0, 1) {
             ResponseKind::Sent => response(entry, &self.signature, number),
-            ResponseKind::Failed => Err(Error::new(Code::Unknown, "simulated failure")),
+            ResponseKind::Failed => Err(Error::unknown("simulated failure").by_model()),
             ResponseKind::Empty => Err(Error::internal("expected a single response, got 0")),
         }
     }
@@ -311,7 +311,7 @@ mod tests {
                 's'
             }
             Event::Failed(error) => {
-                assert_eq!(*error, Error::unknown("simulated failure"));
+                assert_eq!(*error, Error::unknown("simulated failure").by_model());
                 'f'
             }
             Event::Skipped => 'e',

@@ -88,7 +88,7 @@ pub fn kept_on_device(source: RegionRef) -> Result<Data> {
 pub fn fits(output: &str, region: &RegionRef, len: usize) -> Result<()> {
     if region.len() < len {
         let found = region.len();
-        return Err(Error::internal(format!(
+        return Err(Error::malformed(format!(
             "shared memory size specified with the request for output '{output}' ({found} bytes) should be at least \
              {len} bytes to hold the results"
         )));

@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use tensor::{Error, Result};
+use tensor::{Error, Fault, Result};
 
 /// Bytes of a handle for shared device memory.
 pub const HANDLE_BYTES: usize = 64;
@@ -439,7 +439,7 @@ impl Driver {
                 {
                     failure::report(device, &why);
                 }
-                Err(Error::internal(why))
+                Err(Error::internal(why).by(Fault::Environment).retry(code == failure::OUT_OF_MEMORY))
             }
             None => Err(Error::internal(format!("the CUDA driver has no {function}"))),
         }

@@ -29,6 +29,9 @@ const STICKY: [i32; 15] = [
     999, // UNKNOWN
 ];
 
+/// CUDA_ERROR_OUT_OF_MEMORY, which passes when others free theirs.
+pub const OUT_OF_MEMORY: i32 = 2;
+
 /// Whether the process cannot use the device any more after this error.
 #[must_use]
 pub fn is_sticky(code: i32) -> bool {
@@ -88,7 +91,8 @@ pub fn check(device: u32) -> Result<(), Error> {
 /// The error of a failed device: UNAVAILABLE with the reason.
 #[must_use]
 pub fn lost(device: u32, why: &str) -> Error {
-    Error::unavailable(format!("GPU {device} failed: {why}; it cannot be used until the server is started again"))
+    Error::environment(format!("GPU {device} failed: {why}; it cannot be used until the server is started again"))
+        .retry(false)
 }
 
 /// Records the failure of a device with the driver's error, for this and other libraries. Only a device's first counts.

@@ -68,14 +68,14 @@ impl DeviceMemory for Adopted {
     fn read(&self, offset: usize, to: &mut [u8]) -> Result<()> {
         crate::failure::check(self.device)?;
         let from = self.at(offset, to.len())?;
-        let driver = driver().map_err(|why| Error::unavailable(format!("no GPU: {why}")))?;
+        let driver = driver().map_err(|why| Error::environment(format!("no GPU: {why}")))?;
         // SAFETY: `at` checked the range, and the owner keeps the memory.
         unsafe { driver.read(self.device, from, to) }
     }
     fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
         crate::failure::check(self.device)?;
         let to = self.at(offset, from.len())?;
-        let driver = driver().map_err(|why| Error::unavailable(format!("no GPU: {why}")))?;
+        let driver = driver().map_err(|why| Error::environment(format!("no GPU: {why}")))?;
         // SAFETY: as in `read`.
         unsafe { driver.write(self.device, to, from) }
     }

@@ -106,7 +106,7 @@ impl DeviceBlock {
 
 impl Block for DeviceBlock {
     fn make(device: u32, len: usize) -> Result<Self> {
-        let driver = driver().map_err(|why| Error::unavailable(why.to_string()))?;
+        let driver = driver().map_err(|why| Error::environment(why.to_string()))?;
         Ok(Self { driver, device, address: driver.allocate(device, len)? })
     }
 
@@ -136,7 +136,7 @@ static PINNED: (AtomicUsize, AtomicUsize) = (AtomicUsize::new(0), AtomicUsize::n
 
 impl Block for HostBlock {
     fn make(device: u32, len: usize) -> Result<Self> {
-        let driver = driver().map_err(|why| Error::unavailable(why.to_string()))?;
+        let driver = driver().map_err(|why| Error::environment(why.to_string()))?;
         let start = driver.allocate_host(device, len)?;
         // The contents are undefined, and slices of uninitialised memory are not allowed.
         // SAFETY: `len` bytes that were just allocated.
@@ -379,10 +379,10 @@ pub fn allocate(device: u32, len: usize) -> Result<RegionRef> {
     static LOGGED: AtomicBool = AtomicBool::new(false);
     failure::check(device)?;
     let pool = pools().and_then(|pools| pools.devices.get(device as usize));
-    let pool = pool.ok_or_else(|| Error::unavailable(format!("there is no memory pool of device {device}")))?;
+    let pool = pool.ok_or_else(|| Error::environment(format!("there is no memory pool of device {device}")))?;
     match pool.take(len) {
         Ok(taken) => Ok(Arc::new(DeviceBuffer { taken, len })),
-        Err(NoRoom::NoPool) => Err(Error::unavailable(format!("there is no memory pool of device {device}"))),
+        Err(NoRoom::NoPool) => Err(Error::environment(format!("there is no memory pool of device {device}"))),
         Err(NoRoom::Exhausted) => {
             let PoolUse { bytes_max, used_bytes, .. } = pool.usage(None);
             let text = format!(

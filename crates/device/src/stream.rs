@@ -50,7 +50,7 @@ impl Stream {
     /// # Errors
     /// UNAVAILABLE without a GPU; INTERNAL with the driver's error.
     pub fn new(device: u32, priority: i32) -> Result<Self> {
-        let driver = driver().map_err(|why| Error::unavailable(format!("no GPU: {why}")))?;
+        let driver = driver().map_err(|why| Error::environment(format!("no GPU: {why}")))?;
         let stream = driver.make_stream(device, priority)?.map(Handle);
         Ok(Self(Arc::new(RawStream { driver, device, stream, kept: Mutex::default() })))
     }

@@ -281,6 +281,7 @@ fn waits_for_itself(model: &str, names: &[&str]) -> Error {
          another, of these models: {list}. Configure more instances (instance_group), or do not let them call one \
          another in a circle"
     ))
+    .by_model()
 }
 
 /// Calls seen by a check, and what is needed to end them.

@@ -75,7 +75,7 @@ pub(crate) fn read(model_directory: &Path, directory: &str, name: &str, want: Wa
 /// UNAVAILABLE if the system has no memory.
 pub(crate) fn reserve(data: &mut Vec<u8>, bytes: usize, what: impl FnOnce() -> String) -> Result<()> {
     data.try_reserve_exact(bytes)
-        .map_err(|_| Error::unavailable(format!("not enough memory for {bytes} bytes of {}", what())))
+        .map_err(|_| Error::environment(format!("not enough memory for {bytes} bytes of {}", what())))
 }
 
 /// An error of the system without the number that Rust appends, because Triton's text has none.

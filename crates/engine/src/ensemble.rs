@@ -119,10 +119,9 @@ impl Ensemble {
         }
         let compiled = Arc::new(compile(&self.signature, &self.config, &models)?);
         if compiled.plan.decoupled() != self.signature.decoupled {
-            return Err(Error::unavailable(format!(
-                "ensemble '{}' has to be loaded again: its models changed how often they answer",
-                self.signature.model
-            )));
+            let model = &self.signature.model;
+            let text = format!("ensemble '{model}' has to be loaded again: its models changed how often they answer");
+            return Err(Error::unavailable(text).retry(false));
         }
         self.compiled.store(compiled.clone());
         Ok((compiled, models))

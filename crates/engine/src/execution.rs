@@ -266,7 +266,11 @@ impl ModelVersion {
             Marks { inputs_ready: end, inference_end: end, outputs_ready: end }
         });
         for entry in entries {
-            entry.result.get_or_insert_with(|| Err(self.no_answer()));
+            match &mut entry.result {
+                Some(Ok(_)) => {}
+                Some(Err(error)) => *error = error.clone().by_model(),
+                none => *none = Some(Err(self.no_answer())),
+            }
         }
         Timings { start, marks, end: marks.outputs_ready.max(start) }
     }

@@ -32,7 +32,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock};
-use tensor::{Base, Code, Data, Error, RegionRef, Result};
+use tensor::{Base, Code, Data, Error, Fault, RegionRef, Result};
 use trace::Trace;
 
 /// Instance number for the statistics of an ensemble, which has no instances.
@@ -148,7 +148,8 @@ pub(crate) fn start(
 ) -> Result<Started> {
     // Plans are limited in depth, but a nested ensemble may have been reloaded with more in it.
     if depth > DEPTH_MAX {
-        return Err(Error::unavailable(format!("ensembles lie inside one another more than {DEPTH_MAX} deep")));
+        let text = format!("ensembles lie inside one another more than {DEPTH_MAX} deep");
+        return Err(Error::unavailable(text).by_model().retry(false));
     }
     let Some(version) = version.me.upgrade() else { return Err(Error::unavailable("Server exiting")) };
     let (compiled, models) = ensemble.begin()?;
@@ -285,7 +286,9 @@ impl Flow {
             response.answer = Err(Error::exhausted(format!(
                 "a step answers faster than its answers can be taken: at most {ANSWERS_WAITING_MAX} of a request may \
                  wait"
-            )));
+            ))
+            .by(Fault::Model)
+            .retry(false));
         }
         if response.last && !inbox.streams.is_empty() {
             inbox.streams.retain(|(run, _)| *run != response.run);

@@ -27,7 +27,9 @@ impl Engine {
         if request.depth > MODEL_CALLS_DEPTH_MAX {
             return Err(Error::unavailable(format!(
                 "more than {MODEL_CALLS_DEPTH_MAX} models call one another for one request"
-            )));
+            ))
+            .by_model()
+            .retry(false));
         }
         let target = self.model_at(&model, (version != -1).then_some(version))?;
         if target.signature.decoupled && !decoupled {
@@ -135,7 +137,9 @@ impl Sink for Forward {
             deadlines.remove(key);
         }
         let response = match response {
-            None if !self.decoupled => Some(Err(Error::internal("the model ended the request without a response"))),
+            None if !self.decoupled => {
+                Some(Err(Error::internal("the model ended the request without a response").by_model()))
+            }
             response => response,
         };
         self.answers.answer(response, is_final);

@@ -167,7 +167,7 @@ impl Engine {
         table.find(name, version).cloned().map_err(|error| {
             let reason = table.reason(name, version).filter(|_| self.shared.options.reasons_in_errors);
             let Some(reason) = reason else { return self.unless_failed(error) };
-            self.unless_failed(Error::new(error.code(), format!("{}: {reason}", error.message())))
+            self.unless_failed(error.with_text(format!("{}: {reason}", error.message())))
         })
     }
 

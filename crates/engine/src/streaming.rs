@@ -34,7 +34,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tensor::{Code, Error, Name, Result};
+use tensor::{Code, Error, Fault, Name, Result};
 use trace::Trace;
 
 /// Interval at which a thread with one response too many checks whether there is room.
@@ -118,7 +118,7 @@ impl Streaming {
             "model '{}' answers faster than its answers can leave: at most {limit} of a request may wait",
             self.version.signature.model
         );
-        let reason = Some(Box::new(Error::new(Code::ResourceExhausted, text)));
+        let reason = Some(Box::new(Error::exhausted(text).by(Fault::Model).retry(false)));
         // Backends are notified and may panic, but later responses still have to be delivered.
         if catch_unwind(AssertUnwindSafe(|| self.ticket.give_up(reason))).is_err() {
             log::error!("the backend of model '{}' panicked when a request was given up", self.version.signature.model);
@@ -241,10 +241,9 @@ impl Streaming {
         if self.version.signature.decoupled {
             return false;
         }
-        self.end(Some(Err(Error::internal(format!(
-            "model '{}' is not decoupled, and answered before its last step",
-            self.version.signature.model
-        )))));
+        let text =
+            format!("model '{}' is not decoupled, and answered before its last step", self.version.signature.model);
+        self.end(Some(Err(Error::internal(text).by_model())));
         true
     }
 

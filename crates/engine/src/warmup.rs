@@ -161,7 +161,7 @@ fn grow(charge: &mut Charge, version: &ModelVersion, sample: &ModelWarmup, bytes
     while let Err(short) = charge.grow(more) {
         if Instant::now() >= until {
             charge.account().count_refusal();
-            return Err(Error::unavailable(format!(
+            return Err(Error::environment(format!(
                 "warmup sample '{name}' of model '{model}' asks for {bytes} bytes: {short}"
             )));
         }

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tensor::{Code, Error, Name, Result};
+use tensor::{Error, Fault, Name, Result};
 
 /// The reader's end of the queue.
 pub struct Inbox(Starter);
@@ -94,7 +94,7 @@ enum Cancel {
 
 fn overrun(why: &str) -> Error {
     let text = format!("the request was cancelled because its responses are not read as fast as they come: {why}");
-    Error::new(Code::ResourceExhausted, text)
+    Error::exhausted(text).by(Fault::Client).retry(false)
 }
 
 impl InboxState {

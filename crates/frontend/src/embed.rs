@@ -17,6 +17,7 @@ pub use piece::{CallEnd, Piece};
 
 use crate::control::Control;
 use crate::exchange::{HttpExchange, refuse_head};
+use crate::failure::FAULT;
 use crate::grpc::context::GrpcContext;
 use crate::hold::{self, Holds};
 use crate::http::context::HttpContext;
@@ -25,7 +26,7 @@ use crate::http::method::Method;
 use crate::http::reply::{JSON, Reply};
 use crate::http::request::{self, RequestHead};
 use crate::http::service;
-use crate::limits::{EMBEDDED_BYTES_PER_CALL, EMBEDDED_EVENTS_PER_CALL_MAX, RETRY_AFTER};
+use crate::limits::{EMBEDDED_BYTES_PER_CALL, EMBEDDED_EVENTS_PER_CALL_MAX};
 use crate::origin::{Caller, Client, Face, Origin};
 use crate::server::FrontendOptions;
 use crate::server::begin_reactor;
@@ -45,7 +46,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tensor::{Code, Error, Result};
+use tensor::{Error, Fault, Result};
 use tokio::runtime::Builder;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -188,7 +189,7 @@ impl Embedded {
             if open.len() >= EMBEDDED_REQUESTS_MAX {
                 drop(open);
                 let text = format!("{EMBEDDED_REQUESTS_MAX} embedded requests are open; try again later");
-                return (self.settle)(ticket, Err(Error::new(Code::ResourceExhausted, text)));
+                return (self.settle)(ticket, Err(Error::exhausted(text).by(Fault::Server)));
             }
             open.insert(ticket, say);
         }
@@ -450,8 +451,9 @@ fn fields(reply: &Reply) -> Vec<(String, String)> {
     if reply.accept_encoding {
         add("Accept-Encoding", "gzip, deflate".to_owned());
     }
-    if reply.retry_after {
-        add("Retry-After", RETRY_AFTER.as_secs().to_string());
+    if let Some(failure) = reply.failure {
+        add(FAULT, failure.count().to_owned());
+        failure.retry_seconds().into_iter().for_each(|seconds| add("Retry-After", seconds.to_string()));
     }
     for (name, value) in reply.extra.iter().flat_map(|extra| extra.iter()) {
         add(name, value.to_string());

@@ -4,7 +4,7 @@ use crate::limits::RETRY_AFTER;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
-use tensor::Error;
+use tensor::{Error, Fault};
 
 /// Reason why the gate rejects a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,6 +84,11 @@ impl GateError {
         }
     }
 
+    /// Whose fault it is.
+    pub fn fault(&self) -> Fault {
+        if matches!(self, Self::Crowded) { Fault::Environment } else { Fault::Client }
+    }
+
     /// Time after which the client may try again.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -97,11 +102,12 @@ impl GateError {
 /// Error in a message of a stream, which carries a text only.
 impl From<GateError> for Error {
     fn from(refusal: GateError) -> Self {
-        match &refusal {
-            GateError::Exhausted { .. } => Self::exhausted(refusal.text().into_owned()),
-            GateError::Repeated { .. } => Self::invalid(refusal.text().into_owned()),
-            _ => Self::unavailable(refusal.text().into_owned()),
-        }
+        let class = match &refusal {
+            GateError::Exhausted { .. } => Self::exhausted,
+            GateError::Repeated { .. } => Self::invalid,
+            _ => Self::unavailable,
+        };
+        class(refusal.text().into_owned()).by(refusal.fault()).retry(refusal.retry_after().is_some())
     }
 }
 

@@ -193,7 +193,7 @@ impl Sink for Reply {
         match answer.response {
             Some(result) => self.0.give(result),
             None if answer.is_final => {
-                self.0.give(Err(Error::internal("expected a single response, got 0")));
+                self.0.give(Err(Error::internal("expected a single response, got 0").by_model()));
             }
             None => {}
         }

@@ -23,6 +23,7 @@ pub mod embed;
 mod encoding;
 mod endpoints;
 mod exchange;
+pub mod failure;
 mod forward;
 mod gate;
 mod gate_error;

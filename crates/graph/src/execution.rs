@@ -21,7 +21,7 @@ use protocol::{
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use tensor::{Error, Result, reshape};
+use tensor::{Error, Fault, Result, reshape};
 
 /// A call of one step's model for one iteration. Ids are unique in an execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -358,7 +358,9 @@ impl ExecutionState {
             "model '{}' answers faster than the steps behind it can take: {what} waiting; at most {iterations_max} \
              answers and {bytes_max} bytes may",
             step.model
-        )))
+        ))
+        .by(Fault::Model)
+        .retry(false))
     }
 
     /// Processes ready steps and touched iterations; returns the actions.

@@ -95,7 +95,7 @@ impl Ledger {
         static LEDGER: OnceLock<Ledger> = OnceLock::new();
         LEDGER.get_or_init(|| {
             Self::new(Budget::global().clone(), |device| {
-                device::driver().map_err(|why| Error::unavailable(format!("no GPU: {why}")))?.memory(device)
+                device::driver().map_err(|why| Error::environment(format!("no GPU: {why}")))?.memory(device)
             })
         })
     }
@@ -139,7 +139,7 @@ impl Ledger {
         if !matches!(charged, Some(Err(Short::Now { .. }))) {
             log::debug!("{what} needs more of the host than there may ever be");
         }
-        Err(Error::unavailable(format!(
+        Err(Error::environment(format!(
             "{what} does not fit: it needs {bytes} bytes of the host, where requests and models hold {used} of the \
              {} bytes of --memory-limit, and an eighth is left to small requests",
             counters.limit_bytes
@@ -148,7 +148,7 @@ impl Ledger {
 
     fn promise(&self, what: &str, device: u32, bytes: u64) -> Result<()> {
         let MemoryInfo { free, total } = (self.0.measure)(device).map_err(|e| {
-            Error::unavailable(format!(
+            Error::environment(format!(
                 "{what} cannot be loaded: device {device} does not say what memory it has: {}",
                 e.message()
             ))
@@ -161,7 +161,7 @@ impl Ledger {
         let fits = promised.checked_add(bytes).is_some_and(|sum| sum <= limit)
             && loading.checked_add(bytes).is_some_and(|sum| sum <= free);
         if !fits {
-            return Err(Error::unavailable(format!(
+            return Err(Error::environment(format!(
                 "{what} does not fit: it needs {bytes} bytes of device {device}, which has {free} of its {total} bytes \
                  free; models that are loaded need {promised} of the {limit} bytes that models may need, and \
                  {loading} bytes of these are being loaded"
@@ -182,7 +182,7 @@ impl Ledger {
         if total.saturating_sub(free) as f64 <= fraction * total as f64 {
             return Ok(());
         }
-        Err(Error::unavailable(format!(
+        Err(Error::environment(format!(
             "can not create model '{instance}': memory limit set for GPU {device} has exceeded, model \
              loading is rejected."
         )))
@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(ledger.check_limit("a_0", 0), Ok(()), "not more than the limit");
         free[0].store(7499, Relaxed);
         let text = "can not create model 'a_0': memory limit set for GPU 0 has exceeded, model loading is rejected.";
-        assert_eq!(ledger.check_limit("a_0", 0), Err(Error::unavailable(text)));
+        assert_eq!(ledger.check_limit("a_0", 0), Err(Error::environment(text)));
         free[1].store(0, Relaxed);
         assert_eq!(ledger.check_limit("a_0", 1), Ok(()), "no limit was set for it");
         drop(admitted);

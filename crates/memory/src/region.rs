@@ -176,8 +176,8 @@ impl RegionRegistry {
         let invalid_args =
             |what: &str| Error::invalid(format!("failed to register shared memory region '{name}': {what}"));
         let mapping = Mapping::open(key, offset, byte_size).map_err(|e| match e {
-            MapError::Open => Error::internal(format!("Unable to open shared memory region: '{key}'")),
-            MapError::NotAFile => Error::internal(format!("Invalid shared memory region: '{key}'")),
+            MapError::Open => Error::malformed(format!("Unable to open shared memory region: '{key}'")),
+            MapError::NotAFile => Error::malformed(format!("Invalid shared memory region: '{key}'")),
             MapError::Bounds => invalid_args("invalid args"),
             // No separator before the system's message: Triton has none.
             MapError::Map(e) => invalid_args(&format!("unable to process address space{}", strerror(&e))),
@@ -203,7 +203,7 @@ impl RegionRegistry {
                 Error::invalid(format!("failed to register CUDA shared memory region: '{name}', GPUs not supported"))
             }
             OpenError::Lost(why) => {
-                Error::unavailable(format!("failed to register CUDA shared memory region: '{name}', {}", why.message()))
+                Error::environment(format!("failed to register CUDA shared memory region: '{name}', {}", why.message()))
             }
             OpenError::Failed(why) => {
                 log::error!(

@@ -29,7 +29,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use tensor::{Code, Error};
+use tensor::{Code, Error, Fault};
 
 /// Time for connections to finish after the last response.
 const CLOSE_GRACE: Duration = Duration::from_millis(500);
@@ -672,13 +672,19 @@ impl NativeCore {
         json: Option<String>,
         #[napi(ts_arg_type = "ErrorCode | null")] error_code: Option<String>,
         message: String,
+        #[napi(ts_arg_type = "Fault")] fault: String,
+        retryable: bool,
     ) {
         let code = error_code.map(|name| Code::ALL.into_iter().find(|code| code.constant() == name));
+        let fault = Fault::ALL.into_iter().find(|known| known.name() == fault).unwrap_or(Fault::Server);
         self.control.reply(
             id,
             match (json, code) {
                 (Some(json), None) => Ok(json),
-                (_, code) => Err(Error::new(code.flatten().unwrap_or(Code::Internal), message)),
+                (_, code) => {
+                    let code = code.flatten().unwrap_or(Code::Internal);
+                    Err(Error::new(code, message).by(fault).retry(retryable))
+                }
             },
         );
     }

@@ -110,7 +110,7 @@ impl<F: FnOnce(Result<Box<InferResponse>>) + Send> Sink for OnlyAnswer<F> {
     fn put(&self, answer: EngineResponse) {
         let result = match answer.response {
             Some(result) => result,
-            None => Err(Error::internal("expected a single response, got 0")),
+            None => Err(Error::internal("expected a single response, got 0").by_model()),
         };
         let answered = self.0.lock().take();
         if let Some(answered) = answered {

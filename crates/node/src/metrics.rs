@@ -180,6 +180,11 @@ impl Families {
         for (name, help, value) in running.gauges() {
             self.one(name, help, value as f64);
         }
+        self.all(
+            "nereid_request_failures_total",
+            "Failed requests of clients by whose fault it is: client, model, server or environment",
+            frontend::failure::counts().map(|(fault, count)| series(&[("fault", fault)], count as f64)).into(),
+        );
         let of = |(reason, count)| series(&[("reason", reason)], count as f64);
         self.all(
             "nereid_connections_short_total",

@@ -445,6 +445,9 @@ pub struct NextResponses {
 pub struct Failure {
     #[napi(ts_type = "ErrorCode")]
     pub code: &'static str,
+    #[napi(ts_type = "Fault")]
+    pub fault: &'static str,
+    pub retryable: bool,
     pub message: String,
 }
 

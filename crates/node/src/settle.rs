@@ -6,7 +6,7 @@ use napi::sys::{napi_env, napi_value};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use tensor::{Error, Result};
+use tensor::{Error, Fault, Result};
 
 /// The ticket of a call, its error, and its value.
 pub type Report = FnArgs<(u32, Option<Failure>, Settled)>;
@@ -51,7 +51,8 @@ impl ToNapiValue for Settled {
 
 impl From<&Error> for Failure {
     fn from(e: &Error) -> Self {
-        Self { code: e.code().constant(), message: e.message().to_owned() }
+        let (code, fault) = (e.code().constant(), e.fault().name());
+        Self { code, fault, retryable: e.is_retryable(), message: e.message().to_owned() }
     }
 }
 
@@ -76,7 +77,7 @@ impl Settler {
     pub fn run_load(&self, ticket: u32, work: impl FnOnce() -> Result<Settled> + Send + 'static) {
         self.run(ticket, move || {
             let _yielding = memory::yielding::when_contended();
-            work()
+            work().map_err(Error::by_model)
         });
     }
 
@@ -92,7 +93,7 @@ impl Settler {
             settler.settle(ticket, result);
         });
         if let Err(e) = spawned {
-            self.settle(ticket, Err(Error::internal(format!("cannot start a thread: {e}"))));
+            self.settle(ticket, Err(Error::internal(format!("cannot start a thread: {e}")).by(Fault::Environment)));
         }
     }
 }

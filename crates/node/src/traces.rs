@@ -5,6 +5,7 @@ use backend::now_ns;
 use napi::bindgen_prelude::Function;
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use std::sync::OnceLock;
+use tensor::Error;
 use trace::{Call, Record, RecordedTensor, Stamp, TraceMode, Tracer};
 
 /// Queued calls for the JavaScript thread; all are the same notification.
@@ -61,7 +62,7 @@ fn call(c: Call, start: u64) -> js::TraceCall {
         span_id: c.span_id,
         activities: activities(&c.activities, start),
         tensors: c.tensors.into_iter().map(tensor).collect(),
-        error: c.error.map(|(code, message)| js::Failure { code: code.constant(), message }),
+        error: c.error.map(|(code, message)| js::Failure::from(&Error::new(code, message))),
     }
 }
 

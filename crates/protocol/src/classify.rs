@@ -38,7 +38,9 @@ pub fn top_k(output: &OutputTensor, signature: &Signature) -> Result<OutputTenso
         return Err(too_large());
     }
     if output.data.len() != count * scores.size {
-        return Err(Error::internal(format!("output has {} bytes, which do not fit its shape", output.data.len())));
+        return Err(
+            Error::internal(format!("output has {} bytes, which do not fit its shape", output.data.len())).by_model()
+        );
     }
     let batch = output.shape.first().copied().filter(|_| signature.batches());
     // An output without elements has no classes; the reference divides by zero here.

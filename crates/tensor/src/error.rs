@@ -98,10 +98,41 @@ impl Code {
     }
 }
 
+/// Who can prevent a failure from happening again: who is to be told about it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Fault {
+    /// The client: the request is wrong, or its caller may not make it.
+    Client,
+    /// The author of the model: its code, files or configuration.
+    Model,
+    /// The server: it is full, not ready or shutting down, or it has a bug.
+    Server,
+    /// The operator: memory, devices, disks, networks, or what is installed.
+    Environment,
+}
+
+impl Fault {
+    /// Every fault, in the order of its number.
+    pub const ALL: [Self; 4] = [Self::Client, Self::Model, Self::Server, Self::Environment];
+
+    /// The fault as logs, metrics and responses name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Model => "model",
+            Self::Server => "server",
+            Self::Environment => "environment",
+        }
+    }
+}
+
 /// A failure with its class and the text the client sees.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Error {
     code: Code,
+    fault: Fault,
+    is_retryable: bool,
     message: Cow<'static, str>,
 }
 
@@ -117,13 +148,19 @@ impl Error {
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
         let message = message.into();
         let is_silent = message.is_empty() && code != Code::Cancelled;
-        Self { code, message: if is_silent { code.constant().into() } else { cut(message) } }
+        let (fault, is_retryable) = match code {
+            Code::Unknown | Code::Internal => (Fault::Server, false),
+            Code::Unavailable => (Fault::Server, true),
+            Code::ResourceExhausted => (Fault::Environment, true),
+            _ => (Fault::Client, false),
+        };
+        Self { code, fault, is_retryable, message: if is_silent { code.constant().into() } else { cut(message) } }
     }
 
     constructors! {
         /// Class UNKNOWN.
         unknown => Unknown,
-        /// Class INTERNAL: a bug of the server or of a backend, or malformed JSON.
+        /// Class INTERNAL: a bug of the server or of a backend.
         internal => Internal,
         /// Class NOT_FOUND.
         not_found => NotFound,
@@ -141,6 +178,16 @@ impl Error {
         exhausted => ResourceExhausted,
     }
 
+    /// Class INTERNAL by the client: a request that cannot be read, for which Triton has this class.
+    pub fn malformed(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::internal(message).by(Fault::Client)
+    }
+
+    /// Class UNAVAILABLE by the environment: something that the machine lacks or that failed.
+    pub fn environment(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::unavailable(message).by(Fault::Environment)
+    }
+
     /// The class.
     pub fn code(&self) -> Code {
         self.code
@@ -151,9 +198,39 @@ impl Error {
         &self.message
     }
 
+    /// Whose fault it is: by its class, unless [`by`](Self::by) set it.
+    pub fn fault(&self) -> Fault {
+        self.fault
+    }
+
+    /// Whether the same request may succeed later.
+    pub fn is_retryable(&self) -> bool {
+        self.is_retryable
+    }
+
+    /// The error with this fault.
+    pub fn by(self, fault: Fault) -> Self {
+        Self { fault, ..self }
+    }
+
+    /// The error as one of a model: what its class blames on the server is the fault of the model.
+    pub fn by_model(self) -> Self {
+        if self.fault == Fault::Server { self.by(Fault::Model) } else { self }
+    }
+
+    /// The error with or without the advice to try again.
+    pub fn retry(self, is_retryable: bool) -> Self {
+        Self { is_retryable, ..self }
+    }
+
+    /// The error with another text.
+    pub fn with_text(&self, text: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(self.code, text).by(self.fault).retry(self.is_retryable)
+    }
+
     /// The error with `prefix` before its text.
     pub fn prefixed(self, prefix: impl fmt::Display) -> Self {
-        Self::new(self.code, format!("{prefix}{}", self.message))
+        self.with_text(format!("{prefix}{}", self.message))
     }
 }
 

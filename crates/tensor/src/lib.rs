@@ -14,7 +14,7 @@ pub mod strings;
 
 pub use buffer::{Data, Location};
 pub use datatype::DataType;
-pub use error::{Code, Error, Result};
+pub use error::{Code, Error, Fault, Result};
 pub use name::Name;
 pub use region::{Base, DeviceMemory, Exported, Extent, RegionMemory, RegionRef};
 pub use shape::{Shape, ShapeDisplay, element_count};

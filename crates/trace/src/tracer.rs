@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use tensor::{Error, Result};
+use tensor::{Error, Fault, Result};
 
 /// Number of tracers in this process with a setting that samples, plus front ends that measure requests.
 static ON: AtomicUsize = AtomicUsize::new(0);
@@ -93,7 +93,7 @@ impl Tracer {
             if settings.models.len() >= TRACE_SETTINGS_MAX && !settings.models.contains_key(model) {
                 drop(settings);
                 let text = format!("at most {TRACE_SETTINGS_MAX} models may have trace settings of their own");
-                return Err(Error::exhausted(text));
+                return Err(Error::exhausted(text).by(Fault::Server).retry(false));
             }
             settings.models.insert(model.to_owned(), sampler)
         } else {

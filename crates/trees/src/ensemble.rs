@@ -140,7 +140,7 @@ pub(crate) fn unsupported(text: impl Into<String>) -> Error {
 
 /// Prefixes an error's text with a location.
 pub(crate) fn within(place: impl std::fmt::Display, error: Error) -> Error {
-    Error::new(error.code(), format!("{place}: {}", error.message()))
+    error.prefixed(format_args!("{place}: "))
 }
 
 impl Forest {

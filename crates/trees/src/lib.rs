@@ -97,7 +97,7 @@ pub fn read(format: Format, file: &[u8]) -> Result<Ensemble> {
             looks.and_then(|found| FORMATS.iter().find(|f| f.0 == found)).map_or(String::new(), |(_, name, ..)| {
                 format!(". The file begins like one of another format: set the parameter 'model_type' to \"{name}\"")
             });
-        Error::new(e.code(), format!("{}: {}{hint}", format.title(), e.message()))
+        e.with_text(format!("{}: {}{hint}", format.title(), e.message()))
     })
 }
 

@@ -59,7 +59,7 @@ fn linked(library: &Path, providers: &Path) -> Result<PathBuf> {
         return Ok(known.clone());
     }
     let failed = |e: std::io::Error| {
-        Error::unavailable(format!("links to the providers in '{}' cannot be made: {e}", providers.display()))
+        Error::environment(format!("links to the providers in '{}' cannot be made: {e}", providers.display()))
     };
     let to = std::env::temp_dir();
     sweep(&to);
@@ -85,7 +85,7 @@ impl Wrapped {
     /// Creates `model` and a link to `file` under these names.
     pub(crate) fn new(model: (&str, &[u8]), file: (&str, &Path)) -> Result<Self> {
         let failed = |e: std::io::Error| {
-            Error::unavailable(format!("a directory for '{}' cannot be made: {e}", file.1.display()))
+            Error::environment(format!("a directory for '{}' cannot be made: {e}", file.1.display()))
         };
         let parent = std::env::temp_dir();
         sweep(&parent);
@@ -184,7 +184,7 @@ pub(crate) fn unusable(kind: ProviderKind, why: &str) -> Error {
         ProviderKind::Cuda => "CUDA",
         ProviderKind::Tensorrt => "TensorRT",
     };
-    Error::unavailable(format!(
+    Error::environment(format!(
         "ONNX Runtime's {name} provider cannot be used: {why}; 'nereid gpu' says what this machine has and what \
          installs the rest"
     ))

@@ -69,7 +69,7 @@ unsafe impl Send for Offered {}
 impl Functions {
     fn of(runtime: &Runtime) -> Result<Self> {
         if runtime.minor < MINOR_MIN {
-            return Err(Error::unavailable(format!(
+            return Err(Error::environment(format!(
                 "ONNX Runtime 1.{} opens no plug-ins: at least 1.{MINOR_MIN} is needed",
                 runtime.minor
             )));
@@ -127,7 +127,7 @@ impl Runtime {
         let name = self.plugin(&functions, library)?;
         let found = self.plugin_devices(&functions, &name)?.into_iter().find(|(ordinal, _)| *ordinal == device);
         let Some((_, offered)) = found else {
-            return Err(Error::unavailable(format!("'{}' offers no device {device} of CUDA", library.display())));
+            return Err(Error::environment(format!("'{}' offers no device {device} of CUDA", library.display())));
         };
         let devices: [*const EpDevice; 1] = [offered.0.as_ptr()];
         // SAFETY: live handles; as many keys as values, NUL-terminated and copied.

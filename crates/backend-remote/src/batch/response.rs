@@ -84,7 +84,7 @@ impl Runner {
     ) -> Result<Option<Result<Outcome, Error>>, ProtocolError> {
         match answer.kind {
             Answer::None => Ok(None),
-            Answer::Error => Ok(Some(Err(Error::new(answer.code, answer.error.to_owned())))),
+            Answer::Error => Ok(Some(Err(Error::new(answer.code, answer.error.to_owned()).by_model()))),
             Answer::Reschedule if answer.outputs.is_empty() => Ok(None),
             Answer::Response | Answer::Reschedule => {
                 request.responder.output_begins();

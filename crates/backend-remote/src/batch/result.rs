@@ -128,7 +128,7 @@ impl Runner {
         let read = match (failed, answer) {
             // This request and the following ones end with the runner.
             _ if ends.breach.is_some() => Ok(None),
-            (Some(text), _) => Ok(Some(Err(Error::internal(text.to_owned())))),
+            (Some(text), _) => Ok(Some(Err(Error::internal(text.to_owned()).by_model()))),
             (None, Some(answer)) => self.read(&request, answer),
             (None, None) => Ok(None),
         };

@@ -72,12 +72,14 @@ impl RunnerModel {
         let why = match again {
             Some(again) if again.delay.is_zero() => Error::unavailable(format!(
                 "model '{model}' cannot be used at the moment: {noun} '{name}' ended and is being started again"
-            )),
+            ))
+            .by_model(),
             Some(again) => Error::unavailable(format!(
                 "model '{model}' cannot be used at the moment: {noun} '{name}' ended and is started \
                  again after a pause of {:.1} s",
                 again.delay.as_secs_f64()
-            )),
+            ))
+            .by_model(),
             None => place.instance.kind.not_healthy(name),
         };
         let wait = self.spec.limits.restart_wait;

@@ -45,7 +45,7 @@ impl Runner {
         let all = std::mem::take(&mut state.questions);
         drop(state);
         for answer in all.into_iter().flat_map(|q| q.answers) {
-            let no = || Error::unavailable(format!("'{}' says that it is not ready", self.name));
+            let no = || Error::unavailable(format!("'{}' says that it is not ready", self.name)).by_model();
             answer(if is_ready { Ok(()) } else { Err(no()) });
         }
     }

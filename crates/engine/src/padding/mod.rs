@@ -211,7 +211,8 @@ impl Padding {
                 signature.model,
                 ShapeDisplay(&output.shape),
                 padded.dims.len(),
-            )));
+            ))
+            .by_model());
         }
         for (i, (dim, name)) in output.shape.iter().skip(1).zip(&padded.dims).enumerate() {
             let Some(name) = name.map(usize::from) else { continue };
@@ -225,7 +226,8 @@ impl Padding {
                     model = signature.model,
                     name = self.names.get(name).map_or("", |n| n),
                     prefix = PREFIX,
-                )));
+                ))
+                .by_model());
             }
         }
         let shape = padded.with(&output.shape, own);

@@ -22,7 +22,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::LazyLock;
 use tensor::strings::Strings;
-use tensor::{Base, Code, Data, DataType, Error, Name, Result, Shape, element_count};
+use tensor::{Base, Data, DataType, Error, Fault, Name, Result, Shape, element_count};
 
 pub(crate) struct States {
     specs: Vec<Spec>,
@@ -199,14 +199,9 @@ impl Spec {
     /// The model decides its size, so it is limited, and charged to the memory budget unless very small.
     fn copied(&self, data: &Data) -> Result<Data> {
         if data.len() as u64 > STATE_BYTES_MAX {
-            return Err(Error::new(
-                Code::ResourceExhausted,
-                format!(
-                    "state '{}' has grown to {} bytes: at most {STATE_BYTES_MAX} are supported",
-                    self.output,
-                    data.len()
-                ),
-            ));
+            let (output, bytes) = (&self.output, data.len());
+            let text = format!("state '{output}' has grown to {bytes} bytes: at most {STATE_BYTES_MAX} are supported");
+            return Err(Error::exhausted(text).by(Fault::Model).retry(false));
         }
         if let Some(there) = on_its_device(data) {
             return Ok(there);

@@ -7,11 +7,12 @@
 
 use super::crossing::{EmbedEvent, EmbedInput, Settle};
 use super::piece::{CallEnd, Piece};
+use crate::failure::FAULT;
 use crate::grpc::call;
 use crate::grpc::context::GrpcContext;
 use crate::grpc::message::PREFIX_BYTES;
 use crate::grpc::reply::FIXED;
-use crate::grpc::status::{Status, code};
+use crate::grpc::status::{PUSHBACK, Status, code};
 use crate::limits::{
     EMBEDDED_BYTES_PER_CALL, EMBEDDED_EVENTS_PER_CALL_MAX, EMBEDDED_PIECE_BYTES_MAX, HEADER_LIST_BYTES_MAX,
     SEND_BUFFER_BYTES_MAX,
@@ -27,8 +28,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tensor::{Error, Result};
 use tokio::sync::mpsc::UnboundedReceiver;
-
-const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// A call that another server has received. Owns all its bytes.
 #[derive(Debug, Default)]
@@ -297,8 +296,12 @@ const STATUS: &str = "grpc-status";
 
 impl CallEnd {
     fn of(status: Status) -> Self {
-        let after = status.retry_after.map(|after| (PUSHBACK.to_owned(), after.as_millis().to_string()));
-        Self { code: status.code.into(), text: status.message, trailers: after.into_iter().collect() }
+        let mut trailers = Vec::new();
+        if !status.is_ok() {
+            trailers.extend(status.retry_after.map(|after| (PUSHBACK.to_owned(), after.as_millis().to_string())));
+            trailers.push((FAULT.to_owned(), status.failure().count().to_owned()));
+        }
+        Self { code: status.code.into(), text: status.message, trailers }
     }
 
     fn read(fields: Fields) -> Self {
@@ -362,7 +365,7 @@ mod tests {
             });
             let end = CallEnd::read(fields);
             assert_eq!(end, CallEnd::of(status));
-            assert_eq!((end.code, &*end.text, end.trailers.len()), (8, text, 1));
+            assert_eq!((end.code, &*end.text, end.trailers.len()), (8, text, 2));
         }
         assert_eq!(percent_decode("a%2"), "a%2", "not an escape");
     }

@@ -250,7 +250,7 @@ fn region_list(regions: Vec<RegionStatus>) -> Bytes {
 
 fn cuda_region(body: &Bytes) -> tensor::Result<Registration> {
     let request = Value::parse(body)?;
-    let missing = |name: &str| Error::internal(format!("attempt to access non-existing object member '{name}'"));
+    let missing = |name: &str| Error::malformed(format!("attempt to access non-existing object member '{name}'"));
     let raw = request
         .get("raw_handle")
         .ok_or_else(|| Error::invalid("Shared memory register request has no 'raw_handle' field"))?;

@@ -180,7 +180,7 @@ impl<'a> HttpExchange<'a> {
             cors.add(self.head.headers.get("origin"), reply);
         }
         self.with.advance(Phase::Answered);
-        self.with.record.replying(reply.status, reply.code, reply.body_length(), &reply.body);
+        self.with.record.replying(reply.status, reply.failure, reply.body_length(), &reply.body);
         self.with.grant.charge(reply.body_length());
     }
 
@@ -210,6 +210,6 @@ pub fn refuse_head(context: &HttpContext, caller: &Caller, protocol: &'static st
     let head = RequestHead::default();
     let name = || RequestName::http(protocol, head.method, head.path_bytes(), None);
     let record = Record::http(&context.shared, caller, name);
-    record.replying(reply.status, reply.code, reply.body_length(), &reply.body);
+    record.replying(reply.status, reply.failure, reply.body_length(), &reply.body);
     record
 }

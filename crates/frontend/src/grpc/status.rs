@@ -1,13 +1,14 @@
 //! The status of a gRPC call: a code and a message, sent in trailers.
 
+use crate::failure::{FAULT, Failure};
 use crate::gate_error::GateError;
 use crate::gate_error::OperationError;
-use crate::limits::RETRY_AFTER;
 use crate::text::cut;
 use http2::Field;
 use memory::Short;
+use smallvec::SmallVec;
 use std::time::Duration;
-use tensor::{Code, Error};
+use tensor::{Error, Fault};
 
 /// Status codes that are used by name; the others come from `tensor::Code`.
 pub mod code {
@@ -18,21 +19,34 @@ pub mod code {
     pub const RESOURCE_EXHAUSTED: u8 = 8;
     pub const UNIMPLEMENTED: u8 = 12;
     pub const INTERNAL: u8 = 13;
-    pub const UNAVAILABLE: u8 = 14;
 }
+
+/// Trailer by which a client learns when to repeat a call.
+pub const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// How a call ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     pub code: u8,
     pub message: String,
+    /// Whose fault an error is.
+    pub fault: Fault,
     /// Value of `grpc-retry-pushback-ms`, which clients with a retry policy obey.
     pub retry_after: Option<Duration>,
 }
 
 impl Status {
+    /// A status by the client, if it is an error.
     pub fn new(code: u8, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), retry_after: None }
+        Self { code, message: message.into(), fault: Fault::Client, retry_after: None }
+    }
+
+    fn failed(message: impl Into<String>, code: u8, Failure { fault, retry_after, .. }: Failure) -> Self {
+        Self { code, message: message.into(), fault, retry_after }
+    }
+
+    pub fn failure(&self) -> Failure {
+        Failure { number: Some(self.code), fault: self.fault, retry_after: self.retry_after }
     }
 
     pub fn ok() -> Self {
@@ -44,7 +58,7 @@ impl Status {
     }
 
     pub fn shutting_down() -> Self {
-        Self::new(code::UNAVAILABLE, "GRPC server is shutting down and has stopped accepting new requests.")
+        Error::unavailable("GRPC server is shutting down and has stopped accepting new requests.").into()
     }
 
     pub fn is_ok(&self) -> bool {
@@ -55,38 +69,38 @@ impl Status {
     pub fn with_fields<T>(&self, then: impl FnOnce(&[Field<'_>]) -> T) -> T {
         let mut buffer = itoa::Buffer::new();
         let number = Field::Literal("grpc-status", buffer.format(self.code).as_bytes());
-        if self.message.is_empty() {
+        if self.is_ok() {
             return then(&[number]);
         }
         let message = percent_encode(&self.message);
-        let message = Field::Literal("grpc-message", message.as_bytes());
-        if let Some(after) = self.retry_after {
-            let mut buffer = itoa::Buffer::new();
-            let pushback = buffer.format(after.as_millis());
-            return then(&[number, message, Field::Literal("grpc-retry-pushback-ms", pushback.as_bytes())]);
+        let mut buffer = itoa::Buffer::new();
+        let mut fields = SmallVec::<[Field<'_>; 4]>::from_slice(&[number]);
+        if !message.is_empty() {
+            fields.push(Field::Literal("grpc-message", message.as_bytes()));
         }
-        then(&[number, message])
+        if let Some(after) = self.retry_after {
+            fields.push(Field::Literal(PUSHBACK, buffer.format(after.as_millis()).as_bytes()));
+        }
+        fields.push(Field::Literal(FAULT, self.failure().count().as_bytes()));
+        then(&fields)
     }
 }
 
 impl From<Short> for Status {
     fn from(short: Short) -> Self {
-        let retry_after = matches!(short, Short::Now { .. }).then_some(RETRY_AFTER);
-        Self { retry_after, ..Self::new(code::RESOURCE_EXHAUSTED, short.to_string()) }
+        Self::failed(short.to_string(), code::RESOURCE_EXHAUSTED, (&short).into())
     }
 }
 
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
-        let retry_after = (error.code() == Code::ResourceExhausted).then_some(RETRY_AFTER);
-        Self { retry_after, ..Self::new(error.code().grpc_status(), cut(error.message())) }
+        Self::failed(cut(error.message()), error.code().grpc_status(), (&error).into())
     }
 }
 
 impl From<GateError> for Status {
     fn from(refusal: GateError) -> Self {
-        let retry_after = refusal.retry_after();
-        Self { retry_after, ..Self::new(refusal.grpc_status(), refusal.text()) }
+        Self::failed(refusal.text(), refusal.grpc_status(), (&refusal).into())
     }
 }
 
@@ -156,8 +170,11 @@ mod tests {
     }
 
     #[test]
-    fn a_status_without_message_writes_only_its_number() {
-        assert_eq!(written(&Status::new(code::UNIMPLEMENTED, "")), ["grpc-status: 12"]);
-        assert_eq!(written(&Status::from(Error::unavailable("x\n"))), ["grpc-status: 14", "grpc-message: x%0A"]);
+    fn a_status_without_message_writes_its_number_and_the_fault() {
+        assert_eq!(written(&Status::new(code::UNIMPLEMENTED, "")), ["grpc-status: 12", "nereid-fault: client"]);
+        assert_eq!(
+            written(&Status::from(Error::unavailable("x\n"))),
+            ["grpc-status: 14", "grpc-message: x%0A", "grpc-retry-pushback-ms: 1000", "nereid-fault: server"]
+        );
     }
 }

@@ -14,6 +14,7 @@ use super::status::{Status, code};
 use super::unary::forward;
 use crate::answers::Inbox;
 use crate::exchange::{EarlyVersion, GrpcStream, accept_message};
+use crate::failure::Failure;
 use crate::gate::Grant;
 use crate::hold;
 use crate::inference::{self, Inference, Started};
@@ -130,6 +131,7 @@ impl ResponseNames {
 
     fn failed(&self, error: &Error, is_final: bool) -> Encoded {
         let Self { id, model, version, .. } = self;
+        Failure::from(error).count();
         encode_stream_error(
             error,
             id,
@@ -414,7 +416,7 @@ impl<'a> Session<'a> {
                 Poll::Ready(Err(status)) if status.code == code::CANCELLED => return Err(Gone),
                 Poll::Ready(Err(status)) if self.call.messages.lost_one() => {
                     // The message could not be read, so neither its id nor its model is known.
-                    self.reject(&Error::exhausted(status.message), &Name::new(), Record::default());
+                    self.reject(&Error::exhausted(status.message).by(status.fault), &Name::new(), Record::default());
                 }
                 Poll::Ready(Err(status)) => self.end(status),
             }
@@ -498,6 +500,7 @@ impl<'a> Session<'a> {
     }
 
     fn reject(&mut self, error: &Error, id: &Name, record: Record) {
+        Failure::from(error).count();
         let refusal = encode_stream_error(error, id, StreamFailure::BeforeEnqueue);
         record.failed(error);
         self.ordered.push_back(UnaryCall::Refused(refusal, record));

@@ -10,7 +10,7 @@ use super::context::{Call, GrpcContext};
 use super::decode::decode_long;
 use super::message::frame;
 use super::reply;
-use super::status::{Status, code};
+use super::status::Status;
 use super::unary::required;
 use crate::encoding::Encoding;
 use crate::exchange::GrpcStream;
@@ -21,6 +21,7 @@ use prost::Message;
 use protocol::pb::health::{HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus};
 use std::future::poll_fn;
 use std::time::Duration;
+use tensor::{Error, Fault};
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// Serves one watcher until it disconnects, its deadline passes or the server shuts down.
@@ -110,7 +111,7 @@ pub(super) async fn begin<'c, M: Message + Default>(
     };
     let counted = asked.and_then(|asked| match context.shared.watcher() {
         Some(counted) => Ok((asked, counted)),
-        None => Err(Status::new(code::RESOURCE_EXHAUSTED, full)),
+        None => Err(Error::exhausted(full).by(Fault::Server).into()),
     });
     match counted {
         Ok(begun) => reply::begin(respond, Encoding::Identity).is_ok().then_some(begun),

@@ -3,6 +3,7 @@
 //! What an event looks like is decided by the endpoint, with its [`EventEncoder`].
 
 use crate::answers::Inbox;
+use crate::failure::Failure;
 use crate::inference::is_long_to_print;
 use crate::offload::{self, Offloaded};
 use crate::record::{self, EventNotes};
@@ -59,6 +60,7 @@ pub struct Events {
     encoding: Option<Offloaded<(Result<Bytes>, Charge)>>,
     /// An event that [`poll_over`](Self::poll_over) found.
     ahead: Option<Event>,
+    is_begun: bool,
     /// The last response was taken.
     is_last: bool,
     /// The event behind the last response.
@@ -84,6 +86,7 @@ impl Events {
             account: account.clone(),
             encoding: None,
             ahead: None,
+            is_begun: false,
             is_last: false,
             end: encoder.end(),
             encoder,
@@ -110,6 +113,12 @@ impl Events {
         }
         if let (Some(notes), Some(event)) = (&self.notes, &next) {
             notes.note(event.bytes.len(), event.error.as_ref());
+        }
+        // The failure of the first event is that of the reply.
+        if std::mem::replace(&mut self.is_begun, true)
+            && let Some(Event { error: Some(error), .. }) = &next
+        {
+            Failure::from(error).count();
         }
         Poll::Ready(next)
     }

@@ -9,12 +9,13 @@ use super::request::RequestHead;
 use super::service;
 use crate::assemble::Assembler;
 use crate::exchange::{BodyPlace, HttpExchange};
+use crate::failure::FAULT;
 use crate::grpc::call;
 use crate::grpc::connection::{CALLS_PER_LOOK, dismiss, rest, start};
 use crate::grpc::context::{GrpcContext, http2_options};
 use crate::hold;
 use crate::idle::IdleHandle;
-use crate::limits::{ANSWERS_PER_LOOK, ANSWERS_SENT_AHEAD_BYTES_MAX, BODY_BYTES_MAX, DISCARD_BYTES_MAX, RETRY_AFTER};
+use crate::limits::{ANSWERS_PER_LOOK, ANSWERS_SENT_AHEAD_BYTES_MAX, BODY_BYTES_MAX, DISCARD_BYTES_MAX};
 use crate::origin::{Caller, Client, Face};
 use crate::rope::Rope;
 use crate::shared::Phase;
@@ -276,8 +277,10 @@ fn send(respond: &mut StreamWriter, mut reply: Reply, is_head: bool) -> Option<B
     if reply.accept_encoding {
         fields.push(Field::Fixed(7));
     }
-    if reply.retry_after {
-        fields.push(Field::Literal("retry-after", seconds.format(RETRY_AFTER.as_secs()).as_bytes()));
+    if let Some(failure) = reply.failure {
+        fields.push(Field::Literal(FAULT, failure.count().as_bytes()));
+        let after = failure.retry_seconds().map(|after| seconds.format(after).as_bytes());
+        fields.extend(after.map(|after| Field::Literal("retry-after", after)));
     }
     if let Some(extra) = &reply.extra {
         fields.extend(extra.iter().map(|(name, value)| Field::Literal(name, value.as_bytes())));

@@ -1,17 +1,17 @@
 //! A reply before it is written, and its head as bytes. Header names are spelled as the protocol document spells them.
 
 use super::events::{Event, Events};
+use crate::failure::{FAULT, Failure};
 use crate::gate_error::GateError;
 use crate::gate_error::OperationError;
 use crate::grpc::status::percent_encode;
-use crate::limits::RETRY_AFTER;
 use crate::rope::charged;
 use crate::text::cut;
 use bytes::Bytes;
 use memory::{Charge, Short};
 use smallvec::SmallVec;
 use std::borrow::Cow;
-use tensor::{Code, Data, Error};
+use tensor::{Data, Error, Fault};
 
 /// `application/json`, without charset.
 pub const JSON: &str = "application/json";
@@ -31,8 +31,8 @@ pub type Fields = Vec<(&'static str, Cow<'static, str>)>;
 #[derive(Debug)]
 pub struct Reply {
     pub status: u16,
-    /// Class of the error, if it is one.
-    pub code: Option<Code>,
+    /// Set if the request failed. Adds `nereid-fault`, and `Retry-After` if a repeat can help.
+    pub failure: Option<Failure>,
     pub content_type: &'static str,
     /// `Inference-Header-Content-Length`.
     pub header_length: Option<usize>,
@@ -43,8 +43,6 @@ pub struct Reply {
     pub chunked: bool,
     /// `endpoint-load-metrics`.
     pub load: Option<Box<str>>,
-    /// Adds `Retry-After`.
-    pub retry_after: bool,
     /// Fields that few replies have, by their names in lower case.
     pub extra: Option<Box<Fields>>,
     /// Whether the connection is closed after the reply.
@@ -68,14 +66,13 @@ impl Reply {
         }
         Self {
             status,
-            code: None,
+            failure: None,
             content_type,
             header_length: None,
             content_encoding: None,
             accept_encoding: false,
             chunked: false,
             load: None,
-            retry_after: false,
             extra: None,
             close: false,
             body: parts,
@@ -87,10 +84,10 @@ impl Reply {
 
     /// A stream of events, of which the first decides the status (P 1.13).
     pub fn events(first: Event, rest: Option<Box<Events>>) -> Self {
-        let code = first.error.as_ref().map(Error::code);
-        let status = if code.is_none() { 200 } else { 400 };
+        let failure = first.error.as_ref().map(Failure::from);
+        let status = if failure.is_none() { 200 } else { 400 };
         // A long text was printed and charged by another thread.
-        Self { is_charged: true, code, rest, ..Self::new(status, EVENTS, first.bytes).chunked() }
+        Self { is_charged: true, failure, rest, ..Self::new(status, EVENTS, first.bytes).chunked() }
     }
 
     /// 200 with JSON.
@@ -105,14 +102,14 @@ impl Reply {
 
     /// `{"error":…}` with the status of the error's class.
     pub fn error(content_type: &'static str, error: &Error) -> Self {
-        let retry_after = error.code() == Code::ResourceExhausted;
-        let code = Some(error.code());
-        Self { code, retry_after, ..Self::text_error(error.code().http_status(), content_type, &cut(error.message())) }
+        let reply = Self::text_error(error.code().http_status(), content_type, &cut(error.message()));
+        Self { failure: Some(error.into()), ..reply }
     }
 
-    /// `{"error":…}` with this status.
+    /// `{"error":…}` with this status, by the client.
     pub fn text_error(status: u16, content_type: &'static str, message: &str) -> Self {
-        Self::new(status, content_type, protocol::json::error_json(message))
+        let failure = Some(Failure::new(None, Fault::Client));
+        Self { failure, ..Self::new(status, content_type, protocol::json::error_json(message)) }
     }
 
     /// Ends a gRPC call that is not served here.
@@ -130,10 +127,7 @@ impl Reply {
         if matches!(refusal, GateError::Unauthenticated(_)) {
             reply.add("www-authenticate", "Bearer");
         }
-        if let Some(after) = refusal.retry_after() {
-            // Whole seconds, rounded up.
-            reply.add("retry-after", (after.as_secs() + u64::from(after.subsec_nanos() > 0)).to_string());
-        }
+        reply.failure = Some(refusal.into());
         reply
     }
 
@@ -162,9 +156,9 @@ impl Reply {
 
     /// Error for lack of memory for the request or its response. The body may not have been read to its end.
     pub fn short(short: &Short) -> Self {
-        let retry_after = matches!(short, Short::Now { .. });
-        let status = if retry_after { 503 } else { 400 };
-        Self { retry_after, ..Self::text_error(status, JSON, &short.to_string()).closing() }
+        let failure = Failure::from(short);
+        let status = if failure.retry_after.is_some() { 503 } else { 400 };
+        Self { failure: Some(failure), ..Self::text_error(status, JSON, &short.to_string()).closing() }
     }
 
     pub fn closing(mut self) -> Self {
@@ -210,9 +204,14 @@ impl Reply {
         if self.accept_encoding {
             out.extend_from_slice(b"\r\nAccept-Encoding: gzip, deflate");
         }
-        if self.retry_after {
-            out.extend_from_slice(b"\r\nRetry-After: ");
-            out.extend_from_slice(digits.format(RETRY_AFTER.as_secs()).as_bytes());
+        if let Some(failure) = self.failure {
+            for part in ["\r\n", FAULT, ": ", failure.count()] {
+                out.extend_from_slice(part.as_bytes());
+            }
+            if let Some(seconds) = failure.retry_seconds() {
+                out.extend_from_slice(b"\r\nRetry-After: ");
+                out.extend_from_slice(digits.format(seconds).as_bytes());
+            }
         }
         if let Some(extra) = &self.extra {
             for (name, value) in &**extra {

@@ -2,6 +2,7 @@
 
 use crate::access::Act;
 use crate::access_log::Logs;
+use crate::failure::Failure;
 use crate::grpc::status::Status;
 use crate::http::method::Method;
 use crate::limits::LOG_ERROR_BYTES_MAX;
@@ -122,7 +123,7 @@ pub enum SentStatus {
 pub struct EventNotes {
     count: AtomicU64,
     bytes: AtomicU64,
-    error: OnceLock<(u8, String)>,
+    error: OnceLock<(Failure, String)>,
 }
 
 impl EventNotes {
@@ -131,7 +132,7 @@ impl EventNotes {
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         if let Some(error) = error {
             // The first error is kept.
-            _ = self.error.set((error.code().grpc_status(), kept(error.message())));
+            _ = self.error.set((error.into(), kept(error.message())));
         }
     }
 }
@@ -170,8 +171,8 @@ pub struct Facts {
     pub times: Times,
     pub sizes: Sizes,
     pub status: SentStatus,
-    /// Number of the gRPC status, if the error has one, and text.
-    pub error: Option<(Option<u8>, String)>,
+    /// Failure and text of an error.
+    pub error: Option<(Failure, String)>,
     /// Name of the caller's key.
     pub key: Option<Arc<str>>,
     pub target: Target,
@@ -214,7 +215,7 @@ impl Facts {
     pub fn end(&mut self, status: &Status) {
         self.status = SentStatus::Grpc(status.code);
         if !status.is_ok() {
-            self.error = Some((Some(status.code), kept(&status.message)));
+            self.error = Some((status.failure(), kept(&status.message)));
         }
     }
 
@@ -223,8 +224,8 @@ impl Facts {
         if let Some(events) = self.events.take() {
             self.sizes.responses += events.count.load(Ordering::Relaxed);
             self.sizes.bytes_out += events.bytes.load(Ordering::Relaxed);
-            if let Some((number, text)) = events.error.get() {
-                self.error = Some((Some(*number), text.clone()));
+            if let Some(error) = events.error.get() {
+                self.error = Some(error.clone());
             }
         }
     }

@@ -8,6 +8,7 @@ use crate::origin::{Face, Origin};
 use crate::table::facts::{CallForm, Facts as EndpointFacts};
 use bytes::Bytes;
 use prost::encoding::{decode_key, decode_varint, skip_field};
+use tensor::Fault;
 use trace::Trace;
 
 /// Status for a client that disconnected before its response. HTTP defines none; other servers use this one.
@@ -93,17 +94,22 @@ impl RequestLine<'_> {
             (SentStatus::None, false) => _ = line.number("grpc_status", code::CANCELLED),
         }
         match &self.facts.error {
-            Some((number, text)) => {
-                let name = match (number, &self.facts.status) {
-                    (Some(number), _) => grpc_name(*number),
+            Some((failure, text)) => {
+                let name = match (failure.number, &self.facts.status) {
+                    (Some(number), _) => grpc_name(number),
                     (None, SentStatus::Http(status)) => http_name(*status),
                     (None, _) => "UNKNOWN",
                 };
                 line.word("code", name).text("error", text.as_bytes(), LOG_ERROR_BYTES_MAX);
+                line.word("fault", failure.fault.name());
+                if failure.retry_after.is_some() {
+                    line.flag("retry");
+                }
             }
             None if self.facts.is_left() => {
                 line.word("code", "CANCELLED")
-                    .word("error", "the client or its stream was gone before the answer had left");
+                    .word("error", "the client or its stream was gone before the answer had left")
+                    .word("fault", Fault::Client.name());
             }
             None => {}
         }

@@ -16,6 +16,7 @@ mod line;
 
 pub use facts::{EventNotes, RequestName};
 
+use crate::failure::Failure;
 use crate::grpc::status::{Status, code};
 use crate::limits::LOG_NAMES_BYTES_MAX;
 use crate::origin::Caller;
@@ -31,7 +32,7 @@ use protocol::json::Value;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
-use tensor::{Code, Error, Name};
+use tensor::{Error, Fault, Name};
 use trace::{Activity, Context, Trace};
 
 /// The record of one request, shared by all that note something of it.
@@ -195,14 +196,15 @@ impl Record {
         self.note(|_, facts| responded(facts.trace.as_ref(), answer));
     }
 
-    /// Notes an HTTP reply that is about to be sent: status, class of its error, length, and body as far as it is text.
+    /// Notes an HTTP reply that is about to be sent: status, failure, length, and body as far as it is text.
     #[inline]
-    pub fn replying(&self, status: u16, code: Option<Code>, bytes: usize, body: &[Bytes]) {
+    pub fn replying(&self, status: u16, failure: Option<Failure>, bytes: usize, body: &[Bytes]) {
         self.note(|noted, facts| {
             facts.sending(noted, bytes);
             facts.status = SentStatus::Http(status);
             if status >= 400 {
-                facts.error = Some((code.map(Code::grpc_status), error_text(body)));
+                let failure = failure.unwrap_or(Failure::new(None, Fault::Server));
+                facts.error = Some((failure, error_text(body)));
             }
         });
     }
@@ -255,10 +257,9 @@ impl Record {
     #[inline]
     pub fn failed(&self, error: &Error) {
         self.note(|noted, facts| {
-            let number = error.code().grpc_status();
-            facts.error = Some((Some(number), kept(error.message())));
+            facts.error = Some((error.into(), kept(error.message())));
             if matches!(noted.name, RequestName::InStream) {
-                facts.status = SentStatus::Grpc(number);
+                facts.status = SentStatus::Grpc(error.code().grpc_status());
             }
         });
     }

@@ -269,7 +269,7 @@ impl<'a> FieldReader<'a> {
 /// The INTERNAL error for a message that is not protobuf, as gRPC libraries return it, with the offset.
 #[cold]
 pub(super) fn malformed(what: &str, at: usize) -> Error {
-    Error::internal(format!("failed to parse ModelInferRequest: {what}, at byte {at}"))
+    Error::malformed(format!("failed to parse ModelInferRequest: {what}, at byte {at}"))
 }
 
 /// Bytes of `value` as a varint.

@@ -191,7 +191,7 @@ pub(super) fn json_data(
     let Some(size) = datatype.byte_size() else {
         let raw = filled.map_or_else(|| read_bytes_tensor(data).map(Bytes::from), Ok)?;
         if raw.is_empty() {
-            return Err(Error::internal("Failed to parse 'data' field: output buffer unavailable"));
+            return Err(Error::malformed("Failed to parse 'data' field: output buffer unavailable"));
         }
         check_size(raw.len())?;
         return Ok(raw.into());

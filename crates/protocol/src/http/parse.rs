@@ -104,7 +104,7 @@ fn read(head: &[u8], mut tail: BinaryPart, context: &ParseContext<'_>) -> Result
     let inputs = scan
         .inputs
         .take()
-        .ok_or_else(|| unable("inputs")(Error::internal("attempt to access non-existing object member 'inputs'")))?;
+        .ok_or_else(|| unable("inputs")(Error::malformed("attempt to access non-existing object member 'inputs'")))?;
     read_inputs(inputs, &mut tail, &mut request, context)?;
     if tail.len() > 0 {
         return Err(Error::invalid(format!(
@@ -267,7 +267,7 @@ fn correlation_id(value: Value<'_>, body: &Bytes) -> Result<CorrelationId> {
 }
 
 fn missing(key: &'static str) -> Error {
-    unable(key)(Error::internal(format!("attempt to access non-existing object member '{key}'")))
+    unable(key)(Error::malformed(format!("attempt to access non-existing object member '{key}'")))
 }
 
 fn read_inputs(
@@ -277,7 +277,7 @@ fn read_inputs(
     context: &ParseContext<'_>,
 ) -> Result<()> {
     let Inputs::List(inputs, count) = inputs else {
-        return Err(unable("inputs")(Error::internal("attempt to access JSON non-array as array")));
+        return Err(unable("inputs")(Error::malformed("attempt to access JSON non-array as array")));
     };
     context.limits.check_entries(count, "inputs")?;
     let mut parsed: SmallVec<[InputTensor; 2]> = SmallVec::with_capacity(inputs.len());

@@ -67,7 +67,7 @@ impl fmt::Display for SyntaxError {
 
 impl From<SyntaxError> for Error {
     fn from(e: SyntaxError) -> Self {
-        Self::internal(e.to_string())
+        Self::malformed(e.to_string())
     }
 }
 

@@ -511,7 +511,8 @@ fn read_with<E: Element>(value: Value<'_>, count: usize) -> Result<Vec<u8>> {
     let mut left = count;
     allowance::reserve(&mut data, count.min(value.text().len() / 2 + 1) * size_of::<E::Bytes>())?;
     visit(value, |c| {
-        left = left.checked_sub(1).ok_or_else(|| Error::internal("Shape does not match true shape of 'data' field"))?;
+        left =
+            left.checked_sub(1).ok_or_else(|| Error::malformed("Shape does not match true shape of 'data' field"))?;
         let mut ahead = *c;
         let element = match E::take(&mut ahead) {
             Some(element) => {
@@ -525,7 +526,7 @@ fn read_with<E: Element>(value: Value<'_>, count: usize) -> Result<Vec<u8>> {
     })
     .map_err(|e| e.prefixed("Unable to parse 'data': "))?;
     if left > 0 {
-        return Err(Error::internal("Failed to parse 'data' field: shape does not match true shape"));
+        return Err(Error::malformed("Failed to parse 'data' field: shape does not match true shape"));
     }
     Ok(data)
 }
@@ -579,7 +580,7 @@ pub(crate) fn write_in_parts(
     part: &mut dyn FnMut(&mut Vec<u8>, usize) -> Result<()>,
 ) -> Result<()> {
     let count = element_count(shape).and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
-    let unfit = || Error::internal(format!("output has {} bytes, which do not fit its shape", data.len()));
+    let unfit = || Error::internal(format!("output has {} bytes, which do not fit its shape", data.len())).by_model();
     if matches!(datatype, DataType::Fp16 | DataType::Bf16) {
         return Err(Error::invalid(format!(
             "sending {} data via JSON is not supported. Please use the binary data format for output",

@@ -11,7 +11,7 @@ use tensor::{Error, Name, Result};
 pub struct Value<'a>(&'a [u8]);
 
 fn mismatch(wanted: &'static str) -> Error {
-    Error::internal(format!("attempt to access JSON non-{wanted} as {wanted}"))
+    Error::malformed(format!("attempt to access JSON non-{wanted} as {wanted}"))
 }
 
 impl<'a> Value<'a> {
@@ -126,7 +126,7 @@ impl<'a> Value<'a> {
     /// # Errors
     /// `attempt to access JSON non-number as double`.
     pub fn as_f64(self) -> Result<f64> {
-        self.number().map(Number::as_f64).ok_or_else(|| Error::internal("attempt to access JSON non-number as double"))
+        self.number().map(Number::as_f64).ok_or_else(|| Error::malformed("attempt to access JSON non-number as double"))
     }
 
     /// The members of an object in document order, with duplicates.
@@ -135,7 +135,7 @@ impl<'a> Value<'a> {
     /// `attempt to get members for non-object`.
     pub fn members(self) -> Result<Members<'a>> {
         if !self.is_object() {
-            return Err(Error::internal("attempt to get members for non-object"));
+            return Err(Error::malformed("attempt to get members for non-object"));
         }
         let mut cursor = Cursor::new(self.0);
         let more = cursor.open(true);
@@ -174,7 +174,7 @@ impl<'a> Value<'a> {
     /// # Errors
     /// `attempt to access non-existing object member '<key>'`.
     pub fn member(self, key: &str) -> Result<Value<'a>> {
-        self.get(key).ok_or_else(|| Error::internal(format!("attempt to access non-existing object member '{key}'")))
+        self.get(key).ok_or_else(|| Error::malformed(format!("attempt to access non-existing object member '{key}'")))
     }
 }
 

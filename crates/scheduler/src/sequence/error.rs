@@ -1,7 +1,7 @@
 //! Why a request is rejected, or leaves without running, in Triton's words.
 
 use super::SequenceId;
-use tensor::Error;
+use tensor::{Error, Fault};
 
 /// Why a request was not accepted (5.1). Checked in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +48,8 @@ impl SequenceError {
             Self::InstanceGone => Error::unavailable(format!(
                 "the instance of model '{model}' that the sequence ran on is gone, and its state with it: begin the \
                  sequence again"
-            )),
+            ))
+            .retry(false),
             // Not in Triton, which has no limit.
             Self::TooMany { limit } => Error::unavailable(format!(
                 "model '{model}' has {limit} sequences in progress or waiting, and takes no more at a time: end \
@@ -83,7 +84,10 @@ impl RemovalReason {
     /// The error that the client receives.
     pub fn error(self) -> Error {
         match self {
-            Self::Expired => Error::unavailable("timeout of the corresponding sequence has been expired"),
+            Self::Expired => {
+                let text = "timeout of the corresponding sequence has been expired";
+                Error::unavailable(text).by(Fault::Client).retry(false)
+            }
             Self::Cancelled => Error::cancelled(""),
         }
     }

@@ -1,0 +1,72 @@
+//! What logs, metrics and clients are told about a failed request, besides its text: whose fault it is, and whether a
+//! repeat can help.
+
+use crate::gate_error::GateError;
+use crate::limits::RETRY_AFTER;
+use memory::Short;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tensor::{Error, Fault};
+
+/// Name of the header field and the trailer that names the fault.
+pub const FAULT: &str = "nereid-fault";
+
+static COUNTS: [AtomicU64; Fault::ALL.len()] = [const { AtomicU64::new(0) }; _];
+
+/// Failed requests of this process since it started, by fault.
+pub fn counts() -> [(&'static str, u64); Fault::ALL.len()] {
+    Fault::ALL.map(|fault| (fault.name(), COUNTS.get(fault as usize).map_or(0, |count| count.load(Ordering::Relaxed))))
+}
+
+/// A failed request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// gRPC status of the error; `None` if only an HTTP status is known.
+    pub number: Option<u8>,
+    /// Whose fault it is.
+    pub fault: Fault,
+    /// Time after which a repeat may succeed; `None` if it cannot.
+    pub retry_after: Option<Duration>,
+}
+
+impl Failure {
+    /// A failure that is known by its status only, and that a repeat does not mend.
+    pub fn new(number: Option<u8>, fault: Fault) -> Self {
+        Self { number, fault, retry_after: None }
+    }
+
+    /// Counts the failure when it is sent to its client. Returns the name of the fault.
+    pub fn count(self) -> &'static str {
+        if let Some(count) = COUNTS.get(self.fault as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        self.fault.name()
+    }
+
+    /// Value of `Retry-After`: whole seconds, rounded up.
+    pub fn retry_seconds(self) -> Option<u64> {
+        self.retry_after.map(|after| after.as_secs() + u64::from(after.subsec_nanos() > 0))
+    }
+}
+
+impl From<&Error> for Failure {
+    fn from(error: &Error) -> Self {
+        let retry_after = error.is_retryable().then_some(RETRY_AFTER);
+        Self { number: Some(error.code().grpc_status()), fault: error.fault(), retry_after }
+    }
+}
+
+impl From<&GateError> for Failure {
+    fn from(refusal: &GateError) -> Self {
+        Self { number: None, fault: refusal.fault(), retry_after: refusal.retry_after() }
+    }
+}
+
+impl From<&Short> for Failure {
+    fn from(short: &Short) -> Self {
+        match short {
+            Short::Now { .. } => Self { retry_after: Some(RETRY_AFTER), ..Self::new(None, Fault::Environment) },
+            _ => Self::new(None, Fault::Client),
+        }
+    }
+}
