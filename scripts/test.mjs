@@ -22,7 +22,7 @@ import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { failureLines } from './lib/failures.mjs'
-import { cpuSeconds } from './lib/run.mjs'
+import { cpuSeconds, startedWith } from './lib/run.mjs'
 import { twice } from './lib/twice.mjs'
 import { pythonEnvironment } from './lib/venv.mjs'
 import { ROOT, SetupError, setup } from './setup.mjs'
@@ -164,6 +164,9 @@ function printTable(results, record) {
   process.exitCode = total.failed === 0 && total.passed > 0 ? 0 : 1
 }
 
+/** The server, and the processes of its models. Tools such as compiler caches may outlive a run. */
+const SERVER = /dist\/cli\/main\.js|nereid/
+
 /** Seconds of each suite on a quiet machine with two cores; the key `nightly` has those of `--nightly`. */
 function readRecord() {
   const all = JSON.parse(readFileSync(RECORD, 'utf8'))
@@ -184,6 +187,8 @@ async function main() {
     // A row that failed by its time limit may leave an open handle, which would keep this process alive.
     process.exit(0)
   }
+  // All processes of this run inherit it.
+  process.env.NEREID_TEST_RUN = `${process.pid}-${Date.now()}`
   const from = Date.now()
   // Prepare the suites' needs first: a test that waits for pip fails by its time limit.
   await Promise.all([setup(), names.some((name) => SUITES[name].python) ? pythonEnvironment() : null])
@@ -192,6 +197,11 @@ async function main() {
   ]
   if (names.length === 1) results.push(await run(names[0]))
   else await inLanes(names, results)
+  const started = startedWith(`NEREID_TEST_RUN=${process.env.NEREID_TEST_RUN}`)
+  const left = started.filter(({ command }) => SERVER.test(command))
+  const failures = left.map(({ pid, command }) => `process ${pid} was left running: ${command}`)
+  for (const { pid } of left) process.kill(pid, 'SIGKILL')
+  if (left.length > 0) results.push({ name: 'left', counts: { passed: 0, failed: left.length, failures }, seconds: 0 })
   results.push({ name: 'all', counts: { passed: 0, failed: 0 }, seconds: (Date.now() - from) / 1000 })
   if (has('record')) {
     const all = JSON.parse(readFileSync(RECORD, 'utf8'))
