@@ -20,9 +20,10 @@
 import { spawn } from 'node:child_process'
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { setTimeout as pause } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { failureLines } from './lib/failures.mjs'
-import { cpuSeconds } from './lib/run.mjs'
+import { ask, cpuSeconds, startedWith } from './lib/run.mjs'
 import { twice } from './lib/twice.mjs'
 import { pythonEnvironment } from './lib/venv.mjs'
 import { ROOT, SetupError, setup } from './setup.mjs'
@@ -164,6 +165,19 @@ function printTable(results, record) {
   process.exitCode = total.failed === 0 && total.passed > 0 ? 0 : 1
 }
 
+const LEFT_MS_MAX = 5000
+
+/** The server, and the processes of its models. Tools such as compiler caches may outlive a run. */
+const SERVER = /dist\/cli\/main\.js|nereid/
+
+/** Processes of this run that are still there after the time in which a process ends that was told to. */
+async function leftRunning() {
+  const find = () =>
+    startedWith(`NEREID_TEST_RUN=${process.env.NEREID_TEST_RUN}`).filter(({ command }) => SERVER.test(command))
+  for (const end = Date.now() + LEFT_MS_MAX; find().length > 0 && Date.now() < end; ) await pause(100)
+  return find()
+}
+
 /** Seconds of each suite on a quiet machine with two cores; the key `nightly` has those of `--nightly`. */
 function readRecord() {
   const all = JSON.parse(readFileSync(RECORD, 'utf8'))
@@ -184,6 +198,8 @@ async function main() {
     // A row that failed by its time limit may leave an open handle, which would keep this process alive.
     process.exit(0)
   }
+  // All processes of this run inherit it.
+  process.env.NEREID_TEST_RUN = `${process.pid}-${Date.now()}`
   const from = Date.now()
   // Prepare the suites' needs first: a test that waits for pip fails by its time limit.
   await Promise.all([setup(), names.some((name) => SUITES[name].python) ? pythonEnvironment() : null])
@@ -192,6 +208,12 @@ async function main() {
   ]
   if (names.length === 1) results.push(await run(names[0]))
   else await inLanes(names, results)
+  const left = await leftRunning()
+  const failures = left.map(({ pid, command }) => `process ${pid} was left running: ${command}`)
+  if (left.length > 0) {
+    ask('kill', ['-9', ...left.map(({ pid }) => String(pid))])
+    results.push({ name: 'left', counts: { passed: 0, failed: left.length, failures }, seconds: 0 })
+  }
   results.push({ name: 'all', counts: { passed: 0, failed: 0 }, seconds: (Date.now() - from) / 1000 })
   if (has('record')) {
     const all = JSON.parse(readFileSync(RECORD, 'utf8'))

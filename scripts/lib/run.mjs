@@ -1,6 +1,6 @@
 /** Runs other programs: quietly if they succeed, with their whole output if they fail. */
 import { spawn, spawnSync } from 'node:child_process'
-import { readFileSync } from 'node:fs'
+import { readFileSync, readdirSync } from 'node:fs'
 
 /** Output of a short command, or null if it cannot run. */
 export function ask(command, args, options = {}) {
@@ -21,6 +21,20 @@ export function cpuSeconds() {
   } catch {
     return null
   }
+}
+
+/** Processes that were started with this variable, `NAME=value`, in their environment: `{ pid, command }`. */
+export function startedWith(variable) {
+  const read = (pid, file) => readFileSync(`/proc/${pid}/${file}`, 'latin1').split('\0')
+  return readdirSync('/proc').filter((name) => /^\d+$/.test(name)).flatMap((pid) => {
+    try {
+      const command = read(pid, 'cmdline').join(' ')
+      return read(pid, 'environ').includes(variable) ? [{ pid: Number(pid), command }] : []
+    } catch {
+      // It has ended, or is that of another user.
+      return []
+    }
+  })
 }
 
 /** Runs a command with its output on the terminal and resolves with its exit code. */

@@ -1,10 +1,12 @@
 /** The list of failed tests at the end of `npm test`: read from each runner's output, and named with their suite. */
+import { spawn } from 'node:child_process'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, expect, test } from 'vitest'
 import { cargoCounts, junitCounts, lastLineCounts, vitestCounts } from '../../scripts/lib/counts.mjs'
 import { failureLines } from '../../scripts/lib/failures.mjs'
+import { startedWith } from '../../scripts/lib/run.mjs'
 import { twice } from '../../scripts/lib/twice.mjs'
 
 const directory = mkdtempSync(join(tmpdir(), 'nereid-failures-'))
@@ -121,4 +123,13 @@ test('a second attempt without tests changes nothing, and many failures get none
   expect(await twice('rust', { passed: 7, failed: 0, failures: [], again: never })).toEqual({
     passed: 7, failed: 0, failures: [],
   })
+})
+
+test('a process that a run left behind is found by the variable that it inherited', async () => {
+  const [variable, env] = ['NEREID_TEST_LEFT=yes', { ...process.env, NEREID_TEST_LEFT: 'yes' }]
+  const child = spawn(process.execPath, ['-e', 'process.stdin.resume()'], { env, stdio: ['pipe', 'ignore', 'ignore'] })
+  const found = { pid: child.pid, command: `${process.execPath} -e process.stdin.resume() ` }
+  await expect.poll(() => startedWith(variable)).toEqual([found])
+  child.kill('SIGKILL')
+  await expect.poll(() => startedWith(variable)).toEqual([])
 })

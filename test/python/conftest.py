@@ -21,6 +21,17 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.skip(reason="runs with --nightly"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_server_is_left(request):
+    """Ends the servers of tests that failed before they stopped theirs; a test that passed must have stopped it."""
+    yield
+    left = [one for one in Server.started if one.process.poll() is None]
+    for one in left:
+        print(f"a test left this server running (pid {one.process.pid}): {one.command}")
+        one.stop()
+    assert not left or request.session.testsfailed > 0, [one.command for one in left]
+
+
 @pytest.fixture(scope="session")
 def repositories(tmp_path_factory):
     """Directory with the repositories `main`, `small` and `broken`."""

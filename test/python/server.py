@@ -50,6 +50,9 @@ def waits_for(check, what, seconds=60):
 class Server:
     """Starts on construction and returns when `/v2/health/live` answers. `stop` sends SIGINT to the process started here: after SIGTERM a server waits for load balancers."""
 
+    started = []
+    """All of them. `conftest.py` ends those that a failed test left running."""
+
     def __init__(self, repository, *flags, log, wait=True, env=None, cwd=None, prepare=None, named=None):
         self.http_port, self.grpc_port, self.metrics_port = free_ports(3)
         self.log = str(log)
@@ -69,8 +72,13 @@ class Server:
             self.process = subprocess.Popen(
                 command, stdout=sink, stderr=sink, stdin=subprocess.DEVNULL, env={**os.environ, **(env or {})}, cwd=cwd, preexec_fn=prepare
             )
-        if wait:
-            self.wait_live()
+        Server.started.append(self)
+        try:
+            if wait:
+                self.wait_live()
+        except BaseException:
+            self.stop()
+            raise
 
     @property
     def http(self):
@@ -92,7 +100,6 @@ class Server:
             except OSError:
                 # Each costs a millisecond of CPU that the server could have.
                 time.sleep(0.02)
-        self.stop()
         raise RuntimeError(f"the server was not live after {START_SECONDS} s:\n{self.command}\n{self.tail()}")
 
     def tail(self, lines=40):

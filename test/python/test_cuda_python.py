@@ -9,7 +9,7 @@ import tritonclient.grpc
 from clients import connect, failure
 from cuda_mock import Region
 from device_server import caller, server  # noqa: F401 - fixtures
-from interpreter import AS_CONFIGURED, python_server
+from interpreter import AS_CONFIGURED, FLAG, python_server
 from server import waits_for
 
 HERE = os.path.dirname(__file__)
@@ -349,8 +349,8 @@ def test_b_pyr_14_a_process_whose_context_is_lost_is_started_again(mock, failing
 # A device that fails for the server.
 
 
-def test_m_22_a_server_whose_device_failed_says_so_and_serves_the_rest(mock, tmp_path_factory, repository):
-    one = python_server(repository, AS_CONFIGURED, "--allow-client-shm=true", log=tmp_path_factory.mktemp("log") / "server.log", env={**mock[0], "NEREID_MOCK_CUDA_FAIL": "cuMemcpyDtoH_v2:1:700"})
+def test_m_22_a_server_whose_device_failed_says_so_and_serves_the_rest(mock, start, repository):
+    one = start(repository, FLAG, AS_CONFIGURED, "--allow-client-shm=true", env={**mock[0], "NEREID_MOCK_CUDA_FAIL": "cuMemcpyDtoH_v2:1:700"})
     caller = connect("grpc", one)
     values = np.arange(16, dtype=np.float32)
     first, other = Region(mock, caller, "first", 64).set(values), Region(mock, caller, "other", 64, 1).set(values)
@@ -370,9 +370,8 @@ def test_m_22_a_server_whose_device_failed_says_so_and_serves_the_rest(mock, tmp
     assert one.stop() == 0, one.tail()
 
 
-def test_r_49_with_exit_on_device_error_the_process_ends_with_its_reason(mock, tmp_path_factory, repository):
-    one = python_server(repository, AS_CONFIGURED, "--allow-client-shm=true", "--exit-on-device-error=true", "--exit-grace-secs=2", log=tmp_path_factory.mktemp("log") / "server.log",
-                        env={**mock[0], "NEREID_MOCK_CUDA_FAIL": "cuMemcpyDtoH_v2:1:719"})
+def test_r_49_with_exit_on_device_error_the_process_ends_with_its_reason(mock, start, repository):
+    one = start(repository, FLAG, AS_CONFIGURED, "--allow-client-shm=true", "--exit-on-device-error=true", "--exit-grace-secs=2", env={**mock[0], "NEREID_MOCK_CUDA_FAIL": "cuMemcpyDtoH_v2:1:719"})
     caller = connect("grpc", one)
     region = Region(mock, caller, "first", 64).set(np.arange(16, dtype=np.float32))
     assert "cuMemcpyDtoH failed with" in failure(lambda: caller.call("infer", "forced", [region.input(16)]))[0]

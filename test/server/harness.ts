@@ -52,6 +52,10 @@ export class TestServer {
     const named = command === '' ? [`--model-repository=${repository}`] : [command, repository]
     const args = [main, ...named, ...listenFlags(ports), ...flags]
     const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'], env })
+    // A test that failed before it stopped its server must not leave it running.
+    const end = (): boolean => child.kill('SIGKILL')
+    process.once('exit', end)
+    child.once('exit', () => process.off('exit', end))
     return new TestServer(ports, child, repository)
   }
 

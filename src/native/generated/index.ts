@@ -23,7 +23,7 @@ export declare class NativeCore {
   setVersionState(name: string, version: number, state: VersionState, reason: string): void
   /** Marks a model without any version as known or not; strict readiness fails while there is a known one. */
   setModelKnown(name: string, known: boolean): void
-  /** Sets UNLOADING at once and resolves when the last request has ended; then UNAVAILABLE with `reason`. */
+  /** Sets UNLOADING at once and resolves when the last request has ended; then UNLOADED with `reason`. */
   retireModel(ticket: Ticket<void>, name: string, version: number, reason: string): void
   setServerState(state: ServerState): void
   /** Does not query models. */

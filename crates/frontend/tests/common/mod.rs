@@ -310,12 +310,12 @@ impl Server {
     }
 
     pub fn with(change: impl FnOnce(&mut EngineOptions, &mut HttpOptions, &mut GrpcOptions)) -> Self {
-        Self::of(0, None, change)
+        Self::of(0, None, None, change)
     }
 
     /// A server with a limit of connections.
     pub fn with_room(connections_max: usize) -> Self {
-        Self::of(connections_max, None, |_, _, _| {})
+        Self::of(connections_max, None, None, |_, _, _| {})
     }
 
     /// A server with its own memory budget.
@@ -323,12 +323,18 @@ impl Server {
         budget: Option<memory::Budget>,
         change: impl FnOnce(&mut EngineOptions, &mut HttpOptions, &mut GrpcOptions),
     ) -> Self {
-        Self::of(0, budget, change)
+        Self::of(0, budget, None, change)
+    }
+
+    /// A server with one more backend.
+    pub fn with_backend(backend: Arc<dyn Backend>, budget: memory::Budget) -> Self {
+        Self::of(0, Some(budget), Some(backend), |_, _, _| {})
     }
 
     fn of(
         connections_max: usize,
         budget: Option<memory::Budget>,
+        more: Option<Arc<dyn Backend>>,
         change: impl FnOnce(&mut EngineOptions, &mut HttpOptions, &mut GrpcOptions),
     ) -> Self {
         let mut engine_options = EngineOptions {
@@ -344,8 +350,8 @@ impl Server {
         change(&mut engine_options, &mut http, &mut grpc);
         let probe = Arc::new(Probe::default());
         let elsewhere = Arc::new(ModelReadiness::default());
-        let backends: Vec<Arc<dyn Backend>> =
-            vec![Arc::new(Fake(probe.clone())), Arc::new(OutsideModel(elsewhere.clone()))];
+        let fake: Arc<dyn Backend> = Arc::new(Fake(probe.clone()));
+        let backends = [fake, Arc::new(OutsideModel(elsewhere.clone()))].into_iter().chain(more).collect();
         let engine = Engine::new(engine_options, backends).unwrap();
         for (name, decoupled) in [
             ("id", false),
@@ -411,7 +417,7 @@ pub fn post(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     all
 }
 
-fn publish(engine: &Engine, name: &str, backend: &str, decoupled: bool) {
+pub fn publish(engine: &Engine, name: &str, backend: &str, decoupled: bool) {
     let config = pb::ModelConfig {
         name: name.into(),
         backend: backend.into(),
@@ -582,7 +588,11 @@ pub struct Grpc {
 
 impl Grpc {
     pub async fn connect(server: &Server) -> Self {
-        let io = tokio::net::TcpStream::connect(("127.0.0.1", server.grpc)).await.unwrap();
+        Self::connect_to(server.grpc).await
+    }
+
+    pub async fn connect_to(port: u16) -> Self {
+        let io = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
         let (send, connection) = h2::client::Builder::new()
             .initial_window_size(8 << 20)
             .initial_connection_window_size(8 << 20)
