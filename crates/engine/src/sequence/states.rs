@@ -296,6 +296,7 @@ fn read(name: &str, file: &str, datatype: DataType, shape: &[i64], bytes: usize,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tensor::Code;
     use scheduler::sequence::SequenceId;
 
     const INT32: i32 = DataType::Int32 as i32;
