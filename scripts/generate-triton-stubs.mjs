@@ -23,8 +23,8 @@ export function definedIn(directory) {
     .filter((file) => file.isFile() && file.name.endsWith('.rs'))
     .map((file) => join(file.parentPath, file.name))
     .filter((path) => !relative(directory, path).startsWith('generated'))
-  // In place, or by a macro that gets the names at the beginning of a line.
-  const inPlace = (text) => [...text.matchAll(/\bextern "C"(?:-unwind)? fn (TRITON\w+)/g)].map(([, name]) => name)
+  // In place, in a macro too, or by a macro that gets the names at the beginning of a line.
+  const inPlace = (text) => [...text.matchAll(/\bfn (TRITON\w+)/g)].map(([, name]) => name)
   const byMacro = (text) => [...text.matchAll(/^ +(?:TRITON\w+, )+/gm)].flatMap(([line]) => line.match(/\w+/g) ?? [])
   const names = (text) => [...inPlace(text), ...byMacro(text)]
   return new Set(sources.flatMap((path) => names(readFileSync(path, 'utf8'))))

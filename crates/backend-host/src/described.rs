@@ -1,8 +1,9 @@
 //! Descriptions of the versions that requests are made for.
 
+use crate::json::add_text;
 use crate::link::Link;
 use parking_lot::Mutex;
-use protocol::json::{Value, write_string};
+use protocol::json::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -59,8 +60,7 @@ impl Described {
     /// NOT_FOUND or UNAVAILABLE, with the texts for requests to unknown models.
     pub(crate) fn ask(link: &Arc<Link>, model: &str, version: i64) -> Result<Self> {
         let answer = link.ask("describe", |json| {
-            json.extend_from_slice(br#","model":"#);
-            write_string(json, model.as_bytes());
+            add_text(json, "model", model);
             json.extend_from_slice(format!(r#","version":{version}"#).as_bytes());
         })?;
         let answer = Value::parse(answer.as_bytes())?;

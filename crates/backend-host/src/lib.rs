@@ -19,6 +19,7 @@ mod configuration;
 mod connection;
 mod described;
 mod embed;
+mod json;
 mod library;
 mod link;
 mod load;

@@ -2,8 +2,9 @@
 
 #![allow(unsafe_code)] // pointers of a C API
 
+use super::c_text;
+use super::exports::{Out, exports, objects, was_null};
 use super::message::Message;
-use super::{Err, c_text, get, guard, object, put, text};
 use parking_lot::Mutex;
 use std::ffi::{CString, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -135,84 +136,63 @@ fn new_directory() -> Result<CString> {
     Ok(path)
 }
 
-/// The version of the API of agents.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONREPOAGENT_ApiVersion(major: *mut u32, minor: *mut u32) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe {
-            put(major, VERSION.0);
-            put(minor, VERSION.1);
-        }
-        Ok(())
-    })
+objects! {
+    Agent: "agent";
+    AgentModel: "agent model";
 }
 
-/// Where the model is now; the text belongs to the model.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONREPOAGENT_ModelRepositoryLocation(
-    _agent: *const Agent,
-    model: *const AgentModel,
-    artifact_type: *mut u32,
-    location: *mut *const c_char,
-) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        let place = unsafe { object(model, "agent model") }?.place.lock();
+exports! {
+    /// The version of the API of agents.
+    fn TRITONREPOAGENT_ApiVersion(major: Out<u32>, minor: Out<u32>) {
+        major.put(VERSION.0);
+        minor.put(VERSION.1);
+    }
+
+    /// Where the model is now; the text belongs to the model.
+    fn TRITONREPOAGENT_ModelRepositoryLocation(
+        _agent: *const Agent,
+        model: &AgentModel,
+        artifact_type: Out<u32>,
+        location: Out<*const c_char>,
+    ) {
+        let place = model.place.lock();
         let current = place.locations.last().filter(|location| !location.is_empty());
         let current = current.ok_or_else(|| Error::internal("Model repository location is not set"))?;
-        // SAFETY: the caller's promise.
-        unsafe {
-            put(artifact_type, place.kind);
-            put(location, current.as_ptr());
-        }
-        Ok(())
-    })
-}
+        artifact_type.put(place.kind);
+        location.put(current.as_ptr());
+    }
 
-/// A new directory for a changed copy of the model; the same one each time.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONREPOAGENT_ModelRepositoryLocationAcquire(
-    _agent: *const Agent,
-    model: *const AgentModel,
-    artifact_type: u32,
-    location: *mut *const c_char,
-) -> Err {
-    guard(|| {
+    /// A new directory for a changed copy of the model; the same one each time.
+    fn TRITONREPOAGENT_ModelRepositoryLocationAcquire(
+        _agent: *const Agent,
+        model: Option<&AgentModel>,
+        artifact_type: u32,
+        location: Out<*const c_char>,
+    ) {
         if artifact_type != FILESYSTEM {
             let text = "Unexpected artifact type, expects 'TRITONREPOAGENT_ARTIFACT_FILESYSTEM'";
             return Err(Error::invalid(text));
         }
-        // SAFETY: the caller's promise.
-        unsafe { put(location, object(model, "agent model")?.acquire()?) };
-        Ok(())
-    })
-}
+        location.put(model.ok_or_else(|| was_null("agent model"))?.acquire()?);
+    }
 
-/// Deletes that directory; Triton does not look at the location either.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONREPOAGENT_ModelRepositoryLocationRelease(
-    _agent: *const Agent,
-    model: *const AgentModel,
-    _location: *const c_char,
-) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe { object(model, "agent model") }?.release())
-}
+    /// Deletes that directory; Triton does not look at the location either.
+    fn TRITONREPOAGENT_ModelRepositoryLocationRelease(
+        _agent: *const Agent,
+        model: &AgentModel,
+        _location: *const c_char,
+    ) {
+        model.release()
+    }
 
-/// Replaces the location of the model, in action LOAD.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONREPOAGENT_ModelRepositoryUpdate(
-    _agent: *const Agent,
-    model: *const AgentModel,
-    artifact_type: u32,
-    location: *const c_char,
-) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        let location = c_text(&unsafe { text(location) });
-        // SAFETY: the caller's promise.
-        let mut place = unsafe { object(model, "agent model") }?.place.lock();
+    /// Replaces the location of the model, in action LOAD.
+    fn TRITONREPOAGENT_ModelRepositoryUpdate(
+        _agent: *const Agent,
+        model: &AgentModel,
+        artifact_type: u32,
+        location: CString,
+    ) {
+        let mut place = model.place.lock();
         if place.action != Some(AgentAction::Load) {
             let now = place.action.map_or("not set".to_owned(), |now| format!("TRITONREPOAGENT_ACTION_{}", now.name()));
             let text = "location can only be updated during TRITONREPOAGENT_ACTION_LOAD, current action type is";
@@ -220,102 +200,67 @@ pub unsafe extern "C" fn TRITONREPOAGENT_ModelRepositoryUpdate(
         }
         place.kind = artifact_type;
         place.locations.push(location);
-        Ok(())
-    })
-}
+    }
 
-/// The number of parameters of the agent in the model's configuration.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONREPOAGENT_ModelParameterCount(
-    _agent: *const Agent,
-    model: *const AgentModel,
-    count: *mut u32,
-) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(count, || Ok(object(model, "agent model")?.parameters.len() as u32)) }
-}
+    /// The number of parameters of the agent in the model's configuration.
+    fn TRITONREPOAGENT_ModelParameterCount(_agent: *const Agent, model: &AgentModel, count: Out<u32>) {
+        count.put(model.parameters.len() as u32);
+    }
 
-/// A parameter; the texts belong to the model.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONREPOAGENT_ModelParameter(
-    _agent: *const Agent,
-    model: *const AgentModel,
-    index: u32,
-    parameter_name: *mut *const c_char,
-    parameter_value: *mut *const c_char,
-) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        let parameter = unsafe { object(model, "agent model") }?.parameters.get(index as usize);
+    /// A parameter; the texts belong to the model.
+    fn TRITONREPOAGENT_ModelParameter(
+        _agent: *const Agent,
+        model: &AgentModel,
+        index: u32,
+        parameter_name: Out<*const c_char>,
+        parameter_value: Out<*const c_char>,
+    ) {
+        let parameter = model.parameters.get(index as usize);
         let (name, value) = parameter.ok_or_else(|| Error::invalid("index out of range for model parameters"))?;
-        // SAFETY: the caller's promise.
-        unsafe {
-            put(parameter_name, name.as_ptr());
-            put(parameter_value, value.as_ptr());
-        }
-        Ok(())
-    })
-}
+        parameter_name.put(name.as_ptr());
+        parameter_value.put(value.as_ptr());
+    }
 
-/// The configuration of the model, as JSON; the caller deletes the message.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONREPOAGENT_ModelConfig(
-    _agent: *const Agent,
-    model: *const AgentModel,
-    config_version: u32,
-    model_config: *mut *mut Message,
-) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        let model = unsafe { object(model, "agent model") }?;
+    /// The configuration of the model, as JSON; the caller deletes the message.
+    fn TRITONREPOAGENT_ModelConfig(
+        _agent: *const Agent,
+        model: &AgentModel,
+        config_version: u32,
+        model_config: Out<*mut Message>,
+    ) {
         if config_version != 1 {
             return Err(Error::invalid(format!(
                 "model configuration version {config_version} not supported, supported versions are: 1"
             )));
         }
-        // SAFETY: the caller's promise.
-        unsafe { put(model_config, Message::new(model.config.as_str()).raw()) };
-        Ok(())
-    })
-}
+        model_config.give(Message::new(model.config.as_str()));
+    }
 
-/// The pointer that the agent keeps with a model.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONREPOAGENT_ModelState(model: *const AgentModel, state: *mut *mut c_void) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(state, || Ok(object(model, "agent model")?.state.load(Relaxed))) }
-}
+    /// The pointer that the agent keeps with a model.
+    fn TRITONREPOAGENT_ModelState(model: &AgentModel, state: Out<*mut c_void>) {
+        state.put(model.state.load(Relaxed));
+    }
 
-/// Keeps a pointer with a model.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONREPOAGENT_ModelSetState(model: *const AgentModel, state: *mut c_void) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { object(model, "agent model") }?.state.store(state, Relaxed);
-        Ok(())
-    })
-}
+    /// Keeps a pointer with a model.
+    fn TRITONREPOAGENT_ModelSetState(model: &AgentModel, state: *mut c_void) {
+        model.state.store(state, Relaxed);
+    }
 
-/// The pointer that the agent keeps.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONREPOAGENT_State(agent: *const Agent, state: *mut *mut c_void) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(state, || Ok(object(agent, "agent")?.state.load(Relaxed))) }
-}
+    /// The pointer that the agent keeps.
+    fn TRITONREPOAGENT_State(agent: &Agent, state: Out<*mut c_void>) {
+        state.put(agent.state.load(Relaxed));
+    }
 
-/// Keeps a pointer with the agent.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONREPOAGENT_SetState(agent: *const Agent, state: *mut c_void) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { object(agent, "agent") }?.state.store(state, Relaxed);
-        Ok(())
-    })
+    /// Keeps a pointer with the agent.
+    fn TRITONREPOAGENT_SetState(agent: &Agent, state: *mut c_void) {
+        agent.state.store(state, Relaxed);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::abi::Err;
     use crate::abi::error::ServerError;
     use std::ffi::CStr;
     use std::ptr::null;

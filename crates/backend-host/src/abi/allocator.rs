@@ -2,9 +2,10 @@
 
 #![allow(unsafe_code)] // pointers of a C API
 
+use super::Err;
 use super::attributes::BufferAttributes;
 use super::error::ServerError;
-use super::{Err, delete, guard, object_mut, put};
+use super::exports::{Out, exports, objects, plain};
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::null_mut;
 use tensor::{Error, Result};
@@ -178,15 +179,26 @@ impl Drop for ResponseBuffer {
     }
 }
 
-/// A new allocator.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorNew(
-    allocator: *mut *mut ResponseAllocator,
-    alloc_fn: Option<Allocate>,
-    release_fn: Option<Release>,
-    start_fn: Option<Start>,
-) -> Err {
-    guard(|| {
+plain! {
+    [] Option<Allocate>;
+    [] Option<Describe>;
+    [] Option<Query>;
+    [] Option<Release>;
+    [] Option<Start>;
+}
+
+objects! {
+    ResponseAllocator: "response allocator";
+}
+
+exports! {
+    /// A new allocator.
+    fn TRITONSERVER_ResponseAllocatorNew(
+        allocator: Out<*mut ResponseAllocator>,
+        alloc_fn: Option<Allocate>,
+        release_fn: Option<Release>,
+        start_fn: Option<Start>,
+    ) {
         let missing = |what| Error::invalid(format!("{what} function of a response allocator was nullptr"));
         let made = ResponseAllocator {
             allocate: alloc_fn.ok_or_else(|| missing("allocation"))?,
@@ -195,41 +207,24 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorNew(
             describe: None,
             query: None,
         };
-        // SAFETY: the caller's promise.
-        unsafe { put(allocator, Box::into_raw(Box::new(made))) };
-        Ok(())
-    })
-}
+        allocator.give(made);
+    }
 
-/// Sets the function that describes buffers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction(
-    allocator: *mut ResponseAllocator,
-    buffer_attributes_fn: Option<Describe>,
-) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { object_mut(allocator, "response allocator") }?.describe = buffer_attributes_fn;
-        Ok(())
-    })
-}
+    /// Sets the function that describes buffers.
+    fn TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction(
+        allocator: &mut ResponseAllocator,
+        buffer_attributes_fn: Option<Describe>,
+    ) {
+        allocator.describe = buffer_attributes_fn;
+    }
 
-/// Sets the function that says where an output should lie.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorSetQueryFunction(
-    allocator: *mut ResponseAllocator,
-    query_fn: Option<Query>,
-) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { object_mut(allocator, "response allocator") }?.query = query_fn;
-        Ok(())
-    })
-}
+    /// Sets the function that says where an output should lie.
+    fn TRITONSERVER_ResponseAllocatorSetQueryFunction(allocator: &mut ResponseAllocator, query_fn: Option<Query>) {
+        allocator.query = query_fn;
+    }
 
-/// Deletes an allocator.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorDelete(allocator: *mut ResponseAllocator) -> Err {
-    // SAFETY: made by `TRITONSERVER_ResponseAllocatorNew`, and the caller's.
-    unsafe { delete(allocator) }
+    /// Deletes an allocator.
+    fn TRITONSERVER_ResponseAllocatorDelete(allocator: Option<Box<ResponseAllocator>>) {
+        drop(allocator);
+    }
 }

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)] // pointers of a C API
 
-use super::{Err, delete, get, guard, object, object_mut, put};
+use super::exports::{Out, exports, objects};
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
@@ -27,120 +27,62 @@ impl BufferAttributes {
     }
 }
 
-/// New attributes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_BufferAttributesNew(attributes: *mut *mut BufferAttributes) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(attributes, || Ok(Box::into_raw(Box::default()))) }
+objects! {
+    BufferAttributes: "buffer attributes";
 }
 
-/// Deletes attributes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_BufferAttributesDelete(attributes: *mut BufferAttributes) -> Err {
-    // SAFETY: made by the function above, and the caller's.
-    unsafe { delete(attributes) }
-}
+exports! {
+    /// New attributes.
+    fn TRITONSERVER_BufferAttributesNew(attributes: Out<*mut BufferAttributes>) {
+        attributes.give(BufferAttributes::default());
+    }
 
-/// Sets the device.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_BufferAttributesSetMemoryTypeId(
-    attributes: *mut BufferAttributes,
-    value: i64,
-) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { object_mut(attributes, "buffer attributes") }?.memory_type_id = value;
-        Ok(())
-    })
-}
+    /// Deletes attributes.
+    fn TRITONSERVER_BufferAttributesDelete(attributes: Option<Box<BufferAttributes>>) {
+        drop(attributes);
+    }
 
-/// Gives the device.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_BufferAttributesMemoryTypeId(
-    attributes: *mut BufferAttributes,
-    value: *mut i64,
-) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(value, || Ok(object(attributes, "buffer attributes")?.memory_type_id)) }
-}
+    /// Sets the device.
+    fn TRITONSERVER_BufferAttributesSetMemoryTypeId(attributes: &mut BufferAttributes, value: i64) {
+        attributes.memory_type_id = value;
+    }
 
-/// Sets the type of memory.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_BufferAttributesSetMemoryType(
-    attributes: *mut BufferAttributes,
-    value: u32,
-) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { object_mut(attributes, "buffer attributes") }?.memory_type = value;
-        Ok(())
-    })
-}
+    /// Gives the device.
+    fn TRITONSERVER_BufferAttributesMemoryTypeId(attributes: &BufferAttributes, value: Out<i64>) {
+        value.put(attributes.memory_type_id);
+    }
 
-/// Gives the type of memory.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_BufferAttributesMemoryType(
-    attributes: *mut BufferAttributes,
-    value: *mut u32,
-) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(value, || Ok(object(attributes, "buffer attributes")?.memory_type)) }
-}
+    /// Sets the type of memory.
+    fn TRITONSERVER_BufferAttributesSetMemoryType(attributes: &mut BufferAttributes, value: u32) {
+        attributes.memory_type = value;
+    }
 
-/// Sets the length in bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_BufferAttributesSetByteSize(
-    attributes: *mut BufferAttributes,
-    value: usize,
-) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { object_mut(attributes, "buffer attributes") }?.bytes = value;
-        Ok(())
-    })
-}
+    /// Gives the type of memory.
+    fn TRITONSERVER_BufferAttributesMemoryType(attributes: &BufferAttributes, value: Out<u32>) {
+        value.put(attributes.memory_type);
+    }
 
-/// Gives the length in bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_BufferAttributesByteSize(
-    attributes: *mut BufferAttributes,
-    value: *mut usize,
-) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(value, || Ok(object(attributes, "buffer attributes")?.bytes)) }
-}
+    /// Sets the length in bytes.
+    fn TRITONSERVER_BufferAttributesSetByteSize(attributes: &mut BufferAttributes, value: usize) {
+        attributes.bytes = value;
+    }
 
-/// Sets a copy of a handle of CUDA IPC.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_BufferAttributesSetCudaIpcHandle(
-    attributes: *mut BufferAttributes,
-    handle: *mut c_void,
-) -> Err {
-    guard(|| {
+    /// Gives the length in bytes.
+    fn TRITONSERVER_BufferAttributesByteSize(attributes: &BufferAttributes, value: Out<usize>) {
+        value.put(attributes.bytes);
+    }
+
+    /// Sets a copy of a handle of CUDA IPC.
+    fn TRITONSERVER_BufferAttributesSetCudaIpcHandle(attributes: &mut BufferAttributes, handle: *mut c_void) {
         // SAFETY: the caller promises a handle, which has this length.
-        let handle = (!handle.is_null()).then(|| Box::new(unsafe { handle.cast::<[u8; HANDLE_BYTES]>().read() }));
-        // SAFETY: the caller's promise.
-        unsafe { object_mut(attributes, "buffer attributes") }?.handle = handle;
-        Ok(())
-    })
-}
+        attributes.handle = unsafe { handle.cast::<[u8; HANDLE_BYTES]>().as_ref() }.map(|handle| Box::new(*handle));
+    }
 
-/// Gives the handle of CUDA IPC, which the attributes own; null if there is none.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_BufferAttributesCudaIpcHandle(
-    attributes: *mut BufferAttributes,
-    handle: *mut *mut c_void,
-) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        let found = unsafe { object_mut(attributes, "buffer attributes") }?
-            .handle
-            .as_mut()
-            .map_or(null_mut(), |handle| handle.as_mut_ptr());
-        // SAFETY: the caller's promise.
-        unsafe { put(handle, found.cast()) };
-        Ok(())
-    })
+    /// Gives the handle of CUDA IPC, which the attributes own; null if there is none.
+    fn TRITONSERVER_BufferAttributesCudaIpcHandle(attributes: &mut BufferAttributes, handle: Out<*mut c_void>) {
+        let found = attributes.handle.as_mut().map_or(null_mut(), |handle| handle.as_mut_ptr());
+        handle.put(found.cast());
+    }
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 #![allow(unsafe_code)] // pointers of a C API
 
+use super::c_text;
+use super::exports::{Cleared, Out, exports, objects};
 use super::message::Message;
-use super::{Err, c_text, get, guard, object, put};
 use crate::abi::memory::{MANAGER, MemoryManager};
 use crate::library::Library;
 use crate::load::{member, optional};
@@ -86,160 +87,83 @@ impl Backend {
     }
 }
 
-/// Version of the backend API.
-///
-/// # Safety
-/// Both pointers are null or valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ApiVersion(major: *mut u32, minor: *mut u32) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe {
-            put(major, API_VERSION.0);
-            put(minor, API_VERSION.1);
-        }
-        Ok(())
-    })
+objects! {
+    Backend: "backend";
+    BackendAttribute: "attributes";
 }
 
-/// Name of a backend; owned by it.
-///
-/// # Safety
-/// `backend` is live, `name` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_BackendName(backend: *const Backend, name: *mut *const c_char) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(name, || Ok(object(backend, "backend")?.name.as_ptr())) }
-}
+exports! {
+    /// Version of the backend API.
+    fn TRITONBACKEND_ApiVersion(major: Out<u32>, minor: Out<u32>) {
+        major.put(API_VERSION.0);
+        minor.put(API_VERSION.1);
+    }
 
-/// Options of a backend; the message is owned by the backend.
-///
-/// # Safety
-/// `backend` is live, `config` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_BackendConfig(backend: *const Backend, config: *mut *const Message) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(config, || Ok(&raw const object(backend, "backend")?.config)) }
-}
+    /// Name of a backend; owned by it.
+    fn TRITONBACKEND_BackendName(backend: &Backend, name: Out<*const c_char>) {
+        name.put(backend.name.as_ptr());
+    }
 
-/// Whether executions of a device block each other. Stored, without effect: there are no devices here.
-///
-/// # Safety
-/// `backend` is live, `policy` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_BackendExecutionPolicy(backend: *const Backend, policy: *mut u32) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(policy, || Ok(object(backend, "backend")?.policy.load(SeqCst))) }
-}
+    /// Options of a backend; the message is owned by the backend.
+    fn TRITONBACKEND_BackendConfig(backend: &Backend, config: Out<*const Message>) {
+        config.put(&raw const backend.config);
+    }
 
-/// Sets the execution policy, at any time, as in Triton.
-///
-/// # Safety
-/// `backend` is live.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_BackendSetExecutionPolicy(backend: *const Backend, policy: u32) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        object(backend, "backend")?.policy.store(policy, SeqCst);
-        Ok(())
-    })
-}
+    /// Whether executions of a device block each other. Stored, without effect: there are no devices here.
+    fn TRITONBACKEND_BackendExecutionPolicy(backend: &Backend, policy: Out<u32>) {
+        policy.put(backend.policy.load(SeqCst));
+    }
 
-/// The directory of the library.
-///
-/// # Safety
-/// `backend` is live, the others valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_BackendArtifacts(
-    backend: *const Backend,
-    artifact_type: *mut u32,
-    location: *mut *const c_char,
-) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(artifact_type, FILESYSTEM);
-        put(location, object(backend, "backend")?.directory.as_ptr());
-        Ok(())
-    })
-}
+    /// Sets the execution policy, at any time, as in Triton.
+    fn TRITONBACKEND_BackendSetExecutionPolicy(backend: &Backend, policy: u32) {
+        backend.policy.store(policy, SeqCst);
+    }
 
-/// The memory manager of the process.
-///
-/// # Safety
-/// `manager` is valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_BackendMemoryManager(
-    _backend: *const Backend,
-    manager: *mut *const MemoryManager,
-) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(manager, || Ok(&raw const MANAGER)) }
-}
+    /// The directory of the library.
+    fn TRITONBACKEND_BackendArtifacts(backend: &Backend, artifact_type: Cleared<u32>, location: Out<*const c_char>) {
+        artifact_type.put(FILESYSTEM);
+        location.put(backend.directory.as_ptr());
+    }
 
-/// The pointer that the backend stored.
-///
-/// # Safety
-/// `backend` is live, `state` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_BackendState(backend: *const Backend, state: *mut *mut c_void) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(state, || Ok(object(backend, "backend")?.state.load(SeqCst))) }
-}
+    /// The memory manager of the process.
+    fn TRITONBACKEND_BackendMemoryManager(_backend: *const Backend, manager: Out<*const MemoryManager>) {
+        manager.put(&raw const MANAGER);
+    }
 
-/// Stores a pointer for the backend.
-///
-/// # Safety
-/// `backend` is live.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_BackendSetState(backend: *const Backend, state: *mut c_void) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        object(backend, "backend")?.state.store(state, SeqCst);
-        Ok(())
-    })
-}
+    /// The pointer that the backend stored.
+    fn TRITONBACKEND_BackendState(backend: &Backend, state: Out<*mut c_void>) {
+        state.put(backend.state.load(SeqCst));
+    }
 
-/// Adds a group of instances that models without groups get.
-///
-/// # Safety
-/// `attributes` is what `TRITONBACKEND_GetBackendAttribute` was given; `device_ids` is null or has `id_count` elements.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup(
-    attributes: *mut BackendAttribute,
-    kind: u32,
-    count: u64,
-    device_ids: *const u64,
-    id_count: u64,
-) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise; only one call at a time has the object.
-        let attributes = unsafe { attributes.as_mut() };
-        let attributes = attributes.ok_or_else(|| tensor::Error::invalid("attributes was nullptr"))?;
+    /// Stores a pointer for the backend.
+    fn TRITONBACKEND_BackendSetState(backend: &Backend, state: *mut c_void) {
+        backend.state.store(state, SeqCst);
+    }
+
+    /// Adds a group of instances that models without groups get.
+    fn TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup(
+        attributes: &mut BackendAttribute,
+        kind: u32,
+        count: u64,
+        device_ids: *const u64,
+        id_count: u64,
+    ) {
         let devices = if device_ids.is_null() {
             Vec::new()
         } else {
-            // SAFETY: the caller's promise.
+            // SAFETY: so many numbers.
             unsafe { std::slice::from_raw_parts(device_ids, id_count as usize) }.to_vec()
         };
         attributes.groups.push(Group { kind, count, devices });
-        Ok(())
-    })
-}
+    }
 
-/// Whether instances may be made at the same time. They are made one after another.
-///
-/// # Safety
-/// `attributes` is what `TRITONBACKEND_GetBackendAttribute` was given.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_BackendAttributeSetParallelModelInstanceLoading(
-    attributes: *mut BackendAttribute,
-    enabled: bool,
-) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise; only one call at a time has the object.
-        if let Some(attributes) = unsafe { attributes.as_mut() } {
+    /// Whether instances may be made at the same time. They are made one after another.
+    fn TRITONBACKEND_BackendAttributeSetParallelModelInstanceLoading(
+        attributes: Option<&mut BackendAttribute>,
+        enabled: bool,
+    ) {
+        if let Some(attributes) = attributes {
             attributes.is_parallel = enabled;
         }
-        Ok(())
-    })
+    }
 }

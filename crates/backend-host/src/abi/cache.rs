@@ -3,7 +3,7 @@
 #![allow(unsafe_code)] // pointers of a C API
 
 use super::attributes::BufferAttributes;
-use super::{Err, get, guard, object, object_mut, put};
+use super::exports::{Out, exports, objects, was_null};
 use std::ffi::c_void;
 use tensor::{Error, Result};
 
@@ -69,135 +69,99 @@ fn requires_cpu(attributes: &BufferAttributes) -> Result<()> {
     Err(Error::invalid("Only buffers in CPU memory are allowed in cache currently"))
 }
 
-/// The version of the API of caches.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONCACHE_ApiVersion(major: *mut u32, minor: *mut u32) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe {
-            put(major, VERSION.0);
-            put(minor, VERSION.1);
-        }
-        Ok(())
-    })
+objects! {
+    CacheAllocator: "allocator";
+    CacheEntry: "entry";
 }
 
-/// A new entry without buffers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONCACHE_CacheEntryNew(entry: *mut *mut CacheEntry) -> Err {
-    guard(|| {
+exports! {
+    /// The version of the API of caches.
+    fn TRITONCACHE_ApiVersion(major: Out<u32>, minor: Out<u32>) {
+        major.put(VERSION.0);
+        minor.put(VERSION.1);
+    }
+
+    /// A new entry without buffers.
+    fn TRITONCACHE_CacheEntryNew(entry: Out<*mut CacheEntry>) {
         if entry.is_null() {
-            return Err(Error::invalid("entry was nullptr"));
+            return Err(was_null("entry"));
         }
-        // SAFETY: the caller's promise.
-        unsafe { put(entry, Box::into_raw(Box::default())) };
-        Ok(())
-    })
-}
+        entry.give(CacheEntry::default());
+    }
 
-/// Deletes an entry that the caller made, and no buffer.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONCACHE_CacheEntryDelete(entry: *mut CacheEntry) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe {
-            object_mut(entry, "entry")?;
-            drop(Box::from_raw(entry));
-        }
-        Ok(())
-    })
-}
+    /// Deletes an entry that the caller made, and no buffer.
+    fn TRITONCACHE_CacheEntryDelete(entry: Box<CacheEntry>) {
+        drop(entry);
+    }
 
-/// The number of buffers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONCACHE_CacheEntryBufferCount(entry: *mut CacheEntry, count: *mut usize) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(count, || Ok(object_mut(entry, "entry")?.buffers.len())) }
-}
+    /// The number of buffers.
+    fn TRITONCACHE_CacheEntryBufferCount(entry: &mut CacheEntry, count: Out<usize>) {
+        count.put(entry.buffers.len());
+    }
 
-/// Adds a buffer of the cache.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONCACHE_CacheEntryAddBuffer(
-    entry: *mut CacheEntry,
-    base: *mut c_void,
-    attributes: *const BufferAttributes,
-) -> Err {
-    guard(|| {
-        if entry.is_null() || base.is_null() || attributes.is_null() {
-            return Err(Error::invalid("entry, base, or attrs was nullptr"));
-        }
-        // SAFETY: the caller's promise.
-        let (entry, of) = unsafe { (object_mut(entry, "entry")?, object(attributes, "attrs")?) };
+    /// Adds a buffer of the cache.
+    fn TRITONCACHE_CacheEntryAddBuffer(
+        entry: Option<&mut CacheEntry>,
+        base: *mut c_void,
+        attributes: Option<&BufferAttributes>,
+    ) {
+        let (Some(entry), false, Some(of)) = (entry, base.is_null(), attributes) else {
+            return Err(was_null("entry, base, or attrs"));
+        };
         if of.bytes == 0 {
             return Err(Error::invalid("Buffer byte size was zero"));
         }
         requires_cpu(of)?;
         entry.buffers.push((base, of.bytes));
-        Ok(())
-    })
-}
+    }
 
-/// A buffer, null as long as the cache has not set it.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONCACHE_CacheEntryGetBuffer(
-    entry: *mut CacheEntry,
-    index: usize,
-    base: *mut *mut c_void,
-    attributes: *mut BufferAttributes,
-) -> Err {
-    guard(|| {
-        if entry.is_null() || base.is_null() || attributes.is_null() {
-            return Err(Error::invalid("entry, base, or attrs was nullptr"));
-        }
-        // SAFETY: the caller's promise.
-        unsafe {
-            let buffer = object_mut(entry, "entry")?.buffers.get(index);
-            let (found, bytes) = *buffer.ok_or_else(|| Error::invalid("index was greater than count"))?;
-            put(base, found);
-            let handle = object_mut(attributes, "buffer attributes")?.handle.take();
-            *object_mut(attributes, "buffer attributes")? = BufferAttributes { handle, ..BufferAttributes::cpu(bytes) };
-        }
-        Ok(())
-    })
-}
+    /// A buffer, null as long as the cache has not set it.
+    fn TRITONCACHE_CacheEntryGetBuffer(
+        entry: Option<&mut CacheEntry>,
+        index: usize,
+        base: Out<*mut c_void>,
+        attributes: Option<&mut BufferAttributes>,
+    ) {
+        let (Some(entry), false, Some(of)) = (entry, base.is_null(), attributes) else {
+            return Err(was_null("entry, base, or attrs"));
+        };
+        let buffer = entry.buffers.get(index);
+        let (found, bytes) = *buffer.ok_or_else(|| Error::invalid("index was greater than count"))?;
+        base.put(found);
+        let handle = of.handle.take();
+        *of = BufferAttributes { handle, ..BufferAttributes::cpu(bytes) };
+    }
 
-/// Replaces a buffer, and its size if attributes are given.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONCACHE_CacheEntrySetBuffer(
-    entry: *mut CacheEntry,
-    index: usize,
-    new_base: *mut c_void,
-    attributes: *const BufferAttributes,
-) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        let (entry, of) = unsafe { (object_mut(entry, "entry")?, attributes.as_ref()) };
+    /// Replaces a buffer, and its size if attributes are given.
+    fn TRITONCACHE_CacheEntrySetBuffer(
+        entry: &mut CacheEntry,
+        index: usize,
+        new_base: *mut c_void,
+        attributes: Option<&BufferAttributes>,
+    ) {
         let buffer = entry.buffers.get_mut(index);
         let buffer = buffer.ok_or_else(|| Error::invalid("index was greater than count"))?;
         buffer.0 = new_base;
-        if let Some(of) = of {
+        if let Some(of) = attributes {
             buffer.1 = of.bytes;
             requires_cpu(of)?;
         }
-        Ok(())
-    })
-}
+    }
 
-/// Copies the contents between the server and an entry.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONCACHE_Copy(allocator: *mut CacheAllocator, entry: *mut CacheEntry) -> Err {
-    guard(|| {
-        if allocator.is_null() || entry.is_null() {
-            return Err(Error::invalid("allocator or entry was nullptr"));
-        }
-        // SAFETY: the caller's promise; both are ours, for this call of the cache.
-        unsafe { allocator.as_mut().map_or(Ok(()), |allocator| allocator.copy(object_mut(entry, "entry")?)) }
-    })
+    /// Copies the contents between the server and an entry.
+    fn TRITONCACHE_Copy(allocator: Option<&mut CacheAllocator>, entry: Option<&mut CacheEntry>) {
+        let (Some(allocator), Some(entry)) = (allocator, entry) else {
+            return Err(was_null("allocator or entry"));
+        };
+        // SAFETY: the cache that has the entry keeps its buffers meanwhile.
+        unsafe { allocator.copy(entry) }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::abi::Err;
     use crate::abi::error::ServerError;
     use std::ptr::null_mut;
 

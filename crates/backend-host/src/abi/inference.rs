@@ -5,20 +5,21 @@
 
 #![allow(unsafe_code)] // pointers of a C API
 
+use super::exports::{Out, exports, objects, plain};
 mod fields;
 
 use super::allocator::{Allocation, ResponseAllocator};
 use super::attributes::BufferAttributes;
 use super::inference_response::InferenceResponse;
 use super::parameter::Parameter;
-use super::{Err, c_text, delete, get, guard, object, put, text};
+use super::{c_text, object};
 use crate::calls::{CallResponse, Callbacks, OpenCall};
 use crate::described::Described;
 use crate::link::{Caller, Link};
 use crate::outgoing::{CallInput, CallTo, InputBuffer, SentCall};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -71,6 +72,15 @@ pub(crate) struct InferenceRequest {
     /// The call that was sent last.
     sent: Mutex<Option<SentCall>>,
     is_cancelled: AtomicBool,
+}
+
+plain! {
+    [] Option<ReleaseCallback>;
+    [] Option<ResponseCallback>;
+}
+
+objects! {
+    InferenceRequest: "inference request";
 }
 
 impl InferenceRequest {
@@ -174,17 +184,15 @@ pub(crate) unsafe fn infer(link: &Arc<Link>, request: *mut InferenceRequest, is_
     to.send(link, number).and_then(|()| call.wait())
 }
 
-/// A new request, for a version that serves.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
-    request: *mut *mut InferenceRequest,
-    server: *mut c_void,
-    model_name: *const c_char,
-    model_version: i64,
-) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        let model = unsafe { text(model_name) };
+exports! {
+    /// A new request, for a version that serves.
+    fn TRITONSERVER_InferenceRequestNew(
+        request: Out<*mut InferenceRequest>,
+        server: *mut c_void,
+        model_name: String,
+        model_version: i64,
+    ) {
+        let model = model_name;
         let described = match crate::embed::server(server)? {
             Some(embedded) => embedded.descriptions.recent(&embedded.link()?, &model, model_version)?,
             None => Described::ask(&self::server(server)?, &model, model_version)?,
@@ -206,260 +214,141 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
             sent: Mutex::default(),
             is_cancelled: AtomicBool::new(false),
         };
-        // SAFETY: the caller's promise.
-        unsafe { put(request, Box::into_raw(Box::new(made))) };
-        Ok(())
-    })
-}
+        request.give(made);
+    }
 
-/// Deletes a request.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceRequestDelete(request: *mut InferenceRequest) -> Err {
-    // SAFETY: made by `TRITONSERVER_InferenceRequestNew`, and the caller's.
-    unsafe { delete(request) }
-}
+    /// Deletes a request.
+    fn TRITONSERVER_InferenceRequestDelete(request: Option<Box<InferenceRequest>>) {
+        drop(request);
+    }
 
-/// Changes a request.
-///
-/// # Safety
-/// `request` is null or live, and nothing else uses it meanwhile.
-unsafe fn change(request: *mut InferenceRequest, change: impl FnOnce(&mut InferenceRequest) -> Result<()>) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        let request = unsafe { request.as_mut() };
-        change(request.ok_or_else(|| Error::invalid("inference request was nullptr"))?)
-    })
-}
-
-/// Changes a request in a way that cannot fail.
-///
-/// # Safety
-/// As `change`.
-unsafe fn set(request: *mut InferenceRequest, set: impl FnOnce(&mut InferenceRequest)) -> Err {
-    let all = |request: &mut InferenceRequest| {
-        set(request);
-        Ok(())
-    };
-    // SAFETY: the caller's promise.
-    unsafe { change(request, all) }
-}
-
-/// Gives what a request says.
-///
-/// # Safety
-/// `request` is null or live; `to` is null or valid for a write.
-unsafe fn give<T>(
-    request: *const InferenceRequest,
-    to: *mut T,
-    value: impl FnOnce(&InferenceRequest) -> Result<T>,
-) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(to, || value(object(request, "inference request")?)) }
-}
-
-/// Cancels a request that was sent; it still gets a final response.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceRequestCancel(request: *const InferenceRequest) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        let request = unsafe { object(request, "inference request") }?;
+    /// Cancels a request that was sent; it still gets a final response.
+    fn TRITONSERVER_InferenceRequestCancel(request: &InferenceRequest) {
         let sent = request.sent.lock();
         let sent = sent.as_ref().ok_or_else(|| {
             Error::internal("It is not possible to cancel an inference request before calling TRITONSERVER_InferAsync.")
         })?;
         request.is_cancelled.store(true, Relaxed);
         sent.cancel();
-        Ok(())
-    })
-}
+    }
 
-/// Whether the library has cancelled a request that was sent.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceRequestIsCancelled(
-    request: *const InferenceRequest,
-    is_cancelled: *mut bool,
-) -> Err {
-    let state = |request: &InferenceRequest| {
-        if request.sent.lock().is_some() {
-            return Ok(request.is_cancelled.load(Relaxed));
+    /// Whether the library has cancelled a request that was sent.
+    fn TRITONSERVER_InferenceRequestIsCancelled(request: &InferenceRequest, is_cancelled: Out<bool>) {
+        if request.sent.lock().is_none() {
+            let text = "It is not possible to query cancellation status before calling TRITONSERVER_InferAsync.";
+            return Err(Error::internal(text));
         }
-        Err(Error::internal("It is not possible to query cancellation status before calling TRITONSERVER_InferAsync."))
-    };
-    // SAFETY: the caller's promise.
-    unsafe { give(request, is_cancelled, state) }
-}
+        is_cancelled.put(request.is_cancelled.load(Relaxed));
+    }
 
-/// Adds an input without data.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceRequestAddInput(
-    request: *mut InferenceRequest,
-    name: *const c_char,
-    datatype: u32,
-    shape: *const i64,
-    dim_count: u64,
-) -> Err {
-    // SAFETY: the caller's promise.
-    let name = unsafe { text(name) };
-    let count = if shape.is_null() { 0 } else { dim_count as usize };
-    // SAFETY: the caller promises so many dims; a null pointer has none.
-    let shape = (0..count).map(|at| unsafe { *shape.add(at) }).collect();
-    // SAFETY: the caller's promise.
-    unsafe { change(request, |request| request.add_input(name, datatype, shape)) }
-}
+    /// Adds an input without data.
+    fn TRITONSERVER_InferenceRequestAddInput(
+        request: &mut InferenceRequest,
+        name: String,
+        datatype: u32,
+        shape: *const i64,
+        dim_count: u64,
+    ) {
+        let count = if shape.is_null() { 0 } else { dim_count as usize };
+        // SAFETY: so many dims; a null pointer has none.
+        let shape = (0..count).map(|at| unsafe { *shape.add(at) }).collect();
+        request.add_input(name, datatype, shape)
+    }
 
-/// Removes an input.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceRequestRemoveInput(
-    request: *mut InferenceRequest,
-    name: *const c_char,
-) -> Err {
-    // SAFETY: the caller's promise.
-    let name = unsafe { text(name) };
-    let remove = |request: &mut InferenceRequest| {
+    /// Removes an input.
+    fn TRITONSERVER_InferenceRequestRemoveInput(request: &mut InferenceRequest, name: String) {
         request.input(&name)?;
         request.inputs.retain(|input| input.name != name);
-        Ok(())
-    };
-    // SAFETY: the caller's promise.
-    unsafe { change(request, remove) }
-}
+    }
 
-/// Removes all inputs.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceRequestRemoveAllInputs(request: *mut InferenceRequest) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { set(request, |request| request.inputs.clear()) }
-}
+    /// Removes all inputs.
+    fn TRITONSERVER_InferenceRequestRemoveAllInputs(request: &mut InferenceRequest) {
+        request.inputs.clear();
+    }
 
-/// # Safety
-/// As `change`; `name` is null or NUL-terminated.
-unsafe fn append(request: *mut InferenceRequest, name: *const c_char, buffer: InputBuffer) -> Err {
-    // SAFETY: the caller's promise.
-    let name = unsafe { text(name) };
-    // SAFETY: the caller's promise.
-    unsafe { change(request, |request| request.input(&name).map(|input| input.append(buffer))) }
-}
+    /// Adds a buffer to an input, which the caller keeps until the request is released.
+    fn TRITONSERVER_InferenceRequestAppendInputData(
+        request: &mut InferenceRequest,
+        name: String,
+        base: *const c_void,
+        byte_size: usize,
+        memory_type: u32,
+        _memory_type_id: i64,
+    ) {
+        let buffer = InputBuffer { base: base.cast(), bytes: byte_size, memory_type, policy: None };
+        request.input(&name)?.append(buffer);
+    }
 
-/// Adds a buffer to an input, which the caller keeps until the request is released.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceRequestAppendInputData(
-    request: *mut InferenceRequest,
-    name: *const c_char,
-    base: *const c_void,
-    byte_size: usize,
-    memory_type: u32,
-    _memory_type_id: i64,
-) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { append(request, name, InputBuffer { base: base.cast(), bytes: byte_size, memory_type, policy: None }) }
-}
+    /// Adds a buffer for instances with a host policy.
+    fn TRITONSERVER_InferenceRequestAppendInputDataWithHostPolicy(
+        request: &mut InferenceRequest,
+        name: String,
+        base: *const c_void,
+        byte_size: usize,
+        memory_type: u32,
+        _memory_type_id: i64,
+        host_policy_name: String,
+    ) {
+        let policy = Some(host_policy_name);
+        let buffer = InputBuffer { base: base.cast(), bytes: byte_size, memory_type, policy };
+        request.input(&name)?.append(buffer);
+    }
 
-/// Adds a buffer for instances with a host policy.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceRequestAppendInputDataWithHostPolicy(
-    request: *mut InferenceRequest,
-    name: *const c_char,
-    base: *const c_void,
-    byte_size: usize,
-    memory_type: u32,
-    _memory_type_id: i64,
-    host_policy_name: *const c_char,
-) -> Err {
-    // SAFETY: the caller's promise.
-    let policy = Some(unsafe { text(host_policy_name) });
-    // SAFETY: the caller's promise.
-    unsafe { append(request, name, InputBuffer { base: base.cast(), bytes: byte_size, memory_type, policy }) }
-}
+    /// Adds a buffer that attributes describe.
+    fn TRITONSERVER_InferenceRequestAppendInputDataWithBufferAttributes(
+        request: &mut InferenceRequest,
+        name: String,
+        base: *const c_void,
+        attributes: Option<&BufferAttributes>,
+    ) {
+        let of = attributes.cloned().unwrap_or_default();
+        let buffer = InputBuffer { base: base.cast(), bytes: of.bytes, memory_type: of.memory_type, policy: None };
+        request.input(&name)?.append(buffer);
+    }
 
-/// Adds a buffer that attributes describe.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceRequestAppendInputDataWithBufferAttributes(
-    request: *mut InferenceRequest,
-    name: *const c_char,
-    base: *const c_void,
-    attributes: *const BufferAttributes,
-) -> Err {
-    // SAFETY: the caller's promise.
-    let of = unsafe { attributes.as_ref() }.cloned().unwrap_or_default();
-    let buffer = InputBuffer { base: base.cast(), bytes: of.bytes, memory_type: of.memory_type, policy: None };
-    // SAFETY: the caller's promise.
-    unsafe { append(request, name, buffer) }
-}
+    /// Removes the buffers of an input.
+    fn TRITONSERVER_InferenceRequestRemoveAllInputData(request: &mut InferenceRequest, name: String) {
+        request.input(&name)?.clear();
+    }
 
-/// Removes the buffers of an input.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceRequestRemoveAllInputData(
-    request: *mut InferenceRequest,
-    name: *const c_char,
-) -> Err {
-    // SAFETY: the caller's promise.
-    let name = unsafe { text(name) };
-    // SAFETY: the caller's promise.
-    unsafe { change(request, |request| request.input(&name).map(|input| input.clear())) }
-}
-
-/// Asks for an output; without any, all are asked for.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceRequestAddRequestedOutput(
-    request: *mut InferenceRequest,
-    name: *const c_char,
-) -> Err {
-    // SAFETY: the caller's promise.
-    let name = unsafe { text(name) };
-    let add = |request: &mut InferenceRequest| {
+    /// Asks for an output; without any, all are asked for.
+    fn TRITONSERVER_InferenceRequestAddRequestedOutput(request: &mut InferenceRequest, name: String) {
         if request.outputs.contains(&name) {
             return Err(Error::invalid(format!("{}output '{name}' already exists in request", request.prefix())));
         }
         request.outputs.insert(name);
-        Ok(())
-    };
-    // SAFETY: the caller's promise.
-    unsafe { change(request, add) }
-}
+    }
 
-/// Asks for an output no longer, if it was asked for.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceRequestRemoveRequestedOutput(
-    request: *mut InferenceRequest,
-    name: *const c_char,
-) -> Err {
-    // SAFETY: the caller's promise.
-    let name = unsafe { text(name) };
-    // SAFETY: the caller's promise.
-    unsafe { set(request, |request| drop(request.outputs.take(&name))) }
-}
+    /// Asks for an output no longer, if it was asked for.
+    fn TRITONSERVER_InferenceRequestRemoveRequestedOutput(request: &mut InferenceRequest, name: String) {
+        request.outputs.remove(&name);
+    }
 
-/// Asks for all outputs.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceRequestRemoveAllRequestedOutputs(request: *mut InferenceRequest) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { set(request, |request| request.outputs.clear()) }
-}
+    /// Asks for all outputs.
+    fn TRITONSERVER_InferenceRequestRemoveAllRequestedOutputs(request: &mut InferenceRequest) {
+        request.outputs.clear();
+    }
 
-/// Sets the function that gets the request back.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceRequestSetReleaseCallback(
-    request: *mut InferenceRequest,
-    release_fn: Option<ReleaseCallback>,
-    userp: *mut c_void,
-) -> Err {
-    let callback = release_fn.map(|release| (release, userp));
-    // SAFETY: the caller's promise.
-    unsafe { set(request, |request| request.release = callback) }
-}
+    /// Sets the function that gets the request back.
+    fn TRITONSERVER_InferenceRequestSetReleaseCallback(
+        request: &mut InferenceRequest,
+        release_fn: Option<ReleaseCallback>,
+        userp: *mut c_void,
+    ) {
+        request.release = release_fn.map(|release| (release, userp));
+    }
 
-/// Sets the function that gets the responses, and the allocator of their buffers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceRequestSetResponseCallback(
-    request: *mut InferenceRequest,
-    allocator: *const ResponseAllocator,
-    allocator_userp: *mut c_void,
-    response_fn: Option<ResponseCallback>,
-    userp: *mut c_void,
-) -> Err {
-    let callback = response_fn.map(|respond| (Allocation::new(allocator, allocator_userp), respond, userp));
-    // SAFETY: the caller's promise.
-    unsafe { set(request, |request| request.respond = callback) }
+    /// Sets the function that gets the responses, and the allocator of their buffers.
+    fn TRITONSERVER_InferenceRequestSetResponseCallback(
+        request: &mut InferenceRequest,
+        allocator: *const ResponseAllocator,
+        allocator_userp: *mut c_void,
+        response_fn: Option<ResponseCallback>,
+        userp: *mut c_void,
+    ) {
+        let allocation = Allocation::new(allocator, allocator_userp);
+        request.respond = response_fn.map(|respond| (allocation, respond, userp));
+    }
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 #![allow(unsafe_code)] // pointers of a C API
 
 use super::allocator::{Allocation, ResponseBuffer};
+use super::exports::{Out, exports, objects};
 use super::parameter::Parameter;
-use super::{Err, delete, get, guard, object, put};
 use crate::calls::{CallOutput, CallResponse};
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::{null, null_mut};
@@ -63,125 +63,88 @@ impl InferenceResponse {
     }
 }
 
-/// Deletes a response and frees its buffers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceResponseDelete(response: *mut InferenceResponse) -> Err {
-    // SAFETY: made for the library's callback, and the caller's.
-    unsafe { delete(response) }
+objects! {
+    InferenceResponse: "response";
 }
 
-/// The error of a response, or null. As in Triton each call makes a new one, which the caller deletes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceResponseError(response: *const InferenceResponse) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe { object(response, "response") }?.error.clone().map_or(Ok(()), Err))
-}
+exports! {
+    /// Deletes a response and frees its buffers.
+    fn TRITONSERVER_InferenceResponseDelete(response: Option<Box<InferenceResponse>>) {
+        drop(response);
+    }
 
-/// The name and the version of the model that responded.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceResponseModel(
-    response: *const InferenceResponse,
-    model_name: *mut *const c_char,
-    model_version: *mut i64,
-) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let response = object(response, "response")?;
-            put(model_name, response.model.as_ptr());
-            put(model_version, response.version);
-        }
-        Ok(())
-    })
-}
+    /// The error of a response, or null. As in Triton each call makes a new one, which the caller deletes.
+    fn TRITONSERVER_InferenceResponseError(response: &InferenceResponse) {
+        response.error.clone().map_or(Ok(()), Err)
+    }
 
-/// The id of the request.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceResponseId(
-    response: *const InferenceResponse,
-    request_id: *mut *const c_char,
-) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(request_id, || Ok(object(response, "response")?.id.as_ptr())) }
-}
+    /// The name and the version of the model that responded.
+    fn TRITONSERVER_InferenceResponseModel(
+        response: &InferenceResponse,
+        model_name: Out<*const c_char>,
+        model_version: Out<i64>,
+    ) {
+        model_name.put(response.model.as_ptr());
+        model_version.put(response.version);
+    }
 
-/// The number of parameters.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceResponseParameterCount(
-    response: *const InferenceResponse,
-    count: *mut u32,
-) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(count, || Ok(object(response, "response")?.parameters.len() as u32)) }
-}
+    /// The id of the request.
+    fn TRITONSERVER_InferenceResponseId(response: &InferenceResponse, request_id: Out<*const c_char>) {
+        request_id.put(response.id.as_ptr());
+    }
 
-/// A parameter, which belongs to the response.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceResponseParameter(
-    response: *const InferenceResponse,
-    index: u32,
-    name: *mut *const c_char,
-    kind: *mut u32,
-    vvalue: *mut *const c_void,
-) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        let parameters = unsafe { &object(response, "response")?.parameters };
+    /// The number of parameters.
+    fn TRITONSERVER_InferenceResponseParameterCount(response: &InferenceResponse, count: Out<u32>) {
+        count.put(response.parameters.len() as u32);
+    }
+
+    /// A parameter, which belongs to the response.
+    fn TRITONSERVER_InferenceResponseParameter(
+        response: &InferenceResponse,
+        index: u32,
+        name: Out<*const c_char>,
+        kind: Out<u32>,
+        vvalue: Out<*const c_void>,
+    ) {
+        let parameters = &response.parameters;
         let count = parameters.len();
         let none = || Error::invalid(format!("out of bounds index {index}: response has {count} parameters"));
         let parameter = parameters.get(index as usize).ok_or_else(none)?;
-        // SAFETY: the caller's promise.
-        unsafe {
-            put(name, parameter.name.as_ptr());
-            put(kind, parameter.value.kind());
-            put(vvalue, parameter.value.pointer());
-        }
-        Ok(())
-    })
-}
+        name.put(parameter.name.as_ptr());
+        kind.put(parameter.value.kind());
+        vvalue.put(parameter.value.pointer());
+    }
 
-/// The number of outputs.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceResponseOutputCount(
-    response: *const InferenceResponse,
-    count: *mut u32,
-) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(count, || Ok(object(response, "response")?.outputs.len() as u32)) }
-}
+    /// The number of outputs.
+    fn TRITONSERVER_InferenceResponseOutputCount(response: &InferenceResponse, count: Out<u32>) {
+        count.put(response.outputs.len() as u32);
+    }
 
-/// An output, which belongs to the response.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceResponseOutput(
-    response: *const InferenceResponse,
-    index: u32,
-    name: *mut *const c_char,
-    datatype: *mut u32,
-    shape: *mut *const i64,
-    dim_count: *mut u64,
-    base: *mut *const c_void,
-    byte_size: *mut usize,
-    memory_type: *mut u32,
-    memory_type_id: *mut i64,
-    userp: *mut *mut c_void,
-) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        let output = unsafe { object(response, "response") }?.output(index)?;
+    /// An output, which belongs to the response.
+    fn TRITONSERVER_InferenceResponseOutput(
+        response: &InferenceResponse,
+        index: u32,
+        name: Out<*const c_char>,
+        datatype: Out<u32>,
+        shape: Out<*const i64>,
+        dim_count: Out<u64>,
+        base: Out<*const c_void>,
+        byte_size: Out<usize>,
+        memory_type: Out<u32>,
+        memory_type_id: Out<i64>,
+        userp: Out<*mut c_void>,
+    ) {
+        let output = response.output(index)?;
         let buffer = output.buffer.as_ref();
         let attributes = buffer.map(|buffer| buffer.attributes.clone()).unwrap_or_default();
-        // SAFETY: the caller's promise.
-        unsafe {
-            put(name, output.name.as_ptr());
-            put(datatype, output.datatype);
-            put(shape, output.shape.as_ptr());
-            put(dim_count, output.shape.len() as u64);
-            put(base, buffer.map_or(null(), |buffer| buffer.base().cast_const()));
-            put(byte_size, attributes.bytes);
-            put(memory_type, attributes.memory_type);
-            put(memory_type_id, attributes.memory_type_id);
-            put(userp, buffer.map_or(null_mut(), ResponseBuffer::userp));
-        }
-        Ok(())
-    })
+        name.put(output.name.as_ptr());
+        datatype.put(output.datatype);
+        shape.put(output.shape.as_ptr());
+        dim_count.put(output.shape.len() as u64);
+        base.put(buffer.map_or(null(), |buffer| buffer.base().cast_const()));
+        byte_size.put(attributes.bytes);
+        memory_type.put(attributes.memory_type);
+        memory_type_id.put(attributes.memory_type_id);
+        userp.put(buffer.map_or(null_mut(), ResponseBuffer::userp));
+    }
 }

@@ -3,9 +3,10 @@
 #![allow(unsafe_code)] // pointers of a C API
 
 use super::attributes::BufferAttributes;
+use super::exports::{Out, exports, objects};
 use super::instance::Instance;
 use super::memory::CPU;
-use super::{Err, c_text, guard, object, put};
+use super::{Err, c_text};
 use crate::bytes::AlignedBytes;
 use crate::segments::View;
 use frames::{Contents, TensorRef};
@@ -95,31 +96,28 @@ impl Input {
     }
 }
 
-/// The properties of an input, which owns the texts and the shape.
-///
-/// # Safety
-/// `input` is live, the others null or valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_InputProperties(
-    input: *const Input,
-    name: *mut *const c_char,
-    datatype: *mut u32,
-    shape: *mut *const i64,
-    dims_count: *mut u32,
-    byte_size: *mut u64,
-    buffer_count: *mut u32,
-) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        let input = object(input, "input")?;
-        put(name, input.name.as_ptr());
-        put(datatype, input.datatype);
-        put(shape, input.shape.as_ptr());
-        put(dims_count, input.shape.len() as u32);
-        put(byte_size, input.data.len());
-        put(buffer_count, u32::from(input.data.len() > 0));
-        Ok(())
-    })
+objects! {
+    Input: "input";
+}
+
+exports! {
+    /// The properties of an input, which owns the texts and the shape.
+    fn TRITONBACKEND_InputProperties(
+        input: &Input,
+        name: Out<*const c_char>,
+        datatype: Out<u32>,
+        shape: Out<*const i64>,
+        dims_count: Out<u32>,
+        byte_size: Out<u64>,
+        buffer_count: Out<u32>,
+    ) {
+        name.put(input.name.as_ptr());
+        datatype.put(input.datatype);
+        shape.put(input.shape.as_ptr());
+        dims_count.put(input.shape.len() as u32);
+        byte_size.put(input.data.len());
+        buffer_count.put(u32::from(input.data.len() > 0));
+    }
 }
 
 /// The same as `TRITONBACKEND_InputProperties`: there is one set of buffers.
@@ -141,29 +139,22 @@ pub unsafe extern "C" fn TRITONBACKEND_InputPropertiesForHostPolicy(
     unsafe { TRITONBACKEND_InputProperties(input, name, datatype, shape, dims_count, byte_size, buffer_count) }
 }
 
-/// A buffer of an input. Beyond the last: null and no error, as in Triton.
-///
-/// # Safety
-/// `input` is live, the others null or valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_InputBuffer(
-    input: *const Input,
-    index: u32,
-    buffer: *mut *const c_void,
-    buffer_byte_size: *mut u64,
-    memory_type: *mut u32,
-    memory_type_id: *mut i64,
-) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        let input = object(input, "input")?;
+exports! {
+    /// A buffer of an input. Beyond the last: null and no error, as in Triton.
+    fn TRITONBACKEND_InputBuffer(
+        input: &Input,
+        index: u32,
+        buffer: Out<*const c_void>,
+        buffer_byte_size: Out<u64>,
+        memory_type: Out<u32>,
+        memory_type_id: Out<i64>,
+    ) {
         let found = input.data.buffer(index)?;
-        put(buffer, found.map_or(null(), <*const u8>::cast));
-        put(buffer_byte_size, found.map_or(0, |_| input.data.len()));
-        put(memory_type, CPU);
-        put(memory_type_id, 0);
-        Ok(())
-    })
+        buffer.put(found.map_or(null(), <*const u8>::cast));
+        buffer_byte_size.put(found.map_or(0, |_| input.data.len()));
+        memory_type.put(CPU);
+        memory_type_id.put(0);
+    }
 }
 
 /// The same as `TRITONBACKEND_InputBuffer`: there is one set of buffers.
@@ -184,23 +175,16 @@ pub unsafe extern "C" fn TRITONBACKEND_InputBufferForHostPolicy(
     unsafe { TRITONBACKEND_InputBuffer(input, index, buffer, buffer_byte_size, memory_type, memory_type_id) }
 }
 
-/// A buffer of an input and its attributes, which the input owns. Beyond the last: null and no error.
-///
-/// # Safety
-/// `input` is live, the others null or valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_InputBufferAttributes(
-    input: *const Input,
-    index: u32,
-    buffer: *mut *const c_void,
-    buffer_attributes: *mut *const BufferAttributes,
-) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        let input = object(input, "input")?;
+exports! {
+    /// A buffer of an input and its attributes, which the input owns. Beyond the last: null and no error.
+    fn TRITONBACKEND_InputBufferAttributes(
+        input: &Input,
+        index: u32,
+        buffer: Out<*const c_void>,
+        buffer_attributes: Out<*const BufferAttributes>,
+    ) {
         let found = input.data.buffer(index)?;
-        put(buffer, found.map_or(null(), <*const u8>::cast));
-        put(buffer_attributes, found.map_or(null(), |_| &raw const input.attributes));
-        Ok(())
-    })
+        buffer.put(found.map_or(null(), <*const u8>::cast));
+        buffer_attributes.put(found.map_or(null(), |_| &raw const input.attributes));
+    }
 }

@@ -1,10 +1,9 @@
 //! `TRITONBACKEND_ModelInstance`.
 
-#![allow(unsafe_code)] // pointers of a C API
-
+use super::c_text;
+use super::exports::{Cleared, Out, exports, objects};
 use super::message::Message;
 use super::model::Model;
-use super::{Err, c_text, get, guard, object, put};
 use crate::link::Link;
 use crate::load::{member, optional};
 use parking_lot::RwLock;
@@ -65,159 +64,79 @@ fn out_of_bounds(index: u32, count: usize, what: &str) -> Error {
     Error::invalid(format!("out of bounds index {index}: instance is configured with {count} {what}"))
 }
 
-/// Name of an instance; owned by it.
-///
-/// # Safety
-/// `instance` is live, `name` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceName(instance: *const Instance, name: *mut *const c_char) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(name, || Ok(object(instance, "instance")?.name.as_ptr())) }
+objects! {
+    Instance: "instance";
 }
 
-/// Kind of an instance.
-///
-/// # Safety
-/// `instance` is live, `kind` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceKind(instance: *const Instance, kind: *mut u32) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(kind, || Ok(object(instance, "instance")?.kind)) }
-}
+exports! {
+    /// Name of an instance; owned by it.
+    fn TRITONBACKEND_ModelInstanceName(instance: &Instance, name: Out<*const c_char>) {
+        name.put(instance.name.as_ptr());
+    }
 
-/// Ordinal of the device of an instance; 0 without one.
-///
-/// # Safety
-/// `instance` is live, `device_id` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceDeviceId(instance: *const Instance, device_id: *mut i32) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(device_id, || Ok(object(instance, "instance")?.device)) }
-}
+    /// Kind of an instance.
+    fn TRITONBACKEND_ModelInstanceKind(instance: &Instance, kind: Out<u32>) {
+        kind.put(instance.kind);
+    }
 
-/// Host policy of an instance; the message is owned by it.
-///
-/// # Safety
-/// `instance` is live, `host_policy` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceHostPolicy(
-    instance: *const Instance,
-    host_policy: *mut *const Message,
-) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(host_policy, || Ok(&raw const object(instance, "instance")?.policy)) }
-}
+    /// Ordinal of the device of an instance; 0 without one.
+    fn TRITONBACKEND_ModelInstanceDeviceId(instance: &Instance, device_id: Out<i32>) {
+        device_id.put(instance.device);
+    }
 
-/// Whether an instance gets no requests.
-///
-/// # Safety
-/// `instance` is live, `is_passive` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceIsPassive(instance: *const Instance, is_passive: *mut bool) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(is_passive, || Ok(object(instance, "instance")?.is_passive)) }
-}
+    /// Host policy of an instance; the message is owned by it.
+    fn TRITONBACKEND_ModelInstanceHostPolicy(instance: &Instance, host_policy: Out<*const Message>) {
+        host_policy.put(&raw const instance.policy);
+    }
 
-/// Number of profiles.
-///
-/// # Safety
-/// `instance` is live, `count` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceProfileCount(instance: *const Instance, count: *mut u32) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(count, || Ok(object(instance, "instance")?.profiles.len() as u32)) }
-}
+    /// Whether an instance gets no requests.
+    fn TRITONBACKEND_ModelInstanceIsPassive(instance: &Instance, is_passive: Out<bool>) {
+        is_passive.put(instance.is_passive);
+    }
 
-/// Name of a profile; owned by the instance.
-///
-/// # Safety
-/// `instance` is live, `profile_name` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceProfileName(
-    instance: *const Instance,
-    index: u32,
-    profile_name: *mut *const c_char,
-) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        let profiles = unsafe {
-            put(profile_name, null_mut::<c_char>().cast_const());
-            &object(instance, "instance")?.profiles
-        };
+    /// Number of profiles.
+    fn TRITONBACKEND_ModelInstanceProfileCount(instance: &Instance, count: Out<u32>) {
+        count.put(instance.profiles.len() as u32);
+    }
+
+    /// Name of a profile; owned by the instance.
+    fn TRITONBACKEND_ModelInstanceProfileName(instance: &Instance, index: u32, profile_name: Cleared<*const c_char>) {
+        let profiles = &instance.profiles;
         let profile = profiles.get(index as usize).ok_or_else(|| out_of_bounds(index, profiles.len(), "profiles"))?;
-        // SAFETY: the caller's promise.
-        unsafe { put(profile_name, profile.as_ptr()) };
-        Ok(())
-    })
-}
+        profile_name.put(profile.as_ptr());
+    }
 
-/// Number of secondary devices.
-///
-/// # Safety
-/// `instance` is live, `count` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceSecondaryDeviceCount(
-    instance: *const Instance,
-    count: *mut u32,
-) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(count, || Ok(object(instance, "instance")?.secondary.len() as u32)) }
-}
+    /// Number of secondary devices.
+    fn TRITONBACKEND_ModelInstanceSecondaryDeviceCount(instance: &Instance, count: Out<u32>) {
+        count.put(instance.secondary.len() as u32);
+    }
 
-/// Kind and number of a secondary device; the text is owned by the instance.
-///
-/// # Safety
-/// `instance` is live, the others valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceSecondaryDeviceProperties(
-    instance: *const Instance,
-    index: u32,
-    kind: *mut *const c_char,
-    id: *mut i64,
-) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        let devices = unsafe { &object(instance, "instance")?.secondary };
+    /// Kind and number of a secondary device; the text is owned by the instance.
+    fn TRITONBACKEND_ModelInstanceSecondaryDeviceProperties(
+        instance: &Instance,
+        index: u32,
+        kind: Out<*const c_char>,
+        id: Out<i64>,
+    ) {
+        let devices = &instance.secondary;
         let device = devices.get(index as usize);
         let device = device.ok_or_else(|| out_of_bounds(index, devices.len(), "secondary devices"))?;
-        // SAFETY: the caller's promise.
-        unsafe {
-            put(kind, device.0.as_ptr());
-            put(id, device.1);
-        }
-        Ok(())
-    })
-}
+        kind.put(device.0.as_ptr());
+        id.put(device.1);
+    }
 
-/// The model of an instance.
-///
-/// # Safety
-/// `instance` is live, `model` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceModel(instance: *const Instance, model: *mut *const Model) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(model, || Ok(Arc::as_ptr(&object(instance, "instance")?.model))) }
-}
+    /// The model of an instance.
+    fn TRITONBACKEND_ModelInstanceModel(instance: &Instance, model: Out<*const Model>) {
+        model.put(Arc::as_ptr(&instance.model));
+    }
 
-/// The pointer that the backend stored for the instance.
-///
-/// # Safety
-/// `instance` is live, `state` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceState(instance: *const Instance, state: *mut *mut c_void) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(state, || Ok(object(instance, "instance")?.state.load(SeqCst))) }
-}
+    /// The pointer that the backend stored for the instance.
+    fn TRITONBACKEND_ModelInstanceState(instance: &Instance, state: Out<*mut c_void>) {
+        state.put(instance.state.load(SeqCst));
+    }
 
-/// Stores a pointer for the instance.
-///
-/// # Safety
-/// `instance` is live.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceSetState(instance: *const Instance, state: *mut c_void) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        object(instance, "instance")?.state.store(state, SeqCst);
-        Ok(())
-    })
+    /// Stores a pointer for the instance.
+    fn TRITONBACKEND_ModelInstanceSetState(instance: &Instance, state: *mut c_void) {
+        instance.state.store(state, SeqCst);
+    }
 }

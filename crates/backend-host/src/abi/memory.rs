@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)] // pointers of a C API, malloc and free
 
-use super::{Err, guard, put};
+use super::exports::{Out, exports};
 use std::ffi::c_void;
 use tensor::Error;
 
@@ -24,19 +24,15 @@ fn check(memory_type: u32, verb: &str) -> tensor::Result<()> {
     }
 }
 
-/// Allocates memory of the host, aligned to 64 bytes.
-///
-/// # Safety
-/// `buffer` is valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_MemoryManagerAllocate(
-    _manager: *const MemoryManager,
-    buffer: *mut *mut c_void,
-    memory_type: u32,
-    _memory_type_id: i64,
-    byte_size: u64,
-) -> Err {
-    guard(|| {
+exports! {
+    /// Allocates memory of the host, aligned to 64 bytes.
+    fn TRITONBACKEND_MemoryManagerAllocate(
+        _manager: *const MemoryManager,
+        buffer: Out<*mut c_void>,
+        memory_type: u32,
+        _memory_type_id: i64,
+        byte_size: u64,
+    ) {
         check(memory_type, "allocation")?;
         let bytes = usize::try_from(byte_size).unwrap_or(usize::MAX).max(1);
         let mut allocated = std::ptr::null_mut();
@@ -45,27 +41,18 @@ pub unsafe extern "C" fn TRITONBACKEND_MemoryManagerAllocate(
         if status != 0 {
             return Err(Error::unavailable("CPU memory allocation failed"));
         }
-        // SAFETY: the caller's promise.
-        unsafe { put(buffer, allocated) };
-        Ok(())
-    })
-}
+        buffer.put(allocated);
+    }
 
-/// Frees it.
-///
-/// # Safety
-/// `buffer` is null or was allocated by the function above, and is not used again.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_MemoryManagerFree(
-    _manager: *const MemoryManager,
-    buffer: *mut c_void,
-    memory_type: u32,
-    _memory_type_id: i64,
-) -> Err {
-    guard(|| {
+    /// Frees it.
+    fn TRITONBACKEND_MemoryManagerFree(
+        _manager: *const MemoryManager,
+        buffer: *mut c_void,
+        memory_type: u32,
+        _memory_type_id: i64,
+    ) {
         check(memory_type, "allocation")?;
-        // SAFETY: the caller's promise.
+        // SAFETY: null, or allocated by the function above and given up.
         unsafe { libc::free(buffer) };
-        Ok(())
-    })
+    }
 }

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)] // pointers of a C API
 
-use super::{Err, delete, guard, object, put};
+use super::exports::{Out, exports, objects};
 use std::ffi::c_char;
 
 /// A text for a library, or from one. An object may lend `&Message` for as long as it lives.
@@ -18,56 +18,35 @@ impl Message {
         Self { bytes }
     }
 
-    /// Gives the message to a library, which deletes it.
-    pub(crate) fn raw(self) -> *mut Self {
-        Box::into_raw(Box::new(self))
-    }
-
     /// The text. It is whatever a library wrote, valid JSON or not.
     pub(crate) fn text(&self) -> &[u8] {
         self.bytes.split_last().map_or(&[], |(_, text)| text)
     }
 }
 
-/// A message with a copy of a text.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_MessageNewFromSerializedJson(
-    message: *mut *mut Message,
-    base: *const c_char,
-    byte_size: usize,
-) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise; a null text may have no bytes.
+objects! {
+    Message: "message";
+}
+
+exports! {
+    /// A message with a copy of a text.
+    fn TRITONSERVER_MessageNewFromSerializedJson(message: Out<*mut Message>, base: *const c_char, byte_size: usize) {
+        // SAFETY: so many bytes; a null text may have no bytes.
         let text = if base.is_null() { &[] } else { unsafe { std::slice::from_raw_parts(base.cast(), byte_size) } };
-        // SAFETY: the caller's promise.
-        unsafe { put(message, Message::new(text).raw()) };
-        Ok(())
-    })
-}
+        message.give(Message::new(text));
+    }
 
-/// Deletes a message.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_MessageDelete(message: *mut Message) -> Err {
-    // SAFETY: made by `raw`, and the caller's.
-    unsafe { delete(message) }
-}
+    /// Deletes a message.
+    fn TRITONSERVER_MessageDelete(message: Option<Box<Message>>) {
+        drop(message);
+    }
 
-/// The text of a message, which owns it.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_MessageSerializeToJson(
-    message: *mut Message,
-    base: *mut *const c_char,
-    byte_size: *mut usize,
-) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        let text = unsafe { object(message, "message") }?.text();
-        // SAFETY: the caller's promise.
-        unsafe { put(base, text.as_ptr().cast()) };
-        // SAFETY: the caller's promise.
-        unsafe { put(byte_size, text.len()) };
-        Ok(())
-    })
+    /// The text of a message, which owns it.
+    fn TRITONSERVER_MessageSerializeToJson(message: &Message, base: Out<*const c_char>, byte_size: Out<usize>) {
+        let text = message.text();
+        base.put(text.as_ptr().cast());
+        byte_size.put(text.len());
+    }
 }
 
 #[cfg(test)]

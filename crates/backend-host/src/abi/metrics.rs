@@ -6,15 +6,16 @@
 
 #![allow(unsafe_code)] // pointers of a C API
 
+use super::exports::{Out, exports, objects};
 use super::parameter::{Parameter, ParameterValue};
-use super::{Err, delete, get, guard, object, put, text};
+use super::{Err, object};
+use crate::json::{add_text, add_texts};
 use crate::link::{Link, Way};
 use frames::generated::{Frame, MetricOperation, MetricUpdate};
 use frames::{InstanceId, write};
 use parking_lot::Mutex;
-use protocol::json::{Value, write_f64, write_string};
+use protocol::json::{Value, write_f64};
 use std::collections::BTreeMap;
-use std::ffi::c_char;
 use std::ptr::null;
 use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
@@ -75,9 +76,9 @@ impl MetricFamily {
         }
         let Some(link) = Link::current() else { return Ok(None) };
         let family = ask_number(&link, "family_new", "family", |json| {
-            member(json, "name", &self.name);
-            member(json, "description", &self.description);
-            member(json, "kind", self.kind.name());
+            add_text(json, "name", &self.name);
+            add_text(json, "description", &self.description);
+            add_text(json, "kind", self.kind.name());
         });
         let Some(number) = family? else { return Ok(None) };
         *remote = Remote { link: Arc::downgrade(&link), number };
@@ -108,14 +109,8 @@ impl Metric {
         }
         let Some((link, family)) = self.family.bind()? else { return Ok(None) };
         let metric = ask_number(&link, "metric_new", "metric", |json| {
-            json.extend_from_slice(format!(r#","family":{family},"labels":{{"#).as_bytes());
-            for (at, (name, value)) in self.labels.iter().enumerate() {
-                json.extend_from_slice(if at == 0 { b"" } else { b"," });
-                write_string(json, name.as_bytes());
-                json.push(b':');
-                write_string(json, value.as_bytes());
-            }
-            json.push(b'}');
+            json.extend_from_slice(format!(r#","family":{family}"#).as_bytes());
+            add_texts(json, "labels", &self.labels);
             if self.family.kind == MetricKind::Histogram {
                 json.extend_from_slice(br#","buckets":["#);
                 for (at, bound) in self.buckets.iter().enumerate() {
@@ -177,14 +172,6 @@ impl Metric {
     }
 }
 
-/// Adds a member of an object, after a comma.
-fn member(json: &mut Vec<u8>, name: &str, value: &str) {
-    json.push(b',');
-    write_string(json, name.as_bytes());
-    json.push(b':');
-    write_string(json, value.as_bytes());
-}
-
 /// Makes an object of the server and returns its number; `None` if the connection ended meanwhile.
 fn ask_number(
     link: &Arc<Link>,
@@ -228,32 +215,25 @@ pub(crate) struct MetricArgs {
     buckets: Option<Vec<f64>>,
 }
 
-/// A new family.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_MetricFamilyNew(
-    family: *mut *const MetricFamily,
-    kind: u32,
-    name: *const c_char,
-    description: *const c_char,
-) -> Err {
-    guard(|| {
-        let kind = MetricKind::from_number(kind)
-            .ok_or_else(|| Error::invalid("Unsupported kind passed to MetricFamily constructor."))?;
-        // SAFETY: the caller's promise.
-        let (name, description) = unsafe { (text(name), text(description)) };
-        let made = MetricFamily { kind, name, description, remote: Mutex::default(), metrics: Mutex::default() };
-        made.bind()?;
-        // SAFETY: the caller's promise.
-        unsafe { put(family, Arc::into_raw(Arc::new(made))) };
-        Ok(())
-    })
+objects! {
+    Metric: "metric";
+    MetricArgs: "metric args";
+    MetricFamily: "metric family";
 }
 
-/// Deletes a family that has no metrics.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_MetricFamilyDelete(family: *const MetricFamily) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
+exports! {
+    /// A new family.
+    fn TRITONSERVER_MetricFamilyNew(family: Out<*const MetricFamily>, kind: u32, name: String, description: String) {
+        let kind = MetricKind::from_number(kind)
+            .ok_or_else(|| Error::invalid("Unsupported kind passed to MetricFamily constructor."))?;
+        let made = MetricFamily { kind, name, description, remote: Mutex::default(), metrics: Mutex::default() };
+        made.bind()?;
+        family.put(Arc::into_raw(Arc::new(made)));
+    }
+
+    /// Deletes a family that has no metrics.
+    fn TRITONSERVER_MetricFamilyDelete(family: *const MetricFamily) {
+        // SAFETY: null, or a family that the library has.
         let live = unsafe { object(family, "metric family") }?;
         if !live.metrics.lock().is_empty() {
             return Err(Error::internal(
@@ -269,46 +249,29 @@ pub unsafe extern "C" fn TRITONSERVER_MetricFamilyDelete(family: *const MetricFa
             let _ =
                 link.ask("family_delete", |json| json.extend_from_slice(format!(r#","family":{number}"#).as_bytes()));
         }
-        Ok(())
-    })
-}
+    }
 
-/// Gives the kind of a family.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_GetMetricFamilyKind(family: *const MetricFamily, kind: *mut u32) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(kind, || Ok(object(family, "metric family")?.kind as u32)) }
-}
+    /// Gives the kind of a family.
+    fn TRITONSERVER_GetMetricFamilyKind(family: &MetricFamily, kind: Out<u32>) {
+        kind.put(family.kind as u32);
+    }
 
-/// New arguments, which are of no kind yet.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_MetricArgsNew(args: *mut *mut MetricArgs) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(args, || Ok(Box::into_raw(Box::default()))) }
-}
+    /// New arguments, which are of no kind yet.
+    fn TRITONSERVER_MetricArgsNew(args: Out<*mut MetricArgs>) {
+        args.give(MetricArgs::default());
+    }
 
-/// Makes them arguments of a histogram, with copies of the upper bounds of its buckets.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_MetricArgsSetHistogram(
-    args: *mut MetricArgs,
-    buckets: *const f64,
-    buckets_count: u64,
-) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise; nothing else uses them meanwhile.
-        let args = unsafe { args.as_mut() }.ok_or_else(|| Error::invalid("metric args was nullptr"))?;
+    /// Makes them arguments of a histogram, with copies of the upper bounds of its buckets.
+    fn TRITONSERVER_MetricArgsSetHistogram(args: &mut MetricArgs, buckets: *const f64, buckets_count: u64) {
         let count = if buckets.is_null() { 0 } else { buckets_count as usize };
         // SAFETY: the caller promises so many numbers; a null pointer has none.
         args.buckets = Some((0..count).map(|at| unsafe { *buckets.add(at) }).collect());
-        Ok(())
-    })
-}
+    }
 
-/// Deletes arguments.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_MetricArgsDelete(args: *mut MetricArgs) -> Err {
-    // SAFETY: made by `TRITONSERVER_MetricArgsNew`, and the caller's.
-    unsafe { delete(args) }
+    /// Deletes arguments.
+    fn TRITONSERVER_MetricArgsDelete(args: Option<Box<MetricArgs>>) {
+        drop(args);
+    }
 }
 
 /// A new metric that needs no arguments.
@@ -323,22 +286,19 @@ pub unsafe extern "C" fn TRITONSERVER_MetricNew(
     unsafe { TRITONSERVER_MetricNewWithArgs(metric, family, labels, label_count, null()) }
 }
 
-/// A new metric. One with equal labels in an equal family has the same value.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_MetricNewWithArgs(
-    metric: *mut *mut Metric,
-    family: *const MetricFamily,
-    labels: *const *const Parameter,
-    label_count: u64,
-    args: *const MetricArgs,
-) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
+exports! {
+    /// A new metric. One with equal labels in an equal family has the same value.
+    fn TRITONSERVER_MetricNewWithArgs(
+        metric: Out<*mut Metric>,
+        family: *const MetricFamily,
+        labels: *const *const Parameter,
+        label_count: u64,
+        args: Option<&MetricArgs>,
+    ) {
+        // SAFETY: null, or a family that the library has.
         let known = unsafe { object(family, "metric family") }?;
         // SAFETY: the caller promises so many labels; a null pointer has none.
         let labels = unsafe { labels_of(labels, label_count) }?;
-        // SAFETY: the caller's promise.
-        let args = unsafe { args.as_ref() };
         let buckets = match (known.kind, args) {
             (MetricKind::Histogram, None) => {
                 return Err(Error::invalid("Bucket boundaries not found in Metric args."));
@@ -359,10 +319,8 @@ pub unsafe extern "C" fn TRITONSERVER_MetricNewWithArgs(
         let made = Metric { family, labels, buckets, state: Mutex::default() };
         made.bind(&mut made.state.lock())?;
         *made.family.metrics.lock().entry(made.labels.clone()).or_default() += 1;
-        // SAFETY: the caller's promise.
-        unsafe { put(metric, Box::into_raw(Box::new(made))) };
-        Ok(())
-    })
+        metric.give(made);
+    }
 }
 
 /// # Safety
@@ -383,14 +341,9 @@ unsafe fn labels_of(labels: *const *const Parameter, count: u64) -> Result<Label
     (0..count).map(label).collect()
 }
 
-/// Deletes a metric; the last one of a family with these labels takes its series along.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_MetricDelete(metric: *mut Metric) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { object(metric, "metric") }?;
-        // SAFETY: made by `TRITONSERVER_MetricNewWithArgs`, and the caller's.
-        let metric = unsafe { Box::from_raw(metric) };
+exports! {
+    /// Deletes a metric; the last one of a family with these labels takes its series along.
+    fn TRITONSERVER_MetricDelete(metric: Box<Metric>) {
         let mut metrics = metric.family.metrics.lock();
         let left = metrics.remove(&metric.labels).unwrap_or(1) - 1;
         if left > 0 {
@@ -405,43 +358,32 @@ pub unsafe extern "C" fn TRITONSERVER_MetricDelete(metric: *mut Metric) -> Err {
                 json.extend_from_slice(format!(r#","metric":{number},"series":{with_series}"#).as_bytes());
             });
         }
-        Ok(())
-    })
-}
+    }
 
-/// Gives the value of a counter or a gauge.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_MetricValue(metric: *const Metric, value: *mut f64) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(value, || object(metric, "metric")?.value()) }
-}
+    /// Gives the value of a counter or a gauge.
+    fn TRITONSERVER_MetricValue(metric: &Metric, value: Out<f64>) {
+        value.put(metric.value()?);
+    }
 
-/// Adds to a counter or a gauge.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_MetricIncrement(metric: *const Metric, value: f64) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe { object(metric, "metric") }?.update(MetricOperation::Increment, value))
-}
+    /// Adds to a counter or a gauge.
+    fn TRITONSERVER_MetricIncrement(metric: &Metric, value: f64) {
+        metric.update(MetricOperation::Increment, value)
+    }
 
-/// Sets a gauge.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_MetricSet(metric: *const Metric, value: f64) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe { object(metric, "metric") }?.update(MetricOperation::Set, value))
-}
+    /// Sets a gauge.
+    fn TRITONSERVER_MetricSet(metric: &Metric, value: f64) {
+        metric.update(MetricOperation::Set, value)
+    }
 
-/// Counts a value in a histogram.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_MetricObserve(metric: *const Metric, value: f64) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe { object(metric, "metric") }?.update(MetricOperation::Observe, value))
-}
+    /// Counts a value in a histogram.
+    fn TRITONSERVER_MetricObserve(metric: &Metric, value: f64) {
+        metric.update(MetricOperation::Observe, value)
+    }
 
-/// Gives the kind of a metric.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_GetMetricKind(metric: *const Metric, kind: *mut u32) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(kind, || Ok(object(metric, "metric")?.family.kind as u32)) }
+    /// Gives the kind of a metric.
+    fn TRITONSERVER_GetMetricKind(metric: &Metric, kind: Out<u32>) {
+        kind.put(metric.family.kind as u32);
+    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ pub(crate) mod attributes;
 pub(crate) mod backend;
 pub(crate) mod cache;
 pub(crate) mod error;
+pub(crate) mod exports;
 pub(crate) mod inference;
 pub(crate) mod inference_response;
 pub(crate) mod input;
@@ -59,29 +60,6 @@ pub(crate) unsafe fn put<T>(to: *mut T, value: T) {
     }
 }
 
-/// Runs the body of an exported function with one result, like `guard`, and writes that like `put`.
-///
-/// # Safety
-/// `to` is null or valid for a write.
-pub(crate) unsafe fn get<T>(to: *mut T, value: impl FnOnce() -> Result<T>) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| value().map(|value| unsafe { put(to, value) }))
-}
-
-/// Deletes an object of the caller, if it passed one.
-///
-/// # Safety
-/// `object` is null, or made by `Box::into_raw` and not used any more.
-pub(crate) unsafe fn delete<T>(object: *mut T) -> Err {
-    guard(|| {
-        if !object.is_null() {
-            // SAFETY: the caller's promise.
-            drop(unsafe { Box::from_raw(object) });
-        }
-        Ok(())
-    })
-}
-
 /// An object that the caller must pass.
 ///
 /// # Safety
@@ -89,15 +67,6 @@ pub(crate) unsafe fn delete<T>(object: *mut T) -> Err {
 pub(crate) unsafe fn object<'a, T>(object: *const T, what: &str) -> Result<&'a T> {
     // SAFETY: the caller's promise.
     unsafe { object.as_ref() }.ok_or_else(|| Error::invalid(format!("{what} was nullptr")))
-}
-
-/// An object that the caller must pass, for a change.
-///
-/// # Safety
-/// `object` is null or points at a live `T` that no other thread uses.
-pub(crate) unsafe fn object_mut<'a, T>(object: *mut T, what: &str) -> Result<&'a mut T> {
-    // SAFETY: the caller's promise.
-    unsafe { object.as_mut() }.ok_or_else(|| Error::invalid(format!("{what} was nullptr")))
 }
 
 /// The result of a function that Triton has and this host has not.

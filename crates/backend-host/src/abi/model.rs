@@ -1,10 +1,9 @@
 //! `TRITONBACKEND_Model`.
 
-#![allow(unsafe_code)] // pointers of a C API
-
 use super::backend::{Backend, FILESYSTEM};
+use super::c_text;
+use super::exports::{Cleared, Out, exports, objects, was_null};
 use super::message::Message;
-use super::{Err, c_text, get, guard, object, put};
 use crate::configuration;
 use crate::load::{member, optional};
 use crate::strategy::Strategy;
@@ -41,7 +40,7 @@ pub(crate) struct Signature {
     pub(crate) states: Vec<String>,
     /// Requests may be released to be run again.
     pub(crate) is_iterative: bool,
-    /// Requests come one by one, and are prefetched while another runs.
+    /// Requests come one by one, and lie ready while another runs.
     pub(crate) is_unscheduled: bool,
     /// A request may have any number of responses.
     pub(crate) is_decoupled: bool,
@@ -155,135 +154,66 @@ fn check_version(version: u32) -> Result<()> {
     )))
 }
 
-/// Name of a model; owned by it.
-///
-/// # Safety
-/// `model` is live, `name` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ModelName(model: *const Model, name: *mut *const c_char) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(name, || Ok(object(model, "model")?.name.as_ptr())) }
+objects! {
+    Model: "model";
 }
 
-/// Version of a model.
-///
-/// # Safety
-/// `model` is live, `version` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ModelVersion(model: *const Model, version: *mut u64) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(version, || Ok(object(model, "model")?.version)) }
-}
+exports! {
+    /// Name of a model; owned by it.
+    fn TRITONBACKEND_ModelName(model: &Model, name: Out<*const c_char>) {
+        name.put(model.name.as_ptr());
+    }
 
-/// The directory of a model, which has those of its versions.
-///
-/// # Safety
-/// `model` is live, the others valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ModelRepository(
-    model: *const Model,
-    artifact_type: *mut u32,
-    location: *mut *const c_char,
-) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(artifact_type, FILESYSTEM);
-        put(location, object(model, "model")?.directory.as_ptr());
-        Ok(())
-    })
-}
+    /// Version of a model.
+    fn TRITONBACKEND_ModelVersion(model: &Model, version: Out<u64>) {
+        version.put(model.version);
+    }
 
-/// The configuration as JSON with all defaults; the caller deletes the message.
-///
-/// # Safety
-/// `model` is live, `model_config` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ModelConfig(
-    model: *const Model,
-    config_version: u32,
-    model_config: *mut *mut Message,
-) -> Err {
-    guard(|| {
+    /// The directory of a model, which has those of its versions.
+    fn TRITONBACKEND_ModelRepository(model: &Model, artifact_type: Cleared<u32>, location: Out<*const c_char>) {
+        artifact_type.put(FILESYSTEM);
+        location.put(model.directory.as_ptr());
+    }
+
+    /// The configuration as JSON with all defaults; the caller deletes the message.
+    fn TRITONBACKEND_ModelConfig(model: Option<&Model>, config_version: u32, model_config: Out<*mut Message>) {
         check_version(config_version)?;
-        // SAFETY: the caller's promise.
-        unsafe { put(model_config, Message::new(object(model, "model")?.config()).raw()) };
-        Ok(())
-    })
-}
+        model_config.give(Message::new(model.ok_or_else(|| was_null("model"))?.config()));
+    }
 
-/// Whether the backend may complete the configuration.
-///
-/// # Safety
-/// `model` is live, `auto_complete_config` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ModelAutoCompleteConfig(
-    model: *const Model,
-    auto_complete_config: *mut bool,
-) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(auto_complete_config, || Ok(object(model, "model")?.auto_complete)) }
-}
+    /// Whether the backend may complete the configuration.
+    fn TRITONBACKEND_ModelAutoCompleteConfig(model: &Model, auto_complete_config: Out<bool>) {
+        auto_complete_config.put(model.auto_complete);
+    }
 
-/// Sets inputs, outputs, the scheduler, the maximum batch size and the transaction policy. Other members are ignored.
-///
-/// # Safety
-/// `model` and `model_config` are live.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ModelSetConfig(
-    model: *const Model,
-    config_version: u32,
-    model_config: *const Message,
-) -> Err {
-    guard(|| {
+    /// Sets inputs, outputs, the scheduler, the maximum batch size and the transaction policy. Ignores other members.
+    fn TRITONBACKEND_ModelSetConfig(model: Option<&Model>, config_version: u32, model_config: Option<&Message>) {
         check_version(config_version)?;
-        // SAFETY: the caller's promise.
-        let (model, message) = unsafe { (object(model, "model")?, object(model_config, "model config")?) };
+        let model = model.ok_or_else(|| was_null("model"))?;
+        let message = model_config.ok_or_else(|| was_null("model config"))?;
         model.set_config(&String::from_utf8_lossy(message.text()))
-    })
-}
+    }
 
-/// The server, for calls to other models.
-///
-/// # Safety
-/// `model` is live, `server` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ModelServer(model: *const Model, server: *mut *const c_void) -> Err {
-    // The server has no object of its own: its functions ask the connection of the code that calls.
-    // SAFETY: the caller's promise.
-    unsafe { get(server, || Ok((&raw const *object(model, "model")?).cast())) }
-}
+    /// The server, for calls to other models.
+    fn TRITONBACKEND_ModelServer(model: &Model, server: Out<*const c_void>) {
+        // The server has no object of its own: its functions ask the connection of the code that calls.
+        server.put((&raw const *model).cast());
+    }
 
-/// The backend of a model.
-///
-/// # Safety
-/// `model` is live, `backend` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ModelBackend(model: *const Model, backend: *mut *const Backend) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(backend, || Ok(Arc::as_ptr(&object(model, "model")?.backend))) }
-}
+    /// The backend of a model.
+    fn TRITONBACKEND_ModelBackend(model: &Model, backend: Out<*const Backend>) {
+        backend.put(Arc::as_ptr(&model.backend));
+    }
 
-/// The pointer that the backend stored for the model.
-///
-/// # Safety
-/// `model` is live, `state` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ModelState(model: *const Model, state: *mut *mut c_void) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(state, || Ok(object(model, "model")?.state.load(SeqCst))) }
-}
+    /// The pointer that the backend stored for the model.
+    fn TRITONBACKEND_ModelState(model: &Model, state: Out<*mut c_void>) {
+        state.put(model.state.load(SeqCst));
+    }
 
-/// Stores a pointer for the model.
-///
-/// # Safety
-/// `model` is live.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ModelSetState(model: *const Model, state: *mut c_void) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        object(model, "model")?.state.store(state, SeqCst);
-        Ok(())
-    })
+    /// Stores a pointer for the model.
+    fn TRITONBACKEND_ModelSetState(model: &Model, state: *mut c_void) {
+        model.state.store(state, SeqCst);
+    }
 }
 
 impl std::fmt::Debug for Model {

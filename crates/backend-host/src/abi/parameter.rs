@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn a_new_parameter_copies_its_value_and_bytes_need_a_function_of_their_own() {
         let number = -5i64;
-        // SAFETY: values of the types that their kinds name.
+        // SAFETY: values of the types that are said.
         unsafe {
             let made = TRITONSERVER_ParameterNew(c"i".as_ptr(), 1, (&raw const number).cast());
             assert_eq!(*(*made).value.pointer().cast::<i64>(), -5);

@@ -5,15 +5,16 @@
 
 #![allow(unsafe_code)] // pointers of a C API
 
+use super::exports::{Cleared, Out, exports, objects};
 use super::input::Input;
 use super::memory::CPU;
 use super::parameter::Parameter;
 use super::trace::InferenceTrace;
-use super::{Err, c_text, get, guard, object, put, text};
+use super::{c_text, object};
 use crate::ticket::Ticket;
 use frames::RequestRef;
 use frames::generated::REQUEST_FLAG_TRACED;
-use std::ffi::{CStr, CString, c_char, c_void};
+use std::ffi::{CString, c_char, c_void};
 use std::ptr::null;
 use std::sync::Arc;
 use tensor::{Error, Result};
@@ -78,10 +79,6 @@ impl Request {
         self.inputs.iter().find(|input| input.name().to_bytes() == name.as_bytes()).map(Input::to_vec)
     }
 
-    fn output(&self, name: &CStr) -> bool {
-        self.outputs.iter().any(|output| **output == *name)
-    }
-
     fn at<'a, T>(&self, list: &'a [T], index: u32, what: &str) -> Result<&'a T> {
         list.get(index as usize).ok_or_else(|| {
             let count = list.len();
@@ -90,247 +87,113 @@ impl Request {
     }
 }
 
-/// The client's id; owned by the request.
-///
-/// # Safety
-/// `request` is live, `id` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_RequestId(request: *const Request, id: *mut *const c_char) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(id, || Ok(object(request, "request")?.id.as_ptr())) }
+objects! {
+    Request: "request";
 }
 
-/// Whether the client has cancelled the request.
-///
-/// # Safety
-/// `request` is live, `is_cancelled` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_RequestIsCancelled(request: *const Request, is_cancelled: *mut bool) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(is_cancelled, || Ok(object(request, "request")?.ticket.is_cancelled())) }
-}
+exports! {
+    /// The client's id; owned by the request.
+    fn TRITONBACKEND_RequestId(request: &Request, id: Out<*const c_char>) {
+        id.put(request.id.as_ptr());
+    }
 
-/// The correlation id, if it is a number.
-///
-/// # Safety
-/// `request` is live, `id` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_RequestCorrelationId(request: *const Request, id: *mut u64) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        let request = object(request, "request")?;
+    /// Whether the client has cancelled the request.
+    fn TRITONBACKEND_RequestIsCancelled(request: &Request, is_cancelled: Out<bool>) {
+        is_cancelled.put(request.ticket.is_cancelled());
+    }
+
+    /// The correlation id, if it is a number.
+    fn TRITONBACKEND_RequestCorrelationId(request: &Request, id: Out<u64>) {
         if request.correlation_text.is_some() {
             return Err(request.ticket.error("correlation ID in request is not an unsigned int"));
         }
-        put(id, request.correlation);
-        Ok(())
-    })
-}
+        id.put(request.correlation);
+    }
 
-/// The correlation id, if it is a text; owned by the request.
-///
-/// # Safety
-/// `request` is live, `id` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_RequestCorrelationIdString(
-    request: *const Request,
-    id: *mut *const c_char,
-) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        let request = object(request, "request")?;
+    /// The correlation id, if it is a text; owned by the request.
+    fn TRITONBACKEND_RequestCorrelationIdString(request: &Request, id: Out<*const c_char>) {
         let text = request.correlation_text.as_ref();
-        put(id, text.ok_or_else(|| request.ticket.error("correlation ID in request is not a string"))?.as_ptr());
-        Ok(())
-    })
-}
+        id.put(text.ok_or_else(|| request.ticket.error("correlation ID in request is not a string"))?.as_ptr());
+    }
 
-/// The request's timeout; 0 for none.
-///
-/// # Safety
-/// `request` is live, `timeout` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_InferenceRequestTimeoutMicroseconds(
-    request: *const Request,
-    timeout: *mut u64,
-) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(timeout, || Ok(object(request, "request")?.timeout_us)) }
-}
+    /// The request's timeout; 0 for none.
+    fn TRITONBACKEND_InferenceRequestTimeoutMicroseconds(request: &Request, timeout: Out<u64>) {
+        timeout.put(request.timeout_us);
+    }
 
-/// The sequence flags: 1 starts, 2 ends one.
-///
-/// # Safety
-/// `request` is live, `flags` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_RequestFlags(request: *const Request, flags: *mut u32) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(flags, || Ok(object(request, "request")?.flags)) }
-}
+    /// The sequence flags: 1 starts, 2 ends one.
+    fn TRITONBACKEND_RequestFlags(request: &Request, flags: Out<u32>) {
+        flags.put(request.flags);
+    }
 
-/// Number of parameters.
-///
-/// # Safety
-/// `request` is live, `count` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_RequestParameterCount(request: *const Request, count: *mut u32) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(count, || Ok(object(request, "request")?.parameters.len() as u32)) }
-}
+    /// Number of parameters.
+    fn TRITONBACKEND_RequestParameterCount(request: &Request, count: Out<u32>) {
+        count.put(request.parameters.len() as u32);
+    }
 
-/// A parameter; owned by the request.
-///
-/// # Safety
-/// `request` is live, the others valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_RequestParameter(
-    request: *const Request,
-    index: u32,
-    key: *mut *const c_char,
-    kind: *mut u32,
-    vvalue: *mut *const c_void,
-) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        let parameters = unsafe { &object(request, "request")?.parameters };
+    /// A parameter; owned by the request.
+    fn TRITONBACKEND_RequestParameter(
+        request: &Request,
+        index: u32,
+        key: Out<*const c_char>,
+        kind: Out<u32>,
+        vvalue: Out<*const c_void>,
+    ) {
+        let parameters = &request.parameters;
         let parameter = parameters.get(index as usize).ok_or_else(|| {
             let count = parameters.len();
             Error::invalid(format!("out of bounds index {index}: request has {count} parameters"))
         })?;
-        // SAFETY: the caller's promise.
-        unsafe {
-            put(key, parameter.name.as_ptr());
-            put(kind, parameter.value.kind());
-            put(vvalue, parameter.value.pointer());
-        }
-        Ok(())
-    })
-}
+        key.put(parameter.name.as_ptr());
+        kind.put(parameter.value.kind());
+        vvalue.put(parameter.value.pointer());
+    }
 
-/// Number of inputs.
-///
-/// # Safety
-/// `request` is live, `count` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_RequestInputCount(request: *const Request, count: *mut u32) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(count, || Ok(object(request, "request")?.inputs.len() as u32)) }
-}
+    /// Number of inputs.
+    fn TRITONBACKEND_RequestInputCount(request: &Request, count: Out<u32>) {
+        count.put(request.inputs.len() as u32);
+    }
 
-/// Name of an input; owned by the request.
-///
-/// # Safety
-/// `request` is live, `input_name` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_RequestInputName(
-    request: *const Request,
-    index: u32,
-    input_name: *mut *const c_char,
-) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(input_name, null());
-        let request = object(request, "request")?;
-        put(input_name, request.at(&request.inputs, index, "inputs")?.name().as_ptr());
-        Ok(())
-    })
-}
+    /// Name of an input; owned by the request.
+    fn TRITONBACKEND_RequestInputName(request: &Request, index: u32, input_name: Cleared<*const c_char>) {
+        input_name.put(request.at(&request.inputs, index, "inputs")?.name().as_ptr());
+    }
 
-/// An input by its name; owned by the request.
-///
-/// # Safety
-/// `request` is live, `name` NUL-terminated, `input` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_RequestInput(
-    request: *const Request,
-    name: *const c_char,
-    input: *mut *const Input,
-) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(input, null());
-        put(input, &raw const *object(request, "request")?.input(&text(name))?);
-        Ok(())
-    })
-}
+    /// An input by its name; owned by the request.
+    fn TRITONBACKEND_RequestInput(request: &Request, name: String, input: Cleared<*const Input>) {
+        input.put(&raw const *request.input(&name)?);
+    }
 
-/// An input by its index; owned by the request.
-///
-/// # Safety
-/// `request` is live, `input` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_RequestInputByIndex(
-    request: *const Request,
-    index: u32,
-    input: *mut *const Input,
-) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(input, null());
-        let request = object(request, "request")?;
-        put(input, &raw const *request.at(&request.inputs, index, "inputs")?);
-        Ok(())
-    })
-}
+    /// An input by its index; owned by the request.
+    fn TRITONBACKEND_RequestInputByIndex(request: &Request, index: u32, input: Cleared<*const Input>) {
+        input.put(&raw const *request.at(&request.inputs, index, "inputs")?);
+    }
 
-/// Number of requested outputs.
-///
-/// # Safety
-/// `request` is live, `count` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_RequestOutputCount(request: *const Request, count: *mut u32) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(count, || Ok(object(request, "request")?.outputs.len() as u32)) }
-}
+    /// Number of requested outputs.
+    fn TRITONBACKEND_RequestOutputCount(request: &Request, count: Out<u32>) {
+        count.put(request.outputs.len() as u32);
+    }
 
-/// Name of a requested output; owned by the request.
-///
-/// # Safety
-/// `request` is live, `output_name` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_RequestOutputName(
-    request: *const Request,
-    index: u32,
-    output_name: *mut *const c_char,
-) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        put(output_name, null());
-        let request = object(request, "request")?;
-        put(output_name, request.at(&request.outputs, index, "requested outputs")?.as_ptr());
-        Ok(())
-    })
-}
+    /// Name of a requested output; owned by the request.
+    fn TRITONBACKEND_RequestOutputName(request: &Request, index: u32, output_name: Cleared<*const c_char>) {
+        output_name.put(request.at(&request.outputs, index, "requested outputs")?.as_ptr());
+    }
 
-/// Where the client wants an output: in memory of the host.
-///
-/// # Safety
-/// `request` is live, `name` NUL-terminated, the others null or valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_RequestOutputBufferProperties(
-    request: *const Request,
-    name: *const c_char,
-    _byte_size: *mut usize,
-    memory_type: *mut u32,
-    memory_type_id: *mut i64,
-) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        let _ = (!name.is_null()).then(|| object(request, "request").map(|r| r.output(CStr::from_ptr(name))));
-        put(memory_type, CPU);
-        put(memory_type_id, 0);
-        Ok(())
-    })
-}
+    /// Where the client wants an output: in memory of the host.
+    fn TRITONBACKEND_RequestOutputBufferProperties(
+        _request: *const Request,
+        _name: *const c_char,
+        _byte_size: *mut usize,
+        memory_type: Out<u32>,
+        memory_type_id: Out<i64>,
+    ) {
+        memory_type.put(CPU);
+        memory_type_id.put(0);
+    }
 
-/// Takes a request back. On an error it stays the library's.
-///
-/// # Safety
-/// `request` is the library's, which does not use it after success.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_RequestRelease(request: *mut Request, release_flags: u32) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
+    /// Takes a request back. On an error it stays the library's.
+    fn TRITONBACKEND_RequestRelease(request: *mut Request, release_flags: u32) {
+        // SAFETY: null, or a request that the library was given.
         let ticket = unsafe { &object(request, "request")?.ticket };
         if release_flags & RELEASE_RESCHEDULE != 0 {
             if !ticket.instance.model.signature().is_iterative {
@@ -347,19 +210,10 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestRelease(request: *mut Request, rel
         // SAFETY: made by `Box::into_raw`, and the caller gives it up.
         drop(unsafe { Box::from_raw(request) });
         ticket.released();
-        Ok(())
-    })
-}
+    }
 
-/// The trace of a request, null if it is not traced.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_RequestTrace(request: *const Request, trace: *mut *const InferenceTrace) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let found = object(request, "request")?.trace();
-            put(trace, found.map_or(null(), |trace| &raw const *trace));
-        }
-        Ok(())
-    })
+    /// The trace of a request, null if it is not traced.
+    fn TRITONBACKEND_RequestTrace(request: &Request, trace: Out<*const InferenceTrace>) {
+        trace.put(request.trace().map_or(null(), |trace| &raw const *trace));
+    }
 }

@@ -4,10 +4,10 @@
 
 use super::attributes::BufferAttributes;
 use super::error::ServerError;
+use super::exports::{Out, exports, objects};
 use super::memory::CPU;
 use super::request::Request;
 use super::values::dims;
-use super::{Err, delete, get, guard, object, object_mut, put, text};
 use crate::answer::{Answer, Output};
 use crate::ticket::Ticket;
 use frames::write;
@@ -70,324 +70,160 @@ fn keep_last(parameters: &mut Vec<(Name, Parameter)>) {
     parameters.reverse();
 }
 
-/// A factory for the responses of a request; the caller deletes it.
-///
-/// # Safety
-/// `request` is live, `factory` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ResponseFactoryNew(
-    factory: *mut *mut ResponseFactory,
-    request: *const Request,
-) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        let ticket = Arc::clone(&object(request, "request")?.ticket);
+objects! {
+    Response: "response";
+    ResponseFactory: "factory";
+    Output: "output";
+}
+
+exports! {
+    /// A factory for the responses of a request; the caller deletes it.
+    fn TRITONBACKEND_ResponseFactoryNew(factory: Out<*mut ResponseFactory>, request: &Request) {
+        let ticket = Arc::clone(&request.ticket);
         ticket.has_factory();
-        put(factory, Box::into_raw(Box::new(ResponseFactory(ticket))));
-        Ok(())
-    })
-}
+        factory.give(ResponseFactory(ticket));
+    }
 
-/// Deletes a factory.
-///
-/// # Safety
-/// `factory` is null or the caller's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ResponseFactoryDelete(factory: *mut ResponseFactory) -> Err {
-    // SAFETY: made by `Box::into_raw`, and the caller gives it up.
-    unsafe { delete(factory) }
-}
+    /// Deletes a factory.
+    fn TRITONBACKEND_ResponseFactoryDelete(factory: Option<Box<ResponseFactory>>) {
+        drop(factory);
+    }
 
-/// Ends a request without a further response, if the flags say so.
-///
-/// # Safety
-/// `factory` is live.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ResponseFactorySendFlags(
-    factory: *const ResponseFactory,
-    send_flags: u32,
-) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        let ticket = unsafe { &object(factory, "factory")?.0 };
+    /// Ends a request without a further response, if the flags say so.
+    fn TRITONBACKEND_ResponseFactorySendFlags(factory: &ResponseFactory, send_flags: u32) {
+        let ticket = &factory.0;
         if send_flags & FINAL != 0 {
             ticket.answer(Answer::end());
         }
-        Ok(())
-    })
-}
+    }
 
-/// Whether the client has cancelled the request of a factory.
-///
-/// # Safety
-/// `factory` is live, `is_cancelled` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ResponseFactoryIsCancelled(
-    factory: *const ResponseFactory,
-    is_cancelled: *mut bool,
-) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(is_cancelled, || Ok(object(factory, "factory")?.0.is_cancelled())) }
-}
+    /// Whether the client has cancelled the request of a factory.
+    fn TRITONBACKEND_ResponseFactoryIsCancelled(factory: &ResponseFactory, is_cancelled: Out<bool>) {
+        is_cancelled.put(factory.0.is_cancelled());
+    }
 
-/// A response of a request; the caller sends or deletes it.
-///
-/// # Safety
-/// `request` is live, `response` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ResponseNew(response: *mut *mut Response, request: *const Request) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(response, || Ok(Response::new(&object(request, "request")?.ticket))) }
-}
+    /// A response of a request; the caller sends or deletes it.
+    fn TRITONBACKEND_ResponseNew(response: Out<*mut Response>, request: &Request) {
+        response.put(Response::new(&request.ticket));
+    }
 
-/// A response of a factory's request; the caller sends or deletes it.
-///
-/// # Safety
-/// `factory` is live, `response` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ResponseNewFromFactory(
-    response: *mut *mut Response,
-    factory: *const ResponseFactory,
-) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(response, || Ok(Response::new(&object(factory, "factory")?.0))) }
-}
+    /// A response of a factory's request; the caller sends or deletes it.
+    fn TRITONBACKEND_ResponseNewFromFactory(response: Out<*mut Response>, factory: &ResponseFactory) {
+        response.put(Response::new(&factory.0));
+    }
 
-/// Deletes a response that was not sent.
-///
-/// # Safety
-/// `response` is null or the caller's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ResponseDelete(response: *mut Response) -> Err {
-    // SAFETY: made by `Box::into_raw`, and the caller gives it up.
-    unsafe { delete(response) }
-}
+    /// Deletes a response that was not sent.
+    fn TRITONBACKEND_ResponseDelete(response: Option<Box<Response>>) {
+        drop(response);
+    }
 
-/// Sets a parameter of a response; one of the same name is replaced.
-///
-/// # Safety
-/// `response` is the caller's, the texts NUL-terminated.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ResponseSetStringParameter(
-    response: *mut Response,
-    name: *const c_char,
-    value: *const c_char,
-) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        let value = Parameter::String(Name::from(text(value).as_str()));
-        object_mut(response, "response")?.parameter(text(name), value);
-        Ok(())
-    })
-}
+    /// Sets a parameter of a response; one of the same name is replaced.
+    fn TRITONBACKEND_ResponseSetStringParameter(response: &mut Response, name: String, value: String) {
+        let value = Parameter::String(Name::from(value.as_str()));
+        response.parameter(name, value);
+    }
 
-/// Sets a parameter of a response; one of the same name is replaced.
-///
-/// # Safety
-/// `response` is the caller's, `name` NUL-terminated.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ResponseSetIntParameter(
-    response: *mut Response,
-    name: *const c_char,
-    value: i64,
-) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        object_mut(response, "response")?.parameter(text(name), Parameter::Int(value));
-        Ok(())
-    })
-}
+    /// Sets a parameter of a response; one of the same name is replaced.
+    fn TRITONBACKEND_ResponseSetIntParameter(response: &mut Response, name: String, value: i64) {
+        response.parameter(name, Parameter::Int(value));
+    }
 
-/// Sets a parameter of a response; one of the same name is replaced.
-///
-/// # Safety
-/// `response` is the caller's, `name` NUL-terminated.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ResponseSetBoolParameter(
-    response: *mut Response,
-    name: *const c_char,
-    value: bool,
-) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        object_mut(response, "response")?.parameter(text(name), Parameter::Bool(value));
-        Ok(())
-    })
-}
+    /// Sets a parameter of a response; one of the same name is replaced.
+    fn TRITONBACKEND_ResponseSetBoolParameter(response: &mut Response, name: String, value: bool) {
+        response.parameter(name, Parameter::Bool(value));
+    }
 
-/// Sets a parameter of a response; one of the same name is replaced.
-///
-/// # Safety
-/// `response` is the caller's, `name` NUL-terminated.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ResponseSetDoubleParameter(
-    response: *mut Response,
-    name: *const c_char,
-    value: f64,
-) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        object_mut(response, "response")?.parameter(text(name), Parameter::Double(value));
-        Ok(())
-    })
-}
+    /// Sets a parameter of a response; one of the same name is replaced.
+    fn TRITONBACKEND_ResponseSetDoubleParameter(response: &mut Response, name: String, value: f64) {
+        response.parameter(name, Parameter::Double(value));
+    }
 
-/// Adds an output, which the response owns.
-///
-/// # Safety
-/// `response` is the caller's, `name` NUL-terminated, `shape` has `dims_count` elements, `output` is valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ResponseOutput(
-    response: *mut Response,
-    output: *mut *mut Output,
-    name: *const c_char,
-    datatype: u32,
-    shape: *const i64,
-    dims_count: u32,
-) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        let (response, name) = unsafe { (object_mut(response, "response")?, text(name)) };
+    /// Adds an output, which the response owns.
+    fn TRITONBACKEND_ResponseOutput(
+        response: &mut Response,
+        output: Out<*mut Output>,
+        name: String,
+        datatype: u32,
+        shape: *const i64,
+        dims_count: u32,
+    ) {
         let model = &response.ticket.instance.model;
         if !model.signature().outputs.iter().any(|known| known.to_bytes() == name.as_bytes()) {
             response.is_spoilt = true;
             let model = model.name();
             return Err(Error::invalid(format!("unexpected inference output '{name}' for model '{model}'")));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: null, or so many dims.
         let dims = unsafe { dims(shape, dims_count) };
         let mut new = Box::new(Output::new(&response.ticket.instance, &name, datatype, dims));
-        // SAFETY: the caller's promise. A box does not move what it holds.
-        unsafe { put(output, &raw mut *new) };
+        // A box does not move what it holds.
+        output.put(&raw mut *new);
         response.outputs.push(new);
-        Ok(())
-    })
-}
+    }
 
-/// Allocates the buffer of an output, in memory of the host whatever was wished for. The output owns it.
-///
-/// # Safety
-/// `output` is of a response that the caller has, the others null or valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_OutputBuffer(
-    output: *mut Output,
-    buffer: *mut *mut c_void,
-    buffer_byte_size: u64,
-    memory_type: *mut u32,
-    memory_type_id: *mut i64,
-) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        let output = unsafe { output.as_mut() }.ok_or_else(|| Error::invalid("output was nullptr"))?;
-        // SAFETY: the caller's promise.
-        unsafe { put(buffer, null_mut()) };
+    /// Allocates the buffer of an output, in memory of the host whatever was wished for. The output owns it.
+    fn TRITONBACKEND_OutputBuffer(
+        output: &mut Output,
+        buffer: Out<*mut c_void>,
+        buffer_byte_size: u64,
+        memory_type: Out<u32>,
+        memory_type_id: Out<i64>,
+    ) {
+        buffer.put(null_mut());
         if output.has_buffer() {
             let text = format!("allocated buffer for output '{}' already exists", output.name());
             return Err(Error::already_exists(text));
         }
         let pointer = output.allocate(buffer_byte_size)?;
-        // SAFETY: the caller's promise.
-        unsafe {
-            put(buffer, pointer.cast());
-            put(memory_type, CPU);
-            put(memory_type_id, 0);
-        }
-        Ok(())
-    })
-}
+        buffer.put(pointer.cast());
+        memory_type.put(CPU);
+        memory_type_id.put(0);
+    }
 
-/// Attributes of the buffer of an output, which owns them.
-///
-/// # Safety
-/// `output` is of a response that the caller has, `buffer_attributes` valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_OutputBufferAttributes(
-    output: *const Output,
-    buffer_attributes: *mut *const BufferAttributes,
-) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(buffer_attributes, || Ok(object(output, "output")?.attributes())) }
-}
+    /// Attributes of the buffer of an output, which owns them.
+    fn TRITONBACKEND_OutputBufferAttributes(output: &Output, buffer_attributes: Out<*const BufferAttributes>) {
+        buffer_attributes.put(output.attributes());
+    }
 
-/// Sends a response, or the error in its place, which stays the caller's. The response is gone afterwards.
-///
-/// # Safety
-/// `response` is the caller's, who does not use it again; `error` is null or live.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_ResponseSend(
-    response: *mut Response,
-    send_flags: u32,
-    error: *const ServerError,
-) -> Err {
-    guard(|| {
-        if response.is_null() {
-            return Err(Error::invalid("response was nullptr"));
-        }
-        // SAFETY: made by `Box::into_raw`, and the caller gives it up.
-        let response = unsafe { Box::from_raw(response) };
-        // SAFETY: the caller's promise.
-        let error = unsafe { error.as_ref() }.map(ServerError::error);
-        let (ticket, answer) = response.answer(send_flags, error);
+    /// Sends a response, or the error in its place, which stays the caller's. The response is gone afterwards.
+    fn TRITONBACKEND_ResponseSend(response: Box<Response>, send_flags: u32, error: Option<&ServerError>) {
+        let (ticket, answer) = response.answer(send_flags, error.map(ServerError::error));
         ticket.answer(answer);
-        Ok(())
-    })
-}
+    }
 
-/// An output of a response by its index. Name and shape are owned by it.
-///
-/// # Safety
-/// `response` is the caller's, the others null or valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_InferenceResponseOutput(
-    response: *mut Response,
-    index: u32,
-    name: *mut *const c_char,
-    datatype: *mut u32,
-    shape: *mut *const i64,
-    dim_count: *mut u64,
-) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        let outputs = unsafe { &object_mut(response, "response")?.outputs };
+    /// An output of a response by its index. Name and shape are owned by it.
+    fn TRITONBACKEND_InferenceResponseOutput(
+        response: &mut Response,
+        index: u32,
+        name: Out<*const c_char>,
+        datatype: Out<u32>,
+        shape: Out<*const i64>,
+        dim_count: Out<u64>,
+    ) {
+        let outputs = &response.outputs;
         let output = outputs.get(index as usize).ok_or_else(|| {
             Error::invalid(format!("out of bounds index {index}: response has {} outputs", outputs.len()))
         })?;
-        // SAFETY: the caller's promise.
-        unsafe {
-            put(name, output.c_name().as_ptr());
-            put(datatype, output.datatype());
-            put(shape, output.shape().as_ptr());
-            put(dim_count, output.shape().len() as u64);
-        }
-        Ok(())
-    })
-}
+        name.put(output.c_name().as_ptr());
+        datatype.put(output.datatype());
+        shape.put(output.shape().as_ptr());
+        dim_count.put(output.shape().len() as u64);
+    }
 
-/// An output of a response by its name. The shape is owned by it.
-///
-/// # Safety
-/// `response` is the caller's, `name` NUL-terminated, the others null or valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_InferenceResponseOutputByName(
-    response: *mut Response,
-    name: *const c_char,
-    datatype: *mut u32,
-    shape: *mut *const i64,
-    dim_count: *mut u64,
-) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        let (response, name) = unsafe { (object_mut(response, "response")?, text(name)) };
+    /// An output of a response by its name. The shape is owned by it.
+    fn TRITONBACKEND_InferenceResponseOutputByName(
+        response: &mut Response,
+        name: String,
+        datatype: Out<u32>,
+        shape: Out<*const i64>,
+        dim_count: Out<u64>,
+    ) {
         let output = response.outputs.iter().find(|output| output.name() == name);
         let output = output.ok_or_else(|| Error::not_found(format!("Output name {name}not found.")))?;
-        // SAFETY: the caller's promise.
-        unsafe {
-            put(datatype, output.datatype());
-            put(shape, output.shape().as_ptr());
-            put(dim_count, output.shape().len() as u64);
-        }
-        Ok(())
-    })
+        datatype.put(output.datatype());
+        shape.put(output.shape().as_ptr());
+        dim_count.put(output.shape().len() as u64);
+    }
 }
 
 #[cfg(test)]

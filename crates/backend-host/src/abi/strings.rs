@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)] // pointers of a C API
 
-use super::{Err, guard, put};
+use super::exports::{Out, exports};
 use std::ffi::{CStr, c_char};
 use tensor::DataType;
 
@@ -20,16 +20,12 @@ fn name(names: &[&'static CStr], number: u32, otherwise: &'static CStr) -> *cons
     names.get(number as usize).unwrap_or(&otherwise).as_ptr()
 }
 
-/// The version of the server API.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_ApiVersion(major: *mut u32, minor: *mut u32) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { put(major, VERSION.0) };
-        // SAFETY: the caller's promise.
-        unsafe { put(minor, VERSION.1) };
-        Ok(())
-    })
+exports! {
+    /// The version of the server API.
+    fn TRITONSERVER_ApiVersion(major: Out<u32>, minor: Out<u32>) {
+        major.put(VERSION.0);
+        minor.put(VERSION.1);
+    }
 }
 
 /// The name of a datatype.
@@ -112,7 +108,7 @@ mod tests {
     use super::*;
 
     /// The text at a static pointer.
-    fn text_of(text: *const c_char) -> &'static str {
+    fn said(text: *const c_char) -> &'static str {
         // SAFETY: the functions above return static texts.
         unsafe { CStr::from_ptr(text) }.to_str().expect("UTF-8")
     }
@@ -121,13 +117,13 @@ mod tests {
     fn datatypes_have_the_names_numbers_and_sizes_of_the_server() {
         for datatype in DataType::ALL {
             let number = datatype as u32;
-            assert_eq!(text_of(TRITONSERVER_DataTypeString(number)), datatype.name());
+            assert_eq!(said(TRITONSERVER_DataTypeString(number)), datatype.name());
             assert_eq!(TRITONSERVER_DataTypeByteSize(number) as usize, datatype.byte_size().unwrap_or(0));
             // SAFETY: a static text.
             assert_eq!(unsafe { TRITONSERVER_StringToDataType(TRITONSERVER_DataTypeString(number)) }, number);
         }
         for no in [0, 15, u32::MAX] {
-            assert_eq!(text_of(TRITONSERVER_DataTypeString(no)), "<invalid>");
+            assert_eq!(said(TRITONSERVER_DataTypeString(no)), "<invalid>");
             assert_eq!(TRITONSERVER_DataTypeByteSize(no), 0);
         }
         for no in [c"fp32", c"STRING", c"TYPE_FP32", c""] {
@@ -139,17 +135,17 @@ mod tests {
     #[test]
     fn numbers_beyond_the_last_have_the_words_of_triton() {
         assert_eq!(
-            [0, 1, 2, 3].map(|n| text_of(TRITONSERVER_MemoryTypeString(n))),
+            [0, 1, 2, 3].map(|n| said(TRITONSERVER_MemoryTypeString(n))),
             ["CPU", "CPU_PINNED", "GPU", "<invalid>"]
         );
-        assert_eq!(text_of(TRITONSERVER_ParameterTypeString(5)), "<invalid>");
-        assert_eq!([0, 3, 4].map(|n| text_of(TRITONSERVER_InstanceGroupKindString(n))), ["AUTO", "MODEL", "<invalid>"]);
+        assert_eq!(said(TRITONSERVER_ParameterTypeString(5)), "<invalid>");
+        assert_eq!([0, 3, 4].map(|n| said(TRITONSERVER_InstanceGroupKindString(n))), ["AUTO", "MODEL", "<invalid>"]);
         assert_eq!(
-            [0, 4, 12].map(|n| text_of(TRITONSERVER_InferenceTraceLevelString(n))),
+            [0, 4, 12].map(|n| said(TRITONSERVER_InferenceTraceLevelString(n))),
             ["DISABLED", "TIMESTAMPS", "<unknown>"]
         );
         assert_eq!(
-            [10, 11].map(|n| text_of(TRITONSERVER_InferenceTraceActivityString(n))),
+            [10, 11].map(|n| said(TRITONSERVER_InferenceTraceActivityString(n))),
             ["CUSTOM_ACTIVITY", "<unknown>"]
         );
     }

@@ -3,11 +3,9 @@
 //! The server records a request and its calls itself. Activities that a library reports are not in the record: the
 //! protocol has no frame for them.
 
-#![allow(unsafe_code)] // pointers of a C API
-
-use super::{Err, c_text, delete, get, guard, object, put};
+use super::c_text;
+use super::exports::{Cleared, Out, exports, objects};
 use std::ffi::{CString, c_char};
-use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A trace of a request, which owns it, or for a call, which the library owns until it is sent.
@@ -40,107 +38,65 @@ impl InferenceTrace {
     }
 }
 
-/// Gives what a trace says.
-///
-/// # Safety
-/// `trace` is null or live; `to` is null or valid for a write.
-unsafe fn give<T>(trace: *const InferenceTrace, to: *mut T, value: impl FnOnce(&InferenceTrace) -> T) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { get(to, || Ok(value(object(trace, "trace")?))) }
+objects! {
+    InferenceTrace: "trace";
 }
 
-/// The number of a trace.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceTraceId(trace: *const InferenceTrace, id: *mut u64) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { give(trace, id, |trace| trace.id) }
-}
+exports! {
+    /// The number of a trace.
+    fn TRITONSERVER_InferenceTraceId(trace: &InferenceTrace, id: Out<u64>) {
+        id.put(trace.id);
+    }
 
-/// The number of its parent, 0 without one.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceTraceParentId(trace: *const InferenceTrace, parent_id: *mut u64) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { give(trace, parent_id, |trace| trace.parent) }
-}
+    /// The number of its parent, 0 without one.
+    fn TRITONSERVER_InferenceTraceParentId(trace: &InferenceTrace, parent_id: Out<u64>) {
+        parent_id.put(trace.parent);
+    }
 
-/// The name of the model, which belongs to the trace.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceTraceModelName(
-    trace: *const InferenceTrace,
-    model_name: *mut *const c_char,
-) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { give(trace, model_name, |trace| trace.model.as_ptr()) }
-}
+    /// The name of the model, which belongs to the trace.
+    fn TRITONSERVER_InferenceTraceModelName(trace: &InferenceTrace, model_name: Out<*const c_char>) {
+        model_name.put(trace.model.as_ptr());
+    }
 
-/// The version of the model.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceTraceModelVersion(
-    trace: *const InferenceTrace,
-    model_version: *mut i64,
-) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { give(trace, model_version, |trace| trace.version) }
-}
+    /// The version of the model.
+    fn TRITONSERVER_InferenceTraceModelVersion(trace: &InferenceTrace, model_version: Out<i64>) {
+        model_version.put(trace.version);
+    }
 
-/// The id of the request, which belongs to the trace.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceTraceRequestId(
-    trace: *const InferenceTrace,
-    request_id: *mut *const c_char,
-) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { give(trace, request_id, |trace| trace.request.as_ptr()) }
-}
+    /// The id of the request, which belongs to the trace.
+    fn TRITONSERVER_InferenceTraceRequestId(trace: &InferenceTrace, request_id: Out<*const c_char>) {
+        request_id.put(trace.request.as_ptr());
+    }
 
-/// The context as JSON, or "", which belongs to the trace.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceTraceContext(
-    trace: *const InferenceTrace,
-    trace_context: *mut *const c_char,
-) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { give(trace, trace_context, |trace| trace.context.as_ptr()) }
-}
+    /// The context as JSON, or "", which belongs to the trace.
+    fn TRITONSERVER_InferenceTraceContext(trace: &InferenceTrace, trace_context: Out<*const c_char>) {
+        trace_context.put(trace.context.as_ptr());
+    }
 
-/// Accepts an activity; it is not recorded.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceTraceReportActivity(
-    trace: *const InferenceTrace,
-    _timestamp: u64,
-    _activity_name: *const c_char,
-) -> Err {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe { object(trace, "trace") }.map(drop))
-}
+    /// Accepts an activity; it is not recorded.
+    fn TRITONSERVER_InferenceTraceReportActivity(
+        _trace: &InferenceTrace,
+        _timestamp: u64,
+        _activity_name: *const c_char,
+    ) {
+    }
 
-/// A new trace for a call that is made for a traced request.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSpawnChildTrace(
-    trace: *const InferenceTrace,
-    child_trace: *mut *mut InferenceTrace,
-) -> Err {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe {
-            put(child_trace, null_mut());
-            put(child_trace, Box::into_raw(object(trace, "trace")?.child()));
-        }
-        Ok(())
-    })
-}
+    /// A new trace for a call that is made for a traced request.
+    fn TRITONSERVER_InferenceTraceSpawnChildTrace(trace: &InferenceTrace, child_trace: Cleared<*mut InferenceTrace>) {
+        child_trace.put(Box::into_raw(trace.child()));
+    }
 
-/// Deletes a trace that the library owns.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_InferenceTraceDelete(trace: *mut InferenceTrace) -> Err {
-    // SAFETY: made by the function above, and the caller's.
-    unsafe { delete(trace) }
+    /// Deletes a trace that the library owns.
+    fn TRITONSERVER_InferenceTraceDelete(trace: Option<Box<InferenceTrace>>) {
+        drop(trace);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::ffi::CStr;
+    use std::ptr::null_mut;
 
     #[test]
     fn a_child_names_its_parent_and_has_its_context() {

@@ -9,7 +9,7 @@ mod options;
 mod process;
 mod program;
 
-pub(crate) use options::{ListOption, ServerOptions};
+pub(crate) use options::ServerOptions;
 
 use crate::connection::{self, Descriptors};
 use crate::described::Descriptions;

@@ -11,38 +11,6 @@ pub(crate) struct ServerOptions {
     pub(crate) is_strict: bool,
 }
 
-/// An option that may be given several times.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ListOption {
-    ModelRepository,
-    LoadModel,
-    RateLimitResource,
-    CudaMemoryPool,
-    CudaVirtualAddressSize,
-    CacheConfig,
-    ModelLoadGpuLimit,
-    BackendConfig,
-    HostPolicy,
-    MetricsConfig,
-}
-
-impl ListOption {
-    fn name(self) -> &'static str {
-        match self {
-            Self::ModelRepository => "model-repository",
-            Self::LoadModel => "load-model",
-            Self::RateLimitResource => "rate-limit-resource",
-            Self::CudaMemoryPool => "cuda-memory-pool-byte-size",
-            Self::CudaVirtualAddressSize => "cuda-virtual-address-size",
-            Self::CacheConfig => "cache-config",
-            Self::ModelLoadGpuLimit => "model-load-gpu-limit",
-            Self::BackendConfig => "backend-config",
-            Self::HostPolicy => "host-policy",
-            Self::MetricsConfig => "metrics-config",
-        }
-    }
-}
-
 const EXIT_TIMEOUT: &str = "exit-timeout-secs";
 /// Triton's default, in seconds.
 const EXIT_TIMEOUT_DEFAULT: u32 = 30;
@@ -68,8 +36,9 @@ impl ServerOptions {
         self.values.insert(name, value.to_string());
     }
 
-    pub(crate) fn add(&mut self, option: ListOption, value: String) {
-        self.lists.push((option.name(), value));
+    /// Adds a value of an option that may be given several times.
+    pub(crate) fn add(&mut self, name: &'static str, value: String) {
+        self.lists.push((name, value));
     }
 
     pub(crate) fn set_exit_timeout(&mut self, seconds: u32) {
@@ -99,8 +68,8 @@ mod tests {
         let mut options = ServerOptions { values: BTreeMap::new(), lists: Vec::new(), is_strict: false };
         options.set("id", "a");
         options.set("id", "b");
-        options.add(ListOption::ModelRepository, "/x".into());
-        options.add(ListOption::ModelRepository, "/y".into());
+        options.add("model-repository", "/x".into());
+        options.add("model-repository", "/y".into());
         assert_eq!(options.arguments(), ["--id=b", "--model-repository=/x", "--model-repository=/y"]);
         assert_eq!(options.exit_timeout_secs(), 30);
         options.set_exit_timeout(2);

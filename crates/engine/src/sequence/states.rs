@@ -296,8 +296,8 @@ fn read(name: &str, file: &str, datatype: DataType, shape: &[i64], bytes: usize,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tensor::Code;
     use scheduler::sequence::SequenceId;
+    use tensor::Code;
 
     const INT32: i32 = DataType::Int32 as i32;
 

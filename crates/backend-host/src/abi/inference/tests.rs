@@ -8,10 +8,12 @@ use crate::abi::inference_response::{
     TRITONSERVER_InferenceResponseDelete, TRITONSERVER_InferenceResponseError, TRITONSERVER_InferenceResponseOutput,
     TRITONSERVER_InferenceResponseOutputCount,
 };
+use crate::abi::{Err, guard};
 use crate::testing::{FakeServer, connection};
 use frames::generated::Answer;
 use frames::{AnswerRef, Contents, FromRunner, TensorRef};
 use std::ffi::CStr;
+use std::ffi::c_char;
 use std::ptr::null;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use tensor::{Code, DataType, Shape};
@@ -66,14 +68,14 @@ unsafe extern "C" fn free(
 }
 
 unsafe extern "C" fn respond(response: *mut InferenceResponse, flags: u32, userp: *mut c_void) {
-    let mut line = format!("response {flags}");
+    let mut said = format!("response {flags}");
     // SAFETY: what the server passes.
     unsafe {
         if response.is_null() {
-            return note(userp, format!("{line} null"));
+            return note(userp, format!("{said} null"));
         }
         if let Some(error) = ServerError::take(TRITONSERVER_InferenceResponseError(response)) {
-            line += &format!(" {}: {}", error.code().name(), error.message());
+            said += &format!(" {}: {}", error.code().name(), error.message());
         }
         let mut count = 0;
         TRITONSERVER_InferenceResponseOutputCount(response, &raw mut count);
@@ -95,9 +97,9 @@ unsafe extern "C" fn respond(response: *mut InferenceResponse, flags: u32, userp
             );
             let name = CStr::from_ptr(name).to_string_lossy();
             let contents: &[u8] = if base.is_null() { &[] } else { std::slice::from_raw_parts(base.cast(), bytes) };
-            line += &format!(" {name}={contents:?}");
+            said += &format!(" {name}={contents:?}");
         }
-        note(userp, line);
+        note(userp, said);
         TRITONSERVER_InferenceResponseDelete(response);
     }
 }
