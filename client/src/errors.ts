@@ -66,7 +66,7 @@ const OF_GRPC: readonly ErrorCode[] = [
 export const codeOfHttp = (status: number): ErrorCode => OF_HTTP[status] ?? (status >= 500 ? 'INTERNAL' : 'UNKNOWN')
 export const codeOfGrpc = (status: number): ErrorCode => OF_GRPC[status] ?? 'UNKNOWN'
 
-/** Whose fault a failure is: who can prevent it from happening again. */
+/** Party at fault: the one that can prevent the failure from happening again. */
 export type Fault = 'client' | 'model' | 'server' | 'environment'
 
 /** Faults by code, for a response that names none; the others are the client's. */
@@ -120,7 +120,7 @@ export class ClientError extends Error {
   readonly mayHaveRun: boolean
   /** Who can prevent the failure; derived from the code if the server does not say it. */
   readonly fault: Fault
-  /** Whether the same call may succeed later; derived from the code and `retryAfterMs` if the server does not say it. */
+  /** Whether the same call may succeed later; by the code and `retryAfterMs` if the server does not say it. */
   readonly retryable: boolean
 
   constructor(code: ErrorCode, text: string, context: ErrorContext = {}) {

@@ -21,7 +21,7 @@ export const STATUS_NAMES = {
 } as const
 export type ErrorCode = keyof typeof STATUS_NAMES
 
-/** Whose fault a failure is: who can prevent it from happening again. */
+/** Party at fault: the one that can prevent the failure from happening again. */
 export type Fault = 'client' | 'model' | 'server' | 'environment'
 
 /** Codes whose failures are not the client's, as in `tensor::Error::new`. */
@@ -29,7 +29,7 @@ const FAULTS: { readonly [code in ErrorCode]?: Fault } = {
   UNKNOWN: 'server', INTERNAL: 'server', UNAVAILABLE: 'server', RESOURCE_EXHAUSTED: 'environment',
 }
 
-/** What the code of a failure does not say. The rest is that of `cause`, if it is a `ServerError`, or of the code. */
+/** Facts that a code does not give. Missing ones are those of `cause`, if it is a `ServerError`, or of the code. */
 export interface ServerErrorOptions extends ErrorOptions {
   fault?: Fault
   retryable?: boolean

@@ -277,7 +277,8 @@ export class Repository {
     const pollError = [...failed.values()].find((error) => error instanceof PollError)
     if (pollError !== undefined) throw new PollError(name, pollError)
     // Nothing changed since the composing models prevented it from serving.
-    if (!this.isServing(name)) throw new ServerError('INTERNAL', `failed to load '${name}', no version is available`, { fault: 'model' })
+    if (this.isServing(name)) return
+    throw new ServerError('INTERNAL', `failed to load '${name}', no version is available`, { fault: 'model' })
   }
 
   /**

@@ -1,4 +1,4 @@
-/** Whose fault a failure is, and whether a repeat can help: the same in the response, the error, the log and a metric. */
+/** The fault of a failure and whether a repeat can help: the same in response, error, log and metric. */
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -109,7 +109,8 @@ const failures = (): Record<string, unknown>[] =>
     .map((line) => JSON.parse(line) as Record<string, unknown>)
 
 for (const way of WAYS.filter(({ name }) => name !== 'fetch')) {
-  test.each(CAUSES)(`${way.name}: %s is the fault of the %s (repeat: %s)`, async (_what, fault, retryable, text, run) => {
+  const name = `${way.name}: %s is the fault of the %s (repeat: %s)`
+  test.each(CAUSES)(name, async (_what, fault, retryable, text, run) => {
     const clients: Client[] = []
     const another = (): Client => {
       const client = way.connect(server, { retry: false })

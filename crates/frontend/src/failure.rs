@@ -1,5 +1,5 @@
-//! What logs, metrics and clients are told about a failed request, besides its text: whose fault it is, and whether a
-//! repeat can help.
+//! Facts of a failed request for logs, metrics and clients, besides its text: whose fault it is, and whether a repeat
+//! can help.
 
 use crate::gate_error::GateError;
 use crate::limits::RETRY_AFTER;
@@ -20,16 +20,16 @@ pub fn counts() -> [(&'static str, u64); Fault::ALL.len()] {
 
 /// A failed request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Failure {
+pub struct RequestFailure {
     /// gRPC status of the error; `None` if only an HTTP status is known.
     pub number: Option<u8>,
-    /// Whose fault it is.
+    /// Party at fault.
     pub fault: Fault,
     /// Time after which a repeat may succeed; `None` if it cannot.
     pub retry_after: Option<Duration>,
 }
 
-impl Failure {
+impl RequestFailure {
     /// A failure that is known by its status only, and that a repeat does not mend.
     pub fn new(number: Option<u8>, fault: Fault) -> Self {
         Self { number, fault, retry_after: None }
@@ -49,20 +49,20 @@ impl Failure {
     }
 }
 
-impl From<&Error> for Failure {
+impl From<&Error> for RequestFailure {
     fn from(error: &Error) -> Self {
         let retry_after = error.is_retryable().then_some(RETRY_AFTER);
         Self { number: Some(error.code().grpc_status()), fault: error.fault(), retry_after }
     }
 }
 
-impl From<&GateError> for Failure {
+impl From<&GateError> for RequestFailure {
     fn from(refusal: &GateError) -> Self {
         Self { number: None, fault: refusal.fault(), retry_after: refusal.retry_after() }
     }
 }
 
-impl From<&Short> for Failure {
+impl From<&Short> for RequestFailure {
     fn from(short: &Short) -> Self {
         match short {
             Short::Now { .. } => Self { retry_after: Some(RETRY_AFTER), ..Self::new(None, Fault::Environment) },

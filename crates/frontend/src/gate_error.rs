@@ -84,7 +84,7 @@ impl GateError {
         }
     }
 
-    /// Whose fault it is.
+    /// Party at fault.
     pub fn fault(&self) -> Fault {
         if matches!(self, Self::Crowded) { Fault::Environment } else { Fault::Client }
     }

@@ -25,7 +25,7 @@ pub(crate) struct Batcher<T: Waiting> {
     strict: Option<Strict<T>>,
     /// Requests to gather before the first batch; 0 afterwards.
     gather: usize,
-    /// What the requests wait for, apart from a queue delay; stale if none waits.
+    /// Condition that the requests wait for, apart from a queue delay; stale if none waits.
     waits_for: Option<Cause>,
     /// Latest time seen: callers on several threads may read their clocks in one order and get here in another.
     now: u64,

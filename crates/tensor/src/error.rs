@@ -198,7 +198,7 @@ impl Error {
         &self.message
     }
 
-    /// Whose fault it is: by its class, unless [`by`](Self::by) set it.
+    /// Party at fault: by the class of the error, unless [`by`](Self::by) set it.
     pub fn fault(&self) -> Fault {
         self.fault
     }

@@ -16,7 +16,7 @@ pub struct Phases {
     behind: OnceLock<Behind>,
 }
 
-/// What a request had to wait for when it arrived.
+/// Work that a request had to wait for when it arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Behind {
     /// Model whose executions had all instances, or the resources of the rate limiter.
@@ -76,7 +76,7 @@ impl Phases {
         self.cause.get().copied()
     }
 
-    /// What the request waited behind; `None` if it could start at once, or waited for other requests.
+    /// Work that the request waited behind; `None` if it could start at once, or waited for other requests.
     pub fn behind(&self) -> Option<&Behind> {
         self.behind.get()
     }

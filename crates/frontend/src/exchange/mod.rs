@@ -4,8 +4,9 @@
 //! ARCHITECTURE.md has the chart of its phases ([`Phase`]).
 //!
 //! Invariants: a call by name becomes a version, or an error, in [`Exchange::version`] or [`EarlyVersion::version`],
-//! nowhere else in this crate, and once for each request. So all decisions about a request, such as where its body goes, are about one load of the
-//! model. Nothing of a request is noted in a record that does not exist, and no driver asks whether it does.
+//! nowhere else in this crate, and once for each request. So all decisions about a request, such as where its body
+//! goes, are about one load of the model. Nothing of a request is noted in a record that does not exist, and no driver
+//! asks whether it does.
 
 mod endpoint;
 mod grpc;

@@ -1,6 +1,6 @@
 //! The status of a gRPC call: a code and a message, sent in trailers.
 
-use crate::failure::{FAULT, Failure};
+use crate::failure::{FAULT, RequestFailure};
 use crate::gate_error::GateError;
 use crate::gate_error::OperationError;
 use crate::text::cut;
@@ -29,7 +29,7 @@ pub const PUSHBACK: &str = "grpc-retry-pushback-ms";
 pub struct Status {
     pub code: u8,
     pub message: String,
-    /// Whose fault an error is.
+    /// Party at fault, if it is an error.
     pub fault: Fault,
     /// Value of `grpc-retry-pushback-ms`, which clients with a retry policy obey.
     pub retry_after: Option<Duration>,
@@ -41,12 +41,12 @@ impl Status {
         Self { code, message: message.into(), fault: Fault::Client, retry_after: None }
     }
 
-    fn failed(message: impl Into<String>, code: u8, Failure { fault, retry_after, .. }: Failure) -> Self {
+    fn failed(message: impl Into<String>, code: u8, RequestFailure { fault, retry_after, .. }: RequestFailure) -> Self {
         Self { code, message: message.into(), fault, retry_after }
     }
 
-    pub fn failure(&self) -> Failure {
-        Failure { number: Some(self.code), fault: self.fault, retry_after: self.retry_after }
+    pub fn failure(&self) -> RequestFailure {
+        RequestFailure { number: Some(self.code), fault: self.fault, retry_after: self.retry_after }
     }
 
     pub fn ok() -> Self {

@@ -14,7 +14,7 @@ use super::status::{Status, code};
 use super::unary::forward;
 use crate::answers::Inbox;
 use crate::exchange::{EarlyVersion, GrpcStream, accept_message};
-use crate::failure::Failure;
+use crate::failure::RequestFailure;
 use crate::gate::Grant;
 use crate::hold;
 use crate::inference::{self, Inference, Started};
@@ -131,7 +131,7 @@ impl ResponseNames {
 
     fn failed(&self, error: &Error, is_final: bool) -> Encoded {
         let Self { id, model, version, .. } = self;
-        Failure::from(error).count();
+        RequestFailure::from(error).count();
         encode_stream_error(
             error,
             id,
@@ -500,7 +500,7 @@ impl<'a> Session<'a> {
     }
 
     fn reject(&mut self, error: &Error, id: &Name, record: Record) {
-        Failure::from(error).count();
+        RequestFailure::from(error).count();
         let refusal = encode_stream_error(error, id, StreamFailure::BeforeEnqueue);
         record.failed(error);
         self.ordered.push_back(UnaryCall::Refused(refusal, record));

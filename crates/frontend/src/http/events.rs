@@ -3,7 +3,7 @@
 //! What an event looks like is decided by the endpoint, with its [`EventEncoder`].
 
 use crate::answers::Inbox;
-use crate::failure::Failure;
+use crate::failure::RequestFailure;
 use crate::inference::is_long_to_print;
 use crate::offload::{self, Offloaded};
 use crate::record::{self, EventNotes};
@@ -118,7 +118,7 @@ impl Events {
         if std::mem::replace(&mut self.is_begun, true)
             && let Some(Event { error: Some(error), .. }) = &next
         {
-            Failure::from(error).count();
+            RequestFailure::from(error).count();
         }
         Poll::Ready(next)
     }

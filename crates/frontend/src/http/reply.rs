@@ -1,7 +1,7 @@
 //! A reply before it is written, and its head as bytes. Header names are spelled as the protocol document spells them.
 
 use super::events::{Event, Events};
-use crate::failure::{FAULT, Failure};
+use crate::failure::{FAULT, RequestFailure};
 use crate::gate_error::GateError;
 use crate::gate_error::OperationError;
 use crate::grpc::status::percent_encode;
@@ -32,7 +32,7 @@ pub type Fields = Vec<(&'static str, Cow<'static, str>)>;
 pub struct Reply {
     pub status: u16,
     /// Set if the request failed. Adds `nereid-fault`, and `Retry-After` if a repeat can help.
-    pub failure: Option<Failure>,
+    pub failure: Option<RequestFailure>,
     pub content_type: &'static str,
     /// `Inference-Header-Content-Length`.
     pub header_length: Option<usize>,
@@ -84,7 +84,7 @@ impl Reply {
 
     /// A stream of events, of which the first decides the status (P 1.13).
     pub fn events(first: Event, rest: Option<Box<Events>>) -> Self {
-        let failure = first.error.as_ref().map(Failure::from);
+        let failure = first.error.as_ref().map(RequestFailure::from);
         let status = if failure.is_none() { 200 } else { 400 };
         // A long text was printed and charged by another thread.
         Self { is_charged: true, failure, rest, ..Self::new(status, EVENTS, first.bytes).chunked() }
@@ -108,7 +108,7 @@ impl Reply {
 
     /// `{"error":…}` with this status, by the client.
     pub fn text_error(status: u16, content_type: &'static str, message: &str) -> Self {
-        let failure = Some(Failure::new(None, Fault::Client));
+        let failure = Some(RequestFailure::new(None, Fault::Client));
         Self { failure, ..Self::new(status, content_type, protocol::json::error_json(message)) }
     }
 
@@ -156,7 +156,7 @@ impl Reply {
 
     /// Error for lack of memory for the request or its response. The body may not have been read to its end.
     pub fn short(short: &Short) -> Self {
-        let failure = Failure::from(short);
+        let failure = RequestFailure::from(short);
         let status = if failure.retry_after.is_some() { 503 } else { 400 };
         Self { failure: Some(failure), ..Self::text_error(status, JSON, &short.to_string()).closing() }
     }

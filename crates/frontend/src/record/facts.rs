@@ -2,7 +2,7 @@
 
 use crate::access::Act;
 use crate::access_log::Logs;
-use crate::failure::Failure;
+use crate::failure::RequestFailure;
 use crate::grpc::status::Status;
 use crate::http::method::Method;
 use crate::limits::LOG_ERROR_BYTES_MAX;
@@ -123,7 +123,7 @@ pub enum SentStatus {
 pub struct EventNotes {
     count: AtomicU64,
     bytes: AtomicU64,
-    error: OnceLock<(Failure, String)>,
+    error: OnceLock<(RequestFailure, String)>,
 }
 
 impl EventNotes {
@@ -171,8 +171,8 @@ pub struct Facts {
     pub times: Times,
     pub sizes: Sizes,
     pub status: SentStatus,
-    /// Failure and text of an error.
-    pub error: Option<(Failure, String)>,
+    /// RequestFailure and text of an error.
+    pub error: Option<(RequestFailure, String)>,
     /// Name of the caller's key.
     pub key: Option<Arc<str>>,
     pub target: Target,

@@ -16,7 +16,7 @@ mod line;
 
 pub use facts::{EventNotes, RequestName};
 
-use crate::failure::Failure;
+use crate::failure::RequestFailure;
 use crate::grpc::status::{Status, code};
 use crate::limits::LOG_NAMES_BYTES_MAX;
 use crate::origin::Caller;
@@ -198,12 +198,12 @@ impl Record {
 
     /// Notes an HTTP reply that is about to be sent: status, failure, length, and body as far as it is text.
     #[inline]
-    pub fn replying(&self, status: u16, failure: Option<Failure>, bytes: usize, body: &[Bytes]) {
+    pub fn replying(&self, status: u16, failure: Option<RequestFailure>, bytes: usize, body: &[Bytes]) {
         self.note(|noted, facts| {
             facts.sending(noted, bytes);
             facts.status = SentStatus::Http(status);
             if status >= 400 {
-                let failure = failure.unwrap_or(Failure::new(None, Fault::Server));
+                let failure = failure.unwrap_or(RequestFailure::new(None, Fault::Server));
                 facts.error = Some((failure, error_text(body)));
             }
         });

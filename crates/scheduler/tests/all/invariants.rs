@@ -16,7 +16,7 @@ struct Known {
     /// Latest time at which it may still wait, if it must be rejected then.
     reject_at: Option<u64>,
     out: bool,
-    /// It waits for an instance to become free.
+    /// The queue waits for an instance to become free.
     is_blocked: bool,
 }
 
