@@ -57,6 +57,7 @@ macro_rules! plain {
         unsafe impl<$($generic)*> $crate::abi::exports::Argument for $type {
             type Raw = Self;
 
+            #[inline]
             unsafe fn take(raw: Self) -> tensor::Result<Self> {
                 Ok(raw)
             }
@@ -209,12 +210,14 @@ pub(crate) trait Outcome {
 }
 
 impl Outcome for () {
+    #[inline]
     fn result(self) -> Result<()> {
         Ok(())
     }
 }
 
 impl Outcome for Result<()> {
+    #[inline]
     fn result(self) -> Result<()> {
         self
     }
@@ -232,7 +235,7 @@ macro_rules! exports {
             $($argument: <$type as $crate::abi::exports::Argument>::Raw),*
         ) -> $crate::abi::Err {
             use $crate::abi::exports::{Argument, Outcome};
-            $crate::abi::guard(|| {
+            $crate::abi::guard(move || {
                 // SAFETY: the caller's promise is that of the types, here and below.
                 $(unsafe { <$type as Argument>::prepare($argument) };)*
                 // SAFETY: as above.

@@ -217,3 +217,25 @@ exports! {
         trace.put(request.trace().map_or(null(), |trace| &raw const *trace));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::error::ServerError;
+    use std::ptr::null;
+
+    #[test]
+    fn without_a_request_a_name_is_null_and_a_number_stays() {
+        let (mut name, mut count) = (c"before".as_ptr(), 7);
+        // SAFETY: our own variables; the errors are ours.
+        let errors = unsafe {
+            [
+                ServerError::take(TRITONBACKEND_RequestInputName(null(), 0, &raw mut name)),
+                ServerError::take(TRITONBACKEND_RequestInputCount(null(), &raw mut count)),
+            ]
+        };
+        assert_eq!(errors, [(); 2].map(|()| Some(Error::invalid("request was nullptr"))));
+        assert!(name.is_null());
+        assert_eq!(count, 7);
+    }
+}

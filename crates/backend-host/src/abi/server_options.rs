@@ -1,7 +1,5 @@
 //! `TRITONSERVER_ServerOptions`: options of a server that a program embeds.
 
-#![allow(unsafe_code)] // pointers of a C API
-
 use super::exports::{Out, exports, objects};
 use crate::embed::ServerOptions;
 use protocol::json::Value;

@@ -1,7 +1,5 @@
 //! Fields of a request: id, flags, correlation id, priority, timeout and parameters.
 
-#![allow(unsafe_code)] // pointers of a C API
-
 use super::{CORRELATION_BYTES_MAX, Correlation, Described, InferenceRequest};
 use crate::abi::c_text;
 use crate::abi::exports::{Out, exports};
