@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { FLAGS, type Flag } from '../../src/cli/flags.js'
 import type { Core, NativeCore, Ticket } from '../../src/native/contract.js'
-import { STATUS_NAMES } from '../../src/native/errors.js'
+import { STATUS_NAMES, ServerError, type ErrorCode } from '../../src/native/errors.js'
 import { ROOT } from '../server/harness.js'
 
 const source = (path: string): string => readFileSync(join(ROOT, path), 'utf8')
@@ -26,9 +26,13 @@ test('each native method that reports under a ticket returns a promise', () => {
   holds<[Ticketed<Core>] extends [never] ? true : false>()
 })
 
-test('error codes are those of the core', () => {
-  const text = /pub fn constant\(self\)[^{]*\{([^]*?)\n {4}\}/.exec(source('crates/tensor/src/error.rs'))?.[1] ?? ''
-  expect([...text.matchAll(/"(\w+)"/g)].map(([, name]) => name)).toEqual(Object.keys(STATUS_NAMES))
+test('error codes, their names, and the usual fault and retry are those of the core', () => {
+  const rows = source('crates/tensor/src/error.rs').matchAll(/=> \("(\w+)", "(.*)", \d+, \d+, Fault::(\w+), (\w+)\)/g)
+  const own = Object.entries(STATUS_NAMES).map(([code, name]) => {
+    const { fault, retryable } = new ServerError(code as ErrorCode, 'x')
+    return [code, name, fault, String(retryable)]
+  })
+  expect([...rows].map(([, code, name, fault = '', retry]) => [code, name, fault.toLowerCase(), retry])).toEqual(own)
 })
 
 /** Members of a union of string literals. */

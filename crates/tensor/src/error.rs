@@ -41,60 +41,39 @@ impl Code {
         Self::ResourceExhausted,
     ];
 
+    /// Constant, name, HTTP status, gRPC status, usual fault, and whether a repeat usually helps.
+    const fn row(self) -> (&'static str, &'static str, u16, u8, Fault, bool) {
+        match self {
+            Self::Unknown => ("UNKNOWN", "Unknown", 400, 2, Fault::Server, false),
+            Self::Internal => ("INTERNAL", "Internal", 500, 13, Fault::Server, false),
+            Self::NotFound => ("NOT_FOUND", "Not found", 404, 5, Fault::Client, false),
+            Self::InvalidArg => ("INVALID_ARG", "Invalid argument", 400, 3, Fault::Client, false),
+            Self::Unavailable => ("UNAVAILABLE", "Unavailable", 503, 14, Fault::Server, true),
+            Self::Unsupported => ("UNSUPPORTED", "Unsupported", 501, 12, Fault::Client, false),
+            Self::AlreadyExists => ("ALREADY_EXISTS", "Already exists", 400, 6, Fault::Client, false),
+            Self::Cancelled => ("CANCELLED", "<invalid code>", 400, 1, Fault::Client, false),
+            Self::ResourceExhausted => ("RESOURCE_EXHAUSTED", "Resource exhausted", 503, 8, Fault::Environment, true),
+        }
+    }
+
     /// The class as TypeScript and the in-process API name it: `INVALID_ARG`.
     pub fn constant(self) -> &'static str {
-        match self {
-            Self::Unknown => "UNKNOWN",
-            Self::Internal => "INTERNAL",
-            Self::NotFound => "NOT_FOUND",
-            Self::InvalidArg => "INVALID_ARG",
-            Self::Unavailable => "UNAVAILABLE",
-            Self::Unsupported => "UNSUPPORTED",
-            Self::AlreadyExists => "ALREADY_EXISTS",
-            Self::Cancelled => "CANCELLED",
-            Self::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        }
-    }
-
-    /// HTTP status of the class.
-    pub fn http_status(self) -> u16 {
-        match self {
-            Self::Unknown | Self::InvalidArg | Self::AlreadyExists | Self::Cancelled => 400,
-            Self::Internal => 500,
-            Self::NotFound => 404,
-            Self::Unavailable | Self::ResourceExhausted => 503,
-            Self::Unsupported => 501,
-        }
-    }
-
-    /// gRPC status number of the class.
-    pub fn grpc_status(self) -> u8 {
-        match self {
-            Self::Unknown => 2,
-            Self::Internal => 13,
-            Self::NotFound => 5,
-            Self::InvalidArg => 3,
-            Self::Unavailable => 14,
-            Self::Unsupported => 12,
-            Self::AlreadyExists => 6,
-            Self::Cancelled => 1,
-            Self::ResourceExhausted => 8,
-        }
+        self.row().0
     }
 
     /// The class as state reasons spell it, `Invalid argument: …`.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Unknown => "Unknown",
-            Self::Internal => "Internal",
-            Self::NotFound => "Not found",
-            Self::InvalidArg => "Invalid argument",
-            Self::Unavailable => "Unavailable",
-            Self::Unsupported => "Unsupported",
-            Self::AlreadyExists => "Already exists",
-            Self::Cancelled => "<invalid code>",
-            Self::ResourceExhausted => "Resource exhausted",
-        }
+        self.row().1
+    }
+
+    /// HTTP status of the class.
+    pub fn http_status(self) -> u16 {
+        self.row().2
+    }
+
+    /// gRPC status number of the class.
+    pub fn grpc_status(self) -> u8 {
+        self.row().3
     }
 }
 
@@ -148,12 +127,7 @@ impl Error {
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
         let message = message.into();
         let is_silent = message.is_empty() && code != Code::Cancelled;
-        let (fault, is_retryable) = match code {
-            Code::Unknown | Code::Internal => (Fault::Server, false),
-            Code::Unavailable => (Fault::Server, true),
-            Code::ResourceExhausted => (Fault::Environment, true),
-            _ => (Fault::Client, false),
-        };
+        let (.., fault, is_retryable) = code.row();
         Self { code, fault, is_retryable, message: if is_silent { code.constant().into() } else { cut(message) } }
     }
 
@@ -198,7 +172,7 @@ impl Error {
         &self.message
     }
 
-    /// Party at fault: by the class of the error, unless [`by`](Self::by) set it.
+    /// The fault of its class, unless [`by`](Self::by) set another.
     pub fn fault(&self) -> Fault {
         self.fault
     }

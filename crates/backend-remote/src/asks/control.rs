@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use protocol::json::{Value, write_string};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use tensor::{Code, Error, Result};
+use tensor::{Error, Result};
 
 /// Longer operations are parsed on another thread than the one that serves all runners.
 const SMALL_BYTES: usize = 16 << 10;
@@ -194,7 +194,7 @@ fn send_result(peer: &dyn Peer, way: Way, id: u64, result: Result<String>) {
     let members = result.unwrap_or_else(|error| {
         let mut text = Vec::new();
         write_string(&mut text, error.message().as_bytes());
-        format!(r#","error":{{"code":"{}","message":{}}}"#, code_name(error.code()), String::from_utf8_lossy(&text))
+        format!(r#","error":{{"code":"{}","message":{}}}"#, error.code().constant(), String::from_utf8_lossy(&text))
     });
     let mut out = Vec::new();
     let json = format!(r#"{{"id":{id}{members}}}"#);
@@ -218,19 +218,4 @@ fn files(value: Value<'_>) -> Result<Vec<(String, Vec<u8>)>> {
         files.push((name, contents));
     }
     Ok(files)
-}
-
-/// Name of the code in the protocol.
-fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Unknown => "UNKNOWN",
-        Code::Internal => "INTERNAL",
-        Code::NotFound => "NOT_FOUND",
-        Code::InvalidArg => "INVALID_ARG",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::Unsupported => "UNSUPPORTED",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::Cancelled => "CANCELLED",
-    }
 }

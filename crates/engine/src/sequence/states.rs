@@ -420,7 +420,10 @@ mod tests {
         let error = s.update(&row(&s, 0, false, false), [large].iter()).expect_err("too large");
         assert_eq!(
             (error.code(), error.message()),
-            (Code::ResourceExhausted, "state 'OUT' has grown to 268435457 bytes: at most 268435456 are supported")
+            (
+                tensor::Code::ResourceExhausted,
+                "state 'OUT' has grown to 268435457 bytes: at most 268435456 are supported"
+            )
         );
         assert_eq!(seen(&s, &row(&s, 0, false, false)), [(vec![200_000], vec![8; 200_000])], "as it was");
     }
