@@ -297,7 +297,6 @@ fn read(name: &str, file: &str, datatype: DataType, shape: &[i64], bytes: usize,
 mod tests {
     use super::*;
     use scheduler::sequence::SequenceId;
-    use tensor::Code;
 
     const INT32: i32 = DataType::Int32 as i32;
 
