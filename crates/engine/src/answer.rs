@@ -23,21 +23,25 @@ pub struct EngineResponse {
 
 impl EngineResponse {
     /// The only response of a request.
+    #[inline]
     pub fn only(result: Result<Box<InferResponse>>) -> Self {
         Self::last(Some(result))
     }
 
     /// The end of a request, with or without a response.
+    #[inline]
     pub fn last(response: Option<Result<Box<InferResponse>>>) -> Self {
         Self { response, is_final: true, place: 0, key: 0, came_ns: 0, bytes: 0 }
     }
 
     /// A response that others follow.
+    #[inline]
     pub fn more(result: Result<Box<InferResponse>>) -> Self {
-        Self { is_final: false, ..Self::only(result) }
+        Self { response: Some(result), is_final: false, place: 0, key: 0, came_ns: 0, bytes: 0 }
     }
 
     /// The response of the request at this position.
+    #[inline]
     pub(crate) fn at(self, place: u64) -> Self {
         Self { place, ..self }
     }

@@ -72,8 +72,8 @@ struct ResponderState {
 
 impl Streaming {
     /// Delivers a response after earlier ones.
-    fn leave<'s>(&'s self, mut state: MutexGuard<'s, ResponderState>, answer: EngineResponse) {
-        let answer = answer.at(self.place);
+    fn leave<'s>(&'s self, mut state: MutexGuard<'s, ResponderState>, mut answer: EngineResponse) {
+        answer.place = self.place;
         if state.is_leaving {
             state.ready.push_back(answer);
             let is_full = state.ready.len() > ANSWERS_WAITING_MAX && !state.is_over;
@@ -84,14 +84,14 @@ impl Streaming {
             return;
         }
         state.is_leaving = true;
-        let mut next = Some(answer);
-        while let Some(answer) = next {
+        loop {
             drop(state);
             if !self.version.deliver(self.sink.clone(), answer) {
                 self.overrun(ANSWERS_HELD_MAX);
             }
             state = self.state.lock();
-            next = state.ready.pop_front();
+            let Some(next) = state.ready.pop_front() else { break };
+            answer = next;
         }
         state.is_leaving = false;
     }

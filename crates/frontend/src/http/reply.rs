@@ -90,7 +90,8 @@ impl Reply {
         let code = first.error.as_ref().map(Error::code);
         let status = if code.is_none() { 200 } else { 400 };
         // A long text was printed and charged by another thread.
-        Self { is_charged: true, code, rest, ..Self::new(status, EVENTS, first.bytes).chunked() }
+        let body = first.parts.into_iter().filter(|part| !part.is_empty()).collect();
+        Self { body, is_charged: true, code, rest, ..Self::new(status, EVENTS, Bytes::new()).chunked() }
     }
 
     /// 200 with JSON.
