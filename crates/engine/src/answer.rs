@@ -37,7 +37,7 @@ impl EngineResponse {
     /// A response that others follow.
     #[inline]
     pub fn more(result: Result<Box<InferResponse>>) -> Self {
-        Self { is_final: false, ..Self::only(result) }
+        Self { response: Some(result), is_final: false, place: 0, key: 0, came_ns: 0, bytes: 0 }
     }
 
     /// The response of the request at this position.

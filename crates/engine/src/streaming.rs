@@ -84,14 +84,14 @@ impl Streaming {
             return;
         }
         state.is_leaving = true;
-        let mut next = Some(answer);
-        while let Some(answer) = next {
+        loop {
             drop(state);
             if !self.version.deliver(self.sink.clone(), answer) {
                 self.overrun(ANSWERS_HELD_MAX);
             }
             state = self.state.lock();
-            next = state.ready.pop_front();
+            let Some(next) = state.ready.pop_front() else { break };
+            answer = next;
         }
         state.is_leaving = false;
     }

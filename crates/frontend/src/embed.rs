@@ -391,7 +391,7 @@ impl EmbeddedHttp {
                     match rest.poll_next(cx) {
                         Poll::Ready(Some(event)) => {
                             count += 1;
-                            body.extend_from_slice(&event.bytes);
+                            event.parts.iter().for_each(|part| body.extend_from_slice(part));
                         }
                         Poll::Ready(None) => break true,
                         Poll::Pending if count == 0 => return Poll::Pending,

@@ -158,14 +158,6 @@ impl Mapping<'_> {
 /// As `http::encode_infer`.
 // Uses two buffers: the values in the order of the response, and the text in the order of the names.
 pub fn encode_generate(response: &InferResponse, signature: &Signature) -> Result<Bytes> {
-    encode_between(response, signature, [b"", b""])
-}
-
-/// Like [`encode_generate`], between two texts, such as the beginning and the end of an event.
-///
-/// # Errors
-/// As `http::encode_infer`.
-pub fn encode_between(response: &InferResponse, signature: &Signature, [before, behind]: [&[u8]; 2]) -> Result<Bytes> {
     let (id, model_name, model_version) =
         (Name::from_static("id"), Name::from_static("model_name"), Name::from_static("model_version"));
     // Values in the order of the response, so that its first error is returned; preallocated for streams of thousands.
@@ -198,9 +190,7 @@ pub fn encode_between(response: &InferResponse, signature: &Signature, [before, 
     members.sort_by_key(|(key, _)| *key);
     members.dedup_by_key(|(key, _)| *key);
     let mut out = Vec::new();
-    let around = before.len() + behind.len() + 2;
-    allowance::grow_by(&mut out, members.iter().map(|(k, v)| k.len() + v.len() + 4).sum::<usize>() + around)?;
-    out.extend_from_slice(before);
+    allowance::grow_by(&mut out, members.iter().map(|(k, v)| k.len() + v.len() + 4).sum::<usize>() + 2)?;
     out.push(b'{');
     for (i, (key, value)) in members.into_iter().enumerate() {
         if i > 0 {
@@ -211,6 +201,5 @@ pub fn encode_between(response: &InferResponse, signature: &Signature, [before, 
         out.extend_from_slice(values.get(value).unwrap_or_default());
     }
     out.push(b'}');
-    out.extend_from_slice(behind);
     Ok(out.into())
 }

@@ -7,7 +7,7 @@
 use super::body::RequestBody;
 use super::chunked::{ChunkError, Chunks, Progress};
 use super::context::HttpContext;
-use super::events::Events;
+use super::events::{Event, Events};
 use super::reply::{BodyParts, JSON, Reply};
 use super::request::{BadRequest, Framing, RequestHead, head_length};
 use super::service;
@@ -646,7 +646,7 @@ impl<S: Io> Connection<S> {
                     }
                     taken = taken.wrapping_add(1);
                     match events.poll_next(cx) {
-                        Poll::Ready(Some(event)) => large = put_event(&mut self.out, event.bytes, chunked),
+                        Poll::Ready(Some(event)) => large = put_event(&mut self.out, event, chunked),
                         Poll::Ready(None) => {
                             is_over = true;
                             break;
@@ -739,16 +739,16 @@ fn poll_watch(
 }
 
 /// Appends an event, as a chunk or as it is. A large part is not copied but returned, to be written next.
-fn put_event(out: &mut Vec<u8>, event: Bytes, chunked: bool) -> Option<Rope> {
+fn put_event(out: &mut Vec<u8>, event: Event, chunked: bool) -> Option<Rope> {
     if chunked {
         // Writing to a vector does not fail.
-        let _ = write!(out, "{:x}\r\n", event.len());
+        let _ = write!(out, "{:x}\r\n", event.bytes());
     }
     let end: &'static [u8] = if chunked { b"\r\n" } else { b"" };
-    if event.len() > JOIN_BYTES_MAX {
-        return Some(Rope::new([event, Bytes::from_static(end)].into_iter()));
+    if event.bytes() > JOIN_BYTES_MAX {
+        return Some(Rope::new(event.parts.into_iter().chain([Bytes::from_static(end)])));
     }
-    out.extend_from_slice(&event);
+    event.parts.iter().for_each(|part| out.extend_from_slice(part));
     out.extend_from_slice(end);
     None
 }

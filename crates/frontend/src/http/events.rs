@@ -18,13 +18,19 @@ use std::task::{Context, Poll, ready};
 use tensor::{Error, Result};
 use trace::Trace;
 
-/// Encodes the responses of a request as events: whole ones, with their fields and the empty line.
+/// Encodes the responses of a request as events, with their fields and the empty line.
 pub trait EventEncoder: Send + Sync {
     /// The event of a response. Called on another thread if that takes long.
     fn response(&self, response: &InferResponse) -> Result<Bytes>;
 
     /// The event of an error, which need not be the last.
     fn error(&self, error: &Error) -> Bytes;
+
+    /// Beginning and end of each event of a response or an error, which the functions above leave out: a long text is
+    /// not copied to get them.
+    fn around(&self) -> [&'static [u8]; 2] {
+        [b"", b""]
+    }
 
     /// The event behind those of all responses, such as `data: [DONE]`.
     fn end(&self) -> Option<Bytes> {
@@ -35,8 +41,8 @@ pub trait EventEncoder: Send + Sync {
 /// An encoded event.
 #[derive(Debug)]
 pub struct Event {
-    /// All bytes of the event, with its fields and the empty line.
-    pub bytes: Bytes,
+    /// Beginning, text and end of the event; some may be empty.
+    pub parts: [Bytes; 3],
     /// The error that the event reports.
     pub error: Option<Error>,
 }
@@ -44,10 +50,17 @@ pub struct Event {
 impl Event {
     /// The event of an encoded response, or of an error.
     pub fn of(response: Result<Bytes>, encoder: &dyn EventEncoder) -> Self {
-        match response {
-            Ok(bytes) => Self { bytes, error: None },
-            Err(error) => Self { bytes: encoder.error(&error), error: Some(error) },
-        }
+        let [before, behind] = encoder.around().map(Bytes::from_static);
+        let (text, error) = match response {
+            Ok(text) => (text, None),
+            Err(error) => (encoder.error(&error), Some(error)),
+        };
+        Self { parts: [before, text, behind], error }
+    }
+
+    /// Number of its bytes.
+    pub fn bytes(&self) -> usize {
+        self.parts.iter().map(Bytes::len).sum()
     }
 }
 
@@ -112,7 +125,7 @@ impl Events {
             self.is_sending = true;
         }
         if let (Some(notes), Some(event)) = (&self.notes, &next) {
-            notes.note(event.bytes.len(), event.error.as_ref());
+            notes.note(event.bytes(), event.error.as_ref());
         }
         // The failure of the first event is that of the reply.
         if std::mem::replace(&mut self.is_begun, true)
@@ -141,7 +154,9 @@ impl Events {
                 break encoded.and_then(|(encoded, charge)| Ok(offload::made(encoded?, charge)));
             }
             if self.is_last {
-                return Poll::Ready(self.end.take().map(|bytes| Event { bytes, error: None }));
+                return Poll::Ready(
+                    self.end.take().map(|end| Event { parts: [end, Bytes::new(), Bytes::new()], error: None }),
+                );
             }
             let answer = ready!(self.inbox.poll_next(cx));
             self.is_last = answer.is_final;
@@ -192,7 +207,7 @@ mod tests {
     use engine::{EngineResponse, Sink};
     use std::future::poll_fn;
 
-    /// Events with names of their own, and one more at the end.
+    /// Events with names and an end of their own.
     struct Sizes;
 
     impl EventEncoder for Sizes {
@@ -220,7 +235,7 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
             let (mut text, mut errors) = (String::new(), 0);
             while let Some(event) = poll_fn(|cx| events.poll_next(cx)).await {
-                text += str::from_utf8(&event.bytes).unwrap();
+                text += str::from_utf8(&event.parts.concat()).unwrap();
                 errors += usize::from(event.error.is_some());
                 assert_eq!(poll_fn(|cx| Poll::Ready(events.poll_over(cx))).await, text.ends_with("[DONE]\n\n"));
             }

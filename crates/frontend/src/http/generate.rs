@@ -15,7 +15,7 @@ use crate::verbose;
 use bytes::Bytes;
 use engine::ModelVersion;
 use memory::{Account, Kind};
-use protocol::generate::{WRONG_RESPONSE_COUNT, encode_between, parse_generate};
+use protocol::generate::{WRONG_RESPONSE_COUNT, encode_generate, parse_generate};
 use protocol::{InferRequest, InferResponse};
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -28,21 +28,17 @@ struct Objects {
     is_stream: bool,
 }
 
-impl Objects {
-    /// Texts before and behind an object.
-    fn around(&self) -> [&'static [u8]; 2] {
-        if self.is_stream { [b"data: ", b"\n\n"] } else { [b"", b""] }
-    }
-}
-
 impl EventEncoder for Objects {
     fn response(&self, response: &InferResponse) -> Result<Bytes> {
-        encode_between(response, &self.version.signature, self.around())
+        encode_generate(response, &self.version.signature)
     }
 
     fn error(&self, error: &Error) -> Bytes {
-        let [before, behind] = self.around();
-        [before, &protocol::json::error_json(error.message()), behind].concat().into()
+        protocol::json::error_json(error.message())
+    }
+
+    fn around(&self) -> [&'static [u8]; 2] {
+        if self.is_stream { [b"data: ", b"\n\n"] } else { [b"", b""] }
     }
 }
 

@@ -181,7 +181,7 @@ fn poll_events(respond: &mut StreamWriter, events: &mut Events, cx: &mut Context
             return Poll::Pending;
         }
         let sent = match ready!(events.poll_next(cx)) {
-            Some(event) => respond.send_data(event.bytes, false),
+            Some(event) => respond.send_data(Rope::new(event.parts.into_iter()), false),
             None => return Poll::Ready(respond.send_data(Bytes::new(), true).is_ok()),
         };
         if sent.is_err() {

@@ -87,7 +87,8 @@ impl Reply {
         let failure = first.error.as_ref().map(RequestFailure::from);
         let status = if failure.is_none() { 200 } else { 400 };
         // A long text was printed and charged by another thread.
-        Self { is_charged: true, failure, rest, ..Self::new(status, EVENTS, first.bytes).chunked() }
+        let body = first.parts.into_iter().filter(|part| !part.is_empty()).collect();
+        Self { body, is_charged: true, failure, rest, ..Self::new(status, EVENTS, Bytes::new()).chunked() }
     }
 
     /// 200 with JSON.
