@@ -109,6 +109,12 @@ function methodsOf(text, trait) {
   return body.match(/^ {4}fn \w+/gm)?.length ?? 0
 }
 
+/** Names of functions that note something of a request. */
+const NOTES =
+  'found follow named granted received refused completed responded replying sending sent events ending refusing ' +
+  'succeeded failed take_trace is_sampled event_sending event_sent'
+const NOTE = new RegExp(`\\brecord(\\.|::)(${NOTES.replaceAll(' ', '|')})\\(`, 'g')
+
 const STATIC = /\b(?:from|import) '(\.[^']+)'/g
 const DYNAMIC = /\bimport\('(\.[^']+)'\)/g
 
@@ -201,6 +207,13 @@ export function count(root, records = {}) {
   const engine = [...texts.Rust].filter(([file]) => file.startsWith('crates/engine/'))
   const ensembles = engine.flatMap(([file, text]) => (text.match(/\.ensemble\b/g) ?? []).map(() => file))
   counts.set('uses of `.ensemble` in crates/engine', { value: ensembles.length, list: ensembles })
+  const frontend = [...texts.Rust].filter(([file]) => file.startsWith('crates/frontend/'))
+  const notes = frontend
+    .filter(([file]) => !/src\/(exchange|record)\//.test(file))
+    .flatMap(([file, text]) => (text.match(NOTE) ?? []).map(() => file))
+  counts.set('notes of a request outside of frontend::exchange and record', { value: notes.length, list: notes })
+  const lookups = frontend.flatMap(([file, text]) => (text.match(/\bengine\.model\(/g) ?? []).map(() => file))
+  counts.set('lookups of a version by name in crates/frontend', { value: lookups.length, list: lookups })
   for (const [name, list] of countWords(root, texts.Rust)) counts.set(name, { value: list.length, list })
   return { counts, parts, structs: structs.map(({ id }) => id), sources: texts.TypeScript }
 }

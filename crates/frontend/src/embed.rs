@@ -291,9 +291,9 @@ impl EmbeddedHttp {
             Ok(target) => target,
             Err(bad) => {
                 let reply = Reply::text_error(400, JSON, &bad.0);
-                let record = refuse_head(context, &client.caller, PROTOCOL, &reply);
+                let refused = refuse_head(context, &client.caller, PROTOCOL, &reply);
                 answer(&mut unanswered, reply, is_head);
-                return record.sent();
+                return refused.sent();
             }
         };
         let head = RequestHead::from_parts(Method::parse(method.as_bytes()), is_head, target, pairs);

@@ -1,13 +1,17 @@
 //! An exchange over gRPC: a call with one message.
 
+use super::Exchange;
 use super::endpoint::GrpcExchange;
+use crate::gate_error::GateError;
 use crate::operation::{Context, Permission};
 use crate::record::{self, Record};
+use bytes::Bytes;
 use engine::{Engine, ModelVersion};
 use http2::RequestHead;
 use protocol::InferRequest;
+use protocol::grpc::InferHead;
 use std::sync::Arc;
-use tensor::Result;
+use tensor::{Error, Result};
 
 impl<'a> GrpcExchange<'a> {
     pub fn engine(&self) -> &'a Arc<Engine> {
@@ -31,4 +35,60 @@ impl<'a> GrpcExchange<'a> {
 pub fn accept_message(record: &Record, head: &RequestHead, version: &ModelVersion, request: &mut InferRequest) {
     record.found(version, || record::grpc_context(head));
     record.follow(request);
+}
+
+/// Notes the names in the message of a call, and checks that the caller may name the model.
+///
+/// # Errors
+/// The reason why not.
+#[inline]
+pub fn admit_message(exchange: &Exchange, head: &InferHead) -> std::result::Result<(), GateError> {
+    exchange.record.named(&head.model_name, &head.model_version, &head.id);
+    exchange.grant.admit_model(&head.model_name)
+}
+
+/// A request in a stream, which holds what the call has not.
+#[derive(Clone, Default)]
+pub struct MessageExchange(Record);
+
+impl MessageExchange {
+    /// Begins with a message of a call. `received`: when the wait for it began, and when it was read.
+    pub fn begin(call: &Exchange, received: [u64; 2], message: &Bytes) -> Self {
+        call.grant.charge(message.len());
+        Self(call.record.in_stream(received, message))
+    }
+
+    /// The beginning of the message was read.
+    pub fn named(&self, head: &InferHead) {
+        self.0.named(&head.model_name, &head.model_version, &head.id);
+    }
+
+    /// This version accepts the request.
+    pub fn accept(&self, head: &RequestHead, version: &ModelVersion, request: &mut InferRequest) {
+        accept_message(&self.0, head, version, request);
+    }
+
+    /// All responses were made.
+    pub fn completed(&self) {
+        self.0.completed();
+    }
+
+    /// A response, or the error of the request, goes to the output.
+    pub fn answered(&self, error: Option<&Error>, is_final: bool) {
+        match error {
+            Some(error) => self.0.failed(error),
+            None if is_final => self.0.succeeded(),
+            None => {}
+        }
+    }
+
+    /// A message of `bytes` bytes is about to be sent.
+    pub fn sending(&self, bytes: usize) {
+        self.0.sending(bytes);
+    }
+
+    /// The message was sent.
+    pub fn sent(&self) {
+        self.0.sent();
+    }
 }

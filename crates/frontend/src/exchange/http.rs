@@ -1,7 +1,7 @@
 //! An exchange over HTTP, whatever version of it, or through another server of this process.
 
 use super::endpoint::{BodyPlace, FindRoute, HttpAnswer, HttpExchange};
-use super::{Exchange, Phase};
+use super::{Exchange, ExchangePhase};
 use crate::gate::Grant;
 use crate::gate_error::GateError;
 use crate::grpc::status::code;
@@ -179,7 +179,7 @@ impl<'a> HttpExchange<'a> {
         if let Some(cors) = &self.context.cors {
             cors.add(self.head.headers.get("origin"), reply);
         }
-        self.with.advance(Phase::Answered);
+        self.with.advance(ExchangePhase::Answered);
         self.with.record.replying(reply.status, reply.failure, reply.body_length(), &reply.body);
         self.with.grant.charge(reply.body_length());
     }
@@ -199,17 +199,27 @@ impl<'a> HttpExchange<'a> {
     /// The reply was written. Called again when the events behind it were.
     #[inline]
     pub fn sent(&self) {
-        self.with.advance(Phase::Sent);
+        self.with.advance(ExchangePhase::Sent);
         self.with.record.sent();
     }
 }
 
-/// Begins and completes the record of a request whose head is invalid, answered by `reply`. [`Record::sent`] ends it.
+/// A request whose head is invalid. Its record ends when this is dropped.
+pub struct RefusedHead(Record);
+
+impl RefusedHead {
+    /// The reply was written.
+    pub fn sent(self) {
+        self.0.sent();
+    }
+}
+
+/// Begins the record of a request whose head is invalid, answered by `reply`.
 #[cold]
-pub fn refuse_head(context: &HttpContext, caller: &Caller, protocol: &'static str, reply: &Reply) -> Record {
+pub fn refuse_head(context: &HttpContext, caller: &Caller, protocol: &'static str, reply: &Reply) -> RefusedHead {
     let head = RequestHead::default();
     let name = || RequestName::http(protocol, head.method, head.path_bytes(), None);
     let record = Record::http(&context.shared, caller, name);
     record.replying(reply.status, reply.failure, reply.body_length(), &reply.body);
-    record
+    RefusedHead(record)
 }

@@ -1,7 +1,7 @@
 //! One request, from its accepted head to the last byte of its response. An exchange does no I/O: HTTP/1.1, HTTP/2,
 //! gRPC and the in-process API drive it, and tell it what they read and wrote.
 //!
-//! ARCHITECTURE.md has the chart of its phases ([`Phase`]).
+//! ARCHITECTURE.md has the chart of its phases ([`ExchangePhase`]).
 //!
 //! Invariants: a call by name becomes a version, or an error, in [`Exchange::version`] or [`EarlyVersion::version`],
 //! nowhere else in this crate, and once for each request. So all decisions about a request, such as where its body
@@ -15,7 +15,7 @@ mod http;
 pub use endpoint::{
     BodyPlace, Endpoint, EndpointRef, GrpcAnswer, GrpcExchange, GrpcStream, HttpAnswer, HttpExchange, Later, Route,
 };
-pub use grpc::accept_message;
+pub use grpc::{MessageExchange, accept_message, admit_message};
 pub use http::refuse_head;
 
 use crate::gate::Grant;
@@ -33,7 +33,7 @@ use trace::Context;
 
 /// Phases of an exchange, in their order. A request may skip phases: one that is rejected by its head is not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
+pub enum ExchangePhase {
     /// The head was read, and nothing checked.
     Accepted,
     /// Route, permissions and method were checked.
@@ -55,18 +55,18 @@ pub struct Exchange {
     pub account: Account,
     pub record: Record,
     version: OnceCell<Result<Arc<ModelVersion>>>,
-    phase: Cell<Phase>,
+    phase: Cell<ExchangePhase>,
 }
 
 impl Exchange {
     pub fn new(caller: Caller, account: Account, record: Record) -> Self {
-        let phase = Cell::new(Phase::Accepted);
+        let phase = Cell::new(ExchangePhase::Accepted);
         Self { caller, grant: Grant::default(), account, record, version: OnceCell::new(), phase }
     }
 
     /// The request passed the checks of its head.
     pub fn admitted(&mut self, grant: Grant) {
-        self.advance(Phase::Admitted);
+        self.advance(ExchangePhase::Admitted);
         self.record.granted(grant.key());
         self.grant = grant;
     }
@@ -74,7 +74,7 @@ impl Exchange {
     /// The body or message was read. `behind`: bytes of it that lie elsewhere.
     #[inline]
     pub fn received(&self, body: &Bytes, behind: usize) {
-        self.advance(Phase::Received);
+        self.advance(ExchangePhase::Received);
         self.record.received(body, behind);
         self.grant.charge(body.len() + behind);
     }
@@ -103,20 +103,37 @@ impl Exchange {
     /// A call ends with this status, which is about to be sent, and without a message.
     #[inline]
     pub fn refuse(&self, status: &Status) {
-        self.advance(Phase::Sent);
+        self.advance(ExchangePhase::Sent);
         self.record.refusing(status);
     }
 
-    /// A call with one message was left to the connection, with this status.
+    /// The message of a call is about to be sent.
+    #[inline]
+    pub fn sending(&self, bytes: usize) {
+        self.advance(ExchangePhase::Answered);
+        self.record.sending(bytes);
+    }
+
+    /// A call was left to the connection, with this status.
     #[inline]
     pub fn ended(&self, status: &Status) {
-        self.advance(Phase::Sent);
+        self.advance(ExchangePhase::Sent);
         self.record.ending(status);
         self.record.sent();
     }
 
+    /// A stream whose requests have exchanges of their own ends with this status.
+    pub fn closed(&self, status: &Status) {
+        self.record.ending(status);
+    }
+
+    /// A call begins that its client ends, so that it counts as successful.
+    pub fn opened(&self) {
+        self.record.succeeded();
+    }
+
     #[inline]
-    fn advance(&self, to: Phase) {
+    fn advance(&self, to: ExchangePhase) {
         debug_assert!(self.phase.get() <= to, "{:?} before {to:?}", self.phase);
         self.phase.set(to);
     }

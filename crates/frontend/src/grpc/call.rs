@@ -117,7 +117,7 @@ pub fn begin(
     let record = Record::grpc(&context.shared, &client.caller, endpoint, &head);
     let mut exchange = Exchange::new(client.caller, (**account).clone(), record);
     if !plan.is_grpc {
-        exchange.record.ending(&Status::new(code::UNIMPLEMENTED, "this is no call of gRPC"));
+        exchange.refuse(&Status::new(code::UNIMPLEMENTED, "this is no call of gRPC"));
         let ends = head.method() == b"HEAD";
         if respond.send_head(415, &[Field::Literal("content-type", b"text/plain")], ends).is_ok() && !ends {
             let place = context.shared.strays().at_grpc();
@@ -198,7 +198,7 @@ async fn finish_later(
         }
         CallForm::Stream => {
             // The client ends these calls, so they count as successful.
-            call.exchange.record.succeeded();
+            call.exchange.opened();
             endpoint.serve(GrpcStream { context: &context, call, respond, deadline }).await;
         }
         form @ (CallForm::Unary | CallForm::Inference) => {

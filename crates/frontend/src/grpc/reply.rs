@@ -73,7 +73,7 @@ pub fn charge(message: Rope, account: &Account) -> Result<Rope, Error> {
 
 /// Ends a unary call with its message, or with an error if the message cannot be charged.
 pub fn finish(respond: &mut StreamWriter, exchange: &Exchange, message: Rope, encoding: Encoding) {
-    exchange.record.sending(message.remaining());
+    exchange.sending(message.remaining());
     let message = match charge(message.granted(&exchange.grant), &exchange.account) {
         Ok(message) => message,
         Err(error) => {

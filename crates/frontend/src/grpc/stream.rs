@@ -13,7 +13,7 @@ use super::reply;
 use super::status::{Status, code};
 use super::unary::forward;
 use crate::answers::Inbox;
-use crate::exchange::{EarlyVersion, GrpcStream, accept_message};
+use crate::exchange::{EarlyVersion, GrpcStream, MessageExchange};
 use crate::failure::RequestFailure;
 use crate::gate::Grant;
 use crate::hold;
@@ -23,7 +23,6 @@ use crate::limits::{
     STREAM_REQUESTS_PENDING_MAX,
 };
 use crate::offload::{self, CancelFlag, Offloaded};
-use crate::record::Record;
 use crate::rope::Rope;
 use crate::shared::Counted;
 use crate::verbose;
@@ -121,12 +120,12 @@ struct ResponseNames {
     model: Name,
     /// Possibly empty.
     version: Name,
-    record: Record,
+    exchange: MessageExchange,
 }
 
 impl ResponseNames {
-    fn of(head: &InferHead, record: Record) -> Self {
-        Self { id: head.id.clone(), model: head.model_name.clone(), version: head.model_version.clone(), record }
+    fn of(head: &InferHead, exchange: MessageExchange) -> Self {
+        Self { id: head.id.clone(), model: head.model_name.clone(), version: head.model_version.clone(), exchange }
     }
 
     fn failed(&self, error: &Error, is_final: bool) -> Encoded {
@@ -162,7 +161,7 @@ struct Framing {
 enum UnaryCall<'a> {
     Waiting(Box<UnaryRequest<'a>>),
     /// Rejected before it was queued. The error keeps the request's position in the order.
-    Refused(Encoded, Record),
+    Refused(Encoded, MessageExchange),
 }
 
 /// Resolves when another thread has read or checked a request. Later requests wait, because sequences need the order.
@@ -175,7 +174,7 @@ type ReadResult<'a> = Result<Result<Read<'a>, StreamError>>;
 struct StreamError {
     error: Error,
     id: Name,
-    record: Record,
+    exchange: MessageExchange,
 }
 
 /// A request that was read.
@@ -223,7 +222,7 @@ struct Decoupled<'a> {
 #[derive(Default)]
 struct SendQueue {
     /// Encoded messages that were not passed to HTTP/2 yet, with their requests' traces.
-    frames: VecDeque<(Rope, Record)>,
+    frames: VecDeque<(Rope, MessageExchange)>,
     bytes: usize,
     /// A part of the first message was passed to HTTP/2.
     is_mid_message: bool,
@@ -245,21 +244,26 @@ fn waiting<'a>(
     started: Result<Inference>,
     version: Arc<ModelVersion>,
     head: &InferHead,
-    record: Record,
+    exchange: MessageExchange,
     counted: Counted<'a>,
 ) -> Result<Read<'a>, StreamError> {
     match started {
         Ok(inference) => {
-            let (state, names) = (Answering::Inference(Some(inference)), ResponseNames::of(head, record));
+            let (state, names) = (Answering::Inference(Some(inference)), ResponseNames::of(head, exchange));
             Ok(Read::Unary(UnaryRequest { state, version, names, _counted: counted }))
         }
-        Err(error) => Err(StreamError { error, id: head.id.clone(), record }),
+        Err(error) => Err(StreamError { error, id: head.id.clone(), exchange }),
     }
 }
 
-fn open<'a>(version: Arc<ModelVersion>, head: &InferHead, record: Record, counted: Counted<'a>) -> DecoupledCall<'a> {
+fn open<'a>(
+    version: Arc<ModelVersion>,
+    head: &InferHead,
+    exchange: MessageExchange,
+    counted: Counted<'a>,
+) -> DecoupledCall<'a> {
     let wants_empty_final = head.wants_empty_final_response();
-    DecoupledCall { version, names: Rc::new(ResponseNames::of(head, record)), wants_empty_final, _counted: counted }
+    DecoupledCall { version, names: Rc::new(ResponseNames::of(head, exchange)), wants_empty_final, _counted: counted }
 }
 
 /// Reads a large message on another thread and starts its request.
@@ -270,7 +274,7 @@ async fn read_large<'a>(
     account: Account,
     metadata: Rc<RequestHead>,
     message: Bytes,
-    record: Record,
+    exchange: MessageExchange,
 ) -> ReadResult<'a> {
     let counted = context.shared.request();
     let engine = context.engine.clone();
@@ -288,27 +292,27 @@ async fn read_large<'a>(
     // A message that is rejected for lack of room is still a request.
     let (read, charge) = match offload::run_charged(&account, Kind::Unpacked, usize::MAX, read).await {
         Ok(read) => read,
-        Err(error) => return Ok(Err(StreamError { error, id: Name::new(), record })),
+        Err(error) => return Ok(Err(StreamError { error, id: Name::new(), exchange })),
     };
     let (head, request) = read?;
-    record.named(&head.model_name, &head.model_version, &head.id);
+    exchange.named(&head);
     let request = reject_draining(context).and(request).and_then(|(version, mut request)| {
         inference::charge(&mut request, charge);
-        accept_message(&record, &metadata, &version, &mut request);
+        exchange.accept(&metadata, &version, &mut request);
         forward(&context.forward, &metadata, &mut request)?;
         Ok((version, request))
     });
     Ok(match request {
         Ok((version, request)) if version.signature.decoupled => {
-            Ok(Read::Decoupled(request, open(version, &head, record, counted)))
+            Ok(Read::Decoupled(request, open(version, &head, exchange, counted)))
         }
         Ok((version, request)) => {
             let started = inference::start(&version, request).get().await;
-            waiting(started, version, &head, record, counted)
+            waiting(started, version, &head, exchange, counted)
         }
         Err(error) => {
             verbose::infer_failed(Some(&head.id), &error);
-            Err(StreamError { error, id: head.id.clone(), record })
+            Err(StreamError { error, id: head.id.clone(), exchange })
         }
     })
 }
@@ -350,7 +354,7 @@ pub async fn serve(stream: GrpcStream<'_>) {
     if let Ok(status) = ended
         && !session.output.is_mid_message
     {
-        session.call.exchange.record.ending(&status);
+        session.call.exchange.closed(&status);
         reply::end(&mut session.respond, &status);
     }
 }
@@ -416,7 +420,11 @@ impl<'a> Session<'a> {
                 Poll::Ready(Err(status)) if status.code == code::CANCELLED => return Err(Gone),
                 Poll::Ready(Err(status)) if self.call.messages.lost_one() => {
                     // The message could not be read, so neither its id nor its model is known.
-                    self.reject(&Error::exhausted(status.message).by(status.fault), &Name::new(), Record::default());
+                    self.reject(
+                        &Error::exhausted(status.message).by(status.fault),
+                        &Name::new(),
+                        MessageExchange::default(),
+                    );
                 }
                 Poll::Ready(Err(status)) => self.end(status),
             }
@@ -426,7 +434,6 @@ impl<'a> Session<'a> {
 
     fn accept(&mut self, message: &Bytes) {
         verbose::stream_read();
-        self.call.exchange.grant.charge(message.len());
         if trace::is_any_on() {
             // The wait for a request begins when the one before it was read.
             let [_, before] = self.received;
@@ -436,7 +443,7 @@ impl<'a> Session<'a> {
             // Without traces and logs the clock is not read, so the next wait has no beginning.
             self.received = [0; 2];
         }
-        let record = self.call.exchange.record.in_stream(self.received, message);
+        let exchange = MessageExchange::begin(&self.call.exchange, self.received, message);
         if message.len() > MESSAGE_BYTES_ON_REACTOR_MAX
             && protocol::grpc::is_long(message, MESSAGE_BYTES_ON_REACTOR_MAX)
         {
@@ -447,7 +454,7 @@ impl<'a> Session<'a> {
                 self.call.exchange.account.clone(),
                 self.call.head.clone(),
                 message.clone(),
-                record,
+                exchange,
             )));
             return;
         }
@@ -457,30 +464,30 @@ impl<'a> Session<'a> {
             Err(error) => return self.end(error.into()),
         };
         let counted = self.context.shared.request();
-        record.named(&head.model_name, &head.model_version, &head.id);
-        match self.read_one(&head, &record) {
+        exchange.named(&head);
+        match self.read_one(&head, &exchange) {
             Ok((version, request)) if version.signature.decoupled => {
-                self.start_decoupled(request, open(version, &head, record, counted));
+                self.start_decoupled(request, open(version, &head, exchange, counted));
             }
             Ok((version, request)) => match inference::start(&version, request) {
-                Started::Done(started) => self.started(Ok(waiting(started, version, &head, record, counted))),
+                Started::Done(started) => self.started(Ok(waiting(started, version, &head, exchange, counted))),
                 Started::Offloaded(work) => {
-                    let rest = async move { Ok(waiting(work.await, version, &head, record, counted)) };
+                    let rest = async move { Ok(waiting(work.await, version, &head, exchange, counted)) };
                     self.starting = Some(Box::pin(rest));
                 }
             },
-            Err(error) => self.started(Ok(Err(StreamError { error, id: head.id, record }))),
+            Err(error) => self.started(Ok(Err(StreamError { error, id: head.id, exchange }))),
         }
     }
 
-    fn read_one(&self, head: &InferHead, record: &Record) -> Result<(Arc<ModelVersion>, Box<InferRequest>)> {
+    fn read_one(&self, head: &InferHead, exchange: &MessageExchange) -> Result<(Arc<ModelVersion>, Box<InferRequest>)> {
         reject_draining(self.context)?;
         let read = || {
             self.call.exchange.grant.admit_model(&head.model_name)?;
             let (name, number) = (&head.model_name, &head.model_version);
             let version = self.call.messages.early().version(&self.context.engine, name, number)?;
             let mut request = head.into_request(&version.signature, &*self.context.engine)?;
-            accept_message(record, &self.call.head, &version, &mut request);
+            exchange.accept(&self.call.head, &version, &mut request);
             forward(&self.context.forward, &self.call.head, &mut request)?;
             Ok((version, request))
         };
@@ -493,17 +500,17 @@ impl<'a> Session<'a> {
             Ok(Ok(Read::Decoupled(request, open))) => self.start_decoupled(request, open),
             Ok(Ok(Read::Checked(_, Ok(())))) => {}
             Ok(Ok(Read::Checked(key, Err(error)))) => self.refused(key, &error),
-            Ok(Err(StreamError { error, id, record })) => self.reject(&error, &id, record),
+            Ok(Err(StreamError { error, id, exchange })) => self.reject(&error, &id, exchange),
             // As in `accept`.
             Err(error) => self.end(error.into()),
         }
     }
 
-    fn reject(&mut self, error: &Error, id: &Name, record: Record) {
+    fn reject(&mut self, error: &Error, id: &Name, exchange: MessageExchange) {
         RequestFailure::from(error).count();
         let refusal = encode_stream_error(error, id, StreamFailure::BeforeEnqueue);
-        record.failed(error);
-        self.ordered.push_back(UnaryCall::Refused(refusal, record));
+        exchange.answered(Some(error), true);
+        self.ordered.push_back(UnaryCall::Refused(refusal, exchange));
     }
 
     /// Starts a request whose responses go to the inbox. It is registered before its first response can arrive.
@@ -530,7 +537,7 @@ impl<'a> Session<'a> {
     fn refused(&mut self, key: u32, error: &Error) {
         self.inbox.release(key);
         if let Some(open) = self.over(key) {
-            self.reject(error, &open.names.id, open.names.record.clone());
+            self.reject(error, &open.names.id, open.names.exchange.clone());
         }
     }
 
@@ -592,12 +599,12 @@ impl<'a> Session<'a> {
             None => None,
         };
         if is_final {
-            names.record.completed();
+            names.exchange.completed();
             self.over(key);
         }
         match frame {
             Some(frame) => self.put(key, &names, frame, is_final),
-            None if is_final && self.framing.is_none() => names.record.succeeded(),
+            None if self.framing.is_none() => names.exchange.answered(None, is_final),
             None => {}
         }
     }
@@ -627,7 +634,7 @@ impl<'a> Session<'a> {
                     let charged = result.and_then(|frame| reply::charge(frame, &self.call.exchange.account));
                     self.answer(&waiting.names, charged, true);
                 }
-                (Some(UnaryCall::Refused(refusal, record)), _) => self.put_encoded(refusal, record),
+                (Some(UnaryCall::Refused(refusal, exchange)), _) => self.put_encoded(refusal, exchange),
                 _ => {}
             }
         }
@@ -635,15 +642,11 @@ impl<'a> Session<'a> {
 
     /// Moves a charged response, or the error of its request, to the output.
     fn answer(&mut self, names: &ResponseNames, result: Result<Rope>, is_final: bool) {
-        match &result {
-            Ok(_) if is_final => names.record.succeeded(),
-            Ok(_) => {}
-            Err(error) => names.record.failed(error),
-        }
+        names.exchange.answered(result.as_ref().err(), is_final);
         match result {
-            Ok(frame) => self.queue(frame, names.record.clone()),
+            Ok(frame) => self.queue(frame, names.exchange.clone()),
             Err(error) if self.errors_end_stream => self.end(error.into()),
-            Err(error) => self.put_encoded(names.failed(&error, is_final), names.record.clone()),
+            Err(error) => self.put_encoded(names.failed(&error, is_final), names.exchange.clone()),
         }
     }
 
@@ -658,18 +661,18 @@ impl<'a> Session<'a> {
         self.ending = Some(status);
     }
 
-    fn put_encoded(&mut self, encoded: Encoded, record: Record) {
+    fn put_encoded(&mut self, encoded: Encoded, exchange: MessageExchange) {
         // If there is no room even for an error, the stream ends.
         match frame_encoded(encoded, self.packing).and_then(|frame| reply::charge(frame, &self.call.exchange.account)) {
-            Ok(frame) => self.queue(frame, record),
+            Ok(frame) => self.queue(frame, exchange),
             Err(error) => self.end(error.into()),
         }
     }
 
-    fn queue(&mut self, frame: Rope, record: Record) {
-        record.sending(frame.remaining());
+    fn queue(&mut self, frame: Rope, exchange: MessageExchange) {
+        exchange.sending(frame.remaining());
         self.output.bytes += frame.remaining();
-        self.output.frames.push_back((frame, record));
+        self.output.frames.push_back((frame, exchange));
     }
 
     /// Passes as much to HTTP/2 as the client's windows allow.
@@ -685,8 +688,8 @@ impl<'a> Session<'a> {
             self.output.is_mid_message = frame.has_remaining();
             let sent = if self.output.is_mid_message { None } else { self.output.frames.pop_front() };
             self.respond.send_data(piece, false).map_err(|_| Gone)?;
-            if let Some((_, record)) = sent {
-                record.sent();
+            if let Some((_, exchange)) = sent {
+                exchange.sent();
             }
         }
         Ok(())

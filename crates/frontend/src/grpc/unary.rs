@@ -4,7 +4,7 @@ use super::context::{Call, GrpcContext};
 use super::message::{Packing, frame_encoded};
 use super::status::{Status, code};
 use crate::exchange::EndpointRef;
-use crate::exchange::{EarlyVersion, Exchange, GrpcExchange, accept_message};
+use crate::exchange::{EarlyVersion, Exchange, GrpcExchange, accept_message, admit_message};
 use crate::forward::HeaderForward;
 use crate::gate::Grant;
 use crate::inference::{self, Inference, InferenceFuture, Started};
@@ -128,8 +128,7 @@ fn read(context: &GrpcContext, call: &Call, message: Bytes) -> Result<(Arc<Model
     // Dropped here so that the buffer can be reused as soon as the last tensor is dropped.
     drop(message);
     let exchange = &call.exchange;
-    exchange.record.named(&head.model_name, &head.model_version, &head.id);
-    exchange.grant.admit_model(&head.model_name)?;
+    admit_message(exchange, &head)?;
     let read = move || -> Result<_> {
         let version = call.messages.early().version(&context.engine, &head.model_name, &head.model_version)?;
         protocol::grpc::reject_decoupled(&version.signature)?;

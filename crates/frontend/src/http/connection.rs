@@ -197,11 +197,10 @@ pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, caller: Caller, place:
                 return super::h2c::run(io, buffer, context, caller, &place).await;
             }
             Err(Stop::Reject(reply)) => {
-                let record = refuse_head(&context, &caller, "http/1.1", &reply);
+                let refused = refuse_head(&context, &caller, "http/1.1", &reply);
                 if connection.write(*reply, true, false, false).await.is_ok() {
-                    record.sent();
-                    // Writes its line in the access log now, not after the wait for the client.
-                    drop(record);
+                    // Its line in the access log is written now, not after the wait for the client.
+                    refused.sent();
                     connection.place.wait();
                     connection.linger().await;
                 }
