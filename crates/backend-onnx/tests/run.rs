@@ -482,7 +482,7 @@ fn regions_are_read_and_written_in_place() {
     let r = run(&*model, vec![entry(at("out", 0, 15))]);
     let text = "shared memory size specified with the request for output 'OUTPUT0' (15 bytes) should be at least 16 \
                 bytes to hold the results";
-    assert_eq!(r[0].as_ref().err(), Some(&Error::internal(text)));
+    assert_eq!(r[0].as_ref().err(), Some(&Error::malformed(text)));
     let _ = std::fs::remove_file(format!("/dev/shm/{key}"));
 }
 

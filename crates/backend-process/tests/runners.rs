@@ -40,7 +40,7 @@ fn without_shared_memory_tensors_pass_through_the_sockets_b_pyr_01() {
     }
     let ran = run(&*model, 0, vec![bytes("", 250 << 20)]);
     let refused = ran.answer().expect_err("longer than a frame");
-    assert_eq!(refused, Error::unavailable("Failed to allocate memory for the request of model 'm'"));
+    assert_eq!(refused, Error::environment("Failed to allocate memory for the request of model 'm'"));
     echoed(&*model, 10);
 }
 
@@ -106,7 +106,7 @@ fn errors_count_as_successes_and_exceptions_as_failures_b_py_24() {
         other => panic!("{other:?}"),
     };
     check("error", Error::not_found("no such thing"), Counted::Success);
-    check("raise", Error::internal("ValueError: wrong"), Counted::Failure);
+    check("raise", Error::internal("ValueError: wrong").by_model(), Counted::Failure);
     echoed(&*model, 10);
 }
 
@@ -170,7 +170,7 @@ fn a_crash_fails_the_requests_of_its_process_which_restarts_within_a_second_b_py
     let log = Arc::new(InstanceLog::default());
     remote(&*model).serve(log.clone());
     let mut expected = Vec::new();
-    let stub = Error::internal("Stub process 'm_0' is not healthy.");
+    let stub = Error::internal("Stub process 'm_0' is not healthy.").by_model().retry(true);
     for id in ["kill", "exit", "forks"] {
         let other = run(&*model, 1, vec![bytes("stream 2000", 10)]);
         let ran = run(&*model, 0, vec![bytes(id, 10), bytes("", 5000)]);
@@ -243,7 +243,10 @@ fn a_hanging_process_without_clients_ends_once_its_model_leaves_service_b_pyr_09
     log.until(&[]);
     let left = Instant::now();
     remote(&*model).leave_service(Duration::MAX);
-    assert_eq!(ran[0].answer().err(), Some(Error::internal("Stub process 'm_0' is not healthy.")));
+    assert_eq!(
+        ran[0].answer().err(),
+        Some(Error::internal("Stub process 'm_0' is not healthy.").by_model().retry(true))
+    );
     assert!(left.elapsed() >= Duration::from_millis(300), "{:?}", left.elapsed());
     // A client waits for the other one, which ends soon after its cancellation.
     assert!(ran[1].events.recv_timeout(Duration::from_millis(600)).is_err());
@@ -262,20 +265,20 @@ fn a_hanging_process_without_clients_ends_once_its_model_leaves_service_b_pyr_09
 #[test]
 fn a_failed_start_returns_its_reason_and_leaves_nothing_b_py_03() {
     let failure = start("fails", 2, limits()).err().expect("fails");
-    assert_eq!(failure.error, Error::internal("ImportError: no"));
+    assert_eq!(failure.error, Error::internal("ImportError: no").by_model());
     let source = failure.source.expect("a place");
     assert_eq!(
         (&source.file[..], source.line, &source.text[..], failure.missing),
         ("/m.py", 3, "import no", Some("no".into()))
     );
     let failure = start("dies_at_start", 1, limits()).err().expect("fails");
-    assert_eq!(failure.error, Error::internal("Stub process 'm_0' is not healthy."));
+    assert_eq!(failure.error, Error::internal("Stub process 'm_0' is not healthy.").by_model().retry(true));
     let failure = start("old", 1, limits()).err().expect("fails");
     let text = "the runtime speaks version 1 of the runner protocol, the server 2";
     assert_eq!(failure.error, Error::internal(text));
     let limit = RunnerLimits { start_timeout: Duration::from_millis(500), ..limits() };
     let failure = start("mute", 1, limit).err().expect("fails");
-    assert_eq!(failure.error, Error::unavailable("m_0 was started and not heard of for 0.5 s"));
+    assert_eq!(failure.error, Error::unavailable("m_0 was started and not heard of for 0.5 s").by_model());
     let mut none = instance("echo", 0);
     none.command.program = "/no/such/program".into();
     let failure =
@@ -327,7 +330,7 @@ fn a_full_arena_fails_its_request_only_b_sec_10() {
     let mut answers = [ran.answer(), ran.answer()];
     answers.sort_by_key(|a| a.is_ok());
     let text = "Failed to allocate memory for the request of model 'm'";
-    assert_eq!(answers[0].as_ref().err(), Some(&Error::unavailable(text)));
+    assert_eq!(answers[0].as_ref().err(), Some(&Error::environment(text)));
     assert!(answers[1].is_ok());
     ran.freed().expect("marks");
     let ran = run(&*model, 0, vec![bytes("", 5 << 20)]);

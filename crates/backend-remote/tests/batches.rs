@@ -25,7 +25,7 @@ fn served() -> (Arc<Stage>, Arc<dyn Model>) {
 }
 
 fn not_healthy() -> Error {
-    Error::internal("Stub process 'm_0' is not healthy.")
+    Error::internal("Stub process 'm_0' is not healthy.").by_model().retry(true)
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn a_failed_batch_fails_each_of_its_requests_with_the_text_b_py_24() {
     stage.runner().say(Way::Work, &framed(Frame::Result, RESULT_FLAG_FAILED, 0, &body));
     for _ in 0..2 {
         match ran.event() {
-            Event::Ended(Some(Err(error)), Counted::Failure) => assert_eq!(error, Error::internal("no")),
+            Event::Ended(Some(Err(error)), Counted::Failure) => assert_eq!(error, Error::internal("no").by_model()),
             other => panic!("{other:?}"),
         }
     }
@@ -180,7 +180,10 @@ fn a_cancelled_request_is_seen_by_its_model_b_py_17() {
 fn a_start_fails_with_the_error_of_the_runner_or_a_timeout_b_py_03() {
     let failed = framed(Frame::Failed, VERSION as u8, 0, br#"{"text":"ImportError: no"}"#);
     let stage = Stage::new(failed);
-    assert_eq!(stage.start(limits()).err().map(|failure| failure.error), Some(Error::internal("ImportError: no")));
+    assert_eq!(
+        stage.start(limits()).err().map(|failure| failure.error),
+        Some(Error::internal("ImportError: no").by_model())
+    );
     let stage = Stage::new(Vec::new());
     let starting = std::thread::spawn({
         let stage = stage.clone();
@@ -188,7 +191,7 @@ fn a_start_fails_with_the_error_of_the_runner_or_a_timeout_b_py_03() {
     });
     until("it was started", || !stage.later.lock().is_empty());
     stage.pass(START);
-    let error = Error::unavailable("m_0 was started and not heard of for 30 s");
+    let error = Error::unavailable("m_0 was started and not heard of for 30 s").by_model();
     assert_eq!(starting.join().expect("no panic"), Some(error));
     assert!(stage.runner().ends.lock().contains(&End::Killed));
     // A runner that responded has no limit for loading.

@@ -207,7 +207,7 @@ mod tests {
         let e = place("OUTPUT0", Data::Bytes(vec![0; 64].into()), Some(&region)).err();
         let text = "shared memory size specified with the request for output 'OUTPUT0' (63 bytes) should be at least \
                     64 bytes to hold the results";
-        assert_eq!(e, Some(Error::internal(text)));
+        assert_eq!(e, Some(Error::malformed(text)));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use engine::{Engine, EngineOptions, ModelVersion};
 use protocol::pb::inference as pb;
 use protocol::{InferRequest, InferResponse, InputTensor, OutputTensor, Regions, RequestedOutput};
 use std::sync::{Arc, Mutex};
-use tensor::{Code, Data, DataType, Error, RegionRef, Result, Shape};
+use tensor::{Data, DataType, Error, RegionRef, Result, Shape};
 
 /// Regions offered to steps, as `model:output`, in the order of runs.
 type Offers = Arc<Mutex<Vec<String>>>;
@@ -216,7 +216,7 @@ fn m_14_the_error_of_a_small_region_names_the_requested_output() {
             "shared memory size specified with the request for output '{output}' (2 bytes) should be at least 3 bytes \
              to hold the results"
         );
-        assert_eq!(refused, Error::new(Code::Internal, text));
+        assert_eq!(refused, Error::malformed(text));
     }
     assert_eq!(std::fs::read(&made.file).expect("there"), [0xEE; 4096]);
 }
