@@ -190,7 +190,7 @@ fn two_of_which_one_lies_ready(version: &Arc<ModelVersion>, out: &Receiver<Out>)
         drop(runs.occupied.as_mut().expect("busy").let_go());
         let (second, trace) = measured(version, 2, 0);
         if let Ok(waits) = out.try_recv() {
-            assert_eq!(trace.phases().cause(), Some("lay_ready"));
+            assert_eq!(trace.phases().cause.get().copied(), Some("lay_ready"));
             waits.occupied.as_ref().expect("busy").waits();
             return ([first, second], [runs, waits]);
         }

@@ -415,10 +415,11 @@ impl LoggedRequest {
             line.number("batch", measured.rows);
         }
         let trace = self.trace.borrow();
-        if let Some(cause) = trace.as_ref().and_then(|trace| trace.phases().cause()) {
+        let phases = trace.as_ref().map(Trace::phases);
+        if let Some(cause) = phases.and_then(|phases| phases.cause.get()) {
             line.word("cause", cause);
         }
-        if let Some(behind) = trace.as_ref().and_then(|trace| trace.phases().behind()) {
+        if let Some(behind) = phases.and_then(|phases| phases.behind.get()) {
             line.object("behind", |line| {
                 line.text("model", behind.model.as_bytes(), LOG_NAME_BYTES_MAX);
                 line.text("version", behind.version.as_bytes(), LOG_NAME_BYTES_MAX);

@@ -6,8 +6,8 @@
 //! `~2` it is cancelled without a call, `!` an instance finishes, `?` just a step, `>2` a busy
 //! instance with 2 requests may be sent a batch, before the step. Requests count from 0. After every event the caller
 //! steps and runs batches while an instance is idle, and steps again at the wake-up time. The trace shows the results:
-//! `10:run[0,1]full` (with the cause, see `mark`), `10:ahead[0,1]`, `10:expired[2]`, `10:cancelled[2]`, `10:full[3]`, and `10:sleep 15` whenever the
-//! wake-up time changes.
+//! `10:run[0,1]full` (with the cause, see `mark`), `10:ahead[0,1]`, `10:expired[2]`, `10:cancelled[2]`, `10:full[3]`,
+//! and `10:sleep 15` whenever the wake-up time changes.
 #![allow(dead_code)]
 
 use scheduler::{Cause, Config, Dynamic, NextBatch, Policy, RemovalReason, Scheduler, TimeoutAction, Waiting};
@@ -196,23 +196,12 @@ impl Player {
     }
 }
 
-/// The cause in a trace.
+/// The cause in a trace: the first word of its name, `.` for an idle instance, nothing for one that became free.
 pub fn mark(why: Cause) -> &'static str {
     match why {
-        Cause::IdleInstance => "",
-        Cause::InstanceFreed => "!",
-        Cause::Full => "full",
-        Cause::PreferredSize => "size",
-        Cause::NextDiffers => "next",
-        Cause::DelayElapsed => "delay",
-        Cause::NoneExpected => "none",
-        Cause::ExpectedArrived => "came",
-        Cause::WaitNotWorth => "worth",
-        Cause::ExpiryNear => "expiry",
-        Cause::LibraryDecided => "decided",
-        Cause::Gathered => "gathered",
-        Cause::SlotsFilled => "slots",
-        Cause::LayReady | Cause::TurnEnded => panic!("{why:?} is no cause of a step"),
+        Cause::InstanceFreed => "",
+        Cause::IdleInstance => ".",
+        _ => why.name().split('_').next().expect("a word"),
     }
 }
 
