@@ -12,12 +12,14 @@ use crate::flow;
 use crate::inline::waits_for_device;
 use crate::order::ResponseOrder;
 use crate::pending::{Pending, Queued};
+use crate::schedule::Schedule;
 use crate::ticket::{Ticket, TicketState};
 use crate::turn_queue;
 use crate::version::{ModelVersion, Served};
 use backend::{BatchEntry, now_ns};
 use protocol::check::IdPrefix;
 use protocol::{Checked, InferRequest};
+use scheduler::Cause;
 use scheduler::profile::RunClass;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -200,7 +202,9 @@ impl ModelVersion {
             return Err(why);
         }
         if in_turn && let Some(me) = self.me.upgrade() {
-            dispatch.schedule.waits_for_turn();
+            if let Schedule::Batcher(batcher) = &mut dispatch.schedule {
+                batcher.waits_for(Cause::TurnEnded);
+            }
             drop(dispatch);
             turn_queue::join(me);
         } else {
@@ -217,7 +221,7 @@ impl ModelVersion {
         let holder = asking.and_then(|instance| limited?.holder(instance));
         let signature = holder.unwrap_or_else(|| self.signature.clone());
         let (model, version) = (signature.model.clone(), signature.version.clone());
-        trace.phases().waits(Behind { model, version, priority, rows });
+        _ = trace.phases().behind.set(Behind { model, version, priority, rows });
     }
 
     /// Records an accepted request in its trace.

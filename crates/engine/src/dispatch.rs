@@ -120,7 +120,7 @@ impl ModelVersion {
         (kept, removed)
     }
 
-    /// The batch to send to a busy instance, where it lies ready.
+    /// The batch to send to a busy instance, where it is prefetched.
     fn step_ahead(&self, dispatch: &mut Dispatch, now: u64, removed: &mut Removed) -> Option<(Requests, u32)> {
         let &Followed { instance, requests: running, .. } = dispatch.followed()?;
         let step = catch_unwind(AssertUnwindSafe(|| dispatch.schedule.step_ahead(now, running, removed)));

@@ -1,6 +1,6 @@
 //! Executions: the permit of an instance, the run of a batch, and its responses.
 
-use crate::answer::EngineResponse;
+use crate::answer::{EngineResponse, Sink};
 use crate::batch_key::{Key, Lengths};
 use crate::execution_cost::{ExecutionCost, InlineRun};
 use crate::held_instance::{ReturnTo, WarmUp};
@@ -8,8 +8,9 @@ use crate::inline;
 use crate::mail::together;
 use crate::order::ResponseOrder;
 use crate::pending::{Pending, Queued, Requests};
-use crate::statistics::{Executed, Timings};
+use crate::statistics::Executed;
 use crate::ticket::{Ticket, TicketState};
+use crate::times::Timings;
 use crate::traced;
 use crate::version::{Job, ModelVersion};
 use backend::{Batch, BatchEntry, Marks, RunControl, now_ns};
@@ -103,7 +104,7 @@ impl ModelVersion {
         }
         let answer = self.answer(entry);
         if let Some(trace) = &entry.request.trace {
-            trace.phases().begins(Cause::IdleInstance.name());
+            _ = trace.phases().cause.set(Cause::IdleInstance.name());
             traced::ran_and_answered(trace, &timings, rows, &answer);
         }
         let inline = Some((inline, held));
@@ -238,19 +239,32 @@ impl ModelVersion {
         together(|| {
             for Queued(mut p) in requests {
                 let entry = several.next().unwrap_or(&mut p.entry);
-                let result = self.answer(entry);
-                p.ticket.add_to_parent(timings.phases());
-                let result = p.ticket.settle().map_or(result, Err);
-                if let Some(trace) = entry.request.trace.take() {
-                    traced::ran_and_answered(&trace, &timings, rows, &result);
-                }
-                if let Some(sink) = p.sink.take() {
-                    self.deliver(sink, EngineResponse::only(result).at(p.place));
-                }
+                self.respond(entry, &p.ticket, &mut p.sink, p.place, &timings, rows);
             }
         });
         let duration = if any { timings.end.saturating_sub(start).max(1) } else { 0 };
         ExecutionCost { class, kind, rows, padded_bytes, inline, end: timings.end, duration }
+    }
+
+    /// Responds to a request of a batch with the result in its entry.
+    pub(crate) fn respond(
+        &self,
+        entry: &mut BatchEntry,
+        ticket: &TicketState,
+        sink: &mut Option<Arc<dyn Sink>>,
+        place: u64,
+        timings: &Timings,
+        rows: u32,
+    ) {
+        let result = self.answer(entry);
+        ticket.add_to_parent(timings.phases());
+        let result = ticket.settle().map_or(result, Err);
+        if let Some(trace) = entry.request.trace.take() {
+            traced::ran_and_answered(&trace, timings, rows, &result);
+        }
+        if let Some(sink) = sink.take() {
+            self.deliver(sink, EngineResponse::only(result).at(place));
+        }
     }
 
     /// Runs the entries on the backend, and gives each of them a result.

@@ -18,8 +18,9 @@ use crate::limits::{
     ANSWERS_WAITING_MAX, ENSEMBLE_COPY_BYTES_ON_REACTOR_MAX, ENSEMBLE_INLINE_NS_MAX, FLOWS_TOGETHER_MAX,
 };
 use crate::places::{CallPermit, DueCalls, SequenceTurn};
-use crate::statistics::{FailureReason, Timings};
+use crate::statistics::FailureReason;
 use crate::ticket::{Ticket, TicketState};
+use crate::times::Timings;
 use crate::traced;
 use crate::version::{ModelVersion, Work};
 use backend::{Marks, now_ns, scatter};

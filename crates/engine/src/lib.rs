@@ -57,7 +57,6 @@ mod rate_limit;
 mod readiness_query;
 mod registry;
 mod remote_state;
-mod reported;
 mod resize;
 mod schedule;
 mod scheduling;

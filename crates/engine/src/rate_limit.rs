@@ -26,10 +26,12 @@ pub(crate) trait Granted: Send + Sync {
 /// The rate limiter of a server.
 pub(crate) struct Resources(Mutex<ResourcesState>);
 
+/// The version to notify of a grant, the number of the instance in it, and the version's name.
+type Holder = (Weak<dyn Granted>, u32, Arc<Signature>);
+
 struct ResourcesState {
     limiter: RateLimiter,
-    /// The version to notify of a grant, the number of the instance in it, and the version's name.
-    holders: HashMap<InstanceId, (Weak<dyn Granted>, u32, Arc<Signature>)>,
+    holders: HashMap<InstanceId, Holder>,
     /// Granted instances that were not notified yet.
     ready: VecDeque<InstanceId>,
     /// True while a thread notifies them.

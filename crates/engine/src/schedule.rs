@@ -73,7 +73,7 @@ impl Schedule {
     /// The batch that forms now, and the requests behind it.
     pub(crate) fn forming(&self) -> impl Iterator<Item = &Queued> {
         let batcher = if let Self::Batcher(s) = self { Some(s) } else { None };
-        batcher.into_iter().flat_map(Scheduler::forming)
+        batcher.into_iter().flat_map(|s| s.forming())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -124,13 +124,6 @@ impl Schedule {
                 }
                 Ok(())
             }
-        }
-    }
-
-    /// Records that the requests are stepped at the end of a turn.
-    pub(crate) fn waits_for_turn(&mut self) {
-        if let Self::Batcher(s) = self {
-            s.waits_for(Cause::TurnEnded);
         }
     }
 

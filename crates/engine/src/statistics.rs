@@ -4,9 +4,9 @@
 use crate::executions::{Duration, Executions};
 use crate::limits::{BATCH_SIZES_MAX, RESPONSE_STATISTICS_MAX};
 use crate::on_devices::OnDevices;
-use crate::reported::{believable, marks};
 use crate::sketch::{Histogram, Sketch};
-use backend::{BatchEntry, Marks, Reported, ReportedEnd, ReportedTimes};
+use crate::times::{Timings, believable, marks};
+use backend::{BatchEntry, Reported, ReportedEnd, ReportedTimes};
 use cache::Counters as CacheCounters;
 use options::{MetricsOptions, Quantile};
 use parking_lot::Mutex;
@@ -26,30 +26,6 @@ pub enum FailureReason {
     Backend = 2,
     /// Anything else.
     Other = 3,
-}
-
-/// Phases of one execution, shared by the requests of a batch, in nanoseconds of `backend::now_ns`.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Timings {
-    /// C: when the backend got the batch.
-    pub start: u64,
-    /// D, E, F: ends of input, inference and output.
-    pub marks: Marks,
-    /// G: when responses were about to be sent.
-    pub end: u64,
-}
-
-impl Timings {
-    /// Durations of input, inference and output.
-    #[inline]
-    pub(crate) fn phases(&self) -> [u64; 3] {
-        let m = &self.marks;
-        [
-            m.inputs_ready.saturating_sub(self.start),
-            m.inference_end.saturating_sub(m.inputs_ready),
-            m.outputs_ready.saturating_sub(m.inference_end),
-        ]
-    }
 }
 
 /// Counters of executions of one batch size.
@@ -600,6 +576,7 @@ pub struct ResourceUse {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use backend::Marks;
 
     /// CPU time per request, in ns, of threads that count single executions: the minimum of several rounds.
     fn cost_ns(threads: u32, options: &MetricsOptions) -> u64 {

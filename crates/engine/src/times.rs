@@ -1,9 +1,33 @@
-//! When the phases of an execution were, for all its requests.
+//! When the phases of an execution were, for all its requests: one value for statistics, traces and the access log.
 
-use crate::statistics::Timings;
-use backend::Marks;
+use crate::limits::REPORTED_FUTURE_NS_MAX;
+use backend::{Marks, ReportedTimes};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Phases of one execution, shared by the requests of a batch, in nanoseconds of `backend::now_ns`.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Timings {
+    /// C: when the backend got the batch.
+    pub start: u64,
+    /// D, E, F: ends of input, inference and output.
+    pub marks: Marks,
+    /// G: when responses were about to be sent.
+    pub end: u64,
+}
+
+impl Timings {
+    /// Durations of input, inference and output.
+    #[inline]
+    pub(crate) fn phases(&self) -> [u64; 3] {
+        let m = &self.marks;
+        [
+            m.inputs_ready.saturating_sub(self.start),
+            m.inference_end.saturating_sub(m.inputs_ready),
+            m.outputs_ready.saturating_sub(m.inference_end),
+        ]
+    }
+}
 
 /// State shared by the requests of one execution.
 pub(crate) struct Execution {
@@ -62,4 +86,18 @@ impl Execution {
     pub(crate) fn count_once(&self) -> Option<u64> {
         (!self.is_counted.swap(true, Ordering::Relaxed)).then_some(self.rows)
     }
+}
+
+/// Times that a model reports, none of which is far in the future: they would spoil the totals for good.
+pub(crate) fn believable(times: ReportedTimes) -> ReportedTimes {
+    let latest = backend::now_ns().saturating_add(REPORTED_FUTURE_NS_MAX);
+    let ReportedTimes { start, compute_start, compute_end, end } = times;
+    let [start, compute_start, compute_end, end] = [start, compute_start, compute_end, end].map(|ns| ns.min(latest));
+    ReportedTimes { start, compute_start, compute_end, end }
+}
+
+/// Ends of input, inference and output.
+pub(crate) fn marks(times: ReportedTimes) -> Marks {
+    let ReportedTimes { compute_start, compute_end, end, .. } = times;
+    Marks { inputs_ready: compute_start, inference_end: compute_end, outputs_ready: end }
 }

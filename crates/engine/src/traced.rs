@@ -1,7 +1,7 @@
 //! Events in the traces of requests.
 
 use crate::pending::Requests;
-use crate::statistics::Timings;
+use crate::times::Timings;
 use protocol::InferResponse;
 use scheduler::Cause;
 use tensor::Result;
@@ -17,7 +17,7 @@ pub(crate) fn ran(trace: &Trace, timings: &Timings) {
 #[inline]
 pub(crate) fn begin(requests: &Requests, why: Cause) {
     for trace in requests.iter().filter_map(|q| q.0.entry.request.trace.as_ref()) {
-        trace.phases().begins(why.name());
+        _ = trace.phases().cause.set(why.name());
     }
 }
 

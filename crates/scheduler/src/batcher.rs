@@ -16,7 +16,7 @@ use crate::{Config, Dynamic, Waiting};
 use smallvec::SmallVec;
 
 /// Waiting requests of one model, and the rules by which they leave. The profile is an argument of each step.
-pub(crate) struct Batcher<T: Waiting> {
+pub struct Batcher<T: Waiting> {
     queue: Queue<T>,
     sizes: Sizes,
     /// D, in ns.
@@ -47,7 +47,7 @@ enum Chosen {
 }
 
 impl<T: Waiting> Batcher<T> {
-    pub fn new(config: Config) -> Self {
+    pub(crate) fn new(config: Config) -> Self {
         let is_dynamic = config.dynamic.is_some();
         let dynamic = config.dynamic.unwrap_or_default();
         // As in S-07: queue policies need requests to stay in the queue, and so does a queue delay.
@@ -98,12 +98,13 @@ impl<T: Waiting> Batcher<T> {
         self.waits_for = Some(cause);
     }
 
+    /// Highest priority level with requests before a new one of this priority, or 0, and the rows of those requests.
     pub fn ahead(&self, priority: u64) -> (u32, u64) {
         self.queue.ahead(priority)
     }
 
     /// Returns what to do now. Call again until it returns no `Run`. Appends requests that will not run to `dropped`.
-    pub fn step(
+    pub(crate) fn step(
         &mut self,
         now: u64,
         idle_instances: u32,
@@ -175,7 +176,7 @@ impl<T: Waiting> Batcher<T> {
     /// second case it has at most half of all requests: while one half runs, the other half is answered and sent again.
     /// Small networks with 16 clients ran 1.3 to 1.6 times as many requests; batches of a millisecond and more
     /// gain nothing and are not taken.
-    pub fn step_ahead(
+    pub(crate) fn step_ahead(
         &mut self,
         now: u64,
         running: usize,
@@ -335,11 +336,13 @@ impl<T: Waiting> Batcher<T> {
         self.queue.len() + self.strict.as_ref().map_or(0, Strict::len)
     }
 
+    /// The batch that forms now, and the requests behind it, in scan order.
     pub fn forming(&self) -> impl Iterator<Item = &T> {
         let open = self.strict.iter().flat_map(Strict::open);
         open.chain(self.queue.iter().map(|entry| &entry.request))
     }
 
+    /// True if no request waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -12,11 +12,13 @@ pub struct Phases {
     marks: [AtomicU64; 4],
     ended: AtomicU64,
     rows: AtomicU32,
-    cause: OnceLock<&'static str>,
-    behind: OnceLock<Behind>,
+    /// Why the batch of the request began; the first one, if the request ran several times.
+    pub cause: OnceLock<&'static str>,
+    /// Set if the request could not start at once, unless it waited for more requests.
+    pub behind: OnceLock<Behind>,
 }
 
-/// Work that a request had to wait for when it arrived.
+/// Reasons why a request could not start at once when it arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Behind {
     /// Model whose executions had all instances, or the resources of the rate limiter.
@@ -59,26 +61,6 @@ impl Phases {
 
     pub(crate) fn batched(&self, rows: u32) {
         self.rows.store(rows, Ordering::Relaxed);
-    }
-
-    /// Records why the batch of the request began; the first one, if the request runs several times.
-    pub fn begins(&self, cause: &'static str) {
-        _ = self.cause.set(cause);
-    }
-
-    /// Records what the request waits behind.
-    pub fn waits(&self, behind: Behind) {
-        _ = self.behind.set(behind);
-    }
-
-    /// Why the batch of the request began, if it did.
-    pub fn cause(&self) -> Option<&'static str> {
-        self.cause.get().copied()
-    }
-
-    /// Work that the request waited behind; `None` if it could start at once, or waited for other requests.
-    pub fn behind(&self) -> Option<&Behind> {
-        self.behind.get()
     }
 
     /// The times so far.

@@ -8,7 +8,7 @@ mod config;
 mod grammar;
 
 use crate::batch_key::{Key, Lengths, Masked};
-use crate::statistics::Timings;
+use crate::times::Timings;
 use backend::gather::{REGION_COPY_BYTES_MAX, check_regions};
 use backend::{BatchEntry, Marks, Outcome, now_ns, pad, scatter};
 use protocol::check::IdPrefix;

@@ -1,13 +1,11 @@
 //! Runs batches of sequences: rows in the order of their slots, with null rows between them.
 
 use super::{Nulls, Row, Sequencing};
-use crate::answer::EngineResponse;
 use crate::execution_cost::ExecutionCost;
 use crate::mail::together;
 use crate::pending::{Queued, Requests, RunningRequest};
 use crate::statistics::Executed;
 use crate::times::Execution;
-use crate::traced;
 use crate::version::ModelVersion;
 use backend::{Answers, BatchEntry, Counted, Outcome, Responder, RunControl, Stopped, now_ns};
 use scheduler::Waiting;
@@ -85,15 +83,7 @@ impl ModelVersion {
         together(|| {
             for Queued(mut p) in requests {
                 let Some(mut f) = filled.next() else { continue };
-                let result = self.answer(&mut f.entry);
-                p.ticket.add_to_parent(timings.phases());
-                let result = p.ticket.settle().map_or(result, Err);
-                if let Some(trace) = f.entry.request.trace.take() {
-                    traced::ran_and_answered(&trace, &timings, rows, &result);
-                }
-                if let Some(sink) = p.sink.take() {
-                    self.deliver(sink, EngineResponse::only(result).at(p.place));
-                }
+                self.respond(&mut f.entry, &p.ticket, &mut p.sink, p.place, &timings, rows);
             }
         });
         let duration = if any { timings.end.saturating_sub(start).max(1) } else { 0 };

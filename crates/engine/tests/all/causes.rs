@@ -27,10 +27,10 @@ fn check(delay_us: u64, preferred: &[i32], requests: u8, expected: &[(&str, usiz
     let expected: Vec<_> = expected.iter().flat_map(|&(cause, times)| vec![Some(cause); times]).collect();
     let causes = calls.iter().map(|(call, trace)| {
         assert_eq!(call.rest().len(), 1);
-        trace.phases().cause()
+        trace.phases().cause.get().copied()
     });
     assert_eq!(causes.collect::<Vec<_>>(), expected);
-    assert!(calls.iter().all(|(_, trace)| trace.phases().behind().is_none()), "none waited for an instance");
+    assert!(calls.iter().all(|(_, trace)| trace.phases().behind.get().is_none()), "none waited for an instance");
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn a_batch_with_a_delay_names_what_ended_its_wait() {
 /// The phases of a request that a version answered.
 fn cause_of((call, trace): &(Call, Trace)) -> (&'static str, Option<Behind>) {
     assert!(call.next_answer().is_final);
-    (trace.phases().cause().expect("it ran"), trace.phases().behind().cloned())
+    (trace.phases().cause.get().copied().expect("it ran"), trace.phases().behind.get().cloned())
 }
 
 #[test]

@@ -190,7 +190,7 @@ fn two_of_which_one_is_prefetched(version: &Arc<ModelVersion>, out: &Receiver<Ou
         drop(runs.occupied.as_mut().expect("busy").offer());
         let (second, trace) = measured(version, 2, 0);
         if let Ok(waits) = out.try_recv() {
-            assert_eq!(trace.phases().cause(), Some("prefetched"));
+            assert_eq!(trace.phases().cause.get().copied(), Some("prefetched"));
             waits.occupied.as_ref().expect("busy").waits();
             return ([first, second], [runs, waits]);
         }

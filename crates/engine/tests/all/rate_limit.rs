@@ -160,7 +160,7 @@ fn s35_an_unload_frees_resources_for_waiting_models() {
     assert_eq!(starts.recv_timeout(WITHIN), Ok(1));
     let (waiting, trace) = measured(&second, 2, 0);
     assert!(starts.try_recv().is_err() && second.statistics().pending == 1, "waits");
-    let behind = trace.phases().behind().expect("it waits").clone();
+    let behind = trace.phases().behind.get().expect("it waits").clone();
     assert_eq!(behind, trace::Behind { model: "m".into(), version: "1".into(), priority: 0, rows: 0 });
     // It is unloaded while it runs.
     let retired = engine.retire("m", 1).expect("served");

@@ -150,10 +150,10 @@ impl RequestLine<'_> {
         if measured.rows > 0 {
             line.number("batch", measured.rows);
         }
-        if let Some(cause) = phases.and_then(|phases| phases.cause()) {
+        if let Some(cause) = phases.and_then(|phases| phases.cause.get()) {
             line.word("cause", cause);
         }
-        if let Some(behind) = phases.and_then(|phases| phases.behind()) {
+        if let Some(behind) = phases.and_then(|phases| phases.behind.get()) {
             line.object("behind", |line| {
                 line.text("model", behind.model.as_bytes(), LOG_NAME_BYTES_MAX);
                 line.text("version", behind.version.as_bytes(), LOG_NAME_BYTES_MAX);

@@ -16,11 +16,11 @@ fn check_policy(max: u32, change: impl Fn(&mut Dynamic), schedule: &str, expecte
 fn s05_s07_with_one_busy_instance_exactly_max_queue_size_more_are_accepted() {
     let limit = |n| move |d: &mut Dynamic| d.default_policy.max_queue_size = n;
     // Golden q_size: the first runs, the second waits, the third is rejected.
-    check_policy(1, limit(1), "0:+1 250:+1 500:+1 1200:!", "0:run[0] 500:full[2] 1200:run[1]!");
-    check_policy(8, limit(3), "0:+1 1:+1x4 2:! 3:+1", "0:run[0] 1:full[4] 2:run[1,2,3]!");
-    check_policy(1, limit(0), "0:+1 1:+1x1000 2:!", "0:run[0] 2:run[1]!");
+    check_policy(1, limit(1), "0:+1 250:+1 500:+1 1200:!", "0:run[0]. 500:full[2] 1200:run[1]");
+    check_policy(8, limit(3), "0:+1 1:+1x4 2:! 3:+1", "0:run[0]. 1:full[4] 2:run[1,2,3]");
+    check_policy(1, limit(0), "0:+1 1:+1x1000 2:!", "0:run[0]. 2:run[1]");
     // A cancelled request makes room.
-    check_policy(1, limit(1), "0:+1 1:+1 2:-1 3:+1 4:!", "0:run[0] 2:cancelled[1] 4:run[2]!");
+    check_policy(1, limit(1), "0:+1 1:+1 2:-1 3:+1 4:!", "0:run[0]. 2:cancelled[1] 4:run[2]");
 }
 
 #[test]
@@ -30,28 +30,28 @@ fn s06_s08_requests_are_rejected_at_the_deadline_while_instances_are_busy() {
         1,
         reject,
         "0:+1 20:+1 30:+1 500:!",
-        "0:run[0] 20:sleep 120 120:expired[1] 120:sleep 130 130:expired[2]",
+        "0:run[0]. 20:sleep 120 120:expired[1] 120:sleep 130 130:expired[2]",
     );
-    check_policy(1, reject, "0:+1 20:+1 119:!", "0:run[0] 20:sleep 120 119:run[1]!");
+    check_policy(1, reject, "0:+1 20:+1 119:!", "0:run[0]. 20:sleep 120 119:run[1]");
     // A running request never expires.
-    check_policy(1, reject, "0:+1 900:!", "0:run[0]");
+    check_policy(1, reject, "0:+1 900:!", "0:run[0].");
     // Without override the parameter is ignored.
-    check_policy(1, reject, "0:+1 20:+1t5 500:!", "0:run[0] 20:sleep 120 120:expired[1]");
+    check_policy(1, reject, "0:+1 20:+1t5 500:!", "0:run[0]. 20:sleep 120 120:expired[1]");
 }
 
 #[test]
 fn s06_s42_an_override_can_only_shorten_and_needs_a_default() {
     let own = |default| move |d: &mut Dynamic| d.default_policy = policy(Reject, default, true, 0);
-    check_policy(1, own(100), "0:+1 20:+1t50 500:!", "0:run[0] 20:sleep 70 70:expired[1]");
-    check_policy(1, own(100), "0:+1 20:+1t5000 500:!", "0:run[0] 20:sleep 120 120:expired[1]");
-    check_policy(1, own(100), "0:+1 20:+1t0 500:!", "0:run[0] 20:sleep 120 120:expired[1]");
-    check_policy(1, own(0), "0:+1 20:+1t50 500:!", "0:run[0] 500:run[1]!");
+    check_policy(1, own(100), "0:+1 20:+1t50 500:!", "0:run[0]. 20:sleep 70 70:expired[1]");
+    check_policy(1, own(100), "0:+1 20:+1t5000 500:!", "0:run[0]. 20:sleep 120 120:expired[1]");
+    check_policy(1, own(100), "0:+1 20:+1t0 500:!", "0:run[0]. 20:sleep 120 120:expired[1]");
+    check_policy(1, own(0), "0:+1 20:+1t50 500:!", "0:run[0]. 500:run[1]");
     // A later request may expire before an earlier one, from the middle of the queue.
     check_policy(
         1,
         own(100),
         "0:+1 20:+1 21:+1t10 22:+1 90:! 500:?",
-        "0:run[0] 20:sleep 120 21:sleep 31 31:expired[2] 31:sleep 120 90:run[1]! 120:sleep 122 122:expired[3]",
+        "0:run[0]. 20:sleep 120 21:sleep 31 31:expired[2] 31:sleep 120 90:run[1] 120:sleep 122 122:expired[3]",
     );
 }
 
@@ -62,24 +62,24 @@ fn s06_delayed_requests_wait_behind_unexpired_ones_and_never_expire_again() {
         1,
         delay,
         "0:+1 10:+1 20:+1 115:+1 119:! 121:! 122:! 900:?",
-        "0:run[0] 10:sleep 110 110:sleep 120 119:run[2]! 119:sleep 215 121:run[3]! 122:run[1]!",
+        "0:run[0]. 10:sleep 110 110:sleep 120 119:run[2] 119:sleep 215 121:run[3] 122:run[1]",
     );
     // Golden q_delay: all three run, one by one.
     check_policy(
         1,
         delay,
         "0:+1 150:+1 300:+1 500:! 1000:!",
-        "0:run[0] 150:sleep 250 300:sleep 400 500:run[1]! 1000:run[2]!",
+        "0:run[0]. 150:sleep 250 300:sleep 400 500:run[1] 1000:run[2]",
     );
     // Delayed requests count for max_queue_size.
     let limited = |d: &mut Dynamic| d.default_policy = policy(Delay, 100, false, 2);
-    check_policy(1, limited, "0:+1 1:+1 2:+1 300:+1", "0:run[0] 1:sleep 101 101:sleep 102 300:full[3]");
+    check_policy(1, limited, "0:+1 1:+1 2:+1 300:+1", "0:run[0]. 1:sleep 101 101:sleep 102 300:full[3]");
     // Delayed requests keep their order and share a batch with unexpired ones.
     check_policy(
         8,
         delay,
         "0:+1 1:+1 2:+1 150:+1 151:!",
-        "0:run[0] 1:sleep 101 101:sleep 102 150:sleep 250 151:run[3,1,2]!",
+        "0:run[0]. 1:sleep 101 101:sleep 102 150:sleep 250 151:run[3,1,2]",
     );
 }
 
@@ -90,16 +90,16 @@ fn three_levels(d: &mut Dynamic) {
 
 #[test]
 fn s04_higher_levels_first_and_unknown_ones_are_the_default() {
-    check_policy(1, three_levels, "0:+1 1:+1p3 2:+1p1 3:! 4:!", "0:run[0] 3:run[2]! 4:run[1]!");
+    check_policy(1, three_levels, "0:+1 1:+1p3 2:+1p1 3:! 4:!", "0:run[0]. 3:run[2] 4:run[1]");
     check_policy(
         1,
         three_levels,
         "0:+1 1:+1p3 2:+1p9 3:+1p0 4:+1p2 5:! 6:! 7:! 8:!",
-        "0:run[0] 5:run[2]! 6:run[3]! 7:run[4]! 8:run[1]!",
+        "0:run[0]. 5:run[2] 6:run[3] 7:run[4] 8:run[1]",
     );
-    check_policy(8, three_levels, "0:+1 1:+1p3 2:+1p2 3:+1p1 5:!", "0:run[0] 5:run[3,2,1]!");
+    check_policy(8, three_levels, "0:+1 1:+1p3 2:+1p2 3:+1p1 5:!", "0:run[0]. 5:run[3,2,1]");
     // Without levels the parameter is ignored.
-    check_policy(1, |_| (), "0:+1 1:+1p3 2:+1p1 3:!", "0:run[0] 3:run[1]!");
+    check_policy(1, |_| (), "0:+1 1:+1p3 2:+1p1 3:!", "0:run[0]. 3:run[1]");
 }
 
 #[test]
@@ -110,8 +110,8 @@ fn s04_every_level_has_its_own_policy_and_capacity() {
         d.level_policies.insert(3, policy(Reject, 0, false, 1));
         d.level_policies.insert(1, policy(Reject, 50, false, 0));
     };
-    check_policy(1, own, "0:+1 100:+1p3 200:+1p3 300:+1p2 400:!", "0:run[0] 200:full[2] 400:run[3]!");
-    check_policy(1, own, "0:+1 100:+1p1 110:+1p2 300:!", "0:run[0] 100:sleep 150 150:expired[1] 300:run[2]!");
+    check_policy(1, own, "0:+1 100:+1p3 200:+1p3 300:+1p2 400:!", "0:run[0]. 200:full[2] 400:run[3]");
+    check_policy(1, own, "0:+1 100:+1p1 110:+1p2 300:!", "0:run[0]. 100:sleep 150 150:expired[1] 300:run[2]");
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn s06_delayed_requests_run_before_lower_levels() {
         1,
         delay,
         "0:+1 1:+1p1 50:+1p2 60:+1p1 110:! 111:! 112:!",
-        "0:run[0] 1:sleep 101 101:sleep 150 110:run[3]! 111:run[1]! 112:run[2]!",
+        "0:run[0]. 1:sleep 101 101:sleep 150 110:run[3] 111:run[1] 112:run[2]",
     );
 }
 
@@ -153,5 +153,5 @@ fn s04_the_number_of_levels_costs_nothing() {
     }
     assert!(player.scheduler.is_empty());
     player.idle = 0;
-    assert_eq!(player.play("5000:+1p4294967295 5001:+1p4294967296 5002:! 5003:!"), "5002:run[2000]! 5003:run[1999]!");
+    assert_eq!(player.play("5000:+1p4294967295 5001:+1p4294967296 5002:! 5003:!"), "5002:run[2000] 5003:run[1999]");
 }

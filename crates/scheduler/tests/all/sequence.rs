@@ -223,17 +223,17 @@ fn s17_sequence_requests_are_checked() {
             "0:S 1:+0</r2 2:+0< 3:+1< 4:+1",
             "1:refused[0] BatchSize 2:refused[1] NoId 3:refused[2] Stopping 4:refused[3] NotStarted(Number(1))",
         );
-        check(&config, "0:+5<> 1:!0 2:+5 3:+5<>", "0:run0[0<>] 2:refused[1] NotStarted(Number(5)) 3:run0[2<>]");
+        check(&config, "0:+5<> 1:!0 2:+5 3:+5<>", "0:run0[0<>]. 2:refused[1] NotStarted(Number(5)) 3:run0[2<>].");
         // Numbers and texts never equal each other.
         check(
             &config,
             "0:+5< 1:!0 2:+x 3:+5 4:!0 5:+5>",
-            "0:run0[0<] 2:refused[1] NotStarted(Text(\"x\")) 3:run0[2] 5:run0[3>]",
+            "0:run0[0<]. 2:refused[1] NotStarted(Text(\"x\")) 3:run0[2]. 5:run0[3>].",
         );
     }
     let mut player = Player::new(direct(2));
     let text = |start| Head { id: SequenceId::Text(Name::from("5")), start, end: false, timeout_us: 0 };
-    assert_eq!(player.play("0:+5< 1:!0"), "0:run0[0<]");
+    assert_eq!(player.play("0:+5< 1:!0"), "0:run0[0<].");
     let request = |number| common::request(number, 1, 0);
     let refusal = player.scheduler.push(2000, text(false), request(1)).map_err(|(why, _)| why);
     assert_eq!(refusal, Err(SequenceError::NotStarted(SequenceId::Text(Name::from("5")))));
@@ -248,14 +248,14 @@ fn s17_a_start_in_the_middle_ends_the_former_sequence_early() {
         check(
             &config,
             "0:+1< 1:!0 2:+1< 3:!0 4:+1 5:!0 6:+1<> 7:!0 8:+1",
-            "0:run0[0<] 2:conflict[1] 2:run0[1<] 4:run0[2] 6:conflict[3] 6:run0[3<>] \
+            "0:run0[0<]. 2:conflict[1] 2:run0[1<]. 4:run0[2]. 6:conflict[3] 6:run0[3<>]. \
              8:refused[4] NotStarted(Number(1))",
         );
         // The sequence waits behind earlier ones.
         check(
             &config,
             "0:+1< 1:+1 2:+1< 3:+1> 4:!0 5:!0 6:!0 7:!0 8:+1",
-            "0:run0[0<] 2:conflict[2] 4:run0[1]! 5:run0[2<]! 6:run0[3>]! 8:refused[4] NotStarted(Number(1))",
+            "0:run0[0<]. 2:conflict[2] 4:run0[1] 5:run0[2<] 6:run0[3>] 8:refused[4] NotStarted(Number(1))",
         );
     }
 }
@@ -268,7 +268,7 @@ fn s18_instances_fill_evenly_from_their_lowest_slots() {
         let null = if matches!(config.strategy, Strategy::Direct { .. }) { "_," } else { "" };
         assert_eq!(
             player.play("0:+1< 0:+2< 0:+3< 0:+4< 1:!0 2:!1 3:!0 3:!1 4:+2> 5:!1 6:+9<"),
-            format!("0:run0[0<] 0:run1[1<] 1:run0[{null}2<]! 2:run1[{null}3<]! 4:run1[4>] 6:run1[5<]")
+            format!("0:run0[0<]. 0:run1[1<]. 1:run0[{null}2<] 2:run1[{null}3<] 4:run1[4>]. 6:run1[5<].")
         );
         assert_eq!((player.scheduler.alive(), player.scheduler.backlog(), player.scheduler.len()), (4, 0, 0));
     }
@@ -281,20 +281,20 @@ fn s18_sequences_without_a_slot_wait_in_order() {
         check(
             &config,
             "0:+1< 1:!0 2:+2<> 3:+3< 4:+3 5:+1> 6:!0 7:!0 8:!0",
-            "0:run0[0<] 5:run0[4>] 6:run0[1<>]! 7:run0[2<]! 8:run0[3]!",
+            "0:run0[0<]. 5:run0[4>]. 6:run0[1<>] 7:run0[2<] 8:run0[3]",
         );
-        check(&config, "0:+1< 1:+2< 2:+3", "0:run0[0<] 2:refused[2] NotStarted(Number(3))");
+        check(&config, "0:+1< 1:+2< 2:+3", "0:run0[0<]. 2:refused[2] NotStarted(Number(3))");
         // Golden backlog.restart.
         check(
             &config,
             "0:+1< 1:+2< 2:+2< 3:+2> 4:+1> 5:!0 6:!0 7:!0 8:!0",
-            "0:run0[0<] 2:conflict[2] 5:run0[4>]! 6:run0[1<]! 7:run0[2<]! 8:run0[3>]!",
+            "0:run0[0<]. 2:conflict[2] 5:run0[4>] 6:run0[1<] 7:run0[2<] 8:run0[3>]",
         );
         // The id is forgotten when its END is accepted, in a slot and in the backlog.
         check(
             &config,
             "0:+1< 1:+1> 2:+1 3:+1<> 4:+1 5:!0 6:!0",
-            "0:run0[0<] 2:refused[2] NotStarted(Number(1)) 4:refused[4] NotStarted(Number(1)) 5:run0[1>]! 6:run0[3<>]!",
+            "0:run0[0<]. 2:refused[2] NotStarted(Number(1)) 4:refused[4] NotStarted(Number(1)) 5:run0[1>] 6:run0[3<>]",
         );
     }
 }
@@ -306,21 +306,21 @@ fn s18_idle_sequences_are_forgotten() {
         check(
             &config,
             "0:+1< 1:!0 50:+1 60:!0 140:+1 150:!0 260:+1 270:+1<",
-            "0:run0[0<] 0:sleep 100 50:run0[1] 100:sleep 150 140:run0[2] 150:sleep 240 \
-             260:refused[3] NotStarted(Number(1)) 270:run0[4<] 270:sleep 370",
+            "0:run0[0<]. 0:sleep 100 50:run0[1]. 100:sleep 150 140:run0[2]. 150:sleep 240 \
+             260:refused[3] NotStarted(Number(1)) 270:run0[4<]. 270:sleep 370",
         );
         // Idle time counts from the last arrival. Queued requests still run, then the slot is free.
         check(
             &config,
             "0:+1< 10:+1 120:+1 130:+2< 150:!0 160:!0",
-            "0:run0[0<] 0:sleep 100 100:sleep 110 120:refused[2] NotStarted(Number(1)) 150:run0[1]! \
-             150:sleep 250 160:run0[3<]!",
+            "0:run0[0<]. 0:sleep 100 100:sleep 110 120:refused[2] NotStarted(Number(1)) 150:run0[1] \
+             150:sleep 250 160:run0[3<]",
         );
         // Idle time does not pass in the backlog, and begins again with the slot.
         check(
             &config,
             "0:+1< 1:+2< 90:+1 180:+1> 181:!0 182:!0 183:!0 184:!0 250:+2",
-            "0:run0[0<] 0:sleep 100 100:sleep 190 181:run0[2]! 182:run0[3>]! 182:sleep 282 183:run0[1<]! 250:run0[4]",
+            "0:run0[0<]. 0:sleep 100 100:sleep 190 181:run0[2] 182:run0[3>] 182:sleep 282 183:run0[1<] 250:run0[4].",
         );
     }
 }
@@ -351,13 +351,13 @@ fn s19_the_first_timeout_of_its_requests_ends_a_waiting_sequence() {
         check(
             &config,
             "0:+1< 10:+2</t250 20:+2> 600:+2 601:+1> 700:!0",
-            "0:run0[0<] 10:sleep 260 260:expired[1] 260:expired[2] 600:refused[3] NotStarted(Number(2)) 700:run0[4>]!",
+            "0:run0[0<]. 10:sleep 260 260:expired[1] 260:expired[2] 600:refused[3] NotStarted(Number(2)) 700:run0[4>]",
         );
-        check(&config, "0:+1< 10:+2< 20:+2>/t200 300:?", "0:run0[0<] 20:sleep 220 220:expired[1] 220:expired[2]");
-        check(&config, "0:+1<>/t1 100:?", "0:run0[0<>]");
+        check(&config, "0:+1< 10:+2< 20:+2>/t200 300:?", "0:run0[0<]. 20:sleep 220 220:expired[1] 220:expired[2]");
+        check(&config, "0:+1<>/t1 100:?", "0:run0[0<>].");
         // The timeout has no effect in a slot.
-        check(&config, "0:+1< 1:+1/t5 100:!0", "0:run0[0<] 100:run0[1]!");
-        check(&config, "0:+1<> 1:+2</t50 2:!0 100:+2 101:!0", "0:run0[0<>] 2:run0[1<]! 101:run0[2]!");
+        check(&config, "0:+1< 1:+1/t5 100:!0", "0:run0[0<]. 100:run0[1]");
+        check(&config, "0:+1<> 1:+2</t50 2:!0 100:+2 101:!0", "0:run0[0<>]. 2:run0[1<] 101:run0[2]");
     }
 }
 
@@ -366,13 +366,13 @@ fn s21_rows_are_slots_up_to_the_highest_with_a_request() {
     check(
         &direct(4),
         "0:+1< 0:+2< 0:+3< 0:+4< 1:!0 2:!0 3:+3 4:!0 5:+1>",
-        "0:run0[0<] 1:run0[_,1<,2<,3<]! 3:run0[_,_,4] 5:run0[5>]",
+        "0:run0[0<]. 1:run0[_,1<,2<,3<] 3:run0[_,_,4]. 5:run0[5>].",
     );
     // One batch at a time, whatever waits.
-    check(&direct(4), "0:+1< 0:+1 0:+2< 0:+2", "0:run0[0<]");
-    check(&direct(0), "0:+1< 0:+2< 1:!0 2:+1> 3:!0", "0:run0[0<] 2:run0[2>] 3:run0[1<]!");
+    check(&direct(4), "0:+1< 0:+1 0:+2< 0:+2", "0:run0[0<].");
+    check(&direct(0), "0:+1< 0:+2< 1:!0 2:+1> 3:!0", "0:run0[0<]. 2:run0[2>]. 3:run0[1<]");
     // The next sequence of a slot waits for the last execution of the previous one, not for its response.
-    check(&direct(1), "0:+1<> 1:+2< 2:^0 3:.0", "0:run0[0<>] 2:run0[1<]!");
+    check(&direct(1), "0:+1<> 1:+2< 2:^0 3:.0", "0:run0[0<>]. 2:run0[1<]");
 }
 
 #[test]
@@ -386,7 +386,7 @@ fn s21_a_request_of_another_shape_waits_and_leaves_a_null_row() {
         "0:sleep 500 50:run0[0<>,_]slots 60:sleep 550 550:run0[_,1<>]delay",
     );
     // The first ready request decides.
-    check(&direct(4), "0:+1< 0:+2</s2 0:+3</s3 0:+4</s2 1:!0 2:!0", "0:run0[0<] 1:run0[_,1<,_,3<]! 2:run0[_,_,2<]!");
+    check(&direct(4), "0:+1< 0:+2</s2 0:+3</s3 0:+4</s2 1:!0 2:!0", "0:run0[0<]. 1:run0[_,1<,_,3<] 2:run0[_,_,2<]");
 }
 
 #[test]
@@ -400,23 +400,23 @@ fn s21_utilization_and_delay() {
     // Golden util1.four.
     check(&delayed(4, 500, 1.0), "0:+1<> 50:+2<> 100:+3<> 150:+4<>", "0:sleep 500 150:run0[0<>,1<>,2<>,3<>]slots");
     // Golden delay.two: neither the delay alone nor the utilization alone has an effect.
-    check(&delayed(4, 500, 0.0), "0:+1<> 100:!0", "0:run0[0<>]");
-    check(&delayed(4, 0, 1.0), "0:+1<>", "0:run0[0<>]");
+    check(&delayed(4, 500, 0.0), "0:+1<> 100:!0", "0:run0[0<>].");
+    check(&delayed(4, 0, 1.0), "0:+1<>", "0:run0[0<>].");
     // The oldest request counts, on any slot.
     check(
         &delayed(2, 500, 1.0),
         "0:+1< 500:? 510:+2< 520:+1 530:!0 1100:?",
-        "0:sleep 500 500:run0[0<]delay 530:run0[2,1<]!",
+        "0:sleep 500 500:run0[0<]delay 530:run0[2,1<]",
     );
 }
 
 #[test]
 fn s22_a_sequence_has_one_request_in_the_batcher() {
-    check(&oldest(4, 0), "0:+1< 0:+1 0:+1 0:+2< 1:!0 2:!0", "0:run0[0<] 1:run0[3<,1]! 2:run0[2]!");
+    check(&oldest(4, 0), "0:+1< 0:+1 0:+1 0:+2< 1:!0 2:!0", "0:run0[0<]. 1:run0[3<,1] 2:run0[2]");
     // The next request of a slot enters on release, not at the end of the execution; also if it is of another sequence.
-    check(&oldest(4, 1), "0:+1< 1:+1> 2:+2<> 3:^0 4:.0 5:^0 6:.0", "0:run0[0<] 4:run0[1>] 6:run0[2<>]");
+    check(&oldest(4, 1), "0:+1< 1:+1> 2:+2<> 3:^0 4:.0 5:^0 6:.0", "0:run0[0<]. 4:run0[1>]. 6:run0[2<>].");
     // As many candidates as configured; by default as many as rows.
-    check(&oldest(4, 2), "0:+1< 0:+2< 0:+3< 1:!0 2:+1> 3:!0 4:!0", "0:run0[0<] 1:run0[1<]! 3:run0[3>]! 4:run0[2<]!");
+    check(&oldest(4, 2), "0:+1< 0:+2< 0:+3< 1:!0 2:+1> 3:!0 4:!0", "0:run0[0<]. 1:run0[1<] 3:run0[3>] 4:run0[2<]");
     assert_eq!(
         [oldest(3, 0).slots_per_instance(), oldest(0, 0).slots_per_instance(), oldest(3, 9).slots_per_instance()],
         [3, 1, 9]
@@ -425,7 +425,7 @@ fn s22_a_sequence_has_one_request_in_the_batcher() {
     check(
         &oldest(4, 4),
         "0:+1< 0:+2</s1 0:+3</s2 0:+4</s1 1:!0 2:!0 3:!0",
-        "0:run0[0<] 1:run0[1<]! 2:run0[2<]! 3:run0[3<]!",
+        "0:run0[0<]. 1:run0[1<] 2:run0[2<] 3:run0[3<]",
     );
 }
 
@@ -434,12 +434,12 @@ fn s22_each_instance_batches_as_a_dynamic_batcher_does() {
     let strategy = Strategy::Oldest { max_candidate_sequences: 8, preferred: vec![2], max_queue_delay_us: 300 };
     let strict = Config { strict_delay: true, ..config(strategy, 4) };
     check(&strict, "0:+1<> 400:?", "0:sleep 300 300:run0[0<>]delay");
-    check(&strict, "0:+1< 10:+2<", "0:sleep 300 10:run0[0<,1<]size");
+    check(&strict, "0:+1< 10:+2<", "0:sleep 300 10:run0[0<,1<]preferred");
     // The delay of a request begins when it enters the batcher.
     check(
         &strict,
         "0:+1< 1:+1> 2:+2<> 3:!0 5:? 400:!0 900:?",
-        "0:sleep 300 2:run0[0<,2<>]size 3:sleep 303 303:run0[1>]delay",
+        "0:sleep 300 2:run0[0<,2<>]preferred 3:sleep 303 303:run0[1>]delay",
     );
 }
 
@@ -450,35 +450,35 @@ fn iterative(config: Config) -> Config {
 #[test]
 fn s25_a_request_of_an_iterative_sequence_may_return() {
     for config in [direct(2), oldest(2, 2)].map(iterative) {
-        check(&config, "0:+_ 1:@0 2:@0 3:!0 4:+0> 5:@0", "0:run0[0<] 1:run0[0]! 2:run0[0]! 4:run0[1<>] 5:run0[1]!");
+        check(&config, "0:+_ 1:@0 2:@0 3:!0 4:+0> 5:@0", "0:run0[0<]. 1:run0[0] 2:run0[0] 4:run0[1<>]. 5:run0[1]");
         let returned = if matches!(config.strategy, Strategy::Direct { .. }) {
-            "0:run0[0<] 1:run0[0,1<]! 2:run0[0,1]!"
+            "0:run0[0<]. 1:run0[0,1<] 2:run0[0,1]"
         } else {
-            "0:run0[0<] 1:run0[1<,0]! 2:run0[1,0]!"
+            "0:run0[0<]. 1:run0[1<,0] 2:run0[1,0]"
         };
         check(&config, "0:+_ 0:+_ 1:@0 2:@0", returned);
         // With an id from the client; the sequence ends with its request.
         check(
             &config,
             "0:+9< 1:@0 2:!0 3:+9 4:+9<",
-            "0:run0[0<] 1:run0[0]! 3:refused[1] NotStarted(Number(9)) 4:run0[2<]",
+            "0:run0[0<]. 1:run0[0] 3:refused[1] NotStarted(Number(9)) 4:run0[2<].",
         );
         // Later requests wait, and run though the sequence is over.
         check(
             &config,
             "0:+9< 1:+9 2:@0 3:!0 4:+9 5:!0",
-            "0:run0[0<] 2:run0[0]! 3:run0[1]! 4:refused[2] NotStarted(Number(9))",
+            "0:run0[0<]. 2:run0[0] 3:run0[1] 4:refused[2] NotStarted(Number(9))",
         );
         // A sequence that was started again is not over.
-        check(&config, "0:+9< 1:+9< 2:@0 3:!0 4:+9 5:!0", "0:run0[0<] 1:conflict[1] 2:run0[0]! 3:run0[1<]! 5:run0[2]!");
+        check(&config, "0:+9< 1:+9< 2:@0 3:!0 4:+9 5:!0", "0:run0[0<]. 1:conflict[1] 2:run0[0] 3:run0[1<] 5:run0[2]");
         // Clients cannot use internal ids.
-        check(&config, "0:+_ 1:+1", "0:run0[0<] 1:refused[1] NotStarted(Number(1))");
+        check(&config, "0:+_ 1:+1", "0:run0[0<]. 1:refused[1] NotStarted(Number(1))");
         // Cancelled between two steps.
-        check(&config, "0:+9< 1:~0 2:@0 3:+9", "0:run0[0<] 2:cancelled[0] 3:refused[1] NotStarted(Number(9))");
-        check(&config, "0:+_ 1:S 2:+_ 3:@0 4:!0", "0:run0[0<] 2:refused[1] Stopping 3:run0[0]!");
+        check(&config, "0:+9< 1:~0 2:@0 3:+9", "0:run0[0<]. 2:cancelled[0] 3:refused[1] NotStarted(Number(9))");
+        check(&config, "0:+_ 1:S 2:+_ 3:@0 4:!0", "0:run0[0<]. 2:refused[1] Stopping 3:run0[0]");
     }
     for config in single() {
-        check(&config, "0:+9< 1:@0 2:+9", "0:run0[0<] 1:refused[0] NotIterative 2:run0[1]");
+        check(&config, "0:+9< 1:@0 2:+9", "0:run0[0<]. 1:refused[0] NotIterative 2:run0[1].");
     }
 }
 
@@ -506,9 +506,9 @@ fn s23_s25_a_sequence_cancelled_between_two_steps_is_forgotten() {
 fn r51_an_ended_sequence_runs_its_waiting_requests_and_is_not_continued() {
     for config in single() {
         let mut player = Player::new(config);
-        assert_eq!(player.play("0:+1< 1:+1"), "0:run0[0<]");
+        assert_eq!(player.play("0:+1< 1:+1"), "0:run0[0<].");
         assert!(player.scheduler.end(1000, &id("1")) && !player.scheduler.end(1000, &id("1")));
-        assert_eq!(player.play("2:+1 3:!0"), "2:refused[2] NotStarted(Number(1)) 3:run0[1]!");
+        assert_eq!(player.play("2:+1 3:!0"), "2:refused[2] NotStarted(Number(1)) 3:run0[1]");
         assert_eq!(player.scheduler.alive(), 0);
     }
 }
@@ -519,7 +519,7 @@ fn s25_an_iterative_sequence_is_not_idle_while_the_model_has_its_request() {
         let mut player = Player::new(Config { idle_us: 100, ..config });
         let trace = player.play("0:+9< 350:@0 360:+9 900:@0 910:!0 920:!0 930:+9");
         let runs: Vec<_> = trace.split(' ').filter(|t| t.contains("run")).collect();
-        assert_eq!(runs, ["0:run0[0<]", "350:run0[0]!", "900:run0[0]!", "910:run0[1]!"]);
+        assert_eq!(runs, ["0:run0[0<].", "350:run0[0]", "900:run0[0]", "910:run0[1]"]);
         assert!(trace.ends_with("930:refused[2] NotStarted(Number(9))"), "{trace}");
         assert_eq!(player.scheduler.alive(), 0);
     }
@@ -531,24 +531,24 @@ fn s41_a_sequence_ends_with_a_cancelled_request() {
         check(
             &config,
             "0:+1< 1:+1 2:+1 3:-1 4:+1 5:!0 6:+2<",
-            "0:run0[0<] 3:cancelled[1] 3:cancelled[2] 4:refused[3] NotStarted(Number(1)) 6:run0[4<]",
+            "0:run0[0<]. 3:cancelled[1] 3:cancelled[2] 4:refused[3] NotStarted(Number(1)) 6:run0[4<].",
         );
         // Requests in front of it are not affected.
         check(
             &config,
             "0:+1< 1:+1 2:+1 3:-2 4:!0 5:+1",
-            "0:run0[0<] 3:cancelled[2] 4:run0[1]! 5:refused[3] NotStarted(Number(1))",
+            "0:run0[0<]. 3:cancelled[2] 4:run0[1] 5:refused[3] NotStarted(Number(1))",
         );
         // The sequence that was started after it is not affected either.
         check(
             &config,
             "0:+1< 1:+1 2:+1< 3:+1 4:-1 5:!0 6:!0",
-            "0:run0[0<] 2:conflict[2] 4:cancelled[1] 5:run0[2<]! 6:run0[3]!",
+            "0:run0[0<]. 2:conflict[2] 4:cancelled[1] 5:run0[2<] 6:run0[3]",
         );
         // Cancelled without a call: found when its turn comes.
-        check(&config, "0:+1< 1:+1 2:+1> 3:+2< 4:~1 5:!0", "0:run0[0<] 5:cancelled[1] 5:cancelled[2] 5:run0[3<]!");
+        check(&config, "0:+1< 1:+1 2:+1> 3:+2< 4:~1 5:!0", "0:run0[0<]. 5:cancelled[1] 5:cancelled[2] 5:run0[3<]");
         // Golden cancel.running: cancelled while it runs, and the sequence goes on.
-        check(&config, "0:+1< 1:-0 2:!0 3:+1>", "0:run0[0<] 3:run0[1>]");
+        check(&config, "0:+1< 1:-0 2:!0 3:+1>", "0:run0[0<]. 3:run0[1>].");
     }
 }
 
@@ -559,20 +559,16 @@ fn s41_a_waiting_sequence_is_cancelled_as_a_whole() {
         check(
             &config,
             "0:+1< 1:+2< 2:+2 3:-2 4:+2 5:+3<> 6:+1> 7:!0 8:!0",
-            "0:run0[0<] 3:cancelled[1] 3:cancelled[2] 4:refused[3] NotStarted(Number(2)) 7:run0[5>]! 8:run0[4<>]!",
+            "0:run0[0<]. 3:cancelled[1] 3:cancelled[2] 4:refused[3] NotStarted(Number(2)) 7:run0[5>] 8:run0[4<>]",
         );
-        check(
-            &config,
-            "0:+1< 1:+2<> 2:-1 3:+1> 4:+2<> 5:!0 6:!0",
-            "0:run0[0<] 2:cancelled[1] 5:run0[2>]! 6:run0[3<>]!",
-        );
+        check(&config, "0:+1< 1:+2<> 2:-1 3:+1> 4:+2<> 5:!0 6:!0", "0:run0[0<]. 2:cancelled[1] 5:run0[2>] 6:run0[3<>]");
         // Cancelled without a call: found when the sequence would get the slot.
-        check(&config, "0:+1< 1:+2< 2:+3< 3:~1 4:+1> 5:!0 6:!0", "0:run0[0<] 5:cancelled[1] 5:run0[3>]! 6:run0[2<]!");
+        check(&config, "0:+1< 1:+2< 2:+3< 3:~1 4:+1> 5:!0 6:!0", "0:run0[0<]. 5:cancelled[1] 5:run0[3>] 6:run0[2<]");
         // Its timeout is removed with it, that of a later START stays.
         check(
             &config,
             "0:+1< 1:+2</t100 2:+2</t300 3:-1 400:?",
-            "0:run0[0<] 1:sleep 101 2:conflict[2] 3:cancelled[1] 3:sleep 302 302:expired[2]",
+            "0:run0[0<]. 1:sleep 101 2:conflict[2] 3:cancelled[1] 3:sleep 302 302:expired[2]",
         );
     }
 }
@@ -584,7 +580,7 @@ fn s41_a_request_cancelled_in_the_batcher_cancels_the_rest_of_its_sequence() {
             &oldest(1, 2),
             &format!("0:+1< 0:+2< 0:+2 0:+3<> 1:{notice}1 2:!0 3:+2"),
             &format!(
-                "0:run0[0<] {0}:cancelled[1] {0}:cancelled[2] 2:run0[3<>]! 3:refused[4] NotStarted(Number(2))",
+                "0:run0[0<]. {0}:cancelled[1] {0}:cancelled[2] 2:run0[3<>] 3:refused[4] NotStarted(Number(2))",
                 if notice == "-" { 1 } else { 2 }
             ),
         );
@@ -597,20 +593,20 @@ fn r51_a_stopped_model_finishes_its_sequences() {
         let mut player = Player::new(config);
         assert_eq!(
             player.play("0:+1< 1:+2< 2:S 3:+3< 4:+1< 5:+2> 6:+1> 7:!0"),
-            "0:run0[0<] 3:refused[2] Stopping 4:refused[3] Stopping 7:run0[5>]!"
+            "0:run0[0<]. 3:refused[2] Stopping 4:refused[3] Stopping 7:run0[5>]"
         );
         assert!(player.scheduler.alive() > 0);
-        assert_eq!(player.play("8:!0 9:!0 10:!0"), "8:run0[1<]! 9:run0[4>]!");
+        assert_eq!(player.play("8:!0 9:!0 10:!0"), "8:run0[1<] 9:run0[4>]");
         assert_eq!((player.scheduler.alive(), player.scheduler.is_empty()), (0, true));
         // After the drain all requests are returned.
         let mut player = Player::new(single()[0].clone());
         assert_eq!(
             player.play("0:+1< 1:+1 2:+2< 3:+2 4:D 5:!0 6:+1"),
-            "0:run0[0<] 4:drained[1,2,3] 6:refused[4] NotStarted(Number(1))"
+            "0:run0[0<]. 4:drained[1,2,3] 6:refused[4] NotStarted(Number(1))"
         );
-        assert_eq!(player.play("7:+1<"), "7:run0[5<]");
+        assert_eq!(player.play("7:+1<"), "7:run0[5<].");
     }
-    check(&iterative(oldest(1, 1)), "0:+9< 1:D 2:+8< 3:@0", "0:run0[0<] 1:drained[] 3:refused[0] Drained 3:run0[1<]!");
+    check(&iterative(oldest(1, 1)), "0:+9< 1:D 2:+8< 3:@0", "0:run0[0<]. 1:drained[] 3:refused[0] Drained 3:run0[1<]");
 }
 
 #[test]
@@ -644,12 +640,12 @@ fn r51_idle_sequences_of_a_server_that_exits_are_forgotten_soon() {
 #[test]
 fn s47_sequences_wait_until_enough_requests_are_queued() {
     let waits = Config { delay_scheduler: 3, ..direct(2) };
-    check(&waits, "0:+1< 1:+2< 2:+1 3:!0", "2:run0[0<,1<] 3:run0[2]!");
-    check(&Config { backlog_delay_scheduler: 1, ..waits.clone() }, "0:+1< 1:+2< 2:+1 3:+3<", "3:run0[0<,1<]");
+    check(&waits, "0:+1< 1:+2< 2:+1 3:!0", "2:run0[0<,1<]. 3:run0[2]");
+    check(&Config { backlog_delay_scheduler: 1, ..waits.clone() }, "0:+1< 1:+2< 2:+1 3:+3<", "3:run0[0<,1<].");
     check(
         &Config { delay_scheduler: 2, ..oldest(2, 2) },
         "0:+1< 1:+1 2:+2< 3:!0 4:!0",
-        "2:run0[0<,2<]gathered 3:run0[1]!",
+        "2:run0[0<,2<]gathered 3:run0[1]",
     );
 }
 
@@ -659,7 +655,7 @@ fn the_number_of_sequences_is_limited() {
     check(
         &config,
         "0:+1< 0:+2< 0:+3< 0:+4< 1:+3 2:+1> 3:!0 4:!0 5:+4<",
-        "0:run0[0<] 0:refused[3] TooMany { limit: 3 } 3:run0[5>,1<]! 4:run0[2<]!",
+        "0:run0[0<]. 0:refused[3] TooMany { limit: 3 } 3:run0[5>,1<] 4:run0[2<]",
     );
     // Neither a configuration without limits helps, nor ending the sequences at once.
     let mut s = SequenceScheduler::new(Config { sequences_max: 1000, instances: 4096, ..oldest(1, u32::MAX) });

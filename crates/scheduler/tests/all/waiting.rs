@@ -198,7 +198,7 @@ fn waiting_starts_only_with_evidence_and_ends_with_the_target() {
     }
     let mut out = vec![];
     player.scheduler.drain_all(&mut out);
-    assert_eq!(player.play("40:+1 41:!"), "41:run[20]!", "nothing known about cost: go");
+    assert_eq!(player.play("40:+1 41:!"), "41:run[20]", "nothing known about cost: go");
     for _ in 0..20 {
         player.scheduler.observe('a' as u64, 1, 100_000);
         player.scheduler.observe('a' as u64, 8, 101_000);
@@ -207,12 +207,12 @@ fn waiting_starts_only_with_evidence_and_ends_with_the_target() {
     let trace = player.play("42:+1 44:+1 46:+1 48:+1 50:+1 52:+1 54:+1 56:+1");
     assert!(trace.starts_with("42:sleep") && trace.ends_with("56:run[21,22,23,24,25,26,27,28]full"), "{trace}");
     player.idle = 2;
-    assert_eq!(player.play("58:+1"), "58:run[29]", "a second idle instance: go");
+    assert_eq!(player.play("58:+1"), "58:run[29].", "a second idle instance: go");
     player.idle = 1;
     let trace = player.play("60:+1 2000:?");
     assert!(trace.starts_with("60:sleep") && trace.ends_with(":run[30]none"), "nobody came: {trace}");
     player.idle = 1;
-    assert_eq!(player.play("2001:+1"), "2001:run[31]", "the next chance is let pass");
+    assert_eq!(player.play("2001:+1"), "2001:run[31]wait", "the next chance is let pass");
 }
 
 #[test]

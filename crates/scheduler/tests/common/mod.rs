@@ -196,23 +196,12 @@ impl Player {
     }
 }
 
-/// The cause in a trace.
+/// The cause in a trace: the first word of its name, `.` for an idle instance, nothing for one that became free.
 pub fn mark(why: Cause) -> &'static str {
     match why {
-        Cause::IdleInstance => "",
-        Cause::InstanceFreed => "!",
-        Cause::Full => "full",
-        Cause::PreferredSize => "size",
-        Cause::NextDiffers => "next",
-        Cause::DelayElapsed => "delay",
-        Cause::NoneExpected => "none",
-        Cause::ExpectedArrived => "came",
-        Cause::WaitNotWorth => "worth",
-        Cause::ExpiryNear => "expiry",
-        Cause::LibraryDecided => "decided",
-        Cause::Gathered => "gathered",
-        Cause::SlotsFilled => "slots",
-        Cause::Prefetched | Cause::TurnEnded => panic!("{why:?} is no cause of a step"),
+        Cause::InstanceFreed => "",
+        Cause::IdleInstance => ".",
+        _ => why.name().split('_').next().expect("a word"),
     }
 }
 
