@@ -52,10 +52,10 @@ pub fn admit_message(exchange: &Exchange, head: &InferHead) -> std::result::Resu
 pub struct MessageExchange(Record);
 
 impl MessageExchange {
-    /// Begins with a message of a call. `received`: when the wait for it began, and when it was read.
-    pub fn begin(call: &Exchange, received: [u64; 2], message: &Bytes) -> Self {
+    /// Begins with a message of a call. `received`: as in [`Record::in_stream`].
+    pub fn begin(call: &Exchange, received: &mut [u64; 2], message: &Bytes) -> Self {
         call.grant.charge(message.len());
-        Self(call.record.in_stream(received, message))
+        Self(call.record.in_stream(&call.caller, received, message))
     }
 
     /// The beginning of the message was read.

@@ -26,7 +26,6 @@ use crate::offload::{self, CancelFlag, Offloaded};
 use crate::rope::Rope;
 use crate::shared::Counted;
 use crate::verbose;
-use backend::now_ns;
 use bytes::{Buf, Bytes};
 use engine::{EngineResponse, ModelVersion};
 use http2::{RequestHead, StreamWriter};
@@ -434,16 +433,7 @@ impl<'a> Session<'a> {
 
     fn accept(&mut self, message: &Bytes) {
         verbose::stream_read();
-        if trace::is_any_on() {
-            // The wait for a request begins when the one before it was read.
-            let [_, before] = self.received;
-            let now = now_ns();
-            self.received = [if before == 0 { now } else { before }, now];
-        } else {
-            // Without traces and logs the clock is not read, so the next wait has no beginning.
-            self.received = [0; 2];
-        }
-        let exchange = MessageExchange::begin(&self.call.exchange, self.received, message);
+        let exchange = MessageExchange::begin(&self.call.exchange, &mut self.received, message);
         if message.len() > MESSAGE_BYTES_ON_REACTOR_MAX
             && protocol::grpc::is_long(message, MESSAGE_BYTES_ON_REACTOR_MAX)
         {

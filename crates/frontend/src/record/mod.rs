@@ -72,21 +72,28 @@ impl Record {
         Self(Some(Rc::new(Noted::new(shared.logs(), caller, name, [now, now]))))
     }
 
-    /// Begins the record of a request in the stream of this call. `received`: when the wait for its message began, and
-    /// when it was read; empty if nothing was recorded then.
-    pub fn in_stream(&self, received: [u64; 2], message: &Bytes) -> Self {
-        let [_, read] = received;
-        let Some(call) = self.0.as_ref().filter(|_| read != 0) else { return Self(None) };
-        let noted = Noted::new(call.logs.as_ref(), &call.caller, RequestName::InStream, received);
-        {
-            let mut of_call = call.facts.borrow_mut();
+    /// Begins the record of a request in the stream of this call. `received`: when the wait for the request before it
+    /// began, and when that was read; 0 without one, or if nothing was recorded then. Becomes those of this request.
+    pub fn in_stream(&self, caller: &Caller, received: &mut [u64; 2], message: &Bytes) -> Self {
+        if !trace::is_any_on() {
+            // The clock is not read, so the next wait has no beginning.
+            *received = [0; 2];
+            return Self(None);
+        }
+        let (now, [_, before]) = (now_ns(), *received);
+        // The wait for a request begins when the one before it was read.
+        *received = [if before == 0 { now } else { before }, now];
+        // Without a record of the call, which began before anything was traced, its requests may be traced.
+        let logs = self.0.as_ref().and_then(|call| call.logs.as_ref());
+        let noted = Noted::new(logs, caller, RequestName::InStream, *received);
+        self.note(|_, of_call| {
             of_call.sizes.requests += 1;
             noted.facts.borrow_mut().key.clone_from(&of_call.key);
-        }
+        });
         let record = Self(Some(Rc::new(noted)));
         record.received(message, 0);
         // The trace has the end of the wait, which `received` noted later.
-        record.note(|_, facts| facts.times.read = read);
+        record.note(|_, facts| facts.times.read = now);
         record
     }
 
