@@ -5,9 +5,10 @@
 
 export type { ErrorCode, Fault } from './errors.js'
 
-export type IndexState = 'UNKNOWN' | 'READY' | 'UNAVAILABLE' | 'LOADING' | 'UNLOADING'
+export type VersionState = 'UNKNOWN' | 'READY' | 'UNAVAILABLE' | 'UNLOADED' | 'LOADING' | 'UNLOADING'
+
 /** The index prints UNLOADED, which is no failure, as UNAVAILABLE. */
-export type VersionState = IndexState | 'UNLOADED'
+export type IndexState = Exclude<VersionState, 'UNLOADED'>
 
 /** `loading` is `initializing` with open ports: live but not ready. */
 export type ServerState = 'initializing' | 'loading' | 'ready' | 'exiting' | 'failed'
