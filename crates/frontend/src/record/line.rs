@@ -201,7 +201,7 @@ impl RequestLine<'_> {
             }
             (Target::ByName, RequestName::Grpc(Some(endpoint), _)) => {
                 if let Some(message) = body {
-                    put_names(*endpoint, message, line);
+                    put_names(endpoint, message, line);
                 }
             }
             _ => {}
