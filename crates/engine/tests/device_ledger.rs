@@ -6,7 +6,7 @@
 
 mod support;
 
-use backend::{Backend, Batch, Marks, MemoryLocation, Model, ModelIo, Need, OpenSpec, Opened, RunControl};
+use backend::{Backend, Batch, Marks, MemoryLocation, Model, Need, OpenSpec, Opened, RunControl};
 use engine::{Engine, EngineOptions, ServerState};
 use memory::{Budget, Ledger};
 use protocol::Signature;
@@ -35,9 +35,6 @@ impl Backend for Needy {
 }
 
 impl Opened for Needs {
-    fn io(&self) -> Option<ModelIo> {
-        None
-    }
     fn needs(&self) -> Result<Vec<Need>> {
         Ok(self.0.clone())
     }

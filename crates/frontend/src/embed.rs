@@ -452,7 +452,7 @@ fn fields(reply: &Reply) -> Vec<(String, String)> {
         add("Accept-Encoding", "gzip, deflate".to_owned());
     }
     if let Some(failure) = reply.failure {
-        add(FAULT, failure.count().to_owned());
+        add(FAULT, failure.fault.name().to_owned());
         failure.retry_seconds().into_iter().for_each(|seconds| add("Retry-After", seconds.to_string()));
     }
     for (name, value) in reply.extra.iter().flat_map(|extra| extra.iter()) {

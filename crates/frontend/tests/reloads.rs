@@ -6,8 +6,8 @@
 
 mod common;
 use backend::{
-    Backend, Batch, InstanceEventsRef, KeyValueCache, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, Readiness,
-    RemoteModel, RunControl,
+    Backend, Batch, InstanceEventsRef, KeyValueCache, Marks, Model, OpenSpec, Opened, Outcome, Readiness, RemoteModel,
+    RunControl,
 };
 use bytes::Bytes;
 use common::{Grpc, Server, client, finish, frame, infer_binary, infer_request, post, publish, wait_for};
@@ -73,9 +73,6 @@ impl Backend for Backends {
 }
 
 impl Opened for Backends {
-    fn io(&self) -> Option<ModelIo> {
-        None
-    }
     fn finish(self: Box<Self>, _: &pb::ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
         let load = self.0.opened.fetch_add(1, SeqCst) + 1;
         Ok(Arc::new(Loaded { load, loads: self.0, signature }))

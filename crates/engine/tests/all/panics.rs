@@ -2,7 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 
-use backend::{Backend, Batch, Capabilities, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, RunControl, now_ns};
+use backend::{Backend, Batch, Capabilities, Marks, Model, OpenSpec, Opened, Outcome, RunControl, now_ns};
 use bytes::Bytes;
 use engine::{Engine, EngineOptions, EngineResponse, ModelVersion, PublishSpec, ServerState, Sink, Started};
 use prost::Message;
@@ -35,9 +35,6 @@ impl Backend for Fragile {
 }
 
 impl Opened for Fragile {
-    fn io(&self) -> Option<ModelIo> {
-        None
-    }
     fn finish(self: Box<Self>, _: &pb::ModelConfig, _: Arc<Signature>) -> Result<Arc<dyn Model>> {
         Ok(Arc::new(Fragile))
     }

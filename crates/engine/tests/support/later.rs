@@ -2,8 +2,8 @@
 
 use super::load;
 use backend::{
-    Backend, Batch, Capabilities, InstanceEventsRef, Marks, Model, ModelIo, NewInstance, Occupied, OpenSpec, Opened,
-    Readiness, RemoteModel, Responder, RunControl, now_ns,
+    Backend, Batch, Capabilities, InstanceEventsRef, Marks, Model, NewInstance, Occupied, OpenSpec, Opened, Readiness,
+    RemoteModel, Responder, RunControl, now_ns,
 };
 use engine::{Engine, EngineOptions, ModelVersion, ServerState};
 use protocol::Signature;
@@ -104,9 +104,6 @@ impl Backend for LaterModel {
 }
 
 impl Opened for LaterModel {
-    fn io(&self) -> Option<ModelIo> {
-        None
-    }
     fn finish(self: Box<Self>, _: &pb::ModelConfig, _: Arc<Signature>) -> Result<Arc<dyn Model>> {
         Ok(Arc::new(*self))
     }

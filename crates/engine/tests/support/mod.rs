@@ -7,8 +7,7 @@ pub mod later;
 pub mod sequences;
 
 use backend::{
-    Backend, Batch, BatchEntry, Capabilities, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, Responder, RunControl,
-    now_ns,
+    Backend, Batch, BatchEntry, Capabilities, Marks, Model, OpenSpec, Opened, Outcome, Responder, RunControl, now_ns,
 };
 use bytes::Bytes;
 use engine::{
@@ -41,9 +40,6 @@ impl Backend for Scripted {
 }
 
 impl Opened for Scripted {
-    fn io(&self) -> Option<ModelIo> {
-        None
-    }
     fn finish(self: Box<Self>, _: &pb::ModelConfig, _: Arc<Signature>) -> Result<Arc<dyn Model>> {
         Ok(Arc::new(*self))
     }

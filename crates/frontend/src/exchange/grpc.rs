@@ -1,4 +1,4 @@
-//! An exchange over gRPC: a call with one message.
+//! Exchanges over gRPC: a call with one message, and a request in a stream of messages.
 
 use super::Exchange;
 use super::endpoint::GrpcExchange;
@@ -43,7 +43,7 @@ pub fn accept_message(record: &Record, head: &RequestHead, version: &ModelVersio
 /// The reason why not.
 #[inline]
 pub fn admit_message(exchange: &Exchange, head: &InferHead) -> std::result::Result<(), GateError> {
-    exchange.record.named(&head.model_name, &head.model_version, &head.id);
+    exchange.record.named(head);
     exchange.grant.admit_model(&head.model_name)
 }
 
@@ -60,7 +60,7 @@ impl MessageExchange {
 
     /// The beginning of the message was read.
     pub fn named(&self, head: &InferHead) {
-        self.0.named(&head.model_name, &head.model_version, &head.id);
+        self.0.named(head);
     }
 
     /// This version accepts the request.

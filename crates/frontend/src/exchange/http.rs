@@ -180,7 +180,7 @@ impl<'a> HttpExchange<'a> {
             cors.add(self.head.headers.get("origin"), reply);
         }
         self.with.advance(ExchangePhase::Answered);
-        self.with.record.replying(reply.status, reply.failure, reply.body_length(), &reply.body);
+        note_reply(&self.with.record, reply);
         self.with.grant.charge(reply.body_length());
     }
 
@@ -220,6 +220,15 @@ pub fn refuse_head(context: &HttpContext, caller: &Caller, protocol: &'static st
     let head = RequestHead::default();
     let name = || RequestName::http(protocol, head.method, head.path_bytes(), None);
     let record = Record::http(&context.shared, caller, name);
-    record.replying(reply.status, reply.failure, reply.body_length(), &reply.body);
+    note_reply(&record, reply);
     RefusedHead(record)
+}
+
+/// Notes a reply that is about to be written, and counts it if it is a failure.
+#[inline]
+fn note_reply(record: &Record, reply: &Reply) {
+    if let Some(failure) = reply.failure {
+        failure.count();
+    }
+    record.replying(reply.status, reply.failure, reply.body_length(), &reply.body);
 }

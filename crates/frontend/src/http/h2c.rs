@@ -278,7 +278,7 @@ fn send(respond: &mut StreamWriter, mut reply: Reply, is_head: bool) -> Option<B
         fields.push(Field::Fixed(7));
     }
     if let Some(failure) = reply.failure {
-        fields.push(Field::Literal(FAULT, failure.count().as_bytes()));
+        fields.push(Field::Literal(FAULT, failure.fault.name().as_bytes()));
         let after = failure.retry_seconds().map(|after| seconds.format(after).as_bytes());
         fields.extend(after.map(|after| Field::Literal("retry-after", after)));
     }

@@ -206,7 +206,7 @@ impl Reply {
             out.extend_from_slice(b"\r\nAccept-Encoding: gzip, deflate");
         }
         if let Some(failure) = self.failure {
-            for part in ["\r\n", FAULT, ": ", failure.count()] {
+            for part in ["\r\n", FAULT, ": ", failure.fault.name()] {
                 out.extend_from_slice(part.as_bytes());
             }
             if let Some(seconds) = failure.retry_seconds() {

@@ -28,11 +28,12 @@ use engine::{EngineResponse, ModelVersion};
 use facts::{Facts, Noted, SentStatus, Target, activity_of, error_text, kept};
 use line::RequestLine;
 use protocol::InferRequest;
+use protocol::grpc::InferHead;
 use protocol::json::Value;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
-use tensor::{Error, Fault, Name};
+use tensor::{Error, Fault};
 use trace::{Activity, Context, Trace};
 
 /// The record of one request, shared by all that note something of it.
@@ -134,10 +135,10 @@ impl Record {
 
     /// Notes the model that the request names, which may not exist, and its id.
     #[inline]
-    pub fn named(&self, model: &Name, version: &Name, id: &Name) {
+    pub fn named(&self, head: &InferHead) {
         self.note(|_, facts| {
-            facts.target = Target::Named(model.clone(), version.clone());
-            facts.identify(id);
+            facts.target = Target::Named(head.model_name.clone(), head.model_version.clone());
+            facts.identify(&head.id);
         });
     }
 
@@ -147,14 +148,9 @@ impl Record {
         self.note(|noted, facts| {
             facts.trace = version.trace().begin(context);
             if let Some(trace) = &facts.trace {
-                let at = [facts.times.receiving, facts.times.read];
-                noted
-                    .name
-                    .activities()
-                    .received
-                    .into_iter()
-                    .zip(at)
-                    .for_each(|(activity, ns)| trace.front(activity, ns));
+                let [begin, end] = noted.name.activities().received;
+                trace.front(begin, facts.times.receiving);
+                trace.front(end, facts.times.read);
             }
             if noted.logs.is_some() {
                 facts.measured = Some(facts.trace.get_or_insert_with(Trace::measured).clone());
@@ -310,11 +306,10 @@ impl Drop for Noted {
         if let Some(logs) = &self.logs {
             let mut facts = self.facts.take();
             facts.add_events();
-            let body = if self.is_write { facts.body.clone() } else { None };
             let line = RequestLine { noted: self, facts: &facts };
             logs.access(facts.is_failed(), |to| line.fill(to));
             if self.is_write {
-                line.audit(logs, body);
+                line.audit(logs, facts.body.clone());
             }
         }
     }

@@ -4,8 +4,8 @@
 #![allow(dead_code, missing_docs)]
 
 use backend::{
-    Backend, Batch, InstanceEventsRef, KeyValueCache, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, Readiness,
-    ReadyAnswer, RemoteModel, Responder, RunControl, now_ns,
+    Backend, Batch, InstanceEventsRef, KeyValueCache, Marks, Model, OpenSpec, Opened, Outcome, Readiness, ReadyAnswer,
+    RemoteModel, Responder, RunControl, now_ns,
 };
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use engine::{Engine, EngineOptions, PublishSpec, ServerMetadata, ServerState};
@@ -76,9 +76,6 @@ impl Backend for Fake {
 }
 
 impl Opened for FakeOpened {
-    fn io(&self) -> Option<ModelIo> {
-        None
-    }
     fn finish(self: Box<Self>, _: &pb::ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
         Ok(Arc::new(FakeModel { probe: self.0, signature }))
     }
@@ -188,9 +185,6 @@ impl Backend for OutsideModel {
 }
 
 impl Opened for OutsideModel {
-    fn io(&self) -> Option<ModelIo> {
-        None
-    }
     fn finish(self: Box<Self>, _: &pb::ModelConfig, _: Arc<Signature>) -> Result<Arc<dyn Model>> {
         Ok(Arc::new(*self))
     }
