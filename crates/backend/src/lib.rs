@@ -19,6 +19,7 @@ mod respond;
 mod run;
 pub mod scatter;
 pub mod sync;
+mod text;
 #[cfg(test)]
 mod testing;
 
@@ -34,4 +35,5 @@ pub use needs::file_bytes;
 pub use placement::{Placement, all_placements, placements};
 pub use respond::{Answers, Counted, Reported, ReportedEnd, ReportedTimes, RequestId, Responder, Stopped};
 pub use run::*;
+pub use text::{Division, PreparedText, TextModel, TextToken};
 pub use tensor::reshape as shape;

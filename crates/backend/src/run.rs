@@ -1,7 +1,7 @@
 //! The traits of backends and models, and the values that they exchange with the engine.
 
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
-use crate::{Host, InstanceEventsRef, Occupied, OpenCalls, Readiness, Responder};
+use crate::{Host, InstanceEventsRef, Occupied, OpenCalls, Readiness, Responder, TextModel};
 use memory::Need;
 pub use memory::thread::{from_system_ns, now_ns};
 pub use options::OpenSpec;
@@ -107,6 +107,11 @@ pub trait Model: Send + Sync {
     /// The model's own counters as (family, help text, value); exposed with the labels `model` and `version`.
     fn metrics(&self) -> Vec<(&'static str, &'static str, f64)> {
         Vec::new()
+    }
+
+    /// The interface of a model that divides requests into texts; `execute` then runs prepared texts.
+    fn text(&self) -> Option<&dyn TextModel> {
+        None
     }
 
     /// Usage of the key-value cache of a model that generates text, for load balancers.

@@ -66,6 +66,7 @@ mod sketch;
 mod statistics;
 mod streaming;
 mod table;
+mod text_names;
 mod ticket;
 mod timer;
 mod times;
@@ -96,6 +97,7 @@ pub use readiness_query::{ReadinessState, ReadinessWait};
 pub use registry::{Engine, OpenedVersion};
 pub use statistics::{FailureReason, ResourceUse, ResponseStatistics, Snapshot, Summary, VersionStatistics};
 pub use table::{ServerState, VersionState};
+pub use text_names::{TextAlias, TextName};
 pub use ticket::Ticket;
 #[doc(hidden)]
 pub use ticket::{CancelledStage, TicketState};

@@ -50,6 +50,19 @@ pub struct ServerMetadata {
     pub extensions: Vec<String>,
 }
 
+/// An alias of a text model.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(feature = "typescript", derive(TS))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TextAliasOption {
+    /// Name that clients send.
+    pub alias: String,
+    /// `model` or `model:version`.
+    pub model: String,
+    /// Tokenizer of the token ids that clients send under this name: `own`, `cl100k_base`, `o200k_base`; "" = undeclared.
+    pub tokens: String,
+}
+
 /// Latency families collected besides the counters (observability.md 1.1).
 #[derive(Debug, Clone, Default, Deserialize)]
 #[cfg_attr(feature = "typescript", derive(TS))]
@@ -106,6 +119,8 @@ pub struct EngineOptions {
     pub sequence_limit: u32,
     /// `--hang-warning-secs`: time without a response after which an execution is reported in the log; 0 = never.
     pub hang_warning_secs: u32,
+    /// `--text-alias`: names by which clients of text endpoints know models.
+    pub text_aliases: Vec<TextAliasOption>,
     /// Maximum number of pool threads over all models; further batches wait for one.
     #[serde(skip, default = "worker_threads_max")]
     pub worker_threads_max: usize,
@@ -143,6 +158,7 @@ impl Default for EngineOptions {
             hang_warning_secs: 60,
             worker_threads_max: worker_threads_max(),
             inline_cost_max_ns: inline_cost_max_ns(),
+            text_aliases: Vec::new(),
             delays: [0, 0],
         }
     }

@@ -16,6 +16,7 @@ mod model_config;
 pub mod orca;
 pub mod pb;
 mod signature;
+pub mod text;
 // The test signatures are shared with the integration tests, which use this crate by its name.
 #[cfg(test)]
 extern crate self as protocol;

@@ -975,7 +975,11 @@ sequenceLimit: number,
 /**
  * `--hang-warning-secs`: time without a response after which an execution is reported in the log; 0 = never.
  */
-hangWarningSecs: number, };
+hangWarningSecs: number,
+/**
+ * `--text-alias`: names by which clients of text endpoints know models.
+ */
+textAliases: Array<TextAliasOption>, };
 
 /**
  * Settings of the operator for all front ends.
@@ -1426,6 +1430,23 @@ version: string,
  * Extensions, in the order in which they are reported.
  */
 extensions: Array<string>, };
+
+/**
+ * An alias of a text model.
+ */
+export type TextAliasOption = {
+/**
+ * Name that clients send.
+ */
+alias: string,
+/**
+ * `model` or `model:version`.
+ */
+model: string,
+/**
+ * Tokenizer of the token ids that clients send under this name: `own`, `cl100k_base`, `o200k_base`; "" = undeclared.
+ */
+tokens: string, };
 
 /**
  * TLS options of a listener.

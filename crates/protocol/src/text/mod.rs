@@ -1,0 +1,129 @@
+//! Text models as endpoints see them: the role of a model, its facts, and the parameters of a request to one.
+//!
+//! A text model takes BYTES texts (pairs of texts, for a cross-encoder) and returns one row of FP32 for each. A model of
+//! the backend `text` has its facts from its files; any other model has the role that its configuration declares.
+
+use crate::Parameter;
+
+/// What a model is to an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Text to a vector.
+    Embed,
+    /// A pair of texts to a score.
+    Rerank,
+    /// Text to a value per class.
+    Classify,
+}
+
+impl Role {
+    /// All roles.
+    pub const ALL: [Self; 3] = [Self::Embed, Self::Rerank, Self::Classify];
+
+    /// Name in configurations.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Embed => "embed",
+            Self::Rerank => "rerank",
+            Self::Classify => "classify",
+        }
+    }
+}
+
+/// The facts of a text model on which endpoints rely.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TextFacts {
+    /// Its role.
+    pub role: Role,
+    /// Values of a row: dimensions of an embedding, 1 for a score, classes. `None` if the configuration does not say.
+    pub width: Option<u32>,
+    /// Values of `dimensions` that a request may name.
+    pub dimensions: Dimensions,
+    /// Maximum of tokens that run, special tokens included; `None` if unknown.
+    pub tokens_max: Option<u32>,
+    /// Names of classes, in order; empty if unknown.
+    pub labels: Vec<String>,
+    /// Whether it is a model of the backend `text`, which knows the parameters of [`parameters`].
+    pub is_native: bool,
+}
+
+/// Values of `dimensions` that a request may name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Dimensions {
+    /// Only its own number: the model was not trained to be cut.
+    #[default]
+    Fixed,
+    /// From 1 to its own number.
+    Any,
+    /// These, ascending.
+    Listed(Vec<u32>),
+}
+
+impl Dimensions {
+    /// Whether an embedding of `width` values may be cut to `wanted`.
+    pub fn allows(&self, wanted: u32, width: u32) -> bool {
+        match self {
+            _ if wanted == width => true,
+            Self::Fixed => false,
+            Self::Any => (1..width).contains(&wanted),
+            Self::Listed(all) => all.contains(&wanted),
+        }
+    }
+}
+
+/// Tokenizer of token ids that a client sends in place of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TokenIds {
+    /// Unknown: taken only if they begin and end as this model's tokenizer begins and ends a text.
+    Undeclared,
+    /// The model's own.
+    Own,
+    /// OpenAI's `cl100k_base`: decoded, and tokenised again.
+    Cl100kBase,
+    /// OpenAI's `o200k_base`, likewise.
+    O200kBase,
+}
+
+impl TokenIds {
+    /// The declarations of an alias.
+    pub const DECLARED: [Self; 3] = [Self::Own, Self::Cl100kBase, Self::O200kBase];
+
+    /// Name in aliases and parameters.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Undeclared => "undeclared",
+            Self::Own => "own",
+            Self::Cl100kBase => "cl100k_base",
+            Self::O200kBase => "o200k_base",
+        }
+    }
+}
+
+/// Names of the parameters of a request to a model of the backend `text`. Any client may send them over the v2 API.
+pub mod parameters {
+    /// Integer: values of each embedding.
+    pub const DIMENSIONS: &str = "dimensions";
+    /// Boolean: whether a text that is too long is cut; true if absent. Else it is rejected.
+    pub const TRUNCATE: &str = "truncate";
+    /// String, `left` or `right`: the side that is cut.
+    pub const TRUNCATION_SIDE: &str = "truncation_side";
+    /// Integer: cut at this number of tokens, if the model's own maximum is not less.
+    pub const TOKENS_MAX: &str = "max_tokens";
+    /// Boolean: whether embeddings are normalised, instead of the model's default.
+    pub const NORMALIZE: &str = "normalize";
+    /// Boolean: scores and classes without sigmoid or softmax.
+    pub const RAW_SCORES: &str = "raw_scores";
+    /// String: the name of a prompt of the model, put before each text.
+    pub const PROMPT: &str = "prompt_name";
+    /// String, a name of [`TokenIds`](super::TokenIds): the elements are token ids, as little-endian `u32`.
+    pub const TOKEN_IDS: &str = "token_ids";
+    /// Boolean: the response has the parameter [`TOKENS`].
+    pub const USAGE: &str = "usage";
+    /// Integer, of a response: the tokens that ran, over all texts.
+    pub const TOKENS: &str = "tokens";
+}
+
+/// The value of a parameter.
+pub fn parameter<'p>(parameters: &'p [(tensor::Name, Parameter)], name: &str) -> Option<&'p Parameter> {
+    parameters.iter().find(|(n, _)| **n == *name).map(|(_, value)| value)
+}
