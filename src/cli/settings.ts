@@ -84,6 +84,7 @@ function resolve({ options: all, given, warnings: before }: Parsed, environment:
         metadata: { name: options.id, version: SERVER_VERSION, extensions: EXTENSIONS },
         metrics: latencies, reasonsInErrors: false, responseCacheBytes: cache.bytes,
         rateLimit: readRateLimit(options),
+        textAliases: [],
       },
       deviceMemory: readDeviceMemory(options), responseCacheRedis: cache.redis, responseCacheLibrary: cache.library,
     },
