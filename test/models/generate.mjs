@@ -5,6 +5,7 @@
  * |---|---|
  * | `main` | everything a healthy server does |
  * | `small` | two small models: start-up time |
+ * | `text` | text models of all roles |
  * | `broken` | one good model among some that cannot be loaded |
  */
 import { join } from 'node:path'
@@ -12,6 +13,7 @@ import { fileURLToPath } from 'node:url'
 import { addSub, addSubStrings, arithmetic, classifier, identity, variable } from '../../scripts/models/graphs.mjs'
 import { TYPE, initializer, model, node, raw, value } from '../../scripts/models/onnx.mjs'
 import { DECOUPLED, REPEAT, config, writeModel } from '../../scripts/models/repository.mjs'
+import { writeText } from './text.mjs'
 
 /** Types that ONNX Runtime can pass through a graph; BF16 goes through the identity backend instead. */
 export const ONNX_TYPES = [
@@ -280,6 +282,7 @@ function writeBroken(root) {
 export function writeTestRepositories(directory) {
   writeMain(join(directory, 'main'))
   writeSmall(join(directory, 'small'))
+  writeText(join(directory, 'text'))
   writeBroken(join(directory, 'broken'))
 }
 
