@@ -1260,7 +1260,11 @@ gate: GateSettings,
 /**
  * 0 = one up to 4 cores, then one per 4 cores.
  */
-reactorThreads: number, };
+reactorThreads: number,
+/**
+ * `--openai-errors=triton`: text endpoints answer with Triton's statuses and bodies.
+ */
+openaiErrorsAsTriton: boolean, };
 
 /**
  * The part of the memory of a device that models may need.
