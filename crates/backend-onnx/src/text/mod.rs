@@ -245,10 +245,6 @@ impl TextModel for OnnxText {
         &self.core.facts
     }
 
-    fn prepared(&self) -> &Arc<Signature> {
-        &self.core.prepared
-    }
-
     fn batch_tokens_max(&self) -> u32 {
         self.core.batch_tokens_max
     }
