@@ -197,7 +197,8 @@ impl ModelVersion {
         });
         // Counted before the push: another thread may take the request at once, and the gauge must not fall below zero.
         self.serving.pending.fetch_add(1, Ordering::Relaxed);
-        self.joined(1);
+        let counts = u64::from(text.is_none());
+        self.joined(counts);
         if let Err((why, mut refused)) = dispatch.schedule.push(now, Queued(pending), &self.signature.model) {
             refused.0.sink = None;
             refused.0.ticket.settle();
@@ -205,7 +206,7 @@ impl ModelVersion {
                 line.withdraw(place);
             }
             self.serving.pending.fetch_sub(1, Ordering::Relaxed);
-            self.left(1);
+            self.left(counts);
             return Err(why);
         }
         if in_turn && let Some(me) = self.me.upgrade() {
