@@ -18,10 +18,11 @@ pub use options::TextOptions;
 pub use texts::Texts;
 
 use crate::Parameter;
-use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, Visitor};
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
+use tensor::{Error, allowance};
 
 /// Texts of a request.
 pub const TEXTS_MAX: usize = 65_536;
@@ -259,6 +260,17 @@ pub fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, FormError> {
         let text = if error.is_data() { text.strip_suffix(&place).unwrap_or(&text).to_owned() } else { text };
         FormError { field: None, text: text.into() }
     })
+}
+
+/// Prints an answer. `bytes`: a guess at its length.
+///
+/// # Errors
+/// RESOURCE_EXHAUSTED.
+pub fn print<T: Serialize>(answer: &T, bytes: usize) -> tensor::Result<Vec<u8>> {
+    let mut out = Vec::new();
+    allowance::grow_by(&mut out, bytes)?;
+    serde_json::to_writer(&mut out, answer).map_err(|error| Error::internal(error.to_string()))?;
+    Ok(out)
 }
 
 /// A member of a body that Triton's front end does not take.
