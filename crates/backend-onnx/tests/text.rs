@@ -2,7 +2,7 @@
 
 mod support;
 
-use backend::{Backend, BatchEntry, Model, Outcome, TextModel};
+use backend::{Backend, BatchEntry, Model, Outcome, PreparedText, TextModel};
 use backend_onnx::TextBackend;
 use bytes::Bytes;
 use protocol::pb::inference::{ModelConfig, ModelParameter};
@@ -219,17 +219,9 @@ impl Loaded {
     fn answer(&self, elements: &[&[u8]], parameters: Sent<'_>, together: usize) -> Result<Outcome> {
         let (request, checked) = self.request(elements, parameters);
         let division = self.text().divide(&request, &checked)?;
-        let prepared = self.text().prepared();
         let texts: Vec<u32> = (0..division.texts()).collect();
         for some in texts.chunks(together) {
-            let entry = |&text: &u32| {
-                let text = division.prepare(text)?;
-                let mut request = InferRequest::default();
-                let checked = prepared.check_inputs(&text.inputs);
-                request.inputs = text.inputs;
-                Ok(BatchEntry::new(request.into(), checked))
-            };
-            let entries = some.iter().map(entry).collect::<Result<Vec<_>>>()?;
+            let entries = some.iter().map(|&text| division.prepare(text).map(entry)).collect::<Result<Vec<_>>>()?;
             for (&text, outcome) in some.iter().zip(run(&*self.model, entries)) {
                 let outputs = outcome?.outputs;
                 division.put(text, &InferResponse { outputs, ..InferResponse::default() })?;
@@ -248,16 +240,10 @@ impl Loaded {
     }
 }
 
-/// Helper of the harness: which inputs a prepared text has.
-trait CheckInputs {
-    fn check_inputs(&self, inputs: &[InputTensor]) -> Checked;
-}
-
-impl CheckInputs for Signature {
-    fn check_inputs(&self, inputs: &[InputTensor]) -> Checked {
-        let index = |input: &InputTensor| self.input_index(&input.name).expect("an input of the signature") as u16;
-        Checked { rows: 1, inputs: inputs.iter().map(index).collect(), outputs: [(0, None)].into_iter().collect() }
-    }
+/// A prepared text as an entry of a batch.
+fn entry(text: PreparedText) -> BatchEntry {
+    let checked = Checked { rows: 1, inputs: (0..).take(text.inputs.len()).collect(), ..Checked::default() };
+    BatchEntry::new(InferRequest { inputs: text.inputs, ..InferRequest::default() }.into(), checked)
 }
 
 #[derive(Debug, PartialEq)]
@@ -503,8 +489,7 @@ fn a_token_that_the_graph_does_not_have_fails_its_own_text_only() {
     let prepare = |text: &str| {
         let (request, checked) = model.request(&[text.as_bytes()], &[]);
         let prepared = model.text().divide(&request, &checked).and_then(|d| d.prepare(0)).expect("prepared");
-        let checked = model.text().prepared().check_inputs(&prepared.inputs);
-        BatchEntry::new(InferRequest { inputs: prepared.inputs, ..InferRequest::default() }.into(), checked)
+        entry(prepared)
     };
     let results = run(&*model.model, vec![prepare("a"), prepare("beyond"), prepare("b")]);
     assert_eq!(results.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true]);
@@ -548,7 +533,7 @@ fn configurations_and_graphs_that_do_not_fit_are_rejected_with_what_is_needed() 
         model: embeds.load_as(&[("max_batch_tokens", "77")], one_text(8, &[1], &[4])).expect("loads"),
         signature: one_text(8, &[1], &[4]),
     };
-    assert_eq!((set.text().batch_tokens_max(), set.text().prepared().max_batch_size), (77, 77));
+    assert_eq!(set.text().batch_tokens_max(), 77);
 }
 
 #[test]
