@@ -44,7 +44,7 @@ impl OnnxModel {
                 plan.without_hints();
             }
             marks.inputs_ready = now_ns();
-            let options = self.begin(control)?;
+            let options = self.runs.begin(control)?;
             let feeds: SmallVec<[Value<'_>; 4]> =
                 tensors.iter().map(|t| t.value(runtime, &self.signature)).collect::<Result<_>>()?;
             let mut outcome = self.run_once(&mut plan, &options, &names, &feeds, &output_names);
@@ -56,7 +56,7 @@ impl OnnxModel {
             if !guesses && outcome.is_ok() {
                 self.without_hints();
             }
-            self.end(options, control, marks)?;
+            self.runs.end(options, control, marks)?;
             let allocated = outcome?;
             let mut produced: SmallVec<[Produced; 2]> = SmallVec::new();
             for ((value, target), &index) in
@@ -84,7 +84,7 @@ impl OnnxModel {
             plan.learn(&self.hints, &produced);
             if self.may_repeat && !self.hints.are_wrong() {
                 let made = (&plan.wanted[..], &produced[..]);
-                let options = || self.take_options();
+                let options = || self.runs.take_options();
                 let recipe =
                     Recipe::of(&self.session, options, &self.signature, entries, &tensors, &output_names, made);
                 if let Some(recipe) = recipe {

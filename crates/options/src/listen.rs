@@ -128,7 +128,7 @@ pub struct ListenOptions {
     pub gate: GateSettings,
     /// 0 = one up to 4 cores, then one per 4 cores.
     pub reactor_threads: usize,
-    /// `--openai-errors=triton`: errors of the text endpoints are those of Triton's OpenAI front end.
+    /// `--openai-errors=triton`: text endpoints answer with Triton's statuses and bodies.
     pub openai_errors_as_triton: bool,
 }
 
