@@ -86,8 +86,11 @@ export function textConfigText(name: string, { role, guesses, parameters }: Text
     `# Written by \`nereid init\`. A text model: texts in, ${out ?? 'values'} out.`,
     `name: ${quoted(name)}`, 'backend: "text"', '# Texts of a request over the v2 API; other endpoints divide lists.',
     `max_batch_size: ${batch}`, ...parameterLines(parameters), '',
-    '# What the files of the folder say, or what is assumed where they say nothing. Without its #, a line overrides it.',
-    ...guesses.flatMap(({ name: key, value, from }) => [`# ${from}:`, `# ${parameterLine(key, value)}`]), '',
+    '# What the files say, or what is assumed where they say nothing. Without its #, a parameter overrides it.',
+    ...guesses.flatMap(({ name: key, isParameter, value, from }) =>
+      isParameter ? [`# ${key} (${from}):`, `# ${parameterLine(key, value)}`] : [`# ${key} (${from}): ${value}`],
+    ),
+    '',
     '# Other names by which clients know the model, and whose token ids they may send:',
     `# ${parameterLine('nereid.alias', 'text-embedding-3-small tokens=cl100k_base; another-name')}`, ''
   ].join('\n')
