@@ -262,14 +262,6 @@ ELF = {
     "outside": elf_library(NAMES, (1, 1), (5, 0x10010), (10, 1 << 40)),
 }
 
-# --- padding: a datatype, less one, and a value
-
-PADDING = {
-    "name": b"\x08[tokens]",
-    "value": b"\x0a[frames, 80] value = -1.5",
-    "fixed": b"\x05[-1,384,_x9] value=7",
-}
-
 for old in SEEDS.iterdir():
     # Written by shm/vectors/make.py.
     if old.name not in ("runner_frames", "worker"):
@@ -471,7 +463,7 @@ REDIS_REPLY = {
     "long": b"+OK\r\n$18446744073709551615\r\n",
 }
 
-for target, files in {**TREES, "http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "padding": PADDING, "cache_entry": CACHE_ENTRY, "cache_messages": CACHE_MESSAGES, "tls_front": TLS_FRONT, "keys_file": KEYS_FILE, "token": TOKEN, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE, "certificate": CERTIFICATE, "redis_reply": REDIS_REPLY}.items():
+for target, files in {**TREES, "http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "cache_entry": CACHE_ENTRY, "cache_messages": CACHE_MESSAGES, "tls_front": TLS_FRONT, "keys_file": KEYS_FILE, "token": TOKEN, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE, "certificate": CERTIFICATE, "redis_reply": REDIS_REPLY}.items():
     (SEEDS / target).mkdir(parents=True)
     for name, data in files.items():
         (SEEDS / target / name).write_bytes(data)

@@ -22,7 +22,6 @@ mod json;
 mod keys_file;
 mod model;
 mod onnx;
-mod padding;
 mod redis_reply;
 mod runner_frames;
 mod tls_front;
@@ -45,7 +44,6 @@ pub use http2_direct::http2_direct;
 pub use json::json;
 pub use keys_file::keys_file;
 pub use onnx::onnx;
-pub use padding::padding;
 pub use redis_reply::redis_reply;
 pub use runner_frames::runner_frames;
 pub use tls_front::tls_front;
@@ -114,16 +112,11 @@ mod library;
 #[path = "../../crates/device/src/visible.rs"]
 mod visible_devices;
 
-// And the reader of padding parameters, without the engine.
-#[allow(dead_code)]
-#[path = "../../crates/engine/src/padding/grammar.rs"]
-mod grammar;
-
 /// A target by name.
 pub type Target = fn(&[u8]) -> bool;
 
 /// All of them.
-pub const TARGETS: [(&str, Target); 26] = [
+pub const TARGETS: [(&str, Target); 25] = [
     ("http_head", http_head),
     ("http_body", http_body),
     ("json", json),
@@ -134,7 +127,6 @@ pub const TARGETS: [(&str, Target); 26] = [
     ("elf", elf),
     ("visible", visible),
     ("onnx", onnx),
-    ("padding", padding),
     ("cache_entry", cache_entry),
     ("cache_messages", cache_messages),
     ("certificate", certificate),

@@ -1,6 +1,6 @@
 /**
- * Folders of tiny text models as hubs have them: a transformer of one layer with weights that are noise, and a WordPiece
- * tokenizer that has every printable character of ASCII. `textFolder` returns their files by path.
+ * Folders of tiny text models as hubs have them: a transformer of one layer with weights that are noise, and a
+ * WordPiece tokenizer that has every printable character of ASCII. `textFolder` returns their files by path.
  */
 import { TYPE, initializer, model, node, noise, raw, value } from '../../scripts/models/onnx.mjs'
 import { config, writeModel } from '../../scripts/models/repository.mjs'
@@ -132,8 +132,8 @@ function network(labels) {
 }
 
 /**
- * Files of a folder by path: of a sentence-transformers model without `labels`, else of a sequence classifier; one label
- * makes a cross-encoder.
+ * Files of a folder by path: of a sentence-transformers model without `labels`, else of a sequence classifier. One
+ * label makes a cross-encoder.
  *
  * @param {{ labels?: string[], pooling?: string, normalizes?: boolean }} options
  * @returns {Record<string, string | Buffer>}

@@ -37,7 +37,7 @@ mod recipe;
 mod text;
 
 pub use forest::{ForestBackend, check as check_forest};
-pub use text::TextBackend;
+pub use text::{TextBackend, read_text_folder};
 
 use backend::{Backend, ModelIo, OpenSpec, Opened};
 use std::path::{Path, PathBuf};

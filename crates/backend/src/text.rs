@@ -1,13 +1,12 @@
 //! Text models: requests that are divided into texts, each prepared, queued and batched by itself.
 //!
-//! The engine gives such a version a second one inside, which has the queue, the instances and the runs: each text is an
-//! ordinary call of it. Only texts that wait together form batches, by their number of tokens.
+//! Each text is an entry of its own in the queue of its version, so texts of different requests run together, in batches
+//! by their number of tokens.
 
 use crate::run::Outcome;
 use protocol::text::TextFacts;
-use protocol::{Checked, InferRequest, InferResponse, InputTensor, Signature};
+use protocol::{Checked, InferRequest, InferResponse, InputTensor};
 use smallvec::SmallVec;
-use std::sync::Arc;
 use tensor::Result;
 
 /// The part of a model that knows texts. `Model::execute` of the same model runs texts that are prepared: batches whose
@@ -15,10 +14,6 @@ use tensor::Result;
 pub trait TextModel: Send + Sync {
     /// Its role, lengths and labels.
     fn facts(&self) -> &TextFacts;
-
-    /// Inputs and outputs of prepared texts: `input_ids` and `token_type_ids` (optional), INT32 [1, tokens]; one output,
-    /// FP32 [1, width], without normalisation or activation.
-    fn prepared(&self) -> &Arc<Signature>;
 
     /// Maximum of tokens in a batch of several texts, padding included.
     fn batch_tokens_max(&self) -> u32;
@@ -65,9 +60,9 @@ pub trait Division: Send + Sync {
 
 /// A tokenised text.
 pub struct PreparedText {
-    /// The inputs of [`TextModel::prepared`].
+    /// As `Model::execute` takes them, for example `input_ids`, INT32 [1, tokens].
     pub inputs: SmallVec<[InputTensor; 2]>,
-    /// Its length.
+    /// Its length, at least 1.
     pub tokens: u32,
 }
 

@@ -2,7 +2,6 @@
 
 use crate::batch_key::ShapeRule;
 use crate::order::ResponseOrder;
-use crate::padding::Padding;
 use crate::rate_limit::Registered;
 use crate::sequence::Sequencing;
 use backend::{BatchEntry, Capabilities, Model};
@@ -16,8 +15,10 @@ pub(crate) struct Scheduling {
     pub(crate) shape_rule: ShapeRule,
     /// Control inputs, states and null rows of sequences.
     pub(crate) sequencing: Option<Sequencing>,
-    /// Allows requests of different lengths to share a batch.
-    pub(crate) padding: Option<Padding>,
+    /// Requests are divided into texts (`texts`).
+    pub(crate) divides: bool,
+    /// Texts of any length fit one another.
+    pub(crate) batches_by_tokens: bool,
     /// Delivers responses in the order of their requests.
     pub(crate) line: Option<ResponseOrder>,
     /// Present if instances need grants of the rate limiter.
@@ -61,7 +62,6 @@ impl Scheduling {
         model: Option<&dyn Model>,
         on_device: bool,
         sequencing: Option<Sequencing>,
-        padding: Option<Padding>,
         limited: Option<Registered>,
     ) -> Self {
         let is_remote = model.is_some_and(|model| model.remote().is_some());
@@ -79,7 +79,10 @@ impl Scheduling {
             _ => CallOrder::Any,
         };
         let capabilities = model.map(|model| model.capabilities()).unwrap_or_default();
+        let divides = model.is_some_and(|model| model.text().is_some());
         Self {
+            divides,
+            batches_by_tokens: divides && !config.strict_delay,
             shape_rule: ShapeRule::of(signature),
             has_batcher: config.dynamic.is_some(),
             batches: config.max_batch_size > 1 && config.dynamic.as_ref().is_some_and(unlimited),
@@ -97,7 +100,6 @@ impl Scheduling {
             on_device,
             capabilities,
             sequencing,
-            padding,
             line,
             limited,
         }

@@ -18,12 +18,13 @@ use backend::{
     Backend, Batch, Capabilities, Division, Marks, Model, ModelIo, Need, OpenSpec, Opened, RunControl, TensorIo,
     TextModel, TextToken, scatter,
 };
+use bytes::Bytes;
 use graph::EncoderGraph;
 use protocol::pb::inference::ModelConfig;
 use protocol::text::{Role, TextFacts};
 use protocol::{Checked, InferRequest, Signature};
 use run::Encoder;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tensor::{DataType, Error, Result, Shape, ShapeDisplay};
 
@@ -55,14 +56,30 @@ impl Backend for TextBackend {
 
     fn open(&self, spec: &OpenSpec) -> Result<Box<dyn Opened>> {
         let config = ModelConfig::parse(&spec.config)?;
-        let parameters = config.parameters.iter().map(|(key, p)| (key.clone(), p.string_value.clone())).collect();
-        let folder = Folder::read(&spec.version_directory, &parameters)?;
+        let (folder, batch_tokens_max) = read(&config, &spec.version_directory)?;
         let tokenizer = Tokenizer::open(&spec.version_directory)?;
-        let batch_tokens_max = batch_tokens_max(parameters.get(overrides::MAX_BATCH_TOKENS))?;
         let onnx = open_file(self.library.as_deref(), spec, &config, Ok(folder.file.clone()))?;
         let graph = EncoderGraph::find(&onnx.graph, folder.role)?;
         Ok(Box::new(OpenedText { folder, tokenizer, onnx, graph, batch_tokens_max }))
     }
+}
+
+/// The facts of a folder that a load takes from its files and from a configuration; the graph and the weights are not
+/// read.
+///
+/// # Errors
+/// Those of a load.
+pub fn read_text_folder(config: &Bytes, version_directory: &Path) -> Result<Folder> {
+    let (folder, _) = read(&ModelConfig::parse(config)?, version_directory)?;
+    Tokenizer::open(version_directory)?;
+    Ok(folder)
+}
+
+/// The facts, and the tokens of a batch.
+fn read(config: &ModelConfig, version_directory: &Path) -> Result<(Folder, u32)> {
+    let parameters = config.parameters.iter().map(|(key, p)| (key.clone(), p.string_value.clone())).collect();
+    let folder = Folder::read(version_directory, &parameters)?;
+    Ok((folder, batch_tokens_max(parameters.get(overrides::MAX_BATCH_TOKENS))?))
 }
 
 fn batch_tokens_max(parameter: Option<&String>) -> Result<u32> {
@@ -226,10 +243,6 @@ impl Model for OnnxText {
 impl TextModel for OnnxText {
     fn facts(&self) -> &TextFacts {
         &self.core.facts
-    }
-
-    fn prepared(&self) -> &Arc<Signature> {
-        &self.core.prepared
     }
 
     fn batch_tokens_max(&self) -> u32 {

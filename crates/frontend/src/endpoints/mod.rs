@@ -6,6 +6,7 @@
 //! suite `exposed` derive from the rows.
 
 pub mod config;
+pub mod embeddings;
 #[cfg(test)]
 pub mod example;
 pub mod generate;

@@ -2,8 +2,8 @@
 
 use super::paths::Pattern;
 use crate::endpoints::{
-    config, generate, health, index, infer, load, metadata, models, openapi, pages, regions, settings, statistics,
-    unload,
+    config, embeddings, generate, health, index, infer, load, metadata, models, openapi, pages, regions, settings,
+    statistics, unload,
 };
 use crate::exchange::{EndpointRef, Route};
 use crate::http::method::Method;
@@ -101,7 +101,7 @@ impl RouteRow {
 
 /// The first row that matches a path answers it. Inferences are first, as they are most frequent; otherwise the order
 /// counts only for `/v2/models/stats`, which is not a model. Rows with a repository reject its name or ignore it.
-pub static ROWS: [RouteRow; 41] = [
+pub static ROWS: [RouteRow; 42] = [
     post("/v2/models/{model}[/versions/{version}]/infer", &infer::Infer)
         .doc("modelInfer", "Infer.")
         .takes("InferRequest")
@@ -116,6 +116,10 @@ pub static ROWS: [RouteRow; 41] = [
         .takes("GenerateRequest")
         .answers("GenerateResponse")
         .form(Form::Events),
+    post("/v1/embeddings", &embeddings::Embeddings)
+        .doc("embeddings", "Texts, or token ids, to vectors, in OpenAI's form.")
+        .takes("EmbeddingsRequest")
+        .answers("EmbeddingsAnswer"),
     get("/v2/health/live", &health::ServerLive)
         .doc(
             "serverLive",

@@ -18,10 +18,11 @@ pub use options::TextOptions;
 pub use texts::Texts;
 
 use crate::Parameter;
-use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, Visitor};
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
+use tensor::{Error, allowance};
 
 /// Texts of a request.
 pub const TEXTS_MAX: usize = 65_536;
@@ -149,6 +150,60 @@ pub fn parameter<'p>(parameters: &'p [(tensor::Name, Parameter)], name: &str) ->
     parameters.iter().find(|(n, _)| **n == *name).map(|(_, value)| value)
 }
 
+/// Parameters of configurations that any model may have.
+pub mod configuration {
+    use super::TokenIds;
+
+    /// The role: a name of [`Role`](super::Role).
+    pub const ROLE: &str = "nereid.text";
+    /// Names by which clients of text endpoints know the model: `name`, or `name tokens=cl100k_base`, with `;` between.
+    pub const ALIAS: &str = "nereid.alias";
+
+    /// Reads the value of [`ALIAS`].
+    ///
+    /// # Errors
+    /// A text for people: which part, and what it may be.
+    pub fn aliases(text: &str) -> Result<Vec<(String, TokenIds)>, String> {
+        let mut all = Vec::new();
+        for part in text.split(';').map(str::trim).filter(|part| !part.is_empty()) {
+            let mut words = part.split_whitespace();
+            let name = words.next().unwrap_or_default();
+            let tokens = match words.next().map(|word| (word, word.strip_prefix("tokens="))) {
+                None => TokenIds::Undeclared,
+                Some((word, value)) => {
+                    let known = TokenIds::DECLARED.into_iter().find(|known| value == Some(known.name()));
+                    let names = TokenIds::DECLARED.map(TokenIds::name).join(", ");
+                    known.filter(|_| words.next().is_none()).ok_or_else(|| {
+                        format!(
+                            "parameter '{ALIAS}' has '{part}', where '{word}' is not understood: after the name there \
+                             may be tokens= with one of {names}, and ';' before the next name"
+                        )
+                    })?
+                }
+            };
+            all.push((name.to_owned(), tokens));
+        }
+        Ok(all)
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn aliases_have_names_and_tokenizers() {
+            let read = aliases("text-embedding-3-small tokens=cl100k_base; other ;").unwrap();
+            assert_eq!(
+                read,
+                [("text-embedding-3-small".into(), TokenIds::Cl100kBase), ("other".into(), TokenIds::Undeclared)]
+            );
+            let error = aliases("a tokens=gpt2").unwrap_err();
+            assert!(error.contains("'a tokens=gpt2'") && error.contains("own, cl100k_base, o200k_base"), "{error}");
+            assert!(aliases("a b").is_err() && aliases("a tokens=own x").is_err());
+            assert_eq!(aliases(" ; ").unwrap(), []);
+        }
+    }
+}
 /// The side of a text that is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -205,6 +260,17 @@ pub fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, FormError> {
         let text = if error.is_data() { text.strip_suffix(&place).unwrap_or(&text).to_owned() } else { text };
         FormError { field: None, text: text.into() }
     })
+}
+
+/// Prints an answer. `bytes`: a guess at its length.
+///
+/// # Errors
+/// RESOURCE_EXHAUSTED.
+pub fn print<T: Serialize>(answer: &T, bytes: usize) -> tensor::Result<Vec<u8>> {
+    let mut out = Vec::new();
+    allowance::grow_by(&mut out, bytes)?;
+    serde_json::to_writer(&mut out, answer).map_err(|error| Error::internal(error.to_string()))?;
+    Ok(out)
 }
 
 /// A member of a body that Triton's front end does not take.

@@ -1,0 +1,111 @@
+//! How much of a long text has to be tokenised for the tokens that a truncation leaves.
+//!
+//! A part of the text is tokenised, and the words at its open end are dropped. Each word is tokenised by itself, so the
+//! other words have the tokens that they have in the whole text, if the steps before see no further than a few
+//! characters: [`Reach`] has what is known of them. Where that leaves too few tokens, or is not certain, more is taken.
+
+use super::Side;
+use super::regex::{self, Splitter};
+use std::ops::Range;
+use tokenizers::{AddedVocabulary, NormalizerWrapper};
+use unicode_normalization_alignments::char::canonical_combining_class;
+
+/// The tokens that a truncation leaves of a text.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cut {
+    pub tokens: usize,
+    pub side: Side,
+}
+
+impl Cut {
+    /// No cut.
+    pub const NONE: Self = Self { tokens: usize::MAX - 1, side: Side::Right };
+}
+
+/// Bytes at an open end that steps may look at, beside added tokens.
+const MARGIN: usize = 64;
+
+/// Bytes of a first part for each token that is wanted. English has five.
+const BYTES_PER_TOKEN: usize = 8;
+
+/// How far the steps of a tokenizer see.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reach {
+    /// Bytes, if a text may end early, and if it may begin late.
+    right: Option<usize>,
+    left: Option<usize>,
+}
+
+/// A part of a text, or the whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Part {
+    text: Range<usize>,
+    /// Places within the part of the words that are those of the whole text.
+    certain: Range<usize>,
+    is_whole: bool,
+}
+
+impl Part {
+    pub fn range(&self) -> Range<usize> {
+        self.text.clone()
+    }
+
+    pub fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+
+    /// Whether a word at a place within the part is a word of the whole text.
+    pub fn keeps(&self, (from, to): (usize, usize)) -> bool {
+        self.is_whole || self.certain.start <= from && to <= self.certain.end
+    }
+}
+
+impl Reach {
+    pub fn of(added: &AddedVocabulary, normalizer: Option<&NormalizerWrapper>, splitter: Option<&Splitter>) -> Self {
+        // Without words, the whole text is one.
+        let is_local = splitter.is_some_and(Splitter::is_local) && normalizer.is_none_or(regex::is_local);
+        let tokens = || added.get_added_tokens_decoder().values();
+        let longest = tokens().map(|token| token.content.len()).max().unwrap_or(0);
+        // A chain of added tokens could reach over a blank, so that its beginning changes its end.
+        let is_chained = tokens().any(|token| token.rstrip || token.content.trim().contains(char::is_whitespace));
+        let reach = is_local.then_some(MARGIN + longest);
+        Self { right: reach, left: reach.filter(|_| !is_chained) }
+    }
+
+    /// Parts of a text, each larger than the one before, the last the whole.
+    pub fn parts<'t>(self, text: &'t str, cut: Cut) -> impl Iterator<Item = Part> + 't {
+        let reach = match cut.side {
+            Side::Right => self.right,
+            Side::Left => self.left,
+        };
+        let first =
+            reach.map_or(usize::MAX, |reach| cut.tokens.saturating_mul(BYTES_PER_TOKEN).saturating_add(2 * reach));
+        let sizes = std::iter::successors(Some(first), |size| size.checked_mul(4));
+        let parts = sizes.take_while(move |size| *size < text.len() / 2).filter_map(move |size| match cut.side {
+            Side::Right => ends_early(text, size, reach?),
+            Side::Left => begins_late(text, size, reach?),
+        });
+        let length = text.len();
+        parts.chain(std::iter::once(Part { text: 0..length, certain: 0..length, is_whole: true }))
+    }
+}
+
+/// The first bytes of a text. Words are certain up to a character that no step joins with those behind it: neither
+/// blank, which joins a run of blanks, nor a mark, which joins a run of marks.
+fn ends_early(text: &str, size: usize, reach: usize) -> Option<Part> {
+    let size = text.floor_char_boundary(size);
+    let seen = &text[..text.floor_char_boundary(size.saturating_sub(reach))];
+    let (wall, _) =
+        seen.char_indices().rev().find(|(_, c)| !c.is_whitespace() && canonical_combining_class(*c) == 0)?;
+    Some(Part { text: 0..size, certain: 0..wall, is_whole: false })
+}
+
+/// The last bytes of a text. Words are certain from a run of blanks on that is within the part, with what is before it.
+fn begins_late(text: &str, size: usize, reach: usize) -> Option<Part> {
+    let from = text.floor_char_boundary(text.len() - size);
+    let part = &text[from..];
+    let seen = part.floor_char_boundary(reach);
+    let word = seen + part[seen..].find(|c: char| !c.is_whitespace())?;
+    let blank = word + part[word..].find(|c: char| c.is_ascii_whitespace())?;
+    Some(Part { text: from..text.len(), certain: blank..part.len(), is_whole: false })
+}
