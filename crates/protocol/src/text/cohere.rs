@@ -2,7 +2,7 @@
 
 use super::openai::Usage;
 use super::rows::Row;
-use super::{FormError, Side, TextOptions, Texts, cut, given};
+use super::{FormError, Side, TextOptions, Texts, cut, given, tei};
 use serde::{Deserialize, Serialize, Serializer};
 
 /// Body of `POST /v2/embed`.
@@ -160,6 +160,17 @@ pub struct RerankRequest {
     #[serde(default, deserialize_with = "given")]
     #[cfg_attr(test, schemars(with = "super::schema::Documents"))]
     pub documents: Option<Texts>,
+    /// The documents in the form of text-embeddings-inference, which has an answer and defaults of its own.
+    #[serde(default, deserialize_with = "given")]
+    #[cfg_attr(test, schemars(with = "Option<super::schema::TextOrTexts>"))]
+    pub texts: Option<Texts>,
+    /// With `texts`: whether results have them.
+    #[serde(default)]
+    pub return_text: bool,
+    /// With `texts`: whether scores have no activation.
+    pub raw_scores: Option<bool>,
+    /// With `texts`: the side that is cut.
+    pub truncation_direction: Option<tei::Direction>,
     /// Number of results; all if absent.
     pub top_n: Option<i64>,
     /// Whether results have their documents. Absent: false at `/v2/rerank`, else true.
@@ -179,7 +190,9 @@ impl RerankRequest {
     /// # Errors
     /// A value that no model takes.
     pub fn options(&self) -> Result<TextOptions, FormError> {
-        cut(self.truncate, self.truncation_side.as_deref(), self.truncate_prompt_tokens)
+        let cut = cut(self.truncate, self.truncation_side.as_deref(), self.truncate_prompt_tokens)?;
+        let side = self.truncation_direction.map(Side::from).or(cut.side);
+        Ok(TextOptions { side, raw_scores: self.raw_scores, ..cut })
     }
 
     /// Number of results of `documents` documents.

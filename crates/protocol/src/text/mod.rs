@@ -229,12 +229,14 @@ pub struct FormError {
     pub field: Option<&'static str>,
     /// What is wrong.
     pub text: Cow<'static, str>,
+    /// It has no content.
+    pub is_empty: bool,
 }
 
 impl FormError {
     /// A wrong field.
     pub fn of(field: &'static str, text: impl Into<Cow<'static, str>>) -> Self {
-        Self { field: Some(field), text: text.into() }
+        Self { field: Some(field), text: text.into(), is_empty: false }
     }
 
     /// A field that is missing, in the words of Triton's front end.
@@ -244,7 +246,8 @@ impl FormError {
 
     /// A list or text without content, in the words of Triton's front end.
     pub fn empty(field: &'static str) -> Self {
-        Self::of(field, "Value should have at least 1 item after validation, not 0")
+        let text = "Value should have at least 1 item after validation, not 0";
+        Self { is_empty: true, ..Self::of(field, text) }
     }
 }
 
@@ -258,7 +261,7 @@ pub fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, FormError> {
         // The place helps where the body is no JSON. A value of a wrong type is found by its text.
         let place = format!(" at line {} column {}", error.line(), error.column());
         let text = if error.is_data() { text.strip_suffix(&place).unwrap_or(&text).to_owned() } else { text };
-        FormError { field: None, text: text.into() }
+        FormError { field: None, text: text.into(), is_empty: false }
     })
 }
 
@@ -283,7 +286,7 @@ pub fn only(body: &[u8], fields: &[&str]) -> Result<(), FormError> {
         let name = name.decode();
         if !fields.iter().any(|field| field.as_bytes() == &*name) {
             let text = format!("Extra inputs are not permitted: '{}'", String::from_utf8_lossy(&name));
-            return Err(FormError { field: None, text: text.into() });
+            return Err(FormError { field: None, text: text.into(), is_empty: false });
         }
     }
     Ok(())

@@ -65,43 +65,6 @@ impl InputsRequest {
     }
 }
 
-/// Body of `POST /rerank` with `texts`.
-#[derive(Debug, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct TextsRequest {
-    /// A model, `model:version`, or an alias; absent: the only model that reranks.
-    pub model: Option<String>,
-    /// The query.
-    #[serde(default, deserialize_with = "super::string")]
-    #[cfg_attr(test, schemars(with = "String"))]
-    pub query: Option<String>,
-    /// The texts.
-    #[serde(default, deserialize_with = "given")]
-    #[cfg_attr(test, schemars(with = "super::schema::TextOrTexts"))]
-    pub texts: Option<Texts>,
-    /// False, as if absent, rejects a text that is longer than the model takes.
-    pub truncate: Option<bool>,
-    /// The side that is cut.
-    pub truncation_direction: Option<Direction>,
-    /// Whether scores have no activation.
-    pub raw_scores: Option<bool>,
-    /// Whether results have their texts.
-    #[serde(default)]
-    pub return_text: bool,
-}
-
-impl TextsRequest {
-    /// What the request wants beside its texts.
-    pub fn options(&self) -> TextOptions {
-        TextOptions {
-            truncate: self.truncate,
-            side: self.truncation_direction.map(Side::from),
-            raw_scores: self.raw_scores,
-            ..TextOptions::default()
-        }
-    }
-}
-
 /// A text and its score, of `POST /rerank` with `texts`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

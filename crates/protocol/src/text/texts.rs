@@ -74,18 +74,24 @@ impl Texts {
         Ok(())
     }
 
-    /// Pairs of texts, each of two elements: those of `self` and `second` by their places. One text is paired with each
-    /// of the other side. `bytes_max`: bytes of all pairs.
+    /// Number of pairs of `left` and `right` texts by their places. One text is paired with each of the other side.
+    ///
+    /// # Errors
+    /// INVALID_ARG for other numbers.
+    pub fn pair_count(left: usize, right: usize) -> tensor::Result<usize> {
+        if left == right || left == 1 || right == 1 {
+            return Ok(left.max(right));
+        }
+        let text = format!("{left} and {right} texts make no pairs: expected the same number, or one on a side");
+        Err(tensor::Error::invalid(text))
+    }
+
+    /// Pairs of texts, each of two elements; see [`pair_count`](Self::pair_count). `bytes_max`: bytes of all pairs.
     ///
     /// # Errors
     /// INVALID_ARG for other numbers of texts, and above `bytes_max`.
     pub fn pairs(&self, second: &Self, bytes_max: usize) -> tensor::Result<Self> {
-        let (left, right) = (self.len(), second.len());
-        if left != right && left != 1 && right != 1 {
-            let text = format!("{left} and {right} texts make no pairs: expected the same number, or one on a side");
-            return Err(tensor::Error::invalid(text));
-        }
-        let count = left.max(right);
+        let count = Self::pair_count(self.len(), second.len())?;
         let times = |texts: &Self| texts.bytes().saturating_mul(if texts.len() == 1 { count } else { 1 });
         let bytes = times(self).saturating_add(times(second));
         if bytes > bytes_max {
