@@ -196,7 +196,7 @@ pub fn find<'e>(exchange: &'e HttpExchange<'_>, name: Option<&str>, roles: &[Rol
     let unfit = |text: String| Err(TextError::of(Error::invalid(text), FailureKind::Other, Some("model")));
     let Some(facts) = version.text_facts() else {
         return unfit(format!(
-            "model '{model}' has no role for text endpoints: a model of the backend 'text' has one by itself, another by              parameters {{ key: \"nereid.text\" value {{ string_value: \"embed\" }} }} in its configuration"
+            "model '{model}' has no role for text endpoints: a model of the backend 'text' has one by itself, another by parameters {{ key: \"nereid.text\" value {{ string_value: \"embed\" }} }} in its configuration"
         ));
     };
     if !roles.contains(&facts.role) {
