@@ -1,4 +1,4 @@
-/** Bodies of the text endpoints that are too large, too deep, or no text, and clients that do not read their vectors. */
+/** Bodies of text endpoints that are too large, too deep, or no text, and clients that do not read vectors. */
 import { writeText } from '../models/text.mjs'
 import { server } from './lib/servers.mjs'
 import { until } from './lib/wait.mjs'
