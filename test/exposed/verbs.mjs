@@ -92,8 +92,8 @@ export const verbs = ({ key, file }) => [
   // The models here have no role, which is said to those who may use them; no other model has one either.
   verb('embeddings', 'embeddings', post('/v1/embeddings', { model: 'simple', input: 'a' }), null, NO_ROLE),
   verb(
-    'other_embeddings', 'embeddings of another model', post('/v1/embeddings', { model: 'identity_fp32', input: 'a' }), null,
-    NO_ROLE,
+    'other_embeddings', 'embeddings of another model',
+    post('/v1/embeddings', { model: 'identity_fp32', input: 'a' }), null, NO_ROLE,
   ),
   verb('cohere_embed', 'embeddings, as Cohere', post('/v2/embed', { model: 'simple', texts: ['a'] }), null, NO_ROLE),
   verb('rerank', 'rerank', post('/v1/rerank', { model: 'simple', query: 'a', documents: ['b'] }), null, NO_ROLE),
@@ -102,7 +102,7 @@ export const verbs = ({ key, file }) => [
   verb('tei_embed', 'embeddings, as TEI', post('/embed', { model: 'simple', inputs: 'a' }), null, NO_ROLE),
   verb('tei_predict', 'classify, as TEI', post('/predict', { model: 'simple', inputs: 'a' }), null, NO_ROLE),
   verb('tei_tokenize', 'tokenize, as TEI', post('/tokenize', { model: 'simple', inputs: 'a' }), null, NO_ROLE),
-  verb('invocations', 'invocations, as SageMaker', post('/invocations', { model: 'simple', input: 'a' }), null, NO_ROLE),
+  verb('invocations', 'as SageMaker asks', post('/invocations', { model: 'simple', input: 'a' }), null, NO_ROLE),
   verb('tei_info', 'model of the routes of TEI', get('/info?model=simple'), null, NO_ROLE),
   verb('text_models', 'models with a role', get('/v1/models'), null),
   verb('text_model', 'a model with a role', get('/v1/models/simple'), null, NO_ROLE),
