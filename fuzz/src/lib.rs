@@ -25,6 +25,7 @@ mod onnx;
 mod padding;
 mod redis_reply;
 mod runner_frames;
+mod text;
 mod tls_front;
 mod token;
 mod trace_context;
@@ -48,6 +49,7 @@ pub use onnx::onnx;
 pub use padding::padding;
 pub use redis_reply::redis_reply;
 pub use runner_frames::runner_frames;
+pub use text::text;
 pub use tls_front::tls_front;
 pub use token::token;
 pub use trace_context::trace_context;
@@ -123,7 +125,7 @@ mod grammar;
 pub type Target = fn(&[u8]) -> bool;
 
 /// All of them.
-pub const TARGETS: [(&str, Target); 26] = [
+pub const TARGETS: [(&str, Target); 27] = [
     ("http_head", http_head),
     ("http_body", http_body),
     ("json", json),
@@ -142,6 +144,7 @@ pub const TARGETS: [(&str, Target); 26] = [
     ("token", token),
     ("trace_context", trace_context),
     ("runner_frames", runner_frames),
+    ("text", text),
     ("worker", worker),
     ("archive", archive),
     ("redis_reply", redis_reply),
