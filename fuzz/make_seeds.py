@@ -93,6 +93,22 @@ JSON = {name.lower(): bytes([TYPES.index(name)]) + data.encode() for name, data 
 JSON["bom"] = b"\x00\xef\xbb\xbf[]\x00rest"
 JSON["deep"] = b"\x0a" + b"[" * 98 + b"1" + b"]" * 98
 
+# --- text_forms: a form (embeddings, classify, score, Cohere's embed, rerank, TEI's inputs), then its body
+
+TEXT_FORMS = {
+    "embeddings": body(0, {"model": "m:1", "input": ["a", "\u00e9\n", ""], "encoding_format": "base64", "dimensions": 3, "user": "u"}),
+    "ids": body(0, {"model": "m", "input": [1, 4294967295], "truncate_prompt_tokens": -1}),
+    "lists_of_ids": body(0, {"model": "m", "input": [[1, 2], [3]], "truncation_side": "left"}),
+    "classify": body(1, {"input": "a", "truncate": False}),
+    "score": body(2, {"text_1": "q", "text_2": ["a", "b"]}),
+    "queries": body(2, {"queries": ["q", "r"], "items": ["a", "b"]}),
+    "cohere": body(3, {"model": "m", "texts": ["a"], "embedding_types": ["float", "base64"], "truncate": "START", "output_dimension": 2}),
+    "rerank": body(4, {"query": "q", "documents": ["a", {"text": "b", "title": [{}]}], "top_n": 1, "return_documents": True}),
+    "texts": body(4, {"query": "q", "texts": ["a"], "raw_scores": True, "truncation_direction": "Left", "return_text": True}),
+    "inputs": body(5, {"inputs": "a", "normalize": False, "prompt_name": "query", "add_special_tokens": False}),
+    "surrogate": body(0, b'{"model":"m","input":["\\ud83d\\ude00","\\ud800"]}'),
+}
+
 # --- grpc: a ModelInferRequest
 
 
@@ -260,14 +276,6 @@ ELF = {
     "library": elf_library(NAMES, (1, 1), (14, 17), (5, 0x10000), (10, len(NAMES)), (0, 0)),
     "many": elf_library(NAMES, *[(1, 1 + i) for i in range(16)], (5, 0x10000), (10, len(NAMES))),
     "outside": elf_library(NAMES, (1, 1), (5, 0x10010), (10, 1 << 40)),
-}
-
-# --- padding: a datatype, less one, and a value
-
-PADDING = {
-    "name": b"\x08[tokens]",
-    "value": b"\x0a[frames, 80] value = -1.5",
-    "fixed": b"\x05[-1,384,_x9] value=7",
 }
 
 for old in SEEDS.iterdir():
@@ -525,7 +533,7 @@ TEXT = {
     ),
 }
 
-for target, files in {**TREES, "http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "padding": PADDING, "cache_entry": CACHE_ENTRY, "cache_messages": CACHE_MESSAGES, "tls_front": TLS_FRONT, "keys_file": KEYS_FILE, "token": TOKEN, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE, "certificate": CERTIFICATE, "redis_reply": REDIS_REPLY, "text": TEXT}.items():
+for target, files in {**TREES, "http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "text_forms": TEXT_FORMS, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "cache_entry": CACHE_ENTRY, "cache_messages": CACHE_MESSAGES, "tls_front": TLS_FRONT, "keys_file": KEYS_FILE, "token": TOKEN, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE, "certificate": CERTIFICATE, "redis_reply": REDIS_REPLY, "text": TEXT}.items():
     (SEEDS / target).mkdir(parents=True)
     for name, data in files.items():
         (SEEDS / target / name).write_bytes(data)

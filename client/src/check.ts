@@ -69,6 +69,9 @@ const every = (is: (value: unknown) => boolean) => (value: unknown) => isObject(
 export const OBJECT: Rule = [isObject, 'an object']
 const LIST: Rule = [Array.isArray, 'an array']
 export const TEXT: Rule = [isText, 'a string']
+export const TEXTS: Rule = [
+  (value) => Array.isArray(value) && value.length > 0 && value.every(isText), 'an array of at least one string'
+]
 export const NAME: Rule = [(value) => isText(value) && value !== '', 'a string that is not empty']
 const FLAG: Rule = [(value) => typeof value === 'boolean', 'true or false']
 const COUNT: Rule = [(value) => typeof value === 'number' && isWhole(value, 1), 'an integer of at least 1']
@@ -106,6 +109,9 @@ export const OPTIONS: Rules = {
   ready: FLAG,
   dependents: FLAG,
   model: TEXT,
+  dimensions: COUNT,
+  topN: COUNT,
+  truncate: FLAG,
   config: [(value) => isText(value) || isObject(value), 'a string or an object'],
   files: [every((content) => content instanceof Uint8Array), 'an object of Uint8Arrays'],
 }

@@ -13,6 +13,9 @@ import { Retries } from './retry.js'
 import { Sequence } from './sequence.js'
 import { InferStream } from './stream.js'
 import {
+  embedBody, embeddingsOf, rankingOf, rerankBody, type EmbedOptions, type Embeddings, type Ranking, type RerankOptions,
+} from './text.js'
+import {
   modelsOf, type AnyModels, type InferName, type InputsOf, type ModelName, type OptionsOf, type ResultOf,
   type TypedModels,
 } from './models.js'
@@ -265,6 +268,27 @@ export class Client<M = AnyModels> {
     check('model', model, NAME)
     check('body', body, OBJECT)
     yield* this.#wire.generateStream(call, model, versionOf(options), body)
+  }
+
+  /**
+   * Vectors of texts. HTTP only.
+   *
+   * ```ts
+   * const { vectors, tokens } = await client.embed(['a text', 'another one'], { model: 'minilm' })
+   * ```
+   */
+  embed(texts: string | readonly string[], options: EmbedOptions = {}): Promise<Embeddings> {
+    return this.#call(options, async (call) =>
+      embeddingsOf(call, await this.#wire.text(call, '/v1/embeddings', embedBody(texts, options))),
+    )
+  }
+
+  /** Texts in the order in which they answer the query. HTTP only. */
+  rerank(query: string, texts: readonly string[], options: RerankOptions = {}): Promise<Ranking> {
+    return this.#call(options, async (call) => {
+      check('query', query, TEXT)
+      return rankingOf(call, await this.#wire.text(call, '/v1/rerank', rerankBody(query, texts, options)))
+    })
   }
 
   /** Closes the connections. Pending calls fail. */

@@ -79,5 +79,11 @@ export interface Wire {
   /** @throws {ClientError} `UNSUPPORTED` over gRPC */
   generate(call: Call, model: string, version: string, body: object): Promise<Record<string, unknown>>
   generateStream(call: Call, model: string, version: string, body: object): AsyncIterable<Record<string, unknown>>
+  /**
+   * The response of a text endpoint.
+   *
+   * @throws {ClientError} `UNSUPPORTED` over gRPC
+   */
+  text(call: Call, path: string, body: object): Promise<unknown>
   close(): void
 }

@@ -10,6 +10,7 @@ export const GROUPS = [
       ['docs/README.md', 'index.html', 'Nereid'],
       ['docs/start.md', 'start.html'],
       ['docs/models.md', 'models.html'],
+      ['docs/text.md', 'text.html'],
       ['docs/python.md', 'python.html'],
       ['docs/typescript-models.md', 'typescript-models.html'],
       ['docs/c-backends.md', 'c-backends.html'],

@@ -22,10 +22,10 @@ mod json;
 mod keys_file;
 mod model;
 mod onnx;
-mod padding;
 mod redis_reply;
 mod runner_frames;
 mod text;
+mod text_forms;
 mod tls_front;
 mod token;
 mod trace_context;
@@ -46,10 +46,10 @@ pub use http2_direct::http2_direct;
 pub use json::json;
 pub use keys_file::keys_file;
 pub use onnx::onnx;
-pub use padding::padding;
 pub use redis_reply::redis_reply;
 pub use runner_frames::runner_frames;
 pub use text::text;
+pub use text_forms::text_forms;
 pub use tls_front::tls_front;
 pub use token::token;
 pub use trace_context::trace_context;
@@ -116,11 +116,6 @@ mod library;
 #[path = "../../crates/device/src/visible.rs"]
 mod visible_devices;
 
-// And the reader of padding parameters, without the engine.
-#[allow(dead_code)]
-#[path = "../../crates/engine/src/padding/grammar.rs"]
-mod grammar;
-
 /// A target by name.
 pub type Target = fn(&[u8]) -> bool;
 
@@ -129,6 +124,7 @@ pub const TARGETS: [(&str, Target); 27] = [
     ("http_head", http_head),
     ("http_body", http_body),
     ("json", json),
+    ("text_forms", text_forms),
     ("grpc", grpc),
     ("http2", http2),
     ("http2_direct", http2_direct),
@@ -136,7 +132,6 @@ pub const TARGETS: [(&str, Target); 27] = [
     ("elf", elf),
     ("visible", visible),
     ("onnx", onnx),
-    ("padding", padding),
     ("cache_entry", cache_entry),
     ("cache_messages", cache_messages),
     ("certificate", certificate),

@@ -241,6 +241,11 @@ export const FLAGS = [
   { name: 'model-namespacing', kind: 'boolean', default: false, group: 'Model Repository', state: 'active',
     meaning: 'Let repositories hold models of the same name. One that is not unique is called <repository>/<name>, ' +
       'over gRPC; ensembles take models of their own repository first.' },
+  { name: 'text-alias', kind: 'string', value: 'name=model', default: null, list: true, group: 'Model Repository',
+    state: 'active',
+    meaning: 'Another name of a text model for clients of /v1/embeddings and the other text endpoints: ' +
+      'NAME=MODEL[:VERSION][,tokens=TOKENIZER]. The tokenizer is that of token ids which clients send under this ' +
+      'name: own, cl100k_base or o200k_base. It goes before aliases of configurations (nereid.alias). Not in Triton.' },
 
   // HTTP
   { name: 'allow-http', kind: 'boolean', default: true, group: 'HTTP', state: 'active', meaning: 'Serve HTTP.' },
@@ -272,6 +277,10 @@ export const FLAGS = [
     state: 'active',
     meaning: 'Origins of web pages (a comma-separated list) that may ask over HTTP and read the answers, as ' +
       'https://app.example; * for any, without credentials. Not in Triton.' },
+  { name: 'openai-errors', kind: 'choice', choices: ['openai', 'triton'], anyCase: false, default: 'openai',
+    group: 'HTTP', state: 'active',
+    meaning: "Errors of the text endpoints. openai: bodies and statuses of OpenAI's API. triton: those of Triton's " +
+      'OpenAI front end, which rejects unknown fields with 422, for example. Not in Triton.' },
   { name: 'http-use-ssl', kind: 'boolean', default: false, group: 'HTTP', state: 'active',
     meaning: 'Serve HTTP over TLS. Needs --http-server-cert and --http-server-key. Not in Triton.' },
   { name: 'http-server-cert', kind: 'string', value: 'path', default: '', group: 'HTTP', state: 'active',

@@ -20,6 +20,7 @@ import { userIds } from './users.js'
 import { COMMAND_LINE, OptionError, badOption, suggestion, type Parsed } from './parse.js'
 import { readRateLimit } from './rate_limit.js'
 import { readResponseCache } from './response_cache.js'
+import { readTextAliases } from './text_aliases.js'
 
 export interface Resolved {
   settings: ServerSettings
@@ -84,12 +85,13 @@ function resolve({ options: all, given, warnings: before }: Parsed, environment:
         metadata: { name: options.id, version: SERVER_VERSION, extensions: EXTENSIONS },
         metrics: latencies, reasonsInErrors: false, responseCacheBytes: cache.bytes,
         rateLimit: readRateLimit(options),
-        textAliases: [],
+        textAliases: readTextAliases(options),
       },
       deviceMemory: readDeviceMemory(options), responseCacheRedis: cache.redis, responseCacheLibrary: cache.library,
     },
     listen: {
       ...passedTo('listen', options), unixSocketMode: socketMode(options.unixSocketMode),
+      openaiErrorsAsTriton: options.openaiErrors === 'triton',
       gate: { allowRemoteSettings: options.allowRemoteSettings },
     },
     requestLog: passedTo('log', options), control, keys: keysSettings(options), http,

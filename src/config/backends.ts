@@ -73,6 +73,10 @@ export interface Backend {
   reads?: string
   /** A model file that does not declare inputs and outputs, so the configuration must. */
   opaque?: string
+  /** `max_batch_size` of a configuration without one, whatever the setting `default-max-batch-size` is. */
+  maxBatchSize?: number
+  /** Its models take texts: endpoints serve them, and their inputs and outputs may have any names. */
+  isText?: true
   /**
    * Code that runs its models: `core`, the native module; `python`, our `crates/backend-python/backends/<name>`;
    * `absent`, only a directory of the user's.
@@ -142,6 +146,17 @@ export const BACKENDS: readonly Backend[] = [
     ],
     devices: 'auto', providers: ['cuda'], cpuInstances: 2, served: 'core',
     note: 'inputs, outputs and batching are read from the file; a directory holds `model.onnx` and its external data',
+  },
+  {
+    name: 'text',
+    spellings: [
+      'textembeddings', 'embedding', 'embeddings', 'sentencetransformer', 'sentencetransformers', 'huggingface',
+      'transformers', 'tei', 'textembeddingsinference', 'crossencoder', 'reranker'
+    ],
+    isText: true, maxBatchSize: 1024, devices: 'auto', providers: ['cuda'], cpuInstances: 2, served: 'core',
+    note:
+      'folders of a hub with `model.onnx` and `tokenizer.json`: texts in; embeddings, scores or classes out: ' +
+      '[Text models](text.md)',
   },
   {
     name: 'openvino', title: 'OpenVINO', spellings: ['vino', 'openvinoir'], files: [{ name: 'model.xml', kind: 'any' }],

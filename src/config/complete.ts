@@ -4,6 +4,7 @@
  */
 import { create } from '@bufbuild/protobuf'
 import type { TensorIo } from '../native/contract.js'
+import { backendRow } from './backends.js'
 import { copy } from './binary.js'
 import { invalid, noLog, type Log } from './error.js'
 import {
@@ -34,6 +35,8 @@ export function completeFromModel(
     return config
   }
   const full = copy(config)
+  const { maxBatchSize: usual } = backendRow(config.backend) ?? {}
+  if (usual !== undefined && full.maxBatchSize === 0) full.maxBatchSize = usual
   // An initialiser with an override is an input of the graph that requests need not send.
   const inputs = io.inputs.filter((tensor) => !tensor.optional)
   completeBatching(full, [...inputs, ...io.outputs].every(canBatch), defaultMaxBatchSize, log)

@@ -8,6 +8,7 @@ import { backendHint } from './backend_names.js'
 import { backendRow } from './backends.js'
 import { invalid, noLog, quoted, type Log } from './error.js'
 import type { ModelConfig, ModelMetrics } from './generated/model_config_pb.js'
+import { validateText } from './text.js'
 import { validateEnsemble } from './validate_ensemble.js'
 import { validateIo } from './validate_io.js'
 import { validateDynamicBatching, validateSequenceBatching } from './validate_scheduling.js'
@@ -66,6 +67,7 @@ function validateFields(config: ModelConfig, log: Log): void {
   }
   if (config.modelMetrics !== undefined) validateMetrics(config.modelMetrics, log)
   validateTags(config)
+  validateText(config)
 }
 
 function validateTags(config: ModelConfig): void {

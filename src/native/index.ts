@@ -10,7 +10,7 @@ import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import { createBridge, now, type CoreArguments, type NativeModule } from './bridge.js'
 import type {
-  Core, DeviceList, GivenSocket, MachineDevices, ModelIo, ProviderReport, Route, Setting,
+  Core, DeviceList, GivenSocket, MachineDevices, ModelIo, ProviderReport, Route, Setting, TextFolder,
 } from './contract.js'
 import { ServerError } from './errors.js'
 import { builtModules, clone, findPlatformPackage, ownVersion } from './locate.js'
@@ -210,6 +210,16 @@ export function readOnnxGraph(file: string, settings: Setting[]): ModelIo | null
   const library = findOnnxRuntime()
   const native = nativeIfAny()
   return native === null || library === null ? null : now(() => native.readOnnxGraph(library, file, settings))
+}
+
+/**
+ * The folder of a text model as a load reads it, without its graph; null without a native module.
+ *
+ * @param config a binary ModelConfig, whose parameters override the files
+ * @throws {ServerError} the error of the load.
+ */
+export function readTextFolder(config: Buffer, versionDirectory: string): TextFolder | null {
+  return now(() => nativeIfAny()?.readTextFolder(config, versionDirectory) ?? null)
 }
 
 /** The devices of this process. The first call opens the driver, which may take a second. */

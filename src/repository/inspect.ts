@@ -12,11 +12,12 @@ import {
   ConfigSyntaxError, CONFIG_BYTES_MAX, backendRow, checksAgainstModel, completeConfig, completeFromModel,
   defaultMaxBatchSize, emptyConfig, finishConfig, fitEnsemble, inferBackend, isComplete, lacksGpu, moveGpuGroupsToCpu,
   nameOr, nearest, namesIn, noLog, normalise, parsePbtxt, pbtxtProblems, prepareConfig, readConfig, readLabels,
-  readRegularFile, requireName, selectVersions, settingsOwner, statIfAny, unversionedHint, validate, validateIo,
+  readRegularFile, requireName, selectVersions, settingsOwner, statIfAny, toBinary, unversionedHint, validate, validateIo,
   type ConfigFlags, type LoadedConfig, type Log, type ModelConfig, type ModelIo,
 } from '../config/index.js'
 import { ModelInstanceGroup_Kind as Kind } from '../config/generated/model_config_pb.js'
-import { ServerError, asServerError, quoted, readOnnxGraph } from '../native/index.js'
+import { ServerError, asServerError, quoted, readOnnxGraph, readTextFolder } from '../native/index.js'
+import type { TextGuess } from '../native/contract.js'
 import { checkAgents } from './agents.js'
 import { Rings, complaint, type KnownModel } from './dependencies.js'
 import { devicesOf, reasonForCpu } from './devices.js'
@@ -84,6 +85,8 @@ export interface InspectedModel {
   completed: ModelConfig | null
   /** Versions that would serve. */
   versions: number[]
+  /** What a text model takes from its files, or assumes; of its last version. */
+  guesses: TextGuess[]
   findings: Finding[]
 }
 
@@ -161,7 +164,7 @@ export async function inspectModel(
   const [directory = ''] = directories
   const name = bareName(key ?? '')
   const model: InspectedModel =
-    { key: key ?? '', directories, file, config: null, completed: null, versions: [], findings: [] }
+    { key: key ?? '', directories, file, config: null, completed: null, versions: [], guesses: [], findings: [] }
   const note = collector(model.findings, directories)
   if (file !== null) {
     inspectAlone(model, file, settings, note)
@@ -217,7 +220,7 @@ export async function inspectModel(
   const { versions } = model
   const isProvided = read?.provided ?? false
   model.completed =
-    await inspectVersions(config, isProvided, directory, versions, available, settings, flags, note, depth)
+    await inspectVersions(config, isProvided, directory, versions, available, settings, flags, note, depth, model)
   for (const output of config.output) {
     const { labelFilename: file } = output
     note.trying(() => readLabels({ ...config, output: [output] }, directory), {
@@ -354,7 +357,7 @@ function validateEach(config: ModelConfig, name: string, note: Collector): void 
 async function inspectVersions(
   config: ModelConfig, provided: boolean, modelDirectory: string, versions: readonly number[],
   available: ReadonlyMap<number, string>, settings: RepositorySettings, flags: ConfigFlags, note: Collector,
-  depth: Depth,
+  depth: Depth, about: Pick<InspectedModel, 'guesses'>,
 ): Promise<ModelConfig | null> {
   const isWithoutGpu = lacksGpu(devicesOf(settings, config))
   const adapted = reasonForCpu(settings, config, isWithoutGpu) === null ? config : moveGpuGroupsToCpu(config).config
@@ -380,6 +383,8 @@ async function inspectVersions(
       if (isOwn) requireModelFile(prepared, versionDirectory)
       if (isOwn) requireTensors(prepared)
       const forest = isOwn ? requireTrees(prepared, versionDirectory, depth === 'configuration') : null
+      if (readsFile && backendRow(prepared.backend)?.isText === true)
+        about.guesses = readTextFolder(toBinary(prepared), versionDirectory)?.guesses ?? []
       // If only configurations are inspected, the devices may be elsewhere too.
       if (depth === 'files') requirePlanDevices(prepared)
       const isOnnx = codeDirectory === null && !isLibrary && prepared.backend === 'onnxruntime'

@@ -71,16 +71,6 @@ const NUMBERS = {
     },
     /intra_op_thread_count of model 'threads' is 2147483647: at most 1024/,
   ],
-  padded_names: [
-    model(
-      8,
-      'dynamic_batching { }\nparameters { key: "nereid.padding.INPUT0" value { string_value: ' +
-        `"[${'abcdefghi'.split('').join(',')}]" } }\n`,
-      ['INPUT0', 'TYPE_INT32', Array(9).fill(-1)],
-      ['OUTPUT0', 'TYPE_INT32', Array(9).fill(-1)],
-    ),
-    /parameter 'nereid\.padding\.INPUT0' of model 'padded_names' .*: a model may have at most 8 names of padded dimensions/,
-  ],
   // Nothing is sized by these: they load, and serve.
   levels: [
     model(

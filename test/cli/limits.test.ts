@@ -165,6 +165,36 @@ test.each([
   )
 })
 
+test('--text-alias names models for clients of text endpoints, --openai-errors says how they see errors', () => {
+  const aliases = ['small=minilm,tokens=cl100k_base', 'BAAI/bge-m3=bge:3', 'a=minilm']
+  const args = ['--model-repository=/m', '--openai-errors=triton', ...aliases.map((text) => `--text-alias=${text}`)]
+  const { core, listen } = resolveSettings(parseArguments(args)).settings
+  expect(core.engine.textAliases).toEqual([
+    { alias: 'small', model: 'minilm', tokens: 'cl100k_base' }, { alias: 'BAAI/bge-m3', model: 'bge:3', tokens: '' },
+    { alias: 'a', model: 'minilm', tokens: '' },
+  ])
+  expect(listen.openaiErrorsAsTriton).toBe(true)
+  const usual = resolveSettings(parseArguments(['--model-repository=/m'])).settings
+  expect([usual.core.engine.textAliases, usual.listen.openaiErrorsAsTriton]).toEqual([[], false])
+})
+
+const ALIAS_FORM =
+  "--text-alias option format is '<name>=<model>[:<version>][,tokens=own|cl100k_base|o200k_base]'. Got "
+
+test.each([
+  [['a'], `${ALIAS_FORM}a`],
+  [['a='], `${ALIAS_FORM}a=`],
+  [['a=m:0'], `${ALIAS_FORM}a=m:0`],
+  [['a=m,tokens='], `${ALIAS_FORM}a=m,tokens=`],
+  [['a=m,token=own'], `${ALIAS_FORM}a=m,token=own`],
+  [['a b=m'], '--text-alias=a b=m: an alias has 1 to 256 letters of ASCII, digits and any of _./:@+-'],
+  [['a=m,tokens=cl100k'], "tokens of an alias are own, cl100k_base, o200k_base, got 'cl100k'"],
+  [['a=m', 'a=n:2'], "The alias 'a' is given to 'm' and 'n:2'; keep one of them"],
+])('the alias %j is refused', (aliases, text) => {
+  const args = aliases.map((alias) => `--text-alias=${alias}`)
+  expect(() => resolveSettings(parseArguments(['--model-repository=/m', ...args]))).toThrow(text)
+})
+
 test('M-27 M-28 memory of GPUs is limited by device, the last one given counts', () => {
   const { deviceMemory } = resolveSettings(
     parseArguments([

@@ -15,7 +15,7 @@ test('R-52: the table of backends has all those that are built in', () => {
       ...body.matchAll(/"(\w+)"/g),
     ]),
   )
-  const others = ['ensemble', 'fil', 'javascript', 'onnxruntime', 'python', 'tensorrt']
+  const others = ['ensemble', 'fil', 'javascript', 'onnxruntime', 'python', 'tensorrt', 'text']
   const ofCore = [...names.map(([, name = '']) => name), ...others]
   expect(names.length).toBeGreaterThan(3)
   expect(BACKENDS.flatMap(({ name, served }) => (served === 'core' ? [name] : [])).toSorted()).toEqual(

@@ -3,8 +3,8 @@
  * `npm run test:heavy [-- NAME …]`: suites that `npm test` does not run, because they want an emulator, a container
  * tool or much time. Each writes its result to test/heavy/RESULTS.md. One that cannot run here says what is missing,
  * with the command that gets it, and leaves its row as it is. `--models`, `--families`, `--python` and `--only` are of
- * the suite `frameworks`, `--python` also of `torchscript`. Without a name it lists them. The last line is `N passed, N
- * failed`.
+ * the suite `frameworks`, `--python` also of `torchscript` and `text`, `--suites` of `text`. Without a name it lists
+ * them. The last line is `N passed, N failed`.
  */
 import { delimiter } from 'node:path'
 import { parseArgs } from 'node:util'
@@ -16,7 +16,7 @@ import { parseResults, readResults, writeResult } from './lib/results.mjs'
 /** Option → the variable that a suite reads. */
 const OPTIONS = {
   models: 'NEREID_HEAVY_MODELS', families: 'NEREID_HEAVY_FAMILIES', only: 'NEREID_HEAVY_ONLY',
-  python: 'NEREID_TEST_PYTHON',
+  python: 'NEREID_TEST_PYTHON', suites: 'NEREID_TEXT_SUITES',
 }
 const { values, positionals } = parseArgs({
   allowPositionals: true,

@@ -19,6 +19,7 @@ import { pytriton } from './pytriton.mjs'
 import { ray } from './ray.mjs'
 import { s3 } from './s3.mjs'
 import { sequences } from './sequences.mjs'
+import { text } from './text.mjs'
 import { torchscript } from './torchscript.mjs'
 import { uws } from './uws.mjs'
 import { vllm } from './vllm.mjs'
@@ -33,5 +34,5 @@ import { vllm } from './vllm.mjs'
  */
 export const SUITES = {
   arm64, azure, batching, bundle, envoy, fil, frameworks, fuzz, gcs, helm, image, kserve, prometheus, pytriton, ray,
-  s3, sequences, torchscript, uws, vllm,
+  s3, sequences, text, torchscript, uws, vllm,
 }

@@ -5,7 +5,7 @@
  * |---|---|
  * | `main` | everything a healthy server does |
  * | `small` | two small models: start-up time |
- * | `padding` | one network of texts, with and without `nereid.padding` |
+ * | `text` | text models of all roles |
  * | `broken` | one good model among some that cannot be loaded |
  */
 import { join } from 'node:path'
@@ -13,6 +13,7 @@ import { fileURLToPath } from 'node:url'
 import { addSub, addSubStrings, arithmetic, classifier, identity, variable } from '../../scripts/models/graphs.mjs'
 import { TYPE, initializer, model, node, raw, value } from '../../scripts/models/onnx.mjs'
 import { DECOUPLED, REPEAT, config, writeModel } from '../../scripts/models/repository.mjs'
+import { writeText } from './text.mjs'
 
 /** Types that ONNX Runtime can pass through a graph; BF16 goes through the identity backend instead. */
 export const ONNX_TYPES = [
@@ -80,62 +81,6 @@ function ragged() {
     outputs: [value('R_OUT', TYPE.FP32, ['n']), value('IDX', TYPE.FP32, ['b', 1])],
     initializers: [initializer('axis', TYPE.INT64, [1], raw(BigInt64Array.of(1n)))],
   })
-}
-
-/**
- * Attention over tokens of any number: HIDDEN has a vector for each, POOLED the mean of those that MASK shows. What the
- * mask hides changes nothing of the others.
- */
-function attention() {
-  const [words, width] = [16, 4]
-  const table = Float32Array.from({ length: words * width }, (_, i) => ((i * 7919) % 31) / 31 - 0.5)
-  const shape = ['batch', 'tokens']
-  return model({
-    nodes: [
-      node('Gather', ['table', 'IDS'], ['x'], { axis: 0 }),
-      node('Cast', ['MASK'], ['mask'], { to: TYPE.FP32 }),
-      node('Sub', ['one', 'mask'], ['hidden']),
-      node('Mul', ['hidden', 'low'], ['hide']),
-      node('Unsqueeze', ['hide', 'middle'], ['hide_row']),
-      node('Transpose', ['x'], ['xt'], { perm: [0, 2, 1] }),
-      node('MatMul', ['x', 'xt'], ['scores']),
-      node('Add', ['scores', 'hide_row'], ['masked']),
-      node('Softmax', ['masked'], ['weights'], { axis: -1 }),
-      node('MatMul', ['weights', 'x'], ['HIDDEN']),
-      node('Unsqueeze', ['mask', 'last'], ['shown']),
-      node('Mul', ['HIDDEN', 'shown'], ['visible']),
-      node('ReduceSum', ['visible', 'middle'], ['sum'], { keepdims: 0 }),
-      node('ReduceSum', ['shown', 'middle'], ['count'], { keepdims: 0 }),
-      node('Div', ['sum', 'count'], ['POOLED']),
-    ],
-    inputs: [value('IDS', TYPE.INT64, shape), value('MASK', TYPE.INT64, shape)],
-    outputs: [value('HIDDEN', TYPE.FP32, [...shape, width]), value('POOLED', TYPE.FP32, ['batch', width])],
-    initializers: [
-      initializer('table', TYPE.FP32, [words, width], raw(table)),
-      initializer('one', TYPE.FP32, [], raw(Float32Array.of(1))),
-      initializer('low', TYPE.FP32, [], raw(Float32Array.of(-1e4))),
-      initializer('middle', TYPE.INT64, [1], raw(BigInt64Array.of(1n))),
-      initializer('last', TYPE.INT64, [1], raw(BigInt64Array.of(2n))),
-    ],
-  })
-}
-
-function writePadding(root) {
-  const io = [
-    ['IDS', 'MASK'].map((name) => [name, 'TYPE_INT64', [-1]]),
-    [
-      ['HIDDEN', 'TYPE_FP32', [-1, 4]],
-      ['POOLED', 'TYPE_FP32', [4]],
-    ],
-  ]
-  const padding =
-    parameter('nereid.padding.IDS', '[tokens] value=3') +
-    parameter('nereid.padding.MASK', '[tokens]') +
-    parameter('nereid.padding.HIDDEN', '[tokens,4]')
-  const add = (name, more) =>
-    writeModel(root, name, { config: config('onnxruntime', 16, ...io, more), versions: { 1: attention() } })
-  add('alone', one)
-  add('padded', `dynamic_batching { }\n${padding}${one}`)
 }
 
 /** Some milliseconds of matrix work per row: long enough to be queued behind and to be cancelled while running. */
@@ -337,7 +282,7 @@ function writeBroken(root) {
 export function writeTestRepositories(directory) {
   writeMain(join(directory, 'main'))
   writeSmall(join(directory, 'small'))
-  writePadding(join(directory, 'padding'))
+  writeText(join(directory, 'text'))
   writeBroken(join(directory, 'broken'))
 }
 

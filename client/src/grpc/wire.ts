@@ -140,23 +140,27 @@ export class GrpcWire implements Wire {
   }
 
   async generate(call: Call): Promise<never> {
-    throw this.#httpOnly(call)
+    throw this.#httpOnly(call, 'generate', ', or use inferStream')
   }
 
   // oxlint-disable-next-line require-yield
   async *generateStream(call: Call): AsyncGenerator<never, void, undefined> {
-    throw this.#httpOnly(call)
+    throw this.#httpOnly(call, 'generate', ', or use inferStream')
+  }
+
+  async text(call: Call): Promise<never> {
+    throw this.#httpOnly(call, 'embed and rerank')
   }
 
   close(): void {
     this.#channel.close()
   }
 
-  #httpOnly(call: Call): Error {
+  #httpOnly(call: Call, what: string, others = ''): Error {
     call.asked = this.url
     return call.error(
       'UNSUPPORTED',
-      'gRPC has no generate: connect to the HTTP port of the server (http://HOST:8000), or use inferStream',
+      `gRPC has no ${what}: connect to the HTTP port of the server (http://HOST:8000)${others}`,
     )
   }
 

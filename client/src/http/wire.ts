@@ -182,6 +182,10 @@ export class HttpWire implements Wire {
     }
   }
 
+  async text(call: Call, path: string, body: object): Promise<unknown> {
+    return await this.#json(call, 'POST', path, body)
+  }
+
   close(): void {
     this.#transport.close()
   }
@@ -257,7 +261,9 @@ const PATHS_MAX = 1000
 function errorText(status: number, body: string): string {
   try {
     const { error } = JSON.parse(body) as { error?: unknown }
-    if (typeof error === 'string') return error
+    // An object in the form of OpenAI, at text endpoints.
+    const text = typeof error === 'object' && error !== null && 'message' in error ? error.message : error
+    if (typeof text === 'string') return text
   } catch {
     // Return the text as it is.
   }

@@ -7,7 +7,6 @@ use crate::on_device;
 use crate::outputs::{self, Produced, RunOutputs, Target};
 use crate::recipe::Recipe;
 use backend::{Batch, BatchEntry, Capabilities, Marks, Model, RunControl, gather, now_ns, scatter};
-use protocol::Signature;
 use smallvec::SmallVec;
 use tensor::{Error, Result};
 
@@ -44,7 +43,7 @@ impl OnnxModel {
                 plan.without_hints();
             }
             marks.inputs_ready = now_ns();
-            let options = self.begin(control)?;
+            let options = self.runs.begin(control)?;
             let feeds: SmallVec<[Value<'_>; 4]> =
                 tensors.iter().map(|t| t.value(runtime, &self.signature)).collect::<Result<_>>()?;
             let mut outcome = self.run_once(&mut plan, &options, &names, &feeds, &output_names);
@@ -56,7 +55,7 @@ impl OnnxModel {
             if !guesses && outcome.is_ok() {
                 self.without_hints();
             }
-            self.end(options, control, marks)?;
+            self.runs.end(options, control, marks)?;
             let allocated = outcome?;
             let mut produced: SmallVec<[Produced; 2]> = SmallVec::new();
             for ((value, target), &index) in
@@ -84,7 +83,7 @@ impl OnnxModel {
             plan.learn(&self.hints, &produced);
             if self.may_repeat && !self.hints.are_wrong() {
                 let made = (&plan.wanted[..], &produced[..]);
-                let options = || self.take_options();
+                let options = || self.runs.take_options();
                 let recipe =
                     Recipe::of(&self.session, options, &self.signature, entries, &tensors, &output_names, made);
                 if let Some(recipe) = recipe {
@@ -167,19 +166,19 @@ impl Model for OnnxModel {
     }
 
     fn execute(&self, _instance: u32, batch: &mut Batch<'_>, control: &RunControl) -> Marks {
-        execute(&self.signature, batch, |entries, marks| self.run(entries, control, marks))
+        execute(self.signature.max_batch_size > 0, batch, |entries, marks| self.run(entries, control, marks))
     }
 }
 
 /// Runs a batch, as one run if the model batches, otherwise as one for each request.
 pub(crate) fn execute(
-    signature: &Signature,
+    is_batching: bool,
     batch: &mut Batch<'_>,
     mut run: impl FnMut(&mut [BatchEntry], &mut Marks) -> Result<()>,
 ) -> Marks {
     let mut marks = Marks::default();
     // Without a batch dimension, requests cannot run together.
-    let together = if signature.max_batch_size > 0 { batch.requests.len().max(1) } else { 1 };
+    let together = if is_batching { batch.requests.len().max(1) } else { 1 };
     for entries in batch.requests.chunks_mut(together) {
         if let Err(e) = run(entries, &mut marks) {
             scatter::fail_all(entries, &e);

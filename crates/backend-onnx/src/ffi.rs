@@ -33,7 +33,7 @@ use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
-use tensor::{Code, Data, DataType, Error, RegionRef, Result, Shape};
+use tensor::{Code, Data, DataType, Error, RegionRef, Result, Shape, element_count};
 
 /// The loaded library and the single environment of the process.
 pub(crate) struct Runtime {
@@ -678,6 +678,19 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// Shape and contents of an output in host memory; `None` if it is not FP32.
+    pub(crate) fn floats(&self, runtime: &Runtime) -> Result<Option<(Shape, &[f32])>> {
+        let (datatype, shape) = self.describe(runtime)?;
+        let count = element_count(&shape).and_then(|n| usize::try_from(n).ok());
+        let Some(count) = count.filter(|_| datatype == Some(DataType::Fp32)) else { return Ok(None) };
+        let (api, mut base) = (runtime.api, null_mut());
+        // SAFETY: a live tensor value and a valid out pointer.
+        unsafe { check(api, (api.GetTensorMutableData)(self.0.as_ptr(), &raw mut base))? };
+        let base: NonNull<f32> = if count == 0 { NonNull::dangling() } else { non_null(base.cast())? };
+        // SAFETY: as many aligned elements as the shape has. The value owns them, and nothing writes them any more.
+        Ok(Some((shape, unsafe { std::slice::from_raw_parts(base.as_ptr(), count) })))
+    }
+
     /// The contents of an output that the runtime allocated, without a copy: the `Bytes` own the value.
     ///
     /// An output that is an input of the graph shares its memory and is copied, because `inputs` are freed earlier.
@@ -885,7 +898,7 @@ pub fn bench_bare_run(
     let runtime = Runtime::get(library, PoolThreads::default())?;
     let mut session = Session::load(runtime, model, &SessionOptions::default(), None)?;
     let options = session.run_options(&[])?;
-    let size = tensor::element_count(shape).unwrap_or(0) as usize * datatype.byte_size().unwrap_or(0);
+    let size = element_count(shape).unwrap_or(0) as usize * datatype.byte_size().unwrap_or(0);
     let data: Vec<Data> = names.0.iter().map(|_| Data::Bytes(Bytes::from(vec![0u8; size]))).collect();
     let mut memory: Vec<Vec<u8>> = names.1.iter().map(|_| vec![0u8; size]).collect();
     let mut c_names = |n: &[&str]| n.iter().map(|n| session.name(n)).collect::<Result<Vec<_>>>();

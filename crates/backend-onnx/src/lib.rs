@@ -34,8 +34,10 @@ mod plan;
 mod proto;
 pub mod provider;
 mod recipe;
+mod text;
 
 pub use forest::{ForestBackend, check as check_forest};
+pub use text::{TextBackend, read_text_folder};
 
 use backend::{Backend, ModelIo, OpenSpec, Opened};
 use std::path::{Path, PathBuf};

@@ -25,14 +25,20 @@ pub(crate) struct OnnxModel {
     pub(crate) batch_inputs: Vec<(BatchInput, Vec<CName>)>,
     pub(crate) outputs: Vec<OutputPlan>,
     pub(crate) hints: Hints,
-    run_entries: Vec<(String, String)>,
-    run_options: Mutex<Vec<Arc<RunOptions>>>,
+    pub(crate) runs: Runs,
     pub(crate) recipes: Recipes,
     /// Every output is split by rows and written by the run, and every input comes from the requests.
     pub(crate) may_repeat: bool,
     pub(crate) cost_may_depend_on_data: bool,
     /// Set for models that run with CUDA graphs.
     pub(crate) captured: Option<Captured>,
+}
+
+/// What the runs of a session share.
+pub(crate) struct Runs {
+    session: Arc<Session>,
+    entries: Vec<(String, String)>,
+    idle: Mutex<Vec<Arc<RunOptions>>>,
     /// Set for models whose shapes vary.
     arena: Option<Arc<Arena>>,
 }
@@ -91,23 +97,19 @@ impl OnnxModel {
         let may_repeat = config.batch_input.is_empty()
             && config.batch_output.is_empty()
             && outputs.iter().all(|output| !output.is_input);
-        let names = graph.inputs.iter().map(|t| session.name(&t.name)).collect::<Result<_>>()?;
-        let session = Arc::new(session);
-        let arena = outputs.first().and_then(|output| Arena::of(&session, graph, names, output.name, batching));
+        let runs = Runs::new(session, graph, outputs.first().map(|output| output.name), run_entries, batching)?;
         Ok(Self {
-            session,
+            session: Arc::clone(&runs.session),
             signature,
             inputs,
             batch_inputs,
             outputs,
             hints: Hints::default(),
-            run_entries: run_entries.to_vec(),
-            run_options: Mutex::default(),
+            runs,
             recipes: Recipes::default(),
             may_repeat,
             cost_may_depend_on_data,
             captured: None,
-            arena,
         })
     }
 
@@ -116,7 +118,7 @@ impl OnnxModel {
     /// # Errors
     /// UNSUPPORTED without fixed shapes.
     pub(crate) fn by_graphs(mut self, config: &ModelConfig, has_one_graph: bool) -> Result<Self> {
-        let of = (&self.session, &*self.signature, &self.outputs, &self.run_entries);
+        let of = (&self.session, &*self.signature, &self.outputs, &self.runs.entries);
         self.captured = Some(Captured::new(of.0, config, of.1, of.2, of.3, has_one_graph)?);
         Ok(self)
     }
@@ -125,9 +127,35 @@ impl OnnxModel {
         self.session.device()
     }
 
+    /// Stops predicting output shapes, which depend on more than was assumed.
+    pub(crate) fn without_hints(&self) {
+        self.hints.disable();
+        self.recipes.clear();
+    }
+}
+
+impl Runs {
+    /// `output` is any output of the graph.
+    pub(crate) fn new(
+        mut session: Session,
+        graph: &Graph,
+        output: Option<CName>,
+        entries: &[(String, String)],
+        batching: bool,
+    ) -> Result<Self> {
+        let names = graph.inputs.iter().map(|t| session.name(&t.name)).collect::<Result<_>>()?;
+        let session = Arc::new(session);
+        let arena = output.and_then(|output| Arena::of(&session, graph, names, output, batching));
+        Ok(Self { session, entries: entries.to_vec(), idle: Mutex::default(), arena })
+    }
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
     pub(crate) fn take_options(&self) -> Result<Arc<RunOptions>> {
-        let idle = self.run_options.lock().pop();
-        idle.map_or_else(|| self.session.run_options(&self.run_entries).map(Arc::new), Ok)
+        let idle = self.idle.lock().pop();
+        idle.map_or_else(|| self.session.run_options(&self.entries).map(Arc::new), Ok)
     }
 
     /// Run options for a batch; the run ends early when all of its requests are cancelled.
@@ -142,12 +170,6 @@ impl OnnxModel {
         if control.arm(|| stopper(&options)) { Ok(options) } else { Err(cancelled()) }
     }
 
-    /// Stops predicting output shapes, which depend on more than was assumed.
-    pub(crate) fn without_hints(&self) {
-        self.hints.disable();
-        self.recipes.clear();
-    }
-
     /// Ends a run, successful or not.
     ///
     /// # Errors
@@ -159,7 +181,7 @@ impl OnnxModel {
             // The terminate flag may be set, so these options are not used again.
             return Err(cancelled());
         }
-        let mut idle = self.run_options.lock();
+        let mut idle = self.idle.lock();
         if idle.len() < RUN_OPTIONS_MAX {
             idle.push(options);
         }

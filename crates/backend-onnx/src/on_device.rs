@@ -70,7 +70,7 @@ impl OnnxModel {
                 let feeds: SmallVec<[Value<'_>; 4]> =
                     tensors.iter().map(|t| self.value_of(t)).collect::<Result<_>>()?;
                 marks.inputs_ready = now_ns();
-                let options = self.begin(control)?;
+                let options = self.runs.begin(control)?;
                 let mut outcome = self.run_bound(&mut plan, &options, &tensors, &feeds);
                 if plan.has_hints()
                     && !control.is_stopped()
@@ -85,7 +85,7 @@ impl OnnxModel {
                         self.without_hints();
                     }
                 }
-                self.end(options, control, marks)?;
+                self.runs.end(options, control, marks)?;
                 let produced = outcome?;
                 plan.learn(&self.hints, &produced);
                 (plan.wanted, produced)

@@ -25,20 +25,33 @@ pub(crate) struct OpenedOnnx {
     /// Sessions that were loaded to read the graph; `finish` loads the rest.
     sessions: Vec<Session>,
     devices: Devices,
-    graph: Graph,
-    run_entries: Vec<(String, String)>,
+    pub(crate) graph: Graph,
+    pub(crate) run_entries: Vec<(String, String)>,
     /// The run time may depend on more than shapes.
     cost_may_depend_on_data: bool,
 }
 
 pub(crate) fn open(library: Option<&Path>, spec: &OpenSpec) -> Result<OpenedOnnx> {
     let config = ModelConfig::parse(&spec.config)?;
-    let options = options::read(&config, &spec.model_directory, &spec.settings)?;
+    let file = model_file(&spec.version_directory, &config.default_model_filename);
+    let mut opened = open_file(library, spec, &config, file)?;
+    opened.cost_may_depend_on_data = cost_may_depend_on_data(&spec.model, &opened.devices.file, &opened.graph);
+    Ok(opened)
+}
+
+/// Opens a file whose graph is what is served, or a part of it.
+pub(crate) fn open_file(
+    library: Option<&Path>,
+    spec: &OpenSpec,
+    config: &ModelConfig,
+    file: Result<PathBuf>,
+) -> Result<OpenedOnnx> {
+    let options = options::read(config, &spec.model_directory, &spec.settings)?;
     let (library, providers) = usable_library(library, spec)?;
-    let file = model_file(&spec.version_directory, &config.default_model_filename)?;
+    let file = file?;
     let runtime = Runtime::get(&library, options::pool_threads(&spec.settings)?)?;
     let run_entries = options.run;
-    let places = places_of(&config);
+    let places = places_of(config);
     let (mut sessions, mut known) = (Vec::new(), None);
     if places.contains(&None) {
         let (session, graph) = load_on_host(runtime, &file, &options.session)?;
@@ -56,20 +69,19 @@ pub(crate) fn open(library: Option<&Path>, spec: &OpenSpec) -> Result<OpenedOnnx
         plugin: options::setting(&spec.settings, "provider-library").map(PathBuf::from),
         plan: None,
     };
-    devices.prepare(&config, providers.as_ref())?;
+    devices.prepare(config, providers.as_ref())?;
     let graph = match known {
         Some(graph) => graph,
         // Loading on a device needs its memory to be granted first, for which the configuration must be complete.
         None => match look(runtime, &devices.file, &devices.options) {
             Ok(graph) => graph,
             Err(_) => {
-                sessions.push(devices.load(&config, devices.ordinals.first().copied().unwrap_or(0))?);
+                sessions.push(devices.load(config, devices.ordinals.first().copied().unwrap_or(0))?);
                 sessions.first().map(graph_of).transpose()?.unwrap_or_default()
             }
         },
     };
-    let cost_may_depend_on_data = cost_may_depend_on_data(&spec.model, &devices.file, &graph);
-    Ok(OpenedOnnx { sessions, devices, graph, run_entries, cost_may_depend_on_data })
+    Ok(OpenedOnnx { sessions, devices, graph, run_entries, cost_may_depend_on_data: true })
 }
 
 /// Opens a TensorRT plan, wrapped in an ONNX model, on devices only.
@@ -321,14 +333,10 @@ impl Opened for OpenedOnnx {
 
     fn finish(mut self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
         check::check(config, &signature, &self.graph)?;
-        for &device in &self.devices.ordinals {
-            if self.sessions.iter().all(|s| s.device() != Some(device)) {
-                self.sessions.push(self.devices.load(config, device)?);
-            }
-        }
+        let (sessions, of_instance) = self.sessions(config)?;
         let depends = self.cost_may_depend_on_data;
-        let mut models = Vec::with_capacity(self.sessions.len());
-        for session in self.sessions {
+        let mut models = Vec::with_capacity(sessions.len());
+        for session in sessions {
             let signature = signature.clone();
             let captures = match session.device() {
                 Some(device) => accelerators::captures(&self.devices.providers(config, device)?),
@@ -341,12 +349,24 @@ impl Opened for OpenedOnnx {
                 None => model,
             });
         }
+        Ok(PlacedModel::or_plain(models, of_instance))
+    }
+}
+
+impl OpenedOnnx {
+    /// A session for each place of an instance, and the index of each instance's session.
+    pub(crate) fn sessions(&mut self, config: &ModelConfig) -> Result<(Vec<Session>, Vec<usize>)> {
+        let mut sessions = std::mem::take(&mut self.sessions);
+        for &device in &self.devices.ordinals {
+            if sessions.iter().all(|s| s.device() != Some(device)) {
+                sessions.push(self.devices.load(config, device)?);
+            }
+        }
         // Completing a configuration does not change the instance groups that the sessions were loaded for.
-        let of = |device: Option<u32>| models.iter().position(|m| m.device() == device);
+        let of = |device: Option<u32>| sessions.iter().position(|s| s.device() == device);
         let of_instance = placements(config).map(|p| of(p.device)).collect::<Option<Vec<_>>>();
-        of_instance
-            .and_then(|of_instance| PlacedModel::or_plain(models, of_instance))
-            .ok_or_else(|| Error::internal("an instance is where there is no session"))
+        let of_instance = of_instance.ok_or_else(|| Error::internal("an instance is where there is no session"))?;
+        Ok((sessions, of_instance))
     }
 }
 

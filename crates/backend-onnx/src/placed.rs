@@ -16,16 +16,15 @@ pub(crate) struct PlacedModel {
 }
 
 impl PlacedModel {
-    pub(crate) fn new(models: Vec<OnnxModel>, of_instance: Vec<usize>) -> Self {
-        Self { models, of_instance }
-    }
-
     /// The only model of a version without devices, otherwise a `PlacedModel`.
-    pub(crate) fn or_plain(mut models: Vec<OnnxModel>, of_instance: Vec<usize>) -> Option<Arc<dyn Model>> {
-        if models.len() == 1 && models.first().is_some_and(|m| m.device().is_none()) {
-            return Some(Arc::new(models.pop()?));
+    pub(crate) fn or_plain(mut models: Vec<OnnxModel>, of_instance: Vec<usize>) -> Arc<dyn Model> {
+        match models.pop() {
+            Some(only) if models.is_empty() && only.device().is_none() => Arc::new(only),
+            last => {
+                models.extend(last);
+                Arc::new(Self { models, of_instance })
+            }
         }
-        Some(Arc::new(Self::new(models, of_instance)))
     }
 }
 

@@ -177,13 +177,22 @@ fn stage_but(
 /// As `stage` puts into the request.
 pub fn stage_strings(entry: &mut BatchEntry, signature: &Signature) -> Result<()> {
     for (input, &index) in entry.request.inputs.iter_mut().zip(&entry.checked.inputs) {
-        let is_strings = signature.inputs.get(usize::from(index)).is_some_and(|s| s.datatype.byte_size().is_none());
-        if is_strings && let Data::Region(region) = &input.data {
-            let staged = copied(region).and_then(|data| strings(data, input, signature));
-            input.data = staged.map_err(|e| e.prefixed(IdPrefix(&entry.request.id)))?;
+        if signature.inputs.get(usize::from(index)).is_some_and(|s| s.datatype.byte_size().is_none()) {
+            input.data = own_strings(input, signature).map_err(|e| e.prefixed(IdPrefix(&entry.request.id)))?;
         }
     }
     Ok(())
+}
+
+/// The strings of an input: a checked copy of those that a client can still change, otherwise the same bytes.
+///
+/// # Errors
+/// As `stage` puts into the request.
+pub fn own_strings(input: &InputTensor, signature: &Signature) -> Result<Data> {
+    match &input.data {
+        Data::Region(region) => copied(region).and_then(|data| strings(data, input, signature)),
+        own => Ok(own.clone()),
+    }
 }
 
 /// Bytes that are copied when an input is handed on to a model in another process, `model`. `usize::MAX` if a device

@@ -11,7 +11,7 @@ mod host;
 mod instance;
 pub mod metrics;
 mod needs;
-pub mod pad;
+mod outcome;
 mod placement;
 pub mod plan;
 pub mod poll;
@@ -19,9 +19,9 @@ mod respond;
 mod run;
 pub mod scatter;
 pub mod sync;
-mod text;
 #[cfg(test)]
 mod testing;
+mod text;
 
 pub use host::{
     Call, CallAnswers, CallableModel, ControlAnswer, Host, ModelCall, ModelControl, ModelOperation, OpenCall,
@@ -35,5 +35,5 @@ pub use needs::file_bytes;
 pub use placement::{Placement, all_placements, placements};
 pub use respond::{Answers, Counted, Reported, ReportedEnd, ReportedTimes, RequestId, Responder, Stopped};
 pub use run::*;
-pub use text::{Division, PreparedText, TextModel, TextToken};
 pub use tensor::reshape as shape;
+pub use text::{Division, PreparedText, TextModel, TextToken};

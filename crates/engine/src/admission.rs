@@ -4,7 +4,7 @@
 //! batch, and continues with the next one as long as there is one.
 
 use crate::answer::Sink;
-use crate::batch_key::{Lengths, Masked, class_of};
+use crate::batch_key::{Key, class_of};
 use crate::call::{Caller, Started};
 use crate::delivery_scope;
 use crate::execution_cost::InlineRun;
@@ -13,6 +13,8 @@ use crate::inline::waits_for_device;
 use crate::order::ResponseOrder;
 use crate::pending::{Pending, Queued};
 use crate::schedule::Schedule;
+use crate::scheduling::TextBatches;
+use crate::texts;
 use crate::ticket::{Ticket, TicketState};
 use crate::turn_queue;
 use crate::version::{ModelVersion, Served};
@@ -43,7 +45,7 @@ impl ModelVersion {
         sink: impl FnOnce() -> Arc<dyn Sink>,
         parent: Option<&Ticket>,
     ) -> Result<Started> {
-        self.start(request, sink, Caller { parent, inline_until: u64::MAX, depth: 0 })
+        self.start(request, sink, Caller { parent, inline_until: u64::MAX, depth: 0, text: None })
     }
 
     /// Checks a request as `call` does, and does not run it.
@@ -119,9 +121,22 @@ impl ModelVersion {
         if let Served::Graph(ensemble) = &self.served {
             return flow::start(self, ensemble, request, (&checked, now), sink, caller);
         }
-        let Caller { parent, inline_until, .. } = caller;
-        let key = self.scheduling.shape_rule.key(&request, &checked);
-        let class = class_of(&key);
+        let Caller { parent, inline_until, text, .. } = caller;
+        if self.scheduling.texts.is_some() && text.is_none() {
+            return texts::start(self, request, (&checked, now), sink, parent);
+        }
+        let (key, class) = match text {
+            None => {
+                let key = self.scheduling.shape_rule.key(&request, &checked);
+                let class = class_of(&key);
+                (key, class)
+            }
+            Some(text) => {
+                let length = i64::from(text.tokens);
+                let all_fit = self.scheduling.texts == Some(TextBatches::ByTokens);
+                (if all_fit { Key::new() } else { Key::from_slice(&[length]) }, text.tokens.into())
+            }
+        };
         let rows = checked.rows.max(1);
         // Built once, then run or queued.
         let mut entry = BatchEntry::new(request, checked);
@@ -129,7 +144,8 @@ impl ModelVersion {
         let kind = RunClass::new(class, rows, self.scheduling.bytes_of(std::iter::once(&entry)));
 
         let mut dispatch = self.serving.dispatch.lock();
-        let may_inline = self.scheduling.may_inline && now < inline_until && !waits_for_device(&entry.request);
+        let may_inline =
+            self.scheduling.may_inline && text.is_none() && now < inline_until && !waits_for_device(&entry.request);
         let cheap =
             may_inline && !dispatch.idle.is_empty() && dispatch.schedule.profile().is_cheap(kind, self.inline_limit(1));
         // A model that batches waits for the end of the turn, in which other requests may arrive.
@@ -167,8 +183,7 @@ impl ModelVersion {
         let sink = Some(sink());
         let (has_place, place) =
             (place.is_some(), place.or_else(|| self.scheduling.line.as_ref().map(ResponseOrder::place)).unwrap_or(0));
-        let lengths = Lengths::new();
-        let mut pending = Box::new(Pending {
+        let pending = Box::new(Pending {
             entry,
             sink,
             streaming: None,
@@ -176,21 +191,15 @@ impl ModelVersion {
             ticket,
             key,
             class,
-            lengths,
+            text,
             accepted: now,
             place,
             row: None,
         });
-        if let Some(padding) = &self.scheduling.padding {
-            let BatchEntry { request, checked, .. } = &pending.entry;
-            let key = |masked: Masked<'_>| self.scheduling.shape_rule.key_but(request, checked, masked);
-            if let Some((key, lengths)) = padding.prepare(&pending.entry, key) {
-                (pending.key, pending.lengths) = (key, lengths);
-            }
-        }
         // Counted before the push: another thread may take the request at once, and the gauge must not fall below zero.
         self.serving.pending.fetch_add(1, Ordering::Relaxed);
-        self.joined(1);
+        let counts = u64::from(text.is_none());
+        self.joined(counts);
         if let Err((why, mut refused)) = dispatch.schedule.push(now, Queued(pending), &self.signature.model) {
             refused.0.sink = None;
             refused.0.ticket.settle();
@@ -198,7 +207,7 @@ impl ModelVersion {
                 line.withdraw(place);
             }
             self.serving.pending.fetch_sub(1, Ordering::Relaxed);
-            self.left(1);
+            self.left(counts);
             return Err(why);
         }
         if in_turn && let Some(me) = self.me.upgrade() {

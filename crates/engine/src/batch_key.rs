@@ -8,12 +8,6 @@ use std::sync::OnceLock;
 /// Everything that requests of a batch must have in common, flattened. Requests with equal keys may share a batch.
 pub(crate) type Key = SmallVec<[i64; 8]>;
 
-/// Lengths of a request in dimensions that may be padded, by the index of their name.
-pub(crate) type Lengths = SmallVec<[u32; 2]>;
-
-/// Dimensions not to compare, by index of the input and of the dimension behind the batch dimension.
-pub(crate) type Masked<'m> = &'m dyn Fn(u16, usize) -> bool;
-
 /// Properties that are compared, decided once per version.
 pub(crate) enum ShapeRule {
     /// Fixed dims and no optional inputs: all requests fit each other.
@@ -33,18 +27,8 @@ impl ShapeRule {
         Self::Compare { variable, batching: signature.max_batch_size > 0 }
     }
 
-    pub(crate) fn key(&self, request: &InferRequest, checked: &Checked) -> Key {
-        self.key_but(request, checked, |_, _| false)
-    }
-
-    /// Like `key`, with -1 for dimensions that are left out (index of the input, index without the batch dimension).
     #[inline(always)]
-    pub(crate) fn key_but(
-        &self,
-        request: &InferRequest,
-        checked: &Checked,
-        is_left_out: impl Fn(u16, usize) -> bool,
-    ) -> Key {
+    pub(crate) fn key(&self, request: &InferRequest, checked: &Checked) -> Key {
         let Self::Compare { variable, batching } = self else { return Key::new() };
         // Requests may list inputs in any order; the key has configuration order, with an index before each input.
         let mut order: SmallVec<[(u16, usize); 8]> = checked.inputs.iter().copied().zip(0..).collect();
@@ -55,8 +39,7 @@ impl ShapeRule {
             if variable.get(usize::from(spec)) == Some(&true)
                 && let Some(input) = request.inputs.get(i)
             {
-                let dims = input.shape.iter().skip(usize::from(*batching)).enumerate();
-                key.extend(dims.map(|(i, dim)| if is_left_out(spec, i) { -1 } else { *dim }));
+                key.extend(input.shape.iter().skip(usize::from(*batching)).copied());
             }
         }
         key
@@ -68,13 +51,6 @@ impl ShapeRule {
 pub(crate) fn class_of(key: &Key) -> u64 {
     static KEYED: OnceLock<RandomState> = OnceLock::new();
     if key.is_empty() { 0 } else { KEYED.get_or_init(RandomState::new).hash_one(&key[..]) }
-}
-
-/// Class of a padded batch, with its longest lengths.
-pub(crate) fn class_of_padded(key: &Key, longest: &[u32]) -> u64 {
-    let mut padded = key.clone();
-    padded.extend(longest.iter().map(|length| i64::from(*length)));
-    class_of(&padded)
 }
 
 #[cfg(test)]

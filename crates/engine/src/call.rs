@@ -21,4 +21,15 @@ pub(crate) struct Caller<'t> {
     pub(crate) inline_until: u64,
     /// Number of ensembles around the call.
     pub(crate) depth: u32,
+    /// Set for a text of a request that was divided.
+    pub(crate) text: Option<TextPart>,
+}
+
+/// A text of a request that was divided (`texts`).
+#[derive(Clone, Copy)]
+pub(crate) struct TextPart {
+    /// Length of the text.
+    pub(crate) tokens: u32,
+    /// Number of texts before it in the request.
+    pub(crate) place: u32,
 }

@@ -79,7 +79,7 @@ pub(crate) fn scheduling(config: &ModelConfig, strict_delay: bool, delay_schedul
         instances: u32::try_from(instance_names(config).len()).unwrap_or(u32::MAX),
         strict_delay,
         delay_scheduler,
-        padding: None,
+        tokens_max: None,
     }
 }
 

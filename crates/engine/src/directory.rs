@@ -37,6 +37,7 @@ impl Directory {
         let epoch = table.epoch + 1;
         f(&mut table);
         table.epoch = epoch;
+        table.aliases = table.aliases_of_models();
         self.table.store(Arc::new(table));
         self.changed();
     }

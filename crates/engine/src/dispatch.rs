@@ -38,8 +38,8 @@ impl Dispatch {
     #[inline]
     pub(crate) fn learn(&mut self, cost: &ExecutionCost) -> Option<u64> {
         if cost.duration > 0 {
-            let ExecutionCost { class, kind, rows, padded_bytes, duration: duration_ns, .. } = *cost;
-            self.schedule.profile_mut().observe(&FinishedRun { class, kind, rows, padded_bytes, duration_ns });
+            let ExecutionCost { class, kind, rows, tokens, duration: duration_ns, .. } = *cost;
+            self.schedule.profile_mut().observe(&FinishedRun { class, kind, rows, tokens, duration_ns });
         }
         if let Some((inline, held)) = cost.inline {
             self.turn_policy.ran(cost.end);
@@ -345,6 +345,11 @@ impl ModelVersion {
                 continue;
             }
             let error = p.ticket.settle().unwrap_or(error);
+            // The request of a text is counted where it ends.
+            if p.text.is_some() {
+                p.sink.take().iter().for_each(|sink| sink.put(EngineResponse::only(Err(error.clone()))));
+                continue;
+            }
             self.statistics.failed(p.accepted, now, reason);
             if let Some(trace) = p.entry.request.trace.take() {
                 trace.ended(now, Some(&error));

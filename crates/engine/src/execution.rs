@@ -1,7 +1,7 @@
 //! Executions: the permit of an instance, the run of a batch, and its responses.
 
 use crate::answer::{EngineResponse, Sink};
-use crate::batch_key::{Key, Lengths};
+use crate::batch_key::Key;
 use crate::execution_cost::{ExecutionCost, InlineRun};
 use crate::held_instance::{ReturnTo, WarmUp};
 use crate::inline;
@@ -9,6 +9,7 @@ use crate::mail::together;
 use crate::order::ResponseOrder;
 use crate::pending::{Pending, Queued, Requests};
 use crate::statistics::Executed;
+use crate::texts;
 use crate::ticket::{Ticket, TicketState};
 use crate::times::Timings;
 use crate::traced;
@@ -108,7 +109,7 @@ impl ModelVersion {
             traced::ran_and_answered(trace, &timings, rows, &answer);
         }
         let inline = Some((inline, held));
-        let cost = ExecutionCost { class, kind, rows, padded_bytes: 0, duration, inline, end: timings.end };
+        let cost = ExecutionCost { class, kind, rows, tokens: 0, duration, inline, end: timings.end };
         if let Some(requests) = self.next(&mut permit, cost) {
             permit.pass_on();
             self.submit(instance, requests);
@@ -131,10 +132,13 @@ impl ModelVersion {
         let mut checked = Vec::with_capacity(requests.len());
         for mut request in requests {
             let found = signature.check(&mut request)?;
-            checked.push(BatchEntry::new(Box::new(request), found));
+            match self.text_model() {
+                Some(model) => checked.extend(texts::prepared(model, &request, &found)?),
+                None => checked.push((BatchEntry::new(Box::new(request), found), None)),
+            }
         }
         let mut batch = Requests::new();
-        for entry in checked {
+        for (entry, text) in checked {
             batch.push(Queued(Box::new(Pending {
                 entry,
                 sink: Some(warm_up.clone()),
@@ -143,7 +147,7 @@ impl ModelVersion {
                 ticket: TicketState::new(Some(self.me.clone()), None)?,
                 key: Key::new(),
                 class: 0,
-                lengths: Lengths::new(),
+                text,
                 accepted: now,
                 place: self.scheduling.line.as_ref().map_or(0, ResponseOrder::place),
                 row: None,
@@ -151,7 +155,7 @@ impl ModelVersion {
         }
         let n = batch.len() as u64;
         self.serving.pending.fetch_add(n, Ordering::Relaxed);
-        self.joined(n);
+        self.joined(if self.scheduling.texts.is_some() { 0 } else { n });
         let occupied = u64::from(self.serving.remote.is_some());
         match self.me.upgrade().filter(|_| self.serving.remote.is_some()) {
             None => _ = self.execute(instance, batch, &RunControl::alone(), None),
@@ -195,11 +199,8 @@ impl ModelVersion {
         }
         let class = self.scheduling.class_of(&requests);
         let rows = requests.iter().map(Waiting::rows).fold(0, u32::saturating_add);
-        let padded_bytes = self
-            .scheduling
-            .padding
-            .as_ref()
-            .map_or(0, |padding| padding.volume(requests.iter().map(Waiting::lengths), rows));
+        let longest = requests.iter().map(Waiting::tokens).max().unwrap_or(0);
+        let tokens = u64::from(longest) * requests.len() as u64;
         // Computed before the backend takes the contents of the requests.
         let kind = self.scheduling.kind_of(&requests);
         let start = now_ns();
@@ -215,12 +216,7 @@ impl ModelVersion {
             [alone] => self.run_entries(instance, std::slice::from_mut(&mut alone.0.entry), control, start),
             all => {
                 several.extend(all.iter_mut().map(|q| std::mem::take(&mut q.0.entry)));
-                match &self.scheduling.padding {
-                    None => self.run_entries(instance, &mut several, control, start),
-                    Some(padding) => padding.run(&mut several, &self.signature, start, |entries| {
-                        self.run_entries(instance, entries, control, start)
-                    }),
-                }
+                self.run_entries(instance, &mut several, control, start)
             }
         };
         let inline = inline.map(|i| (i, inline::held(start, timings.end, i.exact, i.limit_ns)));
@@ -232,18 +228,22 @@ impl ModelVersion {
             requests.iter().enumerate().map(|(i, Queued(p))| {
                 let entry = several.get(i).unwrap_or(&p.entry);
                 any |= matches!(entry.result, Some(Ok(_)));
-                Executed::of(entry, p.accepted)
+                Executed { is_text: p.text.is_some(), ..Executed::of(entry, p.accepted) }
             }),
         );
         let mut several = several.iter_mut();
         together(|| {
             for Queued(mut p) in requests {
                 let entry = several.next().unwrap_or(&mut p.entry);
-                self.respond(entry, &p.ticket, &mut p.sink, p.place, &timings, rows);
+                if p.text.is_some() {
+                    self.respond_to_text(entry, &p.ticket, &mut p.sink, &timings, rows);
+                } else {
+                    self.respond(entry, &p.ticket, &mut p.sink, p.place, &timings, rows);
+                }
             }
         });
         let duration = if any { timings.end.saturating_sub(start).max(1) } else { 0 };
-        ExecutionCost { class, kind, rows, padded_bytes, inline, end: timings.end, duration }
+        ExecutionCost { class, kind, rows, tokens, inline, end: timings.end, duration }
     }
 
     /// Responds to a request of a batch with the result in its entry.
@@ -264,6 +264,26 @@ impl ModelVersion {
         }
         if let Some(sink) = sink.take() {
             self.deliver(sink, EngineResponse::only(result).at(place));
+        }
+    }
+
+    /// Like `respond`, for a text. Its request gets its share of the time, and ends its trace.
+    fn respond_to_text(
+        &self,
+        entry: &mut BatchEntry,
+        ticket: &TicketState,
+        sink: &mut Option<Arc<dyn Sink>>,
+        timings: &Timings,
+        rows: u32,
+    ) {
+        let result = self.answer(entry);
+        ticket.add_to_parent(timings.phases().map(|phase| phase / u64::from(rows.max(1))));
+        let result = ticket.settle().map_or(result, Err);
+        if let Some(trace) = entry.request.trace.take() {
+            trace.batched(rows);
+        }
+        if let Some(sink) = sink.take() {
+            sink.put(EngineResponse::only(result));
         }
     }
 

@@ -1,7 +1,5 @@
 //! The cost of an execution: its class, and what was measured.
 
-use crate::batch_key::class_of_padded;
-use crate::padding::Padding;
 use crate::pending::Requests;
 use crate::scheduling::Scheduling;
 use scheduler::Waiting;
@@ -15,14 +13,9 @@ impl Scheduling {
         RunClass::new(self.class_of(requests), rows, bytes)
     }
 
-    /// The shape class of a batch, whose requests only differ in padded dimensions.
+    /// The shape class of a batch, which is that of each request, and of the longest text.
     pub(crate) fn class_of(&self, requests: &Requests) -> u64 {
-        let Some(first) = requests.first() else { return 0 };
-        match &self.padding {
-            Some(_) if requests.len() > 1 => Padding::longest(requests.iter().map(Waiting::lengths))
-                .map_or(first.class(), |longest| class_of_padded(&first.0.key, &longest)),
-            _ => first.class(),
-        }
+        requests.iter().map(Waiting::class).max().unwrap_or(0)
     }
 }
 
@@ -32,8 +25,8 @@ pub(crate) struct ExecutionCost {
     pub(crate) class: u64,
     pub(crate) kind: RunClass,
     pub(crate) rows: u32,
-    /// Bytes of the padded inputs if the model's requests may be padded, otherwise 0.
-    pub(crate) padded_bytes: u64,
+    /// Tokens of a batch of texts, padding included; 0 for others.
+    pub(crate) tokens: u64,
     /// 0 = failed: failures say nothing about cost.
     pub(crate) duration: u64,
     /// Set if the run was inline.

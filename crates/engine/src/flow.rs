@@ -145,7 +145,7 @@ pub(crate) fn start(
     request: Box<InferRequest>,
     (checked, accepted): (&Checked, u64),
     sink: impl FnOnce() -> Arc<dyn Sink>,
-    Caller { parent, inline_until, depth }: Caller<'_>,
+    Caller { parent, inline_until, depth, .. }: Caller<'_>,
 ) -> Result<Started> {
     // Plans are limited in depth, but a nested ensemble may have been reloaded with more in it.
     if depth > DEPTH_MAX {
@@ -511,7 +511,7 @@ impl StepCall {
         // A call that panics gets an error. If it had responded before, the execution ignores the second response.
         let started = catch_unwind(AssertUnwindSafe(|| {
             let depth = flow.depth.saturating_add(1);
-            model.start(request, sink, Caller { parent: Some(&flow.ticket), inline_until, depth })
+            model.start(request, sink, Caller { parent: Some(&flow.ticket), inline_until, depth, text: None })
         }));
         match started.unwrap_or_else(|_| Err(flow.version.defect())) {
             Err(refusal) => flow.enqueue(answered(Err(refusal), place)),

@@ -167,3 +167,9 @@ mod tests {
         );
     }
 }
+/// Texts of a request that are tokenised and not answered. As many as the scheduler compares.
+pub const TEXTS_AHEAD_MAX: u32 = scheduler::padding::REACH_MAX as u32;
+/// Nanoseconds of tokenising in one job of the pool.
+pub const TEXT_JOB_NS_MAX: u64 = 1_000_000;
+/// Texts in a run of a text model whose configuration does not limit them.
+pub const TEXTS_PER_BATCH_MAX: u32 = 1024;

@@ -136,7 +136,7 @@ impl PendingLookup {
         }
         let passing = || Arc::new(ForwardSink { sink: sink.clone(), ticket: self.ticket.clone() }) as Arc<dyn Sink>;
         // This thread belongs to the cache, so nothing runs inline.
-        let caller = Caller { parent: Some(&self.ticket), inline_until: 0, depth: self.depth };
+        let caller = Caller { parent: Some(&self.ticket), inline_until: 0, depth: self.depth, text: None };
         let started = catch_unwind(AssertUnwindSafe(|| match self.key.take() {
             Some((key, outputs)) => {
                 let miss = Miss { key, outputs, lookup_ns: now.saturating_sub(self.accepted) };

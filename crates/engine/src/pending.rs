@@ -1,7 +1,8 @@
 //! Accepted requests that have not been answered. Each gets its response, even after a panic.
 
 use crate::answer::{EngineResponse, Sink};
-use crate::batch_key::{Key, Lengths};
+use crate::batch_key::Key;
+use crate::call::TextPart;
 use crate::sequence::Row;
 use crate::ticket::TicketState;
 use crate::times::Execution;
@@ -24,8 +25,8 @@ pub(crate) struct Pending {
     pub(crate) ticket: Arc<TicketState>,
     pub(crate) key: Key,
     pub(crate) class: u64,
-    /// Lengths of dimensions that may be padded, which the key then leaves out.
-    pub(crate) lengths: Lengths,
+    /// Set for a text of a request that was divided.
+    pub(crate) text: Option<TextPart>,
     /// When it was accepted (point A of docs/spec/observability.md), in ns.
     pub(crate) accepted: u64,
     /// Position in the response order, if the model keeps it.
@@ -43,7 +44,7 @@ impl Drop for Pending {
         if streaming.is_none() {
             self.ticket.settle();
         }
-        let (ticket, place, waits) = (self.ticket.clone(), self.place, self.waits);
+        let (ticket, place, waits, is_text) = (self.ticket.clone(), self.place, self.waits, self.text.is_some());
         let origin = self.row.take().and_then(|row| row.origin);
         let spare = sink.clone();
         let answer = move || {
@@ -52,8 +53,8 @@ impl Drop for Pending {
             let error = error.unwrap_or_else(|| Error::unavailable("Server exiting"));
             match (streaming, sink, version) {
                 (Some(streaming), ..) => streaming.finish(Some(Err(error))),
-                (None, Some(sink), Some(version)) => version.deliver(sink, failed(error).at(place)),
-                (None, Some(sink), None) => sink.put(failed(error)),
+                (None, Some(sink), Some(version)) if !is_text => version.deliver(sink, failed(error).at(place)),
+                (None, Some(sink), _) => sink.put(failed(error)),
                 (None, None, _) => {}
             }
         };
@@ -116,7 +117,10 @@ impl Waiting for Queued {
     fn class(&self) -> u64 {
         self.0.class
     }
-    fn lengths(&self) -> &[u32] {
-        &self.0.lengths
+    fn tokens(&self) -> u32 {
+        self.0.text.map_or(0, |text| text.tokens)
+    }
+    fn place_in_request(&self) -> u32 {
+        self.0.text.map_or(0, |text| text.place)
     }
 }

@@ -9,7 +9,6 @@ use crate::instance_config::InstanceConfig;
 use crate::instances::InstanceListener;
 use crate::limits;
 use crate::on_devices::OnDevices;
-use crate::padding::Padding;
 use crate::registry::Engine;
 use crate::remote_state::RemoteState;
 use crate::schedule::Schedule;
@@ -18,10 +17,12 @@ use crate::sequence::Sequencing;
 use crate::serving_state::{Dispatch, ServingState};
 use crate::statistics::Statistics;
 use crate::table::{VersionEntry, VersionState, split_key};
+use crate::text_identity::TextIdentity;
+use crate::texts;
 use crate::version::{ModelVersion, Served};
 use crate::warmup;
 use arc_swap::ArcSwap;
-use backend::{OpenSpec, Opened, all_placements, placements};
+use backend::{Model, OpenSpec, Opened, all_placements, placements};
 use bytes::Bytes;
 use cache::Fingerprint;
 use memory::{Ledger, MemoryPromise};
@@ -100,8 +101,6 @@ impl Engine {
         let is_graph = opened.is_none();
         let mut schedule = compile::scheduling(config, options.strict_batching_delay, options.delays[0]);
         let signature = compile::signature(config, open.version, &spec.labels)?;
-        let padding = self.padding_of(config, &signature, &open.model)?;
-        schedule.padding = padding.as_ref().map(|p| p.schedule.clone());
         // A graph has no instances.
         let placed = OnDevices::of(placements(config).filter(|_| !is_graph).map(|instance| instance.device));
         placed.ordinals().iter().try_for_each(|&device| device::failure::check(device))?;
@@ -110,22 +109,16 @@ impl Engine {
         // In this order, so that memory is released after the model if the rest fails.
         let Parts { admitted, signature, served, sequencing } =
             self.parts_of((open, opened), config, &spec, signature, &schedule)?;
+        if let Some(text) = served.model().and_then(Model::text) {
+            texts::check(open, config)?;
+            texts::schedule(&mut schedule, text.batch_tokens_max());
+        }
+        let text = TextIdentity::of(config, &signature, served.model())?.map(Box::new);
         let batching = open.batching.as_ref().map(|library| {
-            if padding.is_some() {
-                let text = "has a batching library and parameters 'nereid.padding.…': remove one of the two";
-                return Err(Error::invalid(format!("model '{}' {text}", open.model)));
-            }
             BatchingLibrary::start(self.backend("c")?, library, open, config, &spec.config_json, &signature)
         });
         let batching = batching.transpose()?;
         let is_remote = served.remote().is_some();
-        if padding.is_some() && is_remote {
-            return Err(Error::invalid(format!(
-                "requests of model '{}' cannot be padded: its batches run in other processes; take its parameters \
-                 'nereid.padding.…' out",
-                open.model
-            )));
-        }
         let on_device = !placed.is_empty();
         if on_device && !is_remote {
             // Threads that cannot wait read request bodies into it.
@@ -140,8 +133,7 @@ impl Engine {
             config: ArcSwap::from_pointee(ConfigTexts { json: Bytes::from(spec.config_json), pb: spec.config }),
             load: self.shared.loads.fetch_add(1, Ordering::Relaxed),
         };
-        let scheduling =
-            Scheduling::new(&schedule, &signature, served.model(), on_device, sequencing, padding, limited);
+        let scheduling = Scheduling::new(&schedule, &signature, served.model(), on_device, sequencing, limited);
         let cached = Cached::of(self.shared.cache.as_ref(), config, &signature, &identity);
         let statistics = Statistics::new(
             &options.metrics,
@@ -164,6 +156,7 @@ impl Engine {
                 scheduling,
                 serving,
                 statistics,
+                text,
                 trace,
                 cached,
                 shared: self.shared.clone(),
@@ -173,18 +166,6 @@ impl Engine {
         });
         self.directory.add(&version);
         Ok(version)
-    }
-
-    /// The configured padding, unless an option excludes it.
-    fn padding_of(&self, config: &ModelConfig, signature: &Signature, model: &str) -> Result<Option<Padding>> {
-        let padding = Padding::of(config, signature)?;
-        let is_strict = self.shared.options.strict_batching_delay;
-        if padding.is_some() && is_strict {
-            log::warn!(
-                "requests of model '{model}' are not padded: the batching of --strict-batching-delay knows no padding"
-            );
-        }
-        Ok(padding.filter(|_| !is_strict))
     }
 
     /// Finishes an opened model, or compiles a graph.

@@ -233,7 +233,7 @@ mod tests {
             instances,
             strict_delay: false,
             delay_scheduler: 0,
-            padding: None,
+            tokens_max: None,
         };
         Dispatch::new(Schedule::of(config, None), instances)
     }

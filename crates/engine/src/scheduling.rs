@@ -2,7 +2,6 @@
 
 use crate::batch_key::ShapeRule;
 use crate::order::ResponseOrder;
-use crate::padding::Padding;
 use crate::rate_limit::Registered;
 use crate::sequence::Sequencing;
 use backend::{BatchEntry, Capabilities, Model};
@@ -16,8 +15,8 @@ pub(crate) struct Scheduling {
     pub(crate) shape_rule: ShapeRule,
     /// Control inputs, states and null rows of sequences.
     pub(crate) sequencing: Option<Sequencing>,
-    /// Allows requests of different lengths to share a batch.
-    pub(crate) padding: Option<Padding>,
+    /// Set if requests are divided into texts (`texts`).
+    pub(crate) texts: Option<TextBatches>,
     /// Delivers responses in the order of their requests.
     pub(crate) line: Option<ResponseOrder>,
     /// Present if instances need grants of the rate limiter.
@@ -43,6 +42,15 @@ pub(crate) struct Scheduling {
     pub(crate) priorities: (u32, u32),
 }
 
+/// Texts that may run together.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TextBatches {
+    /// Texts of any length, padded, under a budget of tokens.
+    ByTokens,
+    /// Texts of one length: Triton's timer knows no padding.
+    OfOneLength,
+}
+
 /// Order in which consecutive calls run.
 #[derive(Clone, Copy)]
 pub(crate) enum CallOrder {
@@ -61,7 +69,6 @@ impl Scheduling {
         model: Option<&dyn Model>,
         on_device: bool,
         sequencing: Option<Sequencing>,
-        padding: Option<Padding>,
         limited: Option<Registered>,
     ) -> Self {
         let is_remote = model.is_some_and(|model| model.remote().is_some());
@@ -79,7 +86,9 @@ impl Scheduling {
             _ => CallOrder::Any,
         };
         let capabilities = model.map(|model| model.capabilities()).unwrap_or_default();
+        let batches = if config.strict_delay { TextBatches::OfOneLength } else { TextBatches::ByTokens };
         Self {
+            texts: model.and_then(Model::text).map(|_| batches),
             shape_rule: ShapeRule::of(signature),
             has_batcher: config.dynamic.is_some(),
             batches: config.max_batch_size > 1 && config.dynamic.as_ref().is_some_and(unlimited),
@@ -97,7 +106,6 @@ impl Scheduling {
             on_device,
             capabilities,
             sequencing,
-            padding,
             line,
             limited,
         }

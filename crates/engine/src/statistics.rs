@@ -180,6 +180,8 @@ pub(crate) struct Executed {
     pub accepted: u64,
     pub rows: u64,
     pub failure: Option<FailureReason>,
+    /// A text, whose request is counted when all its texts ran.
+    pub is_text: bool,
 }
 
 impl Executed {
@@ -190,7 +192,7 @@ impl Executed {
             Some(Err(_)) => Some(FailureReason::Backend),
             _ => None,
         };
-        Self { accepted, rows: u64::from(entry.checked.rows), failure }
+        Self { accepted, rows: u64::from(entry.checked.rows), failure, is_text: false }
     }
 }
 
@@ -281,6 +283,10 @@ impl Statistics {
         let (mut rows, mut any) = (null_rows, false);
         for r in requests {
             rows += r.rows.max(1);
+            if r.is_text {
+                any |= r.failure.is_none();
+                continue;
+            }
             let request_ns = t.end.saturating_sub(r.accepted);
             if let Some(h) = &mut c.histogram {
                 h.observe(request_ns / 1_000_000);
@@ -586,7 +592,7 @@ mod tests {
             let before = memory::thread::cpu_ns();
             for n in 0..REQUESTS {
                 let marks = Marks { inputs_ready: n + 1, inference_end: n + 2, outputs_ready: n + 3 };
-                let request = Executed { accepted: n, rows: 1, failure: None };
+                let request = Executed { accepted: n, rows: 1, failure: None, is_text: false };
                 statistics.executed(&Timings { start: n, marks, end: n + 4 }, std::iter::once(request));
             }
             (memory::thread::cpu_ns() - before) / REQUESTS
@@ -607,7 +613,7 @@ mod tests {
         let statistics = Statistics::new(&MetricsOptions::default(), None, None, false, places);
         let marks = Marks { inputs_ready: 11, inference_end: 13, outputs_ready: 14 };
         let t = Timings { start: 10, marks, end: 15 };
-        let request = |failure| Executed { accepted: 5, rows: 2, failure };
+        let request = |failure| Executed { accepted: 5, rows: 2, failure, is_text: false };
         for instance in [0, 1, 2, 3] {
             statistics.executed_by(instance, 0, &t, [request(None), request(None)].into_iter());
         }

@@ -12,7 +12,7 @@
 //! Invariant: after `is_over` nothing is added to `ready`; the last answer added is the final one.
 
 use crate::answer::{EngineResponse, Sink};
-use crate::batch_key::{Key, Lengths};
+use crate::batch_key::Key;
 use crate::execution_cost::ExecutionCost;
 use crate::limits::{ANSWERS_HELD_MAX, ANSWERS_WAITING_MAX, ANSWERS_WAITING_NS_MAX};
 use crate::pending::{Execute, Pending, Queued, Requests, RunningRequest, RunsAgain};
@@ -258,7 +258,7 @@ impl Streaming {
             ticket: self.ticket.clone(),
             key: self.key.clone(),
             class: self.class,
-            lengths: Lengths::new(),
+            text: None,
             accepted,
             place: self.place,
             row: None,
@@ -501,7 +501,7 @@ impl ModelVersion {
         let kind = self.scheduling.kind_of(requests);
         let start = now_ns();
         let execution = Arc::new(Execution::new(start, instance, rows.into()));
-        (execution, ExecutionCost { class, kind, rows, padded_bytes: 0, duration: 0, inline: None, end: start })
+        (execution, ExecutionCost { class, kind, rows, tokens: 0, duration: 0, inline: None, end: start })
     }
 
     /// The entries of a batch that begins now. Their responders ensure from here on that the requests end.

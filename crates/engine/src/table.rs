@@ -1,6 +1,7 @@
 //! Table of known models and versions with their states. Read on every request without a lock, copied on every change.
 
 use crate::version::ModelVersion;
+use protocol::text::TokenIds;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -64,6 +65,8 @@ pub(crate) struct Table {
     unready: usize,
     /// Serving versions that may not be ready, because their models respond later or are on devices.
     may_be_unready: Vec<Arc<ModelVersion>>,
+    /// Aliases of serving text models: the model and the tokenizer of token ids. Updated on changes.
+    pub(crate) aliases: BTreeMap<String, (String, TokenIds)>,
     /// Number of changes. Tables of one engine with the same number are the same.
     pub(crate) epoch: u64,
 }

@@ -1,9 +1,11 @@
 //! Names of text models: aliases, `model:version`, and the models of a role.
 
 use crate::registry::Engine;
+use crate::table::Table;
 use crate::version::ModelVersion;
 use backend::TextModel;
 use protocol::text::{Role, TextFacts, TokenIds};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The model that a name in a body of a text endpoint means.
@@ -11,7 +13,7 @@ use std::sync::Arc;
 pub struct TextName {
     /// Name of the model.
     pub model: String,
-    /// Its version; `None` lets the version policy decide.
+    /// The version; `None` lets the version policy decide.
     pub version: Option<i64>,
     /// The tokenizer of token ids that clients send under this name.
     pub token_ids: TokenIds,
@@ -26,28 +28,98 @@ pub struct TextAlias {
     pub name: TextName,
 }
 
+impl Table {
+    /// Aliases of serving versions, with the models that they mean.
+    pub(crate) fn aliases_of_models(&self) -> BTreeMap<String, (String, TokenIds)> {
+        let mut all = BTreeMap::new();
+        for version in self.models.values().filter_map(|entry| entry.ready().next_back()) {
+            let Some(text) = &version.text else { continue };
+            for (alias, token_ids) in &text.aliases {
+                // The same server answers the same whatever the order of the table is.
+                let model = version.signature.model.to_string();
+                let entry = all.entry(alias.clone()).or_insert_with(|| (model.clone(), *token_ids));
+                if model < entry.0 {
+                    *entry = (model, *token_ids);
+                }
+            }
+        }
+        all
+    }
+}
+
 impl Engine {
-    /// The model that `name` means: an alias of an option or of a serving model's configuration, `model:version`, or a
-    /// model. It need not exist.
+    /// The model that `name` means: a model, an alias of an option or of a serving model's configuration, or
+    /// `name:version` of these. It need not exist.
     pub fn text_name(&self, name: &str) -> TextName {
+        let table = self.directory.load();
+        if let Some(found) = self.known_name(&table, name) {
+            return found;
+        }
+        if let Some((name, number)) = name.rsplit_once(':')
+            && let Some(number) = parsed(number)
+        {
+            let found = self.known_name(&table, name);
+            let unknown = || TextName { model: name.to_owned(), version: None, token_ids: TokenIds::Undeclared };
+            return TextName { version: Some(number), ..found.unwrap_or_else(unknown) };
+        }
         TextName { model: name.to_owned(), version: None, token_ids: TokenIds::Undeclared }
+    }
+
+    fn known_name(&self, table: &Table, name: &str) -> Option<TextName> {
+        if table.key("", name).is_ok_and(|key| table.models.contains_key(&*key)) {
+            return Some(TextName { model: name.to_owned(), version: None, token_ids: TokenIds::Undeclared });
+        }
+        if let Some(found) = self.shared.options.text_aliases.iter().find(|option| option.alias == name) {
+            return Some(of_option(&found.model, &found.tokens));
+        }
+        let (model, token_ids) = table.aliases.get(name)?.clone();
+        Some(TextName { model, version: None, token_ids })
     }
 
     /// Aliases of options and of serving models, in order of their names.
     pub fn text_aliases(&self) -> Vec<TextAlias> {
-        Vec::new()
+        let table = self.directory.load();
+        let of_models = table.aliases.iter().map(|(alias, (model, token_ids))| {
+            let name = TextName { model: model.clone(), version: None, token_ids: *token_ids };
+            (alias.clone(), name)
+        });
+        let options = self.shared.options.text_aliases.iter();
+        let options = options.map(|option| (option.alias.clone(), of_option(&option.model, &option.tokens)));
+        let all: BTreeMap<_, _> = of_models.chain(options).collect();
+        all.into_iter().map(|(alias, name)| TextAlias { alias, name }).collect()
     }
 
     /// The serving models with a role, each in its latest version, in order of their names.
     pub fn text_models(&self) -> Vec<(Arc<ModelVersion>, Role)> {
-        Vec::new()
+        let table = self.directory.load();
+        let latest = table.models.values().filter_map(|entry| entry.ready().next_back());
+        let mut all: Vec<_> =
+            latest.filter_map(|version| Some((version.clone(), version.text_facts()?.role))).collect();
+        all.sort_unstable_by(|(a, _), (b, _)| a.signature.model.cmp(&b.signature.model));
+        all
     }
+}
+
+fn of_option(model: &str, tokens: &str) -> TextName {
+    let token_ids = TokenIds::DECLARED.into_iter().find(|known| known.name() == tokens);
+    let token_ids = token_ids.unwrap_or(TokenIds::Undeclared);
+    let versioned = model.rsplit_once(':').and_then(|(model, number)| Some((model, parsed(number)?)));
+    match versioned {
+        Some((model, number)) => TextName { model: model.to_owned(), version: Some(number), token_ids },
+        None => TextName { model: model.to_owned(), version: None, token_ids },
+    }
+}
+
+/// The number of a version, without a sign.
+fn parsed(number: &str) -> Option<i64> {
+    number.parse().ok().filter(|_| number.bytes().all(|b| b.is_ascii_digit()))
 }
 
 impl ModelVersion {
     /// The facts of a text model; `None` for a model without a role.
     pub fn text_facts(&self) -> Option<&TextFacts> {
-        self.text_model().map(TextModel::facts)
+        let text = self.text.as_ref()?;
+        text.facts.as_ref().or_else(|| self.text_model().map(TextModel::facts))
     }
 
     /// The tokenizer of a model of the backend `text`.

@@ -6,7 +6,7 @@
 //! | below | holds |
 //! |---|---|
 //! | `identity`, `cached`, `statistics` | name and origin, scope in the response cache, counters |
-//! | `batch_key`, `padding`, `sequence`, `order`, `rate_limit` | the parts of `scheduling`, from the configuration |
+//! | `batch_key`, `sequence`, `order`, `rate_limit` | the parts of `scheduling`, from the configuration |
 //! | `batching_library` | the library that divides requests into batches, if the model has one |
 //! | `ticket`, `pending` | cancellation; an accepted request, and the guarantee that it ends |
 //! | `schedule`, `remote_state`, `serving_state` | waiting requests, batches in other processes, instances |
@@ -20,6 +20,7 @@
 //! | `dispatch`, `limited` | the start of batches |
 //! | `batch_questions` | questions to the batching library |
 //! | `execution`, `sequence::run`, `execution_cost` | permits, runs and their responses; costs |
+//! | `texts` | requests that are divided into texts |
 //! | `streaming` | requests of decoupled models: any number of responses, and their end |
 //! | `hand_on`, `held_instance` | models in other processes: instances that are busy until they are freed |
 //! | `delivery` | delivery of responses |
@@ -37,6 +38,7 @@ use crate::rate_limit::Resources;
 use crate::scheduling::{CallOrder, Scheduling};
 use crate::serving_state::ServingState;
 use crate::statistics::{Statistics, VersionStatistics};
+use crate::text_identity::TextIdentity;
 use crate::timer::Timer;
 use backend::{Batch, KeyValueCache, Marks, Model, RemoteModel, RunControl, now_ns};
 use cache::{Cache, Secret};
@@ -63,6 +65,8 @@ pub struct ModelVersion {
     pub(crate) scheduling: Scheduling,
     pub(crate) serving: ServingState,
     pub(crate) statistics: Statistics,
+    /// Role and names of a text model.
+    pub(crate) text: Option<Box<TextIdentity>>,
     /// Selects the requests to trace.
     pub(crate) trace: Arc<Watch>,
     /// The response cache, if the model uses it.
@@ -166,8 +170,7 @@ impl ModelVersion {
     /// Whether nothing but the model's process reads large inputs and writes large outputs, so that front ends may use
     /// its memory for them: [`Self::lend_input`], [`InferRequest::sends_regions`](protocol::InferRequest).
     pub fn lends_memory(&self) -> bool {
-        let is_plain = self.scheduling.padding.is_none() && self.scheduling.sequencing.is_none();
-        self.serving.remote.is_some() && self.cached.is_none() && is_plain
+        self.serving.remote.is_some() && self.cached.is_none() && self.scheduling.sequencing.is_none()
     }
 
     /// See [`RemoteModel::lend_input`].

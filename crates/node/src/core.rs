@@ -12,7 +12,7 @@ use crate::{convert, device_memory, embed, gpu, infer, logging, objects as js, t
 use backend::Host;
 use backend_c::CBackend;
 use backend_javascript::{JavaScriptBackend, Threads};
-use backend_onnx::{ForestBackend, OnnxBackend};
+use backend_onnx::{ForestBackend, OnnxBackend, TextBackend};
 use backend_python::PythonBackend;
 use bytes::Bytes;
 use cache_library::LibraryCache;
@@ -105,7 +105,8 @@ impl NativeCore {
         let library = options.onnxruntime_library;
         let mut backends = backend_test::all();
         backends.push(Arc::new(OnnxBackend::new(library.clone())));
-        backends.push(Arc::new(OnnxBackend::plans(library)));
+        backends.push(Arc::new(OnnxBackend::plans(library.clone())));
+        backends.push(Arc::new(TextBackend::new(library)));
         backends.push(Arc::new(ForestBackend));
         backends.push(Arc::new(PythonBackend::new(options.python)));
         let libraries = Arc::new(CBackend::new(options.libraries.clone()));

@@ -11,7 +11,7 @@ mod trace;
 pub use core::{
     Available, CoreOptions, DeviceMemoryOptions, DevicePool, EngineOptions, JavaScriptOptions, LibraryCacheOptions,
     LibraryProcess, LibrarySpec, LoadLimit, MetricsOptions, OpenSpec, PythonOptions, Quantile, RedisOptions,
-    SEQUENCES_MAX_DEFAULT, ServerMetadata,
+    SEQUENCES_MAX_DEFAULT, ServerMetadata, TextAliasOption,
 };
 pub use listen::{
     ControlOptions, GateSettings, GrpcOptions, HttpOptions, IssuerOptions, ListenOptions, RequestLogOptions,

@@ -128,6 +128,8 @@ pub struct ListenOptions {
     pub gate: GateSettings,
     /// 0 = one up to 4 cores, then one per 4 cores.
     pub reactor_threads: usize,
+    /// `--openai-errors=triton`: text endpoints answer with Triton's statuses and bodies.
+    pub openai_errors_as_triton: bool,
 }
 
 /// Settings of the operator for all front ends.

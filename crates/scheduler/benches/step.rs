@@ -37,7 +37,7 @@ fn config(dynamic: Option<Dynamic>) -> Config {
         instances: 1,
         strict_delay: false,
         delay_scheduler: 0,
-        padding: None,
+        tokens_max: None,
     }
 }
 

@@ -6,7 +6,7 @@
 
 use crate::clients::Clients;
 use crate::form::{Prefix, Sizes, scan};
-use crate::padding::{Candidate, Law, Padding, pick, reach};
+use crate::padding::{Budget, Law, pick, reach};
 use crate::profile::{CostLine, Profile};
 use crate::queue::Queue;
 use crate::step::{Batch, Cause, NextBatch, PushError, RemovalReason, sleep_until};
@@ -30,14 +30,19 @@ pub struct Batcher<T: Waiting> {
     /// Latest time seen: callers on several threads may read their clocks in one order and get here in another.
     now: u64,
     waiter: Waiter,
-    /// `None` if requests may not be padded.
-    padding: Option<Padding>,
+    /// Set for texts, which run in batches by tokens.
+    budget: Option<Budget>,
+    /// Set if the next batch of texts has to have the oldest.
+    takes_oldest: bool,
     /// Estimates who may still send a request; `None` if no batch may be taken before an instance is idle.
     clients: Option<Clients>,
 }
 
 /// Batches that last longer do not lie ready. Two wakes of threads take some 50 to 100 µs.
 const AHEAD_NS_MAX: u64 = 1_000_000;
+
+/// Number of waiting texts among which the first of a batch is searched.
+const SEARCHED_MAX: usize = 4096;
 
 /// Queue entries to take.
 enum Chosen {
@@ -55,15 +60,19 @@ impl<T: Waiting> Batcher<T> {
             && dynamic.may_prefetch()
             && dynamic.max_queue_delay_us == 0
             && !config.strict_delay
-            && config.padding.is_none();
+            && config.tokens_max.is_none();
         Self {
             clients: may_run_ahead.then(Clients::default),
             sizes: Sizes::new(config.max_batch_size, &dynamic.preferred),
             delay_ns: dynamic.max_queue_delay_us.saturating_mul(1000),
             dynamic: is_dynamic,
             strict: (config.strict_delay && is_dynamic).then(|| Strict::new(config.instances, dynamic.may_prefetch())),
-            padding: config.padding.filter(|_| is_dynamic && !config.strict_delay),
+            budget: config
+                .tokens_max
+                .filter(|_| is_dynamic && !config.strict_delay)
+                .map(|tokens| Budget { texts: config.max_batch_size.max(1), tokens }),
             gather: if is_dynamic { config.delay_scheduler as usize } else { 0 },
+            takes_oldest: true,
             waits_for: None,
             now: 0,
             waiter: Waiter::default(),
@@ -215,8 +224,8 @@ impl<T: Waiting> Batcher<T> {
             self.waiter.forget();
             return Ok((Chosen::Prefix(alone), Cause::IdleInstance));
         }
-        if self.padding.is_some() {
-            return self.choose_padded(now, idle, profile, deadline);
+        if let Some(budget) = self.budget {
+            return self.choose_texts(budget, now, idle, profile, deadline);
         }
         let Some(first) = self.queue.iter().find(|e| !e.request.is_cancelled()) else {
             let all = Prefix { entries: self.queue.len(), ..alone };
@@ -262,47 +271,59 @@ impl<T: Waiting> Batcher<T> {
         decided.map(|why| (chosen, why))
     }
 
-    /// Like `choose`, where requests may be padded. Costs decide, preferred sizes are ignored.
-    fn choose_padded(&mut self, now: u64, idle: u32, profile: &Profile, deadline: u64) -> Result<(Chosen, Cause), u64> {
-        let Some(padding) = &self.padding else { return Ok((Chosen::Positions(SmallVec::new()), Cause::IdleInstance)) };
-        let fit = profile.padded();
+    /// Like `choose`, for texts. Costs and the budget decide, preferred sizes are ignored.
+    fn choose_texts(
+        &mut self,
+        budget: Budget,
+        now: u64,
+        idle: u32,
+        profile: &Profile,
+        deadline: u64,
+    ) -> Result<(Chosen, Cause), u64> {
+        let fit = profile.texts();
+        let Some(first) = self.first_text() else {
+            let cancelled = self.queue.iter_first_level().take(SEARCHED_MAX).count();
+            return Ok((Chosen::Positions((0..cancelled).collect()), Cause::IdleInstance));
+        };
         let mut cancelled: SmallVec<[usize; 16]> = SmallVec::new();
-        let mut positions: SmallVec<[usize; 16]> = SmallVec::new();
-        let mut candidates: SmallVec<[Candidate<'_>; 16]> = SmallVec::new();
-        let mut first: Option<&T> = None;
-        let (mut rows, mut row_bytes, mut oldest) = (0u32, 0.0, u64::MAX);
+        let mut positions: SmallVec<[usize; 16]> = SmallVec::from_slice(&[first]);
+        let mut tokens: SmallVec<[u32; 16]> = SmallVec::new();
+        let (mut total, mut oldest) = (0u64, u64::MAX);
+        let mut found: Option<&T> = None;
+        if let Some(entry) = self.queue.iter_first_level().nth(first) {
+            found = Some(&entry.request);
+            tokens.push(entry.request.tokens());
+            (total, oldest) = (entry.request.tokens().into(), entry.arrived);
+        }
         for (position, entry) in self.queue.iter_first_level().enumerate().take(reach(self.queue.len())) {
             if entry.request.is_cancelled() {
                 cancelled.push(position);
                 continue;
             }
-            let first = *first.get_or_insert(&entry.request);
-            // A request that does not fit waits until it is the oldest.
-            if !entry.request.fits_with(first) {
+            // A text that does not fit waits until it is the first.
+            if position == first || !found.is_some_and(|first| entry.request.fits_with(first)) {
                 continue;
             }
             positions.push(position);
-            let lengths = entry.request.lengths();
-            candidates.push(Candidate { rows: entry.rows, lengths });
-            rows = rows.saturating_add(entry.rows);
-            row_bytes += padding.row_bytes(lengths) as f64;
+            tokens.push(entry.request.tokens());
+            total += u64::from(entry.request.tokens());
             oldest = oldest.min(entry.arrived);
         }
-        let requests = u32::try_from(candidates.len()).unwrap_or(u32::MAX);
-        let mean_row = row_bytes / f64::from(requests.max(1));
+        let requests = u32::try_from(tokens.len()).unwrap_or(u32::MAX);
+        let mean = total as f64 / f64::from(requests.max(1));
         let outlook = || Outlook {
             now,
             requests,
-            rows,
+            rows: requests,
             rows_wanted: self.sizes.max,
             latest: oldest.saturating_add(self.delay_ns),
             deadline,
-            line: fit.law().map(|law| CostLine { fixed: law.fixed, per_row: law.per_byte * mean_row }),
+            line: fit.law().map(|law| CostLine { fixed: law.fixed, per_row: law.per_token * mean }),
         };
         let is_late = self.delay_ns != 0 && now >= oldest.saturating_add(self.delay_ns);
         let why = match () {
             () if idle > 1 || self.delay_ns == 0 => Some(Cause::IdleInstance),
-            () if rows >= self.sizes.max => Some(Cause::Full),
+            () if requests >= self.sizes.max || total >= u64::from(budget.tokens) => Some(Cause::Full),
             () => is_late.then_some(Cause::DelayElapsed),
         };
         let why = match why {
@@ -314,13 +335,26 @@ impl<T: Waiting> Batcher<T> {
                 why
             }
         };
-        let law = fit.law().unwrap_or_else(|| Law::guess(mean_row));
-        let picked = pick(padding, law, self.sizes.max, &candidates);
+        let law = fit.law().unwrap_or_else(|| Law::guess(mean));
+        let picked = pick(budget, law, &tokens);
+        self.takes_oldest = !self.takes_oldest;
         // Cancelled requests leave with any batch.
         let mut taken = cancelled;
         taken.extend(picked.into_iter().filter_map(|at| positions.get(at).copied()));
         taken.sort_unstable();
         Ok((Chosen::Positions(taken), why))
+    }
+
+    /// Position of the text that the next batch has to have; `None` if all are cancelled. Every second batch it is the
+    /// oldest, so that each text runs some time, and in the others the one that comes earliest in its own request, so
+    /// that a text that comes alone does not wait for a request of thousands.
+    fn first_text(&self) -> Option<usize> {
+        let mut waiting = self.queue.iter_first_level().enumerate().take(SEARCHED_MAX);
+        let mut waiting = waiting.by_ref().filter(|(_, entry)| !entry.request.is_cancelled());
+        if self.takes_oldest {
+            return waiting.next().map(|(position, _)| position);
+        }
+        waiting.min_by_key(|(position, entry)| (entry.request.place_in_request(), *position)).map(|(at, _)| at)
     }
 
     /// Drops every cancelled request, wherever it waits (S-41). Visits every request.

@@ -1,6 +1,5 @@
 //! Scheduling options of a model configuration, checked by the code that read it.
 
-use crate::padding::Padding;
 use std::collections::BTreeMap;
 
 /// Scheduling of one model.
@@ -16,8 +15,9 @@ pub struct Config {
     pub strict_delay: bool,
     /// Nothing runs until this many requests have been queued, once (S-47); 0 = off. Dynamic batcher only.
     pub delay_scheduler: u32,
-    /// Allows padding of requests that differ only in lengths. Dynamic batcher only, and not with `strict_delay`.
-    pub padding: Option<Padding>,
+    /// Set for texts: maximum of tokens of several in a batch, padding included. Dynamic batcher only, and not with
+    /// `strict_delay`.
+    pub tokens_max: Option<u32>,
 }
 
 /// `dynamic_batching`.

@@ -16,7 +16,7 @@
 //! |---|---|
 //! | `queue` | priority levels, queue policies, deadlines |
 //! | `form` | how far a batch may reach: preferred sizes, shapes (3.2 step 3) |
-//! | [`padding`] | which requests run together when they are padded to a common length |
+//! | [`padding`] | which texts run together, padded to a common length |
 //! | `batcher` | the normal mode: work-conserving |
 //! | `scheduler` | a batcher with the cost of its model |
 //! | [`profile`] | what executions of one model cost; the only place that learns it |
@@ -64,8 +64,13 @@ pub trait Waiting {
     /// Hash of shapes without the batch dimension. Requests of equal class cost the same for the same number of rows.
     fn class(&self) -> u64;
 
-    /// Lengths of the dimensions that may be padded ([`Config::padding`]); empty if there are none.
-    fn lengths(&self) -> &[u32] {
-        &[]
+    /// Tokens of a text ([`Config::tokens_max`]); 0 for other requests.
+    fn tokens(&self) -> u32 {
+        0
+    }
+
+    /// Number of texts before this one in its request.
+    fn place_in_request(&self) -> u32 {
+        0
     }
 }

@@ -41,10 +41,10 @@ impl<T: Waiting> Scheduler<T> {
         &mut self.profile
     }
 
-    /// Learns from a finished execution without padded inputs; other executions go to `profile_mut`.
+    /// Learns from a finished execution of requests that are no texts; other executions go to `profile_mut`.
     pub fn observe(&mut self, class: u64, rows: u32, duration_ns: u64) {
         let kind = RunClass::new(class, rows, 0);
-        self.profile.observe(&FinishedRun { class, kind, rows, padded_bytes: 0, duration_ns });
+        self.profile.observe(&FinishedRun { class, kind, rows, tokens: 0, duration_ns });
     }
 }
 

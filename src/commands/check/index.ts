@@ -10,6 +10,7 @@ import { OptionError } from '../../cli/parse.js'
 import { resolveSettings } from '../../cli/settings.js'
 import { readOptions } from '../../cli/sources.js'
 import { ConfigSyntaxError, backendRow, configurationIfAny, isOfOnnxRuntime } from '../../config/index.js'
+import type { TextGuess } from '../../native/contract.js'
 import { asServerError } from '../../native/errors.js'
 import type { ServerSettings } from '../../api/server.js'
 import { explain, type Finding, type InspectedModel } from '../../repository/index.js'
@@ -26,6 +27,7 @@ import { hintsOf, inspectTargets, isInModel } from './targets.js'
 const SEEN_BY_LOAD: Readonly<Record<string, string>> = {
   javascript: 'imports, and what the code declares and initialises',
   python: 'imports, auto_complete_config and initialize',
+  text: 'the graph',
 }
 
 /** Lines shown of one message after its first. */
@@ -79,7 +81,7 @@ export async function run(program: string, args: readonly string[]): Promise<num
       problem.message = downloads.named(problem.message)
     }
     const count = models.filter(({ directories }) => directories.length === 1).length
-    return report(problems, count, format, isLoaded ? [] : onlyWithLoad(models))
+    return report(problems, count, format, isLoaded ? [] : onlyWithLoad(models), guessesOf(models))
   } catch (error) {
     const isUsage = error instanceof OptionError
     if (isUsage) {
@@ -179,8 +181,15 @@ function onlyWithLoad(models: readonly InspectedModel[]): string[] {
   return [...lines].map(([seen, keys]) => `${seen} (${keys.join(', ')})`)
 }
 
+/** A value that a text model takes from its files. */
+type ModelGuess = TextGuess & { model: string }
+
+const guessesOf = (models: readonly InspectedModel[]): ModelGuess[] =>
+  models.flatMap(({ key, guesses }) => guesses.map((guess) => ({ model: key, ...guess })))
+
 function report(
   problems: readonly Problem[], models: number, format: Format, unseen: readonly string[] = [],
+  guesses: readonly ModelGuess[] = [],
 ): number {
   const errors = problems.filter((problem) => problem.severity === 'error').length
   const warnings = problems.length - errors
@@ -194,10 +203,17 @@ function report(
     const rows = problems.map(({ place, ...rest }) => ({
       ...rest, line: place?.line ?? null, column: place?.column ?? null, endColumn: place?.endColumn ?? null,
     }))
-    const result = { models, errors, warnings, problems: rows, ...(unseen.length > 0 ? { onlyWithLoad: unseen } : {}) }
+    const more = {
+      ...(guesses.length > 0 ? { guesses } : {}), ...(unseen.length > 0 ? { onlyWithLoad: unseen } : {})
+    }
+    const result = { models, errors, warnings, problems: rows, ...more }
     process.stdout.write(`${JSON.stringify(result, null, 2)}\n`)
   } else {
     for (const problem of problems) process.stdout.write(textOf(problem))
+  }
+  if (format === 'text') {
+    for (const { model, name, value, from } of guesses)
+      process.stdout.write(`${printable(`${model}: ${name} is ${value === '' ? 'not set' : value} (${from})`)}\n`)
   }
   if (format === 'text') for (const line of unseen) process.stdout.write(`only with --load: ${printable(line)}\n`)
   if (format !== 'json')

@@ -596,6 +596,12 @@ export interface QuantileValue {
  */
 export declare function readOnnxGraph(library: string, file: string, settings: Array<Setting>): ModelIo
 
+/**
+ * Reads the folder of a model of the backend `text` and its tokenizer, without the graph and the weights, as a load
+ * does; throws its error. `config` is a binary ModelConfig.
+ */
+export declare function readTextFolder(config: Buffer, versionDirectory: string): TextFolder
+
 export interface RequestedOutput {
   name: string
   classification: number
@@ -662,6 +668,26 @@ export interface TensorIo {
   shape: Array<number>
   /** An initialiser of the same name exists: requests may leave the input out. */
   optional: boolean
+}
+
+/** The folder of a text model, as a load reads it. */
+export interface TextFolder {
+  /** `embed`, `rerank` or `classify`. */
+  role: string
+  /** The file of the graph. */
+  file: string
+  /** Values that a configuration can override, each with its source. */
+  guesses: Array<TextGuess>
+}
+
+/** A value that was read or assumed. */
+export interface TextGuess {
+  name: string
+  /** Whether a parameter of that name overrides it. */
+  isParameter: boolean
+  value: string
+  /** The file and the key that it is from, or why there is none. */
+  from: string
 }
 
 export interface TraceActivity {
@@ -1260,7 +1286,11 @@ gate: GateSettings,
 /**
  * 0 = one up to 4 cores, then one per 4 cores.
  */
-reactorThreads: number, };
+reactorThreads: number,
+/**
+ * `--openai-errors=triton`: text endpoints answer with Triton's statuses and bodies.
+ */
+openaiErrorsAsTriton: boolean, };
 
 /**
  * The part of the memory of a device that models may need.

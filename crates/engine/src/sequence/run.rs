@@ -87,7 +87,7 @@ impl ModelVersion {
             }
         });
         let duration = if any { timings.end.saturating_sub(start).max(1) } else { 0 };
-        ExecutionCost { class, kind, rows, padded_bytes: 0, inline: None, end: timings.end, duration }
+        ExecutionCost { class, kind, rows, tokens: 0, inline: None, end: timings.end, duration }
     }
 }
 

@@ -5,7 +5,7 @@
 //! | a reactor, for a request and at the end of its turn | may this run inline ([`Profile::is_cheap`]) | undisturbed
 //! runs by class (`estimate`), and overruns by the thread's CPU clock (`overruns`) |
 //! | the batcher | which sizes pay, what a wait gains | means by class and size, and the line through them (`curve`);
-//! for padded batches by volume (`crate::padding`) |
+//! for batches of texts by tokens (`crate::padding`) |
 //!
 //! The two views differ on purpose: rare long runs must not hold a reactor, while a batch is worth its mean cost.
 
@@ -32,8 +32,8 @@ pub struct FinishedRun {
     pub kind: RunClass,
     /// Number of rows.
     pub rows: u32,
-    /// Bytes of its inputs if any was padded, otherwise 0.
-    pub padded_bytes: u64,
+    /// Tokens of a batch of texts, padding included; 0 for others.
+    pub tokens: u64,
     /// Time from the start of the batch to its outputs.
     pub duration_ns: u64,
 }
@@ -44,7 +44,7 @@ pub struct Profile {
     estimates: Estimates,
     inline: Inline,
     curves: Costs,
-    padded: Fit,
+    texts: Fit,
 }
 
 impl Profile {
@@ -52,8 +52,8 @@ impl Profile {
     #[inline]
     pub fn observe(&mut self, ran: &FinishedRun) {
         self.curves.observe(ran.class, ran.rows, ran.duration_ns);
-        if ran.padded_bytes > 0 {
-            self.padded.observe(ran.padded_bytes, ran.duration_ns);
+        if ran.tokens > 0 {
+            self.texts.observe(ran.tokens, ran.duration_ns);
         }
         self.estimates.observe(ran.kind, ran.duration_ns);
     }
@@ -98,8 +98,8 @@ impl Profile {
         self.curves.line(class)
     }
 
-    /// Cost of padded batches.
-    pub(crate) fn padded(&self) -> &Fit {
-        &self.padded
+    /// Cost of batches of texts.
+    pub(crate) fn texts(&self) -> &Fit {
+        &self.texts
     }
 }

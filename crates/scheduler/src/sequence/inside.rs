@@ -33,6 +33,6 @@ pub(super) fn batcher<T: Waiting>(config: &Config) -> Option<Batcher<Inside<T>>>
         instances: 1,
         strict_delay: config.strict_delay,
         delay_scheduler: config.delay_scheduler,
-        padding: None,
+        tokens_max: None,
     }))
 }

@@ -290,7 +290,7 @@ fn random_config(random: &mut Random) -> Config {
         instances: 1 + random.below(3) as u32,
         strict_delay: random.one_in(3),
         delay_scheduler: 0,
-        padding: None,
+        tokens_max: None,
     }
 }
 
@@ -374,7 +374,7 @@ proptest! {
             ..Dynamic::default()
         };
         let (max_batch_size, dynamic, strict_delay) = (max, Some(dynamic), strict);
-        let config = Config { max_batch_size, dynamic, instances, strict_delay, delay_scheduler: 0, padding: None };
+        let config = Config { max_batch_size, dynamic, instances, strict_delay, delay_scheduler: 0, tokens_max: None };
         let mut world = World::new(config);
         for (pause, what, rows, shape, extra) in events {
             world.advance(world.now + pause);

@@ -46,7 +46,7 @@ impl World {
         } else {
             self.profile.ran_on_pool(self.now);
         }
-        self.profile.observe(&FinishedRun { class, kind, rows, padded_bytes: 0, duration_ns });
+        self.profile.observe(&FinishedRun { class, kind, rows, tokens: 0, duration_ns });
     }
 }
 

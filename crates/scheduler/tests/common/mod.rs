@@ -67,7 +67,14 @@ impl Random {
 }
 
 pub fn default_scheduler(max: u32) -> Config {
-    Config { max_batch_size: max, dynamic: None, instances: 1, strict_delay: false, delay_scheduler: 0, padding: None }
+    Config {
+        max_batch_size: max,
+        dynamic: None,
+        instances: 1,
+        strict_delay: false,
+        delay_scheduler: 0,
+        tokens_max: None,
+    }
 }
 
 pub fn dynamic(max: u32, preferred: &[u32], delay_us: u64) -> Config {

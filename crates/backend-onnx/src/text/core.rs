@@ -1,0 +1,52 @@
+//! What the requests and the runs of a text model share.
+
+use super::graph::Feed;
+use backend::{PreparedText, TextToken};
+use bytes::Bytes;
+use protocol::text::TextFacts;
+use protocol::{InputTensor, Signature};
+use smallvec::smallvec;
+use std::sync::{Arc, LazyLock};
+use tensor::{Data, DataType, Name, Result, Shape};
+use text::folder::Folder;
+use text::tokenizer::{Tokenizer, Tokens};
+
+pub(super) struct TextCore {
+    pub(super) folder: Folder,
+    pub(super) tokenizer: Tokenizer,
+    pub(super) facts: TextFacts,
+    pub(super) signature: Arc<Signature>,
+    /// The graph tells the texts of a pair apart.
+    pub(super) takes_types: bool,
+    /// Values of a row of the graph's output.
+    pub(super) width: usize,
+    /// Each text is a pair.
+    pub(super) has_pairs: bool,
+    pub(super) batch_tokens_max: u32,
+}
+
+impl TextCore {
+    /// Tokens as the inputs of a run. Types that are all 0, or that the graph does not take, are left out.
+    pub(super) fn inputs(&self, tokens: &Tokens) -> PreparedText {
+        let tensor = |name: &'static Name, values: &[u32]| InputTensor {
+            name: name.clone(),
+            datatype: Some(DataType::Int32),
+            shape: Shape::from_slice(&[1, i64::try_from(values.len()).unwrap_or(i64::MAX)]),
+            data: Data::Bytes(values.iter().flat_map(|v| v.to_le_bytes()).collect::<Bytes>()),
+        };
+        static NAMES: LazyLock<[Name; 2]> = LazyLock::new(|| [Feed::Ids, Feed::Types].map(|feed| feed.name().into()));
+        let [ids, types] = &*NAMES;
+        let mut inputs = smallvec![tensor(ids, &tokens.ids)];
+        if self.takes_types && tokens.types.iter().any(|&kind| kind != 0) {
+            inputs.push(tensor(types, &tokens.types));
+        }
+        PreparedText { inputs, tokens: u32::try_from(tokens.ids.len()).unwrap_or(u32::MAX) }
+    }
+
+    pub(super) fn tokens(&self, text: &str, has_special: bool) -> Result<Vec<TextToken>> {
+        let pieces = self.tokenizer.pieces(text, has_special)?;
+        let token =
+            |p: text::tokenizer::Piece| TextToken { id: p.id, text: p.text, is_special: p.is_special, place: p.place };
+        Ok(pieces.into_iter().map(token).collect())
+    }
+}

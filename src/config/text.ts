@@ -1,0 +1,78 @@
+/**
+ * Roles and aliases of text models: what `nereid.text` and `nereid.alias` may say in a model of any backend, and
+ * `--text-alias` on the command line. The core reads the other parameters of the backend `text`, with its files.
+ */
+
+import { backendRow } from './backends.js'
+import { invalid, quoted } from './error.js'
+import type { ModelConfig } from './generated/model_config_pb.js'
+
+/** Parameter that gives a model of any backend the endpoints of a role. */
+export const ROLE_PARAMETER = 'nereid.text'
+/** Parameter with other names of a text model: `NAME [tokens=TOKENIZER]; …`. */
+export const ALIAS_PARAMETER = 'nereid.alias'
+
+const ROLES = ['embed', 'rerank', 'classify']
+/** Tokenizers of token ids that clients may send under an alias. */
+const TOKENIZERS = ['own', 'cl100k_base', 'o200k_base']
+
+/** Maximum number of aliases of one model, and of characters in one. */
+const ALIASES_MAX = 64
+const ALIAS_CHARS_MAX = 256
+
+/** A name by which clients of text endpoints know a model. */
+export interface TextAlias {
+  alias: string
+  /** A name of `TOKENIZERS`; empty if the alias does not say. */
+  tokens: string
+}
+
+/** Why this is no alias, as the end of a sentence; null if it is one. */
+export function whyNoAlias({ alias, tokens }: TextAlias): string | null {
+  if (!/^[\w./:@+-]+$/.test(alias) || alias.length > ALIAS_CHARS_MAX)
+    return `an alias has 1 to ${ALIAS_CHARS_MAX} letters of ASCII, digits and any of _./:@+-, got '${quoted(alias)}'`
+  if (tokens === '' || TOKENIZERS.includes(tokens)) return null
+  return `tokens of an alias are ${TOKENIZERS.join(', ')}, got '${quoted(tokens)}'`
+}
+
+/**
+ * The aliases that a configuration declares.
+ *
+ * @throws {ConfigError} INVALID_ARG for one that is malformed
+ */
+export function aliasesOf(config: ModelConfig): TextAlias[] {
+  const text = config.parameters[ALIAS_PARAMETER]?.stringValue
+  if (text === undefined) return []
+  const fail = (why: string): never => {
+    const example = 'text-embedding-3-small tokens=cl100k_base; other-name'
+    throw invalid(`parameter '${ALIAS_PARAMETER}' of model '${config.name}': ${why}; write for example "${example}"`)
+  }
+  const parts = text.split(';', ALIASES_MAX + 1)
+  if (parts.length > ALIASES_MAX) fail(`a model has at most ${ALIASES_MAX} aliases`)
+  return parts.map((part) => {
+    const [alias = '', setting, ...more] = part.trim().split(/\s+/)
+    if (more.length > 0 || (setting !== undefined && !setting.startsWith('tokens=')))
+      fail(`after the name '${quoted(alias)}' only tokens=${TOKENIZERS.join('|')} may follow, got '${quoted(part)}'`)
+    const found = { alias, tokens: setting?.slice('tokens='.length) ?? '' }
+    const why = setting === 'tokens=' ? 'tokens= needs a value' : whyNoAlias(found)
+    return why === null ? found : fail(why)
+  })
+}
+
+/** True if the endpoints of text models serve it. */
+export const isTextModel = ({ backend, parameters }: ModelConfig): boolean =>
+  backendRow(backend)?.isText === true || Object.hasOwn(parameters, ROLE_PARAMETER)
+
+/** @throws {ConfigError} INVALID_ARG for a role or an alias that no endpoint could serve */
+export function validateText(config: ModelConfig): void {
+  const role = config.parameters[ROLE_PARAMETER]?.stringValue
+  const where = `of model '${config.name}'`
+  if (role !== undefined && !ROLES.includes(role))
+    throw invalid(`parameter '${ROLE_PARAMETER}' ${where} is '${quoted(role)}', and may be ${ROLES.join(', ')}`)
+  if (aliasesOf(config).length > 0 && !isTextModel(config)) {
+    throw invalid(
+      `parameter '${ALIAS_PARAMETER}' ${where} is only for text models: backend "text", or any backend with the ` +
+        `parameter '${ROLE_PARAMETER}' (${ROLES.join(', ')})`,
+    )
+  }
+}
