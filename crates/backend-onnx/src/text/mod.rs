@@ -172,10 +172,7 @@ fn check(signature: &Signature, role: Role, width: Option<u32>) -> Result<(bool,
         ))
     };
     let has_pairs = input.dims.last() == Some(&2);
-    let fits = match (&input.dims[..], is_batching) {
-        ([1 | 2], true) | ([-1], false) | ([-1, 1 | 2], false) => true,
-        _ => false,
-    };
+    let fits = matches!((&input.dims[..], is_batching), ([1 | 2], true) | ([-1] | [-1, 1 | 2], false));
     let pairs_fit = match role {
         Role::Embed => !has_pairs,
         Role::Rerank => has_pairs,
