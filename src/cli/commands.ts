@@ -65,10 +65,10 @@ export const COMMANDS: readonly Command[] = [
     name: 'init',
     usage: '(FILE | DIRECTORY | --python NAME) [options]',
     meaning:
-      'Make a model repository from a model, or from a directory with a model.onnx, a model.py or a model.ts, try ' +
-      'it, and print the command that serves it and a request that works. FILE is a model of ONNX (.onnx), PyTorch ' +
-      '(.pt, .pt2), OpenVINO (.xml) or TensorRT (.plan), trees of XGBoost (.json, .ubj, .model), LightGBM (.txt) or ' +
-      'treelite (.tl), or a model.json with the arguments of a vLLM engine.',
+      'Make a model repository from a model, from a directory with a model.onnx, a model.py or a model.ts, or from ' +
+      'the folder of a text model, try it, and print the command that serves it and a request that works. FILE is a ' +
+      'model of ONNX (.onnx), PyTorch (.pt, .pt2), OpenVINO (.xml) or TensorRT (.plan), trees of XGBoost (.json, ' +
+      '.ubj, .model), LightGBM (.txt) or treelite (.tl), or a model.json with the arguments of a vLLM engine.',
     options: [
       {
         name: 'name', value: 'name',
@@ -85,6 +85,16 @@ export const COMMANDS: readonly Command[] = [
         meaning:
           'Let requests run together in batches, of 4 rows unless said otherwise, or 4096 of trees, which ' +
           'always batch; the first dimension of all inputs and outputs is the batch then.',
+      },
+      {
+        name: 'file', value: 'path',
+        meaning: 'Graph of a text model, below its DIRECTORY, such as onnx/model_quantized.onnx.',
+      },
+      {
+        name: 'export',
+        meaning:
+          'Write DIRECTORY/onnx/model.onnx first, from the weights of a text model. NEREID_PYTHON or python3 needs ' +
+          'torch, transformers, onnx and onnxruntime.',
       },
       { name: 'python', meaning: 'Write a Python model to start from, called NAME.' },
       { name: 'link', meaning: 'Hard-link the model instead of copying it.' },

@@ -95,13 +95,28 @@ export async function missingModule(
 
 const ASK_MS_MAX = 60_000
 
+/** The interpreter of models that name none; null if there is none. */
+export const userPython = (): string | null => interpreterOf(null, undefined)
+
+/** Runs a program; if it fails, `failure` is the last line that it says. */
+export function runPython(
+  program: string, args: readonly string[], timeout: number,
+): Promise<{ failure: string | null; stdout: string }> {
+  return new Promise((done) => {
+    execFile(program, args, { timeout, maxBuffer: ANSWER_BYTES_MAX }, (error, stdout, stderr) => {
+      const said = stderr.trim().split('\n').at(-1) ?? ''
+      done({ failure: error === null ? null : said === '' ? error.message : said, stdout })
+    })
+  })
+}
+
 /**
  * Runs a program that prints JSON, with the interpreter of models that name none.
  *
  * @returns null if there is no interpreter, or it fails: it may lack a module
  */
 export async function askPython(args: readonly string[]): Promise<unknown> {
-  const program = interpreterOf(null, undefined)
+  const program = userPython()
   return program === null ? null : await answerOf(program, args, ASK_MS_MAX)
 }
 

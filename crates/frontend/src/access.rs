@@ -16,6 +16,8 @@ pub struct Ask<'a> {
     pub act: Act,
     /// The named model; `None` if only the body names it.
     pub model: Option<&'a str>,
+    /// The body of the HTTP request names it. [`Grant::admit_model`](crate::gate::Grant::admit_model) follows.
+    pub is_in_body: bool,
 }
 
 /// A required header.

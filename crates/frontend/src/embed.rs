@@ -107,7 +107,7 @@ impl Embedded {
     ) -> Result<Self> {
         let shared = Arc::new(Shared::new(0, memory::Budget::global().clone()).with_logs(options.logs.clone()));
         let gate = options.gate();
-        let ListenOptions { http, grpc, .. } = options.listen;
+        let ListenOptions { http, grpc, openai_errors_as_triton, .. } = options.listen;
         let http = http.unwrap_or_default();
         let watched = Arc::downgrade(&shared);
         engine.on_change(move |engine| {
@@ -118,7 +118,8 @@ impl Embedded {
         let calls = grpc.unwrap_or_default();
         let calls = GrpcContext::new(engine.clone(), control.clone(), shared.clone(), &calls, gate.clone())?;
         let calls = Arc::new(calls);
-        let context = Arc::new(HttpContext::new(engine, control, shared.clone(), &http, gate)?);
+        let context =
+            Arc::new(HttpContext::new(engine, control, shared.clone(), &http, gate, openai_errors_as_triton)?);
         let failed = |e: std::io::Error| Error::internal(format!("cannot start a reactor: {e}"));
         let runtime =
             Builder::new_current_thread().enable_all().on_thread_unpark(hold::woke).build().map_err(failed)?;

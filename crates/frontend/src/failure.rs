@@ -18,6 +18,44 @@ pub fn counts() -> [(&'static str, u64); Fault::ALL.len()] {
     Fault::ALL.map(|fault| (fault.name(), COUNTS.get(fault as usize).map_or(0, |count| count.load(Ordering::Relaxed))))
 }
 
+/// Form of the errors of a text endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ErrorForm {
+    /// The form of OpenAI's API.
+    OpenAi,
+    /// The form of text-embeddings-inference.
+    Tei,
+}
+
+/// Facts of a failure for the error forms of text endpoints.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TextFailure {
+    /// The kind.
+    pub kind: FailureKind,
+    /// The field of the body that is wrong.
+    pub field: Option<&'static str>,
+    /// The form, if it is not that of the route.
+    pub form: Option<ErrorForm>,
+}
+
+/// Kinds of failures that error forms tell apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FailureKind {
+    /// All others.
+    #[default]
+    Other,
+    /// The body has not the form of the endpoint.
+    Form,
+    /// A list or a text that needs content has none.
+    Empty,
+    /// A text has more tokens than the model takes.
+    TooLong,
+    /// The body is too large.
+    TooLarge,
+    /// There is no such model.
+    UnknownModel,
+}
+
 /// A failed request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RequestFailure {
@@ -27,12 +65,14 @@ pub struct RequestFailure {
     pub fault: Fault,
     /// Time after which a repeat may succeed; `None` if it cannot.
     pub retry_after: Option<Duration>,
+    /// More of it, for text endpoints.
+    pub text: TextFailure,
 }
 
 impl RequestFailure {
     /// A failure that is known by its status only, and that a repeat does not mend.
     pub fn new(number: Option<u8>, fault: Fault) -> Self {
-        Self { number, fault, retry_after: None }
+        Self { number, fault, retry_after: None, text: TextFailure::default() }
     }
 
     /// Counts the failure when it is sent to its client. Returns the name of the fault.
@@ -52,13 +92,15 @@ impl RequestFailure {
 impl From<&Error> for RequestFailure {
     fn from(error: &Error) -> Self {
         let retry_after = error.is_retryable().then_some(RETRY_AFTER);
-        Self { number: Some(error.code().grpc_status()), fault: error.fault(), retry_after }
+        let kind = if error.is_too_long() { FailureKind::TooLong } else { FailureKind::Other };
+        let text = TextFailure { kind, ..TextFailure::default() };
+        Self { number: Some(error.code().grpc_status()), fault: error.fault(), retry_after, text }
     }
 }
 
 impl From<&GateError> for RequestFailure {
     fn from(refusal: &GateError) -> Self {
-        Self { number: None, fault: refusal.fault(), retry_after: refusal.retry_after() }
+        Self { retry_after: refusal.retry_after(), ..Self::new(None, refusal.fault()) }
     }
 }
 

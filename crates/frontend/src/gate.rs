@@ -69,6 +69,11 @@ impl Grant {
         }
     }
 
+    /// Whether the caller may name this model in the operation, for lists.
+    pub fn covers(&self, model: &str) -> bool {
+        self.0.as_ref().is_none_or(|granted| granted.covers(model))
+    }
+
     /// True if the request passed a check: of keys, or of a restricted API.
     #[inline]
     pub fn is_some(&self) -> bool {
@@ -88,7 +93,14 @@ impl Granted {
     #[cold]
     fn admit_model(&self, model: &str) -> Result<(), GateError> {
         let Some(Keyed { ring, admitted, category, act }) = &self.keyed else { return Ok(()) };
-        ring.next(admitted, &Ask { category: *category, act: *act, model: Some(model) })
+        ring.next(admitted, &Ask { category: *category, act: *act, model: Some(model), is_in_body: false })
+    }
+
+    #[cold]
+    fn covers(&self, model: &str) -> bool {
+        let Some(Keyed { ring, admitted, category, act }) = &self.keyed else { return true };
+        let ask = Ask { category: *category, act: *act, model: Some(model), is_in_body: false };
+        ring.check(admitted, &ask).is_ok()
     }
 
     #[cold]
@@ -313,7 +325,7 @@ mod tests {
     #[test]
     fn a_secret_opens_settings_to_the_network_and_a_proxy_closes_them_to_loopback() {
         let restricted = gate(&["logging"], GateOptions::default());
-        let ask = Ask { category: Category::Logging, act: Act::Write, model: None };
+        let ask = Ask { category: Category::Logging, act: Act::Write, model: None, is_in_body: false };
         let with = |value: &'static [u8]| move |name: &str, at| (name == "admin-key" && at == 0).then_some(value);
         assert!(restricted.admit(&caller(Origin::Network).into(), &ask, with(b"s3cret")).unwrap().is_some());
         let refused = restricted.admit(&caller(Origin::Loopback).into(), &ask, with(b"s3creT")).unwrap_err();
@@ -333,7 +345,7 @@ mod tests {
     #[test]
     fn a_header_that_authenticates_must_occur_once() {
         let restricted = gate(&["logging"], GateOptions::default());
-        let ask = Ask { category: Category::Logging, act: Act::Read, model: None };
+        let ask = Ask { category: Category::Logging, act: Act::Read, model: None, is_in_body: false };
         for both in [[&b"s3cret"[..], b"wrong"], [b"wrong", b"s3cret"], [b"s3cret", b"s3cret"]] {
             let header = |name: &str, at: usize| both.get(at).copied().filter(|_| name == "admin-key");
             let refused = restricted.admit(&caller(Origin::Loopback).into(), &ask, header).unwrap_err();

@@ -225,7 +225,7 @@ fn to_access<'a>(ask: &Ask<'a>, is_message: bool) -> ::access::Ask<'a> {
     };
     let of = match ask.model {
         Some(name) if !name.is_empty() => Of::Model(name),
-        _ if is_message && names_a_model => Of::Message,
+        _ if (is_message || ask.is_in_body) && names_a_model => Of::Message,
         _ => Of::Server,
     };
     ::access::Ask { verb, act, of }

@@ -54,6 +54,8 @@ mod socket;
 mod stray;
 mod table;
 mod text;
+mod text_calls;
+mod text_errors;
 pub mod tls;
 mod transfer;
 #[cfg(unix)]

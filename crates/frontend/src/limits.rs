@@ -58,6 +58,10 @@ pub const LINGER_BYTES_MAX: usize = 256 * 1024 * 1024;
 pub const LINGER_TIME_MAX: Duration = Duration::from_secs(5);
 /// Time between two log lines about clients of the wrong protocol, per port and protocol.
 pub const STRAY_LINE_INTERVAL: Duration = Duration::from_secs(60);
+/// Calls of a model that one request of a text endpoint has open at a time.
+pub const TEXT_CALLS_PENDING_MAX: usize = 16;
+/// Bytes of an `x-request-id` that the reply repeats; a longer one is replaced.
+pub const REQUEST_ID_BYTES_MAX: usize = 256;
 /// Bytes read ahead from a connection whose request is still being answered (pipelining).
 pub const READ_AHEAD_BYTES_MAX: usize = 64 * 1024;
 /// Time a client has for a TLS handshake.

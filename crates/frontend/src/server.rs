@@ -162,6 +162,7 @@ pub fn bind(
 ) -> std::result::Result<Bound, Vec<StartFailure>> {
     let listen = &options.listen;
     let count = reactors(listen.reactor_threads);
+    let as_triton = listen.openai_errors_as_triton;
     let connections_max = match options.connections_max {
         0 => descriptors::connections_max(count),
         n => n,
@@ -183,7 +184,8 @@ pub fn bind(
             Some(if is_file { o.address.as_str().into() } else { format!("{}:{}", o.address, listener.port).into() });
         // The control address checks callers as the other listeners do, whether these serve or not.
         let http = HttpOptions { cors_origins: Vec::new(), ..listen.http.clone().unwrap_or_default() };
-        let mut context = HttpContext::new(engine.clone(), control.clone(), shared.clone(), &http, gate.clone())?;
+        let mut context =
+            HttpContext::new(engine.clone(), control.clone(), shared.clone(), &http, gate.clone(), as_triton)?;
         let grpc = listen.grpc.clone().unwrap_or_default();
         let calls = GrpcContext::new(engine.clone(), control.clone(), shared.clone(), &grpc, gate.clone());
         context.grpc = Some(Arc::new(calls?));
@@ -201,7 +203,7 @@ pub fn bind(
     });
     let grpc = started("GRPC", grpc, &mut failures);
     let http = listen.http.as_ref().map(|o| {
-        let context = HttpContext::new(engine.clone(), control.clone(), shared.clone(), o, gate.clone())?;
+        let context = HttpContext::new(engine.clone(), control.clone(), shared.clone(), o, gate.clone(), as_triton)?;
         let at =
             ListenAddress { given_fd: o.given_fd, address: &o.address, port: o.port, reuse_port: o.reuse_port, mode };
         let listener = listen::bind(at, count)?;

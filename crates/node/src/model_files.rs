@@ -26,6 +26,9 @@ pub fn read_onnx_graph(library: String, file: String, settings: Vec<Setting>) ->
     io.map(model_io).map_err(|e| thrown(&e))
 }
 
+/// Labels or prompts that a line shows.
+const NAMES_SHOWN: usize = 20;
+
 /// The folder of a text model, as a load reads it.
 #[napi(object, object_from_js = false)]
 pub struct TextFolder {
@@ -33,15 +36,16 @@ pub struct TextFolder {
     pub role: String,
     /// The file of the graph.
     pub file: String,
-    /// Values that a configuration can override, each with its source.
+    /// Values with their sources.
     pub guesses: Vec<TextGuess>,
 }
 
 /// A value that was read or assumed.
 #[napi(object, object_from_js = false)]
 pub struct TextGuess {
-    /// The parameter of the configuration that overrides it.
     pub name: String,
+    /// Whether a parameter of that name overrides it.
+    pub is_parameter: bool,
     pub value: String,
     /// The file and the key that it is from, or why there is none.
     pub from: String,
@@ -53,13 +57,26 @@ pub struct TextGuess {
 pub fn read_text_folder(config: Buffer, version_directory: String) -> Result<TextFolder> {
     let config = Bytes::copy_from_slice(&config);
     let folder = backend_onnx::read_text_folder(&config, Path::new(&version_directory)).map_err(|e| thrown(&e))?;
+    let guesses = folder.guesses.into_iter().map(|guess| TextGuess {
+        name: guess.name.to_owned(),
+        is_parameter: true,
+        value: guess.value,
+        from: guess.from,
+    });
+    let names = |name: &str, names: Vec<String>, from: &str| {
+        let value = match names.get(NAMES_SHOWN..) {
+            Some(more @ [_, ..]) => format!("{} and {} more", names[..NAMES_SHOWN].join(", "), more.len()),
+            _ => names.join(", "),
+        };
+        let has_any = !names.is_empty();
+        has_any.then(|| TextGuess { name: name.to_owned(), is_parameter: false, value, from: from.to_owned() })
+    };
+    let labels = names("labels", folder.labels, "config.json: id2label");
+    let prompts = folder.prompts.into_keys().collect();
+    let prompts = names("prompts", prompts, "config_sentence_transformers.json: prompts");
     Ok(TextFolder {
         role: folder.role.name().to_owned(),
         file: folder.file.to_string_lossy().into_owned(),
-        guesses: folder
-            .guesses
-            .into_iter()
-            .map(|guess| TextGuess { name: guess.name.to_owned(), value: guess.value, from: guess.from })
-            .collect(),
+        guesses: guesses.chain(labels).chain(prompts).collect(),
     })
 }

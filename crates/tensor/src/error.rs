@@ -112,6 +112,7 @@ pub struct Error {
     code: Code,
     fault: Fault,
     is_retryable: bool,
+    is_too_long: bool,
     message: Cow<'static, str>,
 }
 
@@ -128,7 +129,8 @@ impl Error {
         let message = message.into();
         let is_silent = message.is_empty() && code != Code::Cancelled;
         let (.., fault, is_retryable) = code.row();
-        Self { code, fault, is_retryable, message: if is_silent { code.constant().into() } else { cut(message) } }
+        let message = if is_silent { code.constant().into() } else { cut(message) };
+        Self { code, fault, is_retryable, is_too_long: false, message }
     }
 
     constructors! {
@@ -197,9 +199,20 @@ impl Error {
         Self { is_retryable, ..self }
     }
 
+    /// The error as one of a text that has more tokens than a model takes.
+    pub fn too_long(self) -> Self {
+        Self { is_too_long: true, ..self }
+    }
+
+    /// Whether a text has more tokens than a model takes: text endpoints have a code and a status for that.
+    pub fn is_too_long(&self) -> bool {
+        self.is_too_long
+    }
+
     /// The error with another text.
     pub fn with_text(&self, text: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(self.code, text).by(self.fault).retry(self.is_retryable)
+        let other = Self::new(self.code, text).by(self.fault).retry(self.is_retryable);
+        Self { is_too_long: self.is_too_long, ..other }
     }
 
     /// The error with `prefix` before its text.

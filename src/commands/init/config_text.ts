@@ -168,7 +168,7 @@ function describe({ name, data_type, dims, reshape }: TensorConfig): string {
 }
 
 /** A string of the text format: UTF-8, with quotes and line ends escaped. */
-function quoted(text: string): string {
+export function quoted(text: string): string {
   const escaped = text
     .replace(/[\\"]/g, '\\$&')
     // oxlint-disable-next-line no-control-regex

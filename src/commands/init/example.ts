@@ -84,6 +84,15 @@ export function exampleRequest(config: ModelIoConfig, size: number): Example | n
   }
 }
 
+/** A request to an endpoint that takes JSON. */
+export function jsonExample(path: string, body: object): Example {
+  const text = JSON.stringify(body)
+  return {
+    path, body: Buffer.from(text), headerBytes: null, binaryOutputs: [], filledIn: [],
+    curl: (origin) => `curl -sS ${shellWord(`${origin}${path}`)} -d ${shellWord(text)}`,
+  }
+}
+
 /** The shape with a batch of 1; in a model that does not batch, a variable first dimension is 1 too. */
 function shapeOf({ max_batch_size }: ModelIoConfig, { dims }: TensorConfig, size: number): number[] {
   if (max_batch_size > 0) return [1, ...dims.map((dim) => (dim === -1 ? size : dim))]

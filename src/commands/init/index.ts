@@ -23,7 +23,10 @@ import {
 import { exampleRequest, type Example } from './example.js'
 import { exportHint } from './foreign.js'
 import type { ModelIoConfig } from './model_io.js'
-import { Staging, dataFile, requireRegular, type ModelFile } from './place.js'
+import {
+  exportFolder, isTextFolder, textConfigText, textExample, textFiles, textFolder, type TextPlan,
+} from './text.js'
+import { Staging, dataFile, isFile, requireRegular, type ModelFile } from './place.js'
 import { PYTHON_IO, PYTHON_MODEL } from './python_model.js'
 import { torchScriptIn, type TorchScript } from './torchscript.js'
 import { TREES, treesIn, type TreesFile } from './trees.js'
@@ -42,7 +45,8 @@ const NAMED_MAX = 20
 
 export interface Plan {
   name: string
-  kind: 'fil' | 'javascript' | 'onnx' | 'openvino' | 'python' | 'pytorch' | 'tensorflow' | 'tensorrt' | 'vllm'
+  kind: 'fil' | 'javascript' | 'onnx' | 'openvino' | 'python' | 'pytorch' | 'tensorflow' | 'tensorrt' | 'text'
+    | 'vllm'
   files: ModelFile[]
   /** The path that the user gave. */
   source: string
@@ -51,6 +55,7 @@ export interface Plan {
   /** Command that runs the model's test, and more lines about it. */
   tested?: readonly string[]
   trees?: TreesFile
+  text?: TextPlan
   /** Files next to the model that are not part of it. */
   beside?: string[]
 }
@@ -72,7 +77,9 @@ export async function run(program: string, args: readonly string[]): Promise<num
   const command = commandNamed('init')
   try {
     const read = readArguments(command, args)
-    process.stdout.write(await make(program, planOf(read, usageOf(program, command)), read.options))
+    const [source] = read.rest
+    if (read.options.has('export') && source !== undefined) await exportFolder(resolve(source), source)
+    process.stdout.write(await make(program, planOf(program, read, usageOf(program, command)), read.options))
     return 0
   } catch (error) {
     return printFailure(error)
@@ -87,7 +94,7 @@ export function requireUrlName(name: string): void {
     throw new CommandError(`the name '${name}' can not stand in a URL as it is: use letters, digits, '_', '-' and '.'`)
 }
 
-function planOf({ rest, options }: CommandArguments, usage: string): Plan {
+function planOf(program: string, { rest, options }: CommandArguments, usage: string): Plan {
   const [source] = rest
   if (source === undefined || rest.length > 1) throw new CommandError(usage)
   const named = (fallback: string): string => {
@@ -116,6 +123,11 @@ function planOf({ rest, options }: CommandArguments, usage: string): Plan {
       name: named(nameOf(saved)), kind: 'tensorflow',
       files: filesBelow(saved, source, (file) => join('1', SAVED_NAME, file)), source,
     }
+  if (isTextFolder(path)) {
+    const { text, graph } = textFolder(path, source, options.get('file'), invocation(program))
+    const files = textFiles(path, [graph, ...dataOf(graph, source)].map((file) => relative(path, file)))
+    return { name: named(nameOf(path)), kind: 'text', files, source, text }
+  }
   const file = stat.isDirectory() ? modelIn(path, source) : path
   const foreign = exportHint(file)
   if (foreign !== null) throw new CommandError(`${source} ${foreign}`)
@@ -162,22 +174,24 @@ function planOf({ rest, options }: CommandArguments, usage: string): Plan {
     return { name: named(nameOf(file)), kind, files: [{ from: file, to: join('1', to) }], source }
   }
   const shown = stat.isDirectory() ? join(source, relative(path, file)) : source
-  const { file: onnx, why } = lookAt(file)
-  if (why !== null) throw new CommandError(`${shown} ${why}`)
-  const directory = dirname(file)
-  const data = (onnx?.dataFiles ?? []).map((location) => {
-    const from = dataFile(directory, location)
-    const noWeights = whyNoWeights(from)
-    if (noWeights !== null) throw new CommandError(`the model keeps data in '${location}', and that ${noWeights}`)
-    return { from, to: join('1', location) }
-  })
+  const data = dataOf(file, shown).map((from) => ({ from, to: join('1', relative(dirname(file), from)) }))
   const beside = stat.isDirectory() ? TOKENIZERS.filter((name) => isFile(join(path, name))) : []
   return {
     name: named(nameOf(file)), kind: 'onnx', files: [{ from: file, to: '1/model.onnx' }, ...data], source, beside,
   }
 }
 
-const isFile = (path: string): boolean => statSync(path, { throwIfNoEntry: false })?.isFile() === true
+/** Files with data of an ONNX model, as the model names them. */
+function dataOf(file: string, shown: string): string[] {
+  const { file: onnx, why } = lookAt(file)
+  if (why !== null) throw new CommandError(`${shown} ${why}`)
+  return (onnx?.dataFiles ?? []).map((location) => {
+    const from = dataFile(dirname(file), location)
+    const noWeights = whyNoWeights(from)
+    if (noWeights !== null) throw new CommandError(`the model keeps data in '${location}', and that ${noWeights}`)
+    return from
+  })
+}
 
 /** The ending of a file name in lower case, as backends name their files. */
 const endingOf = (file: string): string => extname(file).toLowerCase()
@@ -339,8 +353,9 @@ async function scriptOf({ kind, files: [file], source }: Plan): Promise<TorchScr
 
 /** The configuration before the model was loaded; empty for ONNX, whose tensors come from the model. */
 function configText(
-  { kind, name, trees, isTemplate }: Plan, options: CommandArguments['options'], script: TorchScript | null = null,
+  { kind, name, trees, text, isTemplate }: Plan, options: CommandArguments['options'], script: TorchScript | null = null,
 ): string {
+  if (text !== undefined) return textConfigText(name, text, batchOf(options, backendRow('text')?.maxBatchSize ?? 0))
   if (trees !== undefined) return treesConfigText(name, trees, batchOf(options, TREES_BATCH))
   if (kind === 'pytorch') return pytorchConfigText(name, script)
   if (kind === 'tensorrt') return planConfigText(name)
@@ -413,16 +428,17 @@ function canBatch({ input, output }: ModelIoConfig): boolean {
 
 /** Loads a model from the written configuration. If its code lacks something here, returns the reason. */
 async function tryConfigured(
-  staging: Staging, { name, kind, source }: Plan, script: TorchScript | null,
+  staging: Staging, { name, kind, source, text }: Plan, script: TorchScript | null,
 ): Promise<Trial | Unloaded> {
   return await withServer(staging.repository, async (server) => {
     try {
       await server.load(name)
     } catch (error) {
-      // Trees fail only because of their file.
-      if (kind === 'fil' || !(error instanceof ServerError)) throw described(error, source, staging)
+      // Trees and text models fail only because of their files.
+      if (kind === 'fil' || text !== undefined || !(error instanceof ServerError)) throw described(error, source, staging)
       return { failure: reasonOf(error, staging) }
     }
+    if (text !== undefined) return await tryExample(server, textExample(name, text.role))
     // A request with placeholders would fail.
     if (kind === 'pytorch' || kind === 'tensorrt') {
       const isKnown = script !== null && script.inputs !== null && script.outputs !== null
@@ -457,11 +473,17 @@ async function tryRequests(server: Server, config: ModelIoConfig): Promise<Trial
   for (const size of isVariable ? SIZES : SIZES.slice(0, 1)) {
     const example = exampleRequest(config, size)
     if (example === null) continue
-    const refusal = await refusalOf(server, example)
-    if (refusal === null) return { example, refusal }
-    first ??= { example, refusal: `the model refuses this request, so put data of your own into it: ${refusal}` }
+    const trial = await tryExample(server, example)
+    if (trial.refusal === null) return trial
+    first ??= trial
   }
   return first ?? { example: null, refusal: 'its inputs are too large for a command line: see the clients of Triton' }
+}
+
+async function tryExample(server: Server, example: Example): Promise<Trial> {
+  const refusal = await refusalOf(server, example)
+  if (refusal === null) return { example, refusal }
+  return { example, refusal: `the model refuses this request, so put data of your own into it: ${refusal}` }
 }
 
 async function refusalOf(server: Server, { path, body, headerBytes }: Example): Promise<string | null> {
@@ -474,7 +496,8 @@ async function refusalOf(server: Server, { path, body, headerBytes }: Example): 
     })
     if (answer.ok) return null
     const text = await answer.text()
-    return (JSON.parse(text) as { error?: string }).error ?? text
+    const { error = text } = JSON.parse(text) as { error?: string | { message: string } }
+    return typeof error === 'string' ? error : error.message
   } catch (error) {
     return `no answer (${String(error)})`
   }

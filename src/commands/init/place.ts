@@ -113,6 +113,8 @@ export class Staging {
   }
 }
 
+export const isFile = (path: string): boolean => statSync(path, { throwIfNoEntry: false })?.isFile() === true
+
 const isOccupied = (path: string): boolean => lstatSync(path, { throwIfNoEntry: false }) !== undefined
 
 /** Makes directories one at a time: Node's recursive way reports ENOENT for a read-only disk, and hangs in /proc. */

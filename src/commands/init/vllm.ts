@@ -2,8 +2,7 @@
 
 import { statSync } from 'node:fs'
 import { readRegularFile } from '../../config/index.js'
-import { shellWord } from '../../config/shell_word.js'
-import type { Example } from './example.js'
+import { jsonExample, type Example } from './example.js'
 
 /** Larger files are no arguments. */
 const BYTES_MAX = 1 << 20
@@ -21,10 +20,7 @@ export function isEngine(path: string): boolean {
 
 /** A request that is shown and not tried. */
 export function generateExample(name: string): Example {
-  const path = `/v2/models/${name}/generate`
-  const text = JSON.stringify({ text_input: 'What is a tensor?', parameters: { max_tokens: 50, temperature: 0 } })
-  return {
-    path, body: Buffer.from(text), headerBytes: null, binaryOutputs: [], filledIn: [],
-    curl: (origin) => `curl -sS ${shellWord(`${origin}${path}`)} -d ${shellWord(text)}`,
-  }
+  return jsonExample(`/v2/models/${name}/generate`, {
+    text_input: 'What is a tensor?', parameters: { max_tokens: 50, temperature: 0 },
+  })
 }

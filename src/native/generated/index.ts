@@ -682,8 +682,9 @@ export interface TextFolder {
 
 /** A value that was read or assumed. */
 export interface TextGuess {
-  /** The parameter of the configuration that overrides it. */
   name: string
+  /** Whether a parameter of that name overrides it. */
+  isParameter: boolean
   value: string
   /** The file and the key that it is from, or why there is none. */
   from: string

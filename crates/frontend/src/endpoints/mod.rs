@@ -5,6 +5,8 @@
 //! endpoints: a new route is a row and a file here. Routing, permissions, names in logs, the OpenAPI document and the
 //! suite `exposed` derive from the rows.
 
+pub mod classify;
+pub mod cohere_embed;
 pub mod config;
 pub mod embeddings;
 #[cfg(test)]
@@ -13,6 +15,7 @@ pub mod generate;
 pub mod health;
 pub mod index;
 pub mod infer;
+pub mod invocations;
 pub mod load;
 pub mod metadata;
 pub mod models;
@@ -20,8 +23,12 @@ pub mod openapi;
 pub mod pages;
 pub mod reflection;
 pub mod regions;
+pub mod rerank;
+pub mod score;
 pub mod settings;
 pub mod statistics;
+pub mod tei;
+pub mod text_models;
 pub mod unload;
 
 // Imports of most endpoints, each of which begins with `use super::*`.
@@ -29,6 +36,7 @@ use crate::access::Category;
 use crate::access_log::json_line::JsonLine;
 use crate::control::ControlOperation;
 use crate::exchange::{Endpoint, GrpcAnswer, GrpcExchange, GrpcStream, HttpAnswer, HttpExchange, Later};
+use crate::failure::ErrorForm;
 use crate::gate_error::Result;
 use crate::grpc::decode::{decode, decode_long, read_message};
 use crate::grpc::message::frame;
@@ -42,6 +50,8 @@ use crate::rope::Rope;
 use crate::table::facts::{CallForm, Draining, Facts};
 use crate::table::paths::PathNames;
 use crate::text::Text;
+use crate::text_calls::{self, Ran, TextEndpoint, TextResult};
+use crate::text_errors::TextError;
 use bytes::Bytes;
 use engine::Engine;
 use prost::{DecodeError, Message};
@@ -51,6 +61,12 @@ use tensor::Error;
 
 /// Fields of messages that name a model and a version.
 const MODEL_NAMES: &[(&str, u32)] = &[("model", 1), ("version", 2)];
+
+/// Seconds since 1970.
+#[expect(clippy::disallowed_methods, reason = "answers of OpenAI's API have the wall clock")]
+fn unix_secs() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
 
 /// An answer whose body is made by `work`: JSON, or nothing if the status is the answer.
 fn later<'a>(work: impl Future<Output = Result<Bytes>> + 'a) -> HttpAnswer<'a> {

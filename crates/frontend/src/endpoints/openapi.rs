@@ -3,19 +3,12 @@
 use super::*;
 use crate::gate::Grant;
 use crate::gate_error::GateError;
-use crate::http::decode::percent_decode;
+use crate::http::decode::query_value;
 use crate::http::request::RequestHead;
 use crate::limits::DISCARD_BYTES_MAX;
-use std::borrow::Cow;
 
 /// The document. Its query may name a model, which the path does not.
 pub struct OpenApi;
-
-/// The first value of this name in a query, percent-decoded; empty if there is none.
-fn given<'q>(query: &'q [u8], name: &str) -> Cow<'q, str> {
-    let pairs = query.split(|&b| b == b'&').filter_map(|pair| std::str::from_utf8(pair).ok()?.split_once('='));
-    pairs.filter(|(key, _)| *key == name).map(|(_, value)| percent_decode(value)).next().unwrap_or_default()
-}
 
 impl Endpoint for OpenApi {
     fn facts(&self) -> &'static Facts {
@@ -23,7 +16,7 @@ impl Endpoint for OpenApi {
     }
 
     fn admit(&self, grant: &Grant, head: &RequestHead) -> std::result::Result<(), GateError> {
-        match given(head.query(), "model") {
+        match query_value(head.query(), "model") {
             model if model.is_empty() => Ok(()),
             model => grant.admit_model(&model),
         }
@@ -37,7 +30,11 @@ impl Endpoint for OpenApi {
         later(async move {
             let query = exchange.head.query();
             let mut argument = Text::begin(b'{');
-            argument.key("model").string(&given(query, "model")).key("version").string(&given(query, "version"));
+            argument
+                .key("model")
+                .string(&query_value(query, "model"))
+                .key("version")
+                .string(&query_value(query, "version"));
             argument.close(b'}');
             exchange.operations().control(ControlOperation::OpenApi, argument).await.map(Bytes::from)
         })

@@ -2,6 +2,7 @@
 
 use super::endpoint::{BodyPlace, FindRoute, HttpAnswer, HttpExchange};
 use super::{Exchange, ExchangePhase};
+use crate::failure::ErrorForm;
 use crate::gate::Grant;
 use crate::gate_error::GateError;
 use crate::grpc::status::code;
@@ -16,9 +17,11 @@ use crate::origin::{Caller, Client, Face};
 use crate::record::{Record, RequestName};
 use crate::table::paths::PathNames;
 use crate::text::cut;
+use crate::text_errors;
 use crate::verbose;
 use engine::ModelVersion;
 use memory::{Kind, Short};
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::sync::Arc;
 use tensor::Result;
@@ -87,13 +90,24 @@ impl<'a> HttpExchange<'a> {
         match context.shared.strays().at_http() {
             Some(text) if is_grpc => Reply::grpc(code::UNIMPLEMENTED, &text),
             _ => {
-                let path = std::str::from_utf8(head.path())
-                    .ok()
-                    .and_then(|path| path.strip_suffix('/'))
-                    .filter(|path| (self.find)(head.method, path).is_some());
-                let text = path.map(|path| format!("Not Found: the path has a slash at its end, which {path} has not"));
-                Reply::text_error(404, JSON, &cut(text.as_deref().unwrap_or("Not Found")))
+                let path = std::str::from_utf8(head.path()).ok();
+                let slashed = path.and_then(|path| path.strip_suffix('/'));
+                let text = match slashed.filter(|path| (self.find)(head.method, path).is_some()) {
+                    Some(path) => format!("Not Found: the path has a slash at its end, which {path} has not").into(),
+                    None if head.path().starts_with(text_errors::PREFIX) => text_errors::not_served(path),
+                    None => Cow::Borrowed("Not Found"),
+                };
+                Reply::text_error(404, JSON, &cut(&text))
             }
+        }
+    }
+
+    /// The form of errors of a text endpoint. Paths beside them have it as well: clients of the same kind ask for them.
+    #[inline]
+    fn text_form(&self) -> Option<ErrorForm> {
+        match self.route {
+            Some(route) => route.endpoint.facts().text,
+            None => self.head.path().starts_with(text_errors::PREFIX).then_some(ErrorForm::OpenAi),
         }
     }
 
@@ -178,6 +192,9 @@ impl<'a> HttpExchange<'a> {
         }
         if let Some(cors) = &self.context.cors {
             cors.add(self.head.headers.get("origin"), reply);
+        }
+        if let Some(form) = self.text_form() {
+            text_errors::complete(form, self.context.openai_errors_as_triton, self.head, reply);
         }
         self.with.advance(ExchangePhase::Answered);
         note_reply(&self.with.record, reply);

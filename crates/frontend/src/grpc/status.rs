@@ -46,7 +46,7 @@ impl Status {
     }
 
     pub fn failure(&self) -> RequestFailure {
-        RequestFailure { number: Some(self.code), fault: self.fault, retry_after: self.retry_after }
+        RequestFailure { retry_after: self.retry_after, ..RequestFailure::new(Some(self.code), self.fault) }
     }
 
     pub fn ok() -> Self {

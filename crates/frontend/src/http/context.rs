@@ -25,6 +25,8 @@ pub struct HttpContext {
     /// Answers gRPC calls over HTTP/2, on the control address only.
     pub grpc: Option<Arc<GrpcContext>>,
     pub limits: Limits,
+    /// Errors of text endpoints have the statuses and the form of Triton's OpenAI front end.
+    pub openai_errors_as_triton: bool,
 }
 
 impl HttpContext {
@@ -38,6 +40,7 @@ impl HttpContext {
         shared: Arc<Shared>,
         options: &HttpOptions,
         gate: GateOptions,
+        openai_errors_as_triton: bool,
     ) -> Result<Self> {
         let cors = Cors::new(&options.cors_origins)?.map(Arc::new);
         let limits = Limits { input_bytes_max: engine.options().http_input_bytes_max, ..Limits::default() };
@@ -54,6 +57,7 @@ impl HttpContext {
             forward: HeaderForward::new(&options.header_forward_pattern)?,
             grpc: None,
             limits,
+            openai_errors_as_triton,
         })
     }
 }

@@ -21,6 +21,12 @@ pub fn optional(body: &Bytes) -> Result<Option<Value<'_>>> {
     if body.is_empty() { Ok(None) } else { Value::parse(body).map(Some) }
 }
 
+/// The first value of this name in a query, percent-decoded; empty if there is none.
+pub fn query_value<'q>(query: &'q [u8], name: &str) -> Cow<'q, str> {
+    let pairs = query.split(|&b| b == b'&').filter_map(|pair| std::str::from_utf8(pair).ok()?.split_once('='));
+    pairs.filter(|(key, _)| *key == name).map(|(_, value)| percent_decode(value)).next().unwrap_or_default()
+}
+
 /// Decodes `%XX`. An invalid escape stays as it is, and so does a text that does not decode to UTF-8.
 pub fn percent_decode(text: &str) -> Cow<'_, str> {
     if !text.contains('%') {

@@ -77,7 +77,7 @@ fn find<'e>(exchange: &'e HttpExchange<'_>) -> Result<&'e Arc<ModelVersion>> {
     exchange.version()
 }
 
-fn check_encoding(head: &RequestHead) -> Result<()> {
+pub fn check_encoding(head: &RequestHead) -> Result<()> {
     match head.headers.get("content-encoding") {
         None | Some(b"identity") => Ok(()),
         Some(_) => Err(Error::invalid("Unsupported content-encoding, only 'identity' is supported.")),

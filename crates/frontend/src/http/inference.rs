@@ -265,7 +265,7 @@ fn parse(
 }
 
 /// Adds forwarded headers to a request, and its trace.
-fn forward(exchange: &HttpExchange<'_>, request: &mut InferRequest) -> Result<()> {
+pub fn forward(exchange: &HttpExchange<'_>, request: &mut InferRequest) -> Result<()> {
     let HttpExchange { context, head, .. } = exchange;
     exchange.with.follow(request);
     if context.forward.is_active() {

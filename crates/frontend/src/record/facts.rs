@@ -273,9 +273,13 @@ pub fn kept(text: &str) -> String {
     text.get(..end).unwrap_or_default().to_owned()
 }
 
-/// The `error` member of a reply's body.
+/// The text of an error in a reply's body, in the form of any endpoint.
 pub fn error_text(body: &[Bytes]) -> String {
-    let of = |part: &Bytes| Value::parse(part).ok()?.get("error")?.as_string().ok();
+    let of = |part: &Bytes| {
+        let members = Value::parse(part).ok()?;
+        let error = members.get("error").or_else(|| members.get("detail"))?;
+        error.as_string().or_else(|_| error.member("message")?.as_string()).ok()
+    };
     body.iter().find_map(of).map_or_else(String::new, |text| kept(&text))
 }
 

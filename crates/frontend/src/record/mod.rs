@@ -14,7 +14,7 @@ mod audit;
 mod facts;
 mod line;
 
-pub use facts::{EventNotes, RequestName};
+pub use facts::{EventNotes, RequestName, error_text};
 
 use crate::failure::RequestFailure;
 use crate::grpc::status::{Status, code};
@@ -25,7 +25,7 @@ use crate::table::facts::Facts as EndpointFacts;
 use backend::now_ns;
 use bytes::Bytes;
 use engine::{EngineResponse, ModelVersion};
-use facts::{Facts, Noted, SentStatus, Target, activity_of, error_text, kept};
+use facts::{Facts, Noted, SentStatus, Target, activity_of, kept};
 use line::RequestLine;
 use protocol::InferRequest;
 use protocol::grpc::InferHead;

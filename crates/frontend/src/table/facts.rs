@@ -3,6 +3,7 @@
 use crate::access::{Act, Ask, Category};
 use crate::access_log::json_line::JsonLine;
 use crate::access_log::parameters::put_members;
+use crate::failure::ErrorForm;
 use prost::DecodeError;
 use protocol::json::Value;
 
@@ -25,6 +26,8 @@ pub struct Facts {
     pub names: &'static [(&'static str, u32)],
     /// Whether a message only reads, in a call that may change the server. Then it is not in the audit log.
     pub reads: Option<fn(&[u8]) -> bool>,
+    /// Set for text endpoints, whose bodies name the model: the form of their errors.
+    pub text: Option<ErrorForm>,
     /// Writes the parameters of an HTTP request to a line of the audit log.
     pub audit_body: fn(Value<'_>, &mut JsonLine<'_>),
     /// Writes the parameters of a call to a line of the audit log.
@@ -77,9 +80,15 @@ impl Facts {
             is_for_crowd: false,
             names: &[],
             reads: None,
+            text: None,
             audit_body: |body, line| put_members(Some(body), line),
             audit_message: |_, _| Ok(()),
         }
+    }
+
+    /// A text endpoint.
+    pub const fn text(name: &'static str, form: ErrorForm) -> Self {
+        Self { text: Some(form), ..Self::read(name, Category::Inference) }
     }
 
     /// An endpoint that changes the server.
@@ -95,6 +104,11 @@ impl Facts {
     /// The endpoint as the gate checks it; `None` if it needs no permission.
     #[inline]
     pub fn ask<'a>(&self, model: Option<&'a str>) -> Option<Ask<'a>> {
-        Some(Ask { category: self.category?, act: self.act, model })
+        Some(Ask {
+            category: self.category?,
+            act: self.act,
+            model: model.filter(|_| self.text.is_none()),
+            is_in_body: self.text.is_some(),
+        })
     }
 }

@@ -2,8 +2,8 @@
 
 use super::paths::Pattern;
 use crate::endpoints::{
-    config, embeddings, generate, health, index, infer, load, metadata, models, openapi, pages, regions, settings,
-    statistics, unload,
+    classify, cohere_embed, config, embeddings, generate, health, index, infer, invocations, load, metadata, models,
+    openapi, pages, regions, rerank, score, settings, statistics, tei, text_models, unload,
 };
 use crate::exchange::{EndpointRef, Route};
 use crate::http::method::Method;
@@ -101,7 +101,7 @@ impl RouteRow {
 
 /// The first row that matches a path answers it. Inferences are first, as they are most frequent; otherwise the order
 /// counts only for `/v2/models/stats`, which is not a model. Rows with a repository reject its name or ignore it.
-pub static ROWS: [RouteRow; 42] = [
+pub static ROWS: [RouteRow; 58] = [
     post("/v2/models/{model}[/versions/{version}]/infer", &infer::Infer)
         .doc("modelInfer", "Infer.")
         .takes("InferRequest")
@@ -116,10 +116,57 @@ pub static ROWS: [RouteRow; 42] = [
         .takes("GenerateRequest")
         .answers("GenerateResponse")
         .form(Form::Events),
-    post("/v1/embeddings", &embeddings::Embeddings)
-        .doc("embeddings", "Texts, or token ids, to vectors, in OpenAI's form.")
+    post("/v1/embeddings", &embeddings::ENDPOINT)
+        .doc("embeddings", "Vectors of texts, or of token ids, in OpenAI's form.")
         .takes("EmbeddingsRequest")
         .answers("EmbeddingsAnswer"),
+    post("/v2/embed", &cohere_embed::ENDPOINT)
+        .doc("cohereEmbed", "Vectors of texts, in Cohere's form.")
+        .takes("EmbedRequest")
+        .answers("EmbedAnswer"),
+    post("/v1/rerank", &rerank::ENDPOINT)
+        .doc("rerank", "Documents by their scores for a query, in the form of Cohere, Jina and vLLM.")
+        .takes("RerankRequest")
+        .answers("RerankAnswer"),
+    post("/rerank", &rerank::ENDPOINT)
+        .doc("rerankOrTei", "As /v1/rerank; with texts instead of documents, in TEI's form.")
+        .takes("RerankRequest")
+        .answers("RerankAnswer"),
+    post("/v2/rerank", &rerank::SECOND)
+        .doc("cohereRerank", "As /v1/rerank, without documents in results unless they are asked for.")
+        .takes("RerankRequest")
+        .answers("RerankAnswer"),
+    post("/v1/score", &score::ENDPOINT)
+        .doc("score", "Scores of pairs of texts, in vLLM's form.")
+        .takes("ScoreRequest")
+        .answers("ScoreAnswer"),
+    post("/score", &score::ENDPOINT),
+    post("/v1/classify", &classify::ENDPOINT)
+        .doc("classify", "Classes of texts, in vLLM's form.")
+        .takes("ClassifyRequest")
+        .answers("ClassifyAnswer"),
+    post("/classify", &classify::ENDPOINT),
+    get("/v1/models", &text_models::LIST)
+        .doc("textModels", "Models with a role for text endpoints, and aliases.")
+        .answers("ModelList"),
+    get("/v1/models/{model}", &text_models::ONE)
+        .doc("textModel", "A model with a role, or an alias.")
+        .answers("ModelItem"),
+    post("/embed", &tei::EMBED)
+        .doc("teiEmbed", "Vectors of texts, in TEI's form.")
+        .takes("InputsRequest")
+        .answers("EmbedRows"),
+    post("/predict", &tei::PREDICT)
+        .doc("teiPredict", "Classes of texts, in TEI's form; of a single text, without the outer list.")
+        .takes("InputsRequest")
+        .answers("Predictions"),
+    post("/tokenize", &tei::TOKENIZE)
+        .doc("teiTokenize", "Tokens of texts, in TEI's form.")
+        .takes("InputsRequest")
+        .answers("Tokens"),
+    get("/info", &tei::INFO).doc("teiInfo", "The model of TEI's routes.").answers("Info"),
+    get("/health", &health::ServerReady),
+    post("/invocations", &invocations::ENDPOINT),
     get("/v2/health/live", &health::ServerLive)
         .doc(
             "serverLive",

@@ -1,7 +1,7 @@
 //! Text models as endpoints see them: the role of a model, its facts, and the parameters of a request to one.
 //!
-//! A text model takes BYTES texts (pairs of texts, for a cross-encoder) and returns one row of FP32 for each. A model of
-//! the backend `text` has its facts from its files; any other model has the role that its configuration declares.
+//! A text model takes BYTES texts (pairs of texts, for a cross-encoder) and returns one row of FP32 for each. A model
+//! of the backend `text` has its facts from its files; any other model has the role that its configuration declares.
 //!
 //! [`openai`], [`cohere`] and [`tei`] have the bodies of the endpoints, both ways.
 
@@ -27,7 +27,7 @@ use tensor::{Error, allowance};
 /// Texts of a request.
 pub const TEXTS_MAX: usize = 65_536;
 
-/// What a model is to an endpoint.
+/// Use of a model by endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Text to a vector.
@@ -55,7 +55,7 @@ impl Role {
 /// The facts of a text model on which endpoints rely.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TextFacts {
-    /// Its role.
+    /// The role.
     pub role: Role,
     /// Values of a row: dimensions of an embedding, 1 for a score, classes. `None` if the configuration does not say.
     pub width: Option<u32>,
@@ -207,12 +207,12 @@ pub mod configuration {
 /// The side of a text that is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub enum Side {
+pub enum CutSide {
     Left,
     Right,
 }
 
-impl Side {
+impl CutSide {
     /// Name in parameters and forms.
     pub fn name(self) -> &'static str {
         match self {
@@ -227,14 +227,16 @@ impl Side {
 pub struct FormError {
     /// The field that is wrong.
     pub field: Option<&'static str>,
-    /// What is wrong.
+    /// Text for the client.
     pub text: Cow<'static, str>,
+    /// The field has no content.
+    pub is_empty: bool,
 }
 
 impl FormError {
     /// A wrong field.
     pub fn of(field: &'static str, text: impl Into<Cow<'static, str>>) -> Self {
-        Self { field: Some(field), text: text.into() }
+        Self { field: Some(field), text: text.into(), is_empty: false }
     }
 
     /// A field that is missing, in the words of Triton's front end.
@@ -244,7 +246,8 @@ impl FormError {
 
     /// A list or text without content, in the words of Triton's front end.
     pub fn empty(field: &'static str) -> Self {
-        Self::of(field, "Value should have at least 1 item after validation, not 0")
+        let text = "Value should have at least 1 item after validation, not 0";
+        Self { is_empty: true, ..Self::of(field, text) }
     }
 }
 
@@ -258,7 +261,7 @@ pub fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, FormError> {
         // The place helps where the body is no JSON. A value of a wrong type is found by its text.
         let place = format!(" at line {} column {}", error.line(), error.column());
         let text = if error.is_data() { text.strip_suffix(&place).unwrap_or(&text).to_owned() } else { text };
-        FormError { field: None, text: text.into() }
+        FormError { field: None, text: text.into(), is_empty: false }
     })
 }
 
@@ -283,7 +286,7 @@ pub fn only(body: &[u8], fields: &[&str]) -> Result<(), FormError> {
         let name = name.decode();
         if !fields.iter().any(|field| field.as_bytes() == &*name) {
             let text = format!("Extra inputs are not permitted: '{}'", String::from_utf8_lossy(&name));
-            return Err(FormError { field: None, text: text.into() });
+            return Err(FormError { field: None, text: text.into(), is_empty: false });
         }
     }
     Ok(())
@@ -326,8 +329,8 @@ const NO_STRING: &str = "Input should be a valid string";
 fn cut(truncate: Option<bool>, side: Option<&str>, tokens: Option<i64>) -> Result<TextOptions, FormError> {
     let side = match side {
         None => None,
-        Some("left") => Some(Side::Left),
-        Some("right") => Some(Side::Right),
+        Some("left") => Some(CutSide::Left),
+        Some("right") => Some(CutSide::Right),
         Some(other) => return Err(FormError::of("truncation_side", format!("'{other}' is not left or right"))),
     };
     let tokens_max = match tokens {

@@ -1,6 +1,6 @@
 //! The forms of text-embeddings-inference. Its routes have no model; the field `model` is an addition.
 
-use super::{Side, TextOptions, Texts, given};
+use super::{CutSide, TextOptions, Texts, given};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -30,7 +30,7 @@ pub struct InputsRequest {
     pub add_special_tokens: Option<bool>,
 }
 
-/// Side that is cut.
+/// CutSide that is cut.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[allow(missing_docs)]
@@ -41,7 +41,7 @@ pub enum Direction {
     Right,
 }
 
-impl From<Direction> for Side {
+impl From<Direction> for CutSide {
     fn from(direction: Direction) -> Self {
         match direction {
             Direction::Left => Self::Left,
@@ -51,53 +51,16 @@ impl From<Direction> for Side {
 }
 
 impl InputsRequest {
-    /// What the request wants beside its texts.
+    /// Options of the request.
     pub fn options(&self) -> TextOptions {
         TextOptions {
             dimensions: self.dimensions,
             truncate: self.truncate,
-            side: self.truncation_direction.map(Side::from),
+            side: self.truncation_direction.map(CutSide::from),
             normalize: self.normalize,
             raw_scores: self.raw_scores,
             prompt: self.prompt_name.clone(),
             tokens_max: None,
-        }
-    }
-}
-
-/// Body of `POST /rerank` with `texts`.
-#[derive(Debug, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct TextsRequest {
-    /// A model, `model:version`, or an alias; absent: the only model that reranks.
-    pub model: Option<String>,
-    /// The query.
-    #[serde(default, deserialize_with = "super::string")]
-    #[cfg_attr(test, schemars(with = "String"))]
-    pub query: Option<String>,
-    /// The texts.
-    #[serde(default, deserialize_with = "given")]
-    #[cfg_attr(test, schemars(with = "super::schema::TextOrTexts"))]
-    pub texts: Option<Texts>,
-    /// False, as if absent, rejects a text that is longer than the model takes.
-    pub truncate: Option<bool>,
-    /// The side that is cut.
-    pub truncation_direction: Option<Direction>,
-    /// Whether scores have no activation.
-    pub raw_scores: Option<bool>,
-    /// Whether results have their texts.
-    #[serde(default)]
-    pub return_text: bool,
-}
-
-impl TextsRequest {
-    /// What the request wants beside its texts.
-    pub fn options(&self) -> TextOptions {
-        TextOptions {
-            truncate: self.truncate,
-            side: self.truncation_direction.map(Side::from),
-            raw_scores: self.raw_scores,
-            ..TextOptions::default()
         }
     }
 }
@@ -111,7 +74,7 @@ pub struct Rank<'a> {
     /// The text, if it is wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<Cow<'a, str>>,
-    /// Its score.
+    /// The score.
     pub score: f32,
 }
 
@@ -119,9 +82,9 @@ pub struct Rank<'a> {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Prediction {
-    /// Its value.
+    /// Value of the class.
     pub score: f32,
-    /// Its name.
+    /// Name of the class.
     pub label: String,
 }
 
@@ -129,13 +92,13 @@ pub struct Prediction {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Token {
-    /// Its id.
+    /// Id of the token.
     pub id: u32,
-    /// Its part of the text; the name of a special token.
+    /// Part of the text; the name of a special token.
     pub text: String,
     /// Whether the tokenizer added it.
     pub special: bool,
-    /// Its first character; null for a special token.
+    /// First character; null for a special token.
     pub start: Option<u32>,
     /// The character behind its last; null for a special token.
     pub stop: Option<u32>,
@@ -147,11 +110,11 @@ pub struct Token {
 pub struct Info<'a> {
     /// Name of the model.
     pub model_id: &'a str,
-    /// Its version.
+    /// Version of the model.
     pub model_sha: &'a str,
     /// `float32`.
     pub model_dtype: &'static str,
-    /// Its role: `embedding`, `reranker` or `classifier`.
+    /// Role of the model: `embedding`, `reranker` or `classifier`.
     #[cfg_attr(test, schemars(with = "std::collections::BTreeMap<String, serde_json::Value>"))]
     pub model_type: ModelType<'a>,
     /// Maximum of tokens of a text; null if unknown.
@@ -188,7 +151,7 @@ fn numbered<S: serde::Serializer>(labels: &&[String], to: S) -> Result<S::Ok, S:
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ErrorAnswer<'a> {
-    /// What was asked, what was found, what to do.
+    /// Text for people.
     pub error: &'a str,
     /// `Validation`, `Empty`, `Tokenizer`, `Overloaded`, `Unhealthy`, `Backend`.
     pub error_type: &'a str,

@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use std::fmt;
 use tensor::allowance;
 
-/// Texts, or token ids in place of them: a string, a list of strings, a list of ids, or a list of lists of ids. A member
-/// may also be an object with a `text`, as documents are written.
+/// Texts, or token ids in place of them: a string, a list of strings, a list of ids, or a list of lists of ids. A
+/// member may also be an object with a `text`, as documents are written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Texts {
     /// Elements as a BYTES tensor has them: a length of four bytes, and the text or the ids as little-endian `u32`.
@@ -21,7 +21,7 @@ pub struct Texts {
     pub is_single: bool,
 }
 
-/// What a list has, known from its first member.
+/// Kind of a list, known from its first member.
 #[derive(Clone, Copy, PartialEq)]
 enum Members {
     Texts,
@@ -74,18 +74,24 @@ impl Texts {
         Ok(())
     }
 
-    /// Pairs of texts, each of two elements: those of `self` and `second` by their places. One text is paired with each
-    /// of the other side. `bytes_max`: bytes of all pairs.
+    /// Number of pairs of `left` and `right` texts by their places. One text is paired with each of the other side.
+    ///
+    /// # Errors
+    /// INVALID_ARG for other numbers.
+    pub fn pair_count(left: usize, right: usize) -> tensor::Result<usize> {
+        if left == right || left == 1 || right == 1 {
+            return Ok(left.max(right));
+        }
+        let text = format!("{left} and {right} texts make no pairs: expected the same number, or one on a side");
+        Err(tensor::Error::invalid(text))
+    }
+
+    /// Pairs of texts, each of two elements; see [`pair_count`](Self::pair_count). `bytes_max`: bytes of all pairs.
     ///
     /// # Errors
     /// INVALID_ARG for other numbers of texts, and above `bytes_max`.
     pub fn pairs(&self, second: &Self, bytes_max: usize) -> tensor::Result<Self> {
-        let (left, right) = (self.len(), second.len());
-        if left != right && left != 1 && right != 1 {
-            let text = format!("{left} and {right} texts make no pairs: expected the same number, or one on a side");
-            return Err(tensor::Error::invalid(text));
-        }
-        let count = left.max(right);
+        let count = Self::pair_count(self.len(), second.len())?;
         let times = |texts: &Self| texts.bytes().saturating_mul(if texts.len() == 1 { count } else { 1 });
         let bytes = times(self).saturating_add(times(second));
         if bytes > bytes_max {
