@@ -138,27 +138,26 @@ export const bert = (model = 'bert_base') => network(model, tokens(), 768 * 4)
 /** A network of a millisecond, or three of them one behind the other. */
 export const milliseconds = (model) => network(model, [tensor('INPUT0', 'FP32', [32, 512])], 32 * 512 * 4)
 
-/** Tokens of the i-th text: lognormal, median 30, from 8 to 128. */
-export function textLength(i) {
+/** Lengths of texts in tokens: lognormal, from 8 to the number that names them. */
+export const LENGTHS = { 128: { median: 30, sigma: 0.7 }, 512: { median: 64, sigma: 0.9 } }
+
+/** Tokens of the i-th text. */
+export function textLength(i, most) {
+  const { median, sigma } = LENGTHS[most]
   for (let attempt = 0; ; attempt += 1) {
     const next = noise(Math.imul(1000 * i + attempt + 1, 0x9e3779b1))
     const uniform = () => (next() + 1) / 2
     const normal = Array.from({ length: 12 }, uniform).reduce((a, b) => a + b) - 6
-    const length = Math.round(Math.exp(Math.log(30) + 0.7 * normal))
-    if (length >= 8 && length <= 128) return length
+    const length = Math.round(Math.exp(Math.log(median) + sigma * normal))
+    if (length >= 8 && length <= most) return length
   }
 }
 
-/** Texts of many lengths, each with its mask. */
-export function texts(model, hidden) {
-  const of = (length, i) => [
-    randomTensor('INPUT0', 'INT64', [1, length], i), tensor('INPUT1', 'INT64', [1, length], () => 1)
-  ]
-  const vary = (i) => ({ ...workload, id: ID, inputs: of(textLength(i), i), expected: undefined })
-  const workload = {
-    name: model, model, inputs: of(30, 0), outputs: ['OUTPUT0'], outputBytes: hidden * 4, tolerance: 2e-3, vary,
-  }
-  return workload
+/** The i-th text, of words that are one token each; two tokens begin and end it. */
+export function sentence(words, i, most) {
+  const next = noise(i + 1)
+  const word = () => words[Math.floor(((next() + 1) / 2) * words.length) % words.length]
+  return Array.from({ length: textLength(i, most) - 2 }, word).join(' ')
 }
 
 /** Inputs as the bare ONNX Runtime loop wants them named. */

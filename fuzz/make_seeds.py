@@ -93,6 +93,22 @@ JSON = {name.lower(): bytes([TYPES.index(name)]) + data.encode() for name, data 
 JSON["bom"] = b"\x00\xef\xbb\xbf[]\x00rest"
 JSON["deep"] = b"\x0a" + b"[" * 98 + b"1" + b"]" * 98
 
+# --- text_forms: a form (embeddings, classify, score, Cohere's embed, rerank, TEI's inputs), then its body
+
+TEXT_FORMS = {
+    "embeddings": body(0, {"model": "m:1", "input": ["a", "\u00e9\n", ""], "encoding_format": "base64", "dimensions": 3, "user": "u"}),
+    "ids": body(0, {"model": "m", "input": [1, 4294967295], "truncate_prompt_tokens": -1}),
+    "lists_of_ids": body(0, {"model": "m", "input": [[1, 2], [3]], "truncation_side": "left"}),
+    "classify": body(1, {"input": "a", "truncate": False}),
+    "score": body(2, {"text_1": "q", "text_2": ["a", "b"]}),
+    "queries": body(2, {"queries": ["q", "r"], "items": ["a", "b"]}),
+    "cohere": body(3, {"model": "m", "texts": ["a"], "embedding_types": ["float", "base64"], "truncate": "START", "output_dimension": 2}),
+    "rerank": body(4, {"query": "q", "documents": ["a", {"text": "b", "title": [{}]}], "top_n": 1, "return_documents": True}),
+    "texts": body(4, {"query": "q", "texts": ["a"], "raw_scores": True, "truncation_direction": "Left", "return_text": True}),
+    "inputs": body(5, {"inputs": "a", "normalize": False, "prompt_name": "query", "add_special_tokens": False}),
+    "surrogate": body(0, b'{"model":"m","input":["\\ud83d\\ude00","\\ud800"]}'),
+}
+
 # --- grpc: a ModelInferRequest
 
 
@@ -463,7 +479,7 @@ REDIS_REPLY = {
     "long": b"+OK\r\n$18446744073709551615\r\n",
 }
 
-for target, files in {**TREES, "http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "cache_entry": CACHE_ENTRY, "cache_messages": CACHE_MESSAGES, "tls_front": TLS_FRONT, "keys_file": KEYS_FILE, "token": TOKEN, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE, "certificate": CERTIFICATE, "redis_reply": REDIS_REPLY}.items():
+for target, files in {**TREES, "http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "text_forms": TEXT_FORMS, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "cache_entry": CACHE_ENTRY, "cache_messages": CACHE_MESSAGES, "tls_front": TLS_FRONT, "keys_file": KEYS_FILE, "token": TOKEN, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE, "certificate": CERTIFICATE, "redis_reply": REDIS_REPLY}.items():
     (SEEDS / target).mkdir(parents=True)
     for name, data in files.items():
         (SEEDS / target / name).write_bytes(data)

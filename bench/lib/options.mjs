@@ -16,7 +16,7 @@ const MINUTES = {
   frameworks: [5, 1.5],
   client: [4, 1],
   scale: [3.5, 0.5],
-  text: [8, 0.6],
+  text: [13, 1.5],
   batching: [7, 0.15],
   compute: [5, 0.15],
   threads: [8, 0],
@@ -40,6 +40,7 @@ const OPTIONS = {
   python:
     'PATHS of Python interpreters with torch, openvino, or xgboost and treelite, joined by commas, for the ' +
     'suite frameworks (default NEREID_TEST_PYTHON)',
+  text: 'DIR of all-MiniLM-L6-v2 with model.onnx, for the suite text (default: weights that are noise)',
   filter: 'TEXT: only cells whose name contains it',
   suite: `NAMES, joined by commas: ${SUITES.join(', ')}`,
   merge: 'with --suite: keep the other suites of the last whole run, each with its commit',
@@ -95,6 +96,7 @@ export function parseOptions(words) {
     tritonBackends: found['triton-backends'] ?? null,
     tritonCaches: found['triton-caches'] ?? null,
     python: found.python ?? null,
+    text: found.text ?? null,
     filter: found.filter ?? '',
     suites,
     out: found.out ?? null,

@@ -134,20 +134,6 @@ function writeBert() {
   write('bert_base_two', instances(2))
 }
 
-const PADDED = ['INPUT0', 'INPUT1']
-  .map((name) => `parameters { key: "nereid.padding.${name}" value { string_value: "[tokens]" } }\n`)
-  .join('')
-const WORDS = ['INPUT0', 'INPUT1'].map((name) => [name, 'TYPE_INT64', [-1]])
-
-/** Requests of any length: batched where they are equal, and padded. */
-function writeText(name, network, hidden) {
-  const io = [WORDS, [['OUTPUT0', 'TYPE_FP32', [hidden]]]]
-  const write = (model, more) =>
-    writeModel(MODELS, model, { config: config('onnxruntime', 32, ...io, more), versions: { 1: network } })
-  write(`text_${name}`, batching(0))
-  write(`text_${name}_padded`, batching(0) + PADDED)
-}
-
 /** The groups that are written in a moment. */
 export const SMALL = ['small models']
 
@@ -159,13 +145,8 @@ const GROUPS = [
   { name: '1000 models', write: writeHeavy },
   { name: 'ResNet-50 size, 102 MB', write: writeResnet },
   { name: 'MiniLM size, 2 × 46 MB', write: writeMiniLm },
-  { name: 'MiniLM size for any length, 2 × 46 MB', write: () => writeText('minilm', miniLm({ anyLength: true }), 384) },
   { name: 'VGG-19 size, 575 MB', write: writeVgg, largeOnly: true },
   { name: 'BERT base size, 3 × 347 MB', write: writeBert, largeOnly: true },
-  {
-    name: 'BERT base size for any length, 2 × 347 MB',
-    write: () => writeText('bert', bertBase({ anyLength: true }), 768), largeOnly: true,
-  },
 ]
 
 /** Everything that decides what the files look like. */

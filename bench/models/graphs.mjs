@@ -133,9 +133,12 @@ export const SEQUENCE = 128
 
 /** A lookup costs the same in a table of any length, so the table is short and the file small. */
 const VOCABULARY = 2048
+/** Tokens that an encoder of texts takes. */
+const TEXT_LENGTH = 512
 
 /** A BERT encoder in plain operators with mean pooling: INPUT0 are token ids, INPUT1 the attention mask. */
-export function transformer({ layers, hidden, heads, seed, anyLength = false }) {
+export function transformer({ layers, hidden, heads, seed, isText = false }) {
+  const [ids, shown] = isText ? ['input_ids', 'attention_mask'] : ['INPUT0', 'INPUT1']
   const g = new Graph(seed)
   const perHead = hidden / heads
   const normalise = (x) => {
@@ -145,19 +148,19 @@ export function transformer({ layers, hidden, heads, seed, anyLength = false }) 
     })
   }
   // 0 is what the input has there.
-  const length = anyLength ? 0 : SEQUENCE
-  const split = g.longs(0, length, heads, perHead)
-  const join = g.longs(0, length, hidden)
+  const place = isText ? 0 : SEQUENCE
+  const split = g.longs(0, place, heads, perHead)
+  const join = g.longs(0, place, hidden)
   const last = g.longs(1)
   const maskAxes = g.longs(1, 2)
   const [one, half, root2, low, scale] = [1, 0.5, Math.SQRT2, -10000, 1 / Math.sqrt(perHead)].map((n) => g.float(n))
 
-  const mask = g.add('Cast', [g.add('Unsqueeze', ['INPUT1', maskAxes])], { to: TYPE.FP32 })
+  const mask = g.add('Cast', [g.add('Unsqueeze', [shown, maskAxes])], { to: TYPE.FP32 })
   const hide = g.add('Mul', [g.add('Sub', [one, mask]), low])
-  const words = g.add('Gather', [g.weights([VOCABULARY, hidden], 1), 'INPUT0'], { axis: 0 })
-  const places = g.weights([SEQUENCE, hidden], 1)
-  const tokensOf = () => g.add('Shape', ['INPUT0'], { start: 1, end: 2 })
-  let x = normalise(g.add('Add', [words, anyLength ? g.add('Slice', [places, g.longs(0), tokensOf()]) : places]))
+  const words = g.add('Gather', [g.weights([VOCABULARY, hidden], 1), ids], { axis: 0 })
+  const places = g.weights([isText ? TEXT_LENGTH : SEQUENCE, hidden], 1)
+  const tokensOf = () => g.add('Shape', [ids], { start: 1, end: 2 })
+  let x = normalise(g.add('Add', [words, isText ? g.add('Slice', [places, g.longs(0), tokensOf()]) : places]))
   for (let layer = 0; layer < layers; layer += 1) {
     const part = (perm) => g.add('Transpose', [g.add('Reshape', [g.linear(x, hidden, hidden), split])], { perm })
     const [q, k, v] = [part([0, 2, 1, 3]), part([0, 2, 3, 1]), part([0, 2, 1, 3])]
@@ -170,19 +173,23 @@ export function transformer({ layers, hidden, heads, seed, anyLength = false }) 
     const gelu = g.add('Mul', [g.add('Mul', [wide, bell]), half])
     x = normalise(g.add('Add', [g.linear(gelu, hidden * 4, hidden), x]))
   }
-  if (anyLength) {
-    // The mean of the tokens that the mask shows.
-    const shown = g.add('Cast', [g.add('Unsqueeze', ['INPUT1', g.longs(2)])], { to: TYPE.FP32 })
-    const sum = g.add('ReduceSum', [g.add('Mul', [x, shown]), last], { keepdims: 0 })
-    g.add('Div', [sum, g.add('ReduceSum', [shown, last], { keepdims: 0 })], {}, 'OUTPUT0')
-  } else {
-    g.add('ReduceMean', [x, last], { keepdims: 0 }, 'OUTPUT0')
-  }
-  const tokens = (name) => value(name, TYPE.INT64, ['batch', anyLength ? 'tokens' : SEQUENCE])
-  return g.file([tokens('INPUT0'), tokens('INPUT1')], [value('OUTPUT0', TYPE.FP32, ['batch', hidden])])
+  const length = isText ? 'tokens' : SEQUENCE
+  const output = isText ? ['last_hidden_state', ['batch', length, hidden]] : ['OUTPUT0', ['batch', hidden]]
+  if (isText) g.add('Identity', [x], {}, output[0])
+  else g.add('ReduceMean', [x, last], { keepdims: 0 }, output[0])
+  const inputs = [ids, shown].map((name) => value(name, TYPE.INT64, ['batch', length]))
+  return g.file(inputs, [value(output[0], TYPE.FP32, output[1])])
 }
 
-/** 6 layers of 384: all-MiniLM-L6. `anyLength`: requests of 1 to 128 tokens. */
+/** An encoder of texts that computes nothing: an embedding of 8 values for each token. */
+export function stubEncoder(vocabulary) {
+  const g = new Graph(8)
+  g.add('Gather', [g.weights([vocabulary, 8], 1), 'input_ids'], { axis: 0 }, 'last_hidden_state')
+  const inputs = ['input_ids', 'attention_mask'].map((name) => value(name, TYPE.INT64, ['batch', 'tokens']))
+  return g.file(inputs, [value('last_hidden_state', TYPE.FP32, ['batch', 'tokens', 8])])
+}
+
+/** 6 layers of 384: all-MiniLM-L6. `isText`: the encoder of a text model, for 1 to 512 tokens. */
 export const miniLm = (more) => transformer({ layers: 6, hidden: 384, heads: 12, seed: 6, ...more })
 /** 12 layers of 768: BERT base. */
-export const bertBase = (more) => transformer({ layers: 12, hidden: 768, heads: 12, seed: 12, ...more })
+export const bertBase = () => transformer({ layers: 12, hidden: 768, heads: 12, seed: 12 })

@@ -8,6 +8,7 @@ import { burst, paced } from '../workloads.mjs'
 import { clientTargets } from './client.mjs'
 import { frameworkRows } from './frameworks.mjs'
 import { pythonRows } from './python.mjs'
+import { textRows } from './text.mjs'
 import { short, withRange } from './format.mjs'
 
 const LARGE = 16 << 20
@@ -305,28 +306,7 @@ export function judge(result) {
     })
   }
 
-  for (const [model, label, gains] of [
-    ['text_minilm', 'MiniLM size', { 8: 1.3, 32: 1.4 }],
-    ['text_bert', 'BERT base size', { 8: 1.2, 32: 1.2 }],
-  ]) {
-    for (const [c, gain] of Object.entries(gains)) {
-      const of = (subject) =>
-        result.cells.find(
-          (x) => x.suite === 'text' && x.workload === model && x.c === Number(c) && x.subject === subject,
-        )
-      const [padded, plain, loop] = [
-        of('Nereid, padding'), of('Nereid, no padding'), of('bare ONNX Runtime loop, sorted')
-      ]
-      const missing = result.quick && model === 'text_bert' ? { missing: 'only in full runs' } : {}
-      const what = `texts of 8–128 tokens, ${label}, c=${c}`
-      row(`${what}: rate with padding ÷ without`, gain, 'least', ratio(padded, plain, 'rate'), missing)
-      row(`${what}: p99 with padding ÷ without`, 1.1, 'most', ratio(padded, plain, 'p99'), missing)
-      row(
-        `${what}: rate ÷ a bare loop that sorts ${c} requests at a time`, 0.85, 'least', ratio(padded, loop, 'rate'),
-        { ...missing, note: loop ? `best loop: ${loop.connections} × ${loop.streams} threads` : '' },
-      )
-    }
-  }
+  textRows(result, { row, ratio })
 
   /**
    * One setting beside the best of others at each concurrency: the row is about the concurrency where it does worst.

@@ -24,6 +24,7 @@ mod model;
 mod onnx;
 mod redis_reply;
 mod runner_frames;
+mod text_forms;
 mod tls_front;
 mod token;
 mod trace_context;
@@ -46,6 +47,7 @@ pub use keys_file::keys_file;
 pub use onnx::onnx;
 pub use redis_reply::redis_reply;
 pub use runner_frames::runner_frames;
+pub use text_forms::text_forms;
 pub use tls_front::tls_front;
 pub use token::token;
 pub use trace_context::trace_context;
@@ -116,10 +118,11 @@ mod visible_devices;
 pub type Target = fn(&[u8]) -> bool;
 
 /// All of them.
-pub const TARGETS: [(&str, Target); 25] = [
+pub const TARGETS: [(&str, Target); 26] = [
     ("http_head", http_head),
     ("http_body", http_body),
     ("json", json),
+    ("text_forms", text_forms),
     ("grpc", grpc),
     ("http2", http2),
     ("http2_direct", http2_direct),

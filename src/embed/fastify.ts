@@ -1,7 +1,7 @@
 /** The plugin for Fastify. It declares the types that it uses, so that Fastify is not a dependency. */
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import type { NodeServe } from './node.js'
+import { API_PATHS, type NodeServe } from './node.js'
 
 type BodyParser = (request: unknown, payload: unknown, done: (error: Error | null, body?: unknown) => void) => void
 type RawHandler = (request: { raw: IncomingMessage }, reply: { raw: ServerResponse; hijack(): unknown }) => void
@@ -30,8 +30,10 @@ export function fastifyPlugin(serve: NodeServe): FastifyPlugin {
       const path = (raw.url ?? '').replace(/^http:\/\/[^/?#]*/i, '')
       serve(`/${path.split('/').slice(parts + 1).join('/')}`, raw, reply.raw)
     }
-    fastify.all('/v2', handle)
-    fastify.all('/v2/*', handle)
+    for (const path of API_PATHS) {
+      fastify.all(path, handle)
+      fastify.all(`${path}/*`, handle)
+    }
     done()
   }
 }

@@ -28,11 +28,11 @@ export const httpHandler = (server: Server): NodeHandler => nodeHandler(nodeServ
 /** Plugin for `fastify.register`, also with a prefix. */
 export const fastify = (server: Server): FastifyPlugin => fastifyPlugin(nodeServe(() => server[CORE]()))
 
-/** Handler for servers that use `Request` and `Response`, such as Hono and Bun. `base` is a path in front of `/v2`. */
+/** Handler for servers that use `Request` and `Response`, such as Hono and Bun. `base` is in front of paths. */
 export const fetch = (server: Server, { base = '' }: { base?: string } = {}): FetchHandler =>
   fetchHandler(() => server[CORE](), base)
 
-/** For uWebSockets.js: adds the routes `/v2` and `/v2/*` to an `App` or `SSLApp`, and returns it. */
+/** For uWebSockets.js: adds the routes of the API to an `App` or `SSLApp`, and returns it. */
 export const uws = <A extends UwsApp>(server: Server, app: A, options: UwsOptions = {}): A =>
   uwsRoutes(() => server[CORE](), app, options)
 

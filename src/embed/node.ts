@@ -36,8 +36,16 @@ function targetOf(request: IncomingMessage & { originalUrl?: string; baseUrl?: s
   return baseUrl.endsWith('/v2') ? `/v2${originalUrl.slice(baseUrl.length)}` : url
 }
 
-/** True for `/v2` and paths below it, also in absolute form, as clients of proxies send it. */
-const isOfApi = (target: string): boolean => /^(?:[hH][tT][tT][pP]:\/\/[^/?#]*)?\/v2(?:[/?]|$)/.test(target)
+/**
+ * Paths of the API beside those of an application, each with those below it. The short paths of text endpoints, such as
+ * `/embed`, are left to the application.
+ */
+export const API_PATHS = ['/v2', '/v1/models', '/v1/embeddings', '/v1/rerank', '/v1/score', '/v1/classify'] as const
+
+const API = new RegExp(`^(?:http://[^/?#]*)?(?:${API_PATHS.join('|')})(?:[/?]|$)`)
+
+/** True for paths of the API, also in absolute form, as clients of proxies send it. */
+const isOfApi = (target: string): boolean => API.test(target.replace(/^http:/i, 'http:'))
 
 async function handle(
   core: () => Core, target: string, request: IncomingMessage, response: ServerResponse,

@@ -8,6 +8,7 @@
 import { STATUS_CODES } from 'node:http'
 import { READ_AHEAD_BYTES_MAX, exchange, failureOf, type Events, type OuterReply } from './exchange.js'
 import type { Core } from '../native/index.js'
+import { API_PATHS } from './node.js'
 
 /** The part of a request of uWebSockets.js 20 that is used. */
 export interface UwsRequest {
@@ -54,8 +55,10 @@ export interface UwsOptions {
 export function uwsRoutes<A extends UwsApp>(core: () => Core, app: A, { local }: UwsOptions): A {
   const handle = (response: UwsResponse, request: UwsRequest): void =>
     new Exchange(response).run(core, request, local ?? null)
-  app.any('/v2', handle)
-  app.any('/v2/*', handle)
+  for (const path of API_PATHS) {
+    app.any(path, handle)
+    app.any(`${path}/*`, handle)
+  }
   return app
 }
 

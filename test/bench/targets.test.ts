@@ -258,3 +258,25 @@ test('a call of another model, a response in its own time and an idle instance h
   check('nobody asks: memory', idle(0, 31), 'missed', 31)
   check('nobody asks: memory', idle(0, 29), 'met', 29)
 })
+
+test('texts are judged beside loops that know them, and the endpoint by its CPU beside a loop over the same stub', () => {
+  const one = (subject: string, workload: string, c: number, figures: object) => ({
+    suite: 'text', workload, subject, c, connections: 1, streams: 1, runs: [{ ...figures }],
+  })
+  const [short, sorted] = ['texts of 8–128 tokens', 'bare ONNX Runtime loop, sorted']
+  const cells = [
+    one('Nereid', short, 32, { rate: 130, p99: 100 }), one(sorted, short, 32, { rate: 100 }),
+    one('bare ONNX Runtime loop, one by one', short, 32, { rate: 104 }),
+    one('Nereid, each text alone', short, 32, { rate: 130, p99: 50 }),
+  ]
+  check(`${short}, c=32: rate ÷ a bare loop that sorts`, { cells }, 'met', 1.3)
+  check(`${short}, c=32: rate ÷ a bare loop, one by one`, { cells }, 'missed', 1.25)
+  check(`${short}, c=32: rate ÷ the same server's without batches`, { cells }, 'missed', 1)
+  check(`${short}, c=32: p99 ÷ without batches`, { cells }, 'missed', 2)
+  const stub = 'stub encoder, 500 texts in a request'
+  const cost = (loop: number) => ({
+    cells: [one('Nereid', stub, 1, { cpuUs: 50_000 }), one('bare loop over the stub', stub, 1, { cpuUs: loop })],
+  })
+  check(`${stub}: CPU of a text`, cost(40_000), 'met', 20)
+  check(`${stub}: CPU of a text`, cost(30_000), 'missed', 40)
+})

@@ -57,7 +57,11 @@ const unknown = (verb, transport) =>
 /** Without one there is health. */
 const keyless = (verb, transport) => (verb.category === 'health' ? open(verb, transport) : unknown(verb, transport))
 /** Verbs that a key for inferences and metadata of `simple` opens. Server metadata names no other model. */
-const OF_APP = ['metadata', 'openapi', 'docs', 'model', 'infer', 'version_infer', 'stream_infer']
+const OF_APP = [
+  'metadata', 'openapi', 'docs', 'model', 'infer', 'version_infer', 'stream_infer', 'embeddings', 'cohere_embed',
+  'rerank', 'score', 'classify', 'tei_embed', 'tei_predict', 'tei_tokenize', 'tei_info', 'invocations', 'text_models',
+  'text_model',
+]
 const ofApp = (verb, transport) => {
   // The stream goes on: it may have requests for the model that is allowed.
   if (verb.id === 'other_stream') return 'error in the stream'

@@ -52,6 +52,8 @@ const verb = (id, title, http, grpc, allowed = {}) => {
 
 /** Without a device a handle of one cannot be opened: that the call was let in shows in the answer. */
 const NO_DEVICE = { http: '400', grpc: 'INVALID_ARGUMENT' }
+/** A model without a role for text endpoints. */
+const NO_ROLE = { http: '400' }
 /** A server that was asked to write where a client wants: never. */
 const NEVER = { http: '501', grpc: 'UNIMPLEMENTED' }
 
@@ -87,6 +89,23 @@ export const verbs = ({ key, file }) => [
     'generate_stream', 'generate, as a stream', post('/v2/models/identity_fp32/generate_stream', { INPUT0: [1, 2] }),
     null,
   ),
+  // The models here have no role, which is said to those who may use them; no other model has one either.
+  verb('embeddings', 'embeddings', post('/v1/embeddings', { model: 'simple', input: 'a' }), null, NO_ROLE),
+  verb(
+    'other_embeddings', 'embeddings of another model',
+    post('/v1/embeddings', { model: 'identity_fp32', input: 'a' }), null, NO_ROLE,
+  ),
+  verb('cohere_embed', 'embeddings, as Cohere', post('/v2/embed', { model: 'simple', texts: ['a'] }), null, NO_ROLE),
+  verb('rerank', 'rerank', post('/v1/rerank', { model: 'simple', query: 'a', documents: ['b'] }), null, NO_ROLE),
+  verb('score', 'score', post('/v1/score', { model: 'simple', text_1: 'a', text_2: 'b' }), null, NO_ROLE),
+  verb('classify', 'classify', post('/v1/classify', { model: 'simple', input: 'a' }), null, NO_ROLE),
+  verb('tei_embed', 'embeddings, as TEI', post('/embed', { model: 'simple', inputs: 'a' }), null, NO_ROLE),
+  verb('tei_predict', 'classify, as TEI', post('/predict', { model: 'simple', inputs: 'a' }), null, NO_ROLE),
+  verb('tei_tokenize', 'tokenize, as TEI', post('/tokenize', { model: 'simple', inputs: 'a' }), null, NO_ROLE),
+  verb('invocations', 'as SageMaker asks', post('/invocations', { model: 'simple', input: 'a' }), null, NO_ROLE),
+  verb('tei_info', 'model of the routes of TEI', get('/info?model=simple'), null, NO_ROLE),
+  verb('text_models', 'models with a role', get('/v1/models'), null),
+  verb('text_model', 'a model with a role', get('/v1/models/simple'), null, NO_ROLE),
   verb('stream_infer', 'inference, as a stream', null, 'ModelStreamInfer'),
   verb('other_stream', 'inference of another model, as a stream', null, 'ModelStreamInfer'),
   verb('index', 'index of the repository', post('/v2/repository/index'), 'RepositoryIndex'),

@@ -65,6 +65,22 @@ test.each(
   ]).toEqual([theirs.status, theirs.headers['content-type'], theirs.body.toString()])
 })
 
+test('text endpoints answer in a server of the program, and without a handler behind it on all their paths', async () => {
+  const list = { object: 'list', data: [] }
+  const handler = httpHandler(server)
+  const [http, at] = await listening((request, response) => handler(request, response, () => response.end('next')))
+  expect(JSON.parse((await answer(at, 'GET', '/v1/models')).body.toString())).toEqual(list)
+  http.close()
+  const handle = fetchHandler(server)
+  const response = await handle(new Request('http://a/v1/models'))
+  expect([await response.json(), typeof response.headers.get('x-request-id')]).toEqual([list, 'string'])
+  const body = JSON.stringify({ model: 'simple', input: 'a' })
+  const refused = await answer(url, 'POST', '/v1/embeddings', { body })
+  expect([refused.status, JSON.parse(refused.body.toString())]).toMatchObject([400, { error: { param: 'model' } }])
+  const info = await answer(url, 'GET', '/info')
+  expect([info.status, JSON.parse(info.body.toString())]).toMatchObject([404, { error_type: 'Validation' }])
+})
+
 test('paths outside the API go to the next handler, if any', async () => {
   const handler = httpHandler(server)
   const [http, at] = await listening((request, response) =>
@@ -73,6 +89,8 @@ test('paths outside the API go to the next handler, if any', async () => {
   expect((await answer(at, 'GET', '/other')).body.toString()).toBe('next /other')
   expect((await answer(at, 'GET', '/v2x')).body.toString()).toBe('next /v2x')
   expect((await answer(at, 'GET', '/V2')).body.toString()).toBe('next /V2')
+  expect((await answer(at, 'GET', '/v1/chat/completions')).body.toString()).toBe('next /v1/chat/completions')
+  expect((await answer(at, 'GET', '/embed')).body.toString()).toBe('next /embed')
   expect((await answer(at, 'GET', 'http://a/v2/health/live')).status).toBe(200)
   expect((await answer(at, 'GET', '/v2/health/live')).status).toBe(200)
   expect((await answer(url, 'GET', '/other')).status).toBe(404)

@@ -4,10 +4,6 @@
 //! until the time is over. The script tries the settings and takes the best one: that is the most a server on this
 //! machine could answer.
 //!
-//! With `--lengths`, inputs of shape 1x-1 have these lengths, one request after the other. `--window` of them are put
-//! in order at a time and run `--batch` at a time, padded to the longest: what a server could do that knew that many
-//! requests at once. Each counts alone.
-//!
 //! With `--provider=cuda` sessions run on device 0, and their inputs and outputs stay there (IoBinding). The library
 //! must find the provider beside itself, and the loader the libraries of CUDA; without them the loop fails, as a CPU's
 //! figures would mean nothing.
@@ -45,10 +41,7 @@ fn inputs(text: &str) -> Result<Vec<Input>, Failure> {
 impl Input {
     /// The same numbers as the script sends: index modulo 7.
     fn value(&self) -> Result<SessionInputValue<'static>, Failure> {
-        self.of_shape(self.dims.clone())
-    }
-
-    fn of_shape(&self, dims: Vec<i64>) -> Result<SessionInputValue<'static>, Failure> {
+        let dims = self.dims.clone();
         let count = dims.iter().product::<i64>();
         let of = |i: i64| i % 7;
         Ok(match self.datatype.as_str() {
@@ -60,27 +53,11 @@ impl Input {
     }
 }
 
-/// Shapes of the runs over requests of these lengths, and how many requests each serves.
-fn batches(lengths: &[i64], window: usize, batch: usize) -> Vec<[i64; 2]> {
-    let mut shapes = Vec::new();
-    for window in lengths.chunks(window.max(1)) {
-        let mut sorted = window.to_vec();
-        sorted.sort_unstable();
-        shapes.extend(sorted.chunks(batch.max(1)).map(|b| [b.len() as i64, b.iter().copied().max().unwrap_or(1)]));
-    }
-    shapes
-}
-
 pub fn run(a: &Arguments) -> Result<(), Failure> {
     ort::init_from(a.text("library")?)?.commit();
     let inputs = inputs(a.text("inputs")?)?;
     let (callers, intra) = (a.number("callers", 1usize)?, a.number("intra", 1usize)?);
     let duration = Duration::from_secs_f64(a.number("duration", 2.0)?);
-    let lengths: Vec<i64> = match a.text("lengths") {
-        Ok(text) => text.split(',').map(str::parse).collect::<Result<_, _>>()?,
-        Err(_) => Vec::new(),
-    };
-    let shapes = batches(&lengths, a.number("window", lengths.len())?, a.number("batch", 1usize)?);
     let model = a.text("model")?;
     let provider = match a.optional("provider") {
         None => None,
@@ -98,8 +75,8 @@ pub fn run(a: &Arguments) -> Result<(), Failure> {
         let workers: Vec<_> = sessions
             .into_iter()
             .map(|session| {
-                let (barrier, inputs, shapes, bound) = (&barrier, &inputs, &shapes[..], provider.is_some());
-                scope.spawn(move || work(session, inputs, shapes, bound, barrier, duration).map_err(|e| e.to_string()))
+                let (barrier, inputs, bound) = (&barrier, &inputs, provider.is_some());
+                scope.spawn(move || work(session, inputs, bound, barrier, duration).map_err(|e| e.to_string()))
             })
             .collect();
         workers.into_iter().map(|w| w.join().unwrap_or_else(|_| Err("a caller panicked".into()))).collect()
@@ -139,38 +116,24 @@ fn binding(session: &Session, values: &[(String, SessionInputValue<'static>)]) -
 fn work(
     mut session: Session,
     inputs: &[Input],
-    shapes: &[[i64; 2]],
     bound: bool,
     barrier: &Barrier,
     duration: Duration,
 ) -> Result<(Tally, f64), Failure> {
-    let named = |value: &dyn Fn(&Input) -> Result<SessionInputValue<'static>, Failure>| {
-        inputs.iter().map(|i| Ok((i.name.clone(), value(i)?))).collect::<Result<Vec<_>, Failure>>()
-    };
-    // Each kind of run, and the requests it serves.
-    let kinds = match shapes {
-        [] => vec![(1, named(&|i| i.value())?)],
-        all => all.iter().map(|s| Ok((s[0], named(&|i| i.of_shape(s.to_vec()))?))).collect::<Result<_, Failure>>()?,
-    };
-    let bindings = match bound {
-        true => kinds.iter().map(|(_, values)| binding(&session, values).map(Some)).collect::<Result<Vec<_>, _>>()?,
-        false => kinds.iter().map(|_| None).collect(),
-    };
-    let mut next = kinds.iter().zip(&bindings).cycle();
+    let values = inputs.iter().map(|i| Ok((i.name.clone(), i.value()?))).collect::<Result<Vec<_>, Failure>>()?;
+    let binding = if bound { Some(binding(&session, &values)?) } else { None };
     let mut tally = Tally::new();
     // The first runs allocate, and must not count.
     let warm = Instant::now();
-    let mut run = |session: &mut Session| -> Result<i64, Failure> {
-        let Some(((requests, values), binding)) = next.next() else { return Ok(0) };
-        if let Some(binding) = binding {
+    let run = |session: &mut Session| -> Result<(), Failure> {
+        if let Some(binding) = &binding {
             drop(session.run_binding(binding)?);
             // As a server answers when the output is there.
-            binding.synchronize_outputs()?;
-            return Ok(*requests);
+            return Ok(binding.synchronize_outputs()?);
         }
         let views: Vec<(&str, SessionInputValue)> = values.iter().map(|(n, v)| (n.as_str(), (&**v).into())).collect();
         drop(session.run(views)?);
-        Ok(*requests)
+        Ok(())
     };
     while warm.elapsed() < duration.mul_f64(0.15) {
         run(&mut session)?;
@@ -179,14 +142,13 @@ fn work(
     let begin = Instant::now();
     while begin.elapsed() < duration {
         let start = Instant::now();
-        for _ in 0..run(&mut session)? {
-            tally.done(start);
-        }
+        run(&mut session)?;
+        tally.done(start);
     }
     let rate = tally.rate(begin);
     if bound {
         // The process ends next. Unloading CUDA's provider with the last session would break the heap.
-        std::mem::forget((bindings, session));
+        std::mem::forget((binding, session));
     }
     Ok((tally, rate))
 }

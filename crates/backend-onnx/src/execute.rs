@@ -7,7 +7,6 @@ use crate::on_device;
 use crate::outputs::{self, Produced, RunOutputs, Target};
 use crate::recipe::Recipe;
 use backend::{Batch, BatchEntry, Capabilities, Marks, Model, RunControl, gather, now_ns, scatter};
-use protocol::Signature;
 use smallvec::SmallVec;
 use tensor::{Error, Result};
 
@@ -167,19 +166,19 @@ impl Model for OnnxModel {
     }
 
     fn execute(&self, _instance: u32, batch: &mut Batch<'_>, control: &RunControl) -> Marks {
-        execute(&self.signature, batch, |entries, marks| self.run(entries, control, marks))
+        execute(self.signature.max_batch_size > 0, batch, |entries, marks| self.run(entries, control, marks))
     }
 }
 
 /// Runs a batch, as one run if the model batches, otherwise as one for each request.
 pub(crate) fn execute(
-    signature: &Signature,
+    is_batching: bool,
     batch: &mut Batch<'_>,
     mut run: impl FnMut(&mut [BatchEntry], &mut Marks) -> Result<()>,
 ) -> Marks {
     let mut marks = Marks::default();
     // Without a batch dimension, requests cannot run together.
-    let together = if signature.max_batch_size > 0 { batch.requests.len().max(1) } else { 1 };
+    let together = if is_batching { batch.requests.len().max(1) } else { 1 };
     for entries in batch.requests.chunks_mut(together) {
         if let Err(e) = run(entries, &mut marks) {
             scatter::fail_all(entries, &e);

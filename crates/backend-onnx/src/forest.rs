@@ -170,7 +170,7 @@ impl Model for ForestModel {
     }
 
     fn execute(&self, _instance: u32, batch: &mut Batch<'_>, control: &RunControl) -> Marks {
-        execute(&self.signature, batch, |entries, marks| self.run(entries, control, marks))
+        execute(self.signature.max_batch_size > 0, batch, |entries, marks| self.run(entries, control, marks))
     }
 }
 

@@ -346,11 +346,13 @@ impl ModelVersion {
             }
             let error = p.ticket.settle().unwrap_or(error);
             // The request of a text is counted where it ends.
-            if p.text.is_none() {
-                self.statistics.failed(p.accepted, now, reason);
-                if let Some(trace) = p.entry.request.trace.take() {
-                    trace.ended(now, Some(&error));
-                }
+            if p.text.is_some() {
+                p.sink.take().iter().for_each(|sink| sink.put(EngineResponse::only(Err(error.clone()))));
+                continue;
+            }
+            self.statistics.failed(p.accepted, now, reason);
+            if let Some(trace) = p.entry.request.trace.take() {
+                trace.ended(now, Some(&error));
             }
             if let Some(sink) = p.sink.take() {
                 self.deliver(sink, EngineResponse::only(Err(error)).at(p.place));

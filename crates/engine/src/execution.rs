@@ -155,7 +155,7 @@ impl ModelVersion {
         }
         let n = batch.len() as u64;
         self.serving.pending.fetch_add(n, Ordering::Relaxed);
-        self.joined(n);
+        self.joined(if self.scheduling.texts.is_some() { 0 } else { n });
         let occupied = u64::from(self.serving.remote.is_some());
         match self.me.upgrade().filter(|_| self.serving.remote.is_some()) {
             None => _ = self.execute(instance, batch, &RunControl::alone(), None),
@@ -283,7 +283,7 @@ impl ModelVersion {
             trace.batched(rows);
         }
         if let Some(sink) = sink.take() {
-            self.deliver(sink, EngineResponse::only(result));
+            sink.put(EngineResponse::only(result));
         }
     }
 

@@ -29,8 +29,8 @@ pub struct Load {
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     totals: Totals,
-    /// Cost of a request, or of a text of one that is divided, when some were last answered.
-    seconds_per_unit: f64,
+    /// Cost of a request when some were last answered.
+    seconds_per_request: f64,
 }
 
 /// Measures the load of an engine between two calls.
@@ -73,17 +73,14 @@ impl LoadMeter {
             let last = before.get(&version.identity.load).copied().unwrap_or_default();
             let requests = now.requests.saturating_sub(last.totals.requests);
             let nanoseconds = now.execution_ns.saturating_sub(last.totals.execution_ns);
-            // Texts are in flight, each as a request of its own.
-            let texts = now.inferences.saturating_sub(last.totals.inferences);
-            let units = if version.scheduling.divides { texts } else { requests };
-            let seconds_per_unit =
-                if units > 0 { nanoseconds as f64 / units as f64 / 1e9 } else { last.seconds_per_unit };
+            let seconds_per_request =
+                if requests > 0 { nanoseconds as f64 / requests as f64 / 1e9 } else { last.seconds_per_request };
             let busy = nanoseconds as f64 / 1e9 / seconds;
-            let at_hand = version.inflight() as f64 * seconds_per_unit;
+            let at_hand = version.inflight() as f64 * seconds_per_request;
             load.utilization = load.utilization.max((busy + at_hand) / instances as f64);
             load.requests_per_second += requests as f64;
             load.errors_per_second += now.failures.saturating_sub(last.totals.failures) as f64;
-            state.seen.insert(version.identity.load, Seen { totals: now, seconds_per_unit });
+            state.seen.insert(version.identity.load, Seen { totals: now, seconds_per_request });
         }
         load.requests_per_second /= seconds;
         load.errors_per_second /= seconds;

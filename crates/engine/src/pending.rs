@@ -44,7 +44,7 @@ impl Drop for Pending {
         if streaming.is_none() {
             self.ticket.settle();
         }
-        let (ticket, place, waits) = (self.ticket.clone(), self.place, self.waits);
+        let (ticket, place, waits, is_text) = (self.ticket.clone(), self.place, self.waits, self.text.is_some());
         let origin = self.row.take().and_then(|row| row.origin);
         let spare = sink.clone();
         let answer = move || {
@@ -53,8 +53,8 @@ impl Drop for Pending {
             let error = error.unwrap_or_else(|| Error::unavailable("Server exiting"));
             match (streaming, sink, version) {
                 (Some(streaming), ..) => streaming.finish(Some(Err(error))),
-                (None, Some(sink), Some(version)) => version.deliver(sink, failed(error).at(place)),
-                (None, Some(sink), None) => sink.put(failed(error)),
+                (None, Some(sink), Some(version)) if !is_text => version.deliver(sink, failed(error).at(place)),
+                (None, Some(sink), _) => sink.put(failed(error)),
                 (None, None, _) => {}
             }
         };

@@ -89,8 +89,6 @@ pub(crate) struct Totals {
     /// Successful requests.
     pub(crate) requests: u64,
     pub(crate) failures: u64,
-    /// Rows of successful requests.
-    pub(crate) inferences: u64,
     /// See [`VersionStatistics::execution_ns`].
     pub(crate) execution_ns: u64,
 }
@@ -440,12 +438,7 @@ impl Statistics {
 
     pub(crate) fn totals(&self) -> Totals {
         let c = self.counters.lock();
-        Totals {
-            requests: c.all.success.count,
-            failures: c.fail.count,
-            inferences: c.all.inference_count,
-            execution_ns: c.execution_ns(),
-        }
+        Totals { requests: c.all.success.count, failures: c.fail.count, execution_ns: c.execution_ns() }
     }
 
     pub(crate) fn read(&self, now: u64, quantiles: &[Quantile]) -> VersionStatistics {

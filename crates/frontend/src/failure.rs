@@ -21,16 +21,16 @@ pub fn counts() -> [(&'static str, u64); Fault::ALL.len()] {
 /// Form of the errors of a text endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ErrorForm {
-    /// That of OpenAI's API.
+    /// The form of OpenAI's API.
     OpenAi,
-    /// That of text-embeddings-inference.
+    /// The form of text-embeddings-inference.
     Tei,
 }
 
-/// What the error forms of text endpoints say of a failure.
+/// Facts of a failure for the error forms of text endpoints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TextFailure {
-    /// Its kind.
+    /// The kind.
     pub kind: FailureKind,
     /// The field of the body that is wrong.
     pub field: Option<&'static str>,

@@ -155,7 +155,7 @@ pub fn some_texts(texts: Option<Texts>, field: &'static str) -> Result<Texts, Fo
 }
 
 /// The model of a request.
-pub struct Target<'e> {
+pub struct TextTarget<'e> {
     pub version: &'e Arc<ModelVersion>,
     pub facts: &'e TextFacts,
     /// The name that the request has, or that of the model.
@@ -164,7 +164,7 @@ pub struct Target<'e> {
     ids: TokenIds,
 }
 
-/// What calls returned.
+/// Rows that calls returned.
 pub struct Ran {
     pub rows: Rows,
     /// Tokens that ran; 0 for models that do not say.
@@ -175,7 +175,7 @@ pub struct Ran {
 
 /// The model that a body names, or the only one of these roles, if the caller may use it. The first role with a model
 /// counts.
-pub fn find<'e>(exchange: &'e HttpExchange<'_>, name: Option<&str>, roles: &[Role]) -> TextResult<Target<'e>> {
+pub fn find<'e>(exchange: &'e HttpExchange<'_>, name: Option<&str>, roles: &[Role]) -> TextResult<TextTarget<'e>> {
     let HttpExchange { context, head, with, .. } = exchange;
     let asked = query_value(head.query(), "model");
     let asked = name.or((!asked.is_empty()).then_some(&*asked));
@@ -196,7 +196,8 @@ pub fn find<'e>(exchange: &'e HttpExchange<'_>, name: Option<&str>, roles: &[Rol
     let unfit = |text: String| Err(TextError::of(Error::invalid(text), FailureKind::Other, Some("model")));
     let Some(facts) = version.text_facts() else {
         return unfit(format!(
-            "model '{model}' has no role for text endpoints: a model of the backend 'text' has one by itself, another by              parameters {{ key: \"nereid.text\" value {{ string_value: \"embed\" }} }} in its configuration"
+            "model '{model}' has no role for text endpoints: a model of the backend 'text' has one by itself, another \
+             by parameters {{ key: \"nereid.text\" value {{ string_value: \"embed\" }} }} in its configuration"
         ));
     };
     if !roles.contains(&facts.role) {
@@ -207,7 +208,7 @@ pub fn find<'e>(exchange: &'e HttpExchange<'_>, name: Option<&str>, roles: &[Rol
         return unfit(format!("model '{model}' is decoupled, and text endpoints need one response for each request"));
     }
     let name = asked.map_or(model, str::to_owned);
-    Ok(Target { version, facts, name, ids: token_ids })
+    Ok(TextTarget { version, facts, name, ids: token_ids })
 }
 
 /// The only model that has one of these roles and that the caller may use.
@@ -243,7 +244,7 @@ fn served_by(role: Role) -> &'static str {
     }
 }
 
-impl Target<'_> {
+impl TextTarget<'_> {
     /// Runs texts, or pairs of texts.
     pub async fn run(&self, exchange: &HttpExchange<'_>, texts: Texts, options: &TextOptions) -> TextResult<Ran> {
         let signature = &self.version.signature;

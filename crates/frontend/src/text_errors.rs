@@ -23,7 +23,7 @@ use tensor::Error;
 /// Paths that clients of OpenAI's API ask for.
 pub const PREFIX: &[u8] = b"/v1/";
 
-/// Those that are served.
+/// The paths below [`PREFIX`] that are served.
 const SERVED: [&str; 6] =
     ["/v1/models", "/v1/models/{model}", "/v1/embeddings", "/v1/rerank", "/v1/score", "/v1/classify"];
 

@@ -11,6 +11,7 @@ import { modelSchemas } from './model.js'
 import { object, ref, SCHEMAS, type Json, type Schema } from './schemas.js'
 import { securityOf, securityOfAll, securitySchemes, type Guards } from './security.js'
 import { TAGS } from './tags.js'
+import { TEXT_SCHEMAS } from './generated/text.js'
 
 /** Schemas of path parameters. */
 const PLACES: Readonly<Record<string, Schema>> = {
@@ -81,9 +82,13 @@ function document(
   }
   const tags = new Set(routes.map(({ category }) => category))
   const own = model === null ? {} : modelSchemas(model.of)
-  const schemas = { ...SCHEMAS, Description: object({ openapi: { type: 'string' } }, ['openapi']), ...own }
+  const description = object({ openapi: { type: 'string' } }, ['openapi'])
+  const schemas = { ...SCHEMAS, ...TEXT_SCHEMAS, Description: description, ...own }
   const responses = Object.fromEntries(
-    Object.entries(RESPONSES).map(([name, description]) => [name, { description, content: json('Error') }]),
+    Object.entries(RESPONSES).map(([name, description]) => {
+      const content = json(name === 'TextError' ? 'TextError' : 'Error')
+      return [name, { description, content }]
+    }),
   )
   const usedResponses = used(responses, paths)
   return {
@@ -103,6 +108,7 @@ const LICENSE: Schema = { name: 'Apache-2.0', identifier: 'Apache-2.0' }
 /** Error responses, by their names in `components`. */
 const RESPONSES: Readonly<Record<string, string>> = {
   Error: 'It was not done, and why.',
+  TextError: 'It was not done, and why, in the form of OpenAI\'s API. Routes of TEI have its form.',
   BadRequest: 'The request is malformed, or does not fit what it asks for.',
   Unauthenticated: 'The request shows no valid key.',
   Forbidden: 'The caller may not ask for this.',
@@ -139,7 +145,10 @@ function parameters(template: string, model: OneModel | null): Schema {
 }
 
 /** Query parameters by path. */
-const QUERIES: Readonly<Record<string, string[]>> = { '/docs': ['model'], '/v2/openapi.json': ['model', 'version'] }
+const QUERIES: Readonly<Record<string, string[]>> = {
+  '/docs': ['model'], '/v2/openapi.json': ['model', 'version'],
+  '/embed': ['model'], '/predict': ['model'], '/tokenize': ['model'], '/info': ['model'],
+}
 
 const json = (schema: string): Schema => ({ 'application/json': { schema: ref(schema) } })
 const FILE: Schema = { type: 'string', format: 'binary', description: 'JSON, and behind it the tensors.' }
@@ -166,9 +175,19 @@ function operation(
   const body = (schema: string): Schema =>
     ({ required: form !== 'optional-body', content: { ...json(schema), ...binary } })
   const failed = (name: string): Schema => ({ $ref: `#/components/responses/${name}` })
+  const isOfText = response !== undefined && response in TEXT_SCHEMAS
   const isOfHealth = response === 'Live' || response === 'Ready'
   // Cross-origin requests that change something are forbidden.
   const mayBeForbidden = isGuarded || (method === 'POST' && category !== 'inference')
+  const failures = (): Schema => ({
+    // For health, 400 is a regular response and not an error.
+    400: isOfHealth ? { description: 'No.', content } : failed('BadRequest'),
+    ...(isGuarded && hasKeys ? { 401: failed('Unauthenticated') } : {}),
+    ...(mayBeForbidden ? { 403: failed('Forbidden') } : {}),
+    ...(/\{|openapi/.test(template) ? { 404: failed('NotFound') } : {}),
+    ...(isGuarded && hasKeys ? { 429: failed('Exhausted') } : {}),
+    default: failed('Error'),
+  })
   return {
     // Operation ids must be unique in a document.
     operationId: isOfVersion && model === null ? `${id}OfVersion` : id,
@@ -182,13 +201,7 @@ function operation(
         ...(isBinary ? { headers: { 'Inference-Header-Content-Length': LENGTH } } : {}),
         ...(Object.keys(content).length === 0 ? {} : { content }),
       },
-      // For health, 400 is a regular response and not an error.
-      400: isOfHealth ? { description: 'No.', content } : failed('BadRequest'),
-      ...(isGuarded && hasKeys ? { 401: failed('Unauthenticated') } : {}),
-      ...(mayBeForbidden ? { 403: failed('Forbidden') } : {}),
-      ...(/\{|openapi/.test(template) ? { 404: failed('NotFound') } : {}),
-      ...(isGuarded && hasKeys ? { 429: failed('Exhausted') } : {}),
-      default: failed('Error'),
+      ...(isOfText ? { default: failed('TextError') } : failures()),
     },
   }
 }

@@ -1,13 +1,13 @@
 //! What the requests and the runs of a text model share.
 
-use super::graph::EncoderGraph;
+use super::graph::Feed;
 use backend::{PreparedText, TextToken};
 use bytes::Bytes;
 use protocol::text::TextFacts;
-use protocol::{InputSpec, InputTensor, OutputSpec, Signature};
+use protocol::{InputTensor, Signature};
 use smallvec::smallvec;
-use std::sync::Arc;
-use tensor::{Data, DataType, Result, Shape};
+use std::sync::{Arc, LazyLock};
+use tensor::{Data, DataType, Name, Result, Shape};
 use text::folder::Folder;
 use text::tokenizer::{Tokenizer, Tokens};
 
@@ -16,8 +16,8 @@ pub(super) struct TextCore {
     pub(super) tokenizer: Tokenizer,
     pub(super) facts: TextFacts,
     pub(super) signature: Arc<Signature>,
-    /// The signature of prepared texts.
-    pub(super) prepared: Arc<Signature>,
+    /// The graph tells the texts of a pair apart.
+    pub(super) takes_types: bool,
     /// Values of a row of the graph's output.
     pub(super) width: usize,
     /// Each text is a pair.
@@ -26,47 +26,19 @@ pub(super) struct TextCore {
 }
 
 impl TextCore {
-    /// The signature of prepared texts. A text has one token at least, so no batch has more texts than tokens.
-    pub(super) fn prepared(signature: &Signature, graph: &EncoderGraph, width: usize, tokens_max: u32) -> Signature {
-        let input = |name: &str, optional| InputSpec {
-            name: name.into(),
-            datatype: DataType::Int32,
-            dims: Shape::from_slice(&[-1]),
-            reshape: None,
-            optional,
-            allow_ragged_batch: true,
-        };
-        let types = graph.takes_types().then(|| input("token_type_ids", true));
-        let output = OutputSpec {
-            name: "row".into(),
-            datatype: DataType::Fp32,
-            dims: Shape::from_slice(&[i64::try_from(width).unwrap_or(i64::MAX)]),
-            reshape: None,
-            labels: Default::default(),
-        };
-        Signature {
-            model: signature.model.clone(),
-            version: signature.version.clone(),
-            max_batch_size: tokens_max,
-            inputs: std::iter::once(input("input_ids", false)).chain(types).collect(),
-            outputs: vec![output],
-            decoupled: false,
-        }
-    }
-
-    /// Tokens as the inputs of a run. Types that are all 0 are left out.
+    /// Tokens as the inputs of a run. Types that are all 0, or that the graph does not take, are left out.
     pub(super) fn inputs(&self, tokens: &Tokens) -> PreparedText {
-        let tensor = |spec: &InputSpec, values: &[u32]| InputTensor {
-            name: spec.name.clone(),
-            datatype: Some(spec.datatype),
+        let tensor = |name: &'static Name, values: &[u32]| InputTensor {
+            name: name.clone(),
+            datatype: Some(DataType::Int32),
             shape: Shape::from_slice(&[1, i64::try_from(values.len()).unwrap_or(i64::MAX)]),
             data: Data::Bytes(values.iter().flat_map(|v| v.to_le_bytes()).collect::<Bytes>()),
         };
-        let mut inputs = smallvec![];
-        for (spec, values) in self.prepared.inputs.iter().zip([&tokens.ids, &tokens.types]) {
-            if !spec.optional || values.iter().any(|&value| value != 0) {
-                inputs.push(tensor(spec, values));
-            }
+        static NAMES: LazyLock<[Name; 2]> = LazyLock::new(|| [Feed::Ids, Feed::Types].map(|feed| feed.name().into()));
+        let [ids, types] = &*NAMES;
+        let mut inputs = smallvec![tensor(ids, &tokens.ids)];
+        if self.takes_types && tokens.types.iter().any(|&kind| kind != 0) {
+            inputs.push(tensor(types, &tokens.types));
         }
         PreparedText { inputs, tokens: u32::try_from(tokens.ids.len()).unwrap_or(u32::MAX) }
     }

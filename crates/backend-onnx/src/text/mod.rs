@@ -134,13 +134,13 @@ impl Opened for OpenedText {
             is_native: true,
         };
         let width = width as usize;
-        let prepared = Arc::new(TextCore::prepared(&signature, &self.graph, width, self.batch_tokens_max));
+        let takes_types = self.graph.takes_types();
         let (sessions, of_instance) = self.onnx.sessions(config)?;
         let is_on_host = sessions.iter().all(|session| session.device().is_none());
         let encoder = |session| Encoder::new(session, &self.onnx.graph, &self.graph, &self.onnx.run_entries);
         let encoders = sessions.into_iter().map(encoder).collect::<Result<_>>()?;
         let Self { folder, tokenizer, batch_tokens_max, .. } = *self;
-        let core = TextCore { folder, tokenizer, facts, signature, prepared, width, has_pairs, batch_tokens_max };
+        let core = TextCore { folder, tokenizer, facts, signature, takes_types, width, has_pairs, batch_tokens_max };
         Ok(Arc::new(OnnxText { core: Arc::new(core), encoders, of_instance, is_on_host }))
     }
 }
@@ -228,7 +228,7 @@ impl Model for OnnxText {
             scatter::fail_all(batch.requests, &Error::internal(format!("there is no instance {instance}")));
             return Marks::default();
         };
-        execute(&self.core.prepared, batch, |entries, marks| encoder.run(&self.core, entries, control, marks))
+        execute(true, batch, |entries, marks| encoder.run(&self.core, entries, control, marks))
     }
 
     fn capabilities(&self) -> Capabilities {

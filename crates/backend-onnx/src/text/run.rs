@@ -7,7 +7,7 @@ use super::graph::{EncoderGraph, Feed};
 use crate::ffi::{CName, Session, Value};
 use crate::graph::Graph;
 use crate::model::Runs;
-use backend::gather::{batch_slab, frozen, input_of};
+use backend::gather::{batch_slab, frozen};
 use backend::{BatchEntry, Marks, Outcome, RunControl, now_ns};
 use bytes::Bytes;
 use protocol::OutputTensor;
@@ -142,8 +142,8 @@ impl Encoder {
 }
 
 /// The elements of an input of a prepared text; none if it is omitted.
-fn tokens_of(entry: &BatchEntry, index: u16) -> &[[u8; 4]] {
-    input_of(entry, index).and_then(|input| input.data.host()).map_or(&[], |bytes| bytes.as_chunks::<4>().0)
+fn tokens_of(entry: &BatchEntry, index: usize) -> &[[u8; 4]] {
+    entry.request.inputs.get(index).and_then(|input| input.data.host()).map_or(&[], |bytes| bytes.as_chunks::<4>().0)
 }
 
 /// Fills a row of an input for a text, with padding behind its tokens.
@@ -172,7 +172,7 @@ fn write(row: &mut [u8], datatype: DataType, values: impl Iterator<Item = u32>, 
 
 fn outcome(core: &TextCore, entry: &BatchEntry, data: Data) -> Outcome {
     let mut outcome = Outcome::default();
-    if let Some(spec) = core.prepared.outputs.first() {
+    if let Some(spec) = core.signature.outputs.first() {
         outcome.outputs.push(OutputTensor {
             name: spec.name.clone(),
             index: 0,

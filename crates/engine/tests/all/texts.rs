@@ -328,6 +328,22 @@ fn the_first_text_tells_why_its_batch_began() {
 }
 
 #[test]
+fn warm_up_runs_the_texts_of_its_samples() {
+    let (words, _) = words(false);
+    let engine = words.served(EngineOptions::default(), |config| {
+        let zeros = pb::model_warmup::input::InputDataType::ZeroData(true);
+        let input = pb::model_warmup::Input { data_type: 13, dims: vec![1], input_data_type: Some(zeros) };
+        let inputs = [("text".to_owned(), input)].into();
+        config.model_warmup = vec![pb::ModelWarmup { name: "w".into(), batch_size: 3, inputs, count: 2 }];
+    });
+    let engine = engine.expect("a model");
+    let version = engine.model("m", "").expect("serves");
+    assert_eq!(*words.observed.runs.lock(), [[0, 0, 0], [0, 0, 0]]);
+    settles(&engine, &version);
+    assert_eq!(rows(&ask(&version, &["abc"])), [3]);
+}
+
+#[test]
 fn schedules_without_texts_are_refused() {
     let (words, _) = words(false);
     let sequences = |config: &mut pb::ModelConfig| {

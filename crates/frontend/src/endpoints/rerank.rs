@@ -69,7 +69,7 @@ async fn ranked<'e>(
     query: Option<String>,
     texts: &Arc<Texts>,
     options: TextOptions,
-) -> TextResult<(text_calls::Target<'e>, Vec<(usize, f32)>, Ran)> {
+) -> TextResult<(text_calls::TextTarget<'e>, Vec<(usize, f32)>, Ran)> {
     let query = Texts::from(&*query.ok_or_else(|| FormError::missing("query"))?);
     let target = text_calls::find(exchange, model, &ROLES)?;
     let (scores, ran) = target.score(exchange, query, texts.clone(), &options).await?;

@@ -3,9 +3,9 @@
 
 use super::classify::label;
 use super::*;
-use crate::text_calls::Target;
+use crate::text_calls::TextTarget;
 use memory::Kind;
-use protocol::text::rows::Row;
+use protocol::text::rows::RowValues;
 use protocol::text::tei::{Info, InputsRequest, ModelType, Prediction, Token};
 use protocol::text::{self, Role, TEXTS_MAX};
 
@@ -34,7 +34,7 @@ async fn run<'e>(
     exchange: &'e HttpExchange<'_>,
     form: InputsRequest,
     role: Role,
-) -> TextResult<(Target<'e>, Ran, bool)> {
+) -> TextResult<(TextTarget<'e>, Ran, bool)> {
     let mut options = form.options();
     let texts = text_calls::some(form.inputs, "inputs")?;
     let target = text_calls::find(exchange, form.model.as_deref(), &[role])?;
@@ -66,7 +66,7 @@ pub async fn predict(exchange: &HttpExchange<'_>, body: Bytes) -> TextResult {
     let values = rows.bytes();
     let print = move || {
         let labels = version.text_facts().map_or(&[][..], |facts| &facts.labels);
-        let classes = |row: Row<'_>| {
+        let classes = |row: RowValues<'_>| {
             let class = |(at, score)| Prediction { score, label: label(labels, at) };
             let mut classes: Vec<_> = row.values().enumerate().map(class).collect();
             classes.sort_by(|left, right| right.score.total_cmp(&left.score));

@@ -325,6 +325,14 @@ impl Server {
         Self::of(0, Some(budget), Some(backend), |_, _, _| {})
     }
 
+    /// A server with one more backend and other options.
+    pub fn with_backend_and(
+        backend: Arc<dyn Backend>,
+        change: impl FnOnce(&mut EngineOptions, &mut HttpOptions, &mut GrpcOptions),
+    ) -> Self {
+        Self::of(0, None, Some(backend), change)
+    }
+
     fn of(
         connections_max: usize,
         budget: Option<memory::Budget>,
@@ -422,12 +430,17 @@ pub fn publish(engine: &Engine, name: &str, backend: &str, decoupled: bool) {
         instance_group: vec![pb::ModelInstanceGroup { count: 1, ..Default::default() }],
         ..Default::default()
     };
+    publish_config(engine, &config);
+}
+
+pub fn publish_config(engine: &Engine, config: &pb::ModelConfig) {
+    let (name, backend) = (&config.name, &config.backend);
     let config: Bytes = config.encode_to_vec().into();
     let opened = engine
         .open(
             backend,
             OpenSpec {
-                model: name.into(),
+                model: name.clone(),
                 version: 1,
                 model_directory: "/".into(),
                 version_directory: "/".into(),

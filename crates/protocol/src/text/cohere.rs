@@ -1,8 +1,8 @@
 //! Cohere's forms, which Jina and vLLM have as well: embeddings by type, and rerank.
 
 use super::openai::Usage;
-use super::rows::Row;
-use super::{FormError, Side, TextOptions, Texts, cut, given, tei};
+use super::rows::RowValues;
+use super::{CutSide, FormError, TextOptions, Texts, cut, given, tei};
 use serde::{Deserialize, Serialize, Serializer};
 
 /// Body of `POST /v2/embed`.
@@ -31,7 +31,7 @@ pub struct EmbedRequest {
 }
 
 impl EmbedRequest {
-    /// What the request wants beside its texts.
+    /// Options of the request.
     ///
     /// # Errors
     /// A value that no model takes.
@@ -41,8 +41,8 @@ impl EmbedRequest {
         }
         let (truncate, side) = match self.truncate.as_deref() {
             None => (None, None),
-            Some("END") => (Some(true), Some(Side::Right)),
-            Some("START") => (Some(true), Some(Side::Left)),
+            Some("END") => (Some(true), Some(CutSide::Right)),
+            Some("START") => (Some(true), Some(CutSide::Left)),
             Some("NONE") => (Some(false), None),
             Some(other) => return Err(FormError::of("truncate", format!("'{other}' is not START, END or NONE"))),
         };
@@ -81,7 +81,7 @@ pub struct EmbedAnswer<'a> {
     /// The texts of the request.
     #[cfg_attr(test, schemars(with = "Vec<String>"))]
     pub texts: TextList<'a>,
-    /// What ran.
+    /// Work of the request.
     pub meta: Meta,
 }
 
@@ -92,7 +92,7 @@ pub struct EmbedTypes<'a> {
     /// Lists of numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, schemars(with = "Option<Vec<Vec<f32>>>"))]
-    pub float: Option<Vec<Row<'a>>>,
+    pub float: Option<Vec<RowValues<'a>>>,
     /// Base64 of FP32, little-endian.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, schemars(with = "Option<Vec<String>>"))]
@@ -109,7 +109,7 @@ impl Serialize for TextList<'_> {
     }
 }
 
-/// What ran.
+/// Work of the request.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Meta {
@@ -140,7 +140,7 @@ pub struct Units {
 }
 
 impl Meta {
-    /// What ran.
+    /// Work of the request.
     pub fn new(input_tokens: Option<u64>, search_units: Option<u64>) -> Self {
         Self { api_version: ApiVersion { version: "2" }, billed_units: Units { input_tokens, search_units } }
     }
@@ -185,13 +185,13 @@ pub struct RerankRequest {
 }
 
 impl RerankRequest {
-    /// What the request wants beside its texts.
+    /// Options of the request.
     ///
     /// # Errors
     /// A value that no model takes.
     pub fn options(&self) -> Result<TextOptions, FormError> {
         let cut = cut(self.truncate, self.truncation_side.as_deref(), self.truncate_prompt_tokens)?;
-        let side = self.truncation_direction.map(Side::from).or(cut.side);
+        let side = self.truncation_direction.map(CutSide::from).or(cut.side);
         Ok(TextOptions { side, raw_scores: self.raw_scores, ..cut })
     }
 
@@ -220,7 +220,7 @@ pub struct RerankAnswer<'a> {
     pub results: Vec<RerankItem<'a>>,
     /// The tokens that ran.
     pub usage: Usage,
-    /// What ran, in Cohere's form.
+    /// Work of the request, in Cohere's form.
     pub meta: Meta,
 }
 
@@ -230,7 +230,7 @@ pub struct RerankAnswer<'a> {
 pub struct RerankItem<'a> {
     /// Place of the document in the request.
     pub index: usize,
-    /// Its score.
+    /// The score.
     pub relevance_score: f32,
     /// The document, if it is wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -241,6 +241,6 @@ pub struct RerankItem<'a> {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Document<'a> {
-    /// Its text.
+    /// The text.
     pub text: std::borrow::Cow<'a, str>,
 }

@@ -1,7 +1,7 @@
 //! Text models as endpoints see them: the role of a model, its facts, and the parameters of a request to one.
 //!
-//! A text model takes BYTES texts (pairs of texts, for a cross-encoder) and returns one row of FP32 for each. A model of
-//! the backend `text` has its facts from its files; any other model has the role that its configuration declares.
+//! A text model takes BYTES texts (pairs of texts, for a cross-encoder) and returns one row of FP32 for each. A model
+//! of the backend `text` has its facts from its files; any other model has the role that its configuration declares.
 //!
 //! [`openai`], [`cohere`] and [`tei`] have the bodies of the endpoints, both ways.
 
@@ -27,7 +27,7 @@ use tensor::{Error, allowance};
 /// Texts of a request.
 pub const TEXTS_MAX: usize = 65_536;
 
-/// What a model is to an endpoint.
+/// Use of a model by endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Text to a vector.
@@ -55,7 +55,7 @@ impl Role {
 /// The facts of a text model on which endpoints rely.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TextFacts {
-    /// Its role.
+    /// The role.
     pub role: Role,
     /// Values of a row: dimensions of an embedding, 1 for a score, classes. `None` if the configuration does not say.
     pub width: Option<u32>,
@@ -207,12 +207,12 @@ pub mod configuration {
 /// The side of a text that is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub enum Side {
+pub enum CutSide {
     Left,
     Right,
 }
 
-impl Side {
+impl CutSide {
     /// Name in parameters and forms.
     pub fn name(self) -> &'static str {
         match self {
@@ -227,9 +227,9 @@ impl Side {
 pub struct FormError {
     /// The field that is wrong.
     pub field: Option<&'static str>,
-    /// What is wrong.
+    /// Text for the client.
     pub text: Cow<'static, str>,
-    /// It has no content.
+    /// The field has no content.
     pub is_empty: bool,
 }
 
@@ -329,8 +329,8 @@ const NO_STRING: &str = "Input should be a valid string";
 fn cut(truncate: Option<bool>, side: Option<&str>, tokens: Option<i64>) -> Result<TextOptions, FormError> {
     let side = match side {
         None => None,
-        Some("left") => Some(Side::Left),
-        Some("right") => Some(Side::Right),
+        Some("left") => Some(CutSide::Left),
+        Some("right") => Some(CutSide::Right),
         Some(other) => return Err(FormError::of("truncation_side", format!("'{other}' is not left or right"))),
     };
     let tokens_max = match tokens {

@@ -1,6 +1,6 @@
 //! OpenAI's forms, and what vLLM has beside them: embeddings, models, classes, scores.
 
-use super::rows::{Embedding, Row};
+use super::rows::{Embedding, RowValues};
 use super::{FormError, TextOptions, Texts, cut, given, string};
 use serde::{Deserialize, Serialize};
 
@@ -46,7 +46,7 @@ impl EmbeddingsRequest {
     /// The fields that Triton's front end takes.
     pub const TRITON_FIELDS: [&str; 5] = ["input", "model", "dimensions", "encoding_format", "user"];
 
-    /// What the request wants beside its texts.
+    /// Options of the request.
     ///
     /// # Errors
     /// A value that no model takes.
@@ -121,7 +121,7 @@ pub struct ModelList<'a> {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ModelItem<'a> {
-    /// Its name.
+    /// Name of the model.
     pub id: &'a str,
     /// `model`.
     pub object: &'static str,
@@ -153,7 +153,7 @@ pub struct ClassifyRequest {
 }
 
 impl ClassifyRequest {
-    /// What the request wants beside its texts.
+    /// Options of the request.
     ///
     /// # Errors
     /// A value that no model takes.
@@ -190,7 +190,7 @@ pub struct ClassifyItem<'a> {
     pub label: String,
     /// The value of each class.
     #[cfg_attr(test, schemars(with = "Vec<f32>"))]
-    pub probs: Row<'a>,
+    pub probs: RowValues<'a>,
     /// Number of classes.
     pub num_classes: usize,
 }
@@ -205,7 +205,7 @@ pub struct ScoreRequest {
     #[serde(default, alias = "queries", alias = "data_1", deserialize_with = "given")]
     #[cfg_attr(test, schemars(with = "super::schema::TextOrTexts"))]
     pub text_1: Option<Texts>,
-    /// As many texts, or one. `documents`, `items` and `data_2` mean the same.
+    /// The other texts: as many, or one. `documents`, `items` and `data_2` mean the same.
     #[serde(default, alias = "documents", alias = "items", alias = "data_2", deserialize_with = "given")]
     #[cfg_attr(test, schemars(with = "super::schema::TextOrTexts"))]
     pub text_2: Option<Texts>,
@@ -218,7 +218,7 @@ pub struct ScoreRequest {
 }
 
 impl ScoreRequest {
-    /// What the request wants beside its texts.
+    /// Options of the request.
     ///
     /// # Errors
     /// A value that no model takes.
@@ -253,7 +253,7 @@ pub struct ScoreItem {
     pub index: usize,
     /// `score`.
     pub object: &'static str,
-    /// Its score; of a model that embeds, the cosine.
+    /// Score of the pair; of a model that embeds, the cosine.
     pub score: f32,
 }
 
@@ -271,7 +271,7 @@ pub struct ErrorAnswer<'a> {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ErrorItem<'a> {
-    /// What was asked, what was found, what to do.
+    /// Text for people.
     pub message: &'a str,
     /// Kind of the error: `invalid_request_error`, `authentication_error`, `rate_limit_error`, `server_error`.
     #[serde(rename = "type")]

@@ -1,6 +1,6 @@
-//! What a request wants of a text model beside its texts, whatever form it came in.
+//! Options of a request to a text model, whatever form it came in.
 
-use super::{Side, parameters};
+use super::{CutSide, parameters};
 use crate::Parameter;
 use tensor::Name;
 
@@ -12,7 +12,7 @@ pub struct TextOptions {
     /// Whether a text that is too long is cut, or rejected.
     pub truncate: Option<bool>,
     /// The side that is cut.
-    pub side: Option<Side>,
+    pub side: Option<CutSide>,
     /// Maximum of tokens, if less than the model's.
     pub tokens_max: Option<u32>,
     /// Whether embeddings have length 1.
@@ -43,7 +43,7 @@ impl TextOptions {
     pub fn only_native(&self) -> Option<&'static str> {
         let wishes = [
             (parameters::TRUNCATE, self.truncate == Some(false)),
-            (parameters::TRUNCATION_SIDE, self.side == Some(Side::Left)),
+            (parameters::TRUNCATION_SIDE, self.side == Some(CutSide::Left)),
             (parameters::TOKENS_MAX, self.tokens_max.is_some()),
             (parameters::NORMALIZE, self.normalize.is_some()),
             (parameters::RAW_SCORES, self.raw_scores == Some(true)),

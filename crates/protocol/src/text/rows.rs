@@ -44,15 +44,15 @@ impl Rows {
     }
 
     /// The rows.
-    pub fn iter(&self) -> impl Iterator<Item = Row<'_>> {
-        self.parts.iter().flat_map(|part| part.chunks_exact(self.row_bytes.max(4)).map(Row))
+    pub fn iter(&self) -> impl Iterator<Item = RowValues<'_>> {
+        self.parts.iter().flat_map(|part| part.chunks_exact(self.row_bytes.max(4)).map(RowValues))
     }
 
     /// All rows.
     ///
     /// # Errors
     /// INTERNAL, by the model, for values that are not finite: JSON has none.
-    pub fn finite(&self) -> Result<Vec<Row<'_>>> {
+    pub fn finite(&self) -> Result<Vec<RowValues<'_>>> {
         let rows: Vec<_> = self.iter().collect();
         match rows.iter().position(|row| !row.is_finite()) {
             None => Ok(rows),
@@ -86,9 +86,9 @@ fn from_half(bits: u16) -> f32 {
 
 /// Values of one row: FP32, little-endian.
 #[derive(Debug, Clone, Copy)]
-pub struct Row<'a>(pub &'a [u8]);
+pub struct RowValues<'a>(pub &'a [u8]);
 
-impl Row<'_> {
+impl RowValues<'_> {
     /// The values.
     pub fn values(self) -> impl ExactSizeIterator<Item = f32> {
         self.0.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes))
@@ -113,7 +113,7 @@ impl Row<'_> {
     }
 }
 
-impl Serialize for Row<'_> {
+impl Serialize for RowValues<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_seq(self.values())
     }
@@ -123,9 +123,9 @@ impl Serialize for Row<'_> {
 #[derive(Debug, Clone, Copy)]
 pub enum Embedding<'a> {
     /// A list of numbers.
-    Float(Row<'a>),
+    Float(RowValues<'a>),
     /// Base64 of the little-endian values.
-    Base64(Row<'a>),
+    Base64(RowValues<'a>),
 }
 
 impl Serialize for Embedding<'_> {
@@ -148,10 +148,10 @@ mod tests {
     #[test]
     fn rows_are_numbers_or_base64() {
         let bytes = row(&[0.1, -1.0, 1e-9, 16_777_216.0]);
-        let row = Row(&bytes);
+        let row = RowValues(&bytes);
         assert_eq!(serde_json::to_string(&Embedding::Float(row)).unwrap(), "[0.1,-1.0,1e-9,16777216.0]");
         assert_eq!(serde_json::to_string(&Embedding::Base64(row)).unwrap(), r#""zczMPQAAgL9fcIkwAACASw==""#);
-        assert!(row.is_finite() && !Row(&f32::NAN.to_le_bytes()).is_finite());
+        assert!(row.is_finite() && !RowValues(&f32::NAN.to_le_bytes()).is_finite());
     }
 
     #[test]
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn cosines_do_not_depend_on_lengths() {
-        let cosine = |a: &[f32], b: &[f32]| Row(&row(a)).cosine(Row(&row(b)));
+        let cosine = |a: &[f32], b: &[f32]| RowValues(&row(a)).cosine(RowValues(&row(b)));
         assert_eq!(cosine(&[3.0, 4.0], &[6.0, 8.0]), 1.0);
         assert_eq!(cosine(&[1.0, 0.0], &[0.0, 2.0]), 0.0);
         assert_eq!(cosine(&[1e30, 0.0], &[-1e30, 0.0]), -1.0);

@@ -96,11 +96,11 @@ fn schemas_of_the_forms_are_up_to_date() {
     let lines = schemas.iter().map(|(name, schema)| format!("  {name}: {schema},\n"));
     let text = format!(
         "// Made by `NEREID_UPDATE=1 cargo test -p nereid-protocol schemas` of the types in crates/protocol/src/text.\n\
-         import type {{ Schema }} from './schemas.js'\n\n/** Schemas of the text endpoints. */\n\
+         import type {{ Schema }} from '../schemas.js'\n\n/** Schemas of the text endpoints. */\n\
          export const TEXT_SCHEMAS: Schema = {{\n{}}}\n",
         lines.collect::<String>()
     );
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../src/api/openapi/text_schemas.ts");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../src/api/openapi/generated/text.ts");
     if std::env::var_os("NEREID_UPDATE").is_some() {
         std::fs::write(path, &text).unwrap();
     }

@@ -1,6 +1,6 @@
 //! The forms of text-embeddings-inference. Its routes have no model; the field `model` is an addition.
 
-use super::{Side, TextOptions, Texts, given};
+use super::{CutSide, TextOptions, Texts, given};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -30,7 +30,7 @@ pub struct InputsRequest {
     pub add_special_tokens: Option<bool>,
 }
 
-/// Side that is cut.
+/// CutSide that is cut.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[allow(missing_docs)]
@@ -41,7 +41,7 @@ pub enum Direction {
     Right,
 }
 
-impl From<Direction> for Side {
+impl From<Direction> for CutSide {
     fn from(direction: Direction) -> Self {
         match direction {
             Direction::Left => Self::Left,
@@ -51,12 +51,12 @@ impl From<Direction> for Side {
 }
 
 impl InputsRequest {
-    /// What the request wants beside its texts.
+    /// Options of the request.
     pub fn options(&self) -> TextOptions {
         TextOptions {
             dimensions: self.dimensions,
             truncate: self.truncate,
-            side: self.truncation_direction.map(Side::from),
+            side: self.truncation_direction.map(CutSide::from),
             normalize: self.normalize,
             raw_scores: self.raw_scores,
             prompt: self.prompt_name.clone(),
@@ -74,7 +74,7 @@ pub struct Rank<'a> {
     /// The text, if it is wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<Cow<'a, str>>,
-    /// Its score.
+    /// The score.
     pub score: f32,
 }
 
@@ -82,9 +82,9 @@ pub struct Rank<'a> {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Prediction {
-    /// Its value.
+    /// Value of the class.
     pub score: f32,
-    /// Its name.
+    /// Name of the class.
     pub label: String,
 }
 
@@ -92,13 +92,13 @@ pub struct Prediction {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Token {
-    /// Its id.
+    /// Id of the token.
     pub id: u32,
-    /// Its part of the text; the name of a special token.
+    /// Part of the text; the name of a special token.
     pub text: String,
     /// Whether the tokenizer added it.
     pub special: bool,
-    /// Its first character; null for a special token.
+    /// First character; null for a special token.
     pub start: Option<u32>,
     /// The character behind its last; null for a special token.
     pub stop: Option<u32>,
@@ -110,11 +110,11 @@ pub struct Token {
 pub struct Info<'a> {
     /// Name of the model.
     pub model_id: &'a str,
-    /// Its version.
+    /// Version of the model.
     pub model_sha: &'a str,
     /// `float32`.
     pub model_dtype: &'static str,
-    /// Its role: `embedding`, `reranker` or `classifier`.
+    /// Role of the model: `embedding`, `reranker` or `classifier`.
     #[cfg_attr(test, schemars(with = "std::collections::BTreeMap<String, serde_json::Value>"))]
     pub model_type: ModelType<'a>,
     /// Maximum of tokens of a text; null if unknown.
@@ -151,7 +151,7 @@ fn numbered<S: serde::Serializer>(labels: &&[String], to: S) -> Result<S::Ok, S:
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ErrorAnswer<'a> {
-    /// What was asked, what was found, what to do.
+    /// Text for people.
     pub error: &'a str,
     /// `Validation`, `Empty`, `Tokenizer`, `Overloaded`, `Unhealthy`, `Backend`.
     pub error_type: &'a str,

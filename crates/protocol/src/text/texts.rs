@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use std::fmt;
 use tensor::allowance;
 
-/// Texts, or token ids in place of them: a string, a list of strings, a list of ids, or a list of lists of ids. A member
-/// may also be an object with a `text`, as documents are written.
+/// Texts, or token ids in place of them: a string, a list of strings, a list of ids, or a list of lists of ids. A
+/// member may also be an object with a `text`, as documents are written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Texts {
     /// Elements as a BYTES tensor has them: a length of four bytes, and the text or the ids as little-endian `u32`.
@@ -21,7 +21,7 @@ pub struct Texts {
     pub is_single: bool,
 }
 
-/// What a list has, known from its first member.
+/// Kind of a list, known from its first member.
 #[derive(Clone, Copy, PartialEq)]
 enum Members {
     Texts,

@@ -242,6 +242,7 @@ impl Tokenizer {
     /// # Errors
     /// INVALID_ARG: longer than a limit.
     pub fn pieces(&self, text: &str, has_special: bool) -> Result<Vec<Piece>> {
+        bounded(text)?;
         guard(&self.folder, || {
             let mut split = self.split(text)?;
             self.run(&mut split, usize::MAX, Side::Right)?;
@@ -286,10 +287,7 @@ impl Tokenizer {
 
     /// The ids of a text without special tokens: all of them, or at least those that a cut leaves.
     fn ids(&self, text: &str, cut: Cut) -> Result<Vec<u32>> {
-        if text.len() > TEXT_BYTES_MAX {
-            let bytes = text.len();
-            return Err(Error::invalid(format!("a text has {bytes} bytes, the limit is {TEXT_BYTES_MAX}")));
-        }
+        bounded(text)?;
         for part in self.reach.parts(text, cut) {
             let mut split = self.split(&text[part.range()])?;
             self.run(&mut split, cut.tokens.saturating_add(1), cut.side)?;
@@ -338,6 +336,14 @@ send texts, or declare which tokenizer the ids are of: an alias of the model in 
 parameters { key: \"nereid.alias\" value { string_value: \"NAME tokens=cl100k_base\" } }, or the flag \
 --text-alias=NAME=MODEL,tokens=cl100k_base (own, cl100k_base or o200k_base)";
 
+fn bounded(text: &str) -> Result<()> {
+    let bytes = text.len();
+    if bytes > TEXT_BYTES_MAX {
+        return Err(Error::invalid(format!("a text has {bytes} bytes, the limit is {TEXT_BYTES_MAX}")));
+    }
+    Ok(())
+}
+
 /// Tokens of texts that fit beside special tokens.
 fn room(template: &Template, truncation: Truncation) -> Result<usize> {
     let (most, own) = (truncation.tokens_max, template.added());
@@ -359,7 +365,8 @@ fn finish(
         let (most, has) = (truncation.tokens_max, total + template.added());
         return Err(Error::invalid(format!(
             "{TOO_LONG}{most} tokens, and the text has at least {has}; send a shorter one, or let it be cut"
-        )));
+        ))
+        .too_long());
     }
     let cut = |ids: &[u32], tokens: usize| -> std::ops::Range<usize> {
         let tokens = tokens.min(ids.len());

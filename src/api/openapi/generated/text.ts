@@ -1,5 +1,5 @@
 // Made by `NEREID_UPDATE=1 cargo test -p nereid-protocol schemas` of the types in crates/protocol/src/text.
-import type { Schema } from './schemas.js'
+import type { Schema } from '../schemas.js'
 
 /** Schemas of the text endpoints. */
 export const TEXT_SCHEMAS: Schema = {
