@@ -76,3 +76,19 @@ export function validateText(config: ModelConfig): void {
     )
   }
 }
+
+/** Aliases of a model that lead to another one of `all`, whose name goes before them; as texts for people. */
+export function aliasClashes(config: ModelConfig, all: Iterable<ModelConfig>): string[] {
+  const aliases = aliasesOf(config).map(({ alias }) => alias)
+  if (aliases.length === 0) return []
+  const others = [...all].filter(({ name }) => name !== config.name)
+  return aliases.flatMap((alias) => {
+    const where = `alias '${alias}' of model '${config.name}' is also`
+    if (others.some(({ name }) => name === alias)) return [`${where} the name of a model, which goes before it`]
+    const first = others
+      .filter((other) => other.name < config.name && aliasesOf(other).some((one) => one.alias === alias))
+      .map(({ name }) => name)
+      .sort()[0]
+    return first === undefined ? [] : [`${where} one of model '${first}', which goes before it`]
+  })
+}

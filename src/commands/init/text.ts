@@ -1,6 +1,6 @@
 /** Text models: the folder of a hub becomes a version, with what is read or assumed of it in the configuration. */
 
-import { readdirSync } from 'node:fs'
+import { readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { parsePbtxt, toBinary } from '../../config/index.js'
 import { shellWord } from '../../config/shell_word.js'
@@ -14,6 +14,7 @@ import { isFile, type ModelFile } from './place.js'
 
 /** True for a folder whose texts a tokenizer of its own prepares. */
 export const isTextFolder = (path: string): boolean =>
+  statSync(path, { throwIfNoEntry: false })?.isDirectory() === true &&
   ['config.json', 'tokenizer.json'].every((name) => isFile(join(path, name)))
 
 /** The script that exports a folder, and the folder. */
