@@ -85,7 +85,7 @@ export interface InspectedModel {
   completed: ModelConfig | null
   /** Versions that would serve. */
   versions: number[]
-  /** What a text model takes from its files, or assumes; of its last version. */
+  /** Values that a text model, in its last version, reads from its files or assumes. */
   guesses: TextGuess[]
   findings: Finding[]
 }

@@ -134,3 +134,46 @@ describe('a folder without a graph', () => {
     ])
   })
 })
+
+describe('check', () => {
+  const named = (name: string, ...parameters: [string, string][]) => ({
+    ...below(`${name}/1`, textFolder()),
+    [`${name}/config.pbtxt`]: ['backend: "text"', ...parameters.map(
+      ([key, value]) => `parameters { key: "${key}" value { string_value: "${value}" } }`,
+    )].join('\n'),
+  })
+
+  test('warns of an alias that leads to another model', async () => {
+    const alias = ['nereid.alias', 'small'] as [string, string]
+    const { code, out } = await runs(check, [files({ ...named('a', alias), ...named('b', alias) })])
+    expect(code).toBe(0)
+    expect(out).toContain("warning: alias 'small' of model 'b' is also one of model 'a', which goes before it")
+    expect(out).toContain('2 models, 0 errors, 1 warning')
+  })
+
+  test('warns of a parameter that is misspelt', async () => {
+    const { out } = await runs(check, [files(named('a', ['normalise', 'false'], ['intra_op_thread_count', '1']))])
+    expect(out).toContain("warning: parameter 'normalise' has no effect on a text model. Did you mean 'normalize'?")
+    expect(out).toContain('1 model, 0 errors, 1 warning')
+  })
+
+  const wrong: [string, string, RegExp][] = [
+    ['pooling', 'average', /'pooling'.*'average', expected one of mean, cls, last, max/],
+    ['normalize', 'yes', /'normalize'.*'yes', expected one of true, false/],
+    ['max_length', '0', /'max_length'.*'0', expected a number of tokens above 0/],
+    ['dimensions', '12,x', /'dimensions'.*'12,x', expected `any`, `fixed`, or numbers above 0 with commas/],
+    ['file', '../model.onnx', /'file'.*'\.\.\/model\.onnx', expected the path of a file below the version's directory/],
+    ['file', 'other.onnx', /other\.onnx is missing/],
+    ['prompt', 'passage', /no prompt "passage", it has document, query/],
+    ['max_batch_tokens', 'many', /'max_batch_tokens' is 'many': it is a number from 1 to 1048576/],
+    ['nereid.text', 'embeddings', /'nereid\.text'.* is 'embeddings', and may be embed, rerank, classify/],
+  ]
+  test.each(wrong)('refuses %s = %s, as a load does, and says what is possible', async (key, value, text) => {
+    const directory = files(named('a', [key, value]))
+    const { code, out } = await runs(check, [directory])
+    expect([code, out]).toEqual([1, expect.stringMatching(text)])
+    expect(out).toContain('1 error')
+    const loaded = await runs(check, ['--load', directory])
+    expect(loaded.out.replace(/:\d+:\d+/g, '')).toMatch(text)
+  })
+})

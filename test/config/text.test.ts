@@ -32,7 +32,10 @@ describe('roles and aliases', () => {
     ],
     ['text', parameter('nereid.alias', ''), `${OF_ALIAS}${IS_NAME}''${EXAMPLE}`],
     ['text', parameter('nereid.alias', 'a;'), `${OF_ALIAS}${IS_NAME}''${EXAMPLE}`],
-    ['text', parameter('nereid.alias', 'x'.repeat(257)), `${OF_ALIAS}${IS_NAME}'${'x'.repeat(256)}… (1 more characters)'${EXAMPLE}`],
+    [
+      'text', parameter('nereid.alias', 'x'.repeat(257)),
+      `${OF_ALIAS}${IS_NAME}'${'x'.repeat(256)}… (1 more characters)'${EXAMPLE}`,
+    ],
     [
       'text', parameter('nereid.alias', 'a tokens=cl100k'),
       `${OF_ALIAS}tokens of an alias are own, cl100k_base, o200k_base, got 'cl100k'${EXAMPLE}`

@@ -22,7 +22,7 @@ const EXPORT = ownCode('text', 'nereid_text_export.py')
 /** An export traces the model, runs it in two frameworks and may write some gigabytes. */
 const EXPORT_MS_MAX = 3_600_000
 
-/** What a folder says, and the parameters that choose among its files. */
+/** The facts of a folder, and the parameters that choose among its files. */
 export interface TextPlan extends Omit<TextFolder, 'file'> {
   parameters: Readonly<Record<string, string>>
 }
