@@ -244,7 +244,8 @@ fn find(folder: &Path) -> Result<Sourced<PathBuf>> {
     match &models[..] {
         [only] => Ok((Path::new("onnx").join(only), "the only model*.onnx in onnx".into())),
         [] if !listed("", &|name| name.ends_with(".safetensors")).is_empty() => Err(Error::not_found(format!(
-            "{place} has weights as safetensors and no model.onnx or onnx/model.onnx: `nereid init FOLDER --export` exports it"
+            "{place} has weights as safetensors and no model.onnx or onnx/model.onnx: \
+             `nereid init FOLDER --export` exports it"
         ))),
         [] => Err(Error::not_found(format!("{place} has no model.onnx and no onnx/model.onnx"))),
         several => Err(Error::invalid(format!(

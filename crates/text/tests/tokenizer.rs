@@ -1,4 +1,4 @@
-//! Tokenizers of three kinds. That they equal transformers' is tested with real ones by test/text/tokens.py.
+//! Tokenizers of three kinds. That they equal transformers' is tested with real ones by test/heavy/text/test_tokens.py.
 
 mod support;
 

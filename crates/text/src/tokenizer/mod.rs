@@ -135,7 +135,8 @@ struct FilePadding {
 const FILE: &str = "tokenizer.json";
 
 impl Tokenizer {
-    /// Reads `tokenizer.json` of a folder, with truncation and padding switched off, and what `tokenizer_config.json` adds.
+    /// Reads `tokenizer.json` of a folder, with truncation and padding switched off, and what `tokenizer_config.json`
+    /// adds.
     ///
     /// # Errors
     /// NOT_FOUND without the file; INVALID_ARG for a file that is none, or above a named limit.
@@ -198,7 +199,8 @@ impl Tokenizer {
         })
     }
 
-    /// Tokenises a text, or a pair, as `transformers.AutoTokenizer(folder)(text, pair, truncation, max_length)` in a batch.
+    /// Tokenises a text, or a pair, as `transformers.AutoTokenizer(folder)(text, pair, truncation, max_length)` in a
+    /// batch, where an empty second text is one.
     ///
     /// # Errors
     /// INVALID_ARG: longer than a limit; longer than `truncation` where that rejects (the text names both numbers).
@@ -340,8 +342,8 @@ impl Tokenizer {
 }
 
 /// The line that makes undeclared token ids mean something.
-const UNDECLARED: &str = "the input has token ids, and they do not begin and end as a text of this model's tokenizer does: \
-send texts, or declare which tokenizer the ids are of: an alias of the model in its configuration, \
+const UNDECLARED: &str = "the input has token ids, and they do not begin and end as a text of this model's tokenizer \
+does: send texts, or declare which tokenizer the ids are of: an alias of the model in its configuration, \
 parameters { key: \"nereid.alias\" value { string_value: \"NAME tokens=cl100k_base\" } }, or the flag \
 --text-alias=NAME=MODEL,tokens=cl100k_base (own, cl100k_base or o200k_base)";
 

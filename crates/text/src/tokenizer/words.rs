@@ -1,5 +1,5 @@
-//! Tokens of words that a thread has met. The library has caches of its own, but those of BPE stay behind in each thread
-//! when a tokenizer is dropped, those of Unigram are behind one lock, and WordPiece has none.
+//! Tokens of words that a thread has met. The library has caches of its own, but those of BPE stay behind in each
+//! thread when a tokenizer is dropped, those of Unigram are behind one lock, and WordPiece has none.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -15,8 +15,11 @@ const WORD_BYTES_MAX: usize = 255;
 /// Id of a token, and its place in the word.
 type Known = Box<[(u32, u32, u32)]>;
 
+/// Words of each tokenizer, while it lives.
+type ByTokenizer = Vec<(Weak<()>, HashMap<Box<str>, Known>)>;
+
 thread_local! {
-    static KNOWN: RefCell<Vec<(Weak<()>, HashMap<Box<str>, Known>)>> = const { RefCell::new(Vec::new()) };
+    static KNOWN: RefCell<ByTokenizer> = const { RefCell::new(Vec::new()) };
 }
 
 /// The words of a tokenizer, in each thread.
@@ -56,8 +59,11 @@ mod tests {
 
     #[test]
     fn words_are_bounded_and_end_with_their_tokenizer() {
-        let model = r#"{"type":"WordPiece","unk_token":"u","continuing_subword_prefix":"","max_input_chars_per_word":9,"vocab":{"u":0,"ab":1,"c":2}}"#;
-        let model: ModelWrapper = serde_json::from_str(model).unwrap();
+        let model = serde_json::json!({
+            "type": "WordPiece", "unk_token": "u", "continuing_subword_prefix": "", "max_input_chars_per_word": 9,
+            "vocab": { "u": 0, "ab": 1, "c": 2 }
+        });
+        let model: ModelWrapper = serde_json::from_value(model).unwrap();
         let sizes = || KNOWN.with_borrow(|all| all.iter().map(|(_, known)| known.len()).collect::<Vec<_>>());
         let (one, other) = (Words::default(), Words::default());
         for _ in 0..2 {
