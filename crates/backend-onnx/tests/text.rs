@@ -361,6 +361,14 @@ fn pairs_become_scores_and_texts_become_probabilities() {
     let raw = model.rows(&["a", "b c", "c", "a"], &[(RAW_SCORES, Parameter::Bool(true))]);
     raw.is(&[2, 1], &[expected[0], other[0]]);
 
+    // A prompt is put before the first text of a pair.
+    let prompts = r#"{"prompts": {"q": "query "}, "default_prompt_name": "q"}"#;
+    std::fs::write(hub.0.0.join("config_sentence_transformers.json"), prompts).expect("written");
+    let signature = one_text(64, &[2], &[1]);
+    let prompted = Loaded { model: hub.load_as(&[], signature.clone()).expect("loads"), signature };
+    let expected = logits(&[2, 7, 4, 3, 5, 3], &[0, 0, 0, 0, 1, 1], 1);
+    prompted.rows(&["a", "b"], &[]).is(&[1, 1], &[sigmoid(expected[0])]);
+
     // A graph with 32-bit inputs, and three classes.
     let model = Hub::classifies(I32, &["x", "y", "z"]).load(&[], 3);
     assert_eq!((model.text().facts().role, model.text().facts().labels.len()), (Role::Classify, 3));

@@ -16,7 +16,7 @@ pub(super) struct Wishes {
     pub(super) normalizes: bool,
     pub(super) is_raw: bool,
     pub(super) truncation: Truncation,
-    /// Put before each text.
+    /// Put before each text, and before the first text of a pair, as sentence-transformers does.
     pub(super) prompt: String,
     /// The elements are token ids instead of texts.
     pub(super) token_ids: Option<TokenIds>,
@@ -57,9 +57,6 @@ impl Wishes {
         }
         let named = of(PROMPT).text()?;
         let prompt = named.or(folder.default_prompt.as_deref()).map(|name| folder.prompts.get(name));
-        if named.is_some() && core.has_pairs {
-            return Err(of(PROMPT).wrong("pairs have no prompt"));
-        }
         if named.is_some() && matches!(token_ids, Some(TokenIds::Own | TokenIds::Undeclared)) {
             return Err(of(PROMPT).wrong("token ids of the model's own tokenizer include their prompt"));
         }
@@ -77,7 +74,7 @@ impl Wishes {
                 side,
                 rejects: !of(TRUNCATE).boolean()?.unwrap_or(true),
             },
-            prompt: prompt.flatten().filter(|_| !core.has_pairs).cloned().unwrap_or_default(),
+            prompt: prompt.flatten().cloned().unwrap_or_default(),
             token_ids,
             has_usage: of(USAGE).boolean()?.unwrap_or(false),
         })
