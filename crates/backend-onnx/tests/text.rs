@@ -505,21 +505,17 @@ fn values_that_are_no_numbers_are_errors_of_the_model() {
     let (request, checked) = model.request(&[b"a"], &[]);
     let division = model.text().divide(&request, &checked).expect("divided");
     for wrong in [f32::NAN, f32::INFINITY] {
-        let mut outcome = Outcome::default();
-        outcome.outputs.push(protocol::OutputTensor {
+        let output = protocol::OutputTensor {
             name: "row".into(),
             index: 0,
             datatype: DataType::Fp32,
             shape: Shape::from_slice(&[1, 4]),
             data: f32s([1.0, wrong, 1.0, 1.0]),
             form: Default::default(),
-        });
-        let outputs = outcome.outputs;
+        };
+        let outputs = [output].into_iter().collect();
         let put = division.put(0, &InferResponse { outputs, ..InferResponse::default() });
-        assert_eq!(
-            put.map_err(|e| (e.code(), e.message().to_owned())),
-            Err((Code::Internal, format!("model 'm' returned {wrong}")))
-        );
+        assert_eq!(put, Err(Error::internal(format!("model 'm' returned {wrong}")).by_model()));
     }
     assert!(division.join().is_err());
 }
@@ -588,10 +584,7 @@ fn configurations_and_graphs_that_do_not_fit_are_rejected_with_what_is_needed() 
     assert!(error.message().contains("needs the inputs 'input_ids' and 'attention_mask'"), "{error}");
     let wrong = embeds.open(&[("max_batch_tokens", "0")]).map(drop).expect_err("no number");
     assert!(wrong.message().contains("parameter 'max_batch_tokens' is '0': it is a number from 1 to"), "{wrong}");
-    let set = Loaded {
-        model: embeds.load_as(&[("max_batch_tokens", "77")], one_text(8, &[1], &[4])).expect("loads"),
-        signature: one_text(8, &[1], &[4]),
-    };
+    let set = embeds.load(&[("max_batch_tokens", "77")], 4);
     assert_eq!(set.text().batch_tokens_max(), 77);
 }
 

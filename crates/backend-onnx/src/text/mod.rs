@@ -28,8 +28,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tensor::{DataType, Error, Result, Shape, ShapeDisplay};
 
-/// Maximum tokens of all texts of a request. A small model runs some 10,000 in a second on a core.
-pub(crate) const REQUEST_TOKENS_MAX: u64 = 4_000_000;
 /// Tokens of a batch, padding included, unless the parameter `max_batch_tokens` says otherwise.
 const BATCH_TOKENS: u32 = 256;
 /// Maximum of that parameter.

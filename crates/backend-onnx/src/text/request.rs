@@ -9,7 +9,7 @@ use protocol::text::{Dimensions, Role, TokenIds, parameter};
 use tensor::{Error, Name, Result};
 use text::tokenizer::{Side, Truncation};
 
-/// What a request asks for, beside its texts.
+/// The parameters of a request, with the defaults of its model.
 pub(super) struct Wishes {
     /// Values of a row of the response.
     pub(super) width: usize,
@@ -28,16 +28,16 @@ impl Wishes {
     /// INVALID_ARG names the parameter, its value and the possible ones.
     pub(super) fn read(core: &TextCore, all: &[(Name, Parameter)]) -> Result<Self> {
         let folder = &core.folder;
-        let of = |name| Sent { core, name, value: parameter(all, name) };
+        let of = |name| Wish { core, name, value: parameter(all, name) };
         let width = match of(DIMENSIONS).integer()? {
             None => core.width,
             Some(wanted) => dimensions(core, wanted).ok_or_else(|| of(DIMENSIONS).wrong(&possible(core)))?,
         };
-        let embeds = |name: Sent<'_>| match name.boolean()? {
+        let embeds = |name: Wish<'_>| match name.boolean()? {
             Some(_) if core.facts.role != Role::Embed => Err(name.wrong("only models that embed take it")),
             value => Ok(value),
         };
-        let scores = |name: Sent<'_>| match name.boolean()? {
+        let scores = |name: Wish<'_>| match name.boolean()? {
             Some(true) if core.facts.role == Role::Embed => Err(name.wrong("models that embed have no scores")),
             value => Ok(value),
         };
@@ -106,13 +106,13 @@ fn possible(core: &TextCore) -> String {
 }
 
 /// A parameter, if the request has it.
-struct Sent<'p> {
+struct Wish<'p> {
     core: &'p TextCore,
     name: &'static str,
     value: Option<&'p Parameter>,
 }
 
-impl<'p> Sent<'p> {
+impl<'p> Wish<'p> {
     fn integer(&self) -> Result<Option<i64>> {
         match self.value {
             None => Ok(None),
