@@ -1,4 +1,4 @@
-//! What the requests and the runs of a text model share.
+//! State that the requests and the runs of a text model share.
 
 use super::graph::Feed;
 use backend::{PreparedText, TextToken};
