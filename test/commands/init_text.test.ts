@@ -8,6 +8,7 @@ import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import * as check from '../../src/commands/check/index.js'
 import * as init from '../../src/commands/init/index.js'
+import { Server } from '../../src/index.js'
 import { TestServer } from '../server/harness.js'
 import { WIDTH, textFolder } from '../models/text.mjs'
 import { files, runs } from './harness.js'
@@ -90,6 +91,22 @@ describe('a folder', () => {
     const { code, err, models } = await made(below('hub', { ...folder, 'tokenizer.json': '{' }))
     expect([code, err]).toEqual([1, expect.stringMatching(/hub is no text model: .*tokenizer\.json/)])
     expect(existsSync(models)).toBe(false)
+  })
+
+  test('whose files are pointers of Git LFS is refused: the text names the file', async () => {
+    const pointer = 'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 97821345\n'
+    for (const name of ['model.onnx', 'tokenizer.json']) {
+      const folder = { ...textFolder(), [name]: pointer }
+      const { err } = await made(below('hub', folder))
+      expect(err).toMatch(new RegExp(`hub.*${name}.* is a pointer of Git LFS`))
+      const directory = files({ ...below('m/1', folder), 'm/config.pbtxt': 'backend: "text"' })
+      const names = new RegExp(`${name}.* is a pointer of Git LFS`)
+      expect((await runs(check, [directory])).out).toMatch(names)
+      const options = { http: false, grpc: false, metrics: false, exitOnError: false, log: () => {} } as const
+      const server = await Server.start({ modelRepository: directory, modelControlMode: 'explicit', ...options })
+      await expect(server.load('m')).rejects.toThrow(names)
+      await server.stop()
+    }
   })
 })
 
