@@ -19,7 +19,10 @@ afterAll(async () => {
 
 type Body = Record<string, unknown>
 
-async function post(path: string, body: Body, to = server): Promise<{ status: number; headers: Headers; body: any }> {
+// oxlint-disable-next-line typescript/no-explicit-any
+type Answer = { status: number; headers: Headers; body: any }
+
+async function post(path: string, body: Body, to = server): Promise<Answer> {
   const response = await fetch(`http://127.0.0.1:${to.httpPort}${path}`, { method: 'POST', body: JSON.stringify(body) })
   return { status: response.status, headers: response.headers, body: await response.json() }
 }
