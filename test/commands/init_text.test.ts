@@ -8,6 +8,8 @@ import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import * as check from '../../src/commands/check/index.js'
 import * as init from '../../src/commands/init/index.js'
+import { repositoryHint, unversionedHint } from '../../src/config/index.js'
+import { invocation } from '../../src/config/invocation.js'
 import { Server } from '../../src/index.js'
 import { TestServer } from '../server/harness.js'
 import { WIDTH, textFolder } from '../models/text.mjs'
@@ -150,6 +152,14 @@ describe('a folder without a graph', () => {
       1, expect.stringMatching(/has no torch and no transformers.*: \S+ -m pip install torch transformers/)
     ])
   })
+})
+
+test('a folder in the place of a repository or of a model is named, with the command that makes one of it', () => {
+  const hub = join(files(below('hub', textFolder())), 'hub')
+  expect(repositoryHint(hub, new Map(), true)).toContain(
+    ` is the folder of a text model: ${invocation('nereid')} init ${hub} makes a repository of it, for --model-repository=models`,
+  )
+  expect(unversionedHint(hub, 'hub')).toMatch(new RegExp(` init ${hub} --out=\\S+ makes one$`))
 })
 
 describe('check', () => {

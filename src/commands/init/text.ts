@@ -2,7 +2,7 @@
 
 import { readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
-import { parsePbtxt } from '../../config/index.js'
+import { TEXT_FILES, parsePbtxt } from '../../config/index.js'
 import { shellWord } from '../../config/shell_word.js'
 import type { TextFolder } from '../../native/contract.js'
 import { ServerError } from '../../native/index.js'
@@ -15,7 +15,7 @@ import { isFile, type ModelFile } from './place.js'
 /** True for a folder whose texts a tokenizer of its own prepares. */
 export const isTextFolder = (path: string): boolean =>
   statSync(path, { throwIfNoEntry: false })?.isDirectory() === true &&
-  ['config.json', 'tokenizer.json'].every((name) => isFile(join(path, name)))
+  TEXT_FILES.every((name) => isFile(join(path, name)))
 
 /** The script that exports a folder, and the folder. */
 const EXPORT = ownCode('text', 'nereid_text_export.py')
