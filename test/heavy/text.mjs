@@ -242,7 +242,7 @@ async function run(checks) {
   try {
     await openaiSuites(checks, python, url, absent)
     const env = { NEREID_TEXT_URL: url, OPENAI_BASE_URL: `${url}/v1`, OPENAI_API_KEY: 'any' }
-    for (const name of ['langchain_standard', 'clients', 'vectors', 'architectures', 'tokens'])
+    for (const name of ['langchain_standard', 'clients', 'vectors', 'architectures', 'tokens', 'export'])
       await pytest(checks, python, name, [`test_${name}.py`], { env })
     await loads(checks, server, join(from, 'minilm'), absent)
   } finally {
