@@ -8,7 +8,7 @@
  * PACKAGES already: with torch they are 6 GB.
  */
 import {
-  copyFileSync, cpSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, symlinkSync, writeFileSync,
+  copyFileSync, cpSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync,
 } from 'node:fs'
 import { join } from 'node:path'
 import { peerEnvironment } from '../../bench/lib/venv.mjs'
@@ -51,16 +51,13 @@ const MODELS = {
   reranker: { folder: 'reranker', more: '' },
   classifier: { folder: 'classifier', more: '' },
 }
-/** Triton's oracle is not normalised. */
-const TRITON_MODELS = {
-  'all-MiniLM-L6-v2': { folder: 'minilm', more: parameter('normalize', 'false') + parameter('dimensions', 'any') },
-}
+const TRITON_MODELS = { 'all-MiniLM-L6-v2': { folder: 'minilm', more: '' } }
 
 function repository(name, models, folders) {
   const root = join(HERE, name)
   for (const [model, { folder, more }] of Object.entries(models)) {
     mkdirSync(join(root, model), { recursive: true })
-    symlinkSync(join(folders, folder), join(root, model, '1'))
+    cpSync(join(folders, folder), join(root, model, '1'), { recursive: true })
     writeFileSync(join(root, model, 'config.pbtxt'), `backend: "text"\n${more}`)
   }
   return root
@@ -223,7 +220,6 @@ async function run(checks) {
   mkdirSync(HERE, { recursive: true })
   const python = await environment()
   const from = await folders(python)
-  process.env.NEREID_TEXT_FOLDER = join(from, 'minilm')
   const absent = []
   const server = await startNereid(ROOT, { repository: repository('models', MODELS, from) })
   const url = `http://127.0.0.1:${server.http}`
