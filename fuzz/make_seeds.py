@@ -479,7 +479,61 @@ REDIS_REPLY = {
     "long": b"+OK\r\n$18446744073709551615\r\n",
 }
 
-for target, files in {**TREES, "http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "text_forms": TEXT_FORMS, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "cache_entry": CACHE_ENTRY, "cache_messages": CACHE_MESSAGES, "tls_front": TLS_FRONT, "keys_file": KEYS_FILE, "token": TOKEN, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE, "certificate": CERTIFICATE, "redis_reply": REDIS_REPLY}.items():
+# --- text: a text, then files of a folder, each between bytes 0xFF
+def special(ident, content):
+    return {"id": ident, "content": content, "single_word": False, "lstrip": content == "<mask>", "rstrip": False, "normalized": False, "special": True}
+
+
+def tokenizer(model, tokens, **steps):
+    around = [{"SpecialToken": {"id": tokens[0], "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": tokens[1], "type_id": 0}}]
+    named = {name: {"id": name, "ids": [at], "tokens": [name]} for at, name in enumerate(tokens[:2])}
+    template = {"type": "TemplateProcessing", "single": around, "pair": around + [{"Sequence": {"id": "B", "type_id": 1}}], "special_tokens": named}
+    return {"version": "1.0", "added_tokens": [special(at, name) for at, name in enumerate(tokens)], "post_processor": template, "model": model, **steps}
+
+
+def vocabulary(*words):
+    return {word: at for at, word in enumerate(words)}
+
+
+def folder(line, **files):
+    return line.encode() + b"\n" + b"".join(f"{name}.json".encode() + b"\xff" + text(value) + b"\xff" for name, value in files.items())
+
+
+BERT = ("[CLS]", "[SEP]", "[PAD]", "[UNK]")
+METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+SPLIT = {"type": "Split", "pattern": {"Regex": r"\p{N}{1,3}| ?\p{L}+|\s+(?!\S)"}, "behavior": "Isolated", "invert": False}
+TEXT = {
+    "word_piece": folder(
+        "The foxes jump. Thé" + " fox" * 150,
+        tokenizer=tokenizer(
+            {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100, "vocab": vocabulary(*BERT, "the", "fox", "##es", ".")},
+            BERT, normalizer={"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}, pre_tokenizer={"type": "BertPreTokenizer"},
+        ),
+        tokenizer_config={"tokenizer_class": "BertTokenizer", "do_lower_case": True, "model_max_length": 512},
+        config={"architectures": ["BertModel"], "model_type": "bert", "max_position_embeddings": 512},
+        modules=[{"path": "", "type": "sentence_transformers.models.Transformer"}, {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}],
+        **{"1_Pooling/config": {"pooling_mode_mean_tokens": True}, "sentence_bert_config": {"max_seq_length": 256, "do_lower_case": False}},
+    ),
+    "byte_pairs": folder(
+        "a  <mask> ab 1234 <mask>" + "ab " * 200,
+        tokenizer=tokenizer(
+            {"type": "BPE", "vocab": vocabulary("<s>", "</s>", "<mask>", *"ab1234", "Ġ", "ab"), "merges": ["a b"]}, ("<s>", "</s>", "<mask>"),
+            pre_tokenizer={"type": "Sequence", "pretokenizers": [SPLIT, {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}]},
+        ),
+        config={"model_type": "roberta", "architectures": ["RobertaForSequenceClassification"], "id2label": {"0": "LABEL_0"}, "max_position_embeddings": 514},
+    ),
+    "unigram": folder(
+        "the ing \u00bd" + " the" * 200,
+        tokenizer=tokenizer(
+            {"type": "Unigram", "unk_id": 3, "vocab": [["<s>", 0.0], ["</s>", 0.0], ["<pad>", 0.0], ["<unk>", 0.0], ["▁the", -3.0], ["▁", -4.0], ["ing", -5.0], ["t", -9.0]], "byte_fallback": False},
+            ("<s>", "</s>", "<pad>", "<unk>"), normalizer={"type": "Sequence", "normalizers": [{"type": "NFKC"}, {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}]},
+            pre_tokenizer={"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, METASPACE]},
+        ),
+        config_sentence_transformers={"prompts": {"query": "query: "}, "default_prompt_name": "query"},
+    ),
+}
+
+for target, files in {**TREES, "http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "text_forms": TEXT_FORMS, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "cache_entry": CACHE_ENTRY, "cache_messages": CACHE_MESSAGES, "tls_front": TLS_FRONT, "keys_file": KEYS_FILE, "token": TOKEN, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE, "certificate": CERTIFICATE, "redis_reply": REDIS_REPLY, "text": TEXT}.items():
     (SEEDS / target).mkdir(parents=True)
     for name, data in files.items():
         (SEEDS / target / name).write_bytes(data)

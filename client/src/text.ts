@@ -8,18 +8,20 @@ import type { CallOptions } from './types.js'
 
 /** Options of all text calls. */
 export interface TextOptions extends CallOptions {
-  /** Name, `name:version` or alias; without it, the server takes its only model that fits. */
-  model?: string
   /** False rejects a text that is longer than the model takes; by default it is cut. */
   truncate?: boolean
 }
 
 export interface EmbedOptions extends TextOptions {
+  /** Name, `name:version` or alias. */
+  model: string
   /** Values of each vector, for a model that was trained to be cut. */
   dimensions?: number
 }
 
 export interface RerankOptions extends TextOptions {
+  /** Name, `name:version` or alias; by default the only model that reranks. */
+  model?: string
   /** Number of best texts to return; all by default. */
   topN?: number
 }

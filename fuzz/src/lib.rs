@@ -24,6 +24,7 @@ mod model;
 mod onnx;
 mod redis_reply;
 mod runner_frames;
+mod text;
 mod text_forms;
 mod tls_front;
 mod token;
@@ -47,6 +48,7 @@ pub use keys_file::keys_file;
 pub use onnx::onnx;
 pub use redis_reply::redis_reply;
 pub use runner_frames::runner_frames;
+pub use text::text;
 pub use text_forms::text_forms;
 pub use tls_front::tls_front;
 pub use token::token;
@@ -118,7 +120,7 @@ mod visible_devices;
 pub type Target = fn(&[u8]) -> bool;
 
 /// All of them.
-pub const TARGETS: [(&str, Target); 26] = [
+pub const TARGETS: [(&str, Target); 27] = [
     ("http_head", http_head),
     ("http_body", http_body),
     ("json", json),
@@ -137,6 +139,7 @@ pub const TARGETS: [(&str, Target); 26] = [
     ("token", token),
     ("trace_context", trace_context),
     ("runner_frames", runner_frames),
+    ("text", text),
     ("worker", worker),
     ("archive", archive),
     ("redis_reply", redis_reply),

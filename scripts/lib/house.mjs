@@ -150,7 +150,8 @@ function wrongImports(sources, { folders, loads }) {
 }
 
 /** All counts of the code below `root`: a value by name, with the counted items if they form a list. */
-export function count(root, records = {}) {
+export function count(root, records = {}, rooms = {}) {
+  const roomOf = (file) => Object.keys(rooms).find((room) => rooms[room].some((path) => file.startsWith(path)))
   const read = (file) => readFileSync(join(root, file), 'utf8')
   const crates = readdirSync(join(root, 'crates')).toSorted()
   const texts = { Rust: new Map(), TypeScript: new Map(), Python: new Map() }
@@ -174,19 +175,22 @@ export function count(root, records = {}) {
   const long = []
   const parts = new Map()
   for (const [language, files] of Object.entries(texts)) {
-    let all = 0
-    let characters = 0
+    const sums = new Map([['', { lines: 0, characters: 0 }]])
     for (const [file, text] of files) {
       if (isGenerated(file, text)) continue
       const lines = text.split('\n').length - 1
+      const room = roomOf(file) ?? ''
+      const sum = sums.get(room) ?? { lines: 0, characters: 0 }
+      sums.set(room, { lines: sum.lines + lines, characters: sum.characters + text.length })
       const part = file.split('/').slice(0, language === 'TypeScript' ? 2 : 3).join('/').replace(/\/src$/, '')
       const name = part.endsWith('.ts') ? 'src' : part
       parts.set(name, (parts.get(name) ?? 0) + lines)
-      all += lines
-      characters += text.length
       if (lines > LINES_MAX) long.push(`${file}: ${lines}`)
     }
-    counts.set(`lines of ${language}`, { value: all, list: [`${(characters / all).toFixed(1)} characters a line`] })
+    for (const [room, { lines, characters }] of sums) {
+      const name = room === '' ? `lines of ${language}` : `lines of ${language}, ${room}`
+      counts.set(name, { value: lines, list: [`${(characters / lines).toFixed(1)} characters a line`] })
+    }
   }
   counts.set(`files of more than ${LINES_MAX} lines`, { value: long.length, list: long })
   const structs = [...texts.Rust].flatMap(([file, text]) => (isGenerated(file, text) ? [] : largeStructs(file, text)))
@@ -234,7 +238,7 @@ export function section({ limits, records }) {
 /** Compares the code below `root` with its limits. `wrong` lists errors, `table` the counts with their limits. */
 export function house(root, { write = false } = {}) {
   const settings = JSON.parse(readFileSync(join(root, LIMITS), 'utf8'))
-  const { counts, parts, structs, sources } = count(root, settings.records)
+  const { counts, parts, structs, sources } = count(root, settings.records, settings.rooms)
   const wrong = wrongImports(sources, settings)
   for (const [name, { value, list = [] }] of counts) {
     const limit = settings.limits[name] ?? 0

@@ -75,7 +75,7 @@ export interface Backend {
   opaque?: string
   /** `max_batch_size` of a configuration without one, whatever the setting `default-max-batch-size` is. */
   maxBatchSize?: number
-  /** Its models take texts: endpoints serve them, and their inputs and outputs may have any names. */
+  /** Text endpoints serve its models, whose inputs and outputs may have any names. */
   isText?: true
   /**
    * Code that runs its models: `core`, the native module; `python`, our `crates/backend-python/backends/<name>`;

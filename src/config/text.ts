@@ -6,12 +6,18 @@
 import { backendRow } from './backends.js'
 import { invalid, quoted } from './error.js'
 import type { ModelConfig } from './generated/model_config_pb.js'
+import { nearest } from './suggest.js'
 
 /** Parameter that gives a model of any backend the endpoints of a role. */
 export const ROLE_PARAMETER = 'nereid.text'
 /** Parameter with other names of a text model: `NAME [tokens=TOKENIZER]; …`. */
 export const ALIAS_PARAMETER = 'nereid.alias'
 
+/** Parameters that the backend `text` reads; others are those of ONNX Runtime, or unknown. */
+const PARAMETERS = [
+  ROLE_PARAMETER, ALIAS_PARAMETER, 'pooling', 'normalize', 'activation', 'max_length', 'dimensions', 'file', 'prompt',
+  'max_batch_tokens'
+]
 const ROLES = ['embed', 'rerank', 'classify']
 /** Tokenizers of token ids that clients may send under an alias. */
 const TOKENIZERS = ['own', 'cl100k_base', 'o200k_base']
@@ -75,4 +81,29 @@ export function validateText(config: ModelConfig): void {
         `parameter '${ROLE_PARAMETER}' (${ROLES.join(', ')})`,
     )
   }
+}
+
+/** Parameters of a model of the backend `text` that look like another one, with that one. */
+export function misspeltParameters(config: ModelConfig): (readonly [name: string, meant: string])[] {
+  if (backendRow(config.backend)?.isText !== true) return []
+  return Object.keys(config.parameters).flatMap((name) => {
+    const meant = PARAMETERS.includes(name) ? null : nearest(name, PARAMETERS)
+    return meant === null ? [] : [[name, meant] as const]
+  })
+}
+
+/** Aliases of a model that lead to another one of `all`, whose name goes before them; as texts for people. */
+export function aliasClashes(config: ModelConfig, all: Iterable<ModelConfig>): string[] {
+  const aliases = aliasesOf(config).map(({ alias }) => alias)
+  if (aliases.length === 0) return []
+  const others = [...all].filter(({ name }) => name !== config.name)
+  return aliases.flatMap((alias) => {
+    const where = `alias '${alias}' of model '${config.name}' is also`
+    if (others.some(({ name }) => name === alias)) return [`${where} the name of a model, which goes before it`]
+    const first = others
+      .filter((other) => other.name < config.name && aliasesOf(other).some((one) => one.alias === alias))
+      .map(({ name }) => name)
+      .sort()[0]
+    return first === undefined ? [] : [`${where} one of model '${first}', which goes before it`]
+  })
 }

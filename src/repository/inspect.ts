@@ -9,11 +9,11 @@
 
 import { basename, dirname, join, resolve } from 'node:path'
 import {
-  ConfigSyntaxError, CONFIG_BYTES_MAX, backendRow, checksAgainstModel, completeConfig, completeFromModel,
+  ConfigSyntaxError, CONFIG_BYTES_MAX, aliasClashes, backendRow, checksAgainstModel, completeConfig, completeFromModel,
   defaultMaxBatchSize, emptyConfig, finishConfig, fitEnsemble, inferBackend, isComplete, lacksGpu, moveGpuGroupsToCpu,
   nameOr, nearest, namesIn, noLog, normalise, parsePbtxt, pbtxtProblems, prepareConfig, readConfig, readLabels,
-  readRegularFile, requireName, selectVersions, settingsOwner, statIfAny, toBinary, unversionedHint, validate, validateIo,
-  type ConfigFlags, type LoadedConfig, type Log, type ModelConfig, type ModelIo,
+  readRegularFile, requireName, selectVersions, settingsOwner, statIfAny, toBinary, unversionedHint, validate,
+  validateIo, type ConfigFlags, type LoadedConfig, type Log, type ModelConfig, type ModelIo,
 } from '../config/index.js'
 import { ModelInstanceGroup_Kind as Kind } from '../config/generated/model_config_pb.js'
 import { ServerError, asServerError, quoted, readOnnxGraph, readTextFolder } from '../native/index.js'
@@ -85,7 +85,7 @@ export interface InspectedModel {
   completed: ModelConfig | null
   /** Versions that would serve. */
   versions: number[]
-  /** What a text model takes from its files, or assumes; of its last version. */
+  /** Values that a text model, in its last version, reads from its files or assumes. */
   guesses: TextGuess[]
   findings: Finding[]
 }
@@ -107,6 +107,12 @@ export async function inspectRepositories(
     models.set(key, await inspectModel(key, directories, settings, null, depth))
     if (directories.length > 1)
       for (const directory of directories) ofOneName.push(await inspectModel(key, [directory], settings, null, depth))
+  }
+
+  const configs = [...models.values()].flatMap(({ config }) => config ?? [])
+  for (const { config, findings } of models.values()) {
+    if (config === null || findings.some(({ severity }) => severity === 'error')) continue
+    for (const message of aliasClashes(config, configs)) collector(findings).warn(message)
   }
 
   const needs = (key: string): KnownModel['needs'] => {

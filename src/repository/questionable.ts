@@ -1,6 +1,6 @@
 /** Warns of settings that a load accepts but that are surely mistakes. Only `nereid check` reports them. */
 
-import type { ModelConfig } from '../config/index.js'
+import { backendRow, misspeltParameters, type ModelConfig } from '../config/index.js'
 import type { Report } from './named_files.js'
 
 export function warnOfQuestionable(config: ModelConfig, report: Report): void {
@@ -12,11 +12,15 @@ export function warnOfQuestionable(config: ModelConfig, report: Report): void {
   warnOfTwice('instance group', config.instanceGroup, report)
   warnOfTwice('input', config.input, report)
   warnOfTwice('output', config.output, report)
+  for (const [name, meant] of misspeltParameters(config))
+    report(`parameter '${name}' has no effect on a text model`, { field: 'key', value: name }, `Did you mean '${meant}'?`)
   const { schedulingChoice: choice, maxBatchSize } = config
   const isOrdered =
     choice.case === 'dynamicBatching' &&
     (choice.value.priorityLevels > 0n || choice.value.defaultQueuePolicy !== undefined || choice.value.preserveOrdering)
-  if (choice.case === 'dynamicBatching' && maxBatchSize === 0 && !isOrdered) {
+  // The texts of a text model run in batches, whatever the shape of its requests is.
+  const isText = backendRow(config.backend)?.isText === true
+  if (choice.case === 'dynamicBatching' && maxBatchSize === 0 && !isOrdered && !isText) {
     const advice = 'Set max_batch_size, with dims that leave the batch dimension out.'
     report('dynamic_batching forms no batches while max_batch_size is 0', { field: 'dynamic_batching' }, advice)
   }

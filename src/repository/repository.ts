@@ -15,8 +15,8 @@
 import { basename } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
 import {
-  completeConfig, lacksGpu, moveGpuGroupsToCpu, noLog, readConfig, selectVersions, unversionedHint, type ConfigFlags,
-  type Log, type ModelConfig,
+  aliasClashes, completeConfig, lacksGpu, moveGpuGroupsToCpu, noLog, readConfig, selectVersions, unversionedHint,
+  type ConfigFlags, type Log, type ModelConfig,
 } from '../config/index.js'
 import { REFUSED, ServerError, asServerError, quoted, statusText, type Core } from '../native/index.js'
 import { Agents, type AgentModels } from './agents.js'
@@ -950,6 +950,8 @@ export class Repository {
   #adapt(polled: ModelConfig): ModelConfig {
     const isWithoutGpu = lacksGpu(devicesOf(this.#settings, polled))
     warnOfIneffective(polled, this.#log, !isWithoutGpu)
+    const others = [...this.#known.values()].map(({ polled: { config } }) => config)
+    for (const message of aliasClashes(polled, others)) this.#log('warning', message)
     const why = reasonForCpu(this.#settings, polled, isWithoutGpu)
     if (why === null) return polled
     const { config, moved } = moveGpuGroupsToCpu(polled)

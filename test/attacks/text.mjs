@@ -28,7 +28,63 @@ async function refused(t, bodies, path = PATH) {
   return `${bodies.length} bodies, health within ${Math.round(worstMs)} ms, ${Math.round(t.rssMiB() - before)} MiB`
 }
 
+/** Texts in the binary form of BYTES. */
+const binary = (texts) =>
+  Buffer.concat(texts.map((text) => {
+    const element = Buffer.alloc(4 + text.length)
+    element.writeUInt32LE(text.length)
+    text.copy(element, 4)
+    return element
+  }))
+
+/** Infers with texts in the binary form, which no reader of JSON has seen. */
+function infer(t, model, name, shape, raw, parameters = {}) {
+  const inputs = [{ name, datatype: 'BYTES', shape, parameters: { binary_data_size: raw.length } }]
+  const head = Buffer.from(JSON.stringify({ inputs, parameters }))
+  const headers = { 'inference-header-content-length': `${head.length}` }
+  return t.post(`/v2/models/${model}/infer`, Buffer.concat([head, raw]), headers)
+}
+
 export const rows = [
+  {
+    attack:
+      '1,000,000 texts, a text of 10 MB, broken UTF-8, half of a token id and ids beyond the vocabulary, as tensors ' +
+      'of a text model',
+    limit:
+      'A request has at most `TEXTS_MAX` texts (`protocol::text`). Each text is checked when it is tokenised, and ' +
+      'fails its own request only.',
+    server: texts,
+    async run(t) {
+      const ids = { token_ids: 'own' }
+      const attempts = [
+        ['texts', ['flat', 'input_text', [1e6], Buffer.alloc(4e6)], /1000000 texts.* the limit is 65536/],
+        ['a text of 10 MB', ['embed', 'text', [1, 1], binary([Buffer.alloc(10 * MIB, 'a ')])], /bytes/],
+        ['broken UTF-8', ['embed', 'text', [1, 1], binary([Buffer.from([0x61, 0xff])])], /not UTF-8/],
+        ['half of an id', ['embed', 'text', [1, 1], binary([Buffer.alloc(6)]), ids], /integers of 4 bytes/],
+        ['an id', ['embed', 'text', [1, 1], binary([Buffer.alloc(4, 0xff)]), ids], /4294967295/],
+      ]
+      for (const [name, of, text] of attempts) {
+        const { status, text: said } = await infer(t, ...of)
+        t.check(status === 400 && text.test(said), `${name}: ${status} ${said.slice(0, 200)}`)
+      }
+      const good = await infer(t, 'flat', 'input_text', [2], binary([Buffer.from('a'), Buffer.from('b')]))
+      t.check(good.status === 200, `texts after them: ${good.status} ${good.text.slice(0, 200)}`)
+      return `${attempts.length} requests`
+    },
+  },
+  {
+    attack: '65,000 texts of 64 tokens each in a request to a text model',
+    limit: 'The texts of a request have at most `REQUEST_TOKENS_MAX` tokens (`backend_onnx::text`).',
+    server: texts,
+    nightly: true,
+    msMax: 900_000,
+    async run(t) {
+      const long = Buffer.from('a '.repeat(100))
+      const answer = await infer(t, 'flat', 'input_text', [65_000], binary(Array(65_000).fill(long)))
+      t.check(answer.status === 400 && /more than 4000000 tokens/.test(answer.text), answer.text.slice(0, 200))
+      return `status ${answer.status}`
+    },
+  },
   {
     attack: '1,000,000 texts, and as many documents, token ids and lists of them, in a request of a text endpoint',
     limit:

@@ -7,7 +7,7 @@ const { client } = serving([], 'text')
 const TEXTS = ['the cat sat on the mat', 'a dog', '']
 
 describe.each(WAYS.filter(({ isGrpc }) => !isGrpc))('$name', (way) => {
-  test('vectors are those of the model, in the order of the texts, with the tokens that ran', async () => {
+  test('P-227: vectors are those of the model, in the order of the texts, with the tokens that ran', async () => {
     const target = client(way)
     const { model, tokens, vectors } = await target.embed(TEXTS, { model: 'embed' })
     // Each text has a [CLS] and a [SEP].
@@ -49,9 +49,9 @@ describe.each(WAYS.filter(({ isGrpc }) => !isGrpc))('$name', (way) => {
   test('wrong arguments are not sent', async () => {
     const target = client(way)
     const wrong: [Promise<unknown>, string][] = [
-      [target.embed([]), 'texts must be an array of at least one string, got an array'],
-      [target.embed(['\ud800']), 'texts must be an array of at least one string, got an array'],
-      [target.embed('a', { dimensions: 0 }), 'dimensions must be an integer of at least 1, got 0'],
+      [target.embed([], { model: 'm' }), 'texts must be an array of at least one string, got an array'],
+      [target.embed(['\ud800'], { model: 'm' }), 'texts must be an array of at least one string, got an array'],
+      [target.embed('a', { model: 'm', dimensions: 0 }), 'dimensions must be an integer of at least 1, got 0'],
       [target.rerank('a', ['b'], { topN: 1.5 }), 'topN must be an integer of at least 1, got 1.5'],
       [target.rerank(1 as unknown as string, ['b']), 'query must be a string, got 1'],
     ]

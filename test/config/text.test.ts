@@ -1,7 +1,7 @@
 // Parameters of text models: roles and aliases, in models of any backend; what a configuration gets by default.
 import { describe, expect, test } from 'vitest'
 import { completeFromModel, normalise, parsePbtxt, validate } from '../../src/config/index.js'
-import { aliasesOf } from '../../src/config/text.js'
+import { aliasClashes, aliasesOf } from '../../src/config/text.js'
 import { reason } from './helpers.js'
 
 const parameter = (key: string, value: string): string =>
@@ -32,7 +32,10 @@ describe('roles and aliases', () => {
     ],
     ['text', parameter('nereid.alias', ''), `${OF_ALIAS}${IS_NAME}''${EXAMPLE}`],
     ['text', parameter('nereid.alias', 'a;'), `${OF_ALIAS}${IS_NAME}''${EXAMPLE}`],
-    ['text', parameter('nereid.alias', 'x'.repeat(257)), `${OF_ALIAS}${IS_NAME}'${'x'.repeat(256)}… (1 more characters)'${EXAMPLE}`],
+    [
+      'text', parameter('nereid.alias', 'x'.repeat(257)),
+      `${OF_ALIAS}${IS_NAME}'${'x'.repeat(256)}… (1 more characters)'${EXAMPLE}`,
+    ],
     [
       'text', parameter('nereid.alias', 'a tokens=cl100k'),
       `${OF_ALIAS}tokens of an alias are own, cl100k_base, o200k_base, got 'cl100k'${EXAMPLE}`
@@ -71,4 +74,14 @@ describe('a text model', () => {
     })
     expect(completeFromModel(config('text', 'max_batch_size: 8'), io).maxBatchSize).toBe(8)
   })
+})
+
+test('an alias that leads to another model is named, with that model', () => {
+  const named = (name: string, ...parameters: string[]) => ({ ...config('text', ...parameters), name })
+  const [a, b] = [named('a', parameter('nereid.alias', 'small')), named('b', parameter('nereid.alias', 'small; a; c'))]
+  expect(aliasClashes(a, [a, b])).toEqual([])
+  expect(aliasClashes(b, [a, b])).toEqual([
+    "alias 'small' of model 'b' is also one of model 'a', which goes before it",
+    "alias 'a' of model 'b' is also the name of a model, which goes before it",
+  ])
 })

@@ -8,9 +8,9 @@
  * PACKAGES already: with torch they are 6 GB.
  */
 import {
-  copyFileSync, cpSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync,
+  copyFileSync, cpSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, symlinkSync, writeFileSync,
 } from 'node:fs'
-import { join } from 'node:path'
+import { join, resolve } from 'node:path'
 import { peerEnvironment } from '../../bench/lib/venv.mjs'
 import { end } from '../../bench/lib/process.mjs'
 import { startNereid } from '../../bench/subjects/nereid.mjs'
@@ -57,7 +57,7 @@ function repository(name, models, folders) {
   const root = join(HERE, name)
   for (const [model, { folder, more }] of Object.entries(models)) {
     mkdirSync(join(root, model), { recursive: true })
-    cpSync(join(folders, folder), join(root, model, '1'), { recursive: true })
+    symlinkSync(resolve(folders, folder), join(root, model, '1'))
     writeFileSync(join(root, model, 'config.pbtxt'), `backend: "text"\n${more}`)
   }
   return root
@@ -71,6 +71,16 @@ async function folders(python) {
   const { code, text } = await capture(python, [join(OWN, 'folders.py'), to], { quiet: true })
   must(code === 0, `folders.py: ${text.trim().slice(-600)}`)
   return to
+}
+
+/** Folders of six architectures with random weights, and the file of their rows in sentence-transformers. */
+async function architectures(python) {
+  const to = join(HERE, 'architectures')
+  const { code, text } = await capture(python, [join(OWN, 'architectures.py'), to], { quiet: true })
+  must(code === 0, `architectures.py: ${text.trim().slice(-600)}`)
+  process.env.NEREID_TEXT_ARCHITECTURES = join(to, 'wanted.json')
+  const names = Object.keys(JSON.parse(readFileSync(process.env.NEREID_TEXT_ARCHITECTURES, 'utf8')).rows)
+  return Object.fromEntries(names.map((name) => [name, { folder: join(to, name), more: '' }]))
 }
 
 /**
@@ -221,12 +231,13 @@ async function run(checks) {
   const python = await environment()
   const from = await folders(python)
   const absent = []
-  const server = await startNereid(ROOT, { repository: repository('models', MODELS, from) })
+  const models = { ...MODELS, ...(await architectures(python)) }
+  const server = await startNereid(ROOT, { repository: repository('models', models, from) })
   const url = `http://127.0.0.1:${server.http}`
   try {
     await openaiSuites(checks, python, url, absent)
     const env = { NEREID_TEXT_URL: url, OPENAI_BASE_URL: `${url}/v1`, OPENAI_API_KEY: 'any' }
-    for (const name of ['langchain_standard', 'clients', 'vectors'])
+    for (const name of ['langchain_standard', 'clients', 'vectors', 'architectures'])
       await pytest(checks, python, name, [`test_${name}.py`], { env })
     await loads(checks, server, join(from, 'minilm'), absent)
   } finally {

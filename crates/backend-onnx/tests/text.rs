@@ -2,18 +2,19 @@
 
 mod support;
 
-use backend::{Backend, BatchEntry, Model, Outcome, PreparedText, TextModel};
+use backend::{Backend, Batch, BatchEntry, Model, Outcome, PreparedText, RunControl, TextModel};
 use backend_onnx::TextBackend;
 use bytes::Bytes;
+use memory::RegionRegistry;
 use protocol::pb::inference::{ModelConfig, ModelParameter};
 use protocol::text::parameters::{
     DIMENSIONS, NORMALIZE, PROMPT, RAW_SCORES, TOKEN_IDS, TOKENS, TOKENS_MAX, TRUNCATE, TRUNCATION_SIDE, USAGE,
 };
 use protocol::text::{Dimensions, Role};
-use protocol::{Checked, InferRequest, InferResponse, InputTensor, Parameter, Signature};
+use protocol::{Checked, InferRequest, InferResponse, InputTensor, Parameter, RequestedOutput, Signature};
 use std::sync::Arc;
 use support::*;
-use tensor::{Code, DataType, Error, Result, Shape};
+use tensor::{Code, Data, DataType, Error, Result, Shape};
 
 const VOCABULARY: [&str; 8] = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b", "c", "query"];
 
@@ -218,7 +219,11 @@ impl Loaded {
     /// Answers a request as the engine does, with batches of `together` texts.
     fn answer(&self, elements: &[&[u8]], parameters: Sent<'_>, together: usize) -> Result<Outcome> {
         let (request, checked) = self.request(elements, parameters);
-        let division = self.text().divide(&request, &checked)?;
+        self.answer_to(&request, &checked, together)
+    }
+
+    fn answer_to(&self, request: &InferRequest, checked: &Checked, together: usize) -> Result<Outcome> {
+        let division = self.text().divide(request, checked)?;
         let texts: Vec<u32> = (0..division.texts()).collect();
         for some in texts.chunks(together) {
             let entries = some.iter().map(|&text| division.prepare(text).map(entry)).collect::<Result<Vec<_>>>()?;
@@ -455,6 +460,38 @@ fn texts_that_cannot_be_read_and_too_many_of_them_are_rejected() {
 }
 
 #[test]
+fn texts_and_rows_in_shared_memory_are_copied_once_and_checked_again() {
+    let model = Hub::embeds().load(&[], WIDTH as i64);
+    let expected = model.rows(&["a b", "c"], &[]);
+    let raw = strings(&[b"a b", b"c"]).to_vec().expect("in memory");
+    let key = format!("nereid_text_{}", std::process::id());
+    let path = format!("/dev/shm/{key}");
+    std::fs::write(&path, [&raw[..], &[0; 64]].concat()).expect("/dev/shm is writable");
+    let regions = RegionRegistry::default();
+    regions.register("r", &key, 0, raw.len() as u64 + 64).expect("fits");
+    let at = |offset: usize, size: usize| regions.resolve("r", offset as u64, size as u64).expect("inside");
+    let ask = |size: usize| {
+        let (mut request, mut checked) = model.request(&[b"a b", b"c"], &[]);
+        request.inputs[0].data = Data::Region(at(0, raw.len()));
+        let form = protocol::OutputForm::default();
+        request.outputs.push(RequestedOutput { name: "row".into(), form, region: Some(at(raw.len(), size)) });
+        checked.outputs = [(0, Some(0))].into_iter().collect();
+        model.answer_to(&request, &checked, 2)
+    };
+    let outcome = ask(32).expect("answers");
+    assert!(matches!(outcome.outputs[0].data, Data::Region(_)));
+    assert_eq!(Rows::of(&outcome), expected);
+    let small = ask(31).map(drop).expect_err("is too small");
+    assert!(small.message().contains("(31 bytes) should be at least 32 bytes to hold the results"), "{small}");
+    // A length that the client changed after the request was checked.
+    std::fs::write(&path, [&9u32.to_le_bytes()[..], &raw[4..], &[0; 64]].concat()).expect("written");
+    let changed = ask(32).map(drop).expect_err("is no text");
+    assert_eq!(changed.code(), Code::InvalidArg);
+    assert!(changed.message().starts_with("expected 2 string elements for inference input 'text'"), "{changed}");
+    let _ = std::fs::remove_file(path);
+}
+
+#[test]
 fn values_that_are_no_numbers_are_errors_of_the_model() {
     let model = Hub::embeds().load(&[], WIDTH as i64);
     let (request, checked) = model.request(&[b"a"], &[]);
@@ -493,6 +530,20 @@ fn a_token_that_the_graph_does_not_have_fails_its_own_text_only() {
     };
     let results = run(&*model.model, vec![prepare("a"), prepare("beyond"), prepare("b")]);
     assert_eq!(results.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true]);
+}
+
+#[test]
+fn a_batch_whose_requests_are_cancelled_does_not_run() {
+    let model = Hub::embeds().load(&[], WIDTH as i64);
+    let (request, checked) = model.request(&[b"a", b"b"], &[]);
+    let division = model.text().divide(&request, &checked).expect("divided");
+    let mut entries: Vec<_> = (0..2).map(|text| entry(division.prepare(text).expect("prepared"))).collect();
+    let control = RunControl::new(2);
+    (0..2).for_each(|_| control.cancel_one());
+    model.model.execute(0, &mut Batch::new(&mut entries), &control);
+    for entry in entries {
+        assert_eq!(entry.result.expect("a result").map(drop).expect_err("is cancelled").code(), Code::Cancelled);
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod host;
 mod instance;
 pub mod metrics;
 mod needs;
+mod outcome;
 mod placement;
 pub mod plan;
 pub mod poll;

@@ -1,15 +1,15 @@
 //! The traits of backends and models, and the values that they exchange with the engine.
 
+pub use crate::outcome::Outcome;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 use crate::{Host, InstanceEventsRef, Occupied, OpenCalls, Readiness, Responder, TextModel};
 use memory::Need;
 pub use memory::thread::{from_system_ns, now_ns};
 pub use options::OpenSpec;
 use protocol::pb::inference::ModelConfig;
-use protocol::{Checked, InferRequest, OutputTensor, Parameter, Signature};
-use smallvec::SmallVec;
+use protocol::{Checked, InferRequest, Signature};
 use std::sync::{Arc, Weak};
-use tensor::{DataType, Name, RegionRef, Result, Shape};
+use tensor::{DataType, RegionRef, Result, Shape};
 
 /// Opens model files of one kind.
 pub trait Backend: Send + Sync {
@@ -279,15 +279,6 @@ impl BatchEntry {
     pub fn new(request: Box<InferRequest>, checked: Checked) -> Self {
         Self { request, checked, result: None, responder: None }
     }
-}
-
-/// The response to a request.
-#[derive(Debug, Default)]
-pub struct Outcome {
-    /// The requested outputs, in configuration order.
-    pub outputs: SmallVec<[OutputTensor; 2]>,
-    /// Response parameters.
-    pub parameters: Vec<(Name, Parameter)>,
 }
 
 /// When the phases of an execution ended, in ns of [`now_ns`] (points D, E and F of S-43).

@@ -1,9 +1,9 @@
 //! Text models: requests that are divided into texts, each prepared, queued and batched by itself.
 //!
-//! Each text is an entry of its own in the queue of its version, so texts of different requests run together, in batches
-//! by their number of tokens.
+//! Each text is an entry of its own in the queue of its version, so texts of different requests run together, in
+//! batches by their number of tokens.
 
-use crate::run::Outcome;
+use crate::outcome::Outcome;
 use protocol::text::TextFacts;
 use protocol::{Checked, InferRequest, InferResponse, InputTensor};
 use smallvec::SmallVec;
@@ -12,7 +12,7 @@ use tensor::Result;
 /// The part of a model that knows texts. `Model::execute` of the same model runs texts that are prepared: batches whose
 /// entries have one row each, of different lengths.
 pub trait TextModel: Send + Sync {
-    /// Its role, lengths and labels.
+    /// The role, lengths and labels.
     fn facts(&self) -> &TextFacts;
 
     /// Maximum of tokens in a batch of several texts, padding included.
@@ -60,21 +60,21 @@ pub trait Division: Send + Sync {
 
 /// A tokenised text.
 pub struct PreparedText {
-    /// As `Model::execute` takes them, for example `input_ids`, INT32 [1, tokens].
+    /// Inputs as `Model::execute` takes them, for example `input_ids`, INT32 [1, tokens].
     pub inputs: SmallVec<[InputTensor; 2]>,
-    /// Its length, at least 1.
+    /// Length of the text, at least 1.
     pub tokens: u32,
 }
 
 /// One token of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextToken {
-    /// Its id.
+    /// The id.
     pub id: u32,
-    /// Its part of the text; the name of a special token.
+    /// The part of the text that it stands for; the name of a special token.
     pub text: String,
     /// Whether the tokenizer added it.
     pub is_special: bool,
-    /// Its place in the text, in characters; `None` for a special token.
+    /// The place in the text, in characters; `None` for a special token.
     pub place: Option<(u32, u32)>,
 }

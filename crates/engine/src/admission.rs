@@ -13,6 +13,7 @@ use crate::inline::waits_for_device;
 use crate::order::ResponseOrder;
 use crate::pending::{Pending, Queued};
 use crate::schedule::Schedule;
+use crate::scheduling::TextBatches;
 use crate::texts;
 use crate::ticket::{Ticket, TicketState};
 use crate::turn_queue;
@@ -121,7 +122,7 @@ impl ModelVersion {
             return flow::start(self, ensemble, request, (&checked, now), sink, caller);
         }
         let Caller { parent, inline_until, text, .. } = caller;
-        if self.scheduling.divides && text.is_none() {
+        if self.scheduling.texts.is_some() && text.is_none() {
             return texts::start(self, request, (&checked, now), sink, parent);
         }
         let (key, class) = match text {
@@ -132,7 +133,7 @@ impl ModelVersion {
             }
             Some(text) => {
                 let length = i64::from(text.tokens);
-                let all_fit = self.scheduling.batches_by_tokens;
+                let all_fit = self.scheduling.texts == Some(TextBatches::ByTokens);
                 (if all_fit { Key::new() } else { Key::from_slice(&[length]) }, text.tokens.into())
             }
         };

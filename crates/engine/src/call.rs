@@ -28,7 +28,7 @@ pub(crate) struct Caller<'t> {
 /// A text of a request that was divided (`texts`).
 #[derive(Clone, Copy)]
 pub(crate) struct TextPart {
-    /// Its length.
+    /// Length of the text.
     pub(crate) tokens: u32,
     /// Number of texts before it in the request.
     pub(crate) place: u32,

@@ -155,7 +155,7 @@ impl ModelVersion {
         }
         let n = batch.len() as u64;
         self.serving.pending.fetch_add(n, Ordering::Relaxed);
-        self.joined(if self.scheduling.divides { 0 } else { n });
+        self.joined(if self.scheduling.texts.is_some() { 0 } else { n });
         let occupied = u64::from(self.serving.remote.is_some());
         match self.me.upgrade().filter(|_| self.serving.remote.is_some()) {
             None => _ = self.execute(instance, batch, &RunControl::alone(), None),

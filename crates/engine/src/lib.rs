@@ -65,6 +65,7 @@ mod sketch;
 mod statistics;
 mod streaming;
 mod table;
+mod text_identity;
 mod text_names;
 mod texts;
 mod ticket;

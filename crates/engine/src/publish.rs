@@ -17,7 +17,7 @@ use crate::sequence::Sequencing;
 use crate::serving_state::{Dispatch, ServingState};
 use crate::statistics::Statistics;
 use crate::table::{VersionEntry, VersionState, split_key};
-use crate::text_names::TextIdentity;
+use crate::text_identity::TextIdentity;
 use crate::texts;
 use crate::version::{ModelVersion, Served};
 use crate::warmup;

@@ -15,10 +15,8 @@ pub(crate) struct Scheduling {
     pub(crate) shape_rule: ShapeRule,
     /// Control inputs, states and null rows of sequences.
     pub(crate) sequencing: Option<Sequencing>,
-    /// Requests are divided into texts (`texts`).
-    pub(crate) divides: bool,
-    /// Texts of any length fit one another.
-    pub(crate) batches_by_tokens: bool,
+    /// Set if requests are divided into texts (`texts`).
+    pub(crate) texts: Option<TextBatches>,
     /// Delivers responses in the order of their requests.
     pub(crate) line: Option<ResponseOrder>,
     /// Present if instances need grants of the rate limiter.
@@ -42,6 +40,15 @@ pub(crate) struct Scheduling {
     pub(crate) order: CallOrder,
     /// Number of priority levels, 0 for none, and the level of requests without a priority.
     pub(crate) priorities: (u32, u32),
+}
+
+/// Texts that may run together.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TextBatches {
+    /// Texts of any length, padded, under a budget of tokens.
+    ByTokens,
+    /// Texts of one length: Triton's timer knows no padding.
+    OfOneLength,
 }
 
 /// Order in which consecutive calls run.
@@ -79,10 +86,9 @@ impl Scheduling {
             _ => CallOrder::Any,
         };
         let capabilities = model.map(|model| model.capabilities()).unwrap_or_default();
-        let divides = model.is_some_and(|model| model.text().is_some());
+        let batches = if config.strict_delay { TextBatches::OfOneLength } else { TextBatches::ByTokens };
         Self {
-            divides,
-            batches_by_tokens: divides && !config.strict_delay,
+            texts: model.and_then(Model::text).map(|_| batches),
             shape_rule: ShapeRule::of(signature),
             has_batcher: config.dynamic.is_some(),
             batches: config.max_batch_size > 1 && config.dynamic.as_ref().is_some_and(unlimited),

@@ -1,22 +1,19 @@
-//! Names of text models: roles and aliases of configurations, `model:version`, and the models of a role.
+//! Names of text models: aliases, `model:version`, and the models of a role.
 
 use crate::registry::Engine;
 use crate::table::Table;
 use crate::version::ModelVersion;
-use backend::{Model, TextModel};
-use protocol::Signature;
-use protocol::pb::inference::ModelConfig;
-use protocol::text::{Dimensions, Role, TextFacts, TokenIds, configuration};
+use backend::TextModel;
+use protocol::text::{Role, TextFacts, TokenIds};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tensor::{Error, Result};
 
 /// The model that a name in a body of a text endpoint means.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextName {
     /// Name of the model.
     pub model: String,
-    /// Its version; `None` lets the version policy decide.
+    /// The version; `None` lets the version policy decide.
     pub version: Option<i64>,
     /// The tokenizer of token ids that clients send under this name.
     pub token_ids: TokenIds,
@@ -29,71 +26,6 @@ pub struct TextAlias {
     pub alias: String,
     /// The model that it means.
     pub name: TextName,
-}
-
-/// Role and names of a version, from its configuration.
-pub(crate) struct TextIdentity {
-    /// `None` for a model of the backend `text`, which has its own.
-    facts: Option<TextFacts>,
-    aliases: Vec<(String, TokenIds)>,
-}
-
-impl TextIdentity {
-    /// `None` for a model without a role.
-    ///
-    /// # Errors
-    /// INVALID_ARG for an unknown role, a malformed alias, or a role without tensors that fit it.
-    pub(crate) fn of(config: &ModelConfig, signature: &Signature, model: Option<&dyn Model>) -> Result<Option<Self>> {
-        let value = |key| config.parameters.get(key).map(|parameter| parameter.string_value.as_str());
-        let has_facts = model.is_some_and(|model| model.text().is_some());
-        let role = value(configuration::ROLE);
-        let facts = match role.filter(|_| !has_facts) {
-            Some(role) => Some(facts(role, signature)?),
-            None => None,
-        };
-        let aliases = value(configuration::ALIAS);
-        if facts.is_none() && !has_facts {
-            let Some(_) = aliases else { return Ok(None) };
-            return Err(Error::invalid(format!(
-                "model '{}' has the parameter '{}' and no role: add the parameter '{}' with one of {}",
-                signature.model,
-                configuration::ALIAS,
-                configuration::ROLE,
-                roles()
-            )));
-        }
-        let aliases = aliases.map(|text| configuration::aliases(text)).transpose();
-        let aliases = aliases.map_err(|why| Error::invalid(format!("model '{}': {why}", signature.model)))?;
-        Ok(Some(Self { facts, aliases: aliases.unwrap_or_default() }))
-    }
-}
-
-fn roles() -> String {
-    Role::ALL.map(|role| format!("'{}'", role.name())).join(", ")
-}
-
-/// Facts of a model of another backend.
-fn facts(role: &str, signature: &Signature) -> Result<TextFacts> {
-    let model = &signature.model;
-    let Some(role) = Role::ALL.into_iter().find(|known| known.name() == role) else {
-        let key = configuration::ROLE;
-        return Err(Error::invalid(format!(
-            "model '{model}' has the parameter '{key}' with '{role}', which is no role: take one of {}",
-            roles()
-        )));
-    };
-    let has_text = signature.inputs.iter().any(|input| input.datatype == tensor::DataType::Bytes);
-    let Some(output) = signature.outputs.first().filter(|_| has_text && !signature.decoupled) else {
-        return Err(Error::invalid(format!(
-            "model '{model}' has the role '{}' without an input of TYPE_STRING and an output, or it is decoupled: text \
-             endpoints send it texts and read one row for each",
-            role.name()
-        )));
-    };
-    let width = output.dims.last().and_then(|&width| u32::try_from(width).ok());
-    let label = |class| output.labels.get(class).map(|label| String::from_utf8_lossy(label).into_owned());
-    let labels = (0..width.unwrap_or(0) as usize).map_while(label).collect();
-    Ok(TextFacts { role, width, dimensions: Dimensions::Fixed, tokens_max: None, labels, is_native: false })
 }
 
 impl Table {

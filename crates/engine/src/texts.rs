@@ -48,10 +48,10 @@ struct TextRequest {
     timeout_us: u64,
     accepted: u64,
     rows: u32,
-    progress: Mutex<Progress>,
+    progress: Mutex<TextProgress>,
 }
 
-struct Progress {
+struct TextProgress {
     /// The next text to prepare.
     next: u32,
     /// Number of answered texts.
@@ -159,7 +159,7 @@ pub(crate) fn start(
         timeout_us: request.timeout_us,
         accepted,
         rows: texts.max(1),
-        progress: Mutex::new(Progress { next: 0, done: 0, jobs, sink: Some(sink()) }),
+        progress: Mutex::new(TextProgress { next: 0, done: 0, jobs, sink: Some(sink()) }),
         version,
     });
     if texts == 0 {

@@ -38,7 +38,7 @@ use crate::rate_limit::Resources;
 use crate::scheduling::{CallOrder, Scheduling};
 use crate::serving_state::ServingState;
 use crate::statistics::{Statistics, VersionStatistics};
-use crate::text_names::TextIdentity;
+use crate::text_identity::TextIdentity;
 use crate::timer::Timer;
 use backend::{Batch, KeyValueCache, Marks, Model, RemoteModel, RunControl, now_ns};
 use cache::{Cache, Secret};

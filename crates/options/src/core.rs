@@ -59,7 +59,8 @@ pub struct TextAliasOption {
     pub alias: String,
     /// `model` or `model:version`.
     pub model: String,
-    /// Tokenizer of the token ids that clients send under this name: `own`, `cl100k_base`, `o200k_base`; "" = undeclared.
+    /// Tokenizer of the token ids that clients send under this name: `own`, `cl100k_base` or `o200k_base`; "" =
+    /// undeclared.
     pub tokens: String,
 }
 

@@ -6,8 +6,9 @@
 //! buckets: which lengths are near depends on what waits.
 //!
 //! Fairness: the oldest is in every second run, so a text waits for at most twice as many runs as there are older ones
-//! (`Batcher::first_text` has the others). Only the older half of the waiting texts, or [`REACH_MIN`], may overtake others: if all could, the slowest hundredth was a
-//! sixth to a quarter slower, for a twentieth of rate (simulated, 32 clients).
+//! (`Batcher::first_text` has the others). Only the older half of the waiting texts, or [`REACH_MIN`], may overtake
+//! others: if all could, the slowest hundredth was a sixth to a quarter slower, for a twentieth of rate (simulated, 32
+//! clients).
 //!
 //! Costs are learned from durations. A wrong value costs only time: the budget limits padding independently of it.
 

@@ -136,7 +136,12 @@ impl Folder {
             overrides::PROMPT,
             |name| Some(Some(name.to_owned()).filter(|name| !name.is_empty())),
             "a name",
-            || Ok((sentences.default_prompt_name.clone(), format!("{SENTENCES}: default_prompt_name"))),
+            || {
+                Ok(match &sentences.default_prompt_name {
+                    Some(name) => (Some(name.clone()), format!("{SENTENCES}: default_prompt_name")),
+                    None => (None, "no file names one".into()),
+                })
+            },
             |name| name.clone().unwrap_or_default(),
         )?;
         if let Some(name) = default_prompt.as_ref().filter(|name| !sentences.prompts.contains_key(*name)) {

@@ -79,9 +79,10 @@ pub fn normalize(row: &mut [f32]) {
             *part += f64::from(*value) * f64::from(*value);
         }
     }
-    // The least length of PyTorch's `normalize`.
-    let length = parts.iter().sum::<f64>().sqrt().max(1e-12) as f32;
-    row.iter_mut().for_each(|value| *value /= length);
+    // Not `max`, which would hide NaN; the least length is that of PyTorch's `normalize`.
+    let length = parts.iter().sum::<f64>().sqrt();
+    let length = if length < 1e-12 { 1e-12 } else { length };
+    row.iter_mut().for_each(|value| *value = (f64::from(*value) / length) as f32);
 }
 
 impl Activation {

@@ -64,7 +64,7 @@ fn rejects_a_text_that_is_too_long_where_that_is_asked() {
     let tokenizer = folder(&word_piece()).tokenizer().unwrap();
     let error = tokenizer.encode("the quick brown fox", None, Truncation { rejects: true, ..to(5) }).unwrap_err();
     assert_eq!(error.code(), Code::InvalidArg);
-    assert!(error.message().starts_with(TOO_LONG));
+    assert!(error.message().starts_with(TOO_LONG) && error.is_too_long());
     assert!(error.message().contains(" 5 tokens, and the text has at least 6;"), "{}", error.message());
     assert!(tokenizer.encode("the quick brown fox", None, Truncation { rejects: true, ..to(6) }).is_ok());
 }

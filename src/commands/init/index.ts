@@ -40,6 +40,7 @@ const FILES_MAX = 1000
 const BATCH_MAX = 2 ** 31 - 1
 /** `max_batch_size` of trees, which always batch: rows are cheap. */
 const TREES_BATCH = 4096
+const TEXTS_BATCH = backendRow('text')?.maxBatchSize ?? 0
 /** Models of a directory that an error lists. */
 const NAMED_MAX = 20
 
@@ -353,9 +354,10 @@ async function scriptOf({ kind, files: [file], source }: Plan): Promise<TorchScr
 
 /** The configuration before the model was loaded; empty for ONNX, whose tensors come from the model. */
 function configText(
-  { kind, name, trees, text, isTemplate }: Plan, options: CommandArguments['options'], script: TorchScript | null = null,
+  { kind, name, trees, text, isTemplate }: Plan, options: CommandArguments['options'],
+  script: TorchScript | null = null,
 ): string {
-  if (text !== undefined) return textConfigText(name, text, batchOf(options, backendRow('text')?.maxBatchSize ?? 0))
+  if (text !== undefined) return textConfigText(name, text, batchOf(options, TEXTS_BATCH))
   if (trees !== undefined) return treesConfigText(name, trees, batchOf(options, TREES_BATCH))
   if (kind === 'pytorch') return pytorchConfigText(name, script)
   if (kind === 'tensorrt') return planConfigText(name)
@@ -435,7 +437,7 @@ async function tryConfigured(
       await server.load(name)
     } catch (error) {
       // Trees and text models fail only because of their files.
-      if (kind === 'fil' || text !== undefined || !(error instanceof ServerError)) throw described(error, source, staging)
+      if (kind === 'fil' || kind === 'text' || !(error instanceof ServerError)) throw described(error, source, staging)
       return { failure: reasonOf(error, staging) }
     }
     if (text !== undefined) return await tryExample(server, textExample(name, text.role))

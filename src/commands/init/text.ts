@@ -1,6 +1,6 @@
 /** Text models: the folder of a hub becomes a version, with what is read or assumed of it in the configuration. */
 
-import { readdirSync } from 'node:fs'
+import { readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { parsePbtxt, toBinary } from '../../config/index.js'
 import { shellWord } from '../../config/shell_word.js'
@@ -14,6 +14,7 @@ import { isFile, type ModelFile } from './place.js'
 
 /** True for a folder whose texts a tokenizer of its own prepares. */
 export const isTextFolder = (path: string): boolean =>
+  statSync(path, { throwIfNoEntry: false })?.isDirectory() === true &&
   ['config.json', 'tokenizer.json'].every((name) => isFile(join(path, name)))
 
 /** The script that exports a folder, and the folder. */
@@ -21,7 +22,7 @@ const EXPORT = ownCode('text', 'nereid_text_export.py')
 /** An export traces the model, runs it in two frameworks and may write some gigabytes. */
 const EXPORT_MS_MAX = 3_600_000
 
-/** What a folder says, and the parameters that choose among its files. */
+/** The facts of a folder, and the parameters that choose among its files. */
 export interface TextPlan extends Omit<TextFolder, 'file'> {
   parameters: Readonly<Record<string, string>>
 }

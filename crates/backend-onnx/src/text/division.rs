@@ -1,14 +1,14 @@
 //! A request as texts, and the rows of its response.
 
+use super::REQUEST_TOKENS_MAX;
 use super::core::TextCore;
 use super::request::Wishes;
-use super::{REQUEST_TEXTS_MAX, REQUEST_TOKENS_MAX};
 use backend::gather::{batch_slab, frozen, own_strings};
 use backend::{BatchEntry, Division, Outcome, PreparedText, scatter};
 use memory::{Charge, SlabMut};
 use parking_lot::Mutex;
 use protocol::text::parameters::TOKENS;
-use protocol::text::{Role, TokenIds};
+use protocol::text::{Role, TEXTS_MAX, TokenIds};
 use protocol::{Checked, InferRequest, InferResponse, Parameter};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -49,9 +49,9 @@ impl Texts {
             at += 4 + len;
         }
         let texts = elements.len() / (1 + usize::from(core.has_pairs));
-        if texts > REQUEST_TEXTS_MAX {
+        if texts > TEXTS_MAX {
             return Err(Error::invalid(format!(
-                "the request has {texts} texts for model '{}', the limit is {REQUEST_TEXTS_MAX}: send several requests",
+                "the request has {texts} texts for model '{}', the limit is {TEXTS_MAX}: send several requests",
                 core.signature.model
             )));
         }
@@ -60,7 +60,7 @@ impl Texts {
         reply.request.outputs = request.outputs.clone();
         reply.checked.outputs = checked.outputs.clone();
         let slab = Some(batch_slab(texts * wishes.width * size_of::<f32>())?);
-        // `REQUEST_TEXTS_MAX` fits.
+        // `TEXTS_MAX` fits.
         let texts = u32::try_from(texts).unwrap_or(u32::MAX);
         let rows = Mutex::new(Rows { slab, missing: texts });
         Ok(Self { core: Arc::clone(core), wishes, raw, elements, texts, reply, rows, tokens: AtomicU64::new(0) })
@@ -146,14 +146,7 @@ impl Division for Texts {
         if tokens.ids.is_empty() {
             return Err(self.of_text(text, Error::invalid("it has no tokens")));
         }
-        let before = self.tokens.fetch_add(tokens.ids.len() as u64, Relaxed);
-        if before + tokens.ids.len() as u64 > REQUEST_TOKENS_MAX {
-            return Err(Error::invalid(format!(
-                "the request has more than {before} tokens for model '{}', the limit is {REQUEST_TOKENS_MAX}: send \
-                 several requests",
-                self.core.signature.model
-            )));
-        }
+        count(&self.tokens, tokens.ids.len() as u64, &self.core.signature.model)?;
         Ok(self.core.inputs(&tokens))
     }
 
@@ -186,5 +179,29 @@ impl Division for Texts {
             outcome.parameters.push((TOKENS.into(), Parameter::Int(tokens)));
         }
         Ok(outcome)
+    }
+}
+
+/// Adds the tokens of a text to those of its request.
+fn count(tokens: &AtomicU64, more: u64, model: &str) -> Result<()> {
+    if tokens.fetch_add(more, Relaxed).saturating_add(more) <= REQUEST_TOKENS_MAX {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "the texts of a request have more than {REQUEST_TOKENS_MAX} tokens for model '{model}', which is the limit: send \
+         several requests"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tokens_of_a_request_are_limited() {
+        let tokens = AtomicU64::new(0);
+        assert_eq!(count(&tokens, REQUEST_TOKENS_MAX, "m"), Ok(()));
+        let more = count(&tokens, 1, "m").expect_err("one too many");
+        assert!(more.message().contains("more than 4000000 tokens for model 'm'"), "{more}");
     }
 }

@@ -365,7 +365,8 @@ fn finish(
         let (most, has) = (truncation.tokens_max, total + template.added());
         return Err(Error::invalid(format!(
             "{TOO_LONG}{most} tokens, and the text has at least {has}; send a shorter one, or let it be cut"
-        )));
+        ))
+        .too_long());
     }
     let cut = |ids: &[u32], tokens: usize| -> std::ops::Range<usize> {
         let tokens = tokens.min(ids.len());
