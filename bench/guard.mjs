@@ -4,9 +4,9 @@
  *
  * `nereid-bench path-http` and `path-grpc` run parse, infer and encode without sockets, `path-http2` the same gRPC call
  * with its frames, `path-many` 64 responses of a decoupled model in the engine, `path-http1` the HTTP request through a
- * whole server (without what the kernel does); the `varied` ones get requests that differ in id, rows and header
- * fields, where the others repeat one. Each is counted for two numbers of requests: the difference has no start-up in
- * it.
+ * whole server (without what the kernel does), `path-text` a text to `/v1/embeddings` likewise; the `varied` ones get
+ * requests that differ in id, rows and header fields, where the others repeat one. Each is counted for two numbers of
+ * requests: the difference has no start-up in it.
  *
  * Callgrind counts, everywhere the same: its CPU has no newer instructions than the record's had. A call of the
  * allocator is counted as `ALLOCATOR_CALL` instructions, whatever it took: what the C library's takes depends on where
@@ -29,7 +29,7 @@ const GROWTH_MAX = { quick: 0.01, release: 0.03 }
 const REQUESTS = [1000, 3000]
 /** One has 64 responses. */
 const REQUESTS_MANY = [200, 600]
-const PATHS = ['http', 'http-varied', 'http1', 'http1-varied', 'grpc', 'http2', 'http2-varied', 'many']
+const PATHS = ['http', 'http-varied', 'http1', 'http1-varied', 'grpc', 'http2', 'http2-varied', 'many', 'text']
 
 /** Functions of the C library's allocator, and the mean instructions of a call on these paths. */
 const ALLOCATOR = new Set(['malloc', 'free', 'calloc', 'realloc', 'aligned_alloc', 'posix_memalign', 'memalign'])

@@ -175,7 +175,7 @@ export const SUITES = {
   vitest: {
     lane: 'serve', clocks: true, python: true,
     async run() {
-      const places = ['test/docs', 'test/client', 'test/stores', 'test/javascript', ...SHARED]
+      const places = ['test/docs', 'test/client', 'test/stores', 'test/javascript', 'test/text', ...SHARED]
       const others = places.map((place) => `--exclude=${place}/**`)
       const apart = await vitest('vitest.json', ...others)
       return { ...sumOf([apart, await vitest('shared.json', '--no-isolate', ...SHARED)]), again: apart.again }
@@ -183,6 +183,8 @@ export const SUITES = {
   },
   /** Models in TypeScript: their runtime without a server, and servers with models that fail in each way there is. */
   javascript: { lane: 'serve', clocks: true, run: () => vitest('javascript.json', 'test/javascript') },
+  /** Text endpoints over tiny models, beside recorded numbers; trained weights and clients are a heavy suite. */
+  text: { lane: 'serve', run: () => vitest('text.json', 'test/text') },
   /** Triton's recorded responses. */
   golden: { lane: 'serve', python: true, run: ({ all, nightly }) => golden({ all: all || nightly }) },
   /** Libraries against Triton's C API, whose reports were recorded in a Triton. */

@@ -14,13 +14,14 @@ export function textRows(result, { row, ratio }) {
   const of = (subject, workload, c = 1) =>
     result.cells.find((x) => x.suite === 'text' && x.subject === subject && x.workload === workload && x.c === c)
   const threads = (loop) => (loop ? `loop: ${loop.connections} × ${loop.streams} threads` : '')
+  const isLeftOut = (most) => (result.quick && most !== '128' ? { missing: 'only in full runs' } : {})
   for (const most of Object.keys(LENGTHS)) {
     for (const [c, many] of [...CONCURRENCY.map((n) => [n, 1]), [1, MANY]]) {
       const what = `${texts(most, many)}${many === 1 ? `, c=${c}` : ''}`
       const at = (subject) => of(subject, texts(most, many), c)
       const [ours, single, sorted] = [SERVED, ONE_BY_ONE, SORTED].map(at)
       const rate = (other, name, limit, note = '') =>
-        row(`${what}: rate ÷ ${name}`, limit, 'least', ratio(ours, other, 'rate'), { note })
+        row(`${what}: rate ÷ ${name}`, limit, 'least', ratio(ours, other, 'rate'), { note, ...isLeftOut(most) })
       if (many === 1 && c === 1) rate(single, 'a bare loop, one by one', 0.97, threads(single))
       if (many === 1 && c === 32) rate(single, 'a bare loop, one by one', 1.3, threads(single))
       if (c > 1 || many > 1) rate(sorted, 'a bare loop that sorts what it knows', 0.95, threads(sorted))
@@ -28,7 +29,7 @@ export function textRows(result, { row, ratio }) {
       if (c === 32) {
         const alone = at(UNBATCHED)
         rate(alone, "the same server's without batches", 1.3)
-        row(`${what}: p99 ÷ without batches`, 1.1, 'most', ratio(ours, alone, 'p99'))
+        row(`${what}: p99 ÷ without batches`, 1.1, 'most', ratio(ours, alone, 'p99'), isLeftOut(most))
       }
       for (const [other, limit] of [[SENTENCES, 1], [VLLM, 1]])
         row(`${what}: rate ÷ ${other}`, limit, 'least', ratio(ours, at(other), 'rate'), {

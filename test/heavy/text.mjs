@@ -52,10 +52,7 @@ const MODELS = {
   reranker: { folder: 'reranker', more: '' },
   classifier: { folder: 'classifier', more: '' },
 }
-/** Triton's oracle is not normalised. */
-const TRITON_MODELS = {
-  'all-MiniLM-L6-v2': { folder: 'minilm', more: parameter('normalize', 'false') + parameter('dimensions', 'any') },
-}
+const TRITON_MODELS = { 'all-MiniLM-L6-v2': { folder: 'minilm', more: '' } }
 
 function repository(name, models, folders) {
   const root = join(HERE, name)
@@ -173,13 +170,9 @@ async function tritonSuite(checks, python, models, absent) {
   const directory = join(HERE, 'triton')
   cpSync(join(OWN, 'triton'), directory, { recursive: true })
   copyFileSync(file, join(directory, 'test_embeddings.py'))
-  const server = await startNereid(ROOT, { repository: models, flags: ['--openai-errors=triton'] })
-  try {
-    const env = { NEREID_TEXT_URL: `http://127.0.0.1:${server.http}` }
-    await pytest(checks, python, 'triton', ['test_embeddings.py'], { cwd: directory, env })
-  } finally {
-    await end(server.child)
-  }
+  await served(models, ['--openai-errors=triton'], (url) =>
+    pytest(checks, python, 'triton', ['test_embeddings.py'], { cwd: directory, env: { NEREID_TEXT_URL: url } }),
+  )
 }
 
 /** Load generators, which count errors themselves: arguments for an address, a tokenizer's folder and a directory. */
@@ -208,7 +201,7 @@ const LOADS = {
   }],
 }
 
-async function loads(checks, server, folder, absent) {
+async function loads(checks, url, folder, absent) {
   for (const [requirement, runs] of Object.entries(LOADS)) {
     const [name] = requirement.split('==')
     // Their pins contradict each other.
@@ -219,7 +212,7 @@ async function loads(checks, server, folder, absent) {
         const to = join(HERE, `${name}-${kind}`)
         mkdirSync(to)
         const { text } = await capture(
-          join(found.bin, name), args(`http://127.0.0.1:${server.http}`, folder, to), { quiet: true },
+          join(found.bin, name), args(url, folder, to), { quiet: true },
         )
         must(existsSync(join(to, file)), text.trim().slice(-800))
         const { sent, failed } = counts(JSON.parse(readFileSync(join(to, file), 'utf8')))
@@ -229,25 +222,33 @@ async function loads(checks, server, folder, absent) {
   }
 }
 
+/** Runs `work` with the address of a server, which ends with it. */
+async function served(models, flags, work) {
+  const { child, http } = await startNereid(ROOT, { repository: models, flags })
+  try {
+    await work(`http://127.0.0.1:${http}`)
+  } finally {
+    await end(child)
+  }
+}
+
 async function run(checks) {
   rmSync(HERE, { recursive: true, force: true })
   mkdirSync(HERE, { recursive: true })
   const python = await environment()
   const from = await folders(python)
-  process.env.NEREID_TEXT_FOLDER = join(from, 'minilm')
   const absent = []
-  const models = { ...MODELS, ...(await architectures(python)) }
-  const server = await startNereid(ROOT, { repository: repository('models', models, from) })
-  const url = `http://127.0.0.1:${server.http}`
-  try {
+  await served(repository('models', MODELS, from), [], async (url) => {
     await openaiSuites(checks, python, url, absent)
     const env = { NEREID_TEXT_URL: url, OPENAI_BASE_URL: `${url}/v1`, OPENAI_API_KEY: 'any' }
-    for (const name of ['langchain_standard', 'clients', 'vectors', 'architectures', 'tokens', 'export'])
+    for (const name of ['langchain_standard', 'clients', 'vectors', 'tokens', 'export'])
       await pytest(checks, python, name, [`test_${name}.py`], { env })
-    await loads(checks, server, join(from, 'minilm'), absent)
-  } finally {
-    await end(server.child)
-  }
+    await loads(checks, url, join(from, 'minilm'), absent)
+  })
+  // Apart, because clients of TEI's routes name no model: there must be one of each role.
+  await served(repository('architectures-models', await architectures(python), from), [], (url) =>
+    pytest(checks, python, 'architectures', ['test_architectures.py'], { env: { NEREID_TEXT_URL: url } }),
+  )
   await tritonSuite(checks, python, repository('triton-models', TRITON_MODELS, from), absent)
   return `all-MiniLM-L6-v2; absent: ${absent.join(', ') || 'nothing'}`
 }

@@ -61,9 +61,10 @@ fn main() {
         "path-http1-varied" => path::http1_varied(&a),
         "path-http2" => path::http2(&a),
         "path-many" => path::many(&a),
+        "path-text" => path::text(&a),
         _ => Err("usage: nereid-bench load|stream|read-slowly|ask|compute|floor-http|floor-h2|floor-epoll|\
-                 floor-frames|floor-tls|ort-loop|device-copy|path-http|path-http1|path-grpc|path-http2|path-many \
-                 --name=value …, \
+                 floor-frames|floor-tls|ort-loop|device-copy|path-http|path-http1|path-grpc|path-http2|path-many|\
+                 path-text --name=value …, \
                  or prompt COMMAND …"
             .into()),
     });

@@ -4,7 +4,8 @@
 //! `many` is an exception: many answers of one request, in the engine alone.
 //!
 //! `http1` is another: a whole HTTP server with a connection over loopback, without what the kernel does. Reading and
-//! writing the heads of requests and answers is as much as the rest.
+//! writing the heads of requests and answers is as much as the rest. `text` is a text to `/v1/embeddings` in such a
+//! server, of a model that computes nothing.
 //!
 //! It runs the calls the front ends make, in their order: model lookup, parse against its signature (a head that is
 //! known), run inline, encode. The model is the native identity, so that ONNX Runtime's own instructions, which are not
@@ -12,7 +13,8 @@
 
 use crate::arguments::{Arguments, Failure};
 use crate::grpc::{framed, literals};
-use backend::OpenSpec;
+use backend::gather::rows_of;
+use backend::{Backend, Batch, BatchEntry, Marks, Model, OpenSpec, Opened, Outcome, RunControl, now_ns, scatter};
 use bytes::{Buf, Bytes, BytesMut};
 use engine::{Engine, EngineOptions, EngineResponse, ModelVersion, PublishSpec, ServerState, Started};
 use frontend::{Argument, Control, ControlOperation, ControlReply, FrontendOptions, HttpOptions, ListenOptions};
@@ -20,7 +22,7 @@ use http2::parts::{FrameHead, PREFACE};
 use http2::{Field, Machine, Options};
 use prost::Message;
 use protocol::pb::inference as pb;
-use protocol::{InferRequest, InferResponse, InputTensor};
+use protocol::{InferRequest, InferResponse, InputTensor, Signature};
 use smallvec::SmallVec;
 use std::hint::black_box;
 use std::io::{Read, Write};
@@ -58,11 +60,91 @@ fn engine() -> Result<Arc<Engine>, Failure> {
     engine_of(&config())
 }
 
+/// Values of a vector of [`Stub`].
+const WIDTH: usize = 384;
+
+/// A backend, and its model: zeros for each text.
+struct Stub;
+
+impl Backend for Stub {
+    fn name(&self) -> &'static str {
+        "stub"
+    }
+
+    fn open(&self, _: &OpenSpec) -> tensor::Result<Box<dyn Opened>> {
+        Ok(Box::new(Self))
+    }
+}
+
+impl Opened for Stub {
+    fn finish(self: Box<Self>, _: &pb::ModelConfig, signature: Arc<Signature>) -> tensor::Result<Arc<dyn Model>> {
+        Ok(Arc::new(StubModel { signature }))
+    }
+}
+
+struct StubModel {
+    signature: Arc<Signature>,
+}
+
+impl StubModel {
+    fn answer(&self, entry: &BatchEntry) -> tensor::Result<Outcome> {
+        let rows = usize::try_from(rows_of(entry)).unwrap_or(0);
+        let mut outcome = Outcome::default();
+        for &(index, slot) in &entry.checked.outputs {
+            let Some(spec) = self.signature.outputs.get(usize::from(index)) else { continue };
+            let data = Bytes::from(vec![0; rows * WIDTH * 4]).into();
+            let shape = Shape::from_slice(&[rows as i64, WIDTH as i64]);
+            outcome.outputs.push(scatter::output(entry, spec, (index, slot), shape, data)?);
+        }
+        Ok(outcome)
+    }
+}
+
+impl Model for StubModel {
+    fn execute(&self, _: u32, batch: &mut Batch<'_>, _: &RunControl) -> Marks {
+        let at = now_ns();
+        for entry in batch.requests.iter_mut().filter(|entry| entry.result.is_none()) {
+            entry.result = Some(self.answer(entry));
+        }
+        Marks { inputs_ready: at, inference_end: at, outputs_ready: now_ns() }
+    }
+}
+
+/// A short text to `/v1/embeddings`, answered with a list.
+pub fn text(a: &Arguments) -> Result<(), Failure> {
+    let embed = pb::ModelParameter { string_value: "embed".into() };
+    let config = pb::ModelConfig {
+        name: MODEL.into(),
+        backend: "stub".into(),
+        max_batch_size: 8,
+        input: vec![pb::ModelInput {
+            name: "text".into(),
+            dims: vec![1],
+            data_type: pb::DataType::TypeString as i32,
+            ..Default::default()
+        }],
+        output: vec![pb::ModelOutput {
+            name: "embedding".into(),
+            dims: vec![WIDTH as i64],
+            data_type: pb::DataType::TypeFp32 as i32,
+            ..Default::default()
+        }],
+        parameters: [("nereid.text".to_owned(), embed)].into(),
+        instance_group: vec![pb::ModelInstanceGroup { name: MODEL.into(), count: 1, kind: 2, ..Default::default() }],
+        ..Default::default()
+    };
+    let body = format!(r#"{{"model":"{MODEL}","input":"The food was delicious and the waiter"}}"#);
+    let more = "Content-Type: application/json\r\nAuthorization: Bearer any\r\n";
+    http1_path(a, engine_of(&config)?, vec![wire("/v1/embeddings", body.as_bytes(), more)], |_, _| ())
+}
+
 /// An engine with one model, called `MODEL`.
 fn engine_of(config: &pb::ModelConfig) -> Result<Arc<Engine>, Failure> {
     // Under a simulator nothing is cheap; the path that is guarded is the inline one all the same.
     let options = EngineOptions { inline_cost_max_ns: 1_000_000_000, ..EngineOptions::default() };
-    let engine = Engine::new(options, backend_test::all())?;
+    let mut backends = backend_test::all();
+    backends.push(Arc::new(Stub));
+    let engine = Engine::new(options, backends)?;
     let (backend, config) = (&config.backend, Bytes::from(config.encode_to_vec()));
     let spec = OpenSpec {
         model: MODEL.into(),
@@ -149,23 +231,25 @@ impl Control for NoControl {
 }
 
 /// A request as it stands on the wire, and where its body begins.
-fn wire(body: &[u8], head_length: usize, more: &str) -> (Vec<u8>, usize) {
+fn wire(path: &str, body: &[u8], more: &str) -> (Vec<u8>, usize) {
     let (length, host) = (body.len(), "Host: localhost:8000");
-    let mut bytes = format!(
-        "POST /v2/models/{MODEL}/infer HTTP/1.1\r\n{host}\r\nContent-Length: {length}\r\n\
-         Content-Type: application/octet-stream\r\n\
-         Inference-Header-Content-Length: {head_length}\r\n{more}\r\n"
-    )
-    .into_bytes();
+    let mut bytes = format!("POST {path} HTTP/1.1\r\n{host}\r\nContent-Length: {length}\r\n{more}\r\n").into_bytes();
     let at = bytes.len();
     bytes.extend_from_slice(body);
     (bytes, at)
 }
 
+/// An inference as it stands on the wire.
+fn wire_infer(body: &[u8], head_length: usize, more: &str) -> (Vec<u8>, usize) {
+    let kind = "Content-Type: application/octet-stream";
+    let more = format!("{kind}\r\nInference-Header-Content-Length: {head_length}\r\n{more}");
+    wire(&format!("/v2/models/{MODEL}/infer"), body, &more)
+}
+
 /// The same request over a connection.
 pub fn http1(a: &Arguments) -> Result<(), Failure> {
     let head = http_head("", 1);
-    http1_path(a, vec![wire(&http_body(&head, 1), head.len(), "")], |_, _| ())
+    http1_path(a, engine()?, vec![wire_infer(&http_body(&head, 1), head.len(), "")], |_, _| ())
 }
 
 /// Requests that differ: id, rows and the fields of their heads.
@@ -175,14 +259,15 @@ pub fn http1_varied(a: &Arguments) -> Result<(), Failure> {
         let (body, length) = &bodies[i % 3];
         let trace = format!("traceparent: 00-{i:032x}-{i:016x}-01\r\n");
         let more = ["", "Accept: */*\r\nUser-Agent: bench/1.0\r\n", "Accept-Encoding: identity\r\n"][i % 7 % 3];
-        wire(body, *length, &format!("{trace}{more}"))
+        wire_infer(body, *length, &format!("{trace}{more}"))
     });
-    http1_path(a, ring.collect(), count_up)
+    http1_path(a, engine()?, ring.collect(), count_up)
 }
 
 /// `ring` is sent in turn, each request when the one before it is answered; `change` gets its body and its number.
 fn http1_path(
     a: &Arguments,
+    engine: Arc<Engine>,
     mut ring: Vec<(Vec<u8>, usize)>,
     change: impl Fn(&mut [u8], usize),
 ) -> Result<(), Failure> {
@@ -194,10 +279,10 @@ fn http1_path(
         },
         ..FrontendOptions::default()
     };
-    let running = frontend::serve(engine()?, Arc::new(NoControl), options)?;
+    let running = frontend::serve(engine, Arc::new(NoControl), options)?;
     let mut stream = TcpStream::connect(("127.0.0.1", running.http_port))?;
     stream.set_nodelay(true)?;
-    let (mut answer, mut i) = (vec![0; 4096], 0);
+    let (mut answer, mut i) = (vec![0; 16 << 10], 0);
     let count = ring.len();
     repeat(a, || {
         let (request, body) = &mut ring[i % count];

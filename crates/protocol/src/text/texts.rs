@@ -182,6 +182,14 @@ impl<'de> Visitor<'de> for TextsVisitor {
         Err(E::custom(super::NO_STRING))
     }
 
+    fn visit_u64<E: Error>(self, _: u64) -> Result<Texts, E> {
+        self.visit_unit()
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<Texts, E> {
+        self.visit_unit()
+    }
+
     fn visit_str<E: Error>(self, text: &str) -> Result<Texts, E> {
         let mut texts = Texts { is_single: true, ..Texts::default() };
         texts.push(text.as_bytes())?;
@@ -321,7 +329,8 @@ mod tests {
     fn other_values_are_rejected() {
         for (json, expected) in [
             ("null", "Input should be a valid string"),
-            ("1", "expected a valid string"),
+            ("1", "Input should be a valid string"),
+            ("1.5", "Input should be a valid string"),
             ("[1, \"a\"]", "in one list"),
             ("[[1], 1]", "in one list"),
             ("[1, [1]]", "in one list"),
