@@ -46,14 +46,14 @@ pub fn text_forms(data: &[u8]) -> bool {
 fn check(texts: Texts, per: usize) -> usize {
     let (is_text, count) = (!texts.has_ids, texts.len());
     let (raw, ends) = texts.into_tensor();
-    let (mut begin, mut elements) = (0, 0);
+    let (mut begin, mut elements) = (0, 0usize);
     while begin < raw.len() {
         let length = u32::from_le_bytes(*raw[begin..].first_chunk().expect("a length")) as usize;
         let element = &raw[begin + 4..begin + 4 + length];
-        assert!(if is_text { std::str::from_utf8(element).is_ok() } else { length % 4 == 0 });
+        assert!(if is_text { std::str::from_utf8(element).is_ok() } else { length.is_multiple_of(4) });
         begin += 4 + length;
         elements += 1;
-        assert!(elements % per != 0 || ends[elements / per - 1] == begin);
+        assert!(!elements.is_multiple_of(per) || ends[elements / per - 1] == begin);
     }
     assert!(elements == count * per && ends.len() == count && count <= TEXTS_MAX);
     raw.len()

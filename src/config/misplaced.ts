@@ -12,6 +12,9 @@ import { namesIn, statIfAny } from './files.js'
 import { invocation } from './invocation.js'
 import { shellWord } from './shell_word.js'
 import { nearest } from './suggest.js'
+import { TEXT_FILES } from './text.js'
+
+const isTextFolder = (files: readonly string[]): boolean => TEXT_FILES.every((file) => files.includes(file))
 
 const init = (): string => `${invocation('nereid')} init`
 
@@ -80,6 +83,11 @@ export function repositoryHint(
     return (
       `model repository '${shown}' has a config.pbtxt: if it is a model itself, serve the directory above it, ` +
       `--model-repository=${shellWord(dirname(repository))}`
+    )
+  if (isTextFolder(files))
+    return (
+      `model repository '${shown}' is the folder of a text model: ${init()} ${shellWord(repository)} makes a ` +
+      'repository of it, for --model-repository=models'
     )
   const [first] = models.keys()
   if (
@@ -175,9 +183,10 @@ export function unversionedHint(directory: string, name: string): string {
       `${makes}: mkdir ${shellWord(join(directory, '1'))} && mv ${shellWord(path)} ` +
       `${shellWord(join(directory, '1/'))}`
     )
-  const named = file.startsWith('model.') ? '' : ` --name=${shellWord(name)}`
+  const isText = isTextFolder(files)
+  const named = isText || file.startsWith('model.') ? '' : ` --name=${shellWord(name)}`
   return (
-    `${makes}: ${init()} ${shellWord(CODE.has(file) ? directory : path)}${named} ` +
+    `${makes}: ${init()} ${shellWord(isText || CODE.has(file) ? directory : path)}${named} ` +
     `--out=${shellWord(dirname(directory))} makes one`
   )
 }

@@ -18,6 +18,9 @@ const PARAMETERS = [
   ROLE_PARAMETER, ALIAS_PARAMETER, 'pooling', 'normalize', 'activation', 'max_length', 'dimensions', 'file', 'prompt',
   'max_batch_tokens'
 ]
+/** Files that a folder of a hub has if its texts are prepared by a tokenizer of its own. */
+export const TEXT_FILES: readonly string[] = ['config.json', 'tokenizer.json']
+
 const ROLES = ['embed', 'rerank', 'classify']
 /** Tokenizers of token ids that clients may send under an alias. */
 const TOKENIZERS = ['own', 'cl100k_base', 'o200k_base']

@@ -5,6 +5,7 @@ export { Repository, requireSafeName, NO_PARAMETERS, type LoadParameters } from 
 export { inspectModel, inspectRepositories, type Depth, type Finding, type InspectedModel } from './inspect.js'
 export { explain } from './explain.js'
 export type { Near } from './near.js'
+export { textFolderOf } from './load_cause.js'
 export { detailOf, plainReason } from './load_error.js'
 export { lookAt, whyNoWeights } from './onnx_file.js'
 export { ownCode } from './python_backends.js'

@@ -12,11 +12,11 @@ import {
   ConfigSyntaxError, CONFIG_BYTES_MAX, aliasClashes, backendRow, checksAgainstModel, completeConfig, completeFromModel,
   defaultMaxBatchSize, emptyConfig, finishConfig, fitEnsemble, inferBackend, isComplete, lacksGpu, moveGpuGroupsToCpu,
   nameOr, nearest, namesIn, noLog, normalise, parsePbtxt, pbtxtProblems, prepareConfig, readConfig, readLabels,
-  readRegularFile, requireName, selectVersions, settingsOwner, statIfAny, toBinary, unversionedHint, validate,
+  readRegularFile, requireName, selectVersions, settingsOwner, statIfAny, unversionedHint, validate,
   validateIo, type ConfigFlags, type LoadedConfig, type Log, type ModelConfig, type ModelIo,
 } from '../config/index.js'
 import { ModelInstanceGroup_Kind as Kind } from '../config/generated/model_config_pb.js'
-import { ServerError, asServerError, quoted, readOnnxGraph, readTextFolder } from '../native/index.js'
+import { ServerError, asServerError, quoted, readOnnxGraph } from '../native/index.js'
 import type { TextGuess } from '../native/contract.js'
 import { checkAgents } from './agents.js'
 import { Rings, complaint, type KnownModel } from './dependencies.js'
@@ -28,6 +28,7 @@ import { javaScriptMistake, missingTranspiler } from './javascript_code.js'
 import { batchingSpec, findLibrary } from './libraries.js'
 import { libraryProblems } from './library_problems.js'
 import { requireModelFile, requireTrees } from './model_file.js'
+import { textFolderOf } from './load_cause.js'
 import { checkNamedFiles, elsewhere } from './named_files.js'
 import type { Near } from './near.js'
 import { lookAt, whyNoWeights } from './onnx_file.js'
@@ -390,7 +391,7 @@ async function inspectVersions(
       if (isOwn) requireTensors(prepared)
       const forest = isOwn ? requireTrees(prepared, versionDirectory, depth === 'configuration') : null
       if (readsFile && backendRow(prepared.backend)?.isText === true)
-        about.guesses = readTextFolder(toBinary(prepared), versionDirectory)?.guesses ?? []
+        about.guesses = readText(prepared, versionDirectory)
       // If only configurations are inspected, the devices may be elsewhere too.
       if (depth === 'files') requirePlanDevices(prepared)
       const isOnnx = codeDirectory === null && !isLibrary && prepared.backend === 'onnxruntime'
@@ -442,6 +443,15 @@ function noteDifferences(config: ModelConfig, io: ModelIo, note: Collector): voi
       note.error(thrown, isCount ? { advice: `The inputs of the model are: ${inputs.join(', ')}.` } : {})
     }
   }
+}
+
+/** Values of a text model; its graph is looked at, and only a load compares it with them. */
+function readText(config: ModelConfig, versionDirectory: string): TextGuess[] {
+  const folder = textFolderOf(config, versionDirectory)
+  if (folder === null) return []
+  const { why, isSure } = lookAt(folder.file)
+  if (why !== null && isSure) throw new ServerError('INTERNAL', `the file ${folder.file} ${why}`)
+  return folder.guesses
 }
 
 /** Inputs and outputs as the file of a version describes them; null if unknown or if the file is not a model. */

@@ -11,13 +11,13 @@ import {
   type ConfigFlags, type Log, type ModelConfig,
 } from '../config/index.js'
 import { ModelInstanceGroup_Kind as Kind, ModelParameterSchema } from '../config/generated/model_config_pb.js'
-import { ServerError, asServerError, type Core, type LibrarySpec, type PublishSpec } from '../native/index.js'
+import type { Core, LibrarySpec, PublishSpec } from '../native/index.js'
 import { devicesOf, warnOfMissingProvider } from './devices.js'
 import { onnxPath } from './graph_io.js'
 import { withInstancesOf } from './in_place.js'
 import { USE_LIBRARY, batchingSpec, findLibrary, librarySpec } from './libraries.js'
+import { withCause, withCauseOfText } from './load_cause.js'
 import { requireModelFile } from './model_file.js'
-import { whyForeign } from './onnx_file.js'
 import { requireCpuKinds, requireTensors } from './plans.js'
 import { withPythonBackend } from './python_backends.js'
 import { checkRuntime } from './runtime.js'
@@ -103,8 +103,9 @@ export async function prepareVersion(
     batching,
   }
   const opened = await core.openModel(host, spec, toBinary(prepared)).catch((error: unknown) => {
-    if (backend !== 'onnxruntime' || codeDirectory !== null || library !== null) throw error
-    throw withCause(error, onnxPath(prepared, source.versionDirectory))
+    if (codeDirectory !== null || library !== null) throw error
+    if (backendRow(backend)?.isText === true) throw withCauseOfText(error)
+    throw backend === 'onnxruntime' ? withCause(error, onnxPath(prepared, source.versionDirectory)) : error
   })
   try {
     const context = {
@@ -136,18 +137,6 @@ function withDefaultBatch(config: ModelConfig, settings: RepositorySettings): Mo
     stringValue: String(defaultMaxBatchSize(settingsOf(settings, config.backend))),
   })
   return extended
-}
-
-/** Appends to an error of ONNX Runtime what the file is, if it is not a model. */
-function withCause(error: unknown, file: string): unknown {
-  const { code, message } = asServerError(error)
-  try {
-    const why = whyForeign(file)
-    return why === null ? error : new ServerError(code, `${message.trimEnd()}; the file ${why}`, { cause: error })
-  } catch {
-    // The file cannot be read, which is what the error already reports.
-    return error
-  }
 }
 
 /**

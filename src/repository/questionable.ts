@@ -12,8 +12,10 @@ export function warnOfQuestionable(config: ModelConfig, report: Report): void {
   warnOfTwice('instance group', config.instanceGroup, report)
   warnOfTwice('input', config.input, report)
   warnOfTwice('output', config.output, report)
-  for (const [name, meant] of misspeltParameters(config))
-    report(`parameter '${name}' has no effect on a text model`, { field: 'key', value: name }, `Did you mean '${meant}'?`)
+  for (const [name, meant] of misspeltParameters(config)) {
+    const text = `parameter '${name}' has no effect on a text model`
+    report(text, { field: 'key', value: name }, `Did you mean '${meant}'?`)
+  }
   const { schedulingChoice: choice, maxBatchSize } = config
   const isOrdered =
     choice.case === 'dynamicBatching' &&

@@ -187,7 +187,10 @@ describe('completion in bash', () => {
     ['nereid --disable-auto-complete-config --allow-h', ['--allow-http=']],
     ['nereid serve --log-form', ['--log-format=']],
     ['nereid init n', ['net.onnx']],
-    ['nereid init net.onnx --', ['--batch', '--export', '--file=', '--force', '--link', '--name=', '--out=', '--python']],
+    [
+      'nereid init net.onnx --',
+      ['--batch', '--export', '--file=', '--force', '--link', '--name=', '--out=', '--python'],
+    ],
     ['nereid init --batch n', ['net.onnx']],
     ['nereid check --fo', ['--format=']],
     ['nereid check --format=', ['github', 'json', 'text']],

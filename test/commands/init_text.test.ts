@@ -8,6 +8,9 @@ import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import * as check from '../../src/commands/check/index.js'
 import * as init from '../../src/commands/init/index.js'
+import { repositoryHint, unversionedHint } from '../../src/config/index.js'
+import { invocation } from '../../src/config/invocation.js'
+import { Server } from '../../src/index.js'
 import { TestServer } from '../server/harness.js'
 import { WIDTH, textFolder } from '../models/text.mjs'
 import { files, runs } from './harness.js'
@@ -91,6 +94,22 @@ describe('a folder', () => {
     expect([code, err]).toEqual([1, expect.stringMatching(/hub is no text model: .*tokenizer\.json/)])
     expect(existsSync(models)).toBe(false)
   })
+
+  test('whose files are pointers of Git LFS is refused: the text names the file', async () => {
+    const pointer = 'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 97821345\n'
+    for (const name of ['model.onnx', 'tokenizer.json']) {
+      const folder = { ...textFolder(), [name]: pointer }
+      const { err } = await made(below('hub', folder))
+      expect(err).toMatch(new RegExp(`hub.*${name}.* is a pointer of Git LFS`))
+      const directory = files({ ...below('m/1', folder), 'm/config.pbtxt': 'backend: "text"' })
+      const names = new RegExp(`${name}.* is a pointer of Git LFS`)
+      expect((await runs(check, [directory])).out).toMatch(names)
+      const options = { http: false, grpc: false, metrics: false, exitOnError: false, log: () => {} } as const
+      const server = await Server.start({ modelRepository: directory, modelControlMode: 'explicit', ...options })
+      await expect(server.load('m')).rejects.toThrow(names)
+      await server.stop()
+    }
+  })
 })
 
 describe('a folder without a graph', () => {
@@ -133,6 +152,14 @@ describe('a folder without a graph', () => {
       1, expect.stringMatching(/has no torch and no transformers.*: \S+ -m pip install torch transformers/)
     ])
   })
+})
+
+test('a folder in the place of a repository or of a model is named, with the command that makes one of it', () => {
+  const hub = join(files(below('hub', textFolder())), 'hub')
+  expect(repositoryHint(hub, new Map(), true)).toContain(
+    ` is the folder of a text model: ${invocation('nereid')} init ${hub} makes a repository of it, for --model-repository=models`,
+  )
+  expect(unversionedHint(hub, 'hub')).toMatch(new RegExp(` init ${hub} --out=\\S+ makes one$`))
 })
 
 describe('check', () => {

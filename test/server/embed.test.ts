@@ -9,6 +9,7 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { Server } from '../../src/index.js'
 import { fastify, fetch as fetchHandler, httpHandler } from '../../src/embed/index.js'
+import { API_PATHS } from '../../src/embed/node.js'
 import { CASES, INFER, TARGETS, answer, ended } from '../embed/cases.js'
 import { repositories, simpleBody } from './harness.js'
 
@@ -158,7 +159,8 @@ test('the Fastify plugin registers the routes of the API, and does not parse bod
     all: (path: string, handler: (request: never, reply: never) => void) => void handlers.set(path, handler),
   }
   fastify(server)(like, {}, () => said.push('done'))
-  expect([said, [...handlers.keys()]]).toEqual([['no parsers', 'parser *', 'done'], ['/v2', '/v2/*']])
+  const paths = API_PATHS.flatMap((path) => [path, `${path}/*`])
+  expect([said, [...handlers.keys()]]).toEqual([['no parsers', 'parser *', 'done'], paths])
 })
 
 test('the bytes of a key are counted as on the port, for requests and responses', async () => {

@@ -34,7 +34,7 @@ pub(crate) struct OnnxModel {
     pub(crate) captured: Option<Captured>,
 }
 
-/// What the runs of a session share.
+/// State that the runs of a session share.
 pub(crate) struct Runs {
     session: Arc<Session>,
     entries: Vec<(String, String)>,

@@ -361,6 +361,14 @@ fn pairs_become_scores_and_texts_become_probabilities() {
     let raw = model.rows(&["a", "b c", "c", "a"], &[(RAW_SCORES, Parameter::Bool(true))]);
     raw.is(&[2, 1], &[expected[0], other[0]]);
 
+    // A prompt is put before the first text of a pair.
+    let prompts = r#"{"prompts": {"q": "query "}, "default_prompt_name": "q"}"#;
+    std::fs::write(hub.0.0.join("config_sentence_transformers.json"), prompts).expect("written");
+    let signature = one_text(64, &[2], &[1]);
+    let prompted = Loaded { model: hub.load_as(&[], signature.clone()).expect("loads"), signature };
+    let expected = logits(&[2, 7, 4, 3, 5, 3], &[0, 0, 0, 0, 1, 1], 1);
+    prompted.rows(&["a", "b"], &[]).is(&[1, 1], &[sigmoid(expected[0])]);
+
     // A graph with 32-bit inputs, and three classes.
     let model = Hub::classifies(I32, &["x", "y", "z"]).load(&[], 3);
     assert_eq!((model.text().facts().role, model.text().facts().labels.len()), (Role::Classify, 3));
@@ -497,21 +505,17 @@ fn values_that_are_no_numbers_are_errors_of_the_model() {
     let (request, checked) = model.request(&[b"a"], &[]);
     let division = model.text().divide(&request, &checked).expect("divided");
     for wrong in [f32::NAN, f32::INFINITY] {
-        let mut outcome = Outcome::default();
-        outcome.outputs.push(protocol::OutputTensor {
+        let output = protocol::OutputTensor {
             name: "row".into(),
             index: 0,
             datatype: DataType::Fp32,
             shape: Shape::from_slice(&[1, 4]),
             data: f32s([1.0, wrong, 1.0, 1.0]),
             form: Default::default(),
-        });
-        let outputs = outcome.outputs;
+        };
+        let outputs = [output].into_iter().collect();
         let put = division.put(0, &InferResponse { outputs, ..InferResponse::default() });
-        assert_eq!(
-            put.map_err(|e| (e.code(), e.message().to_owned())),
-            Err((Code::Internal, format!("model 'm' returned {wrong}")))
-        );
+        assert_eq!(put, Err(Error::internal(format!("model 'm' returned {wrong}")).by_model()));
     }
     assert!(division.join().is_err());
 }
@@ -580,10 +584,7 @@ fn configurations_and_graphs_that_do_not_fit_are_rejected_with_what_is_needed() 
     assert!(error.message().contains("needs the inputs 'input_ids' and 'attention_mask'"), "{error}");
     let wrong = embeds.open(&[("max_batch_tokens", "0")]).map(drop).expect_err("no number");
     assert!(wrong.message().contains("parameter 'max_batch_tokens' is '0': it is a number from 1 to"), "{wrong}");
-    let set = Loaded {
-        model: embeds.load_as(&[("max_batch_tokens", "77")], one_text(8, &[1], &[4])).expect("loads"),
-        signature: one_text(8, &[1], &[4]),
-    };
+    let set = embeds.load(&[("max_batch_tokens", "77")], 4);
     assert_eq!(set.text().batch_tokens_max(), 77);
 }
 

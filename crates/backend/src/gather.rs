@@ -177,7 +177,8 @@ fn stage_but(
 /// As `stage` puts into the request.
 pub fn stage_strings(entry: &mut BatchEntry, signature: &Signature) -> Result<()> {
     for (input, &index) in entry.request.inputs.iter_mut().zip(&entry.checked.inputs) {
-        if signature.inputs.get(usize::from(index)).is_some_and(|s| s.datatype.byte_size().is_none()) {
+        let is_strings = signature.inputs.get(usize::from(index)).is_some_and(|s| s.datatype.byte_size().is_none());
+        if is_strings && matches!(input.data, Data::Region(_)) {
             input.data = own_strings(input, signature).map_err(|e| e.prefixed(IdPrefix(&entry.request.id)))?;
         }
     }

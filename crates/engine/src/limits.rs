@@ -169,6 +169,10 @@ mod tests {
 }
 /// Texts of a request that are tokenised and not answered. As many as the scheduler compares.
 pub const TEXTS_AHEAD_MAX: u32 = scheduler::padding::REACH_MAX as u32;
+/// Waiting texts of a model, above which a request has at most [`TEXTS_AHEAD_MIN`] such texts.
+pub const TEXTS_WAITING_MAX: u64 = 4096;
+/// See [`TEXTS_WAITING_MAX`]; as many as a batch usually has.
+pub const TEXTS_AHEAD_MIN: u32 = 16;
 /// Nanoseconds of tokenising in one job of the pool.
 pub const TEXT_JOB_NS_MAX: u64 = 1_000_000;
 /// Texts in a run of a text model whose configuration does not limit them.

@@ -12,7 +12,7 @@
 
 use crate::answer::{EngineResponse, Sink};
 use crate::call::{Caller, Started, TextPart};
-use crate::limits::{TEXT_JOB_NS_MAX, TEXTS_AHEAD_MAX, TEXTS_PER_BATCH_MAX};
+use crate::limits::{TEXT_JOB_NS_MAX, TEXTS_AHEAD_MAX, TEXTS_AHEAD_MIN, TEXTS_PER_BATCH_MAX, TEXTS_WAITING_MAX};
 use crate::statistics::FailureReason;
 use crate::ticket::{Ticket, TicketState};
 use crate::times::Timings;
@@ -25,6 +25,7 @@ use protocol::pb::inference::model_config::SchedulingChoice;
 use protocol::{Checked, InferRequest, InferResponse};
 use scheduler::Dynamic;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock};
 use tensor::{Code, Error, Name, Result};
 use trace::Trace;
@@ -201,7 +202,7 @@ impl TextRequest {
     fn take(&self) -> Option<u32> {
         let mut progress = self.progress.lock();
         let text = progress.next;
-        let is_ahead = text - progress.done >= TEXTS_AHEAD_MAX;
+        let is_ahead = text - progress.done >= self.ahead_max();
         if text >= self.division.texts() || is_ahead || progress.sink.is_none() {
             progress.jobs -= 1;
             return None;
@@ -210,15 +211,26 @@ impl TextRequest {
         Some(text)
     }
 
+    /// Number of texts that may be prepared and not answered. Small while many wait, so that the memory of prepared
+    /// texts does not grow with the number of requests either.
+    fn ahead_max(&self) -> u32 {
+        let waiting = self.version.serving.pending.load(Ordering::Relaxed);
+        if waiting > TEXTS_WAITING_MAX { TEXTS_AHEAD_MIN } else { TEXTS_AHEAD_MAX }
+    }
+
     fn queue(self: &Arc<Self>, text: u32, PreparedText { inputs, tokens }: PreparedText) -> Result<()> {
         if self.ticket.is_cancelled() {
             return Err(Error::cancelled(""));
         }
+        let now = now_ns();
+        // The timeout is the request's, and 0 is none.
+        let passed_us = now.saturating_sub(self.accepted) / 1000;
+        let timeout_us = self.timeout_us.saturating_sub(passed_us).max(u64::from(self.timeout_us > 0));
         let (request, checked) = entry_of(InferRequest {
             id: self.id.clone(),
             inputs,
             priority: self.priority,
-            timeout_us: self.timeout_us,
+            timeout_us,
             // It records why the first text started.
             trace: self.trace.clone().filter(|_| text == 0),
             ..InferRequest::default()
@@ -226,7 +238,7 @@ impl TextRequest {
         let part = Some(TextPart { tokens, place: text });
         let caller = Caller { parent: Some(&self.ticket), inline_until: 0, depth: 0, text: part };
         let sink = || Arc::new(TextSink { request: self.clone(), text }) as Arc<dyn Sink>;
-        match self.version.admit(request, checked, now_ns(), None, sink, caller)? {
+        match self.version.admit(request, checked, now, None, sink, caller)? {
             Started::Queued(_) => {}
             Started::Answered(result) => self.answered(text, result),
         }
@@ -247,7 +259,7 @@ impl TextRequest {
         let is_last = progress.done == self.division.texts();
         // A job ended because too many texts were ahead.
         let is_next = progress.next < self.division.texts() && progress.jobs < *JOBS_MAX;
-        let continues = is_next && progress.next - progress.done <= TEXTS_AHEAD_MAX / 2;
+        let continues = is_next && progress.next - progress.done <= self.ahead_max() / 2;
         progress.jobs += u32::from(continues);
         drop(progress);
         if continues {

@@ -208,6 +208,7 @@ mod tests {
             complete(form, as_triton, &RequestHead::default(), &mut reply);
             let found: Vec<_> = reply.body.iter().map(|part| String::from_utf8_lossy(part)).collect();
             assert_eq!((reply.status, &*found.concat()), (status, body));
+            assert!(error_text(&reply.body).ends_with("why"), "logs have the text");
             let fields = reply.extra.unwrap();
             let field =
                 |name: &str| fields.iter().find(|(other, _)| *other == name).map(|(_, value)| value.to_string());

@@ -1,6 +1,7 @@
-//! Tokenises for `test/text/tokens.py`: lines of JSON in, lines of JSON out.
+//! Tokenises for `test/heavy/text/test_tokens.py`: lines of JSON in, lines of JSON out.
 //!
-//! `tokens FOLDER`; each line has `text`, `pair` (or null), `tokens_max` and `side`, each answer `ids` and `types`, or `error`.
+//! `tokens FOLDER`; each line has `text`, `pair` (or null), `tokens_max` and `side`, each answer `ids` and `types`, or
+//! `error`.
 
 use serde_json::{Value, json};
 use std::io::{BufRead, Write, stdin, stdout};

@@ -180,7 +180,7 @@ struct Choices<'p> {
 }
 
 /// A fact that was found, and where.
-type Found<T> = (T, String);
+type Sourced<T> = (T, String);
 
 impl Choices<'_> {
     fn take<T>(
@@ -188,7 +188,7 @@ impl Choices<'_> {
         name: &'static str,
         parse: impl Fn(&str) -> Option<T>,
         expected: &str,
-        guess: impl FnOnce() -> Result<Found<T>>,
+        guess: impl FnOnce() -> Result<Sourced<T>>,
         print: impl Fn(&T) -> String,
     ) -> Result<T> {
         if let Some(text) = self.parameters.get(name) {
@@ -208,7 +208,7 @@ impl Choices<'_> {
         name: &'static str,
         all: &[T],
         print: impl Fn(T) -> &'static str,
-        guess: impl FnOnce() -> Result<Found<T>>,
+        guess: impl FnOnce() -> Result<Sourced<T>>,
     ) -> Result<T> {
         let expected = all.iter().map(|value| print(*value)).collect::<Vec<_>>().join(", ");
         let parse = |text: &str| all.iter().copied().find(|value| print(*value) == text);
@@ -226,7 +226,7 @@ impl Choices<'_> {
 }
 
 /// The file of the model, below its folder.
-fn find(folder: &Path) -> Result<Found<PathBuf>> {
+fn find(folder: &Path) -> Result<Sourced<PathBuf>> {
     for usual in ["model.onnx", "onnx/model.onnx"] {
         if folder.join(usual).is_file() {
             return Ok((usual.into(), "the file exists".into()));
@@ -244,7 +244,8 @@ fn find(folder: &Path) -> Result<Found<PathBuf>> {
     match &models[..] {
         [only] => Ok((Path::new("onnx").join(only), "the only model*.onnx in onnx".into())),
         [] if !listed("", &|name| name.ends_with(".safetensors")).is_empty() => Err(Error::not_found(format!(
-            "{place} has weights as safetensors and no model.onnx or onnx/model.onnx: `nereid init FOLDER --export` exports it"
+            "{place} has weights as safetensors and no model.onnx or onnx/model.onnx: \
+             `nereid init FOLDER --export` exports it"
         ))),
         [] => Err(Error::not_found(format!("{place} has no model.onnx and no onnx/model.onnx"))),
         several => Err(Error::invalid(format!(
@@ -296,7 +297,7 @@ impl Config {
         (0..count).map(|id| name(id).ok_or_else(|| missing(id))).collect()
     }
 
-    fn role(&self, labels: usize, modules: &Modules) -> Result<Found<Role>> {
+    fn role(&self, labels: usize, modules: &Modules) -> Result<Sourced<Role>> {
         let architecture = self.architectures.iter().flatten().find(|name| name.ends_with("ForSequenceClassification"));
         Ok(match architecture {
             _ if modules.pooling.is_some() => (Role::Embed, format!("{MODULES}: a module Pooling")),
@@ -306,7 +307,7 @@ impl Config {
         })
     }
 
-    fn activation(&self, role: Role) -> Result<Found<Activation>> {
+    fn activation(&self, role: Role) -> Result<Sourced<Activation>> {
         let of_sentences = self.sentence_transformers.as_ref().and_then(|of| of.activation_fn.as_deref());
         let old = self.sbert_ce_default_activation_function.as_deref();
         let named = of_sentences.map(|name| (name, "sentence_transformers.activation_fn"));
@@ -367,7 +368,7 @@ struct Sentences {
 }
 
 impl Sentences {
-    fn dimensions(&self, config: &Config) -> Found<Dimensions> {
+    fn dimensions(&self, config: &Config) -> Sourced<Dimensions> {
         let of = [
             (SENTENCES, &self.matryoshka_dimensions, self.is_matryoshka),
             (CONFIG, &config.matryoshka_dimensions, config.is_matryoshka),
@@ -433,7 +434,7 @@ impl OfSentences {
 }
 
 /// The first length of: sentence-transformers' file, the tokenizer, the model; but not above that of the model.
-fn length(folder: &Path, config: &Config, tokenizer: &TokenizerLimits) -> Result<Found<u32>> {
+fn length(folder: &Path, config: &Config, tokenizer: &TokenizerLimits) -> Result<Sourced<u32>> {
     let found = OfSentences::read(folder)?.and_then(|(name, of)| {
         let length = of.max_seq_length.filter(|length| *length > 0);
         length.map(|length| (length, format!("{name}: max_seq_length")))
@@ -505,7 +506,7 @@ impl Modules {
         Ok(modules)
     }
 
-    fn pooling(&self, folder: &Path) -> Result<Found<Pooling>> {
+    fn pooling(&self, folder: &Path) -> Result<Sourced<Pooling>> {
         let Some((file, of)) = &self.pooling else {
             let why = if self.exists { "modules.json has no module Pooling" } else { "no modules.json" };
             return Ok((Pooling::Mean, format!("{why}: sentence-transformers takes the mean")));
@@ -540,7 +541,7 @@ impl Modules {
     }
 
     /// As sentence-transformers, which only normalises with such a module.
-    fn normalizes(&self) -> Found<bool> {
+    fn normalizes(&self) -> Sourced<bool> {
         let from = match (self.exists, self.normalizes) {
             (true, true) => "modules.json: a module Normalize",
             (true, false) => "modules.json: no module Normalize",

@@ -1,6 +1,7 @@
 //! Text to tokens and token states to rows: tokenizers, the folder of a text model as hubs have it, pooling.
 //!
-//! No threads: the caller decides where a text is tokenised, one at a time. No I/O but the reading of a folder at a load.
+//! No threads: the caller decides where a text is tokenised, one at a time. No I/O but the reading of a folder at a
+//! load.
 
 mod files;
 pub mod folder;

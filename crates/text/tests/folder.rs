@@ -37,7 +37,10 @@ fn model() -> Folder {
 /// A folder as sentence-transformers writes it, with these types of modules.
 fn sentences(types: &[&str], pooling: &Value) -> Folder {
     let path = |at: usize, name: &str| if at == 0 { String::new() } else { format!("{at}_{name}") };
-    let module = |(at, name): (usize, &&str)| json!({ "idx": at, "name": at.to_string(), "path": path(at, name), "type": format!("sentence_transformers.models.{name}") });
+    let module = |(at, name): (usize, &&str)| {
+        let class = format!("sentence_transformers.models.{name}");
+        json!({ "idx": at, "name": at.to_string(), "path": path(at, name), "type": class })
+    };
     let modules: Vec<Value> = types.iter().enumerate().map(module).collect();
     let config = json!({ "architectures": ["BertModel"], "model_type": "bert", "max_position_embeddings": 512 });
     let folder = model().json("modules.json", &json!(modules)).json("config.json", &config);

@@ -1,4 +1,4 @@
-//! Tokenizers of three kinds. That they equal transformers' is tested with real ones by test/text/tokens.py.
+//! Tokenizers of three kinds. That they equal transformers' is tested with real ones by test/heavy/text/test_tokens.py.
 
 mod support;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use support::{Folder, byte_pairs, folder, left, to, tokens, unigram, word_piece};
 use tensor::Code;
 use text::tokenizer::{ADDED_TOKENS_MAX, REGEX_BYTES_MAX, REGEX_TEXT_BYTES_MAX, TEXT_BYTES_MAX, TOO_LONG};
-use text::tokenizer::{Piece, Tokenizer, Truncation};
+use text::tokenizer::{TokenPiece, Tokenizer, Truncation};
 use text::{CONFIG_BYTES_MAX, TOKENIZER_BYTES_MAX};
 
 /// Fails to open, with this class, and a text that has all of these.
@@ -193,8 +193,8 @@ fn a_pair_of_long_texts_is_cut_as_the_whole() {
 #[test]
 fn pieces_have_their_places() {
     let tokenizer = folder(&word_piece()).tokenizer().unwrap();
-    let piece = |id, text: &str, place| Piece { id, text: text.into(), is_special: false, place: Some(place) };
-    let special = |id, text: &str| Piece { id, text: text.into(), is_special: true, place: None };
+    let piece = |id, text: &str, place| TokenPiece { id, text: text.into(), is_special: false, place: Some(place) };
+    let special = |id, text: &str| TokenPiece { id, text: text.into(), is_special: true, place: None };
     let inner = [piece(5, "Thé", (0, 3)), piece(8, "fox", (4, 7)), piece(9, "es", (7, 9))];
     assert_eq!(tokenizer.pieces("Thé foxes", false).unwrap(), inner);
     let [one, two, three] = inner;

@@ -86,7 +86,7 @@ function document(
   const schemas = { ...SCHEMAS, ...TEXT_SCHEMAS, Description: description, ...own }
   const responses = Object.fromEntries(
     Object.entries(RESPONSES).map(([name, description]) => {
-      const content = json(name === 'TextError' ? 'TextError' : 'Error')
+      const content = json(name in TEXT_SCHEMAS ? name : 'Error')
       return [name, { description, content }]
     }),
   )
@@ -98,7 +98,7 @@ function document(
     security: securityOfAll(guards),
     tags: Object.entries(TAGS).flatMap(([name, description]) => (tags.has(name) ? [{ name, description }] : [])),
     paths,
-    components: { schemas: used(schemas, paths, responses), responses: usedResponses, ...securitySchemes(guards) },
+    components: { schemas: used(schemas, paths, usedResponses), responses: usedResponses, ...securitySchemes(guards) },
   }
 }
 
@@ -108,7 +108,8 @@ const LICENSE: Schema = { name: 'Apache-2.0', identifier: 'Apache-2.0' }
 /** Error responses, by their names in `components`. */
 const RESPONSES: Readonly<Record<string, string>> = {
   Error: 'It was not done, and why.',
-  TextError: 'It was not done, and why, in the form of OpenAI\'s API. Routes of TEI have its form.',
+  TextError: 'It was not done, and why, in the form of OpenAI\'s API.',
+  TeiError: 'It was not done, and why, in the form of text-embeddings-inference.',
   BadRequest: 'The request is malformed, or does not fit what it asks for.',
   Unauthenticated: 'The request shows no valid key.',
   Forbidden: 'The caller may not ask for this.',
@@ -176,6 +177,7 @@ function operation(
     ({ required: form !== 'optional-body', content: { ...json(schema), ...binary } })
   const failed = (name: string): Schema => ({ $ref: `#/components/responses/${name}` })
   const isOfText = response !== undefined && response in TEXT_SCHEMAS
+  const ofText = id.startsWith('tei') ? 'TeiError' : 'TextError'
   const isOfHealth = response === 'Live' || response === 'Ready'
   // Cross-origin requests that change something are forbidden.
   const mayBeForbidden = isGuarded || (method === 'POST' && category !== 'inference')
@@ -201,7 +203,7 @@ function operation(
         ...(isBinary ? { headers: { 'Inference-Header-Content-Length': LENGTH } } : {}),
         ...(Object.keys(content).length === 0 ? {} : { content }),
       },
-      ...(isOfText ? { default: failed('TextError') } : failures()),
+      ...(isOfText ? { 400: failed(ofText), default: failed(ofText) } : failures()),
     },
   }
 }

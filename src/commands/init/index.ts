@@ -126,7 +126,7 @@ function planOf(program: string, { rest, options }: CommandArguments, usage: str
     }
   if (isTextFolder(path)) {
     const { text, graph } = textFolder(path, source, options.get('file'), invocation(program))
-    const files = textFiles(path, [graph, ...dataOf(graph, source)].map((file) => relative(path, file)))
+    const files = textFiles(path, [graph, ...dataOf(graph, join(source, relative(path, graph)))].map((file) => relative(path, file)))
     return { name: named(nameOf(path)), kind: 'text', files, source, text }
   }
   const file = stat.isDirectory() ? modelIn(path, source) : path

@@ -2,11 +2,11 @@
 
 import { readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
-import { parsePbtxt, toBinary } from '../../config/index.js'
+import { TEXT_FILES, parsePbtxt } from '../../config/index.js'
 import { shellWord } from '../../config/shell_word.js'
 import type { TextFolder } from '../../native/contract.js'
-import { ServerError, readTextFolder } from '../../native/index.js'
-import { ownCode, plainReason, runPython, userPython } from '../../repository/index.js'
+import { ServerError } from '../../native/index.js'
+import { ownCode, plainReason, runPython, textFolderOf, userPython } from '../../repository/index.js'
 import { CommandError } from '../arguments.js'
 import { quoted } from './config_text.js'
 import { jsonExample, type Example } from './example.js'
@@ -15,7 +15,7 @@ import { isFile, type ModelFile } from './place.js'
 /** True for a folder whose texts a tokenizer of its own prepares. */
 export const isTextFolder = (path: string): boolean =>
   statSync(path, { throwIfNoEntry: false })?.isDirectory() === true &&
-  ['config.json', 'tokenizer.json'].every((name) => isFile(join(path, name)))
+  TEXT_FILES.every((name) => isFile(join(path, name)))
 
 /** The script that exports a folder, and the folder. */
 const EXPORT = ownCode('text', 'nereid_text_export.py')
@@ -39,7 +39,7 @@ export function textFolder(
   const parameters = file === undefined ? {} : { file }
   const config = parsePbtxt(`name: "m" backend: "text" ${parameterLines(parameters).join(' ')}`, '')
   try {
-    const found = readTextFolder(toBinary(config), path)
+    const found = textFolderOf(config, path)
     if (found === null) throw new CommandError('text models need the native module of this platform')
     const { role, guesses } = found
     return { text: { role, guesses, parameters }, graph: found.file }

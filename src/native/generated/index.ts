@@ -676,7 +676,7 @@ export interface TextFolder {
   role: string
   /** The file of the graph. */
   file: string
-  /** Values that a configuration can override, each with its source. */
+  /** Values with their sources. */
   guesses: Array<TextGuess>
 }
 
@@ -1474,7 +1474,8 @@ alias: string,
  */
 model: string,
 /**
- * Tokenizer of the token ids that clients send under this name: `own`, `cl100k_base`, `o200k_base`; "" = undeclared.
+ * Tokenizer of the token ids that clients send under this name: `own`, `cl100k_base` or `o200k_base`; "" =
+ * undeclared.
  */
 tokens: string, };
 

@@ -1,4 +1,4 @@
-//! What the requests and the runs of a text model share.
+//! State that the requests and the runs of a text model share.
 
 use super::graph::Feed;
 use backend::{PreparedText, TextToken};
@@ -46,7 +46,7 @@ impl TextCore {
     pub(super) fn tokens(&self, text: &str, has_special: bool) -> Result<Vec<TextToken>> {
         let pieces = self.tokenizer.pieces(text, has_special)?;
         let token =
-            |p: text::tokenizer::Piece| TextToken { id: p.id, text: p.text, is_special: p.is_special, place: p.place };
+            |p: text::tokenizer::TokenPiece| TextToken { id: p.id, text: p.text, is_special: p.is_special, place: p.place };
         Ok(pieces.into_iter().map(token).collect())
     }
 }

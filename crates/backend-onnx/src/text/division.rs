@@ -1,6 +1,5 @@
 //! A request as texts, and the rows of its response.
 
-use super::REQUEST_TOKENS_MAX;
 use super::core::TextCore;
 use super::request::Wishes;
 use backend::gather::{batch_slab, frozen, own_strings};
@@ -16,6 +15,9 @@ use tensor::strings::Lengths;
 use tensor::{Data, DataType, Error, Result, Shape};
 use text::pooling::normalize;
 use text::tokenizer::Tokens;
+
+/// Maximum tokens of all texts of a request. A small model runs some 10,000 in a second on a core.
+const REQUEST_TOKENS_MAX: u64 = 4_000_000;
 
 pub(super) struct Texts {
     core: Arc<TextCore>,
@@ -188,8 +190,8 @@ fn count(tokens: &AtomicU64, more: u64, model: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "the texts of a request have more than {REQUEST_TOKENS_MAX} tokens for model '{model}', which is the limit: send \
-         several requests"
+        "the texts of a request have more than {REQUEST_TOKENS_MAX} tokens for model '{model}', which is the limit: \
+         send several requests"
     )))
 }
 

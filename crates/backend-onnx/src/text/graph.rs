@@ -1,4 +1,4 @@
-//! What the graph of a text model takes and returns.
+//! Inputs and outputs of the graph of a text model.
 
 use crate::ffi::GraphTensor;
 use crate::graph::Graph;
@@ -94,8 +94,8 @@ fn unusable(graph: &Graph, role: Role) -> Error {
     };
     Error::invalid(format!(
         "the graph has the inputs {} and the outputs {}; the backend 'text' needs the inputs 'input_ids' and \
-         'attention_mask', and takes 'token_type_ids' and 'position_ids', each INT64 or INT32 [-1,-1], and for the role \
-         '{}' {output}",
+         'attention_mask', and takes 'token_type_ids' and 'position_ids', each INT64 or INT32 [-1,-1], and for the \
+         role '{}' {output}",
         all(&graph.inputs),
         all(&graph.outputs),
         role.name(),

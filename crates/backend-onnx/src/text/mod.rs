@@ -28,8 +28,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tensor::{DataType, Error, Result, Shape, ShapeDisplay};
 
-/// Maximum tokens of all texts of a request. A small model runs some 10,000 in a second on a core.
-pub(crate) const REQUEST_TOKENS_MAX: u64 = 4_000_000;
 /// Tokens of a batch, padding included, unless the parameter `max_batch_tokens` says otherwise.
 const BATCH_TOKENS: u32 = 256;
 /// Maximum of that parameter.
@@ -89,6 +87,14 @@ fn batch_tokens_max(parameter: Option<&String>) -> Result<u32> {
     })
 }
 
+/// Bytes of a model with its external data. Hubs have several models in one directory.
+fn weight_bytes(file: &Path) -> u64 {
+    let name = file.file_name().unwrap_or_default().as_encoded_bytes();
+    let beside = file.parent().and_then(|directory| std::fs::read_dir(directory).ok()).into_iter().flatten().flatten();
+    let own = beside.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(name));
+    own.filter_map(|entry| std::fs::metadata(entry.path()).ok()).map(|meta| meta.len()).sum()
+}
+
 struct OpenedText {
     folder: Folder,
     tokenizer: Tokenizer,
@@ -118,7 +124,8 @@ impl Opened for OpenedText {
     }
 
     fn needs(&self) -> Result<Vec<Need>> {
-        self.onnx.needs()
+        let bytes = weight_bytes(&self.folder.file);
+        Ok(self.onnx.needs()?.into_iter().map(|need| Need { bytes, ..need }).collect())
     }
 
     fn finish(mut self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
@@ -250,5 +257,22 @@ impl TextModel for OnnxText {
 
     fn tokens(&self, text: &str, has_special: bool) -> Result<Vec<TextToken>> {
         self.core.tokens(text, has_special)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_are_those_of_the_chosen_file() {
+        let directory = std::env::temp_dir().join(format!("nereid_weights_{}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("a directory");
+        for (name, len) in [("model.onnx", 10), ("model.onnx_data", 100), ("model_fp16.onnx", 1000)] {
+            std::fs::write(directory.join(name), vec![0; len]).expect("written");
+        }
+        assert_eq!(weight_bytes(&directory.join("model.onnx")), 110);
+        assert_eq!(weight_bytes(&directory.join("model_fp16.onnx")), 1000);
+        std::fs::remove_dir_all(directory).expect("removed");
     }
 }

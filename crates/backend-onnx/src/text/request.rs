@@ -9,14 +9,14 @@ use protocol::text::{Dimensions, Role, TokenIds, parameter};
 use tensor::{Error, Name, Result};
 use text::tokenizer::{Side, Truncation};
 
-/// What a request asks for, beside its texts.
+/// The parameters of a request, with the defaults of its model.
 pub(super) struct Wishes {
     /// Values of a row of the response.
     pub(super) width: usize,
     pub(super) normalizes: bool,
     pub(super) is_raw: bool,
     pub(super) truncation: Truncation,
-    /// Put before each text.
+    /// Put before each text, and before the first text of a pair, as sentence-transformers does.
     pub(super) prompt: String,
     /// The elements are token ids instead of texts.
     pub(super) token_ids: Option<TokenIds>,
@@ -28,16 +28,16 @@ impl Wishes {
     /// INVALID_ARG names the parameter, its value and the possible ones.
     pub(super) fn read(core: &TextCore, all: &[(Name, Parameter)]) -> Result<Self> {
         let folder = &core.folder;
-        let of = |name| Sent { core, name, value: parameter(all, name) };
+        let of = |name| Wish { core, name, value: parameter(all, name) };
         let width = match of(DIMENSIONS).integer()? {
             None => core.width,
             Some(wanted) => dimensions(core, wanted).ok_or_else(|| of(DIMENSIONS).wrong(&possible(core)))?,
         };
-        let embeds = |name: Sent<'_>| match name.boolean()? {
+        let embeds = |name: Wish<'_>| match name.boolean()? {
             Some(_) if core.facts.role != Role::Embed => Err(name.wrong("only models that embed take it")),
             value => Ok(value),
         };
-        let scores = |name: Sent<'_>| match name.boolean()? {
+        let scores = |name: Wish<'_>| match name.boolean()? {
             Some(true) if core.facts.role == Role::Embed => Err(name.wrong("models that embed have no scores")),
             value => Ok(value),
         };
@@ -57,9 +57,6 @@ impl Wishes {
         }
         let named = of(PROMPT).text()?;
         let prompt = named.or(folder.default_prompt.as_deref()).map(|name| folder.prompts.get(name));
-        if named.is_some() && core.has_pairs {
-            return Err(of(PROMPT).wrong("pairs have no prompt"));
-        }
         if named.is_some() && matches!(token_ids, Some(TokenIds::Own | TokenIds::Undeclared)) {
             return Err(of(PROMPT).wrong("token ids of the model's own tokenizer include their prompt"));
         }
@@ -77,7 +74,7 @@ impl Wishes {
                 side,
                 rejects: !of(TRUNCATE).boolean()?.unwrap_or(true),
             },
-            prompt: prompt.flatten().filter(|_| !core.has_pairs).cloned().unwrap_or_default(),
+            prompt: prompt.flatten().cloned().unwrap_or_default(),
             token_ids,
             has_usage: of(USAGE).boolean()?.unwrap_or(false),
         })
@@ -109,13 +106,13 @@ fn possible(core: &TextCore) -> String {
 }
 
 /// A parameter, if the request has it.
-struct Sent<'p> {
+struct Wish<'p> {
     core: &'p TextCore,
     name: &'static str,
     value: Option<&'p Parameter>,
 }
 
-impl<'p> Sent<'p> {
+impl<'p> Wish<'p> {
     fn integer(&self) -> Result<Option<i64>> {
         match self.value {
             None => Ok(None),

@@ -28,6 +28,9 @@ def export(folder):
     # Those of a trace: whether it followed the model is compared below.
     warnings.simplefilter("ignore")
     config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+    generates = [name for name in config.architectures or [] if name.endswith(("ForCausalLM", "ForConditionalGeneration"))]
+    if generates and not os.path.exists(os.path.join(folder, "modules.json")):
+        sys.exit(f"{folder} is {generates[0]}, a language model, and no file says that it embeds: the backend vllm runs it")
     heads = [name for name in config.architectures or [] if name.endswith("ForSequenceClassification")]
     kind, output = (transformers.AutoModelForSequenceClassification, "logits") if heads else (transformers.AutoModel, "last_hidden_state")
     # The attention of torch's own kernels has branches that a trace does not follow.

@@ -257,6 +257,24 @@ fn a_request_of_thousands_of_texts_has_few_prepared_ahead() {
 }
 
 #[test]
+fn many_requests_have_fewer_texts_ahead_together() {
+    let (words, go) = words(true);
+    let engine = words.served(EngineOptions::default(), |_| ()).expect("a model");
+    let version = engine.model("m", "").expect("serves");
+    let all = vec!["abc"; 1000];
+    let calls: Vec<_> = (0..40).map(|_| ask(&version, &all)).collect();
+    soon("texts wait", || version.statistics().pending > 4000);
+    // Forty times the most of one request would be 10,240. A job may pass the limit before it sees it.
+    let most = words.observed.ahead_max.load(Ordering::SeqCst);
+    assert!(most < 6000, "{most} texts were ahead");
+    let ends = std::thread::spawn(move || while go.as_ref().expect("waits").send(()).is_ok() {});
+    assert!(calls.iter().all(|call| rows(call).len() == 1000));
+    settles(&engine, &version);
+    drop((calls, version, engine, words));
+    ends.join().expect("ends with the model");
+}
+
+#[test]
 fn a_text_that_fails_costs_its_request_only() {
     let (words, _) = words(false);
     let engine = words.served(EngineOptions::default(), |_| ()).expect("a model");

@@ -278,7 +278,8 @@ pub fn error_text(body: &[Bytes]) -> String {
     let of = |part: &Bytes| {
         let members = Value::parse(part).ok()?;
         let error = members.get("error").or_else(|| members.get("detail"))?;
-        error.as_string().or_else(|_| error.member("message")?.as_string()).ok()
+        let text = error.as_string().or_else(|_| error.member("message")?.as_string());
+        text.ok().or_else(|| error.elements().ok()?.next()?.get("msg")?.as_string().ok())
     };
     body.iter().find_map(of).map_or_else(String::new, |text| kept(&text))
 }

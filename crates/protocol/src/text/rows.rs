@@ -31,7 +31,7 @@ impl Rows {
             _ => Bytes::new(),
         };
         let row_bytes = converted.len().checked_div(rows).unwrap_or_default();
-        let is_whole = row_bytes > 0 && row_bytes % 4 == 0 && row_bytes * rows == converted.len();
+        let is_whole = row_bytes > 0 && row_bytes.is_multiple_of(4) && row_bytes * rows == converted.len();
         if !is_whole || !(self.row_bytes == 0 || self.row_bytes == row_bytes) {
             let (name, datatype, shape) = (&output.name, output.datatype.name(), &output.shape);
             let text =

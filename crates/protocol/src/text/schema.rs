@@ -81,10 +81,11 @@ fn schemas_of_the_forms_are_up_to_date() {
     add::<Vec<Vec<tei::Token>>>(to, "Tokens");
     add::<tei::Info<'_>>(to, "Info");
     add::<openai::ErrorAnswer<'_>>(to, "TextError");
+    add::<tei::ErrorAnswer<'_>>(to, "TeiError");
     let mut schemas = generator.take_definitions(true);
-    // The title repeats the name, and formats of numbers say nothing to a client.
+    // The title repeats the name, formats of numbers say nothing to a client, and null stands for an absent member.
     let mut plain = RecursiveTransform(|schema: &mut Schema| {
-        for key in ["title", "format"] {
+        for key in ["title", "format", "default"] {
             schema.remove(key);
         }
     });

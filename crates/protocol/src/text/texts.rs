@@ -79,7 +79,7 @@ impl Texts {
     /// # Errors
     /// INVALID_ARG for other numbers.
     pub fn pair_count(left: usize, right: usize) -> tensor::Result<usize> {
-        if left == right || left == 1 || right == 1 {
+        if left == right || left.min(right) == 1 {
             return Ok(left.max(right));
         }
         let text = format!("{left} and {right} texts make no pairs: expected the same number, or one on a side");
@@ -371,6 +371,7 @@ mod tests {
         check(r#"["a", "b"]"#, r#""c""#, &[b"\x01\0\0\0a\x01\0\0\0c", b"\x01\0\0\0b\x01\0\0\0c"]);
         check(r#"["a", "b"]"#, r#"["c", "d"]"#, &[b"\x01\0\0\0a\x01\0\0\0c", b"\x01\0\0\0b\x01\0\0\0d"]);
         assert!(pairs(r#"["a", "b"]"#, r#"["c", "d", "e"]"#).unwrap_err().message().contains("2 and 3 texts"));
+        assert!(pairs(r#""a""#, "[]").is_err() && pairs("[]", r#""a""#).is_err());
         let long = pairs(r#""0123456789""#, r#"["a", "b", "c"]"#).unwrap_err();
         assert!(long.message().contains("57 bytes") && long.message().contains("--http-max-input-size"), "{long}");
     }

@@ -1,7 +1,7 @@
 //! What transformers' `AutoTokenizer` takes from the other files of a folder.
 //!
-//! Its classes make some steps anew from `tokenizer_config.json`, and name special tokens that `tokenizer.json` need not
-//! have.
+//! Its classes make some steps anew from `tokenizer_config.json`, and name special tokens that `tokenizer.json` need
+//! not have.
 
 use super::{Side, TokenizerFile};
 use crate::files;

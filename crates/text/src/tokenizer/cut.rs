@@ -93,8 +93,8 @@ impl Reach {
 /// The first bytes of a text. Words are certain up to a character that no step joins with those behind it: neither
 /// blank, which joins a run of blanks, nor a mark, which joins a run of marks.
 fn ends_early(text: &str, size: usize, reach: usize) -> Option<Part> {
-    let size = text.floor_char_boundary(size);
-    let seen = &text[..text.floor_char_boundary(size.saturating_sub(reach))];
+    let size = boundary(text, size);
+    let seen = &text[..boundary(text, size.saturating_sub(reach))];
     let (wall, _) =
         seen.char_indices().rev().find(|(_, c)| !c.is_whitespace() && canonical_combining_class(*c) == 0)?;
     Some(Part { text: 0..size, certain: 0..wall, is_whole: false })
@@ -102,10 +102,59 @@ fn ends_early(text: &str, size: usize, reach: usize) -> Option<Part> {
 
 /// The last bytes of a text. Words are certain from a run of blanks on that is within the part, with what is before it.
 fn begins_late(text: &str, size: usize, reach: usize) -> Option<Part> {
-    let from = text.floor_char_boundary(text.len() - size);
+    let from = boundary(text, text.len() - size);
     let part = &text[from..];
-    let seen = part.floor_char_boundary(reach);
+    let seen = boundary(part, reach);
     let word = seen + part[seen..].find(|c: char| !c.is_whitespace())?;
     let blank = word + part[word..].find(|c: char| c.is_ascii_whitespace())?;
     Some(Part { text: from..text.len(), certain: blank..part.len(), is_whole: false })
+}
+
+/// The last end of a character at or before a place.
+fn boundary(text: &str, mut at: usize) -> usize {
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cut, Part, Reach, Side};
+
+    /// Sizes of the parts of a text.
+    fn sizes(text: &str, tokens: usize, side: Side, reach: Option<usize>) -> Vec<usize> {
+        let parts = Reach { right: reach, left: reach }.parts(text, Cut { tokens, side });
+        parts.map(|part| part.range().len()).collect()
+    }
+
+    #[test]
+    fn a_long_text_is_taken_in_parts_and_a_short_one_whole() {
+        let text = "word ".repeat(1 << 18);
+        for side in Side::ALL {
+            assert_eq!(sizes(&text, 256, side, Some(64)), [2176, 8704, 34_816, 139_264, 557_056, 5 << 18]);
+            assert_eq!(sizes(&text[..4000], 256, side, Some(64)), [4000]);
+            // Nothing is known of the steps.
+            assert_eq!(sizes(&text, 256, side, None), [5 << 18]);
+        }
+        // No blank is certain to end a word.
+        assert_eq!(sizes(&"文".repeat(10_000), 16, Side::Left, Some(64)), [30_000]);
+        assert_eq!(sizes(&"\u{301}".repeat(10_000), 16, Side::Right, Some(64)), [20_000]);
+    }
+
+    #[test]
+    fn words_at_an_open_end_are_dropped() {
+        let part =
+            |text: &str, side| Reach { right: Some(4), left: Some(4) }.parts(text, Cut { tokens: 1, side }).next();
+        let part = |text: &str, side| part(text, side).unwrap();
+        let kept = |part: Part| -> Vec<usize> {
+            let all = (0..20).filter(|at| part.keeps((*at, at + 1)));
+            all.map(|at| at + part.range().start).collect()
+        };
+        let text = "abcdef i j\u{301}  klmnopqrstuvwxyz 0123456789";
+        // Of 16 bytes, four are not certain; the last before them is a mark, and `j` is before it.
+        assert_eq!(kept(part(text, Side::Right)).last(), Some(&8));
+        // Four bytes from the begin, `x` is in a word that goes on to the blank.
+        assert_eq!(kept(part(text, Side::Left)).first().copied(), text.find(" 0"));
+    }
 }

@@ -4,6 +4,7 @@ mod config;
 mod cut;
 mod regex;
 mod template;
+mod words;
 
 pub use regex::{REGEX_BYTES_MAX, REGEX_STEPS_MAX, REGEX_TEXT_BYTES_MAX};
 
@@ -20,16 +21,13 @@ use tokenizers::{
     AddedVocabulary, Model, ModelWrapper, NormalizerWrapper, OffsetReferential, OffsetType, PostProcessorWrapper,
     PreTokenizedString, Token, TruncationDirection,
 };
+use words::Words;
 
 /// Longest text in bytes.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// Most tokens that a tokenizer may have beside its vocabulary. An automaton looks for them in each text.
 pub const ADDED_TOKENS_MAX: usize = 16_384;
-
-/// Words whose tokens each thread remembers for a tokenizer of the kind BPE. The library frees them with the thread
-/// and not with the tokenizer, so that each load of a model leaves so many behind, of at most 256 bytes.
-const REMEMBERED_WORDS_MAX: usize = 2048;
 
 /// The beginning of the error of a text that is too long for its model, which is OpenAI's text.
 pub const TOO_LONG: &str = "This model's maximum context length is ";
@@ -41,6 +39,7 @@ pub struct Tokenizer {
     normalizer: Option<NormalizerWrapper>,
     splitter: Option<Splitter>,
     model: ModelWrapper,
+    words: Words,
     single: Template,
     pair: Template,
     reach: Reach,
@@ -92,7 +91,7 @@ pub struct Tokens {
 
 /// A token with its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Piece {
+pub struct TokenPiece {
     /// Its id.
     pub id: u32,
     /// Its part of the text; the name of a special token.
@@ -136,7 +135,8 @@ struct FilePadding {
 const FILE: &str = "tokenizer.json";
 
 impl Tokenizer {
-    /// Reads `tokenizer.json` of a folder, with truncation and padding switched off, and what `tokenizer_config.json` adds.
+    /// Reads `tokenizer.json` of a folder, with truncation and padding switched off, and what `tokenizer_config.json`
+    /// adds.
     ///
     /// # Errors
     /// NOT_FOUND without the file; INVALID_ARG for a file that is none, or above a named limit.
@@ -158,10 +158,14 @@ impl Tokenizer {
         let invalid = |why: &dyn std::fmt::Display| files::invalid(folder, FILE, why);
         let mut file: TokenizerFile = serde_json::from_slice(bytes).map_err(|error| invalid(&error))?;
         config.apply(&mut file);
-        if let ModelWrapper::BPE(bpe) = &mut file.model {
-            // For training: it makes tokens random.
-            bpe.dropout = None;
-            bpe.resize_cache(REMEMBERED_WORDS_MAX);
+        match &mut file.model {
+            ModelWrapper::BPE(bpe) => {
+                // For training: it makes tokens random.
+                bpe.dropout = None;
+                bpe.resize_cache(0);
+            }
+            ModelWrapper::Unigram(unigram) => unigram.resize_cache(0),
+            _ => {}
         }
         let splitter = file.pre_tokenizer.map(Splitter::read).transpose().map_err(|error| invalid(&error))?;
         let normalizer = file.normalizer.map(regex::normalizer).transpose().map_err(|error| invalid(&error))?;
@@ -187,6 +191,7 @@ impl Tokenizer {
             normalizer,
             splitter,
             model: file.model,
+            words: Words::default(),
             single,
             pair,
             padding_id: padding.or(file.padding.map(|of| of.pad_id)).unwrap_or(0),
@@ -194,7 +199,8 @@ impl Tokenizer {
         })
     }
 
-    /// Tokenises a text, or a pair, as `transformers.AutoTokenizer(folder)(text, pair, truncation, max_length)` in a batch.
+    /// Tokenises a text, or a pair, as `transformers.AutoTokenizer(folder)(text, pair, truncation, max_length)` in a
+    /// batch, where an empty second text is one.
     ///
     /// # Errors
     /// INVALID_ARG: longer than a limit; longer than `truncation` where that rejects (the text names both numbers).
@@ -223,7 +229,7 @@ impl Tokenizer {
     /// INVALID_ARG: undeclared ids of another tokenizer, or an id above the vocabulary.
     pub fn own_ids(&self, ids: &[u32], declared: bool, truncation: Truncation) -> Result<Tokens> {
         let room = room(&self.single, truncation)?;
-        if ids.len() * size_of::<u32>() > TEXT_BYTES_MAX {
+        if size_of_val(ids) > TEXT_BYTES_MAX {
             let (ids, most) = (ids.len(), TEXT_BYTES_MAX / size_of::<u32>());
             return Err(Error::invalid(format!("{ids} token ids in place of a text, the limit is {most}")));
         }
@@ -241,17 +247,21 @@ impl Tokenizer {
     ///
     /// # Errors
     /// INVALID_ARG: longer than a limit.
-    pub fn pieces(&self, text: &str, has_special: bool) -> Result<Vec<Piece>> {
+    pub fn pieces(&self, text: &str, has_special: bool) -> Result<Vec<TokenPiece>> {
         bounded(text)?;
         guard(&self.folder, || {
             let mut split = self.split(text)?;
             self.run(&mut split, usize::MAX, Side::Right)?;
             let encoding = split.into_encoding(None, 0, OffsetType::Char).map_err(|error| self.failed(&error))?;
-            let name =
-                |id: &u32| Piece { id: *id, text: self.token(*id).unwrap_or_default(), is_special: true, place: None };
+            let name = |id: &u32| TokenPiece {
+                id: *id,
+                text: self.token(*id).unwrap_or_default(),
+                is_special: true,
+                place: None,
+            };
             // Places of characters that are places of bytes, so that a text is walked once.
             let bytes: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
-            let of_text = encoding.get_ids().iter().zip(encoding.get_offsets()).map(|(id, (from, to))| Piece {
+            let of_text = encoding.get_ids().iter().zip(encoding.get_offsets()).map(|(id, (from, to))| TokenPiece {
                 id: *id,
                 text: bytes
                     .get(*from)
@@ -320,8 +330,9 @@ impl Tokenizer {
             Side::Left => TruncationDirection::Left,
             Side::Right => TruncationDirection::Right,
         };
-        let tokenize =
-            |word: &tokenizers::NormalizedString| -> tokenizers::Result<Vec<Token>> { self.model.tokenize(word.get()) };
+        let tokenize = |word: &tokenizers::NormalizedString| -> tokenizers::Result<Vec<Token>> {
+            self.words.tokenize(&self.model, word.get())
+        };
         split.tokenize_with_limit(tokenize, enough, direction).map_err(|error| self.failed(&error))
     }
 
@@ -331,8 +342,8 @@ impl Tokenizer {
 }
 
 /// The line that makes undeclared token ids mean something.
-const UNDECLARED: &str = "the input has token ids, and they do not begin and end as a text of this model's tokenizer does: \
-send texts, or declare which tokenizer the ids are of: an alias of the model in its configuration, \
+const UNDECLARED: &str = "the input has token ids, and they do not begin and end as a text of this model's tokenizer \
+does: send texts, or declare which tokenizer the ids are of: an alias of the model in its configuration, \
 parameters { key: \"nereid.alias\" value { string_value: \"NAME tokens=cl100k_base\" } }, or the flag \
 --text-alias=NAME=MODEL,tokens=cl100k_base (own, cl100k_base or o200k_base)";
 

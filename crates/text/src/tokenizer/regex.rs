@@ -16,11 +16,17 @@ pub const REGEX_STEPS_MAX: usize = 10_000;
 /// Longest text in bytes for a tokenizer with other regular expressions than [`KNOWN`].
 pub const REGEX_TEXT_BYTES_MAX: usize = 64 << 10;
 
-/// Expressions of tokenizers that many models have (cl100k and Llama 3, Qwen 2, o200k, DeepSeek's first parts): none takes
-/// more steps than a text has characters, and what is behind the next word changes none of their matches.
+/// Expressions of tokenizers that many models have (Llama 3, Qwen 2, GPT-2, parts of DeepSeek's): none takes more steps
+/// than a text has characters, and what is behind the next word changes none of their matches.
 const KNOWN: [&str; 7] = [
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    concat!(
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|",
+        r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    ),
+    concat!(
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|",
+        r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    ),
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
     r"[\r\n]",
     r"\s?\p{L}+",
