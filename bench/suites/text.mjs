@@ -1,6 +1,6 @@
 /**
- * Texts to vectors: /v1/embeddings of a text model beside bare loops of ONNX Runtime with the same tokenizer, which know
- * their texts beforehand, and beside sentence-transformers and vLLM where an interpreter has them.
+ * Texts to vectors: /v1/embeddings of a text model beside bare loops of ONNX Runtime with the same tokenizer, which
+ * know their texts beforehand, and beside sentence-transformers and vLLM where an interpreter has them.
  *
  * `--text=DIR` names a folder with model.onnx and tokenizer.json: all-MiniLM-L6-v2, whose weights count. Without it the
  * network has MiniLM's size and weights that are noise; the notes say which.
@@ -57,7 +57,7 @@ function write(ctx, repository) {
     writeModel(repository, 'minilm', {
       versions: { 1: null },
       files: Object.fromEntries(
-        Object.entries({ ...files, 'config.json': JSON.stringify(config) }).map(([path, bytes]) => [`1/${path}`, bytes]),
+        Object.entries({ ...files, 'config.json': JSON.stringify(config) }).map(([path, b]) => [`1/${path}`, b]),
       ),
     })
   }
@@ -197,9 +197,8 @@ export async function text(ctx) {
         : await startLoop(ctx.root, torch.python, 'sentence_loop.py', spec)
     if (sentences === null) ctx.say(`text: not beside sentence-transformers: ${torch.reason ?? weights}`)
     else ends.push(sentences.child)
-    const vectors = Object.fromEntries(
-      lengths.map((most) => [most, new Float32Array(new Uint8Array(readFileSync(join(here, `vectors-${most}.bin`))).buffer)]),
-    )
+    const floats = (file) => new Float32Array(new Uint8Array(readFileSync(join(here, file))).buffer)
+    const vectors = Object.fromEntries(lengths.map((most) => [most, floats(`vectors-${most}.bin`)]))
     const own = await startNereid(ctx.root, { repository: join(here, 'models') })
     ends.push(own.child)
     const vllm = await startVllm(ctx, ctx.text)

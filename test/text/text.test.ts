@@ -94,7 +94,7 @@ test('a text alone and among 500 has the same vector, and no thread is started f
   near(rows(await post('/v1/embeddings', { model: 'embed', input: texts[0] })), vectors.slice(0, 1))
 })
 
-test('token ids have the vectors of their texts where they are declared or have the form of the tokenizer', async () => {
+test('token ids have the vectors of their texts if they are declared or begin and end as texts do', async () => {
   near(rows(await post('/v1/embeddings', { model: 'ours', input: ids })), vectors)
   near(rows(await post('/v1/embeddings', { model: 'embed', input: ids[0] })), vectors.slice(0, 1))
   const answer = await post('/v1/embeddings', { model: 'embed', input: ids[0]?.slice(1) })

@@ -110,7 +110,7 @@ impl Model for StubModel {
     }
 }
 
-/// A short text to `/v1/embeddings`, answered with a list.
+/// A short text to `/v1/embeddings`, answered with base64, as the official clients ask.
 pub fn text(a: &Arguments) -> Result<(), Failure> {
     let embed = pb::ModelParameter { string_value: "embed".into() };
     let config = pb::ModelConfig {
@@ -133,7 +133,7 @@ pub fn text(a: &Arguments) -> Result<(), Failure> {
         instance_group: vec![pb::ModelInstanceGroup { name: MODEL.into(), count: 1, kind: 2, ..Default::default() }],
         ..Default::default()
     };
-    let body = format!(r#"{{"model":"{MODEL}","input":"The food was delicious and the waiter"}}"#);
+    let body = format!(r#"{{"model":"{MODEL}","input":"The food was delicious","encoding_format":"base64"}}"#);
     let more = "Content-Type: application/json\r\nAuthorization: Bearer any\r\n";
     http1_path(a, engine_of(&config)?, vec![wire("/v1/embeddings", body.as_bytes(), more)], |_, _| ())
 }
