@@ -158,7 +158,7 @@ async function cellsOf(ctx, most, many, c, all, { server, peers, loop, sentences
   return cells
 }
 
-/** What an endpoint takes without its network: a stub behind the same tokenizer. */
+/** The cost of an endpoint without its network: a stub behind the same tokenizer. */
 function stubCells(ctx, all, server, loop) {
   const workload = { name: STUB, lengths: '128', many: MANY, model: 'stub', input: all[128] }
   const subject = { ...server, name: SERVED, verify: () => {} }

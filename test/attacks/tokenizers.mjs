@@ -72,8 +72,9 @@ export const rows = [
   {
     attack: 'texts of 10 MB, and texts for which a regular expression of the tokenizer takes exponential time',
     limit:
-      'A text has at most `TEXT_BYTES_MAX` bytes, and `REGEX_TEXT_BYTES_MAX` if the tokenizer has regular ' +
-      'expressions of its own; these go back `REGEX_STEPS_MAX` times for a match (`text::tokenizer`). Only the request fails.',
+      'A text has at most `TEXT_BYTES_MAX` bytes and `REGEX_TEXT_BYTES_MAX` if the tokenizer has regular ' +
+      'expressions of its own; these go back `REGEX_STEPS_MAX` times for a match (`text::tokenizer`). Only the ' +
+      'request fails.',
     server: odd,
     async run(t) {
       const ask = (text) => t.post('/v1/embeddings', JSON.stringify({ model: 'slow', input: text }))

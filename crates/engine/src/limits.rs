@@ -73,6 +73,16 @@ pub const ENSEMBLE_COPY_BYTES_ON_REACTOR_MAX: usize = 256 << 10;
 pub const QUEUE_SEARCHED_AT_ONCE_MAX: usize = 64;
 /// Removed requests to which one thread responds at once; the timer thread takes the others in parts of this size.
 pub const REMOVED_AT_ONCE_MAX: usize = 128;
+/// Texts of a request that are tokenised and not answered. As many as the scheduler compares.
+pub const TEXTS_AHEAD_MAX: u32 = scheduler::padding::REACH_MAX as u32;
+/// Waiting texts of a model, above which a request has at most [`TEXTS_AHEAD_MIN`] such texts.
+pub const TEXTS_WAITING_MAX: u64 = 4096;
+/// See [`TEXTS_WAITING_MAX`]; as many as a batch usually has.
+pub const TEXTS_AHEAD_MIN: u32 = 16;
+/// Nanoseconds of tokenising in one job of the pool.
+pub const TEXT_JOB_NS_MAX: u64 = 1_000_000;
+/// Texts in a run of a text model whose configuration does not limit them.
+pub const TEXTS_PER_BATCH_MAX: u32 = 1024;
 /// Errors of failed warmup requests that are repeated in the error text.
 pub(crate) const WARMUP_ERRORS_MAX: usize = 16;
 
@@ -167,13 +177,3 @@ mod tests {
         );
     }
 }
-/// Texts of a request that are tokenised and not answered. As many as the scheduler compares.
-pub const TEXTS_AHEAD_MAX: u32 = scheduler::padding::REACH_MAX as u32;
-/// Waiting texts of a model, above which a request has at most [`TEXTS_AHEAD_MIN`] such texts.
-pub const TEXTS_WAITING_MAX: u64 = 4096;
-/// See [`TEXTS_WAITING_MAX`]; as many as a batch usually has.
-pub const TEXTS_AHEAD_MIN: u32 = 16;
-/// Nanoseconds of tokenising in one job of the pool.
-pub const TEXT_JOB_NS_MAX: u64 = 1_000_000;
-/// Texts in a run of a text model whose configuration does not limit them.
-pub const TEXTS_PER_BATCH_MAX: u32 = 1024;

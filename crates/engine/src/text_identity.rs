@@ -37,7 +37,7 @@ impl TextIdentity {
                 roles()
             )));
         }
-        let aliases = aliases.map(|text| configuration::aliases(text)).transpose();
+        let aliases = aliases.map(configuration::aliases).transpose();
         let aliases = aliases.map_err(|why| Error::invalid(format!("model '{}': {why}", signature.model)))?;
         Ok(Some(Self { facts, aliases: aliases.unwrap_or_default() }))
     }

@@ -2,6 +2,7 @@
 
 use crate::files;
 use crate::pooling::{Activation, Pooling};
+use crate::sentences::OfSentences;
 use crate::tokenizer::Side;
 use protocol::text::{Dimensions, Role};
 use serde::Deserialize;
@@ -21,7 +22,7 @@ pub struct Folder {
     pub pooling: Pooling,
     /// Whether embeddings have length 1.
     pub normalizes: bool,
-    /// Of scores and classes.
+    /// Activation of scores and classes.
     pub activation: Activation,
     /// Maximum of tokens, special tokens included.
     pub tokens_max: u32,
@@ -44,7 +45,7 @@ pub struct Folder {
 pub struct Guess {
     /// Name of the parameter that overrides it.
     pub name: &'static str,
-    /// Its value, as the parameter would be written.
+    /// The value, as the parameter would be written.
     pub value: String,
     /// For example "1_Pooling/config.json: pooling_mode_mean_tokens".
     pub from: String,
@@ -412,27 +413,6 @@ fn print_dimensions(dimensions: &Dimensions) -> String {
     }
 }
 
-/// `sentence_bert_config.json`, which older folders name by another model.
-#[derive(Deserialize)]
-pub(crate) struct OfSentences {
-    max_seq_length: Option<u32>,
-    #[serde(default)]
-    pub(crate) do_lower_case: bool,
-}
-
-impl OfSentences {
-    /// The file and its name.
-    pub(crate) fn read(folder: &Path) -> Result<Option<(String, Self)>> {
-        for model in ["bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"] {
-            let name = format!("sentence_{model}_config.json");
-            if let Some(of) = files::json(folder, &name)? {
-                return Ok(Some((name, of)));
-            }
-        }
-        Ok(None)
-    }
-}
-
 /// The first length of: sentence-transformers' file, the tokenizer, the model; but not above that of the model.
 fn length(folder: &Path, config: &Config, tokenizer: &TokenizerLimits) -> Result<Sourced<u32>> {
     let found = OfSentences::read(folder)?.and_then(|(name, of)| {
@@ -540,7 +520,7 @@ impl Modules {
         Ok((pooling, format!("{file}: {key}")))
     }
 
-    /// As sentence-transformers, which only normalises with such a module.
+    /// Whether embeddings are normalised: as sentence-transformers, only with such a module.
     fn normalizes(&self) -> Sourced<bool> {
         let from = match (self.exists, self.normalizes) {
             (true, true) => "modules.json: a module Normalize",

@@ -7,6 +7,7 @@ mod files;
 pub mod folder;
 pub mod pooling;
 pub mod ranks;
+mod sentences;
 pub mod tokenizer;
 
 pub use files::{CONFIG_BYTES_MAX, TOKENIZER_BYTES_MAX};

@@ -13,7 +13,7 @@ pub enum Pooling {
     Max,
 }
 
-/// What is made of scores and classes.
+/// The function that makes scores and probabilities of logits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Activation {

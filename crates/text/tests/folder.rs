@@ -1,4 +1,4 @@
-//! What is read of a folder, and what is guessed.
+//! Facts that are read of a folder, and those that are guessed.
 
 mod support;
 

@@ -126,7 +126,8 @@ function planOf(program: string, { rest, options }: CommandArguments, usage: str
     }
   if (isTextFolder(path)) {
     const { text, graph } = textFolder(path, source, options.get('file'), invocation(program))
-    const files = textFiles(path, [graph, ...dataOf(graph, join(source, relative(path, graph)))].map((file) => relative(path, file)))
+    const graphs = [graph, ...dataOf(graph, join(source, relative(path, graph)))]
+    const files = textFiles(path, graphs.map((file) => relative(path, file)))
     return { name: named(nameOf(path)), kind: 'text', files, source, text }
   }
   const file = stat.isDirectory() ? modelIn(path, source) : path

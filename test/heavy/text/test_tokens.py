@@ -92,7 +92,7 @@ def xlm_roberta(folder, texts):
 def questions(texts, special):
     """Text, pair, most tokens and side: short and long texts, cut and whole."""
     chance = random.Random(3)
-    texts = texts + ODD + [form.format(token) for token in special for form in ("a{}b", "a {} b {0}{0}", "{}")]
+    texts = texts + ODD + [form.format(token) for token in special for form in ("a{0}b", "a {0} b {0}{0}", "{0}")]
     long = [chance.choice(["\n", " ", ""]).join(chance.sample(texts, chance.randint(20, 200))) for _ in range(40)]
     side = lambda: chance.choice(["right", "left"])
     yield from ((text, None, 512, "right") for text in texts)

@@ -9,7 +9,7 @@ use smallvec::smallvec;
 use std::sync::{Arc, LazyLock};
 use tensor::{Data, DataType, Name, Result, Shape};
 use text::folder::Folder;
-use text::tokenizer::{Tokenizer, Tokens};
+use text::tokenizer::{TokenPiece, Tokenizer, Tokens};
 
 pub(super) struct TextCore {
     pub(super) folder: Folder,
@@ -45,8 +45,7 @@ impl TextCore {
 
     pub(super) fn tokens(&self, text: &str, has_special: bool) -> Result<Vec<TextToken>> {
         let pieces = self.tokenizer.pieces(text, has_special)?;
-        let token =
-            |p: text::tokenizer::TokenPiece| TextToken { id: p.id, text: p.text, is_special: p.is_special, place: p.place };
+        let token = |TokenPiece { id, text, is_special, place }: TokenPiece| TextToken { id, text, is_special, place };
         Ok(pieces.into_iter().map(token).collect())
     }
 }

@@ -430,7 +430,7 @@ fn any_model_with_texts_has_the_role_of_its_configuration() {
     let facts = version.text_facts().expect("a role");
     assert_eq!((facts.role, facts.width, facts.is_native), (Role::Classify, Some(1), false));
     assert_eq!(engine.text_models().len(), 1);
-    let error = |model: Result<_>| model.err().expect("refused").message().to_owned();
+    let error = |model: Result<()>| model.expect_err("refused").message().to_owned();
     let unknown = error(with("embedding", texts).map(drop));
     assert!(unknown.contains("'embedding'") && unknown.contains("'embed', 'rerank', 'classify'"), "{unknown}");
     let numbers = error(with("embed", |_| ()).map(drop));

@@ -1,11 +1,12 @@
-//! What transformers' `AutoTokenizer` takes from the other files of a folder.
+//! The other files of a folder, as far as transformers' `AutoTokenizer` reads them.
 //!
 //! Its classes make some steps anew from `tokenizer_config.json`, and name special tokens that `tokenizer.json` need
 //! not have.
 
-use super::{Side, TokenizerFile};
+use super::file::TokenizerFile;
+use super::types::Side;
 use crate::files;
-use crate::folder::OfSentences;
+use crate::sentences::OfSentences;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -125,7 +126,7 @@ impl TokenizerConfig {
                 let words = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": true});
                 let steps = json!([{"type": "WhitespaceSplit"}, words]);
                 file.pre_tokenizer = Some(json!({"type": "Sequence", "pretokenizers": steps}));
-                // Of its normalizers, only that of SentencePiece.
+                // The class keeps only the normalizer of SentencePiece.
                 let all = match file.normalizer.take() {
                     Some(mut value) if value["type"] == "Sequence" => value["normalizers"].take(),
                     value => Value::Array(value.into_iter().collect()),

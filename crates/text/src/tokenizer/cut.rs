@@ -4,8 +4,8 @@
 //! other words have the tokens that they have in the whole text, if the steps before see no further than a few
 //! characters: [`Reach`] has what is known of them. Where that leaves too few tokens, or is not certain, more is taken.
 
-use super::Side;
 use super::regex::{self, Splitter};
+use super::types::Side;
 use std::ops::Range;
 use tokenizers::{AddedVocabulary, NormalizerWrapper};
 use unicode_normalization_alignments::char::canonical_combining_class;
@@ -152,7 +152,7 @@ mod tests {
             all.map(|at| at + part.range().start).collect()
         };
         let text = "abcdef i j\u{301}  klmnopqrstuvwxyz 0123456789";
-        // Of 16 bytes, four are not certain; the last before them is a mark, and `j` is before it.
+        // Four of 16 bytes are not certain; the last before them is a mark, and `j` is before it.
         assert_eq!(kept(part(text, Side::Right)).last(), Some(&8));
         // Four bytes from the begin, `x` is in a word that goes on to the blank.
         assert_eq!(kept(part(text, Side::Left)).first().copied(), text.find(" 0"));

@@ -2,24 +2,27 @@
 
 mod config;
 mod cut;
+mod file;
 mod regex;
 mod template;
+mod types;
 mod words;
 
 pub use regex::{REGEX_BYTES_MAX, REGEX_STEPS_MAX, REGEX_TEXT_BYTES_MAX};
+pub use types::{Side, TokenPiece, Tokens, Truncation};
 
 use crate::files::{self, TOKENIZER_BYTES_MAX};
 use config::TokenizerConfig;
 use cut::{Cut, Reach};
+use file::TokenizerFile;
 use regex::Splitter;
-use serde::Deserialize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use template::Template;
 use tensor::{Error, Result};
 use tokenizers::{
-    AddedVocabulary, Model, ModelWrapper, NormalizerWrapper, OffsetReferential, OffsetType, PostProcessorWrapper,
-    PreTokenizedString, Token, TruncationDirection,
+    AddedVocabulary, Model, ModelWrapper, NormalizerWrapper, OffsetReferential, OffsetType, PreTokenizedString, Token,
+    TruncationDirection,
 };
 use words::Words;
 
@@ -45,91 +48,6 @@ pub struct Tokenizer {
     reach: Reach,
     padding_id: u32,
     side: Side,
-}
-
-/// The side that is cut.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[allow(missing_docs)]
-pub enum Side {
-    Left,
-    #[default]
-    Right,
-}
-
-impl Side {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Left, Self::Right];
-
-    /// Name in configurations and requests.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Left => "left",
-            Self::Right => "right",
-        }
-    }
-}
-
-/// Where a text ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Truncation {
-    /// Maximum of tokens, special tokens included.
-    pub tokens_max: usize,
-    /// The side that is cut.
-    pub side: Side,
-    /// A text that is longer is rejected.
-    pub rejects: bool,
-}
-
-/// A tokenised text, or pair of texts.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tokens {
-    /// Ids, special tokens included.
-    pub ids: Vec<u32>,
-    /// Types of the tokens: 1 for the second text of a pair, where the tokenizer says so.
-    pub types: Vec<u32>,
-}
-
-/// A token with its place.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TokenPiece {
-    /// Its id.
-    pub id: u32,
-    /// Its part of the text; the name of a special token.
-    pub text: String,
-    /// Whether the tokenizer added it.
-    pub is_special: bool,
-    /// Its place in the text, in characters; `None` for a special token.
-    pub place: Option<(u32, u32)>,
-}
-
-/// `tokenizer.json`, without its truncation and padding.
-#[derive(Deserialize)]
-struct TokenizerFile {
-    #[serde(default)]
-    added_tokens: Vec<tokenizers::AddedToken>,
-    #[serde(default)]
-    normalizer: Option<serde_json::Value>,
-    #[serde(default)]
-    pre_tokenizer: Option<serde_json::Value>,
-    #[serde(default)]
-    post_processor: Option<PostProcessorWrapper>,
-    model: ModelWrapper,
-    #[serde(default)]
-    truncation: Option<FileTruncation>,
-    #[serde(default)]
-    padding: Option<FilePadding>,
-}
-
-#[derive(Deserialize)]
-struct FileTruncation {
-    #[serde(default)]
-    direction: TruncationDirection,
-}
-
-#[derive(Deserialize)]
-struct FilePadding {
-    #[serde(default)]
-    pad_id: u32,
 }
 
 const FILE: &str = "tokenizer.json";

@@ -1,7 +1,7 @@
 //! The special tokens around a text or a pair. What a post-processor adds does not depend on the text, so it is learned
 //! once, and no text is copied through it.
 
-use super::Tokens;
+use super::types::Tokens;
 use tokenizers::{Encoding, PostProcessor, PostProcessorWrapper, Token};
 
 /// Special tokens before, between and after texts.
@@ -14,7 +14,7 @@ pub(super) struct Template {
 }
 
 impl Template {
-    /// What a post-processor adds.
+    /// Learns the special tokens that a post-processor adds.
     pub fn learn(processor: Option<&PostProcessorWrapper>, is_pair: bool) -> Result<Self, String> {
         // Ids that no vocabulary has: they stand for the texts.
         const FIRST: u32 = u32::MAX - 1;

@@ -13,10 +13,10 @@ const WORDS_MAX: usize = 10_000;
 const WORD_BYTES_MAX: usize = 255;
 
 /// Id of a token, and its place in the word.
-type Known = Box<[(u32, u32, u32)]>;
+type WordTokens = Box<[(u32, u32, u32)]>;
 
 /// Words of each tokenizer, while it lives.
-type ByTokenizer = Vec<(Weak<()>, HashMap<Box<str>, Known>)>;
+type ByTokenizer = Vec<(Weak<()>, HashMap<Box<str>, WordTokens>)>;
 
 thread_local! {
     static KNOWN: RefCell<ByTokenizer> = const { RefCell::new(Vec::new()) };
