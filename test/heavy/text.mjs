@@ -8,11 +8,11 @@
  * PACKAGES already: with torch they are 6 GB.
  */
 import {
-  copyFileSync, cpSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, symlinkSync, writeFileSync,
+  copyFileSync, cpSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, symlinkSync, writeFileSync,
 } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { peerEnvironment } from '../../bench/lib/venv.mjs'
-import { end } from '../../bench/lib/process.mjs'
+import { end, memoryMiB } from '../../bench/lib/process.mjs'
 import { startNereid } from '../../bench/subjects/nereid.mjs'
 import { junitCounts, vitestCounts } from '../../scripts/lib/counts.mjs'
 import { ask, capture, show } from '../../scripts/lib/run.mjs'
@@ -226,10 +226,31 @@ async function loads(checks, url, folder, absent) {
 async function served(models, flags, work) {
   const { child, http } = await startNereid(ROOT, { repository: models, flags })
   try {
-    await work(`http://127.0.0.1:${http}`)
+    await work(`http://127.0.0.1:${http}`, child.pid)
   } finally {
     await end(child)
   }
+}
+
+/** Bytes that three models of one file may take, beside a tenth more than their files. */
+const MEMORY_BYTES = 150e6
+
+/** Three models in one process, after texts of many lengths. */
+async function memory(checks, from) {
+  const names = ['one', 'two', 'three']
+  const models = repository('three', Object.fromEntries(names.map((name) => [name, { folder: 'minilm', more: '' }])), from)
+  await served(models, [], async (url, pid) => {
+    await checks.step('three models take at most 1.1 × their files and 150 MB', async () => {
+      const input = Array.from({ length: 500 }, (_, i) => 'a text '.repeat(1 + (i % 60)))
+      for (const model of names) {
+        const answer = await fetch(`${url}/v1/embeddings`, { method: 'POST', body: JSON.stringify({ model, input }) })
+        must(answer.ok, await answer.text())
+      }
+      const files = names.length * statSync(join(from, 'minilm', 'model.onnx')).size
+      const bytes = memoryMiB([pid], 'VmRSS') * 2 ** 20
+      must(bytes <= 1.1 * files + MEMORY_BYTES, `${bytes} bytes, of files of ${files}`)
+    })
+  })
 }
 
 async function run(checks) {
@@ -249,6 +270,7 @@ async function run(checks) {
   await served(repository('architectures-models', await architectures(python), from), [], (url) =>
     pytest(checks, python, 'architectures', ['test_architectures.py'], { env: { NEREID_TEXT_URL: url } }),
   )
+  await memory(checks, from)
   await tritonSuite(checks, python, repository('triton-models', TRITON_MODELS, from), absent)
   return `all-MiniLM-L6-v2; absent: ${absent.join(', ') || 'nothing'}`
 }
