@@ -277,7 +277,7 @@ export class Client<M = AnyModels> {
    * const { vectors, tokens } = await client.embed(['a text', 'another one'], { model: 'minilm' })
    * ```
    */
-  embed(texts: string | readonly string[], options: EmbedOptions): Promise<Embeddings> {
+  embed(texts: string | readonly string[], options: EmbedOptions = {}): Promise<Embeddings> {
     return this.#call(options, async (call) =>
       embeddingsOf(call, await this.#wire.text(call, '/v1/embeddings', embedBody(texts, options))),
     )

@@ -13,8 +13,8 @@ export interface TextOptions extends CallOptions {
 }
 
 export interface EmbedOptions extends TextOptions {
-  /** Name, `name:version` or alias. */
-  model: string
+  /** Name, `name:version` or alias; by default the only model that embeds. */
+  model?: string
   /** Values of each vector, for a model that was trained to be cut. */
   dimensions?: number
 }

@@ -291,6 +291,11 @@ export async function startServer(
   if (unusable === null) {
     core.setServerState('ready')
     repository.startPolling()
+    for (const { alias, model } of settings.core.engine.textAliases) {
+      const name = model.replace(/:\d+$/, '')
+      if (repository.isServing(name)) continue
+      logger.warning(`--text-alias: '${alias}' means model '${name}', which does not serve now`)
+    }
   }
 
   return {

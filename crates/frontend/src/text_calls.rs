@@ -188,8 +188,14 @@ pub fn find<'e>(exchange: &'e HttpExchange<'_>, name: Option<&str>, roles: &[Rol
     let version = with.version(&context.engine, &model, &number).map_err(|error| {
         let kind = if error.code() == Code::NotFound { FailureKind::UnknownModel } else { FailureKind::Other };
         let is_of_triton = context.openai_errors_as_triton && kind == FailureKind::UnknownModel;
-        let error =
-            if is_of_triton { error.with_text(format!("Unknown model: {}", asked.unwrap_or(&model))) } else { error };
+        let error = match asked {
+            Some(asked) if is_of_triton => error.with_text(format!("Unknown model: {asked}")),
+            Some(asked) if asked != model && !number.is_empty() && asked == format!("{model}:{number}") => error,
+            Some(asked) if asked != model => {
+                error.with_text(format!("'{asked}' is an alias of '{model}': {}", error.message()))
+            }
+            _ => error,
+        };
         TextError::of(error, kind, Some("model"))
     })?;
     exchange.accept(version);
@@ -350,8 +356,12 @@ impl TextTarget<'_> {
             None => Ok(Vec::new()),
             Some(wish) => {
                 let model = &self.version.signature.model;
-                let text = format!("'{wish}' is for models of the backend 'text', which '{model}' is not");
-                Err(TextError::of(Error::invalid(text), FailureKind::Other, Some(wish)))
+                let (what, field) = match wish {
+                    parameters::TOKEN_IDS => ("token ids are", "input"),
+                    _ => ("it is", wish),
+                };
+                let text = format!("{what} for models of the backend 'text', which '{model}' is not: leave them out");
+                Err(TextError::of(Error::invalid(text), FailureKind::Other, Some(field)))
             }
         }
     }

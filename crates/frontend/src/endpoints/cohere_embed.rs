@@ -4,7 +4,7 @@ use super::*;
 use crate::text_errors::new_id;
 use protocol::text::cohere::{EmbedAnswer, EmbedRequest, EmbedTypes, Meta, TextList};
 use protocol::text::rows::Embedding;
-use protocol::text::{self, Role};
+use protocol::text::Role;
 
 pub static ENDPOINT: TextEndpoint = TextEndpoint {
     facts: &Facts::text("cohere_embed", ErrorForm::OpenAi),
@@ -24,7 +24,7 @@ async fn answer(exchange: &HttpExchange<'_>, body: Bytes) -> TextResult {
         let embeddings = EmbedTypes { float: types.0.then_some(rows), base64 };
         let meta = Meta::new(Some(tokens), None);
         let answer = EmbedAnswer { id: &new_id("embd"), embeddings, texts: TextList(&texts), meta };
-        text::print(&answer, text_calls::printed_bytes(values, !types.0) + texts.bytes())
+        answer.print(text_calls::printed_bytes(values, !types.0) + texts.bytes())
     };
     text_calls::answered(exchange, values, print).await
 }

@@ -31,7 +31,7 @@ pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, has_documents: boo
     let documents = Arc::new(text_calls::some_texts(form.documents.take(), "documents")?);
     let results = form.results(documents.len())?;
     let has_documents = form.return_documents.unwrap_or(has_documents);
-    let (target, ranks, ran) = ranked(exchange, form.model.as_deref(), form.query, &documents, options).await?;
+    let (target, ranks, ran) = ranked(exchange, form.model.as_deref(), form.query, &documents, options, false).await?;
     let model = target.name;
     let bytes = if has_documents { documents.bytes() } else { 0 } + results * 64;
     let print = move || {
@@ -50,7 +50,7 @@ pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, has_documents: boo
 async fn tei_answer(exchange: &HttpExchange<'_>, form: RerankRequest) -> TextResult {
     let options = form.options()?;
     let texts = Arc::new(text_calls::some_texts(form.texts, "texts")?);
-    let (_, ranks, ran) = ranked(exchange, form.model.as_deref(), form.query, &texts, options).await?;
+    let (_, ranks, ran) = ranked(exchange, form.model.as_deref(), form.query, &texts, options, true).await?;
     let bytes = if form.return_text { texts.bytes() } else { 0 } + ranks.len() * 32;
     let print = move || {
         let all: Vec<_> = if form.return_text { texts.iter().collect() } else { Vec::new() };
@@ -62,16 +62,21 @@ async fn tei_answer(exchange: &HttpExchange<'_>, form: RerankRequest) -> TextRes
     Ok(reply)
 }
 
-/// The places of texts with their scores, the greatest first; equal ones in the order of the request.
+/// The places of texts with their scores, the greatest first; equal ones in the order of the request. As at all routes
+/// of text-embeddings-inference, `is_tei` rejects texts that are too long, unless the request wants them cut.
 async fn ranked<'e>(
     exchange: &'e HttpExchange<'_>,
     model: Option<&str>,
     query: Option<String>,
     texts: &Arc<Texts>,
-    options: TextOptions,
+    mut options: TextOptions,
+    is_tei: bool,
 ) -> TextResult<(text_calls::TextTarget<'e>, Vec<(usize, f32)>, Ran)> {
     let query = Texts::from(&*query.ok_or_else(|| FormError::missing("query"))?);
     let target = text_calls::find(exchange, model, &ROLES)?;
+    if is_tei && target.facts.is_native {
+        options.truncate.get_or_insert(false);
+    }
     let (scores, ran) = target.score(exchange, query, texts.clone(), &options).await?;
     let sort = move || {
         let mut ranks: Vec<_> = scores.into_iter().enumerate().collect();

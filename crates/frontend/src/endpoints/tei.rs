@@ -53,7 +53,7 @@ pub async fn embed(exchange: &HttpExchange<'_>, body: Bytes) -> TextResult {
     let (form, _charge) = text_calls::read::<InputsRequest>(exchange, body).await?;
     let (_, mut ran, _) = run(exchange, form, Role::Embed).await?;
     let (rows, values) = (std::mem::take(&mut ran.rows), ran.rows.bytes());
-    let print = move || text::print(&rows.finite()?, text_calls::printed_bytes(values, false));
+    let print = move || rows.print(text_calls::printed_bytes(values, false));
     let mut reply = text_calls::answered(exchange, values, print).await?;
     ran.add_fields(&mut reply);
     Ok(reply)

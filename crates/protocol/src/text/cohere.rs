@@ -85,6 +85,16 @@ pub struct EmbedAnswer<'a> {
     pub meta: Meta,
 }
 
+impl EmbedAnswer<'_> {
+    /// As [`EmbeddingsAnswer::print`](super::openai::EmbeddingsAnswer::print).
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED without memory.
+    pub fn print(&self, bytes: usize) -> tensor::Result<Vec<u8>> {
+        super::print(self, bytes)
+    }
+}
+
 /// Embeddings by type, in the order of the texts.
 #[derive(Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

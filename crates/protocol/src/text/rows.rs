@@ -60,6 +60,14 @@ impl Rows {
         }
     }
 
+    /// All rows as lists of JSON, about `bytes` bytes.
+    ///
+    /// # Errors
+    /// Those of [`Self::finite`], and RESOURCE_EXHAUSTED without memory.
+    pub fn print(&self, bytes: usize) -> Result<Vec<u8>> {
+        super::print(&self.finite()?, bytes)
+    }
+
     /// Bytes of all values.
     pub fn bytes(&self) -> usize {
         self.parts.iter().map(Bytes::len).sum()
