@@ -47,6 +47,22 @@ function infer(t, model, name, shape, raw, parameters = {}) {
 
 export const rows = [
   {
+    attack: 'a text of 8 MB to `/tokenize`, whose answer would have a hundred bytes for each token',
+    limit: 'The texts of a request to `/tokenize` have at most `TOKENIZE_BYTES_MAX` (`frontend::limits`).',
+    server: texts,
+    async run(t) {
+      const before = t.rssMiB()
+      const of = (bytes) => t.post('/tokenize?model=embed', JSON.stringify({ inputs: 'a '.repeat(bytes / 2) }))
+      const large = await of(8e6)
+      t.check(large.status === 413 && /takes 262144/.test(large.text), `${large.status} ${large.text.slice(0, 200)}`)
+      const grown = t.rssMiB() - before
+      t.check(grown < 64, `${Math.round(grown)} MiB for a request that was refused`)
+      const fits = await of(200_000)
+      t.check(fits.status === 200, `${fits.status} ${fits.text.slice(0, 200)}`)
+      return `${large.status}, ${Math.round(grown)} MiB`
+    },
+  },
+  {
     attack:
       '1,000,000 texts, a text of 10 MB, broken UTF-8, half of a token id and ids beyond the vocabulary, as tensors ' +
       'of a text model',

@@ -196,7 +196,7 @@ export const sections = (pki, keys, places) => {
         },
         {
           where: 'network', brings: 'a token that has expired', headers: bearer(keys.tokens.expired), expect: unknown,
-          says: /^(\{"error":")?The token that was sent has expired/,
+          says: /^(\{"error":("|\{"message":"))?The token that was sent has expired/,
         },
         {
           where: 'network', brings: 'a token for another audience', headers: bearer(keys.tokens.audience),

@@ -133,7 +133,7 @@ impl ModelVersion {
             }
             Some(text) => {
                 let length = i64::from(text.tokens);
-                let all_fit = self.scheduling.texts == Some(TextBatches::ByTokens);
+                let all_fit = self.scheduling.texts.is_some_and(|texts| texts.batches == TextBatches::ByTokens);
                 (if all_fit { Key::new() } else { Key::from_slice(&[length]) }, text.tokens.into())
             }
         };

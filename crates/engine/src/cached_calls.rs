@@ -101,6 +101,10 @@ impl ModelVersion {
 
     /// The key of a request at this time, if it may have one and its inputs have at most `bytes_max` bytes.
     pub(crate) fn key(&self, cached: &Cached, request: &InferRequest, checked: &Checked, bytes_max: usize) -> Keyed {
+        // The key has the inputs only. Parameters of a request to a text model also decide about its response.
+        if self.scheduling.texts.is_some() && !request.parameters.is_empty() {
+            return Keyed::Never;
+        }
         match self.graph() {
             None => key((&cached.scope, 0), request, checked, bytes_max),
             // The response of a step in a sequence also depends on earlier requests.

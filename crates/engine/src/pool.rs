@@ -71,6 +71,11 @@ impl<W: Task> Pool<W> {
         }
     }
 
+    /// Queues a job behind all others, for a thread of the pool that is free next: no other thread starts for it.
+    pub fn requeue(&self, job: W) {
+        self.state.lock().jobs.push_back(job);
+    }
+
     fn run(self: Arc<Self>) {
         let mut state = self.state.lock();
         loop {

@@ -16,7 +16,7 @@ pub(crate) struct Scheduling {
     /// Control inputs, states and null rows of sequences.
     pub(crate) sequencing: Option<Sequencing>,
     /// Set if requests are divided into texts (`texts`).
-    pub(crate) texts: Option<TextBatches>,
+    pub(crate) texts: Option<TextRule>,
     /// Delivers responses in the order of their requests.
     pub(crate) line: Option<ResponseOrder>,
     /// Present if instances need grants of the rate limiter.
@@ -40,6 +40,14 @@ pub(crate) struct Scheduling {
     pub(crate) order: CallOrder,
     /// Number of priority levels, 0 for none, and the level of requests without a priority.
     pub(crate) priorities: (u32, u32),
+}
+
+/// Scheduling of texts.
+#[derive(Clone, Copy)]
+pub(crate) struct TextRule {
+    pub(crate) batches: TextBatches,
+    /// Texts of a request that may be prepared and not answered.
+    pub(crate) ahead_max: u32,
 }
 
 /// Texts that may run together.
@@ -87,8 +95,12 @@ impl Scheduling {
         };
         let capabilities = model.map(|model| model.capabilities()).unwrap_or_default();
         let batches = if config.strict_delay { TextBatches::OfOneLength } else { TextBatches::ByTokens };
+        // The texts of one request must not fill a queue that is limited.
+        let policies = config.dynamic.iter().flat_map(|d| d.level_policies.values().chain([&d.default_policy]));
+        let places = policies.map(|policy| policy.max_queue_size).filter(|&size| size > 0).min();
+        let texts = TextRule { batches, ahead_max: places.unwrap_or(u32::MAX) };
         Self {
-            texts: model.and_then(Model::text).map(|_| batches),
+            texts: model.and_then(Model::text).map(|_| texts),
             shape_rule: ShapeRule::of(signature),
             has_batcher: config.dynamic.is_some(),
             batches: config.max_batch_size > 1 && config.dynamic.as_ref().is_some_and(unlimited),

@@ -76,7 +76,7 @@ impl Engine {
         Some(TextName { model, version: None, token_ids })
     }
 
-    /// Aliases of options and of serving models, in order of their names.
+    /// Aliases of options and of serving models that mean a known model, in order of their names.
     pub fn text_aliases(&self) -> Vec<TextAlias> {
         let table = self.directory.load();
         let of_models = table.aliases.iter().map(|(alias, (model, token_ids))| {
@@ -86,7 +86,9 @@ impl Engine {
         let options = self.shared.options.text_aliases.iter();
         let options = options.map(|option| (option.alias.clone(), of_option(&option.model, &option.tokens)));
         let all: BTreeMap<_, _> = of_models.chain(options).collect();
-        all.into_iter().map(|(alias, name)| TextAlias { alias, name }).collect()
+        let is_model = |name: &str| table.key("", name).is_ok_and(|key| table.models.contains_key(&*key));
+        let all = all.into_iter().map(|(alias, name)| TextAlias { alias, name });
+        all.filter(|alias| !is_model(&alias.alias) && is_model(&alias.name.model)).collect()
     }
 
     /// The serving models with a role, each in its latest version, in order of their names.

@@ -179,9 +179,12 @@ static JOBS_MAX: LazyLock<u32> =
 
 impl TextRequest {
     fn submit(self: &Arc<Self>) {
+        self.version.shared.pool.submit(self.job());
+    }
+
+    fn job(self: &Arc<Self>) -> Work {
         let request = self.clone();
-        let job = Work::of(move || request.prepare_some(now_ns().saturating_add(TEXT_JOB_NS_MAX)));
-        self.version.shared.pool.submit(job);
+        Work::of(move || request.prepare_some(now_ns().saturating_add(TEXT_JOB_NS_MAX)))
     }
 
     /// Prepares and queues texts until the time is over, and then continues in another job.
@@ -193,7 +196,7 @@ impl TextRequest {
                 self.answered(text, Err(error));
             }
             if until != u64::MAX && now_ns() >= until {
-                return self.submit();
+                return self.version.shared.pool.requeue(self.job());
             }
         }
     }
@@ -215,7 +218,8 @@ impl TextRequest {
     /// texts does not grow with the number of requests either.
     fn ahead_max(&self) -> u32 {
         let waiting = self.version.serving.pending.load(Ordering::Relaxed);
-        if waiting > TEXTS_WAITING_MAX { TEXTS_AHEAD_MIN } else { TEXTS_AHEAD_MAX }
+        let most = if waiting > TEXTS_WAITING_MAX { TEXTS_AHEAD_MIN } else { TEXTS_AHEAD_MAX };
+        self.version.scheduling.texts.map_or(most, |texts| most.min(texts.ahead_max))
     }
 
     fn queue(self: &Arc<Self>, text: u32, PreparedText { inputs, tokens }: PreparedText) -> Result<()> {
@@ -304,6 +308,9 @@ impl TextRequest {
             Err(error) => {
                 let reason = match error.code() {
                     Code::Cancelled => FailureReason::Cancelled,
+                    // Its queue was full, or it waited for too long.
+                    Code::Unavailable => FailureReason::Rejected,
+                    Code::InvalidArg => FailureReason::Other,
                     _ => FailureReason::Backend,
                 };
                 statistics.failed(self.accepted, now, reason);

@@ -59,7 +59,9 @@ pub const LINGER_TIME_MAX: Duration = Duration::from_secs(5);
 /// Time between two log lines about clients of the wrong protocol, per port and protocol.
 pub const STRAY_LINE_INTERVAL: Duration = Duration::from_secs(60);
 /// Calls of a model that one request of a text endpoint has open at a time.
-pub const TEXT_CALLS_PENDING_MAX: usize = 16;
+pub const TEXT_CALLS_PENDING_MAX: usize = 4;
+/// Bytes of the texts of a request to `/tokenize`, whose answer has a hundred bytes for each token.
+pub const TOKENIZE_BYTES_MAX: usize = 256 << 10;
 /// Bytes of an `x-request-id` that the reply repeats; a longer one is replaced.
 pub const REQUEST_ID_BYTES_MAX: usize = 256;
 /// Bytes read ahead from a connection whose request is still being answered (pipelining).

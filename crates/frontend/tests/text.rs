@@ -327,7 +327,7 @@ fn errors_have_the_form_of_openai_wherever_they_are_found() {
         assert!(error.3.contains(text), "{path} {body}: {error:?}");
     };
     let embeddings = "/v1/embeddings";
-    check(embeddings, "{}", 400, "", "model", "Field required");
+    check(embeddings, "{}", 400, "", "input", "Field required");
     check(embeddings, r#"{"model":"vec"}"#, 400, "", "input", "Field required");
     check(embeddings, r#"{"model":"vec","input":[]}"#, 400, "", "input", "at least 1 item");
     check(embeddings, r#"{"model":"vec","input":[[]]}"#, 400, "", "input", "at least 1 item");
@@ -337,7 +337,7 @@ fn errors_have_the_form_of_openai_wherever_they_are_found() {
     check(embeddings, r#"{"model":"vec","input":[9007199254740993]}"#, 400, "", "", "is no token id");
     check(embeddings, r#"{"model":"vec","input":"a","dimensions":0}"#, 400, "", "dimensions", "the least is 1");
     check(embeddings, r#"{"model":"vec","input":"a","dimensions":2}"#, 400, "", "dimensions", "backend 'text'");
-    check(embeddings, r#"{"model":"vec","input":[1]}"#, 400, "", "token_ids", "backend 'text'");
+    check(embeddings, r#"{"model":"vec","input":[1]}"#, 400, "", "input", "backend 'text'");
     check(embeddings, r#"{"model":"vec","input":"a","truncate":false}"#, 400, "", "truncate", "backend 'text'");
     check(embeddings, r#"{"model":"vec","input":"a","encoding_format":"int8"}"#, 400, "", "", "unknown variant");
     check(embeddings, r#"{"model":"none","input":"a"}"#, 404, "model_not_found", "model", "'none' is not found");

@@ -123,6 +123,13 @@ impl Folder {
             || length(folder, &config, &tokenizer),
             u32::to_string,
         )?;
+        if let Some(positions) = config.positions().filter(|positions| tokens_max > *positions) {
+            return Err(Error::invalid(format!(
+                "parameter '{}' is {tokens_max}, and the model has positions for {positions} tokens ({CONFIG}: \
+                 max_position_embeddings)",
+                overrides::MAX_LENGTH
+            )));
+        }
         let dimensions = match role {
             Role::Embed => choices.take(
                 overrides::DIMENSIONS,

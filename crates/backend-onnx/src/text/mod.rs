@@ -13,7 +13,7 @@ use self::core::TextCore;
 use crate::execute::execute;
 use crate::open::{OpenedOnnx, open_file};
 use ::text::folder::{Folder, overrides};
-use ::text::tokenizer::Tokenizer;
+use ::text::tokenizer::{Tokenizer, Truncation};
 use backend::{
     Backend, Batch, Capabilities, Division, Marks, Model, ModelIo, Need, OpenSpec, Opened, RunControl, TensorIo,
     TextModel, TextToken, scatter,
@@ -138,6 +138,11 @@ impl Opened for OpenedText {
             labels: self.folder.labels.clone(),
             is_native: true,
         };
+        let most = Truncation { tokens_max: self.folder.tokens_max as usize, side: self.folder.side, rejects: false };
+        self.tokenizer.encode("a", has_pairs.then_some("a"), most).map_err(|why| {
+            let (model, why) = (&signature.model, why.message());
+            Error::invalid(format!("unable to load model '{model}', no text fits into it: {why}"))
+        })?;
         let width = width as usize;
         let takes_types = self.graph.takes_types();
         let (sessions, of_instance) = self.onnx.sessions(config)?;

@@ -312,6 +312,54 @@ fn a_cancelled_request_leaves_the_queue_with_all_its_texts() {
 }
 
 #[test]
+fn parameters_of_a_request_keep_its_response_out_of_the_cache() {
+    let (words, _) = words(false);
+    let options = EngineOptions { response_cache_bytes: Some(1 << 20), ..EngineOptions::default() };
+    let cached = |config: &mut pb::ModelConfig| config.response_cache = Some(pb::ModelResponseCache { enable: true });
+    let engine = words.served(options, cached).expect("a model");
+    let version = engine.model("m", "").expect("serves");
+    let runs = || words.observed.runs.lock().len();
+    let with = |name: &'static str| {
+        let parameters = vec![(name.into(), protocol::Parameter::Int(1))];
+        let request = InferRequest { parameters, ..*texts(&["abc"]) };
+        rows(&try_request(&version, Box::new(request), None).expect("accepted"))
+    };
+    assert_eq!((rows(&ask(&version, &["abc"])), runs()), (vec![3], 1));
+    assert_eq!((rows(&ask(&version, &["abc"])), runs()), (vec![3], 1), "from the cache");
+    assert_eq!((with("dimensions"), runs()), (vec![3], 2), "not from the cache");
+    assert_eq!((with("dimensions"), runs()), (vec![3], 3), "nor kept in it");
+}
+
+#[test]
+fn the_texts_of_one_request_do_not_fill_a_limited_queue() {
+    let (words, _) = words(false);
+    let policy = pb::ModelQueuePolicy { max_queue_size: 10, ..Default::default() };
+    let limited = pb::ModelDynamicBatching { default_queue_policy: Some(policy), ..Default::default() };
+    let engine = words.served(EngineOptions::default(), |config| dynamic(config, limited)).expect("a model");
+    let version = engine.model("m", "").expect("serves");
+    assert_eq!(rows(&ask(&version, &["abc"; 500])), [3; 500]);
+}
+
+#[test]
+fn texts_start_few_threads() {
+    let (words, _) = words(false);
+    let engine = words.served(EngineOptions::default(), |_| ()).expect("a model");
+    let version = engine.model("m", "").expect("serves");
+    let calls: Vec<_> = (0..4).map(|_| ask(&version, &["abcdefgh"; 4000])).collect();
+    let mut most = 0.0;
+    let mut left: Vec<_> = calls.iter().collect();
+    while !left.is_empty() {
+        left.retain(|call| call.answers.try_recv().is_err());
+        let gauges = engine.snapshot().gauges;
+        let threads = gauges.iter().find(|gauge| gauge.0 == "nereid_worker_threads").expect("a gauge").2;
+        most = f64::max(most, threads);
+        std::thread::yield_now();
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    assert!(most <= 4.0 * cores + 4.0, "{most} threads for four requests");
+}
+
+#[test]
 fn an_empty_request_and_one_above_the_batch_size_are_answered() {
     let (words, _) = words(false);
     let engine = words.served(EngineOptions::default(), |config| config.max_batch_size = 2).expect("a model");

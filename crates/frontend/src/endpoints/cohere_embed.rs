@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::text_errors::new_id;
+use protocol::text::Role;
 use protocol::text::cohere::{EmbedAnswer, EmbedRequest, EmbedTypes, Meta, TextList};
 use protocol::text::rows::Embedding;
-use protocol::text::Role;
 
 pub static ENDPOINT: TextEndpoint = TextEndpoint {
     facts: &Facts::text("cohere_embed", ErrorForm::OpenAi),

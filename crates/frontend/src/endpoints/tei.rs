@@ -3,7 +3,10 @@
 
 use super::classify::label;
 use super::*;
+use crate::failure::FailureKind;
+use crate::limits::TOKENIZE_BYTES_MAX;
 use crate::text_calls::TextTarget;
+use crate::text_errors::TextError;
 use memory::Kind;
 use protocol::text::rows::RowValues;
 use protocol::text::tei::{Info, InputsRequest, ModelType, Prediction, Token};
@@ -92,6 +95,13 @@ async fn tokenize(exchange: &HttpExchange<'_>, body: Bytes) -> TextResult {
     if version.text_model().is_none() {
         let text = format!("model '{}' has no tokenizer here: it is not of the backend 'text'", target.name);
         return Err(Error::invalid(text).into());
+    }
+    if texts.bytes() > TOKENIZE_BYTES_MAX {
+        let text = format!(
+            "the texts have {} bytes, and /tokenize takes {TOKENIZE_BYTES_MAX} in a request: send several requests",
+            texts.bytes()
+        );
+        return Err(TextError::of(Error::invalid(text), FailureKind::TooLarge, Some("inputs")));
     }
     // A token is a hundred bytes of JSON, and tokenising takes longer than reading: never on a reactor if it is long.
     let bytes = texts.bytes() * 32;

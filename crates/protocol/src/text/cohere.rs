@@ -190,7 +190,6 @@ pub struct RerankRequest {
     /// The side that is cut, `left` or `right`.
     pub truncation_side: Option<String>,
     /// Cut at this number of tokens; -1 = the model's maximum.
-    #[serde(alias = "max_tokens_per_doc")]
     pub truncate_prompt_tokens: Option<i64>,
 }
 
