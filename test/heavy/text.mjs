@@ -238,7 +238,8 @@ const MEMORY_BYTES = 150e6
 /** Three models in one process, after texts of many lengths. */
 async function memory(checks, from) {
   const names = ['one', 'two', 'three']
-  const models = repository('three', Object.fromEntries(names.map((name) => [name, { folder: 'minilm', more: '' }])), from)
+  const each = names.map((name) => [name, { folder: 'minilm', more: '' }])
+  const models = repository('three', Object.fromEntries(each), from)
   await served(models, [], async (url, pid) => {
     await checks.step('three models take at most 1.1 × their files and 150 MB', async () => {
       const input = Array.from({ length: 500 }, (_, i) => 'a text '.repeat(1 + (i % 60)))

@@ -86,7 +86,7 @@ pub struct EmbedAnswer<'a> {
 }
 
 impl EmbedAnswer<'_> {
-    /// As [`EmbeddingsAnswer::print`](super::openai::EmbeddingsAnswer::print).
+    /// The answer as JSON, like [`EmbeddingsAnswer::print`](super::openai::EmbeddingsAnswer::print).
     ///
     /// # Errors
     /// RESOURCE_EXHAUSTED without memory.
