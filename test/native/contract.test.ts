@@ -59,8 +59,8 @@ function fields(name: string): string[] {
 test.each([
   ['http', 'HttpOptions', ['givenFd', 'tls', 'restrictions', 'corsOrigins']],
   ['grpc', 'GrpcOptions', ['givenFd', 'tls', 'restrictions']],
-  ['listen', 'ListenOptions', ['http', 'grpc', 'control', 'unixSocketMode', 'gate']],
-  ['engine', 'EngineOptions', ['metadata', 'reasonsInErrors', 'metrics', 'responseCacheBytes', 'rateLimit']],
+  ['listen', 'ListenOptions', ['http', 'grpc', 'control', 'unixSocketMode', 'gate', 'openaiErrorsAsTriton']],
+  ['engine', 'EngineOptions', ['metadata', 'reasonsInErrors', 'metrics', 'responseCacheBytes', 'rateLimit', 'textAliases']],
   ['deviceMemory', 'DeviceMemoryOptions', ['devicePools', 'loadLimits']],
   ['log', 'RequestLogOptions', []],
 ])('the core has a field for each flag that is passed on to %s, and no others', (part, name, made) => {
