@@ -29,6 +29,8 @@ pub(crate) struct Scoped {
     pub(crate) scope: KeySpace,
     /// The versions that make its responses, and the epoch of the table in which they were found.
     pub(crate) made_by: Vec<Maker>,
+    /// True if one of them reads the parameters of requests, which steps get unchanged.
+    pub(crate) reads_parameters: bool,
     pub(crate) epoch: u64,
     /// Unique id of the scope.
     pub(crate) load: u64,

@@ -101,15 +101,15 @@ impl ModelVersion {
 
     /// The key of a request at this time, if it may have one and its inputs have at most `bytes_max` bytes.
     pub(crate) fn key(&self, cached: &Cached, request: &InferRequest, checked: &Checked, bytes_max: usize) -> Keyed {
-        // The key has the inputs only. Parameters of a request to a text model also decide about its response.
-        if self.scheduling.texts.is_some() && !request.parameters.is_empty() {
-            return Keyed::Never;
-        }
+        let has_parameters = !request.parameters.is_empty();
         match self.graph() {
+            // The key has the inputs only, and a text model reads parameters, too.
+            None if has_parameters && self.scheduling.texts.is_some() => Keyed::Never,
             None => key((&cached.scope, 0), request, checked, bytes_max),
             // The response of a step in a sequence also depends on earlier requests.
             Some(_) if request.sequence.id.is_some() => Keyed::Never,
             Some(ensemble) => match self.scope_of_models(cached, ensemble) {
+                Some(scoped) if has_parameters && scoped.reads_parameters => Keyed::Never,
                 Some(scoped) => key((&scoped.scope, scoped.epoch), request, checked, bytes_max),
                 None => Keyed::Never,
             },
@@ -126,7 +126,7 @@ impl ModelVersion {
         {
             return Some(known.clone());
         }
-        let made_by = ensemble.made_by(&table)?;
+        let (made_by, reads_parameters) = ensemble.made_by(&table)?;
         let (scope, load) = match &known {
             Some(known) if known.made_by == made_by => (known.scope.clone(), known.load),
             _ => {
@@ -134,7 +134,7 @@ impl ModelVersion {
                 (cached.scope_with(&self.signature.model, (self.identity.number, load), &made_by)?, load)
             }
         };
-        let scoped = Arc::new(Scoped { scope, made_by, epoch: table.epoch, load });
+        let scoped = Arc::new(Scoped { scope, made_by, reads_parameters, epoch: table.epoch, load });
         let before = cached.of_models.swap(Some(scoped.clone()));
         if let Some(before) = before.filter(|before| before.load != load) {
             cached.forget(before.scope.clone());

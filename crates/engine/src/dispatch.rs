@@ -347,7 +347,9 @@ impl ModelVersion {
             let error = p.ticket.settle().unwrap_or(error);
             // The request of a text is counted where it ends.
             if p.text.is_some() {
-                p.sink.take().iter().for_each(|sink| sink.put(EngineResponse::only(Err(error.clone()))));
+                if let Some(sink) = p.sink.take() {
+                    sink.put(EngineResponse::only(Err(error)));
+                }
                 continue;
             }
             self.statistics.failed(p.accepted, now, reason);

@@ -128,20 +128,22 @@ impl Ensemble {
     }
 
     /// The versions that make its responses, including those of nested ensembles, in the order of steps: their loads
-    /// and fingerprints. Taken from the current table; `None` if one does not serve.
-    pub(crate) fn made_by(&self, table: &Table) -> Option<Vec<Maker>> {
-        let (mut seen, mut all) = (HashSet::new(), Vec::new());
+    /// and fingerprints; and whether one of them reads parameters of requests. Taken from the current table; `None` if
+    /// one does not serve.
+    pub(crate) fn made_by(&self, table: &Table) -> Option<(Vec<Maker>, bool)> {
+        let (mut seen, mut all, mut reads_parameters) = (HashSet::new(), Vec::new(), false);
         let mut open = vec![self];
         while let Some(ensemble) = open.pop() {
             for step in &ensemble.config.step {
                 let version = version_of(table, &ensemble.namespace, step).ok()?;
                 if seen.insert(version.identity.load) {
                     all.push((version.identity.load, version.identity.fingerprint));
+                    reads_parameters |= version.scheduling.texts.is_some();
                     open.extend(version.graph());
                 }
             }
         }
-        Some(all)
+        Some((all, reads_parameters))
     }
 
     pub(crate) fn table(&self) -> Option<Arc<Table>> {

@@ -29,6 +29,11 @@ pub struct TextAlias {
 }
 
 impl Table {
+    /// Whether a model of this name is known.
+    fn has(&self, name: &str) -> bool {
+        self.key("", name).is_ok_and(|key| self.models.contains_key(&*key))
+    }
+
     /// Aliases of serving versions, with the models that they mean.
     pub(crate) fn aliases_of_models(&self) -> BTreeMap<String, (String, TokenIds)> {
         let mut all = BTreeMap::new();
@@ -66,7 +71,7 @@ impl Engine {
     }
 
     fn known_name(&self, table: &Table, name: &str) -> Option<TextName> {
-        if table.key("", name).is_ok_and(|key| table.models.contains_key(&*key)) {
+        if table.has(name) {
             return Some(TextName { model: name.to_owned(), version: None, token_ids: TokenIds::Undeclared });
         }
         if let Some(found) = self.shared.options.text_aliases.iter().find(|option| option.alias == name) {
@@ -86,9 +91,8 @@ impl Engine {
         let options = self.shared.options.text_aliases.iter();
         let options = options.map(|option| (option.alias.clone(), of_option(&option.model, &option.tokens)));
         let all: BTreeMap<_, _> = of_models.chain(options).collect();
-        let is_model = |name: &str| table.key("", name).is_ok_and(|key| table.models.contains_key(&*key));
         let all = all.into_iter().map(|(alias, name)| TextAlias { alias, name });
-        all.filter(|alias| !is_model(&alias.alias) && is_model(&alias.name.model)).collect()
+        all.filter(|alias| !table.has(&alias.alias) && table.has(&alias.name.model)).collect()
     }
 
     /// The serving models with a role, each in its latest version, in order of their names.

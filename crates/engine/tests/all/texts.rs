@@ -331,6 +331,31 @@ fn parameters_of_a_request_keep_its_response_out_of_the_cache() {
 }
 
 #[test]
+fn nor_is_the_response_of_an_ensemble_kept_whose_step_reads_them() {
+    let (words, _) = words(false);
+    let options = EngineOptions { response_cache_bytes: Some(1 << 20), ..EngineOptions::default() };
+    let engine = words.served(options, |_| ()).expect("a model");
+    let mut config = ensemble_of("e", "m");
+    let input = pb::ModelInput { name: "text".into(), dims: vec![1], data_type: 13, ..Default::default() };
+    let output = pb::ModelOutput { name: "row".into(), dims: vec![1], data_type: 11, ..Default::default() };
+    (config.input, config.output) = (vec![input], vec![output]);
+    config.response_cache = Some(pb::ModelResponseCache { enable: true });
+    if let Some(pb::model_config::SchedulingChoice::EnsembleScheduling(graph)) = &mut config.scheduling_choice {
+        graph.step[0].input_map = [("text".to_owned(), "text".to_owned())].into();
+        graph.step[0].output_map = [("row".to_owned(), "row".to_owned())].into();
+    }
+    let version = publish(&engine, &config).expect("an ensemble");
+    let runs = |parameters: Vec<_>| {
+        let request = InferRequest { parameters, ..*texts(&["abc"]) };
+        let call = try_request(&version, Box::new(request), None).expect("accepted");
+        call.next_answer().response.expect("a response").expect("rows");
+        words.observed.runs.lock().len()
+    };
+    let with = || vec![("dimensions".into(), protocol::Parameter::Int(1))];
+    assert_eq!([runs(vec![]), runs(vec![]), runs(with()), runs(with()), runs(vec![])], [1, 1, 2, 3, 3]);
+}
+
+#[test]
 fn the_texts_of_one_request_do_not_fill_a_limited_queue() {
     let (words, _) = words(false);
     let policy = pb::ModelQueuePolicy { max_queue_size: 10, ..Default::default() };
