@@ -1,10 +1,11 @@
 //! Folders of text models. The first line is a text; then come files, each behind its name and a byte 0xFF.
 
+use protocol::text::CutSide;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use text_model::folder::Folder;
-use text_model::tokenizer::{Side, Tokenizer, Truncation};
+use text_model::tokenizer::{Tokenizer, Truncation};
 
 /// A directory of this thread.
 struct Place(PathBuf);
@@ -62,9 +63,9 @@ pub fn text(data: &[u8]) -> bool {
 
 fn encodes(tokenizer: &Tokenizer, text: &str) -> bool {
     let to = |tokens_max, side| Truncation { tokens_max, side, rejects: false };
-    let Ok(whole) = tokenizer.encode(text, None, to(1 << 24, Side::Right)) else { return false };
-    let special = tokenizer.encode("", None, to(1 << 24, Side::Right)).map_or(0, |empty| empty.ids.len());
-    for (room, side) in [(3, Side::Right), (3, Side::Left), (50, Side::Right), (50, Side::Left)] {
+    let Ok(whole) = tokenizer.encode(text, None, to(1 << 24, CutSide::Right)) else { return false };
+    let special = tokenizer.encode("", None, to(1 << 24, CutSide::Right)).map_or(0, |empty| empty.ids.len());
+    for (room, side) in [(3, CutSide::Right), (3, CutSide::Left), (50, CutSide::Right), (50, CutSide::Left)] {
         let Ok(part) = tokenizer.encode(text, None, to(room + special, side)) else { continue };
         assert_eq!(part.ids.len(), part.types.len());
         // Special tokens of an empty text may be those of a normalizer that adds text.
@@ -72,11 +73,11 @@ fn encodes(tokenizer: &Tokenizer, text: &str) -> bool {
             assert_eq!(part.ids.len(), (room + special).min(whole.ids.len()), "{room} tokens of {}", whole.ids.len());
         }
     }
-    let _ = tokenizer.encode(text, Some("a pair"), to(9, Side::Left));
+    let _ = tokenizer.encode(text, Some("a pair"), to(9, CutSide::Left));
     if let Ok(pieces) = tokenizer.pieces(text, true) {
         let characters = text.chars().count() as u32;
         assert!(pieces.iter().filter_map(|piece| piece.place).all(|(from, to)| from <= to && to <= characters));
     }
-    let _ = tokenizer.own_ids(&whole.ids, true, to(9, Side::Right));
+    let _ = tokenizer.own_ids(&whole.ids, true, to(9, CutSide::Right));
     true
 }

@@ -379,6 +379,16 @@ fn pairs_become_scores_and_texts_become_probabilities() {
 }
 
 #[test]
+fn the_side_that_is_cut_is_that_of_any_file_of_the_tokenizer() {
+    let hub = Hub::embeds();
+    let left = tokenizer().replacen(r#""direction": "Right""#, r#""direction": "Left""#, 1);
+    assert_ne!(left, tokenizer());
+    std::fs::write(hub.0.0.join("tokenizer.json"), left).expect("written");
+    let model = hub.load(&[], WIDTH as i64);
+    model.rows(&["a b"], &[(TOKENS_MAX, Parameter::Int(3))]).is(&[1, 4], &normalized(&mean(&[2, 5, 3], &ZEROS)));
+}
+
+#[test]
 fn parameters_of_a_request_decide_what_it_gets() {
     let model = Hub::embeds().load(&[("dimensions", "2")], WIDTH as i64);
     let whole = mean(&[2, 4, 5, 3], &ZEROS);

@@ -36,4 +36,4 @@ pub use placement::{Placement, all_placements, placements};
 pub use respond::{Answers, Counted, Reported, ReportedEnd, ReportedTimes, RequestId, Responder, Stopped};
 pub use run::*;
 pub use tensor::reshape as shape;
-pub use text::{Division, PreparedText, TextModel, TextToken};
+pub use text::{Division, PreparedText, TextModel};

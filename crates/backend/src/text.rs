@@ -4,7 +4,7 @@
 //! batches by their number of tokens.
 
 use crate::outcome::Outcome;
-use protocol::text::TextFacts;
+use protocol::text::{TextFacts, TextToken};
 use protocol::{Checked, InferRequest, InferResponse, InputTensor};
 use smallvec::SmallVec;
 use tensor::Result;
@@ -64,17 +64,4 @@ pub struct PreparedText {
     pub inputs: SmallVec<[InputTensor; 2]>,
     /// Length of the text, at least 1.
     pub tokens: u32,
-}
-
-/// One token of a text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TextToken {
-    /// The id.
-    pub id: u32,
-    /// The part of the text that it stands for; the name of a special token.
-    pub text: String,
-    /// Whether the tokenizer added it.
-    pub is_special: bool,
-    /// The place in the text, in characters; `None` for a special token.
-    pub place: Option<(u32, u32)>,
 }

@@ -3,10 +3,11 @@
 //! `tokens FOLDER`; each line has `text`, `pair` (or null), `tokens_max` and `side`, each answer `ids` and `types`, or
 //! `error`.
 
+use protocol::text::CutSide;
 use serde_json::{Value, json};
 use std::io::{BufRead, Write, stdin, stdout};
 use std::path::PathBuf;
-use text::tokenizer::{Side, Tokenizer, Truncation};
+use text::tokenizer::{Tokenizer, Truncation};
 
 fn main() {
     let folder = PathBuf::from(std::env::args().nth(1).expect("a folder"));
@@ -16,7 +17,7 @@ fn main() {
         let ask: Value = serde_json::from_str(&line.expect("a line")).expect("a question");
         let truncation = Truncation {
             tokens_max: ask["tokens_max"].as_u64().expect("a number") as usize,
-            side: if ask["side"] == "left" { Side::Left } else { Side::Right },
+            side: if ask["side"] == "left" { CutSide::Left } else { CutSide::Right },
             rejects: false,
         };
         let encoded = tokenizer.encode(ask["text"].as_str().expect("a text"), ask["pair"].as_str(), truncation);

@@ -3,7 +3,6 @@
 use crate::files;
 use crate::pooling::{Activation, Pooling};
 use crate::sentences::OfSentences;
-use crate::tokenizer::Side;
 use protocol::text::{Dimensions, Role};
 use serde::Deserialize;
 use serde_json::Value;
@@ -30,8 +29,6 @@ pub struct Folder {
     pub labels: Vec<String>,
     /// Values of `dimensions` that a request may name.
     pub dimensions: Dimensions,
-    /// The side that is cut.
-    pub side: Side,
     /// Prompts by name.
     pub prompts: BTreeMap<String, String>,
     /// The prompt of requests that name none.
@@ -173,7 +170,6 @@ impl Folder {
             tokens_max,
             labels: if role == Role::Classify { labels } else { Vec::new() },
             dimensions,
-            side: if tokenizer.truncation_side.as_deref() == Some("left") { Side::Left } else { Side::Right },
             prompts: sentences.prompts,
             default_prompt,
             guesses: choices.guesses,
@@ -362,7 +358,6 @@ impl Config {
 struct TokenizerLimits {
     // Numbers such as 1e30, which mean that there is none.
     model_max_length: Option<f64>,
-    truncation_side: Option<String>,
 }
 
 /// `config_sentence_transformers.json`.

@@ -9,7 +9,6 @@ use support::Folder;
 use tensor::{Code, Error};
 use text::folder::{Folder as Facts, LABELS_MAX, overrides};
 use text::pooling::{Activation, Pooling};
-use text::tokenizer::Side;
 
 fn read(folder: &Folder, parameters: &[(&str, &str)]) -> Result<Facts, Error> {
     let parameters = parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
@@ -70,7 +69,7 @@ fn a_folder_of_sentence_transformers_says_everything() {
         );
     let facts = read(&folder, &[]).unwrap();
     assert_eq!((facts.role, facts.pooling, facts.normalizes), (Role::Embed, Pooling::Mean, true));
-    assert_eq!((facts.activation, facts.tokens_max, facts.side), (Activation::None, 256, Side::Left));
+    assert_eq!((facts.activation, facts.tokens_max), (Activation::None, 256));
     assert_eq!(facts.file, folder.path().join("model.onnx"));
     assert_eq!(facts.labels, [""; 0]);
     assert_eq!(facts.dimensions, Dimensions::Listed(vec![64, 128, 256]));
@@ -89,7 +88,7 @@ fn a_folder_of_sentence_transformers_says_everything() {
 fn a_folder_without_modules_pools_as_sentence_transformers_does() {
     let facts = read(&model(), &[]).unwrap();
     assert_eq!((facts.role, facts.pooling, facts.normalizes), (Role::Embed, Pooling::Mean, false));
-    assert_eq!((facts.tokens_max, &facts.dimensions, facts.side), (512, &Dimensions::Fixed, Side::Right));
+    assert_eq!((facts.tokens_max, &facts.dimensions), (512, &Dimensions::Fixed));
     assert_eq!(guess(&facts, overrides::ROLE), ("embed", "no file names a role"));
     assert!(guess(&facts, overrides::POOLING).1.starts_with("no modules.json"));
     assert!(guess(&facts, overrides::NORMALIZE).1.starts_with("no modules.json"));

@@ -2,11 +2,12 @@
 
 mod support;
 
+use protocol::text::{CutSide, TextToken};
 use serde_json::{Value, json};
 use support::{Folder, byte_pairs, folder, left, to, tokens, unigram, word_piece};
 use tensor::Code;
 use text::tokenizer::{ADDED_TOKENS_MAX, REGEX_BYTES_MAX, REGEX_TEXT_BYTES_MAX, TEXT_BYTES_MAX, TOO_LONG};
-use text::tokenizer::{TokenPiece, Tokenizer, Truncation};
+use text::tokenizer::{Tokenizer, Truncation};
 use text::{CONFIG_BYTES_MAX, TOKENIZER_BYTES_MAX};
 
 /// Fails to open, with this class, and a text that has all of these.
@@ -81,8 +82,9 @@ fn takes_from_other_files_what_transformers_takes() {
     assert_eq!(tokenizer.encode("The the", None, to(9)).unwrap().ids, [2, 1, 5, 3]);
     // In the vocabulary, but no special token of tokenizer.json.
     assert_eq!(tokenizer.encode("[MASK]", None, to(9)).unwrap().ids, [2, 4, 3]);
-    assert_eq!((tokenizer.truncation_side(), tokenizer.padding_id()), (text::tokenizer::Side::Left, 3));
+    assert_eq!((tokenizer.truncation_side(), tokenizer.padding_id()), (CutSide::Left, 3));
     let plain = folder(&word_piece()).tokenizer().unwrap();
+    assert_eq!(plain.truncation_side(), CutSide::Right);
     assert_ne!(plain.encode("[MASK]", None, to(9)).unwrap().ids, [2, 4, 3]);
     let more = folder(&word_piece()).json(
         "tokenizer_config.json",
@@ -193,8 +195,8 @@ fn a_pair_of_long_texts_is_cut_as_the_whole() {
 #[test]
 fn pieces_have_their_places() {
     let tokenizer = folder(&word_piece()).tokenizer().unwrap();
-    let piece = |id, text: &str, place| TokenPiece { id, text: text.into(), is_special: false, place: Some(place) };
-    let special = |id, text: &str| TokenPiece { id, text: text.into(), is_special: true, place: None };
+    let piece = |id, text: &str, place| TextToken { id, text: text.into(), is_special: false, place: Some(place) };
+    let special = |id, text: &str| TextToken { id, text: text.into(), is_special: true, place: None };
     let inner = [piece(5, "Thé", (0, 3)), piece(8, "fox", (4, 7)), piece(9, "es", (7, 9))];
     assert_eq!(tokenizer.pieces("Thé foxes", false).unwrap(), inner);
     let [one, two, three] = inner;

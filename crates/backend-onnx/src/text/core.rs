@@ -1,15 +1,15 @@
 //! State that the requests and the runs of a text model share.
 
 use super::graph::Feed;
-use backend::{PreparedText, TextToken};
+use backend::PreparedText;
 use bytes::Bytes;
-use protocol::text::TextFacts;
+use protocol::text::{TextFacts, TextToken};
 use protocol::{InputTensor, Signature};
 use smallvec::smallvec;
 use std::sync::{Arc, LazyLock};
 use tensor::{Data, DataType, Name, Result, Shape};
 use text::folder::Folder;
-use text::tokenizer::{TokenPiece, Tokenizer, Tokens};
+use text::tokenizer::{Tokenizer, Tokens};
 
 pub(super) struct TextCore {
     pub(super) folder: Folder,
@@ -44,8 +44,6 @@ impl TextCore {
     }
 
     pub(super) fn tokens(&self, text: &str, has_special: bool) -> Result<Vec<TextToken>> {
-        let pieces = self.tokenizer.pieces(text, has_special)?;
-        let token = |TokenPiece { id, text, is_special, place }: TokenPiece| TextToken { id, text, is_special, place };
-        Ok(pieces.into_iter().map(token).collect())
+        self.tokenizer.pieces(text, has_special)
     }
 }

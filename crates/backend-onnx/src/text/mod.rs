@@ -16,12 +16,12 @@ use ::text::folder::{Folder, overrides};
 use ::text::tokenizer::{Tokenizer, Truncation};
 use backend::{
     Backend, Batch, Capabilities, Division, Marks, Model, ModelIo, Need, OpenSpec, Opened, RunControl, TensorIo,
-    TextModel, TextToken, scatter,
+    TextModel, scatter,
 };
 use bytes::Bytes;
 use graph::EncoderGraph;
 use protocol::pb::inference::ModelConfig;
-use protocol::text::{Role, TextFacts};
+use protocol::text::{Role, TextFacts, TextToken};
 use protocol::{Checked, InferRequest, Signature};
 use run::Encoder;
 use std::path::{Path, PathBuf};
@@ -138,7 +138,8 @@ impl Opened for OpenedText {
             labels: self.folder.labels.clone(),
             is_native: true,
         };
-        let most = Truncation { tokens_max: self.folder.tokens_max as usize, side: self.folder.side, rejects: false };
+        let (tokens_max, side) = (self.folder.tokens_max as usize, self.tokenizer.truncation_side());
+        let most = Truncation { tokens_max, side, rejects: false };
         self.tokenizer.encode("a", has_pairs.then_some("a"), most).map_err(|why| {
             let (model, why) = (&signature.model, why.message());
             Error::invalid(format!("unable to load model '{model}', no text fits into it: {why}"))

@@ -5,9 +5,9 @@ use protocol::Parameter;
 use protocol::text::parameters::{
     DIMENSIONS, NORMALIZE, PROMPT, RAW_SCORES, TOKEN_IDS, TOKENS_MAX, TRUNCATE, TRUNCATION_SIDE, USAGE,
 };
-use protocol::text::{Dimensions, Role, TokenIds, parameter};
+use protocol::text::{CutSide, Dimensions, Role, TokenIds, parameter};
 use tensor::{Error, Name, Result};
-use text::tokenizer::{Side, Truncation};
+use text::tokenizer::Truncation;
 
 /// The parameters of a request, with the defaults of its model.
 pub(super) struct Wishes {
@@ -41,9 +41,9 @@ impl Wishes {
             Some(true) if core.facts.role == Role::Embed => Err(name.wrong("models that embed have no scores")),
             value => Ok(value),
         };
-        let side = match of(TRUNCATION_SIDE).one_of(&[("left", Side::Left), ("right", Side::Right)])? {
+        let side = match of(TRUNCATION_SIDE).one_of(&CutSide::ALL.map(|side| (side.name(), side)))? {
             Some(side) => side,
-            None => folder.side,
+            None => core.tokenizer.truncation_side(),
         };
         let tokens_max = match of(TOKENS_MAX).integer()? {
             Some(wanted) if wanted < 1 => return Err(of(TOKENS_MAX).wrong("at least 1 is possible")),

@@ -3,13 +3,13 @@
 use crate::support::*;
 use backend::{
     Backend, Batch, Capabilities, Division, Marks, Model, OpenSpec, Opened, Outcome, PreparedText, RunControl,
-    TextModel, TextToken, now_ns,
+    TextModel, now_ns,
 };
 use bytes::Bytes;
 use engine::{Engine, EngineOptions, ModelVersion, ServerState, TextName};
 use parking_lot::Mutex;
 use protocol::pb::inference as pb;
-use protocol::text::{Dimensions, Role, TextFacts, TokenIds};
+use protocol::text::{Dimensions, Role, TextFacts, TextToken, TokenIds};
 use protocol::{Checked, InferRequest, InferResponse, InputTensor, OutputForm, OutputTensor, Signature};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -205,21 +205,38 @@ pub mod configuration {
     }
 }
 /// The side of a text that is cut.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs)]
 pub enum CutSide {
     Left,
+    #[default]
     Right,
 }
 
 impl CutSide {
-    /// Name in parameters and forms.
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Left, Self::Right];
+
+    /// Name in configurations, parameters and forms.
     pub fn name(self) -> &'static str {
         match self {
             Self::Left => "left",
             Self::Right => "right",
         }
     }
+}
+
+/// One token of a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TextToken {
+    /// The id.
+    pub id: u32,
+    /// The part of the text that it stands for; the name of a special token.
+    pub text: String,
+    /// Whether the tokenizer added it.
+    pub is_special: bool,
+    /// The place in the text, in characters; `None` for a special token.
+    pub place: Option<(u32, u32)>,
 }
 
 /// A body that has not the form of its endpoint.

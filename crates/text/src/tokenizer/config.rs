@@ -4,9 +4,9 @@
 //! not have.
 
 use super::file::TokenizerFile;
-use super::types::Side;
 use crate::files;
 use crate::sentences::OfSentences;
+use protocol::text::CutSide;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -24,7 +24,7 @@ pub(super) struct TokenizerConfig {
     /// sentence-transformers lowers texts.
     lowers: bool,
     /// The side that is cut, if a file says so.
-    pub side: Option<Side>,
+    pub side: Option<CutSide>,
 }
 
 /// Classes of transformers that make steps of their own.
@@ -92,7 +92,7 @@ impl TokenizerConfig {
             (None, None) => Class::Other,
         };
         let side = values.get("truncation_side").and_then(Value::as_str);
-        let side = Side::ALL.into_iter().find(|known| Some(known.name()) == side);
+        let side = CutSide::ALL.into_iter().find(|known| Some(known.name()) == side);
         let lowers = OfSentences::read(folder)?.is_some_and(|(_, of)| of.do_lower_case);
         Ok(Self { values, class, lowers, side })
     }

@@ -5,7 +5,7 @@
 //! characters: [`Reach`] has what is known of them. Where that leaves too few tokens, or is not certain, more is taken.
 
 use super::regex::{self, Splitter};
-use super::types::Side;
+use protocol::text::CutSide;
 use std::ops::Range;
 use tokenizers::{AddedVocabulary, NormalizerWrapper};
 use unicode_normalization_alignments::char::canonical_combining_class;
@@ -14,12 +14,12 @@ use unicode_normalization_alignments::char::canonical_combining_class;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cut {
     pub tokens: usize,
-    pub side: Side,
+    pub side: CutSide,
 }
 
 impl Cut {
     /// No cut.
-    pub const NONE: Self = Self { tokens: usize::MAX - 1, side: Side::Right };
+    pub const NONE: Self = Self { tokens: usize::MAX - 1, side: CutSide::Right };
 }
 
 /// Bytes at an open end that steps may look at, beside added tokens.
@@ -75,15 +75,15 @@ impl Reach {
     /// Parts of a text, each larger than the one before, the last the whole.
     pub fn parts<'t>(self, text: &'t str, cut: Cut) -> impl Iterator<Item = Part> + 't {
         let reach = match cut.side {
-            Side::Right => self.right,
-            Side::Left => self.left,
+            CutSide::Right => self.right,
+            CutSide::Left => self.left,
         };
         let first =
             reach.map_or(usize::MAX, |reach| cut.tokens.saturating_mul(BYTES_PER_TOKEN).saturating_add(2 * reach));
         let sizes = std::iter::successors(Some(first), |size| size.checked_mul(4));
         let parts = sizes.take_while(move |size| *size < text.len() / 2).filter_map(move |size| match cut.side {
-            Side::Right => ends_early(text, size, reach?),
-            Side::Left => begins_late(text, size, reach?),
+            CutSide::Right => ends_early(text, size, reach?),
+            CutSide::Left => begins_late(text, size, reach?),
         });
         let length = text.len();
         parts.chain(std::iter::once(Part { text: 0..length, certain: 0..length, is_whole: true }))
@@ -120,10 +120,10 @@ fn boundary(text: &str, mut at: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cut, Part, Reach, Side};
+    use super::{Cut, CutSide, Part, Reach};
 
     /// Sizes of the parts of a text.
-    fn sizes(text: &str, tokens: usize, side: Side, reach: Option<usize>) -> Vec<usize> {
+    fn sizes(text: &str, tokens: usize, side: CutSide, reach: Option<usize>) -> Vec<usize> {
         let parts = Reach { right: reach, left: reach }.parts(text, Cut { tokens, side });
         parts.map(|part| part.range().len()).collect()
     }
@@ -131,15 +131,15 @@ mod tests {
     #[test]
     fn a_long_text_is_taken_in_parts_and_a_short_one_whole() {
         let text = "word ".repeat(1 << 18);
-        for side in Side::ALL {
+        for side in CutSide::ALL {
             assert_eq!(sizes(&text, 256, side, Some(64)), [2176, 8704, 34_816, 139_264, 557_056, 5 << 18]);
             assert_eq!(sizes(&text[..4000], 256, side, Some(64)), [4000]);
             // Nothing is known of the steps.
             assert_eq!(sizes(&text, 256, side, None), [5 << 18]);
         }
         // No blank is certain to end a word.
-        assert_eq!(sizes(&"文".repeat(10_000), 16, Side::Left, Some(64)), [30_000]);
-        assert_eq!(sizes(&"\u{301}".repeat(10_000), 16, Side::Right, Some(64)), [20_000]);
+        assert_eq!(sizes(&"文".repeat(10_000), 16, CutSide::Left, Some(64)), [30_000]);
+        assert_eq!(sizes(&"\u{301}".repeat(10_000), 16, CutSide::Right, Some(64)), [20_000]);
     }
 
     #[test]
@@ -153,8 +153,8 @@ mod tests {
         };
         let text = "abcdef i j\u{301}  klmnopqrstuvwxyz 0123456789";
         // Four of 16 bytes are not certain; the last before them is a mark, and `j` is before it.
-        assert_eq!(kept(part(text, Side::Right)).last(), Some(&8));
+        assert_eq!(kept(part(text, CutSide::Right)).last(), Some(&8));
         // Four bytes from the begin, `x` is in a word that goes on to the blank.
-        assert_eq!(kept(part(text, Side::Left)).first().copied(), text.find(" 0"));
+        assert_eq!(kept(part(text, CutSide::Left)).first().copied(), text.find(" 0"));
     }
 }

@@ -9,12 +9,13 @@ mod types;
 mod words;
 
 pub use regex::{REGEX_BYTES_MAX, REGEX_STEPS_MAX, REGEX_TEXT_BYTES_MAX};
-pub use types::{Side, TokenPiece, Tokens, Truncation};
+pub use types::{Tokens, Truncation};
 
 use crate::files::{self, TOKENIZER_BYTES_MAX};
 use config::TokenizerConfig;
 use cut::{Cut, Reach};
 use file::TokenizerFile;
+use protocol::text::{CutSide, TextToken};
 use regex::Splitter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -47,7 +48,7 @@ pub struct Tokenizer {
     pair: Template,
     reach: Reach,
     padding_id: u32,
-    side: Side,
+    side: CutSide,
 }
 
 const FILE: &str = "tokenizer.json";
@@ -99,8 +100,8 @@ impl Tokenizer {
         let pair = Template::learn(file.post_processor.as_ref(), true).map_err(|error| invalid(&error))?;
         let padding = config.padding_token().and_then(|token| added.token_to_id(&token, &file.model));
         let side = config.side.or(file.truncation.map(|of| match of.direction {
-            TruncationDirection::Left => Side::Left,
-            TruncationDirection::Right => Side::Right,
+            TruncationDirection::Left => CutSide::Left,
+            TruncationDirection::Right => CutSide::Right,
         }));
         Ok(Self {
             reach: Reach::of(&added, normalizer.as_ref(), splitter.as_ref()),
@@ -165,13 +166,13 @@ impl Tokenizer {
     ///
     /// # Errors
     /// INVALID_ARG: longer than a limit.
-    pub fn pieces(&self, text: &str, has_special: bool) -> Result<Vec<TokenPiece>> {
+    pub fn pieces(&self, text: &str, has_special: bool) -> Result<Vec<TextToken>> {
         bounded(text)?;
         guard(&self.folder, || {
             let mut split = self.split(text)?;
-            self.run(&mut split, usize::MAX, Side::Right)?;
+            self.run(&mut split, usize::MAX, CutSide::Right)?;
             let encoding = split.into_encoding(None, 0, OffsetType::Char).map_err(|error| self.failed(&error))?;
-            let name = |id: &u32| TokenPiece {
+            let name = |id: &u32| TextToken {
                 id: *id,
                 text: self.token(*id).unwrap_or_default(),
                 is_special: true,
@@ -179,7 +180,7 @@ impl Tokenizer {
             };
             // Places of characters that are places of bytes, so that a text is walked once.
             let bytes: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
-            let of_text = encoding.get_ids().iter().zip(encoding.get_offsets()).map(|(id, (from, to))| TokenPiece {
+            let of_text = encoding.get_ids().iter().zip(encoding.get_offsets()).map(|(id, (from, to))| TextToken {
                 id: *id,
                 text: bytes
                     .get(*from)
@@ -201,7 +202,7 @@ impl Tokenizer {
     }
 
     /// Side that the files name for truncation; right if they name none.
-    pub fn truncation_side(&self) -> Side {
+    pub fn truncation_side(&self) -> CutSide {
         self.side
     }
 
@@ -243,10 +244,10 @@ impl Tokenizer {
     }
 
     /// Makes tokens of words, until there are enough.
-    fn run(&self, split: &mut PreTokenizedString, enough: usize, side: Side) -> Result<()> {
+    fn run(&self, split: &mut PreTokenizedString, enough: usize, side: CutSide) -> Result<()> {
         let direction = match side {
-            Side::Left => TruncationDirection::Left,
-            Side::Right => TruncationDirection::Right,
+            CutSide::Left => TruncationDirection::Left,
+            CutSide::Right => TruncationDirection::Right,
         };
         let tokenize = |word: &tokenizers::NormalizedString| -> tokenizers::Result<Vec<Token>> {
             self.words.tokenize(&self.model, word.get())
@@ -300,8 +301,8 @@ fn finish(
     let cut = |ids: &[u32], tokens: usize| -> std::ops::Range<usize> {
         let tokens = tokens.min(ids.len());
         match truncation.side {
-            Side::Right => 0..tokens,
-            Side::Left => ids.len() - tokens..ids.len(),
+            CutSide::Right => 0..tokens,
+            CutSide::Left => ids.len() - tokens..ids.len(),
         }
     };
     let Some(second) = second else { return Ok(template.fill(&first[cut(first, room)], &[])) };

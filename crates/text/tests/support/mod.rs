@@ -2,11 +2,12 @@
 
 #![allow(dead_code)]
 
+use protocol::text::CutSide;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use text::tokenizer::{Side, Tokenizer, Tokens, Truncation};
+use text::tokenizer::{Tokenizer, Tokens, Truncation};
 
 /// A directory that is removed when the test ends.
 pub struct Folder(PathBuf);
@@ -152,11 +153,11 @@ pub fn folder(tokenizer: &Value) -> Folder {
 }
 
 pub fn to(tokens_max: usize) -> Truncation {
-    Truncation { tokens_max, side: Side::Right, rejects: false }
+    Truncation { tokens_max, side: CutSide::Right, rejects: false }
 }
 
 pub fn left(tokens_max: usize) -> Truncation {
-    Truncation { side: Side::Left, ..to(tokens_max) }
+    Truncation { side: CutSide::Left, ..to(tokens_max) }
 }
 
 pub fn tokens(ids: &[u32], types: &[u32]) -> Tokens {
