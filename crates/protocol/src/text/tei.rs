@@ -30,7 +30,7 @@ pub struct InputsRequest {
     pub add_special_tokens: Option<bool>,
 }
 
-/// CutSide that is cut.
+/// Side of a text that is cut.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[allow(missing_docs)]
