@@ -161,6 +161,7 @@ impl Model for OnnxModel {
         Capabilities {
             instances_are_permits: true,
             cost_may_depend_on_data: self.cost_may_depend_on_data,
+            cores: self.session.cores(),
             ..Capabilities::default()
         }
     }

@@ -10,10 +10,14 @@ mod bound;
 mod device_binding;
 pub(crate) mod devices;
 mod external;
+mod helpers;
 mod plugin;
 mod probe;
 mod threads;
 pub(crate) use bound::{Binding, DEVICE_ALIGNMENT};
+
+pub(crate) use helpers::INTRA_SPINNING;
+use helpers::{Helpers, INTER_SPINNING, Reserved};
 
 use base::{RawMemoryInfo, RawOptions, RawRunOptions, RawSession, ShapeInfo, TypeInfo, c_string, check, non_null};
 
@@ -130,8 +134,12 @@ type NamePointers = SmallVec<[*const c_char; 8]>;
 pub(crate) struct SessionOptions {
     /// 0 off, 1 basic, 2 extended, 99 all.
     pub(crate) graph_level: GraphLevel,
-    /// Thread counts of its own; `None` = the shared pool.
+    /// Thread counts of its own; `None` = helpers if `has_helpers`, or else the shared pool.
     pub(crate) threads: Option<(i32, i32)>,
+    /// Helpers (`ffi::helpers`), as far as there are some left.
+    pub(crate) has_helpers: bool,
+    /// Whether threads of its own spin; `None` = helpers for some microseconds, others never.
+    pub(crate) spins: Option<bool>,
     pub(crate) parallel: bool,
     pub(crate) arena: Option<bool>,
     pub(crate) pattern: Option<bool>,
@@ -154,6 +162,8 @@ pub(crate) struct Session {
     /// Taken in `drop` only.
     raw: ManuallyDrop<RawSession>,
     runtime: &'static Runtime,
+    /// Threads that help the calling one, if the session has them.
+    helpers: Option<Arc<Helpers>>,
     /// `None` for a session on the CPU.
     device_binding: Option<device_binding::DeviceBinding>,
     /// Names by `CName`. The library copies names that it keeps.
@@ -170,7 +180,22 @@ impl Drop for Session {
         // SAFETY: taken only here, and not used afterwards.
         let raw = unsafe { ManuallyDrop::take(&mut self.raw) };
         // The thread that drops the last response of an unloaded model may be a reactor.
-        memory::release::drop_in_background(raw);
+        memory::release::drop_in_background(Ended { helpers: self.helpers.take(), _raw: raw });
+    }
+}
+
+/// A session that nobody runs any more.
+struct Ended {
+    helpers: Option<Arc<Helpers>>,
+    _raw: RawSession,
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // The library waits for its threads, so none may be held; fields are dropped after this.
+        if let Some(helpers) = &self.helpers {
+            helpers.end();
+        }
     }
 }
 
@@ -205,7 +230,8 @@ impl Session {
         let api = runtime.api;
         let device_binding =
             device.map(|device| device_binding::DeviceBinding::new(runtime.api, device)).transpose()?;
-        let raw_options = options.build(runtime)?;
+        let reserved = Some(options).filter(|o| o.has_helpers && o.threads.is_none()).and_then(|_| Reserved::new());
+        let raw_options = options.build(runtime, reserved.as_ref())?;
         let external = external::ExternalFiles::of(file)?;
         external.add_to(&raw_options, api, runtime.minor)?;
         let (env, options) = (runtime.env.ptr(), raw_options.0.as_ptr());
@@ -213,12 +239,10 @@ impl Session {
         let path = c_string(&file.to_string_lossy())?;
         // SAFETY: environment and options are live handles, the path is NUL-terminated.
         unsafe { check(api, (api.CreateSession)(env, path.as_ptr(), options, &raw mut session))? }
-        Ok(Self {
-            raw: ManuallyDrop::new(RawSession(non_null(session)?, api)),
-            runtime,
-            device_binding,
-            names: Vec::new(),
-        })
+        let raw = RawSession(non_null(session)?, api);
+        // SAFETY: the session is released by `Ended`, after `Helpers::end`.
+        let helpers = reserved.map(|reserved| unsafe { Helpers::new(api, raw.0, reserved) }).transpose()?;
+        Ok(Self { raw: ManuallyDrop::new(raw), runtime, helpers, device_binding, names: Vec::new() })
     }
 
     /// Stores the name of a tensor, for runs of this session.
@@ -320,6 +344,7 @@ impl Session {
         }
         let api = self.runtime.api;
         let (input_names, output_names) = (self.c_names(input_names)?, self.c_names(output_names)?);
+        let _run = self.helpers.as_ref().map(Helpers::run);
         // SAFETY: there are as many names and values as announced. The names are NUL-terminated and owned by this
         // session. `Value` is transparent over the expected pointer, and `Option<Value>` is null for `None`. The
         // values' memory is borrowed for `'a`, longer than this call. New outputs are owned by their slots.
@@ -368,6 +393,11 @@ impl Session {
         self.runtime
     }
 
+    /// Number of cores that a run may use if the session decides so for each run; else `None`.
+    pub(crate) fn cores(&self) -> Option<u32> {
+        self.helpers.as_ref().map(|helpers| helpers.threads())
+    }
+
     /// The device of the session; `None` is the CPU.
     pub(crate) fn device(&self) -> Option<u32> {
         self.device_binding.as_ref().map(|binding| binding.device)
@@ -397,7 +427,7 @@ fn unsupported(name: &str, kind: i32) -> Error {
 }
 
 impl SessionOptions {
-    fn build(&self, runtime: &Runtime) -> Result<RawOptions> {
+    fn build(&self, runtime: &Runtime, helpers: Option<&Reserved>) -> Result<RawOptions> {
         let api = runtime.api;
         let mut raw = null_mut();
         // SAFETY: valid out pointer, then a live handle; strings are NUL-terminated and copied by the calls.
@@ -413,7 +443,7 @@ impl SessionOptions {
             };
             check(api, (api.SetSessionGraphOptimizationLevel)(raw, level))?;
             check(api, (api.SetSessionLogSeverityLevel)(raw, sys::OrtLoggingLevel::ORT_LOGGING_LEVEL_FATAL as c_int))?;
-            match self.threads {
+            match self.threads.or(helpers.map(|helpers| (helpers.threads(), 1))) {
                 None => check(api, (api.DisablePerSessionThreads)(raw))?,
                 Some((intra, inter)) => {
                     check(api, (api.SetIntraOpNumThreads)(raw, intra))?;
@@ -434,9 +464,13 @@ impl SessionOptions {
                 Some(false) => check(api, (api.DisableMemPattern)(raw))?,
                 None => {}
             }
-            let spinning = ["session.intra_op.allow_spinning", "session.inter_op.allow_spinning"]
-                .map(|k| (k.to_owned(), "0".to_owned()));
-            for (key, value) in spinning.iter().chain(&self.entries) {
+            let spinning = match (self.spins, helpers) {
+                (None, Some(_)) => helpers::spinning(runtime.minor),
+                (spins, _) => SmallVec::from_iter([(INTRA_SPINNING, u8::from(spins == Some(true)).to_string())]),
+            };
+            let spinning = spinning.iter().map(|(key, value)| (*key, value.as_str())).chain([(INTER_SPINNING, "0")]);
+            let own = self.entries.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+            for (key, value) in spinning.chain(own) {
                 check(api, (api.AddSessionConfigEntry)(raw, c_string(key)?.as_ptr(), c_string(value)?.as_ptr()))?;
             }
             for provider in &self.providers {

@@ -150,7 +150,8 @@ fn graph_of(session: &Session) -> Result<Graph> {
 
 /// Reads the graph with an unoptimised session. Fails for operators that only a device provides.
 pub(crate) fn look(runtime: &'static Runtime, file: &Path, options: &SessionOptions) -> Result<Graph> {
-    let options = SessionOptions { graph_level: GraphLevel::Off, arena: Some(false), ..options.clone() };
+    let options =
+        SessionOptions { graph_level: GraphLevel::Off, arena: Some(false), has_helpers: false, ..options.clone() };
     graph_of(&Session::load(runtime, file, &options, None)?)
 }
 
@@ -223,7 +224,7 @@ impl Devices {
         for tensorrt in providers.iter_mut().filter(|p| p.kind == ProviderKind::Tensorrt) {
             self.give_cache(tensorrt, device)?;
         }
-        let options = SessionOptions { providers, ..self.options.clone() };
+        let options = SessionOptions { providers, has_helpers: false, ..self.options.clone() };
         let loaded = Session::load(self.runtime, &self.file, &options, Some(device));
         loaded.map_err(|e| failed::noticed(device, e)).map_err(|e| {
             let why = format!("unable to load the model on GPU {device}: {}", e.message());

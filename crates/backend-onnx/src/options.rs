@@ -2,12 +2,15 @@
 //!
 //! Unknown keys are ignored, as in Triton; invalid values are rejected with its texts.
 
-use crate::ffi::{GraphLevel, PoolThreads, SessionOptions};
+use crate::ffi::{GraphLevel, INTRA_SPINNING, PoolThreads, SessionOptions};
 use memory::beneath;
 use protocol::pb::inference::{ModelConfig, model_config};
 use std::io::ErrorKind;
 use std::path::Path;
 use tensor::{Error, Result};
+
+/// Setting of `--backend-config=onnxruntime,…`: whether models whose configuration names no threads get helpers.
+pub(crate) const ADAPTIVE_THREADS: &str = "adaptive-threads";
 
 /// Maximum number of threads of a pool, shared or a model's own; the pool starts all of them when it is created.
 const POOL_THREADS_MAX: i64 = 1024;
@@ -68,6 +71,9 @@ pub(crate) fn read(config: &ModelConfig, model_directory: &Path, settings: &[(St
             threads("inter_op_thread_count", inter, &of_model)?,
         ));
     }
+    session.spins = parameter(INTRA_SPINNING).map(boolean).transpose()?;
+    let adapts = setting(settings, ADAPTIVE_THREADS).map(boolean).transpose()?.unwrap_or(true);
+    session.has_helpers = adapts && !own_pool && !global_pool(settings)?;
     session.arena = parameter("enable_mem_arena").map(boolean).transpose()?;
     session.pattern = parameter("enable_mem_pattern").map(boolean).transpose()?;
     let allocator = "session.use_device_allocator_for_initializers";

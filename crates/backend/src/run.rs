@@ -132,6 +132,9 @@ pub struct Capabilities {
     /// `execute` does the same for every instance number, so the number of instances can change while the model serves.
     /// Otherwise a change of the count is a reload.
     pub instances_are_permits: bool,
+    /// Number of cores among which the model divides itself: one run uses all, several share them. If the configuration
+    /// names no instances, as many runs as pay may be in progress at once. `None`: the instances are as configured.
+    pub cores: Option<u32>,
     /// Batch size in the statistics without batching; `None`: one per request. Triton's backends report it and differ.
     pub batch_size_without_batching: Option<u64>,
 }
@@ -142,6 +145,7 @@ impl Default for Capabilities {
             starts_at_once_bytes: None,
             cost_may_depend_on_data: true,
             instances_are_permits: false,
+            cores: None,
             batch_size_without_batching: None,
         }
     }

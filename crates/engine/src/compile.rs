@@ -80,6 +80,7 @@ pub(crate) fn scheduling(config: &ModelConfig, strict_delay: bool, delay_schedul
         strict_delay,
         delay_scheduler,
         tokens_max: None,
+        cores: None,
     }
 }
 

@@ -21,6 +21,7 @@ use crate::version::{Job, ModelVersion, Work};
 use backend::{RunControl, now_ns};
 use parking_lot::MutexGuard;
 use scheduler::Cause;
+use scheduler::cores::InUse;
 use scheduler::profile::FinishedRun;
 use scheduler::sequence::{Origin, SequenceError};
 use smallvec::SmallVec;
@@ -38,8 +39,8 @@ impl Dispatch {
     #[inline]
     pub(crate) fn learn(&mut self, cost: &ExecutionCost) -> Option<u64> {
         if cost.duration > 0 {
-            let ExecutionCost { class, kind, rows, tokens, duration: duration_ns, .. } = *cost;
-            self.schedule.profile_mut().observe(&FinishedRun { class, kind, rows, tokens, duration_ns });
+            let ExecutionCost { class, kind, rows, tokens, plan, duration: duration_ns, .. } = *cost;
+            self.schedule.profile_mut().observe(&FinishedRun { class, kind, rows, tokens, plan, duration_ns });
         }
         if let Some((inline, held)) = cost.inline {
             self.turn_policy.ran(cost.end);
@@ -137,6 +138,10 @@ impl ModelVersion {
         now: u64,
         removed: &mut Removed,
     ) -> Option<(Requests, Option<u32>)> {
+        if let Some(cores) = self.scheduling.cores {
+            let in_use = self.in_use(dispatch, cores);
+            dispatch.schedule.is_in_use(in_use);
+        }
         let Dispatch { schedule, idle, granted, .. } = dispatch;
         let free = if self.scheduling.limited.is_some() { granted } else { idle };
         // If the scheduler panics, instances are kept; the requests that it had get a response when they are dropped.
@@ -167,6 +172,16 @@ impl ModelVersion {
         }
         self.ask_library(dispatch);
         None
+    }
+
+    /// What runs on the cores of a model that divides them.
+    fn in_use(&self, dispatch: &Dispatch, cores: u32) -> InUse {
+        if self.serving.keeps_order.load(Ordering::Relaxed) {
+            return InUse { requests: 0, others: cores };
+        }
+        let requests = dispatch.begun.iter().fold(0u32, |sum, &(_, requests)| sum.saturating_add(requests));
+        let own = cores.saturating_sub(u32::try_from(dispatch.idle.len()).unwrap_or(u32::MAX));
+        InUse { requests, others: self.shared.computing.load(Ordering::Relaxed).saturating_sub(own) }
     }
 
     /// Returns an instance. Call `start_batches` next, under the same lock.

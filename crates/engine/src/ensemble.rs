@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use protocol::Signature;
 use protocol::pb::inference::{ModelEnsembling, model_ensembling};
 use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
 
@@ -245,6 +246,9 @@ fn compile(signature: &Arc<Signature>, config: &ModelEnsembling, models: &[Arc<M
         })
         .collect();
     let plan = Arc::new(Plan::compile(signature.clone(), config, &composing)?);
+    if plan.decoupled() {
+        models.iter().for_each(|model| model.serving.keeps_order.store(true, Ordering::Relaxed));
+    }
     let made_from = composing.iter().zip(models).map(|(c, m)| (m.signature.clone(), c.in_order)).collect();
     let reads_on_device = models.iter().any(|model| model.reads_on_device());
     let in_turn = models.iter().enumerate().filter(|(_, model)| model.keeps_state()).map(|(step, _)| step).collect();

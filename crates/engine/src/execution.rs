@@ -16,11 +16,12 @@ use crate::traced;
 use crate::version::{Job, ModelVersion};
 use backend::{Batch, BatchEntry, Marks, RunControl, now_ns};
 use protocol::{InferRequest, InferResponse, Signature};
+use scheduler::cores::Plan;
 use scheduler::profile::RunClass;
 use scheduler::{Cause, Waiting};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tensor::{Error, Result};
 
@@ -78,6 +79,29 @@ impl Job {
     }
 }
 
+/// A run on the cores that models share (`scheduler::cores`), until dropped.
+struct Computing<'c> {
+    runs: &'c AtomicU32,
+    /// Number of runs when it began, itself included.
+    began: u32,
+}
+
+impl<'c> Computing<'c> {
+    fn begin(runs: &'c AtomicU32) -> Self {
+        Self { runs, began: runs.fetch_add(1, Ordering::Relaxed) + 1 }
+    }
+
+    fn now(&self) -> u32 {
+        self.runs.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Computing<'_> {
+    fn drop(&mut self) {
+        self.runs.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Interval at which a warmup with unfinished requests checks whether the server is stopping.
 const STOPPING_CHECK: Duration = Duration::from_millis(100);
 
@@ -109,7 +133,8 @@ impl ModelVersion {
             traced::ran_and_answered(trace, &timings, rows, &answer);
         }
         let inline = Some((inline, held));
-        let cost = ExecutionCost { class, kind, rows, tokens: 0, duration, inline, end: timings.end };
+        let plan = Plan::None;
+        let cost = ExecutionCost { class, kind, rows, tokens: 0, duration, plan, inline, end: timings.end };
         if let Some(requests) = self.next(&mut permit, cost) {
             permit.pass_on();
             self.submit(instance, requests);
@@ -212,6 +237,7 @@ impl ModelVersion {
         // Several entries are moved into one slice for the backend, and their responses are sent from there. An entry
         // is most of a kilobyte, so that of a single request is not moved.
         let mut several = Vec::new();
+        let began = self.computes();
         let timings = match &mut requests[..] {
             [alone] => self.run_entries(instance, std::slice::from_mut(&mut alone.0.entry), control, start),
             all => {
@@ -219,6 +245,7 @@ impl ModelVersion {
                 self.run_entries(instance, &mut several, control, start)
             }
         };
+        let plan = self.computed(began);
         let inline = inline.map(|i| (i, inline::held(start, timings.end, i.exact, i.limit_ns)));
         let mut any = false;
         self.statistics.executed_by(
@@ -243,7 +270,17 @@ impl ModelVersion {
             }
         });
         let duration = if any { timings.end.saturating_sub(start).max(1) } else { 0 };
-        ExecutionCost { class, kind, rows, tokens, inline, end: timings.end, duration }
+        ExecutionCost { class, kind, rows, tokens, plan, inline, end: timings.end, duration }
+    }
+
+    /// Counts a run on the shared cores, if the model divides them. Returns the number of runs with it.
+    fn computes(&self) -> Option<Computing<'_>> {
+        self.scheduling.cores.map(|_| Computing::begin(&self.shared.computing))
+    }
+
+    fn computed(&self, began: Option<Computing<'_>>) -> Plan {
+        let (Some(cores), Some(computing)) = (self.scheduling.cores, began) else { return Plan::None };
+        Plan::of(cores, computing.began, computing.now())
     }
 
     /// Responds to a request of a batch with the result in its entry.

@@ -3,6 +3,7 @@
 use crate::pending::Requests;
 use crate::scheduling::Scheduling;
 use scheduler::Waiting;
+use scheduler::cores::Plan;
 use scheduler::profile::{HoldTime, RunClass};
 
 impl Scheduling {
@@ -29,6 +30,8 @@ pub(crate) struct ExecutionCost {
     pub(crate) tokens: u64,
     /// 0 = failed: failures say nothing about cost.
     pub(crate) duration: u64,
+    /// The cores that it had.
+    pub(crate) plan: Plan,
     /// Set if the run was inline.
     pub(crate) inline: Option<(InlineRun, HoldTime)>,
     /// End of the execution, used as the current time by what follows.

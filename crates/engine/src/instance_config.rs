@@ -37,3 +37,14 @@ impl InstanceConfig {
         (self.device, &self.settings) == (other.device, &other.settings)
     }
 }
+
+/// `cores` if a model that divides them may have as many runs as pay: the configuration names no instances.
+pub(crate) fn chosen_cores(cores: Option<u32>, config: &ModelConfig) -> Option<u32> {
+    // Only the group that completes a configuration without groups has the name of the model.
+    let is_default = match &config.instance_group[..] {
+        [] => true,
+        [only] => only.name == config.name && only.count == 1 && only.gpus.is_empty(),
+        _ => false,
+    };
+    cores.filter(|&cores| cores > 1 && is_default)
+}

@@ -5,7 +5,7 @@ use crate::cached::Cached;
 use crate::compile;
 use crate::ensemble::Ensemble;
 use crate::identity::{ConfigTexts, Identity};
-use crate::instance_config::InstanceConfig;
+use crate::instance_config::{InstanceConfig, chosen_cores};
 use crate::instances::InstanceListener;
 use crate::limits;
 use crate::on_devices::OnDevices;
@@ -142,7 +142,8 @@ impl Engine {
             cached.is_some(),
             placed,
         );
-        let instances = schedule.instances;
+        schedule.cores = chosen_cores(scheduling.cores, config);
+        let instances = schedule.cores.unwrap_or(schedule.instances);
         let dispatch = Dispatch::new(Schedule::of(schedule, scheduling.sequencing.as_ref()), instances);
         let serving = ServingState::new(dispatch, InstanceConfig::all(config), is_remote.then(RemoteState::default));
         let trace = self.shared.tracer.watch(&signature.model);

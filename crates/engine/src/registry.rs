@@ -104,6 +104,7 @@ impl Engine {
                 exiting: AtomicBool::new(false),
                 inflight: AtomicU64::new(0),
                 occupied: AtomicU64::new(0),
+                computing: AtomicU32::new(0),
                 cache: cache.map(|cache| (cache, Secret::random())),
                 resources: options.rate_limit.clone().map(Resources::new),
                 continuing: Continuing::default(),

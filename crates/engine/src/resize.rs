@@ -8,7 +8,7 @@
 //! reused only after it was returned. So a number is never in use twice.
 
 use crate::identity::ConfigTexts;
-use crate::instance_config::InstanceConfig;
+use crate::instance_config::{InstanceConfig, chosen_cores};
 use crate::serving_state::Dispatch;
 use crate::version::ModelVersion;
 use crate::warmup;
@@ -143,7 +143,12 @@ impl ModelVersion {
             *instances = wanted.into_iter().zip(stay).filter_map(number).collect();
         }
         self.identity.config.store(Arc::new(texts));
-        let members: Vec<u32> = instances.iter().map(|(number, _)| *number).collect();
+        let cores = chosen_cores(self.scheduling.cores, config);
+        let members: Vec<u32> = match cores {
+            Some(cores) => (0..cores).collect(),
+            None => instances.iter().map(|(number, _)| *number).collect(),
+        };
+        self.serving.dispatch.lock().schedule.share_cores(cores);
         self.change_members(&members);
         Ok(true)
     }
@@ -234,6 +239,7 @@ mod tests {
             strict_delay: false,
             delay_scheduler: 0,
             tokens_max: None,
+            cores: None,
         };
         Dispatch::new(Schedule::of(config, None), instances)
     }

@@ -3,6 +3,7 @@
 use crate::pending::{Queued, Requests};
 use crate::sequence::{self, Row, Sequencing};
 use protocol::check::IdPrefix;
+use scheduler::cores::InUse;
 use scheduler::profile::Profile;
 use scheduler::sequence::{SequenceId, SequenceScheduler, conflict_warning};
 use scheduler::{Cause, NextBatch, Scheduler};
@@ -143,6 +144,25 @@ impl Schedule {
                 Ok(())
             }
             Self::Sequences(_) => Err(request),
+        }
+    }
+
+    /// True if the number of runs in progress is chosen (`scheduler::cores`).
+    pub(crate) fn shares_cores(&self) -> bool {
+        matches!(self, Self::Batcher(s) if s.shares_cores())
+    }
+
+    /// Lets the number of runs be chosen, or not.
+    pub(crate) fn share_cores(&mut self, cores: Option<u32>) {
+        if let Self::Batcher(s) = self {
+            s.share_cores(cores);
+        }
+    }
+
+    /// What is in use when `step` is called next, for models that divide their cores.
+    pub(crate) fn is_in_use(&mut self, in_use: InUse) {
+        if let Self::Batcher(s) = self {
+            s.is_in_use(in_use);
         }
     }
 

@@ -38,6 +38,8 @@ pub(crate) struct Scheduling {
     pub(crate) sized: bool,
     /// Order in which ensembles have to call the version for their iterations.
     pub(crate) order: CallOrder,
+    /// Cores that the model divides among its runs, whose number may be chosen (`scheduler::cores`).
+    pub(crate) cores: Option<u32>,
     /// Number of priority levels, 0 for none, and the level of requests without a priority.
     pub(crate) priorities: (u32, u32),
 }
@@ -114,6 +116,7 @@ impl Scheduling {
                 .dynamic
                 .as_ref()
                 .map_or((0, 0), |dynamic| (dynamic.priority_levels, dynamic.default_priority_level)),
+            cores: capabilities.cores.filter(|_| limited.is_none() && sequencing.is_none() && !config.strict_delay),
             order,
             on_device,
             capabilities,

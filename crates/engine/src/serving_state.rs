@@ -28,6 +28,8 @@ pub(crate) struct ServingState {
     pub(crate) sweep_due: AtomicBool,
     /// Removed requests to which the timer thread still has to respond.
     pub(crate) removed: Mutex<Removed>,
+    /// Set if an ensemble relies on responses in the order of its calls, so that one run follows another.
+    pub(crate) keeps_order: AtomicBool,
     /// Set when another version serves in its place.
     pub(crate) replaced: AtomicBool,
     /// Set when no version of this number serves any more.
@@ -46,6 +48,7 @@ impl ServingState {
             cancelled: AtomicU64::new(0),
             sweep_due: AtomicBool::new(false),
             removed: Mutex::default(),
+            keeps_order: AtomicBool::new(false),
             replaced: AtomicBool::new(false),
             retired: AtomicBool::new(false),
         }

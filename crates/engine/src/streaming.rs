@@ -28,6 +28,7 @@ use backend::{
 use parking_lot::{Mutex, MutexGuard};
 use protocol::InferResponse;
 use scheduler::Waiting;
+use scheduler::cores::Plan;
 use scheduler::sequence::SequenceError;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -501,7 +502,10 @@ impl ModelVersion {
         let kind = self.scheduling.kind_of(requests);
         let start = now_ns();
         let execution = Arc::new(Execution::new(start, instance, rows.into()));
-        (execution, ExecutionCost { class, kind, rows, tokens: 0, duration: 0, inline: None, end: start })
+        (
+            execution,
+            ExecutionCost { class, kind, rows, tokens: 0, duration: 0, plan: Plan::None, inline: None, end: start },
+        )
     }
 
     /// The entries of a batch that begins now. Their responders ensure from here on that the requests end.

@@ -48,7 +48,7 @@ use parking_lot::Mutex;
 use protocol::Signature;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use tensor::{DataType, RegionRef};
 use trace::{Tracer, Watch};
@@ -96,6 +96,8 @@ pub(crate) struct EngineContext {
     pub(crate) occupied: AtomicU64,
     /// The response cache, and the secret of its keys.
     pub(crate) cache: Option<(Arc<dyn Cache>, Secret)>,
+    /// Runs in progress of models that divide their cores, over all versions.
+    pub(crate) computing: AtomicU32,
     /// Present with `--rate-limit=execution_count`.
     pub(crate) resources: Option<Arc<Resources>>,
     pub(crate) continuing: Continuing,
@@ -191,7 +193,10 @@ impl ModelVersion {
         match self.scheduling.order {
             CallOrder::Any => false,
             CallOrder::Kept => true,
-            CallOrder::OneByOne => self.serving.dispatch.lock().members.len() == 1,
+            CallOrder::OneByOne => {
+                let dispatch = self.serving.dispatch.lock();
+                dispatch.members.len() == 1 || dispatch.schedule.shares_cores()
+            }
         }
     }
 

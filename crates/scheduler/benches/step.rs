@@ -38,6 +38,7 @@ fn config(dynamic: Option<Dynamic>) -> Config {
         strict_delay: false,
         delay_scheduler: 0,
         tokens_max: None,
+        cores: None,
     }
 }
 

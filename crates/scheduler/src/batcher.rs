@@ -5,6 +5,7 @@
 //! the next batch is as large as possible.
 
 use crate::clients::Clients;
+use crate::cores::InUse;
 use crate::form::{Prefix, Sizes, scan};
 use crate::padding::{Budget, Law, pick, reach};
 use crate::profile::{CostLine, Profile};
@@ -34,6 +35,9 @@ pub struct Batcher<T: Waiting> {
     budget: Option<Budget>,
     /// Set if the next batch of texts has to have the oldest.
     takes_oldest: bool,
+    /// Set if the number of runs is chosen; then there are as many instances as cores.
+    cores: Option<u32>,
+    in_use: InUse,
     /// Estimates who may still send a request; `None` if no batch may be taken before an instance is idle.
     clients: Option<Clients>,
 }
@@ -73,6 +77,8 @@ impl<T: Waiting> Batcher<T> {
                 .map(|tokens| Budget { texts: config.max_batch_size.max(1), tokens }),
             gather: if is_dynamic { config.delay_scheduler as usize } else { 0 },
             takes_oldest: true,
+            cores: config.cores.filter(|&cores| cores > 1 && !config.strict_delay),
+            in_use: InUse::default(),
             waits_for: None,
             now: 0,
             waiter: Waiter::default(),
@@ -100,6 +106,46 @@ impl<T: Waiting> Batcher<T> {
     /// Queues a request again, before the others, that was taken and did not begin: for models without policies.
     pub fn put_back(&mut self, request: T) {
         self.queue.put_back(self.now, request);
+    }
+
+    /// Lets the number of runs be chosen, for as many instances as cores, or not.
+    pub fn share_cores(&mut self, cores: Option<u32>) {
+        self.cores = cores.filter(|&cores| cores > 1 && self.strict.is_none());
+    }
+
+    /// True if the number of runs is chosen.
+    pub fn shares_cores(&self) -> bool {
+        self.cores.is_some()
+    }
+
+    /// What is in use when `step` is called next.
+    pub fn is_in_use(&mut self, in_use: InUse) {
+        self.in_use = in_use;
+    }
+
+    /// Number of runs that may begin now and, at most, the requests of each.
+    fn may_begin(&self, idle_instances: u32, profile: &Profile) -> (u32, u32) {
+        let Some(cores) = self.cores else { return (idle_instances, u32::MAX) };
+        let requests = u32::try_from(self.queue.len()).unwrap_or(u32::MAX).saturating_add(self.in_use.requests);
+        let cost = self.cost_of_batch(profile);
+        let runs = profile.runs(cores, cores.saturating_sub(self.in_use.others).max(1), requests, cost);
+        let running = cores.saturating_sub(idle_instances);
+        (runs.saturating_sub(running), requests.div_ceil(runs))
+    }
+
+    /// Cost of a batch of the waiting requests: its fixed part, and that of each request.
+    fn cost_of_batch(&self, profile: &Profile) -> Option<(f64, f64)> {
+        if !self.dynamic || self.sizes.max == 1 {
+            return None;
+        }
+        if self.budget.is_some() {
+            let tokens =
+                self.queue.iter_first_level().take(SEARCHED_MAX).map(|entry| f64::from(entry.request.tokens()));
+            let (sum, count) = tokens.fold((0.0, 0.0), |(sum, count), tokens| (sum + tokens, count + 1.0));
+            return profile.texts().law().map(|law| (law.fixed, law.per_token * sum / f64::max(count, 1.0)));
+        }
+        let class = self.queue.iter().next()?.request.class();
+        profile.line(class).map(|line| (line.fixed, line.per_row))
     }
 
     /// Records that the caller steps for the requests in the queue after something else: the end of a turn.
@@ -155,11 +201,12 @@ impl<T: Waiting> Batcher<T> {
                 self.queue.expire(now, dropped);
                 continue;
             }
-            if idle_instances == 0 {
+            let (may_begin, rows_each) = self.may_begin(idle_instances, profile);
+            if may_begin == 0 {
                 self.waits_for_instance(0);
                 return sleep_until(deadline);
             }
-            let (chosen, why) = match self.choose(rows_max, now, idle_instances, profile, deadline) {
+            let (chosen, why) = match self.choose(rows_max.min(rows_each), now, may_begin, profile, deadline) {
                 Ok(chosen) => chosen,
                 Err(until) => return sleep_until(until),
             };
@@ -225,7 +272,9 @@ impl<T: Waiting> Batcher<T> {
             return Ok((Chosen::Prefix(alone), Cause::IdleInstance));
         }
         if let Some(budget) = self.budget {
-            return self.choose_texts(budget, now, idle, profile, deadline);
+            // A budget of a share of the tokens follows from the share of the texts.
+            let texts = budget.texts.min(rows_max);
+            return self.choose_texts(Budget { texts, ..budget }, now, idle, profile, deadline);
         }
         let Some(first) = self.queue.iter().find(|e| !e.request.is_cancelled()) else {
             let all = Prefix { entries: self.queue.len(), ..alone };

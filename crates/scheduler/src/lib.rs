@@ -18,6 +18,7 @@
 //! | `form` | how far a batch may reach: preferred sizes, shapes (3.2 step 3) |
 //! | [`padding`] | which texts run together, padded to a common length |
 //! | `batcher` | the normal mode: work-conserving |
+//! | [`cores`] | how many runs share the cores of a model |
 //! | `scheduler` | a batcher with the cost of its model |
 //! | [`profile`] | what executions of one model cost; the only place that learns it |
 //! | `wait` | when to wait for more requests, from measured arrivals and durations |
@@ -29,6 +30,7 @@
 mod batcher;
 mod clients;
 mod config;
+pub mod cores;
 mod form;
 pub mod padding;
 pub mod profile;

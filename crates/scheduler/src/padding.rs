@@ -126,6 +126,11 @@ impl Fit {
         }
     }
 
+    /// Predicted duration of an execution, ns.
+    pub fn predict(&self, volume: u64) -> Option<u64> {
+        self.law().map(|law| law.cost(volume) as u64)
+    }
+
     /// Returns `None` before enough executions, and if all volumes were alike.
     pub fn law(&self) -> Option<Law> {
         let [n, s1, s2, s3, s4] = self.volumes;

@@ -1,6 +1,7 @@
 //! The scheduler of one model: its batcher and the measured cost of its executions.
 
 use crate::batcher::Batcher;
+use crate::cores::Plan;
 use crate::profile::{FinishedRun, Profile, RunClass};
 use crate::step::{Batch, NextBatch, RemovalReason};
 use crate::{Config, Waiting};
@@ -44,7 +45,7 @@ impl<T: Waiting> Scheduler<T> {
     /// Learns from a finished execution of requests that are no texts; other executions go to `profile_mut`.
     pub fn observe(&mut self, class: u64, rows: u32, duration_ns: u64) {
         let kind = RunClass::new(class, rows, 0);
-        self.profile.observe(&FinishedRun { class, kind, rows, tokens: 0, duration_ns });
+        self.profile.observe(&FinishedRun { class, kind, rows, tokens: 0, duration_ns, plan: Plan::None });
     }
 }
 

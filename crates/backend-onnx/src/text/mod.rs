@@ -240,7 +240,8 @@ impl Model for OnnxText {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { instances_are_permits: self.is_on_host, ..Capabilities::default() }
+        let cores = self.encoders.first().filter(|_| self.is_on_host).and_then(Encoder::cores);
+        Capabilities { instances_are_permits: self.is_on_host, cores, ..Capabilities::default() }
     }
 
     fn text(&self) -> Option<&dyn TextModel> {

@@ -37,6 +37,11 @@ impl Encoder {
         Ok(Self { runs, feeds, output, is_pooled: used.is_pooled })
     }
 
+    /// See `Session::cores`.
+    pub(super) fn cores(&self) -> Option<u32> {
+        self.runs.session().cores()
+    }
+
     /// Runs all entries, and each alone if that fails: tokens that the graph does not know fail their own text only.
     pub(super) fn run(
         &self,

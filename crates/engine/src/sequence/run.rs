@@ -9,6 +9,7 @@ use crate::times::Execution;
 use crate::version::ModelVersion;
 use backend::{Answers, BatchEntry, Counted, Outcome, Responder, RunControl, Stopped, now_ns};
 use scheduler::Waiting;
+use scheduler::cores::Plan;
 use scheduler::sequence::Origin;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -87,7 +88,7 @@ impl ModelVersion {
             }
         });
         let duration = if any { timings.end.saturating_sub(start).max(1) } else { 0 };
-        ExecutionCost { class, kind, rows, tokens: 0, inline: None, end: timings.end, duration }
+        ExecutionCost { class, kind, rows, tokens: 0, plan: Plan::None, inline: None, end: timings.end, duration }
     }
 }
 

@@ -17,6 +17,7 @@ mod remembered;
 pub use estimate::RunClass;
 pub use overruns::{HoldTime, OVERRUN};
 
+use crate::cores::{Plan, Speedup};
 use crate::padding::Fit;
 pub(crate) use curve::CostLine;
 use curve::Costs;
@@ -36,26 +37,35 @@ pub struct FinishedRun {
     pub tokens: u64,
     /// Time from the start of the batch to its outputs.
     pub duration_ns: u64,
+    /// The cores that it had.
+    pub plan: Plan,
 }
 
-/// Learned cost of one version of a model.
+/// Learned cost of one version of a model, on one core if it has plans (`cores`).
 #[derive(Default)]
 pub struct Profile {
     estimates: Estimates,
     inline: Inline,
     curves: Costs,
     texts: Fit,
+    speedup: Speedup,
 }
 
 impl Profile {
     /// Learns from an execution on any thread.
     #[inline]
     pub fn observe(&mut self, ran: &FinishedRun) {
-        self.curves.observe(ran.class, ran.rows, ran.duration_ns);
-        if ran.tokens > 0 {
-            self.texts.observe(ran.tokens, ran.duration_ns);
-        }
         self.estimates.observe(ran.kind, ran.duration_ns);
+        let expected = match (ran.plan, ran.tokens) {
+            (Plan::On { .. }, 0) => self.curves.predict(ran.class, ran.rows),
+            (Plan::On { .. }, tokens) => self.texts.predict(tokens),
+            _ => None,
+        };
+        let Some(duration_ns) = self.speedup.on_one_core(ran.plan, ran.duration_ns, expected) else { return };
+        self.curves.observe(ran.class, ran.rows, duration_ns);
+        if ran.tokens > 0 {
+            self.texts.observe(ran.tokens, duration_ns);
+        }
     }
 
     /// True if an inline run is expected to take less than `limit_ns`. False for a class that was not measured.
@@ -96,6 +106,11 @@ impl Profile {
     /// The line through the measured means; `None` before two sizes were measured.
     pub(crate) fn line(&self, class: u64) -> Option<CostLine> {
         self.curves.line(class)
+    }
+
+    /// Number of runs to have in progress; see `cores`.
+    pub(crate) fn runs(&self, cores: u32, free: u32, requests: u32, cost: Option<(f64, f64)>) -> u32 {
+        self.speedup.runs(cores, free, requests, cost)
     }
 
     /// Cost of batches of texts.

@@ -34,5 +34,6 @@ pub(super) fn batcher<T: Waiting>(config: &Config) -> Option<Batcher<Inside<T>>>
         strict_delay: config.strict_delay,
         delay_scheduler: config.delay_scheduler,
         tokens_max: None,
+        cores: None,
     }))
 }

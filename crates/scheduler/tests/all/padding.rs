@@ -2,6 +2,7 @@
 //! between requests of one text and of many.
 
 use crate::common::Random;
+use scheduler::cores::Plan;
 use scheduler::profile::{FinishedRun, RunClass};
 use scheduler::{Cause, Config, Dynamic, NextBatch, RemovalReason, Scheduler, Waiting};
 use std::cell::Cell;
@@ -59,6 +60,7 @@ fn config(max: u32, dynamic: Dynamic, instances: u32, tokens_max: Option<u32>) -
         strict_delay: false,
         delay_scheduler: 0,
         tokens_max,
+        cores: None,
     }
 }
 
@@ -165,7 +167,7 @@ fn simulate(seed: u64) -> usize {
 fn observe(scheduler: &mut Scheduler<Text>, batch: &[Text], tokens: u64, duration_ns: u64) {
     let (class, rows) = (batch[0].class(), batch.len() as u32);
     let kind = RunClass::new(class, rows, 0);
-    scheduler.profile_mut().observe(&FinishedRun { class, kind, rows, tokens, duration_ns });
+    scheduler.profile_mut().observe(&FinishedRun { class, kind, rows, tokens, duration_ns, plan: Plan::None });
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The cost profile against simulated models (seeded) and a machine that preempts runs now and then.
 
+use scheduler::cores::Plan;
 use scheduler::profile::{FinishedRun, HoldTime, Profile, RunClass};
 
 const LIMIT_NS: u64 = 25_000;
@@ -46,7 +47,7 @@ impl World {
         } else {
             self.profile.ran_on_pool(self.now);
         }
-        self.profile.observe(&FinishedRun { class, kind, rows, tokens: 0, duration_ns });
+        self.profile.observe(&FinishedRun { class, kind, rows, tokens: 0, duration_ns, plan: Plan::None });
     }
 }
 

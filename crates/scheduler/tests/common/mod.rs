@@ -74,6 +74,7 @@ pub fn default_scheduler(max: u32) -> Config {
         strict_delay: false,
         delay_scheduler: 0,
         tokens_max: None,
+        cores: None,
     }
 }
 
