@@ -28,12 +28,13 @@ import { PEER_NAMES, startPeers } from './subjects/peers.mjs'
 import { startGivenTriton, startPytriton } from './subjects/triton.mjs'
 import { cache } from './suites/cache.mjs'
 import { client } from './suites/client.mjs'
+import { compute } from './suites/compute.mjs'
 import { counts } from './suites/counts.mjs'
 import { embed } from './suites/embed.mjs'
 import { crosscheck } from './suites/crosscheck.mjs'
 import { frameworks } from './suites/frameworks.mjs'
 import { isolation, memory, startUp } from './suites/isolation.mjs'
-import { batching, compute, threads } from './suites/models.mjs'
+import { batching, threads } from './suites/models.mjs'
 import { curves, front, sizes } from './suites/network.mjs'
 import { pipeline } from './suites/pipeline.mjs'
 import { python } from './suites/python.mjs'
@@ -87,12 +88,11 @@ const SUITE_MODELS = {
   front: ['simple'],
   sizes: ['identity', 'identity_bytes', 'identity_onnx'],
   batching: ['mlp', 'mlp_plain'],
-  compute: ['minilm'],
   curves: ['simple'],
   crosscheck: ['simple'],
   stream: ['repeat'],
 }
-const FULL_MODELS = { batching: ['minilm', 'minilm_plain'], compute: ['resnet50', 'bert_base'] }
+const FULL_MODELS = { batching: ['minilm', 'minilm_plain'] }
 
 /**
  * Suites of an earlier whole run that this one did not measure again, each with its commit, so that no figure passes
@@ -132,7 +132,7 @@ async function main(options) {
     execFileSync('cargo', ['build', '--release', '-q', '-p', 'nereid-bench'], { cwd: ROOT, stdio: 'inherit' })
   }
   // These suites need servers of one kind and small models, and run in a bundle, where nothing else exists.
-  const isSmall = options.suites.every((suite) => suite === 'scale' || suite === 'frameworks')
+  const isSmall = options.suites.every((suite) => ['scale', 'frameworks', 'compute'].includes(suite))
   generateModels({ large: !options.quick, say, only: isSmall ? SMALL : null })
 
   const binary = BENCH
@@ -206,12 +206,12 @@ async function main(options) {
   notePeaks(others.tritons)
   await Promise.all([...new Set(others.tritons.map((t) => t.child))].map((child) => end(child)))
   cells.push(...((await attempt('batching', () => batching(ctx))) ?? []))
-  cells.push(...((await attempt('compute', () => compute(ctx))) ?? []))
   if (!ctx.quick) cells.push(...((await attempt('crosscheck', () => crosscheck(ctx))) ?? []))
   notePeaks([nereid])
   await end(nereid.child)
   // Minutes of whole networks: only a full run has them.
   if (!ctx.quick) cells.push(...((await attempt('threads', () => threads(ctx))) ?? []))
+  cells.push(...((await attempt('compute', () => compute(ctx))) ?? []))
   const framed = await attempt('frameworks', () => frameworks(ctx))
   cells.push(...(framed?.cells ?? []))
   const scaled = await attempt('scale', () => scale(ctx))

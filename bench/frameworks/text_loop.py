@@ -4,7 +4,8 @@ SPEC is a file of JSON: `folder` has model.onnx and tokenizer.json, `stub` anoth
 are lists of texts by name, `tokens_max` cuts them. Beside SPEC it writes the vectors of the first texts, `vectors-NAME.bin`.
 
 A call is named by its parameters: texts, how many of them are known at once (`window`), whether they are sorted and run under a budget of tokens
-(`budget`; 0: one by one), and the threads: callers, each with a session, and threads of a session. `encode` only tokenises, `stub` runs the stub.
+(`budget`; 0: one by one), and the threads: callers, each with a session, and threads of a session (0: the library's choice), which `spin` or do not.
+`encode` only tokenises, `stub` runs the stub.
 """
 import json
 import os
@@ -32,6 +33,29 @@ def batches(lengths, budget):
     yield batch
 
 
+def sessions(path, callers, intra, spin):
+    """So many sessions of a model, and as many threads to call them."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = intra
+    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spin)))
+    made = [onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"]) for _ in range(callers)]
+    return made, ThreadPoolExecutor(callers)
+
+
+def share_out(groups, made, pool, run):
+    """Calls `run(session, group)` for all groups, the last ones first, each by the next caller that is free."""
+
+    def caller(session):
+        while True:
+            try:
+                group = groups.pop()
+            except IndexError:
+                return
+            run(session, group)
+
+    list((map if len(made) == 1 else pool.map)(caller, made))
+
+
 class Loop:
     def __init__(self, spec):
         self.spec = spec
@@ -40,13 +64,8 @@ class Loop:
         self.tokenizer.enable_truncation(spec["tokens_max"])
 
     @cache
-    def sessions(self, stub, callers, intra):
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = intra
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        path = f"{self.spec['stub' if stub else 'folder']}/model.onnx"
-        made = [onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"]) for _ in range(callers)]
-        return made, ThreadPoolExecutor(callers)
+    def sessions(self, stub, *threads):
+        return sessions(f"{self.spec['stub' if stub else 'folder']}/model.onnx", *threads)
 
     def encode(self, texts):
         # The fast form makes no offsets, as the server needs none. Its own threads are off.
@@ -62,26 +81,17 @@ class Loop:
         pooled = (states * mask[..., None].astype(np.float32)).sum(1) / mask.sum(1, keepdims=True)
         return (pooled / np.linalg.norm(pooled, axis=1, keepdims=True)).astype(np.float32)
 
-    def vectors(self, texts, *, budget, callers, intra, stub=False):
-        sessions, pool = self.sessions(stub, callers, intra)
+    def vectors(self, texts, *, budget, callers, intra, spin=False, stub=False):
+        made, pool = self.sessions(stub, callers, intra, spin)
         ids = self.encode(texts)
         groups = list(batches([len(some) for some in ids], budget)) if budget else [[i] for i in range(len(ids))]
         rows = [None] * len(ids)
 
-        def caller(k):
-            # The longest runs first, each by the next caller that is free.
-            while True:
-                try:
-                    group = groups.pop()
-                except IndexError:
-                    return
-                for i, row in zip(group, self.run(sessions[k], [ids[i] for i in group])):
-                    rows[i] = row
+        def run(session, group):
+            for i, row in zip(group, self.run(session, [ids[i] for i in group])):
+                rows[i] = row
 
-        if callers == 1:
-            caller(0)
-        else:
-            list(pool.map(caller, range(callers)))
+        share_out(groups, made, pool, run)
         return np.array(rows)
 
     def __getitem__(self, call):
@@ -104,4 +114,5 @@ def main(path):
 
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-main(sys.argv[1])
+if __name__ == "__main__":
+    main(sys.argv[1])

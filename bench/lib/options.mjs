@@ -18,7 +18,7 @@ const MINUTES = {
   scale: [3.5, 0.5],
   text: [13, 1.5],
   batching: [7, 0.15],
-  compute: [5, 0.15],
+  compute: [12, 0.5],
   threads: [8, 0],
   crosscheck: [2, 0],
   counts: [1, 0.15],
@@ -41,6 +41,12 @@ const OPTIONS = {
     'PATHS of Python interpreters with torch, openvino, or xgboost and treelite, joined by commas, for the ' +
     'suite frameworks (default NEREID_TEST_PYTHON)',
   text: 'DIR of all-MiniLM-L6-v2 with model.onnx, for the suite text (default: weights that are noise)',
+  compute: 'DIR of networks that bench/models/compute.py wrote, for the suite compute (default: weights that are noise)',
+  'compute-baseline':
+    'SETTINGS, key=value or --flag=value, joined by commas: the suite compute measures this server beside itself with ' +
+    'them, beside busy processes and under quotas of CPU time',
+  'compute-init': 'WORDS for nereid init in the suite compute, such as --batch=8, joined by blanks (default none)',
+  only: 'NAMES of networks of the suite compute, joined by commas',
   filter: 'TEXT: only cells whose name contains it',
   suite: `NAMES, joined by commas: ${SUITES.join(', ')}`,
   merge: 'with --suite: keep the other suites of the last whole run, each with its commit',
@@ -97,6 +103,10 @@ export function parseOptions(words) {
     tritonCaches: found['triton-caches'] ?? null,
     python: found.python ?? null,
     text: found.text ?? null,
+    compute: found.compute ?? null,
+    computeBaseline: found['compute-baseline'] ?? null,
+    computeInit: found['compute-init']?.split(' ') ?? [],
+    only: found.only?.split(',') ?? null,
     filter: found.filter ?? '',
     suites,
     out: found.out ?? null,

@@ -70,6 +70,14 @@ export function millisecond() {
   return g.file([value('INPUT0', TYPE.FP32, [32, 512])], [value('OUTPUT0', TYPE.FP32, [32, 512])])
 }
 
+/** A row through layers of 1024, 2048, 2048 and 1024, whose 8.4 M weights take about a millisecond on one thread. */
+export function wide() {
+  const g = new Graph(4)
+  const layer = (x, from, to) => g.add('Relu', [g.linear(x, from, to)])
+  g.add('Identity', [g.linear(layer(layer('INPUT0', 1024, 2048), 2048, 2048), 2048, 1024)], {}, 'OUTPUT0')
+  return g.file([value('INPUT0', TYPE.FP32, ['batch', 1024])], [value('OUTPUT0', TYPE.FP32, ['batch', 1024])])
+}
+
 /**
  * ResNet-50 with its normalisations folded into the convolutions, as exporters leave it: 25.5 M weights, 4.1 GFLOP per
  * image.
@@ -192,4 +200,4 @@ export function stubEncoder(vocabulary) {
 /** 6 layers of 384: all-MiniLM-L6. `isText`: the encoder of a text model, for 1 to 512 tokens. */
 export const miniLm = (more) => transformer({ layers: 6, hidden: 384, heads: 12, seed: 6, ...more })
 /** 12 layers of 768: BERT base. */
-export const bertBase = () => transformer({ layers: 12, hidden: 768, heads: 12, seed: 12 })
+export const bertBase = (more) => transformer({ layers: 12, hidden: 768, heads: 12, seed: 12, ...more })

@@ -42,7 +42,7 @@ const SECTION_TEXTS = {
   batching:
     'Requests of one model can run together. Nereid learns the cost of a batch and decides whether to wait for more ' +
     'requests; other servers wait for a fixed time that somebody has to choose (dashed: the full time).',
-  compute: 'Networks of real size beside ONNX Runtime in a bare loop at the best of its thread settings.',
+  compute: 'Networks with default settings, beside onnxruntime in bare loops that know their requests and beside FastAPI.',
   threads:
     'The defaults of a model beside settings chosen by hand (dashed): ' +
     'so many instances, each with so many threads of its own, and one pool for the whole process.',
@@ -166,7 +166,7 @@ function computePlots(result) {
     const cells = result.cells.filter((c) => c.suite === 'compute' && c.workload === model && c.rate !== null)
     const named = cells.map((c) => ({
       ...c,
-      subject: c.kind === 'floor' ? `bare loop, ${c.connections} × ${c.streams} threads` : `Nereid, ${c.c} at a time`,
+      subject: `${c.subject}${c.transport === 'gRPC' ? ' (gRPC)' : ''}, ${c.c} at a time`,
     }))
     return barChart({ title: model, unit: 'requests per second: longer is better', bars: bars(named, 'rate') })
   })

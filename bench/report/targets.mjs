@@ -6,6 +6,7 @@
 import { median, pairedDifference, pairedRatio } from '../lib/stats.mjs'
 import { burst, paced } from '../workloads.mjs'
 import { clientTargets } from './client.mjs'
+import { computeRows } from './compute.mjs'
 import { frameworkRows } from './frameworks.mjs'
 import { pythonRows } from './python.mjs'
 import { textRows } from './text.mjs'
@@ -292,20 +293,7 @@ export function judge(result) {
     note: json?.traffic === 'varied' ? '`data` before `datatype` in every other request' : '',
   })
 
-  for (const [model, label] of [
-    ['resnet50', 'ResNet-50 size'],
-    ['bert_base', 'BERT base size'],
-    ['minilm', 'MiniLM size'],
-  ]) {
-    const bare = result.cells.find((c) => c.suite === 'compute' && c.workload === model && c.kind === 'floor')
-    const served = result.cells.filter((c) => c.suite === 'compute' && c.workload === model && c.kind === 'nereid')
-    const best = served.map((c) => ratio(c, bare, 'rate')).filter(Boolean).toSorted((a, b) => b.median - a.median)[0]
-    const missing = result.quick && model !== 'minilm' ? 'only in full runs' : undefined
-    row(`${label}: rate ÷ best bare ONNX Runtime loop`, 0.97, 'least', best, {
-      ...(missing && { missing }), note: bare ? `best loop: ${bare.connections} × ${bare.streams} threads` : '',
-    })
-  }
-
+  computeRows(result, { row, ratio })
   textRows(result, { row, ratio })
 
   /**

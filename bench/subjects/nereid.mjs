@@ -24,17 +24,20 @@ export async function nereidCommand(root, repositories, flags, program = ['dist/
 /**
  * @param {string} root of the clone
  * @param {{ models?: string[], repository?: string | string[], flags?: string[], name?: string, env?: object,
- *   program?: string[], ready?: RegExp }} options
+ *   program?: string[], ready?: RegExp, group?: string }} options `group` is the directory of a control group
  */
 export async function startNereid(
   root,
-  { models, repository = MODELS, flags = [], name = 'Nereid', env = {}, program, ready = /Started HTTPService at/ },
+  { models, repository = MODELS, flags = [], name = 'Nereid', env = {}, program, ready = /Started HTTPService at/, group },
 ) {
   const chosen =
     models === undefined ? [] : ['--model-control-mode=explicit', ...models.map((m) => `--load-model=${m}`)]
   const { command, ports } = await nereidCommand(root, [repository].flat(), [...chosen, ...flags], program)
   const options = { ready, cwd: root, timeoutMs: 120_000, env }
-  const started = await start(name, command[0], command.slice(1), options)
+  // The shell enters the group before it becomes the server, which may look at its quota when it starts.
+  const enter = group === undefined ? [] : ['sh', '-c', 'echo $$ > "$0/cgroup.procs" && exec "$@"', group]
+  const [first, ...words] = [...enter, ...command]
+  const started = await start(name, first, words, options)
   return { ...subject(name, started.child, ports), readyMs: started.readyMs }
 }
 

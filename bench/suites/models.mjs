@@ -1,4 +1,4 @@
-/** The suites about models that compute: batching, threads, and what serving adds to a bare ONNX Runtime loop. */
+/** The suites about batching and threads, and ONNX Runtime alone. */
 import { execFile } from 'node:child_process'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
@@ -126,7 +126,7 @@ export async function threads(ctx) {
  *
  * @param times runs that count as one
  */
-export function ortCell(ctx, workload, [callers, intra], { suite = 'compute', times = 1 } = {}) {
+export function ortCell(ctx, workload, [callers, intra], { suite, times }) {
   const args = (seconds) => [
     'ort-loop',
     `--library=${ctx.library}`,
@@ -151,33 +151,4 @@ export function ortCell(ctx, workload, [callers, intra], { suite = 'compute', ti
       }
     },
   }
-}
-
-/** Callers × threads per caller that fit the machine. */
-function threadSettings(cpus) {
-  const out = []
-  for (let callers = 1; callers <= cpus; callers *= 2) out.push([callers, Math.max(1, Math.floor(cpus / callers))])
-  if (!out.some(([callers]) => callers === cpus)) out.push([cpus, 1])
-  return out
-}
-
-export async function compute(ctx) {
-  const cells = []
-  const list = ctx.quick ? [workloads.minilm()] : [workloads.minilm(), workloads.resnet50(), workloads.bert()]
-  // A share of a slow model's run is what a request or two more make; long enough that it does not matter.
-  const seconds = ctx.quick ? 1 : 5
-  for (const workload of list) {
-    const served = (ctx.quick ? [2] : [1, 2, 4]).map((c) =>
-      cell('compute', ctx.nereid, workload, 'gRPC', { c, seconds }),
-    )
-    if (ctx.runner.wanted(served).length === 0) continue
-    let best = null
-    for (const setting of threadSettings(ctx.cpus)) {
-      const candidate = ortCell(ctx, workload, setting)
-      const { rate } = await candidate.run(ctx.quick ? 0.5 : 2.5)
-      if (best === null || rate > best.rate) best = { rate, setting }
-    }
-    cells.push(...served, { ...ortCell(ctx, workload, best.setting), seconds })
-  }
-  return ctx.runner.measure('models that compute', cells, ctx)
 }

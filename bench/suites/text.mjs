@@ -70,13 +70,13 @@ function write(ctx, repository) {
 }
 
 /** Words that are one token: requests have the lengths they are to have. */
-function words(folder) {
+export function words(folder) {
   const { vocab } = JSON.parse(readFileSync(join(folder, 'tokenizer.json'), 'utf8')).model
   return Object.keys(vocab).filter((word) => /^[a-z]{3,}$/.test(word))
 }
 
 /** A server that answers /v1/embeddings. `vectors` are those of the first texts, by workload. */
-const embeds = (server, vectors) => ({
+export const embeds = (server, vectors) => ({
   ...server,
   custom: ({ model, input }) => ({
     path: '/v1/embeddings', headers: { 'Content-Type': 'application/json', Authorization: 'Bearer any' },
@@ -169,7 +169,7 @@ function stubCells(ctx, all, server, loop) {
   ]
 }
 
-const onnxruntimeVersion = (root) =>
+export const onnxruntimeVersion = (root) =>
   JSON.parse(readFileSync(join(root, 'node_modules/onnxruntime-node/package.json'), 'utf8')).version
 
 export async function text(ctx) {
