@@ -223,7 +223,7 @@ async function beside(ctx, name, path, python, ends) {
 
 /** Cells of this server and of itself with the baseline, under one condition. */
 async function besideItself(ctx, name, path, condition, group, ends) {
-  const settings = ctx.computeBaseline.split(',')
+  const settings = ctx.computeBaseline.split(';')
   const cells = []
   for (const [subject, more] of [[SERVED, {}], [BEFORE, { settings }]]) {
     const server = await serve(ctx, name, path, { ...more, name: subject, ...(group && { group: group.directory }) })
