@@ -84,7 +84,8 @@ export const COMMANDS: readonly Command[] = [
         name: 'batch', value: 'rows', isValueOptional: true,
         meaning:
           'Let requests run together in batches, of 4 rows unless said otherwise, or 4096 of trees, which ' +
-          'always batch; the first dimension of all inputs and outputs is the batch then.',
+          'always batch; the first dimension of all inputs and outputs is the batch then. Default: batches if rows ' +
+          'are independent and gain, which is tried.',
       },
       {
         name: 'file', value: 'path',
