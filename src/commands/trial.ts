@@ -3,6 +3,9 @@
 import type { Server } from '../index.js'
 import { exitNow } from '../native/index.js'
 
+/** All servers of a process share one function for their log lines. */
+const ignored = (): void => {}
+
 /** Starts a server without models, uses it and stops it. `isAsked`: over HTTP, at a port of this machine. */
 export async function withServer<T>(
   repository: string, isAsked: boolean, use: (server: Server) => Promise<T>,
@@ -14,7 +17,7 @@ export async function withServer<T>(
     // A model batches only if the configuration says so.
     backendConfig: 'default-max-batch-size=0',
     http: isAsked ? { address: '127.0.0.1', port: 0 } : false,
-    log: () => {},
+    log: ignored,
   })
   try {
     return await use(server)

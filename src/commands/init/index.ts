@@ -29,7 +29,7 @@ import type { ModelIoConfig } from './model_io.js'
 import {
   exportFolder, isTextFolder, textConfigText, textExample, textFiles, textFolder, type TextPlan,
 } from './text.js'
-import { Staging, dataFile, isFile, requireRegular, type ModelFile } from './place.js'
+import { Staging, dataFile, filesBelow, isFile, requireRegular, type ModelFile } from './place.js'
 import { PYTHON_IO, PYTHON_MODEL } from './python_model.js'
 import { statesOf } from './state.js'
 import { torchScriptIn, type TorchScript } from './torchscript.js'
@@ -39,8 +39,6 @@ import { generateExample, isEngine } from './vllm.js'
 /** Sizes tried for variable dimensions: a model may want even numbers, a window, or an image. */
 const SIZES = [8, 1, 2, 4, 16, 32, 64, 224]
 const REQUEST_MS_MAX = 60_000
-/** Files and directories of a Python model. */
-const FILES_MAX = 1000
 const BATCH_MAX = 2 ** 31 - 1
 /** `max_batch_size` of trees, which always batch: rows are cheap. */
 const TREES_BATCH = 4096
@@ -280,28 +278,6 @@ function nameOf(path: string): string {
   }
   // Keep characters that a URL and a shell accept unchanged.
   return stem.replace(/[^\w.-]+/g, '_').replace(/^\.+/, '') || 'model'
-}
-
-/** Files of a directory with their destinations. */
-function filesBelow(directory: string, source: string, to: (path: string) => string): ModelFile[] {
-  const files: ModelFile[] = []
-  const places = [directory]
-  for (let place = places.pop(); place !== undefined; place = places.pop()) {
-    for (const entry of readdirSync(place, { withFileTypes: true })) {
-      if (entry.name.startsWith('.') || entry.name === '__pycache__') continue
-      const from = join(place, entry.name)
-      // Links to directories are skipped: they may form cycles.
-      if (entry.isDirectory()) {
-        places.push(from)
-        continue
-      }
-      requireRegular(from)
-      files.push({ from, to: to(relative(directory, from)) })
-      if (files.length + places.length > FILES_MAX)
-        throw new CommandError(`${source} has more than ${FILES_MAX} files; is it the model's own directory?`)
-    }
-  }
-  return files
 }
 
 /** Writes the files of a plan, tries the model, and returns what to print. */
