@@ -104,14 +104,13 @@ export function runPython(
   signal?: AbortSignal,
 ): Promise<{ failure: string | null; stdout: string }> {
   return new Promise((done) => {
-    const options = {
-      timeout, maxBuffer: ANSWER_BYTES_MAX, env: { ...process.env, ...env }, killSignal: 'SIGKILL' as const,
-      ...(signal === undefined ? {} : { signal }),
-    }
-    execFile(program, args, options, (error, stdout, stderr) => {
+    const options = { timeout, maxBuffer: ANSWER_BYTES_MAX, env: { ...process.env, ...env } }
+    const child = execFile(program, args, options, (error, stdout, stderr) => {
       const said = stderr.trim().split('\n').at(-1) ?? ''
       done({ failure: error === null ? null : said === '' ? error.message : said, stdout })
     })
+    // Node's own option would resolve before the program has ended.
+    signal?.addEventListener('abort', () => child.kill('SIGKILL'))
   })
 }
 

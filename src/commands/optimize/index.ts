@@ -22,7 +22,7 @@ import { filesBelow, isFile, Staging } from '../init/place.js'
 import { printable, shown } from '../output.js'
 import { cleaningUp, withServer } from '../trial.js'
 import { Comparison, type Similarity } from './compare.js'
-import { generatedRequests, readRequests, type Request, type Requests } from './inputs.js'
+import { generatedRequests, named, readRequests, type Request, type Requests } from './inputs.js'
 import { writeInt8, type Int8 } from './int8.js'
 import { measured, type Rate } from './measure.js'
 import { summary, tableText } from './report.js'
@@ -58,7 +58,8 @@ interface Source {
   version: string
   /** Paths below the model's directory. */
   graph: string
-  isText: boolean
+  /** Role of a text model; null for another model. */
+  role: string | null
 }
 
 /** @throws {CommandError} for what is no model of a repository, or has no ONNX graph */
@@ -83,11 +84,12 @@ function sourceOf(program: string, given: string): Source {
       `${given} has the backend '${printable(config.backend)}': only ONNX graphs become int8, of the backends ` +
         'onnxruntime and text',
     )
-  const graph = isText ? textFolderOf(config, path)?.file : onnxPath(config, path)
+  const text = isText ? textFolderOf(config, path) : null
+  const graph = isText ? text?.file : onnxPath(config, path)
   if (graph === undefined || !isFile(graph)) throw new CommandError(`there is no file ${shown(graph ?? path)}`)
   const { why } = lookAt(graph)
   if (why !== null) throw new CommandError(`${shown(graph)} ${why}`)
-  return { given, directory, name, config, version: basename(path), graph: relative(directory, graph), isText }
+  return { given, directory, name, config, version: basename(path), graph: relative(directory, graph), role: text?.role ?? null }
 }
 
 async function optimize(source: Source, { options, all }: CommandArguments): Promise<number> {
@@ -99,7 +101,7 @@ async function optimize(source: Source, { options, all }: CommandArguments): Pro
     throw new CommandError(`--out=${out} is the repository of ${source.given} itself: name another one`)
   // Before anything is made, since a mistake in the file is found at once.
   const file = options.get('inputs')
-  const given = file === undefined ? null : readRequests(resolve(file), source.name, source.isText)
+  const given = file === undefined ? null : readRequests(resolve(file), source.name, source.role)
   const staging = new Staging(out, source.name, false)
   const ending = new AbortController()
   let python: Promise<unknown> = Promise.resolve()
@@ -115,7 +117,7 @@ async function optimize(source: Source, { options, all }: CommandArguments): Pro
       const work = join(staging.repository, '.work')
       mkdirSync(work)
       const int8 = async (): Promise<Int8> => {
-        const calibration = source.isText ? [] : requests.slice(0, CALIBRATION_MAX)
+        const calibration = source.role !== null ? [] : requests.slice(0, CALIBRATION_MAX)
         const exclude = all.flatMap(([name, value]) => (name === 'exclude' ? value.split(',') : []))
         const choice = { method: options.get('method') ?? '', perTensor: options.has('per-tensor'), exclude }
         return await writeInt8(join(source.directory, source.graph), target, work, calibration, choice, ending.signal)
@@ -140,7 +142,7 @@ async function optimize(source: Source, { options, all }: CommandArguments): Pro
         for (const concurrency of [1, 8]) rates.push(await measured([original, optimized], compared, concurrency))
         const bytes: [number, number] = [statSync(join(source.directory, source.graph)).size, statSync(target).size]
         const count = `${compared.length} requests of ${from}`
-        process.stdout.write(tableText(source.given, made, count, bytes, memories, rates, comparison))
+        process.stdout.write(tableText(source.given, made, count, bytes, memories, rates, comparison, source.role))
         const why = whyRefused(comparison, options.has('accept'))
         if (why !== null) {
           process.stderr.write(`error: ${why}\n`)
@@ -189,18 +191,22 @@ const load = async (loading: Promise<unknown>, what: string): Promise<void> => {
 
 /** Loads the original, and finds requests that it answers. */
 async function loaded(
-  server: Parameters<Parameters<typeof withServer>[2]>[0], { name, given: source, isText }: Source, given: Requests | null,
+  server: Parameters<Parameters<typeof withServer>[2]>[0], { name, given: source, role }: Source, given: Requests | null,
 ): Promise<Requests & { original: Model; memory: number }> {
-  const before = rss()
   await load(server.load(name), source)
   const original = server.model(name)
   const config = original.config() as ModelIoConfig
   let refusal = ''
-  for (const size of given === null && !isText ? SIZES : [1]) {
-    const requests = given ?? generatedRequests(config, isText, size)
+  for (const size of given === null && role === null ? SIZES : [1]) {
+    const requests = given === null ? generatedRequests(config, role !== null, size) : named(given, config)
     const [first] = requests?.requests ?? []
     if (requests === null || first === undefined) continue
     try {
+      await original.infer({ inputs: first })
+      // What the first load of a process takes for itself is not of the model.
+      await server.unload(name)
+      const before = rss()
+      await server.load(name)
       await original.infer({ inputs: first })
       return { original, memory: rss() - before, ...requests }
     } catch (error) {

@@ -28,13 +28,13 @@ export interface Requests {
 }
 
 /** @throws {CommandError} for a file that has no requests to this model */
-export function readRequests(path: string, model: string, isText: boolean): Requests {
+export function readRequests(path: string, model: string, role: string | null): Requests {
   const text = readRegularFile(path, INPUTS_BYTES_MAX, `${path} has too many requests`).toString('utf8')
   const wrong = (why: string): CommandError => new CommandError(`${shown(path)} ${why}`)
-  if (isText && !/^\s*[[{]/.test(text)) {
+  if (role !== null && !/^\s*[[{]/.test(text)) {
     const lines = text.split(/\r?\n/).filter((line) => line.trim() !== '')
     if (lines.length === 0) throw wrong('has no texts: a line each')
-    return limited(lines.map((line) => ({ text: { data: [line], shape: [1, 1], datatype: 'BYTES' } })), shown(path))
+    return limited(lines.map((line) => ({ [TEXT]: textsTensor(line, role) })), shown(path))
   }
   try {
     const found = parsed(text)
@@ -52,6 +52,26 @@ export function readRequests(path: string, model: string, isText: boolean): Requ
       throw wrong(`is no JSON of requests to /v2/models/${model}/infer: ${printable(error.message)}`)
     throw error
   }
+}
+
+/** Name of the only input in requests of a list of texts. */
+const TEXT = ''
+
+/** Requests with the name and the shape that a text model has for its texts. */
+export function named({ requests, from }: Requests, { input: [input], max_batch_size }: ModelIoConfig): Requests {
+  const request = (one: Request): Request => {
+    const { [TEXT]: text, ...others } = one
+    if (text === undefined || input === undefined) return one
+    return { ...others, [input.name]: { ...text, shape: max_batch_size > 0 ? text.shape : text.shape.slice(1) } }
+  }
+  return { requests: requests.map(request), from }
+}
+
+/** A text, or a query and a document with a tab between them. */
+function textsTensor(line: string, role: string): InputTensor {
+  const [first = '', ...rest] = line.split('\t')
+  const data = role === 'rerank' ? [first, rest.join('\t')] : [line]
+  return { data, shape: [1, data.length], datatype: 'BYTES' }
 }
 
 const limited = (requests: Request[], path: string): Requests => ({
@@ -86,15 +106,15 @@ function requestOf(value: unknown, at: number): Request {
   }))
 }
 
-/** Requests of a trace: inputs have the number of their request, whose first object names the model. */
+/** Requests of a trace: inputs have the number of their request. With the level TIMESTAMPS an object names its model. */
 function traced(objects: readonly unknown[], model: string): Request[] {
-  const named = new Map<unknown, string>()
+  const models = new Map<unknown, string>()
   const requests = new Map<unknown, Request>()
   for (const one of objects) {
     if (!isObject(one)) continue
     const { id, tensor } = one
-    if (typeof one['model_name'] === 'string') named.set(id, one['model_name'])
-    if (one['activity'] !== 'TENSOR_QUEUE_INPUT' || !isObject(tensor) || named.get(id) !== model) continue
+    if (typeof one['model_name'] === 'string') models.set(id, one['model_name'])
+    if (one['activity'] !== 'TENSOR_QUEUE_INPUT' || !isObject(tensor) || (models.get(id) ?? model) !== model) continue
     const [name, data, shape] = [tensor['name'], tensor['data'], tensor['shape']].map(String)
     const place = `the trace, request ${String(id)}`
     const dims = shape === '' ? [] : shape?.split(',').map(Number)

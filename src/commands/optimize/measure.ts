@@ -4,7 +4,7 @@ import type { Model } from '../../index.js'
 import type { Request } from './inputs.js'
 
 const ROUNDS = 3
-const SLICE_MS = 700
+const SLICE_MS = 600
 const WARM_UP = 4
 
 export interface Rate {

@@ -38,7 +38,7 @@ const changesText = ({ changed, of }: Changes, what: string): string =>
 /** The table: original and optimised side by side, then how they differ. */
 export function tableText(
   given: string, made: Int8, requests: string, bytes: [number, number], memory: [number, number],
-  rates: readonly Rate[], similarity: Similarity,
+  rates: readonly Rate[], similarity: Similarity, role: string | null,
 ): string {
   const row = (name: string, cells: readonly string[], last = ''): string =>
     `${[name, ...cells].map((cell, i) => (i === 0 ? cell.padEnd(WIDTHS[0] ?? 0) : cell.padStart(WIDTHS[i] ?? 0))).join('')}${last}`
@@ -52,8 +52,9 @@ export function tableText(
       row(`CPU ms, ${concurrency} at once`, cpuMs.map(rounded), times(cpuMs)),
     ]),
     '', `cosine                  ${cosineText(similarity)}`,
-    ...(top1.of > 0 ? [`top 1 changed           ${changesText(top1, 'rows')}`] : []),
-    ...(nearest.of > 0 ? [`nearest changed         ${changesText(nearest, 'vectors')}`] : []),
+    // The greatest value of an embedding, and the neighbours of classes, say nothing.
+    ...(top1.of > 0 && role !== 'embed' ? [`top 1 changed           ${changesText(top1, 'rows')}`] : []),
+    ...(nearest.of > 0 && role !== 'classify' ? [`nearest changed         ${changesText(nearest, 'vectors')}`] : []),
     ...(order.of > 0 ? [`order changed           ${changesText(order, 'pairs of requests')}`] : []),
   ]
   return `${lines.map((line) => printable(line).trimEnd()).join('\n')}\n`

@@ -21,6 +21,8 @@ PACKAGES = ("onnx", "onnxruntime")
 # Operators whose weights dynamic int8 makes smaller and faster. Of convolutions it makes slower ones.
 DYNAMIC = ["MatMul", "Gemm", "Gather", "Attention", "EmbedLayerNormalization", "LSTM"]
 STATIC = ["Conv", "MatMul", "Gemm"]
+# The first one that has a scale for each channel.
+OPSET_MIN = 13
 # A graph of protobuf holds less than 2 GiB.
 GRAPH_BYTES_MAX = 1_800_000_000
 # Names of nodes that an error lists.
@@ -34,18 +36,22 @@ def main(plan):
     # Advice about preparing a graph, which this does.
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
-    import onnx
+    import onnx.version_converter
     from onnxruntime.quantization import QuantFormat, QuantType, quantize_dynamic, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     source, work = plan["source"], plan["work"]
-    graph = onnx.load(source, load_external_data=False).graph
+    model = onnx.load(source, load_external_data=False)
+    graph = model.graph
     convolutions = sum(node.op_type == "Conv" for node in graph.node)
     method = plan["method"] or ("static" if convolutions else "dynamic")
     if method == "static" and not plan["inputs"]:
         sys.exit("static int8 needs inputs of the graph itself, which this model has not: use --method=dynamic")
     large = os.path.getsize(source) > GRAPH_BYTES_MAX or any(tensor.data_location for tensor in graph.initializer)
     if method == "static":
+        if any(opset.domain in ("", "ai.onnx") and opset.version < OPSET_MIN for opset in model.opset_import):
+            source = os.path.join(work, "converted.onnx")
+            onnx.save(onnx.version_converter.convert_version(onnx.load(plan["source"]), OPSET_MIN), source)
         # Folds normalisations into convolutions, so that they are not quantised by themselves.
         prepared = os.path.join(work, "prepared.onnx")
         quant_pre_process(source, prepared, skip_symbolic_shape=True, save_as_external_data=large)
@@ -54,9 +60,10 @@ def main(plan):
     types = STATIC if method == "static" else DYNAMIC
     nodes = [node for node in graph.node if node.op_type in types]
     excluded = exclusions(nodes, plan["exclude"])
-    left = [node for node in nodes if node.name not in excluded]
+    weights = {tensor.name for tensor in graph.initializer} | {node.output[0] for node in graph.node if node.op_type == "Constant"}
+    left = [node for node in nodes if node.name not in excluded and weights.intersection(node.input)]
     if not left:
-        sys.exit(f"the graph has no node of {', '.join(types)} left, and int8 gains nothing for others")
+        sys.exit(f"the graph has no weights of {', '.join(types)} left, and int8 gains nothing for others")
     options = {
         "per_channel": plan["per_channel"], "reduce_range": plan["reduce_range"], "weight_type": QuantType.QInt8,
         "op_types_to_quantize": types, "nodes_to_exclude": sorted(excluded), "use_external_data_format": large,
