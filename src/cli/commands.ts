@@ -84,7 +84,8 @@ export const COMMANDS: readonly Command[] = [
         name: 'batch', value: 'rows', isValueOptional: true,
         meaning:
           'Let requests run together in batches, of 4 rows unless said otherwise, or 4096 of trees, which ' +
-          'always batch; the first dimension of all inputs and outputs is the batch then.',
+          'always batch; the first dimension of all inputs and outputs is the batch then. Default: batches if rows ' +
+          'are independent and gain, which is tried.',
       },
       {
         name: 'file', value: 'path',
@@ -102,6 +103,45 @@ export const COMMANDS: readonly Command[] = [
     ],
     files: INIT_ENDS,
     load: () => import('../commands/init/index.js'),
+  },
+  {
+    name: 'optimize',
+    usage: 'MODEL [options]',
+    meaning:
+      'Make an int8 model of MODEL, a directory of a model repository with an ONNX graph (backend onnxruntime or ' +
+      'text), by onnxruntime.quantization of NEREID_PYTHON or python3. Run both in a server, print how they differ ' +
+      '(cosine, top 1, ranks), what they cost (CPU, rate, memory), and write the int8 model unless its cosine is below ' +
+      '0.99 in the mean or 0.97 for any output.',
+    options: [
+      {
+        name: 'out', value: 'path',
+        meaning: 'Model repository for the result, created if it is missing. Default: optimized.',
+      },
+      {
+        name: 'inputs', value: 'file',
+        meaning:
+          'Requests to compare with: JSON as in POST /v2/models/NAME/infer (an array, or one in a line), the trace of a ' +
+          'server with level=TENSORS, or lines of text for a text model. Default: generated ones, which say less.',
+      },
+      {
+        name: 'method', value: 'dynamic|static',
+        meaning:
+          'Where the ranges of values are from: each run, or a calibration with the inputs. Default: static for graphs ' +
+          'with convolutions, dynamic for others.',
+      },
+      {
+        name: 'exclude', value: 'nodes',
+        meaning:
+          'Nodes that stay as they are, by name: patterns with * and ?, joined by commas. May be given several times.',
+      },
+      {
+        name: 'per-tensor',
+        meaning: 'One scale for each weight instead of one for each of its channels, which is less exact.',
+      },
+      { name: 'accept', meaning: 'Write the result also if it differs more.' },
+      { name: 'force', meaning: 'Replace existing files.' },
+    ],
+    load: () => import('../commands/optimize/index.js'),
   },
   {
     name: 'new', usage: '(model | backend) NAME [--lang=(ts | python | c | rust)] [options]',

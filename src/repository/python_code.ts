@@ -98,15 +98,19 @@ const ASK_MS_MAX = 60_000
 /** The interpreter of models that name none; null if there is none. */
 export const userPython = (): string | null => interpreterOf(null, undefined)
 
-/** Runs a program; if it fails, `failure` is the last line that it says. */
+/** Runs a program; if it fails, `failure` is the last line that it says. `signal` ends it. */
 export function runPython(
-  program: string, args: readonly string[], timeout: number,
+  program: string, args: readonly string[], timeout: number, env: Readonly<Record<string, string>> = {},
+  signal?: AbortSignal,
 ): Promise<{ failure: string | null; stdout: string }> {
   return new Promise((done) => {
-    execFile(program, args, { timeout, maxBuffer: ANSWER_BYTES_MAX }, (error, stdout, stderr) => {
+    const options = { timeout, maxBuffer: ANSWER_BYTES_MAX, env: { ...process.env, ...env } }
+    const child = execFile(program, args, options, (error, stdout, stderr) => {
       const said = stderr.trim().split('\n').at(-1) ?? ''
       done({ failure: error === null ? null : said === '' ? error.message : said, stdout })
     })
+    // Node's own option would resolve before the program has ended.
+    signal?.addEventListener('abort', () => child.kill('SIGKILL'))
   })
 }
 

@@ -233,15 +233,6 @@ test('a model or a repository in a cloud is refused, and the message says what t
 })
 
 describe('output', () => {
-  test('suggests --batch for a model that may batch, and that command works', async () => {
-    const { out, directory } = await made({ 'm.onnx': MODEL }, 'm.onnx', ['--name=x'])
-    const [, command = ''] = /\n {2}.* init (.* --batch --force)\n/.exec(out) ?? []
-    const again = await runs(init, command.replaceAll('./', `${directory}/`).split(' '), directory)
-    expect([again.code, again.out]).toEqual([0, expect.not.stringContaining('--batch')])
-    expect(readFileSync(join(directory, 'out/x/config.pbtxt'), 'utf8')).toContain('max_batch_size: 4')
-    expect((await made({ 'm.onnx': addSub(TYPE.FP32, [1, 4]) }, 'm.onnx')).out).not.toContain('--batch')
-  })
-
   test('npx is added if a shell would not find the program; if npx would not either, the file is called', () => {
     const directory = files({
       'bin/nereid': '', 'project/node_modules/.bin/nereid': '', 'project/src/': '', 'clone/docs/': '',

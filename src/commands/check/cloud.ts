@@ -8,7 +8,7 @@ const COPIES: Readonly<Record<Scheme, string>> = {
 }
 
 /** Error text for a place in a cloud that a command cannot read, with what to do; null for a local path. */
-export function unreadableCloud(path: string, command: 'doctor' | 'init'): string | null {
+export function unreadableCloud(path: string, command: 'doctor' | 'init' | 'optimize'): string | null {
   const scheme = schemeOf(path)
   return scheme === null ? null
     : `${path} is in a cloud, and 'nereid ${command}' reads only local files: copy it to a directory, for example ` +
@@ -16,7 +16,7 @@ export function unreadableCloud(path: string, command: 'doctor' | 'init'): strin
 }
 
 /** The same for a place that a command cannot write to. */
-export function unwritableCloud(path: string, command: 'init'): string | null {
+export function unwritableCloud(path: string, command: 'init' | 'optimize'): string | null {
   const scheme = schemeOf(path)
   return scheme === null ? null
     : `${path} is in a cloud, and 'nereid ${command}' writes only local files: name a directory, and then copy it ` +

@@ -5,8 +5,10 @@ import { statesOf, type StatePair } from './state.js'
 import type { NamedTensor, TorchScript } from './torchscript.js'
 import type { TreesFile } from './trees.js'
 
-/** The configuration of an ONNX model. `canBatch`: all its tensors have a variable first dimension. */
-export function onnxConfigText(config: ModelIoConfig, canBatch: boolean): string {
+const COLUMNS = 120
+
+/** The configuration of an ONNX model. `why` it batches or does not is null if the user decided. */
+export function onnxConfigText(config: ModelIoConfig, why: string | null): string {
   const states = statesOf(config.input, config.output)
   const isState = (tensor: TensorConfig): boolean => states.some((pair) => Object.values(pair).includes(tensor))
   const lines = [
@@ -19,21 +21,30 @@ export function onnxConfigText(config: ModelIoConfig, canBatch: boolean): string
     lines.push(...sequenceText(states))
   } else if (config.max_batch_size > 0) {
     lines.push(
-      '', '# Requests that wait at the same time run together, up to max_batch_size rows.', 'dynamic_batching { }',
+      '', '# Requests that wait at the same time run together, up to max_batch_size rows.',
+      ...(why === null ? [] : wrapped(`Tried: ${why}.`)), 'dynamic_batching { }',
       '# To wait a moment for more of them:', '# dynamic_batching { max_queue_delay_microseconds: 100 }',
     )
-  } else if (canBatch) {
-    lines.push(
-      '', '# The first dimension of every input and output is variable. If it is the batch, let requests run together:',
-      '# `nereid init --batch --force` writes this file for it, with dims that leave that dimension out and',
-      '# max_batch_size: 4', '# dynamic_batching { }',
-    )
+  } else if (why !== null) {
+    lines.push('', ...wrapped(`Requests do not run together in batches: ${why}.`))
+    if ([...config.input, ...config.output].every(({ dims }) => dims[0] === -1))
+      lines.push('# `nereid init --batch --force` writes this file for batches all the same.')
   }
   lines.push(
     '', '# To run as many requests (or batches) at the same time as there are instances:',
     '# instance_group [ { count: 2 kind: KIND_CPU } ]', '',
   )
   return lines.join('\n')
+}
+
+/** A sentence as comments of at most `COLUMNS` characters. */
+function wrapped(text: string): string[] {
+  const lines = ['#']
+  for (const word of text.replace(/\s+/g, ' ').split(' ')) {
+    if ((lines.at(-1) ?? '').length + word.length < COLUMNS) lines.push(`${lines.pop() ?? ''} ${word}`)
+    else lines.push(`# ${word}`)
+  }
+  return lines
 }
 
 /** The server keeps the state between the requests of a sequence; the first one finds zeros. */

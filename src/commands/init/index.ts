@@ -11,11 +11,14 @@ import type { Server } from '../../index.js'
 import { BACKENDS, DEFAULT_MAX_BATCH_SIZE, backendRow } from '../../config/index.js'
 import { invocation } from '../../config/invocation.js'
 import { shellWord } from '../../config/shell_word.js'
-import { exitNow, ServerError } from '../../native/index.js'
+import { ServerError } from '../../native/index.js'
 import { lookAt, plainReason, requireSafeName, whyNoWeights } from '../../repository/index.js'
 import { CommandError, commandNamed, readArguments, usageOf, type CommandArguments } from '../arguments.js'
 import { unreadableCloud, unwritableCloud } from '../check/cloud.js'
 import { printFailure } from '../failure.js'
+import { printable } from '../output.js'
+import { cleaningUp, withServer } from '../trial.js'
+import { batchedConfig, tryBatches, whyNotByGraph, type Batching } from './batching.js'
 import {
   onnxConfigText, planConfigText, pythonConfigText, pytorchConfigText, treesConfigText, unreadConfigText,
   vllmConfigText,
@@ -26,8 +29,9 @@ import type { ModelIoConfig } from './model_io.js'
 import {
   exportFolder, isTextFolder, textConfigText, textExample, textFiles, textFolder, type TextPlan,
 } from './text.js'
-import { Staging, dataFile, isFile, requireRegular, type ModelFile } from './place.js'
+import { Staging, dataFile, filesBelow, isFile, requireRegular, type ModelFile } from './place.js'
 import { PYTHON_IO, PYTHON_MODEL } from './python_model.js'
+import { statesOf } from './state.js'
 import { torchScriptIn, type TorchScript } from './torchscript.js'
 import { TREES, treesIn, type TreesFile } from './trees.js'
 import { generateExample, isEngine } from './vllm.js'
@@ -35,8 +39,6 @@ import { generateExample, isEngine } from './vllm.js'
 /** Sizes tried for variable dimensions: a model may want even numbers, a window, or an image. */
 const SIZES = [8, 1, 2, 4, 16, 32, 64, 224]
 const REQUEST_MS_MAX = 60_000
-/** Files and directories of a Python model. */
-const FILES_MAX = 1000
 const BATCH_MAX = 2 ** 31 - 1
 /** `max_batch_size` of trees, which always batch: rows are cheap. */
 const TREES_BATCH = 4096
@@ -65,8 +67,8 @@ export interface Plan {
 interface Trial {
   example: Example | null
   refusal: string | null
-  /** True if the model does not batch, and perhaps could. */
-  mayBatch?: true
+  /** Whether the model batches, and why. */
+  batching?: Batching
 }
 
 /** A model that was written and does not load here yet. */
@@ -278,28 +280,6 @@ function nameOf(path: string): string {
   return stem.replace(/[^\w.-]+/g, '_').replace(/^\.+/, '') || 'model'
 }
 
-/** Files of a directory with their destinations. */
-function filesBelow(directory: string, source: string, to: (path: string) => string): ModelFile[] {
-  const files: ModelFile[] = []
-  const places = [directory]
-  for (let place = places.pop(); place !== undefined; place = places.pop()) {
-    for (const entry of readdirSync(place, { withFileTypes: true })) {
-      if (entry.name.startsWith('.') || entry.name === '__pycache__') continue
-      const from = join(place, entry.name)
-      // Links to directories are skipped: they may form cycles.
-      if (entry.isDirectory()) {
-        places.push(from)
-        continue
-      }
-      requireRegular(from)
-      files.push({ from, to: to(relative(directory, from)) })
-      if (files.length + places.length > FILES_MAX)
-        throw new CommandError(`${source} has more than ${FILES_MAX} files; is it the model's own directory?`)
-    }
-  }
-  return files
-}
-
 /** Writes the files of a plan, tries the model, and returns what to print. */
 export async function make(program: string, plan: Plan, options: CommandArguments['options']): Promise<string> {
   const out = options.get('out') ?? 'models'
@@ -307,14 +287,7 @@ export async function make(program: string, plan: Plan, options: CommandArgument
   const hint = unwritableCloud(out, 'init')
   if (hint !== null) throw new CommandError(hint)
   const staging = new Staging(out, plan.name, options.has('link'))
-  const interrupted = (_: NodeJS.Signals, number: number): void => {
-    staging.remove()
-    // Exit codes of signals in a shell.
-    exitNow(128 + number)
-  }
-  const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
-  for (const signal of signals) process.on(signal, interrupted)
-  try {
+  return await cleaningUp(async () => {
     if (!options.has('link')) staging.requireRoom(plan.files)
     for (const file of plan.files) staging.add(file)
     // A JavaScript model declares everything in its code.
@@ -337,13 +310,10 @@ export async function make(program: string, plan: Plan, options: CommandArgument
     const tried =
       plan.kind === 'vllm' ? untried(program, plan, out)
         : ['onnx', 'openvino', 'tensorflow'].includes(plan.kind)
-          ? await tryFile(staging, plan, batchOf(options, 0)) : await tryConfigured(staging, plan, script)
-    const files = staging.finish()
-    return report(program, out, files, tried, plan, options.has('name'))
-  } finally {
-    for (const signal of signals) process.off(signal, interrupted)
-    staging.remove()
-  }
+          ? await tryFile(staging, plan, options.has('batch') ? batchOf(options, 0) : null)
+          : await tryConfigured(staging, plan, script)
+    return report(program, out, staging.finish(), tried, plan)
+  }, () => staging.remove())
 }
 
 /** Names and counts that a TorchScript file declares; null for another file, or if they cannot be read. */
@@ -387,26 +357,37 @@ function untried(program: string, { name }: Plan, out: string): Trial {
   }
 }
 
-/** Loads the model to read its tensors, writes them down, and loads it again from the written configuration. */
-async function tryFile(staging: Staging, { name, kind, source }: Plan, batch: number): Promise<Trial | Unloaded> {
-  return await withServer(staging.repository, async (server) => {
+/**
+ * Loads the model to read its tensors, writes them down, and loads it again from the written configuration.
+ *
+ * @param batch rows of a batch; null to try whether the model batches
+ */
+async function tryFile(
+  staging: Staging, { name, kind, source, files: [first] }: Plan, batch: number | null,
+): Promise<Trial | Unloaded> {
+  return await withServer(staging.repository, true, async (server) => {
+    const backend = kind === 'onnx' ? 'onnxruntime' : kind
     try {
-      await server.load(name, {
-        config: { name, backend: kind === 'onnx' ? 'onnxruntime' : kind, max_batch_size: batch },
-      })
+      await server.load(name, { config: { name, backend, max_batch_size: batch ?? 0 } })
     } catch (error) {
-      if (batch > 0 && String(error).includes('does not support batching')) throw cannotBatch()
+      if (batch !== null && String(error).includes('does not support batching')) throw cannotBatch()
       // Its framework may not be installed here.
       if (kind !== 'onnx' && error instanceof ServerError) return { failure: reasonOf(error, staging) }
       throw described(error, source, staging)
     }
-    const config = server.model(name).config() as ModelIoConfig
-    staging.add({ to: 'config.pbtxt', text: onnxConfigText(config, canBatch(config)) })
+    let config = server.model(name).config() as ModelIoConfig
+    let batching: Batching | undefined
+    if (batch === null && statesOf(config.input, config.output).length === 0) {
+      const graph = kind === 'onnx' && first !== undefined && 'from' in first ? lookAt(first.from).file : null
+      const why = whyNotByGraph(config, graph)
+      const found = why === null ? await tryBatches(server, config) : { rows: 0, why }
+      if (found.rows > 0) config = batchedConfig(config, found.rows)
+      batching = { ...found, why: printable(staging.named(found.why)) }
+    }
+    staging.add({ to: 'config.pbtxt', text: onnxConfigText(config, batching?.why ?? null) })
     await server.load(name)
     const written = server.model(name).config() as ModelIoConfig
-    const isSequence = written.sequence_batching !== undefined
-    const mayBatch = batch === 0 && canBatch(config) && !isSequence
-    return { ...(await tryRequests(server, written)), ...(mayBatch ? { mayBatch } : {}) }
+    return { ...(await tryRequests(server, written)), ...(batching === undefined ? {} : { batching }) }
   })
 }
 
@@ -424,16 +405,11 @@ function cannotBatch(): CommandError {
   )
 }
 
-/** True if a configuration that does not batch could. */
-function canBatch({ input, output }: ModelIoConfig): boolean {
-  return input.length > 0 && [...input, ...output].every(({ dims }) => dims[0] === -1)
-}
-
 /** Loads a model from the written configuration. If its code lacks something here, returns the reason. */
 async function tryConfigured(
   staging: Staging, { name, kind, source, text }: Plan, script: TorchScript | null,
 ): Promise<Trial | Unloaded> {
-  return await withServer(staging.repository, async (server) => {
+  return await withServer(staging.repository, true, async (server) => {
     try {
       await server.load(name)
     } catch (error) {
@@ -451,23 +427,6 @@ async function tryConfigured(
     }
     return await tryRequests(server, server.model(name).config() as ModelIoConfig)
   })
-}
-
-async function withServer<T>(repository: string, use: (server: Server) => Promise<T>): Promise<T> {
-  const { Server } = await import('../../index.js')
-  const server = await Server.start({
-    modelRepository: repository,
-    modelControlMode: 'explicit',
-    // A model batches only if the configuration says so.
-    backendConfig: 'default-max-batch-size=0',
-    http: { address: '127.0.0.1', port: 0 },
-    log: () => {},
-  })
-  try {
-    return await use(server)
-  } finally {
-    await server.stop({ timeoutMs: 0 })
-  }
 }
 
 async function tryRequests(server: Server, config: ModelIoConfig): Promise<Trial> {
@@ -508,7 +467,7 @@ async function refusalOf(server: Server, { path, body, headerBytes }: Example): 
 
 function report(
   program: string, out: string, files: readonly string[], tried: Trial | Unloaded,
-  { name, source, beside = [], tested = [] }: Plan, isNamed: boolean,
+  { name, beside = [], tested = [] }: Plan,
 ): string {
   const command = invocation(program)
   const test = tested.length === 0 ? [] : ['', 'Test it:', ...tested.map((line) => `  ${line}`)]
@@ -517,7 +476,7 @@ function report(
     const lines = [`The model does not load yet: ${tried.failure}`, '', 'Written:', ...files, ...test, ...again]
     return `${lines.join('\n')}\n`
   }
-  const { example, refusal, mayBatch } = tried
+  const { example, refusal, batching } = tried
   const lines = [...files, ...test, '', 'Serve it:', `  ${command} --model-repository=${shellWord(out)}`]
   if (example !== null) {
     lines.push(
@@ -536,13 +495,13 @@ function report(
     if (example.binaryOutputs.length > 0)
       lines.push(`answer.bin will hold JSON and then the bytes of ${example.binaryOutputs.join(', ')}.`)
   }
-  if (mayBatch === true) {
+  if (batching !== undefined)
     lines.push(
-      '', 'The first dimension of every input and output is variable. If it is the batch, let requests run together:',
-      `  ${command} init ${shellWord(source)}${isNamed ? ` --name=${name}` : ''}` +
-        `${out === 'models' ? '' : ` --out=${shellWord(out)}`} --batch --force`,
+      '',
+      batching.rows > 0
+        ? `Requests run together in batches of up to ${batching.rows} rows: ${batching.why}.`
+        : `Requests do not run together in batches: ${batching.why}.`,
     )
-  }
   if (beside.length > 0)
     lines.push(
       '',

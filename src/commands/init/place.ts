@@ -4,13 +4,16 @@ import {
   closeSync, constants, copyFileSync, existsSync, linkSync, lstatSync, mkdirSync, mkdtempSync, openSync, readdirSync,
   realpathSync, renameSync, rmdirSync, rmSync, statSync, statfsSync, writeFileSync,
 } from 'node:fs'
-import { dirname, join, resolve, sep } from 'node:path'
+import { dirname, join, relative, resolve, sep } from 'node:path'
 import { isInModel } from '../../native/index.js'
 import { CommandError } from '../arguments.js'
 import { shown } from '../output.js'
 
 /** A file of the model: its source or its text, and its path below the model's directory. */
 export type ModelFile = { to: string } & ({ from: string } | { text: string })
+
+/** Files and directories of a model that is a directory. */
+const FILES_MAX = 1000
 
 /** A temporary repository with one model. */
 export class Staging {
@@ -54,7 +57,12 @@ export class Staging {
       this.#copy(file.from, target)
       this.#names.unshift([resolve(target), shown(file.from)])
     }
-    if (!this.#files.includes(file.to)) this.#files.push(file.to)
+    this.register(file.to)
+  }
+
+  /** Adds a file that is there already. */
+  register(to: string): void {
+    if (!this.#files.includes(to)) this.#files.push(to)
   }
 
   #copy(from: string, target: string): void {
@@ -151,4 +159,26 @@ export function dataFile(directory: string, location: string): string {
 export function requireRegular(path: string): void {
   if (!statSync(path).isFile()) throw new CommandError(`${path} is no regular file`)
   closeSync(openSync(path, 'r'))
+}
+
+/** Files of a directory with their destinations. */
+export function filesBelow(directory: string, source: string, to: (path: string) => string): ModelFile[] {
+  const files: ModelFile[] = []
+  const places = [directory]
+  for (let place = places.pop(); place !== undefined; place = places.pop()) {
+    for (const entry of readdirSync(place, { withFileTypes: true })) {
+      if (entry.name.startsWith('.') || entry.name === '__pycache__') continue
+      const from = join(place, entry.name)
+      // Links to directories are skipped: they may form cycles.
+      if (entry.isDirectory()) {
+        places.push(from)
+        continue
+      }
+      requireRegular(from)
+      files.push({ from, to: to(relative(directory, from)) })
+      if (files.length + places.length > FILES_MAX)
+        throw new CommandError(`${source} has more than ${FILES_MAX} files; is it the model's own directory?`)
+    }
+  }
+  return files
 }

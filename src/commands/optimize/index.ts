@@ -1,0 +1,244 @@
+/**
+ * `nereid optimize`: makes an int8 model of an ONNX model, compares both, and writes it unless it differs too much.
+ *
+ * Both models run in servers inside this process, as they will be served: a text model with its tokenizer and pooling.
+ */
+
+import { mkdirSync, readFileSync, readdirSync, statSync } from 'node:fs'
+import { basename, dirname, join, relative, resolve } from 'node:path'
+import { backendRow, completeConfig, readConfig, selectVersions, type ModelConfig } from '../../config/index.js'
+import { invocation } from '../../config/invocation.js'
+import { shellWord } from '../../config/shell_word.js'
+import type { Model } from '../../index.js'
+import { ServerError } from '../../native/index.js'
+import { lookAt, plainReason, textFolderOf } from '../../repository/index.js'
+import { onnxPath } from '../../repository/graph_io.js'
+import { findVersions } from '../../repository/versions.js'
+import { CommandError, commandNamed, readArguments, usageOf, type CommandArguments } from '../arguments.js'
+import { unreadableCloud, unwritableCloud } from '../check/cloud.js'
+import { printFailure } from '../failure.js'
+import type { ModelIoConfig } from '../init/model_io.js'
+import { filesBelow, isFile, Staging } from '../init/place.js'
+import { printable, shown } from '../output.js'
+import { cleaningUp, withServer } from '../trial.js'
+import { Comparison, type Similarity } from './compare.js'
+import { generatedRequests, named, readRequests, type Request, type Requests } from './inputs.js'
+import { writeInt8, type Int8 } from './int8.js'
+import { measured, type Rate } from './measure.js'
+import { summary, tableText } from './report.js'
+
+/** Less is refused without `--accept`. */
+const MEAN_MIN = 0.99
+const MINIMUM_MIN = 0.97
+/** Requests that a calibration gets. */
+const CALIBRATION_MAX = 64
+/** Sizes tried for variable dimensions of generated requests: tokens and images, then what strict models take. */
+const SIZES = [64, 224, 8, 1, 2, 4, 16, 32]
+
+export async function run(program: string, args: readonly string[]): Promise<number> {
+  const command = commandNamed('optimize')
+  try {
+    const read = readArguments(command, args)
+    const [source] = read.rest
+    if (source === undefined || read.rest.length > 1) throw new CommandError(usageOf(program, command))
+    return await optimize(sourceOf(program, source), read)
+  } catch (error) {
+    return printFailure(error)
+  }
+}
+
+/** A model whose graph becomes int8. */
+interface Source {
+  /** As the user gave it. */
+  given: string
+  directory: string
+  name: string
+  config: ModelConfig
+  /** Directory of the version, such as `1`. */
+  version: string
+  /** Paths below the model's directory. */
+  graph: string
+  /** Role of a text model; null for another model. */
+  role: string | null
+}
+
+/** @throws {CommandError} for what is no model of a repository, or has no ONNX graph */
+function sourceOf(program: string, given: string): Source {
+  const hint = unreadableCloud(given, 'optimize')
+  if (hint !== null) throw new CommandError(hint)
+  const directory = resolve(given)
+  const isModel = statSync(directory, { throwIfNoEntry: false })?.isDirectory() === true
+  const versions = isModel ? findVersions(directory, () => {}) : new Map<number, string>()
+  if (versions.size === 0)
+    throw new CommandError(
+      `${given} is no model of a repository, a directory with versions: ${invocation(program)} init ` +
+        `${shellWord(given)} makes one of a file or a folder, in models`,
+    )
+  const name = basename(directory)
+  const flags = { autoComplete: true, configName: null }
+  const { config } = completeConfig(readConfig(directory, flags, null), directory, name, flags)
+  const path = versions.get(selectVersions(config, [...versions.keys()]).at(-1) ?? 0) ?? ''
+  const isText = backendRow(config.backend)?.isText === true
+  if (config.backend !== 'onnxruntime' && !isText)
+    throw new CommandError(
+      `${given} has the backend '${printable(config.backend)}': only ONNX graphs become int8, of the backends ` +
+        'onnxruntime and text',
+    )
+  const text = isText ? textFolderOf(config, path) : null
+  const graph = isText ? text?.file : onnxPath(config, path)
+  if (graph === undefined || !isFile(graph)) throw new CommandError(`there is no file ${shown(graph ?? path)}`)
+  const { why } = lookAt(graph)
+  if (why !== null) throw new CommandError(`${shown(graph)} ${why}`)
+  return { given, directory, name, config, version: basename(path), graph: relative(directory, graph), role: text?.role ?? null }
+}
+
+async function optimize(source: Source, { options, all }: CommandArguments): Promise<number> {
+  const out = options.get('out') ?? 'optimized'
+  const hint = unwritableCloud(out, 'optimize')
+  if (out === '') throw new CommandError('--out needs a value: --out=<path>')
+  if (hint !== null) throw new CommandError(hint)
+  if (resolve(out) === dirname(source.directory))
+    throw new CommandError(`--out=${out} is the repository of ${source.given} itself: name another one`)
+  // Before anything is made, since a mistake in the file is found at once.
+  const file = options.get('inputs')
+  const given = file === undefined ? null : readRequests(resolve(file), source.name, source.role)
+  const staging = new Staging(out, source.name, false)
+  const ending = new AbortController()
+  let python: Promise<unknown> = Promise.resolve()
+  const clean = async (): Promise<void> => {
+    ending.abort()
+    await python.catch(() => {})
+    staging.remove()
+  }
+  return await cleaningUp(async () => {
+    const target = stage(source, staging, options.has('force'))
+    return await withServer(dirname(source.directory), false, async (server) => {
+      const { original, memory, requests, from } = await loaded(server, source, given)
+      const work = join(staging.repository, '.work')
+      mkdirSync(work)
+      const int8 = async (): Promise<Int8> => {
+        const calibration = source.role !== null ? [] : requests.slice(0, CALIBRATION_MAX)
+        const exclude = all.flatMap(([name, value]) => (name === 'exclude' ? value.split(',') : []))
+        const choice = { method: options.get('method') ?? '', perTensor: options.has('per-tensor'), exclude }
+        return await writeInt8(join(source.directory, source.graph), target, work, calibration, choice, ending.signal)
+      }
+      process.stderr.write(`making int8 of ${shown(join(source.directory, source.graph))}\n`)
+      const making = int8()
+      python = making
+      const made = await making
+      // Weights beyond 2 GiB are in a file beside the graph.
+      for (const path of readdirSync(dirname(target))) staging.register(join(dirname(source.graph), path))
+      return await withServer(staging.repository, false, async (other) => {
+        const before = rss()
+        await load(other.load(source.name), 'the int8 model')
+        const optimized = other.model(source.name)
+        // What calibrated a model says too much good of it.
+        const compared = made.method === 'static' && requests.length > 1
+          ? requests.slice(Math.min(CALIBRATION_MAX, Math.ceil(requests.length / 2))) : requests
+        await optimized.infer({ inputs: compared[0] as Request })
+        const memories: [number, number] = [memory, rss() - before]
+        const comparison = await compare(original, optimized, compared)
+        const rates: Rate[] = []
+        for (const concurrency of [1, 8]) rates.push(await measured([original, optimized], compared, concurrency))
+        const bytes: [number, number] = [statSync(join(source.directory, source.graph)).size, statSync(target).size]
+        const count = `${compared.length} requests of ${from}`
+        process.stdout.write(tableText(source.given, made, count, bytes, memories, rates, comparison, source.role))
+        const why = whyRefused(comparison, options.has('accept'))
+        if (why !== null) {
+          process.stderr.write(`error: ${why}\n`)
+          return 1
+        }
+        staging.add({ to: 'config.pbtxt', text: configText(source, summary(made, comparison, count)) })
+        const files = staging.finish()
+        process.stdout.write(`\n${files.map((path) => `${path}\n`).join('')}`)
+        return 0
+      })
+    })
+  }, clean)
+}
+
+/** Puts all files of the version but its graph into the staging; returns the path for the new graph. */
+function stage({ directory, name, version, graph, given }: Source, staging: Staging, isForced: boolean): string {
+  const data = lookAt(join(directory, graph)).file?.dataFiles ?? []
+  const left = new Set([graph, 'config.pbtxt', ...data.map((file) => join(dirname(graph), file))])
+  const isKept = (path: string): boolean =>
+    !left.has(path) && (!/^\d+\//.test(path) || path.startsWith(`${version}/`))
+  const files = filesBelow(directory, given, (path) => path).filter(({ to }) => isKept(to))
+  staging.requireRoom(files)
+  for (const file of files) staging.add(file)
+  staging.add({ to: 'config.pbtxt', text: configText({ directory }, '') })
+  staging.add({ to: graph, text: '' })
+  const [taken] = staging.inTheWay()
+  if (taken !== undefined && !isForced) throw new CommandError(`${taken} is already there; --force replaces it`)
+  return join(staging.repository, name, graph)
+}
+
+/** The configuration of the original, below comments about what was made. */
+function configText({ directory }: Pick<Source, 'directory'>, about: string): string {
+  const path = join(directory, 'config.pbtxt')
+  return about + (isFile(path) ? readFileSync(path, 'utf8') : '')
+}
+
+const rss = (): number => process.memoryUsage.rss()
+
+const load = async (loading: Promise<unknown>, what: string): Promise<void> => {
+  try {
+    await loading
+  } catch (error) {
+    throw error instanceof ServerError ? new CommandError(`${what} does not load: ${plainReason(error)}`) : error
+  }
+}
+
+/** Loads the original, and finds requests that it answers. */
+async function loaded(
+  server: Parameters<Parameters<typeof withServer>[2]>[0], { name, given: source, role }: Source, given: Requests | null,
+): Promise<Requests & { original: Model; memory: number }> {
+  await load(server.load(name), source)
+  const original = server.model(name)
+  const config = original.config() as ModelIoConfig
+  let refusal = ''
+  for (const size of given === null && role === null ? SIZES : [1]) {
+    const requests = given === null ? generatedRequests(config, role !== null, size) : named(given, config)
+    const [first] = requests?.requests ?? []
+    if (requests === null || first === undefined) continue
+    try {
+      await original.infer({ inputs: first })
+      // What the first load of a process takes for itself is not of the model.
+      await server.unload(name)
+      const before = rss()
+      await server.load(name)
+      await original.infer({ inputs: first })
+      return { original, memory: rss() - before, ...requests }
+    } catch (error) {
+      if (!(error instanceof ServerError)) throw error
+      if (refusal === '') refusal = plainReason(error)
+    }
+  }
+  throw new CommandError(
+    `${source} refuses ${given === null ? 'generated requests, so give some of its clients with --inputs=FILE' : 'the first request'}: ${refusal}`,
+  )
+}
+
+async function compare(original: Model, optimized: Model, requests: readonly Request[]): Promise<Similarity> {
+  const comparison = new Comparison()
+  for (const [i, inputs] of requests.entries()) {
+    try {
+      const [one, other] = [await original.infer({ inputs }), await optimized.infer({ inputs })]
+      comparison.add(one.outputs, other.outputs)
+    } catch (error) {
+      throw error instanceof ServerError ? new CommandError(`request ${i + 1} fails: ${plainReason(error)}`) : error
+    }
+  }
+  return comparison.result()
+}
+
+/** Why the int8 model is not written; null if it is. */
+function whyRefused({ minimum, mean, isBroken }: Similarity, isAccepted: boolean): string | null {
+  if (isBroken)
+    return 'the int8 model returns values that are no numbers where the original has numbers: nothing was written'
+  if (isAccepted || (mean >= MEAN_MIN && minimum >= MINIMUM_MIN)) return null
+  return (
+    `the int8 model differs too much (at least ${MEAN_MIN} in the mean and ${MINIMUM_MIN} for each output are ` +
+    'wanted): nothing was written. --exclude=NODE leaves nodes as they are, --accept writes it all the same'
+  )
+}
