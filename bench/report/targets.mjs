@@ -4,6 +4,7 @@
  * on one side of the limit, and undecided when the limit lies inside the range.
  */
 import { median, pairedDifference, pairedRatio } from '../lib/stats.mjs'
+import { PACED } from '../subjects/floors.mjs'
 import { burst, paced } from '../workloads.mjs'
 import { clientTargets } from './client.mjs'
 import { computeRows } from './compute.mjs'
@@ -221,12 +222,15 @@ export function judge(result) {
     for (const transport of ['gRPC', 'HTTP']) {
       const of = (subject) => find('stream', subject, transport, (x) => x.workload === workload)
       const theirs = of('Triton') ?? of(python)
+      const floor = of(PACED)
       row(`${workload}, ${c} over ${transport}: CPU per response`, limit, 'most', of('Nereid')?.cpuUs, {
         unit: 'µs',
-        note: theirs?.cpuMainUs
-          ? `Triton: ${withRange(theirs.cpuMainUs)} ` +
-            `µs${theirs.subject === python ? ', without the process of its Python model' : ''}`
-          : '',
+        note:
+          (floor ? `a wake and a send: ${withRange(floor.cpuUs)} µs; ` : '') +
+          (theirs?.cpuMainUs
+            ? `Triton: ${withRange(theirs.cpuMainUs)} ` +
+              `µs${theirs.subject === python ? ', without the process of its Python model' : ''}`
+            : ''),
       })
     }
   }

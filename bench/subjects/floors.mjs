@@ -6,9 +6,11 @@
 import { start } from '../lib/process.mjs'
 import { CERTIFICATE, KEY } from './nereid.mjs'
 
+/** A wake and a send for each response of a stream. It answers on its own, and has no bytes of Nereid's. */
+export const PACED = 'paced sends'
 const KINDS = {
   'hyper echo': 'floor-http', 'epoll echo': 'floor-epoll', 'h2 echo': 'floor-h2', 'frame echo': 'floor-frames',
-  'tokio-rustls echo': 'floor-tls', 'h2 echo over TLS': 'floor-h2',
+  'tokio-rustls echo': 'floor-tls', 'h2 echo over TLS': 'floor-h2', [PACED]: 'floor-paced',
 }
 /** Sockets and the least of a protocol: not what a library makes of them. */
 export const BARE = ['epoll echo', 'frame echo']
@@ -27,7 +29,7 @@ export class Floors {
     this.#generator = generator
   }
 
-  async get(name, key, answer, echoed = 0) {
+  async get(name, key, answer = Buffer.alloc(0), echoed = 0) {
     const id = `${name}\0${key}`
     if (!this.#running.has(id)) {
       const tls = OVER_TLS.includes(name)

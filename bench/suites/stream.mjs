@@ -6,6 +6,7 @@
 import { cell } from '../lib/cells.mjs'
 import { processCpuMs } from '../lib/process.mjs'
 import { spread } from '../lib/stats.mjs'
+import { PACED } from '../subjects/floors.mjs'
 import { burst, paced } from '../workloads.mjs'
 
 const TRANSPORTS = ['HTTP', 'gRPC']
@@ -90,6 +91,11 @@ export async function stream(ctx) {
       cells.push(streamCell(ctx, subject, transport, burst, 4))
     }
   }
+  cells.push(
+    streamCell(ctx, await ctx.floors.get(PACED, paced.name), 'HTTP', paced, STREAMS, {
+      seconds: Math.max(ctx.seconds, PACED_SECONDS_MIN),
+    }),
+  )
   const measured = await ctx.runner.measure('many answers', cells, ctx)
   if (ctx.filtered) return { cells: measured, more: null }
   const counted = []

@@ -5,12 +5,19 @@ use crate::load::{LoadPlan, Outcome, Prepared};
 use crate::pace::{Pace, Schedule};
 use crate::report::Tally;
 use crate::tls::Stream;
+use bytes::Buf;
 use std::cell::Cell;
+use std::ops::Range;
 use std::rc::Rc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Connections begin this far apart in the ring: what one sends is not what its neighbour just sent.
 pub const STRIDE: usize = 37;
+/// Bytes of the longest request that is copied to get its counter: of a longer one only the front is. A copy of 16 MiB
+/// costs the client as much as the server's whole work, and its memory pushes the server's out of a shared cache.
+const COPIED_BYTES_MAX: usize = 64 << 10;
+/// Bytes per read of an answer that nobody looks at: it is not kept, as little as that of a gRPC call is.
+const DISCARDED_BYTES: usize = 64 << 10;
 
 /// A request as it goes out.
 struct Wire {
@@ -46,44 +53,54 @@ struct Connection {
     request: Vec<u8>,
     count: Rc<Cell<u32>>,
     buffer: Vec<u8>,
+    /// Whether answers are looked at.
+    keep: bool,
 }
 
 impl Connection {
     async fn open(plan: &LoadPlan, requests: Rc<[Wire]>, next: usize, count: Rc<Cell<u32>>) -> Result<Self, Failure> {
         let stream = Stream::connect(&plan.address, plan.tls.as_ref()).await?;
         let next = next % requests.len();
-        Ok(Self { stream, requests, next, request: Vec::new(), count, buffer: Vec::with_capacity(64 << 10) })
+        let keep = plan.verify || !plan.expected.is_empty();
+        let buffer = Vec::with_capacity(DISCARDED_BYTES);
+        Ok(Self { stream, requests, next, request: Vec::new(), count, buffer, keep })
     }
 
-    /// Sends the next request and returns where the body of its answer lies in the buffer.
-    async fn exchange(&mut self) -> Result<std::ops::Range<usize>, Failure> {
+    /// Sends the next request and returns where the body of its answer lies in the buffer, if it is kept.
+    async fn exchange(&mut self) -> Result<Range<usize>, Failure> {
         let wire = &self.requests[self.next];
         self.next = (self.next + 1) % self.requests.len();
         match wire.counter_at {
             None => self.stream.write_all(&wire.bytes).await?,
             Some(at) => {
+                let copied = if wire.bytes.len() > COPIED_BYTES_MAX { at + 8 } else { wire.bytes.len() };
+                let (front, rest) = wire.bytes.split_at(copied);
                 self.request.clear();
-                self.request.extend_from_slice(&wire.bytes);
+                self.request.extend_from_slice(front);
                 let mut left = self.count.get();
                 self.count.set(left.wrapping_add(1));
                 for digit in self.request[at..at + 8].iter_mut().rev() {
                     *digit = b"0123456789abcdef"[(left & 15) as usize];
                     left >>= 4;
                 }
-                self.stream.write_all(&self.request).await?;
+                self.stream.write_all_buf(&mut Buf::chain(&self.request[..], rest)).await?;
             }
         }
         // Plain ones have nothing to flush; TLS keeps what the socket did not take.
         self.stream.flush().await?;
         self.buffer.clear();
-        let mut body = None;
+        let (mut body, mut discarded): (Option<Range<usize>>, _) = (None, 0);
         loop {
             if let Some(range) = &body {
-                let range: &std::ops::Range<usize> = range;
-                if self.buffer.len() >= range.end {
-                    return Ok(range.clone());
+                if discarded + self.buffer.len() >= range.end {
+                    return Ok(if self.keep { range.clone() } else { 0..0 });
                 }
-                self.buffer.reserve(range.end - self.buffer.len());
+                if self.keep {
+                    self.buffer.reserve(range.end - self.buffer.len());
+                } else if self.buffer.len() == self.buffer.capacity() {
+                    discarded += self.buffer.len();
+                    self.buffer.clear();
+                }
             }
             if self.stream.read_buf(&mut self.buffer).await? == 0 {
                 return Err("the server closed the connection".into());
@@ -96,7 +113,7 @@ impl Connection {
         }
     }
 
-    fn head(&self, end: usize) -> Result<std::ops::Range<usize>, Failure> {
+    fn head(&self, end: usize) -> Result<Range<usize>, Failure> {
         let head = std::str::from_utf8(&self.buffer[..end])?;
         if !head.starts_with("HTTP/1.1 200") {
             return Err(head.lines().next().unwrap_or("no status").to_owned().into());
@@ -115,7 +132,7 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
 
 /// One exchange; the body of the answer.
 pub async fn once(plan: &LoadPlan) -> Result<Vec<u8>, Failure> {
-    let mut c = Connection::open(plan, wires(plan), 0, Rc::default()).await?;
+    let mut c = Connection { keep: true, ..Connection::open(plan, wires(plan), 0, Rc::default()).await? };
     let range = c.exchange().await?;
     Ok(c.buffer[range].to_vec())
 }

@@ -13,6 +13,7 @@ mod http1;
 mod load;
 mod ort_loop;
 mod pace;
+mod paced;
 mod path;
 mod report;
 mod stream;
@@ -50,6 +51,7 @@ fn main() {
         "floor-h2" => floors::h2(&a),
         "floor-epoll" => epoll::serve(&a),
         "floor-frames" => frames::serve(&a),
+        "floor-paced" => paced::serve(&a),
         "floor-tls" => tls_echo::serve(&a),
         "ort-loop" => ort_loop::run(&a),
         "device-copy" => device_copy::run(&a),
@@ -63,8 +65,8 @@ fn main() {
         "path-many" => path::many(&a),
         "path-text" => path::text(&a),
         _ => Err("usage: nereid-bench load|stream|read-slowly|ask|compute|floor-http|floor-h2|floor-epoll|\
-                 floor-frames|floor-tls|ort-loop|device-copy|path-http|path-http1|path-grpc|path-http2|path-many|\
-                 path-text --name=value …, \
+                 floor-frames|floor-paced|floor-tls|ort-loop|device-copy|path-http|path-http1|path-grpc|path-http2|\
+                 path-many|path-text --name=value …, \
                  or prompt COMMAND …"
             .into()),
     });

@@ -327,7 +327,7 @@ fn http_path(a: &Arguments, mut body: impl FnMut(usize) -> (Bytes, usize)) -> Re
         i += 1;
         let request = heads.parse_infer(&body, Some(length), &model.signature, &*engine, &limits)?;
         let response = infer(&model, request)?;
-        black_box(protocol::http::encode_infer(&response, &model.signature))?;
+        black_box(heads.encode_infer(&response, &model.signature))?;
         Ok(response.outputs.len())
     })
 }

@@ -135,6 +135,10 @@ impl AsyncWrite for Stream {
         }
     }
 
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         match self.get_mut() {
             Self::Plain(io) => Pin::new(io).poll_flush(cx),

@@ -10,6 +10,7 @@ mod metadata;
 mod parse;
 mod plain;
 mod raw;
+mod replies;
 
 pub use encode::{HttpInferBody, encode_infer};
 pub(crate) use encode::{classified, write_parameter};

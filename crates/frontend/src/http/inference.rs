@@ -14,7 +14,7 @@ use crate::verbose;
 use bytes::Bytes;
 use engine::ModelVersion;
 use memory::Kind;
-use protocol::http::{HeadCache, encode_infer, parse_header_length, parse_infer, parse_infer_apart};
+use protocol::http::{HeadCache, parse_header_length, parse_infer, parse_infer_apart};
 use protocol::{InferRequest, InferResponse, Parameter};
 use std::cell::RefCell;
 use std::future::Future;
@@ -26,7 +26,7 @@ use tensor::{Data, Error, Name, RegionRef, Result};
 const COMPRESSION_LEVEL: u32 = 1;
 
 thread_local! {
-    /// Heads this reactor read before; nothing is shared, so nothing is locked.
+    /// Heads this reactor read and wrote before; nothing is shared, so nothing is locked.
     static HEADS: RefCell<HeadCache> = RefCell::default();
 }
 
@@ -280,7 +280,7 @@ pub fn forward(exchange: &HttpExchange<'_>, request: &mut InferRequest) -> Resul
 }
 
 fn encode(version: &ModelVersion, response: &InferResponse, encoding: Encoding) -> Result<Reply> {
-    let encoded = encode_infer(response, &version.signature)?;
+    let encoded = HEADS.with_borrow_mut(|heads| heads.encode_infer(response, &version.signature))?;
     let mut parts = BodyParts::new();
     parts.push(offload::disposed(encoded.json));
     let mut reply = Reply::empty(if encoded.inference_header_length.is_some() { OCTETS } else { JSON });

@@ -26,7 +26,7 @@ pub struct HttpInferBody {
 
 /// Largest binary output that is copied behind the head, if none before it is larger: copying two hundred bytes takes
 /// less time than making and dropping a view.
-const INLINE_BYTES_MAX: usize = 1024;
+pub(super) const INLINE_BYTES_MAX: usize = 1024;
 
 /// Writes a response. Outputs in shared memory get neither `data` nor `parameters` (P-095).
 ///
@@ -39,12 +39,7 @@ pub fn encode_infer(response: &InferResponse, signature: &Signature) -> Result<H
     // Room for the longest numbers, so that a short text is allocated once.
     let mut text = Printer::new(apart + outputs, apart)?;
     let out = &mut text.tail;
-    out.push(b'{');
-    if !response.id.is_empty() {
-        out.extend_from_slice(b"\"id\":");
-        write_string(out, response.id.as_bytes());
-        out.push(b',');
-    }
+    put_front(out, &response.id);
     out.extend_from_slice(b"\"model_name\":");
     write_string(out, response.model_name.as_bytes());
     out.extend_from_slice(b",\"model_version\":");
@@ -99,6 +94,16 @@ pub fn encode_infer(response: &InferResponse, signature: &Signature) -> Result<H
         rest.push(data.into_owned());
     }
     Ok(HttpInferBody { json: text.into_bytes()?, binary: rest, inference_header_length })
+}
+
+/// Appends the head up to the name of the model: the part that differs from request to request.
+pub(super) fn put_front(out: &mut Vec<u8>, id: &Name) {
+    out.push(b'{');
+    if !id.is_empty() {
+        out.extend_from_slice(b"\"id\":");
+        write_string(out, id.as_bytes());
+        out.push(b',');
+    }
 }
 
 /// Classes of an output, if they were requested.

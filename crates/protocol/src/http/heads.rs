@@ -7,8 +7,9 @@
 //! Invariant: a known head is identified by all bytes behind the id; equal bytes mean equal requests, apart from id and
 //! tensor data.
 
-use super::{Limits, parse_infer};
-use crate::infer::{InferRequest, InputTensor, Regions, RequestedOutput};
+use super::replies::ReplyHeads;
+use super::{HttpInferBody, Limits, parse_infer};
+use crate::infer::{InferRequest, InferResponse, InputTensor, Regions, RequestedOutput};
 use crate::json::special;
 use crate::signature::Signature;
 use bytes::Bytes;
@@ -27,6 +28,7 @@ const SEEN: usize = 256;
 pub struct HeadCache {
     entries: Vec<Option<KnownHead>>,
     seen: Box<[u64; SEEN]>,
+    replies: ReplyHeads,
 }
 
 struct KnownHead {
@@ -43,7 +45,11 @@ struct KnownHead {
 
 impl Default for HeadCache {
     fn default() -> Self {
-        Self { entries: (0..ENTRIES).map(|_| None).collect(), seen: Box::new([0; SEEN]) }
+        Self {
+            entries: (0..ENTRIES).map(|_| None).collect(),
+            seen: Box::new([0; SEEN]),
+            replies: ReplyHeads::default(),
+        }
     }
 }
 
@@ -97,6 +103,14 @@ impl HeadCache {
             *free = Some(entry);
         }
         Ok(request)
+    }
+
+    /// Writes a response as [`encode_infer`](super::encode_infer) does, and caches its head.
+    ///
+    /// # Errors
+    /// As `encode_infer`.
+    pub fn encode_infer(&mut self, response: &InferResponse, signature: &Signature) -> Result<HttpInferBody> {
+        self.replies.encode(response, signature)
     }
 }
 
@@ -199,7 +213,8 @@ impl KnownHead {
     }
 }
 
-fn owned(value: &crate::Parameter) -> crate::Parameter {
+/// The value with bytes of its own: a view would keep the body of a request.
+pub(super) fn owned(value: &crate::Parameter) -> crate::Parameter {
     match value {
         crate::Parameter::String(s) => crate::Parameter::String(Name::from(s.as_str())),
         other => other.clone(),
@@ -214,7 +229,7 @@ fn range_in(whole: &[u8], part: &[u8]) -> Option<Range<usize>> {
 }
 
 /// A fast hash; callers compare the bytes as well.
-fn hash_of(bytes: &[u8]) -> u64 {
+pub(super) fn hash_of(bytes: &[u8]) -> u64 {
     let mut hash = bytes.len() as u64;
     let mut mix = |word: u64| hash = (hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
     let (words, rest) = bytes.as_chunks::<8>();
