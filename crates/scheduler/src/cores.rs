@@ -12,8 +12,10 @@
 
 /// Speedup of each further core before it is measured.
 const EFFICIENCY: f64 = 0.7;
-/// Weight of one comparison of a wide run, and factor by which one may differ: more is a disturbed run.
-const LEARNS: f64 = 1.0 / 16.0;
+/// Weight of one comparison of a wide run, the first ones and later, and factor by which one may differ: more is a
+/// disturbed run.
+const LEARNS: [f64; 2] = [1.0 / 4.0, 1.0 / 16.0];
+const FIRST: u32 = 16;
 const OUTLIER: f64 = 2.0;
 /// A plan has to be so much faster than one with fewer runs, which is simpler and batches more.
 const WORTH: f64 = 0.97;
@@ -52,15 +54,24 @@ pub struct InUse {
     pub others: u32,
 }
 
+/// The other plan is tried in a few of so many runs, wide more often than narrow, because wide runs say more.
+const TRIED: std::ops::Range<u32> = 8..12;
+const TRY_WIDE_EVERY: u32 = 256;
+const TRY_NARROW_EVERY: u32 = 2048;
+
 /// Learned speedup of a run on all cores.
 #[derive(Default)]
-pub(crate) struct Speedup(Option<f64>);
+pub(crate) struct Speedup {
+    whole: Option<f64>,
+    compared: u32,
+    runs: u32,
+}
 
 impl Speedup {
     /// s(k) of a machine with `cores`.
     fn of(&self, k: f64, cores: u32) -> f64 {
         let n = f64::from(cores.max(1));
-        let whole = self.0.unwrap_or(1.0 + EFFICIENCY * (n - 1.0)).clamp(1.0, n);
+        let whole = self.whole.unwrap_or(1.0 + EFFICIENCY * (n - 1.0)).clamp(1.0, n);
         if n <= 1.0 || k <= 1.0 {
             return 1.0;
         }
@@ -72,6 +83,9 @@ impl Speedup {
     /// Cost on one core of a run that took `duration` under `plan`; `expected` is the cost known so far. `None` if
     /// nothing can be learned.
     pub(crate) fn on_one_core(&mut self, plan: Plan, duration: u64, expected: Option<u64>) -> Option<u64> {
+        if plan != Plan::None {
+            self.runs = self.runs.wrapping_add(1);
+        }
         let (cores, of) = match plan {
             Plan::None => return Some(duration),
             Plan::Mixed => return None,
@@ -81,7 +95,8 @@ impl Speedup {
             let known = self.of(cores, of);
             let seen = expected as f64 / duration.max(1) as f64;
             let seen = seen.clamp(known / OUTLIER, known * OUTLIER);
-            self.0 = Some(known + (seen - known) * LEARNS);
+            self.compared = self.compared.saturating_add(1);
+            self.whole = Some(known + (seen - known) * LEARNS[usize::from(self.compared > FIRST)]);
         }
         Some((duration as f64 * self.of(cores, of)) as u64)
     }
@@ -101,7 +116,13 @@ impl Speedup {
                 best = (runs, time);
             }
         }
-        best.0
+        let tried = |every: u32| TRIED.contains(&(self.runs % every));
+        let first = if self.compared < FIRST { 8 } else { 1 };
+        match best.0 {
+            1 if tried(TRY_NARROW_EVERY) => free.min(requests).max(1),
+            more if more > 1 && tried(TRY_WIDE_EVERY / first) => 1,
+            best => best,
+        }
     }
 }
 
@@ -111,8 +132,12 @@ mod tests {
 
     const WIDE: Plan = Plan::On { cores: 2, of: 2 };
 
+    fn known(speedup: f64) -> Speedup {
+        Speedup { whole: Some(speedup), ..Speedup::default() }
+    }
+
     fn runs(speedup: f64, cores: u32, requests: u32, cost: Option<(f64, f64)>) -> u32 {
-        Speedup(Some(speedup)).runs(cores, cores, requests, cost)
+        known(speedup).runs(cores, cores, requests, cost)
     }
 
     #[test]
@@ -146,9 +171,20 @@ mod tests {
 
     #[test]
     fn cores_that_others_use_are_not_counted() {
-        let speedup = Speedup(Some(1.7));
+        let speedup = known(1.7);
         assert_eq!(speedup.runs(2, 1, 8, None), 1);
-        assert_eq!(Speedup(Some(3.0)).runs(4, 2, 8, None), 2);
+        assert_eq!(known(3.0).runs(4, 2, 8, None), 2);
+    }
+
+    #[test]
+    fn the_other_plan_is_tried_now_and_then() {
+        let mut speedup = Speedup { compared: FIRST, ..known(1.7) };
+        let mut wide = 0;
+        for _ in 0..2 * TRY_WIDE_EVERY {
+            wide += u32::from(speedup.runs(2, 2, 8, None) == 1);
+            speedup.on_one_core(Plan::On { cores: 1, of: 2 }, 1000, None);
+        }
+        assert_eq!(wide, 8, "four of {TRY_WIDE_EVERY}");
     }
 
     #[test]
