@@ -142,7 +142,7 @@ export const BACKENDS: readonly Backend[] = [
     files: [{ name: 'model.onnx', kind: 'any', platform: 'onnxruntime_onnx' }], init: ['.onnx'],
     settings: [
       'enable-global-threadpool', 'intra_op_thread_count', 'inter_op_thread_count', 'library', 'provider-directory',
-      'provider-library', 'cache-directory'
+      'provider-library', 'cache-directory', 'adaptive-threads'
     ],
     devices: 'auto', providers: ['cuda'], cpuInstances: 2, served: 'core',
     note: 'inputs, outputs and batching are read from the file; a directory holds `model.onnx` and its external data',

@@ -43,7 +43,7 @@ pub(crate) fn chosen_cores(cores: Option<u32>, config: &ModelConfig) -> Option<u
     // Only the group that completes a configuration without groups has the name of the model.
     let is_default = match &config.instance_group[..] {
         [] => true,
-        [only] => only.name == config.name && only.count == 1 && only.gpus.is_empty(),
+        [only] => only.name == config.name && only.gpus.is_empty(),
         _ => false,
     };
     cores.filter(|&cores| cores > 1 && is_default)

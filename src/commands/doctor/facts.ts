@@ -98,7 +98,7 @@ export const FACTS = {
   ),
   onnxThreads: fact(
     'differs', 'Threads of an ONNX model that sets none',
-    'one pool for all models; intra_op_thread_count gives a model its own',
+    'a request alone uses all cores, requests together one each; intra_op_thread_count sets a number',
   ),
   delay: fact(
     'differs', 'Dynamic batching delay', 'an idle instance does not wait; --strict-batching-delay waits as Triton does',
