@@ -9,7 +9,7 @@ import { basename, dirname, join, relative, resolve } from 'node:path'
 import { backendRow, completeConfig, readConfig, selectVersions, type ModelConfig } from '../../config/index.js'
 import { invocation } from '../../config/invocation.js'
 import { shellWord } from '../../config/shell_word.js'
-import type { Model } from '../../index.js'
+import type { Model, Server as RunningServer } from '../../index.js'
 import { ServerError } from '../../native/index.js'
 import { lookAt, plainReason, textFolderOf } from '../../repository/index.js'
 import { onnxPath } from '../../repository/graph_io.js'
@@ -34,6 +34,9 @@ const MINIMUM_MIN = 0.97
 const CALIBRATION_MAX = 64
 /** Sizes tried for variable dimensions of generated requests: tokens and images, then what strict models take. */
 const SIZES = [64, 224, 8, 1, 2, 4, 16, 32]
+/** A graph with y = x, of one FP32. */
+const SMALLEST =
+  'CAkSBm5lcmVpZDo7ChAKAXgSAXkiCElkZW50aXR5EgVncmFwaFoPCgF4EgoKCAgBEgQKAggBYg8KAXkSCgoICAESBAoCCAFCBAoAEBM='
 
 export async function run(program: string, args: readonly string[]): Promise<number> {
   const command = commandNamed('optimize')
@@ -127,16 +130,17 @@ async function optimize(source: Source, { options, all }: CommandArguments): Pro
       python = making
       const made = await making
       // Weights beyond 2 GiB are in a file beside the graph.
-      for (const path of readdirSync(dirname(target))) staging.register(join(dirname(source.graph), path))
+      for (const path of readdirSync(dirname(target)))
+        if (isFile(join(dirname(target), path))) staging.register(join(dirname(source.graph), path))
       return await withServer(staging.repository, false, async (other) => {
-        const before = rss()
+        const before = memoryBytes()
         await load(other.load(source.name), 'the int8 model')
         const optimized = other.model(source.name)
         // What calibrated a model says too much good of it.
         const compared = made.method === 'static' && requests.length > 1
           ? requests.slice(Math.min(CALIBRATION_MAX, Math.ceil(requests.length / 2))) : requests
         await optimized.infer({ inputs: compared[0] as Request })
-        const memories: [number, number] = [memory, rss() - before]
+        const memories: [number, number] = [memory, memoryBytes() - before]
         const comparison = await compare(original, optimized, compared)
         const rates: Rate[] = []
         for (const concurrency of [1, 8]) rates.push(await measured([original, optimized], compared, concurrency))
@@ -179,7 +183,20 @@ function configText({ directory }: Pick<Source, 'directory'>, about: string): st
   return about + (isFile(path) ? readFileSync(path, 'utf8') : '')
 }
 
-const rss = (): number => process.memoryUsage.rss()
+/** Resident memory without that of JavaScript, which varies with its collections. */
+function memoryBytes(): number {
+  const { rss, heapTotal, external } = process.memoryUsage()
+  return rss - heapTotal - external
+}
+
+/** Runs the smallest graph: what ONNX Runtime takes once for the process is not of the first model. */
+async function warmUp(server: RunningServer): Promise<void> {
+  const name = 'nereid_warm_up'
+  const config = { backend: 'onnxruntime' }
+  await server.load(name, { config, files: { '1/model.onnx': Buffer.from(SMALLEST, 'base64') } })
+  await server.model(name).infer({ inputs: { x: { data: Float32Array.of(1), shape: [1] } } })
+  await server.unload(name)
+}
 
 const load = async (loading: Promise<unknown>, what: string): Promise<void> => {
   try {
@@ -191,8 +208,10 @@ const load = async (loading: Promise<unknown>, what: string): Promise<void> => {
 
 /** Loads the original, and finds requests that it answers. */
 async function loaded(
-  server: Parameters<Parameters<typeof withServer>[2]>[0], { name, given: source, role }: Source, given: Requests | null,
+  server: RunningServer, { name, given: source, role }: Source, given: Requests | null,
 ): Promise<Requests & { original: Model; memory: number }> {
+  await warmUp(server)
+  const before = memoryBytes()
   await load(server.load(name), source)
   const original = server.model(name)
   const config = original.config() as ModelIoConfig
@@ -203,12 +222,7 @@ async function loaded(
     if (requests === null || first === undefined) continue
     try {
       await original.infer({ inputs: first })
-      // What the first load of a process takes for itself is not of the model.
-      await server.unload(name)
-      const before = rss()
-      await server.load(name)
-      await original.infer({ inputs: first })
-      return { original, memory: rss() - before, ...requests }
+      return { original, memory: memoryBytes() - before, ...requests }
     } catch (error) {
       if (!(error instanceof ServerError)) throw error
       if (refusal === '') refusal = plainReason(error)
