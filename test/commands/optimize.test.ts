@@ -286,7 +286,8 @@ describe('inputs', () => {
 
   const wrong: [string, string, RegExp][] = [
     ['no JSON', 'hello', /is no JSON of requests to \/v2\/models\/m\/infer: /],
-    ['deep JSON', '['.repeat(4_000_000), /is no JSON of requests/],
+    ['deep JSON', '['.repeat(1_000_000), /is no JSON of requests/],
+    ['deeper JSON', '['.repeat(4_000_000), /has more than \d+ bytes, or \d+ arrays, in one value: write a request in each line/],
     ['deep data', JSON.stringify(input({ data: 'D' })).replace('"D"', `${'['.repeat(50_000)}1${']'.repeat(50_000)}`), /is no JSON|has 1 values/],
     ['no requests', '[]', /has no requests/],
     ['another object', '{"a": 1}', /has no "inputs" in request 1/],

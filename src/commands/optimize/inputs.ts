@@ -3,7 +3,7 @@
  * texts, or generated. The file is not trusted: its size, requests and values are limited and checked.
  */
 
-import { CONFIG_BYTES_MAX, readRegularFile } from '../../config/index.js'
+import { readRegularFile } from '../../config/index.js'
 import { DATATYPES } from '../../native/datatypes.js'
 import { CommandError } from '../arguments.js'
 import { datatypeOf, elementsOf, generated, newRandom, type InputTensor } from '../generated.js'
@@ -13,8 +13,11 @@ import { printable, shown } from '../output.js'
 /** Inputs of one request, by name. */
 export type Request = Record<string, InputTensor>
 
-/** Bytes of a file of requests. */
-export const INPUTS_BYTES_MAX = 16 * CONFIG_BYTES_MAX
+/** Bytes of a file of requests, and of one that is a single value or of one line. */
+export const INPUTS_BYTES_MAX = 256 << 20
+export const VALUE_BYTES_MAX = 64 << 20
+/** Objects and arrays in one value: each takes more memory than its two bytes. */
+const BRACKETS_MAX = 1 << 21
 /** Requests that are used of a file. */
 export const REQUESTS_MAX = 1000
 const GENERATED = 64
@@ -29,22 +32,22 @@ export interface Requests {
 
 /** @throws {CommandError} for a file that has no requests to this model */
 export function readRequests(path: string, model: string, role: string | null): Requests {
-  const text = readRegularFile(path, INPUTS_BYTES_MAX, `${path} has too many requests`).toString('utf8')
+  const bytes = readRegularFile(path, INPUTS_BYTES_MAX, `${path} has too many requests`)
   const wrong = (why: string): CommandError => new CommandError(`${shown(path)} ${why}`)
-  if (role !== null && !/^\s*[[{]/.test(text)) {
-    const lines = text.split(/\r?\n/).filter((line) => line.trim() !== '')
-    if (lines.length === 0) throw wrong('has no texts: a line each')
-    return limited(lines.map((line) => ({ [TEXT]: textsTensor(line, role) })), shown(path))
+  if (role !== null && !/^\s*[[{]/.test(bytes.toString('utf8', 0, 64))) {
+    const texts = [...limited(linesOf(bytes))].map((line) => ({ [TEXT]: textsTensor(line.toString('utf8'), role) }))
+    if (texts.length === 0) throw wrong('has no texts: a line each')
+    return used(texts, shown(path))
   }
   try {
-    const found = parsed(text)
+    const found = [...valuesOf(bytes)]
     const isTrace = found.some((one) => isObject(one) && 'activity' in one)
     const requests = isTrace ? traced(found, model) : found.slice(0, REQUESTS_MAX + 1).map(requestOf)
     if (requests.length === 0)
       throw new CommandError(
         isTrace ? `has no inputs of '${model}': a server traces them with --trace-config=level=TENSORS` : 'has no requests',
       )
-    return limited(requests, shown(path))
+    return used(requests, shown(path))
   } catch (error) {
     if (error instanceof CommandError) throw wrong(error.message)
     // Invalid JSON, or JSON nested beyond the stack.
@@ -53,6 +56,33 @@ export function readRequests(path: string, model: string, role: string | null): 
     throw error
   }
 }
+
+/** Lines that are not empty, as views. */
+function* linesOf(bytes: Buffer): Generator<Buffer> {
+  for (let at = 0; ; ) {
+    while (at < bytes.length && (bytes[at] as number) <= 32) at += 1
+    if (at === bytes.length) return
+    const end = bytes.indexOf(10, at)
+    const line = bytes.subarray(at, end < 0 ? bytes.length : end)
+    at += line.length
+    yield line
+  }
+}
+
+/** One more than are used, which shows that there are more. */
+function* limited<T>(all: Iterable<T>): Generator<T> {
+  let count = 0
+  for (const one of all) {
+    yield one
+    count += 1
+    if (count > REQUESTS_MAX) return
+  }
+}
+
+const used = (requests: Request[], path: string): Requests => ({
+  requests: requests.slice(0, REQUESTS_MAX),
+  from: requests.length > REQUESTS_MAX ? `the first ${REQUESTS_MAX} of ${path}` : path,
+})
 
 /** Name of the only input in requests of a list of texts. */
 const TEXT = ''
@@ -74,21 +104,36 @@ function textsTensor(line: string, role: string): InputTensor {
   return { data, shape: [1, data.length], datatype: 'BYTES' }
 }
 
-const limited = (requests: Request[], path: string): Requests => ({
-  requests: requests.slice(0, REQUESTS_MAX),
-  from: requests.length > REQUESTS_MAX ? `the first ${REQUESTS_MAX} of ${path}` : path,
-})
-
-/** An array, a single value, or a value per line. */
-function parsed(text: string): unknown[] {
-  try {
-    const value = JSON.parse(text) as unknown
-    return Array.isArray(value) ? value : [value]
-  } catch (error) {
-    const lines = text.split('\n').filter((line) => line.trim() !== '')
-    if (!(error instanceof SyntaxError) || lines.length < 2) throw error
-    return lines.map((line) => JSON.parse(line) as unknown)
+/** The values of an array, or of each line. */
+function* valuesOf(bytes: Buffer): Generator<unknown> {
+  const [first, second] = linesOf(bytes)
+  const isLines = second !== undefined && first !== undefined && isValue(first)
+  for (const part of isLines ? limited(linesOf(bytes)) : [bytes]) {
+    const value = parsed(part)
+    if (Array.isArray(value)) yield* value as unknown[]
+    else yield value
   }
+}
+
+function isValue(line: Buffer): boolean {
+  try {
+    parsed(line)
+    return true
+  } catch (error) {
+    if (error instanceof SyntaxError) return false
+    throw error
+  }
+}
+
+function parsed(part: Buffer): unknown {
+  let brackets = 0
+  const isLong = part.length > VALUE_BYTES_MAX
+  for (let i = 0; i < part.length && !isLong; i += 1) brackets += Number(part[i] === 0x5b || part[i] === 0x7b)
+  if (isLong || brackets > BRACKETS_MAX)
+    throw new CommandError(
+      `has more than ${VALUE_BYTES_MAX} bytes, or ${BRACKETS_MAX} arrays, in one value: write a request in each line`,
+    )
+  return JSON.parse(part.toString('utf8')) as unknown
 }
 
 const isObject = (value: unknown): value is Record<string, unknown> =>
