@@ -269,7 +269,8 @@ export const rows = [
           brackets: '['.repeat(60_000_000), deep: '['.repeat(2_000_000), objects: `[${'{},'.repeat(20_000_000)}{}]`,
           lines: '\n'.repeat(200_000_000), requests: '{}\n'.repeat(50_000_000), long: `[${' '.repeat(100_000_000)}`,
           beyond: '{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1,1],"data":[1e999]}]}',
-          shape: input({ shape: [2 ** 40, 2 ** 30] }), nested: input({ data: 'D' }).replace('"D"', `${'['.repeat(1e6)}1${']'.repeat(1e6)}`),
+          shape: input({ shape: [2 ** 40, 2 ** 30] }),
+          nested: input({ data: 'D' }).replace('"D"', `${'['.repeat(1e6)}1${']'.repeat(1e6)}`),
           kinds: input({ data: [null] }), binary: '\u0000'.repeat(50_000_000),
         }
         for (const [name, text] of Object.entries(files)) writeFileSync(join(directory, name), text)

@@ -23,15 +23,17 @@ beforeAll(() => vi.stubEnv('NEREID_PYTHON', python))
 afterAll(() => vi.unstubAllEnvs())
 
 const TEXTS = [
-  'The server keeps a queue for each model, and a batch starts when an instance is free.', 'What is the capital of France?',
-  'Paris is the capital of France.', 'A recipe for bread needs flour, water, salt and time.', 'How do I bake bread at home?',
+  'The server keeps a queue for each model, and a batch starts when an instance is free.',
+  'What is the capital of France?', 'Paris is the capital of France.', 'How do I bake bread at home?',
+  'A recipe for bread needs flour, water, salt and time.',
   'The committee rejected the proposal after a long debate about costs.', 'Rain is expected in the north on Sunday.',
   'She plays the violin in an orchestra.', 'Interest rates rose for the third time this year.', 'Error 404: not found',
   'The cat slept on the warm roof while the dog watched the gate.', 'Version 2 adds support for streams.',
 ]
 
 /** The cosines that were printed. */
-const cosinesOf = (out: string): number[] => (/\ncosine +minimum (\S+), mean (\S+)\n/.exec(out) ?? []).slice(1).map(Number)
+const cosinesOf = (out: string): number[] =>
+  (/\ncosine +minimum (\S+), mean (\S+)\n/.exec(out) ?? []).slice(1).map(Number)
 
 describe.skipIf(noPackages + noFolder !== '')(`trained MiniLM ${noPackages}${noFolder}`, () => {
   let directory = ''
@@ -56,7 +58,8 @@ describe.skipIf(noPackages + noFolder !== '')(`trained MiniLM ${noPackages}${noF
     const vectors = await Promise.all(['models', 'channel'].map(async (repository) => {
       const settings = { modelControlMode: 'explicit', loadModel: 'minilm' } as const
       const server = await Server.start({ modelRepository: join(directory, repository), ...settings, log: QUIET })
-      const { outputs } = await server.model('minilm').infer({ inputs: { text: { data: TEXTS, shape: [TEXTS.length, 1] } } })
+      const inputs = { text: { data: TEXTS, shape: [TEXTS.length, 1] } }
+      const { outputs } = await server.model('minilm').infer({ inputs })
       await server.stop()
       return outputs.map(({ name, shape, datatype, data }) => ({ name, shape, datatype, data }))
     }))
@@ -81,7 +84,7 @@ describe.skipIf(noPackages + noFolder !== '')(`trained MiniLM ${noPackages}${noF
     expect([code, out]).toEqual([0, expect.stringMatching(/: int8, dynamic: 30 MatMul; \d+ excluded\n/)])
     const none = await optimized('minilm', 'none', texts(), '--exclude=*layer.9*')
     expect([none.code, none.err]).toEqual([
-      1, expect.stringMatching(/--exclude=\*layer\.9\* matches no node that becomes int8; there are .*MatMul.* and \d+ more\n/)
+      1, expect.stringMatching(/--exclude=\*layer\.9\* matches no node that becomes int8; there are .*MatMul.* more\n/)
     ])
   }, 120_000)
 
@@ -107,7 +110,8 @@ describe.skipIf(noPackages !== '')(`a convolution ${noPackages}`, () => {
       ],
       inputs: [value('x', TYPE.FP32, ['batch', 3, 32, 32])], outputs: [value('y', TYPE.FP32, ['batch', 8, 28, 28])],
       initializers: [
-        initializer('w', TYPE.FP32, [16, 3, 3, 3], random(16 * 27)), initializer('v', TYPE.FP32, [8, 16, 3, 3], random(8 * 144)),
+        initializer('w', TYPE.FP32, [16, 3, 3, 3], random(16 * 27)),
+        initializer('v', TYPE.FP32, [8, 16, 3, 3], random(8 * 144)),
       ],
     })
     const config =
@@ -123,6 +127,6 @@ describe.skipIf(noPackages !== '')(`a convolution ${noPackages}`, () => {
     const dynamic = await runs(
       optimize, [join(directory, 'models/conv'), `--out=${join(directory, 'out2')}`, '--method=dynamic'], directory,
     )
-    expect([dynamic.code, dynamic.err]).toEqual([1, expect.stringMatching(/the graph has no weights of MatMul, .* left/)])
+    expect([dynamic.code, dynamic.err]).toEqual([1, expect.stringMatching(/graph has no weights of MatMul, .* left/)])
   }, 120_000)
 })

@@ -6,7 +6,7 @@
 
 import { mkdirSync, readFileSync, readdirSync, statSync } from 'node:fs'
 import { basename, dirname, join, relative, resolve } from 'node:path'
-import { backendRow, completeConfig, readConfig, selectVersions, type ModelConfig } from '../../config/index.js'
+import { backendRow, completeConfig, readConfig, selectVersions } from '../../config/index.js'
 import { invocation } from '../../config/invocation.js'
 import { shellWord } from '../../config/shell_word.js'
 import type { Model, Server as RunningServer } from '../../index.js'
@@ -52,11 +52,10 @@ export async function run(program: string, args: readonly string[]): Promise<num
 
 /** A model whose graph becomes int8. */
 interface Source {
-  /** As the user gave it. */
+  /** The path that the user gave. */
   given: string
   directory: string
   name: string
-  config: ModelConfig
   /** Directory of the version, such as `1`. */
   version: string
   /** Paths below the model's directory. */
@@ -92,7 +91,8 @@ function sourceOf(program: string, given: string): Source {
   if (graph === undefined || !isFile(graph)) throw new CommandError(`there is no file ${shown(graph ?? path)}`)
   const { why } = lookAt(graph)
   if (why !== null) throw new CommandError(`${shown(graph)} ${why}`)
-  return { given, directory, name, config, version: basename(path), graph: relative(directory, graph), role: text?.role ?? null }
+  const version = basename(path)
+  return { given, directory, name, version, graph: relative(directory, graph), role: text?.role ?? null }
 }
 
 async function optimize(source: Source, { options, all }: CommandArguments): Promise<number> {
@@ -136,7 +136,7 @@ async function optimize(source: Source, { options, all }: CommandArguments): Pro
         const before = memoryBytes()
         await load(other.load(source.name), 'the int8 model')
         const optimized = other.model(source.name)
-        // What calibrated a model says too much good of it.
+        // Inputs that calibrated a model make it look better than it is.
         const compared = made.method === 'static' && requests.length > 1
           ? requests.slice(Math.min(CALIBRATION_MAX, Math.ceil(requests.length / 2))) : requests
         await optimized.infer({ inputs: compared[0] as Request })
@@ -228,9 +228,8 @@ async function loaded(
       if (refusal === '') refusal = plainReason(error)
     }
   }
-  throw new CommandError(
-    `${source} refuses ${given === null ? 'generated requests, so give some of its clients with --inputs=FILE' : 'the first request'}: ${refusal}`,
-  )
+  const refused = given === null ? 'generated requests, so give some with --inputs=FILE' : 'the first request'
+  throw new CommandError(`${source} refuses ${refused}: ${refusal}`)
 }
 
 async function compare(original: Model, optimized: Model, requests: readonly Request[]): Promise<Similarity> {
