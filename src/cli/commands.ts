@@ -108,7 +108,7 @@ export const COMMANDS: readonly Command[] = [
     name: 'optimize',
     usage: 'MODEL [options]',
     meaning:
-      'Make an int8 model of an ONNX or text model of a repository, and compare the two. It is made by ' +
+      'Make an int8 model of an ONNX or text model, and compare the two. MODEL is in a repository. Int8 is made by ' +
       'onnxruntime.quantization of NEREID_PYTHON or python3. Both run in a server; the output has the cosine of ' +
       'their outputs, changes of ranks, CPU, rate and memory. A model that differs too much is not written.',
     options: [
@@ -119,8 +119,8 @@ export const COMMANDS: readonly Command[] = [
       {
         name: 'inputs', value: 'file',
         meaning:
-          'Requests to compare with: JSON as in POST /v2/models/NAME/infer (an array, or one in a line), the trace of ' +
-          'a server with level=TENSORS, or lines of text for a text model. Default: generated ones, which say less.',
+          'Requests to compare with: JSON as in POST /v2/models/NAME/infer (an array, or one in a line), the trace ' +
+          'of a server with level=TENSORS, or lines of text for a text model. Default: generated ones, which say less.',
       },
       {
         name: 'method', value: 'dynamic|static',

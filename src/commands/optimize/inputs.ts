@@ -213,7 +213,7 @@ function arrayOf(datatype: string, array: Datatype['array'], data: unknown[]): T
 const WORDS =
   'the a of to and in for with on by from it this that is are was were has had can will one two some many every ' +
   'house river city people music water paper history science market garden window teacher language computer ' +
-  'engine model number question answer system history winter summer small large early late old new green quiet simple open ' +
+  'engine model number question answer system history winter summer small large early late old new green quiet open ' +
   'built opened wrote carries follows explains began found between under without because after before while'
 
 /** Requests of one row: of text models texts of 4 to 100 usual words, of others numbers. */
