@@ -117,7 +117,7 @@ export const COMMANDS: readonly Command[] = [
         meaning: 'Model repository for the result, created if it is missing. Default: optimized.',
       },
       {
-        name: 'inputs', value: 'file',
+        name: 'inputs', value: 'path',
         meaning:
           'Requests to compare with: JSON as in POST /v2/models/NAME/infer (an array, or one in a line), the trace ' +
           'of a server with level=TENSORS, or lines of text for a text model. Default: generated ones, which say less.',

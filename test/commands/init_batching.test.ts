@@ -12,13 +12,14 @@ import * as init from '../../src/commands/init/index.js'
 import { Server } from '../../src/index.js'
 import { files, runs } from './harness.js'
 
-const axis = (name: string, at: number): ReturnType<typeof initializer> =>
+const axis = (name: string, at: number): Initializer =>
   initializer(name, TYPE.INT64, [1], raw(BigInt64Array.of(BigInt(at))))
 
 type Dims = (number | string)[]
+type Initializer = ReturnType<typeof initializer>
 
 /** One input and one output of FP32. */
-const graph = (nodes: ReturnType<typeof node>[], x: Dims, y: Dims, initializers: Buffer[] = []): Buffer =>
+const graph = (nodes: ReturnType<typeof node>[], x: Dims, y: Dims, initializers: Initializer[] = []): Buffer =>
   model({ nodes, inputs: [value('x', TYPE.FP32, x)], outputs: [value('y', TYPE.FP32, y)], initializers })
 
 /** A sum over the first dimension, as of a recurrent network whose first dimension is the time. */
