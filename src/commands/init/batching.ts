@@ -14,6 +14,8 @@ import type { ModelIoConfig, TensorConfig } from './model_io.js'
 const ROWS = [1, 2, 4, 8, 16, 32]
 /** Different rows that are compared with the same rows alone. */
 const ROWS_COMPARED = [4, 3]
+/** Models whose rows take longer are compared with two rows. */
+const SLOW_MS = 1000
 /** Elements of an input that are tried. */
 const ELEMENTS_MAX = 16 << 20
 /** Difference of a value in relation to the greatest one of its tensor: rounding by other kernels stays below. */
@@ -116,9 +118,12 @@ function rowsOf(inputs: Inputs, from: number, to: number): Inputs {
 async function whyDependent(model: Model, config: ModelIoConfig, size: number): Promise<string | null> {
   const rows = Math.max(...ROWS_COMPARED)
   const inputs = inputsOf(config, rows, size)
-  const alone: InferResult[] = []
-  for (let row = 0; row < rows; row += 1) alone.push(await model.infer({ inputs: rowsOf(inputs, row, row + 1) }))
-  for (const count of ROWS_COMPARED) {
+  const began = performance.now()
+  const alone = [await model.infer({ inputs: rowsOf(inputs, 0, 1) })]
+  const counts = performance.now() - began > SLOW_MS ? [2] : ROWS_COMPARED
+  for (let row = 1; row < (counts[0] ?? 0); row += 1)
+    alone.push(await model.infer({ inputs: rowsOf(inputs, row, row + 1) }))
+  for (const count of counts) {
     const together = await model.infer({ inputs: rowsOf(inputs, 0, count) })
     for (const { name, shape, datatype, data } of together.outputs) {
       const single = alone.map((result) => result.output(name))
