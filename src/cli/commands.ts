@@ -108,26 +108,25 @@ export const COMMANDS: readonly Command[] = [
     name: 'optimize',
     usage: 'MODEL [options]',
     meaning:
-      'Make an int8 model of MODEL, a directory of a model repository with an ONNX graph (backend onnxruntime or ' +
-      'text), by onnxruntime.quantization of NEREID_PYTHON or python3. Run both in a server, print how they differ ' +
-      '(cosine, top 1, ranks), what they cost (CPU, rate, memory), and write the int8 model unless its cosine is below ' +
-      '0.99 in the mean or 0.97 for any output.',
+      'Make an int8 model of an ONNX or text model, and compare the two. MODEL is in a repository. Int8 is made by ' +
+      'onnxruntime.quantization of NEREID_PYTHON or python3. Both run in a server; the output has the cosine of ' +
+      'their outputs, changes of ranks, CPU, rate and memory. A model that differs too much is not written.',
     options: [
       {
         name: 'out', value: 'path',
         meaning: 'Model repository for the result, created if it is missing. Default: optimized.',
       },
       {
-        name: 'inputs', value: 'file',
+        name: 'inputs', value: 'path',
         meaning:
-          'Requests to compare with: JSON as in POST /v2/models/NAME/infer (an array, or one in a line), the trace of a ' +
-          'server with level=TENSORS, or lines of text for a text model. Default: generated ones, which say less.',
+          'Requests to compare with: JSON as in POST /v2/models/NAME/infer (an array, or one in a line), the trace ' +
+          'of a server with level=TENSORS, or lines of text for a text model. Default: generated ones, which say less.',
       },
       {
         name: 'method', value: 'dynamic|static',
         meaning:
-          'Where the ranges of values are from: each run, or a calibration with the inputs. Default: static for graphs ' +
-          'with convolutions, dynamic for others.',
+          'Where the ranges of values are from: each run, or a calibration with the inputs. Default: static for ' +
+          'graphs with convolutions, dynamic for others.',
       },
       {
         name: 'exclude', value: 'nodes',
@@ -138,7 +137,10 @@ export const COMMANDS: readonly Command[] = [
         name: 'per-tensor',
         meaning: 'One scale for each weight instead of one for each of its channels, which is less exact.',
       },
-      { name: 'accept', meaning: 'Write the result also if it differs more.' },
+      {
+        name: 'accept',
+        meaning: 'Write the result also if the cosine of outputs is below 0.99 in the mean or 0.97 for any.',
+      },
       { name: 'force', meaning: 'Replace existing files.' },
     ],
     load: () => import('../commands/optimize/index.js'),
@@ -273,7 +275,7 @@ export const COMMANDS: readonly Command[] = [
   },
   {
     name: 'help', usage: '[TOPIC | COMMAND]',
-    meaning: 'Print an overview, the options of a topic, or a command; all prints every option.',
+    meaning: 'Print an overview, options of a topic, or a command; all prints every option.',
     words: () => [...TOPICS.map((topic) => topic.name), 'all', ...COMMANDS.map((command) => command.name)],
     load: () => import('../commands/help/index.js'),
   },

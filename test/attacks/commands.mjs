@@ -1,9 +1,9 @@
 /**
- * Files that are handed to the commands beside serving: `nereid doctor`, `nereid check` and `nereid init`. They start
- * no server; the one of the runner only looks on.
+ * Files that are handed to the commands beside serving: `nereid doctor`, `nereid check`, `nereid init` and
+ * `nereid optimize`. They start no server; the one of the runner only looks on.
  */
 import { execFile, execFileSync } from 'node:child_process'
-import { mkdirSync, mkdtempSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { ROOT } from '../../scripts/setup.mjs'
@@ -249,6 +249,45 @@ export const rows = [
         await expecting(['doctor', 'models'], 1, /model\.py: 8589934592 bytes, at most/)
         await expecting(['check', 'models'], 1, /config\.pbtxt: Not a regular file/)
         return `slowest ${worst.toFixed(0)} ms`
+      })
+    },
+  },
+  {
+    attack:
+      'nereid optimize with requests that are 60 MB of brackets, 20 million objects, 200 million lines, one line of ' +
+      '100 MB, numbers beyond all and shapes of 2^70 elements; a terabyte, a FIFO and a device in their place',
+    limit:
+      'It must be a regular file of at most `INPUTS_BYTES_MAX`, and `REQUESTS_MAX` of its requests are used. A value ' +
+      'has at most `VALUE_BYTES_MAX` bytes and `BRACKETS_MAX` arrays (src/commands/optimize/inputs.ts). Nothing is ' +
+      'written before it was read.',
+    server: fresh(standard),
+    async run(t) {
+      return within(async (directory) => {
+        const input = (more) =>
+          JSON.stringify({ inputs: [{ name: 'INPUT0', datatype: 'INT32', shape: [1, 1], data: [1], ...more }] })
+        const files = {
+          brackets: '['.repeat(60_000_000), deep: '['.repeat(2_000_000), objects: `[${'{},'.repeat(20_000_000)}{}]`,
+          lines: '\n'.repeat(200_000_000), requests: '{}\n'.repeat(50_000_000), long: `[${' '.repeat(100_000_000)}`,
+          beyond: '{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1,1],"data":[1e999]}]}',
+          shape: input({ shape: [2 ** 40, 2 ** 30] }),
+          nested: input({ data: 'D' }).replace('"D"', `${'['.repeat(1e6)}1${']'.repeat(1e6)}`),
+          kinds: input({ data: [null] }), binary: '\u0000'.repeat(50_000_000),
+        }
+        for (const [name, text] of Object.entries(files)) writeFileSync(join(directory, name), text)
+        writeFileSync(join(directory, 'terabyte'), '')
+        truncateSync(join(directory, 'terabyte'), 2 ** 40)
+        execFileSync('mkfifo', [join(directory, 'fifo')])
+        symlinkSync('/dev/zero', join(directory, 'device'))
+        const model = join(ROOT, 'examples/models/simple')
+        let worst = 0
+        for (const name of [...Object.keys(files), 'terabyte', 'fifo', 'device']) {
+          const { code, text, ms } = await run(['optimize', model, `--inputs=${name}`, '--out=out'], directory)
+          t.check(code === 1 && text.startsWith('error: '), `${name}: ${code} ${text.slice(0, 300)}`)
+          t.check(text.length < 1000, `${name}: ${text.length} characters of error`)
+          t.check(!existsSync(join(directory, 'out')), `${name}: something was written`)
+          worst = Math.max(worst, ms)
+        }
+        return `${Math.round(worst)} ms`
       })
     },
   },

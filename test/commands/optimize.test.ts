@@ -4,7 +4,7 @@
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chmodSync, existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs'
 import { constants } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
@@ -31,14 +31,18 @@ const WEIGHT = (i: number): number => Math.sin(i + 1)
 const ORIGINAL = dense(WEIGHT)
 const CLOSE = dense((i) => WEIGHT(i) * (1 + 0.0001 * Math.cos(i)))
 const FAR = dense((i) => WEIGHT(i) + Math.cos(3 * i))
-const NAN = dense(WEIGHT, [node('MatMul', ['x', 'w'], ['p']), node('Sub', ['p', 'p'], ['z']), node('Div', ['z', 'z'], ['y'])])
+const NAN = dense(
+  WEIGHT, [node('MatMul', ['x', 'w'], ['p']), node('Sub', ['p', 'p'], ['z']), node('Div', ['z', 'z'], ['y'])],
+)
 const CONFIG =
-  `# Mine.\nbackend: "onnxruntime"\nmax_batch_size: 8\ninput [ { name: "x" data_type: TYPE_FP32 dims: [ ${WIDTH} ] } ]\n` +
+  '# Mine.\nbackend: "onnxruntime"\nmax_batch_size: 8\n' +
+  `input [ { name: "x" data_type: TYPE_FP32 dims: [ ${WIDTH} ] } ]\n` +
   `output [ { name: "y" data_type: TYPE_FP32 dims: [ ${WIDTH} ] label_filename: "labels.txt" } ]\n`
 
 const MADE = '{"method": "dynamic", "operators": {"MatMul": 1}, "excluded": 0}'
 /** A program in the place of Python, which gets the script and the plan. */
-const python = (line: string): string => `#!/bin/sh\nplan="$2"\nof() { sed -n "s/.*\\"$1\\":\\"\\([^\\"]*\\)\\".*/\\1/p" "$plan"; }\n${line}\n`
+const python = (line: string): string =>
+  `#!/bin/sh\nplan="$2"\nof() { sed -n "s/.*\\"$1\\":\\"\\([^\\"]*\\)\\".*/\\1/p" "$plan"; }\n${line}\n`
 const copying = (graph: string, printed = MADE): string => python(`cp '${graph}' "$(of target)" && echo '${printed}'`)
 
 function repository(graph: Uint8Array, made: Uint8Array = graph, config = CONFIG, more = {}): string {
@@ -83,13 +87,13 @@ describe('a model', () => {
       /\n {24} +original +int8\n/, /\ngraph +0\.0 MB +0\.0 MB +× 1\.00\n/, /\nmemory +-?\d/,
       /\nrequests\/s, 1 at once +\S+ +\S+ +× \d/, /\nCPU ms, 1 at once +\S+ +\S+ +× \d/,
       /\nrequests\/s, 8 at once +\S+ +\S+ +× \d/, /\nCPU ms, 8 at once +\S+ +\S+ +× \d/,
-      /\ncosine +minimum 0\.9999, mean 0\.9999|\ncosine +minimum 0\.999\d, mean 1\.0000|\ncosine +minimum 1\.0000, mean 1\.0000/,
+      /\ncosine +minimum (?:0\.999\d|1\.0000), mean (?:0\.9999|1\.0000)\n/,
       /\ntop 1 changed +\d+ of 64 rows \(/, /\nnearest changed +\d+ of 64 vectors \(/,
       /\n\n\.\/out\/m\/labels\.txt\n\.\/out\/m\/1\/model\.onnx\n\.\/out\/m\/config\.pbtxt\n$/,
     ])
       expect(out).toMatch(line)
     expect(readFileSync(join(directory, 'out/m/config.pbtxt'), 'utf8')).toMatch(
-      /^# Written by `nereid optimize`: int8, dynamic: 1 MatMul\.\n# Cosine to the original: minimum .*\n# Mine\.\nbackend/,
+      /^# Written by `nereid optimize`: int8, dynamic: 1 MatMul\.\n# Cosine to the original: .*\n# Mine\.\nbackend/,
     )
     expect(readdirSync(join(directory, 'out')).concat(readdirSync(join(directory, 'out/m')).sort())).toEqual([
       'm', '1', 'config.pbtxt', 'labels.txt',
@@ -107,15 +111,16 @@ describe('a model', () => {
   test('that differs is refused, and written with --accept', async () => {
     const directory = repository(ORIGINAL, FAR)
     const refused = await optimized(directory)
-    expect([refused.code, refused.out]).toEqual([1, expect.stringMatching(/\ncosine +minimum 0\.\d+, mean 0\.[0-8]\d+\n/)])
+    const low = /\ncosine +minimum 0\.\d+, mean 0\.[0-8]\d+\n/
+    expect([refused.code, refused.out]).toEqual([1, expect.stringMatching(low)])
     expect(refused.err).toContain(
-      'error: the int8 model differs too much (at least 0.99 in the mean and 0.97 for each output are wanted): nothing was ' +
-        'written. --exclude=NODE leaves nodes as they are, --accept writes it all the same\n',
+      'error: the int8 model differs too much (at least 0.99 in the mean and 0.97 for each output are wanted): ' +
+        'nothing was written. --exclude=NODE leaves nodes as they are, --accept writes it all the same\n',
     )
     nothingLeft(directory)
     expect((await optimized(directory, '--accept')).code).toBe(0)
     expect(existsSync(join(directory, 'out/m/1/model.onnx'))).toBe(true)
-    // What is there stays without --force.
+    // Existing files stay without --force.
     const again = await optimized(directory, '--accept')
     expect([again.code, again.err]).toEqual([1, expect.stringContaining('is already there; --force replaces it')])
     expect((await optimized(directory, '--accept', '--force')).code).toBe(0)
@@ -159,13 +164,12 @@ describe('what is refused, with nothing left behind', () => {
     ['two models', ['models/m', 'models/other'], /^error: Usage: nereid optimize MODEL/],
     ['an unknown method', ['models/m', '--method=float8'], /--method is dynamic or static; got 'float8'/],
     ['a cloud', ['s3://bucket/m'], /is in a cloud, and 'nereid optimize' reads only local files/],
-    ['its own repository as the place', ['models/m', '--out=models'], /models is the repository of \S*models\/m itself/],
+    ['its own repository', ['models/m', '--out=models'], /models is the repository of \S*models\/m itself/],
     ['inputs that are not there', ['models/m', '--inputs=none.json'], /none\.json: No such file or directory/],
   ]
   test.each(cases)('%s', async (_, args, reason) => {
     const directory = repository(ORIGINAL)
-    const placed = args.map((arg) => arg.replace(/^(--\w+=)?(models|none)/, (_all, option: string | undefined, name: string) =>
-      `${option ?? ''}${join(directory, name)}`))
+    const placed = args.map((arg) => arg.replace(/^(--\w+=)?(?=models|none)/, `$1${directory}/`))
     const out = args.some((arg) => arg.startsWith('--out')) ? [] : [`--out=${join(directory, 'out')}`]
     const { code, out: printed, err } = await runs(optimize, [...placed, ...out], directory)
     expect([code, printed, err]).toEqual([1, '', expect.stringMatching(reason)])
@@ -193,7 +197,7 @@ describe('what is refused, with nothing left behind', () => {
     writeFileSync(join(directory, 'python'), '#!/bin/sh\nexec python3 -I -S "$@"\n')
     const { code, err } = await optimized(directory)
     expect([code, err]).toEqual([
-      1, expect.stringMatching(/error: int8 was not made: \S+ has no onnx and no onnxruntime: \S+ -m pip install onnx onnxruntime\n/)
+      1, expect.stringMatching(/int8 was not made: \S+ has no onnx and no onnxruntime: \S+ -m pip install onnx o/)
     ])
     nothingLeft(directory)
   })
@@ -206,9 +210,9 @@ describe('what is refused, with nothing left behind', () => {
     nothingLeft(directory)
   })
 
-  test.each(['SIGINT', 'SIGTERM', 'SIGHUP'] as const)('when %s ends it while int8 is made, and no process', async (signal) => {
+  test.each(['SIGINT', 'SIGTERM', 'SIGHUP'] as const)('when %s ends it, and no process', async (signal) => {
     const directory = repository(ORIGINAL)
-    const line = `echo $$ > '${join(directory, 'pid')}'; touch "$(of work)/temporary"; touch '${join(directory, 'on')}'; exec sleep 60`
+    const line = `cd '${directory}'; echo $$ > pid; touch "$(of work)/temporary"; touch on; exec sleep 60`
     writeFileSync(join(directory, 'python'), python(line))
     const child = spawn(
       process.execPath,
@@ -229,21 +233,23 @@ describe('what is refused, with nothing left behind', () => {
 describe('the script gets', () => {
   test('the choices of the user, and inputs of the graph for a calibration', async () => {
     const request = { inputs: [{ name: 'x', datatype: 'FP32', shape: [1, WIDTH], data: [[1, 2, 3, 4, 5, 6, 7, 8]] }] }
-    const directory = repository(ORIGINAL, ORIGINAL, CONFIG, { 'in.json': JSON.stringify([request, request]) })
+    const directory = repository(ORIGINAL, ORIGINAL, CONFIG, { 'in.json': JSON.stringify([request, request, request]) })
     const keep = `cp "$plan" '${directory}/plan.json'; cp "$(of data)" '${directory}/data'; `
     const made = copying(join(directory, 'made.onnx'), MADE.replace('dynamic', 'static'))
     writeFileSync(join(directory, 'python'), made.replace('\ncp ', `\n${keep}cp `))
     const { code, out } = await optimized(
-      directory, `--inputs=${join(directory, 'in.json')}`, '--exclude=a*,b', '--exclude=c', '--per-tensor', '--method=static',
+      directory, `--inputs=${join(directory, 'in.json')}`, '--exclude=a*,b', '--exclude=c', '--per-tensor',
+      '--method=static',
     )
-    // What calibrated it is not compared.
-    expect([code, out]).toEqual([0, expect.stringMatching(/compared with 1 requests of/)])
+    // The first two requests, which calibrated it, are not compared.
+    expect([code, out]).toEqual([0, expect.stringMatching(/compared with 1 request of/)])
     expect(JSON.parse(readFileSync(join(directory, 'plan.json'), 'utf8'))).toMatchObject({
       method: 'static', per_channel: false, exclude: ['a*', 'b', 'c'], source: join(directory, 'models/m/1/model.onnx'),
       inputs: [[['x', 'float32', [1, WIDTH], 0]], [['x', 'float32', [1, WIDTH], 32]]],
     })
     const bytes = readFileSync(join(directory, 'data'))
-    expect([...new Float32Array(Uint8Array.from(bytes).buffer)]).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8])
+    const values = [1, 2, 3, 4, 5, 6, 7, 8]
+    expect([...new Float32Array(Uint8Array.from(bytes).buffer)]).toEqual([...values, ...values])
   })
 })
 
@@ -253,11 +259,12 @@ describe('inputs', () => {
 
   test('are requests in JSON: one, an array, or one in each line', () => {
     const expected = [{ x: { datatype: 'INT64', shape: [1, 2], data: BigInt64Array.of(1n, 2n) } }]
-    for (const text of [JSON.stringify(input({})), JSON.stringify([input({})]), `${JSON.stringify(input({ data: [[1, 2]] }))}\n\n`])
+    const lines = `${JSON.stringify(input({ data: [[1, 2]] }))}\n\n`
+    for (const text of [JSON.stringify(input({})), JSON.stringify([input({})]), lines])
       expect(read(text).requests).toEqual(expected)
     expect(read(`${JSON.stringify(input({}))}\n${JSON.stringify(input({}))}\n`).requests).toHaveLength(2)
     const bools = input({ datatype: 'BOOL', data: [true, false] })
-    expect(read(JSON.stringify(bools)).requests).toEqual([{ x: { datatype: 'BOOL', shape: [1, 2], data: [true, false] } }])
+    expect(read(JSON.stringify(bools)).requests).toMatchObject([{ x: { datatype: 'BOOL', data: [true, false] } }])
   })
 
   test('are the inputs of this model in a trace', () => {
@@ -265,37 +272,52 @@ describe('inputs', () => {
       ({ id, activity, tensor: { name: 'x', data, shape: '1,2', dtype } })
     const trace = [
       { id: 1, model_name: 'm' }, tensor(1, '1,2', 'FP32'), tensor(1, '3,4', 'FP32', 'TENSOR_BACKEND_OUTPUT'),
-      { id: 2, model_name: 'n' }, tensor(2, '5,6', 'FP32'), tensor(3, '"a, \\"b\\"","c"', 'BYTES'), tensor(4, '1,0', 'BOOL'),
+      { id: 2, model_name: 'n' }, tensor(2, '5,6', 'FP32'), tensor(3, '"a, \\"b\\"","c"', 'BYTES'),
+      tensor(4, '1,0', 'BOOL'),
     ]
     expect(read(JSON.stringify(trace)).requests).toEqual([
       { x: { datatype: 'FP32', shape: [1, 2], data: Float32Array.of(1, 2) } },
       { x: { datatype: 'BYTES', shape: [1, 2], data: ['a, "b"', 'c'] } },
       { x: { datatype: 'BOOL', shape: [1, 2], data: [true, false] } },
     ])
-    expect(() => read(JSON.stringify(trace.slice(3, 5)))).toThrow(/has no inputs of 'm'.*--trace-config=level=TENSORS/)
+    expect(() => read(JSON.stringify(trace.slice(3, 5)))).toThrow(/has no inputs of 'm': a server with --trace/)
   })
 
   test('are lines for a text model, of a query and a document for one that reranks; at most 1,000 are used', () => {
     expect(read('a\n\nb\n', 'embed').requests.map((one) => Object.values(one))).toEqual(
       ['a', 'b'].map((text) => [{ data: [text], shape: [1, 1], datatype: 'BYTES' }]),
     )
-    expect(Object.values(read('q\td\n', 'rerank').requests[0] ?? {})).toMatchObject([{ data: ['q', 'd'], shape: [1, 2] }])
+    const [pair = {}] = read('q\td\n', 'rerank').requests
+    expect(Object.values(pair)).toMatchObject([{ data: ['q', 'd'], shape: [1, 2] }])
     const { requests, from } = read('a\n'.repeat(3000), 'embed')
     expect([requests.length, from]).toEqual([1000, expect.stringMatching(/^the first 1000 of /)])
   })
 
   const wrong: [string, string, RegExp][] = [
     ['no JSON', 'hello', /is no JSON of requests to \/v2\/models\/m\/infer: /],
-    ['deep JSON', '['.repeat(4_000_000), /is no JSON of requests/],
-    ['deep data', JSON.stringify(input({ data: 'D' })).replace('"D"', `${'['.repeat(50_000)}1${']'.repeat(50_000)}`), /is no JSON|has 1 values/],
+    ['deep JSON', '['.repeat(1_000_000), /is no JSON of requests/],
+    ['deeper JSON', '['.repeat(4_000_000), /has more than \d+ bytes, or \d+ arrays, in one value: write a request in/],
+    [
+      'deep data', JSON.stringify(input({ data: 'D' })).replace('"D"', `${'['.repeat(50_000)}1${']'.repeat(50_000)}`),
+      /is no JSON|has 1 values/
+    ],
     ['no requests', '[]', /has no requests/],
     ['another object', '{"a": 1}', /has no "inputs" in request 1/],
-    ['an input without data', JSON.stringify({ inputs: [{ name: 'x', datatype: 'INT64', shape: [1] }] }), /has no "name" and "data" in request 1, input 1: bytes/],
-    ['too few values', JSON.stringify(input({ shape: [3] })), /has 2 values in request 1, input 1, and the shape \[3\]/],
+    [
+      'an input without data', JSON.stringify({ inputs: [{ name: 'x', datatype: 'INT64', shape: [1] }] }),
+      /has no "name" and "data" in request 1, input 1: bytes/
+    ],
+    ['too few values', JSON.stringify(input({ shape: [3] })), /has 2 values in request 1, input 1, and .* \[3\]/],
     ['a shape of 2^70 elements', JSON.stringify(input({ shape: [2 ** 40, 2 ** 30] })), /has 2 values/],
-    ['values of another kind', JSON.stringify(input({ data: [1, 'two'] })), /has a value in request 1, input 1 that is no INT64, at 1/],
-    ['numbers beyond all', '{"inputs":[{"name":"x","datatype":"FP32","shape":[1],"data":[1e999]}]}', /has a value in .* that is no FP32, at 0/],
-    ['an unknown datatype', JSON.stringify(input({ datatype: 'FP4\u001b[2J' })), /has the datatype 'FP4\\u001b\[2J'|has the datatype 'FP4/],
+    [
+      'values of another kind', JSON.stringify(input({ data: [1, 'two'] })),
+      /has a value in request 1, input 1 that is no INT64, at 1/
+    ],
+    [
+      'numbers beyond all', '{"inputs":[{"name":"x","datatype":"FP32","shape":[1],"data":[1e999]}]}',
+      /has a value in .* that is no FP32, at 0/
+    ],
+    ['an unknown datatype', JSON.stringify(input({ datatype: 'FP4\u001b[2J' })), /has the datatype 'FP4[\\\w[]*'/],
   ]
   test.each(wrong)('%s', (_, text, reason) => {
     expect(() => read(text)).toThrow(reason)
@@ -303,10 +325,10 @@ describe('inputs', () => {
 })
 
 describe('a comparison', () => {
-  const output = (values: number[], shape = [1, values.length], datatype = 'FP32', name = 'y'): Output => ({
-    name, datatype, shape,
-    data: datatype === 'FP32' ? Float32Array.from(values) : datatype === 'INT32' ? Int32Array.from(values) : Uint16Array.from(values),
-  })
+  const arrays: Record<string, Float32ArrayConstructor | Int32ArrayConstructor | Uint16ArrayConstructor> =
+    { FP32: Float32Array, INT32: Int32Array, FP16: Uint16Array }
+  const output = (values: number[], shape = [1, values.length], datatype = 'FP32', name = 'y'): Output =>
+    ({ name, datatype, shape, data: (arrays[datatype] ?? Float32Array).from(values) })
   const result = (...pairs: [Output, Output][]) => {
     const comparison = new Comparison()
     for (const [one, other] of pairs) comparison.add([one], [other])
@@ -318,8 +340,7 @@ describe('a comparison', () => {
     [[1e300, 1e300], [1e300, 1e300], 1], [[1e-300, 0], [1e-300, 0], 1], [[1, Infinity], [1, Infinity], 1],
     [[1, 2], [NaN, 2], NaN], [[1, NaN], [1, 2], NaN], [[1, 2], [Infinity, 2], NaN], [[1, NaN], [2, NaN], 1],
   ])('the cosine of %o and %o is %d', (a, b, expected) => {
-    const found = cosine(Float64Array.from(a), Float64Array.from(b))
-    expect(Number.isNaN(expected) ? found : found.toFixed(12)).toEqual(Number.isNaN(expected) ? NaN : expected.toFixed(12))
+    expect(cosine(Float64Array.from(a), Float64Array.from(b)).toFixed(12)).toBe(expected.toFixed(12))
   })
 
   test('has the least and the mean cosine, and another shape or datatype counts as 0', () => {
@@ -347,13 +368,16 @@ describe('a comparison', () => {
     const rows = result([output([1, 2, 3, 1], [2, 2]), output([2, 1, 3, 1], [2, 2])])
     expect(rows.top1).toEqual({ changed: 1, of: 2 })
     const vectors = [[[1, 0], [1, 0]], [[1, 0.1], [0, 1]], [[0, 1], [0.1, 1]]] as const
-    expect(result(...vectors.map(([a, b]): [Output, Output] => [output([...a]), output([...b])])).nearest).toEqual({ changed: 2, of: 3 })
+    const pairs = vectors.map(([a, b]): [Output, Output] => [output([...a]), output([...b])])
+    expect(result(...pairs).nearest).toEqual({ changed: 2, of: 3 })
   })
 
   test('of integers and of FP16: equal values, and the numbers of the bits', () => {
-    expect(result([output([1, 2, 3, 4], [4], 'INT32'), output([1, 2, 3, 5], [4], 'INT32')])).toMatchObject({ minimum: 0.75 })
+    const integers = (values: number[]): Output => output(values, [4], 'INT32')
+    expect(result([integers([1, 2, 3, 4]), integers([1, 2, 3, 5])])).toMatchObject({ minimum: 0.75 })
+    const halves = (values: number[]): Output => output(values, [1, 2], 'FP16')
     // 1 and 2 beside 1 and 0: cosine 1/√5.
-    expect(result([output([0x3c00, 0x4000], [1, 2], 'FP16'), output([0x3c00, 0], [1, 2], 'FP16')]).minimum).toBeCloseTo(5 ** -0.5, 9)
-    expect(result([output([0x3c00, 0x7e00], [1, 2], 'FP16'), output([0x3c00, 0x3c00], [1, 2], 'FP16')]).isBroken).toBe(true)
+    expect(result([halves([0x3c00, 0x4000]), halves([0x3c00, 0])]).minimum).toBeCloseTo(5 ** -0.5, 9)
+    expect(result([halves([0x3c00, 0x7e00]), halves([0x3c00, 0x3c00])]).isBroken).toBe(true)
   })
 })

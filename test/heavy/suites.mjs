@@ -14,6 +14,7 @@ import { gcs } from './gcs.mjs'
 import { helm } from './helm.mjs'
 import { image } from './image.mjs'
 import { kserve } from './kserve.mjs'
+import { optimize } from './optimize.mjs'
 import { prometheus } from './prometheus.mjs'
 import { pytriton } from './pytriton.mjs'
 import { ray } from './ray.mjs'
@@ -33,6 +34,6 @@ import { vllm } from './vllm.mjs'
  * test/heavy/RESULTS.md.
  */
 export const SUITES = {
-  arm64, azure, batching, bundle, envoy, fil, frameworks, fuzz, gcs, helm, image, kserve, prometheus, pytriton, ray,
-  s3, sequences, text, torchscript, uws, vllm,
+  arm64, azure, batching, bundle, envoy, fil, frameworks, fuzz, gcs, helm, image, kserve, optimize, prometheus,
+  pytriton, ray, s3, sequences, text, torchscript, uws, vllm,
 }

@@ -14,6 +14,8 @@ import type { ModelIoConfig, TensorConfig } from './model_io.js'
 const ROWS = [1, 2, 4, 8, 16, 32]
 /** Different rows that are compared with the same rows alone. */
 const ROWS_COMPARED = [4, 3]
+/** Models whose rows take longer are compared with two rows. */
+const SLOW_MS = 1000
 /** Elements of an input that are tried. */
 const ELEMENTS_MAX = 16 << 20
 /** Difference of a value in relation to the greatest one of its tensor: rounding by other kernels stays below. */
@@ -43,17 +45,18 @@ export interface Batching {
 /** Why the graph does not allow batches; null if it may. `file` is null for other formats than ONNX. */
 export function whyNotByGraph({ input, output }: ModelIoConfig, file: OnnxFile | null): string | null {
   if (input.length === 0) return 'it has no inputs'
-  const all = [...input, ...output]
-  const fixed = all.find(({ dims }) => dims[0] !== -1)
+  const tensors = [...input, ...output]
+  const fixed = tensors.find(({ dims }) => dims[0] !== -1)
   if (fixed !== undefined)
     return `the first dimension of ${fixed.name} is always ${fixed.dims[0] ?? 1}; an export with a variable one batches`
-  const flat = all.find(({ dims, reshape }) => dims.length < 2 || reshape !== undefined)
+  const flat = tensors.find(({ dims, reshape }) => dims.length < 2 || reshape !== undefined)
   if (flat !== undefined) return `${flat.name} has no other dimension, and its shape would become [rows, 1]`
   if (file === null) return null
   const symbols = (name: string): string[] =>
     [...file.inputs, ...file.outputs].find((value) => value.name === name)?.shape?.map(String) ?? []
   // An exporter may leave dimensions unnamed.
-  const named = input.map(({ name }) => ({ name, symbol: symbols(name)[0] ?? '' })).filter(({ symbol }) => symbol !== '')
+  const all = input.map(({ name }) => ({ name, symbol: symbols(name)[0] ?? '' }))
+  const named = all.filter(({ symbol }) => symbol !== '')
   const [first] = named
   const other = named.find(({ symbol }) => symbol !== first?.symbol)
   if (first !== undefined && other !== undefined)
@@ -61,8 +64,8 @@ export function whyNotByGraph({ input, output }: ModelIoConfig, file: OnnxFile |
   // Outputs may have names of their own, which the trial checks. They may not have that of another dimension.
   const inner = new Set(input.flatMap(({ name }) => symbols(name).slice(1)).filter((symbol) => symbol !== ''))
   const moved = output.find(({ name }) => symbols(name)[0] !== first?.symbol && inner.has(symbols(name)[0] ?? ''))
-  if (moved !== undefined) return `the first dimension of ${moved.name} is another one, '${symbols(moved.name)[0] ?? ''}'`
-  return null
+  return moved === undefined ? null
+    : `the first dimension of ${moved.name} is another one, '${symbols(moved.name)[0] ?? ''}'`
 }
 
 /** Tries rows alone and together. The model is loaded without batches: its outputs have the rows that it returns. */
@@ -115,9 +118,12 @@ function rowsOf(inputs: Inputs, from: number, to: number): Inputs {
 async function whyDependent(model: Model, config: ModelIoConfig, size: number): Promise<string | null> {
   const rows = Math.max(...ROWS_COMPARED)
   const inputs = inputsOf(config, rows, size)
-  const alone: InferResult[] = []
-  for (let row = 0; row < rows; row += 1) alone.push(await model.infer({ inputs: rowsOf(inputs, row, row + 1) }))
-  for (const count of ROWS_COMPARED) {
+  const began = performance.now()
+  const alone = [await model.infer({ inputs: rowsOf(inputs, 0, 1) })]
+  const counts = performance.now() - began > SLOW_MS ? [2] : ROWS_COMPARED
+  for (let row = 1; row < (counts[0] ?? 0); row += 1)
+    alone.push(await model.infer({ inputs: rowsOf(inputs, row, row + 1) }))
+  for (const count of counts) {
     const together = await model.infer({ inputs: rowsOf(inputs, 0, count) })
     for (const { name, shape, datatype, data } of together.outputs) {
       const single = alone.map((result) => result.output(name))
@@ -128,7 +134,7 @@ async function whyDependent(model: Model, config: ModelIoConfig, size: number): 
       for (let row = 0; row < count; row += 1) {
         const of = single[row] as (typeof single)[number]
         const difference = differenceOf(datatype, data.slice(row * width, (row + 1) * width), of.data)
-        if (difference > (/16$/.test(datatype) ? DIFFERENCE_MAX_16 : isFloat(datatype) ? DIFFERENCE_MAX : 0))
+        if (difference > (datatype.endsWith('16') ? DIFFERENCE_MAX_16 : isFloat(datatype) ? DIFFERENCE_MAX : 0))
           return `rows depend on each other: in a batch of ${count}, ${name} differs from a row alone by ` +
             `${(difference * 100).toPrecision(2)} % of its greatest value`
       }
@@ -142,7 +148,8 @@ type Elements = InferResult['outputs'][number]['data']
 /** The greatest difference in relation to the greatest value; 1 for texts and other values that are not equal. */
 function differenceOf(datatype: string, one: Elements, other: Elements): number {
   const [a, b] = [numbersOf({ datatype, data: one }), numbersOf({ datatype, data: other })]
-  if (a === null || b === null) return one.every((text, i) => Buffer.from(text as Uint8Array).equals(other[i] as Uint8Array)) ? 0 : 1
+  if (a === null || b === null)
+    return one.every((text, i) => Buffer.compare(text as Uint8Array, other[i] as Uint8Array) === 0) ? 0 : 1
   if (a.length !== b.length) return 1
   let difference = 0
   let greatest = 1e-9
@@ -196,7 +203,8 @@ export function decided(rates: readonly Rate[], how: string): Batching {
     return { rows: 0, why: `rows are independent, but batches gain nothing: ${measured}` }
   const rows = Math.max(...rates.filter(({ rate }) => rate >= most * ALMOST).map((one) => one.rows))
   if (rows === 1) return { rows: 0, why: `rows are independent, but batches are slower: ${measured}` }
-  return { rows, why: `rows are independent, and batches up to ${(most / single).toFixed(1)} times as fast: ${measured}` }
+  const times = (most / single).toFixed(1)
+  return { rows, why: `rows are independent, and batches up to ${times} times as fast: ${measured}` }
 }
 
 const shownRate = (rate: number): string => (rate < 100 ? rate.toPrecision(2) : String(Math.round(rate)))

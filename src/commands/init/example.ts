@@ -6,6 +6,7 @@
  */
 
 import { shellWord } from '../../config/shell_word.js'
+import { datatypeOf, elementsOf } from '../generated.js'
 import type { ModelIoConfig, TensorConfig } from './model_io.js'
 
 /** Elements of a tensor that are written out. */
@@ -37,14 +38,14 @@ export interface Example {
 /** The request with `size` for dimensions of any size; null if a tensor would be too large for an example. */
 export function exampleRequest(config: ModelIoConfig, size: number): Example | null {
   const inputs = config.input.map((tensor) => ({ tensor, shape: shapeOf(config, tensor, size) }))
-  if (inputs.reduce((sum, { shape }) => sum + elements(shape), 0) > ELEMENTS_MAX) return null
+  if (inputs.reduce((sum, { shape }) => sum + elementsOf(shape), 0) > ELEMENTS_MAX) return null
   const binary: Piece[] = []
   const sequence = '"parameters":{"sequence_id":1,"sequence_start":true,"sequence_end":true},'
   const pieces: Piece[] = [{ text: `{${config.sequence_batching === undefined ? '' : sequence}"inputs":[` }]
   inputs.forEach(({ tensor, shape }, i) => {
-    const count = elements(shape)
+    const count = elementsOf(shape)
     const name = `${i > 0 ? ',' : ''}{"name":${JSON.stringify(tensor.name)}`
-    const head = `${name},"datatype":"${datatype(tensor)}","shape":[${shape.join(',')}],`
+    const head = `${name},"datatype":"${datatypeOf(tensor)}","shape":[${shape.join(',')}],`
     const width = BINARY_BYTES.get(tensor.data_type)
     if (width !== undefined) {
       pieces.push({ text: `${head}"parameters":{"binary_data_size":${count * width}}}` })
@@ -93,18 +94,10 @@ export function jsonExample(path: string, body: object): Example {
   }
 }
 
-/** The shape with a batch of 1; in a model that does not batch, a variable first dimension is 1 too. */
-function shapeOf({ max_batch_size }: ModelIoConfig, { dims }: TensorConfig, size: number): number[] {
+/** The shape of an input with a batch of 1; in a model that does not batch, a variable first dimension is 1 too. */
+export function shapeOf({ max_batch_size }: ModelIoConfig, { dims }: TensorConfig, size: number): number[] {
   if (max_batch_size > 0) return [1, ...dims.map((dim) => (dim === -1 ? size : dim))]
   return dims.map((dim, i) => (dim !== -1 ? dim : i === 0 && dims.length > 1 ? 1 : size))
-}
-
-function elements(shape: readonly number[]): number {
-  return shape.reduce((product, dim) => product * dim, 1)
-}
-
-function datatype({ data_type }: TensorConfig): string {
-  return data_type === 'TYPE_STRING' ? 'BYTES' : data_type.replace(/^TYPE_/, '')
 }
 
 function element({ data_type }: TensorConfig): string {

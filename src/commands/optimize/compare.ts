@@ -127,7 +127,8 @@ function equalShare(a: ArrayLike<unknown>, b: ArrayLike<unknown>): number {
   let equal = 0
   for (let i = 0; i < a.length; i += 1) {
     const [x, y] = [a[i], b[i]]
-    equal += Number(x instanceof Uint8Array && y instanceof Uint8Array ? Buffer.compare(x, y) === 0 : x === y || Object.is(x, y))
+    const areBytes = x instanceof Uint8Array && y instanceof Uint8Array
+    equal += Number(areBytes ? Buffer.compare(x, y) === 0 : x === y || Object.is(x, y))
   }
   return a.length === 0 ? 1 : equal / a.length
 }

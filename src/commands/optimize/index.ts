@@ -4,12 +4,12 @@
  * Both models run in servers inside this process, as they will be served: a text model with its tokenizer and pooling.
  */
 
-import { mkdirSync, readFileSync, readdirSync, statSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, readdirSync, realpathSync, statSync } from 'node:fs'
 import { basename, dirname, join, relative, resolve } from 'node:path'
-import { backendRow, completeConfig, readConfig, selectVersions, type ModelConfig } from '../../config/index.js'
+import { backendRow, completeConfig, readConfig, selectVersions } from '../../config/index.js'
 import { invocation } from '../../config/invocation.js'
 import { shellWord } from '../../config/shell_word.js'
-import type { Model } from '../../index.js'
+import type { Model, Server as RunningServer } from '../../index.js'
 import { ServerError } from '../../native/index.js'
 import { lookAt, plainReason, textFolderOf } from '../../repository/index.js'
 import { onnxPath } from '../../repository/graph_io.js'
@@ -19,7 +19,7 @@ import { unreadableCloud, unwritableCloud } from '../check/cloud.js'
 import { printFailure } from '../failure.js'
 import type { ModelIoConfig } from '../init/model_io.js'
 import { filesBelow, isFile, Staging } from '../init/place.js'
-import { printable, shown } from '../output.js'
+import { counted, printable, shown } from '../output.js'
 import { cleaningUp, withServer } from '../trial.js'
 import { Comparison, type Similarity } from './compare.js'
 import { generatedRequests, named, readRequests, type Request, type Requests } from './inputs.js'
@@ -34,6 +34,9 @@ const MINIMUM_MIN = 0.97
 const CALIBRATION_MAX = 64
 /** Sizes tried for variable dimensions of generated requests: tokens and images, then what strict models take. */
 const SIZES = [64, 224, 8, 1, 2, 4, 16, 32]
+/** A graph with y = x, of one FP32. */
+const SMALLEST =
+  'CAkSBm5lcmVpZDo7ChAKAXgSAXkiCElkZW50aXR5EgVncmFwaFoPCgF4EgoKCAgBEgQKAggBYg8KAXkSCgoICAESBAoCCAFCBAoAEBM='
 
 export async function run(program: string, args: readonly string[]): Promise<number> {
   const command = commandNamed('optimize')
@@ -49,14 +52,12 @@ export async function run(program: string, args: readonly string[]): Promise<num
 
 /** A model whose graph becomes int8. */
 interface Source {
-  /** As the user gave it. */
+  /** The path that the user gave. */
   given: string
   directory: string
   name: string
-  config: ModelConfig
   /** Directory of the version, such as `1`. */
   version: string
-  /** Paths below the model's directory. */
   graph: string
   /** Role of a text model; null for another model. */
   role: string | null
@@ -89,7 +90,8 @@ function sourceOf(program: string, given: string): Source {
   if (graph === undefined || !isFile(graph)) throw new CommandError(`there is no file ${shown(graph ?? path)}`)
   const { why } = lookAt(graph)
   if (why !== null) throw new CommandError(`${shown(graph)} ${why}`)
-  return { given, directory, name, config, version: basename(path), graph: relative(directory, graph), role: text?.role ?? null }
+  const version = basename(path)
+  return { given, directory, name, version, graph, role: text?.role ?? null }
 }
 
 async function optimize(source: Source, { options, all }: CommandArguments): Promise<number> {
@@ -97,7 +99,7 @@ async function optimize(source: Source, { options, all }: CommandArguments): Pro
   const hint = unwritableCloud(out, 'optimize')
   if (out === '') throw new CommandError('--out needs a value: --out=<path>')
   if (hint !== null) throw new CommandError(hint)
-  if (resolve(out) === dirname(source.directory))
+  if (existsSync(out) && realpathSync(out) === realpathSync(dirname(source.directory)))
     throw new CommandError(`--out=${out} is the repository of ${source.given} itself: name another one`)
   // Before anything is made, since a mistake in the file is found at once.
   const file = options.get('inputs')
@@ -110,67 +112,72 @@ async function optimize(source: Source, { options, all }: CommandArguments): Pro
     await python.catch(() => {})
     staging.remove()
   }
+  const exclude = all.flatMap(([name, value]) => (name === 'exclude' ? value.split(',') : []))
+  const choice = { method: options.get('method') ?? '', perTensor: options.has('per-tensor'), exclude }
   return await cleaningUp(async () => {
     const target = stage(source, staging, options.has('force'))
     return await withServer(dirname(source.directory), false, async (server) => {
-      const { original, memory, requests, from } = await loaded(server, source, given)
+      const original = await loaded(server, source, given)
       const work = join(staging.repository, '.work')
       mkdirSync(work)
-      const int8 = async (): Promise<Int8> => {
-        const calibration = source.role !== null ? [] : requests.slice(0, CALIBRATION_MAX)
-        const exclude = all.flatMap(([name, value]) => (name === 'exclude' ? value.split(',') : []))
-        const choice = { method: options.get('method') ?? '', perTensor: options.has('per-tensor'), exclude }
-        return await writeInt8(join(source.directory, source.graph), target, work, calibration, choice, ending.signal)
-      }
-      process.stderr.write(`making int8 of ${shown(join(source.directory, source.graph))}\n`)
-      const making = int8()
+      const half = original.requests.slice(0, Math.min(CALIBRATION_MAX, Math.ceil(original.requests.length / 2)))
+      process.stderr.write(`making int8 of ${shown(source.graph)}\n`)
+      const making = writeInt8(source.graph, target, work, source.role === null ? half : [], choice, ending.signal)
       python = making
       const made = await making
-      // Weights beyond 2 GiB are in a file beside the graph.
-      for (const path of readdirSync(dirname(target))) staging.register(join(dirname(source.graph), path))
-      return await withServer(staging.repository, false, async (other) => {
-        const before = rss()
-        await load(other.load(source.name), 'the int8 model')
-        const optimized = other.model(source.name)
-        // What calibrated a model says too much good of it.
-        const compared = made.method === 'static' && requests.length > 1
-          ? requests.slice(Math.min(CALIBRATION_MAX, Math.ceil(requests.length / 2))) : requests
-        await optimized.infer({ inputs: compared[0] as Request })
-        const memories: [number, number] = [memory, rss() - before]
-        const comparison = await compare(original, optimized, compared)
-        const rates: Rate[] = []
-        for (const concurrency of [1, 8]) rates.push(await measured([original, optimized], compared, concurrency))
-        const bytes: [number, number] = [statSync(join(source.directory, source.graph)).size, statSync(target).size]
-        const count = `${compared.length} requests of ${from}`
-        process.stdout.write(tableText(source.given, made, count, bytes, memories, rates, comparison, source.role))
-        const why = whyRefused(comparison, options.has('accept'))
-        if (why !== null) {
-          process.stderr.write(`error: ${why}\n`)
-          return 1
-        }
-        staging.add({ to: 'config.pbtxt', text: configText(source, summary(made, comparison, count)) })
-        const files = staging.finish()
-        process.stdout.write(`\n${files.map((path) => `${path}\n`).join('')}`)
-        return 0
-      })
+      // Inputs that calibrated a model make it look better than it is.
+      if (made.method === 'static' && original.requests.length > 1) original.requests.splice(0, half.length)
+      return await judged(source, original, made, target, staging, options.has('accept'))
     })
   }, clean)
 }
 
+/** Loads the int8 model, prints how it compares, and moves it to its repository, or says why not. */
+async function judged(
+  source: Source, { original, memory, requests, from }: Original, made: Int8, target: string, staging: Staging,
+  isAccepted: boolean,
+): Promise<number> {
+  return await withServer(staging.repository, false, async (server) => {
+    const before = memoryBytes()
+    await load(server.load(source.name), 'the int8 model')
+    const optimized = server.model(source.name)
+    await optimized.infer({ inputs: requests[0] as Request })
+    const memories: [number, number] = [memory, memoryBytes() - before]
+    const similarity = await compare(original, optimized, requests)
+    const rates: Rate[] = []
+    for (const concurrency of [1, 8]) rates.push(await measured([original, optimized], requests, concurrency))
+    const bytes: [number, number] = [statSync(source.graph).size, statSync(target).size]
+    const count = `${counted(requests.length, 'request')} of ${from}`
+    process.stdout.write(tableText(source.given, made, count, bytes, memories, rates, similarity, source.role))
+    const why = whyRefused(similarity, isAccepted)
+    if (why !== null) {
+      process.stderr.write(`error: ${why}\n`)
+      return 1
+    }
+    staging.add({ to: 'config.pbtxt', text: configText(source, summary(made, similarity, count)) })
+    // Weights beyond 2 GiB are in a file beside the graph.
+    for (const { name } of readdirSync(dirname(target), { withFileTypes: true }).filter((entry) => entry.isFile()))
+      staging.register(relative(source.directory, join(dirname(source.graph), name)))
+    process.stdout.write(`\n${staging.finish().map((path) => `${path}\n`).join('')}`)
+    return 0
+  })
+}
+
 /** Puts all files of the version but its graph into the staging; returns the path for the new graph. */
 function stage({ directory, name, version, graph, given }: Source, staging: Staging, isForced: boolean): string {
-  const data = lookAt(join(directory, graph)).file?.dataFiles ?? []
-  const left = new Set([graph, 'config.pbtxt', ...data.map((file) => join(dirname(graph), file))])
+  const data = (lookAt(graph).file?.dataFiles ?? []).map((file) => join(dirname(graph), file))
+  const left = new Set([join(directory, 'config.pbtxt'), graph, ...data].map((file) => relative(directory, file)))
   const isKept = (path: string): boolean =>
     !left.has(path) && (!/^\d+\//.test(path) || path.startsWith(`${version}/`))
   const files = filesBelow(directory, given, (path) => path).filter(({ to }) => isKept(to))
   staging.requireRoom(files)
   for (const file of files) staging.add(file)
   staging.add({ to: 'config.pbtxt', text: configText({ directory }, '') })
-  staging.add({ to: graph, text: '' })
+  const to = relative(directory, graph)
+  staging.add({ to, text: '' })
   const [taken] = staging.inTheWay()
   if (taken !== undefined && !isForced) throw new CommandError(`${taken} is already there; --force replaces it`)
-  return join(staging.repository, name, graph)
+  return join(staging.repository, name, to)
 }
 
 /** The configuration of the original, below comments about what was made. */
@@ -179,7 +186,20 @@ function configText({ directory }: Pick<Source, 'directory'>, about: string): st
   return about + (isFile(path) ? readFileSync(path, 'utf8') : '')
 }
 
-const rss = (): number => process.memoryUsage.rss()
+/** Resident memory without that of JavaScript, which varies with its collections. */
+function memoryBytes(): number {
+  const { rss, heapTotal, external } = process.memoryUsage()
+  return rss - heapTotal - external
+}
+
+/** Runs the smallest graph: what ONNX Runtime takes once for the process is not of the first model. */
+async function warmUp(server: RunningServer): Promise<void> {
+  const name = 'nereid_warm_up'
+  const config = { backend: 'onnxruntime' }
+  await server.load(name, { config, files: { '1/model.onnx': Buffer.from(SMALLEST, 'base64') } })
+  await server.model(name).infer({ inputs: { x: { data: Float32Array.of(1), shape: [1] } } })
+  await server.unload(name)
+}
 
 const load = async (loading: Promise<unknown>, what: string): Promise<void> => {
   try {
@@ -189,10 +209,18 @@ const load = async (loading: Promise<unknown>, what: string): Promise<void> => {
   }
 }
 
+/** The loaded model, the bytes that it takes, and requests that it answers. */
+interface Original extends Requests {
+  original: Model
+  memory: number
+}
+
 /** Loads the original, and finds requests that it answers. */
 async function loaded(
-  server: Parameters<Parameters<typeof withServer>[2]>[0], { name, given: source, role }: Source, given: Requests | null,
-): Promise<Requests & { original: Model; memory: number }> {
+  server: RunningServer, { name, given: source, role }: Source, given: Requests | null,
+): Promise<Original> {
+  await warmUp(server)
+  const before = memoryBytes()
   await load(server.load(name), source)
   const original = server.model(name)
   const config = original.config() as ModelIoConfig
@@ -203,20 +231,14 @@ async function loaded(
     if (requests === null || first === undefined) continue
     try {
       await original.infer({ inputs: first })
-      // What the first load of a process takes for itself is not of the model.
-      await server.unload(name)
-      const before = rss()
-      await server.load(name)
-      await original.infer({ inputs: first })
-      return { original, memory: rss() - before, ...requests }
+      return { original, memory: memoryBytes() - before, ...requests }
     } catch (error) {
       if (!(error instanceof ServerError)) throw error
       if (refusal === '') refusal = plainReason(error)
     }
   }
-  throw new CommandError(
-    `${source} refuses ${given === null ? 'generated requests, so give some of its clients with --inputs=FILE' : 'the first request'}: ${refusal}`,
-  )
+  const refused = given === null ? 'generated requests, so give some with --inputs=FILE' : 'the first request'
+  throw new CommandError(`${source} refuses ${refused}: ${refusal}`)
 }
 
 async function compare(original: Model, optimized: Model, requests: readonly Request[]): Promise<Similarity> {

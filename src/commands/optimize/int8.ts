@@ -18,7 +18,7 @@ export interface Int8Options {
   exclude: readonly string[]
 }
 
-/** What the script made. */
+/** The graph that the script made. */
 export interface Int8 {
   method: 'dynamic' | 'static'
   /** Nodes by operator. */

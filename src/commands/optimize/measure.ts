@@ -34,7 +34,8 @@ export async function measured(
     return [original, made]
   }
   return {
-    concurrency, rates: of((sum) => (sum.requests / sum.ms) * 1000), cpuMs: of((sum) => sum.cpuUs / 1000 / sum.requests),
+    concurrency, rates: of((sum) => (sum.requests / sum.ms) * 1000),
+    cpuMs: of((sum) => sum.cpuUs / 1000 / sum.requests),
   }
 }
 

@@ -1,11 +1,12 @@
-/** What `nereid optimize` prints, and writes into the configuration. Pure. */
+/** Texts that `nereid optimize` prints, and writes into the configuration. Pure. */
 
 import { printable } from '../output.js'
 import type { Changes, Similarity } from './compare.js'
 import type { Int8 } from './int8.js'
 import type { Rate } from './measure.js'
 
-const WIDTHS = [24, 14, 14]
+const NAME_WIDTH = 24
+const CELL_WIDTH = 14
 
 /** How the graph was made: `int8, dynamic: 36 MatMul, 4 Gather; 2 nodes excluded`. */
 function madeText({ method, operators, excluded, isReduced }: Int8): string {
@@ -41,7 +42,7 @@ export function tableText(
   rates: readonly Rate[], similarity: Similarity, role: string | null,
 ): string {
   const row = (name: string, cells: readonly string[], last = ''): string =>
-    `${[name, ...cells].map((cell, i) => (i === 0 ? cell.padEnd(WIDTHS[0] ?? 0) : cell.padStart(WIDTHS[i] ?? 0))).join('')}${last}`
+    [name.padEnd(NAME_WIDTH), ...cells.map((cell) => cell.padStart(CELL_WIDTH)), last].join('')
   const times = ([one, other]: readonly [number, number]): string => `   × ${(other / one).toFixed(2)}`
   const { top1, order, nearest } = similarity
   const lines = [

@@ -60,7 +60,9 @@ def main(plan):
     types = STATIC if method == "static" else DYNAMIC
     nodes = [node for node in graph.node if node.op_type in types]
     excluded = exclusions(nodes, plan["exclude"])
-    weights = {tensor.name for tensor in graph.initializer} | {node.output[0] for node in graph.node if node.op_type == "Constant"}
+    constants = [(node.output[0], one.t) for node in graph.node if node.op_type == "Constant" for one in node.attribute]
+    tensors = [*((tensor.name, tensor) for tensor in graph.initializer), *constants]
+    weights = {name for name, tensor in tensors if tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) > 1}
     left = [node for node in nodes if node.name not in excluded and weights.intersection(node.input)]
     if not left:
         sys.exit(f"the graph has no weights of {', '.join(types)} left, and int8 gains nothing for others")
