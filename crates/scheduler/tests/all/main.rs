@@ -6,6 +6,7 @@ mod common;
 mod naive;
 
 mod batching;
+mod cores;
 mod invariants;
 mod padding;
 mod policies;
