@@ -153,6 +153,8 @@ pub(crate) enum GraphLevel {
 pub(crate) struct Session {
     /// Taken in `drop` only.
     raw: ManuallyDrop<RawSession>,
+    /// Set for weights that lie in heaps.
+    trim: Option<memory::heap::Trim>,
     runtime: &'static Runtime,
     /// `None` for a session on the CPU.
     device_binding: Option<device_binding::DeviceBinding>,
@@ -170,7 +172,7 @@ impl Drop for Session {
         // SAFETY: taken only here, and not used afterwards.
         let raw = unsafe { ManuallyDrop::take(&mut self.raw) };
         // The thread that drops the last response of an unloaded model may be a reactor.
-        memory::release::drop_in_background(raw);
+        memory::release::drop_in_background((raw, self.trim.take()));
     }
 }
 
@@ -211,10 +213,12 @@ impl Session {
         let (env, options) = (runtime.env.ptr(), raw_options.0.as_ptr());
         let mut session = null_mut();
         let path = c_string(&file.to_string_lossy())?;
+        let loading = memory::heap::loading(std::fs::metadata(file).map_or(0, |m| m.len()));
         // SAFETY: environment and options are live handles, the path is NUL-terminated.
         unsafe { check(api, (api.CreateSession)(env, path.as_ptr(), options, &raw mut session))? }
         Ok(Self {
             raw: ManuallyDrop::new(RawSession(non_null(session)?, api)),
+            trim: loading.map(|(_, trim)| trim),
             runtime,
             device_binding,
             names: Vec::new(),
