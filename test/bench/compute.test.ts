@@ -18,7 +18,9 @@ test('one request at a time is compared with the loop that spins, more with the 
     cell(SPINNING, 'mlp', 1, { rate: 100, cpuUs: 20 }, 'in process'),
     cell(BEST, 'mlp', 8, { rate: 300, cpuUs: 5 }, 'in process'), cell(FASTAPI, 'mlp', 1, { p50: 12 })
   ]
-  const ours = [cell(SERVED, 'mlp', 1, { rate: 99, cpuUs: 15, p50: 9 }), cell(SERVED, 'mlp', 8, { rate: 294, cpuUs: 6 })]
+  const ours = [
+    cell(SERVED, 'mlp', 1, { rate: 99, cpuUs: 15, p50: 9 }), cell(SERVED, 'mlp', 8, { rate: 294, cpuUs: 6 })
+  ]
   const cells = [...loops, ...ours]
   expect(rowOf(`MLP of 1 ms, c=1: rate ÷ ${SPINNING}`, cells)).toMatchObject({ figure: 0.99, verdict: 'missed' })
   expect(rowOf('MLP of 1 ms, c=1: CPU', cells)).toMatchObject({ figure: 0.75, verdict: 'met' })
@@ -31,7 +33,8 @@ test('one request at a time is compared with the loop that spins, more with the 
 test('a condition is judged beside the baseline of the same condition', () => {
   const condition = limited('mlp', 0.5)
   const cells = [
-    cell(SERVED, condition, 8, { rate: 90, p99: 10, cpuUs: 5 }), cell(BEFORE, condition, 8, { rate: 100, p99: 11, cpuUs: 5 })
+    cell(SERVED, condition, 8, { rate: 90, p99: 10, cpuUs: 5 }),
+    cell(BEFORE, condition, 8, { rate: 100, p99: 11, cpuUs: 5 })
   ]
   const what = `${limited('MLP of 1 ms', 0.5)}, c=8`
   expect(rowOf(`${what}: rate`, cells)).toMatchObject({ figure: 0.9, verdict: 'missed' })

@@ -61,7 +61,7 @@ fn a_model_takes_its_size_each_time_it_is_loaded_and_gives_it_back() {
             loaded - before
         );
         assert!(after - before.min(after) < LAYERS / 6, "round {round}: {} MiB stay", after - before);
-        // What this test itself had freed goes back, too.
+        // The trim also returns memory that this test had freed before.
         before = before.min(after);
     }
 }
