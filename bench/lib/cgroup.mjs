@@ -6,10 +6,10 @@ const PERIOD_US = 100_000
 const V1 = '/sys/fs/cgroup/cpu'
 
 /**
- * Makes a group whose processes get so many cores.
+ * Makes a group whose processes get so many cores. A process whose id is written to cgroup.procs of its directory is in
+ * it; `remove` needs that it ended.
  *
- * @returns `{ directory, remove }`, or `{ reason }`; a process that is written to `directory`/cgroup.procs is in it, and
- *   `remove` needs that it ended
+ * @returns `{ directory, remove }`, or `{ reason }`
  */
 export function cpuGroup(name, cores) {
   const isV1 = existsSync(join(V1, 'cpu.cfs_quota_us'))

@@ -41,11 +41,12 @@ const OPTIONS = {
     'PATHS of Python interpreters with torch, openvino, or xgboost and treelite, joined by commas, for the ' +
     'suite frameworks (default NEREID_TEST_PYTHON)',
   text: 'DIR of all-MiniLM-L6-v2 with model.onnx, for the suite text (default: weights that are noise)',
-  compute: 'DIR of networks that bench/models/compute.py wrote, for the suite compute (default: weights that are noise)',
+  compute:
+    'DIR of networks that bench/models/compute.py wrote, for the suite compute (default: weights that are noise)',
   'compute-baseline':
-    'SETTINGS, key=value or --flag=value, joined by commas: the suite compute measures this server beside itself with ' +
-    'them, beside busy processes and under quotas of CPU time',
-  'compute-init': 'WORDS for nereid init in the suite compute, such as --batch=8, joined by blanks (default none)',
+    'SETTINGS, key=value or --flag=value, joined by commas: the suite compute measures this server beside itself ' +
+    'with them, beside busy processes and under quotas of CPU time',
+  'compute-init': 'WORDS for nereid init in the suite compute, such as --batch=8, joined by blanks',
   only: 'NAMES of networks of the suite compute, joined by commas',
   filter: 'TEXT: only cells whose name contains it',
   suite: `NAMES, joined by commas: ${SUITES.join(', ')}`,

@@ -4,12 +4,18 @@ import {
 } from '../suites/compute.mjs'
 import { withRange } from './format.mjs'
 
+const CONDITIONS = [busy, ...QUOTAS.map((cores) => (name) => limited(name, cores))]
+
 /** @param row, ratio as in `judge` */
 export function computeRows(result, { row, ratio }) {
   const of = (subject, workload, c, transport = subject === SERVED || subject === FASTAPI ? 'HTTP' : 'in process') =>
     result.cells.find(
       (x) =>
-        x.suite === 'compute' && x.subject === subject && x.workload === workload && x.c === c && x.transport === transport,
+        x.suite === 'compute' &&
+        x.subject === subject &&
+        x.workload === workload &&
+        x.c === c &&
+        x.transport === transport,
     )
   const isMeasured = (name) => result.cells.some((x) => x.suite === 'compute' && x.workload === name)
   for (const [name, { title }] of Object.entries(NETWORKS).filter(([key]) => isMeasured(key))) {
@@ -20,7 +26,8 @@ export function computeRows(result, { row, ratio }) {
         ? `${withRange(ours?.rate)}/s; loop ${withRange(loop.rate)}/s` +
           (c === 1 ? '' : `, ${loop.connections} × ${loop.streams} threads`)
         : ''
-      row(`${what}: rate ÷ ${c === 1 ? SPINNING : BEST}`, c === 1 ? 1 : 0.97, 'least', ratio(ours, loop, 'rate'), { note })
+      const limit = c === 1 ? 1 : 0.97
+      row(`${what}: rate ÷ ${c === 1 ? SPINNING : BEST}`, limit, 'least', ratio(ours, loop, 'rate'), { note })
       row(`${what}: CPU ÷ that loop's`, 1, 'most', ratio(ours, loop, 'cpuUs'))
       const grpc = of(SERVED, name, c, 'gRPC')
       if (grpc) row(`${what}: rate over gRPC ÷ HTTP`, 1, 'least', ratio(grpc, ours, 'rate'))
@@ -28,11 +35,11 @@ export function computeRows(result, { row, ratio }) {
     }
   }
   for (const [name, { title }] of Object.entries(NETWORKS)) {
-    for (const condition of [busy, ...QUOTAS.map((cores) => (one) => limited(one, cores))].filter((f) => isMeasured(f(name)))) {
+    for (const condition of CONDITIONS.filter((one) => isMeasured(one(name)))) {
       for (const c of [1, 8]) {
         const [ours, before] = [SERVED, BEFORE].map((subject) => of(subject, condition(name), c, 'HTTP'))
         for (const [key, limit, direction] of [['rate', 1, 'least'], ['p99', 1, 'most'], ['cpuUs', 1, 'most']])
-          row(`${condition(title)}, c=${c}: ${key} ÷ that with the baseline`, limit, direction, ratio(ours, before, key))
+          row(`${condition(title)}, c=${c}: ${key} ÷ the baseline's`, limit, direction, ratio(ours, before, key))
       }
     }
   }

@@ -42,7 +42,7 @@ const SECTION_TEXTS = {
   batching:
     'Requests of one model can run together. Nereid learns the cost of a batch and decides whether to wait for more ' +
     'requests; other servers wait for a fixed time that somebody has to choose (dashed: the full time).',
-  compute: 'Networks with default settings, beside onnxruntime in bare loops that know their requests and beside FastAPI.',
+  compute: 'Networks with default settings, beside bare loops of onnxruntime that know their requests, and FastAPI.',
   threads:
     'The defaults of a model beside settings chosen by hand (dashed): ' +
     'so many instances, each with so many threads of its own, and one pool for the whole process.',

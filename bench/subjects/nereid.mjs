@@ -28,7 +28,10 @@ export async function nereidCommand(root, repositories, flags, program = ['dist/
  */
 export async function startNereid(
   root,
-  { models, repository = MODELS, flags = [], name = 'Nereid', env = {}, program, ready = /Started HTTPService at/, group },
+  {
+    models, repository = MODELS, flags = [], name = 'Nereid', env = {}, program, group,
+    ready = /Started HTTPService at/,
+  },
 ) {
   const chosen =
     models === undefined ? [] : ['--model-control-mode=explicit', ...models.map((m) => `--load-model=${m}`)]

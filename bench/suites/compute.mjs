@@ -35,7 +35,8 @@ const [REQUESTS_MAX, REQUEST_BYTES_MAX] = [200, 32 << 20]
 const BUDGETS = { tokens: [1, 256, 1024], requests: [1, 8, 32] }
 const TOLERANCE = 2e-3
 const HERE = join(GENERATED, 'compute')
-const secondsOf = (ctx, name) => (ctx.quick ? ctx.seconds : Math.max(ctx.seconds, NETWORKS[name].seconds))
+const secondsOf = (ctx, name) =>
+  (ctx.quick ? ctx.seconds : Math.max(ctx.seconds, NETWORKS[name].seconds))
 
 /** Token ids, a mask of ones, types of zeros: what an input's name says. */
 const tokens = (lengthOf) => (inputs, i) =>
@@ -82,7 +83,8 @@ async function repositoryOf(ctx, name, path, settings = []) {
   rmSync(join(repository, name), { recursive: true, force: true })
   const more = NETWORKS[name].isText ? [] : ctx.computeInit
   const asked = ['init', path, `--name=${name}`, `--out=${repository}`, ...more]
-  const { code, text } = await capture(process.execPath, [join(ctx.root, 'dist/cli/main.js'), ...asked], { quiet: true })
+  const program = join(ctx.root, 'dist/cli/main.js')
+  const { code, text } = await capture(process.execPath, [program, ...asked], { quiet: true })
   if (code !== 0) throw new Error(`nereid init ${path}: ${text.trim().split('\n').at(-1)}`)
   const config = join(repository, name, 'config.pbtxt')
   const parameters = settings.map((one) => {
@@ -100,7 +102,7 @@ async function serve(ctx, name, path, { settings = [], ...more }) {
   return startNereid(ctx.root, { repository, models: [name], flags: settings.filter(isFlag), ...more })
 }
 
-/** What is asked, for the servers and, in files, for the loop: `{ spec, script, workload, budgets }`. */
+/** The requests of a network; for the loop they are written to files. Returns `{ spec, script, workload, budgets }`. */
 async function requestsOf(name, path, http) {
   const here = join(HERE, name)
   mkdirSync(here, { recursive: true })
@@ -144,14 +146,18 @@ async function startFastApi(ctx, python, spec, expected) {
     '--port', `${http}`, '--no-access-log', '--log-level', 'warning'
   ]
   const { child } = await start(FASTAPI, python, args, {
-    ready: answers(`http://127.0.0.1:${http}/ready`), env: { BENCH_SPEC: spec, PYTHONPATH: `${ctx.root}/bench/frameworks` },
+    ready: answers(`http://127.0.0.1:${http}/ready`),
+    env: { BENCH_SPEC: spec, PYTHONPATH: `${ctx.root}/bench/frameworks` },
   })
   const form = (t) => `${t.name}/${t.datatype}/${t.shape.join('x')}`
-  const custom = ({ input, inputs }) =>
-    input === undefined
-      ? { path: '/infer', body: Buffer.concat(inputs.map((t) => t.data)), headers: { tensors: inputs.map(form).join() } }
-      : { path: '/embed', body: Buffer.from(JSON.stringify({ input })), headers: { 'Content-Type': 'application/json' } }
-  const verify = (answer) => checkAnswer(answer, [expected], { transport: 'HTTP', form: 'binary', tolerance: TOLERANCE })
+  const custom = ({ input, inputs }) => {
+    if (input !== undefined) return { path: '/embed', body: Buffer.from(JSON.stringify({ input })) }
+    return {
+      path: '/infer', body: Buffer.concat(inputs.map((t) => t.data)), headers: { tensors: inputs.map(form).join() },
+    }
+  }
+  const how = { transport: 'HTTP', form: 'binary', tolerance: TOLERANCE }
+  const verify = (answer) => checkAnswer(answer, [expected], how)
   return { name: FASTAPI, kind: 'peer', child, pids: () => processTree(child.pid), http, custom, verify }
 }
 
@@ -229,7 +235,7 @@ async function besideItself(ctx, name, path, condition, group, ends) {
     const server = await serve(ctx, name, path, { ...more, name: subject, ...(group && { group: group.directory }) })
     ends.push(server)
     const { workload } = await requestsOf(name, path, server.http)
-    // What they answer is compared with a loop where that is measured.
+    // Their answers are compared with those of the loop when that is measured.
     const one = { ...(NETWORKS[name].isText ? embeds(server, {}) : server), verify: () => {} }
     const shared = { seconds: secondsOf(ctx, name), busy: group === null ? BUSY : 0 }
     for (const c of [1, 8]) cells.push(cell('compute', one, { ...workload, name: condition }, 'HTTP', { c, ...shared }))

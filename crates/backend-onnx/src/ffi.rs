@@ -161,6 +161,8 @@ pub(crate) enum GraphLevel {
 pub(crate) struct Session {
     /// Taken in `drop` only.
     raw: ManuallyDrop<RawSession>,
+    /// Set for weights that lie in heaps.
+    trim: Option<memory::heap::Trim>,
     runtime: &'static Runtime,
     /// Threads that help the calling one, if the session has them.
     helpers: Option<Arc<Helpers>>,
@@ -180,7 +182,7 @@ impl Drop for Session {
         // SAFETY: taken only here, and not used afterwards.
         let raw = unsafe { ManuallyDrop::take(&mut self.raw) };
         // The thread that drops the last response of an unloaded model may be a reactor.
-        memory::release::drop_in_background(Ended { helpers: self.helpers.take(), _raw: raw });
+        memory::release::drop_in_background(Ended { helpers: self.helpers.take(), _raw: raw, _trim: self.trim.take() });
     }
 }
 
@@ -188,6 +190,8 @@ impl Drop for Session {
 struct Ended {
     helpers: Option<Arc<Helpers>>,
     _raw: RawSession,
+    /// After the session, whose weights it returns.
+    _trim: Option<memory::heap::Trim>,
 }
 
 impl Drop for Ended {
@@ -237,12 +241,14 @@ impl Session {
         let (env, options) = (runtime.env.ptr(), raw_options.0.as_ptr());
         let mut session = null_mut();
         let path = c_string(&file.to_string_lossy())?;
+        let loading = memory::heap::loading(std::fs::metadata(file).map_or(0, |m| m.len()));
         // SAFETY: environment and options are live handles, the path is NUL-terminated.
         unsafe { check(api, (api.CreateSession)(env, path.as_ptr(), options, &raw mut session))? }
         let raw = RawSession(non_null(session)?, api);
         // SAFETY: the session is released by `Ended`, after `Helpers::end`.
         let helpers = reserved.map(|reserved| unsafe { Helpers::new(api, raw.0, reserved) }).transpose()?;
-        Ok(Self { raw: ManuallyDrop::new(raw), runtime, helpers, device_binding, names: Vec::new() })
+        let trim = loading.map(|(_, trim)| trim);
+        Ok(Self { raw: ManuallyDrop::new(raw), trim, runtime, helpers, device_binding, names: Vec::new() })
     }
 
     /// Stores the name of a tensor, for runs of this session.
