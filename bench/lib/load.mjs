@@ -126,7 +126,7 @@ export class Generator {
 
   /** One request: path, body and headers. Subjects with a protocol of their own bring `custom`. */
   #request(subject, workload, transport, form, regions) {
-    const custom = subject.custom?.(workload, transport)
+    const custom = subject.custom?.(workload, transport, form)
     if (custom !== undefined) return { headers: {}, ...custom, protocol: 'http' }
     if (transport === 'gRPC')
       return {

@@ -12,7 +12,7 @@ import { fileURLToPath } from 'node:url'
 import { addSub, identity, loop } from '../../scripts/models/graphs.mjs'
 import { TYPE } from '../../scripts/models/onnx.mjs'
 import { DECOUPLED, REPEAT, chained, config, ensemble, writeModel } from '../../scripts/models/repository.mjs'
-import { writePythonModels, writeTypeScriptModel } from './python.mjs'
+import { writePythonModels, writeTypeScriptModels } from './python.mjs'
 import { SEQUENCE, bertBase, millisecond, miniLm, mlp, resnet50, vgg19 } from './graphs.mjs'
 
 export const GENERATED = fileURLToPath(new URL('../.generated', import.meta.url))
@@ -140,7 +140,7 @@ export const SMALL = ['small models']
 const GROUPS = [
   { name: SMALL[0], write: writeSmall },
   { name: 'Python models', write: () => writePythonModels(MODELS) },
-  { name: 'a TypeScript model', write: () => writeTypeScriptModel(MODELS) },
+  { name: 'TypeScript models', write: () => writeTypeScriptModels(MODELS) },
   { name: '200 models', write: writeMany },
   { name: '1000 models', write: writeHeavy },
   { name: 'ResNet-50 size, 102 MB', write: writeResnet },

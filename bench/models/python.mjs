@@ -110,8 +110,28 @@ export default defineModel({
 })
 `
 
-/** The model of the suite `python` that no Triton has a backend for. */
-export function writeTypeScriptModel(directory) {
+/** The same sum and difference as behind Fastify (bench/peers/node_simple.mjs). */
+export const TYPESCRIPT_SIMPLE = 'typescript_simple'
+const TYPESCRIPT_SIMPLE_CODE = `import { InferenceResponse, Tensor, defineModel } from 'nereid/backend'
+
+export default defineModel({
+  execute(requests) {
+    return requests.map((request) => {
+      const [a, b] = [request.input('INPUT0'), request.input('INPUT1')]
+      return new InferenceResponse([
+        Tensor.from('OUTPUT0', a.data.map((value, i) => value + b.data[i]), a.shape),
+        Tensor.from('OUTPUT1', a.data.map((value, i) => value - b.data[i]), a.shape),
+      ])
+    })
+  },
+})
+`
+
+/** The models of the suite `python` that no Triton has a backend for. */
+export function writeTypeScriptModels(directory) {
+  writeModel(directory, TYPESCRIPT_SIMPLE, {
+    config: config('javascript', ...IO.python_simple, ONE), files: { '1/model.ts': TYPESCRIPT_SIMPLE_CODE },
+  })
   writeModel(directory, TYPESCRIPT_MODEL, {
     config: config('javascript', ...IO.python_identity, ONE), files: { '1/model.ts': TYPESCRIPT_CODE },
   })

@@ -1,6 +1,6 @@
 /** Targets and words of the suite `python`, for the table of targets and both reports. */
 import { pairedDifference } from '../lib/stats.mjs'
-import { BUILT_IN, BUSY, CALLER, IDENTITY, PLAIN, STRINGS } from '../suites/python.mjs'
+import { BUILT_IN, BUSY, CALLER, CODE, IDENTITY, PLAIN, STRINGS } from '../suites/python.mjs'
 import { pythonBurst, pythonPaced } from '../workloads.mjs'
 import { short, withRange } from './format.mjs'
 
@@ -94,6 +94,15 @@ export function pythonRows(result, { row, ratio, single, python }) {
               `${withRange(cells[1]?.cpuMainUs)}, with its own ${withRange(cells[1]?.cpuUs)}`
             : '',
       })
+    }
+  }
+  for (const form of ['json', 'binary']) {
+    for (const [c, limit] of [[1, 1.3], [32, 2]]) {
+      const pair = ['Nereid', 'Fastify'].map((subject) => of(subject, 'HTTP', CODE(form), c))
+      const note = pair[0] ? `p50 ${p50(pair[0])} and ${p50(pair[1])}` : ''
+      const what = `of a TypeScript model ÷ Fastify with the same code, ${form}`
+      row(`HTTP, c=${c}: rate ${what}`, limit, 'least', ratio(...pair, 'rate'), { ...missing, note })
+      if (c === 1) row(`HTTP, c=${c}: CPU ${what}`, 0.9, 'most', ratio(...pair, 'cpuUs'), missing)
     }
   }
   const idle = result.python?.idle

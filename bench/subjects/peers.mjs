@@ -91,10 +91,10 @@ const PEERS = [
 ]
 
 /** Node, which finds the packages of the clone, as `peerEnvironment`. @throws {Error} if there is no uWebSockets.js */
-async function nodeEnvironment(root) {
-  await uwsModule()
+async function nodeEnvironment(root, main) {
+  if (main === 'uws') await uwsModule()
   const fastify = JSON.parse(readFileSync(join(root, 'node_modules', 'fastify', 'package.json'), 'utf8')).version
-  const versions = { uws: UWS.version, fastify }
+  const versions = { uws: UWS.version, fastify, 'fastify-code': fastify }
   return { program: process.execPath, bin: dirname(process.execPath), version: (main) => versions[main] }
 }
 
@@ -123,7 +123,7 @@ async function startMlServer(peer, environment, here, work) {
 async function startPeer(peer, root, work, say) {
   const here = join(root, 'bench', 'peers')
   const environment =
-    peer.packages === undefined ? await nodeEnvironment(root)
+    peer.packages === undefined ? await nodeEnvironment(root, peer.main)
       : await peerEnvironment(root, peer.peer, peer.packages, say)
   const version = environment.version(peer.main)
   const common = {
@@ -158,6 +158,24 @@ async function startPeer(peer, root, work, say) {
     pids: () => processTree(child.pid),
   }
 }
+
+/** Fastify with the code of the model in TypeScript, as raw bytes and as JSON. */
+export async function startFastify(root, work) {
+  const numbers = ({ data }) => [...new Int32Array(new Uint8Array(data).buffer)]
+  const json = ({ inputs: [a, b] }) => ({
+    path: '/json', body: Buffer.from(JSON.stringify({ a: numbers(a), b: numbers(b) })),
+    headers: { 'Content-Type': 'application/json' },
+  })
+  const verify = (answer, workload) => {
+    if (answer[0] !== 0x7b) return rawBytes.verify(answer, workload)
+    const { sum, difference } = JSON.parse(answer.toString())
+    rawBytes.verify(Buffer.from(Int32Array.from([...sum, ...difference]).buffer), workload)
+  }
+  const custom = (workload, transport, form) => (form === 'json' ? json(workload) : rawBytes.custom(workload))
+  const peer = { ...ofNode('Fastify, the same code', 'fastify-code'), name: FASTIFY, custom, verify }
+  return await startPeer(peer, root, work, () => {})
+}
+export const FASTIFY = 'Fastify'
 
 export const PEER_NAMES = PEERS.map(({ name }) => name)
 

@@ -9,8 +9,9 @@ import { cell } from '../lib/cells.mjs'
 import { cpuBetween, cpuSnapshot, end, processTree } from '../lib/process.mjs'
 import { spread } from '../lib/stats.mjs'
 import { peerEnvironment } from '../lib/venv.mjs'
-import { PYTHON_MODELS, TYPESCRIPT_MODEL } from '../models/python.mjs'
+import { PYTHON_MODELS, TYPESCRIPT_MODEL, TYPESCRIPT_SIMPLE } from '../models/python.mjs'
 import { startNereid } from '../subjects/nereid.mjs'
+import { startFastify } from '../subjects/peers.mjs'
 import * as workloads from '../workloads.mjs'
 import { streamCell } from './stream.mjs'
 
@@ -21,6 +22,8 @@ export const IDENTITY = (size) => `Python identity ${size}`
 export const TYPESCRIPT = (size) => `TypeScript identity ${size}`
 export const STRINGS = '1000 strings of 16 B'
 export const [PLAIN, CALLER] = ['Python add and subtract', 'Python calls simple']
+/** Beside Fastify with the same code. */
+export const CODE = (form) => `TypeScript add and subtract, ${form}`
 export const BUSY = 'Python add and subtract beside two busy processes'
 
 const PACED_STREAMS = 16
@@ -63,6 +66,15 @@ function cellsOf(ctx, subject) {
     cells.push(streamCell(ctx, subject, transport, workloads.pythonBurst, 4, { suite: 'python' }))
   }
   return cells
+}
+
+/** The same code in the server and in Fastify, one row a request. */
+export function codeCells(subject) {
+  const each = (form) => {
+    const workload = workloads.named(CODE(form), workloads.stateless(TYPESCRIPT_SIMPLE))
+    return [1, 32].map((c) => cell('python', subject, workload, 'HTTP', { form, c }))
+  }
+  return ['json', 'binary'].flatMap(each)
 }
 
 /** Memory of a process, what it shares divided by the number of those that share it, in MB. */
@@ -113,15 +125,20 @@ export async function python(ctx) {
     peers.find((t) => t.python)?.python ?? (await peerEnvironment(ctx.root, 'numpy', ['numpy'], ctx.say)).python
   const flags = [`--backend-config=python,python-executable=${interpreter}`]
   const cells = []
-  let server = null
+  let [server, fastify] = [null, null]
   try {
-    server = await startNereid(ctx.root, { models: ['identity', 'simple', TYPESCRIPT_MODEL, ...PYTHON_MODELS], flags })
+    const models = ['identity', 'simple', TYPESCRIPT_MODEL, TYPESCRIPT_SIMPLE, ...PYTHON_MODELS]
+    server = await startNereid(ctx.root, { models, flags })
   } catch (error) {
     ctx.say(`Nereid cannot serve Python models: ${error.message}`)
     ctx.absent.push({ name: 'Nereid with Python models', reason: error.message })
   }
   try {
     for (const subject of [...(server === null ? [] : [server]), ...peers]) cells.push(...cellsOf(ctx, subject))
+    if (server !== null) {
+      fastify = await startFastify(ctx.root, ctx.work)
+      cells.push(...codeCells(server), ...codeCells(fastify))
+    }
     const measured = await ctx.runner.measure('Python models', cells, ctx)
     if (ctx.filtered) return { cells: measured, more: null }
     const more = { peers: [], idle: null }
@@ -129,6 +146,6 @@ export async function python(ctx) {
     if (server !== null) more.idle = await idle(ctx, flags)
     return { cells: measured, more }
   } finally {
-    if (server !== null) await end(server.child)
+    for (const one of [server, fastify]) if (one !== null) await end(one.child)
   }
 }

@@ -17,12 +17,15 @@ export interface SharedMemory {
   flags(): Uint8Array
 }
 
+/** Receives one or more whole frames: these bytes of a buffer, or all of it, which belong to the receiver. */
+export type Receive = (frames: Uint8Array, from?: number, to?: number) => void
+
 /** Carries the frames of shm/README.md. */
 export interface Channel {
   /** Sends whole frames. The bytes are read before it returns; calls keep their order. */
   send(way: Way, frames: Uint8Array): void
-  /** Starts the delivery: each call has one or more whole frames, which belong to the receiver. */
-  start(receive: (way: Way, frames: Uint8Array) => void): void
+  /** Starts the delivery. */
+  start(receive: Receive): void
   memory?: SharedMemory
   /** The flags of the slots below `end`, as they are now, of a runner that has them without other shared memory. */
   flagsBelow?(end: number): Uint8Array

@@ -10,7 +10,9 @@ import {
 } from './generated/protocol.js'
 import type { AnyModel } from './model.js'
 import type { Received } from './reader.js'
-import { type InferenceRequest, type Placed, type Progress, progressOf, requestOf, requestedOf } from './request.js'
+import {
+  type InferenceRequest, type Placed, type Progress, namesAt, progressOf, requestOf, requestedOf,
+} from './request.js'
 import { InferenceResponse } from './response.js'
 import type { Server } from './server.js'
 import { giveBack, nothingTaken } from './writer.js'
@@ -114,10 +116,9 @@ export class Executor {
         blocks: null, sent: 0, isClosed: false, isLeft: false, isRescheduled: false,
         hasSender: false, abort: null,
       }
-      const place = { bytes, view, at }
-      const start = tensorsAt(view, at)
+      const place = { bytes, view, at, tensorsAt: tensorsAt(view, at) }
       const inputs = view.getUint16(at + RequestHead.inputs, true)
-      const tensors = server.reader.tensors(bytes, view, start, inputs, blocks)
+      const tensors = server.reader.tensors(bytes, view, place.tensorsAt, inputs, blocks)
       if (blocks.length > 0) state.blocks = blocks
       requests.push(requestOf(server, place, tensors, state))
       progress.push(state)
@@ -342,10 +343,7 @@ const isThenable = (value: unknown): value is Promise<unknown> =>
 
 /** First byte of the tensors of a request. */
 function tensorsAt(view: DataView, at: number): number {
-  let end =
-    at + RequestHead.BYTES + view.getUint32(at + RequestHead.idBytes, true) +
-    view.getUint32(at + RequestHead.correlationBytes, true) + view.getUint32(at + RequestHead.parametersBytes, true) +
-    view.getUint32(at + RequestHead.traceBytes, true)
+  let end = namesAt(view, at)
   const outputs = view.getUint16(at + RequestHead.outputs, true)
   if (outputs !== ALL_OUTPUTS) for (let i = 0; i < outputs; i += 1) end += 2 + view.getUint16(end, true)
   return end

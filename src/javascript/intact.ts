@@ -46,7 +46,7 @@ export function intactness(): () => boolean {
   const batches = [1, 2].map((requests) => batchOf(server.writer, requests))
   const run = () => {
     sent = ''
-    for (const batch of batches) eachFrame(batch, (frame) => executor.receive(frame))
+    for (const batch of batches) eachFrame(Uint8Array.from(batch), (frame) => executor.receive(frame))
     return sent
   }
   const expected = run()

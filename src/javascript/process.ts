@@ -3,14 +3,14 @@
 import { once } from 'node:events'
 import { readSync } from 'node:fs'
 import { Socket } from 'node:net'
-import { SIDE, WORK, type Channel, type Way } from './channel.js'
+import { SIDE, WORK, type Channel, type Receive, type Way } from './channel.js'
 import { FD_FLAGS, FD_SIDE, FD_WORK, Header } from './generated/protocol.js'
 import { importModel } from './modules.js'
 import { run } from './runner.js'
 import { endOnUncaught } from './uncaught.js'
 
 /** Joins what a socket reads to whole frames. */
-function wholeFrames(deliver: (frames: Uint8Array) => void): (chunk: Buffer) => void {
+function wholeFrames(deliver: Receive): (chunk: Buffer) => void {
   let chunks: Buffer[] = []
   let bytes = 0
   let wanted: number = Header.BYTES
@@ -31,7 +31,7 @@ function wholeFrames(deliver: (frames: Uint8Array) => void): (chunk: Buffer) => 
     const rest = all.subarray(end)
     chunks = rest.length === 0 ? [] : [rest]
     bytes = rest.length
-    if (end > 0) deliver(all.subarray(0, end))
+    if (end > 0) deliver(all, 0, end)
   }
 }
 
@@ -60,7 +60,7 @@ const channel: Channel = {
   // A socket may write later, and the buffer is used again.
   send: (way, frames) => void sockets[way].write(Buffer.from(frames)),
   start: (receive) => {
-    for (const way of [WORK, SIDE] as Way[]) sockets[way].on('data', wholeFrames((frames) => receive(way, frames)))
+    for (const way of [WORK, SIDE] as Way[]) sockets[way].on('data', wholeFrames(receive))
   },
   flagsBelow,
   room: () => (sockets[SIDE].writableNeedDrain ? once(sockets[SIDE], 'drain').then(() => {}) : null),

@@ -21,14 +21,21 @@ export interface Received {
   readonly end: number
 }
 
-/** Splits a delivery into its frames. */
-export function eachFrame(frames: Uint8Array, receive: (frame: Received) => void): void {
-  const bytes = Buffer.from(frames.buffer as ArrayBuffer, frames.byteOffset, frames.byteLength)
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length)
-  for (let at = 0; at < bytes.length; ) {
+/** The view of the last delivery: deliveries share buffers. */
+let last = new DataView(new ArrayBuffer(0))
+
+/** Splits a delivery, or a part of one, into its frames. */
+export function eachFrame(
+  frames: Uint8Array, receive: (frame: Received) => void, from = 0, to = frames.length,
+): void {
+  const bytes = Buffer.isBuffer(frames) ? frames : Buffer.from(frames.buffer, frames.byteOffset, frames.length)
+  if (last.buffer !== bytes.buffer || last.byteOffset !== bytes.byteOffset || last.byteLength !== bytes.length)
+    last = new DataView(bytes.buffer as ArrayBuffer, bytes.byteOffset, bytes.length)
+  const view = last
+  for (let at = from; at < to; ) {
     const start = at + Header.BYTES
     const end = start + view.getUint32(at + Header.length, true)
-    if (end > bytes.length) throw new RangeError(`a frame of ${end - at} bytes came with ${bytes.length - at}`)
+    if (end > to) throw new RangeError(`a frame of ${end - at} bytes came with ${to - at}`)
     receive({
       bytes, view, at: start, end,
       frame: view.getUint8(at + Header.frame),
@@ -97,10 +104,11 @@ export class Reader {
         const step = arrayOf(datatype)?.BYTES_PER_ELEMENT ?? 1
         const first = bytes.byteOffset + end
         if (end + size > bytes.length) throw new RangeError(`tensor '${name}' ends after its frame`)
-        // Typed arrays start at a multiple of their element's size, and names have any length.
-        const isAligned = first % step === 0
-        const buffer = isAligned ? bytes.buffer : bytes.buffer.slice(first, first + size)
-        const contents = { buffer: buffer as ArrayBuffer, offset: isAligned ? first : 0, bytes: size }
+        // Typed arrays start at a multiple of their element's size, and names have any length: the contents are moved
+        // back over their head, which was read.
+        const ahead = first % step
+        if (ahead > 0) bytes.copyWithin(end - ahead, end, end + size)
+        const contents = { buffer: bytes.buffer as ArrayBuffer, offset: first - ahead, bytes: size }
         tensors.push(tensorOf(name, datatype, shape, contents))
         end += size
       } else {

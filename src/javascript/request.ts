@@ -22,6 +22,8 @@ export interface Placed {
   readonly bytes: Buffer
   readonly view: DataView
   readonly at: number
+  /** First byte of its tensors. */
+  readonly tensorsAt: number
 }
 
 /** State of a request, which does not keep the request itself: one that a model forgets can be collected. */
@@ -215,11 +217,29 @@ interface Texts {
   readonly outputs: ReadonlySet<string> | null
 }
 
+const WANTED_MAX = 64
+const WANTED_BYTES_MAX = 1024
+/** Names of outputs by their bytes: clients ask for the same ones again and again. */
+const wanted = new Map<string, ReadonlySet<string>>()
+
 /** Names of the requested outputs; null for all. */
 export function requestedOf(request: Placed): ReadonlySet<string> | null {
-  const count = request.view.getUint16(request.at + RequestHead.outputs, true)
-  return count === ALL_OUTPUTS ? null : textsOf(request).outputs
+  const { bytes, view, at, tensorsAt } = request
+  if (view.getUint16(at + RequestHead.outputs, true) === ALL_OUTPUTS) return null
+  const key = bytes.toString('latin1', namesAt(view, at), tensorsAt)
+  const known = wanted.get(key)
+  if (known !== undefined) return known
+  const { outputs } = textsOf(request)
+  if (wanted.size >= WANTED_MAX) wanted.clear()
+  if (outputs !== null && key.length <= WANTED_BYTES_MAX) wanted.set(key, outputs)
+  return outputs
 }
+
+/** First byte of the names of requested outputs. */
+export const namesAt = (view: DataView, at: number): number =>
+  at + RequestHead.BYTES + view.getUint32(at + RequestHead.idBytes, true) +
+  view.getUint32(at + RequestHead.correlationBytes, true) + view.getUint32(at + RequestHead.parametersBytes, true) +
+  view.getUint32(at + RequestHead.traceBytes, true)
 
 function textsOf({ bytes, view, at }: Placed): Texts {
   let end = at + RequestHead.BYTES

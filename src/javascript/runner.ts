@@ -1,6 +1,6 @@
 /** Life of a runner: LOAD, the model, batches, the end (shm/README.md). */
 
-import { type Channel, SIDE, WORK, type Way } from './channel.js'
+import { type Channel, WORK } from './channel.js'
 import { applyDeclarations, complete } from './complete.js'
 import { type Context, contextOf } from './context.js'
 import { checkKeys } from './declared.js'
@@ -22,17 +22,17 @@ export function run(channel: Channel, importModel: ImportModel): Promise<number>
   return new Promise((end) => {
     let runner: Runner | null = null
     // Frames that come before LOAD; it is on another way than PING.
-    const early: [Way, Received][] = []
-    channel.start((way, frames) =>
+    const early: Received[] = []
+    channel.start((frames, from, to) =>
       eachFrame(frames, (frame) => {
         if (runner !== null) runner.receive(frame)
         else if (frame.frame === Frame.LOAD && frame.flags !== VERSION) end(refuse(channel, frame))
         else if (frame.frame === Frame.LOAD) {
           runner = new Runner(channel, frame, end)
           void runner.start(importModel)
-          for (const [, other] of early.splice(0)) runner.receive(other)
-        } else if (way === SIDE) early.push([way, frame])
-      }),
+          for (const other of early.splice(0)) runner.receive(other)
+        } else early.push(frame)
+      }, from, to),
     )
   })
 }

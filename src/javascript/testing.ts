@@ -14,7 +14,7 @@ import { dirname } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { blockId } from './arena.js'
 import { Arriving } from './arriving.js'
-import { SIDE, WORK, type Channel, type SharedMemory, type Way } from './channel.js'
+import type { Channel, Receive, SharedMemory, Way } from './channel.js'
 import { complete } from './complete.js'
 import type { Configuration } from './config.js'
 import { TritonError } from './errors.js'
@@ -133,7 +133,7 @@ class TestHost implements Channel {
   readonly #families: string[] = []
   readonly #pending = new Map<number, Pending>()
   readonly #batches = new Map<number, readonly number[]>()
-  #deliver: (way: Way, frames: Uint8Array) => void = () => {}
+  #deliver: Receive = () => {}
   #last = 0
   #settleLoad: (error: Error | null) => void = () => {}
   #settleReady: (isReady: boolean) => void = () => {}
@@ -164,24 +164,24 @@ class TestHost implements Channel {
       this.#settleLoad = (error) => (error === null ? resolve() : reject(error))
     })
     this.#ended = run(this, async () => model)
-    this.#json(Frame.LOAD, load, WORK)
+    this.#json(Frame.LOAD, load)
     await loaded
   }
 
-  start(receive: (way: Way, frames: Uint8Array) => void): void {
+  start(receive: Receive): void {
     this.#deliver = receive
   }
 
   /** Delivers the frame that the writer holds, in its own turn. */
-  #send(way: Way): void {
+  #send(): void {
     const frame = Uint8Array.from(this.#writer.end())
-    queueMicrotask(() => this.#deliver(way, frame))
+    queueMicrotask(() => this.#deliver(frame))
   }
 
-  #json(frame: number, content: object, way: Way = SIDE): void {
+  #json(frame: number, content: object): void {
     this.#writer.begin(frame, frame === Frame.LOAD ? VERSION : 0)
     this.#writer.text(JSON.stringify(content))
-    this.#send(way)
+    this.#send()
   }
 
   async infer(inputs: CallInputs<unknown>, options: RequestOptions = {}): Promise<InferenceResponse> {
@@ -239,7 +239,7 @@ class TestHost implements Channel {
     this.#batches.set(batch, slots)
     for (const slot of slots) options.signal?.addEventListener('abort', () => this.#cancel(slot))
     if (options.signal?.aborted === true) slots.forEach((slot) => this.#cancel(slot))
-    this.#send(WORK)
+    this.#send()
     return slots
   }
 
@@ -247,13 +247,13 @@ class TestHost implements Channel {
     const answer = new Promise<boolean>((resolve) => (this.#settleReady = resolve))
     this.#writer.begin(Frame.IS_READY)
     this.#writer.u64(this.#writer.take(8), 1)
-    this.#send(SIDE)
+    this.#send()
     return answer
   }
 
   async close(): Promise<void> {
     this.#writer.begin(Frame.UNLOAD)
-    this.#send(WORK)
+    this.#send()
     await this.#ended
   }
 
@@ -320,7 +320,7 @@ class TestHost implements Channel {
     this.#writer.view.setUint16(at + Segment.segment, segment, true)
     this.#writer.view.setUint8(at + Segment.place, Place.RESPONSE)
     this.#writer.view.setUint8(at + Segment.refused, 0)
-    this.#send(SIDE)
+    this.#send()
   }
 
   #result({ bytes, view, at, flags, count }: Received): void {
@@ -360,7 +360,7 @@ class TestHost implements Channel {
     if (this.#read.length === 0) return
     this.#writer.begin(Frame.RELEASE, 0, this.#read.length)
     this.#writer.ids(this.#read.splice(0))
-    this.#send(SIDE)
+    this.#send()
   }
 
   #settle(slot: number, response: InferenceResponse | null, isLast: boolean): void {
@@ -436,7 +436,7 @@ class TestHost implements Channel {
       if (error === null) writer.response(outputs, parameters, flags, null, nothingTaken())
       else writer.error(error.code, error.message, flags)
     }
-    this.#send(SIDE)
+    this.#send()
   }
 }
 

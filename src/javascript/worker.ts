@@ -3,7 +3,7 @@
 import { createRequire } from 'node:module'
 import { parentPort, workerData } from 'node:worker_threads'
 import type { NativeModule } from '../native/bridge.js'
-import type { Channel, Way, WorkerData } from './channel.js'
+import type { Channel, Receive, WorkerData } from './channel.js'
 import { importModel, prepare } from './modules.js'
 import { run } from './runner.js'
 import { endOnUncaught } from './uncaught.js'
@@ -13,8 +13,49 @@ endOnUncaught()
 const { library, runner: given } = workerData as WorkerData
 const native = createRequire(import.meta.url)(library) as NativeModule
 const runner = given ?? (await assigned())
-let receive: (way: Way, frames: Uint8Array) => void = () => {}
-const connection = native.attachRunner(runner, (way, frames) => receive(way as Way, frames))
+/** Batches that run one after another before timers and sockets of the model have their turn. */
+const BATCHES_IN_TURN_MAX = 16
+/** Frames of many batches share a buffer, which lives as long as any of their inputs. */
+const SHARED_BYTES = 16 << 10
+
+// A model may replace the global ones.
+const { queueMicrotask, setImmediate } = globalThis
+let receive: Receive = () => {}
+let shared = Buffer.allocUnsafeSlow(SHARED_BYTES)
+let used = 0
+/** The batch that was taken runs: if it ends at once, the next one is taken without a wake. */
+let isInTurn = false
+let waits = false
+let batches = 0
+const connection = native.attachRunner(runner, take)
+
+/** Takes what waits. A result that is sent meanwhile has the core send the next batch, which is taken next. */
+function take(): void {
+  let size = connection.take(shared, used)
+  if (size < 0) {
+    shared = Buffer.allocUnsafeSlow(Math.max(SHARED_BYTES, -size))
+    used = 0
+    size = connection.take(shared, used)
+  }
+  if (size === 0) return
+  const from = used
+  // Numbers of eight bytes stay aligned.
+  used = (from + size + 7) & ~7
+  isInTurn = true
+  waits = true
+  receive(shared, from, from + size)
+  // Promises of the model that are settled end the batch before.
+  if (waits) queueMicrotask(takeNext)
+  else isInTurn = false
+}
+
+function takeNext(): void {
+  isInTurn = false
+  if (!waits) return
+  batches = (batches + 1) % BATCHES_IN_TURN_MAX
+  if (batches > 0) take()
+  else setImmediate(take)
+}
 // The core logs what is printed, so that endless output does not keep the main thread busy.
 for (const [stream, isError] of [[process.stdout, false], [process.stderr, true]] as const)
   stream.write = (chunk: string | Uint8Array, encoding?: unknown, done: unknown = encoding) => {
@@ -27,7 +68,9 @@ for (const [stream, isError] of [[process.stdout, false], [process.stderr, true]
 // The main thread reads all that comes through this port, and nothing bounds it.
 parentPort?.close()
 const channel: Channel = {
-  send: (way, frames) => connection.send(way, frames),
+  send: (way, frames) => {
+    waits = connection.send(way, frames, isInTurn)
+  },
   start: (deliver) => {
     receive = deliver
   },

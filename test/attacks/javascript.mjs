@@ -206,7 +206,7 @@ for (let i = 0; i < 10_000; i += 1) {
   for (let at = 0; at < frame.length; at += 1) frame[at] = random() % 5 === 0 ? random() : 0
   frame.writeUInt32LE(frame.length - 12, 0)
   frame[4] = random() % 64
-  runner.send(random() % 2, frame)
+  runner.send(random() % 2, frame, false)
 }`,
         /^(500|503) /,
       ),

@@ -53,7 +53,7 @@ test('a batch of the vectors is read', async () => {
       return requests.map(() => new InferenceResponse([]))
     },
   })
-  host.deliver(0, bytesOf('execute'))
+  host.deliver(bytesOf('execute'))
   await host.result()
   const [first, second] = seen[0] as [InferenceRequest, InferenceRequest]
   expect([first.id, first.correlationId, first.timeoutUs, first.flags]).toEqual(['a1', 42n, 1000n, 1])
@@ -67,12 +67,12 @@ test('a batch of the vectors is read', async () => {
 test('frames that the vectors name are sent as they are there', async () => {
   const host = new RawHost()
   await host.load({ execute: () => null, isReady: () => true })
-  for (const name of ['is_ready']) host.deliver(1, bytesOf(name))
+  for (const name of ['is_ready']) host.deliver(bytesOf(name))
   const isReady = await host.next(Frame.IS_READY_RESULT)
   expect(isReady.bytes.toString('hex')).toBe(bytesOf('is_ready_result').toString('hex'))
   host.writer.begin(Frame.PING, 0, 0, true)
   host.writer.u64(host.writer.take(8), 12)
-  host.deliver(1)
+  host.deliver()
   expect((await host.next(Frame.PONG)).bytes.toString('hex')).toBe(bytesOf('pong').toString('hex'))
 })
 
@@ -81,7 +81,7 @@ test('frames of a runner that a server must not accept end in an error, never in
     const host = new RawHost()
     await host.load(echo)
     try {
-      host.deliver(0, Buffer.from(hex, 'hex'))
+      host.deliver(Buffer.from(hex, 'hex'))
     } catch (error) {
       expect(error).toBeInstanceOf(Error)
     }
@@ -95,7 +95,7 @@ test('READY has the version of the protocol, and says whether the model is asked
   expect(ready).toEqual({ runner: `Node ${process.version}`, pid: process.pid, asks_ready: true })
   host.writer.begin(Frame.IS_READY)
   host.writer.u64(host.writer.take(8), 5)
-  host.deliver(1)
+  host.deliver()
   expect((await host.next(Frame.IS_READY_RESULT)).bytes.at(-1)).toBe(0)
   const other = new RawHost()
   const sent = vi.spyOn(other, 'send')
@@ -173,7 +173,7 @@ test('a full segment is followed by another one, which the runner asks for', asy
     host.writer.view.setUint16(at + Segment.segment, 1, true)
     host.writer.view.setUint8(at + Segment.place, Place.RESPONSE)
     host.writer.view.setUint8(at + Segment.refused, refused)
-    host.deliver(1)
+    host.deliver()
   }
   host.segments.push(new ArrayBuffer(4 * SEGMENT_BYTES))
   answer(0)
@@ -335,7 +335,7 @@ test('a call names its request, takes the memory of an input in place and is can
   host.writer.begin(Frame.CALL_RESPONSE)
   host.writer.u64(host.writer.take(CallId.BYTES), number)
   host.writer.error('CANCELLED', 'gone', 1)
-  host.deliver(1)
+  host.deliver()
   await host.result()
   expect(host.detached.length).toBe(1)
 })

@@ -1,5 +1,5 @@
 /** A server of one runner in this process: frames as they are, and shared memory that the test looks into. */
-import type { Channel, Way } from '../../src/javascript/channel.js'
+import type { Channel, Receive, Way } from '../../src/javascript/channel.js'
 import {
   AnswerHead, ExecuteHead, Frame, Header, ResultHead, TensorHead, VERSION,
 } from '../../src/javascript/generated/protocol.js'
@@ -32,7 +32,7 @@ export class RawHost implements Channel {
   readonly memory
   /** The status that the runner ended with. */
   ended: Promise<number> = Promise.resolve(-1)
-  #deliver: (way: Way, frames: Uint8Array) => void = () => {}
+  #deliver: Receive = () => {}
   #wake: () => void = () => {}
 
   readonly flagsBelow = () => this.flags
@@ -56,7 +56,7 @@ export class RawHost implements Channel {
     if (!hasMemory) delete (this as { memory?: unknown }).memory
   }
 
-  start(receive: (way: Way, frames: Uint8Array) => void): void {
+  start(receive: Receive): void {
     this.#deliver = receive
   }
 
@@ -66,14 +66,14 @@ export class RawHost implements Channel {
   }
 
   /** Delivers what the writer holds, or bytes. */
-  deliver(way: Way = 0, frames: Uint8Array = this.writer.end()): void {
-    this.#deliver(way, Uint8Array.from(frames))
+  deliver(frames: Uint8Array = this.writer.end()): void {
+    this.#deliver(Uint8Array.from(frames))
   }
 
-  json(frame: number, content: Json, way: Way = 0): void {
+  json(frame: number, content: Json): void {
     this.writer.begin(frame, frame === Frame.LOAD ? VERSION : 0)
     this.writer.text(JSON.stringify(content))
-    this.deliver(way)
+    this.deliver()
   }
 
   /** Waits for the next frame of a kind, and removes it. */
@@ -178,7 +178,7 @@ export class RawHost implements Channel {
   release(...ids: number[]): void {
     this.writer.begin(Frame.RELEASE, 0, ids.length)
     this.writer.ids(ids)
-    this.deliver(1)
+    this.deliver()
   }
 
   /** A number at the beginning of a frame. */

@@ -44,6 +44,15 @@ const DOUBLES = fp32(`return requests.map((r) => {
 const MOODY = `let isReady = true
 ${fp32("isReady = requests[0].input('IN').data[0] !== 7; return answers(requests)", 'isReady: () => isReady,')}`
 
+const TICKS = 'initialize: () => void setInterval(() => (ticks += 1), 1),'
+/** A model that works for a millisecond, and counts its runs, promises that followed a run, and ticks of its timer. */
+const TURNS = `let [runs, followed, ticks] = [0, 0, 0]
+${fp32(`for (const end = performance.now() + 1; performance.now() < end;);
+  void Promise.resolve().then(() => (followed += 1))
+  const { data } = requests[0].input('IN')
+  const counts = Float32Array.of(data[0], data.length, (runs += 1), followed, ticks)
+  return [new InferenceResponse([Tensor.from('OUT', counts)])]`, TICKS)}`
+
 beforeAll(async () => {
   repository.model('every', EVERY_DATATYPE)
   repository.model('every_process', EVERY_DATATYPE, IN_PROCESS)
@@ -65,9 +74,11 @@ beforeAll(async () => {
     'max_batch_size: 1\ndynamic_batching { priority_levels: 2 default_priority_level: 2 ' +
       'default_queue_policy { default_timeout_microseconds: 60000000 allow_timeout_override: true } }\n',
   )
+  repository.model('turns', TURNS)
+  repository.model('turns_process', TURNS, IN_PROCESS)
   repository.model('later', fp32('return answers(requests, (x) => x + 1)'))
   const names = [
-    ...['every', 'batches', 'runs', 'streams', 'rows'].flatMap((name) => [name, `${name}_process`]),
+    ...['every', 'batches', 'runs', 'streams', 'rows', 'turns'].flatMap((name) => [name, `${name}_process`]),
     'numbers', 'moody', 'sums', 'order',
   ]
   served = await Served.start(repository, [
@@ -158,6 +169,25 @@ test.each(['batches', 'batches_process'])('B-JS-01: %s: requests that wait are o
   const others = Array.from({ length: 8 }, (_, i) => ask(1, 5, i % 2 === 0 ? served.http : served.grpc))
   expect(await first).toBe(1)
   expect(await Promise.all(others)).toEqual(Array.from({ length: 8 }, () => 8))
+})
+
+const IN_TURN = 'B-JS-01: %s: requests that wait run in turn, promises between them, timers beside them'
+
+test.each(['turns', 'turns_process'])(IN_TURN, async (model) => {
+  const COUNT = 200
+  const found = await Promise.all(Array.from({ length: COUNT }, async (_, i) => {
+    const size = 1 + ((7 * i) % 50)
+    const input = { data: new Float32Array(size).fill(i), shape: [size], datatype: 'FP32' as const }
+    const client = i % 2 === 0 ? served.http : served.grpc
+    const [value, length, ...counts] = (await client.infer(model, { IN: input })).output('OUT').floats()
+    expect([value, length]).toEqual([i, size])
+    return counts
+  }))
+  found.sort(([a = 0], [b = 0]) => a - b)
+  // A promise of a run is settled before the next run.
+  expect(found.map(([runs, followed]) => [runs, followed])).toEqual(found.map((_, i) => [i + 1, i]))
+  const ticks = found.at(-1)?.[2]
+  expect(ticks).toBeGreaterThanOrEqual(5)
 })
 
 const SOME_GENERATOR = 'for (let i = 0; i < 5; i += 1) yield text(i)'

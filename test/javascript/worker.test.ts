@@ -14,10 +14,18 @@ afterAll(() => rmSync(directory, { recursive: true }))
 
 /** Carries frames as messages of a port. */
 const LIBRARY = `const { port } = require('node:worker_threads').workerData
-exports.attachRunner = (runner, receive) => {
-  port.on('message', (frames) => receive(0, Buffer.from(frames)))
+exports.attachRunner = (runner, wake) => {
+  const waiting = []
+  port.on('message', (frames) => waiting.push(frames) && wake())
   return {
-    send: (way, frames) => port.postMessage([way, Uint8Array.from(frames)]),
+    take: (into, at) => {
+      const [next] = waiting
+      if (next === undefined) return 0
+      if (next.length > into.length - at) return -next.length
+      into.set(waiting.shift(), at)
+      return next.length
+    },
+    send: (way, frames) => void port.postMessage([way, Uint8Array.from(frames)]),
     print: (isError, text) => port.postMessage([isError ? 'err' : 'out', text]),
   }
 }`

@@ -50,7 +50,7 @@ pub trait Threads: Send + Sync {
 /// The queue of frames of a worker's event loop.
 pub trait Inbox: Send + Sync {
     /// Appends whole frames. Frames for a worker that has ended are dropped.
-    fn deliver(&self, way: Way, frames: Vec<u8>);
+    fn deliver(&self, frames: Vec<u8>);
     /// Bytes that the worker has not taken yet.
     fn waiting_bytes(&self) -> usize;
 }
@@ -88,7 +88,7 @@ struct WorkerOutput {
 /// Frames for the worker.
 enum Inbound {
     /// Frames that were sent before the worker attached.
-    Starting(Vec<(Way, Vec<u8>)>),
+    Starting(Vec<Vec<u8>>),
     Attached(Arc<dyn Inbox>),
     /// Being ended, because it does not take its frames.
     Killed,
@@ -108,8 +108,8 @@ pub fn attach(id: u32, inbox: Arc<dyn Inbox>) -> Option<Arc<Worker>> {
     let worker = WORKERS.lock().get(&id).cloned()?;
     let mut inbound = worker.inbound.lock();
     let Inbound::Starting(early) = &mut *inbound else { return None };
-    for (way, frames) in std::mem::take(early) {
-        inbox.deliver(way, frames);
+    for frames in std::mem::take(early) {
+        inbox.deliver(frames);
     }
     *inbound = Inbound::Attached(inbox);
     drop(inbound);
@@ -247,12 +247,12 @@ impl Worker {
 }
 
 impl Transport for Worker {
-    fn send(&self, way: Way, frames: &[u8]) {
+    fn send(&self, _: Way, frames: &[u8]) {
         let mut inbound = self.inbound.lock();
         match &mut *inbound {
-            Inbound::Starting(early) => early.push((way, frames.to_vec())),
+            Inbound::Starting(early) => early.push(frames.to_vec()),
             Inbound::Attached(inbox) if inbox.waiting_bytes() <= UNREAD_BYTES_MAX => {
-                inbox.deliver(way, frames.to_vec());
+                inbox.deliver(frames.to_vec());
             }
             Inbound::Attached(_) => {
                 log::error!("{}: the worker thread does not take what it is sent, and is ended", self.name);

@@ -9,8 +9,7 @@ use backend_javascript::worker::{attach, ended};
 use backend_javascript::{Inbox, Threads, Worker, WorkerSpec};
 use backend_remote::Way;
 use napi::Env;
-use napi::bindgen_prelude::{ArrayBuffer, Buffer, BufferSlice, FnArgs, Function, ToNapiValue};
-use napi::sys::{napi_env, napi_value};
+use napi::bindgen_prelude::{ArrayBuffer, BufferSlice, FnArgs, Function};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode::NonBlocking};
 use napi_derive::napi;
 use parking_lot::Mutex;
@@ -74,33 +73,23 @@ pub fn worker_ended(id: u32, how: String) {
     ended(id, &how);
 }
 
-/// Larger frames become external buffers. For smaller ones a copy is cheaper than the finalizer of such a buffer.
-const COPIED_BYTES_MAX: usize = 64 << 10;
-
-/// Frames that become a buffer of JavaScript.
-pub struct Frames(Vec<u8>);
-
-impl ToNapiValue for Frames {
-    unsafe fn to_napi_value(env: napi_env, frames: Self) -> napi::Result<napi_value> {
-        let bytes = frames.0;
-        // SAFETY: the caller guarantees that `env` is valid.
-        unsafe {
-            if bytes.len() > COPIED_BYTES_MAX {
-                return ToNapiValue::to_napi_value(env, Buffer::from(bytes));
-            }
-            let buffer = BufferSlice::copy_from(&Env::from_raw(env), &bytes)?;
-            ToNapiValue::to_napi_value(env, buffer)
-        }
-    }
-}
-
-/// Wakes a worker's event loop, which then takes one entry of its queue.
-type Wake = ThreadsafeFunction<(), (), FnArgs<(u32, Frames)>, napi::Status, false>;
+/// Wakes a worker's event loop.
+type Wake = ThreadsafeFunction<(), (), (), napi::Status, false>;
 
 /// Frames for one worker, which the sender bounds. They are dropped with it: the queue of a thread-safe function leaks
 /// what is left in it when its thread ends.
 #[derive(Default)]
-struct Waiting(Mutex<VecDeque<(Way, Vec<u8>)>>, AtomicUsize);
+struct Waiting {
+    queue: Mutex<Queue>,
+    bytes: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Queue {
+    frames: VecDeque<Vec<u8>>,
+    /// The worker was woken, or will look by itself: it takes everything that waits then.
+    is_awake: bool,
+}
 
 struct WorkerInbox {
     wake: Wake,
@@ -108,15 +97,20 @@ struct WorkerInbox {
 }
 
 impl Inbox for WorkerInbox {
-    fn deliver(&self, way: Way, frames: Vec<u8>) {
-        self.waiting.1.fetch_add(frames.len(), Relaxed);
-        self.waiting.0.lock().push_back((way, frames));
-        // It fails when the worker is ending.
-        let _ = self.wake.call((), NonBlocking);
+    fn deliver(&self, frames: Vec<u8>) {
+        self.waiting.bytes.fetch_add(frames.len(), Relaxed);
+        let mut queue = self.waiting.queue.lock();
+        queue.frames.push_back(frames);
+        let was_awake = std::mem::replace(&mut queue.is_awake, true);
+        drop(queue);
+        if !was_awake {
+            // It fails when the worker is ending.
+            let _ = self.wake.call((), NonBlocking);
+        }
     }
 
     fn waiting_bytes(&self) -> usize {
-        self.waiting.1.load(Relaxed)
+        self.waiting.bytes.load(Relaxed)
     }
 }
 
@@ -124,42 +118,56 @@ impl Inbox for WorkerInbox {
 #[napi]
 pub struct NativeRunner {
     worker: Arc<Worker>,
+    waiting: Arc<Waiting>,
 }
 
-/// Connects the worker with this number: `receive` is called with a channel (0 work, 1 side) and whole frames. Throws
-/// UNAVAILABLE if the worker has been ended.
+/// Connects the worker with this number: `wake` is called when frames wait. Throws UNAVAILABLE if the worker has been
+/// ended.
 #[napi]
-pub fn attach_runner(
-    id: u32,
-    #[napi(ts_arg_type = "(way: number, frames: Buffer) => void")] receive: Function<'_, FnArgs<(u32, Frames)>, ()>,
-) -> Result<NativeRunner> {
+pub fn attach_runner(id: u32, wake: Function<'_, (), ()>) -> Result<NativeRunner> {
     let waiting = Arc::new(Waiting::default());
-    let taken = Arc::clone(&waiting);
-    let wake = receive
-        .build_threadsafe_function::<()>()
-        .build_callback(move |_| {
-            // Each call takes one entry, and each entry has its call.
-            let (way, frames) = taken.0.lock().pop_front().unwrap_or((Way::Side, Vec::new()));
-            taken.1.fetch_sub(frames.len(), Relaxed);
-            let way = match way {
-                Way::Work => 0,
-                Way::Side => 1,
-            };
-            Ok(FnArgs::from((way, Frames(frames))))
-        })
-        .map_err(unbound)?;
-    let worker = attach(id, Arc::new(WorkerInbox { wake, waiting }));
+    let wake = wake.build_threadsafe_function::<()>().build_callback(|_| Ok(())).map_err(unbound)?;
+    let worker = attach(id, Arc::new(WorkerInbox { wake, waiting: Arc::clone(&waiting) }));
     let worker = worker.ok_or_else(|| thrown(&Error::unavailable("the worker has been ended")))?;
-    Ok(NativeRunner { worker })
+    Ok(NativeRunner { worker, waiting })
 }
 
 #[napi]
 impl NativeRunner {
-    /// Sends whole frames on a channel (0 work, 1 side). They are handled, and all their memory is copied, before it
-    /// returns.
+    /// Copies the frames that wait into `into`, from `at` on, as many as fit, and returns their bytes. 0: none waits,
+    /// and the next one wakes this thread. Below 0: the bytes that the next one needs.
     #[napi]
-    pub fn send(&self, way: u32, frames: &[u8]) {
+    pub fn take(&self, mut into: BufferSlice<'_>, at: u32) -> i32 {
+        let mut queue = self.waiting.queue.lock();
+        let mut room = into.get_mut(at as usize..).unwrap_or_default();
+        let mut bytes = 0;
+        while let Some(next) = queue.frames.front() {
+            let Some((place, rest)) = std::mem::take(&mut room).split_at_mut_checked(next.len()) else { break };
+            place.copy_from_slice(next);
+            bytes += place.len();
+            room = rest;
+            queue.frames.pop_front();
+        }
+        self.waiting.bytes.fetch_sub(bytes, Relaxed);
+        let needed = queue.frames.front().map_or(0, Vec::len);
+        queue.is_awake = bytes + needed > 0;
+        if bytes > 0 { bytes as i32 } else { -(needed as i32) }
+    }
+
+    /// Sends whole frames on a channel (0 work, 1 side). They are handled, and all their memory is copied, before it
+    /// returns. True if frames wait that do not wake this thread, because it `looks` for them by itself.
+    #[napi]
+    pub fn send(&self, way: u32, frames: &[u8], looks: bool) -> bool {
+        if looks {
+            // The next batch is sent meanwhile, on this thread.
+            self.waiting.queue.lock().is_awake = true;
+        }
         self.worker.receive(if way == 0 { Way::Work } else { Way::Side }, frames);
+        let mut queue = self.waiting.queue.lock();
+        if looks {
+            queue.is_awake = !queue.frames.is_empty();
+        }
+        looks && queue.is_awake
     }
 
     /// Logs what the model prints to its standard output, or to its error output.

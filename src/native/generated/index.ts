@@ -156,10 +156,15 @@ export declare class NativeCore {
 /** A worker's connection to the core. Its methods are called on the worker's thread only. */
 export declare class NativeRunner {
   /**
-   * Sends whole frames on a channel (0 work, 1 side). They are handled, and all their memory is copied, before it
-   * returns.
+   * Copies the frames that wait into `into`, from `at` on, as many as fit, and returns their bytes. 0: none waits,
+   * and the next one wakes this thread. Below 0: the bytes that the next one needs.
    */
-  send(way: number, frames: Uint8Array): void
+  take(into: Buffer, at: number): number
+  /**
+   * Sends whole frames on a channel (0 work, 1 side). They are handled, and all their memory is copied, before it
+   * returns. True if frames wait that do not wake this thread, because it `looks` for them by itself.
+   */
+  send(way: number, frames: Uint8Array, looks: boolean): boolean
   /** Logs what the model prints to its standard output, or to its error output. */
   print(isError: boolean, text: string): void
   /** A segment of responses. */
@@ -186,10 +191,10 @@ export declare class ProcessClaim {
 }
 
 /**
- * Connects the worker with this number: `receive` is called with a channel (0 work, 1 side) and whole frames. Throws
- * UNAVAILABLE if the worker has been ended.
+ * Connects the worker with this number: `wake` is called when frames wait. Throws UNAVAILABLE if the worker has been
+ * ended.
  */
-export declare function attachRunner(id: number, receive: (way: number, frames: Buffer) => void): NativeRunner
+export declare function attachRunner(id: number, wake: () => void): NativeRunner
 
 /**
  * Waits for `preload_onnxruntime`. Call it before the process exits: a library whose static objects are destroyed

@@ -8,7 +8,6 @@ through `.to(device)`.
 
 Not here: shapes and datatypes, which must be in the configuration, because they are not in the file.
 """
-import contextlib
 import importlib.util
 import inspect
 import json
@@ -61,13 +60,9 @@ class TritonPythonModel:
             raise LoadError(f"failed to load model '{model.name}': '{self.file}' {error}") from None
         except Exception as error:
             raise LoadError(f"failed to load model '{model.name}': {text_of(error)}") from error
-        self.is_on_host = self.device.type == "cpu"
-        self.mode = torch.no_grad
-        if model.flag("INFERENCE_MODE", True):
-            # Batches run on this thread, which has nothing else to do: the mode is entered once, and not left.
-            self.entered = torch.inference_mode()
-            self.entered.__enter__()
-            self.mode = contextlib.nullcontext
+        # Batches run on this thread, which has nothing else to do: the mode is entered once, and not left.
+        self.entered = torch.inference_mode() if model.flag("INFERENCE_MODE", True) else torch.no_grad()
+        self.entered.__enter__()
         self.cleans = model.flag("ENABLE_CACHE_CLEANING") and self.device.type == "cuda"
 
     def execute(self, requests):
@@ -316,10 +311,34 @@ class TritonPythonModel:
         for text in (warning, second):
             if text is not None:
                 pb_utils.Logger.log_warn(text)
+        self.is_on_host = self.device.type == "cpu"
+        # Most requests have all inputs, each of which is an argument, in the order of the configuration.
+        self.usual = None
+        if self.is_on_host and list(self.arguments.values()) == list(range(len(self.inputs))):
+            self.usual = list(self.arguments)
+        # Most models return one tensor.
+        self.only = next(iter(self.values)) if list(self.values.values()) == [[0]] else None
 
     # A batch.
 
     def _run(self, inputs):
+        if list(inputs) == self.usual:
+            ordered, names = inputs.values(), {}
+        else:
+            ordered, names = self._arguments(inputs)
+        try:
+            made = self.run(names) if self.by_dict else self.run(*ordered, **names)
+        except Exception as error:
+            raise RequestError(f"PyTorch execute failure: {text_of(error)}") from error
+        finally:
+            if self.cleans:
+                self.torch.cuda.empty_cache()
+        if self.only is not None and isinstance(made, self.torch.Tensor):
+            return {self.only: self._checked(self.only, made)}
+        return self._values(made)
+
+    def _arguments(self, inputs):
+        """Arguments by position, and those by name."""
         positions, names = {}, {}
         for name, value in inputs.items():
             argument = self.arguments.get(name)
@@ -332,16 +351,7 @@ class TritonPythonModel:
             raise RequestError(
                 f"input '{missing}' of model '{self.model.name}' is left out, and a later one is not", "INVALID_ARG"
             )
-        ordered = [positions[at] for at in range(len(positions))]
-        try:
-            with self.mode():
-                made = self.run(names) if self.by_dict else self.run(*ordered, **names)
-        except Exception as error:
-            raise RequestError(f"PyTorch execute failure: {text_of(error)}") from error
-        finally:
-            if self.cleans:
-                self.torch.cuda.empty_cache()
-        return self._values(made)
+        return [positions[at] for at in range(len(positions))], names
 
     def _values(self, made):
         """Returned values by the names of outputs."""
