@@ -230,6 +230,29 @@ fn all_errors_are_json() {
 }
 
 #[test]
+fn varied_requests_in_two_pieces_are_answered_like_whole_ones() {
+    let server = Server::start();
+    let (mut client, mut other) = (server.connect(), server.connect());
+    let id = |n: usize| format!("traceparent: 00-{n:032x}-{n:016x}-01\r\nAccept: */*\r\nx-empty:\r\n");
+    for (i, more) in [String::new(), id(7), id(8), "X-Tab: a\tb\r\n".into()].iter().enumerate() {
+        let (json, body) = infer_binary(&(0..=i as i32).collect::<Vec<_>>());
+        let request = post(INFER, &format!("Inference-Header-Content-Length: {json}\r\n{more}"), &body);
+        for cut in 1..request.len() {
+            client.send(&request[..cut]);
+            // One reactor serves both: it has read this piece when it answers the other connection.
+            other.send(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n");
+            assert_eq!(other.response().status, 200);
+            client.send(&request[cut..]);
+            let response = client.response();
+            let form = response.header("Content-Type");
+            assert_eq!((response.status, form), (200, Some("application/octet-stream")), "{more} cut at {cut}");
+            let head: usize = response.header("Inference-Header-Content-Length").unwrap().parse().unwrap();
+            assert_eq!(response.body[head..], body[json..], "{more} cut at {cut}");
+        }
+    }
+}
+
+#[test]
 fn p1_1_pipelined_requests_are_answered_in_order() {
     let server = Server::start();
     let mut client = server.connect();

@@ -1,6 +1,5 @@
 //! A request head, parsed in place: one counted buffer with spans, no allocation for up to sixteen header fields.
-//! `plain` reads a usual head in one pass; `httparse` splits any other, and every wrong one, into request line and
-//! fields. This module decides their meaning and the framing.
+//! `httparse` splits it into request line and fields; this module decides their meaning and the framing.
 //!
 //! Not an HTTP library, because libraries hide three rules of the protocol: header names keep the client's capitals
 //! (forwarded headers, P 1.15), any `Expect` is answered (P 1.1), and chunks are counted (P 1.1).
@@ -10,10 +9,6 @@
 //! length beside `Transfer-Encoding: chunked` is ignored, as RFC 9112 requires, and the connection is closed after the
 //! response: a proxy that used the length would expect the next request elsewhere.
 
-mod facts;
-mod plain;
-
-use self::facts::FieldFacts;
 use super::method::Method;
 use crate::limits::{HEAD_BYTES_MAX, HEADERS_MAX};
 use bytes::Bytes;
@@ -126,13 +121,7 @@ impl RequestHead {
     /// The mistake in the head.
     pub fn read(&mut self, bytes: Bytes) -> Result<(), BadRequest> {
         self.clear();
-        let read = plain::read(self, &bytes).map_or_else(
-            || {
-                self.headers.fields.clear();
-                self.parse(&bytes)
-            },
-            Ok,
-        );
+        let read = self.parse(&bytes);
         match read {
             Ok(()) => self.headers.bytes = bytes,
             Err(_) => self.clear(),
@@ -266,19 +255,68 @@ impl RequestHead {
             HeadSpan { start: start as u32, end: (start + part.len()) as u32 }
         };
         let http11 = request.version == Some(1);
+        let method = Method::parse(name);
+        let is_head = name == b"HEAD";
         let (skip, length) = path_of(target)?;
         let path = span(target.get(skip..skip + length).unwrap_or_default());
-        (self.method, self.is_head, self.path, self.http11) = (Method::parse(name), name == b"HEAD", path, http11);
+
+        (self.method, self.is_head, self.path, self.http11) = (method, is_head, path, http11);
         (self.keep_alive, self.expect) = (http11, false);
-        let mut facts = FieldFacts::default();
+        let head = self;
+        let mut length: Option<u64> = None;
+        let (mut chunked, mut closes, mut has_host) = (false, false, false);
         for field in request.headers.iter() {
             let name = field.name.as_bytes();
             // httparse keeps the blanks of a value that has nothing else.
             let value = field.value.trim_ascii();
-            self.headers.fields.push((span(name), span(value)));
-            facts.note(self, name, value)?;
+            head.headers.fields.push((span(name), span(value)));
+            // Compares the length first: most fields are none of these.
+            match name.len() {
+                4 if name.eq_ignore_ascii_case(b"host") => {
+                    if std::mem::replace(&mut has_host, true) {
+                        return Err(bad("more than one Host header field"));
+                    }
+                    if !value.is_empty() && !is_host(value) {
+                        return Err(BadRequest(format!(
+                            "invalid Host header field: '{}'",
+                            String::from_utf8_lossy(value)
+                        )));
+                    }
+                }
+                6 if name.eq_ignore_ascii_case(b"expect") => head.expect = http11,
+                10 if name.eq_ignore_ascii_case(b"connection") => {
+                    for option in value.split(|&b| b == b',').map(<[u8]>::trim_ascii) {
+                        if option.eq_ignore_ascii_case(b"close") {
+                            closes = true;
+                        } else if option.eq_ignore_ascii_case(b"keep-alive") && !http11 {
+                            head.keep_alive = true;
+                        }
+                    }
+                }
+                14 if name.eq_ignore_ascii_case(b"content-length") => {
+                    let n = parse_length(value)?;
+                    if length.is_some_and(|l| l != n) {
+                        return Err(bad("differing Content-Length header fields"));
+                    }
+                    length = Some(n);
+                }
+                17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
+                    if chunked || !http11 || !value.eq_ignore_ascii_case(b"chunked") {
+                        return Err(bad("unsupported Transfer-Encoding"));
+                    }
+                    chunked = true;
+                }
+                _ => {}
+            }
         }
-        facts.finish(self)
+        if http11 && !has_host {
+            return Err(bad("missing Host header field"));
+        }
+        if closes || (chunked && length.is_some()) {
+            head.keep_alive = false;
+        }
+        head.framing = if chunked { Framing::Chunked } else { Framing::Length(length.unwrap_or(0)) };
+        Ok(())
     }
 }
 
@@ -309,7 +347,7 @@ fn fault(error: httparse::Error, text: &[u8]) -> &'static str {
         "malformed request line"
     } else if !matches!(line.get(last + 1..), Some(b"HTTP/1.1" | b"HTTP/1.0")) {
         "unsupported HTTP version"
-    } else if line.get(..first).is_none_or(|name| name.is_empty() || plain::run(name, &plain::TOKEN) < name.len()) {
+    } else if line.get(..first).is_none_or(|name| name.is_empty() || !name.iter().all(|&b| is_token(b))) {
         "malformed method"
     } else {
         "malformed request target"
@@ -359,7 +397,7 @@ fn is_host(value: &[u8]) -> bool {
         }
         None => {
             let (name, port) = value.split_at(memchr::memchr(b':', value).unwrap_or(value.len()));
-            if plain::run(name, &plain::HOST) < name.len() {
+            if !name.iter().all(|&b| b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(&b)) {
                 return false;
             }
             (name, port)
@@ -368,6 +406,10 @@ fn is_host(value: &[u8]) -> bool {
     let is_port =
         |port: &[u8]| matches!(port.split_first(), Some((b':', digits)) if digits.iter().all(u8::is_ascii_digit));
     !host.is_empty() && (port.is_empty() || is_port(port))
+}
+
+fn is_token(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)
 }
 
 #[cfg(test)]

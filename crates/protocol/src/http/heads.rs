@@ -7,7 +7,7 @@
 //! Invariant: a known head is identified by all bytes behind the id; equal bytes mean equal requests, apart from id and
 //! tensor data.
 
-use super::replies::ReplyHeads;
+use super::replies::{ReplyHeads, hash_of, owned};
 use super::{HttpInferBody, Limits, parse_infer};
 use crate::infer::{InferRequest, InferResponse, InputTensor, Regions, RequestedOutput};
 use crate::json::special;
@@ -213,28 +213,9 @@ impl KnownHead {
     }
 }
 
-/// The value with bytes of its own: a view would keep the body of a request.
-pub(super) fn owned(value: &crate::Parameter) -> crate::Parameter {
-    match value {
-        crate::Parameter::String(s) => crate::Parameter::String(Name::from(s.as_str())),
-        other => other.clone(),
-    }
-}
-
 /// Range of `part` in `whole`, if it is a view of it.
 fn range_in(whole: &[u8], part: &[u8]) -> Option<Range<usize>> {
     let start = (part.as_ptr() as usize).checked_sub(whole.as_ptr() as usize)?;
     let end = start.checked_add(part.len())?;
     (end <= whole.len()).then_some(start..end)
-}
-
-/// A fast hash; callers compare the bytes as well.
-pub(super) fn hash_of(bytes: &[u8]) -> u64 {
-    let mut hash = bytes.len() as u64;
-    let mut mix = |word: u64| hash = (hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
-    let (words, rest) = bytes.as_chunks::<8>();
-    words.iter().for_each(|w| mix(u64::from_le_bytes(*w)));
-    rest.iter().for_each(|&b| mix(u64::from(b)));
-    // The low bits select the slot, and the high bits are mixed better.
-    hash ^ (hash >> 32)
 }

@@ -5,7 +5,6 @@
 //! Invariant: the result equals that of `encode_infer`.
 
 use super::encode::{HttpInferBody, INLINE_BYTES_MAX, encode_infer, put_front};
-use super::heads::{hash_of, owned};
 use crate::infer::{InferResponse, OutputTensor, Parameter};
 use crate::signature::Signature;
 use smallvec::SmallVec;
@@ -45,7 +44,7 @@ impl Default for ReplyHeads {
 }
 
 impl ReplyHeads {
-    /// As [`encode_infer`].
+    /// Writes a response as [`encode_infer`] does.
     ///
     /// # Errors
     /// As `encode_infer`.
@@ -149,4 +148,23 @@ impl KnownReply {
         response.outputs.iter().filter_map(short).for_each(|data| out.extend_from_slice(data));
         Ok(HttpInferBody { json: out.into(), binary: SmallVec::new(), inference_header_length: Some(head) })
     }
+}
+
+/// The value with bytes of its own: a view would keep the body of a request.
+pub(super) fn owned(value: &crate::Parameter) -> crate::Parameter {
+    match value {
+        crate::Parameter::String(s) => crate::Parameter::String(Name::from(s.as_str())),
+        other => other.clone(),
+    }
+}
+
+/// A fast hash; callers compare the bytes as well.
+pub(super) fn hash_of(bytes: &[u8]) -> u64 {
+    let mut hash = bytes.len() as u64;
+    let mut mix = |word: u64| hash = (hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
+    let (words, rest) = bytes.as_chunks::<8>();
+    words.iter().for_each(|w| mix(u64::from_le_bytes(*w)));
+    rest.iter().for_each(|&b| mix(u64::from(b)));
+    // The low bits select the slot, and the high bits are mixed better.
+    hash ^ (hash >> 32)
 }
