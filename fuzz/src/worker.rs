@@ -190,18 +190,18 @@ impl Node {
 /// Frames that a worker has not taken.
 #[derive(Default)]
 struct Frames {
-    all: Mutex<Vec<(Way, Vec<u8>)>>,
+    all: Mutex<Vec<Vec<u8>>>,
     came: Condvar,
 }
 
 impl Inbox for Frames {
-    fn deliver(&self, way: Way, frames: Vec<u8>) {
-        self.all.lock().push((way, frames));
+    fn deliver(&self, frames: Vec<u8>) {
+        self.all.lock().push(frames);
         self.came.notify_all();
     }
 
     fn waiting_bytes(&self) -> usize {
-        self.all.lock().iter().map(|frames| frames.1.len()).sum()
+        self.all.lock().iter().map(Vec::len).sum()
     }
 }
 
@@ -210,7 +210,7 @@ impl Frames {
     fn take(&self, kind: Frame) -> Vec<u8> {
         let mut all = self.all.lock();
         loop {
-            let found = all.iter().find(|frames| frames.1.get(4) == Some(&(kind as u8))).map(|frames| frames.1.clone());
+            let found = all.iter().find(|frames| frames.get(4) == Some(&(kind as u8))).cloned();
             if let Some(found) = found {
                 all.clear();
                 return found;

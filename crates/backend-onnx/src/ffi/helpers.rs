@@ -229,13 +229,6 @@ impl Helpers {
             self.changed.wait(&mut state);
         }
     }
-
-    /// How many are held or asked to be.
-    #[cfg(test)]
-    pub(super) fn held(&self) -> (usize, usize) {
-        let state = self.state.lock();
-        (state.held, state.asked)
-    }
 }
 
 /// A run in progress.
