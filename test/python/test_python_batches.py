@@ -1,4 +1,5 @@
-"""A batch of a Python model with the dynamic batcher is prefetched to its process while another one runs (docs/decisions/027-a-request-lies-ready.md)."""
+"""Batches of a Python model with the dynamic batcher, and requests of one without, are prefetched to its process while another one runs
+(docs/decisions/027-a-request-lies-ready.md)."""
 import os
 import signal
 import threading
@@ -45,18 +46,20 @@ CONFIG = '''backend: "python"
 max_batch_size: 32
 input [ { name: "IN" data_type: TYPE_INT64 dims: [ 2 ] } ]
 output [ { name: "OUT" data_type: TYPE_INT64 dims: [ 2 ] }, { name: "SEEN" data_type: TYPE_INT64 dims: [ 3 ] } ]
-dynamic_batching { }
 '''
+# Without the batcher each request runs alone, and several are prefetched.
+MODELS = {"doubles": CONFIG + "dynamic_batching { }\n", "one_by_one": CONFIG}
 CLIENTS = 6
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    model = tmp_path_factory.mktemp("batches") / "models" / "doubles"
-    (model / "1").mkdir(parents=True)
-    (model / "config.pbtxt").write_text(CONFIG)
-    (model / "1" / "model.py").write_text(MODEL)
-    one = python_server(model.parent, log=tmp_path_factory.mktemp("log") / "server.log")
+    models = tmp_path_factory.mktemp("batches") / "models"
+    for name, config in MODELS.items():
+        (models / name / "1").mkdir(parents=True)
+        (models / name / "config.pbtxt").write_text(config)
+        (models / name / "1" / "model.py").write_text(MODEL)
+    one = python_server(models, log=tmp_path_factory.mktemp("log") / "server.log")
     yield one
     assert one.process.poll() is None, f"the server ended by itself:\n{one.tail()}"
     assert one.stop() == 0, one.tail()
@@ -65,7 +68,8 @@ def server(tmp_path_factory):
 class Clients:
     """Threads that send one request after another, each with rows of its own, and check each response."""
 
-    def __init__(self, server, each):
+    def __init__(self, server, model, each):
+        self.model = model
         self.wrong, self.failed, self.answered, self.seen = [], [], 0, None
         self.lock = threading.Lock()
         self.threads = [threading.Thread(target=self.send, args=(server, number, each)) for number in range(CLIENTS)]
@@ -81,7 +85,7 @@ class Clients:
                 tensor.set_data_from_numpy(sent)
                 try:
                     # Some are cancelled on their way: while they wait, are prefetched or run.
-                    answer = one.infer("doubles", [tensor], client_timeout=0.0005 if i % 10 == 9 else None)
+                    answer = one.infer(self.model, [tensor], client_timeout=0.0005 if i % 10 == 9 else None)
                 except grpcclient.InferenceServerException as error:
                     if "cannot be used at the moment" in str(error):
                         time.sleep(0.01)
@@ -100,20 +104,23 @@ class Clients:
         return self
 
 
-def test_rows_of_batches_that_lie_ready_go_back_to_their_requests(server):
-    clients = Clients(server, 300).join()
+@pytest.mark.parametrize("model", MODELS)
+def test_rows_of_batches_that_lie_ready_go_back_to_their_requests(server, model):
+    clients = Clients(server, model, 300).join()
     assert (clients.wrong, clients.failed) == ([], [])
     assert clients.answered >= 0.9 * 0.9 * 300 * CLIENTS
     _, prefetched, largest = clients.seen
-    assert prefetched > 0 and largest > 1, clients.seen
+    assert prefetched > 0 and (largest > 1) == (model == "doubles"), clients.seen
 
 
-def test_a_process_that_dies_costs_its_batch_and_the_next_one_serves_on(server):
-    clients = Clients(server, 600)
+@pytest.mark.parametrize("model", MODELS)
+def test_a_process_that_dies_costs_its_batch_and_the_next_one_serves_on(server, model):
+    clients = Clients(server, model, 600)
     assert until(lambda: clients.answered >= 200)
     os.kill(clients.seen[0], signal.SIGKILL)
     died_at = clients.answered
     clients.join()
     assert clients.wrong == [] and clients.answered > died_at + 200
-    # A prefetched batch did not run.
-    assert len(clients.failed) <= CLIENTS and all("is not healthy" in text for text in clients.failed), clients.failed
+    # Prefetched requests did not run.
+    costs = CLIENTS if model == "doubles" else 1
+    assert len(clients.failed) <= costs and all("is not healthy" in text for text in clients.failed), clients.failed

@@ -30,8 +30,8 @@ pub(crate) trait Watched: Send + Sync {
     fn check(self: Arc<Self>);
     /// The process has ended.
     fn ended(self: Arc<Self>);
-    /// A reactor may read the work socket instead of the hub.
-    fn offer_to_reactor(self: Arc<Self>);
+    /// The hub has read a socket. Perhaps a reactor reads it from now on.
+    fn offer_to_reactor(self: Arc<Self>, way: Way);
     /// Kills it; `why` is for the log only.
     fn fail(&self, why: &str);
 }
@@ -93,7 +93,7 @@ impl Hub {
         let hub = hub.as_ref().ok_or_else(|| io::Error::other("no host for processes"))?;
         let runs = THREAD.get_or_init(|| {
             backend::poll::when_offered(|| {
-                hub.runners.read().values().for_each(|runner| Arc::clone(runner).offer_to_reactor())
+                hub.runners.read().values().for_each(|runner| Arc::clone(runner).offer_to_reactor(Way::Work))
             });
             thread("nereid-runners", || hub.run())
         });
@@ -206,9 +206,7 @@ impl Hub {
         }
         if event.readable {
             Arc::clone(&runner).readable(way, scratch);
-            if way == Way::Work {
-                runner.offer_to_reactor();
-            }
+            runner.offer_to_reactor(way);
         }
     }
 

@@ -29,6 +29,8 @@ mod process;
 #[cfg(target_os = "linux")]
 mod reader;
 #[cfg(target_os = "linux")]
+mod side_rate;
+#[cfg(target_os = "linux")]
 mod start;
 #[cfg(target_os = "linux")]
 mod sys;

@@ -224,6 +224,6 @@ impl Watched for ProcessEnd {
     fn writable(&self, _: Way) {}
     fn readable(self: Arc<Self>, _: Way, _: &mut [u8]) {}
     fn check(self: Arc<Self>) {}
-    fn offer_to_reactor(self: Arc<Self>) {}
+    fn offer_to_reactor(self: Arc<Self>, _: Way) {}
     fn fail(&self, _: &str) {}
 }

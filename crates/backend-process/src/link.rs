@@ -27,6 +27,9 @@ pub(crate) struct Link {
     is_broken: AtomicBool,
 }
 
+/// Bytes of frames that may wait for the end of a turn; with more, they are sent at once.
+const HELD_BYTES_MAX: usize = 64 << 10;
+
 /// A socket and its unsent bytes.
 pub(crate) struct Socket {
     pub(crate) stream: UnixStream,
@@ -37,6 +40,8 @@ pub(crate) struct Socket {
 
 #[derive(Default)]
 struct UnsentFrames {
+    /// Frames that a reactor sends at the end of its turn, or any thread together with its own.
+    held: Vec<u8>,
     parts: VecDeque<(Vec<u8>, Option<Arc<Memfd>>)>,
     /// Sent bytes of the first part.
     sent: usize,
@@ -79,8 +84,42 @@ impl Link {
     /// Sends frames, the first byte with a segment's descriptor. Frames of a call stay together; calls keep their
     /// order.
     pub(crate) fn send(&self, way: Way, frames: &[u8], segment: Option<Arc<Memfd>>) {
+        let mut unsent = self.socket(way).unsent.lock();
+        if unsent.held.is_empty() {
+            return self.write(way, &mut unsent, frames, segment);
+        }
+        unsent.held.extend_from_slice(frames);
+        self.write_held(way, &mut unsent);
+    }
+
+    /// Holds frames of the work socket until `send_held`. True if there were none, so that the caller has to call it.
+    pub(crate) fn hold(&self, frames: &[u8]) -> bool {
+        let mut unsent = self.work.unsent.lock();
+        let is_first = unsent.held.is_empty();
+        unsent.held.extend_from_slice(frames);
+        if unsent.held.len() > HELD_BYTES_MAX {
+            self.write_held(Way::Work, &mut unsent);
+            return false;
+        }
+        is_first
+    }
+
+    /// Sends the frames that `hold` left.
+    pub(crate) fn send_held(&self) {
+        self.write_held(Way::Work, &mut self.work.unsent.lock());
+    }
+
+    fn write_held(&self, way: Way, unsent: &mut UnsentFrames) {
+        let mut held = std::mem::take(&mut unsent.held);
+        if !held.is_empty() {
+            self.write(way, unsent, &held, None);
+            held.clear();
+            unsent.held = held;
+        }
+    }
+
+    fn write(&self, way: Way, unsent: &mut UnsentFrames, frames: &[u8], segment: Option<Arc<Memfd>>) {
         let socket = self.socket(way);
-        let mut unsent = socket.unsent.lock();
         let mut sent = 0;
         if unsent.parts.is_empty() {
             match sys::send(socket.stream.as_fd(), frames, segment.as_ref().map(|s| s.as_fd())) {
@@ -139,10 +178,10 @@ impl Link {
         }
     }
 
-    /// Has a poller read the work socket; the hub then only writes. Returns the poller's turn, valid while
+    /// Has a poller read a socket; the hub then only writes. Returns the poller's turn, valid while
     /// [`is_read_by`](Self::is_read_by) is true; `None` if there is one already.
-    pub(crate) fn pass_to_reactor(&self) -> Option<u64> {
-        let socket = &self.work;
+    pub(crate) fn pass_to_reactor(&self, way: Way) -> Option<u64> {
+        let socket = self.socket(way);
         let unsent = socket.unsent.lock();
         if socket.is_watched() {
             return None;
@@ -151,23 +190,24 @@ impl Link {
         if unsent.parts.is_empty() {
             self.hub.ignore(socket.stream.as_fd());
         } else {
-            self.hub.interest(self.id, Way::Work, socket.stream.as_fd(), Interest::Write);
+            self.hub.interest(self.id, way, socket.stream.as_fd(), Interest::Write);
         }
         Some(turn)
     }
 
-    /// True if the poller with this turn reads the work socket.
-    pub(crate) fn is_read_by(&self, turn: u64) -> bool {
-        self.work.reader.load(Relaxed) == turn
+    /// True if the poller with this turn reads the socket.
+    pub(crate) fn is_read_by(&self, way: Way, turn: u64) -> bool {
+        self.socket(way).reader.load(Relaxed) == turn
     }
 
-    /// Has the hub read the work socket again, if the poller with this turn still does.
-    pub(crate) fn take_back(&self, turn: u64) {
+    /// Has the hub read a socket again, if the poller with this turn still does, or any poller without a turn.
+    pub(crate) fn take_back(&self, way: Way, turn: Option<u64>) {
         // Under the lock: the socket of a process that ends meanwhile has no reader.
-        let unsent = self.work.unsent.lock();
-        if self.is_read_by(turn) {
+        let socket = self.socket(way);
+        let unsent = socket.unsent.lock();
+        if turn.map_or(socket.is_watched(), |turn| self.is_read_by(way, turn)) {
             // An error has no effect: the end of the process is noticed anyway.
-            let _ = self.listen_again(Way::Work, &unsent);
+            let _ = self.listen_again(way, &unsent);
         }
     }
 
@@ -196,5 +236,36 @@ impl Link {
             socket.reader.fetch_add(1, Relaxed);
         }
         self.hub.ignore(socket.stream.as_fd());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    #[test]
+    fn held_frames_keep_their_place_and_are_few() {
+        let [(work, mut theirs), (side, _side)] = [(); 2].map(|()| UnixStream::pair().unwrap());
+        theirs.set_nonblocking(true).unwrap();
+        let link = Link::new(1, work, side).unwrap();
+        let mut come = || {
+            let mut bytes = vec![0; 2 * HELD_BYTES_MAX];
+            let n = theirs.read(&mut bytes).unwrap_or(0);
+            bytes.truncate(n);
+            bytes
+        };
+        assert!(link.hold(b"a") && !link.hold(b"b"), "the first one has to be sent by its caller");
+        assert_eq!(come(), b"");
+        link.send(Way::Work, b"c", None);
+        assert_eq!(come(), b"abc", "another frame does not overtake them");
+        link.send_held();
+        assert_eq!(come(), b"", "they are sent once");
+        assert!(link.hold(b"d"));
+        link.send_held();
+        assert_eq!(come(), b"d");
+        assert!(!link.hold(&vec![7; HELD_BYTES_MAX + 1]), "too many bytes are sent at once");
+        assert_eq!(come().len(), HELD_BYTES_MAX + 1);
+        assert!(link.hold(b"e"));
     }
 }

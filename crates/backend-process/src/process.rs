@@ -6,6 +6,7 @@
 use crate::handle::ProcessHandle;
 use crate::hub::{Hub, READ_BYTES};
 use crate::link::Link;
+use crate::side_rate::SideRate;
 use crate::sys;
 use backend_remote::generated::Segment;
 use backend_remote::{End, Executor, Next, PANICKED, Reading, Receiver, Transport, Way, frames};
@@ -34,6 +35,8 @@ pub(crate) struct Process {
     /// Receives its frames until it has ended.
     receiver: RwLock<Option<Arc<dyn Receiver>>>,
     inbound: Mutex<Inbound>,
+    /// How often the hub reads the side socket.
+    pub(crate) side_rate: Mutex<SideRate>,
     /// Another thread copies for it, and the hub does not watch it.
     is_parked: AtomicBool,
     /// The process has ended, which is handled once it is no longer parked.
@@ -57,6 +60,17 @@ impl Inbound {
         match way {
             Way::Work => &mut self.work,
             Way::Side => &mut self.side,
+        }
+    }
+}
+
+/// Sends the frames that the link of a process holds, when it is dropped.
+struct HeldFrames(Weak<Process>);
+
+impl Drop for HeldFrames {
+    fn drop(&mut self) {
+        if let Some(process) = self.0.upgrade() {
+            process.link.send_held();
         }
     }
 }
@@ -100,6 +114,7 @@ impl Process {
             is_shared,
             receiver: RwLock::default(),
             inbound: Mutex::default(),
+            side_rate: Mutex::default(),
             is_parked: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             has_closed: AtomicBool::new(false),
@@ -120,6 +135,11 @@ impl Process {
     /// True if a serving thread may read the work socket.
     pub(crate) fn is_brief(&self) -> bool {
         !self.is_parked.load(SeqCst) && self.receiver().is_some_and(|receiver| receiver.is_brief())
+    }
+
+    /// True if responses come on the side socket.
+    pub(crate) fn answers_on_side(&self) -> bool {
+        self.receiver().is_some_and(|receiver| receiver.answers_on_side())
     }
 
     /// Reads a socket. Returns true if there may be more to read.
@@ -318,6 +338,12 @@ impl Process {
 impl Transport for Process {
     fn send(&self, way: Way, frames: &[u8]) {
         self.link.send(way, frames, None);
+    }
+
+    fn send_soon(&self, frames: &[u8]) {
+        if self.link.hold(frames) {
+            backend::poll::keep_for_turn(Box::new(HeldFrames(self.me.clone())));
+        }
     }
 
     fn on_frame(&self, receiver: Arc<dyn Receiver>) -> io::Result<()> {

@@ -3,6 +3,7 @@
 use crate::hub::Watched;
 use crate::process::Process;
 use crate::reader;
+use backend::now_ns;
 use backend_remote::Way;
 use std::sync::Arc;
 
@@ -23,8 +24,15 @@ impl Watched for Process {
         Self::ended(&self);
     }
 
-    fn offer_to_reactor(self: Arc<Self>) {
-        reader::pass_to_reactor(&self);
+    fn offer_to_reactor(self: Arc<Self>, way: Way) {
+        let may_read = match self.answers_on_side() {
+            _ if !self.is_brief() => false,
+            true => self.side_rate.lock().is_quiet(now_ns()),
+            false => way == Way::Work,
+        };
+        if may_read {
+            reader::pass_to_reactor(&self);
+        }
     }
 
     fn fail(&self, why: &str) {

@@ -257,13 +257,21 @@ impl Opened for OpenedPython {
             reports_statistics: false,
             counts_failed: opened.counts_failed,
             sends_all_outputs: false,
-            prefetch: if is_alone { Prefetch::OneBehindSmall } else { Prefetch::Never },
+            prefetch: match config.scheduling_choice {
+                _ if !is_alone => Prefetch::Never,
+                // The batcher decides about one behind another.
+                Some(_) => Prefetch::BehindSmall(1),
+                None => Prefetch::BehindSmall(PREFETCHED_MAX),
+            },
             parameter_prefix: crate::options::PARAMETER_PREFIX,
             limits: instances.limits.of_runner(),
         };
         launch::start(spec, signature, host, &opened.interpreter)
     }
 }
+
+/// Maximum number of requests that are prefetched to an instance, one by one.
+const PREFETCHED_MAX: usize = 7;
 
 /// Creates the instances of a model, also when a serving model gets others.
 struct InstanceFactory {

@@ -20,7 +20,7 @@
 //! | `Running` | executing | is flagged for the model | fail |
 //! | `Unread` | executing | is flagged for the model | fail |
 //!
-//! ¹ With `Prefetch::OneBehindSmall`; with `Prefetch::Always` as while running.
+//! ¹ With `Prefetch::BehindSmall`; with `Prefetch::Always` as while running.
 //!
 //! `submit` sends batches, `result` ends them, `response` checks and copies responses. Each step takes the lock of the
 //! runner's state once, whatever the number of requests: a batch is admitted, written and sent; a result is read, and
@@ -75,11 +75,23 @@ pub(crate) struct InFlight {
     pub(crate) last_id: u64,
     /// All tensors of the last result were in its frame.
     was_small: bool,
+    /// The last batch ran for less than [`BRIEF_NS`].
+    was_brief: bool,
 }
+
+/// Behind a longer batch only one is prefetched: the wakes that more would save are little beside it, and what lies at
+/// one runner cannot run on an instance that is added.
+const BRIEF_NS: u64 = 1_000_000;
 
 impl InFlight {
     pub(crate) fn new(prefetch: Prefetch) -> Self {
-        Self { prefetch, batches: VecDeque::new(), last_id: 0, was_small: false }
+        Self { prefetch, batches: VecDeque::new(), last_id: 0, was_small: false, was_brief: false }
+    }
+
+    /// Up to how many prefetched batches the instance is offered to another one.
+    fn offered_max(&self) -> usize {
+        let most = self.prefetch.batches_max();
+        if self.requeues() && !self.was_brief { most.min(1) } else { most }
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &BatchInFlight> {
@@ -101,7 +113,7 @@ impl InFlight {
 
     /// Requests of prefetched batches are queued again if the runner ends.
     pub(crate) fn requeues(&self) -> bool {
-        self.prefetch == Prefetch::OneBehindSmall
+        matches!(self.prefetch, Prefetch::BehindSmall(_))
     }
 
     /// Members of batches that the runner cannot have begun, if they are queued again.
@@ -110,7 +122,7 @@ impl InFlight {
         self.prefetched().filter(move |_| is_certain).flat_map(|batch| &batch.members).copied()
     }
 
-    /// True if another batch may be sent.
+    /// True if another batch may be sent, for which the instance was offered.
     fn has_room(&self) -> bool {
         let may_follow = |last: &BatchInFlight| last.successor != Successor::AfterResult;
         self.batches.back().is_none_or(|last| may_follow(last) && self.batches.len() <= self.prefetch.batches_max())
@@ -134,7 +146,7 @@ impl InFlight {
 
     /// Offers the instance of the last batch to another one, if that may be sent now.
     fn offer(&mut self, has_one_instance: impl FnOnce() -> bool) -> Option<InstanceOffer> {
-        if self.batches.len() > self.prefetch.batches_max() {
+        if self.batches.len() > self.offered_max() {
             return None;
         }
         let last = self.batches.back_mut().filter(|last| last.successor == Successor::Now)?;

@@ -533,9 +533,12 @@ impl Receiver for Runner {
     }
 
     fn is_brief(&self) -> bool {
-        // Responses of a decoupled model come on the side channel, which would be read as well.
-        let is_decoupled = self.owner.upgrade().is_none_or(|owner| owner.spec().decoupled);
-        !is_decoupled && matches!(self.state.lock().lifecycle, Lifecycle::Ready { .. })
+        // The connection of a program that embeds the server has no owner.
+        self.owner.strong_count() > 0 && matches!(self.state.lock().lifecycle, Lifecycle::Ready { .. })
+    }
+
+    fn answers_on_side(&self) -> bool {
+        self.owner.upgrade().is_some_and(|owner| owner.spec().decoupled)
     }
 }
 

@@ -90,11 +90,12 @@ pub enum Prefetch {
     Never,
     /// Up to so many. They fail if the runner ends.
     Always(usize),
-    /// One, behind a batch whose tensors are in its frame ([`INLINE_BYTES_MAX`](crate::generated::INLINE_BYTES_MAX)),
-    /// if those of the last result were, and if the model never called another one. It is queued again if the runner
+    /// Up to so many, each behind a batch whose tensors are in its frame
+    /// ([`INLINE_BYTES_MAX`](crate::generated::INLINE_BYTES_MAX)), if those of the last result were, and if the model
+    /// never called another one; behind a batch of a millisecond or more, one. They are queued again if the runner
     /// ends. The flag FOLLOWED asks the runner to put no result in memory that its model can write to, because the
     /// model may run again before the result is read.
-    OneBehindSmall,
+    BehindSmall(usize),
 }
 
 impl Prefetch {
@@ -102,8 +103,7 @@ impl Prefetch {
     pub(crate) fn batches_max(self) -> usize {
         match self {
             Self::Never => 0,
-            Self::Always(count) => count,
-            Self::OneBehindSmall => 1,
+            Self::Always(count) | Self::BehindSmall(count) => count,
         }
     }
 }

@@ -25,6 +25,12 @@ pub trait Transport: Send + Sync {
     /// runner that has ended are dropped; `Receiver::over` reports its end.
     fn send(&self, way: Way, frames: &[u8]);
 
+    /// Sends frames of the work channel to a runner that has others to work on: perhaps not before this thread has
+    /// handled everything that is ready, and then together with those of later calls.
+    fn send_soon(&self, frames: &[u8]) {
+        self.send(Way::Work, frames);
+    }
+
     /// Registers `receiver`, which is called for each frame, one at a time, and once for the runner's end.
     ///
     /// # Errors
@@ -103,6 +109,11 @@ pub trait Receiver: Send + Sync {
 
     /// True if a thread that serves other connections may read the frames.
     fn is_brief(&self) -> bool;
+
+    /// True if responses come on the side channel.
+    fn answers_on_side(&self) -> bool {
+        false
+    }
 
     /// True if the runner may close its connection: it was asked to end, or reported that it cannot start.
     fn may_close(&self) -> bool {

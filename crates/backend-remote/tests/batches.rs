@@ -13,7 +13,7 @@ use backend_remote::generated::{
 use backend_remote::{End, Limits, Prefetch, Way};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::stage::*;
 use support::*;
 use tensor::Error;
@@ -270,13 +270,67 @@ fn last_batch(stage: &Stage) -> (u64, u32) {
 /// A model whose last result was small, so that batches may be prefetched.
 fn prefetching() -> (Arc<Stage>, Arc<dyn Model>) {
     let stage = Stage::new(ready("{}"));
-    let model = stage.start_prefetching(limits(), Prefetch::OneBehindSmall).expect("starts");
+    let model = stage.start_prefetching(limits(), Prefetch::BehindSmall(1)).expect("starts");
     let first = run(&*model, 0, vec![bytes("first", 1)]);
     assert_eq!(last_batch(&stage), (1, 0), "the size of its results is not known yet");
     stage.runner().answers(&[1]);
     first.answer().expect("an answer");
     assert!(first.offer.try_recv().is_err());
     (stage, model)
+}
+
+#[test]
+fn several_small_batches_are_prefetched_and_all_but_the_one_that_runs_are_queued_again() {
+    let stage = Stage::new(ready("{}"));
+    let model = stage.start_prefetching(limits(), Prefetch::BehindSmall(3)).expect("starts");
+    // A machine that is busy may take a millisecond for one.
+    let mut number = 0;
+    loop {
+        let began = Instant::now();
+        let first = run(&*model, 0, vec![bytes("first", 1)]);
+        number += 1;
+        stage.runner().say(Way::Work, &result(number, &[1]));
+        first.answer().expect("an answer");
+        if began.elapsed() < Duration::from_millis(1) {
+            break;
+        }
+    }
+    let [followed, waited] = [EXECUTE_FLAG_FOLLOWED, EXECUTE_FLAG_WAITED].map(u32::from);
+    let send = |id, nth, flags| {
+        let ran = run(&*model, 0, vec![bytes(id, 1)]);
+        assert_eq!(last_batch(&stage), (number + nth, flags));
+        ran
+    };
+    let runs = send("runs", 1, followed);
+    let [one, two, three] = [("one", 2), ("two", 3), ("three", 4)].map(|(id, nth)| send(id, nth, followed | waited));
+    for offered in [&runs, &one, &two] {
+        offered.offer.try_recv().expect("another may be prefetched");
+    }
+    three.offer.try_recv().expect_err("three are prefetched");
+    // One of those in the middle is cancelled.
+    two.answers[0].cancel();
+    assert_eq!(two.answer().expect_err("an error"), Error::cancelled(""));
+    stage.runner().say(Way::Work, &result(number + 1, &[7]));
+    assert_eq!(runs.answer().expect("an answer").outputs[0].data.to_vec(), Ok(vec![7]));
+    assert!(one.begun.try_iter().any(|at| at > 0), "it begins with the result before it");
+    stage.runner().dies();
+    assert_eq!(one.answer().expect_err("it ran"), not_healthy());
+    let Event::PutBack(request) = three.event() else { panic!("it was not put back") };
+    assert_eq!((request.id.as_str(), request.inputs[0].data.len()), ("three", 1));
+}
+
+#[test]
+fn behind_a_batch_of_a_millisecond_one_is_prefetched() {
+    let stage = Stage::new(ready("{}"));
+    let model = stage.start_prefetching(limits(), Prefetch::BehindSmall(3)).expect("starts");
+    let first = run(&*model, 0, vec![bytes("first", 1)]);
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(1) {}
+    stage.runner().answers(&[1]);
+    first.answer().expect("an answer");
+    let [runs, waits] = ["runs", "waits"].map(|id| run(&*model, 0, vec![bytes(id, 1)]));
+    runs.offer.try_recv().expect("another may be prefetched");
+    waits.offer.try_recv().expect_err("one is prefetched");
 }
 
 #[test]

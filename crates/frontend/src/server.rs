@@ -602,6 +602,10 @@ pub(crate) fn begin_reactor() -> Arc<dyn backend::poll::Poller> {
     let wake = mail.clone();
     let mailbox = engine::begin_mail(move || wake.notify_one());
     on_notify(mail, move || mailbox.open());
+    let backends = Arc::new(Notify::new());
+    let wake = backends.clone();
+    backend::poll::begin_turns(move || wake.notify_one());
+    on_notify(backends, backend::poll::end_turn);
     watch::begin()
 }
 

@@ -1,8 +1,11 @@
 """Habits of models beside the API: they change the list of requests, start processes, and drop objects that were never initialised."""
 import signal
+import socket
+import threading
 
 import numpy as np
 import pytest
+from nereid_runner import channel
 from runner_host import In, P, until
 
 HEAD = "import os, subprocess, multiprocessing, sys, json\nimport numpy as np\nimport triton_python_backend_utils as pb\n\n\n"
@@ -163,3 +166,38 @@ def test_b_pyr_01_what_fits_into_no_frame_is_an_error_and_not_a_frame(monkeypatc
     monkeypatch.setattr(server, "FRAME_BYTES_MAX", 4000)
     with pytest.raises(link.Refused, match="may have 4000 bytes"):
         server._control(1, "load", {"files": big})
+
+
+def test_b_pyr_01_small_frames_leave_with_those_of_a_thread_that_sends_whole_and_in_order():
+    ours, theirs = socket.socketpair()
+    side = channel.Side(ours)
+    name = lambda thread, number: b"%d %4d;" % (thread, number)
+    ends = []
+
+    def sends(thread, numbers):
+        for number in numbers:
+            side.send(name(thread, number))
+        ends.append(thread)
+
+    # It waits for a reader and has the lock.
+    large = b"x" * (4 << 20)
+    first = threading.Thread(target=side.send, args=(large,))
+    first.start()
+    assert theirs.recv(1) == b"x"
+    until(side._lock.locked)
+    # 64 small frames wait for it; the sender of another one, and of a large one, waits itself.
+    sends(1, range(64))
+    others = [threading.Thread(target=sends, args=args) for args in [(2, range(64, 200)), (3, range(10))]]
+    for thread in others:
+        thread.start()
+    assert ends == [1] and len(side._later) == 64
+    came = b"x"
+    while len(came) < len(large) + 7 * 210:
+        came += theirs.recv(1 << 16)
+    for thread in [first, *others]:
+        thread.join()
+    side.settle()
+    assert came[: len(large)] == large
+    rest = [tuple(map(int, one.split())) for one in came[len(large) :].split(b";") if one]
+    for thread, numbers in [(1, range(64)), (2, range(64, 200)), (3, range(10))]:
+        assert [number for of, number in rest if of == thread] == list(numbers)

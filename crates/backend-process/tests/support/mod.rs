@@ -63,7 +63,7 @@ pub fn start(mode: &str, instances: usize, limits: RunnerLimits) -> Result<Arc<d
     let spec = Spec {
         instances: (0..instances).map(|n| hosted(instance(mode, n), &limits, OutputTarget::Lines)).collect(),
         further: None,
-        decoupled: false,
+        decoupled: mode == "decoupled",
         iterative: mode == "iterative",
         reports_statistics: false,
         counts_failed: true,

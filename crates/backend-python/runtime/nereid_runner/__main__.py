@@ -106,6 +106,7 @@ def main():
     status = run.run(server.listening(work, side, told, segments), told)
     # Running threads of the model would block an ordinary exit.
     atexit._run_exitfuncs()
+    side.settle()
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

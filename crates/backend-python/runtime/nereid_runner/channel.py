@@ -9,6 +9,9 @@ from ._protocol import HEADER
 _HEADER_BYTES = HEADER.size
 
 _BUFFER = 1 << 16
+#: Frames of so many bytes may wait for another thread that sends, and so many of them.
+_TOGETHER_BYTES_MAX = 1 << 13
+_TOGETHER_MAX = 64
 
 
 def gone():
@@ -115,12 +118,24 @@ class Side:
         self._lock = threading.Lock()
 
     def send(self, data):
-        """Sends a frame after queued ones. Blocks while the host does not read."""
-        with self._lock:
+        """Sends a frame after queued ones. Blocks while the host does not read. While another thread sends, it sends a
+        small one, too, together with others."""
+        if not self._lock.acquire(False):
+            if len(data) <= _TOGETHER_BYTES_MAX and len(self._later) < _TOGETHER_MAX:
+                return self.send_later(data)
+            self._lock.acquire()
+        try:
             self._flush()
             self._write(data)
+        finally:
+            self._lock.release()
         if self._later:
             self._try()
+
+    def settle(self):
+        """Returns once everything that was sent before is written."""
+        with self._lock:
+            self._flush()
 
     def send_later(self, data):
         """Like `send`, for finalizers, which may not wait for a lock: a `send` in progress sends it."""
@@ -137,8 +152,11 @@ class Side:
     def _flush(self):
         later = self._later
         while later:
-            made = later.popleft()
-            self._write(made() if callable(made) else made)
+            frames = []
+            while later and len(frames) < _TOGETHER_MAX:
+                made = later.popleft()
+                frames.append(made() if callable(made) else made)
+            self._write(b"".join(frames))
 
     def _write(self, data):
         if not self.is_open or not data:

@@ -96,6 +96,7 @@ class Server(link.Unlinked):
         """Ends a process that can do no more work: the server starts another one. Called after each answer."""
         if failure.lost is not None:
             log_failure(self, f"Model '{self.instance}' ends, to be started again: {failure.lost}")
+            self.side.settle()
             sys.stdout.flush()
             os._exit(1)
 

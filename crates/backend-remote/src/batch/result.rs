@@ -1,7 +1,7 @@
 //! Ends batches with their results.
 
-use super::BatchInFlight;
 use super::response::Counts;
+use super::{BRIEF_NS, BatchInFlight};
 use crate::frames::{AnswerRef, Contents, ProtocolError, ResultRef, TensorRef};
 use crate::generated::Answer;
 use crate::runner::{Runner, RunnerState};
@@ -104,6 +104,7 @@ impl Runner {
         if result.failed.is_some() || result.answers.iter().any(|answer| answer.kind != Answer::None) {
             *answered = at;
         }
+        in_flight.was_brief = at.saturating_sub(batch.since) < BRIEF_NS;
         let is_inline = |tensor: &TensorRef<'_>| matches!(tensor.contents, Contents::Inline(_));
         in_flight.was_small = result.answers.iter().all(|answer| answer.outputs.iter().all(is_inline));
         let mut bodies: SmallVec<[Data; 4]> = SmallVec::new();

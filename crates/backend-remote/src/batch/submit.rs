@@ -144,7 +144,7 @@ impl Runner {
         let is_followed = match draft.prefetch {
             Prefetch::Never => false,
             Prefetch::Always(_) => true,
-            Prefetch::OneBehindSmall => {
+            Prefetch::BehindSmall(_) => {
                 let is_small = draft.was_small && blocks.is_empty() && self.memory.has_segments();
                 is_small && !self.limits.device_inputs && !self.asks.has_called()
             }
@@ -241,7 +241,11 @@ impl Runner {
         self.watch(&mut state);
         drop(state);
         // Last: the response may arrive before this returns.
-        self.transport.send(Way::Work, &draft.buffer);
+        if draft.is_prefetched {
+            self.transport.send_soon(&draft.buffer);
+        } else {
+            self.transport.send(Way::Work, &draft.buffer);
+        }
         let mut state = self.state.lock();
         if draft.buffer.capacity() <= BUFFER_BYTES_MAX {
             state.buffer = std::mem::take(&mut draft.buffer);
@@ -260,7 +264,7 @@ impl Runner {
             let at = draft.began;
             occupied.free(Marks { inputs_ready: at, inference_end: at, outputs_ready: at });
         }
-        if draft.is_prefetched && draft.prefetch == Prefetch::OneBehindSmall {
+        if draft.is_prefetched && matches!(draft.prefetch, Prefetch::BehindSmall(_)) {
             put_back(requests);
         } else {
             self.fail(requests);
