@@ -138,7 +138,7 @@ impl ModelVersion {
         now: u64,
         removed: &mut Removed,
     ) -> Option<(Requests, Option<u32>)> {
-        if let Some(cores) = self.scheduling.cores {
+        if let Some(cores) = self.scheduling.capabilities.cores {
             let in_use = self.in_use(dispatch, cores);
             dispatch.schedule.is_in_use(in_use);
         }
@@ -174,7 +174,7 @@ impl ModelVersion {
         None
     }
 
-    /// What runs on the cores of a model that divides them.
+    /// Runs and requests on the cores of a model that divides them.
     fn in_use(&self, dispatch: &Dispatch, cores: u32) -> InUse {
         if self.serving.keeps_order.load(Ordering::Relaxed) {
             return InUse { requests: 0, others: cores };

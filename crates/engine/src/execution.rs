@@ -275,11 +275,11 @@ impl ModelVersion {
 
     /// Counts a run on the shared cores, if the model divides them. Returns the number of runs with it.
     fn computes(&self) -> Option<Computing<'_>> {
-        self.scheduling.cores.map(|_| Computing::begin(&self.shared.computing))
+        self.scheduling.capabilities.cores.map(|_| Computing::begin(&self.shared.computing))
     }
 
     fn computed(&self, began: Option<Computing<'_>>) -> Plan {
-        let (Some(cores), Some(computing)) = (self.scheduling.cores, began) else { return Plan::None };
+        let (Some(cores), Some(computing)) = (self.scheduling.capabilities.cores, began) else { return Plan::None };
         Plan::of(cores, computing.began, computing.now())
     }
 

@@ -142,7 +142,7 @@ impl Engine {
             cached.is_some(),
             placed,
         );
-        schedule.cores = chosen_cores(scheduling.cores, config);
+        schedule.cores = chosen_cores(scheduling.capabilities.cores, config);
         let instances = schedule.cores.unwrap_or(schedule.instances);
         let dispatch = Dispatch::new(Schedule::of(schedule, scheduling.sequencing.as_ref()), instances);
         let serving = ServingState::new(dispatch, InstanceConfig::all(config), is_remote.then(RemoteState::default));

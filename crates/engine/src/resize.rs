@@ -143,7 +143,7 @@ impl ModelVersion {
             *instances = wanted.into_iter().zip(stay).filter_map(number).collect();
         }
         self.identity.config.store(Arc::new(texts));
-        let cores = chosen_cores(self.scheduling.cores, config);
+        let cores = chosen_cores(self.scheduling.capabilities.cores, config);
         let members: Vec<u32> = match cores {
             Some(cores) => (0..cores).collect(),
             None => instances.iter().map(|(number, _)| *number).collect(),

@@ -159,7 +159,7 @@ impl Schedule {
         }
     }
 
-    /// What is in use when `step` is called next, for models that divide their cores.
+    /// Sets the cores and requests in use when `step` is called next, for models that divide their cores.
     pub(crate) fn is_in_use(&mut self, in_use: InUse) {
         if let Self::Batcher(s) = self {
             s.is_in_use(in_use);

@@ -38,8 +38,6 @@ pub(crate) struct Scheduling {
     pub(crate) sized: bool,
     /// Order in which ensembles have to call the version for their iterations.
     pub(crate) order: CallOrder,
-    /// Cores that the model divides among its runs, whose number may be chosen (`scheduler::cores`).
-    pub(crate) cores: Option<u32>,
     /// Number of priority levels, 0 for none, and the level of requests without a priority.
     pub(crate) priorities: (u32, u32),
 }
@@ -95,7 +93,9 @@ impl Scheduling {
             (Some(_), false, true) => CallOrder::OneByOne,
             _ => CallOrder::Any,
         };
-        let capabilities = model.map(|model| model.capabilities()).unwrap_or_default();
+        let mut capabilities = model.map(|model| model.capabilities()).unwrap_or_default();
+        // Nothing is chosen where something else decides which instance runs.
+        _ = capabilities.cores.take_if(|_| limited.is_some() || sequencing.is_some() || config.strict_delay);
         let batches = if config.strict_delay { TextBatches::OfOneLength } else { TextBatches::ByTokens };
         // The texts of one request must not fill a queue that is limited.
         let policies = config.dynamic.iter().flat_map(|d| d.level_policies.values().chain([&d.default_policy]));
@@ -116,7 +116,6 @@ impl Scheduling {
                 .dynamic
                 .as_ref()
                 .map_or((0, 0), |dynamic| (dynamic.priority_levels, dynamic.default_priority_level)),
-            cores: capabilities.cores.filter(|_| limited.is_none() && sequencing.is_none() && !config.strict_delay),
             order,
             on_device,
             capabilities,

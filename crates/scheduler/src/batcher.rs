@@ -118,7 +118,7 @@ impl<T: Waiting> Batcher<T> {
         self.cores.is_some()
     }
 
-    /// What is in use when `step` is called next.
+    /// Sets the cores and requests in use when `step` is called next.
     pub fn is_in_use(&mut self, in_use: InUse) {
         self.in_use = in_use;
     }

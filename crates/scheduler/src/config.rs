@@ -18,7 +18,8 @@ pub struct Config {
     /// Set for texts: maximum of tokens of several in a batch, padding included. Dynamic batcher only, and not with
     /// `strict_delay`.
     pub tokens_max: Option<u32>,
-    /// Set if the number of runs in progress is chosen, as many as cores at most (`cores`): there are as many instances.
+    /// Set if the number of runs in progress is chosen, at most one for each core (`cores`): there are as many
+    /// instances.
     pub cores: Option<u32>,
 }
 

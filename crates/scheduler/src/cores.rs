@@ -33,7 +33,7 @@ pub enum Plan {
         /// Cores of the model.
         of: u32,
     },
-    /// It began with others than it ended: nothing is learned from it.
+    /// Other runs began or ended meanwhile: nothing is learned from it.
     Mixed,
 }
 

@@ -375,7 +375,8 @@ proptest! {
             ..Dynamic::default()
         };
         let (max_batch_size, dynamic, strict_delay) = (max, Some(dynamic), strict);
-        let config = Config { max_batch_size, dynamic, instances, strict_delay, delay_scheduler: 0, tokens_max: None, cores: None };
+        let config =
+            Config { max_batch_size, dynamic, instances, strict_delay, delay_scheduler: 0, tokens_max: None, cores: None };
         let mut world = World::new(config);
         for (pause, what, rows, shape, extra) in events {
             world.advance(world.now + pause);
