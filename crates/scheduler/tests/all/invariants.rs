@@ -1,6 +1,6 @@
 //! Properties of every schedule: seeded simulation and property tests.
 
-use crate::common::{Random, Request, request};
+use crate::common::{Random, Request, default_scheduler, request};
 use proptest::prelude::*;
 use scheduler::{Cause, Config, Dynamic, NextBatch, Policy, RemovalReason, Scheduler, TimeoutAction};
 use std::collections::BTreeMap;
@@ -375,8 +375,7 @@ proptest! {
             ..Dynamic::default()
         };
         let (max_batch_size, dynamic, strict_delay) = (max, Some(dynamic), strict);
-        let config =
-            Config { max_batch_size, dynamic, instances, strict_delay, delay_scheduler: 0, tokens_max: None, cores: None };
+        let config = Config { dynamic, instances, strict_delay, ..default_scheduler(max_batch_size) };
         let mut world = World::new(config);
         for (pause, what, rows, shape, extra) in events {
             world.advance(world.now + pause);
