@@ -4,6 +4,7 @@ import { createRequire } from 'node:module'
 import { parentPort, workerData } from 'node:worker_threads'
 import type { NativeModule } from '../native/bridge.js'
 import type { Channel, Receive, WorkerData } from './channel.js'
+import { Header } from './generated/protocol.js'
 import { importModel, prepare } from './modules.js'
 import { run } from './runner.js'
 import { endOnUncaught } from './uncaught.js'
@@ -15,14 +16,13 @@ const native = createRequire(import.meta.url)(library) as NativeModule
 const runner = given ?? (await assigned())
 /** Batches that run one after another before timers and sockets of the model have their turn. */
 const BATCHES_IN_TURN_MAX = 16
-/** Frames of many batches share a buffer, which lives as long as any of their inputs. */
-const SHARED_BYTES = 16 << 10
+/** Frames that wait are taken to here and copied one by one: a model may keep the buffer of an input, or transfer it. */
+const TAKEN_BYTES = 16 << 10
 
 // A model may replace the global ones.
 const { queueMicrotask, setImmediate } = globalThis
 let receive: Receive = () => {}
-let shared = Buffer.allocUnsafeSlow(SHARED_BYTES)
-let used = 0
+const taken = Buffer.allocUnsafeSlow(TAKEN_BYTES)
 /** The batch that was taken runs: if it ends at once, the next one is taken without a wake. */
 let isInTurn = false
 let waits = false
@@ -31,19 +31,23 @@ const connection = native.attachRunner(runner, take)
 
 /** Takes what waits. A result that is sent meanwhile has the core send the next batch, which is taken next. */
 function take(): void {
-  let size = connection.take(shared, used)
-  if (size < 0) {
-    shared = Buffer.allocUnsafeSlow(Math.max(SHARED_BYTES, -size))
-    used = 0
-    size = connection.take(shared, used)
+  let all = taken
+  let size = connection.take(all, 0)
+  // More may come meanwhile.
+  while (size < 0) {
+    all = Buffer.allocUnsafeSlow(-size)
+    size = connection.take(all, 0)
   }
   if (size === 0) return
-  const from = used
-  // Numbers of eight bytes stay aligned.
-  used = (from + size + 7) & ~7
   isInTurn = true
   waits = true
-  receive(shared, from, from + size)
+  for (let at = 0; at < size; ) {
+    const end = at + Header.BYTES + all.readUInt32LE(at + Header.length)
+    const frame = Buffer.allocUnsafeSlow(end - at)
+    all.copy(frame, 0, at, end)
+    receive(frame, 0, frame.length)
+    at = end
+  }
   // Promises of the model that are settled end the batch before.
   if (waits) queueMicrotask(takeNext)
   else isInTurn = false

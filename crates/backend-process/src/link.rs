@@ -85,7 +85,8 @@ impl Link {
     /// order.
     pub(crate) fn send(&self, way: Way, frames: &[u8], segment: Option<Arc<Memfd>>) {
         let mut unsent = self.socket(way).unsent.lock();
-        if unsent.held.is_empty() {
+        if unsent.held.is_empty() || segment.is_some() {
+            self.write_held(way, &mut unsent);
             return self.write(way, &mut unsent, frames, segment);
         }
         unsent.held.extend_from_slice(frames);

@@ -146,8 +146,12 @@ impl ModelVersion {
         let mut dispatch = self.serving.dispatch.lock();
         let may_inline =
             self.scheduling.may_inline && text.is_none() && now < inline_until && !waits_for_device(&entry.request);
-        let cheap =
-            may_inline && !dispatch.idle.is_empty() && dispatch.schedule.profile().is_cheap(kind, self.inline_limit(1));
+        // An instance is idle beside others that run, and none may run if order is kept.
+        let is_free = !self.serving.keeps_order() || dispatch.idle.len() >= dispatch.members.len();
+        let cheap = may_inline
+            && is_free
+            && !dispatch.idle.is_empty()
+            && dispatch.schedule.profile().is_cheap(kind, self.inline_limit(1));
         // A model that batches waits for the end of the turn, in which other requests may arrive.
         let in_turn =
             cheap && self.scheduling.batches && delivery_scope::has_turns() && dispatch.turn_policy.expected(now);

@@ -75,9 +75,6 @@ impl ModelVersion {
                 && !all.iter().any(|queued| waits_for_device(&queued.0.entry.request))
         });
         let inline = InlineRun { limit_ns, exact: dispatch.schedule.profile().needs_exact_time() };
-        if let Some(requests) = requests.as_ref().filter(|_| !cheap) {
-            dispatch.begins(instance, now, requests.len());
-        }
         drop(dispatch);
         self.unlocked(removed);
         let Some(requests) = requests else { return };
@@ -100,7 +97,10 @@ impl ModelVersion {
         let (mut kept, mut removed) = (None, Vec::new());
         while let Some((requests, which)) = self.step(dispatch, now, &mut removed) {
             match take_idle(&mut dispatch.idle, which) {
-                Some(instance) if Some(instance) == mine && kept.is_none() => kept = Some(requests),
+                Some(instance) if Some(instance) == mine && kept.is_none() => {
+                    dispatch.begins(instance, now, requests.len());
+                    kept = Some(requests);
+                }
                 Some(instance) => {
                     dispatch.begins(instance, now, requests.len());
                     self.submit(instance, requests);
@@ -176,7 +176,7 @@ impl ModelVersion {
 
     /// Runs and requests on the cores of a model that divides them.
     fn in_use(&self, dispatch: &Dispatch, cores: u32) -> InUse {
-        if self.serving.keeps_order.load(Ordering::Relaxed) {
+        if self.serving.keeps_order() {
             return InUse { requests: 0, others: cores };
         }
         let requests = dispatch.begun.iter().fold(0u32, |sum, &(_, requests)| sum.saturating_add(requests));

@@ -47,6 +47,28 @@ pub(crate) struct Compiled {
     made_from: Vec<(Arc<Signature>, bool)>,
     /// True if a model that it calls reads its inputs on a device.
     reads_on_device: bool,
+    _ordered: OrderKept,
+}
+
+/// Versions that run one request after another, because the responses of an ensemble are in the order of its calls.
+struct OrderKept(Vec<Weak<ModelVersion>>);
+
+impl OrderKept {
+    fn of<'v>(versions: impl Iterator<Item = &'v Arc<ModelVersion>>) -> Self {
+        let keep = |version: &'v Arc<ModelVersion>| {
+            version.serving.order_kept_for.fetch_add(1, Ordering::Relaxed);
+            Arc::downgrade(version)
+        };
+        Self(versions.map(keep).collect())
+    }
+}
+
+impl Drop for OrderKept {
+    fn drop(&mut self) {
+        for version in self.0.iter().filter_map(Weak::upgrade) {
+            version.serving.order_kept_for.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Compiled {
@@ -246,11 +268,9 @@ fn compile(signature: &Arc<Signature>, config: &ModelEnsembling, models: &[Arc<M
         })
         .collect();
     let plan = Arc::new(Plan::compile(signature.clone(), config, &composing)?);
-    if plan.decoupled() {
-        models.iter().for_each(|model| model.serving.keeps_order.store(true, Ordering::Relaxed));
-    }
     let made_from = composing.iter().zip(models).map(|(c, m)| (m.signature.clone(), c.in_order)).collect();
     let reads_on_device = models.iter().any(|model| model.reads_on_device());
     let in_turn = models.iter().enumerate().filter(|(_, model)| model.keeps_state()).map(|(step, _)| step).collect();
-    Ok(Compiled { plan, in_turn, made_from, reads_on_device })
+    let ordered = OrderKept::of(models.iter().filter(|_| plan.decoupled()));
+    Ok(Compiled { plan, in_turn, made_from, reads_on_device, _ordered: ordered })
 }

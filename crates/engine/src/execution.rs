@@ -119,7 +119,9 @@ impl ModelVersion {
         let mut permit = Permit::new(self, instance);
         let rows = entry.checked.rows.max(1);
         inline::hold(accepted, inline.exact);
+        let began = self.computes();
         let timings = self.run_entries(instance, std::slice::from_mut(entry), &RunControl::alone(), accepted);
+        let plan = self.computed(began);
         let held = inline::held(accepted, timings.end, inline.exact, inline.limit_ns);
         let executed = Executed::of(entry, accepted);
         let duration = if executed.failure.is_none() { timings.end.saturating_sub(timings.start).max(1) } else { 0 };
@@ -133,7 +135,6 @@ impl ModelVersion {
             traced::ran_and_answered(trace, &timings, rows, &answer);
         }
         let inline = Some((inline, held));
-        let plan = Plan::None;
         let cost = ExecutionCost { class, kind, rows, tokens: 0, duration, plan, inline, end: timings.end };
         if let Some(requests) = self.next(&mut permit, cost) {
             permit.pass_on();

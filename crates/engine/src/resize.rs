@@ -148,14 +148,15 @@ impl ModelVersion {
             Some(cores) => (0..cores).collect(),
             None => instances.iter().map(|(number, _)| *number).collect(),
         };
-        self.serving.dispatch.lock().schedule.share_cores(cores);
-        self.change_members(&members);
+        self.change_members(&members, cores);
         Ok(true)
     }
 
-    fn change_members(&self, members: &[u32]) {
+    /// Changes the instances, and whether the number of runs is chosen.
+    fn change_members(&self, members: &[u32], cores: Option<u32>) {
         let (now, mut removed) = (now_ns(), Vec::new());
         let mut dispatch = self.serving.dispatch.lock();
+        dispatch.schedule.share_cores(cores);
         let new: SmallVec<[u32; 8]> =
             members.iter().copied().filter(|number| !dispatch.members.contains(number)).collect();
         let Changed { left } = dispatch.set_members(now, members);

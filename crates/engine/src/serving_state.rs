@@ -28,8 +28,8 @@ pub(crate) struct ServingState {
     pub(crate) sweep_due: AtomicBool,
     /// Removed requests to which the timer thread still has to respond.
     pub(crate) removed: Mutex<Removed>,
-    /// Set if an ensemble relies on responses in the order of its calls, so that one run follows another.
-    pub(crate) keeps_order: AtomicBool,
+    /// Number of ensembles that rely on responses in the order of their calls, so that one run follows another.
+    pub(crate) order_kept_for: AtomicU32,
     /// Set when another version serves in its place.
     pub(crate) replaced: AtomicBool,
     /// Set when no version of this number serves any more.
@@ -48,7 +48,7 @@ impl ServingState {
             cancelled: AtomicU64::new(0),
             sweep_due: AtomicBool::new(false),
             removed: Mutex::default(),
-            keeps_order: AtomicBool::new(false),
+            order_kept_for: AtomicU32::new(0),
             replaced: AtomicBool::new(false),
             retired: AtomicBool::new(false),
         }
@@ -61,6 +61,11 @@ impl ServingState {
             0 => self.remote.as_ref().map_or(0, RemoteState::occupied),
             requests => requests,
         }
+    }
+
+    /// True if one run has to follow another.
+    pub(crate) fn keeps_order(&self) -> bool {
+        self.order_kept_for.load(Ordering::Relaxed) > 0
     }
 
     pub(crate) fn count_cancelled(&self) {

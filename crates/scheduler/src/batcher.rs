@@ -48,6 +48,9 @@ const AHEAD_NS_MAX: u64 = 1_000_000;
 /// Number of waiting texts among which the first of a batch is searched.
 const SEARCHED_MAX: usize = 4096;
 
+/// Number of waiting requests of which the mean number of rows is taken.
+const ROWS_LOOKED_AT: usize = 64;
+
 /// Queue entries to take.
 enum Chosen {
     Prefix(Prefix),
@@ -123,17 +126,25 @@ impl<T: Waiting> Batcher<T> {
         self.in_use = in_use;
     }
 
-    /// Number of runs that may begin now and, at most, the requests of each.
+    /// Number of runs that may begin now and, at most, the rows of each.
     fn may_begin(&self, idle_instances: u32, profile: &Profile) -> (u32, u32) {
         let Some(cores) = self.cores else { return (idle_instances, u32::MAX) };
         let requests = u32::try_from(self.queue.len()).unwrap_or(u32::MAX).saturating_add(self.in_use.requests);
-        let cost = self.cost_of_batch(profile);
+        let looked_at = self.queue.iter_first_level().take(ROWS_LOOKED_AT).map(|entry| entry.rows);
+        let (sum, count) = looked_at.fold((0u64, 0u64), |(sum, count), rows| (sum + u64::from(rows), count + 1));
+        let rows_of_one = sum as f64 / count.max(1) as f64;
+        let cost = self.cost_of_batch(profile).map(|(fixed, per_row)| (fixed, per_row * rows_of_one));
         let runs = profile.runs(cores, cores.saturating_sub(self.in_use.others).max(1), requests, cost);
-        let running = cores.saturating_sub(idle_instances);
-        (runs.saturating_sub(running), requests.div_ceil(runs))
+        let free = runs.saturating_sub(cores.saturating_sub(idle_instances));
+        if self.delay_ns != 0 {
+            // The user wants requests to wait for each other: one batch at a time forms, as large as it becomes.
+            return (free.min(1), u32::MAX);
+        }
+        let rows_each = (f64::from(requests.div_ceil(runs)) * rows_of_one).ceil();
+        (free, if runs == 1 { u32::MAX } else { (rows_each as u32).max(1) })
     }
 
-    /// Cost of a batch of the waiting requests: its fixed part, and that of each request.
+    /// Cost of a batch of the waiting requests: its fixed part, and that of each row.
     fn cost_of_batch(&self, profile: &Profile) -> Option<(f64, f64)> {
         if !self.dynamic || self.sizes.max == 1 {
             return None;

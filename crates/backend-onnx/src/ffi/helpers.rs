@@ -16,6 +16,7 @@ use super::base::{RawRunOptions, check, non_null};
 use ort::sys;
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
+use std::cell::Cell;
 use std::ffi::{c_char, c_void};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
@@ -28,6 +29,15 @@ pub(crate) const HELPERS_MAX: usize = 512;
 const SPIN_US: u32 = 20;
 /// First release, `1.<minor>`, that bounds spinning by time.
 const BOUNDED_SPINS_SINCE: u32 = 26;
+
+/// Maximum number of helpers of a session that are asked to be held and have not come: each is asked through a queue that
+/// the library chooses, perhaps that of a helper that is held.
+const ASKED_MAX: usize = 64;
+
+thread_local! {
+    /// Set while this thread asks: it runs what it asks for itself if the library's queue is full.
+    static ASKS: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Keys of a session's options.
 pub(crate) const INTRA_SPINNING: &str = "session.intra_op.allow_spinning";
@@ -161,14 +171,13 @@ impl Helpers {
     /// Holds so many helpers from now on.
     fn hold(self: &Arc<Self>, wanted: usize) {
         let mut state = self.state.lock();
-        if state.wanted == wanted {
-            return;
-        }
         state.wanted = wanted;
         if state.held > wanted {
             self.changed.notify_all();
         }
-        let missing = wanted.saturating_sub(state.held + state.asked);
+        // Who was asked may be behind one that is held, so more are asked with every run until enough are held.
+        let missing = wanted.saturating_sub(state.held).min(ASKED_MAX.saturating_sub(state.asked));
+        let missing = if state.asked > 0 && self.reserved.0 == 1 { 0 } else { missing };
         state.asked += missing;
         drop(state);
         for _ in 0..missing {
@@ -182,6 +191,7 @@ impl Helpers {
         let this = Arc::into_raw(self.clone());
         // SAFETY: session and options are live (`end` waits for this run). Nothing is read or written through the
         // pointers to names and values, of which there are none. `held` gets the reference that `this` is.
+        ASKS.set(true);
         let status = unsafe {
             (api.RunAsync)(
                 self.session.as_ptr(),
@@ -196,6 +206,7 @@ impl Helpers {
                 this.cast_mut().cast(),
             )
         };
+        ASKS.set(false);
         if check(api, status).is_err() {
             // SAFETY: a run that did not begin does not call back, so the reference is still ours.
             let this = unsafe { Arc::from_raw(this) };
@@ -208,7 +219,8 @@ impl Helpers {
     fn is_held(&self) {
         let mut state = self.state.lock();
         state.asked = state.asked.saturating_sub(1);
-        if state.held < state.wanted {
+        // Never the thread that asks, which begins a run and may hold locks.
+        if state.held < state.wanted && !ASKS.get() {
             state.held += 1;
             while state.held <= state.wanted {
                 self.changed.wait(&mut state);

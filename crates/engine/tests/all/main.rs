@@ -8,6 +8,7 @@ mod cached_differential;
 mod cancel_many;
 mod causes;
 mod continuing;
+mod cores;
 mod ensemble_regions;
 mod ensembles;
 mod gone;

@@ -104,3 +104,16 @@ fn the_chosen_plan_is_as_good_as_the_better_one() {
         }
     }
 }
+
+#[test]
+fn rows_are_divided_and_a_delay_is_kept() {
+    let four_of_four = |config: Config| {
+        let mut scheduler = Scheduler::new(Config { cores: Some(2), ..config });
+        (0..4).for_each(|id| assert!(scheduler.push(0, 0, 0, request(id, 4, 0)).is_ok()));
+        scheduler.is_in_use(InUse::default());
+        let NextBatch::Run { batch, .. } = scheduler.step(0, 2, &mut vec![]) else { panic!("requests wait") };
+        batch.iter().map(|request| request.id).collect::<Vec<_>>()
+    };
+    assert_eq!(four_of_four(dynamic(32, &[], 0)), [0, 1], "half of the rows, which are sixteen");
+    assert_eq!(four_of_four(dynamic(32, &[], 100_000)), [0, 1, 2, 3], "a batch is not divided if requests wait for it");
+}

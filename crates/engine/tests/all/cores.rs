@@ -1,0 +1,126 @@
+//! Models that divide the cores: how many runs are in progress, by configuration, resizing and ensembles.
+
+#![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
+
+use crate::support::{self, Got, WITHIN, call, chain_of, of_numbers, publish, soon};
+use backend::{Backend, Batch, Capabilities, Marks, Model, OpenSpec, Opened, RunControl, now_ns};
+use bytes::Bytes;
+use engine::{Engine, EngineOptions, ServerState};
+use prost::Message;
+use protocol::Signature;
+use protocol::pb::inference as pb;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use tensor::Result;
+
+/// A model on two cores whose runs end when the test says so.
+#[derive(Clone)]
+struct Divided {
+    running: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+    may_end: Arc<Mutex<Receiver<()>>>,
+}
+
+impl Backend for Divided {
+    fn name(&self) -> &'static str {
+        "divided"
+    }
+    fn open(&self, _: &OpenSpec) -> Result<Box<dyn Opened>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Opened for Divided {
+    fn finish(self: Box<Self>, _: &pb::ModelConfig, _: Arc<Signature>) -> Result<Arc<dyn Model>> {
+        Ok(Arc::new(*self))
+    }
+}
+
+impl Model for Divided {
+    fn execute(&self, _: u32, batch: &mut Batch<'_>, _: &RunControl) -> Marks {
+        let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(running, Ordering::SeqCst);
+        self.may_end.lock().unwrap().recv_timeout(WITHIN).expect("the test ends each run");
+        self.running.fetch_sub(1, Ordering::SeqCst);
+        for entry in batch.requests.iter_mut() {
+            entry.result = Some(Ok(support::outcome(support::asked(entry))));
+        }
+        let now = now_ns();
+        Marks { inputs_ready: now, inference_end: now, outputs_ready: now }
+    }
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { instances_are_permits: true, cores: Some(2), ..Capabilities::default() }
+    }
+}
+
+struct World {
+    engine: Arc<Engine>,
+    model: Divided,
+    end: Sender<()>,
+}
+
+fn world() -> World {
+    let (end, may_end) = channel();
+    let model = Divided { running: Arc::default(), most: Arc::default(), may_end: Arc::new(Mutex::new(may_end)) };
+    let engine = Engine::new(EngineOptions::default(), vec![Arc::new(model.clone())]).expect("an engine");
+    engine.set_server_state(ServerState::Ready);
+    World { engine, model, end }
+}
+
+fn configured(count: Option<i32>) -> pb::ModelConfig {
+    let group = |count| pb::ModelInstanceGroup { name: "named".into(), count, kind: 2, ..Default::default() };
+    pb::ModelConfig { instance_group: count.map(group).into_iter().collect(), ..of_numbers("m", "divided") }
+}
+
+impl World {
+    /// The most runs in progress while four requests are there.
+    fn most_of_four(&self) -> usize {
+        let version = self.engine.model("m", "").expect("serves");
+        self.model.most.store(0, Ordering::SeqCst);
+        let calls: Vec<_> = (1..=4).map(|number| call(&version, number)).collect();
+        soon("a run", || self.model.running.load(Ordering::SeqCst) > 0);
+        for _ in 0..4 {
+            self.end.send(()).expect("the model lives");
+        }
+        for (number, call) in (1..).zip(&calls) {
+            assert_eq!(call.next(), (Got::Number(number), true));
+        }
+        self.model.most.load(Ordering::SeqCst)
+    }
+}
+
+#[test]
+fn runs_are_as_many_as_cores_unless_instances_are_named() {
+    let world = world();
+    for (count, runs) in [(None, 2), (Some(1), 1), (Some(2), 2)] {
+        publish(&world.engine, &configured(count)).expect("loads");
+        assert_eq!(world.most_of_four(), runs, "{count:?}");
+    }
+}
+
+#[test]
+fn instances_are_named_and_forgotten_while_the_model_serves() {
+    let world = world();
+    publish(&world.engine, &configured(None)).expect("loads");
+    for (count, runs) in [(Some(1), 1), (None, 2), (Some(2), 2), (Some(1), 1), (None, 2)] {
+        let config = configured(count);
+        let updated = world.engine.update("m", 1, Bytes::from(config.encode_to_vec()), "{}".to_owned());
+        assert_eq!(updated, Ok(true));
+        assert_eq!(world.most_of_four(), runs, "{count:?}");
+    }
+}
+
+#[test]
+fn one_run_follows_another_while_an_ensemble_relies_on_their_order() {
+    let world = world();
+    let mut many = configured(None);
+    many.name = "many".into();
+    support::decoupled(&mut many);
+    publish(&world.engine, &many).expect("loads");
+    publish(&world.engine, &configured(None)).expect("loads");
+    publish(&world.engine, &chain_of("chain", &["many", "m"], 0)).expect("loads");
+    assert_eq!(world.most_of_four(), 1);
+    drop(world.engine.retire("chain", 1));
+    soon("the ensemble is gone", || world.most_of_four() == 2);
+}
