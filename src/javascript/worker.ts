@@ -16,7 +16,7 @@ const native = createRequire(import.meta.url)(library) as NativeModule
 const runner = given ?? (await assigned())
 /** Batches that run one after another before timers and sockets of the model have their turn. */
 const BATCHES_IN_TURN_MAX = 16
-/** Frames that wait are taken to here and copied one by one: a model may keep the buffer of an input, or transfer it. */
+/** Frames that wait are taken to here and copied one by one: a model may keep or transfer the buffer of an input. */
 const TAKEN_BYTES = 16 << 10
 
 // A model may replace the global ones.

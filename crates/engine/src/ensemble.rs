@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use protocol::Signature;
 use protocol::pb::inference::{ModelEnsembling, model_ensembling};
 use std::collections::{HashSet, VecDeque};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
 
@@ -51,13 +51,13 @@ pub(crate) struct Compiled {
 }
 
 /// Versions that run one request after another, because the responses of an ensemble are in the order of its calls.
-struct OrderKept(Vec<Weak<ModelVersion>>);
+struct OrderKept(Vec<Arc<AtomicU32>>);
 
 impl OrderKept {
     fn of<'v>(versions: impl Iterator<Item = &'v Arc<ModelVersion>>) -> Self {
         let keep = |version: &'v Arc<ModelVersion>| {
             version.serving.order_kept_for.fetch_add(1, Ordering::Relaxed);
-            Arc::downgrade(version)
+            version.serving.order_kept_for.clone()
         };
         Self(versions.map(keep).collect())
     }
@@ -65,8 +65,8 @@ impl OrderKept {
 
 impl Drop for OrderKept {
     fn drop(&mut self) {
-        for version in self.0.iter().filter_map(Weak::upgrade) {
-            version.serving.order_kept_for.fetch_sub(1, Ordering::Relaxed);
+        for count in &self.0 {
+            count.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::remote_state::RemoteState;
 use crate::schedule::{Removed, Schedule};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use tensor::Error;
 
@@ -29,7 +30,7 @@ pub(crate) struct ServingState {
     /// Removed requests to which the timer thread still has to respond.
     pub(crate) removed: Mutex<Removed>,
     /// Number of ensembles that rely on responses in the order of their calls, so that one run follows another.
-    pub(crate) order_kept_for: AtomicU32,
+    pub(crate) order_kept_for: Arc<AtomicU32>,
     /// Set when another version serves in its place.
     pub(crate) replaced: AtomicBool,
     /// Set when no version of this number serves any more.
@@ -48,7 +49,7 @@ impl ServingState {
             cancelled: AtomicU64::new(0),
             sweep_due: AtomicBool::new(false),
             removed: Mutex::default(),
-            order_kept_for: AtomicU32::new(0),
+            order_kept_for: Arc::default(),
             replaced: AtomicBool::new(false),
             retired: AtomicBool::new(false),
         }

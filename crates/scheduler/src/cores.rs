@@ -16,7 +16,7 @@ const EFFICIENCY: f64 = 0.7;
 /// disturbed run.
 const LEARNS: [f64; 2] = [1.0 / 4.0, 1.0 / 16.0];
 const FIRST: u32 = 16;
-const OUTLIER: f64 = 2.0;
+const OUTLIER: f64 = 1.25;
 /// A plan has to be so much faster than one with fewer runs, which is simpler and batches more.
 const WORTH: f64 = 0.97;
 

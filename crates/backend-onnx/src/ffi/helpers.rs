@@ -30,8 +30,8 @@ const SPIN_US: u32 = 20;
 /// First release, `1.<minor>`, that bounds spinning by time.
 const BOUNDED_SPINS_SINCE: u32 = 26;
 
-/// Maximum number of helpers of a session that are asked to be held and have not come: each is asked through a queue that
-/// the library chooses, perhaps that of a helper that is held.
+/// Maximum number of helpers of a session that are asked to be held and have not come: the library chooses the queue of
+/// each, perhaps that of a helper that is held.
 const ASKED_MAX: usize = 64;
 
 thread_local! {
