@@ -189,9 +189,9 @@ impl Helpers {
     fn ask(self: &Arc<Self>) {
         let api = self.options.1;
         let this = Arc::into_raw(self.clone());
+        ASKS.set(true);
         // SAFETY: session and options are live (`end` waits for this run). Nothing is read or written through the
         // pointers to names and values, of which there are none. `held` gets the reference that `this` is.
-        ASKS.set(true);
         let status = unsafe {
             (api.RunAsync)(
                 self.session.as_ptr(),
