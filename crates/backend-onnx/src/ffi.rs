@@ -74,12 +74,11 @@ impl Runtime {
         let unusable = |e: &dyn std::fmt::Display| {
             Error::environment(format!("unable to use ONNX Runtime at '{}': {e}", library.display()))
         };
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let minor = probe::probe(library).map_err(|e| unusable(&e))?;
         // Before the first model, because blocks are freed the way they were allocated.
         memory::heap::map_large_blocks();
         let builder = ort::init_from(library).map_err(|e| unusable(&e))?;
-        let intra = if pool_threads.intra == 0 { cores } else { pool_threads.intra };
+        let intra = if pool_threads.intra == 0 { helpers::cores() } else { pool_threads.intra };
         let pool = GlobalThreadPoolOptions::default()
             .with_intra_threads(intra)
             .and_then(|p| p.with_inter_threads(pool_threads.inter.max(1)))

@@ -140,7 +140,7 @@ impl ModelVersion {
     ) -> Option<(Requests, Option<u32>)> {
         if let Some(cores) = self.scheduling.capabilities.cores {
             let in_use = self.in_use(dispatch, cores);
-            dispatch.schedule.is_in_use(in_use);
+            dispatch.schedule.set_in_use(in_use);
         }
         let Dispatch { schedule, idle, granted, .. } = dispatch;
         let free = if self.scheduling.limited.is_some() { granted } else { idle };
@@ -219,9 +219,6 @@ impl ModelVersion {
             self.start_batches(&mut dispatch, now, Some(permit.instance))
         };
         permit.held = mine.is_some();
-        if let Some(requests) = &mine {
-            dispatch.begins(permit.instance, now, requests.len());
-        }
         drop(dispatch);
         if let Some(rest_ns) = overran {
             log::warn!(

@@ -38,7 +38,10 @@ impl ModelVersion {
             self.ask(limited, dispatch);
             let Some((requests, which)) = self.step(dispatch, now, &mut removed) else { break };
             match take_idle(&mut dispatch.granted, which) {
-                Some(instance) if Some(instance) == mine && kept.is_none() => kept = Some(requests),
+                Some(instance) if Some(instance) == mine && kept.is_none() => {
+                    dispatch.begins(instance, now, requests.len());
+                    kept = Some(requests);
+                }
                 instance => {
                     dispatch.begins(instance.unwrap_or(0), now, requests.len());
                     self.submit(instance.unwrap_or(0), requests);
@@ -105,10 +108,10 @@ impl ModelVersion {
             match self.step(dispatch, now, &mut removed) {
                 Some((requests, _)) => {
                     dispatch.granted.clear();
+                    dispatch.begins(instance, now, requests.len());
                     if Some(instance) == mine && kept.is_none() {
                         kept = Some(requests);
                     } else {
-                        dispatch.begins(instance, now, requests.len());
                         self.submit(instance, requests);
                     }
                 }

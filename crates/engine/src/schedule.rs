@@ -160,9 +160,9 @@ impl Schedule {
     }
 
     /// Sets the cores and requests in use when `step` is called next, for models that divide their cores.
-    pub(crate) fn is_in_use(&mut self, in_use: InUse) {
+    pub(crate) fn set_in_use(&mut self, in_use: InUse) {
         if let Self::Batcher(s) = self {
-            s.is_in_use(in_use);
+            s.set_in_use(in_use);
         }
     }
 

@@ -80,7 +80,7 @@ impl<T: Waiting> Batcher<T> {
                 .map(|tokens| Budget { texts: config.max_batch_size.max(1), tokens }),
             gather: if is_dynamic { config.delay_scheduler as usize } else { 0 },
             takes_oldest: true,
-            cores: config.cores.filter(|&cores| cores > 1 && !config.strict_delay),
+            cores: config.cores,
             in_use: InUse::default(),
             waits_for: None,
             now: 0,
@@ -113,7 +113,7 @@ impl<T: Waiting> Batcher<T> {
 
     /// Lets the number of runs be chosen, for as many instances as cores, or not.
     pub fn share_cores(&mut self, cores: Option<u32>) {
-        self.cores = cores.filter(|&cores| cores > 1 && self.strict.is_none());
+        self.cores = cores;
     }
 
     /// True if the number of runs is chosen.
@@ -122,13 +122,14 @@ impl<T: Waiting> Batcher<T> {
     }
 
     /// Sets the cores and requests in use when `step` is called next.
-    pub fn is_in_use(&mut self, in_use: InUse) {
+    pub fn set_in_use(&mut self, in_use: InUse) {
         self.in_use = in_use;
     }
 
     /// Number of runs that may begin now and, at most, the rows of each.
     fn may_begin(&self, idle_instances: u32, profile: &Profile) -> (u32, u32) {
-        let Some(cores) = self.cores else { return (idle_instances, u32::MAX) };
+        // Without an idle instance nothing is worth a look at the queue, which may be long.
+        let Some(cores) = self.cores.filter(|_| idle_instances > 0) else { return (idle_instances, u32::MAX) };
         let requests = u32::try_from(self.queue.len()).unwrap_or(u32::MAX).saturating_add(self.in_use.requests);
         let looked_at = self.queue.iter_first_level().take(ROWS_LOOKED_AT).map(|entry| entry.rows);
         let (sum, count) = looked_at.fold((0u64, 0u64), |(sum, count), rows| (sum + u64::from(rows), count + 1));

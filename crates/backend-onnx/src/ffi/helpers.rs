@@ -80,7 +80,7 @@ impl Drop for Reserved {
 }
 
 /// Cores that this process may use, by affinity and quota.
-fn cores() -> usize {
+pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
@@ -176,8 +176,9 @@ impl Helpers {
             self.changed.notify_all();
         }
         // Who was asked may be behind one that is held, so more are asked with every run until enough are held.
-        let missing = wanted.saturating_sub(state.held).min(ASKED_MAX.saturating_sub(state.asked));
-        let missing = if state.asked > 0 && self.reserved.0 == 1 { 0 } else { missing };
+        // One alone has one queue.
+        let asked_max = if self.reserved.0 == 1 { 1 } else { ASKED_MAX };
+        let missing = wanted.saturating_sub(state.held).min(asked_max.saturating_sub(state.asked));
         state.asked += missing;
         drop(state);
         for _ in 0..missing {
@@ -216,7 +217,7 @@ impl Helpers {
     }
 
     /// Holds the calling helper for as long as it is wanted.
-    fn is_held(&self) {
+    fn stay(&self) {
         let mut state = self.state.lock();
         state.asked = state.asked.saturating_sub(1);
         // Never the thread that asks, which begins a run and may hold locks.
@@ -279,5 +280,5 @@ unsafe extern "system" fn held(this: *mut c_void, _: *mut *mut sys::OrtValue, _:
         // SAFETY: a status that we own, released once.
         unsafe { (this.options.1.ReleaseStatus)(status.0) };
     }
-    this.is_held();
+    this.stay();
 }

@@ -3,90 +3,59 @@
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 
 use crate::support::{self, Got, WITHIN, call, chain_of, of_numbers, publish, soon};
-use backend::{Backend, Batch, Capabilities, Marks, Model, OpenSpec, Opened, RunControl, now_ns};
+use backend::{Batch, Capabilities, RunControl};
 use bytes::Bytes;
-use engine::{Engine, EngineOptions, ServerState};
+use engine::Engine;
 use prost::Message;
-use protocol::Signature;
 use protocol::pb::inference as pb;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
-use tensor::Result;
 
 /// A model on two cores whose runs end when the test says so.
-#[derive(Clone)]
-struct Divided {
-    running: Arc<AtomicUsize>,
-    most: Arc<AtomicUsize>,
-    may_end: Arc<Mutex<Receiver<()>>>,
-}
-
-impl Backend for Divided {
-    fn name(&self) -> &'static str {
-        "divided"
-    }
-    fn open(&self, _: &OpenSpec) -> Result<Box<dyn Opened>> {
-        Ok(Box::new(self.clone()))
-    }
-}
-
-impl Opened for Divided {
-    fn finish(self: Box<Self>, _: &pb::ModelConfig, _: Arc<Signature>) -> Result<Arc<dyn Model>> {
-        Ok(Arc::new(*self))
-    }
-}
-
-impl Model for Divided {
-    fn execute(&self, _: u32, batch: &mut Batch<'_>, _: &RunControl) -> Marks {
-        let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
-        self.most.fetch_max(running, Ordering::SeqCst);
-        self.may_end.lock().unwrap().recv_timeout(WITHIN).expect("the test ends each run");
-        self.running.fetch_sub(1, Ordering::SeqCst);
-        for entry in batch.requests.iter_mut() {
-            entry.result = Some(Ok(support::outcome(support::asked(entry))));
-        }
-        let now = now_ns();
-        Marks { inputs_ready: now, inference_end: now, outputs_ready: now }
-    }
-    fn capabilities(&self) -> Capabilities {
-        Capabilities { instances_are_permits: true, cores: Some(2), ..Capabilities::default() }
-    }
-}
-
 struct World {
     engine: Arc<Engine>,
-    model: Divided,
+    running: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
     end: Sender<()>,
 }
 
 fn world() -> World {
     let (end, may_end) = channel();
-    let model = Divided { running: Arc::default(), most: Arc::default(), may_end: Arc::new(Mutex::new(may_end)) };
-    let engine = Engine::new(EngineOptions::default(), vec![Arc::new(model.clone())]).expect("an engine");
-    engine.set_server_state(ServerState::Ready);
-    World { engine, model, end }
+    let (running, most, may_end) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default(), Mutex::new(may_end));
+    let (now, peak) = (running.clone(), most.clone());
+    let run = move |_, batch: &mut Batch<'_>, _: &RunControl| {
+        peak.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        may_end.lock().unwrap().recv_timeout(WITHIN).expect("the test ends each run");
+        now.fetch_sub(1, Ordering::SeqCst);
+        for entry in batch.requests.iter_mut() {
+            entry.result = Some(Ok(support::outcome(support::asked(entry))));
+        }
+    };
+    let divides = Capabilities { instances_are_permits: true, cores: Some(2), ..Capabilities::default() };
+    let engine = support::engine_with_capabilities(divides, Arc::new(run)).expect("an engine");
+    World { engine, running, most, end }
 }
 
 fn configured(count: Option<i32>) -> pb::ModelConfig {
     let group = |count| pb::ModelInstanceGroup { name: "named".into(), count, kind: 2, ..Default::default() };
-    pb::ModelConfig { instance_group: count.map(group).into_iter().collect(), ..of_numbers("m", "divided") }
+    pb::ModelConfig { instance_group: count.map(group).into_iter().collect(), ..of_numbers("m", "scripted") }
 }
 
 impl World {
     /// The most runs in progress while two requests are there, of which `runs` are expected.
     fn most_of_two(&self, runs: usize) -> usize {
         let version = self.engine.model("m", "").expect("serves");
-        self.model.most.store(0, Ordering::SeqCst);
+        self.most.store(0, Ordering::SeqCst);
         let calls: Vec<_> = (1..=2).map(|number| call(&version, number)).collect();
-        soon("all runs", || self.model.running.load(Ordering::SeqCst) >= runs);
+        soon("all runs", || self.running.load(Ordering::SeqCst) >= runs);
         for _ in 0..2 {
             self.end.send(()).expect("the model lives");
         }
         for (number, call) in (1..).zip(&calls) {
             assert_eq!(call.next(), (Got::Number(number), true));
         }
-        self.model.most.load(Ordering::SeqCst)
+        self.most.load(Ordering::SeqCst)
     }
 }
 

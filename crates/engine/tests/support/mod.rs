@@ -28,7 +28,7 @@ pub const WITHIN: Duration = Duration::from_secs(20);
 pub type Script = Arc<dyn Fn(u32, &mut Batch<'_>, &RunControl) + Send + Sync>;
 
 #[derive(Clone)]
-struct Scripted(&'static str, Script);
+struct Scripted(&'static str, Script, Capabilities);
 
 impl Backend for Scripted {
     fn name(&self) -> &'static str {
@@ -52,13 +52,25 @@ impl Model for Scripted {
         Marks { inputs_ready: now, inference_end: now, outputs_ready: now }
     }
     fn capabilities(&self) -> Capabilities {
-        Capabilities { instances_are_permits: true, cost_may_depend_on_data: false, ..Capabilities::default() }
+        self.2
     }
+}
+
+/// Capabilities of scripted models, unless a test has others.
+fn usual() -> Capabilities {
+    Capabilities { instances_are_permits: true, cost_may_depend_on_data: false, ..Capabilities::default() }
+}
+
+/// An engine with a backend `scripted`, whose models have these capabilities.
+pub fn engine_with_capabilities(capabilities: Capabilities, script: Script) -> Result<Arc<Engine>> {
+    let engine = Engine::new(EngineOptions::default(), vec![Arc::new(Scripted("scripted", script, capabilities))])?;
+    engine.set_server_state(ServerState::Ready);
+    Ok(engine)
 }
 
 /// A backend `scripted`, which runs the script.
 pub fn scripted(script: impl Fn(u32, &mut Batch<'_>, &RunControl) + Send + Sync + 'static) -> Arc<dyn Backend> {
-    Arc::new(Scripted("scripted", Arc::new(script)))
+    Arc::new(Scripted("scripted", Arc::new(script), usual()))
 }
 
 /// An engine without models, with a backend for each script.
@@ -69,7 +81,8 @@ pub fn engine_with(scripts: Vec<(&'static str, Script)>) -> Result<Arc<Engine>> 
 
 /// Like [`engine_with`], with these options.
 pub fn engine_of(options: EngineOptions, scripts: Vec<(&'static str, Script)>) -> Result<Arc<Engine>> {
-    let backends = scripts.into_iter().map(|(name, script)| Arc::new(Scripted(name, script)) as Arc<dyn Backend>);
+    let backends =
+        scripts.into_iter().map(|(name, script)| Arc::new(Scripted(name, script, usual())) as Arc<dyn Backend>);
     let engine = Engine::new(options, backends.collect())?;
     engine.set_server_state(ServerState::Ready);
     Ok(engine)

@@ -76,7 +76,7 @@ fn rate(model: Model, policy: Policy, clients: usize) -> f64 {
         }
         loop {
             let requests = runs.iter().map(|run| run.ids.len() as u32).sum();
-            scheduler.is_in_use(InUse { requests, others: 0 });
+            scheduler.set_in_use(InUse { requests, others: 0 });
             let idle = permits - runs.len() as u32;
             let NextBatch::Run { batch, .. } = scheduler.step((now * 1000.0) as u64, idle, &mut vec![]) else { break };
             let left = model.fixed + model.per_row * batch.len() as f64;
@@ -110,7 +110,7 @@ fn rows_are_divided_and_a_delay_is_kept() {
     let four_of_four = |config: Config| {
         let mut scheduler = Scheduler::new(Config { cores: Some(2), ..config });
         (0..4).for_each(|id| assert!(scheduler.push(0, 0, 0, request(id, 4, 0)).is_ok()));
-        scheduler.is_in_use(InUse::default());
+        scheduler.set_in_use(InUse::default());
         let NextBatch::Run { batch, .. } = scheduler.step(0, 2, &mut vec![]) else { panic!("requests wait") };
         batch.iter().map(|request| request.id).collect::<Vec<_>>()
     };
