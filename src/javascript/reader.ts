@@ -21,17 +21,12 @@ export interface Received {
   readonly end: number
 }
 
-/** The view of the last delivery: deliveries share buffers. */
-let last = new DataView(new ArrayBuffer(0))
-
 /** Splits a delivery, or a part of one, into its frames. */
 export function eachFrame(
   frames: Uint8Array, receive: (frame: Received) => void, from = 0, to = frames.length,
 ): void {
   const bytes = Buffer.isBuffer(frames) ? frames : Buffer.from(frames.buffer, frames.byteOffset, frames.length)
-  if (last.buffer !== bytes.buffer || last.byteOffset !== bytes.byteOffset || last.byteLength !== bytes.length)
-    last = new DataView(bytes.buffer as ArrayBuffer, bytes.byteOffset, bytes.length)
-  const view = last
+  const view = new DataView(bytes.buffer as ArrayBuffer, bytes.byteOffset, bytes.length)
   for (let at = from; at < to; ) {
     const start = at + Header.BYTES
     const end = start + view.getUint32(at + Header.length, true)

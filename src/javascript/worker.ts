@@ -43,9 +43,11 @@ function take(): void {
   waits = true
   for (let at = 0; at < size; ) {
     const end = at + Header.BYTES + all.readUInt32LE(at + Header.length)
-    const frame = Buffer.allocUnsafeSlow(end - at)
-    all.copy(frame, 0, at, end)
-    receive(frame, 0, frame.length)
+    // A large one came in a buffer of its own.
+    const isOwn = all !== taken && end - at === all.length
+    const frame = isOwn ? all : Buffer.allocUnsafeSlow(end - at)
+    if (!isOwn) all.copy(frame, 0, at, end)
+    receive(frame)
     at = end
   }
   // Promises of the model that are settled end the batch before.
