@@ -2,21 +2,14 @@
 import {
   BEFORE, BEST, CONCURRENCY, FASTAPI, NETWORKS, QUOTAS, SERVED, SPINNING, busy, limited,
 } from '../suites/compute.mjs'
-import { withRange } from './format.mjs'
+import { cellWith, withRange } from './format.mjs'
 
 const CONDITIONS = [busy, ...QUOTAS.map((cores) => (name) => limited(name, cores))]
 
 /** @param row, ratio as in `judge` */
 export function computeRows(result, { row, ratio }) {
   const of = (subject, workload, c, transport = subject === SERVED || subject === FASTAPI ? 'HTTP' : 'in process') =>
-    result.cells.find(
-      (x) =>
-        x.suite === 'compute' &&
-        x.subject === subject &&
-        x.workload === workload &&
-        x.c === c &&
-        x.transport === transport,
-    )
+    cellWith(result.cells, { suite: 'compute', subject, workload, c, transport })
   const isMeasured = (name) => result.cells.some((x) => x.suite === 'compute' && x.workload === name)
   for (const [name, { title }] of Object.entries(NETWORKS).filter(([key]) => isMeasured(key))) {
     for (const c of CONCURRENCY) {

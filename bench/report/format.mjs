@@ -32,3 +32,7 @@ export function conditionsText({ conditions: c, repetitions, seconds, minutes, d
     `${c.busyPercent?.toFixed(0) ?? '?'} % busy, ${c.stealPercent?.toFixed(1) ?? '?'} % stolen.${older}`
   )
 }
+
+/** The first cell with all of these properties. */
+export const cellWith = (cells, facts) =>
+  cells.find((x) => Object.entries(facts).every(([key, value]) => x[key] === value))

@@ -3,7 +3,7 @@ import { pairedDifference, spread } from '../lib/stats.mjs'
 import {
   ALONE, BATCHED, BATCH_CONCURRENCY, BUILT_IN, DEEP, DEEP_CONCURRENCY, FAMILIES, LOOP, PASSED, SERVED, TREES, TREE_ROWS,
 } from '../suites/frameworks.mjs'
-import { short, withRange } from './format.mjs'
+import { cellWith, short, withRange } from './format.mjs'
 import { ADDED_US } from './python.mjs'
 
 export const FRAMEWORKS_TEXT =
@@ -23,14 +23,7 @@ const inferUs = (cell) => spread((cell?.runs ?? []).map((r) => r.inferUs))
 
 function finder(cells) {
   return (subject, workload, transport, c = 1) =>
-    cells.find(
-      (x) =>
-        x.suite === 'frameworks' &&
-        x.subject === subject &&
-        x.workload === workload &&
-        x.transport === transport &&
-        x.c === c,
-    )
+    cellWith(cells, { suite: 'frameworks', subject, workload, transport, c })
 }
 
 /** @param row, ratio as in `judge` */

@@ -2,7 +2,7 @@
 import { pairedDifference } from '../lib/stats.mjs'
 import { BUILT_IN, BUSY, CALLER, CODE, IDENTITY, PLAIN, STRINGS } from '../suites/python.mjs'
 import { pythonBurst, pythonPaced } from '../workloads.mjs'
-import { short, withRange } from './format.mjs'
+import { cellWith, short, withRange } from './format.mjs'
 
 export const PYTHON_TEXT =
   'The same model.py in Nereid and in Triton, each in a process of its own. CPU is that of the server and of ' +
@@ -19,14 +19,7 @@ const RATE = { 1: 2.3, 8: 3 }
 export function pythonRows(result, { row, ratio, single, python }) {
   const peer = ['Triton', python].find((name) => result.cells.some((c) => c.suite === 'python' && c.subject === name))
   const of = (subject, transport, workload, c = 1) =>
-    result.cells.find(
-      (x) =>
-        x.suite === 'python' &&
-        x.subject === subject &&
-        x.transport === transport &&
-        x.workload === workload &&
-        x.c === c,
-    )
+    cellWith(result.cells, { suite: 'python', subject, transport, workload, c })
   const missing = {
     missing: result.cells.some((c) => c.suite === 'python')
       ? 'one of the two servers did not run it: see “not compared”' : 'its suite did not run',

@@ -4,7 +4,7 @@ import {
   CONCURRENCY, ENCODE, MANY, ONE_BY_ONE, SENTENCES, SERVED, SORTED, STUB, STUB_LOOP, UNBATCHED, VLLM, texts,
 } from '../suites/text.mjs'
 import { LENGTHS } from '../workloads.mjs'
-import { withRange } from './format.mjs'
+import { cellWith, withRange } from './format.mjs'
 
 /** CPU of an endpoint beside the tokenizer, the network and the loop that calls it, for each text. */
 export const ADDED_US = 25
@@ -12,7 +12,7 @@ export const ADDED_US = 25
 /** @param row, ratio as in `judge` */
 export function textRows(result, { row, ratio }) {
   const of = (subject, workload, c = 1) =>
-    result.cells.find((x) => x.suite === 'text' && x.subject === subject && x.workload === workload && x.c === c)
+    cellWith(result.cells, { suite: 'text', subject, workload, c })
   const threads = (loop) => (loop ? `loop: ${loop.connections} × ${loop.streams} threads` : '')
   const isLeftOut = (most) => (result.quick && most !== '128' ? { missing: 'only in full runs' } : {})
   for (const most of Object.keys(LENGTHS)) {
