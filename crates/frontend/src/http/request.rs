@@ -11,6 +11,7 @@
 
 use super::method::Method;
 use crate::limits::{HEAD_BYTES_MAX, HEADERS_MAX};
+use crate::record::{WHY, asks_why};
 use bytes::Bytes;
 use memchr::memmem::Finder;
 use smallvec::SmallVec;
@@ -106,6 +107,8 @@ pub struct RequestHead {
     pub keep_alive: bool,
     /// Whether the client waits for `100 Continue`.
     pub expect: bool,
+    /// Whether the client asks for the record of the request.
+    pub asks_why: bool,
     pub framing: Framing,
     pub headers: Headers,
 }
@@ -191,6 +194,7 @@ impl RequestHead {
             http11: true,
             keep_alive: true,
             expect: false,
+            asks_why: headers.get(WHY).is_some_and(asks_why),
             framing: Framing::Length(0),
             headers,
         }
@@ -261,7 +265,7 @@ impl RequestHead {
         let path = span(target.get(skip..skip + length).unwrap_or_default());
 
         (self.method, self.is_head, self.path, self.http11) = (method, is_head, path, http11);
-        (self.keep_alive, self.expect) = (http11, false);
+        (self.keep_alive, self.expect, self.asks_why) = (http11, false, false);
         let head = self;
         let mut length: Option<u64> = None;
         let (mut chunked, mut closes, mut has_host) = (false, false, false);
@@ -293,6 +297,7 @@ impl RequestHead {
                         }
                     }
                 }
+                10 if name.eq_ignore_ascii_case(WHY.as_bytes()) => head.asks_why = asks_why(value),
                 14 if name.eq_ignore_ascii_case(b"content-length") => {
                     let n = parse_length(value)?;
                     if length.is_some_and(|l| l != n) {
