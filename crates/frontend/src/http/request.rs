@@ -11,12 +11,19 @@
 
 use super::method::Method;
 use crate::limits::{HEAD_BYTES_MAX, HEADERS_MAX};
-use crate::record::{WHY, asks_why};
 use bytes::Bytes;
 use memchr::memmem::Finder;
 use smallvec::SmallVec;
 use std::mem::MaybeUninit;
 use std::sync::LazyLock;
+
+/// Name of the field by which a client asks for the record of its request, and of the one that has it.
+pub const WHY: &str = "nereid-why";
+
+/// Whether a value of that field asks for the record.
+pub fn asks_why(value: &[u8]) -> bool {
+    !matches!(value, b"" | b"0" | b"false")
+}
 
 #[derive(Debug, Clone, Copy, Default)]
 struct HeadSpan {

@@ -16,6 +16,7 @@ mod facts;
 mod kept;
 mod line;
 
+pub use crate::http::request::{WHY, asks_why};
 pub use facts::{EventNotes, RequestName, error_text};
 pub use kept::Kept;
 
@@ -40,14 +41,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use tensor::{Error, Fault};
 use trace::{Activity, Context, Trace};
-
-/// Name of the field by which a client asks for the record of its request, and of the one that has it.
-pub const WHY: &str = "nereid-why";
-
-/// Whether a value of that field asks for the record.
-pub fn asks_why(value: &[u8]) -> bool {
-    !matches!(value, b"" | b"0" | b"false")
-}
 
 /// The record of one request, shared by all that note something of it.
 #[derive(Clone, Default)]
