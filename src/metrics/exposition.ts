@@ -70,8 +70,7 @@ export function formatNumber(value: number | bigint): string {
   if (typeof value === 'bigint') return value.toString()
   if (Number.isNaN(value)) return 'Nan'
   if (!Number.isFinite(value)) return value > 0 ? '+Inf' : '-Inf'
-  // Most values; the conversions below cost a scrape of a few models milliseconds.
-  if (Number.isSafeInteger(value)) return String(value + 0)
+  if (value === 0) return '0'
   const [mantissa = '0', exponentText = '0'] = value.toExponential(15).split('e')
   const exponent = Number(exponentText)
   if (exponent < -4 || exponent >= 16) {

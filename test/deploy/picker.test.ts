@@ -5,16 +5,17 @@
  *
  * Runs with `--nightly`: Go compiles the picker for minutes.
  */
-import { spawn, type ChildProcess } from 'node:child_process'
-import { mkdtempSync, mkdirSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { execFile, spawn, type ChildProcess } from 'node:child_process'
+import { mkdirSync, mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs'
 import { Agent, request } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { cpuGroup } from '../../bench/lib/cgroup.mjs'
 import { peerEnvironment } from '../../bench/lib/venv.mjs'
 import { freePorts } from '../../scripts/lib/ports.mjs'
-import { ask, capture } from '../../scripts/lib/run.mjs'
+import { ask } from '../../scripts/lib/run.mjs'
 import { loop } from '../../scripts/models/graphs.mjs'
 import { writeModel } from '../../scripts/models/repository.mjs'
 import { ROOT } from '../server/harness.js'
@@ -32,7 +33,16 @@ const HOGS = 8
 const ITERATIONS = 8_000
 const RATE = 40
 const REQUESTS = 400
+const ENGINE = 'inference.networking.k8s.io/engine-type'
+const WAIT = { timeout: 30_000, interval: 20 }
 const isAsked = process.env['NEREID_NIGHTLY'] !== undefined
+
+interface Loaded {
+  p50: number
+  p99: number
+  /** Requests that each server answered. */
+  each: number[]
+}
 
 async function missing(): Promise<string | null> {
   if (!isAsked) return 'asked with --nightly'
@@ -43,9 +53,13 @@ async function missing(): Promise<string | null> {
   const cwd = join(ROOT, 'test/deploy/picker')
   const env = { ...process.env, GOTOOLCHAIN: 'local', GOFLAGS: '-mod=readonly' }
   const source = 'sigs.k8s.io/gateway-api-inference-extension/cmd/epp'
-  const { code, text } = await capture('go', ['build', '-o', PICKER, source], { cwd, env, quiet: true })
-  if (code !== 0) return `the picker cannot be built: ${text.trim().split('\n').at(-1)}`
-  return peerEnvironment(ROOT, 'envoy', [ENVOY], () => {}).then(() => null, (error) => `Envoy: ${error.message}`)
+  try {
+    await promisify(execFile)('go', ['build', '-o', PICKER, source], { cwd, env })
+    await peerEnvironment(ROOT, 'envoy', [ENVOY], () => {})
+    return null
+  } catch (error) {
+    return String(error instanceof Error ? error.message : error).trim().split('\n').at(-1) ?? ''
+  }
 }
 const absent = await missing()
 if (absent !== null) process.stdout.write(`absent: the picker: ${absent}\n`)
@@ -56,7 +70,7 @@ describe.skipIf(absent !== null)('two servers, one beside a hog', () => {
   const groups: { directory: string; remove: () => void }[] = []
   let cluster: Awaited<ReturnType<typeof serveCluster>>
   let through: Record<'picker' | 'turns', number>
-  let pickerMetrics = 0
+  let ofPicker = 0
   let http = 0
   let metrics = 0
 
@@ -71,17 +85,16 @@ describe.skipIf(absent !== null)('two servers, one beside a hog', () => {
     return child
   }
 
-  /** Sends one request; resolves with its duration in ms. */
   const agent = new Agent({ keepAlive: true })
-  const body = Buffer.from(
-    JSON.stringify({ inputs: [{ name: 'COUNT', shape: [1], datatype: 'INT64', data: [ITERATIONS] }] }),
-  )
-  const send = (port: number): Promise<number> =>
+  /** Sends one request; resolves with its duration in ms. */
+  const send = (port: number, host = '127.0.0.1', iterations = ITERATIONS): Promise<number> =>
     new Promise((resolve, reject) => {
       const from = performance.now()
+      const inputs = [{ name: 'COUNT', shape: [1], datatype: 'INT64', data: [iterations] }]
+      const body = Buffer.from(JSON.stringify({ inputs }))
       const headers = { 'Content-Type': 'application/json', 'Content-Length': body.length }
       const path = '/v2/models/loop/infer'
-      const sent = request({ host: '127.0.0.1', port, path, method: 'POST', headers, agent }, (response) => {
+      const sent = request({ host, port, path, method: 'POST', headers, agent }, (response) => {
         let text = ''
         response.on('data', (part) => (text += part))
         response.on('end', () => {
@@ -92,20 +105,23 @@ describe.skipIf(absent !== null)('two servers, one beside a hog', () => {
       sent.on('error', reject).end(body)
     })
 
-  const gauge = async (address: string, name: string): Promise<number> => {
-    const text = await (await fetch(`http://${address}:${metrics}/metrics`)).text()
-    return Number(new RegExp(`^${name} (\\S+)$`, 'm').exec(text)?.[1])
+  /** What a server says to pickers: requests that wait and that run. */
+  const counts = async (address: string): Promise<number[]> => {
+    const text = await (await fetch(`http://${address}:${metrics}/metrics/requests`)).text()
+    return ['waiting', 'running'].map((what) =>
+      Number(new RegExp(`^nereid_requests_${what} (\\d+)$`, 'm').exec(text)?.[1]),
+    )
   }
   const answered = (): Promise<number[]> =>
     Promise.all(
       ADDRESSES.map(async (address) => {
-        const { model_stats: [stats] } = await (await fetch(`http://${address}:${http}/v2/models/loop/stats`)).json()
-        return stats.inference_stats.success.count as number
+        const { model_stats: stats } = (await (await fetch(`http://${address}:${http}/v2/models/loop/stats`)).json()) as Yaml
+        return stats[0].inference_stats.success.count as number
       }),
     )
 
   /** Requests at random times, whatever is answered; the quantile of their durations, and how many each server got. */
-  async function load(port: number, seed: number): Promise<{ p50: number; p99: number; each: number[] }> {
+  async function load(port: number, seed: number): Promise<Loaded> {
     const before = await answered()
     let state = seed
     const random = (): number => (state = (state * 48_271) % 2_147_483_647) / 2_147_483_647
@@ -126,10 +142,9 @@ describe.skipIf(absent !== null)('two servers, one beside a hog', () => {
     mkdirSync(join(directory, 'models'))
     writeModel(join(directory, 'models'), 'loop', { versions: { 1: loop() } })
     const ports = await freePorts(9)
-    ;[http = 0, metrics = 0] = ports
-    const [, , grpc, picker = 0, health, ofPicker = 0, byPicker = 0, byTurns = 0, admin = 0] = ports
+    ;[http = 0, metrics = 0, ofPicker = 0] = ports
+    const [, , , grpc, picker = 0, health, byPicker = 0, byTurns = 0, admin = 0] = ports
     through = { picker: byPicker, turns: byTurns }
-    pickerMetrics = ofPicker
     for (const [i, address] of ADDRESSES.entries()) {
       const group = cpuGroup(`nereid-picker-${process.pid}-${i}`, CORES)
       if (group.directory === undefined) throw new Error(group.reason)
@@ -145,16 +160,17 @@ describe.skipIf(absent !== null)('two servers, one beside a hog', () => {
         async () => expect((await fetch(`http://${address}:${http}/v2/health/ready`)).status).toBe(200), 30_000,
       )
 
-    // The pods are those of the manifest, at addresses of this machine.
+    // The pool and the pods are those of the manifests, at addresses of this machine; one pod has the label of the chart.
     const objects = objectsOf(readFile('gateway/pool.yaml'))
     const pool = objects.find(({ kind }) => kind === 'InferencePool')
     const named = { namespace: 'models', resourceVersion: '1' }
     pool.metadata = { ...pool.metadata, ...named, uid: 'pool', generation: 1 }
     pool.spec.targetPorts = [{ number: http }]
     const deployment = PODS[0]?.beside.find(({ kind }: Yaml) => kind === 'Deployment')
+    const { labels } = deployment.spec.template.metadata
     const pods = ADDRESSES.map((podIP, i) => ({
       apiVersion: 'v1', kind: 'Pod',
-      metadata: { ...deployment.spec.template.metadata, ...named, name: `triton-${i}`, uid: `pod-${i}` },
+      metadata: { labels: { ...labels, ...(i === 0 ? { [ENGINE]: 'nereid' } : {}) }, ...named, name: `triton-${i}`, uid: `pod-${i}` },
       spec: { containers: [{ name: 'triton', image: 'nereid' }] },
       status: { phase: 'Running', podIP, conditions: [{ type: 'Ready', status: 'True' }] },
     }))
@@ -173,13 +189,14 @@ describe.skipIf(absent !== null)('two servers, one beside a hog', () => {
       `--pool-name=${pool.metadata.name}`, '--pool-namespace=models',
       `--config-file=${join(ROOT, 'docs/deploy/gateway/picker.yaml')}`, `--model-server-metrics-port=${metrics}`,
       `--grpc-port=${picker}`, `--grpc-health-port=${health}`, `--metrics-port=${ofPicker}`,
-      '--secure-serving=false', '--v=0', '--refresh-prometheus-metrics-interval=100ms', '--metrics-endpoint-auth=false', '--tracing=false', '--enable-pprof=false',
+      '--refresh-prometheus-metrics-interval=100ms', '--secure-serving=false', '--metrics-endpoint-auth=false',
+      '--tracing=false', '--enable-pprof=false', '--v=0',
     ], { KUBECONFIG: kubeconfig })
     const { site } = await peerEnvironment(ROOT, 'envoy', [ENVOY], () => {})
     const config = envoyConfig({ admin, byPicker, byTurns, picker, http }, ADDRESSES)
     writeFileSync(join(directory, 'envoy.json'), JSON.stringify(config))
     const envoy = ['-c', join(directory, 'envoy.json'), '--disable-hot-restart', '--concurrency', '1']
-    start('envoy', join(site, 'envoy/_bin/envoy'), envoy)
+    start('envoy', join(site ?? '', 'envoy/_bin/envoy'), envoy)
     for (const port of Object.values(through)) await vi.waitFor(() => send(port), { timeout: 60_000, interval: 100 })
   }, 240_000)
 
@@ -189,18 +206,39 @@ describe.skipIf(absent !== null)('two servers, one beside a hog', () => {
     for (const group of groups) group.remove()
     cluster?.close()
     agent.destroy()
-    if (process.env['KEEP'] === undefined) rmSync(directory, { recursive: true, force: true })
-    else console.log(directory)
+    rmSync(directory, { recursive: true, force: true })
   })
 
-  test('requests go to the server that has fewer of them', async () => {
+  test('the picker has the counts of each server, and avoids the one where requests wait', async () => {
+    const held = Array.from({ length: 9 }, () => send(http, ADDRESSES[0], ITERATIONS * 20))
+    await vi.waitFor(async () => expect(await counts(ADDRESSES[0])).toEqual([8, 1]), WAIT)
+    const text = await vi.waitFor(async () => {
+      const page = await (await fetch(`http://127.0.0.1:${ofPicker}/metrics`)).text()
+      const sizes = [...page.matchAll(/^inference_pool_per_pod_queue_size\{.*pod="(.*?)".*\} (\d+)$/gm)]
+      const byPod = Object.fromEntries(sizes.map(([, pod = '', size]) => [pod, Number(size)]))
+      expect(byPod).toEqual({ 'triton-0-rank-0': expect.any(Number), 'triton-1-rank-0': 0 })
+      expect(byPod['triton-0-rank-0']).toBeGreaterThan(0)
+      return page
+    }, WAIT)
+    expect(text).toMatch(/^inference_pool_ready_pods\{.*\} 2$/m)
+    const before = await answered()
+    for (let i = 0; i < 5; i += 1) await send(through.picker, undefined, 1)
+    expect(await counts(ADDRESSES[0])).not.toEqual([0, 0])
+    expect((await answered())[1]).toBe((before[1] ?? 0) + 5)
+    await Promise.all(held)
+  }, 60_000)
+
+  test('beside a hog: the p99 is at most half of that of turns', async () => {
     for (let i = 0; i < HOGS; i += 1) start(`hog-${i}`, process.execPath, ['-e', 'for (;;);'], {}, groups[1])
-    const found: Record<string, Awaited<ReturnType<typeof load>>[]> = { picker: [], turns: [] }
+    const found = { picker: [] as Loaded[], turns: [] as Loaded[] }
     for (const seed of [1, 2, 3])
-      for (const [name, port] of Object.entries(through)) found[name]?.push(await load(port, seed))
-    console.log(JSON.stringify(found, null, 1))
-    void gauge
-    void pickerMetrics
-    void readFileSync
-  }, 400_000)
+      for (const name of ['turns', 'picker'] as const) found[name].push(await load(through[name], seed))
+    const told = (loads: Loaded[]): string =>
+      loads.map(({ p50, p99, each }) => `p50 ${p50.toFixed(0)} ms, p99 ${p99.toFixed(0)} ms, ${each.join(':')}`).join('; ')
+    process.stdout.write(`ran    turns: ${told(found.turns)}\nran    picker: ${told(found.picker)}\n`)
+    for (const { each } of found.turns) expect(each).toEqual([REQUESTS / 2, REQUESTS / 2])
+    for (const { each } of found.picker) expect(each[0]).toBeGreaterThan(2 * (each[1] ?? 0))
+    const median = (loads: Loaded[]): number => loads.map(({ p99 }) => p99).toSorted((a, b) => a - b)[1] ?? NaN
+    expect(median(found.picker)).toBeLessThanOrEqual(0.5 * median(found.turns))
+  }, 300_000)
 })
