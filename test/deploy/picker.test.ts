@@ -17,7 +17,7 @@ import { peerEnvironment } from '../../bench/lib/venv.mjs'
 import { freePorts } from '../../scripts/lib/ports.mjs'
 import { ask } from '../../scripts/lib/run.mjs'
 import { loop } from '../../scripts/models/graphs.mjs'
-import { writeModel } from '../../scripts/models/repository.mjs'
+import { config, writeModel } from '../../scripts/models/repository.mjs'
 import { ROOT } from '../server/harness.js'
 import { PODS, objectsOf, readFile, type Yaml } from './manifests.js'
 import { serveCluster } from './picker/cluster.js'
@@ -140,7 +140,11 @@ describe.skipIf(absent !== null)('two servers, one beside a hog', () => {
 
   beforeAll(async () => {
     mkdirSync(join(directory, 'models'))
-    writeModel(join(directory, 'models'), 'loop', { versions: { 1: loop() } })
+    const tensors = [[['COUNT', 'TYPE_INT64', [1]]], [['OUTPUT0', 'TYPE_FP32', [1]]]] as const
+    const one = 'instance_group [ { count: 1 kind: KIND_CPU } ]\n'
+    writeModel(join(directory, 'models'), 'loop', {
+      config: config('onnxruntime', 0, ...tensors, one), versions: { 1: loop() },
+    })
     const ports = await freePorts(9)
     ;[http = 0, metrics = 0, ofPicker = 0] = ports
     const [, , , grpc, picker = 0, health, byPicker = 0, byTurns = 0, admin = 0] = ports
@@ -193,8 +197,8 @@ describe.skipIf(absent !== null)('two servers, one beside a hog', () => {
       '--tracing=false', '--enable-pprof=false', '--v=0',
     ], { KUBECONFIG: kubeconfig })
     const { site } = await peerEnvironment(ROOT, 'envoy', [ENVOY], () => {})
-    const config = envoyConfig({ admin, byPicker, byTurns, picker, http }, ADDRESSES)
-    writeFileSync(join(directory, 'envoy.json'), JSON.stringify(config))
+    const ofEnvoy = envoyConfig({ admin, byPicker, byTurns, picker, http }, ADDRESSES)
+    writeFileSync(join(directory, 'envoy.json'), JSON.stringify(ofEnvoy))
     const envoy = ['-c', join(directory, 'envoy.json'), '--disable-hot-restart', '--concurrency', '1']
     start('envoy', join(site ?? '', 'envoy/_bin/envoy'), envoy)
     for (const port of Object.values(through)) await vi.waitFor(() => send(port), { timeout: 60_000, interval: 100 })
