@@ -1,6 +1,6 @@
 /**
- * The metrics endpoint: its own port, `node:http`, one exposition per scrape (O 1.2); `/metrics/requests` is the part of
- * it that routers read many times a second. Serves nothing else.
+ * The metrics endpoint: its own port, `node:http`, one exposition per scrape (O 1.2). `/metrics/requests` is the part
+ * that routers read many times a second. Serves nothing else.
  */
 
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'

@@ -119,7 +119,7 @@ test('the service of KServe asks for a runtime, a format and a protocol that the
   expect(found.spec.protocolVersions).toContain(protocolVersion)
 })
 
-test('the pool selects pods of a manifest at their port, routes share it out, and pods have the engine of the picker', () => {
+test('the pool selects pods at their port, routes share it out, and pods have the engine of the picker', () => {
   const [pool] = objectsOf(readFile('gateway/pool.yaml'))
   const [pod] = PODS.filter(({ beside }) => beside.some(({ metadata }) => metadata.name === pool.metadata.name))
   const labels = pod?.beside.find(({ kind }) => kind === 'Deployment').spec.template.metadata.labels
@@ -137,7 +137,8 @@ test('the pool selects pods of a manifest at their port, routes share it out, an
   const engines = parameters.engineConfigs.map(({ name }: Yaml) => name)
   expect(engines).toEqual([parameters.defaultEngine])
   const pods = readFile('helm/nereid/templates/_helpers.tpl')
-  for (const key of ['inference.networking.k8s.io', 'llm-d.ai']) expect(pods).toContain(`${key}/engine-type: ${engines[0]}`)
+  for (const key of ['inference.networking.k8s.io', 'llm-d.ai'])
+    expect(pods).toContain(`${key}/engine-type: ${engines[0]}`)
 })
 
 describe('the chart', () => {

@@ -1,9 +1,9 @@
 /**
- * The picker of the Gateway API Inference Extension, as its module builds it, behind a real Envoy and before two servers
- * of which one shares its cores with a hog: it reads `nereid_requests_waiting` and `nereid_requests_running` by the
- * files of docs/deploy/gateway. Only the cluster that tells it of pods is a stand-in (picker/cluster.ts).
+ * The picker of the Gateway API Inference Extension, as its module builds it, behind a real Envoy and before two
+ * servers, of which one shares its cores with a hog. It reads `nereid_requests_waiting` and `nereid_requests_running`
+ * by the files of docs/deploy/gateway. Only the cluster that tells it of pods is a stand-in (picker/cluster.ts).
  *
- * Runs with `--nightly`: Go compiles the picker for minutes.
+ * Runs with `--nightly`: Go compiles the picker for minutes, and the loads take two.
  */
 import { execFile, spawn, type ChildProcess } from 'node:child_process'
 import { mkdirSync, mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs'
@@ -105,7 +105,7 @@ describe.skipIf(absent !== null)('two servers, one beside a hog', () => {
       sent.on('error', reject).end(body)
     })
 
-  /** What a server says to pickers: requests that wait and that run. */
+  /** Requests that wait and that run, as a server tells pickers. */
   const counts = async (address: string): Promise<number[]> => {
     const text = await (await fetch(`http://${address}:${metrics}/metrics/requests`)).text()
     return ['waiting', 'running'].map((what) =>
@@ -115,7 +115,8 @@ describe.skipIf(absent !== null)('two servers, one beside a hog', () => {
   const answered = (): Promise<number[]> =>
     Promise.all(
       ADDRESSES.map(async (address) => {
-        const { model_stats: stats } = (await (await fetch(`http://${address}:${http}/v2/models/loop/stats`)).json()) as Yaml
+        const response = await fetch(`http://${address}:${http}/v2/models/loop/stats`)
+        const { model_stats: stats } = (await response.json()) as Yaml
         return stats[0].inference_stats.success.count as number
       }),
     )
@@ -164,7 +165,7 @@ describe.skipIf(absent !== null)('two servers, one beside a hog', () => {
         async () => expect((await fetch(`http://${address}:${http}/v2/health/ready`)).status).toBe(200), 30_000,
       )
 
-    // The pool and the pods are those of the manifests, at addresses of this machine; one pod has the label of the chart.
+    // The manifests with addresses of this machine; one pod has the label of the chart.
     const objects = objectsOf(readFile('gateway/pool.yaml'))
     const pool = objects.find(({ kind }) => kind === 'InferencePool')
     const named = { namespace: 'models', resourceVersion: '1' }
@@ -174,7 +175,9 @@ describe.skipIf(absent !== null)('two servers, one beside a hog', () => {
     const { labels } = deployment.spec.template.metadata
     const pods = ADDRESSES.map((podIP, i) => ({
       apiVersion: 'v1', kind: 'Pod',
-      metadata: { labels: { ...labels, ...(i === 0 ? { [ENGINE]: 'nereid' } : {}) }, ...named, name: `triton-${i}`, uid: `pod-${i}` },
+      metadata: {
+        ...named, name: `triton-${i}`, uid: `pod-${i}`, labels: i === 0 ? { ...labels, [ENGINE]: 'nereid' } : labels,
+      },
       spec: { containers: [{ name: 'triton', image: 'nereid' }] },
       status: { phase: 'Running', podIP, conditions: [{ type: 'Ready', status: 'True' }] },
     }))
@@ -237,8 +240,8 @@ describe.skipIf(absent !== null)('two servers, one beside a hog', () => {
     const found = { picker: [] as Loaded[], turns: [] as Loaded[] }
     for (const seed of [1, 2, 3])
       for (const name of ['turns', 'picker'] as const) found[name].push(await load(through[name], seed))
-    const told = (loads: Loaded[]): string =>
-      loads.map(({ p50, p99, each }) => `p50 ${p50.toFixed(0)} ms, p99 ${p99.toFixed(0)} ms, ${each.join(':')}`).join('; ')
+    const one = ({ p50, p99, each }: Loaded): string => `${p50.toFixed(0)}, ${p99.toFixed(0)} ms, ${each.join(':')}`
+    const told = (loads: Loaded[]): string => `p50, p99, requests of each: ${loads.map(one).join('; ')}`
     process.stdout.write(`ran    turns: ${told(found.turns)}\nran    picker: ${told(found.picker)}\n`)
     for (const { each } of found.turns) expect(each).toEqual([REQUESTS / 2, REQUESTS / 2])
     for (const { each } of found.picker) expect(each[0]).toBeGreaterThan(2 * (each[1] ?? 0))

@@ -32,7 +32,7 @@ async function start(): Promise<{ server: TestServer; ask: (model: string, count
   return { server, ask: (model, count) => Promise.all(Array.from({ length: count }, () => one(model))) }
 }
 
-test('requests that wait and run are counted over all models, those of ensembles once', { timeout: 60_000 }, async () => {
+test('requests that wait and run are counted over all models, those of ensembles once', async () => {
   const { server, ask } = await start()
   const scrape = async (path: string, accept = 'text/plain'): Promise<Map<string, string>> => {
     const response = await fetch(`http://127.0.0.1:${server.metricsPort}${path}`, { headers: { accept } })
@@ -56,11 +56,11 @@ test('requests that wait and run are counted over all models, those of ensembles
   expect(counts(await scrape('/metrics', 'application/openmetrics-text'))).toEqual(['6', '3'])
   const part = await scrape('/metrics/requests', 'application/openmetrics-text')
   expect([...part].toSorted()).toEqual([['nereid_requests_running', '3'], ['nereid_requests_waiting', '6']])
-  // What a router would read of Triton's family: its first series.
+  // A router would read the first series of Triton's family.
   const pending = [...text].find(([key]) => key.startsWith('nv_inference_pending_request_count'))
   expect(pending).toEqual(['nv_inference_pending_request_count{model="chain",version="1"}', '0'])
 
   const answers = (await Promise.all(asked)).flat()
   expect(answers.map(({ status }) => status)).toEqual(Array(9).fill(200))
   expect(counts(await scrape('/metrics'))).toEqual(['0', '0'])
-})
+}, 60_000)

@@ -1,6 +1,6 @@
 /**
- * What a picker asks of Kubernetes, for objects that do not change: discovery, lists and watches. It checks nothing and
- * keeps nothing; the objects are those of manifests.
+ * Stands for Kubernetes before a picker, for objects that do not change: answers discovery, lists and watches. It
+ * checks nothing and keeps nothing.
  */
 import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'

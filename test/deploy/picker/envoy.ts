@@ -3,9 +3,10 @@ import type { Yaml } from '../manifests.js'
 
 const LISTENERS = 'type.googleapis.com/envoy.extensions.filters'
 const address = (host: string, port: number): Yaml => ({ socket_address: { address: host, port_value: port } })
-const endpoints = (name: string, hosts: readonly string[], port: number): Yaml => ({
-  cluster_name: name, endpoints: [{ lb_endpoints: hosts.map((host) => ({ endpoint: { address: address(host, port) } })) }],
-})
+const endpoints = (name: string, hosts: readonly string[], port: number): Yaml => {
+  const each = hosts.map((host) => ({ endpoint: { address: address(host, port) } }))
+  return { cluster_name: name, endpoints: [{ lb_endpoints: each }] }
+}
 
 /** A port of 127.0.0.1 whose requests pass these filters and reach a cluster. */
 function listener(port: number, cluster: string, filters: Yaml[]): Yaml {
