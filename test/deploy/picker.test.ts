@@ -6,7 +6,7 @@
  * Runs with `--nightly`: Go compiles the picker for minutes, and the loads take two.
  */
 import { execFile, spawn, type ChildProcess } from 'node:child_process'
-import { mkdirSync, mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { Agent, request } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -204,7 +204,11 @@ describe.skipIf(absent !== null)('two servers, one beside a hog', () => {
     writeFileSync(join(directory, 'envoy.json'), JSON.stringify(ofEnvoy))
     const envoy = ['-c', join(directory, 'envoy.json'), '--disable-hot-restart', '--concurrency', '1']
     start('envoy', join(site ?? '', 'envoy/_bin/envoy'), envoy)
-    for (const port of Object.values(through)) await vi.waitFor(() => send(port), { timeout: 60_000, interval: 100 })
+    for (const port of Object.values(through))
+      await vi.waitFor(() => send(port), { timeout: 60_000, interval: 100 }).catch((error: Error) => {
+        const said = ['picker', 'envoy'].map((name) => readFileSync(join(directory, `${name}.log`), 'utf8').slice(-2000))
+        throw new Error(`${error.message}\n${said.join('\n')}`)
+      })
   }, 240_000)
 
   afterAll(async () => {
