@@ -206,8 +206,8 @@ describe.skipIf(absent !== null)('two servers, one beside a hog', () => {
     start('envoy', join(site ?? '', 'envoy/_bin/envoy'), envoy)
     for (const port of Object.values(through))
       await vi.waitFor(() => send(port), { timeout: 60_000, interval: 100 }).catch((error: Error) => {
-        const said = ['picker', 'envoy'].map((name) => readFileSync(join(directory, `${name}.log`), 'utf8').slice(-2000))
-        throw new Error(`${error.message}\n${said.join('\n')}`)
+        const logs = ['picker', 'envoy'].map((name) => readFileSync(join(directory, `${name}.log`), 'utf8'))
+        throw new Error([error.message, ...logs.map((text) => text.slice(-2000))].join('\n'))
       })
   }, 240_000)
 
