@@ -231,7 +231,8 @@ export const sections = (pki, keys, places) => {
       columns: [
         {
           where: 'network', brings: 'no TLS',
-          expect: (verb, transport) => (verb.id.startsWith('metrics') ? '200' : either('400', 'no connection')(transport)),
+          expect: (verb, transport) =>
+            verb.id.startsWith('metrics') ? '200' : either('400', 'no connection')(transport),
           says: /this port speaks TLS/,
         },
         { where: 'network', brings: 'TLS', tls: trusted, expect: far(open) },
