@@ -156,7 +156,7 @@ impl Streaming {
 
     fn answers_first(&self, state: &mut ResponderState, now: u64) {
         if !std::mem::replace(&mut state.has_answered, true) {
-            self.version.statistics.first_response(state.step.accepted, now);
+            self.version.statistics.first_response(state.step.accepted, now, self.trace.as_ref());
         }
     }
 
@@ -208,6 +208,7 @@ impl Streaming {
             }
             (_, _) => {
                 statistics.ended(instance, &timings, accepted, self.rows, state.step.execution.count_once());
+                self.trace.iter().for_each(|trace| statistics.exemplify(trace, &timings));
             }
         }
         if let Some(trace) = &self.trace {
