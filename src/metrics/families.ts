@@ -93,7 +93,8 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
     const facts = context.facts(keyOf(statistics), statistics.version)
     return { statistics, labels, facts, parts: partsOf(statistics, labels, snapshot.gpuUuids) }
   })
-  const perVersion: PerVersion = (name, type, help, samples) => ({ name, help, type, samples: versions.flatMap((v) => samples(v.statistics, v.labels, v.facts)) })
+  const perVersion: PerVersion = (name, type, help, samples) =>
+    ({ name, help, type, samples: versions.flatMap((v) => samples(v.statistics, v.labels, v.facts)) })
   const counter = (name: string, help: string, value: (s: VersionStatistics) => bigint): Family => {
     const samples = versions.flatMap(({ parts }) =>
       parts.map(({ statistics, labels }) => ({ labels, value: value(statistics) })),
@@ -211,15 +212,20 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
 }
 
 function histogramFamilies(perVersion: PerVersion, counterLatencies: boolean): Family[] {
-  const samplesOf = (wanted: VersionHistogram['family'], samples: (of: VersionHistogram, labels: Labels) => Sample[]) =>
-    (s: VersionStatistics, labels: Labels): Sample[] =>
-      s.histograms.filter(({ family }) => family === wanted).flatMap((histogram) => samples(histogram, labels))
-  const counted = COUNTED_BUCKETS.map(({ of, name, help }) =>
-    perVersion(name, 'counter', help, samplesOf(of, ({ histogram: { bounds, counts } }, labels) =>
-      cumulative(bounds.map((seconds) => Math.round(seconds * 1e6)), counts, labels))))
-  const ours = HISTOGRAMS.map(({ of, name, help }) =>
-    perVersion(name, 'histogram', help, samplesOf(of, ({ histogram, exemplars }, labels) =>
-      bucketSamples(histogram, labels, exemplars))))
+  const families = (
+    rows: typeof HISTOGRAMS, type: FamilyType, samples: (of: VersionHistogram, labels: Labels) => Sample[],
+  ): Family[] =>
+    rows.map(({ of, name, help }) =>
+      perVersion(name, type, help, ({ histograms }, labels) =>
+        histograms.filter(({ family }) => family === of).flatMap((histogram) => samples(histogram, labels)),
+      ),
+    )
+  const counted = families(COUNTED_BUCKETS, 'counter', ({ histogram: { bounds, counts } }, labels) =>
+    cumulative(bounds.map((seconds) => Math.round(seconds * 1e6)), counts, labels),
+  )
+  const ours = families(HISTOGRAMS, 'histogram', ({ histogram, exemplars }, labels) =>
+    bucketSamples(histogram, labels, exemplars),
+  )
   return [...(counterLatencies ? counted : []), ...ours]
 }
 

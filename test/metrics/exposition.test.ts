@@ -5,7 +5,9 @@ import { buildFamilies, type FamilyContext } from '../../src/metrics/families.js
 import { HostSampler, parseCpuTimes, parseMemory } from '../../src/metrics/host.js'
 import { familiesOf } from '../../src/metrics/process.js'
 import { startMetricsServer } from '../../src/metrics/server.js'
-import type { Duration, Family, Snapshot, Summary, VersionHistogram, VersionStatistics } from '../../src/native/contract.js'
+import type {
+  Duration, Family, Snapshot, Summary, VersionHistogram, VersionStatistics,
+} from '../../src/native/contract.js'
 import { parseExposition } from './strict.js'
 
 test.each([

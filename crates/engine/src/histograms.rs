@@ -104,14 +104,14 @@ pub(crate) enum Time {
     Tokenizing = 4,
 }
 
-/// What of a version decides which histograms it has, and their bounds.
+/// Properties of a version that decide which histograms it has, and their bounds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct HistogramShape {
-    /// Its requests may have many responses.
+    /// True if requests may have many responses.
     pub(crate) is_decoupled: bool,
-    /// Rows of its largest batch; 0 or 1 without batches.
+    /// Rows of the largest batch; 0 or 1 without batches.
     pub(crate) rows_max: u32,
-    /// Tokens of its largest batch, of a text model.
+    /// Tokens of the largest batch of a text model.
     pub(crate) tokens_max: Option<u32>,
 }
 
@@ -139,7 +139,7 @@ pub struct VersionHistogram {
     pub counts: Vec<u64>,
     /// Sum of the observed values.
     pub sum: f64,
-    /// Of some buckets the last traced request.
+    /// The last traced requests of some buckets.
     pub exemplars: Vec<Exemplar>,
 }
 

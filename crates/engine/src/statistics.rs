@@ -5,6 +5,7 @@ use crate::executions::{Duration, Executions};
 use crate::histograms::{HistogramShape, Histograms, Time, VersionHistogram};
 use crate::limits::{BATCH_SIZES_MAX, RESPONSE_STATISTICS_MAX};
 use crate::on_devices::OnDevices;
+use crate::response_statistics::{ResponseEnd, ResponseStatistics};
 use crate::sketch::{Histogram, Sketch};
 use crate::times::{Timings, believable, marks};
 use backend::{BatchEntry, Reported, ReportedEnd, ReportedTimes};
@@ -36,53 +37,6 @@ pub(crate) struct BatchDurations {
     pub(crate) input: Duration,
     pub(crate) infer: Duration,
     pub(crate) output: Duration,
-}
-
-/// End of a response of a decoupled model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ResponseEnd {
-    Success,
-    Failed,
-    /// Nothing was sent.
-    Empty,
-    Cancelled,
-}
-
-/// Counters of the responses with one index (observability.md 2.3).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ResponseStatistics {
-    /// Computing responses that were not cancelled.
-    pub compute_infer: Duration,
-    /// Making the outputs of responses that had some.
-    pub compute_output: Duration,
-    /// Whole time of delivered responses with outputs.
-    pub success: Duration,
-    /// Whole time of failed responses.
-    pub fail: Duration,
-    /// Whole time of empty responses.
-    pub empty: Duration,
-    /// Whole time of cancelled responses.
-    pub cancel: Duration,
-}
-
-impl ResponseStatistics {
-    /// Adds a response begun at `start`, with outputs from `output`, ended at `now`.
-    fn add(&mut self, end: ResponseEnd, (start, output, now): (u64, Option<u64>, u64)) {
-        let all = now.saturating_sub(start);
-        if end == ResponseEnd::Cancelled {
-            return self.cancel.add(all);
-        }
-        let output = if end == ResponseEnd::Success { Some(output.unwrap_or(now)) } else { output };
-        self.compute_infer.add(output.unwrap_or(now).saturating_sub(start));
-        if let Some(output) = output {
-            self.compute_output.add(now.saturating_sub(output));
-        }
-        match end {
-            ResponseEnd::Failed => self.fail.add(all),
-            ResponseEnd::Empty => self.empty.add(all),
-            _ => self.success.add(all),
-        }
-    }
 }
 
 /// Totals of a version, from which its load is computed.
@@ -664,7 +618,8 @@ mod tests {
     #[test]
     fn o_17_executions_on_devices_also_count_for_their_device() {
         let places = OnDevices::of([Some(1), None, Some(0), Some(1)].into_iter());
-        let statistics = Statistics::new(&MetricsOptions::default(), None, None, false, places, HistogramShape::default());
+        let statistics =
+            Statistics::new(&MetricsOptions::default(), None, None, false, places, HistogramShape::default());
         let marks = Marks { inputs_ready: 11, inference_end: 13, outputs_ready: 14 };
         let t = Timings { start: 10, marks, end: 15 };
         let request = |failure| Executed { accepted: 5, rows: 2, failure, is_text: false };

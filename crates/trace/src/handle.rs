@@ -86,8 +86,7 @@ impl Trace {
         &self.0.phases
     }
 
-    /// Id of the trace as it is exported: the caller's or a new one; in mode Triton without a caller's the number of the
-    /// request.
+    /// Id of the trace as it is exported: the caller's, or a new one, in mode Triton the number of the request.
     pub fn id(&self) -> Option<String> {
         let open = self.0.open.as_ref()?;
         Some(match &open.context {
