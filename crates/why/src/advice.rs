@@ -17,6 +17,8 @@ const LOSS: f64 = 0.95;
 const GAIN_US_MIN: f64 = 200.0;
 /// A smaller change is taken if it has this share of the gain of the best one.
 const ENOUGH: f64 = 0.9;
+/// A further instance has to gain this factor more.
+const FURTHER: f64 = 1.4;
 /// A replay without changes may differ from the measured rate by this factor. Otherwise it says nothing.
 const BELIEVED: f64 = 1.6;
 /// Fewest requests that say something.
@@ -271,7 +273,14 @@ impl<'s> Study<'s> {
         let most = instances.saturating_mul(4).max(instances + 8).min(INSTANCES_MAX);
         let play = |count: u32| (count, self.play(config, count, &self.service, self.share));
         let tried: Vec<_> = (instances + 1..=most).map(play).collect();
-        let (count, expected) = self.best(&tried)?;
+        let mut tried = tried.into_iter().skip_while(|(_, speed)| !self.is_worth(speed));
+        let mut found = tried.next()?;
+        for next in tried {
+            if self.gain(&next.1) - self.gain(&found.1) >= FURTHER.ln() {
+                found = next;
+            }
+        }
+        let (count, expected) = found;
         let made = self.made("instances", (Some(u64::from(*instances)), Some(count.into())), expected);
         let text = format!(
             "All {} were busy when {:.0} % of the requests came. With {count}, fewer wait; each needs the memory of the \
