@@ -24,12 +24,14 @@ const waiting = ({ ms, batch = 0, count = 1, delay = null }) => ({
   inputs: [tensor('INPUT0', 'FP32', batch === 0 ? [16] : [1, 16])],
 })
 
-/** Computes for some milliseconds. Rows of a batch share the reading of the weights, which takes most of the time. */
-const computing = ({ batch = 1, count = 1, threads = 1, delay = 0, rows = 1, layers = 8, spins = false }) => ({
+/** Computes for some milliseconds: for each row of a batch, or with `first` for the first one alone. */
+const computing = ({
+  batch = 1, count = 1, threads = 1, delay = 0, rows = 1, layers = 8, first = false, spins = false,
+}) => ({
   config: config('onnxruntime', batch, [['INPUT0', 'TYPE_FP32', [WIDTH]]], [['OUTPUT0', 'TYPE_FP32', [WIDTH]]],
     instances(count) + batching(delay) + parameter('intra_op_thread_count', threads) +
       (spins ? parameter('session.intra_op.allow_spinning', 1) : '')),
-  versions: { 1: deep(layers, WIDTH) },
+  versions: { 1: deep(layers, WIDTH, { first }) },
   inputs: [tensor('INPUT0', 'FP32', [rows, WIDTH])],
 })
 
@@ -72,8 +74,9 @@ export const FAULTS = [
   },
   {
     name: 'batch too small', advice: { change: /batch/ },
-    before: waiting({ ms: 10, batch: 2, delay: 0 }), after: waiting({ ms: 10, batch: 16, delay: 0 }),
-    loads: [closed(16), open(180, 4), closed(8)],
+    before: computing({ batch: 2, count: 2, layers: 24, first: true }),
+    after: computing({ batch: 16, count: 2, layers: 24, first: true }),
+    loads: [closed(16), open(350, 4), closed(32)],
   },
   {
     name: 'threads fighting', advice: { change: /thread/ },

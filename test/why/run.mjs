@@ -32,6 +32,8 @@ const TABLE = join(ROOT, 'bench/results/why.md')
 const loadName = ({ rate, connections, seed }) =>
   rate > 0 ? `open, ${rate}/s, seed ${seed}` : `closed, ${connections} clients`
 
+const nameOf = ({ name }, load) => `${name}, ${loadName(load)}`
+
 /** Serves a model, and calls `use` with a function that drives a load and the address of the server. */
 async function served(generator, model, { flags = [], hogs = 0 }, use) {
   const repository = mkdtempSync(join(tmpdir(), 'nereid-why-'))
@@ -120,7 +122,12 @@ function tableOf(rows) {
   return [head, head.map(() => '---'), ...cells].map((row) => `| ${row.join(' | ')} |`).join('\n')
 }
 
-/** Counts for `npm test`. @param truth only measures before and after, and asks the servers nothing */
+/**
+ * Counts for `npm test`.
+ *
+ * @param only text that is in the name of a fault and its load; null = all
+ * @param truth only measures before and after, and asks the servers nothing
+ */
 export async function why({ nightly = false, only = null, truth = false } = {}) {
   process.once('exit', killAll)
   const profile = ['build', '--profile=quick', '-q', '--locked', '-p', 'nereid-node', '-p', 'nereid-bench']
@@ -129,8 +136,10 @@ export async function why({ nightly = false, only = null, truth = false } = {}) 
   const generator = new Generator(join(ROOT, 'target/quick/nereid-bench'), work)
   const options = { ...(nightly ? NIGHTLY : USUAL), nightly, truth }
   const chosen = (all, run) =>
-    all.filter(({ name }) => only === null || name.includes(only)).flatMap((one) =>
-      (nightly ? one.loads : one.loads.slice(0, 1)).map((load) => () => run(generator, one, load, options)),
+    all.flatMap((one) =>
+      (nightly ? one.loads : one.loads.slice(0, 1))
+        .filter((load) => only === null || nameOf(one, load).includes(only))
+        .map((load) => () => run(generator, one, load, options)),
     )
   const rows = []
   try {
