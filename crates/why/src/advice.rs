@@ -13,12 +13,12 @@ use scheduler::{Config, Dynamic};
 pub const WORTH: f64 = 1.15;
 /// Factor of the other one that may be lost.
 const LOSS: f64 = 0.95;
+/// Factor of the 99th percentile that is worth a change if the median stays.
+const ALONE: f64 = 2.0;
 /// Shorter gains of latency are not worth a change, in µs.
 const GAIN_US_MIN: f64 = 200.0;
 /// A smaller change is taken if it has this share of the gain of the best one.
 const ENOUGH: f64 = 0.9;
-/// A further instance has to gain this factor more.
-const FURTHER: f64 = 1.4;
 /// A replay without changes may differ from the measured rate by this factor. Otherwise it says nothing.
 const BELIEVED: f64 = 1.6;
 /// Fewest requests that say something.
@@ -234,16 +234,9 @@ impl<'s> Study<'s> {
         all.extend(self.batch());
         all.extend(self.tokens());
         all.extend(self.instances());
-        all.retain(|advice| self.is_worth(&advice.expected));
+        all.retain(|advice| is_worth(&self.base, &advice.expected));
         all.sort_by(|a, b| self.gain(&b.expected).total_cmp(&self.gain(&a.expected)));
         all
-    }
-
-    fn is_worth(&self, expected: &Speed) -> bool {
-        let rate = expected.rate / self.base.rate.max(1e-9);
-        let latency = self.base.p99_us / expected.p99_us.max(1e-9);
-        let is_faster = latency >= WORTH && self.base.p99_us - expected.p99_us >= GAIN_US_MIN;
-        (rate >= WORTH && latency >= LOSS) || (is_faster && rate >= LOSS)
     }
 
     /// Sum of what is gained in rate and in latency, as logarithms.
@@ -256,7 +249,7 @@ impl<'s> Study<'s> {
     /// The smallest of these values, in the order given, that has nearly the gain of the best.
     fn best<T: Copy>(&self, tried: &[(T, Speed)]) -> Option<(T, Speed)> {
         let most = tried.iter().map(|(_, speed)| self.gain(speed)).fold(0.0, f64::max);
-        tried.iter().find(|(_, speed)| self.is_worth(speed) && self.gain(speed) >= ENOUGH * most).copied()
+        tried.iter().find(|(_, speed)| is_worth(&self.base, speed) && self.gain(speed) >= ENOUGH * most).copied()
     }
 
     fn made(&self, change: &'static str, values: (Option<u64>, Option<u64>), expected: Speed) -> Advice {
@@ -273,10 +266,10 @@ impl<'s> Study<'s> {
         let most = instances.saturating_mul(4).max(instances + 8).min(INSTANCES_MAX);
         let play = |count: u32| (count, self.play(config, count, &self.service, self.share));
         let tried: Vec<_> = (instances + 1..=most).map(play).collect();
-        let mut tried = tried.into_iter().skip_while(|(_, speed)| !self.is_worth(speed));
+        let mut tried = tried.into_iter().skip_while(|(_, speed)| !is_worth(&self.base, speed));
         let mut found = tried.next()?;
         for next in tried {
-            if self.gain(&next.1) - self.gain(&found.1) >= FURTHER.ln() {
+            if is_worth(&found.1, &next.1) {
                 found = next;
             }
         }
@@ -471,6 +464,15 @@ impl<'s> Study<'s> {
                        --hang-warning-secs names the executions in the log";
         Some(Advice { setting: setting.to_owned(), text, ..made })
     }
+}
+
+/// True if a change from `now` to `then` is worth it. The slowest of a hundred requests of a healthy server wait a
+/// little, too; so a gain of theirs alone has to be large.
+fn is_worth(now: &Speed, then: &Speed) -> bool {
+    let (rate, slowest) = (then.rate / now.rate.max(1e-9), now.p99_us / then.p99_us.max(1e-9));
+    let is_large = slowest >= ALONE || now.p50_us / then.p50_us.max(1e-9) >= WORTH;
+    let is_faster = slowest >= WORTH && is_large && now.p99_us - then.p99_us >= GAIN_US_MIN;
+    (rate >= WORTH && slowest >= LOSS) || (is_faster && rate >= LOSS)
 }
 
 fn plural(count: u32, noun: &str) -> String {
