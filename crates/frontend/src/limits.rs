@@ -184,6 +184,22 @@ pub const LOG_NAME_BYTES_MAX: usize = 256;
 pub const LOG_NAMES_BYTES_MAX: usize = 4096;
 /// Bytes of an error text in a line of either log, before escaping.
 pub const LOG_ERROR_BYTES_MAX: usize = 1024;
+/// Minutes for which records of slow and failed inferences are kept.
+pub const WHY_MINUTES: u64 = 15;
+/// Slowest inferences of these minutes that are kept.
+pub const WHY_SLOWEST_MAX: usize = 1000;
+/// Slowest inferences of each minute that those of other minutes do not displace.
+pub const WHY_MINUTE_MIN: usize = 32;
+/// Failed inferences that are kept.
+pub const WHY_FAILED_MAX: usize = 1000;
+/// Inferences of each minute whose record begins with their head, so that those of a quiet server have all phases.
+pub const WHY_BEGUN_EARLY_PER_MINUTE: u32 = 32;
+/// Bytes of an id by which a record is found.
+pub const WHY_ID_BYTES_MAX: usize = 256;
+/// Records of one id, or of one cause, in a response.
+pub const WHY_LISTED_MAX: usize = 10;
+/// Bytes of a record in the field `nereid-why`.
+pub const WHY_BYTES_MAX: usize = 2048;
 
 /// Events or messages of an embedded request that are passed on in one call.
 pub const EMBEDDED_EVENTS_PER_CALL_MAX: usize = 64;

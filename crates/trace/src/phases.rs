@@ -16,6 +16,10 @@ pub struct Phases {
     pub cause: OnceLock<&'static str>,
     /// Set if the request could not start at once, unless it waited for more requests.
     pub behind: OnceLock<Behind>,
+    /// Id of the request; unset if it has none.
+    pub id: OnceLock<Name>,
+    /// Bytes of inputs and of outputs that were copied for the request on the way to and from its model.
+    copied: [AtomicU64; 2],
 }
 
 /// Reasons why a request could not start at once when it arrived.
@@ -47,6 +51,27 @@ pub struct Measured {
 
 // Relaxed, because passing the response to the reader orders all of these writes.
 impl Phases {
+    /// Adds bytes of inputs that were copied.
+    pub fn copied_in(&self, bytes: usize) {
+        self.add_copied(0, bytes);
+    }
+
+    /// Adds bytes of outputs that were copied.
+    pub fn copied_out(&self, bytes: usize) {
+        self.add_copied(1, bytes);
+    }
+
+    fn add_copied(&self, side: usize, bytes: usize) {
+        if let Some(copied) = self.copied.get(side) {
+            copied.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes of inputs and of outputs that were copied so far.
+    pub fn copied(&self) -> [u64; 2] {
+        self.copied.each_ref().map(|bytes| bytes.load(Ordering::Relaxed))
+    }
+
     pub(crate) fn accepted(&self, ns: u64) {
         self.accepted.store(ns, Ordering::Relaxed);
     }

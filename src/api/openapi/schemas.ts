@@ -118,6 +118,12 @@ export const SCHEMAS: Schema = {
     ...object({ name: string, max_batch_size: unsigned }, ['name']),
     description: 'The configuration as it is in effect: the message ModelConfig of model_config.proto.',
   },
+  PastRequests: {
+    type: 'object',
+    description:
+      'With an id: requests, newest first. Otherwise: slowest and failed, by cause. A record has the fields of a line ' +
+      'of the access log.',
+  },
   Statistics: object({ model_stats: array(ref('ModelStatistics')) }, ['model_stats']),
   ModelStatistics: object(
     {

@@ -31,6 +31,7 @@ pub mod statistics;
 pub mod tei;
 pub mod text_models;
 pub mod unload;
+pub mod why;
 
 // Imports of most endpoints, each of which begins with `use super::*`.
 use crate::access::Category;

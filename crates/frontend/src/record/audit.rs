@@ -33,7 +33,7 @@ impl RequestLine<'_> {
             }
             line.word("protocol", self.protocol()).word("verb", self.verb());
             self.put_target(line, body);
-            self.result(line);
+            self.result(line, true);
             line.micros("duration_us", self.duration());
         };
         let Some((endpoint, body)) = source else {

@@ -1,5 +1,6 @@
 //! The facts of one request that are known so far, and their place in a record.
 
+use super::kept::Kept;
 use crate::access::Act;
 use crate::access_log::Logs;
 use crate::failure::RequestFailure;
@@ -13,7 +14,7 @@ use backend::now_ns;
 use bytes::Bytes;
 use protocol::Signature;
 use protocol::json::Value;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -84,6 +85,14 @@ impl RequestName {
             Self::Http(name) => name.endpoint,
             Self::Grpc(endpoint, _) => *endpoint,
             Self::InStream => None,
+        }
+    }
+
+    /// The request runs a model. A stream of requests is none itself.
+    pub fn is_inference(&self) -> bool {
+        match self {
+            Self::InStream => true,
+            name => name.endpoint().is_some_and(EndpointFacts::is_inference),
         }
     }
 
@@ -246,6 +255,11 @@ impl Facts {
 
 /// A request of which something is noted.
 pub struct Noted {
+    /// Where an inference is kept if it was slow or failed.
+    pub kept: Arc<Kept>,
+    pub is_inference: bool,
+    /// The client asks for the record.
+    pub is_asked: Cell<bool>,
     /// The logs that have a line of the request; `None` if it is only traced.
     pub logs: Option<Arc<Logs>>,
     pub caller: Caller,
@@ -256,14 +270,26 @@ pub struct Noted {
 }
 
 impl Noted {
+    pub fn is_http(&self) -> bool {
+        matches!(self.name, RequestName::Http(..))
+    }
+
     /// `received`: when the wait for the request began, and when it was there.
-    pub fn new(logs: Option<&Arc<Logs>>, caller: &Caller, name: RequestName, received: [u64; 2]) -> Self {
+    pub fn new(
+        logs: Option<&Arc<Logs>>,
+        kept: &Arc<Kept>,
+        caller: &Caller,
+        name: RequestName,
+        received: [u64; 2],
+    ) -> Self {
+        let is_inference = name.is_inference();
         let is_write = logs.is_some_and(|logs| logs.has_audit()) && name.is_write();
         let logs = logs.filter(|logs| logs.has_access() || is_write).cloned();
         let [receiving, begun] = received;
         let times = Times { receiving, begun, ..Times::default() };
         let facts = RefCell::new(Facts { times, ..Facts::default() });
-        Self { logs, caller: *caller, name, is_write, facts }
+        let is_asked = Cell::new(false);
+        Self { kept: kept.clone(), is_inference, is_asked, logs, caller: *caller, name, is_write, facts }
     }
 }
 

@@ -1,28 +1,87 @@
-//! The line of a request in the access log, made of its record.
+//! The line of a request in the access log, and its explanation for clients: both are made of its record.
 
 use super::facts::{Facts, HttpName, Noted, RequestName, SentStatus, Target};
 use crate::access_log::json_line::JsonLine;
+use crate::failure::RequestFailure;
 use crate::grpc::status::code;
-use crate::limits::{LOG_ERROR_BYTES_MAX, LOG_NAME_BYTES_MAX, LOG_NAMES_BYTES_MAX, LOG_PATH_BYTES_MAX};
+use crate::limits::{LOG_ERROR_BYTES_MAX, LOG_NAME_BYTES_MAX, LOG_NAMES_BYTES_MAX, LOG_PATH_BYTES_MAX, WHY_BYTES_MAX};
 use crate::origin::{Face, Origin};
 use crate::table::facts::{CallForm, Facts as EndpointFacts};
 use bytes::Bytes;
 use prost::encoding::{decode_key, decode_varint, skip_field};
+use std::fmt::Write as _;
 use tensor::Fault;
-use trace::Trace;
+use trace::{Behind, Trace};
 
 /// Status for a client that disconnected before its response. HTTP defines none; other servers use this one.
 const HTTP_CLIENT_LEFT: u16 = 499;
+
+/// Maximum bytes of texts of clients in a line.
+#[derive(Clone, Copy)]
+struct TextLimits {
+    name: usize,
+    error: usize,
+}
+
+const OF_LOGS: TextLimits = TextLimits { name: LOG_NAME_BYTES_MAX, error: LOG_ERROR_BYTES_MAX };
+/// Those of explanations: the first whose line is short enough.
+const OF_WHY: [TextLimits; 3] = [
+    TextLimits { name: LOG_NAME_BYTES_MAX, error: LOG_ERROR_BYTES_MAX / 2 },
+    TextLimits { name: 96, error: 128 },
+    TextLimits { name: 24, error: 24 },
+];
+/// Bytes of the name of a model in `behind`, and of all of it as JSON: each byte may need six.
+const BEHIND_NAME_BYTES_MAX: usize = 64;
+const BEHIND_BYTES_MAX: usize = 12 * BEHIND_NAME_BYTES_MAX;
 
 /// A request as its lines show it.
 pub(super) struct RequestLine<'r> {
     pub(super) noted: &'r Noted,
     pub(super) facts: &'r Facts,
+    texts: TextLimits,
 }
 
-impl RequestLine<'_> {
+impl<'r> RequestLine<'r> {
+    pub(super) fn of(noted: &'r Noted, facts: &'r Facts) -> Self {
+        Self { noted, facts, texts: OF_LOGS }
+    }
+
+    /// The explanation of the request as JSON in ASCII, without its end and without what it waited behind, which not
+    /// every caller may see. `is_over`: the request ended; otherwise its response is about to be sent.
+    pub(super) fn explained(&self, epoch_us: u64, is_over: bool) -> String {
+        let mut text = String::new();
+        for texts in OF_WHY {
+            let mut out = Vec::with_capacity(512);
+            let mut line = JsonLine::begin(&mut out, epoch_us);
+            let of_texts = Self { texts, ..*self };
+            line.time("time", self.facts.times.begun).word("protocol", self.protocol());
+            of_texts.put_request(&mut line, is_over);
+            text = ascii(out);
+            if text.len() + BEHIND_BYTES_MAX <= WHY_BYTES_MAX {
+                break;
+            }
+        }
+        text
+    }
+
+    /// The client's id, as far as it is known.
+    pub(super) fn id(&self) -> &[u8] {
+        let measured = self.facts.measured.as_ref().and_then(|trace| trace.phases().id.get());
+        if self.facts.id.is_empty() { measured.map_or(&[], |id| id.as_bytes()) } else { self.facts.id.as_bytes() }
+    }
+
+    /// The name of the model, as far as it is known.
+    pub(super) fn model(&self) -> &[u8] {
+        match (&self.facts.target, &self.noted.name) {
+            (Target::Found(signature), _) => signature.model.as_bytes(),
+            (Target::Named(model, _), _) => model.as_bytes(),
+            (Target::ByName, RequestName::Http(HttpName { names: [model, ..], .. })) => model,
+            _ => &[],
+        }
+    }
+
     pub(super) fn fill(&self, line: &mut JsonLine<'_>) {
-        let Self { noted, facts } = self;
+        let Self { noted, facts, .. } = self;
         line.time("time", facts.times.begun);
         self.who(line);
         if noted.caller.face == Face::Embedded {
@@ -37,13 +96,22 @@ impl RequestLine<'_> {
             RequestName::Grpc(_, head) => _ = line.text("path", head.path(), LOG_PATH_BYTES_MAX),
             RequestName::InStream => _ = line.flag("in_stream"),
         }
+        self.put_request(line, true);
+        if let Some(behind) = facts.measured.as_ref().and_then(|trace| trace.phases().behind.get()) {
+            put_behind(line, behind, true);
+        }
+    }
+
+    /// Writes what logs and explanations have in common.
+    fn put_request(&self, line: &mut JsonLine<'_>, is_over: bool) {
+        let Self { facts, .. } = self;
         line.word("verb", self.verb());
         // Longer messages are kept for the audit log only, which parses them itself.
         self.put_target(line, facts.body.as_ref().filter(|body| body.len() <= LOG_NAMES_BYTES_MAX));
-        if !facts.id.is_empty() {
-            line.text("id", facts.id.as_bytes(), LOG_NAME_BYTES_MAX);
+        if !self.id().is_empty() {
+            line.text("id", self.id(), self.texts.name);
         }
-        self.result(line);
+        self.result(line, is_over);
         line.number("bytes_in", facts.sizes.bytes_in).number("bytes_out", facts.sizes.bytes_out);
         self.times(line);
         if let Some(id) = facts.measured.as_ref().and_then(Trace::id) {
@@ -85,7 +153,8 @@ impl RequestLine<'_> {
         }
     }
 
-    pub(super) fn result(&self, line: &mut JsonLine<'_>) {
+    /// Writes how the request ended; `is_over` as in `explained`.
+    pub(super) fn result(&self, line: &mut JsonLine<'_>, is_over: bool) {
         let is_http = matches!(self.noted.name, RequestName::Http(..));
         match (&self.facts.status, is_http) {
             (SentStatus::Http(status), _) => _ = line.number("status", *status),
@@ -95,19 +164,14 @@ impl RequestLine<'_> {
         }
         match &self.facts.error {
             Some((failure, text)) => {
-                let name = match (failure.number, &self.facts.status) {
-                    (Some(number), _) => grpc_name(number),
-                    (None, SentStatus::Http(status)) => http_name(*status),
-                    (None, _) => "UNKNOWN",
-                };
-                line.word("code", name).text("error", text.as_bytes(), LOG_ERROR_BYTES_MAX);
+                line.word("code", fault_code(self.facts)).text("error", text.as_bytes(), self.texts.error);
                 line.word("fault", failure.fault.name());
                 if failure.retry_after.is_some() {
                     line.flag("retry");
                 }
             }
-            None if self.facts.is_left() => {
-                line.word("code", "CANCELLED")
+            None if is_over && self.facts.is_left() => {
+                line.word("code", fault_code(self.facts))
                     .word("error", "the client or its stream was gone before the answer had left")
                     .word("fault", Fault::Client.name());
             }
@@ -153,15 +217,9 @@ impl RequestLine<'_> {
         if let Some(cause) = phases.and_then(|phases| phases.cause.get()) {
             line.word("cause", cause);
         }
-        if let Some(behind) = phases.and_then(|phases| phases.behind.get()) {
-            line.object("behind", |line| {
-                line.text("model", behind.model.as_bytes(), LOG_NAME_BYTES_MAX);
-                line.text("version", behind.version.as_bytes(), LOG_NAME_BYTES_MAX);
-                if behind.priority > 0 {
-                    line.number("priority", behind.priority);
-                }
-                line.number("rows", behind.rows);
-            });
+        let copied = phases.map_or([0; 2], trace::Phases::copied);
+        if copied != [0; 2] {
+            line.object("copied", |line| _ = line.number("in", copied[0]).number("out", copied[1]));
         }
         if form == Some(CallForm::Inferences) {
             line.number("requests", sizes.requests);
@@ -184,10 +242,10 @@ impl RequestLine<'_> {
     pub(super) fn put_target(&self, line: &mut JsonLine<'_>, body: Option<&Bytes>) {
         let mut put = |model: &[u8], version: &[u8]| {
             if !model.is_empty() {
-                line.text("model", model, LOG_NAME_BYTES_MAX);
+                line.text("model", model, self.texts.name);
             }
             if !version.is_empty() {
-                line.text("version", version, LOG_NAME_BYTES_MAX);
+                line.text("version", version, self.texts.name);
             }
         };
         match (&self.facts.target, &self.noted.name) {
@@ -196,7 +254,7 @@ impl RequestLine<'_> {
             (Target::ByName, RequestName::Http(HttpName { names: [model, version, region], .. })) => {
                 put(model, version);
                 if !region.is_empty() {
-                    line.text("region", region, LOG_NAME_BYTES_MAX);
+                    line.text("region", region, self.texts.name);
                 }
             }
             (Target::ByName, RequestName::Grpc(Some(endpoint), _)) => {
@@ -233,6 +291,51 @@ fn text_field(mut message: &[u8], number: u32) -> &[u8] {
         }
     }
     found
+}
+
+/// Writes what a request waited behind. A caller that may not see the model learns that it was another one.
+pub(super) fn put_behind(line: &mut JsonLine<'_>, behind: &Behind, is_seen: bool) {
+    line.object("behind", |line| {
+        if is_seen {
+            line.text("model", behind.model.as_bytes(), BEHIND_NAME_BYTES_MAX);
+            line.text("version", behind.version.as_bytes(), BEHIND_NAME_BYTES_MAX);
+        } else {
+            line.word("model", "another model");
+        }
+        if behind.priority > 0 {
+            line.number("priority", behind.priority);
+        }
+        line.number("rows", behind.rows);
+    });
+}
+
+/// JSON in ASCII: other characters are escaped, as header fields need it.
+pub(super) fn ascii(json: Vec<u8>) -> String {
+    let json = String::from_utf8_lossy(&json);
+    if json.is_ascii() {
+        return json.into_owned();
+    }
+    let mut out = String::with_capacity(json.len() * 2);
+    for c in json.chars() {
+        if c.is_ascii() {
+            out.push(c);
+        } else {
+            // Writing to a string does not fail.
+            c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| _ = write!(out, "\\u{unit:04x}"));
+        }
+    }
+    out
+}
+
+/// Name of the code of a failed request.
+pub(super) fn fault_code(facts: &Facts) -> &'static str {
+    match (&facts.error, &facts.status) {
+        (Some((RequestFailure { number: Some(number), .. }, _)), _) => grpc_name(*number),
+        (Some(_), SentStatus::Http(status)) => http_name(*status),
+        (Some(_), _) => "UNKNOWN",
+        // The client disconnected.
+        (None, _) => "CANCELLED",
+    }
 }
 
 /// Name of a gRPC status code, used for both protocols.

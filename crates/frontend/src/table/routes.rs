@@ -3,8 +3,7 @@
 use super::paths::Pattern;
 use crate::endpoints::{
     classify, cohere_embed, config, embeddings, generate, health, index, infer, invocations, load, metadata, model_why,
-    models,
-    openapi, pages, regions, rerank, score, settings, statistics, tei, text_models, unload,
+    models, openapi, pages, regions, rerank, score, settings, statistics, tei, text_models, unload, why,
 };
 use crate::exchange::{EndpointRef, Route};
 use crate::http::method::Method;
@@ -209,6 +208,13 @@ pub static ROWS: [RouteRow; 59] = [
     get("/v2/models/stats", &statistics::Statistics)
         .doc("statistics", "Statistics of all models.")
         .answers("Statistics"),
+    get("/v2/why", &why::PastRequests)
+        .doc(
+            "pastRequests",
+            "Records of the slowest inferences of the last 15 minutes and of those that failed, by cause; with ?id= those \
+             of one request.",
+        )
+        .answers("PastRequests"),
     get("/v2/models/{model}[/versions/{version}]", &metadata::ModelMetadata)
         .doc("modelMetadata", "Versions and tensors of a model.")
         .answers("ModelMetadata"),
