@@ -34,6 +34,11 @@ const DELAY_MIN: f64 = 0.13;
 const OTHERS_MIN: f64 = 0.2;
 /// Speedup of each further core, as `scheduler::cores` guesses it.
 const EFFICIENCY: f64 = 0.7;
+/// An instance takes memory: another change comes first unless instances gain so many times as much.
+const INSTANCES: &str = "instances";
+const INSTANCES_COST: f64 = 1.6;
+/// Share of the latency in the queue from which more instances are tried.
+const QUEUED_MIN: f64 = 0.2;
 /// Most instances that are tried.
 const INSTANCES_MAX: u32 = 64;
 
@@ -176,12 +181,15 @@ impl<'s> Study<'s> {
         let known = cores.seconds > 0.0 && busy > 0.0;
         let wanted = cores.used + cores.waiting;
         let share = Share {
-            each: if known { cores.used / busy } else { 1.0 },
+            each: if known { wanted / busy } else { 1.0 },
             cores: (setup.cores - cores.others).max(0.5),
             measured: at_once(&stretch.runs),
+            front: 0.0,
         };
         let delayed = if known { (cores.waiting / busy).min(cores.waiting / wanted.max(1e-9)) } else { 0.0 };
         let now = stretch.speed();
+        let front = if known { cores.front / now.rate.max(1.0) } else { 0.0 };
+        let share = Share { front, ..share };
         let base = Speed::default();
         let mut study = Self { stretch, setup, load, service, cores, share, delayed, now, base };
         if study.is_replayable() {
@@ -235,7 +243,11 @@ impl<'s> Study<'s> {
         all.extend(self.tokens());
         all.extend(self.instances());
         all.retain(|advice| is_worth(&self.base, &advice.expected));
-        all.sort_by(|a, b| self.gain(&b.expected).total_cmp(&self.gain(&a.expected)));
+        let worth = |advice: &Advice| {
+            let cost = if advice.change == INSTANCES { INSTANCES_COST } else { 1.0 };
+            self.gain(&advice.expected) / cost
+        };
+        all.sort_by(|a, b| worth(b).total_cmp(&worth(a)));
         all
     }
 
@@ -260,7 +272,7 @@ impl<'s> Study<'s> {
     fn instances(&self) -> Option<Advice> {
         let Setup { config, instances, .. } = self.setup;
         // A model that divides the cores chooses the number of its runs.
-        if config.cores.is_some() {
+        if config.cores.is_some() || self.queued() < QUEUED_MIN {
             return None;
         }
         let most = instances.saturating_mul(4).max(instances + 8).min(INSTANCES_MAX);
@@ -274,7 +286,7 @@ impl<'s> Study<'s> {
             }
         }
         let (count, expected) = found;
-        let made = self.made("instances", (Some(u64::from(*instances)), Some(count.into())), expected);
+        let made = self.made(INSTANCES, (Some(u64::from(*instances)), Some(count.into())), expected);
         let text = format!(
             "All {} were busy when {:.0} % of the requests came. With {count}, fewer wait; each needs the memory of the \
              model again if the model is in processes of its own.",
@@ -282,6 +294,15 @@ impl<'s> Study<'s> {
             100.0 * self.waited(),
         );
         Some(Advice { setting: format!("instance_group [ {{ count: {count} }} ]"), text, ..made })
+    }
+
+    /// Share of the latency that is spent in the queue.
+    fn queued(&self) -> f64 {
+        let (queue, all) = self.stretch.requests.iter().fold((0, 0), |(queue, all), answered| {
+            let arrived = answered.request.arrived;
+            (queue + answered.start.saturating_sub(arrived), all + answered.end.saturating_sub(arrived))
+        });
+        queue as f64 / all.max(1) as f64
     }
 
     fn waited(&self) -> f64 {
@@ -372,7 +393,7 @@ impl<'s> Study<'s> {
             let mean = kept.iter().sum::<u64>() as f64 / kept.len().max(1) as f64;
             kept.iter().map(|ns| (*ns as f64 / mean * fast as f64 * slower) as u64).collect()
         });
-        (service, Share { each: f64::from(threads), cores: self.share.cores, measured: 1.0 })
+        (service, Share { each: f64::from(threads), measured: 1.0, ..self.share })
     }
 
     fn threads(&self) -> Option<Advice> {
@@ -402,11 +423,11 @@ impl<'s> Study<'s> {
         if others < OTHERS_MIN || self.delayed < DELAY_MIN {
             return None;
         }
-        // Without the neighbour, runs still slow each other down if they want more cores than there are.
-        let own = ((used + waiting) / self.setup.cores).max(1.0);
-        let left = ((1.0 - self.delayed) * own).min(1.0);
-        let service = self.undelayed(left);
-        let share = Share { cores: self.setup.cores, ..self.share };
+        // Without the neighbour, a run takes its own CPU time, and slows others down if all want more than the cores.
+        let service = self.undelayed(1.0 - self.delayed);
+        let each = self.share.each * used / (used + waiting).max(1e-9) / (1.0 - self.delayed);
+        // Clients on this machine are among the other processes, and stay. They take about as much as the front end.
+        let share = Share { each, cores: self.setup.cores, measured: 1.0, front: 2.0 * self.share.front };
         let expected = self.play(&self.setup.config, self.setup.instances, &service, share);
         let made = self.made("neighbour", (None, None), expected);
         let text = format!(

@@ -26,6 +26,8 @@ pub struct Cores {
     pub used: f64,
     /// Mean number of model threads that were ready and waited for a core.
     pub waiting: f64,
+    /// Mean number of cores that other threads of the process used.
+    pub front: f64,
     /// Mean number of cores that other processes used.
     pub others: f64,
     /// Share of the time in which the quota of the container stopped the process.
@@ -44,6 +46,7 @@ impl Cores {
             cores,
             used: mean(before.cpu_ns, after.cpu_ns),
             waiting: mean(before.delay_ns, after.delay_ns),
+            front: (own - mean(before.cpu_ns, after.cpu_ns)).max(0.0),
             others: (mean(before.machine_ns, after.machine_ns) - own).max(0.0),
             throttled: mean(before.throttled_ns, after.throttled_ns).min(1.0),
             seconds: ns / 1e9,

@@ -14,17 +14,22 @@ use std::collections::BinaryHeap;
 /// Cores that executions share.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Share {
-    /// Cores that one execution keeps busy.
+    /// Threads of one execution that are ready to run, on average.
     pub each: f64,
     /// Cores that there are for all of them.
     pub cores: f64,
     /// Executions that ran at once when durations were measured.
     pub measured: f64,
+    /// CPU time of a request outside of executions, in seconds.
+    pub front: f64,
 }
 
 impl Share {
     /// Factor by which `runs` executions at once slow each other down, compared with the measurement.
     fn slower(&self, runs: u32) -> f64 {
+        if self.each < EACH_MIN {
+            return 1.0;
+        }
         let of = |runs: f64| (runs * self.each / self.cores.max(0.01)).max(1.0);
         of(f64::from(runs)) / of(self.measured)
     }
@@ -46,6 +51,10 @@ pub struct Scene<'s> {
     pub share: Share,
 }
 
+/// Executions that use less of a core wait for something else.
+const EACH_MIN: f64 = 0.1;
+/// Share of the cores that is left to executions, whatever the front end takes.
+const LEFT_MIN: f64 = 0.25;
 /// Requests of which a closed load is replayed at least: a history may be of seconds.
 const REQUESTS_MIN: usize = 4000;
 /// Share of the requests of a closed load before it is steady.
@@ -95,6 +104,7 @@ struct Run {
 
 struct Replay<'s> {
     scene: &'s Scene<'s>,
+    share: Share,
     scheduler: Scheduler<Sent>,
     events: BinaryHeap<Reverse<(u64, Event)>>,
     idle: u32,
@@ -110,12 +120,25 @@ struct Replay<'s> {
 impl Scene<'_> {
     /// Replays, and returns what clients would see. Always the same for the same scene.
     pub fn play(&self) -> Speed {
+        let found = self.play_once(self.share);
+        let front = self.share.front * found.rate;
+        if self.share.each < EACH_MIN || front < 0.05 * self.share.cores {
+            return found;
+        }
+        // The front end takes its part of the cores at that rate, which lowers the rate again.
+        let left = |front: f64| Share { cores: (self.share.cores - front).max(LEFT_MIN * self.share.cores), ..self.share };
+        let second = self.play_once(left(front));
+        self.play_once(left(self.share.front * (found.rate + second.rate) / 2.0))
+    }
+
+    fn play_once(&self, share: Share) -> Speed {
         let mut config = self.config.clone();
         config.instances = self.instances;
         // A server that has served for long.
         config.delay_scheduler = 0;
         let mut replay = Replay {
             scene: self,
+            share,
             scheduler: Scheduler::new(config),
             events: BinaryHeap::new(),
             idle: self.instances.max(1),
@@ -231,7 +254,7 @@ impl Replay<'_> {
         let size = if longest > 0 { longest * batch.len() as u32 } else { rows };
         let running = self.scene.instances.max(1) - self.idle;
         let drawn = self.scene.service.draw(size, &mut self.random) as f64;
-        let ns = (drawn * self.scene.share.slower(running)).max(1.0) as u64;
+        let ns = (drawn * self.share.slower(running)).max(1.0) as u64;
         let run = self.free.pop().unwrap_or(self.runs.len());
         if run == self.runs.len() {
             self.runs.push(None);
