@@ -26,6 +26,8 @@ RECORD_BYTES_MAX = 2048
 SIMPLE = json.dumps({"id": "s 1", "inputs": [{"name": n, "shape": [1, 16], "datatype": "INT32", "data": [1] * 16} for n in ("INPUT0", "INPUT1")]}).encode()
 SLOW = json.dumps({"inputs": [{"name": "INPUT0", "shape": [2], "datatype": "INT32", "data": [1, 2]}]}).encode()
 
+TAGS = json.dumps({"inputs": [{"name": "INPUT0", "shape": [1, 4], "datatype": "INT64", "data": [1, 2, 3, 4]}]}).encode()
+
 
 def slow(id):
     return json.dumps({**json.loads(SLOW), "id": id}).encode()
@@ -217,8 +219,8 @@ def test_the_command_explains_a_record_a_request_a_model_and_a_server(explained)
     assert command(explained, "slow", url, "--version=1").startswith("slow version 1")
     assert "Not simulated" in command(explained, "slow", url, "--simulate", "instances=2")
     for number in range(60):
-        assert post(explained, "/v2/models/batched/infer", BATCHED)[0] == 200
-    text = command(explained, "batched", url, "--simulate", "instances=2")
+        assert post(explained, "/v2/models/tag_batched/infer", TAGS)[0] == 200
+    text = command(explained, "tag_batched", url, "--simulate", "instances=2")
     assert "The same requests with" in text and "expected: " in text, text
 
 

@@ -9,7 +9,7 @@ import { tensor } from '../../bench/messages.mjs'
 import { addSub } from '../../scripts/models/graphs.mjs'
 import { config } from '../../scripts/models/repository.mjs'
 
-const WIDTH = 2048
+const WIDTH = 512
 const NUMBERS = [[['INPUT0', 'TYPE_FP32', [16]]], [['OUTPUT0', 'TYPE_FP32', [16]]]]
 
 const instances = (count) => `instance_group [ { count: ${count} kind: KIND_CPU } ]\n`
@@ -26,7 +26,7 @@ const waiting = ({ ms, batch = 0, count = 1, delay = null }) => ({
 
 /** Computes for some milliseconds: for each row of a batch, or with `first` for the first one alone. */
 const computing = ({
-  batch = 1, count = 1, threads = 1, delay = 0, rows = 1, layers = 8, first = false, spins = false,
+  batch = 1, count = 1, threads = 1, delay = 0, rows = 1, layers = 100, first = false, spins = false,
 }) => ({
   config: config('onnxruntime', batch, [['INPUT0', 'TYPE_FP32', [WIDTH]]], [['OUTPUT0', 'TYPE_FP32', [WIDTH]]],
     instances(count) + batching(delay) + parameter('intra_op_thread_count', threads) +
@@ -77,8 +77,8 @@ export const FAULTS = [
   },
   {
     name: 'batch too small', advice: { change: /batch/ },
-    before: computing({ batch: 2, count: 2, layers: 24, first: true }),
-    to: 16, after: (batch) => computing({ batch, count: 2, layers: 24, first: true }),
+    before: computing({ batch: 2, count: 2, layers: 300, first: true }),
+    to: 16, after: (batch) => computing({ batch, count: 2, layers: 300, first: true }),
     loads: [closed(16), open(350, 4), closed(32)],
   },
   {

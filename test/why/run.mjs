@@ -23,7 +23,7 @@ import { FAULTS, HEALTHY } from './faults.mjs'
 
 /** Seconds of a load, and runs of the changed server; of nightly runs as well. */
 const USUAL = { seconds: 3, runs: 1 }
-const NIGHTLY = { seconds: 12, runs: 5 }
+const NIGHTLY = { seconds: 8, runs: 5 }
 /** Error of the expected rate and p99, as a share of the measured ones. */
 const ERROR_MAX = 0.25
 const MODEL = 'staged'
