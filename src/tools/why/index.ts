@@ -73,7 +73,7 @@ function explanationOf(rest: readonly string[], options: ReadonlyMap<string, str
   return async () => {
     const path = `/v2/models/${encodeURIComponent(what)}${place}/why${changes}`
     const value = await ask(remote, path, { advise })
-    return { value, lines: modelText(value, simulate !== undefined) }
+    return { value, lines: modelText(value, simulate) }
   }
 }
 

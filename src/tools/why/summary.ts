@@ -21,8 +21,8 @@ function shares(value: unknown): [name: string, share: number][] {
   return all.filter(([, share]) => share > 0).toSorted((a, b) => b[1] - a[1])
 }
 
-/** The last minutes of a model, and what to change. `isSimulated`: a simulation was asked for. */
-export function modelText(value: unknown, isSimulated: boolean): string[] {
+/** The last minutes of a model, and what to change; `changes` are those of a simulation that was asked for. */
+export function modelText(value: unknown, changes: string | undefined): string[] {
   const sum = membersOf(value)
   const name = nameOf(sum['model'], sum['version'])
   const [requests, failures] = [numberOf(sum['requests']), numberOf(sum['failures'])]
@@ -42,8 +42,7 @@ export function modelText(value: unknown, isSimulated: boolean): string[] {
   if (waits.length > 0)
     lines.push('', 'What requests waited behind:', ...waits.map(([model, share]) => `  ${percentOf(share)}: ${model}`))
   lines.push('', ...adviceText(sum['advice']))
-  if (sum['simulated'] !== undefined) lines.push('', ...simulatedText(sum['simulated']))
-  else if (isSimulated) lines.push('', 'Not simulated: the server has seen too few requests, or this model has no queue.')
+  if (changes !== undefined) lines.push('', ...simulatedText(sum['simulated'], changes))
   return lines
 }
 
@@ -67,11 +66,9 @@ function adviceText(advice: unknown): string[] {
   ]
 }
 
-function simulatedText(value: unknown): string[] {
-  const { changes } = membersOf(value)
-  const all = Object.entries(membersOf(changes)).map(([name, to]) => `${name} ${wordOf(to)}`)
-  const what = all.length > 0 ? all.join(', ') : wordOf(changes)
-  return [`The same requests with ${what || 'the changes'}:`, `  expected: ${figures(value)}`]
+function simulatedText(value: unknown, changes: string): string[] {
+  if (value === undefined) return ['Not simulated: the server has seen too few requests, or this model has no queue.']
+  return [`The same requests with ${changes}:`, `  expected: ${figures(value)}`]
 }
 
 /** Slow and failed requests that the server keeps. */
