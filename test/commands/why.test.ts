@@ -5,10 +5,10 @@ import { modelText, serverText } from '../../src/tools/why/summary.js'
 import { runs } from './harness.js'
 
 const RECORD = {
-  time: '2026-01-31T12:00:00.000000Z', protocol: 'http/1.1', verb: 'infer', model: 'simple', version: '1', id: 'order 17',
-  status: 200, bytes_in: 400, bytes_out: 500, total_us: 13_000,
-  phases_us: { read: 1.2, parse: 20, queue: 12_000, input: 4, infer: 900, output: 2.2, encode: 50, write: 20 }, batch: 1,
-  cause: 'instance_freed', behind: { model: 'another model', rows: 3, priority: 2 }, copied: { in: 128, out: 64 },
+  time: '2026-01-31T12:00:00.000000Z', protocol: 'http/1.1', verb: 'infer', model: 'simple', version: '1',
+  id: 'order 17', status: 200, bytes_in: 400, bytes_out: 500, total_us: 13_000,
+  phases_us: { read: 1.2, parse: 20, queue: 12_000, input: 4, infer: 900, output: 2.2, encode: 50, write: 20 },
+  batch: 1, cause: 'instance_freed', behind: { model: 'another model', rows: 3, priority: 2 }, copied: { in: 128, out: 64 },
 }
 
 test('a record is explained: what happened, where the time went, what it waited for, what to change', async () => {
@@ -72,7 +72,7 @@ const SUM = {
   mean_us: { queue: 12_000, input: 10, infer: 10_000, output: 10 }, batch: 1.2, arrivals: 'closed', clients: 8,
   causes: { idle_instance: 0.2, instance_freed: 0.8 }, behind: { simple: 0.8 },
   advice: [{
-    change: 'instances', setting: 'instance_group [ { count: 2 } ]', from: 1, to: 2, text: 'A second one halves the wait.',
+    change: 'instances', setting: 'instance_group [ { count: 2 } ]', from: 1, to: 2, text: 'They wait for another.',
     now: { rate: 40, p50_us: 20_000, p99_us: 61_000 }, expected: { rate: 80, p50_us: 10_000, p99_us: 16_000 },
   }],
   simulated: { rate: 90, p50_us: 9000, p99_us: 12_000 },
@@ -97,7 +97,7 @@ test('a model is summed up, with its advice and what a simulation expects', () =
       80 %: simple
 
     What to change:
-      1. instances from 1 to 2: A second one halves the wait.
+      1. instances from 1 to 2: They wait for another.
          write: instance_group [ { count: 2 } ]
          now:      40.0 requests/s, median 20.0 ms, p99 61.0 ms
          expected: 80.0 requests/s, median 10.0 ms, p99 16.0 ms

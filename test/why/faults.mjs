@@ -35,7 +35,7 @@ const computing = ({
   inputs: [tensor('INPUT0', 'FP32', [rows, WIDTH])],
 })
 
-/** Waits 5 ms, and every `every`th time a second. */
+/** Waits 20 ms, and every `every`th time a second. */
 const hanging = ({ every, count }) => ({
   config: config('javascript', 0, ...NUMBERS, instances(count)),
   files: {
@@ -48,7 +48,7 @@ const answerOf = ({ data, shape }) => new InferenceResponse([Tensor.from('OUTPUT
 export default defineModel({
   execute: async (requests) => {
     executions += 1
-    await sleep(executions % ${every} === 0 ? 1000 : 5)
+    await sleep(executions % ${every} === 0 ? 1000 : 20)
     return requests.map((request) => answerOf(request.input('INPUT0')))
   },
 })
@@ -67,13 +67,14 @@ const closed = (connections) => ({ rate: 0, seed: 1, connections })
 export const FAULTS = [
   {
     name: 'one instance too few', advice: { change: /instance/, to: 2 },
-    before: waiting({ ms: 10 }), to: 2, after: (count) => waiting({ ms: 10, count }),
-    loads: [open(80, 1), open(75, 2), closed(2)],
+    before: waiting({ ms: 20 }), to: 2, after: (count) => waiting({ ms: 20, count }),
+    loads: [open(40, 1), open(37, 2), closed(2)],
   },
   {
     name: 'queue delay too long', advice: { change: /delay/ }, flags: ['--strict-batching-delay=true'],
-    before: waiting({ ms: 2, batch: 32, delay: 50_000 }), to: 0, after: (delay) => waiting({ ms: 2, batch: 32, delay }),
-    loads: [open(60, 3), open(100, 4), closed(2)],
+    before: waiting({ ms: 10, batch: 32, delay: 100_000 }), to: 0,
+    after: (delay) => waiting({ ms: 10, batch: 32, delay }),
+    loads: [open(30, 3), open(45, 4), closed(2)],
   },
   {
     name: 'batch too small', advice: { change: /batch/ },
@@ -95,13 +96,13 @@ export const FAULTS = [
   {
     name: 'a model that sometimes hangs', advice: { change: /hang/ },
     before: hanging({ every: 60, count: 2 }), to: null, after: () => hanging({ every: 1e9, count: 2 }),
-    loads: [open(60, 6), closed(2)],
+    loads: [open(40, 6), closed(2)],
   },
 ]
 
 /** No advice may be given for these. */
 export const HEALTHY = [
-  { name: 'two instances, half used', before: waiting({ ms: 5, count: 2 }), loads: [open(100, 7), open(60, 8)] },
+  { name: 'two instances, half used', before: waiting({ ms: 20, count: 2 }), loads: [open(25, 7), open(15, 8)] },
   {
     name: 'batches as large as they pay', before: computing({ batch: 16, count: 1, delay: 0 }),
     loads: [open(100, 9), open(150, 10)],

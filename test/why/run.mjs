@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 /**
- * Compares what servers advise with what the change brings: `node test/why/run.mjs [--nightly] [--only=TEXT] [--truth]`.
+ * Compares what servers advise with what the change brings:
+ * `node test/why/run.mjs [--nightly] [--only=TEXT] [--truth]`.
  *
  * Each fault of faults.mjs is served under each of its loads. Then the server is asked why, and the same load runs with
  * the advised change. `--nightly` runs the changed server five times, compares rate and p99 with the expected ones, and
@@ -162,9 +163,9 @@ export async function why({ nightly = false, only = null, truth = false } = {}) 
 
 const pageOf = (rows) => `# What servers advise, and what it brings
 
-\`npm test -- why --nightly\` writes this table. Each server has a fault and a load of ${NIGHTLY.seconds} s; figures are rate, median
-and p99. "Expected" is what the server says of its first advice (\`GET /v2/models/M/why\`), "measured after it" the
-median of ${NIGHTLY.runs} runs with that change. ${cpus().length} cores (${cpus()[0]?.model.trim()}).
+\`npm test -- why --nightly\` writes this table. Each server has a fault and a load of ${NIGHTLY.seconds} s; figures are
+rate, median and p99. "Expected" is what the server says of its first advice (\`GET /v2/models/M/why\`), "measured
+after it" the median of ${NIGHTLY.runs} runs with that change. ${cpus().length} cores (${cpus()[0]?.model.trim()}).
 
 ${tableOf(rows)}
 `

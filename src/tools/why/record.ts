@@ -84,7 +84,9 @@ export function recordText(value: unknown): string[] {
 
   const reasons = [...behind(record['behind'])]
   if (numberOf(batch) > 0 || wordOf(cause) !== '')
-    reasons.push(`  Its batch of ${counted(numberOf(batch) || 1, 'row')} began because ${causeOf(wordOf(cause)) || 'it was due'}.`)
+    reasons.push(
+      `  Its batch of ${counted(numberOf(batch) || 1, 'row')} began because ${causeOf(wordOf(cause)) || 'it was due'}.`,
+    )
   if (reasons.length > 0) lines.push('', 'Why it ran when it did:', ...reasons)
   const [phase, us] = longest(record['phases_us'])
   lines.push('', 'What to change:', `  ${changeOf(phase, us / Math.max(1, total), record)}`)
