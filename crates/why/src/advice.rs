@@ -32,8 +32,8 @@ const HANG_SHARE_MAX: f64 = 0.1;
 const DELAY_MIN: f64 = 0.13;
 /// Cores used by other processes from which they are neighbours.
 const OTHERS_MIN: f64 = 0.2;
-/// Speedup of each further core, as `scheduler::cores` guesses it.
-const EFFICIENCY: f64 = 0.7;
+/// Speedup of each further core. High, since it is applied to the shortest durations.
+const EFFICIENCY: f64 = 0.9;
 /// An instance takes memory: another change comes first unless instances gain so many times as much.
 const INSTANCES: &str = "instances";
 const INSTANCES_COST: f64 = 1.6;
@@ -314,7 +314,7 @@ impl<'s> Study<'s> {
     fn delay(&self) -> Option<Advice> {
         let dynamic = self.setup.config.dynamic.as_ref()?;
         let now = dynamic.max_queue_delay_us;
-        let others: &[u64] = if now > 0 { &[now / 2, now / 4, now / 16, 0] } else { &[100, 500, 2000] };
+        let others: &[u64] = if now > 0 { &[0, now / 16, now / 4, now / 2] } else { &[100, 500, 2000] };
         let play = |&delay: &u64| {
             let mut config = self.setup.config.clone();
             config.dynamic.get_or_insert_default().max_queue_delay_us = delay;
@@ -454,11 +454,19 @@ impl<'s> Study<'s> {
         Some(Advice { setting, text, ..made })
     }
 
-    /// Durations with this share of their mean: the quickest ones, which waited least.
+    /// Durations with this share of their mean. The longest ones waited most: they are cut to one length.
     fn undelayed(&self, left: f64) -> Service {
         self.service.map(|_, all| {
-            let mean = all.iter().sum::<u64>() as f64 / all.len().max(1) as f64;
-            quickest(all, mean * left)
+            let wanted = left * all.iter().sum::<u64>() as f64;
+            let (mut sum, mut limit) = (0.0, 0.0);
+            for (at, ns) in all.iter().enumerate() {
+                limit = (wanted - sum) / (all.len() - at) as f64;
+                if limit <= *ns as f64 {
+                    break;
+                }
+                sum += *ns as f64;
+            }
+            all.iter().map(|ns| (*ns as f64).min(limit).max(1.0) as u64).collect()
         })
     }
 
