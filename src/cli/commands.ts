@@ -246,7 +246,7 @@ export const COMMANDS: readonly Command[] = [
       'neither the slowest and the failed requests of the server. A key for it is read from NEREID_KEY.',
     options: [
       { name: 'url', value: 'url', meaning: 'HTTP address of the server. Default: http://localhost:8000.' },
-      { name: 'id', value: 'id', meaning: 'Explain the requests with this id that the server keeps.' },
+      { name: 'id', value: 'id', meaning: 'Explain the requests with this id that the server keeps, those of MODEL or all.' },
       { name: 'version', value: 'version', meaning: 'Version of the model. Default: the one that answers.' },
       {
         name: 'simulate', value: 'name=number,...',

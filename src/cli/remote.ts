@@ -39,8 +39,8 @@ export const membersOf = (value: unknown): Record<string, unknown> =>
 export interface Question {
   method?: 'GET' | 'POST'
   body?: string
-  /** Advice after the text of a response with another status than 200; `isExplained` if the server gave a text. */
-  advise?: (status: number, isExplained: boolean) => string
+  /** Advice after the server's `error`, null if it gave none, in a response with another status than 200. */
+  advise?: (status: number, error: string | null) => string
 }
 
 /**
@@ -68,7 +68,7 @@ export async function ask({ url, headers }: Remote, path: string, question: Ques
     const isKeyMissing =
       status === 401 && !Object.keys(headers).some((name) => /^(?:authorization|x-api-key)$/i.test(name))
     const error = errorOf(text)
-    const advice = isKeyMissing ? '; the variable NEREID_KEY gives this command one' : advise(status, error !== null)
+    const advice = isKeyMissing ? '; the variable NEREID_KEY gives this command one' : advise(status, error)
     throw new CommandError(`${where}: ${status} ${error ?? text.slice(0, 200)}${advice}`)
   }
   try {

@@ -9,7 +9,7 @@ import { tensor } from '../../bench/messages.mjs'
 import { addSub } from '../../scripts/models/graphs.mjs'
 import { config } from '../../scripts/models/repository.mjs'
 
-const WIDTH = 2048
+const WIDTH = 512
 const NUMBERS = [[['INPUT0', 'TYPE_FP32', [16]]], [['OUTPUT0', 'TYPE_FP32', [16]]]]
 
 const instances = (count) => `instance_group [ { count: ${count} kind: KIND_CPU } ]\n`
@@ -26,7 +26,7 @@ const waiting = ({ ms, batch = 0, count = 1, delay = null }) => ({
 
 /** Computes for some milliseconds: for each row of a batch, or with `first` for the first one alone. */
 const computing = ({
-  batch = 1, count = 1, threads = 1, delay = 0, rows = 1, layers = 8, first = false, spins = false,
+  batch = 1, count = 1, threads = 1, delay = 0, rows = 1, layers = 100, first = false, spins = false,
 }) => ({
   config: config('onnxruntime', batch, [['INPUT0', 'TYPE_FP32', [WIDTH]]], [['OUTPUT0', 'TYPE_FP32', [WIDTH]]],
     instances(count) + batching(delay) + parameter('intra_op_thread_count', threads) +
@@ -60,38 +60,41 @@ export default defineModel({
 const open = (rate, seed) => ({ rate, seed, connections: 64 })
 const closed = (connections) => ({ rate: 0, seed: 1, connections })
 
-/** @type first advice: `change` matches its name, `to` its value */
+/**
+ * `advice` is the first advice: its name, and its value where only one is right. `after` is the model with a value: the
+ * advised one, or `to` without advice.
+ */
 export const FAULTS = [
   {
-    name: 'one instance too few', advice: { change: /instance/, to: /^2$/ },
-    before: waiting({ ms: 10 }), after: waiting({ ms: 10, count: 2 }),
+    name: 'one instance too few', advice: { change: /instance/, to: 2 },
+    before: waiting({ ms: 10 }), to: 2, after: (count) => waiting({ ms: 10, count }),
     loads: [open(80, 1), open(75, 2), closed(2)],
   },
   {
     name: 'queue delay too long', advice: { change: /delay/ }, flags: ['--strict-batching-delay=true'],
-    before: waiting({ ms: 2, batch: 32, delay: 50_000 }), after: waiting({ ms: 2, batch: 32, delay: 0 }),
+    before: waiting({ ms: 2, batch: 32, delay: 50_000 }), to: 0, after: (delay) => waiting({ ms: 2, batch: 32, delay }),
     loads: [open(60, 3), open(100, 4), closed(2)],
   },
   {
     name: 'batch too small', advice: { change: /batch/ },
-    before: computing({ batch: 2, count: 2, layers: 24, first: true }),
-    after: computing({ batch: 16, count: 2, layers: 24, first: true }),
+    before: computing({ batch: 2, count: 2, layers: 300, first: true }),
+    to: 16, after: (batch) => computing({ batch, count: 2, layers: 300, first: true }),
     loads: [closed(16), open(350, 4), closed(32)],
   },
   {
     name: 'threads fighting', advice: { change: /thread/ },
     before: computing({ batch: 16, rows: 8, count: 4, threads: 4, spins: true }),
-    after: computing({ batch: 16, rows: 8, count: 4, threads: 1, spins: true }),
+    to: 1, after: (threads) => computing({ batch: 16, rows: 8, count: 4, threads, spins: true }),
     loads: [closed(4), closed(8)],
   },
   {
     name: 'a hog beside it', advice: { change: /neighbour|hog|cores/ }, hogs: 3,
-    before: computing({ count: 2 }), after: computing({ count: 2 }),
+    before: computing({ count: 2 }), to: null, after: () => computing({ count: 2 }),
     loads: [closed(2), open(60, 5)],
   },
   {
     name: 'a model that sometimes hangs', advice: { change: /hang/ },
-    before: hanging({ every: 60, count: 2 }), after: hanging({ every: 1e9, count: 2 }),
+    before: hanging({ every: 60, count: 2 }), to: null, after: () => hanging({ every: 1e9, count: 2 }),
     loads: [open(60, 6), closed(2)],
   },
 ]

@@ -53,10 +53,9 @@ function explanationOf(rest: readonly string[], options: ReadonlyMap<string, str
   }
   const remote = remoteOf(given('url') ?? DEFAULT_URL, given('header') ?? null)
   if (id !== undefined) {
-    if (what !== undefined) throw new CommandError(`--id names one request, and the model '${what}' is not needed`)
-    const lists = '; `nereid why` without --id lists the requests that the server keeps'
+    const model = what === undefined ? '' : `&model=${encodeURIComponent(what)}`
     return async () => {
-      const value = await ask(remote, `/v2/why?id=${encodeURIComponent(id)}`, { advise: adviceFor(lists) })
+      const value = await ask(remote, `/v2/why?id=${encodeURIComponent(id)}${model}`, { advise })
       const { requests } = membersOf(value)
       return { ...explainRecords(Array.isArray(requests) ? requests : []), value }
     }
@@ -65,7 +64,7 @@ function explanationOf(rest: readonly string[], options: ReadonlyMap<string, str
     for (const [name, value] of Object.entries({ version, simulate }))
       if (value !== undefined) throw new CommandError(`--${name} needs a model: why MODEL --${name}=${value}`)
     return async () => {
-      const value = await ask(remote, '/v2/why', { advise: adviceFor('') })
+      const value = await ask(remote, '/v2/why', { advise })
       return { value, lines: serverText(value) }
     }
   }
@@ -73,8 +72,8 @@ function explanationOf(rest: readonly string[], options: ReadonlyMap<string, str
   const place = version === undefined ? '' : `/versions/${encodeURIComponent(version)}`
   return async () => {
     const path = `/v2/models/${encodeURIComponent(what)}${place}/why${changes}`
-    const value = await ask(remote, path, { advise: adviceFor('') })
-    return { value, lines: modelText(value) }
+    const value = await ask(remote, path, { advise })
+    return { value, lines: modelText(value, simulate !== undefined) }
   }
 }
 
@@ -89,13 +88,13 @@ function changesOf(text: string): string {
   return encodeURIComponent(changes.join(','))
 }
 
-/** Advice for a response with an error: `unknown` for status 404, and for a server without these routes. */
-function adviceFor(unknown: string): (status: number, isExplained: boolean) => string {
-  return (status, isExplained) => {
-    if (status === 401 || status === 403) return '; it needs the permission of statistics'
-    if (isExplained) return status === 404 ? unknown : ''
-    return '; this server does not explain requests, which Triton and older releases of Nereid do not'
-  }
+/** Text of a server for a path that it does not know. */
+const UNKNOWN_PATH = 'Not Found'
+
+function advise(status: number, error: string | null): string {
+  if (status === 401 || status === 403) return '; it needs the permission of statistics'
+  if (error !== null && error !== UNKNOWN_PATH) return ''
+  return '; this server does not explain requests, as Triton and older releases of Nereid do not'
 }
 
 /**

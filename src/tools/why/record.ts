@@ -49,7 +49,9 @@ export function timeline(phases: Readonly<Record<string, unknown>>, total: numbe
 export const nameOf = (model: unknown, version: unknown): string =>
   wordOf(version) === '' ? wordOf(model) : `${wordOf(model)} version ${wordOf(version)}`
 
-export const causeOf = (cause: string): string => CAUSES[cause] ?? cause
+/** Words for a cause; `no_batch` is that of requests that ran in no batch. */
+export const causeOf = (cause: string): string =>
+  CAUSES[cause] ?? (cause === 'no_batch' ? 'the response cache or an ensemble answered' : cause)
 
 /** Name and time of the longest phase; '' without phases. */
 export function longest(phases: unknown): readonly [name: string, us: number] {

@@ -21,8 +21,8 @@ function shares(value: unknown): [name: string, share: number][] {
   return all.filter(([, share]) => share > 0).toSorted((a, b) => b[1] - a[1])
 }
 
-/** The last minutes of a model, and what to change. */
-export function modelText(value: unknown): string[] {
+/** The last minutes of a model, and what to change. `isSimulated`: a simulation was asked for. */
+export function modelText(value: unknown, isSimulated: boolean): string[] {
   const sum = membersOf(value)
   const name = nameOf(sum['model'], sum['version'])
   const [requests, failures] = [numberOf(sum['requests']), numberOf(sum['failures'])]
@@ -43,6 +43,7 @@ export function modelText(value: unknown): string[] {
     lines.push('', 'What requests waited behind:', ...waits.map(([model, share]) => `  ${percentOf(share)}: ${model}`))
   lines.push('', ...adviceText(sum['advice']))
   if (sum['simulated'] !== undefined) lines.push('', ...simulatedText(sum['simulated']))
+  else if (isSimulated) lines.push('', 'Not simulated: the server has seen too few requests, or this model has no queue.')
   return lines
 }
 
@@ -79,7 +80,7 @@ export function serverText(value: unknown): string[] {
   const [slowest, failed] = [listOf(kept['slowest']).map(membersOf), listOf(kept['failed']).map(membersOf)]
   const minutes = numberOf(kept['minutes'])
   if (slowest.length + failed.length === 0) return [`no requests in the last ${minutes} minutes`]
-  const lines = [`The slowest requests of the last ${minutes} minutes, by the cause for which their batch began:`]
+  const lines = [`The slowest requests of the last ${minutes} minutes, by the reason for which their batch began:`]
   for (const { cause, count, requests } of slowest)
     lines.push(`  ${wordOf(cause)} (${numberOf(count)} kept): ${causeOf(wordOf(cause))}`, ...listed(requests))
   if (slowest.length === 0) lines.push('  none')
