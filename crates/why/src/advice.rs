@@ -34,6 +34,8 @@ const DELAY_MIN: f64 = 0.13;
 const OTHERS_MIN: f64 = 0.2;
 /// Speedup of each further core. High, since it is applied to the shortest durations.
 const EFFICIENCY: f64 = 0.9;
+/// Steps of the search for a limit of durations.
+const CUTS: usize = 20;
 /// An instance takes memory: another change comes first unless instances gain so many times as much.
 const INSTANCES: &str = "instances";
 const INSTANCES_COST: f64 = 1.6;
@@ -454,19 +456,19 @@ impl<'s> Study<'s> {
         Some(Advice { setting, text, ..made })
     }
 
-    /// Durations with this share of their mean. The longest ones waited most: they are cut to one length.
+    /// Durations with this share of their mean. The longest ones waited most: what is above a limit becomes the
+    /// geometric mean with it, since some of that is the model's own.
     fn undelayed(&self, left: f64) -> Service {
         self.service.map(|_, all| {
             let wanted = left * all.iter().sum::<u64>() as f64;
-            let (mut sum, mut limit) = (0.0, 0.0);
-            for (at, ns) in all.iter().enumerate() {
-                limit = (wanted - sum) / (all.len() - at) as f64;
-                if limit <= *ns as f64 {
-                    break;
-                }
-                sum += *ns as f64;
+            let cut = |ns: u64, limit: f64| if ns as f64 <= limit { ns as f64 } else { (ns as f64 * limit).sqrt() };
+            let (mut low, mut high) = (0.0, all.last().copied().unwrap_or(0) as f64);
+            for _ in 0..CUTS {
+                let middle = (low + high) / 2.0;
+                let sum: f64 = all.iter().map(|ns| cut(*ns, middle)).sum();
+                *(if sum > wanted { &mut high } else { &mut low }) = middle;
             }
-            all.iter().map(|ns| (*ns as f64).min(limit).max(1.0) as u64).collect()
+            all.iter().map(|ns| cut(*ns, low).max(1.0) as u64).collect()
         })
     }
 
