@@ -32,8 +32,10 @@ const HANG_SHARE_MAX: f64 = 0.1;
 const DELAY_MIN: f64 = 0.13;
 /// Cores used by other processes from which they are neighbours.
 const OTHERS_MIN: f64 = 0.2;
-/// Speedup of each further core, as `scheduler::cores` guesses it.
-const EFFICIENCY: f64 = 0.7;
+/// Speedup of each further core. High, since it is applied to the shortest durations.
+const EFFICIENCY: f64 = 0.9;
+/// Steps of the search for a limit of durations.
+const CUTS: usize = 20;
 /// An instance takes memory: another change comes first unless instances gain so many times as much.
 const INSTANCES: &str = "instances";
 const INSTANCES_COST: f64 = 1.6;
@@ -314,7 +316,7 @@ impl<'s> Study<'s> {
     fn delay(&self) -> Option<Advice> {
         let dynamic = self.setup.config.dynamic.as_ref()?;
         let now = dynamic.max_queue_delay_us;
-        let others: &[u64] = if now > 0 { &[now / 2, now / 4, now / 16, 0] } else { &[100, 500, 2000] };
+        let others: &[u64] = if now > 0 { &[0, now / 16, now / 4, now / 2] } else { &[100, 500, 2000] };
         let play = |&delay: &u64| {
             let mut config = self.setup.config.clone();
             config.dynamic.get_or_insert_default().max_queue_delay_us = delay;
@@ -454,11 +456,19 @@ impl<'s> Study<'s> {
         Some(Advice { setting, text, ..made })
     }
 
-    /// Durations with this share of their mean: the quickest ones, which waited least.
+    /// Durations with this share of their mean. The longest ones waited most: what is above a limit becomes the
+    /// geometric mean with it, since some of that is the model's own.
     fn undelayed(&self, left: f64) -> Service {
         self.service.map(|_, all| {
-            let mean = all.iter().sum::<u64>() as f64 / all.len().max(1) as f64;
-            quickest(all, mean * left)
+            let wanted = left * all.iter().sum::<u64>() as f64;
+            let cut = |ns: u64, limit: f64| if ns as f64 <= limit { ns as f64 } else { (ns as f64 * limit).sqrt() };
+            let (mut low, mut high) = (0.0, all.last().copied().unwrap_or(0) as f64);
+            for _ in 0..CUTS {
+                let middle = (low + high) / 2.0;
+                let sum: f64 = all.iter().map(|ns| cut(*ns, middle)).sum();
+                *(if sum > wanted { &mut high } else { &mut low }) = middle;
+            }
+            all.iter().map(|ns| cut(*ns, low).max(1.0) as u64).collect()
         })
     }
 

@@ -53,6 +53,8 @@ pub struct Scene<'s> {
 
 /// Executions that use less of a core wait for something else.
 const EACH_MIN: f64 = 0.1;
+/// Spread of what executions wait for cores, as a share of it.
+const UNEVEN: f64 = 0.7;
 /// Share of the cores that is left to executions, whatever the front end takes.
 const LEFT_MIN: f64 = 0.25;
 /// Requests of which a closed load is replayed at least: a history may be of seconds.
@@ -254,7 +256,10 @@ impl Replay<'_> {
         let size = if longest > 0 { longest * batch.len() as u32 } else { rows };
         let running = self.scene.instances.max(1) - self.idle;
         let drawn = self.scene.service.draw(size, &mut self.random) as f64;
-        let ns = (drawn * self.share.slower(running)).max(1.0) as u64;
+        let slower = self.share.slower(running);
+        // The cores are not divided evenly: a run that comes at a bad moment waits for whole slices of others.
+        let uneven = if slower > 1.0 { (slower - 1.0) * (self.random.below(1000) as f64 / 500.0 - 1.0) } else { 0.0 };
+        let ns = (drawn * (slower + UNEVEN * uneven)).max(1.0) as u64;
         let run = self.free.pop().unwrap_or(self.runs.len());
         if run == self.runs.len() {
             self.runs.push(None);

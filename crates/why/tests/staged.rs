@@ -92,7 +92,7 @@ impl World {
         }
         // Threads take a share of the cores, and wait at barriers for those that have none.
         let threads = f64::from(self.threads);
-        let speedup = |threads: f64| 1.0 + 0.7 * (threads.min(self.cores) - 1.0);
+        let speedup = |threads: f64| 1.0 + 0.8 * (threads.min(self.cores) - 1.0);
         let wanted = f64::from(running) * threads + self.hog;
         let slower = (wanted / self.cores).max(1.0);
         let barriers = if slower > 1.0 && self.threads > 1 { 1.5 } else { 1.0 };
@@ -307,7 +307,7 @@ fn threads_that_fight() {
 #[test]
 fn a_hog_beside_it() {
     for traffic in [Traffic::Closed(2, 0), Traffic::Open(70.0)] {
-        let world = World { instances: 2, threads: 1, cores: 2.0, hog: 2.0, fixed: 10 * MS, ..world(traffic) };
+        let world = World { instances: 2, threads: 1, cores: 2.0, hog: 2.0, fixed: 10 * MS, seconds: 120, ..world(traffic) };
         check("hog", &world, "neighbour", |world, _| world.hog = 0.0);
     }
 }
