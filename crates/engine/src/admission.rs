@@ -27,6 +27,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tensor::{Error, Result};
+use trace::limits::MEASURED_ID_BYTES_MAX;
 use trace::{Behind, TensorSide, Trace};
 
 impl ModelVersion {
@@ -263,7 +264,9 @@ impl ModelVersion {
     fn trace_accepted(&self, trace: &Trace, request: &InferRequest, now: u64) {
         trace.accepted(&self.signature.model, self.identity.number, &request.id, now);
         if !request.id.is_empty() {
-            _ = trace.phases().id.set(request.id.clone());
+            // A copy, because the id is a slice of the request's buffer.
+            let id = request.id.as_bytes();
+            _ = trace.phases().id.set(id.get(..MEASURED_ID_BYTES_MAX).unwrap_or(id).into());
         }
         // Triton's sequence scheduler records no inputs.
         if trace.wants_tensors() && self.scheduling.sequencing.is_none() {

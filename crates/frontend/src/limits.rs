@@ -194,8 +194,6 @@ pub const WHY_MINUTE_MIN: usize = 32;
 pub const WHY_FAILED_MAX: usize = 1000;
 /// Inferences of each minute whose record begins with their head, so that those of a quiet server have all phases.
 pub const WHY_BEGUN_EARLY_PER_MINUTE: u32 = 32;
-/// Bytes of an id by which a record is found.
-pub const WHY_ID_BYTES_MAX: usize = 256;
 /// Records of one id, or of one cause, in a response.
 pub const WHY_LISTED_MAX: usize = 10;
 /// Bytes of a record in the field `nereid-why`.
