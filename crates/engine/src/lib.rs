@@ -75,9 +75,11 @@ mod timer;
 mod times;
 mod traced;
 mod turn_queue;
+mod usage;
 mod version;
 mod version_readiness;
 mod warmup;
+mod why_model;
 mod wire;
 
 pub use ::options::{Available, EngineOptions, MetricsOptions, Quantile, ServerMetadata, TextAliasOption};
@@ -109,3 +111,4 @@ pub use ticket::{CancelledStage, TicketState};
 pub use turn_queue::{begin_turns, end_turn};
 pub use version::ModelVersion;
 pub use wire::statistics_json;
+pub use why::Change;

@@ -42,6 +42,8 @@ pub const STRINGS_BYTES_ON_REACTOR_MAX: usize = 64 * 1024;
 pub const MESSAGE_BYTES_ON_REACTOR_MAX: usize = 32 * 1024;
 /// Inputs and outputs of one request that are checked on the reactor.
 pub const ENTRIES_ON_REACTOR_MAX: usize = 64;
+/// Answers about the reasons of models that are computed at once, or wait for it: each takes up to a second.
+pub const EXPLANATIONS_MAX: usize = 4;
 /// Models whose statistics are encoded on the reactor: 5 µs each.
 pub const MODELS_ON_REACTOR_MAX: usize = 32;
 /// Inflated bytes per byte of a compressed body. Tensors of zeros reach 1000, real data rarely 100.
