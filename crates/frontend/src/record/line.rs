@@ -24,7 +24,7 @@ struct TextLimits {
 }
 
 const OF_LOGS: TextLimits = TextLimits { name: LOG_NAME_BYTES_MAX, error: LOG_ERROR_BYTES_MAX };
-/// Those of explanations: the first whose line is short enough.
+/// Limits of explanations: the first that make the line short enough.
 const OF_WHY: [TextLimits; 3] = [
     TextLimits { name: LOG_NAME_BYTES_MAX, error: LOG_ERROR_BYTES_MAX / 2 },
     TextLimits { name: 96, error: 128 },
