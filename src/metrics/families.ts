@@ -263,7 +263,7 @@ export function storeFamilies(stores: readonly StoreFacts[]): Family[] {
   ]
 }
 
-function familyOf({ name, help, kind, series }: CoreFamily): Family {
+export function familyOf({ name, help, kind, series }: CoreFamily): Family {
   const samples = series.flatMap(({ labels, value, histogram }): Sample[] =>
     histogram === null ? [{ labels, value }] : bucketSamples(histogram, labels),
   )

@@ -145,6 +145,12 @@ Latency counters are cumulative: their rate divided by the rate of \`nv_inferenc
 | repositories | a repository in a cloud |
 | GPUs | a GPU and \`libnvidia-ml.so.1\` |
 
+\`nereid_requests_waiting\` and \`nereid_requests_running\` have no labels and count all models, because routers read
+one series of a family. A request to an ensemble is counted as the step where it waits or runs: twice only while two
+steps run at once. A request to a text model waits as its texts. A body that still arrives and an answer that is still
+read are in neither count. \`GET :8002/metrics/requests\` has only these two, for routers that read them many times a
+second.
+
 ## Histograms
 
 Histograms count from the start of the server, in buckets with the bounds 1, 2 and 5 times a power of ten, from 10 µs to 20 s, and 60 s; for batches, powers of two. This gives the time

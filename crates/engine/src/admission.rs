@@ -27,6 +27,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tensor::{Error, Result};
+use trace::limits::MEASURED_ID_BYTES_MAX;
 use trace::{Behind, TensorSide, Trace};
 
 impl ModelVersion {
@@ -100,10 +101,28 @@ impl ModelVersion {
         if let Some(trace) = &request.trace {
             self.trace_accepted(trace, &request, now);
         }
-        match &self.cached {
+        // Those that do more than wait and run are measured from their start.
+        let does_more = self.cached.is_some() || self.scheduling.texts.is_some() || self.graph().is_some();
+        let measured =
+            (does_more && request.trace.is_none() && parent.is_none()).then(|| self.measure(&mut request, now));
+        let mut started = match &self.cached {
             None => self.admit(request, checked, now, None, sink, caller),
             Some(cached) => self.call_cached(cached, request, checked, now, sink, caller),
+        };
+        if measured.is_some()
+            && let Ok(Started::Queued(ticket)) = &mut started
+        {
+            ticket.measured = measured;
         }
+        started
+    }
+
+    /// Gives a request that is not traced what measures it.
+    fn measure(&self, request: &mut InferRequest, now: u64) -> Trace {
+        let trace = Trace::measured();
+        self.trace_accepted(&trace, request, now);
+        request.trace = Some(trace.clone());
+        trace
     }
 
     /// Runs or queues a checked request; `place` is its position in the response order if it has one already.
@@ -174,6 +193,9 @@ impl ModelVersion {
         if let Some(why) = dispatch.refusal() {
             return Err(why);
         }
+        // A request that waits costs two wakes, so measuring it is cheap.
+        let measured =
+            (entry.request.trace.is_none() && parent.is_none()).then(|| self.measure(&mut entry.request, now));
         if dispatch.idle.is_empty()
             && let Some(trace) = &entry.request.trace
         {
@@ -183,7 +205,7 @@ impl ModelVersion {
         if self.batching.is_some() {
             ticket.undecided.store(true, Ordering::Relaxed);
         }
-        let handle = Ticket { state: ticket.clone() };
+        let handle = Ticket { state: ticket.clone(), measured };
         let sink = Some(sink());
         let (has_place, place) =
             (place.is_some(), place.or_else(|| self.scheduling.line.as_ref().map(ResponseOrder::place)).unwrap_or(0));
@@ -241,6 +263,11 @@ impl ModelVersion {
     #[cold]
     fn trace_accepted(&self, trace: &Trace, request: &InferRequest, now: u64) {
         trace.accepted(&self.signature.model, self.identity.number, &request.id, now);
+        if !request.id.is_empty() {
+            // A copy, because the id is a slice of the request's buffer.
+            let id = request.id.as_bytes();
+            _ = trace.phases().id.set(id.get(..MEASURED_ID_BYTES_MAX).unwrap_or(id).into());
+        }
         // Triton's sequence scheduler records no inputs.
         if trace.wants_tensors() && self.scheduling.sequencing.is_none() {
             for input in &request.inputs {

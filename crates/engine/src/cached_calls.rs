@@ -265,7 +265,7 @@ impl ModelVersion {
         self.joined(1);
         let place = self.place_in_line().unwrap_or(0);
         self.deliver(sink, EngineResponse::only(answer).at(place));
-        Ok(Started::Queued(Ticket { state: ticket }))
+        Ok(Started::Queued(Ticket::new(ticket)))
     }
 
     /// A response position for a request that did not reach [`admit`](Self::admit). `None` if order is not kept.

@@ -247,7 +247,7 @@ impl Cycles {
             let names: Vec<&str> = circle.iter().map(name).collect();
             for wait in victims {
                 if let Some(ticket) = last.get(&wait) {
-                    Ticket { state: ticket.clone() }.expire(waits_for_itself(name(&wait.at), &names));
+                    Ticket::new(ticket.clone()).expire(waits_for_itself(name(&wait.at), &names));
                 }
             }
         }

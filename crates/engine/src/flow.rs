@@ -158,7 +158,7 @@ pub(crate) fn start(
     let (compiled, models) = ensemble.begin()?;
     let state = TicketState::new(Some(version.me.clone()), parent.map(|p| &p.state))?;
     let plan = compiled.plan.clone();
-    let ticket = Ticket { state: state.clone() };
+    let ticket = Ticket::new(state.clone());
     let flow = Arc::new(Flow {
         version: version.clone(),
         plan: plan.clone(),

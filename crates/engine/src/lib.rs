@@ -75,9 +75,11 @@ mod timer;
 mod times;
 mod traced;
 mod turn_queue;
+mod usage;
 mod version;
 mod version_readiness;
 mod warmup;
+mod why_model;
 mod wire;
 
 pub use ::options::{Available, EngineOptions, MetricsOptions, Quantile, ServerMetadata, TextAliasOption};
@@ -108,4 +110,5 @@ pub use ticket::Ticket;
 pub use ticket::{CancelledStage, TicketState};
 pub use turn_queue::{begin_turns, end_turn};
 pub use version::ModelVersion;
+pub use why::Change;
 pub use wire::statistics_json;

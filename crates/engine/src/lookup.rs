@@ -58,7 +58,7 @@ impl PendingLookup {
         caller: Caller<'_>,
     ) -> Result<Self> {
         let Some(version) = version.me.upgrade() else { return Err(Error::unavailable("Server exiting")) };
-        let ticket = Ticket { state: TicketState::new(None, caller.parent.map(|p| &p.state))? };
+        let ticket = Ticket::new(TicketState::new(None, caller.parent.map(|p| &p.state))?);
         let sink = sink();
         version.joined(1);
         let place = version.place_in_line();

@@ -20,6 +20,7 @@ use crate::statistics::Statistics;
 use crate::table::{VersionEntry, VersionState, split_key};
 use crate::text_identity::TextIdentity;
 use crate::texts;
+use crate::usage::CounterLog;
 use crate::version::{ModelVersion, Served};
 use crate::warmup;
 use arc_swap::ArcSwap;
@@ -68,6 +69,7 @@ impl Engine {
         limits::check(&config)?;
         let version = self.version_of((&open, opened), &config, spec)?;
         self.look_for_hangs();
+        self.watch_usage();
         version.notify_remote(|remote| remote.serve(Arc::new(InstanceListener::of(&version))));
         let names: Vec<_> = (0..).zip(compile::instance_names(&config)).collect();
         warmup::run(&version, &config, &open.model_directory, &names)?;
@@ -151,7 +153,11 @@ impl Engine {
         );
         schedule.cores = chosen_cores(scheduling.capabilities.cores, config);
         let instances = schedule.cores.unwrap_or(schedule.instances);
-        let dispatch = Dispatch::new(Schedule::of(schedule, scheduling.sequencing.as_ref()), instances);
+        let dispatch = Dispatch::new(
+            Schedule::of(schedule, scheduling.sequencing.as_ref()),
+            instances,
+            why::Ring::new(self.shared.recent_bytes.clone()),
+        );
         let serving = ServingState::new(dispatch, InstanceConfig::all(config), is_remote.then(RemoteState::default));
         let trace = self.shared.tracer.watch(&signature.model);
         let version = Arc::new_cyclic(|me: &Weak<ModelVersion>| {
@@ -164,6 +170,8 @@ impl Engine {
                 scheduling,
                 serving,
                 statistics,
+                loaded: backend::now_ns(),
+                counters: CounterLog::default(),
                 text,
                 trace,
                 cached,

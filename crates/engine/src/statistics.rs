@@ -437,6 +437,12 @@ impl Statistics {
         self.counted_by(instance, |c| self.count_execution(c, t.end, t.phases(), rows));
     }
 
+    /// Counters of all executions, with all failures.
+    pub(crate) fn all_executions(&self) -> Executions {
+        let c = self.counters.lock();
+        Executions { failures: c.fail.count, ..c.all }
+    }
+
     pub(crate) fn totals(&self) -> Totals {
         let c = self.counters.lock();
         Totals { requests: c.all.success.count, failures: c.fail.count, execution_ns: c.execution_ns() }

@@ -149,7 +149,7 @@ pub(crate) fn start(
         catch_unwind(AssertUnwindSafe(|| model.divide(&request, checked))).unwrap_or_else(|_| Err(version.defect()))?;
     let texts = division.texts();
     let state = TicketState::new(Some(version.me.clone()), parent.map(|p| &p.state))?;
-    let ticket = Ticket { state };
+    let ticket = Ticket::new(state);
     let is_short = texts <= CALLER_TEXTS_MAX && division.bytes() <= CALLER_BYTES_MAX;
     let jobs = if is_short { 1 } else { texts.min(*JOBS_MAX) };
     version.joined(1);

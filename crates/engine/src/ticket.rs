@@ -15,6 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
+use trace::Trace;
 
 /// The version that accepted a request, as the request sees it.
 pub trait Acceptor: Send + Sync {
@@ -33,6 +34,18 @@ pub trait Acceptor: Send + Sync {
 #[derive(Clone)]
 pub struct Ticket {
     pub(crate) state: Arc<TicketState>,
+    pub(crate) measured: Option<Trace>,
+}
+
+impl Ticket {
+    pub(crate) fn new(state: Arc<TicketState>) -> Self {
+        Self { state, measured: None }
+    }
+
+    /// What is measured of the request, if it came without a trace: only requests that wait are measured then.
+    pub fn measured(&self) -> Option<&Trace> {
+        self.measured.as_ref()
+    }
 }
 
 /// The state of a ticket. Public only for the model test.
@@ -330,7 +343,7 @@ impl Ticket {
     /// # Errors
     /// CANCELLED if the parent was cancelled.
     pub fn group(parent: Option<&Ticket>) -> Result<Self> {
-        Ok(Self { state: TicketState::new(None, parent.map(|p| &p.state))? })
+        Ok(Self::new(TicketState::new(None, parent.map(|p| &p.state))?))
     }
 
     /// Ends a group, which cannot be cancelled afterwards.

@@ -38,6 +38,13 @@ pub struct InferenceFuture {
     id: Option<Box<Name>>,
 }
 
+impl InferenceFuture {
+    /// What is measured of the request, if it came without a trace; see [`Ticket::measured`].
+    pub fn measured(&self) -> Option<&Trace> {
+        self.ticket.as_ref().and_then(Ticket::measured)
+    }
+}
+
 /// The start of a request. After an error nothing was queued.
 pub enum Started<T> {
     Done(Result<T>),

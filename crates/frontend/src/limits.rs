@@ -42,6 +42,8 @@ pub const STRINGS_BYTES_ON_REACTOR_MAX: usize = 64 * 1024;
 pub const MESSAGE_BYTES_ON_REACTOR_MAX: usize = 32 * 1024;
 /// Inputs and outputs of one request that are checked on the reactor.
 pub const ENTRIES_ON_REACTOR_MAX: usize = 64;
+/// Answers about the reasons of models that are computed at once, or wait for it: each takes up to a second.
+pub const EXPLANATIONS_MAX: usize = 4;
 /// Models whose statistics are encoded on the reactor: 5 µs each.
 pub const MODELS_ON_REACTOR_MAX: usize = 32;
 /// Inflated bytes per byte of a compressed body. Tensors of zeros reach 1000, real data rarely 100.
@@ -182,6 +184,20 @@ pub const LOG_NAME_BYTES_MAX: usize = 256;
 pub const LOG_NAMES_BYTES_MAX: usize = 4096;
 /// Bytes of an error text in a line of either log, before escaping.
 pub const LOG_ERROR_BYTES_MAX: usize = 1024;
+/// Minutes for which records of slow and failed inferences are kept.
+pub const WHY_MINUTES: u64 = 15;
+/// Slowest inferences of these minutes that are kept.
+pub const WHY_SLOWEST_MAX: usize = 1000;
+/// Slowest inferences of each minute that those of other minutes do not displace.
+pub const WHY_MINUTE_MIN: usize = 32;
+/// Failed inferences that are kept.
+pub const WHY_FAILED_MAX: usize = 1000;
+/// Inferences of each minute whose record begins with their head, so that those of a quiet server have all phases.
+pub const WHY_BEGUN_EARLY_PER_MINUTE: u32 = 32;
+/// Records of one id, or of one cause, in a response.
+pub const WHY_LISTED_MAX: usize = 10;
+/// Bytes of a record in the field `nereid-why`.
+pub const WHY_BYTES_MAX: usize = 2048;
 
 /// Events or messages of an embedded request that are passed on in one call.
 pub const EMBEDDED_EVENTS_PER_CALL_MAX: usize = 64;

@@ -1,7 +1,8 @@
 //! State that the reactors of a server share: the phase of a shutdown, and counts of requests and connections.
 
 use crate::access_log::Logs;
-use crate::limits::{HEALTH_WATCH_ASK, HEALTH_WATCHERS_MAX};
+use crate::limits::{HEALTH_WATCH_ASK, HEALTH_WATCHERS_MAX, WHY_FAILED_MAX, WHY_SLOWEST_MAX};
+use crate::record::Kept;
 use crate::stray::Strays;
 use crate::transfer::Shortage;
 use memory::Budget;
@@ -43,6 +44,7 @@ pub struct Shared {
     pulse: watch::Sender<u64>,
     budget: Budget,
     logs: Option<Arc<Logs>>,
+    kept: Arc<Kept>,
     strays: Strays,
 }
 
@@ -100,6 +102,7 @@ impl Shared {
             pulse: watch::Sender::new(0),
             budget,
             logs: None,
+            kept: Arc::default(),
             strays: Strays::default(),
         }
     }
@@ -121,6 +124,12 @@ impl Drop for Counted<'_> {
 }
 
 impl Shared {
+    /// Records of past inferences.
+    #[inline]
+    pub fn kept(&self) -> &Arc<Kept> {
+        &self.kept
+    }
+
     /// Counts idle connections that were closed for lack of room, or for their age.
     pub fn count_closed_idle(&self, n: usize) {
         self.connections.closed_idle.fetch_add(n as u64, Ordering::Relaxed);
@@ -140,7 +149,8 @@ impl Shared {
     }
 
     /// Limits and their current values: name, help, value.
-    pub fn gauges(&self) -> [(&'static str, &'static str, u64); 3] {
+    pub fn gauges(&self) -> [(&'static str, &'static str, u64); 5] {
+        let [slow, failed] = self.kept.counts();
         [
             ("nereid_connections", "Open HTTP and gRPC connections", self.connections()),
             (
@@ -152,6 +162,12 @@ impl Shared {
                 "nereid_connections_closed_idle",
                 "Idle connections closed for lack of room or for their age",
                 self.connections.closed_idle.load(Ordering::Relaxed),
+            ),
+            ("nereid_requests_kept", "Slow and failed inferences of which a record is kept", (slow + failed) as u64),
+            (
+                "nereid_requests_kept_max",
+                "Maximum of inferences of which a record is kept",
+                (WHY_SLOWEST_MAX + WHY_FAILED_MAX) as u64,
             ),
         ]
     }

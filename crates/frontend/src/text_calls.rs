@@ -289,7 +289,11 @@ impl TextTarget<'_> {
             if pending.len() >= TEXT_CALLS_PENDING_MAX {
                 ran.take(pending.pop_front()).await?;
             }
-            pending.push_back((inference::start(self.version, call).get().await?, rows));
+            let started = inference::start(self.version, call).get().await?;
+            if let Inference::Pending(pending) = &started {
+                exchange.waits_for(self.version, pending.measured());
+            }
+            pending.push_back((started, rows));
             begun += rows;
             hold::pause().await;
         }

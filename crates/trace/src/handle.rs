@@ -76,6 +76,18 @@ impl Trace {
         Self::of(None, 0)
     }
 
+    /// What was measured, for somebody who outlives the record: that is complete when its last handle is dropped.
+    pub fn detached(&self) -> Self {
+        if !self.is_recorded() {
+            return self.clone();
+        }
+        let phases = self.0.phases.copied_at_end();
+        if let Some(id) = self.id() {
+            _ = phases.trace_id.set(id);
+        }
+        Self(Arc::new(Handle { open: None, at: 0, phases }))
+    }
+
     /// True if a record is made.
     pub fn is_recorded(&self) -> bool {
         self.0.open.is_some()
@@ -88,7 +100,7 @@ impl Trace {
 
     /// Id of the trace as it is exported: the caller's, or a new one, in mode Triton the number of the request.
     pub fn id(&self) -> Option<String> {
-        let open = self.0.open.as_ref()?;
+        let Some(open) = self.0.open.as_ref() else { return self.0.phases.trace_id.get().cloned() };
         Some(match &open.context {
             Some(caller) => caller.trace_id().to_owned(),
             None if open.sampler.setting.mode == TraceMode::OpenTelemetry => open.state.lock().own_id().to_owned(),

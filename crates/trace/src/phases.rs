@@ -16,6 +16,12 @@ pub struct Phases {
     pub cause: OnceLock<&'static str>,
     /// Set if the request could not start at once, unless it waited for more requests.
     pub behind: OnceLock<Behind>,
+    /// The beginning of the request's id; unset if it has none.
+    pub id: OnceLock<Box<[u8]>>,
+    /// Id of the trace that is exported, in a copy that outlives it.
+    pub(crate) trace_id: OnceLock<String>,
+    /// Bytes of inputs and of outputs that were copied for the request on the way to and from its model.
+    copied: [AtomicU64; 2],
 }
 
 /// Reasons why a request could not start at once when it arrived.
@@ -47,6 +53,27 @@ pub struct Measured {
 
 // Relaxed, because passing the response to the reader orders all of these writes.
 impl Phases {
+    /// Adds bytes of inputs that were copied.
+    pub fn copied_in(&self, bytes: usize) {
+        self.add_copied(0, bytes);
+    }
+
+    /// Adds bytes of outputs that were copied.
+    pub fn copied_out(&self, bytes: usize) {
+        self.add_copied(1, bytes);
+    }
+
+    fn add_copied(&self, side: usize, bytes: usize) {
+        if let Some(copied) = self.copied.get(side) {
+            copied.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes of inputs and of outputs that were copied so far.
+    pub fn copied(&self) -> [u64; 2] {
+        self.copied.each_ref().map(|bytes| bytes.load(Ordering::Relaxed))
+    }
+
     pub(crate) fn accepted(&self, ns: u64) {
         self.accepted.store(ns, Ordering::Relaxed);
     }
@@ -61,6 +88,22 @@ impl Phases {
 
     pub(crate) fn batched(&self, rows: u32) {
         self.rows.store(rows, Ordering::Relaxed);
+    }
+
+    /// A copy, when nothing is added any more.
+    pub(crate) fn copied_at_end(&self) -> Self {
+        let Measured { accepted, marks, ended, rows } = self.measured();
+        Self {
+            accepted: accepted.into(),
+            marks: marks.map(AtomicU64::new),
+            ended: ended.into(),
+            rows: rows.into(),
+            cause: self.cause.clone(),
+            behind: self.behind.clone(),
+            id: self.id.clone(),
+            trace_id: self.trace_id.clone(),
+            copied: self.copied().map(AtomicU64::new),
+        }
     }
 
     /// The times so far.

@@ -118,6 +118,12 @@ export const SCHEMAS: Schema = {
     ...object({ name: string, max_batch_size: unsigned }, ['name']),
     description: 'The configuration as it is in effect: the message ModelConfig of model_config.proto.',
   },
+  PastRequests: {
+    type: 'object',
+    description:
+      'With an id: requests, newest first. Otherwise: slowest and failed, by cause. A record has the fields of a line ' +
+      'of the access log.',
+  },
   Statistics: object({ model_stats: array(ref('ModelStatistics')) }, ['model_stats']),
   ModelStatistics: object(
     {
@@ -145,6 +151,34 @@ export const SCHEMAS: Schema = {
     },
     ['name', 'version', 'inference_count', 'execution_count', 'inference_stats'],
   ),
+  ModelWhy: object(
+    {
+      model: string,
+      version: string,
+      seconds: { type: 'number', description: 'How far it looks back.' },
+      requests: unsigned,
+      failures: unsigned,
+      rate: { type: 'number', description: 'Requests per second.' },
+      p50_us: unsigned,
+      p99_us: unsigned,
+      mean_us: { type: 'object', additionalProperties: { type: 'number' } },
+      batch: { type: 'number', description: 'Mean rows of an execution.' },
+      arrivals: { enum: ['open', 'closed'], description: 'closed: from clients that wait for their responses.' },
+      clients: { ...unsigned, description: 'Their number, if the load is closed.' },
+      causes: { type: 'object', additionalProperties: { type: 'number' } },
+      behind: { type: 'object', additionalProperties: { type: 'number' } },
+      advice: array(object(
+        {
+          change: string, setting: string, from: { type: ['integer', 'null'] }, to: { type: ['integer', 'null'] },
+          text: string, now: ref('Speed'), expected: ref('Speed'),
+        },
+        ['change', 'setting', 'text', 'now', 'expected'],
+      )),
+      simulated: ref('Speed'),
+    },
+    ['model', 'version', 'seconds', 'requests', 'advice'],
+  ),
+  Speed: object({ rate: { type: 'number' }, p50_us: unsigned, p99_us: unsigned }, ['rate', 'p50_us', 'p99_us']),
   Duration: times,
   IndexRequest: object({ ready: { ...boolean, description: 'Only versions that are ready.' } }),
   Index: array(object({ name: string, version: string, state: { enum: STATES }, reason: string }, ['name'])),

@@ -117,6 +117,8 @@ export declare class NativeCore {
   /** Ends the worker threads that import or initialize a JavaScript model, or null = any: their loads fail. */
   endStartingWorkers(model?: string | undefined | null): void
   snapshot(): Snapshot
+  /** The two families of `snapshot` that routers read many times a second. */
+  requests(): Array<Family>
   /** The reply to a `ControlCall`: JSON text, or an error code and a message. */
   controlReply(id: number, json: string | undefined | null, errorCode: ErrorCode | null, message: string, fault: Fault, retryable: boolean): void
   /** Verbose level of the core's log; 0 = none. */

@@ -12,13 +12,13 @@ pub struct JsonLine<'a> {
 
 impl<'a> JsonLine<'a> {
     /// Begins a line at the end of `out`.
-    pub(super) fn begin(out: &'a mut Vec<u8>, epoch_us: u64) -> Self {
+    pub(crate) fn begin(out: &'a mut Vec<u8>, epoch_us: u64) -> Self {
         out.push(b'{');
         Self { out, epoch_us }
     }
 
     /// Continues a line that was begun.
-    pub(super) fn resume(out: &'a mut Vec<u8>, epoch_us: u64) -> Self {
+    pub(crate) fn resume(out: &'a mut Vec<u8>, epoch_us: u64) -> Self {
         Self { out, epoch_us }
     }
 

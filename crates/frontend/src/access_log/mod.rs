@@ -16,6 +16,7 @@ pub(crate) mod json_line;
 pub(crate) mod parameters;
 
 pub use queue::LogCounts;
+pub(crate) use writer::wall_clock_us;
 
 use crate::limits::{ACCESS_LOG_BYTES_MAX, AUDIT_LOG_BYTES_MAX};
 use json_line::JsonLine;

@@ -89,7 +89,7 @@ impl LineLog {
             is_moved: AtomicBool::new(false),
             is_done: Mutex::new(false),
             done: Condvar::new(),
-            epoch_us: AtomicU64::new(epoch_us()),
+            epoch_us: AtomicU64::new(wall_clock_us()),
             written: AtomicU64::new(0),
             lost_error: AtomicU64::new(0),
         });
@@ -167,7 +167,7 @@ impl Drop for LineLog {
 
 /// Wall clock in µs at time 0 of the engine's clock.
 #[expect(clippy::disallowed_methods, reason = "lines have the time of day")]
-fn epoch_us() -> u64 {
+pub fn wall_clock_us() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64);
     now.saturating_sub(now_ns() / 1000)
 }
@@ -204,7 +204,7 @@ impl Writer {
                 if !shared.is_moved.load(Ordering::SeqCst) {
                     std::thread::park_timeout(GATHER_TIME);
                 }
-                shared.epoch_us.store(epoch_us(), Ordering::Relaxed);
+                shared.epoch_us.store(wall_clock_us(), Ordering::Relaxed);
             }
             self.write();
             if closing {

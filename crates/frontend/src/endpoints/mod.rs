@@ -18,6 +18,7 @@ pub mod infer;
 pub mod invocations;
 pub mod load;
 pub mod metadata;
+pub mod model_why;
 pub mod models;
 pub mod openapi;
 pub mod pages;
@@ -30,6 +31,7 @@ pub mod statistics;
 pub mod tei;
 pub mod text_models;
 pub mod unload;
+pub mod why;
 
 // Imports of most endpoints, each of which begins with `use super::*`.
 use crate::access::Category;

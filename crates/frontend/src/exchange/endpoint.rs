@@ -67,6 +67,8 @@ pub enum BodyPlace {
 pub struct HttpExchange<'a> {
     pub context: &'a HttpContext,
     pub head: &'a RequestHead,
+    /// Version of HTTP, as in the logs.
+    pub(super) protocol: &'static str,
     /// `None` if no row of the table has the path.
     pub(super) route: Option<Route<'a>>,
     /// Finds routes, to name the one that a wrong path may mean.

@@ -2,9 +2,11 @@
 
 use super::Exchange;
 use super::endpoint::GrpcExchange;
+use crate::gate::Grant;
 use crate::gate_error::GateError;
 use crate::operation::{Context, Permission};
-use crate::record::{self, Record};
+use crate::record::{self, Record, RequestName};
+use crate::shared::Shared;
 use bytes::Bytes;
 use engine::{Engine, ModelVersion};
 use http2::RequestHead;
@@ -12,6 +14,7 @@ use protocol::InferRequest;
 use protocol::grpc::InferHead;
 use std::sync::Arc;
 use tensor::{Error, Result};
+use trace::Trace;
 
 impl<'a> GrpcExchange<'a> {
     pub fn engine(&self) -> &'a Arc<Engine> {
@@ -37,6 +40,14 @@ pub fn accept_message(record: &Record, head: &RequestHead, version: &ModelVersio
     record.follow(request);
 }
 
+/// Reads whether the request itself asks for its record, which `begin` begins if there is none.
+pub fn read_question(record: &Record, request: &mut InferRequest, begin: impl FnOnce()) {
+    if record::take_question(request) {
+        begin();
+        record.ask();
+    }
+}
+
 /// Notes the names in the message of a call, and checks that the caller may name the model.
 ///
 /// # Errors
@@ -53,9 +64,29 @@ pub struct MessageExchange(Record);
 
 impl MessageExchange {
     /// Begins with a message of a call. `received`: as in [`Record::in_stream`].
-    pub fn begin(call: &Exchange, received: &mut [u64; 2], message: &Bytes) -> Self {
+    pub fn begin(shared: &Shared, call: &Exchange, received: &mut [u64; 2], message: &Bytes) -> Self {
         call.grant.charge(message.len());
-        Self(call.record.in_stream(&call.caller, received, message))
+        Self(call.record.in_stream(shared, &call.caller, received, message))
+    }
+
+    /// See [`read_question`].
+    pub fn read_question(&self, request: &mut InferRequest, begin: impl FnOnce()) {
+        read_question(&self.0, request, begin);
+    }
+
+    /// The request is about to wait, or failed: from now on there is a record of it.
+    pub fn waits(&self, shared: &Shared, call: &Exchange) {
+        self.0.begin_late(shared, &call.caller, || RequestName::InStream);
+    }
+
+    /// Notes what is measured of a request that waits.
+    pub fn waits_for(&self, version: &ModelVersion, measured: Option<&Trace>) {
+        self.0.waits(version, measured);
+    }
+
+    /// The record, if the client of the stream asked for records, with the time that the request took until now.
+    pub fn why(&self, grant: &Grant) -> Option<(u64, String)> {
+        Some((self.0.age(), self.0.why(false, |model| grant.covers(model))?))
     }
 
     /// The beginning of the message was read.

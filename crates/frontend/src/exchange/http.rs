@@ -1,6 +1,6 @@
 //! An exchange over HTTP, whatever version of it, or through another server of this process.
 
-use super::endpoint::{BodyPlace, FindRoute, HttpAnswer, HttpExchange};
+use super::endpoint::{BodyPlace, FindRoute, HttpAnswer, HttpExchange, Route};
 use super::{Exchange, ExchangePhase};
 use crate::failure::ErrorForm;
 use crate::gate::Grant;
@@ -14,7 +14,7 @@ use crate::http::request::RequestHead;
 use crate::limits::{INLINE_BODY_BYTES_MAX, UNCHARGED_ANSWER_BYTES_MAX};
 use crate::operation::{Context as Operations, Permission};
 use crate::origin::{Caller, Client, Face};
-use crate::record::{Record, RequestName};
+use crate::record::{Record, RequestName, WHY};
 use crate::table::paths::PathNames;
 use crate::text::cut;
 use crate::text_errors;
@@ -25,7 +25,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::sync::Arc;
 use tensor::Result;
-use trace::Context;
+use trace::{Context, Trace};
 
 impl<'a> HttpExchange<'a> {
     /// Begins the exchange of a request whose head was read, and checks route, gate and method, in this order (P 1.2,
@@ -42,15 +42,34 @@ impl<'a> HttpExchange<'a> {
     ) -> (Self, Result<u64, Box<Reply>>) {
         let inflight = context.shared.request();
         let route = std::str::from_utf8(head.path()).ok().and_then(|path| find(head.method, path));
-        let record = Record::http(&context.shared, &client.caller, || {
-            let endpoint = route.map(|route| (route.endpoint.facts(), route.is_allowed, route.names));
-            RequestName::http(protocol, head.method, head.path_bytes(), endpoint)
+        let facts = route.map(|route| route.endpoint.facts());
+        let record = Record::begin(&context.shared, &client.caller, facts, head.asks_why, || {
+            named(route.as_ref(), head, protocol)
         });
         let with = Exchange::new(client.caller, account.clone(), record);
-        let mut exchange = Self { context, head, route, find, with, charge: Cell::default(), _inflight: inflight };
+        let charge = Cell::default();
+        let mut exchange = Self { context, head, protocol, route, find, with, charge, _inflight: inflight };
         let (grant, admission) = exchange.admit(client);
         exchange.with.admitted(grant);
         (exchange, admission)
+    }
+
+    /// The request is about to wait: from now on there is a record of it.
+    #[inline]
+    pub fn waits(&self) {
+        let Self { context, with, .. } = self;
+        with.record.begin_late(&context.shared, &with.caller, || self.request_name());
+    }
+
+    /// The inference waits for its model; see [`Record::waits`].
+    pub fn waits_for(&self, version: &ModelVersion, measured: Option<&Trace>) {
+        self.waits();
+        self.with.record.waits(version, measured);
+    }
+
+    #[cold]
+    fn request_name(&self) -> RequestName {
+        named(self.route.as_ref(), self.head, self.protocol)
     }
 
     fn admit(&self, client: &Client) -> (Grant, Result<u64, Box<Reply>>) {
@@ -197,7 +216,18 @@ impl<'a> HttpExchange<'a> {
             text_errors::complete(form, self.context.openai_errors_as_triton, self.head, reply);
         }
         self.with.advance(ExchangePhase::Answered);
+        if reply.status >= 400 {
+            self.waits();
+        }
         note_reply(&self.with.record, reply);
+        if reply.rest.is_none() {
+            if let Some(why) = self.with.why(false) {
+                reply.add(WHY, why);
+            }
+        } else if self.with.record.is_asked() && self.head.http11 {
+            // Behind the events, where all is known.
+            reply.add("trailer", WHY);
+        }
         self.with.grant.charge(reply.body_length());
     }
 
@@ -216,9 +246,18 @@ impl<'a> HttpExchange<'a> {
     /// The reply was written. Called again when the events behind it were.
     #[inline]
     pub fn sent(&self) {
-        self.with.advance(ExchangePhase::Sent);
-        self.with.record.sent();
+        let Self { context, with, .. } = self;
+        with.advance(ExchangePhase::Sent);
+        with.record.begin_at_end(&context.shared, &with.caller, || self.request_name());
+        with.record.sent();
     }
+}
+
+/// The request line of a request, for its record.
+#[cold]
+fn named(route: Option<&Route<'_>>, head: &RequestHead, protocol: &'static str) -> RequestName {
+    let endpoint = route.map(|route| (route.endpoint.facts(), route.is_allowed, route.names));
+    RequestName::http(protocol, head.method, head.path_bytes(), endpoint)
 }
 
 /// A request whose head is invalid. Its record ends when this is dropped.
@@ -235,8 +274,7 @@ impl RefusedHead {
 #[cold]
 pub fn refuse_head(context: &HttpContext, caller: &Caller, protocol: &'static str, reply: &Reply) -> RefusedHead {
     let head = RequestHead::default();
-    let name = || RequestName::http(protocol, head.method, head.path_bytes(), None);
-    let record = Record::http(&context.shared, caller, name);
+    let record = Record::begin(&context.shared, caller, None, false, || named(None, &head, protocol));
     note_reply(&record, reply);
     RefusedHead(record)
 }

@@ -15,7 +15,7 @@ mod http;
 pub use endpoint::{
     BodyPlace, Endpoint, EndpointRef, GrpcAnswer, GrpcExchange, GrpcStream, HttpAnswer, HttpExchange, Later, Route,
 };
-pub use grpc::{MessageExchange, accept_message, admit_message};
+pub use grpc::{MessageExchange, accept_message, admit_message, read_question};
 pub use http::refuse_head;
 
 use crate::gate::Grant;
@@ -100,6 +100,12 @@ impl Exchange {
         self.record.follow(request);
     }
 
+    /// The record, as the field of the response that its client asked for: see [`Record::why`].
+    #[inline]
+    pub fn why(&self, is_over: bool) -> Option<String> {
+        self.record.why(is_over, |model| self.grant.covers(model))
+    }
+
     /// A call ends with this status, which is about to be sent, and without a message.
     #[inline]
     pub fn refuse(&self, status: &Status) {
@@ -112,6 +118,12 @@ impl Exchange {
     pub fn sending(&self, bytes: usize) {
         self.advance(ExchangePhase::Answered);
         self.record.sending(bytes);
+    }
+
+    /// The call succeeds: for its record, which is sent before it ended.
+    #[inline]
+    pub fn succeeds(&self) {
+        self.record.succeeded();
     }
 
     /// A call was left to the connection, with this status.

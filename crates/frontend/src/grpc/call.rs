@@ -2,7 +2,7 @@
 
 use super::context::{Call, GrpcContext};
 use super::message::Messages;
-use super::reply::{finish, reject};
+use super::reply::{finish, reject_with};
 use super::status::{Status, code};
 use super::unary::{LaterAnswer, Sent, Waits};
 use super::{timeout, unary};
@@ -13,7 +13,7 @@ use crate::exchange::{EndpointRef, GrpcStream};
 use crate::gate::Grant;
 use crate::gate_error::GateError;
 use crate::origin::{Client, Face};
-use crate::record::Record;
+use crate::record::{Record, RequestName, WHY, asks_why};
 use crate::table::calls;
 use crate::table::facts::{CallForm, Draining, Facts};
 use crate::verbose;
@@ -35,6 +35,8 @@ struct CallRules {
     encoding: Result<Encoding, Status>,
     response_encoding: Encoding,
     deadline: Result<Option<Duration>, timeout::Unreadable>,
+    /// Whether the client asks for the record of the call.
+    asks_why: bool,
 }
 
 impl CallRules {
@@ -58,6 +60,7 @@ impl CallRules {
             },
             response_encoding,
             deadline: head.get("grpc-timeout").map_or(Ok(None), timeout::parse),
+            asks_why: head.get(WHY).is_some_and(asks_why),
         }
     }
 
@@ -114,7 +117,8 @@ pub fn begin(
         }
     };
     let endpoint = plan.endpoint.map(|(_, facts, _)| facts);
-    let record = Record::grpc(&context.shared, &client.caller, endpoint, &head);
+    let named = || RequestName::grpc(endpoint, &head);
+    let record = Record::begin(&context.shared, &client.caller, endpoint, plan.asks_why, named);
     let mut exchange = Exchange::new(client.caller, (**account).clone(), record);
     if !plan.is_grpc {
         exchange.refuse(&Status::new(code::UNIMPLEMENTED, "this is no call of gRPC"));
@@ -129,8 +133,9 @@ pub fn begin(
     let (endpoint, facts, encoding, grant) = match plan.admit(context, client, &head) {
         Ok(admitted) => admitted,
         Err(status) => {
+            exchange.record.begin_late(&context.shared, &client.caller, named);
             exchange.refuse(&status);
-            reject(&mut respond, &status);
+            reject_with(&mut respond, &status, exchange.why(false).as_ref());
             return None;
         }
     };
@@ -144,7 +149,7 @@ pub fn begin(
     // Without devices this costs one branch.
     let near = (memory::has_devices() && facts.form.has_tensors()).then(|| context.engine.clone());
     let messages = Messages::new(body, encoding, account.clone(), bytes_max, facts.form.is_stream(), near);
-    let mut call = Call { head, exchange, messages, response_encoding };
+    let mut call = Call { head: head.clone(), exchange, messages, response_encoding };
     // Held until the task that continues the call, if any, counts itself.
     let _request = (!facts.form.is_stream()).then(|| context.shared.request());
     let mut sent = None;
@@ -154,16 +159,22 @@ pub fn begin(
         match unary::required(message).and_then(|message| unary::send(context, &call, message)) {
             Ok(Sent::Answered(message)) => {
                 finish(&mut respond, &call.exchange, message, response_encoding);
+                call.exchange.record.begin_at_end(&context.shared, &client.caller, named);
                 if is_logged {
                     verbose::grpc_done(call.head.path());
                 }
                 return None;
             }
-            Ok(Sent::Waits(waits)) => sent = Some(StartedCall::Waits(waits)),
+            Ok(Sent::Waits(waits)) => {
+                call.exchange.record.begin_late(&context.shared, &client.caller, named);
+                waits.note(&call.exchange.record);
+                sent = Some(StartedCall::Waits(waits));
+            }
             Ok(Sent::Later(answer)) => sent = Some(StartedCall::Later(answer)),
             Err(status) => {
+                call.exchange.record.begin_late(&context.shared, &client.caller, named);
                 call.exchange.refuse(&status);
-                reject(&mut respond, &status);
+                reject_with(&mut respond, &status, call.exchange.why(false).as_ref());
                 if is_logged {
                     verbose::grpc_done(call.head.path());
                 }
@@ -230,8 +241,10 @@ async fn finish_later(
                     verbose::grpc_done(head.path());
                 }
                 Some(Err(status)) => {
+                    let named = || RequestName::grpc(Some(endpoint.facts()), &head);
+                    call.exchange.record.begin_late(&context.shared, &call.exchange.caller, named);
                     call.exchange.refuse(&status);
-                    reject(&mut respond, &status);
+                    reject_with(&mut respond, &status, call.exchange.why(false).as_ref());
                     verbose::grpc_done(head.path());
                 }
             }

@@ -4,10 +4,12 @@ use super::status::Status;
 use crate::encoding::Encoding;
 use crate::exchange::Exchange;
 use crate::limits::UNCHARGED_ANSWER_BYTES_MAX;
+use crate::record::WHY;
 use crate::rope::Rope;
 use bytes::Buf;
 use http2::{Field, Gone, StreamWriter};
 use memory::{Account, Kind};
+use smallvec::SmallVec;
 use tensor::Error;
 
 /// Fields of many responses, each sent as one byte from the second time on.
@@ -36,19 +38,41 @@ pub fn begin(respond: &mut StreamWriter, encoding: Encoding) -> Result<(), Gone>
     respond.send_head(200, fields, false)
 }
 
+/// Fields of trailers.
+type Trailers<'a> = SmallVec<[Field<'a>; 6]>;
+
+/// The record of a call, if its client asked for it.
+fn record_field(why: Option<&String>) -> Option<Field<'_>> {
+    why.map(|why| Field::Literal(WHY, why.as_bytes()))
+}
+
 /// Ends a response that was begun.
 pub fn end(respond: &mut StreamWriter, status: &Status) {
+    end_with(respond, status, None);
+}
+
+/// Like `end`. `why`: the record, if the client asked for it.
+pub fn end_with(respond: &mut StreamWriter, status: &Status, why: Option<&String>) {
     // If the client disconnected, there is nothing left to do.
-    let _ = match status.is_ok() {
-        true => respond.send_trailers(&[OK]),
-        false => status.with_fields(|fields| respond.send_trailers(fields)),
+    let _ = match (status.is_ok(), record_field(why)) {
+        (true, None) => respond.send_trailers(&[OK]),
+        (true, Some(why)) => respond.send_trailers(&[OK, why]),
+        (false, why) => status.with_fields(|fields| {
+            let all: Trailers<'_> = fields.iter().copied().chain(why).collect();
+            respond.send_trailers(&all)
+        }),
     };
 }
 
 /// Ends a call with a status only. A client that still sends is told to stop when the call is dropped.
 pub fn reject(respond: &mut StreamWriter, status: &Status) {
+    reject_with(respond, status, None);
+}
+
+/// Like `reject`. `why`: the record, if the client asked for it.
+pub fn reject_with(respond: &mut StreamWriter, status: &Status, why: Option<&String>) {
     let _ = status.with_fields(|fields| {
-        let all: smallvec::SmallVec<[Field<'_>; 4]> = HEAD.iter().chain(fields).copied().collect();
+        let all: Trailers<'_> = HEAD.iter().chain(fields).copied().chain(record_field(why)).collect();
         respond.send_head(200, &all, true)
     });
 }
@@ -78,12 +102,13 @@ pub fn finish(respond: &mut StreamWriter, exchange: &Exchange, message: Rope, en
         Ok(message) => message,
         Err(error) => {
             let status = error.into();
-            reject(respond, &status);
-            return exchange.ended(&status);
+            exchange.ended(&status);
+            return reject_with(respond, &status, exchange.why(false).as_ref());
         }
     };
     if begin(respond, encoding).is_ok() && respond.send_data(message, false).is_ok() {
-        let _ = respond.send_trailers(&[OK]);
+        exchange.succeeds();
+        end_with(respond, &Status::ok(), exchange.why(false).as_ref());
     }
     exchange.ended(&Status::ok());
 }

@@ -205,6 +205,8 @@ struct Session<'a> {
     read_in_poll: u32,
     /// When the wait for the current request began, and when it was read; 0 unless requests were traced or logged then.
     received: [u64; 2],
+    /// The record of the slowest request, with its time, if the client asked for records.
+    slowest: Option<(u64, String)>,
     /// Set once no more requests are read: the status that ends the stream when all responses were sent.
     ending: Option<Status>,
 }
@@ -297,6 +299,7 @@ async fn read_large<'a>(
     exchange.named(&head);
     let request = reject_draining(context).and(request).and_then(|(version, mut request)| {
         inference::charge(&mut request, charge);
+        exchange.read_question(&mut request, || {});
         exchange.accept(&metadata, &version, &mut request);
         forward(&context.forward, &metadata, &mut request)?;
         Ok((version, request))
@@ -339,6 +342,7 @@ pub async fn serve(stream: GrpcStream<'_>) {
         errors_end_stream,
         read_in_poll: 1,
         received: [0; 2],
+        slowest: None,
         ending: None,
     };
     let ended = match deadline {
@@ -354,7 +358,8 @@ pub async fn serve(stream: GrpcStream<'_>) {
         && !session.output.is_mid_message
     {
         session.call.exchange.closed(&status);
-        reply::end(&mut session.respond, &status);
+        let why = session.slowest.take().map(|(_, why)| why).or_else(|| session.call.exchange.why(false));
+        reply::end_with(&mut session.respond, &status, why.as_ref());
     }
 }
 
@@ -433,10 +438,12 @@ impl<'a> Session<'a> {
 
     fn accept(&mut self, message: &Bytes) {
         verbose::stream_read();
-        let exchange = MessageExchange::begin(&self.call.exchange, &mut self.received, message);
+        let call = &self.call.exchange;
+        let exchange = MessageExchange::begin(&self.context.shared, call, &mut self.received, message);
         if message.len() > MESSAGE_BYTES_ON_REACTOR_MAX
             && protocol::grpc::is_long(message, MESSAGE_BYTES_ON_REACTOR_MAX)
         {
+            exchange.waits(&self.context.shared, call);
             self.starting = Some(Box::pin(read_large(
                 self.context,
                 self.call.messages.early().clone(),
@@ -476,7 +483,11 @@ impl<'a> Session<'a> {
             self.call.exchange.grant.admit_model(&head.model_name)?;
             let (name, number) = (&head.model_name, &head.model_version);
             let version = self.call.messages.early().version(&self.context.engine, name, number)?;
+            if version.signature.decoupled {
+                exchange.waits(&self.context.shared, &self.call.exchange);
+            }
             let mut request = head.into_request(&version.signature, &*self.context.engine)?;
+            exchange.read_question(&mut request, || exchange.waits(&self.context.shared, &self.call.exchange));
             exchange.accept(&self.call.head, &version, &mut request);
             forward(&self.context.forward, &self.call.head, &mut request)?;
             Ok((version, request))
@@ -486,7 +497,14 @@ impl<'a> Session<'a> {
 
     fn started(&mut self, started: ReadResult<'a>) {
         match started {
-            Ok(Ok(Read::Unary(waiting))) => self.ordered.push_back(UnaryCall::Waiting(Box::new(waiting))),
+            Ok(Ok(Read::Unary(waiting))) => {
+                if let Answering::Inference(Some(Inference::Pending(pending))) = &waiting.state {
+                    let exchange = &waiting.names.exchange;
+                    exchange.waits(&self.context.shared, &self.call.exchange);
+                    exchange.waits_for(&waiting.version, pending.measured());
+                }
+                self.ordered.push_back(UnaryCall::Waiting(Box::new(waiting)));
+            }
             Ok(Ok(Read::Decoupled(request, open))) => self.start_decoupled(request, open),
             Ok(Ok(Read::Checked(_, Ok(())))) => {}
             Ok(Ok(Read::Checked(key, Err(error)))) => self.refused(key, &error),
@@ -498,6 +516,7 @@ impl<'a> Session<'a> {
 
     fn reject(&mut self, error: &Error, id: &Name, exchange: MessageExchange) {
         RequestFailure::from(error).count();
+        exchange.waits(&self.context.shared, &self.call.exchange);
         let refusal = encode_stream_error(error, id, StreamFailure::BeforeEnqueue);
         exchange.answered(Some(error), true);
         self.ordered.push_back(UnaryCall::Refused(refusal, exchange));
@@ -680,6 +699,10 @@ impl<'a> Session<'a> {
             self.respond.send_data(piece, false).map_err(|_| Gone)?;
             if let Some((_, exchange)) = sent {
                 exchange.sent();
+                let why = exchange.why(&self.call.exchange.grant);
+                if why.is_some() && why > self.slowest {
+                    self.slowest = why;
+                }
             }
         }
         Ok(())

@@ -4,14 +4,15 @@ use super::context::{Call, GrpcContext};
 use super::message::{Packing, frame_encoded};
 use super::status::{Status, code};
 use crate::exchange::EndpointRef;
-use crate::exchange::{EarlyVersion, Exchange, GrpcExchange, accept_message, admit_message};
+use crate::exchange::{EarlyVersion, Exchange, GrpcExchange, accept_message, admit_message, read_question};
 use crate::forward::HeaderForward;
 use crate::gate::Grant;
 use crate::inference::{self, Inference, InferenceFuture, Started};
 use crate::limits::MESSAGE_BYTES_ON_REACTOR_MAX;
 use crate::offload::{self, CancelFlag};
-use crate::record::Record;
+use crate::record::{Record, RequestName};
 use crate::rope::Rope;
+use crate::table::calls;
 use crate::table::facts::CallForm;
 use crate::verbose;
 use bytes::Bytes;
@@ -29,6 +30,7 @@ use tensor::{Error, Name, Result};
 /// Reads the request of a call and answers it.
 pub async fn answer(context: &Arc<GrpcContext>, endpoint: EndpointRef, call: &mut Call) -> Result<Rope, Status> {
     let message = required(poll_fn(|cx| call.messages.poll_next(cx)).await)?;
+    call.exchange.record.body_came();
     if endpoint.facts().form == CallForm::Inference {
         return Box::pin(send(context, call, message)?.finish()).await;
     }
@@ -63,6 +65,13 @@ pub struct Waits {
     packing: Packing,
     /// Set while another thread frames the response.
     later: Option<LaterAnswer>,
+}
+
+impl Waits {
+    /// Notes what is measured of the inference.
+    pub fn note(&self, record: &Record) {
+        record.waits(&self.version, self.pending.measured());
+    }
 }
 
 /// Written by hand, so that the future has no space for a response.
@@ -102,6 +111,7 @@ pub fn send(context: &Arc<GrpcContext>, call: &Call, message: Bytes) -> Result<S
     call.exchange.received(&message, 0);
     if message.len() > MESSAGE_BYTES_ON_REACTOR_MAX && protocol::grpc::is_long(&message, MESSAGE_BYTES_ON_REACTOR_MAX) {
         let Exchange { grant, account, record, .. } = &call.exchange;
+        begin_record(context, call);
         let with = (grant.clone(), account.clone(), record.clone());
         let (context, head, early) = (context.clone(), call.head.clone(), call.messages.early().clone());
         return Ok(Sent::Later(Box::pin(infer_large(context, head, early, with, message, packing))));
@@ -121,6 +131,13 @@ fn sent(version: Arc<ModelVersion>, inference: Inference, packing: Packing) -> R
     })
 }
 
+/// Begins the record of a call that has none.
+fn begin_record(context: &GrpcContext, call: &Call) {
+    call.exchange.record.begin_late(&context.shared, &call.exchange.caller, || {
+        RequestName::grpc(calls::find(call.head.path()).map(|endpoint| endpoint.facts()), &call.head)
+    });
+}
+
 /// Decodes a message. Returns the version that runs the request, and the request.
 fn read(context: &GrpcContext, call: &Call, message: Bytes) -> Result<(Arc<ModelVersion>, Box<InferRequest>), Status> {
     let log = |e: &Error| verbose::infer_failed(None, e);
@@ -133,6 +150,7 @@ fn read(context: &GrpcContext, call: &Call, message: Bytes) -> Result<(Arc<Model
         let version = call.messages.early().version(&context.engine, &head.model_name, &head.model_version)?;
         protocol::grpc::reject_decoupled(&version.signature)?;
         let mut request = head.into_request(&version.signature, &*context.engine)?;
+        read_question(&exchange.record, &mut request, || begin_record(context, call));
         accept_message(&exchange.record, &call.head, &version, &mut request);
         forward(&context.forward, &call.head, &mut request)?;
         Ok((version, request))
@@ -168,6 +186,7 @@ async fn infer_large(
             Err(refusal) => return Ok(Err(refusal)),
         };
         inference::charge(&mut request, charge);
+        read_question(&record, &mut request, || {});
         accept_message(&record, &head, &version, &mut request);
         forward(&context.forward, &head, &mut request)?;
         Ok(Ok((version, request)))

@@ -12,7 +12,7 @@ use super::reply::{BodyParts, JSON, Reply};
 use super::request::{BadRequest, Framing, RequestHead, head_length};
 use super::service;
 use crate::assemble::{Assembler, grow};
-use crate::exchange::{BodyPlace, HttpExchange, refuse_head};
+use crate::exchange::{BodyPlace, Exchange, HttpExchange, refuse_head};
 use crate::hold;
 use crate::idle::IdleHandle;
 use crate::limits::{
@@ -21,6 +21,7 @@ use crate::limits::{
     STALLED_BODY_LOOK_INTERVAL, STEP_BYTES,
 };
 use crate::origin::{Caller, Client};
+use crate::record::WHY;
 use crate::rope::Rope;
 use crate::socket::Io;
 use crate::stray;
@@ -198,7 +199,7 @@ pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, caller: Caller, place:
             }
             Err(Stop::Reject(reply)) => {
                 let refused = refuse_head(&context, &caller, "http/1.1", &reply);
-                if connection.write(*reply, true, false, false).await.is_ok() {
+                if connection.write(*reply, None, true, false, false).await.is_ok() {
                     // Its line in the access log is written now, not after the wait for the client.
                     refused.sent();
                     connection.place.wait();
@@ -272,7 +273,7 @@ impl<S: Io> Connection<S> {
         // Without chunks, the end of a streamed body is the end of the connection.
         let has_end = head.http11 || reply.rest.is_none();
         let keep = head.keep_alive && reusable && has_end && !reply.close && !context.shared.is_parting();
-        self.write(reply, head.http11, keep, head.is_head).await?;
+        self.write(reply, Some(&exchange.with), head.http11, keep, head.is_head).await?;
         exchange.sent();
         self.charge = None;
         drop(exchange);
@@ -342,13 +343,14 @@ impl<S: Io> Connection<S> {
         {
             return Err(BodyError::NotWanted(Box::new(reply)));
         }
-        let mut tail = None;
+        let (mut is_later, mut tail) = (false, None);
         let bytes = match head.framing {
             Framing::Length(0) => Ok(Bytes::new()),
             Framing::Length(length) if length > bytes_max => Err(BodyError::TooLarge(length)),
             Framing::Length(length) => {
                 let length = usize::try_from(length).map_err(|_| BodyError::TooLarge(length))?;
-                if self.buffer.len() < length {
+                is_later = self.buffer.len() < length;
+                if is_later {
                     self.send_continue(head).await?;
                 }
                 match exchange.body_place(length, S::TAKES_REGIONS) {
@@ -362,11 +364,16 @@ impl<S: Io> Connection<S> {
                 }
             }
             Framing::Chunked => {
+                is_later = true;
                 self.send_continue(head).await?;
                 self.read_chunked(bytes_max).await
             }
         };
-        Ok(RequestBody { bytes: bytes?, tail, sends_regions: S::TAKES_REGIONS })
+        let bytes = bytes?;
+        if is_later {
+            exchange.with.record.body_came();
+        }
+        Ok(RequestBody { bytes, tail, sends_regions: S::TAKES_REGIONS })
     }
 
     async fn send_continue(&mut self, head: &RequestHead) -> io::Result<()> {
@@ -515,7 +522,15 @@ impl<S: Io> Connection<S> {
         true
     }
 
-    async fn write(&mut self, mut reply: Reply, http11: bool, keep_alive: bool, is_head: bool) -> io::Result<()> {
+    /// `exchange`: of the reply, unless its head was invalid.
+    async fn write(
+        &mut self,
+        mut reply: Reply,
+        exchange: Option<&Exchange>,
+        http11: bool,
+        keep_alive: bool,
+        is_head: bool,
+    ) -> io::Result<()> {
         self.out.clear();
         reply.write_head(&mut self.out, http11, keep_alive);
         if is_head {
@@ -527,7 +542,7 @@ impl<S: Io> Connection<S> {
             self.out.extend_from_slice(format!("{length:x}\r\n").as_bytes());
         }
         if let Some(events) = reply.rest.take() {
-            return Box::pin(self.write_events(reply.body, events, chunked)).await;
+            return Box::pin(self.write_events(reply.body, events, exchange, chunked)).await;
         }
         let end: &'static [u8] = match (chunked, length) {
             (false, _) => b"",
@@ -622,7 +637,13 @@ impl<S: Io> Connection<S> {
 
     /// Writes `first`, whose size line is in `out` if it is a chunk, and then each event as soon as it is ready.
     /// Watches the client while it waits. Responses that the client does not read stay in the inbox, which counts them.
-    async fn write_events(&mut self, first: BodyParts, mut events: Box<Events>, chunked: bool) -> io::Result<()> {
+    async fn write_events(
+        &mut self,
+        first: BodyParts,
+        mut events: Box<Events>,
+        exchange: Option<&Exchange>,
+        chunked: bool,
+    ) -> io::Result<()> {
         let end: &'static [u8] = if chunked { b"\r\n" } else { b"" };
         // A small event is written together with those that are ready.
         if first.iter().map(Bytes::len).sum::<usize>() <= JOIN_BYTES_MAX {
@@ -662,7 +683,11 @@ impl<S: Io> Connection<S> {
             })
             .await?;
             if is_over && chunked {
-                self.out.extend_from_slice(b"0\r\n\r\n");
+                self.out.extend_from_slice(b"0\r\n");
+                if let Some(why) = exchange.and_then(|exchange| exchange.why(true)) {
+                    [WHY, ": ", &why, "\r\n"].iter().for_each(|part| self.out.extend_from_slice(part.as_bytes()));
+                }
+                self.out.extend_from_slice(b"\r\n");
             }
             self.write_out(large.unwrap_or_default()).await?;
             self.out.clear();

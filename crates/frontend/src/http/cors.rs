@@ -12,7 +12,7 @@ use crate::limits::CORS_HEADERS_BYTES_MAX;
 const MAX_AGE_SECONDS: &str = "600";
 /// Header fields that pages may read besides those that they may always read.
 const EXPOSED: &str = "Inference-Header-Content-Length, Content-Encoding, Retry-After, WWW-Authenticate, \
-     endpoint-load-metrics, nereid-fault";
+     endpoint-load-metrics, nereid-fault, nereid-why";
 
 impl Cors {
     /// The response to a preflight, before [`add`](Self::add); `None` if the request is not one, or its origin is not

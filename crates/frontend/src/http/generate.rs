@@ -54,7 +54,10 @@ pub async fn generate(exchange: &HttpExchange<'_>, body: &Bytes, stream: bool) -
     }
     let result = match inference::start(version, request).get().await {
         Ok(Inference::Done(result)) => result,
-        Ok(Inference::Pending(pending)) => pending.await,
+        Ok(Inference::Pending(pending)) => {
+            exchange.waits_for(version, pending.measured());
+            pending.await
+        }
         Err(error) => return Reply::error(JSON, &error),
     };
     let account = &exchange.with.account;

@@ -8,7 +8,7 @@ use super::reply::{JSON, OCTETS, Reply};
 use super::request::RequestHead;
 use super::service;
 use crate::assemble::Assembler;
-use crate::exchange::{BodyPlace, HttpExchange};
+use crate::exchange::{BodyPlace, Exchange, HttpExchange};
 use crate::failure::FAULT;
 use crate::grpc::call;
 use crate::grpc::connection::{CALLS_PER_LOOK, dismiss, rest, start};
@@ -17,6 +17,7 @@ use crate::hold;
 use crate::idle::IdleHandle;
 use crate::limits::{ANSWERS_PER_LOOK, ANSWERS_SENT_AHEAD_BYTES_MAX, BODY_BYTES_MAX, DISCARD_BYTES_MAX};
 use crate::origin::{Caller, Client, Face};
+use crate::record::WHY;
 use crate::rope::Rope;
 use crate::shared::Phase;
 use crate::socket::Io;
@@ -158,7 +159,7 @@ async fn serve(
     let events = send(&mut respond, reply, is_head);
     exchange.sent();
     if let Some(mut events) = events
-        && poll_fn(|cx| poll_events(&mut respond, &mut events, cx)).await
+        && poll_fn(|cx| poll_events(&mut respond, &mut events, &exchange.with, cx)).await
     {
         exchange.sent();
     }
@@ -166,7 +167,12 @@ async fn serve(
 
 /// Sends each event as soon as it is ready. Ready after the last one (true), or once the client has disconnected.
 /// Responses that the client does not read stay in the inbox, which counts them.
-fn poll_events(respond: &mut StreamWriter, events: &mut Events, cx: &mut Context<'_>) -> Poll<bool> {
+fn poll_events(
+    respond: &mut StreamWriter,
+    events: &mut Events,
+    exchange: &Exchange,
+    cx: &mut Context<'_>,
+) -> Poll<bool> {
     let mut taken = 0u32;
     loop {
         if respond.poll_reset(cx).is_ready() {
@@ -182,7 +188,13 @@ fn poll_events(respond: &mut StreamWriter, events: &mut Events, cx: &mut Context
         }
         let sent = match ready!(events.poll_next(cx)) {
             Some(event) => respond.send_data(Rope::new(event.parts.into_iter()), false),
-            None => return Poll::Ready(respond.send_data(Bytes::new(), true).is_ok()),
+            None => {
+                let ended = match exchange.why(true) {
+                    None => respond.send_data(Bytes::new(), true),
+                    Some(why) => respond.send_trailers(&[Field::Literal(WHY, why.as_bytes())]),
+                };
+                return Poll::Ready(ended.is_ok());
+            }
         };
         if sent.is_err() {
             return Poll::Ready(false);

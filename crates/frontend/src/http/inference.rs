@@ -68,6 +68,7 @@ pub async fn infer(exchange: &HttpExchange<'_>, body: RequestBody) -> Reply {
         Ok(later @ Started::Offloaded(_)) => return Box::pin(finish(exchange, version, later)).await,
         Ok(Started::Done(Err(error))) | Err(error) => return Reply::error(JSON, &error),
     };
+    exchange.waits_for(version, pending.measured());
     match reply(exchange, version, pending.await) {
         Ok(reply) => reply,
         Err(later) => later.await,
@@ -76,6 +77,7 @@ pub async fn infer(exchange: &HttpExchange<'_>, body: RequestBody) -> Reply {
 
 /// `infer` for a body that another thread decompresses or parses.
 async fn infer_large(exchange: &HttpExchange<'_>, version: &Arc<ModelVersion>, body: Bytes, is_packed: bool) -> Reply {
+    exchange.waits();
     let HttpExchange { context, head, .. } = exchange;
     let body = if is_packed {
         let (bytes, bytes_max) = (body.len(), context.limits.input_bytes_max);
@@ -130,7 +132,10 @@ async fn infer_large(exchange: &HttpExchange<'_>, version: &Arc<ModelVersion>, b
 async fn finish(exchange: &HttpExchange<'_>, version: &Arc<ModelVersion>, started: Started<Inference>) -> Reply {
     let result = match started.get().await {
         Ok(Inference::Done(result)) => result,
-        Ok(Inference::Pending(pending)) => pending.await,
+        Ok(Inference::Pending(pending)) => {
+            exchange.waits_for(version, pending.measured());
+            pending.await
+        }
         Err(error) => return Reply::error(JSON, &error),
     };
     match reply(exchange, version, result) {
@@ -267,6 +272,13 @@ fn parse(
 /// Adds forwarded headers to a request, and its trace.
 pub fn forward(exchange: &HttpExchange<'_>, request: &mut InferRequest) -> Result<()> {
     let HttpExchange { context, head, .. } = exchange;
+    if record::take_question(request) {
+        exchange.waits();
+        exchange.with.record.ask();
+        if let Ok(version) = exchange.version() {
+            exchange.accept(version);
+        }
+    }
     exchange.with.follow(request);
     if context.forward.is_active() {
         for (name, value) in head.headers.iter() {

@@ -17,6 +17,14 @@ use smallvec::SmallVec;
 use std::mem::MaybeUninit;
 use std::sync::LazyLock;
 
+/// Name of the field by which a client asks for the record of its request, and of the one that has it.
+pub const WHY: &str = "nereid-why";
+
+/// Whether a value of that field asks for the record.
+pub fn asks_why(value: &[u8]) -> bool {
+    !matches!(value, b"" | b"0" | b"false")
+}
+
 #[derive(Debug, Clone, Copy, Default)]
 struct HeadSpan {
     start: u32,
@@ -106,6 +114,8 @@ pub struct RequestHead {
     pub keep_alive: bool,
     /// Whether the client waits for `100 Continue`.
     pub expect: bool,
+    /// Whether the client asks for the record of the request.
+    pub asks_why: bool,
     pub framing: Framing,
     pub headers: Headers,
 }
@@ -191,6 +201,7 @@ impl RequestHead {
             http11: true,
             keep_alive: true,
             expect: false,
+            asks_why: headers.get(WHY).is_some_and(asks_why),
             framing: Framing::Length(0),
             headers,
         }
@@ -261,7 +272,7 @@ impl RequestHead {
         let path = span(target.get(skip..skip + length).unwrap_or_default());
 
         (self.method, self.is_head, self.path, self.http11) = (method, is_head, path, http11);
-        (self.keep_alive, self.expect) = (http11, false);
+        (self.keep_alive, self.expect, self.asks_why) = (http11, false, false);
         let head = self;
         let mut length: Option<u64> = None;
         let (mut chunked, mut closes, mut has_host) = (false, false, false);
@@ -293,6 +304,7 @@ impl RequestHead {
                         }
                     }
                 }
+                10 if name.eq_ignore_ascii_case(WHY.as_bytes()) => head.asks_why = asks_why(value),
                 14 if name.eq_ignore_ascii_case(b"content-length") => {
                     let n = parse_length(value)?;
                     if length.is_some_and(|l| l != n) {

@@ -1,49 +1,125 @@
-//! The line of a request in the access log, made of its record.
+//! The line of a request in the access log, and its explanation for clients: both are made of its record.
 
-use super::facts::{Facts, HttpName, Noted, RequestName, SentStatus, Target};
+use super::facts::{Facts, HttpName, RequestName, SentStatus, Target};
 use crate::access_log::json_line::JsonLine;
+use crate::failure::RequestFailure;
 use crate::grpc::status::code;
-use crate::limits::{LOG_ERROR_BYTES_MAX, LOG_NAME_BYTES_MAX, LOG_NAMES_BYTES_MAX, LOG_PATH_BYTES_MAX};
-use crate::origin::{Face, Origin};
+use crate::limits::{LOG_ERROR_BYTES_MAX, LOG_NAME_BYTES_MAX, LOG_NAMES_BYTES_MAX, LOG_PATH_BYTES_MAX, WHY_BYTES_MAX};
+use crate::origin::{Caller, Face, Origin};
 use crate::table::facts::{CallForm, Facts as EndpointFacts};
 use bytes::Bytes;
 use prost::encoding::{decode_key, decode_varint, skip_field};
+use std::fmt::Write as _;
 use tensor::Fault;
-use trace::Trace;
+use trace::{Behind, Trace};
 
 /// Status for a client that disconnected before its response. HTTP defines none; other servers use this one.
 const HTTP_CLIENT_LEFT: u16 = 499;
 
-/// A request as its lines show it.
-pub(super) struct RequestLine<'r> {
-    pub(super) noted: &'r Noted,
-    pub(super) facts: &'r Facts,
+/// Maximum bytes of texts of clients in a line.
+#[derive(Clone, Copy)]
+struct TextLimits {
+    name: usize,
+    error: usize,
 }
 
-impl RequestLine<'_> {
+const OF_LOGS: TextLimits = TextLimits { name: LOG_NAME_BYTES_MAX, error: LOG_ERROR_BYTES_MAX };
+/// Those of explanations: the first whose line is short enough.
+const OF_WHY: [TextLimits; 3] = [
+    TextLimits { name: LOG_NAME_BYTES_MAX, error: LOG_ERROR_BYTES_MAX / 2 },
+    TextLimits { name: 96, error: 128 },
+    TextLimits { name: 24, error: 24 },
+];
+/// Bytes of the name of a model in `behind`.
+const BEHIND_NAME_BYTES_MAX: usize = 64;
+
+/// A request as its lines show it.
+pub(super) struct RequestLine<'r> {
+    pub(super) name: &'r RequestName,
+    pub(super) caller: Caller,
+    pub(super) facts: &'r Facts,
+    texts: TextLimits,
+}
+
+impl<'r> RequestLine<'r> {
+    pub(super) fn of(name: &'r RequestName, caller: Caller, facts: &'r Facts) -> Self {
+        Self { name, caller, facts, texts: OF_LOGS }
+    }
+
+    /// The explanation of the request as JSON in ASCII. `is_over`: the request ended; otherwise its response is about to
+    /// be sent. `covers`: whether its reader may see a model.
+    pub(super) fn explained(&self, epoch_us: u64, is_over: bool, covers: impl Fn(&str) -> bool) -> String {
+        let mut text = String::new();
+        for texts in OF_WHY {
+            let mut out = Vec::with_capacity(512);
+            let mut line = JsonLine::begin(&mut out, epoch_us);
+            let of_texts = Self { texts, ..*self };
+            line.time("time", self.facts.times.begun).word("protocol", self.protocol());
+            of_texts.put_request(&mut line, is_over);
+            if let Some(behind) = self.behind() {
+                put_behind(&mut line, behind, covers(&behind.model));
+            }
+            out.push(b'}');
+            text = ascii(out);
+            if text.len() <= WHY_BYTES_MAX {
+                break;
+            }
+        }
+        text
+    }
+
+    /// The client's id, as far as it is known.
+    pub(super) fn id(&self) -> &[u8] {
+        let measured = self.facts.measured.as_ref().and_then(|trace| trace.phases().id.get());
+        if self.facts.id.is_empty() { measured.map_or(&[], |id| &id[..]) } else { self.facts.id.as_bytes() }
+    }
+
+    /// The name of the model, as far as it is known.
+    pub(super) fn model(&self) -> &[u8] {
+        match (&self.facts.target, self.name) {
+            (Target::Found(signature), _) => signature.model.as_bytes(),
+            (Target::Named(model, _), _) => model.as_bytes(),
+            (Target::ByName, RequestName::Http(HttpName { names: [model, ..], .. })) => model,
+            _ => &[],
+        }
+    }
+
     pub(super) fn fill(&self, line: &mut JsonLine<'_>) {
-        let Self { noted, facts } = self;
+        let Self { name, caller, facts, .. } = self;
         line.time("time", facts.times.begun);
         self.who(line);
-        if noted.caller.face == Face::Embedded {
+        if caller.face == Face::Embedded {
             line.word("origin", self.origin());
         }
         line.word("protocol", self.protocol());
-        match &noted.name {
+        match name {
             RequestName::Http(HttpName { method, path, .. }) => {
                 line.word("method", method.name());
                 line.text("path", path, LOG_PATH_BYTES_MAX);
             }
-            RequestName::Grpc(_, head) => _ = line.text("path", head.path(), LOG_PATH_BYTES_MAX),
+            RequestName::Grpc(_, path) => _ = line.text("path", path, LOG_PATH_BYTES_MAX),
             RequestName::InStream => _ = line.flag("in_stream"),
         }
+        self.put_request(line, true);
+        if let Some(behind) = self.behind() {
+            put_behind(line, behind, true);
+        }
+    }
+
+    fn behind(&self) -> Option<&'r Behind> {
+        self.facts.measured.as_ref()?.phases().behind.get()
+    }
+
+    /// Writes what logs and explanations have in common.
+    fn put_request(&self, line: &mut JsonLine<'_>, is_over: bool) {
+        let Self { facts, .. } = self;
         line.word("verb", self.verb());
         // Longer messages are kept for the audit log only, which parses them itself.
         self.put_target(line, facts.body.as_ref().filter(|body| body.len() <= LOG_NAMES_BYTES_MAX));
-        if !facts.id.is_empty() {
-            line.text("id", facts.id.as_bytes(), LOG_NAME_BYTES_MAX);
+        if !self.id().is_empty() {
+            line.text("id", self.id(), self.texts.name);
         }
-        self.result(line);
+        self.result(line, is_over);
         line.number("bytes_in", facts.sizes.bytes_in).number("bytes_out", facts.sizes.bytes_out);
         self.times(line);
         if let Some(id) = facts.measured.as_ref().and_then(Trace::id) {
@@ -52,7 +128,7 @@ impl RequestLine<'_> {
     }
 
     pub(super) fn who(&self, line: &mut JsonLine<'_>) {
-        let caller = &self.noted.caller;
+        let caller = &self.caller;
         match (caller.peer, caller.origin) {
             (Some(peer), _) => line.word("peer", &peer.to_string()),
             (None, Origin::Unix) => line.word("peer", "unix"),
@@ -66,7 +142,7 @@ impl RequestLine<'_> {
 
     /// Origin of the request. For the server's own sockets, the one that the kernel reports.
     pub(super) fn origin(&self) -> &'static str {
-        match (self.noted.caller.face, self.noted.caller.origin) {
+        match (self.caller.face, self.caller.origin) {
             (Face::Embedded, _) => "embed",
             (_, Origin::Loopback) => "loopback",
             (_, Origin::Unix) => "unix",
@@ -79,14 +155,15 @@ impl RequestLine<'_> {
     }
 
     pub(super) fn protocol(&self) -> &'static str {
-        match &self.noted.name {
+        match self.name {
             RequestName::Http(name) => name.protocol,
             RequestName::Grpc(..) | RequestName::InStream => "grpc",
         }
     }
 
-    pub(super) fn result(&self, line: &mut JsonLine<'_>) {
-        let is_http = matches!(self.noted.name, RequestName::Http(..));
+    /// Writes how the request ended; `is_over` as in `explained`.
+    pub(super) fn result(&self, line: &mut JsonLine<'_>, is_over: bool) {
+        let is_http = matches!(self.name, RequestName::Http(..));
         match (&self.facts.status, is_http) {
             (SentStatus::Http(status), _) => _ = line.number("status", *status),
             (SentStatus::Grpc(status), _) => _ = line.number("grpc_status", *status),
@@ -95,19 +172,14 @@ impl RequestLine<'_> {
         }
         match &self.facts.error {
             Some((failure, text)) => {
-                let name = match (failure.number, &self.facts.status) {
-                    (Some(number), _) => grpc_name(number),
-                    (None, SentStatus::Http(status)) => http_name(*status),
-                    (None, _) => "UNKNOWN",
-                };
-                line.word("code", name).text("error", text.as_bytes(), LOG_ERROR_BYTES_MAX);
+                line.word("code", fault_code(self.facts)).text("error", text.as_bytes(), self.texts.error);
                 line.word("fault", failure.fault.name());
                 if failure.retry_after.is_some() {
                     line.flag("retry");
                 }
             }
-            None if self.facts.is_left() => {
-                line.word("code", "CANCELLED")
+            None if is_over && self.facts.is_left() => {
+                line.word("code", fault_code(self.facts))
                     .word("error", "the client or its stream was gone before the answer had left")
                     .word("fault", Fault::Client.name());
             }
@@ -146,26 +218,20 @@ impl RequestLine<'_> {
             phase("encode", if sizes.responses > 1 { 0 } else { times.sending });
             phase("write", times.sent);
         });
-        let form = self.noted.name.endpoint().map(|endpoint| endpoint.form);
+        let form = self.name.endpoint().map(|endpoint| endpoint.form);
         if measured.rows > 0 {
             line.number("batch", measured.rows);
         }
         if let Some(cause) = phases.and_then(|phases| phases.cause.get()) {
             line.word("cause", cause);
         }
-        if let Some(behind) = phases.and_then(|phases| phases.behind.get()) {
-            line.object("behind", |line| {
-                line.text("model", behind.model.as_bytes(), LOG_NAME_BYTES_MAX);
-                line.text("version", behind.version.as_bytes(), LOG_NAME_BYTES_MAX);
-                if behind.priority > 0 {
-                    line.number("priority", behind.priority);
-                }
-                line.number("rows", behind.rows);
-            });
+        let copied = phases.map_or([0; 2], trace::Phases::copied);
+        if copied != [0; 2] {
+            line.object("copied", |line| _ = line.number("in", copied[0]).number("out", copied[1]));
         }
         if form == Some(CallForm::Inferences) {
             line.number("requests", sizes.requests);
-        } else if matches!(self.noted.name, RequestName::InStream) || sizes.responses > 1 {
+        } else if matches!(self.name, RequestName::InStream) || sizes.responses > 1 {
             line.number("responses", sizes.responses);
             if times.first_response > 0 {
                 line.micros("first_response_us", times.first_response.saturating_sub(times.begun));
@@ -175,7 +241,7 @@ impl RequestLine<'_> {
 
     /// Name of the operation, the same for both protocols.
     pub(super) fn verb(&self) -> &'static str {
-        match &self.noted.name {
+        match self.name {
             RequestName::InStream => "infer",
             name => name.endpoint().map_or("unknown", |endpoint| endpoint.name),
         }
@@ -184,19 +250,19 @@ impl RequestLine<'_> {
     pub(super) fn put_target(&self, line: &mut JsonLine<'_>, body: Option<&Bytes>) {
         let mut put = |model: &[u8], version: &[u8]| {
             if !model.is_empty() {
-                line.text("model", model, LOG_NAME_BYTES_MAX);
+                line.text("model", model, self.texts.name);
             }
             if !version.is_empty() {
-                line.text("version", version, LOG_NAME_BYTES_MAX);
+                line.text("version", version, self.texts.name);
             }
         };
-        match (&self.facts.target, &self.noted.name) {
+        match (&self.facts.target, self.name) {
             (Target::Found(signature), _) => put(signature.model.as_bytes(), signature.version.as_bytes()),
             (Target::Named(model, version), _) => put(model.as_bytes(), version.as_bytes()),
             (Target::ByName, RequestName::Http(HttpName { names: [model, version, region], .. })) => {
                 put(model, version);
                 if !region.is_empty() {
-                    line.text("region", region, LOG_NAME_BYTES_MAX);
+                    line.text("region", region, self.texts.name);
                 }
             }
             (Target::ByName, RequestName::Grpc(Some(endpoint), _)) => {
@@ -233,6 +299,51 @@ fn text_field(mut message: &[u8], number: u32) -> &[u8] {
         }
     }
     found
+}
+
+/// Writes what a request waited behind. A caller that may not see the model learns that it was another one.
+fn put_behind(line: &mut JsonLine<'_>, behind: &Behind, is_seen: bool) {
+    line.object("behind", |line| {
+        if is_seen {
+            line.text("model", behind.model.as_bytes(), BEHIND_NAME_BYTES_MAX);
+            line.text("version", behind.version.as_bytes(), BEHIND_NAME_BYTES_MAX);
+        } else {
+            line.word("model", "another model");
+        }
+        if behind.priority > 0 {
+            line.number("priority", behind.priority);
+        }
+        line.number("rows", behind.rows);
+    });
+}
+
+/// JSON in ASCII: other characters are escaped, as header fields need it.
+fn ascii(json: Vec<u8>) -> String {
+    let json = String::from_utf8_lossy(&json);
+    if json.is_ascii() {
+        return json.into_owned();
+    }
+    let mut out = String::with_capacity(json.len() * 2);
+    for c in json.chars() {
+        if c.is_ascii() {
+            out.push(c);
+        } else {
+            // Writing to a string does not fail.
+            c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| _ = write!(out, "\\u{unit:04x}"));
+        }
+    }
+    out
+}
+
+/// Name of the code of a failed request.
+pub(super) fn fault_code(facts: &Facts) -> &'static str {
+    match (&facts.error, &facts.status) {
+        (Some((RequestFailure { number: Some(number), .. }, _)), _) => grpc_name(*number),
+        (Some(_), SentStatus::Http(status)) => http_name(*status),
+        (Some(_), _) => "UNKNOWN",
+        // The client disconnected.
+        (None, _) => "CANCELLED",
+    }
 }
 
 /// Name of a gRPC status code, used for both protocols.

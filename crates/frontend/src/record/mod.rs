@@ -4,20 +4,25 @@
 //! is in [`Trace`], which the record holds: it is filled from the values that statistics count.
 //!
 //! The model of a request is known only after the request was read. So if any model may be traced, or if there is a
-//! log, each request has a record as soon as its head was read. Otherwise the record is empty: every note of it is one
-//! branch, and the clock is not read.
+//! log, each request has a record as soon as its head was read, and so has one whose client asks for it. Otherwise the
+//! record is empty, and every note of it is one branch, until the request is about to wait or fails: what is fast needs
+//! no explanation, and what waits costs more than its record. [`kept`] has the slowest and the failed ones.
 //!
 //! Invariant: the lines of the logs are written when the last owner drops the record, no matter whether the request was
 //! answered, rejected or cancelled.
 
 mod audit;
 mod facts;
+mod kept;
 mod line;
 
+pub use crate::http::request::{WHY, asks_why};
 pub use facts::{EventNotes, RequestName, error_text};
+pub use kept::Kept;
 
 use crate::failure::RequestFailure;
 use crate::grpc::status::{Status, code};
+use crate::hold;
 use crate::limits::LOG_NAMES_BYTES_MAX;
 use crate::origin::Caller;
 use crate::shared::Shared;
@@ -27,9 +32,10 @@ use bytes::Bytes;
 use engine::{EngineResponse, ModelVersion};
 use facts::{Facts, Noted, SentStatus, Target, activity_of, kept};
 use line::RequestLine;
-use protocol::InferRequest;
 use protocol::grpc::InferHead;
 use protocol::json::Value;
+use protocol::{InferRequest, Parameter};
+use std::cell::{Cell, OnceCell};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -38,60 +44,102 @@ use trace::{Activity, Context, Trace};
 
 /// The record of one request, shared by all that note something of it.
 #[derive(Clone, Default)]
-pub struct Record(Option<Rc<Noted>>);
+pub struct Record {
+    noted: OnceCell<Rc<Noted>>,
+    /// When the head of an inference was read; 0 for other requests without a record.
+    begun: u64,
+    /// When its body was read, if that was later, and its bytes, for a record that begins after that.
+    read: Cell<u64>,
+    bytes_in: Cell<u64>,
+}
 
 impl fmt::Debug for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Record").field(&self.0.is_some()).finish()
+        f.debug_tuple("Record").field(&self.noted.get().is_some()).finish()
     }
 }
 
 impl Record {
-    /// Begins the record of an HTTP request.
+    /// Begins the record of a request whose head was read. `endpoint`: `None` for an unknown one. `is_asked`: its client
+    /// asks for the record.
     #[inline]
-    pub fn http(shared: &Shared, caller: &Caller, name: impl FnOnce() -> RequestName) -> Self {
-        if trace::is_any_on() { Self::begin(shared, caller, name()) } else { Self(None) }
-    }
-
-    /// Begins the record of a gRPC call. `endpoint`: `None` for an unknown one.
-    #[inline]
-    pub fn grpc(
+    pub fn begin(
         shared: &Shared,
         caller: &Caller,
         endpoint: Option<&'static EndpointFacts>,
-        head: &Rc<http2::RequestHead>,
+        is_asked: bool,
+        name: impl FnOnce() -> RequestName,
     ) -> Self {
-        if !trace::is_any_on() {
-            return Self(None);
+        let mut record = Self::default();
+        if endpoint.is_some_and(EndpointFacts::is_inference) {
+            record.begun = hold::poll_began();
         }
-        Self::begin(shared, caller, RequestName::Grpc(endpoint, head.clone()))
+        let begins = trace::is_any_on() || is_asked || (record.begun > 0 && shared.kept().begins_early(record.begun));
+        if begins {
+            if record.begun == 0 {
+                record.begun = hold::poll_began();
+            }
+            record.begin_now(shared, caller, name(), [record.begun; 2]).is_asked.set(is_asked);
+        }
+        record
     }
 
     #[cold]
-    fn begin(shared: &Shared, caller: &Caller, name: RequestName) -> Self {
-        let now = now_ns();
-        Self(Some(Rc::new(Noted::new(shared.logs(), caller, name, [now, now]))))
+    fn begin_now(&self, shared: &Shared, caller: &Caller, name: RequestName, received: [u64; 2]) -> &Noted {
+        self.noted.get_or_init(|| {
+            let noted = Noted::new(shared.logs(), shared.kept(), caller, name, received);
+            let mut facts = noted.facts.borrow_mut();
+            facts.times.read = self.read.get();
+            facts.sizes.bytes_in = self.bytes_in.get();
+            drop(facts);
+            Rc::new(noted)
+        })
+    }
+
+    /// Notes that the body came later than its head.
+    pub fn body_came(&self) {
+        if self.begun > 0 {
+            self.read.set(now_ns());
+        }
+    }
+
+    /// Begins the record of an inference that is about to wait, or that failed.
+    #[inline]
+    pub fn begin_late(&self, shared: &Shared, caller: &Caller, name: impl FnOnce() -> RequestName) {
+        if self.noted.get().is_none() && self.begun > 0 {
+            self.begin_now(shared, caller, name(), [self.begun; 2]);
+        }
+    }
+
+    /// Begins the record of an inference that succeeded without a wait for its model, if it belongs to the slowest. One
+    /// that was read, run and sent within one poll is none of them.
+    #[inline]
+    pub fn begin_at_end(&self, shared: &Shared, caller: &Caller, name: impl FnOnce() -> RequestName) {
+        if self.noted.get().is_none() && self.begun > 0 && self.begun != hold::poll_began() {
+            let now = now_ns();
+            if shared.kept().wants(now.saturating_sub(self.begun), now) {
+                let noted = self.begin_now(shared, caller, name(), [self.begun; 2]);
+                noted.facts.borrow_mut().status =
+                    if noted.is_http() { SentStatus::Http(200) } else { SentStatus::Grpc(code::OK) };
+            }
+        }
     }
 
     /// Begins the record of a request in the stream of this call. `received`: when the wait for the request before it
-    /// began, and when that was read; 0 without one, or if nothing was recorded then. Becomes those of this request.
-    pub fn in_stream(&self, caller: &Caller, received: &mut [u64; 2], message: &Bytes) -> Self {
-        if !trace::is_any_on() {
-            // The clock is not read, so the next wait has no beginning.
-            *received = [0; 2];
-            return Self(None);
-        }
-        let (now, [_, before]) = (now_ns(), *received);
+    /// began, and when that was read; 0 without one. Becomes those of this request.
+    pub fn in_stream(&self, shared: &Shared, caller: &Caller, received: &mut [u64; 2], message: &Bytes) -> Self {
+        let (now, [_, before]) = (hold::poll_began(), *received);
         // The wait for a request begins when the one before it was read.
         *received = [if before == 0 { now } else { before }, now];
-        // Without a record of the call, which began before anything was traced, its requests may be traced.
-        let logs = self.0.as_ref().and_then(|call| call.logs.as_ref());
-        let noted = Noted::new(logs, caller, RequestName::InStream, *received);
+        let record = Self { begun: now, ..Self::default() };
+        let is_asked = self.noted.get().is_some_and(|call| call.is_asked.get());
+        if trace::is_any_on() || is_asked || shared.kept().begins_early(now) {
+            record.begin_now(shared, caller, RequestName::InStream, *received).is_asked.set(is_asked);
+        }
         self.note(|_, of_call| {
             of_call.sizes.requests += 1;
-            noted.facts.borrow_mut().key.clone_from(&of_call.key);
+            record.note(|_, facts| facts.key.clone_from(&of_call.key));
         });
-        let record = Self(Some(Rc::new(noted)));
         record.received(message, 0);
         // The trace has the end of the wait, which `received` noted later.
         record.note(|_, facts| facts.times.read = now);
@@ -100,9 +148,34 @@ impl Record {
 
     #[inline]
     fn note(&self, note: impl FnOnce(&Noted, &mut Facts)) {
-        if let Some(noted) = &self.0 {
+        if let Some(noted) = self.noted.get() {
             note(noted, &mut noted.facts.borrow_mut());
         }
+    }
+
+    /// Whether the client asks for the record.
+    pub fn is_asked(&self) -> bool {
+        self.noted.get().is_some_and(|noted| noted.is_asked.get())
+    }
+
+    /// Time since the head was read, in ns.
+    pub fn age(&self) -> u64 {
+        now_ns().saturating_sub(self.begun)
+    }
+
+    /// The client asks for the record, in the request itself.
+    pub fn ask(&self) {
+        if let Some(noted) = self.noted.get() {
+            noted.is_asked.set(true);
+        }
+    }
+
+    /// The record as a client gets it that asks for it; `None` for others. Its response is about to be sent, or `is_over`.
+    /// `covers`: whether the client may see a model.
+    #[inline]
+    pub fn why(&self, is_over: bool, covers: impl Fn(&str) -> bool) -> Option<String> {
+        let noted = self.noted.get().filter(|noted| noted.is_asked.get())?;
+        Some(noted.explained(is_over, covers))
     }
 
     /// Notes the key of the caller.
@@ -118,9 +191,11 @@ impl Record {
     /// Notes that the body or message was read. `behind`: bytes of it that lie elsewhere.
     #[inline]
     pub fn received(&self, body: &Bytes, behind: usize) {
+        let bytes = (body.len() + behind) as u64;
+        self.bytes_in.set(bytes);
         self.note(|noted, facts| {
             facts.times.read = now_ns();
-            facts.sizes.bytes_in += (body.len() + behind) as u64;
+            facts.sizes.bytes_in += bytes;
             let has_names = match &noted.name {
                 RequestName::Http(..) => noted.is_write,
                 RequestName::Grpc(Some(endpoint), _) if endpoint.names.is_empty() => noted.is_write,
@@ -152,8 +227,16 @@ impl Record {
                 trace.front(begin, facts.times.receiving);
                 trace.front(end, facts.times.read);
             }
-            if noted.logs.is_some() {
-                facts.measured = Some(facts.trace.get_or_insert_with(Trace::measured).clone());
+            facts.measured = Some(facts.trace.get_or_insert_with(Trace::measured).clone());
+            facts.target = Target::Found(version.signature.clone());
+        });
+    }
+
+    /// Notes what the engine measures of a request whose record began when it waited.
+    pub fn waits(&self, version: &ModelVersion, measured: Option<&Trace>) {
+        self.note(|_, facts| {
+            if facts.measured.is_none() {
+                facts.measured = measured.cloned();
                 facts.target = Target::Found(version.signature.clone());
             }
         });
@@ -171,12 +254,12 @@ impl Record {
     /// Takes the trace, for events that are made elsewhere; nothing more is traced here.
     #[inline]
     pub fn take_trace(&self) -> Option<Trace> {
-        self.0.as_ref()?.facts.borrow_mut().trace.take()
+        self.noted.get()?.facts.borrow_mut().trace.take()
     }
 
     /// Whether a rejected body has to be examined for [`refused`](Self::refused).
     pub fn is_sampled(&self) -> bool {
-        self.0.as_ref().is_some_and(|noted| noted.facts.borrow().trace.as_ref().is_some_and(Trace::is_recorded))
+        self.noted.get().is_some_and(|noted| noted.facts.borrow().trace.as_ref().is_some_and(Trace::is_recorded))
     }
 
     /// Ends the trace of a request whose body was rejected. The trace is kept only if the body [`is_no_json`].
@@ -226,7 +309,7 @@ impl Record {
 
     /// Counter for the events that follow the head of a reply. Their activities are traced where they are made.
     pub fn events(&self) -> Option<Arc<EventNotes>> {
-        let noted = self.0.as_ref().filter(|noted| noted.logs.is_some())?;
+        let noted = self.noted.get()?;
         Some(noted.facts.borrow_mut().events.get_or_insert_default().clone())
     }
 
@@ -268,6 +351,28 @@ impl Record {
     }
 }
 
+/// Takes the parameter out of a request that asks for its record as the field of this name does.
+#[inline]
+pub fn take_question(request: &mut InferRequest) -> bool {
+    !request.parameters.is_empty() && take_parameter(request)
+}
+
+fn take_parameter(request: &mut InferRequest) -> bool {
+    let mut is_asked = false;
+    request.parameters.retain(|(name, value)| {
+        if name.as_bytes() != WHY.as_bytes() {
+            return true;
+        }
+        is_asked |= match value {
+            Parameter::Bool(value) => *value,
+            Parameter::String(value) => asks_why(value.as_bytes()),
+            _ => true,
+        };
+        false
+    });
+    is_asked
+}
+
 /// Whether a body is not empty and not JSON; parses all of it.
 pub fn is_no_json(text: &[u8]) -> bool {
     !text.is_empty() && Value::parse(text).is_err()
@@ -301,16 +406,34 @@ pub fn event_sent(trace: Option<&Trace>) {
     activity_of(trace, facts::HTTP.sent[1]);
 }
 
+impl Noted {
+    #[cold]
+    fn explained(&self, is_over: bool, covers: impl Fn(&str) -> bool) -> String {
+        let mut facts = self.facts.borrow_mut();
+        if is_over {
+            facts.add_events();
+        }
+        RequestLine::of(&self.name, self.caller, &facts).explained(self.kept.epoch_us(), is_over, covers)
+    }
+}
+
 impl Drop for Noted {
     fn drop(&mut self) {
+        if self.logs.is_none() && !self.is_inference {
+            return;
+        }
+        let mut facts = self.facts.take();
+        facts.add_events();
         if let Some(logs) = &self.logs {
-            let mut facts = self.facts.take();
-            facts.add_events();
-            let line = RequestLine { noted: self, facts: &facts };
+            let line = RequestLine::of(&self.name, self.caller, &facts);
             logs.access(facts.is_failed(), |to| line.fill(to));
             if self.is_write {
                 line.audit(logs, facts.body.clone());
             }
+        }
+        if self.is_inference && self.kept.takes(&facts) {
+            let name = std::mem::replace(&mut self.name, RequestName::InStream);
+            self.kept.keep(name, self.caller, facts);
         }
     }
 }

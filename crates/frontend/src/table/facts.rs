@@ -96,6 +96,12 @@ impl Facts {
         Self { act: Act::Write, ..Self::read(name, category) }
     }
 
+    /// Whether a request runs a model. A stream of requests is none itself.
+    #[inline]
+    pub fn is_inference(&self) -> bool {
+        self.category == Some(Category::Inference) && !matches!(self.form, CallForm::Inferences | CallForm::Stream)
+    }
+
     /// Whether a call may change the server.
     pub fn may_change(&self) -> bool {
         self.act == Act::Write || self.reads.is_some()
