@@ -27,6 +27,7 @@ const EARLY =
 function chunkOf(id) {
   // Entries keep their own paths; nothing else imports src/shm.
   if (id.endsWith('/src/cli/main.ts') || id.includes('/src/shm/')) return null
+  if (id.endsWith('/src/internal.ts')) return 'cli'
   const lazy = LAZY.exec(id)
   if (lazy !== null) return lazy[1].replace('/', '_')
   if (SPANS.test(id)) return 'trace_opentelemetry'
@@ -43,7 +44,7 @@ function chunkOf(id) {
 const SHARED = ['protobuf', 'native', 'log', 'cli', 'config', 'metrics', 'repository', 'trace', 'api']
 // Commands other than serving are read when they are called.
 const CHUNKS = SHARED.concat(
-  'cli_version', 'yaml', 'commands', 'doctor', 'metrics_process', 'metrics_server', 'trace_opentelemetry',
+  'cli_version', 'yaml', 'commands', 'tools', 'doctor', 'metrics_process', 'metrics_server', 'trace_opentelemetry',
 )
 
 /** Bundles one set of entries. Fails on an unresolved dependency, which users' machines could not import. */
@@ -70,7 +71,7 @@ export async function bundle(root) {
     cwd: root,
     input: {
       index: 'src/index.ts', 'shm/index': 'src/shm/index.ts', 'embed/index': 'src/embed/index.ts',
-      'cli/main': 'src/cli/main.ts',
+      internal: 'src/internal.ts', 'cli/main': 'src/cli/main.ts',
     },
     // Prefer a package's ES modules: unused parts of CommonJS cannot be dropped.
     resolve: {

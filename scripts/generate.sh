@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Rebuilds what is generated: from proto/ Rust messages and descriptors for crates/protocol and TypeScript for src/config, tables for client; docs/limits.md from
 # the rows of test/attacks; from shm/protocol.json the constants of the runner protocol for Rust, C and Python; from shm/include the
-# functions of Triton's C API that crates/backend-host does not define; from crates/node the declarations of the native module.
+# functions of Triton's C API that crates/backend-host does not define; from crates/scheduler the causes for which batches begin; from crates/node the declarations of the native module.
 # With --check nothing is written; fails when what is committed differs from what would be generated. Needs no network.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -33,6 +33,7 @@ if [[ "${1:-}" == --check ]]; then
   }
   node test/attacks/docs.mjs --check
   node scripts/generate-runner.mjs --check
+  node scripts/generate-causes.mjs --check
   node scripts/generate-triton-stubs.mjs --check
 else
   cp "$work/rust"/* "$rust/"
@@ -41,5 +42,6 @@ else
   cp "$work/native.ts" "$native"
   node test/attacks/docs.mjs
   node scripts/generate-runner.mjs
+  node scripts/generate-causes.mjs
   node scripts/generate-triton-stubs.mjs
 fi

@@ -20,6 +20,7 @@ import { exposed } from '../test/exposed/run.mjs'
 import { h2spec } from '../test/h2spec/run.mjs'
 import { packages } from '../test/package/run.mjs'
 import { motoEnvironment } from '../test/stores/moto.mjs'
+import { why } from '../test/why/run.mjs'
 import { advisories } from './advisories.mjs'
 import { golden } from './golden.mjs'
 import { probes } from './probes.mjs'
@@ -277,5 +278,18 @@ export const SUITES = {
     run: async ({ nightly, only }) => ({
       ...(await attacks({ only, nightly, phase: 'alone' })), again: attacksAgain({ nightly }),
     }),
+  },
+  /** Staged faults and healthy servers: what `GET /v2/models/M/why` advises, beside what the change brings. */
+  why: {
+    lane: 'alone',
+    clocks: true,
+    async run({ nightly, only }) {
+      const again = async (failures) => {
+        const runs = []
+        for (const one of failures) runs.push(await why({ nightly, only: one.slice(0, one.indexOf(':')) }))
+        return sumOf(runs)
+      }
+      return { ...(await why({ nightly, only })), again }
+    },
   },
 }

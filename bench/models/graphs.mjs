@@ -78,6 +78,16 @@ export function wide() {
   return g.file([value('INPUT0', TYPE.FP32, ['batch', 1024])], [value('OUTPUT0', TYPE.FP32, ['batch', 1024])])
 }
 
+/** Rows, or only the `first` one whatever the others, through one square layer again and again. */
+export function deep(layers, width, { first = false } = {}) {
+  const g = new Graph(5)
+  const [weights, bias] = [g.weights([width, width], width), g.weights([width], width, 0.02)]
+  let x = first ? g.add('Slice', ['INPUT0', g.longs(0), g.longs(1)]) : 'INPUT0'
+  for (let i = 0; i < layers; i += 1) x = g.add('Tanh', [g.add('Add', [g.add('MatMul', [x, weights]), bias])])
+  g.add('Add', ['INPUT0', x], {}, 'OUTPUT0')
+  return g.file([value('INPUT0', TYPE.FP32, ['batch', width])], [value('OUTPUT0', TYPE.FP32, ['batch', width])])
+}
+
 /**
  * ResNet-50 with its normalisations folded into the convolutions, as exporters leave it: 25.5 M weights, 4.1 GFLOP per
  * image.

@@ -123,8 +123,11 @@ function importsOf(file, text, pattern) {
   return [...text.matchAll(pattern)].map(([, path]) => normalize(join(dirname(file), path)).replace(/\.js$/, '.ts'))
 }
 
-/** Folder of `src` that contains a file; `src` for files outside the folders. */
-const folderOf = (file) => (file.split('/').length > 2 ? file.split('/')[1] : 'src')
+/** Folder of `src` that contains a file; for a file outside the folders its own name if it has rules, else `src`. */
+const folderOf = (file, folders) => {
+  const [, name, inside] = file.split('/')
+  return inside !== undefined || name in folders ? name : 'src'
+}
 
 /** Imports between folders of `src` that the settings do not permit. */
 function wrongImports(sources, { folders, loads }) {
@@ -132,9 +135,9 @@ function wrongImports(sources, { folders, loads }) {
     (circle) => `${LIMITS}: folders import each other: ${circle.join(', ')}`,
   )
   const compare = (file, text, pattern, allowed, verb) => {
-    const from = folderOf(file)
+    const from = folderOf(file, folders)
     for (const to of importsOf(file, text, pattern)) {
-      const folder = to.startsWith('src/') ? folderOf(to) : 'what is outside of src'
+      const folder = to.startsWith('src/') ? folderOf(to, folders) : 'what is outside of src'
       if (folder === from || allowed[from]?.includes(folder)) continue
       wrong.push(
         `${file} ${verb}s ${to}: files of ${from} may ${verb} from ` +

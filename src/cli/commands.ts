@@ -149,7 +149,7 @@ export const COMMANDS: readonly Command[] = [
     name: 'new', usage: '(model | backend) NAME [--lang=(ts | python | c | rust)] [options]',
     meaning:
       'Write the smallest model in TypeScript or Python and a test that runs without a server, try it, and print the ' +
-      "commands that test it, serve it and send a request. Or write the smallest backend for Triton's C API in C or " +
+      "commands that test it, serve it and call it. Or write the smallest backend for Triton's C API in C or " +
       'Rust, with a model and a test, and print the commands that build it, test it and serve it.',
     options: [
       {
@@ -236,6 +236,30 @@ export const COMMANDS: readonly Command[] = [
     ],
     words: () => ['ts'],
     load: () => import('../commands/gen/index.js'),
+  },
+  {
+    name: 'why',
+    usage: '[MODEL | - | RECORD] [options]',
+    meaning:
+      'Explain why requests were slow, and what to change. MODEL explains the last minutes of a model, RECORD the ' +
+      'response to a request with the header nereid-why: 1 (- reads it from stdin, as curl -D- prints it), and ' +
+      'neither the slowest and the failed requests of the server. A key for it is read from NEREID_KEY.',
+    options: [
+      { name: 'url', value: 'url', meaning: 'HTTP address of the server. Default: http://localhost:8000.' },
+      {
+        name: 'id', value: 'id',
+        meaning: 'Explain the requests with this id that the server keeps, those of MODEL or all.',
+      },
+      { name: 'version', value: 'version', meaning: 'Version of the model. Default: the one that answers.' },
+      {
+        name: 'simulate', value: 'name=number,...',
+        meaning:
+          'What the last requests would have met with other settings: instances, delay_us, max_batch_size or threads.',
+      },
+      { name: 'json', meaning: 'Print the JSON of the server.' },
+      { name: 'header', value: 'name: value', meaning: 'Sent with every request to the server.' },
+    ],
+    load: () => import('../tools/why/index.js'),
   },
   {
     name: 'key',

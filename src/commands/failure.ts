@@ -1,7 +1,7 @@
 /** Prints failures of commands. Not in `output.ts`, because this loads the native module, which `doctor` avoids. */
 
 import { ServerError } from '../native/index.js'
-import { CommandError } from './arguments.js'
+import { CommandError } from '../cli/arguments.js'
 
 /**
  * Prints an error of the system, the model or the arguments; returns the exit code.

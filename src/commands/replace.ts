@@ -2,7 +2,7 @@
 
 import { closeSync, fsyncSync, openSync, realpathSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { reasonOf } from '../config/index.js'
-import { CommandError } from './arguments.js'
+import { CommandError } from '../cli/arguments.js'
 
 /**
  * Replaces the target of a link and keeps the link, and the mode of an existing file.

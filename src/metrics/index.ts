@@ -42,6 +42,7 @@ export function metricsText(
       },
       saturation: (statistics, instances) => saturation.of(versionOf(statistics), statistics, instances, nowMs),
       counterLatencies: metricsConfig.counterLatencies,
+      histograms: metricsConfig.histograms,
       logLost: logger.lost,
       tracesLost: traces.lost,
       stores: repository.remoteStores,

@@ -56,6 +56,15 @@ const rangeOf = (count) =>
     outputs: [{ name: 'Y', parameters: { binary_data: true } }],
   })
 
+const queueing = server('a model that queues', {
+  models: (root) => {
+    const tensors = [[['INPUT0', 'TYPE_FP32', [1]]], [['OUTPUT0', 'TYPE_FP32', [1]]]]
+    // Its cost depends on data, so that it never runs on a reactor.
+    const settings = `instance_group [ { count: 4 } ]\nparameters { key: "execute_delay_ms" value { string_value: "1" } }`
+    writeModel(root, 'queues', { config: config('identity', 0, ...tensors, settings) })
+  },
+})
+
 const INPUTS = 1000
 const wide = server('1,000 inputs', {
   models: (root) => {
@@ -249,6 +258,30 @@ export const rows = [
       },
       statuses,
     ), { server: many },
+  ),
+  row(
+    'the reasons of a model with 10,000 executions and a replay of each, 8 at a time',
+    'Replays run off the reactor, at most `EXPLANATIONS_MAX` at once or waiting, and of at most `STRETCH_MAX` requests ' +
+      '(`why::history`).',
+    async (t) => {
+      const body = json({ inputs: [{ name: 'INPUT0', shape: [1], datatype: 'FP32', data: [1] }] })
+      const client = async () => {
+        for (let i = 0; i < 625; i += 1) await t.post(infer('queues'), body)
+      }
+      await Promise.all(Array.from({ length: 16 }, client))
+      return held(
+        t,
+        async () => {
+          const why = () => t.get('/v2/models/queues/why?simulate=instances:64,delay_us:1000')
+          const answers = await Promise.all(Array.from({ length: CLIENTS }, why))
+          const wrong = answers.filter(({ status }) => status !== 200 && status !== 503)
+          t.check(wrong.length === 0 && answers.some(({ status }) => status === 200), `${wrong[0]?.status}`)
+          return answers
+        },
+        statuses,
+      )
+    },
+    { server: queueing },
   ),
   row(
     'the page of 1,000 models, as HTML and as JSON, and their names, 8 clients at a time',

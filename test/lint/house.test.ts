@@ -135,7 +135,10 @@ test('a wrong import in a copy of this code fails', () => {
   const imports = (): string[] => house(root).wrong.filter((one) => one.includes(' may import '))
   expect(imports()).toEqual([])
   appendFileSync(join(root, 'src/config/names.ts'), "import '../api/json.js'\n")
+  // The commands in tools use what the package exports for them, and nothing else.
+  appendFileSync(join(root, 'src/tools/why/record.ts'), "import '../../cli/parse.js'\n")
   expect(imports()).toEqual([
     'src/config/names.ts imports src/api/json.ts: files of config may import from native (scripts/house.json)',
+    'src/tools/why/record.ts imports src/cli/parse.ts: files of tools may import from internal.ts (scripts/house.json)',
   ])
 })

@@ -27,6 +27,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tensor::{Error, Result};
+use trace::limits::MEASURED_ID_BYTES_MAX;
 use trace::{Behind, TensorSide, Trace};
 
 impl ModelVersion {
@@ -253,9 +254,10 @@ impl ModelVersion {
     pub(crate) fn trace_wait(&self, trace: &Trace, (priority, rows): (u32, u64), asking: Option<u32>) {
         let limited = self.scheduling.limited.as_ref();
         let holder = asking.and_then(|instance| limited?.holder(instance));
+        let has_resources = holder.is_some();
         let signature = holder.unwrap_or_else(|| self.signature.clone());
         let (model, version) = (signature.model.clone(), signature.version.clone());
-        _ = trace.phases().behind.set(Behind { model, version, priority, rows });
+        _ = trace.phases().behind.set(Behind { model, version, has_resources, priority, rows });
     }
 
     /// Records an accepted request in its trace.
@@ -263,7 +265,9 @@ impl ModelVersion {
     fn trace_accepted(&self, trace: &Trace, request: &InferRequest, now: u64) {
         trace.accepted(&self.signature.model, self.identity.number, &request.id, now);
         if !request.id.is_empty() {
-            _ = trace.phases().id.set(request.id.clone());
+            // A copy, because the id is a slice of the request's buffer.
+            let id = request.id.as_bytes();
+            _ = trace.phases().id.set(id.get(..MEASURED_ID_BYTES_MAX).unwrap_or(id).into());
         }
         // Triton's sequence scheduler records no inputs.
         if trace.wants_tensors() && self.scheduling.sequencing.is_none() {

@@ -37,16 +37,18 @@ const TURN_COST: u64 = 2;
 impl Dispatch {
     /// Learns from an execution. Returns for how long, in ns, the model stops running inline after too many overruns.
     #[inline]
-    pub(crate) fn learn(&mut self, cost: &ExecutionCost) -> Option<u64> {
+    pub(crate) fn learn(&mut self, instance: u32, cost: &ExecutionCost) -> Option<u64> {
         if cost.duration > 0 {
             let ExecutionCost { class, kind, rows, tokens, plan, duration: duration_ns, .. } = *cost;
             self.schedule.profile_mut().observe(&FinishedRun { class, kind, rows, tokens, plan, duration_ns });
         }
         if let Some((inline, held)) = cost.inline {
+            self.recent.ran_inline(cost.end, cost.duration);
             self.turn_policy.ran(cost.end);
             // A failed run held the thread as well.
             return self.schedule.profile_mut().ran_inline(held, inline.limit_ns, cost.end);
         }
+        self.recent.ended(instance, cost.rows, cost.end, cost.duration);
         self.schedule.profile_mut().ran_on_pool(cost.end);
         None
     }
@@ -127,6 +129,8 @@ impl ModelVersion {
         let step = catch_unwind(AssertUnwindSafe(|| dispatch.schedule.step_ahead(now, running, removed)));
         let requests = step.ok().flatten()?;
         traced::begin(&requests, Cause::Prefetched);
+        dispatch.recent.began(now, Cause::Prefetched, requests.iter().map(Queued::seen));
+        dispatch.recent.on(instance);
         dispatch.followed.pop();
         Some((requests, instance))
     }
@@ -161,6 +165,7 @@ impl ModelVersion {
         match next {
             Next::Run(requests, which, why) => {
                 traced::begin(&requests, why);
+                dispatch.recent.began(now, why, requests.iter().map(Queued::seen));
                 self.batch_was_taken(dispatch);
                 return Some((requests, which));
             }
@@ -209,7 +214,7 @@ impl ModelVersion {
     pub(crate) fn next(&self, permit: &mut Permit<'_>, cost: ExecutionCost) -> Option<Requests> {
         let now = cost.end;
         let mut dispatch = self.serving.dispatch.lock();
-        let overran = dispatch.learn(&cost);
+        let overran = dispatch.learn(permit.instance, &cost);
         self.rests(&mut dispatch, permit.instance);
         permit.held = false;
         // The usual case: a request ran alone, and none waits.

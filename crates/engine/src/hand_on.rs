@@ -57,7 +57,11 @@ impl Occupancy for OccupiedInstance {
         match &self.held {
             Holding::Held(held) => held.duration.store(duration, Ordering::Relaxed),
             Holding::Offered(UnfinishedBatch(version), cost) => {
-                version.serving.dispatch.lock().learn(&ExecutionCost { duration, end: now_ns(), ..*cost });
+                version
+                    .serving
+                    .dispatch
+                    .lock()
+                    .learn(self.execution.instance, &ExecutionCost { duration, end: now_ns(), ..*cost });
             }
         }
     }
@@ -321,7 +325,7 @@ impl ModelVersion {
     /// Called when the batch of an instance is over.
     pub(crate) fn freed(&self, batch: &HeldInstance, cost: ExecutionCost) {
         let mut dispatch = self.serving.dispatch.lock();
-        dispatch.learn(&cost);
+        dispatch.learn(batch.instance, &cost);
         // Otherwise the batch behind it has the instance.
         let offer = batch.offer.load(Ordering::Relaxed);
         if offer == 0 || dispatch.is_followed_no_more(offer) {

@@ -98,6 +98,20 @@ fn failed(error: Error) -> EngineResponse {
 /// A request in the form that the scheduler owns.
 pub(crate) struct Queued(pub(crate) Box<Pending>);
 
+impl Queued {
+    /// What is kept of it when it begins to run.
+    pub(crate) fn seen(&self) -> why::Request {
+        let short = |number: u64| u16::try_from(number).unwrap_or(u16::MAX);
+        why::Request {
+            arrived: self.0.accepted,
+            rows: short(self.rows().into()),
+            class: (self.0.class ^ self.0.class >> 16 ^ self.0.class >> 32 ^ self.0.class >> 48) as u16,
+            priority: short(self.0.entry.request.priority),
+            tokens: short(self.tokens().into()),
+        }
+    }
+}
+
 /// Requests that run together.
 pub(crate) type Requests = SmallVec<[Queued; 1]>;
 

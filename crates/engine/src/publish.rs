@@ -4,6 +4,7 @@ use crate::batching_library::BatchingLibrary;
 use crate::cached::Cached;
 use crate::compile;
 use crate::ensemble::Ensemble;
+use crate::histograms::HistogramShape;
 use crate::identity::{ConfigTexts, Identity};
 use crate::instance_config::{InstanceConfig, chosen_cores};
 use crate::instances::InstanceListener;
@@ -19,6 +20,7 @@ use crate::statistics::Statistics;
 use crate::table::{VersionEntry, VersionState, split_key};
 use crate::text_identity::TextIdentity;
 use crate::texts;
+use crate::usage::CounterLog;
 use crate::version::{ModelVersion, Served};
 use crate::warmup;
 use arc_swap::ArcSwap;
@@ -67,6 +69,7 @@ impl Engine {
         limits::check(&config)?;
         let version = self.version_of((&open, opened), &config, spec)?;
         self.look_for_hangs();
+        self.watch_usage();
         version.notify_remote(|remote| remote.serve(Arc::new(InstanceListener::of(&version))));
         let names: Vec<_> = (0..).zip(compile::instance_names(&config)).collect();
         warmup::run(&version, &config, &open.model_directory, &names)?;
@@ -141,10 +144,20 @@ impl Engine {
             scheduling.capabilities.batch_size_without_batching.filter(|_| schedule.max_batch_size == 0),
             cached.is_some(),
             placed,
+            HistogramShape {
+                is_decoupled: signature.decoupled,
+                // A graph has no batches.
+                rows_max: if is_graph { 0 } else { schedule.max_batch_size },
+                tokens_max: schedule.tokens_max,
+            },
         );
         schedule.cores = chosen_cores(scheduling.capabilities.cores, config);
         let instances = schedule.cores.unwrap_or(schedule.instances);
-        let dispatch = Dispatch::new(Schedule::of(schedule, scheduling.sequencing.as_ref()), instances);
+        let dispatch = Dispatch::new(
+            Schedule::of(schedule, scheduling.sequencing.as_ref()),
+            instances,
+            why::Ring::new(self.shared.recent_bytes.clone()),
+        );
         let serving = ServingState::new(dispatch, InstanceConfig::all(config), is_remote.then(RemoteState::default));
         let trace = self.shared.tracer.watch(&signature.model);
         let version = Arc::new_cyclic(|me: &Weak<ModelVersion>| {
@@ -157,6 +170,8 @@ impl Engine {
                 scheduling,
                 serving,
                 statistics,
+                loaded: backend::now_ns(),
+                counters: CounterLog::default(),
                 text,
                 trace,
                 cached,

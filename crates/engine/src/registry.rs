@@ -11,6 +11,7 @@ use crate::readiness_query::ReadinessState;
 use crate::statistics::{Snapshot, VersionStatistics};
 use crate::table::{ServerState, Table, VersionEntry, VersionState, parse_version};
 use crate::timer::Timer;
+use crate::usage::{UsageLog, UsageWatch};
 use crate::version::{Continuing, EngineContext, ModelVersion};
 use backend::{Backend, ModelIo, OpenSpec};
 use cache::{Cache, LocalCache, Secret};
@@ -37,6 +38,7 @@ pub struct Engine {
     deadlines: OnceLock<Arc<Deadlines>>,
     cycles: OnceLock<Arc<Cycles>>,
     hangs: OnceLock<Arc<Hangs>>,
+    usage: OnceLock<Arc<UsageWatch>>,
     load: LoadMeter,
     /// Subscription to device failures.
     listening: OnceLock<device::failure::Listening>,
@@ -108,6 +110,8 @@ impl Engine {
                 cache: cache.map(|cache| (cache, Secret::random())),
                 resources: options.rate_limit.clone().map(Resources::new),
                 continuing: Continuing::default(),
+                recent_bytes: Arc::default(),
+                usage: UsageLog::default(),
                 loads: AtomicU64::new(0),
                 tracer: Tracer::default(),
                 on_readiness,
@@ -121,6 +125,7 @@ impl Engine {
             deadlines: OnceLock::new(),
             cycles: OnceLock::new(),
             hangs: OnceLock::new(),
+            usage: OnceLock::new(),
             load: LoadMeter::default(),
             regions: RegionRegistry::new(memory::RegionLimits::default()),
         });
@@ -226,6 +231,11 @@ impl Engine {
         }
     }
 
+    /// Begins to note the use of the cores.
+    pub(crate) fn watch_usage(&self) {
+        self.usage.get_or_init(|| UsageWatch::new(&self.shared, &self.directory));
+    }
+
     /// A server whose start failed has no models, and reports that it is not ready instead.
     fn reject_failed(&self) -> Result<()> {
         if self.server_state() == ServerState::Failed { Err(Error::unavailable("Server not ready")) } else { Ok(()) }
@@ -288,6 +298,8 @@ impl Engine {
             ("nereid_inflight_requests", "Accepted requests without an answer", self.inflight() as f64),
             ("nereid_worker_threads", "Worker threads alive", threads as f64),
             ("nereid_worker_threads_max", "Most worker threads there may be", threads_max as f64),
+            ("nereid_why_bytes", "Bytes of what happened in the last minutes", self.shared.recent_bytes.bytes() as f64),
+            ("nereid_why_bytes_max", "Most bytes of it, all models together", why::SERVER_BYTES_MAX as f64),
         ];
         gauges.extend(self.at_work());
         gauges.extend(trace_gauges(&self.shared.tracer));

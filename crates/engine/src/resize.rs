@@ -160,6 +160,7 @@ impl ModelVersion {
         let new: SmallVec<[u32; 8]> =
             members.iter().copied().filter(|number| !dispatch.members.contains(number)).collect();
         let Changed { left } = dispatch.set_members(now, members);
+        dispatch.recent.clear();
         self.serving.count_gone(&dispatch);
         if let Some((gone, why)) = dispatch.gone.last().filter(|_| dispatch.refusal().is_some()).cloned() {
             dispatch.schedule.down(now, gone, true, &why, &mut removed);
@@ -242,7 +243,7 @@ mod tests {
             tokens_max: None,
             cores: None,
         };
-        Dispatch::new(Schedule::of(config, None), instances)
+        Dispatch::new(Schedule::of(config, None), instances, why::Ring::new(Arc::default()))
     }
 
     /// Idle instances after each step, the next one last: `3` sets the count, `take` and `give n` use an instance.

@@ -38,6 +38,8 @@ pub(crate) struct Scheduling {
     pub(crate) sized: bool,
     /// Order in which ensembles have to call the version for their iterations.
     pub(crate) order: CallOrder,
+    /// The configuration of the scheduler, for replays.
+    pub(crate) config: scheduler::Config,
     /// Number of priority levels, 0 for none, and the level of requests without a priority.
     pub(crate) priorities: (u32, u32),
 }
@@ -116,6 +118,7 @@ impl Scheduling {
                 .dynamic
                 .as_ref()
                 .map_or((0, 0), |dynamic| (dynamic.priority_levels, dynamic.default_priority_level)),
+            config: config.clone(),
             order,
             on_device,
             capabilities,

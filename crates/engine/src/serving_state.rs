@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use tensor::Error;
+use why::Ring;
 
 /// State of a serving version, mostly unused by a graph, which has no instances.
 pub(crate) struct ServingState {
@@ -130,10 +131,12 @@ pub(crate) struct Dispatch {
     /// Start of the execution of each instance on a thread of the pool, by number, and its number of requests; 0
     /// requests: none. A run on a reactor takes microseconds, and a model in another process knows its own.
     pub(crate) begun: Vec<(u64, u32)>,
+    /// Requests and executions of the last minutes.
+    pub(crate) recent: Ring,
 }
 
 impl Dispatch {
-    pub(crate) fn new(schedule: Schedule, instances: u32) -> Self {
+    pub(crate) fn new(schedule: Schedule, instances: u32, recent: Ring) -> Self {
         Self {
             schedule,
             idle: (0..instances.max(1)).rev().collect(),
@@ -149,6 +152,7 @@ impl Dispatch {
             turn_policy: TurnPolicy::default(),
             armed: 0,
             begun: Vec::new(),
+            recent,
         }
     }
 
@@ -161,6 +165,7 @@ impl Dispatch {
         if let Some(begun) = self.begun.get_mut(at) {
             *begun = (now, requests as u32);
         }
+        self.recent.on(instance);
     }
 
     /// True if the instance is gone.

@@ -40,6 +40,7 @@ use crate::serving_state::ServingState;
 use crate::statistics::{Statistics, VersionStatistics};
 use crate::text_identity::TextIdentity;
 use crate::timer::Timer;
+use crate::usage::{CounterLog, UsageLog};
 use backend::{Batch, KeyValueCache, Marks, Model, RemoteModel, RunControl, now_ns};
 use cache::{Cache, Secret};
 use memory::MemoryPromise;
@@ -65,6 +66,10 @@ pub struct ModelVersion {
     pub(crate) scheduling: Scheduling,
     pub(crate) serving: ServingState,
     pub(crate) statistics: Statistics,
+    /// When it was loaded, in ns.
+    pub(crate) loaded: u64,
+    /// `statistics` at moments of the last minutes.
+    pub(crate) counters: CounterLog,
     /// Role and names of a text model.
     pub(crate) text: Option<Box<TextIdentity>>,
     /// Selects the requests to trace.
@@ -101,6 +106,10 @@ pub(crate) struct EngineContext {
     /// Present with `--rate-limit=execution_count`.
     pub(crate) resources: Option<Arc<Resources>>,
     pub(crate) continuing: Continuing,
+    /// Memory of what happened lately, over all versions.
+    pub(crate) recent_bytes: Arc<why::Budget>,
+    /// Use of the cores lately.
+    pub(crate) usage: UsageLog,
     /// Unique id of the next load.
     pub(crate) loads: AtomicU64,
     pub(crate) tracer: Tracer,

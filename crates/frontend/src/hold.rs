@@ -20,7 +20,6 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 use tokio::task::{JoinHandle, spawn_local, yield_now};
 
 /// Upper bounds of the histogram buckets, in nanoseconds. The fourth, 1 ms, is the longest hold that is allowed.
@@ -98,8 +97,8 @@ impl HoldTotals {
 /// The clocks of a reactor.
 struct Meter {
     holds: OnceCell<Arc<Holds>>,
-    /// When the last poll ended, or the thread woke up.
-    mark: Cell<Option<Instant>>,
+    /// When the last poll ended, or the thread woke up, by [`now_ns`]; 0 on a thread that is no reactor.
+    mark: Cell<u64>,
     /// CPU time of the thread when the CPU clock was last read, in ns.
     baseline: Cell<u64>,
     /// Work since then by the monotonic clock, in ns: polls, and [`PARK_NS`] for each time the thread woke up.
@@ -112,7 +111,7 @@ thread_local! {
     static METER: Meter = const {
         Meter {
             holds: OnceCell::new(),
-            mark: Cell::new(None),
+            mark: Cell::new(0),
             baseline: Cell::new(0),
             since: Cell::new(0),
             polled: Cell::new(0),
@@ -126,38 +125,42 @@ pub fn begin(holds: Arc<Holds>) {
         // A second call has no effect: a thread becomes a reactor once.
         let _ = m.holds.set(holds);
         m.baseline.set(read_cpu(now_ns()).cpu_ns);
-        m.mark.set(Some(Instant::now()));
+        m.mark.set(now_ns().max(1));
     });
 }
 
 /// Starts the next measurement when the thread wakes up. Called by the runtime's hook.
 pub fn woke() {
     METER.with(|m| {
-        if m.mark.get().is_some() {
+        if m.mark.get() > 0 {
             m.since.set(m.since.get() + PARK_NS);
-            m.mark.set(Some(Instant::now()));
+            m.mark.set(now_ns());
         }
     });
 }
 
-fn nanoseconds(from: Instant, to: Instant) -> u64 {
-    u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX)
+/// When the poll began that runs, by [`now_ns`]; the clock is not read on a reactor.
+#[inline]
+pub fn poll_began() -> u64 {
+    match METER.try_with(|m| m.mark.get()) {
+        Ok(0) | Err(_) => now_ns(),
+        Ok(mark) => mark,
+    }
 }
 
 /// Measures the poll that just ended, and starts the next measurement.
 fn ended() {
     METER.with(|m| {
-        let (Some(mark), Some(holds)) = (m.mark.get(), m.holds.get()) else { return };
-        let now = Instant::now();
-        m.mark.set(Some(now));
-        let took = nanoseconds(mark, now);
+        let Some(holds) = m.holds.get() else { return };
+        let now = now_ns();
+        let took = now.saturating_sub(m.mark.replace(now));
         let since = m.since.get() + took;
         if since < BASELINE_NS {
             m.since.set(since);
             m.polled.set(m.polled.get() + took);
             return holds.count(took);
         }
-        let cpu = read_cpu(now_ns()).cpu_ns;
+        let cpu = read_cpu(now).cpu_ns;
         // The polls before this one were too short to have been preempted: the thread would have waited for longer than
         // they took together.
         let used = cpu.saturating_sub(m.baseline.get()).saturating_sub(m.polled.get());
@@ -175,7 +178,7 @@ pub fn is_reactor() -> bool {
 
 /// Whether the current poll has taken so long that the rest of its work should wait for the next one.
 pub fn is_due() -> bool {
-    METER.with(|m| m.mark.get().is_some_and(|mark| nanoseconds(mark, Instant::now()) > PATIENCE_NS))
+    METER.with(|m| m.mark.get() > 0 && now_ns().saturating_sub(m.mark.get()) > PATIENCE_NS)
 }
 
 /// Lets other tasks of the reactor run if the current poll has been long.
@@ -251,7 +254,7 @@ mod tests {
     fn the_cpu_clock_is_read_once_for_many_short_polls() {
         let (tell, told) = std::sync::mpsc::channel();
         holds(move || async move {
-            let (from, mut readings, mut last) = (Instant::now(), 0, memory::thread::last_cpu_reading());
+            let (from, mut readings, mut last) = (std::time::Instant::now(), 0, memory::thread::last_cpu_reading());
             for _ in 0..500 {
                 work(Duration::from_micros(20));
                 yield_now().await;

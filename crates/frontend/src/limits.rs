@@ -42,6 +42,8 @@ pub const STRINGS_BYTES_ON_REACTOR_MAX: usize = 64 * 1024;
 pub const MESSAGE_BYTES_ON_REACTOR_MAX: usize = 32 * 1024;
 /// Inputs and outputs of one request that are checked on the reactor.
 pub const ENTRIES_ON_REACTOR_MAX: usize = 64;
+/// Answers about the reasons of models that are computed at once, or wait for it: each takes up to a second.
+pub const EXPLANATIONS_MAX: usize = 4;
 /// Models whose statistics are encoded on the reactor: 5 µs each.
 pub const MODELS_ON_REACTOR_MAX: usize = 32;
 /// Inflated bytes per byte of a compressed body. Tensors of zeros reach 1000, real data rarely 100.
@@ -192,8 +194,6 @@ pub const WHY_MINUTE_MIN: usize = 32;
 pub const WHY_FAILED_MAX: usize = 1000;
 /// Inferences of each minute whose record begins with their head, so that those of a quiet server have all phases.
 pub const WHY_BEGUN_EARLY_PER_MINUTE: u32 = 32;
-/// Bytes of an id by which a record is found.
-pub const WHY_ID_BYTES_MAX: usize = 256;
 /// Records of one id, or of one cause, in a response.
 pub const WHY_LISTED_MAX: usize = 10;
 /// Bytes of a record in the field `nereid-why`.

@@ -47,9 +47,9 @@ pub enum Cause {
     ExpiryNear,
     /// The batching library decided which requests join.
     LibraryDecided,
-    /// The configured number of requests was queued before the first batch (S-47).
+    /// The configured number of requests was queued before the first batch (`TRITONSERVER_DELAY_SCHEDULER`).
     Gathered,
-    /// The batch was sent to a busy instance, where it was prefetched: it could not grow any more.
+    /// The batch was sent ahead to a busy instance of a runner, because it could not grow any more.
     Prefetched,
     /// Enough slots of the instance have requests (`minimum_slot_utilization`).
     SlotsFilled,

@@ -20,3 +20,5 @@ pub const TRACE_TEXT_BYTES_MAX: usize = 4096;
 pub const TRACES_TAKEN_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Maximum models with a setting.
 pub const TRACE_SETTINGS_MAX: usize = 65_536;
+/// Bytes of the id of a measured request, by which its record is found later.
+pub const MEASURED_ID_BYTES_MAX: usize = 256;

@@ -16,8 +16,10 @@ pub struct Phases {
     pub cause: OnceLock<&'static str>,
     /// Set if the request could not start at once, unless it waited for more requests.
     pub behind: OnceLock<Behind>,
-    /// Id of the request; unset if it has none.
-    pub id: OnceLock<Name>,
+    /// The beginning of the request's id; unset if it has none.
+    pub id: OnceLock<Box<[u8]>>,
+    /// Id of the trace that is exported, in a copy that outlives it.
+    pub(crate) trace_id: OnceLock<String>,
     /// Bytes of inputs and of outputs that were copied for the request on the way to and from its model.
     copied: [AtomicU64; 2],
 }
@@ -29,6 +31,8 @@ pub struct Behind {
     pub model: Name,
     /// Version of the model.
     pub version: Name,
+    /// It had the resources of the rate limiter that an instance needs, and not the instances.
+    pub has_resources: bool,
     /// Highest priority level of the requests that waited before this one; 0 = none, or the model has no levels.
     pub priority: u32,
     /// Rows of the requests that waited before this one.
@@ -86,6 +90,22 @@ impl Phases {
 
     pub(crate) fn batched(&self, rows: u32) {
         self.rows.store(rows, Ordering::Relaxed);
+    }
+
+    /// A copy, when nothing is added any more.
+    pub(crate) fn copied_at_end(&self) -> Self {
+        let Measured { accepted, marks, ended, rows } = self.measured();
+        Self {
+            accepted: accepted.into(),
+            marks: marks.map(AtomicU64::new),
+            ended: ended.into(),
+            rows: rows.into(),
+            cause: self.cause.clone(),
+            behind: self.behind.clone(),
+            id: self.id.clone(),
+            trace_id: self.trace_id.clone(),
+            copied: self.copied().map(AtomicU64::new),
+        }
     }
 
     /// The times so far.

@@ -9,7 +9,7 @@ import { FLAGS, optionName, type Flag } from '../../cli/flags.js'
 import { OptionError, type Parsed } from '../../cli/parse.js'
 import { resolveSettings } from '../../cli/settings.js'
 import { readOptions } from '../../cli/sources.js'
-import { commandNamed, readArguments } from '../arguments.js'
+import { commandNamed, readArguments } from '../../cli/arguments.js'
 
 interface Row {
   name: string

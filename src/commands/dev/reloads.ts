@@ -9,7 +9,7 @@ import { asServerError } from '../../native/index.js'
 import { plainReason, type LoadFailure, type Repository, type StartFailure } from '../../repository/index.js'
 import { findModels } from '../../repository/scan.js'
 import { isModel } from '../check/targets.js'
-import { printable } from '../output.js'
+import { printable } from '../../cli/output.js'
 import { importsOf, isImportable } from './imports.js'
 
 /** Silence after a change before its model is reloaded: editors write, truncate and rename in several steps. */

@@ -9,7 +9,7 @@ import { OptionError } from '../../cli/parse.js'
 import type { RepositorySettings } from '../../repository/index.js'
 import { schemeOf } from '../../stores/client.js'
 import { isModel } from '../check/targets.js'
-import { shown } from '../output.js'
+import { shown } from '../../cli/output.js'
 import {
   INSTALLS_PACKAGES, commandsOf, inShell, judgeArguments, judgeInstalls, judgePrograms, serverArguments,
 } from './command_line.js'

@@ -1,7 +1,7 @@
 /** Prints the findings of doctor by line, then the new command line and the changes, then the totals. */
 
 import { shellWord } from '../../config/shell_word.js'
-import { printable, shown, type Format } from '../output.js'
+import { printable, shown, type Format } from '../../cli/output.js'
 import { VERDICTS, type Verdict } from './facts.js'
 import type { At, Edit, Finding, Findings } from './findings.js'
 import type { Start } from './judge.js'

@@ -12,7 +12,8 @@ import { dirname, resolve } from 'node:path'
 import { parseObject } from '../../cli/parse.js'
 import { resolveSettings } from '../../cli/settings.js'
 import type { ModelDescription } from '../../api/description.js'
-import { CommandError, commandNamed, readArguments } from '../arguments.js'
+import { CommandError, commandNamed, readArguments } from '../../cli/arguments.js'
+import { remoteOf, type Remote } from '../../cli/remote.js'
 import { replaceFile } from '../replace.js'
 import { modelsOfRepository, modelsOfServer } from './source.js'
 import { MARK, typescriptOf } from './typescript.js'
@@ -51,10 +52,9 @@ function writeOut(out: string, text: string): void {
 }
 
 interface GenRequest {
-  url: string | null
+  remote: Remote | null
   repository: string | null
   models: string[] | null
-  headers: Record<string, string>
   /** Null selects the installed module. */
   module: string | null
   out: string | null
@@ -71,24 +71,15 @@ function readRequest({ rest, options }: ReturnType<typeof readArguments>): GenRe
   const [url, repository] = [given('url'), given('model-repository')]
   if ((url === null) === (repository === null))
     throw new CommandError('gen ts needs either --url=<http://host:port> or --model-repository=<path>')
-  if (url !== null && !/^https?:\/\//.test(url))
-    throw new CommandError(`--url is that of the HTTP port, http://… or https://…, not '${url}'`)
-  const header = given('header')
-  const colon = header?.indexOf(':') ?? 0
-  if (header !== null && colon < 1) throw new CommandError(`--header is 'name: value', not '${header}'`)
-  const headers = header === null ? {} : { [header.slice(0, colon).trim()]: header.slice(colon + 1).trim() }
-  // No option: every user of the machine can read command lines.
-  const key = process.env['NEREID_KEY']
   const names = given('models')?.split(',').filter((name) => name !== '')
   return {
-    url: url === null ? null : url.replace(/\/+$/, ''), repository, models: names ?? null,
-    headers: key === undefined || key === '' ? headers : { authorization: `Bearer ${key}`, ...headers },
+    remote: url === null ? null : remoteOf(url, given('header')), repository, models: names ?? null,
     module: given('import'), out: given('out'), check: given('check'),
   }
 }
 
-async function find({ url, headers, repository, models }: GenRequest): Promise<ModelDescription[]> {
-  if (url !== null) return await modelsOfServer({ url, headers }, models)
+async function find({ remote, repository, models }: GenRequest): Promise<ModelDescription[]> {
+  if (remote !== null) return await modelsOfServer(remote, models)
   const parsed = parseObject({ modelRepository: [repository ?? ''] })
   return await modelsOfRepository(resolveSettings(parsed).settings, models)
 }

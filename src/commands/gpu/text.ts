@@ -1,6 +1,6 @@
 /** The report as text. Pure. */
 
-import { printable } from '../output.js'
+import { printable } from '../../cli/output.js'
 import { cudaOf, type GpuReport } from './report.js'
 
 const COLUMN = 14

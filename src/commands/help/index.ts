@@ -2,7 +2,7 @@
 
 import { COMMANDS, type Command } from '../../cli/commands.js'
 import { FLAGS, TOPICS, type Flag } from '../../cli/flags.js'
-import { usageOf } from '../arguments.js'
+import { usageOf } from '../../cli/arguments.js'
 import { describe, groupLines, helpText, placeholder, wrap } from '../../cli/help.js'
 
 /** Flags of most command lines; topics have the others. */

@@ -3,7 +3,7 @@
 import { createHash } from 'node:crypto'
 import { bytesOf } from '../../cli/parse.js'
 import { nearest } from '../../config/suggest.js'
-import { CommandError, type CommandArguments } from '../arguments.js'
+import { CommandError, type CommandArguments } from '../../cli/arguments.js'
 
 export interface Entry {
   name: string

@@ -7,7 +7,7 @@
 
 import { randomBytes } from 'node:crypto'
 import { checkKeys } from '../../native/index.js'
-import { CommandError, commandNamed, readArguments, usageOf } from '../arguments.js'
+import { CommandError, commandNamed, readArguments, usageOf } from '../../cli/arguments.js'
 import { printFailure } from '../failure.js'
 import { entryOf, givenKey, inOptions, misreadScopes, requireFuture, type Entry } from './entry.js'
 import { addEntry } from './file.js'

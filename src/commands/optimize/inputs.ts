@@ -6,11 +6,11 @@
 import { readRegularFile } from '../../config/index.js'
 import type { TensorData } from '../../index.js'
 import { DATATYPES, type Datatype } from '../../native/datatypes.js'
-import { CommandError } from '../arguments.js'
+import { CommandError } from '../../cli/arguments.js'
 import { datatypeOf, elementsOf, generated, newRandom, type InputTensor } from '../generated.js'
 import { shapeOf } from '../init/example.js'
 import type { ModelIoConfig } from '../init/model_io.js'
-import { printable, shown } from '../output.js'
+import { printable, shown } from '../../cli/output.js'
 
 /** Inputs of one request, by name. */
 export type Request = Record<string, InputTensor>

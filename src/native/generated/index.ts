@@ -377,6 +377,17 @@ export interface Executions {
   failures: bigint
 }
 
+/** The last traced request of a bucket. */
+export interface Exemplar {
+  /** Index of the bucket. */
+  bucket: number
+  /** Id of the trace. */
+  trace: string
+  value: number
+  /** When the request ended, in seconds since the epoch. */
+  time: number
+}
+
 /**
  * Ends the process at once. A regular exit would first destroy the static objects of the libraries, and a thread that
  * loads or runs a model would crash in them, which would replace the exit code.
@@ -788,6 +799,14 @@ export interface Unready {
   reason: string
 }
 
+/** A histogram of a version. */
+export interface VersionHistogram {
+  /** `request`, `queue`, `compute`, `first_response` or `tokenizing` (seconds), `rows` or `tokens` (of a batch). */
+  family: 'request' | 'queue' | 'compute' | 'first_response' | 'tokenizing' | 'rows' | 'tokens'
+  histogram: Histogram
+  exemplars: Array<Exemplar>
+}
+
 /** Counters of one version, read consistently. */
 export interface VersionStatistics {
   name: string
@@ -819,7 +838,8 @@ export interface VersionStatistics {
   executionNs: bigint
   /** Requests cancelled by their client, queued or running. */
   cancelled: bigint
-  /** Time of first responses in ms; null if histograms are off. */
+  histograms: Array<VersionHistogram>
+  /** Time of first responses in ms; null if `histogram_latencies` is off. */
   firstResponse: Histogram | null
   /** Summaries in µs by family suffix; null if summaries are off. */
   summaries: Array<Summary> | null

@@ -18,6 +18,7 @@ pub mod infer;
 pub mod invocations;
 pub mod load;
 pub mod metadata;
+pub mod model_why;
 pub mod models;
 pub mod openapi;
 pub mod pages;

@@ -117,7 +117,7 @@ pub fn begin(
         }
     };
     let endpoint = plan.endpoint.map(|(_, facts, _)| facts);
-    let named = || RequestName::Grpc(endpoint, head.clone());
+    let named = || RequestName::grpc(endpoint, &head);
     let record = Record::begin(&context.shared, &client.caller, endpoint, plan.asks_why, named);
     let mut exchange = Exchange::new(client.caller, (**account).clone(), record);
     if !plan.is_grpc {
@@ -241,7 +241,7 @@ async fn finish_later(
                     verbose::grpc_done(head.path());
                 }
                 Some(Err(status)) => {
-                    let named = || RequestName::Grpc(Some(endpoint.facts()), head.clone());
+                    let named = || RequestName::grpc(Some(endpoint.facts()), &head);
                     call.exchange.record.begin_late(&context.shared, &call.exchange.caller, named);
                     call.exchange.refuse(&status);
                     reject_with(&mut respond, &status, call.exchange.why(false).as_ref());

@@ -134,7 +134,7 @@ fn sent(version: Arc<ModelVersion>, inference: Inference, packing: Packing) -> R
 /// Begins the record of a call that has none.
 fn begin_record(context: &GrpcContext, call: &Call) {
     call.exchange.record.begin_late(&context.shared, &call.exchange.caller, || {
-        RequestName::Grpc(calls::find(call.head.path()).map(|endpoint| endpoint.facts()), call.head.clone())
+        RequestName::grpc(calls::find(call.head.path()).map(|endpoint| endpoint.facts()), &call.head)
     });
 }
 

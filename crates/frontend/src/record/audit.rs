@@ -14,8 +14,8 @@ use protocol::json::Value;
 impl RequestLine<'_> {
     /// Writes the line of a request that changed the server. `body`: its body or message, if it was kept.
     pub(super) fn audit(&self, logs: &Logs, body: Option<Bytes>) {
-        let is_http = matches!(self.noted.name, RequestName::Http(..));
-        let source = self.noted.name.endpoint().zip(body);
+        let is_http = matches!(self.name, RequestName::Http(..));
+        let source = self.name.endpoint().zip(body);
         // One call both reads and writes settings; a call that only reads is not logged.
         if let Some((endpoint, message)) = &source
             && !is_http
@@ -28,7 +28,7 @@ impl RequestLine<'_> {
             line.time("time", self.facts.times.begun);
             self.who(line);
             line.word("origin", self.origin());
-            if self.noted.caller.face == Face::Control {
+            if self.caller.face == Face::Control {
                 line.flag("control_address");
             }
             line.word("protocol", self.protocol()).word("verb", self.verb());

@@ -15,10 +15,10 @@ use bytes::Bytes;
 use protocol::Signature;
 use protocol::json::Value;
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use tensor::{Error, Name};
+use trace::limits::MEASURED_ID_BYTES_MAX;
 use trace::{Activity, Trace};
 
 /// Activities that the front end of one protocol records.
@@ -39,8 +39,8 @@ const GRPC: RecordedActivities = RecordedActivities {
 /// The request line of a request, in its protocol.
 pub enum RequestName {
     Http(HttpName),
-    /// Endpoint of a known gRPC call, and its head.
-    Grpc(Option<&'static EndpointFacts>, Rc<http2::RequestHead>),
+    /// Endpoint of a known gRPC call, and its path.
+    Grpc(Option<&'static EndpointFacts>, Bytes),
     /// A request in a gRPC stream.
     InStream,
 }
@@ -75,6 +75,10 @@ impl RequestName {
         Self::Http(HttpName { protocol, method, path, endpoint, is_allowed, names })
     }
 
+    pub fn grpc(endpoint: Option<&'static EndpointFacts>, head: &http2::RequestHead) -> Self {
+        Self::Grpc(endpoint, Bytes::copy_from_slice(head.path()))
+    }
+
     pub fn activities(&self) -> &'static RecordedActivities {
         if matches!(self, Self::Http(..)) { &HTTP } else { &GRPC }
     }
@@ -85,6 +89,19 @@ impl RequestName {
             Self::Http(name) => name.endpoint,
             Self::Grpc(endpoint, _) => *endpoint,
             Self::InStream => None,
+        }
+    }
+
+    /// The same without slices of buffers that were read, and without what only logs have.
+    pub fn kept(self) -> Self {
+        match self {
+            Self::Http(name) => Self::Http(HttpName {
+                path: Bytes::new(),
+                names: name.names.map(|name| Bytes::copy_from_slice(&name)),
+                ..name
+            }),
+            Self::Grpc(endpoint, _) => Self::Grpc(endpoint, Bytes::new()),
+            Self::InStream => Self::InStream,
         }
     }
 
@@ -239,6 +256,17 @@ impl Facts {
         }
     }
 
+    /// The same without slices of buffers that were read, and without data. A trace that is exported stays where it is.
+    pub fn kept(mut self) -> Self {
+        let copied = |name: &Name| Name::from_utf8_lossy(Bytes::copy_from_slice(kept_id(name.as_bytes())));
+        self.id = copied(&self.id);
+        if let Target::Named(model, version) = &self.target {
+            self.target = Target::Named(copied(model), copied(version));
+        }
+        self.measured = self.measured.as_ref().map(Trace::detached);
+        Self { trace: None, body: None, events: None, key: None, ..self }
+    }
+
     /// Whether the client disconnected before it had the whole response.
     pub fn is_left(&self) -> bool {
         matches!(self.status, SentStatus::None) || self.sizes.on_their_way > 0
@@ -291,6 +319,11 @@ impl Noted {
         let is_asked = Cell::new(false);
         Self { kept: kept.clone(), is_inference, is_asked, logs, caller: *caller, name, is_write, facts }
     }
+}
+
+/// The beginning of an id or a name, by which a kept request is found.
+pub fn kept_id(id: &[u8]) -> &[u8] {
+    id.get(..MEASURED_ID_BYTES_MAX).unwrap_or(id)
 }
 
 /// The part of an error text that a log line has.

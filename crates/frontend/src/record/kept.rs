@@ -4,21 +4,20 @@
 //! own slowest, so that a quiet minute can be explained after a bad one. Failures of one kind displace one another
 //! first, so that a flood of one kind leaves the others.
 
-use super::facts::{Facts, Noted};
-use super::line::{RequestLine, fault_code, put_behind};
-use crate::access_log::json_line::JsonLine;
+use super::facts::{Facts, RequestName, kept_id};
+use super::line::{RequestLine, fault_code};
 use crate::access_log::wall_clock_us;
 use crate::limits::{
-    WHY_BEGUN_EARLY_PER_MINUTE, WHY_FAILED_MAX, WHY_ID_BYTES_MAX, WHY_LISTED_MAX, WHY_MINUTE_MIN, WHY_MINUTES,
-    WHY_SLOWEST_MAX,
+    WHY_BEGUN_EARLY_PER_MINUTE, WHY_FAILED_MAX, WHY_LISTED_MAX, WHY_MINUTE_MIN, WHY_MINUTES, WHY_SLOWEST_MAX,
 };
+use crate::origin::Caller;
 use backend::now_ns;
 use parking_lot::Mutex;
 use std::cmp::{Ordering as Order, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use trace::Behind;
 
 const MINUTE_NS: u64 = 60_000_000_000;
 
@@ -45,19 +44,31 @@ struct State {
     failed: VecDeque<Arc<KeptRequest>>,
 }
 
-/// A request that ended.
-#[derive(Debug)]
+/// A request that ended. Its line is written when somebody asks.
 pub struct KeptRequest {
     total_ns: u64,
     ended: u64,
-    /// At most [`WHY_ID_BYTES_MAX`] bytes of the client's id.
-    id: Box<[u8]>,
-    model: Box<str>,
     /// Cause of the batch, or the name of the error's code.
     cause: &'static str,
-    behind: Option<Behind>,
-    /// The record without its end, as JSON in ASCII.
-    line: Box<str>,
+    name: RequestName,
+    caller: Caller,
+    facts: Facts,
+}
+
+impl KeptRequest {
+    fn line(&self) -> RequestLine<'_> {
+        RequestLine::of(&self.name, self.caller, &self.facts)
+    }
+
+    fn is_covered(&self, covers: &impl Fn(&str) -> bool) -> bool {
+        covers(&String::from_utf8_lossy(self.line().model()))
+    }
+}
+
+impl fmt::Debug for KeptRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeptRequest").field("total_ns", &self.total_ns).field("cause", &self.cause).finish()
+    }
 }
 
 impl PartialEq for KeptRequest {
@@ -78,11 +89,6 @@ impl Ord for KeptRequest {
     fn cmp(&self, other: &Self) -> Order {
         (self.total_ns, self.ended).cmp(&(other.total_ns, other.ended))
     }
-}
-
-/// The beginning of an id, by which its request is found.
-fn cut_id(id: &[u8]) -> &[u8] {
-    id.get(..WHY_ID_BYTES_MAX).unwrap_or(id)
 }
 
 impl Default for Kept {
@@ -124,30 +130,25 @@ impl Kept {
         self.epoch_us
     }
 
-    /// Keeps an inference that ended, if it failed or is one of the slowest.
-    pub(super) fn offer(&self, noted: &Noted, facts: &Facts) {
+    /// Whether an inference that ended is kept: it failed, or is one of the slowest.
+    #[inline]
+    pub(super) fn takes(&self, facts: &Facts) -> bool {
         let ended = facts.ended();
-        let total_ns = ended.saturating_sub(facts.times.begun);
+        facts.is_failed() || self.wants(ended.saturating_sub(facts.times.begun), ended)
+    }
+
+    /// Keeps an inference that it [`takes`](Self::takes).
+    pub(super) fn keep(&self, name: RequestName, caller: Caller, facts: Facts) {
+        let ended = facts.ended();
         let is_failed = facts.is_failed();
-        if !is_failed && !self.wants(total_ns, ended) {
-            return;
-        }
-        let line = RequestLine::of(noted, facts);
-        let phases = facts.measured.as_ref().map(trace::Trace::phases);
-        let cause = if is_failed {
-            fault_code(facts)
-        } else {
-            phases.and_then(|phases| phases.cause.get().copied()).unwrap_or("no_batch")
+        let cause = match facts.measured.as_ref() {
+            _ if is_failed => fault_code(&facts),
+            Some(measured) => measured.phases().cause.get().copied().unwrap_or("no_batch"),
+            None => "no_batch",
         };
-        let request = Arc::new(KeptRequest {
-            total_ns,
-            ended,
-            id: cut_id(line.id()).into(),
-            model: String::from_utf8_lossy(cut_id(line.model())).into(),
-            cause,
-            behind: phases.and_then(|phases| phases.behind.get().cloned()),
-            line: line.explained(self.epoch_us, true).into(),
-        });
+        let total_ns = ended.saturating_sub(facts.times.begun);
+        let (name, facts) = (name.kept(), facts.kept());
+        let request = Arc::new(KeptRequest { total_ns, ended, cause, name, caller, facts });
         let mut state = self.state.lock();
         if is_failed {
             state.keep_failed(request);
@@ -160,10 +161,13 @@ impl Kept {
 
     /// The records of the request with this id that a caller may see, newest first; at most [`WHY_LISTED_MAX`].
     pub fn of_id(&self, id: &[u8], covers: impl Fn(&str) -> bool) -> Vec<String> {
-        let id = cut_id(id);
+        let id = kept_id(id);
         let state = self.state.lock();
-        let mut found: Vec<_> = state.all().filter(|one| *one.id == *id && covers(&one.model)).cloned().collect();
+        let all: Vec<_> = state.all().cloned().collect();
+        // Requests that end wait for the lock.
         drop(state);
+        let mut found: Vec<_> =
+            all.into_iter().filter(|one| one.line().id() == id && one.is_covered(&covers)).collect();
         found.sort_by_key(|one| Reverse(one.ended));
         found.iter().take(WHY_LISTED_MAX).map(|one| self.record(one, &covers)).collect()
     }
@@ -171,14 +175,14 @@ impl Kept {
     /// All kept requests of a model, or of all models if it is empty, that a caller may see, by cause, as JSON.
     pub fn listed(&self, model: &str, covers: impl Fn(&str) -> bool) -> String {
         let now = now_ns();
-        let is_seen = |one: &&Arc<KeptRequest>| covers(&one.model) && (model.is_empty() || *one.model == *model);
+        let is_seen =
+            |one: &KeptRequest| (model.is_empty() || one.line().model() == model.as_bytes()) && one.is_covered(&covers);
         let mut state = self.state.lock();
         state.expire(now / MINUTE_NS);
         let (slowest, failed): (Vec<_>, Vec<_>) =
             (state.slow().cloned().collect(), state.failed.iter().cloned().collect());
-        // Requests that end wait for the lock.
         drop(state);
-        let seen = |all: Vec<Arc<KeptRequest>>| all.into_iter().filter(|one| is_seen(&one)).collect::<Vec<_>>();
+        let seen = |all: Vec<Arc<KeptRequest>>| all.into_iter().filter(|one| is_seen(one)).collect::<Vec<_>>();
         let (mut slowest, mut failed) = (seen(slowest), seen(failed));
         slowest.sort_by(|a, b| b.cmp(a));
         failed.sort_by_key(|one| Reverse(one.ended));
@@ -208,12 +212,7 @@ impl Kept {
 
     /// A whole record, as a caller may see it.
     fn record(&self, request: &KeptRequest, covers: &impl Fn(&str) -> bool) -> String {
-        let mut line = request.line.as_bytes().to_vec();
-        if let Some(behind) = &request.behind {
-            put_behind(&mut JsonLine::resume(&mut line, self.epoch_us), behind, covers(&behind.model));
-        }
-        line.push(b'}');
-        super::line::ascii(line)
+        request.line().explained(self.epoch_us, true, covers)
     }
 }
 
@@ -313,11 +312,15 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::origin::{Face, Origin};
+    use crate::record::facts::{SentStatus, Target};
+    use tensor::Name;
 
     fn request(total_ns: u64, ended: u64, cause: &'static str) -> Arc<KeptRequest> {
-        let id = format!("{total_ns}").into_bytes().into();
-        let line = format!(r#"{{"id":"{total_ns}""#).into();
-        Arc::new(KeptRequest { total_ns, ended, id, model: "m".into(), cause, behind: None, line })
+        let mut facts = Facts { id: format!("{total_ns}").into(), ..Facts::default() };
+        (facts.target, facts.status) = (Target::Named("m".into(), Name::new()), SentStatus::Grpc(0));
+        let caller = Caller { face: Face::Control, origin: Origin::Unix, peer: None };
+        Arc::new(KeptRequest { total_ns, ended, cause, name: RequestName::InStream, caller, facts })
     }
 
     fn keep(kept: &Kept, total_ns: u64, now: u64) {
@@ -354,7 +357,7 @@ mod tests {
         // After 15 minutes those of the first are gone.
         keep(&kept, 1, WHY_MINUTES * MINUTE_NS);
         assert_eq!(kept.counts(), [WHY_MINUTE_MIN + 1, 0]);
-        assert_eq!(kept.of_id(b"1", |_| true), [r#"{"id":"1"}"#]);
+        assert!(kept.of_id(b"1", |_| true)[0].contains(r#""model":"m","id":"1","grpc_status":0"#));
         assert_eq!(kept.of_id(b"1", |model| model != "m"), [""; 0]);
     }
 
@@ -387,12 +390,23 @@ mod tests {
         }
         state.keep_failed(request(9, now, "NOT_FOUND"));
         drop(state);
-        let expected = concat!(
-            r#"{"minutes":15,"slowest":[{"cause":"instance_freed","count":2,"requests":[{"id":"5"},{"id":"4"}]},"#,
-            r#"{"cause":"full","count":1,"requests":[{"id":"3"}]}],"#,
-            r#""failed":[{"code":"NOT_FOUND","count":1,"requests":[{"id":"9"}]}]}"#
-        );
-        assert_eq!(kept.listed("", |_| true), expected);
+        let listed = kept.listed("", |_| true);
+        let value = protocol::json::Value::parse(listed.as_bytes()).unwrap();
+        let groups = |list: &str, by: &str| -> Vec<_> {
+            let group = |one: protocol::json::Value<'_>| {
+                let ids = one
+                    .get("requests")
+                    .unwrap()
+                    .elements()
+                    .unwrap()
+                    .map(|request| request.get("id").unwrap().as_string().unwrap());
+                (one.get(by).unwrap().as_string().unwrap(), ids.collect::<Vec<_>>())
+            };
+            value.get(list).unwrap().elements().unwrap().map(group).collect()
+        };
+        let expected = |name: &str, ids: &[&str]| (name.to_owned(), ids.iter().map(|&id| id.to_owned()).collect());
+        assert_eq!(groups("slowest", "cause"), [expected("instance_freed", &["5", "4"]), expected("full", &["3"])]);
+        assert_eq!(groups("failed", "code"), [expected("NOT_FOUND", &["9"])]);
         assert_eq!(kept.listed("other", |_| true), r#"{"minutes":15,"slowest":[],"failed":[]}"#);
     }
 }

@@ -1,11 +1,11 @@
 //! The line of a request in the access log, and its explanation for clients: both are made of its record.
 
-use super::facts::{Facts, HttpName, Noted, RequestName, SentStatus, Target};
+use super::facts::{Facts, HttpName, RequestName, SentStatus, Target};
 use crate::access_log::json_line::JsonLine;
 use crate::failure::RequestFailure;
 use crate::grpc::status::code;
 use crate::limits::{LOG_ERROR_BYTES_MAX, LOG_NAME_BYTES_MAX, LOG_NAMES_BYTES_MAX, LOG_PATH_BYTES_MAX, WHY_BYTES_MAX};
-use crate::origin::{Face, Origin};
+use crate::origin::{Caller, Face, Origin};
 use crate::table::facts::{CallForm, Facts as EndpointFacts};
 use bytes::Bytes;
 use prost::encoding::{decode_key, decode_varint, skip_field};
@@ -30,25 +30,25 @@ const OF_WHY: [TextLimits; 3] = [
     TextLimits { name: 96, error: 128 },
     TextLimits { name: 24, error: 24 },
 ];
-/// Bytes of the name of a model in `behind`, and of all of it as JSON: each byte may need six.
+/// Bytes of the name of a model in `behind`.
 const BEHIND_NAME_BYTES_MAX: usize = 64;
-const BEHIND_BYTES_MAX: usize = 12 * BEHIND_NAME_BYTES_MAX;
 
 /// A request as its lines show it.
 pub(super) struct RequestLine<'r> {
-    pub(super) noted: &'r Noted,
+    pub(super) name: &'r RequestName,
+    pub(super) caller: Caller,
     pub(super) facts: &'r Facts,
     texts: TextLimits,
 }
 
 impl<'r> RequestLine<'r> {
-    pub(super) fn of(noted: &'r Noted, facts: &'r Facts) -> Self {
-        Self { noted, facts, texts: OF_LOGS }
+    pub(super) fn of(name: &'r RequestName, caller: Caller, facts: &'r Facts) -> Self {
+        Self { name, caller, facts, texts: OF_LOGS }
     }
 
-    /// The explanation of the request as JSON in ASCII, without its end and without what it waited behind, which not
-    /// every caller may see. `is_over`: the request ended; otherwise its response is about to be sent.
-    pub(super) fn explained(&self, epoch_us: u64, is_over: bool) -> String {
+    /// The explanation of the request as JSON in ASCII. `is_over`: the request ended; otherwise its response is about to
+    /// be sent. `covers`: whether its reader may see a model.
+    pub(super) fn explained(&self, epoch_us: u64, is_over: bool, covers: impl Fn(&str) -> bool) -> String {
         let mut text = String::new();
         for texts in OF_WHY {
             let mut out = Vec::with_capacity(512);
@@ -56,8 +56,12 @@ impl<'r> RequestLine<'r> {
             let of_texts = Self { texts, ..*self };
             line.time("time", self.facts.times.begun).word("protocol", self.protocol());
             of_texts.put_request(&mut line, is_over);
+            if let Some(behind) = self.behind() {
+                put_behind(&mut line, behind, covers(&behind.model));
+            }
+            out.push(b'}');
             text = ascii(out);
-            if text.len() + BEHIND_BYTES_MAX <= WHY_BYTES_MAX {
+            if text.len() <= WHY_BYTES_MAX {
                 break;
             }
         }
@@ -67,12 +71,12 @@ impl<'r> RequestLine<'r> {
     /// The client's id, as far as it is known.
     pub(super) fn id(&self) -> &[u8] {
         let measured = self.facts.measured.as_ref().and_then(|trace| trace.phases().id.get());
-        if self.facts.id.is_empty() { measured.map_or(&[], |id| id.as_bytes()) } else { self.facts.id.as_bytes() }
+        if self.facts.id.is_empty() { measured.map_or(&[], |id| &id[..]) } else { self.facts.id.as_bytes() }
     }
 
     /// The name of the model, as far as it is known.
     pub(super) fn model(&self) -> &[u8] {
-        match (&self.facts.target, &self.noted.name) {
+        match (&self.facts.target, self.name) {
             (Target::Found(signature), _) => signature.model.as_bytes(),
             (Target::Named(model, _), _) => model.as_bytes(),
             (Target::ByName, RequestName::Http(HttpName { names: [model, ..], .. })) => model,
@@ -81,25 +85,29 @@ impl<'r> RequestLine<'r> {
     }
 
     pub(super) fn fill(&self, line: &mut JsonLine<'_>) {
-        let Self { noted, facts, .. } = self;
+        let Self { name, caller, facts, .. } = self;
         line.time("time", facts.times.begun);
         self.who(line);
-        if noted.caller.face == Face::Embedded {
+        if caller.face == Face::Embedded {
             line.word("origin", self.origin());
         }
         line.word("protocol", self.protocol());
-        match &noted.name {
+        match name {
             RequestName::Http(HttpName { method, path, .. }) => {
                 line.word("method", method.name());
                 line.text("path", path, LOG_PATH_BYTES_MAX);
             }
-            RequestName::Grpc(_, head) => _ = line.text("path", head.path(), LOG_PATH_BYTES_MAX),
+            RequestName::Grpc(_, path) => _ = line.text("path", path, LOG_PATH_BYTES_MAX),
             RequestName::InStream => _ = line.flag("in_stream"),
         }
         self.put_request(line, true);
-        if let Some(behind) = facts.measured.as_ref().and_then(|trace| trace.phases().behind.get()) {
+        if let Some(behind) = self.behind() {
             put_behind(line, behind, true);
         }
+    }
+
+    fn behind(&self) -> Option<&'r Behind> {
+        self.facts.measured.as_ref()?.phases().behind.get()
     }
 
     /// Writes what logs and explanations have in common.
@@ -120,7 +128,7 @@ impl<'r> RequestLine<'r> {
     }
 
     pub(super) fn who(&self, line: &mut JsonLine<'_>) {
-        let caller = &self.noted.caller;
+        let caller = &self.caller;
         match (caller.peer, caller.origin) {
             (Some(peer), _) => line.word("peer", &peer.to_string()),
             (None, Origin::Unix) => line.word("peer", "unix"),
@@ -134,7 +142,7 @@ impl<'r> RequestLine<'r> {
 
     /// Origin of the request. For the server's own sockets, the one that the kernel reports.
     pub(super) fn origin(&self) -> &'static str {
-        match (self.noted.caller.face, self.noted.caller.origin) {
+        match (self.caller.face, self.caller.origin) {
             (Face::Embedded, _) => "embed",
             (_, Origin::Loopback) => "loopback",
             (_, Origin::Unix) => "unix",
@@ -147,7 +155,7 @@ impl<'r> RequestLine<'r> {
     }
 
     pub(super) fn protocol(&self) -> &'static str {
-        match &self.noted.name {
+        match self.name {
             RequestName::Http(name) => name.protocol,
             RequestName::Grpc(..) | RequestName::InStream => "grpc",
         }
@@ -155,7 +163,7 @@ impl<'r> RequestLine<'r> {
 
     /// Writes how the request ended; `is_over` as in `explained`.
     pub(super) fn result(&self, line: &mut JsonLine<'_>, is_over: bool) {
-        let is_http = matches!(self.noted.name, RequestName::Http(..));
+        let is_http = matches!(self.name, RequestName::Http(..));
         match (&self.facts.status, is_http) {
             (SentStatus::Http(status), _) => _ = line.number("status", *status),
             (SentStatus::Grpc(status), _) => _ = line.number("grpc_status", *status),
@@ -210,7 +218,7 @@ impl<'r> RequestLine<'r> {
             phase("encode", if sizes.responses > 1 { 0 } else { times.sending });
             phase("write", times.sent);
         });
-        let form = self.noted.name.endpoint().map(|endpoint| endpoint.form);
+        let form = self.name.endpoint().map(|endpoint| endpoint.form);
         if measured.rows > 0 {
             line.number("batch", measured.rows);
         }
@@ -223,7 +231,7 @@ impl<'r> RequestLine<'r> {
         }
         if form == Some(CallForm::Inferences) {
             line.number("requests", sizes.requests);
-        } else if matches!(self.noted.name, RequestName::InStream) || sizes.responses > 1 {
+        } else if matches!(self.name, RequestName::InStream) || sizes.responses > 1 {
             line.number("responses", sizes.responses);
             if times.first_response > 0 {
                 line.micros("first_response_us", times.first_response.saturating_sub(times.begun));
@@ -233,7 +241,7 @@ impl<'r> RequestLine<'r> {
 
     /// Name of the operation, the same for both protocols.
     pub(super) fn verb(&self) -> &'static str {
-        match &self.noted.name {
+        match self.name {
             RequestName::InStream => "infer",
             name => name.endpoint().map_or("unknown", |endpoint| endpoint.name),
         }
@@ -248,7 +256,7 @@ impl<'r> RequestLine<'r> {
                 line.text("version", version, self.texts.name);
             }
         };
-        match (&self.facts.target, &self.noted.name) {
+        match (&self.facts.target, self.name) {
             (Target::Found(signature), _) => put(signature.model.as_bytes(), signature.version.as_bytes()),
             (Target::Named(model, version), _) => put(model.as_bytes(), version.as_bytes()),
             (Target::ByName, RequestName::Http(HttpName { names: [model, version, region], .. })) => {
@@ -294,7 +302,7 @@ fn text_field(mut message: &[u8], number: u32) -> &[u8] {
 }
 
 /// Writes what a request waited behind. A caller that may not see the model learns that it was another one.
-pub(super) fn put_behind(line: &mut JsonLine<'_>, behind: &Behind, is_seen: bool) {
+fn put_behind(line: &mut JsonLine<'_>, behind: &Behind, is_seen: bool) {
     line.object("behind", |line| {
         if is_seen {
             line.text("model", behind.model.as_bytes(), BEHIND_NAME_BYTES_MAX);
@@ -302,6 +310,7 @@ pub(super) fn put_behind(line: &mut JsonLine<'_>, behind: &Behind, is_seen: bool
         } else {
             line.word("model", "another model");
         }
+        line.word("for", if behind.has_resources { "resources" } else { "instances" });
         if behind.priority > 0 {
             line.number("priority", behind.priority);
         }
@@ -310,7 +319,7 @@ pub(super) fn put_behind(line: &mut JsonLine<'_>, behind: &Behind, is_seen: bool
 }
 
 /// JSON in ASCII: other characters are escaped, as header fields need it.
-pub(super) fn ascii(json: Vec<u8>) -> String {
+fn ascii(json: Vec<u8>) -> String {
     let json = String::from_utf8_lossy(&json);
     if json.is_ascii() {
         return json.into_owned();

@@ -20,9 +20,9 @@ pub use crate::http::request::{WHY, asks_why};
 pub use facts::{EventNotes, RequestName, error_text};
 pub use kept::Kept;
 
-use crate::access_log::json_line::JsonLine;
 use crate::failure::RequestFailure;
 use crate::grpc::status::{Status, code};
+use crate::hold;
 use crate::limits::LOG_NAMES_BYTES_MAX;
 use crate::origin::Caller;
 use crate::shared::Shared;
@@ -72,12 +72,12 @@ impl Record {
     ) -> Self {
         let mut record = Self::default();
         if endpoint.is_some_and(EndpointFacts::is_inference) {
-            record.begun = now_ns();
+            record.begun = hold::poll_began();
         }
         let begins = trace::is_any_on() || is_asked || (record.begun > 0 && shared.kept().begins_early(record.begun));
         if begins {
             if record.begun == 0 {
-                record.begun = now_ns();
+                record.begun = hold::poll_began();
             }
             record.begin_now(shared, caller, name(), [record.begun; 2]).is_asked.set(is_asked);
         }
@@ -111,10 +111,11 @@ impl Record {
         }
     }
 
-    /// Begins the record of an inference that succeeded without a wait, if it belongs to the slowest.
+    /// Begins the record of an inference that succeeded without a wait for its model, if it belongs to the slowest. One
+    /// that was read, run and sent within one poll is none of them.
     #[inline]
     pub fn begin_at_end(&self, shared: &Shared, caller: &Caller, name: impl FnOnce() -> RequestName) {
-        if self.noted.get().is_none() && self.begun > 0 {
+        if self.noted.get().is_none() && self.begun > 0 && self.begun != hold::poll_began() {
             let now = now_ns();
             if shared.kept().wants(now.saturating_sub(self.begun), now) {
                 let noted = self.begin_now(shared, caller, name(), [self.begun; 2]);
@@ -127,7 +128,7 @@ impl Record {
     /// Begins the record of a request in the stream of this call. `received`: when the wait for the request before it
     /// began, and when that was read; 0 without one. Becomes those of this request.
     pub fn in_stream(&self, shared: &Shared, caller: &Caller, received: &mut [u64; 2], message: &Bytes) -> Self {
-        let (now, [_, before]) = (now_ns(), *received);
+        let (now, [_, before]) = (hold::poll_began(), *received);
         // The wait for a request begins when the one before it was read.
         *received = [if before == 0 { now } else { before }, now];
         let record = Self { begun: now, ..Self::default() };
@@ -412,13 +413,7 @@ impl Noted {
         if is_over {
             facts.add_events();
         }
-        let epoch_us = self.kept.epoch_us();
-        let mut text = RequestLine::of(self, &facts).explained(epoch_us, is_over).into_bytes();
-        if let Some(behind) = facts.measured.as_ref().and_then(|trace| trace.phases().behind.get()) {
-            line::put_behind(&mut JsonLine::resume(&mut text, epoch_us), behind, covers(&behind.model));
-        }
-        text.push(b'}');
-        line::ascii(text)
+        RequestLine::of(&self.name, self.caller, &facts).explained(self.kept.epoch_us(), is_over, covers)
     }
 }
 
@@ -427,17 +422,18 @@ impl Drop for Noted {
         if self.logs.is_none() && !self.is_inference {
             return;
         }
-        let mut facts = self.facts.take();
+        let facts = self.facts.get_mut();
         facts.add_events();
-        if self.is_inference {
-            self.kept.offer(self, &facts);
-        }
         if let Some(logs) = &self.logs {
-            let line = RequestLine::of(self, &facts);
+            let line = RequestLine::of(&self.name, self.caller, facts);
             logs.access(facts.is_failed(), |to| line.fill(to));
             if self.is_write {
                 line.audit(logs, facts.body.clone());
             }
+        }
+        if self.is_inference && self.kept.takes(facts) {
+            let name = std::mem::replace(&mut self.name, RequestName::InStream);
+            self.kept.keep(name, self.caller, std::mem::take(facts));
         }
     }
 }

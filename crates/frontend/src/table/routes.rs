@@ -2,8 +2,8 @@
 
 use super::paths::Pattern;
 use crate::endpoints::{
-    classify, cohere_embed, config, embeddings, generate, health, index, infer, invocations, load, metadata, models,
-    openapi, pages, regions, rerank, score, settings, statistics, tei, text_models, unload, why,
+    classify, cohere_embed, config, embeddings, generate, health, index, infer, invocations, load, metadata, model_why,
+    models, openapi, pages, regions, rerank, score, settings, statistics, tei, text_models, unload, why,
 };
 use crate::exchange::{EndpointRef, Route};
 use crate::http::method::Method;
@@ -101,7 +101,7 @@ impl RouteRow {
 
 /// The first row that matches a path answers it. Inferences are first, as they are most frequent; otherwise the order
 /// counts only for `/v2/models/stats`, which is not a model. Rows with a repository reject its name or ignore it.
-pub static ROWS: [RouteRow; 59] = [
+pub static ROWS: [RouteRow; 60] = [
     post("/v2/models/{model}[/versions/{version}]/infer", &infer::Infer)
         .doc("modelInfer", "Infer.")
         .takes("InferRequest")
@@ -226,6 +226,13 @@ pub static ROWS: [RouteRow; 59] = [
     get("/v2/models/{model}[/versions/{version}]/stats", &statistics::Statistics)
         .doc("modelStatistics", "Statistics of a model.")
         .answers("Statistics"),
+    get("/v2/models/{model}[/versions/{version}]/why", &model_why::ModelWhy)
+        .doc(
+            "modelWhy",
+            "Where the time of a model went in the last minutes, and what to change. With ?simulate=instances:2 the \
+             requests of these minutes are replayed with that change; also delay_us, max_batch_size, threads.",
+        )
+        .answers("ModelWhy"),
     get("/v2/models/{model}/trace/setting", &settings::TraceSettings { changes: false })
         .doc("modelTraceSettings", "Trace settings of a model.")
         .answers("TraceSettings"),

@@ -76,6 +76,11 @@ impl Costs {
         }
     }
 
+    /// The line of the most frequent class.
+    pub fn usual_line(&self) -> Option<CostLine> {
+        self.classes.first()?.1.line
+    }
+
     /// The line through the measured means; `None` before two sizes were measured.
     pub fn line(&self, class: u64) -> Option<CostLine> {
         self.curve(class)?.line

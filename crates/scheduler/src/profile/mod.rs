@@ -108,6 +108,11 @@ impl Profile {
         self.curves.line(class)
     }
 
+    /// The line of the most frequent class: fixed cost and cost of a row, in ns.
+    pub fn usual_line(&self) -> Option<(f64, f64)> {
+        self.curves.usual_line().map(|line| (line.fixed, line.per_row))
+    }
+
     /// Number of runs to have in progress; see `cores`.
     pub(crate) fn runs(&self, cores: u32, free: u32, requests: u32, cost: Option<(f64, f64)>) -> u32 {
         self.speedup.runs(cores, free, requests, cost)

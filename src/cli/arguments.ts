@@ -1,7 +1,7 @@
 /** Reads the arguments of a command against the options that the table of commands lists for it. Prints nothing. */
 
-import { COMMANDS, type Command, type CommandOption } from '../cli/commands.js'
-import { FLAG_NAMES, OptionError, isFlag } from '../cli/parse.js'
+import { COMMANDS, type Command, type CommandOption } from './commands.js'
+import { FLAG_NAMES, OptionError, isFlag } from './parse.js'
 import { nearest } from '../config/suggest.js'
 import { cleanCell } from '../log/format.js'
 

@@ -1,0 +1,222 @@
+//! Readings of how the cores are shared, every few seconds: CPU time of the threads and processes that run models, how
+//! long they waited for a core, and what the rest of the machine used. No request reads any of it.
+//!
+//! The same interval notes the counters of each version, so that sums of the last minutes need nothing of requests.
+
+use crate::directory::Directory;
+use crate::executions::Executions;
+use crate::pool::Pool;
+use crate::timer::{Timed, Timer};
+use crate::version::{EngineContext, ModelVersion, Work};
+use backend::now_ns;
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
+use std::fs::{read_dir, read_to_string};
+use std::path::Path;
+use std::sync::{Arc, Weak};
+use why::{Usage, WINDOW_NS};
+
+/// Interval of readings: a look at the threads of the process takes about a millisecond.
+const INTERVAL_NS: u64 = 5_000_000_000;
+/// Readings that are kept.
+const READINGS_MAX: usize = (WINDOW_NS / INTERVAL_NS) as usize + 1;
+/// Length of a tick of `/proc/stat`.
+const TICK_NS: u64 = 10_000_000;
+/// Names of the threads that run models.
+const THREADS: [&str; 4] = ["nereid-worker", "nereid-onnx", "nereid-trees", "nereid-graph"];
+
+/// Readings of the last minutes, oldest first.
+#[derive(Default)]
+pub(crate) struct UsageLog(Mutex<VecDeque<Usage>>);
+
+impl UsageLog {
+    /// All readings, and a new one.
+    pub(crate) fn read(&self, has_runners: bool) -> Vec<Usage> {
+        let usage = usage(has_runners);
+        let mut all: Vec<_> = self.0.lock().iter().copied().collect();
+        all.extend(usage);
+        all
+    }
+
+    fn add(&self, usage: Usage) {
+        let mut all = self.0.lock();
+        if all.len() >= READINGS_MAX {
+            all.pop_front();
+        }
+        all.push_back(usage);
+    }
+}
+
+/// Counters of a version at some moments of the last minutes, oldest first.
+#[derive(Default)]
+pub(crate) struct CounterLog(Mutex<VecDeque<(u64, Executions)>>);
+
+impl CounterLog {
+    /// The oldest counters that are kept; those of the load, which are 0, if it is younger.
+    pub(crate) fn oldest(&self, loaded: u64) -> (u64, Executions) {
+        self.0.lock().front().copied().unwrap_or((loaded, Executions::default()))
+    }
+
+    fn add(&self, now: u64, counters: Executions) {
+        let mut all = self.0.lock();
+        while all.len() >= READINGS_MAX || all.front().is_some_and(|(at, _)| now.saturating_sub(*at) > WINDOW_NS) {
+            all.pop_front();
+        }
+        all.push_back((now, counters));
+    }
+}
+
+/// Takes the readings.
+pub(crate) struct UsageWatch {
+    shared: Weak<EngineContext>,
+    directory: Weak<Directory>,
+    pool: Arc<Pool<Work>>,
+    timer: Arc<Timer>,
+    me: Weak<Self>,
+}
+
+impl UsageWatch {
+    pub(crate) fn new(shared: &Arc<EngineContext>, directory: &Arc<Directory>) -> Arc<Self> {
+        let (pool, timer) = (shared.pool.clone(), shared.timer.clone());
+        let (shared, directory) = (Arc::downgrade(shared), Arc::downgrade(directory));
+        let watch = Arc::new_cyclic(|me| Self { shared, directory, pool, timer, me: Weak::clone(me) });
+        watch.wake(0);
+        watch
+    }
+
+    fn look(&self) {
+        let (Some(shared), Some(directory)) = (self.shared.upgrade(), self.directory.upgrade()) else { return };
+        let versions = directory.alive();
+        if let Some(usage) = usage(versions.values().any(|version| version.serving.remote.is_some())) {
+            shared.usage.add(usage);
+        }
+        let now = now_ns();
+        versions.values().for_each(|version| version.note_counters(now));
+    }
+}
+
+impl ModelVersion {
+    fn note_counters(&self, now: u64) {
+        self.counters.add(now, self.statistics.all_executions());
+    }
+}
+
+impl Timed for UsageWatch {
+    fn wake(&self, _: u64) {
+        self.timer.arm(now_ns().saturating_add(INTERVAL_NS), self.me.clone());
+        let me = self.me.clone();
+        self.pool.submit(Work::of(move || {
+            if let Some(watch) = me.upgrade() {
+                watch.look();
+            }
+        }));
+    }
+}
+
+/// Sums over threads.
+#[derive(Default)]
+struct Threads {
+    cpu_ns: u64,
+    delay_ns: u64,
+}
+
+impl Threads {
+    fn add(&mut self, process: &Path, counts: impl Fn(&str) -> bool) {
+        for task in read_dir(process.join("task")).into_iter().flatten().flatten() {
+            let path = task.path();
+            let name = read_to_string(path.join("comm")).unwrap_or_default();
+            let times = read_to_string(path.join("schedstat")).unwrap_or_default();
+            let mut times = times.split_ascii_whitespace().map_while(|number| number.parse::<u64>().ok());
+            if let (true, Some(cpu), Some(delay)) = (counts(name.trim_end()), times.next(), times.next()) {
+                self.cpu_ns += cpu;
+                self.delay_ns += delay;
+            }
+        }
+    }
+}
+
+/// A reading. `None` where the system has no such files.
+fn usage(has_runners: bool) -> Option<Usage> {
+    let (mut of_models, mut own) = (Threads::default(), Threads::default());
+    let own_process = Path::new("/proc/self");
+    of_models.add(own_process, |name| THREADS.iter().any(|thread| name.starts_with(thread)));
+    own.add(own_process, |_| true);
+    if has_runners {
+        for process in descendants() {
+            let path = Path::new("/proc").join(process.to_string());
+            of_models.add(&path, |_| true);
+            own.add(&path, |_| true);
+        }
+    }
+    let (machine_ns, throttled_ns) = (machine_ns()?, throttled_ns());
+    let Threads { cpu_ns, delay_ns } = of_models;
+    Some(Usage { at: now_ns(), cpu_ns, delay_ns, machine_ns, own_ns: own.cpu_ns, throttled_ns })
+}
+
+/// Processes that this one has started, and those that they have started.
+fn descendants() -> Vec<u32> {
+    let mut parents = HashMap::new();
+    for process in read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(id) = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let stat = read_to_string(process.path().join("stat")).unwrap_or_default();
+        // Behind the name, which may contain anything.
+        let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(1)?.parse().ok());
+        parents.insert(id, parent.unwrap_or(0u32));
+    }
+    let me = std::process::id();
+    let is_mine = |mut process: u32| {
+        // A process that ended meanwhile may leave a circle of numbers.
+        for _ in 0..parents.len() {
+            match parents.get(&process) {
+                Some(&parent) if parent == me => return true,
+                Some(&parent) => process = parent,
+                None => return false,
+            }
+        }
+        false
+    };
+    parents.keys().copied().filter(|process| is_mine(*process)).collect()
+}
+
+/// CPU time of everything on the cores that this process may use.
+fn machine_ns() -> Option<u64> {
+    let status = read_to_string("/proc/self/status").ok()?;
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?.trim();
+    let is_allowed = |core: u32| {
+        allowed.split(',').any(|part| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            first.parse().is_ok_and(|first| core >= first) && last.parse().is_ok_and(|last| core <= last)
+        })
+    };
+    let of_core = |line: &str| {
+        let (core, times) = line.strip_prefix("cpu")?.split_once(' ')?;
+        core.parse().ok().filter(|core| is_allowed(*core))?;
+        let ticks: Vec<u64> = times.split_ascii_whitespace().map_while(|number| number.parse().ok()).collect();
+        // All but idle and waiting for disks; guests are counted as users already.
+        Some(ticks.iter().take(8).sum::<u64>() - ticks.iter().skip(3).take(2).sum::<u64>())
+    };
+    Some(read_to_string("/proc/stat").ok()?.lines().filter_map(of_core).sum::<u64>() * TICK_NS)
+}
+
+/// Time for which the quota of the container stopped this process, per core; 0 without one.
+fn throttled_ns() -> u64 {
+    let groups = read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let of_group = |line: &str| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        let root = match controllers {
+            "" => "/sys/fs/cgroup",
+            _ if controllers.split(',').any(|controller| controller == "cpu") => "/sys/fs/cgroup/cpu",
+            _ => return None,
+        };
+        // Inside of a container, the path of the host may not exist.
+        let file = |path: &str| read_to_string(format!("{root}{path}/cpu.stat"));
+        let text = file(path.trim_end_matches('/')).or_else(|_| file("")).ok()?;
+        text.lines().find_map(|line| match line.split_once(' ')? {
+            ("throttled_usec", us) => Some(us.parse::<u64>().ok()? * 1000),
+            ("throttled_time", ns) => ns.parse().ok(),
+            _ => None,
+        })
+    };
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    groups.lines().filter_map(of_group).max().unwrap_or(0) / cores
+}

@@ -1,0 +1,127 @@
+//! Why a model is slow and what to change, from what its ring and its counters keep of the last minutes.
+
+use crate::executions::{Duration, Executions};
+use crate::registry::Engine;
+use crate::schedule::Schedule;
+use crate::version::ModelVersion;
+use backend::now_ns;
+use protocol::json::write_string;
+use protocol::pb::inference::ModelConfig;
+use std::fmt::Write;
+use tensor::Result;
+use why::{Change, History, Load, Report, Setup, Speed, WINDOW_NS, report};
+
+impl Engine {
+    /// Sums and advice of a version as JSON, with the replay of a change if one is given. Takes up to seconds.
+    ///
+    /// # Errors
+    /// Those of [`model`](Self::model).
+    pub fn why(&self, name: &str, version: &str, change: Option<&Change>) -> Result<String> {
+        Ok(self.model(name, version)?.why(change))
+    }
+}
+
+impl ModelVersion {
+    fn why(&self, change: Option<&Change>) -> String {
+        let now = now_ns();
+        let (since, before) = self.counters.oldest(self.loaded);
+        let seconds = now.saturating_sub(since) as f64 / 1e9;
+        let mut counts = Executions::default();
+        counts.add_between(&before, &self.statistics.all_executions());
+        let (snapshot, setup) = self.setup();
+        let history = History::new(&snapshot, now.saturating_sub(WINDOW_NS), now);
+        let report = report(&history, &setup, change);
+        self.print(seconds, &counts, &report)
+    }
+
+    fn setup(&self) -> (why::Snapshot, Setup) {
+        let config = ModelConfig::parse(&self.identity.config.load().pb).unwrap_or_default();
+        let threads = config.parameters.get("intra_op_thread_count");
+        let usage = self.shared.usage.read(self.serving.remote.is_some());
+        let dispatch = self.serving.dispatch.lock();
+        let cores = self.scheduling.capabilities.cores.filter(|_| dispatch.schedule.shares_cores());
+        let is_plain = matches!(dispatch.schedule, Schedule::Batcher(_)) && self.scheduling.limited.is_none();
+        let setup = Setup {
+            config: scheduler::Config { cores, ..self.scheduling.config.clone() },
+            instances: dispatch.members.len() as u32,
+            is_replayed: is_plain && !self.signature.decoupled && self.graph().is_none(),
+            threads: threads.and_then(|threads| threads.string_value.trim().parse().ok()).filter(|n| *n > 0),
+            learned: dispatch.schedule.profile().usual_line(),
+            fastest: dispatch.recent.fastest(),
+            usage,
+            cores: std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64),
+        };
+        (dispatch.recent.snapshot(), setup)
+    }
+
+    fn print(&self, seconds: f64, counts: &Executions, report: &Report) -> String {
+        let mean = |sum: Duration| sum.ns as f64 / sum.count.max(1) as f64 / 1e3;
+        let requests = counts.success.count;
+        let model = text(&self.signature.model);
+        let mut out = format!(
+            "{{\"model\":{model},\"version\":{},\"seconds\":{seconds:.1},\"requests\":{requests},\"failures\":{},\
+             \"rate\":{:.1},\"p50_us\":{:.0},\"p99_us\":{:.0},\"mean_us\":{{\"queue\":{:.1},\"input\":{:.1},\
+             \"infer\":{:.1},\"output\":{:.1}}},\"batch\":{:.2}",
+            text(&self.signature.version),
+            counts.failures,
+            requests as f64 / seconds.max(0.1),
+            report.speed.p50_us,
+            report.speed.p99_us,
+            mean(counts.queue),
+            mean(counts.compute_input),
+            mean(counts.compute_infer),
+            mean(counts.compute_output),
+            report.batch,
+        );
+        // Writing to a String cannot fail.
+        let _ = match &report.load {
+            Load::Open => write!(out, ",\"arrivals\":\"open\""),
+            Load::Closed { clients, .. } => write!(out, ",\"arrivals\":\"closed\",\"clients\":{clients}"),
+        };
+        out.push_str(",\"causes\":");
+        shares(&mut out, report.causes.iter().copied());
+        out.push_str(",\"behind\":");
+        let behind = Some((&*self.signature.model, report.waited)).filter(|(_, share)| *share > 0.0);
+        shares(&mut out, behind.into_iter());
+        out.push_str(",\"advice\":[");
+        for (at, advice) in report.advice.iter().enumerate() {
+            let number = |number: Option<u64>| number.map_or("null".to_owned(), |number| number.to_string());
+            let _ = write!(
+                out,
+                "{}{{\"change\":{},\"setting\":{},\"from\":{},\"to\":{},\"text\":{},\"now\":{},\"expected\":{}}}",
+                if at > 0 { "," } else { "" },
+                text(advice.change),
+                text(&advice.setting),
+                number(advice.from),
+                number(advice.to),
+                text(&advice.text),
+                speed(&advice.now),
+                speed(&advice.expected),
+            );
+        }
+        out.push(']');
+        if let Some(simulated) = &report.simulated {
+            let _ = write!(out, ",\"simulated\":{}", speed(simulated));
+        }
+        out.push('}');
+        out
+    }
+}
+
+fn text(text: &str) -> String {
+    let mut out = Vec::new();
+    write_string(&mut out, text.as_bytes());
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn speed(Speed { rate, p50_us, p99_us }: &Speed) -> String {
+    format!("{{\"rate\":{rate:.1},\"p50_us\":{p50_us:.0},\"p99_us\":{p99_us:.0}}}")
+}
+
+fn shares<'a>(out: &mut String, all: impl Iterator<Item = (&'a str, f64)>) {
+    out.push('{');
+    for (at, (name, share)) in all.enumerate() {
+        let _ = write!(out, "{}{}:{share:.3}", if at > 0 { "," } else { "" }, text(name));
+    }
+    out.push('}');
+}
