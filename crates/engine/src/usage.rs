@@ -47,22 +47,26 @@ impl UsageLog {
     }
 }
 
-/// Counters of a version at some moments of the last minutes, oldest first.
-#[derive(Default)]
+/// Counters of a version at some moments of the last minutes, oldest first. Never empty.
 pub(crate) struct CounterLog(Mutex<VecDeque<(u64, Executions)>>);
 
 impl CounterLog {
-    /// The oldest counters that are kept; those of the load, which are 0, if it is younger.
-    pub(crate) fn oldest(&self, loaded: u64) -> (u64, Executions) {
-        self.0.lock().front().copied().unwrap_or((loaded, Executions::default()))
+    /// Begins with the counters of a load at `now`, which are 0.
+    pub(crate) fn new(now: u64) -> Self {
+        Self(Mutex::new(VecDeque::from([(now, Executions::default())])))
+    }
+
+    /// When the oldest counters that are kept were read, and those.
+    pub(crate) fn oldest(&self) -> (u64, Executions) {
+        self.0.lock().front().copied().unwrap_or_default()
     }
 
     fn add(&self, now: u64, counters: Executions) {
         let mut all = self.0.lock();
-        while all.len() >= READINGS_MAX || all.front().is_some_and(|(at, _)| now.saturating_sub(*at) > WINDOW_NS) {
+        all.push_back((now, counters));
+        while all.len() > READINGS_MAX || all.get(1).is_some_and(|(at, _)| now.saturating_sub(*at) > WINDOW_NS) {
             all.pop_front();
         }
-        all.push_back((now, counters));
     }
 }
 

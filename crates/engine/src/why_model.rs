@@ -24,14 +24,19 @@ impl Engine {
 impl ModelVersion {
     fn why(&self, change: Option<&Change>) -> String {
         let now = now_ns();
-        let (since, before) = self.counters.oldest(self.loaded);
+        let (since, before) = self.counters.oldest();
         let seconds = now.saturating_sub(since) as f64 / 1e9;
         let mut counts = Executions::default();
         counts.add_between(&before, &self.statistics.all_executions());
         let (snapshot, setup) = self.setup();
         let history = History::new(&snapshot, now.saturating_sub(WINDOW_NS), now);
         let report = report(&history, &setup, change);
-        self.print(seconds, &counts, &report)
+        let mut out = self.print(seconds, &counts, &report);
+        if let Some(change) = change {
+            simulated(&mut out, change, report.simulated.as_ref());
+        }
+        out.push('}');
+        out
     }
 
     fn setup(&self) -> (why::Snapshot, Setup) {
@@ -100,12 +105,25 @@ impl ModelVersion {
             );
         }
         out.push(']');
-        if let Some(simulated) = &report.simulated {
-            let _ = write!(out, ",\"simulated\":{}", speed(simulated));
-        }
-        out.push('}');
         out
     }
+}
+
+/// The result of a replay, or why there is none.
+fn simulated(out: &mut String, change: &Change, found: Option<&Speed>) {
+    let Some(found) = found else {
+        let why = "Nothing was replayed: too few requests waited or ran on worker threads lately, or the model has \
+                   sequences, steps, limited rates or several responses for a request.";
+        let _ = write!(out, ",\"text\":{}", text(why));
+        return;
+    };
+    let Change { instances, delay_us, max_batch_size, threads } = *change;
+    let counts = [("instances", instances), ("max_batch_size", max_batch_size), ("threads", threads)];
+    let counts = counts.into_iter().filter_map(|(name, value)| Some((name, u64::from(value?))));
+    let changes = counts.chain(delay_us.map(|delay| ("delay_us", delay)));
+    let changes: Vec<_> = changes.map(|(name, value)| format!("\"{name}\":{value}")).collect();
+    let speed = speed(found);
+    let _ = write!(out, ",\"simulated\":{{\"changes\":{{{}}},{}", changes.join(","), speed.trim_start_matches('{'));
 }
 
 fn text(text: &str) -> String {
