@@ -326,8 +326,12 @@ impl<'s> Study<'s> {
         let (delay, expected) = self.best(&tried)?;
         let made = self.made("delay", (Some(now), Some(delay)), expected);
         let text = match delay < now {
-            true => format!("Requests wait up to {now} µs for others, which do not come often enough to make up for it."),
-            false => format!("Batches begin before requests come that could share them: {delay} µs are enough for those."),
+            true => {
+                format!("Requests wait up to {now} µs for others, which do not come often enough to make up for it.")
+            }
+            false => {
+                format!("Batches begin before requests come that could share them: {delay} µs are enough for those.")
+            }
         };
         let setting = format!("dynamic_batching {{ max_queue_delay_microseconds: {delay} }}");
         Some(Advice { setting, text, ..made })
@@ -373,10 +377,12 @@ impl<'s> Study<'s> {
             let config = Config { tokens_max: Some(tokens), ..self.setup.config.clone() };
             (tokens, self.play(&config, self.setup.instances, &self.service, self.share))
         };
-        let tried: Vec<_> = [now / 2, now / 4, now.saturating_mul(2)].into_iter().filter(|t| *t > 0).map(play).collect();
+        let tried: Vec<_> =
+            [now / 2, now / 4, now.saturating_mul(2)].into_iter().filter(|t| *t > 0).map(play).collect();
         let (tokens, expected) = self.best(&tried)?;
         let made = self.made("token budget", (Some(now.into()), Some(tokens.into())), expected);
-        let text = format!("Batches of {now} tokens are not the best trade of rate for latency at these lengths of texts.");
+        let text =
+            format!("Batches of {now} tokens are not the best trade of rate for latency at these lengths of texts.");
         let setting = format!("parameters {{ key: \"max_batch_tokens\" value {{ string_value: \"{tokens}\" }} }}");
         Some(Advice { setting, text, ..made })
     }
@@ -451,7 +457,8 @@ impl<'s> Study<'s> {
         let service = self.undelayed(1.0 - throttled);
         let expected = self.play(&self.setup.config, self.setup.instances, &service, self.share);
         let made = self.made("cpu quota", (None, None), expected);
-        let text = format!("The CPU quota of the container stops the server for {:.0} % of the time.", 100.0 * throttled);
+        let text =
+            format!("The CPU quota of the container stops the server for {:.0} % of the time.", 100.0 * throttled);
         let setting = "a higher CPU limit of the container (cpu.max, resources.limits.cpu, --cpus)".to_owned();
         Some(Advice { setting, text, ..made })
     }
@@ -535,10 +542,8 @@ fn quickest(all: &[u64], mean: f64) -> Vec<u64> {
 
 /// Mean number of executions beside a run, itself included.
 fn at_once(runs: &[Ran]) -> f64 {
-    let mut times: Vec<(u64, i32)> = runs
-        .iter()
-        .flat_map(|ran| [(ran.execution.start, 1), (ran.execution.start + ran.execution.ns, -1)])
-        .collect();
+    let mut times: Vec<(u64, i32)> =
+        runs.iter().flat_map(|ran| [(ran.execution.start, 1), (ran.execution.start + ran.execution.ns, -1)]).collect();
     times.sort_unstable();
     let (mut running, mut before, mut area, mut squares) = (0i32, 0, 0.0, 0.0);
     for (at, change) in times {

@@ -240,7 +240,16 @@ impl Ring {
     fn keep_inline(&mut self, now: u64, ns: u64) {
         let (start, first) = (now.saturating_sub(ns), self.requests.next());
         let cause = Cause::IdleInstance;
-        self.push(Execution { start, ns: ns.max(1), first, requests: 1, instance: 0, cause, is_inline: true, failed: false });
+        self.push(Execution {
+            start,
+            ns: ns.max(1),
+            first,
+            requests: 1,
+            instance: 0,
+            cause,
+            is_inline: true,
+            failed: false,
+        });
         let request = Request { arrived: start, rows: 1, ..Request::default() };
         self.requests.push(&self.budget, |old| now.saturating_sub(old.arrived) > WINDOW_NS, request);
     }
