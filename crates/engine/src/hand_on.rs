@@ -57,7 +57,11 @@ impl Occupancy for OccupiedInstance {
         match &self.held {
             Holding::Held(held) => held.duration.store(duration, Ordering::Relaxed),
             Holding::Offered(UnfinishedBatch(version), cost) => {
-                version.serving.dispatch.lock().learn(self.execution.instance, &ExecutionCost { duration, end: now_ns(), ..*cost });
+                version
+                    .serving
+                    .dispatch
+                    .lock()
+                    .learn(self.execution.instance, &ExecutionCost { duration, end: now_ns(), ..*cost });
             }
         }
     }

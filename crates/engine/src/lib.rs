@@ -106,5 +106,5 @@ pub use ticket::Ticket;
 pub use ticket::{CancelledStage, TicketState};
 pub use turn_queue::{begin_turns, end_turn};
 pub use version::ModelVersion;
-pub use wire::statistics_json;
 pub use why::Change;
+pub use wire::statistics_json;

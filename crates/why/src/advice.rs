@@ -124,7 +124,7 @@ pub struct Report {
 pub fn report(history: &History, setup: &Setup, asked: Option<&Change>) -> Report {
     let stretch = history.stretch();
     let load = Load::of(&stretch);
-    let study = Study::new(history, &stretch, setup, &load);
+    let study = Study::new(&stretch, setup, &load);
     let advice = if study.is_enough(history) { study.advice() } else { Vec::new() };
     let simulated = asked.filter(|_| study.is_replayable()).map(|change| study.with(change));
     let (queue_us, batch) = means(history);
@@ -177,9 +177,10 @@ struct Study<'s> {
 }
 
 impl<'s> Study<'s> {
-    fn new(history: &History, stretch: &'s History, setup: &'s Setup, load: &'s Load) -> Self {
+    fn new(stretch: &'s History, setup: &'s Setup, load: &'s Load) -> Self {
         let service = Service::of(stretch, setup.learned);
-        let (cores, busy) = cores_of(history, stretch, setup);
+        let cores = cores_of(stretch, setup);
+        let busy = cores.busy;
         let known = cores.seconds > 0.0 && busy > 0.0;
         let wanted = cores.used + cores.waiting;
         let share = Share {
@@ -326,8 +327,12 @@ impl<'s> Study<'s> {
         let (delay, expected) = self.best(&tried)?;
         let made = self.made("delay", (Some(now), Some(delay)), expected);
         let text = match delay < now {
-            true => format!("Requests wait up to {now} µs for others, which do not come often enough to make up for it."),
-            false => format!("Batches begin before requests come that could share them: {delay} µs are enough for those."),
+            true => {
+                format!("Requests wait up to {now} µs for others, which do not come often enough to make up for it.")
+            }
+            false => {
+                format!("Batches begin before requests come that could share them: {delay} µs are enough for those.")
+            }
         };
         let setting = format!("dynamic_batching {{ max_queue_delay_microseconds: {delay} }}");
         Some(Advice { setting, text, ..made })
@@ -373,10 +378,12 @@ impl<'s> Study<'s> {
             let config = Config { tokens_max: Some(tokens), ..self.setup.config.clone() };
             (tokens, self.play(&config, self.setup.instances, &self.service, self.share))
         };
-        let tried: Vec<_> = [now / 2, now / 4, now.saturating_mul(2)].into_iter().filter(|t| *t > 0).map(play).collect();
+        let tried: Vec<_> =
+            [now / 2, now / 4, now.saturating_mul(2)].into_iter().filter(|t| *t > 0).map(play).collect();
         let (tokens, expected) = self.best(&tried)?;
         let made = self.made("token budget", (Some(now.into()), Some(tokens.into())), expected);
-        let text = format!("Batches of {now} tokens are not the best trade of rate for latency at these lengths of texts.");
+        let text =
+            format!("Batches of {now} tokens are not the best trade of rate for latency at these lengths of texts.");
         let setting = format!("parameters {{ key: \"max_batch_tokens\" value {{ string_value: \"{tokens}\" }} }}");
         Some(Advice { setting, text, ..made })
     }
@@ -451,7 +458,8 @@ impl<'s> Study<'s> {
         let service = self.undelayed(1.0 - throttled);
         let expected = self.play(&self.setup.config, self.setup.instances, &service, self.share);
         let made = self.made("cpu quota", (None, None), expected);
-        let text = format!("The CPU quota of the container stops the server for {:.0} % of the time.", 100.0 * throttled);
+        let text =
+            format!("The CPU quota of the container stops the server for {:.0} % of the time.", 100.0 * throttled);
         let setting = "a higher CPU limit of the container (cpu.max, resources.limits.cpu, --cpus)".to_owned();
         Some(Advice { setting, text, ..made })
     }
@@ -535,10 +543,8 @@ fn quickest(all: &[u64], mean: f64) -> Vec<u64> {
 
 /// Mean number of executions beside a run, itself included.
 fn at_once(runs: &[Ran]) -> f64 {
-    let mut times: Vec<(u64, i32)> = runs
-        .iter()
-        .flat_map(|ran| [(ran.execution.start, 1), (ran.execution.start + ran.execution.ns, -1)])
-        .collect();
+    let mut times: Vec<(u64, i32)> =
+        runs.iter().flat_map(|ran| [(ran.execution.start, 1), (ran.execution.start + ran.execution.ns, -1)]).collect();
     times.sort_unstable();
     let (mut running, mut before, mut area, mut squares) = (0i32, 0, 0.0, 0.0);
     for (at, change) in times {
@@ -550,20 +556,14 @@ fn at_once(runs: &[Ran]) -> f64 {
     if area > 0.0 { squares / area } else { 1.0 }
 }
 
-/// The use of the cores around a stretch, and the mean number of executions that ran meanwhile.
-fn cores_of(history: &History, stretch: &History, setup: &Setup) -> (Cores, f64) {
+/// The use of the cores around a stretch.
+fn cores_of(stretch: &History, setup: &Setup) -> Cores {
     let begin = stretch.requests.first().map_or(0, |answered| answered.request.arrived);
     let end = stretch.requests.iter().map(|answered| answered.end).max().unwrap_or(0);
     let before = setup.usage.iter().rev().find(|usage| usage.at <= begin).or(setup.usage.first());
     let after = setup.usage.iter().find(|usage| usage.at >= end).or(setup.usage.last());
-    let (Some(before), Some(after)) = (before, after) else { return (Cores::default(), 0.0) };
-    if after.at <= before.at {
-        return (Cores::default(), 0.0);
+    match (before, after) {
+        (Some(before), Some(after)) if before.at < after.at => Cores::between(before, after, setup.cores),
+        _ => Cores::default(),
     }
-    let within = |ran: &Ran| {
-        let (start, end) = (ran.execution.start, ran.execution.start + ran.execution.ns);
-        end.min(after.at).saturating_sub(start.max(before.at))
-    };
-    let busy: u64 = history.runs.iter().map(within).sum();
-    (Cores::between(before, after, setup.cores), busy as f64 / (after.at - before.at) as f64)
 }

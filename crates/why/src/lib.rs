@@ -21,8 +21,8 @@ pub mod service;
 
 pub use advice::{Advice, Change, Report, Setup, report};
 pub use history::History;
-pub use machine::{Cores, Usage};
 pub use load::Load;
+pub use machine::{Cores, Usage};
 pub use ring::{Budget, MODEL_BYTES_MAX, Request, Ring, SERVER_BYTES_MAX, Snapshot, WINDOW_NS};
 
 /// Rate and latency of a load.

@@ -128,7 +128,8 @@ impl Scene<'_> {
             return found;
         }
         // The front end takes its part of the cores at that rate, which lowers the rate again.
-        let left = |front: f64| Share { cores: (self.share.cores - front).max(LEFT_MIN * self.share.cores), ..self.share };
+        let left =
+            |front: f64| Share { cores: (self.share.cores - front).max(LEFT_MIN * self.share.cores), ..self.share };
         let second = self.play_once(left(front));
         self.play_once(left(self.share.front * (found.rate + second.rate) / 2.0))
     }
@@ -187,7 +188,8 @@ impl Replay<'_> {
         let begin = first.request.arrived;
         match self.scene.load {
             Load::Open => {
-                let arrivals = requests.iter().map(|answered| Reverse((answered.request.arrived - begin, Event::Arrival)));
+                let arrivals =
+                    requests.iter().map(|answered| Reverse((answered.request.arrived - begin, Event::Arrival)));
                 self.events = arrivals.collect();
             }
             Load::Closed { clients, .. } => {

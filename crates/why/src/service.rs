@@ -86,15 +86,17 @@ impl Service {
 
     /// Mean over all executions, in ns.
     pub fn mean(&self) -> f64 {
-        let (sum, count) = self.sizes.values().fold((0.0, 0), |(sum, count), (all, mean)| {
-            (sum + mean * all.len() as f64, count + all.len())
-        });
+        let (sum, count) = self
+            .sizes
+            .values()
+            .fold((0.0, 0), |(sum, count), (all, mean)| (sum + mean * all.len() as f64, count + all.len()));
         sum / count.max(1) as f64
     }
 
     /// Duration of an execution of this size, in ns.
     pub fn draw(&self, size: u32, random: &mut Random) -> u64 {
-        if let Some((all, _)) = self.sizes.get(&size).filter(|(all, _)| all.len() >= SEEN_MIN || self.sizes.len() == 1) {
+        if let Some((all, _)) = self.sizes.get(&size).filter(|(all, _)| all.len() >= SEEN_MIN || self.sizes.len() == 1)
+        {
             return all[random.below(all.len())];
         }
         // Of the sizes that were seen often, the next one; of none, the one that was seen most.

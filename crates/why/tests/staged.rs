@@ -115,7 +115,7 @@ impl World {
             Traffic::Open(_) => events.push(Reverse((begin, 0))),
             Traffic::Closed(clients, _) => (0..clients).for_each(|i| events.push(Reverse((begin + i, 0)))),
         }
-        let (mut cpu, mut delay, mut latencies) = (0u64, 0u64, Vec::new());
+        let (mut cpu, mut delay, mut busy, mut latencies) = (0u64, 0u64, 0u64, Vec::new());
         let (mut last, mut first) = (begin, begin);
         while let Some(Reverse((now, event))) = events.pop() {
             match event {
@@ -150,11 +150,13 @@ impl World {
                 match scheduler.step(now, idle.len() as u32, &mut Vec::new()) {
                     NextBatch::Run { batch, why } => {
                         let instance = idle.pop().expect("idle");
-                        let seen = |sent: &Sent| Request { arrived: sent.arrived, rows: 1, class: 7, ..Default::default() };
+                        let seen =
+                            |sent: &Sent| Request { arrived: sent.arrived, rows: 1, class: 7, ..Default::default() };
                         ring.began(now, why, batch.iter().map(seen));
                         ring.on(instance);
                         let running = self.instances - idle.len() as u32;
                         let (ns, on, off) = self.duration(batch.len() as u32, running, &mut dice);
+                        busy += ns;
                         cpu += on * u64::from(self.threads);
                         delay += off * u64::from(self.threads);
                         batches.push(Some((batch, instance, ns)));
@@ -177,9 +179,11 @@ impl World {
             Usage {
                 at: last,
                 cpu_ns: cpu,
+                busy_ns: busy,
                 delay_ns: delay,
                 own_ns: cpu,
-                machine_ns: cpu + ((self.cores - cpu as f64 / 1e9 / seconds).max(0.0).min(self.hog) * seconds * 1e9) as u64,
+                machine_ns: cpu
+                    + ((self.cores - cpu as f64 / 1e9 / seconds).max(0.0).min(self.hog) * seconds * 1e9) as u64,
                 throttled_ns: 0,
             },
         ];
@@ -246,7 +250,10 @@ fn check(what: &str, world: &World, change: &str, apply: impl Fn(&mut World, &Ad
     for seed in 1..=8 {
         let (report, measured) = world.explain(seed);
         let names: Vec<_> = report.advice.iter().map(|a| (a.change, a.from, a.to, a.expected)).collect();
-        let first = report.advice.first().unwrap_or_else(|| panic!("{what}, seed {seed}: no advice; {measured:?} {:?}", report.cores));
+        let first = report
+            .advice
+            .first()
+            .unwrap_or_else(|| panic!("{what}, seed {seed}: no advice; {measured:?} {:?}", report.cores));
         assert_eq!(first.change, change, "{what}, seed {seed}: {measured:?}, {names:?}, {:?}", report.cores);
         let mut changed = world.clone();
         apply(&mut changed, first);
@@ -307,7 +314,8 @@ fn threads_that_fight() {
 #[test]
 fn a_hog_beside_it() {
     for traffic in [Traffic::Closed(2, 0), Traffic::Open(70.0)] {
-        let world = World { instances: 2, threads: 1, cores: 2.0, hog: 2.0, fixed: 10 * MS, seconds: 120, ..world(traffic) };
+        let world =
+            World { instances: 2, threads: 1, cores: 2.0, hog: 2.0, fixed: 10 * MS, seconds: 120, ..world(traffic) };
         check("hog", &world, "neighbour", |world, _| world.hog = 0.0);
     }
 }
@@ -337,9 +345,12 @@ fn healthy_servers_get_no_advice() {
 #[test]
 fn the_kind_of_load_is_found() {
     for seed in 1..=8 {
-        for (traffic, clients) in
-            [(Traffic::Open(60.0), 0), (Traffic::Open(150.0), 0), (Traffic::Closed(8, 0), 8), (Traffic::Closed(16, 5 * MS), 16)]
-        {
+        for (traffic, clients) in [
+            (Traffic::Open(60.0), 0),
+            (Traffic::Open(150.0), 0),
+            (Traffic::Closed(8, 0), 8),
+            (Traffic::Closed(16, 5 * MS), 16),
+        ] {
             let (report, _) = world(traffic).explain(seed);
             match report.load {
                 Load::Open => assert_eq!(clients, 0, "seed {seed}"),
@@ -352,7 +363,8 @@ fn the_kind_of_load_is_found() {
 #[test]
 fn cores_are_divided_between_readings() {
     let before = Usage { at: S, cpu_ns: 5, ..Usage::default() };
-    let after = Usage { at: 3 * S, cpu_ns: 5 + S, delay_ns: S, machine_ns: 4 * S, own_ns: S, throttled_ns: 0 };
+    let after =
+        Usage { at: 3 * S, cpu_ns: 5 + S, delay_ns: S, machine_ns: 4 * S, own_ns: S, busy_ns: S, throttled_ns: 0 };
     let cores = Cores::between(&before, &after, 2.0);
     assert_eq!((cores.used, cores.waiting, cores.others, cores.seconds), (0.5, 0.5, 1.5, 2.0));
 }
