@@ -188,7 +188,7 @@ def test_a_request_that_waited_names_what_it_waited_behind(explained):
     line = record(headers["nereid-why"])
     assert line["cause"] == "instance_freed" and line["behind"]["model"] == "slow", line
     text = command(explained, "-", stdin=f"HTTP/1.1 200 OK\r\nnereid-why: {headers['nereid-why']}\r\n\r\n")
-    assert "slow version 1 had all instances or resources" in text and "all instances were busy, and one became free" in text
+    assert "slow version 1 had all instances" in text and "all instances were busy, and one became free" in text
 
 
 def test_a_key_sees_what_its_scopes_cover_and_needs_statistics(explained):
@@ -214,14 +214,15 @@ def test_a_model_outside_the_scopes_of_a_key_is_another_model(repositories, tmp_
     server = Server(tmp_path / "models", *flags, log=tmp_path / "limited.log")
     server.keys = made
     try:
-        for key, behind in (("admin", {"model": "secret", "version": "1"}), ("limited", {"model": "another model"})):
+        own, others = {"model": "secret", "version": "1", "for": "resources"}, {"model": "another model", "for": "resources"}
+        for key, behind in (("admin", own), ("limited", others)):
             first = threading.Thread(target=post, args=(server, "/v2/models/secret/infer", SLOW))
             first.start()
             waits_for(lambda: server.metrics()["nereid_inflight_requests"] > 0, "the first request runs")
             status, headers, _ = post(server, "/v2/models/open/infer", SLOW, key=key, **WHY)
             first.join()
             found = record(headers["nereid-why"])["behind"]
-            assert status == 200 and {name: found[name] for name in ("model", "version") if name in found} == behind, found
+            assert status == 200 and {name: found[name] for name in ("model", "version", "for") if name in found} == behind, found
         text = command(server, "open", f"--url=http://{server.http}", key="limited")
         assert "What requests waited behind" in text and "secret" not in text, text
     finally:

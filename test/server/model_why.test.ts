@@ -83,7 +83,11 @@ test('a model with too few instances is told how many, and a replay of that says
   expect(advice?.setting).toBe(`instance_group [ { count: ${String(advice?.to)} } ]`)
   expect(advice?.expected.rate).toBeGreaterThan(2 * (advice?.now.rate ?? Number.NaN))
   const { simulated } = await why(`short/versions/1/why?simulate=instances:${String(advice?.to)}`)
-  expect(simulated).toEqual({ changes: { instances: advice?.to }, ...advice?.expected })
+  expect(simulated?.changes).toEqual({ instances: advice?.to })
+  // The use of the cores was read again meanwhile.
+  const ratio = (simulated?.rate ?? 0) / (advice?.expected.rate ?? 1)
+  expect(ratio).toBeGreaterThan(0.85)
+  expect(ratio).toBeLessThan(1.15)
 })
 
 test('a model with enough instances gets no advice', async () => {
@@ -106,6 +110,6 @@ test('wrong changes and unknown models have an error that names them', async () 
     const { error } = (await why(`short/why?simulate=${wrong}`, 400)) as unknown as { error: string }
     expect(error).toMatch(new RegExp(`^'simulate' has '${wrong}': expected instances, delay_us`))
   }
-  const { error } = (await why('nope/why', 400)) as unknown as { error: string }
+  const { error } = (await why('nope/why', 404)) as unknown as { error: string }
   expect(error).toBe("Request for unknown model: 'nope' is not found")
 })

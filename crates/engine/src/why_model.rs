@@ -9,7 +9,7 @@ use protocol::json::write_string;
 use protocol::pb::inference::ModelConfig;
 use std::fmt::Write;
 use tensor::Result;
-use why::{Change, History, Load, Report, Setup, Speed, WINDOW_NS, report};
+use why::{Change, History, Load, Report, Setup, Speed, Usage, WINDOW_NS, report};
 
 impl Engine {
     /// Sums and advice of a version as JSON, with the replay of a change if one is given. Takes up to seconds.
@@ -17,18 +17,20 @@ impl Engine {
     /// # Errors
     /// Those of [`model`](Self::model).
     pub fn why(&self, name: &str, version: &str, change: Option<&Change>) -> Result<String> {
-        Ok(self.model(name, version)?.why(change))
+        let version = self.model(name, version)?;
+        let usage = self.shared.usage.read(&self.directory.alive());
+        Ok(version.why(usage, change))
     }
 }
 
 impl ModelVersion {
-    fn why(&self, change: Option<&Change>) -> String {
+    fn why(&self, usage: Vec<Usage>, change: Option<&Change>) -> String {
         let now = now_ns();
         let (since, before) = self.counters.oldest();
         let seconds = now.saturating_sub(since) as f64 / 1e9;
         let mut counts = Executions::default();
         counts.add_between(&before, &self.statistics.all_executions());
-        let (snapshot, setup) = self.setup();
+        let (snapshot, setup) = self.setup(usage);
         let history = History::new(&snapshot, now.saturating_sub(WINDOW_NS), now);
         let report = report(&history, &setup, change);
         let mut out = self.print(seconds, &counts, &report);
@@ -39,10 +41,9 @@ impl ModelVersion {
         out
     }
 
-    fn setup(&self) -> (why::Snapshot, Setup) {
+    fn setup(&self, usage: Vec<Usage>) -> (why::Snapshot, Setup) {
         let config = ModelConfig::parse(&self.identity.config.load().pb).unwrap_or_default();
         let threads = config.parameters.get("intra_op_thread_count");
-        let usage = self.shared.usage.read(self.serving.remote.is_some());
         let dispatch = self.serving.dispatch.lock();
         let cores = self.scheduling.capabilities.cores.filter(|_| dispatch.schedule.shares_cores());
         let is_plain = matches!(dispatch.schedule, Schedule::Batcher(_)) && self.scheduling.limited.is_none();
