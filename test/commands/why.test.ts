@@ -42,12 +42,13 @@ test('a record is explained: what happened, where the time went, what it waited 
 test('a request that failed names its error, whose fault it is, and whether a repeat can help', async () => {
   const failed = {
     model: 'simple', grpc_status: 14, code: 'UNAVAILABLE', error: 'the queue is full', fault: 'server', retry: true,
-    total_us: 20, phases_us: { read: 20 }, behind: { model: 'big', version: '2', for: 'instances', priority: 2, rows: 1 },
+    total_us: 20, phases_us: { read: 20 },
+    behind: { model: 'big', version: '2', for: 'instances', priority: 2, rows: 1 },
   }
   const { out } = await runs(why, [JSON.stringify(failed)])
   expect(out).toContain('simple: failed with UNAVAILABLE (14) after 20 us\n')
   expect(out).toContain('  the queue is full\n  fault of the server; a repeat can help\n')
-  expect(out).toContain('  big version 2 had all instances, with 1 row before it in the queue, the highest at priority 2.\n')
+  expect(out).toContain('big version 2 had all instances, with 1 row before it in the queue, the highest at priority 2.')
 })
 
 test('text of a client cannot control the terminal', async () => {
