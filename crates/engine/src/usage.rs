@@ -31,8 +31,8 @@ pub(crate) struct UsageLog(Mutex<VecDeque<Usage>>);
 
 impl UsageLog {
     /// All readings, and a new one.
-    pub(crate) fn read(&self, has_runners: bool) -> Vec<Usage> {
-        let usage = usage(has_runners);
+    pub(crate) fn read(&self, versions: &HashMap<u64, Arc<ModelVersion>>) -> Vec<Usage> {
+        let usage = usage(versions);
         let mut all: Vec<_> = self.0.lock().iter().copied().collect();
         all.extend(usage);
         all
@@ -47,22 +47,26 @@ impl UsageLog {
     }
 }
 
-/// Counters of a version at some moments of the last minutes, oldest first.
-#[derive(Default)]
+/// Counters of a version at some moments of the last minutes, oldest first. Never empty.
 pub(crate) struct CounterLog(Mutex<VecDeque<(u64, Executions)>>);
 
 impl CounterLog {
-    /// The oldest counters that are kept; those of the load, which are 0, if it is younger.
-    pub(crate) fn oldest(&self, loaded: u64) -> (u64, Executions) {
-        self.0.lock().front().copied().unwrap_or((loaded, Executions::default()))
+    /// Begins with the counters of a load at `now`, which are 0.
+    pub(crate) fn new(now: u64) -> Self {
+        Self(Mutex::new(VecDeque::from([(now, Executions::default())])))
+    }
+
+    /// When the oldest counters that are kept were read, and those.
+    pub(crate) fn oldest(&self) -> (u64, Executions) {
+        self.0.lock().front().copied().unwrap_or_default()
     }
 
     fn add(&self, now: u64, counters: Executions) {
         let mut all = self.0.lock();
-        while all.len() >= READINGS_MAX || all.front().is_some_and(|(at, _)| now.saturating_sub(*at) > WINDOW_NS) {
+        all.push_back((now, counters));
+        while all.len() > READINGS_MAX || all.get(1).is_some_and(|(at, _)| now.saturating_sub(*at) > WINDOW_NS) {
             all.pop_front();
         }
-        all.push_back((now, counters));
     }
 }
 
@@ -87,7 +91,7 @@ impl UsageWatch {
     fn look(&self) {
         let (Some(shared), Some(directory)) = (self.shared.upgrade(), self.directory.upgrade()) else { return };
         let versions = directory.alive();
-        if let Some(usage) = usage(versions.values().any(|version| version.serving.remote.is_some())) {
+        if let Some(usage) = usage(&versions) {
             shared.usage.add(usage);
         }
         let now = now_ns();
@@ -136,7 +140,9 @@ impl Threads {
 }
 
 /// A reading. `None` where the system has no such files.
-fn usage(has_runners: bool) -> Option<Usage> {
+fn usage(versions: &HashMap<u64, Arc<ModelVersion>>) -> Option<Usage> {
+    let has_runners = versions.values().any(|version| version.serving.remote.is_some());
+    let busy_ns = versions.values().map(|version| version.serving.dispatch.lock().recent.busy_ns()).sum();
     let (mut of_models, mut own) = (Threads::default(), Threads::default());
     let own_process = Path::new("/proc/self");
     of_models.add(own_process, |name| THREADS.iter().any(|thread| name.starts_with(thread)));
@@ -150,7 +156,7 @@ fn usage(has_runners: bool) -> Option<Usage> {
     }
     let (machine_ns, throttled_ns) = (machine_ns()?, throttled_ns());
     let Threads { cpu_ns, delay_ns } = of_models;
-    Some(Usage { at: now_ns(), cpu_ns, delay_ns, machine_ns, own_ns: own.cpu_ns, throttled_ns })
+    Some(Usage { at: now_ns(), cpu_ns, delay_ns, machine_ns, own_ns: own.cpu_ns, busy_ns, throttled_ns })
 }
 
 /// Processes that this one has started, and those that they have started.

@@ -66,8 +66,6 @@ pub struct ModelVersion {
     pub(crate) scheduling: Scheduling,
     pub(crate) serving: ServingState,
     pub(crate) statistics: Statistics,
-    /// When it was loaded, in ns.
-    pub(crate) loaded: u64,
     /// `statistics` at moments of the last minutes.
     pub(crate) counters: CounterLog,
     /// Role and names of a text model.

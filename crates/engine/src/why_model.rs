@@ -9,7 +9,7 @@ use protocol::json::write_string;
 use protocol::pb::inference::ModelConfig;
 use std::fmt::Write;
 use tensor::Result;
-use why::{Change, History, Load, Report, Setup, Speed, WINDOW_NS, report};
+use why::{Change, History, Load, Report, Setup, Speed, Usage, WINDOW_NS, report};
 
 impl Engine {
     /// Sums and advice of a version as JSON, with the replay of a change if one is given. Takes up to seconds.
@@ -17,27 +17,33 @@ impl Engine {
     /// # Errors
     /// Those of [`model`](Self::model).
     pub fn why(&self, name: &str, version: &str, change: Option<&Change>) -> Result<String> {
-        Ok(self.model(name, version)?.why(change))
+        let version = self.model(name, version)?;
+        let usage = self.shared.usage.read(&self.directory.alive());
+        Ok(version.why(usage, change))
     }
 }
 
 impl ModelVersion {
-    fn why(&self, change: Option<&Change>) -> String {
+    fn why(&self, usage: Vec<Usage>, change: Option<&Change>) -> String {
         let now = now_ns();
-        let (since, before) = self.counters.oldest(self.loaded);
+        let (since, before) = self.counters.oldest();
         let seconds = now.saturating_sub(since) as f64 / 1e9;
         let mut counts = Executions::default();
         counts.add_between(&before, &self.statistics.all_executions());
-        let (snapshot, setup) = self.setup();
+        let (snapshot, setup) = self.setup(usage);
         let history = History::new(&snapshot, now.saturating_sub(WINDOW_NS), now);
         let report = report(&history, &setup, change);
-        self.print(seconds, &counts, &report)
+        let mut out = self.print(seconds, &counts, &report);
+        if let Some(change) = change {
+            simulated(&mut out, change, report.simulated.as_ref());
+        }
+        out.push('}');
+        out
     }
 
-    fn setup(&self) -> (why::Snapshot, Setup) {
+    fn setup(&self, usage: Vec<Usage>) -> (why::Snapshot, Setup) {
         let config = ModelConfig::parse(&self.identity.config.load().pb).unwrap_or_default();
         let threads = config.parameters.get("intra_op_thread_count");
-        let usage = self.shared.usage.read(self.serving.remote.is_some());
         let dispatch = self.serving.dispatch.lock();
         let cores = self.scheduling.capabilities.cores.filter(|_| dispatch.schedule.shares_cores());
         let is_plain = matches!(dispatch.schedule, Schedule::Batcher(_)) && self.scheduling.limited.is_none();
@@ -100,12 +106,25 @@ impl ModelVersion {
             );
         }
         out.push(']');
-        if let Some(simulated) = &report.simulated {
-            let _ = write!(out, ",\"simulated\":{}", speed(simulated));
-        }
-        out.push('}');
         out
     }
+}
+
+/// The result of a replay, or why there is none.
+fn simulated(out: &mut String, change: &Change, found: Option<&Speed>) {
+    let Some(found) = found else {
+        let why = "Nothing was replayed: too few requests waited or ran on worker threads lately, or the model has \
+                   sequences, steps, limited rates or several responses for a request.";
+        let _ = write!(out, ",\"text\":{}", text(why));
+        return;
+    };
+    let Change { instances, delay_us, max_batch_size, threads } = *change;
+    let counts = [("instances", instances), ("max_batch_size", max_batch_size), ("threads", threads)];
+    let counts = counts.into_iter().filter_map(|(name, value)| Some((name, u64::from(value?))));
+    let changes = counts.chain(delay_us.map(|delay| ("delay_us", delay)));
+    let changes: Vec<_> = changes.map(|(name, value)| format!("\"{name}\":{value}")).collect();
+    let speed = speed(found);
+    let _ = write!(out, ",\"simulated\":{{\"changes\":{{{}}},{}", changes.join(","), speed.trim_start_matches('{'));
 }
 
 fn text(text: &str) -> String {

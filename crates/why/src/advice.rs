@@ -124,7 +124,7 @@ pub struct Report {
 pub fn report(history: &History, setup: &Setup, asked: Option<&Change>) -> Report {
     let stretch = history.stretch();
     let load = Load::of(&stretch);
-    let study = Study::new(history, &stretch, setup, &load);
+    let study = Study::new(&stretch, setup, &load);
     let advice = if study.is_enough(history) { study.advice() } else { Vec::new() };
     let simulated = asked.filter(|_| study.is_replayable()).map(|change| study.with(change));
     let (queue_us, batch) = means(history);
@@ -177,9 +177,10 @@ struct Study<'s> {
 }
 
 impl<'s> Study<'s> {
-    fn new(history: &History, stretch: &'s History, setup: &'s Setup, load: &'s Load) -> Self {
+    fn new(stretch: &'s History, setup: &'s Setup, load: &'s Load) -> Self {
         let service = Service::of(stretch, setup.learned);
-        let (cores, busy) = cores_of(history, stretch, setup);
+        let cores = cores_of(stretch, setup);
+        let busy = cores.busy;
         let known = cores.seconds > 0.0 && busy > 0.0;
         let wanted = cores.used + cores.waiting;
         let share = Share {
@@ -555,20 +556,14 @@ fn at_once(runs: &[Ran]) -> f64 {
     if area > 0.0 { squares / area } else { 1.0 }
 }
 
-/// The use of the cores around a stretch, and the mean number of executions that ran meanwhile.
-fn cores_of(history: &History, stretch: &History, setup: &Setup) -> (Cores, f64) {
+/// The use of the cores around a stretch.
+fn cores_of(stretch: &History, setup: &Setup) -> Cores {
     let begin = stretch.requests.first().map_or(0, |answered| answered.request.arrived);
     let end = stretch.requests.iter().map(|answered| answered.end).max().unwrap_or(0);
     let before = setup.usage.iter().rev().find(|usage| usage.at <= begin).or(setup.usage.first());
     let after = setup.usage.iter().find(|usage| usage.at >= end).or(setup.usage.last());
-    let (Some(before), Some(after)) = (before, after) else { return (Cores::default(), 0.0) };
-    if after.at <= before.at {
-        return (Cores::default(), 0.0);
+    match (before, after) {
+        (Some(before), Some(after)) if before.at < after.at => Cores::between(before, after, setup.cores),
+        _ => Cores::default(),
     }
-    let within = |ran: &Ran| {
-        let (start, end) = (ran.execution.start, ran.execution.start + ran.execution.ns);
-        end.min(after.at).saturating_sub(start.max(before.at))
-    };
-    let busy: u64 = history.runs.iter().map(within).sum();
-    (Cores::between(before, after, setup.cores), busy as f64 / (after.at - before.at) as f64)
 }

@@ -13,6 +13,8 @@ pub struct Usage {
     pub machine_ns: u64,
     /// CPU time of this process and its children, in ns.
     pub own_ns: u64,
+    /// Duration of all executions on those threads, in ns.
+    pub busy_ns: u64,
     /// Time that the quota of the container stopped it, in ns.
     pub throttled_ns: u64,
 }
@@ -30,6 +32,8 @@ pub struct Cores {
     pub front: f64,
     /// Mean number of cores that other processes used.
     pub others: f64,
+    /// Mean number of executions that ran.
+    pub busy: f64,
     /// Share of the time in which the quota of the container stopped the process.
     pub throttled: f64,
     /// Length of the interval in seconds; 0 if nothing is known.
@@ -48,6 +52,7 @@ impl Cores {
             waiting: mean(before.delay_ns, after.delay_ns),
             front: (own - mean(before.cpu_ns, after.cpu_ns)).max(0.0),
             others: (mean(before.machine_ns, after.machine_ns) - own).max(0.0),
+            busy: mean(before.busy_ns, after.busy_ns),
             throttled: mean(before.throttled_ns, after.throttled_ns).min(1.0),
             seconds: ns / 1e9,
         }

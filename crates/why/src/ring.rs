@@ -161,13 +161,14 @@ pub struct Ring {
     open: SmallVec<[(u64, u16); 4]>,
     inline: u32,
     fastest: [u64; FASTEST],
+    busy_ns: u64,
 }
 
 impl Ring {
     /// An empty ring, which has no memory yet.
     pub fn new(budget: Arc<Budget>) -> Self {
         let (requests, executions) = (Chunks::new(), Chunks::new());
-        Self { budget, requests, executions, open: SmallVec::new(), inline: 0, fastest: [0; FASTEST] }
+        Self { budget, requests, executions, open: SmallVec::new(), inline: 0, fastest: [0; FASTEST], busy_ns: 0 }
     }
 
     /// Notes a batch that begins at `now`. `on` tells its instance.
@@ -215,6 +216,7 @@ impl Ring {
         {
             *fastest = ns;
         }
+        self.busy_ns += ns;
         let instance = u16::try_from(instance).unwrap_or(u16::MAX);
         let Some(at) = self.open.iter().position(|(_, of)| *of == instance) else { return };
         let (number, _) = self.open.remove(at);
@@ -256,14 +258,19 @@ impl Ring {
 
     /// Forgets everything, because the model has other instances now.
     pub fn clear(&mut self) {
-        let fastest = self.fastest;
+        let (fastest, busy_ns) = (self.fastest, self.busy_ns);
         *self = Self::new(self.budget.clone());
-        self.fastest = fastest;
+        (self.fastest, self.busy_ns) = (fastest, busy_ns);
     }
 
     /// Shortest duration of an execution by the binary logarithm of its rows, since the model was loaded; 0: none.
     pub fn fastest(&self) -> [u64; FASTEST] {
         self.fastest
+    }
+
+    /// Duration of all executions that were not on a reactor, in ns.
+    pub fn busy_ns(&self) -> u64 {
+        self.busy_ns
     }
 
     /// The entries, to be read without the lock.

@@ -115,7 +115,7 @@ impl World {
             Traffic::Open(_) => events.push(Reverse((begin, 0))),
             Traffic::Closed(clients, _) => (0..clients).for_each(|i| events.push(Reverse((begin + i, 0)))),
         }
-        let (mut cpu, mut delay, mut latencies) = (0u64, 0u64, Vec::new());
+        let (mut cpu, mut delay, mut busy, mut latencies) = (0u64, 0u64, 0u64, Vec::new());
         let (mut last, mut first) = (begin, begin);
         while let Some(Reverse((now, event))) = events.pop() {
             match event {
@@ -156,6 +156,7 @@ impl World {
                         ring.on(instance);
                         let running = self.instances - idle.len() as u32;
                         let (ns, on, off) = self.duration(batch.len() as u32, running, &mut dice);
+                        busy += ns;
                         cpu += on * u64::from(self.threads);
                         delay += off * u64::from(self.threads);
                         batches.push(Some((batch, instance, ns)));
@@ -178,6 +179,7 @@ impl World {
             Usage {
                 at: last,
                 cpu_ns: cpu,
+                busy_ns: busy,
                 delay_ns: delay,
                 own_ns: cpu,
                 machine_ns: cpu
@@ -361,7 +363,8 @@ fn the_kind_of_load_is_found() {
 #[test]
 fn cores_are_divided_between_readings() {
     let before = Usage { at: S, cpu_ns: 5, ..Usage::default() };
-    let after = Usage { at: 3 * S, cpu_ns: 5 + S, delay_ns: S, machine_ns: 4 * S, own_ns: S, throttled_ns: 0 };
+    let after =
+        Usage { at: 3 * S, cpu_ns: 5 + S, delay_ns: S, machine_ns: 4 * S, own_ns: S, busy_ns: S, throttled_ns: 0 };
     let cores = Cores::between(&before, &after, 2.0);
     assert_eq!((cores.used, cores.waiting, cores.others, cores.seconds), (0.5, 0.5, 1.5, 2.0));
 }
