@@ -46,8 +46,8 @@ impl<'r> RequestLine<'r> {
         Self { name, caller, facts, texts: OF_LOGS }
     }
 
-    /// The explanation of the request as JSON in ASCII. `is_over`: the request ended; otherwise its response is about to
-    /// be sent. `covers`: whether its reader may see a model.
+    /// The explanation of the request as JSON in ASCII. `is_over`: the request ended; otherwise its response is about
+    /// to be sent. `covers`: whether its reader may see a model.
     pub(super) fn explained(&self, epoch_us: u64, is_over: bool, covers: impl Fn(&str) -> bool) -> String {
         let mut text = String::new();
         for texts in OF_WHY {

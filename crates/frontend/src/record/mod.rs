@@ -95,8 +95,8 @@ impl fmt::Debug for Record {
 }
 
 impl Record {
-    /// Begins the record of a request whose head was read. `endpoint`: `None` for an unknown one. `is_asked`: its client
-    /// asks for the record.
+    /// Begins the record of a request whose head was read. `endpoint`: `None` for an unknown one. `is_asked`: its
+    /// client asks for the record.
     #[inline]
     pub fn begin(
         shared: &Shared,
@@ -205,8 +205,8 @@ impl Record {
         }
     }
 
-    /// The record as a client gets it that asks for it; `None` for others. Its response is about to be sent, or `is_over`.
-    /// `covers`: whether the client may see a model.
+    /// The record as a client gets it that asks for it; `None` for others. Its response is about to be sent, or
+    /// `is_over`. `covers`: whether the client may see a model.
     #[inline]
     pub fn why(&self, is_over: bool, covers: impl Fn(&str) -> bool) -> Option<String> {
         let noted = self.noted.get().filter(|noted| noted.is_asked.get())?;
