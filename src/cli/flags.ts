@@ -376,7 +376,7 @@ export const FLAGS = [
   { name: 'metrics-config', kind: 'string', value: 'setting=value', default: null, list: true, group: 'Metrics',
     state: 'active',
     meaning: 'counter_latencies, histogram_latencies, summary_latencies (true or false), summary_quantiles ' +
-      '(quantile:error,...).' },
+      '(quantile:error,...). histograms=false turns off the histograms that Triton does not have.' },
 
   // Tracing
   { name: 'trace-config', kind: 'string', value: '[mode,]setting=value', default: null, list: true, group: 'Tracing',

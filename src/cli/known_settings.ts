@@ -13,7 +13,9 @@ const EVERY_BACKEND = [
 
 /** Flags whose settings do not depend on a backend. */
 export const SETTINGS = {
-  'metrics-config': ['counter_latencies', 'histogram_latencies', 'summary_latencies', 'summary_quantiles'],
+  'metrics-config': [
+    'counter_latencies', 'histograms', 'histogram_latencies', 'summary_latencies', 'summary_quantiles'
+  ],
   'host-policy': ['numa-node', 'cpu-cores'], trace: ['mode', 'level', 'rate', 'count'],
   'trace triton': ['file', 'log-frequency'],
   'trace opentelemetry': ['url', 'resource', 'bsp_max_queue_size', 'bsp_schedule_delay', 'bsp_max_export_batch_size'],

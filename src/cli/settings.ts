@@ -75,7 +75,7 @@ function resolve({ options: all, given, warnings: before }: Parsed, environment:
   const trace = traceDefaults(options, warnings, environment)
   const cache = readResponseCache(options, warnings)
   const metricsConfig = readMetricsConfig(options.metricsConfig, warnings)
-  const { counterLatencies: _, ...latencies } = metricsConfig
+  const { counterLatencies: _, histograms: __, ...latencies } = metricsConfig
   const settings: ServerSettings = {
     development: false, exitOnError: options.exitOnError, listenEarly: options.listenEarly,
     core: {
@@ -386,11 +386,11 @@ const QUANTILES = '0.5:0.05,0.9:0.01,0.95:0.001,0.99:0.001,0.999:0.001'
 
 function readMetricsConfig(settings: readonly string[], warnings: string[]): MetricsConfig {
   const config: MetricsConfig = {
-    counterLatencies: true, histogramLatencies: false, summaryLatencies: false,
+    counterLatencies: true, histograms: true, histogramLatencies: false, summaryLatencies: false,
     summaryQuantiles: readQuantiles(QUANTILES, warnings),
   }
-  const switches: Record<string, 'counterLatencies' | 'histogramLatencies' | 'summaryLatencies'> = {
-    counter_latencies: 'counterLatencies', histogram_latencies: 'histogramLatencies',
+  const switches: Record<string, Exclude<keyof MetricsConfig, 'summaryQuantiles'>> = {
+    counter_latencies: 'counterLatencies', histograms: 'histograms', histogram_latencies: 'histogramLatencies',
     summary_latencies: 'summaryLatencies',
   }
   for (const text of settings) {

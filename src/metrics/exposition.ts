@@ -5,8 +5,10 @@
  *
  * OpenMetrics 1.0 is for scrapers that ask for it, as Prometheus does by default. Every sample keeps its name and
  * labels byte for byte, so both formats give the same series; Triton's counters are of type `unknown` there, because
- * OpenMetrics requires names of counters to end with `_total`.
+ * OpenMetrics requires names of counters to end with `_total`. Only OpenMetrics has exemplars.
  */
+
+import type { Exemplar } from '../native/contract.js'
 
 export type FamilyType = 'counter' | 'gauge' | 'histogram' | 'summary'
 
@@ -17,6 +19,8 @@ export interface Sample {
   /** `le` or `quantile`, always the last label. */
   last?: readonly [string, string]
   value: number | bigint
+  /** A traced request in this bucket. */
+  exemplar?: Exemplar
 }
 
 export interface Family {
@@ -33,11 +37,13 @@ const TYPE_ORDER: readonly FamilyType[] = ['counter', 'gauge', 'histogram', 'sum
 /** Renders the exposition: families ordered by type, then as given. */
 export function renderFamilies(families: readonly Family[], format: ExpositionFormat = 'text'): string {
   const parts: string[] = []
+  // Buckets of a histogram, and the families of a version, share the object of their labels.
+  const labelTexts = new Map<Sample['labels'], string>()
   for (const type of TYPE_ORDER) {
     for (const family of families) {
       if (family.type !== type || family.samples.length === 0) continue
       parts.push(format === 'text' ? textHead(family) : openMetricsHead(family))
-      for (const sample of family.samples) parts.push(renderSample(family.name, sample))
+      for (const sample of family.samples) parts.push(renderSample(family.name, sample, format, labelTexts))
     }
   }
   if (format === 'openmetrics') parts.push('# EOF\n')
@@ -56,13 +62,22 @@ function openMetricsHead({ name, help, type }: Family): string {
   return `# TYPE ${family} ${type === 'counter' && !counted ? 'unknown' : type}\n# HELP ${family} ${text}\n`
 }
 
-function renderSample(name: string, sample: Sample): string {
-  const labels = Object.keys(sample.labels)
-    .sort()
-    .map((key) => `${key}="${escapeLabel(sample.labels[key] ?? '')}"`)
-  if (sample.last !== undefined) labels.push(`${sample.last[0]}="${escapeLabel(sample.last[1])}"`)
-  const set = labels.length === 0 ? '' : `{${labels.join(',')}}`
-  return `${name}${sample.suffix ?? ''}${set} ${formatNumber(sample.value)}\n`
+function renderSample(
+  name: string, { suffix = '', labels, last, value, exemplar }: Sample, format: ExpositionFormat,
+  labelTexts: Map<Sample['labels'], string>,
+): string {
+  let set = labelTexts.get(labels)
+  if (set === undefined) {
+    set = Object.keys(labels).sort().map((key) => `${key}="${escapeLabel(labels[key] ?? '')}"`).join(',')
+    labelTexts.set(labels, set)
+  }
+  if (last !== undefined) set += `${set === '' ? '' : ','}${last[0]}="${escapeLabel(last[1])}"`
+  const example = exemplar === undefined || format === 'text' ? '' : renderExemplar(exemplar)
+  return `${name}${suffix}${set === '' ? '' : `{${set}}`} ${formatNumber(value)}${example}\n`
+}
+
+function renderExemplar({ trace, value, time }: Exemplar): string {
+  return ` # {trace_id="${escapeLabel(trace)}"} ${formatNumber(value)} ${formatNumber(time)}`
 }
 
 /** Formats as `%.16g`: integers plain below 1e16, `Nan`, `+Inf`, `-Inf`. Bigints are printed in full. */

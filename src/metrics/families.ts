@@ -7,7 +7,7 @@
  */
 
 import type {
-  Duration, Executions, Family as CoreFamily, Histogram, Snapshot, VersionStatistics,
+  Duration, Executions, Exemplar, Family as CoreFamily, Histogram, Snapshot, VersionHistogram, VersionStatistics,
 } from '../native/contract.js'
 import type { Family, FamilyType, Sample } from './exposition.js'
 
@@ -32,6 +32,7 @@ export interface FamilyContext {
   /** Returns null for a version that no longer serves: its counters stay until the core drops them. */
   facts: (key: string, version: number) => VersionFacts | null
   counterLatencies: boolean
+  histograms: boolean
   /** Seconds of pending work (`metrics/saturation`). */
   saturation: (statistics: VersionStatistics, instances: number) => number | null
   /** Log lines that could not be written, by reason. */
@@ -48,7 +49,42 @@ export interface FamilyContext {
 /** Order of `VersionStatistics.failures`. */
 const REASONS = ['REJECTED', 'CANCELED', 'BACKEND', 'OTHER'] as const
 
+/** Families of `VersionStatistics.histograms`. */
+const HISTOGRAMS: readonly { of: VersionHistogram['family']; name: string; help: string }[] = [
+  { of: 'request', name: 'nereid_request_seconds', help: 'Time from start to end of successful requests, in s.' },
+  { of: 'queue', name: 'nereid_queue_seconds', help: 'Time that successful requests waited to be executed, in s.' },
+  { of: 'compute', name: 'nereid_compute_seconds', help: 'Time that the model ran for successful requests, in s.' },
+  {
+    of: 'first_response', name: 'nereid_first_response_seconds',
+    help: 'Time from the start of a request that may have many responses to the first one, in s.',
+  },
+  { of: 'rows', name: 'nereid_batch_rows', help: 'Rows of executed batches.' },
+  { of: 'tokens', name: 'nereid_batch_tokens', help: 'Tokens of executed batches, padding included.' },
+  { of: 'tokenizing', name: 'nereid_tokenizing_seconds', help: 'Time to tokenise the texts of a request, in s.' },
+]
+
+/**
+ * Buckets in us beside the counters of the same times, whose names guides to Triton use. They are counters, because a
+ * histogram cannot share the name of a counter.
+ */
+const COUNTED_BUCKETS: typeof HISTOGRAMS = [
+  {
+    of: 'queue', name: 'nv_inference_queue_duration_us_bucket',
+    help: 'Requests that waited to be executed for at most this time, in us.',
+  },
+  {
+    of: 'compute', name: 'nv_inference_compute_infer_duration_us_bucket',
+    help: 'Requests for which the model ran for at most this time, in us.',
+  },
+]
+
 type Labels = Record<string, string>
+
+/** Makes a family of samples of each version. */
+type PerVersion = (
+  name: string, type: FamilyType, help: string,
+  samples: (s: VersionStatistics, labels: Labels, facts: VersionFacts | null) => Sample[],
+) => Family
 
 /** All families of one scrape: in Triton's order, followed by ours. */
 export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Family[] {
@@ -57,10 +93,8 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
     const facts = context.facts(keyOf(statistics), statistics.version)
     return { statistics, labels, facts, parts: partsOf(statistics, labels, snapshot.gpuUuids) }
   })
-  const perVersion = (
-    name: string, type: FamilyType, help: string,
-    samples: (s: VersionStatistics, labels: Labels, facts: VersionFacts | null) => Sample[],
-  ): Family => ({ name, help, type, samples: versions.flatMap((v) => samples(v.statistics, v.labels, v.facts)) })
+  const perVersion: PerVersion = (name, type, help, samples) =>
+    ({ name, help, type, samples: versions.flatMap((v) => samples(v.statistics, v.labels, v.facts)) })
   const counter = (name: string, help: string, value: (s: VersionStatistics) => bigint): Family => {
     const samples = versions.flatMap(({ parts }) =>
       parts.map(({ statistics, labels }) => ({ labels, value: value(statistics) })),
@@ -144,6 +178,7 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
     const samples = (s: VersionStatistics, labels: Labels): Sample[] => summarySamples(s, `cache_${family}`, labels)
     families.push(perVersion(`nv_cache_${family}_summary_per_model`, 'summary', help, samples))
   }
+  if (context.histograms) families.push(...histogramFamilies(perVersion, context.counterLatencies))
   const saturation =
     'Seconds that the instances of a version need for the requests that wait or run now, ' +
     'going by what requests took in the last minute.'
@@ -174,6 +209,24 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
   )
   addFamilies(families, snapshot.families)
   return families
+}
+
+function histogramFamilies(perVersion: PerVersion, counterLatencies: boolean): Family[] {
+  const families = (
+    rows: typeof HISTOGRAMS, type: FamilyType, samples: (of: VersionHistogram, labels: Labels) => Sample[],
+  ): Family[] =>
+    rows.map(({ of, name, help }) =>
+      perVersion(name, type, help, ({ histograms }, labels) =>
+        histograms.filter(({ family }) => family === of).flatMap((histogram) => samples(histogram, labels)),
+      ),
+    )
+  const counted = families(COUNTED_BUCKETS, 'counter', ({ histogram: { bounds, counts } }, labels) =>
+    cumulative(bounds.map((seconds) => Math.round(seconds * 1e6)), counts, labels),
+  )
+  const ours = families(HISTOGRAMS, 'histogram', ({ histogram, exemplars }, labels) =>
+    bucketSamples(histogram, labels, exemplars),
+  )
+  return [...(counterLatencies ? counted : []), ...ours]
 }
 
 const lossSamples = (dropped: number | bigint, lost: ReadonlyMap<string, number>): Sample[] =>
@@ -210,7 +263,7 @@ export function storeFamilies(stores: readonly StoreFacts[]): Family[] {
   ]
 }
 
-function familyOf({ name, help, kind, series }: CoreFamily): Family {
+export function familyOf({ name, help, kind, series }: CoreFamily): Family {
   const samples = series.flatMap(({ labels, value, histogram }): Sample[] =>
     histogram === null ? [{ labels, value }] : bucketSamples(histogram, labels),
   )
@@ -322,15 +375,21 @@ function histogramSamples(statistics: VersionStatistics, labels: Labels): Sample
   return bucketSamples(histogram, labels)
 }
 
-function bucketSamples(histogram: Histogram, labels: Labels): Sample[] {
-  let cumulative = 0n
-  const buckets = histogram.counts.map((count, i): Sample => {
-    cumulative += count
-    const bound = histogram.bounds[i]
-    const last = ['le', bound === undefined ? '+Inf' : formatBound(bound)] as const
-    return { suffix: '_bucket', labels, last, value: cumulative }
+function bucketSamples({ bounds, counts, sum }: Histogram, labels: Labels, exemplars: Exemplar[] = []): Sample[] {
+  const buckets = cumulative(bounds, counts, labels).map((sample): Sample => ({ ...sample, suffix: '_bucket' }))
+  for (const exemplar of exemplars) Object.assign(buckets[exemplar.bucket] ?? {}, { exemplar })
+  const count = buckets.at(-1)?.value ?? 0
+  return [{ suffix: '_count', labels, value: count }, { suffix: '_sum', labels, value: sum }, ...buckets]
+}
+
+/** A sample per bucket, with the number of values up to its bound. */
+function cumulative(bounds: readonly number[], counts: readonly bigint[], labels: Labels): Sample[] {
+  let value = 0n
+  return counts.map((count, i): Sample => {
+    value += count
+    const bound = bounds[i]
+    return { labels, last: ['le', bound === undefined ? '+Inf' : formatBound(bound)], value }
   })
-  return [{ suffix: '_count', labels, value: cumulative }, { suffix: '_sum', labels, value: histogram.sum }, ...buckets]
 }
 
 function summarySamples(statistics: VersionStatistics, family: string, labels: Labels): Sample[] {

@@ -1,10 +1,14 @@
-/** The metrics endpoint: its own port, `node:http`, one exposition per scrape (O 1.2). Serves nothing else. */
+/**
+ * The metrics endpoint: its own port, `node:http`, one exposition per scrape (O 1.2). `/metrics/requests` is the part
+ * that routers read many times a second. Serves nothing else.
+ */
 
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
 import { promisify } from 'node:util'
 import { constants, gzip, type ZlibOptions } from 'node:zlib'
 import type { ExpositionFormat } from './exposition.js'
+import type { Render } from './index.js'
 import { ServerError } from '../native/index.js'
 
 export interface MetricsServer {
@@ -28,15 +32,16 @@ const OPENMETRICS = 'application/openmetrics-text'
  * @throws {ServerError} `UNAVAILABLE` when the port is taken.
  */
 export function startMetricsServer(
-  address: string, port: number, render: (format: ExpositionFormat) => Promise<string>, givenFd: number | null = null,
+  address: string, port: number, render: Render, givenFd: number | null = null,
 ): Promise<MetricsServer> {
   const server = createServer((request, response) => {
     // Triton checks the method before the path and answers other paths with an empty 200, which probes rely on.
     if (request.method !== 'GET')
       return send(response, 405, '{"error":"Method Not Allowed"}', { 'Content-Type': 'application/json' })
     const path = (request.url ?? '').replace(/[?#].*$/s, '')
-    if (path !== '/metrics' && path !== '/metrics/') return send(response, 200, '')
-    scrape(request, response, render).catch((error: unknown) =>
+    const ofRequests = path === '/metrics/requests'
+    if (!ofRequests && path !== '/metrics' && path !== '/metrics/') return send(response, 200, '')
+    scrape(request, response, (format) => render(format, ofRequests)).catch((error: unknown) =>
       send(response, 500, `# ${String(error).replace(/\s+/g, ' ')}\n`),
     )
   })

@@ -20,4 +20,6 @@ export interface MetricsSettings {
 /** Settings of `--metrics-config`. */
 export interface MetricsConfig extends MetricsOptions {
   counterLatencies: boolean
+  /** Histograms of times and batches. */
+  histograms: boolean
 }

@@ -112,4 +112,37 @@ export const rows = [
       return `${lost} lines lost, +${grown.toFixed(0)} MiB, health ≤ ${worstMs.toFixed(1)} ms`
     },
   },
+  {
+    attack: '1,200 inferences that fail with ids of 64 KiB, and ask for their records with hostile names',
+    limit:
+      'Records of 1,000 slow and 1,000 failed inferences are kept, with at most 256 bytes of an id and without data; a ' +
+      'record in a response is ASCII of at most 2 KiB: `WHY_SLOWEST_MAX`, `WHY_FAILED_MAX`, `MEASURED_ID_BYTES_MAX`, ' +
+      '`WHY_BYTES_MAX` (`frontend::record::kept`). `nereid_requests_kept` counts them.',
+    async run(t) {
+      const before = t.rssMiB()
+      let longest = 0
+      const ask = async (model, id) => {
+        const answer = await fetch(`${t.url}/v2/models/${model}/infer`, {
+          method: 'POST', body: JSON.stringify({ id, inputs: [] }), headers: { 'nereid-why': '1' },
+        })
+        await answer.arrayBuffer()
+        const why = answer.headers.get('nereid-why') ?? ''
+        t.check(JSON.parse(why).status === answer.status && answer.status >= 400, `status ${answer.status}: ${why}`)
+        longest = Math.max(longest, why.length)
+      }
+      const fail = (n) => ask(`m${n}`, `${n}${'x'.repeat(64 * 1024)}`)
+      await ask('simple', '\u00fc\r\nnereid-why: x\u2028"'.repeat(500))
+      await ask(encodeURIComponent('\u009b"'.repeat(200)), '')
+      for (let n = 0; n < 1200; n += 50) await Promise.all(Array.from({ length: 50 }, (_, k) => fail(n + k)))
+      const kept = await t.metric('nereid_requests_kept')
+      const grown = t.rssMiB() - before
+      t.check(longest <= 2048, `a record of ${longest} bytes`)
+      t.check(kept >= 1000 && kept <= 2000, `${kept} are kept`)
+      t.check(grown < 48, `resident memory grew by ${grown} MiB`)
+      const list = await (await fetch(`${t.url}/v2/why`)).json()
+      const failed = list.failed.reduce((sum, { count }) => sum + count, 0)
+      t.check(failed === 1000, `${failed} failed ones are listed`)
+      return `${longest} bytes, +${grown} MiB`
+    },
+  },
 ]

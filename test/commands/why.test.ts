@@ -29,7 +29,7 @@ test('a record is explained: what happened, where the time went, what it waited 
       write      20 us  0.2 %                        sending the response
 
     Why it ran when it did:
-      another model had all instances or resources, with 3 rows before it in the queue, the highest at priority 2.
+      another model had all instances, with 3 rows before it in the queue, the highest at priority 2.
       Its batch of 1 row began because all instances were busy, and one became free.
 
     What to change:

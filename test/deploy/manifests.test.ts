@@ -119,6 +119,28 @@ test('the service of KServe asks for a runtime, a format and a protocol that the
   expect(found.spec.protocolVersions).toContain(protocolVersion)
 })
 
+test('the pool selects pods at their port, routes share it out, and pods have the engine of the picker', () => {
+  const [pool] = objectsOf(readFile('gateway/pool.yaml'))
+  const [pod] = PODS.filter(({ beside }) => beside.some(({ metadata }) => metadata.name === pool.metadata.name))
+  const labels = pod?.beside.find(({ kind }) => kind === 'Deployment').spec.template.metadata.labels
+  expect(labels).toMatchObject(pool.spec.selector.matchLabels)
+  expect(pool.spec.targetPorts).toEqual([{ number: pod === undefined ? 0 : portsOf(pod)[0] }])
+  const routes = objectsOf(readFile('gateway/routes.yaml'))
+  const backends = routes.flatMap(({ spec }) => spec.rules).map((rule: Yaml) => rule.backendRefs)
+  for (const refs of backends) {
+    expect(refs[0]).toMatchObject({ group: 'inference.networking.k8s.io', kind: pool.kind, name: pool.metadata.name })
+    expect(refs.reduce((sum: number, { weight }: Yaml) => sum + weight, 0)).toBe(100)
+  }
+  expect(backends).toHaveLength(2)
+  const [picker] = objectsOf(readFile('gateway/picker.yaml'))
+  const { parameters } = picker.plugins.find(({ type }: Yaml) => type === 'core-metrics-extractor')
+  const engines = parameters.engineConfigs.map(({ name }: Yaml) => name)
+  expect(engines).toEqual([parameters.defaultEngine])
+  const pods = readFile('helm/nereid/templates/_helpers.tpl')
+  for (const key of ['inference.networking.k8s.io', 'llm-d.ai'])
+    expect(pods).toContain(`${key}/engine-type: ${engines[0]}`)
+})
+
 describe('the chart', () => {
   const chart = 'helm/nereid'
   const templates = readdirSync(join(DEPLOY, chart, 'templates'))
@@ -178,7 +200,8 @@ describe('the chart', () => {
 test('metrics that alerts, the dashboard and autoscalers name are ones that servers have', () => {
   const metrics = readFile('../metrics.md')
   const files = [
-    'prometheus/rules.yaml', 'prometheus/adapter.yaml', 'grafana/dashboard.json', 'helm/nereid/values.yaml'
+    'prometheus/rules.yaml', 'prometheus/adapter.yaml', 'grafana/dashboard.json', 'helm/nereid/values.yaml',
+    'gateway/picker.yaml',
   ]
   const named = new Set(
     files.flatMap((path) => [...readFile(path).matchAll(/\b(?:nv|nereid)_[a-z_0-9]+/g)].map(([name]) => name)),

@@ -36,7 +36,7 @@ const far = (rule) => (verb, transport) =>
 const restricted = (verb, transport) =>
   verb.category === null ? open(verb, transport) : either('403', 'UNAVAILABLE')(transport)
 /** A connection that does not come to be; the port of the metrics speaks plain text. */
-const closed = (verb) => (verb.id === 'metrics' ? '200' : 'no connection')
+const closed = (verb) => (verb.id.startsWith('metrics') ? '200' : 'no connection')
 
 const CATEGORIES = 'health,metadata,inference,shared-memory,model-config,model-repository,statistics,trace,logging'
 /** Everything that is off unless it is asked for. */
@@ -231,7 +231,8 @@ export const sections = (pki, keys, places) => {
       columns: [
         {
           where: 'network', brings: 'no TLS',
-          expect: (verb, transport) => (verb.id === 'metrics' ? '200' : either('400', 'no connection')(transport)),
+          expect: (verb, transport) =>
+            verb.id.startsWith('metrics') ? '200' : either('400', 'no connection')(transport),
           says: /this port speaks TLS/,
         },
         { where: 'network', brings: 'TLS', tls: trusted, expect: far(open) },

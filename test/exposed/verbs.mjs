@@ -149,6 +149,7 @@ export const verbs = ({ key, file }) => [
     'CudaSharedMemoryUnregister',
   ),
   verb('metrics', 'metrics, on their port', { ...get('/metrics'), port: 'metrics' }, null),
+  verb('metrics_requests', 'counts for routers, there', { ...get('/metrics/requests'), port: 'metrics' }, null),
   verb('nowhere', 'an invalid path', get('/v2/../etc/passwd'), null, { http: '404' }),
 ]
 

@@ -42,6 +42,14 @@ const CRDS = [
     files: ['config/crd/bases/keda.sh_scaledobjects.yaml'],
   },
   {
+    kinds: ['InferencePool'], name: 'sigs.k8s.io/gateway-api-inference-extension', version: 'v1.5.0',
+    files: ['config/crd/bases/inference.networking.k8s.io_inferencepools.yaml'],
+  },
+  {
+    kinds: ['HTTPRoute'], name: 'sigs.k8s.io/gateway-api', version: 'v1.4.0',
+    files: ['config/crd/standard/gateway.networking.k8s.io_httproutes.yaml'],
+  },
+  {
     kinds: ['ServiceMonitor', 'PrometheusRule'], name: 'github.com/prometheus-operator/prometheus-operator',
     version: 'v0.79.2',
     files: ['servicemonitors', 'prometheusrules'].map(
@@ -147,6 +155,8 @@ function consistent(objects) {
     if (object.kind === 'NetworkPolicy')
       for (const { port } of object.spec.ingress.flatMap((rule) => rule.ports))
         must(ports.has(port), `policy: no port ${port}`)
+    for (const { number } of object.spec?.targetPorts ?? [])
+      must([...ports.values()].includes(number), `${object.kind}: no port ${number}`)
     const target = object.spec?.scaleTargetRef
     if (target !== undefined) {
       must(has(target.kind, target.name), `${object.kind}: no ${target.kind} ${target.name}`)
@@ -337,12 +347,12 @@ async function run(checks) {
     const { code, text } = await capture(helm, ['lint', '--strict', CHART], { quiet: true })
     must(code === 0 && text.includes('0 chart(s) failed'), last(text))
   })
-  await checks.step('helm package: it has the alerts and the dashboard', async () => {
+  await checks.step('helm package: it has the alerts, the dashboard and the configuration of the picker', async () => {
     const { code, text } = await capture(helm, ['package', CHART, '--destination', HERE], { quiet: true })
     must(code === 0, last(text))
     const file = readdirSync(HERE).find((name) => name.endsWith('.tgz'))
     const listed = ask('tar', ['-tzf', join(HERE, file)]) ?? ''
-    for (const name of ['rules.yaml', 'dashboard.json'])
+    for (const name of ['rules.yaml', 'dashboard.json', 'picker.yaml'])
       must(listed.includes(`nereid/files/${name}`), `${file} has no ${name}`)
   })
 
@@ -378,8 +388,11 @@ async function run(checks) {
     })
   }
 
-  const manifests = ['kubernetes', 'kserve'].flatMap((directory) =>
-    readdirSync(join(DEPLOY, directory)).map((name) => join(DEPLOY, directory, name)),
+  const manifests = ['kubernetes', 'kserve', 'gateway'].flatMap((directory) =>
+    readdirSync(join(DEPLOY, directory))
+      // A file of the picker, which reads it itself: test/deploy/picker.test.ts.
+      .filter((name) => name !== 'picker.yaml')
+      .map((name) => join(DEPLOY, directory, name)),
   )
   await checks.step(`${manifests.length} manifests: every field known`, async () => {
     const { code, text } = await conform(...manifests)
@@ -411,6 +424,8 @@ async function run(checks) {
   const wrong = [
     ['kubernetes/triton-deployment.yaml', 'containerPort: 8000', 'contanerPort: 8000'],
     ['kubernetes/triton-deployment.yaml', 'periodSeconds: 10', 'periodSeconds: soon'],
+    ['gateway/pool.yaml', 'failureMode: FailOpen', 'failureMode: FailOften'],
+    ['gateway/routes.yaml', 'weight: 90', 'wait: 90'],
     ['kserve/runtime-http.yaml', 'supportedModelFormats:', 'supportedModelFormat:'],
     ['kserve/inferenceservice.yaml', 'terminationGracePeriodSeconds', 'terminationGracePeriod'],
   ]

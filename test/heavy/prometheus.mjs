@@ -152,7 +152,7 @@ async function run(checks) {
   const names = writeModels(join(HERE, 'models'))
   const [prometheusPort, ...ports] = await freePorts(4)
   const flags = [
-    `--model-repository=${join(HERE, 'models')}`, ...listenFlags(ports), '--metrics-config=summary_latencies=true',
+    `--model-repository=${join(HERE, 'models')}`, ...listenFlags(ports),
     '--cache-config=local,size=1048576', `--backend-config=python,python-executable=${PYTHON}`
   ]
   const job = { job_name: 'nereid', static_configs: [{ targets: [`127.0.0.1:${ports[2]}`], labels: LABELS }] }

@@ -5,7 +5,10 @@ import { buildFamilies, type FamilyContext } from '../../src/metrics/families.js
 import { HostSampler, parseCpuTimes, parseMemory } from '../../src/metrics/host.js'
 import { familiesOf } from '../../src/metrics/process.js'
 import { startMetricsServer } from '../../src/metrics/server.js'
-import type { Duration, Family, Snapshot, Summary, VersionStatistics } from '../../src/native/contract.js'
+import type {
+  Duration, Family, Snapshot, Summary, VersionHistogram, VersionStatistics,
+} from '../../src/native/contract.js'
+import { parseExposition } from './strict.js'
 
 test.each([
   [0, '0'],
@@ -71,6 +74,7 @@ const STATISTICS: VersionStatistics = {
   inflight: 8n,
   executionNs: 1_000_000_000n,
   cancelled: 0n,
+  histograms: [],
   firstResponse: null,
   summaries: null,
   custom: [],
@@ -81,6 +85,7 @@ const CONTEXT: FamilyContext = {
   facts: () => ({ loadSeconds: 0.25, tags: {}, instances: 2 }),
   saturation: () => 0.5,
   counterLatencies: true,
+  histograms: true,
   logLost: new Map([['ENOSPC', 3]]),
   tracesLost: new Map([['ENOSPC', 4]]),
   stores: [{ name: 's3://bucket/models', downloadedBytes: 5, failure: null }],
@@ -266,6 +271,64 @@ test('O 1.6: bucket bounds -1, 0, 1, 2.5 give exactly five cumulative bucket lin
     `${name}_bucket{model="m",version="1",le="2.5"} 2`,
     `${name}_bucket{model="m",version="1",le="+Inf"} 3`,
   ])
+})
+
+/** Four requests, of which one with a trace waited for 15 us, and two batches of four rows. */
+const OBSERVED: VersionHistogram[] = [
+  {
+    family: 'queue', histogram: { bounds: [0.00001, 0.00002, 60], counts: [1n, 2n, 0n, 1n], sum: 61.5 },
+    exemplars: [{ bucket: 1, trace: 'a1', value: 0.000015, time: 1764437000.25 }],
+  },
+  { family: 'compute', histogram: { bounds: [0.00001, 60], counts: [0n, 4n, 0n], sum: 2 }, exemplars: [] },
+  { family: 'rows', histogram: { bounds: [1, 2, 4], counts: [0n, 0n, 2n, 0n], sum: 8 }, exemplars: [] },
+]
+
+test('times and batches are histograms in seconds and rows, and buckets in us beside the counters of Triton', () => {
+  const text = render({ histograms: OBSERVED })
+  const [queue, infer] = ['nv_inference_queue_duration_us_bucket', 'nv_inference_compute_infer_duration_us_bucket']
+  expect(text).toMatch(new RegExp(`^# TYPE ${queue} counter\n${queue}\\{`, 'm'))
+  expect([queue, infer].flatMap((name) => samples(text, name))).toEqual([
+    `${queue}{model="m",version="1",le="10"} 1`,
+    `${queue}{model="m",version="1",le="20"} 3`,
+    `${queue}{model="m",version="1",le="60000000"} 3`,
+    `${queue}{model="m",version="1",le="+Inf"} 4`,
+    `${infer}{model="m",version="1",le="10"} 0`,
+    `${infer}{model="m",version="1",le="60000000"} 4`,
+    `${infer}{model="m",version="1",le="+Inf"} 4`,
+  ])
+  expect(text).toContain('# TYPE nereid_queue_seconds histogram\n')
+  expect([...samples(text, 'nereid_queue_seconds'), ...samples(text, 'nereid_batch_rows')]).toEqual([
+    'nereid_queue_seconds_count{model="m",version="1"} 4',
+    'nereid_queue_seconds_sum{model="m",version="1"} 61.5',
+    'nereid_queue_seconds_bucket{model="m",version="1",le="0.00001"} 1',
+    'nereid_queue_seconds_bucket{model="m",version="1",le="0.00002"} 3',
+    'nereid_queue_seconds_bucket{model="m",version="1",le="60"} 3',
+    'nereid_queue_seconds_bucket{model="m",version="1",le="+Inf"} 4',
+    'nereid_batch_rows_count{model="m",version="1"} 2',
+    'nereid_batch_rows_sum{model="m",version="1"} 8',
+    'nereid_batch_rows_bucket{model="m",version="1",le="1"} 0',
+    'nereid_batch_rows_bucket{model="m",version="1",le="2"} 0',
+    'nereid_batch_rows_bucket{model="m",version="1",le="4"} 2',
+    'nereid_batch_rows_bucket{model="m",version="1",le="+Inf"} 2',
+  ])
+})
+
+test('only OpenMetrics shows the trace of a bucket, on histograms of ours', () => {
+  const open = render({ histograms: OBSERVED }, {}, [], 'openmetrics')
+  expect(open.split('\n').filter((line) => line.includes('#') && !line.startsWith('# '))).toEqual([
+    'nereid_queue_seconds_bucket{model="m",version="1",le="0.00002"} 3 # {trace_id="a1"} 1.5e-05 1764437000.25',
+  ])
+  expect(open).toContain('# TYPE nv_inference_queue_duration_us_bucket unknown\n')
+  const withoutExemplars = parseExposition(render({ histograms: OBSERVED }), 'text').series
+  expect([...parseExposition(open, 'openmetrics').series]).toEqual([...withoutExemplars])
+})
+
+test('histograms are not mentioned while they are off, and those in us go with the counters', () => {
+  expect(render({ histograms: OBSERVED }, { histograms: false })).toBe(render())
+  const text = render({ histograms: OBSERVED }, { counterLatencies: false })
+  expect(samples(text, 'nereid_queue_seconds_bucket')).toHaveLength(4)
+  // O 1.8: tests look for these names in the whole text.
+  for (const name of ['duration_us', '_histogram', 'summary', 'nv_inference_queue']) expect(text).not.toContain(name)
 })
 
 // O-13

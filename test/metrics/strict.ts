@@ -21,7 +21,10 @@ const SUFFIXES: Record<string, readonly string[]> = {
 }
 const NAME = '[a-zA-Z_:][a-zA-Z0-9_:]*'
 const LABEL = '[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\\\\n]|\\\\["\\\\n])*"'
-const SAMPLE = new RegExp(`^(${NAME})(\\{${LABEL}(?:,${LABEL})*\\})? (\\S+)$`)
+const LABELS = `\\{${LABEL}(?:,${LABEL})*\\}`
+const SAMPLE = new RegExp(`^(${NAME})(${LABELS})? (\\S+)(?: # (${LABELS}) (\\S+) (\\S+))?$`)
+/** Characters of an exemplar's labels. */
+const EXEMPLAR_LENGTH_MAX = 128
 const VALUE = /^(?:[+-]?(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|Inf)|Nan)$/
 
 /** Parses a whole exposition, or throws with the invalid line. */
@@ -55,7 +58,7 @@ export function parseExposition(text: string, format: ExpositionFormat): Exposit
     }
     const sample = SAMPLE.exec(line)
     if (sample === null) throw wrong('no sample')
-    const [, name = '', labels = '', value = ''] = sample
+    const [, name = '', labels = '', value = '', exemplar, ...observed] = sample
     const type = types.get(family)
     if (type === undefined) throw wrong('no type')
     const suffixes = format === 'openmetrics' && type === 'counter' ? ['_total'] : (SUFFIXES[type] ?? [])
@@ -63,6 +66,12 @@ export function parseExposition(text: string, format: ExpositionFormat): Exposit
     if (!VALUE.test(value)) throw wrong('no number')
     if (type === 'counter' && !(Number(value) >= 0)) throw wrong('a counter below 0')
     if (type === 'histogram' && name.endsWith('_bucket') !== labels.includes('le="')) throw wrong('le')
+    if (exemplar !== undefined) {
+      const bound = Number(/le="([^"]+)"/.exec(labels)?.[1]?.replace('+Inf', 'Infinity'))
+      if (format !== 'openmetrics' || type !== 'histogram') throw wrong('an exemplar')
+      if (exemplar.length > EXEMPLAR_LENGTH_MAX || !observed.every((one) => VALUE.test(one))) throw wrong('exemplar')
+      if (!(Number(observed[0]) <= bound)) throw wrong('an exemplar of another bucket')
+    }
     const key = name + labels
     if (series.has(key)) throw wrong('a second sample of one series')
     series.set(key, value)

@@ -185,7 +185,7 @@ def test_a_request_that_waited_names_what_it_waited_behind(explained):
     line = record(headers["nereid-why"])
     assert line["cause"] == "instance_freed" and line["behind"]["model"] == "slow", line
     text = command(explained, "-", stdin=f"HTTP/1.1 200 OK\r\nnereid-why: {headers['nereid-why']}\r\n\r\n")
-    assert "slow version 1 had all instances or resources" in text and "all instances were busy, and one became free" in text
+    assert "slow version 1 had all instances" in text and "all instances were busy, and one became free" in text
 
 
 def test_a_key_sees_what_its_scopes_cover_and_needs_statistics(explained):

@@ -81,7 +81,7 @@ pub(crate) fn feed<'a>(
             name: plan.name,
             datatype: spec.datatype,
             shape,
-            data: aligned(data, spec, device.is_some())?,
+            data: aligned(data, spec, device.is_some(), first)?,
         });
     }
     for (input, names) in batch_inputs {
@@ -122,7 +122,12 @@ fn total_rows(entries: &[BatchEntry], default: u64) -> i64 {
 }
 
 /// Copies contents of a request body that are misaligned, because they start wherever the preceding header ended.
-fn aligned<'a>(data: InputContents<'a>, spec: &InputSpec, for_device: bool) -> Result<InputContents<'a>> {
+fn aligned<'a>(
+    data: InputContents<'a>,
+    spec: &InputSpec,
+    for_device: bool,
+    entry: &BatchEntry,
+) -> Result<InputContents<'a>> {
     let (Some(align), Some(bytes)) = (spec.datatype.byte_size(), data.host()) else { return Ok(data) };
     if (bytes.as_ptr() as usize).is_multiple_of(align) {
         return Ok(data);
@@ -130,6 +135,7 @@ fn aligned<'a>(data: InputContents<'a>, spec: &InputSpec, for_device: bool) -> R
     let room = if for_device { pinned_slab } else { batch_slab };
     let (mut slab, charge) = room(bytes.len())?;
     slab.copy_from_slice(bytes);
+    entry.copied_in(bytes.len());
     Ok(InputContents::Owned(Data::Bytes(frozen(slab, charge))))
 }
 

@@ -172,6 +172,7 @@ impl Recipe {
                 if !self.values.put(i, at, &input.data) {
                     return false;
                 }
+                entry.copied_in(input.data.len());
                 at += input.data.len();
             }
             if at != self.values.input_len(i) {
@@ -212,6 +213,7 @@ impl Recipe {
                 let from = (base + row * product.row_bytes).min(all.len());
                 let to = (from + rows * product.row_bytes).min(all.len());
                 base += product.bytes;
+                entry.copied_out(to - from);
                 outcome.outputs.push(OutputTensor {
                     name: spec.name.clone(),
                     index,

@@ -169,7 +169,7 @@ impl TensorMemory {
 
     /// Writes a tensor into a frame: inline while `room` allows, else into a request block, which the runner returns. A
     /// block that the tensor lies in is sent itself, unless the input `is_kept` for another run: the model may write to
-    /// it.
+    /// it. Returns the bytes that were copied: none of memory that the runner can read where it is.
     ///
     /// # Errors
     /// UNAVAILABLE when the segments are full; RESOURCE_EXHAUSTED when the server is short of memory.
@@ -180,13 +180,13 @@ impl TensorMemory {
         (name, datatype, shape): (&str, DataType, &[i64]),
         data: &Data,
         is_kept: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<usize, Error> {
         let bytes = data.len();
         if let Data::Region(region) = data
             && self.lends()
             && self.lend(to, room, (name, datatype, shape), region)
         {
-            return Ok(());
+            return Ok(0);
         }
         if bytes <= *room.inline_left || !self.has_segments {
             if to.len().saturating_add(bytes) > FRAME_BYTES_MAX as usize - FRAME_BYTES_LEFT {
@@ -197,7 +197,7 @@ impl TensorMemory {
                 Data::Bytes(bytes) => write::tensor(to, name, datatype, shape, Put::Inline(bytes)),
                 Data::Region(_) => write::tensor(to, name, datatype, shape, Put::Inline(&data.to_vec()?)),
             }
-            return Ok(());
+            return Ok(bytes);
         }
         if !is_kept
             && let Data::Region(region) = data
@@ -207,7 +207,7 @@ impl TensorMemory {
             let charge = charge_of(block.bytes)?;
             self.requests.lock().charges.extend(charge.map(|charge| (block.id(), charge)));
             write::tensor(to, name, datatype, shape, Put::Block(block));
-            return Ok(());
+            return Ok(0);
         }
         let (block, segment) = self.allocate(bytes as u64)?;
         room.blocks.push(block.id());
@@ -217,7 +217,7 @@ impl TensorMemory {
             Data::Region(region) => segment.copy_from_region(at, &**region, 0, bytes)?,
         }
         write::tensor(to, name, datatype, shape, Put::Block(block));
-        Ok(())
+        Ok(bytes)
     }
 
     pub(crate) fn has_segments(&self) -> bool {

@@ -53,7 +53,7 @@ impl Peer for Runner {
         head: (&str, DataType, &[i64]),
         data: &Data,
     ) -> Result<(), Error> {
-        self.memory.put(to, room, head, data, true)
+        self.memory.put(to, room, head, data, true).map(drop)
     }
 
     fn takes_devices(&self) -> bool {

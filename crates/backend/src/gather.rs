@@ -71,6 +71,9 @@ fn gather_into(
         }
         rest = after;
     }
+    for entry in entries.iter().filter(|entry| entry.result.is_none()) {
+        entry.copied_in(input_of(entry, index).map_or(0, |input| input.data.len()));
+    }
     Ok(Some(Data::Bytes(frozen(slab, charge))))
 }
 
@@ -144,6 +147,7 @@ fn stage_but(
 ) {
     let alone = entries.iter().filter(|e| e.result.is_none()).nth(1).is_none();
     for entry in entries.iter_mut().filter(|e| e.result.is_none()) {
+        let mut bytes = 0;
         for (input, &index) in entry.request.inputs.iter_mut().zip(&entry.checked.inputs) {
             let (Data::Region(region), Some(spec)) = (&input.data, signature.inputs.get(usize::from(index))) else {
                 continue;
@@ -159,13 +163,19 @@ fn stage_but(
                 None => copied(region).and_then(|data| strings(data, input, signature)).map(Some),
             };
             match staged {
-                Ok(Some(data)) => input.data = data,
+                Ok(Some(data)) => {
+                    bytes += data.len();
+                    input.data = data;
+                }
                 Ok(None) => {}
                 Err(e) => {
                     entry.result = Some(Err(e.prefixed(IdPrefix(&entry.request.id))));
                     break;
                 }
             }
+        }
+        if bytes > 0 {
+            entry.copied_in(bytes);
         }
     }
 }

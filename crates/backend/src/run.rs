@@ -283,6 +283,22 @@ impl BatchEntry {
     pub fn new(request: Box<InferRequest>, checked: Checked) -> Self {
         Self { request, checked, result: None, responder: None }
     }
+
+    /// Notes bytes of inputs that were copied for the request.
+    #[inline]
+    pub fn copied_in(&self, bytes: usize) {
+        if let Some(trace) = &self.request.trace {
+            trace.phases().copied_in(bytes);
+        }
+    }
+
+    /// Notes bytes of outputs that were copied for the request.
+    #[inline]
+    pub fn copied_out(&self, bytes: usize) {
+        if let Some(trace) = &self.request.trace {
+            trace.phases().copied_out(bytes);
+        }
+    }
 }
 
 /// When the phases of an execution ended, in ns of [`now_ns`] (points D, E and F of S-43).

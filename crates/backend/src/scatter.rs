@@ -128,7 +128,11 @@ pub fn output(
             (Data::Region(source), None) if form.anywhere => kept_on_device(source)?,
             // The ensemble that offered the region checks that it is intact.
             (data, Some(region)) if form.anywhere && is_in(&data, region) => data,
-            (data, region) => place(&spec.name, data, region)?,
+            (data, region) => {
+                let data = place(&spec.name, data, region)?;
+                entry.copied_out(data.len());
+                data
+            }
         },
         form,
     })

@@ -254,9 +254,10 @@ impl ModelVersion {
     pub(crate) fn trace_wait(&self, trace: &Trace, (priority, rows): (u32, u64), asking: Option<u32>) {
         let limited = self.scheduling.limited.as_ref();
         let holder = asking.and_then(|instance| limited?.holder(instance));
+        let has_resources = holder.is_some();
         let signature = holder.unwrap_or_else(|| self.signature.clone());
         let (model, version) = (signature.model.clone(), signature.version.clone());
-        _ = trace.phases().behind.set(Behind { model, version, priority, rows });
+        _ = trace.phases().behind.set(Behind { model, version, has_resources, priority, rows });
     }
 
     /// Records an accepted request in its trace.

@@ -132,7 +132,7 @@ impl ModelVersion {
         let answer = self.answer(entry);
         if let Some(trace) = &entry.request.trace {
             _ = trace.phases().cause.set(Cause::IdleInstance.name());
-            traced::ran_and_answered(trace, &timings, rows, &answer);
+            traced::ran_and_answered(trace, &self.statistics, &timings, rows, &answer);
         }
         let inline = Some((inline, held));
         let cost = ExecutionCost { class, kind, rows, tokens: 0, duration, plan, inline, end: timings.end };
@@ -251,7 +251,7 @@ impl ModelVersion {
         let mut any = false;
         self.statistics.executed_by(
             instance,
-            0,
+            (0, tokens),
             &timings,
             requests.iter().enumerate().map(|(i, Queued(p))| {
                 let entry = several.get(i).unwrap_or(&p.entry);
@@ -298,7 +298,7 @@ impl ModelVersion {
         ticket.add_to_parent(timings.phases());
         let result = ticket.settle().map_or(result, Err);
         if let Some(trace) = entry.request.trace.take() {
-            traced::ran_and_answered(&trace, timings, rows, &result);
+            traced::ran_and_answered(&trace, &self.statistics, timings, rows, &result);
         }
         if let Some(sink) = sink.take() {
             self.deliver(sink, EngineResponse::only(result).at(place));

@@ -95,6 +95,8 @@ struct FlowDriver {
     early: Vec<EngineResponse>,
     /// The response of an ensemble that has exactly one, kept until the request is over.
     held: Option<Result<Box<InferResponse>>>,
+    /// Set after the first response of a decoupled ensemble.
+    has_answered: bool,
     is_stopping: bool,
     is_over: bool,
 }
@@ -184,6 +186,7 @@ pub(crate) fn start(
             sink: None,
             early: Vec::new(),
             held: None,
+            has_answered: false,
             is_stopping: false,
             is_over: false,
         });
@@ -398,6 +401,7 @@ impl Flow {
                     if is_last || !self.version.signature.decoupled {
                         driver.held = Some(placed);
                     } else {
+                        driver.answers_first(now_ns());
                         driver.put(EngineResponse::more(placed));
                     }
                 }
@@ -618,6 +622,12 @@ impl FlowDriver {
         }
     }
 
+    fn answers_first(&mut self, now: u64) {
+        if !std::mem::replace(&mut self.has_answered, true) {
+            self.version.statistics.first_response(self.accepted, now, self.trace.as_ref());
+        }
+    }
+
     /// Counts the request and sends its last response.
     fn finish(&mut self, ended: Result<()>) {
         self.is_over = true;
@@ -637,8 +647,9 @@ impl FlowDriver {
                 let inference_end = inputs_ready + infer;
                 let marks = Marks { inputs_ready, inference_end, outputs_ready: inference_end + output };
                 let timings = Timings { start: self.begun, marks, end: now };
-                statistics.first_response(self.accepted, now);
                 statistics.ended(NO_INSTANCE, &timings, self.accepted, self.rows, Some(u64::from(self.rows.max(1))));
+                self.trace.iter().for_each(|trace| statistics.exemplify(trace, &timings));
+                self.answers_first(now);
             }
             Some(error) if error.code() == Code::Cancelled => {
                 statistics.failed(self.accepted, now, FailureReason::Cancelled);

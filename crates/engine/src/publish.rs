@@ -4,6 +4,7 @@ use crate::batching_library::BatchingLibrary;
 use crate::cached::Cached;
 use crate::compile;
 use crate::ensemble::Ensemble;
+use crate::histograms::HistogramShape;
 use crate::identity::{ConfigTexts, Identity};
 use crate::instance_config::{InstanceConfig, chosen_cores};
 use crate::instances::InstanceListener;
@@ -143,6 +144,12 @@ impl Engine {
             scheduling.capabilities.batch_size_without_batching.filter(|_| schedule.max_batch_size == 0),
             cached.is_some(),
             placed,
+            HistogramShape {
+                is_decoupled: signature.decoupled,
+                // A graph has no batches.
+                rows_max: if is_graph { 0 } else { schedule.max_batch_size },
+                tokens_max: schedule.tokens_max,
+            },
         );
         schedule.cores = chosen_cores(scheduling.capabilities.cores, config);
         let instances = schedule.cores.unwrap_or(schedule.instances);

@@ -301,6 +301,7 @@ impl Engine {
             ("nereid_why_bytes", "Bytes of what happened in the last minutes", self.shared.recent_bytes.bytes() as f64),
             ("nereid_why_bytes_max", "Most bytes of it, all models together", why::SERVER_BYTES_MAX as f64),
         ];
+        gauges.extend(self.at_work());
         gauges.extend(trace_gauges(&self.shared.tracer));
         let failed = device::failure::failures() as f64;
         gauges.push(("nereid_devices_failed", "Devices that failed, and cannot be used before the next start", failed));
@@ -402,6 +403,25 @@ impl Engine {
             0 => self.shared.occupied.load(Ordering::Acquire),
             requests => requests,
         }
+    }
+
+    /// Gauges of the requests that wait and that execute. Routers read both without labels: of a family with a series
+    /// per model, they would take one model's. An ensemble has no instances: its steps count, also those that wait for
+    /// their place.
+    pub fn at_work(&self) -> [(&'static str, &'static str, f64); 2] {
+        let continuing = self.shared.continuing.all();
+        let (waiting, running) = self.serving_all().iter().chain(&continuing).fold((0, 0), |(waiting, running), v| {
+            if let Some(ensemble) = v.graph() {
+                return (waiting + ensemble.waiting() as u64, running);
+            }
+            // The queue of a text model counts texts, so it may be longer than its number of requests.
+            let pending = v.serving.pending.load(Ordering::Relaxed);
+            (waiting + pending, running + v.inflight().saturating_sub(pending))
+        });
+        [
+            ("nereid_requests_waiting", "Requests that wait to be executed, of all models.", waiting as f64),
+            ("nereid_requests_running", "Requests that are executed now, of all models.", running as f64),
+        ]
     }
 
     /// Sequences in progress, including those of replaced versions.

@@ -2,8 +2,10 @@
 //! and histograms agree exactly (S-43, S-46).
 
 use crate::executions::{Duration, Executions};
+use crate::histograms::{HistogramShape, Histograms, Time, VersionHistogram};
 use crate::limits::{BATCH_SIZES_MAX, RESPONSE_STATISTICS_MAX};
 use crate::on_devices::OnDevices;
+use crate::response_statistics::{ResponseEnd, ResponseStatistics};
 use crate::sketch::{Histogram, Sketch};
 use crate::times::{Timings, believable, marks};
 use backend::{BatchEntry, Reported, ReportedEnd, ReportedTimes};
@@ -13,6 +15,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tensor::Code;
+use trace::Trace;
 
 /// Reason of a failed request, for the failure metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,53 +39,6 @@ pub(crate) struct BatchDurations {
     pub(crate) output: Duration,
 }
 
-/// End of a response of a decoupled model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ResponseEnd {
-    Success,
-    Failed,
-    /// Nothing was sent.
-    Empty,
-    Cancelled,
-}
-
-/// Counters of the responses with one index (observability.md 2.3).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ResponseStatistics {
-    /// Computing responses that were not cancelled.
-    pub compute_infer: Duration,
-    /// Making the outputs of responses that had some.
-    pub compute_output: Duration,
-    /// Whole time of delivered responses with outputs.
-    pub success: Duration,
-    /// Whole time of failed responses.
-    pub fail: Duration,
-    /// Whole time of empty responses.
-    pub empty: Duration,
-    /// Whole time of cancelled responses.
-    pub cancel: Duration,
-}
-
-impl ResponseStatistics {
-    /// Adds a response begun at `start`, with outputs from `output`, ended at `now`.
-    fn add(&mut self, end: ResponseEnd, (start, output, now): (u64, Option<u64>, u64)) {
-        let all = now.saturating_sub(start);
-        if end == ResponseEnd::Cancelled {
-            return self.cancel.add(all);
-        }
-        let output = if end == ResponseEnd::Success { Some(output.unwrap_or(now)) } else { output };
-        self.compute_infer.add(output.unwrap_or(now).saturating_sub(start));
-        if let Some(output) = output {
-            self.compute_output.add(now.saturating_sub(output));
-        }
-        match end {
-            ResponseEnd::Failed => self.fail.add(all),
-            ResponseEnd::Empty => self.empty.add(all),
-            _ => self.success.add(all),
-        }
-    }
-}
-
 /// Totals of a version, from which its load is computed.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Totals {
@@ -103,6 +59,8 @@ struct Counters {
     failures: [u64; 4],
     batches: BTreeMap<u64, BatchDurations>,
     responses: Vec<ResponseStatistics>,
+    histograms: Histograms,
+    /// `nv_inference_first_response_histogram_ms`.
     histogram: Option<Histogram>,
     sketches: Option<Box<[Sketch; 7]>>,
     cache_hit: Duration,
@@ -147,6 +105,9 @@ impl Counters {
         self.all.compute_infer.add(infer);
         self.all.compute_output.add(output);
         self.all.inference_count += rows.max(1);
+        self.histograms.observe(Time::Request, request_ns);
+        self.histograms.observe(Time::Queue, queue);
+        self.histograms.observe(Time::Compute, infer);
         if let Some(sketches) = &mut self.sketches {
             for (s, ns) in sketches.iter_mut().zip([request_ns, queue, input, infer, output]) {
                 s.observe(t.end, ns / 1000);
@@ -167,7 +128,8 @@ pub(crate) struct Statistics {
     counters: Mutex<Counters>,
     /// Batch size under which executions are counted; `None` = the rows of the batch.
     batch_size: Option<u64>,
-    has_histogram: bool,
+    /// First responses are counted.
+    has_first_response: bool,
     /// The version has a response cache.
     cached: bool,
     /// Milliseconds since the epoch at time 0 of `backend::now_ns`, so that one clock per execution is enough.
@@ -204,8 +166,9 @@ impl Statistics {
         batch_size: Option<u64>,
         cached: bool,
         places: OnDevices,
+        shape: HistogramShape,
     ) -> Self {
-        let mut counters = Counters::default();
+        let mut counters = Counters { histograms: Histograms::new(shape), ..Counters::default() };
         counters.on_devices.resize(places.ordinals().len(), Executions::default());
         counters.places = places;
         if options.histogram_latencies {
@@ -215,11 +178,11 @@ impl Statistics {
             counters.sketches = Some(Box::new(std::array::from_fn(|_| Sketch::new())));
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
-        let has_histogram = options.histogram_latencies;
+        let has_first_response = options.histogram_latencies || shape.is_decoupled;
         Self {
             counters: Mutex::new(counters),
             batch_size,
-            has_histogram,
+            has_first_response,
             cached,
             epoch_ms: now.saturating_sub(backend::now_ns() / 1_000_000),
         }
@@ -229,18 +192,18 @@ impl Statistics {
     // Inlined: for a single request the loop has one iteration.
     #[inline]
     pub(crate) fn executed(&self, t: &Timings, requests: impl Iterator<Item = Executed>) {
-        self.count(&mut self.counters.lock(), 0, t, requests);
+        self.count(&mut self.counters.lock(), (0, 0), t, requests);
     }
 
-    /// Counts one execution of an instance, whose batch has this many null rows, and each of its requests.
+    /// Counts one execution of an instance, whose batch has this many null rows and tokens, and each of its requests.
     pub(crate) fn executed_by(
         &self,
         instance: u32,
-        null_rows: u64,
+        null_rows_and_tokens: (u64, u64),
         t: &Timings,
         requests: impl Iterator<Item = Executed>,
     ) {
-        self.counted_by(instance, |c| self.count(c, null_rows, t, requests));
+        self.counted_by(instance, |c| self.count(c, null_rows_and_tokens, t, requests));
     }
 
     /// Sets the device of an instance. Counts of its former device stay.
@@ -278,7 +241,13 @@ impl Statistics {
     }
 
     #[inline(always)]
-    fn count(&self, c: &mut Counters, null_rows: u64, t: &Timings, requests: impl Iterator<Item = Executed>) {
+    fn count(
+        &self,
+        c: &mut Counters,
+        (null_rows, tokens): (u64, u64),
+        t: &Timings,
+        requests: impl Iterator<Item = Executed>,
+    ) {
         let phases = t.phases();
         let (mut rows, mut any) = (null_rows, false);
         for r in requests {
@@ -300,6 +269,9 @@ impl Statistics {
         }
         if any {
             self.count_execution(c, t.end, phases, rows);
+            if tokens > 0 {
+                c.histograms.batch_of_tokens(tokens);
+            }
         }
     }
 
@@ -319,6 +291,8 @@ impl Statistics {
         let mut c = self.counters.lock();
         c.all.success.add(ns);
         c.all.queue.add(0);
+        c.histograms.observe(Time::Request, ns);
+        c.histograms.observe(Time::Queue, 0);
         c.cache_hit.add(ns);
         if let Some(h) = &mut c.histogram {
             h.observe(ns / 1_000_000);
@@ -346,12 +320,39 @@ impl Statistics {
     }
 
     /// Counts the first response of a request that may have many. `ended` or `failed_late` counts the end.
-    pub(crate) fn first_response(&self, accepted: u64, now: u64) {
-        if self.has_histogram
-            && let Some(h) = &mut self.counters.lock().histogram
-        {
-            h.observe(now.saturating_sub(accepted) / 1_000_000);
+    pub(crate) fn first_response(&self, accepted: u64, now: u64, trace: Option<&Trace>) {
+        if !self.has_first_response {
+            return;
         }
+        let ns = now.saturating_sub(accepted);
+        let mut c = self.counters.lock();
+        c.histograms.first_response(ns);
+        if let Some(h) = &mut c.histogram {
+            h.observe(ns / 1_000_000);
+        }
+        if let Some(id) = trace.and_then(Trace::id) {
+            c.histograms.exemplify(Time::FirstResponse, ns, &id, now);
+        }
+    }
+
+    /// Counts the time that the texts of a request took to be tokenised.
+    pub(crate) fn tokenized(&self, ns: u64) {
+        self.counters.lock().histograms.tokenized(ns);
+    }
+
+    /// Keeps a traced request, which was counted, as the example of its buckets.
+    #[cold]
+    pub(crate) fn exemplify(&self, trace: &Trace, t: &Timings) {
+        let Some(id) = trace.id() else { return };
+        let accepted = trace.phases().measured().accepted;
+        let [_, infer, _] = t.phases();
+        let times = [
+            (Time::Request, t.end.saturating_sub(accepted)),
+            (Time::Queue, t.start.saturating_sub(accepted)),
+            (Time::Compute, infer),
+        ];
+        let histograms = &mut self.counters.lock().histograms;
+        times.into_iter().for_each(|(time, ns)| histograms.exemplify(time, ns, &id, t.end));
     }
 
     /// Counts one response of such a request, by its index.
@@ -467,6 +468,11 @@ impl Statistics {
             execution_ns: c.execution_ns(),
             batches: c.batches.iter().map(|(&n, b)| (n, b.input, b.infer, b.output)).collect(),
             responses: c.responses.clone(),
+            histograms: c.histograms.read(
+                [c.all.success.ns, c.all.queue.ns, c.all.compute_infer.ns],
+                c.batches.iter().map(|(&rows, b)| (rows, b.infer.count)),
+                self.epoch_ms,
+            ),
             first_response: c.histogram.as_ref().map(|h| (h.bounds.clone(), h.counts.clone(), h.sum)),
             summaries: c.sketches.as_ref().map(|s| {
                 s.iter()
@@ -540,6 +546,8 @@ pub struct VersionStatistics {
     pub cancelled: u64,
     /// Bounds in ms, counts per bucket (one more), sum in ms.
     pub first_response: Option<(Vec<f64>, Vec<u64>, u64)>,
+    /// Times and sizes of batches.
+    pub histograms: Vec<VersionHistogram>,
     /// Quantiles by family.
     pub summaries: Option<Vec<Summary>>,
     /// Counters of the backend: name, help, value.
@@ -593,7 +601,7 @@ mod tests {
     /// CPU time per request, in ns, of threads that count single executions: the minimum of several rounds.
     fn cost_ns(threads: u32, options: &MetricsOptions) -> u64 {
         const REQUESTS: u64 = 5000;
-        let statistics = Statistics::new(options, None, None, false, OnDevices::default());
+        let statistics = Statistics::new(options, None, None, false, OnDevices::default(), HistogramShape::default());
         let work = || {
             let before = memory::thread::cpu_ns();
             for n in 0..REQUESTS {
@@ -616,20 +624,21 @@ mod tests {
     #[test]
     fn o_17_executions_on_devices_also_count_for_their_device() {
         let places = OnDevices::of([Some(1), None, Some(0), Some(1)].into_iter());
-        let statistics = Statistics::new(&MetricsOptions::default(), None, None, false, places);
+        let statistics =
+            Statistics::new(&MetricsOptions::default(), None, None, false, places, HistogramShape::default());
         let marks = Marks { inputs_ready: 11, inference_end: 13, outputs_ready: 14 };
         let t = Timings { start: 10, marks, end: 15 };
         let request = |failure| Executed { accepted: 5, rows: 2, failure, is_text: false };
         for instance in [0, 1, 2, 3] {
-            statistics.executed_by(instance, 0, &t, [request(None), request(None)].into_iter());
+            statistics.executed_by(instance, (0, 0), &t, [request(None), request(None)].into_iter());
         }
-        statistics.executed_by(2, 0, &t, [request(Some(FailureReason::Backend))].into_iter());
+        statistics.executed_by(2, (0, 0), &t, [request(Some(FailureReason::Backend))].into_iter());
         statistics.ended(3, &t, 5, 7, Some(7));
         // An instance added on a new device, and one that reuses a number.
         statistics.place(4, Some(7));
-        statistics.executed_by(4, 0, &t, std::iter::once(request(None)));
+        statistics.executed_by(4, (0, 0), &t, std::iter::once(request(None)));
         statistics.place(1, Some(7));
-        statistics.executed_by(1, 0, &t, std::iter::once(request(None)));
+        statistics.executed_by(1, (0, 0), &t, std::iter::once(request(None)));
         statistics.failed(0, 5, FailureReason::Rejected);
         let read = statistics.read(0, &[]);
         assert_eq!((read.inference_count, read.execution_count, read.success.count), (27, 7, 11));

@@ -16,7 +16,8 @@ use crate::batch_key::Key;
 use crate::execution_cost::ExecutionCost;
 use crate::limits::{ANSWERS_HELD_MAX, ANSWERS_WAITING_MAX, ANSWERS_WAITING_NS_MAX};
 use crate::pending::{Execute, Pending, Queued, Requests, RunningRequest, RunsAgain};
-use crate::statistics::{FailureReason, ResponseEnd};
+use crate::response_statistics::ResponseEnd;
+use crate::statistics::FailureReason;
 use crate::ticket::TicketState;
 use crate::times::Execution;
 use crate::traced;
@@ -156,7 +157,7 @@ impl Streaming {
 
     fn answers_first(&self, state: &mut ResponderState, now: u64) {
         if !std::mem::replace(&mut state.has_answered, true) {
-            self.version.statistics.first_response(state.step.accepted, now);
+            self.version.statistics.first_response(state.step.accepted, now, self.trace.as_ref());
         }
     }
 
@@ -208,6 +209,7 @@ impl Streaming {
             }
             (_, _) => {
                 statistics.ended(instance, &timings, accepted, self.rows, state.step.execution.count_once());
+                self.trace.iter().for_each(|trace| statistics.exemplify(trace, &timings));
             }
         }
         if let Some(trace) = &self.trace {

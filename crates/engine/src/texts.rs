@@ -25,7 +25,7 @@ use protocol::pb::inference::model_config::SchedulingChoice;
 use protocol::{Checked, InferRequest, InferResponse};
 use scheduler::Dynamic;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use tensor::{Code, Error, Name, Result};
 use trace::Trace;
@@ -49,6 +49,8 @@ struct TextRequest {
     timeout_us: u64,
     accepted: u64,
     rows: u32,
+    /// Time that the preparation of all texts took so far, on any thread.
+    tokenizing_ns: AtomicU64,
     progress: Mutex<TextProgress>,
 }
 
@@ -160,6 +162,7 @@ pub(crate) fn start(
         timeout_us: request.timeout_us,
         accepted,
         rows: texts.max(1),
+        tokenizing_ns: AtomicU64::new(0),
         progress: Mutex::new(TextProgress { next: 0, done: 0, jobs, sink: Some(sink()) }),
         version,
     });
@@ -190,7 +193,9 @@ impl TextRequest {
     /// Prepares and queues texts until the time is over, and then continues in another job.
     fn prepare_some(self: &Arc<Self>, until: u64) {
         while let Some(text) = self.take() {
+            let from = now_ns();
             let prepared = catch_unwind(AssertUnwindSafe(|| self.division.prepare(text)));
+            self.tokenizing_ns.fetch_add(now_ns().saturating_sub(from), Ordering::Relaxed);
             let queued = prepared.unwrap_or_else(|_| Err(self.version.defect())).and_then(|p| self.queue(text, p));
             if let Err(error) = queued {
                 self.answered(text, Err(error));
@@ -294,8 +299,10 @@ impl TextRequest {
         let statistics = &self.version.statistics;
         let result = match result {
             Ok(outcome) => {
-                statistics.first_response(self.accepted, now);
+                statistics.first_response(self.accepted, now, None);
                 statistics.ended(NO_INSTANCE, &timings, self.accepted, self.rows, None);
+                statistics.tokenized(self.tokenizing_ns.load(Ordering::Relaxed));
+                self.trace.iter().for_each(|trace| statistics.exemplify(trace, &timings));
                 let signature = &self.version.signature;
                 Ok(Box::new(InferResponse {
                     model_name: signature.model.clone(),

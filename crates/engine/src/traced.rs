@@ -1,6 +1,7 @@
 //! Events in the traces of requests.
 
 use crate::pending::Requests;
+use crate::statistics::Statistics;
 use crate::times::Timings;
 use protocol::InferResponse;
 use scheduler::Cause;
@@ -39,8 +40,17 @@ pub(crate) fn answered(trace: &Trace, result: &Result<Box<InferResponse>>, now: 
 
 /// Records that a request ran, in a batch of this many rows, and its only response.
 #[cold]
-pub(crate) fn ran_and_answered(trace: &Trace, timings: &Timings, rows: u32, result: &Result<Box<InferResponse>>) {
+pub(crate) fn ran_and_answered(
+    trace: &Trace,
+    statistics: &Statistics,
+    timings: &Timings,
+    rows: u32,
+    result: &Result<Box<InferResponse>>,
+) {
     trace.batched(rows);
+    if result.is_ok() {
+        statistics.exemplify(trace, timings);
+    }
     ran(trace, timings);
     answered(trace, result, timings.end);
 }

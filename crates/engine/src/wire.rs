@@ -1,7 +1,8 @@
 //! Statistics as JSON and as protobuf (observability.md 2.2, 2.5). Numbers are integers, because they exceed 2^53.
 
 use crate::executions::Duration;
-use crate::statistics::{ResponseStatistics, VersionStatistics};
+use crate::response_statistics::ResponseStatistics;
+use crate::statistics::VersionStatistics;
 use protocol::pb::inference as pb;
 use std::fmt::Write;
 

@@ -64,11 +64,20 @@ pub fn version_statistics(v: VersionStatistics) -> js::VersionStatistics {
         compute_input, compute_infer, compute_output, cache_hit, cache_miss, cached, failures, pending, inflight,
         execution_ns, cancelled,
     }
+        histograms: v.histograms.into_iter().map(histogram).collect(),
         first_response: v.first_response.map(|(bounds, counts, sum)| js::Histogram { bounds, counts, sum: sum as f64 }),
         summaries: v.summaries.map(|list| list.into_iter().map(summary).collect()),
         custom: gauges(v.custom),
         on_devices: v.on_devices.into_iter().map(executions).collect(),
     )
+}
+
+fn histogram(h: engine::VersionHistogram) -> js::VersionHistogram {
+    js::VersionHistogram {
+        family: h.family,
+        histogram: js::Histogram { bounds: h.bounds, counts: h.counts, sum: h.sum },
+        exemplars: h.exemplars.into_iter().map(|e| object!(Exemplar: e { bucket, trace, value, time })).collect(),
+    }
 }
 
 fn summary(s: engine::Summary) -> js::Summary {

@@ -665,6 +665,16 @@ impl NativeCore {
         }
     }
 
+    /// The two families of `snapshot` that routers read many times a second.
+    #[napi]
+    pub fn requests(&self) -> Vec<js::Family> {
+        let mut families = Families::default();
+        for (name, help, value) in self.engine.at_work() {
+            families.one(name, help, value);
+        }
+        families.0
+    }
+
     /// The reply to a `ControlCall`: JSON text, or an error code and a message.
     #[napi]
     pub fn control_reply(

@@ -217,6 +217,28 @@ pub struct Histogram {
     pub sum: f64,
 }
 
+/// A histogram of a version.
+#[napi(object, object_from_js = false)]
+pub struct VersionHistogram {
+    /// `request`, `queue`, `compute`, `first_response` or `tokenizing` (seconds), `rows` or `tokens` (of a batch).
+    #[napi(ts_type = "'request' | 'queue' | 'compute' | 'first_response' | 'tokenizing' | 'rows' | 'tokens'")]
+    pub family: &'static str,
+    pub histogram: Histogram,
+    pub exemplars: Vec<Exemplar>,
+}
+
+/// The last traced request of a bucket.
+#[napi(object, object_from_js = false)]
+pub struct Exemplar {
+    /// Index of the bucket.
+    pub bucket: u32,
+    /// Id of the trace.
+    pub trace: String,
+    pub value: f64,
+    /// When the request ended, in seconds since the epoch.
+    pub time: f64,
+}
+
 #[napi(object, object_from_js = false)]
 pub struct QuantileValue {
     pub quantile: f64,
@@ -271,7 +293,8 @@ pub struct VersionStatistics {
     pub execution_ns: u64,
     /// Requests cancelled by their client, queued or running.
     pub cancelled: u64,
-    /// Time of first responses in ms; null if histograms are off.
+    pub histograms: Vec<VersionHistogram>,
+    /// Time of first responses in ms; null if `histogram_latencies` is off.
     pub first_response: Option<Histogram>,
     /// Summaries in µs by family suffix; null if summaries are off.
     pub summaries: Option<Vec<Summary>>,

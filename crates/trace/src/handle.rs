@@ -41,12 +41,22 @@ struct RecordState {
     activities: Vec<Stamp>,
     calls: Vec<Call>,
     bytes: usize,
-    /// Trace id that models received, if the caller has none.
+    /// Trace id that was asked for, if the caller has none.
     trace_id: String,
     /// Bytes of tensors that are reserved at the outlet.
     reserved: usize,
     /// True if a record is made even without an accepted call.
     is_kept: bool,
+}
+
+impl RecordState {
+    /// The trace id of a request whose caller has none.
+    fn own_id(&mut self) -> &str {
+        if self.trace_id.is_empty() {
+            self.trace_id = random_hex(32);
+        }
+        &self.trace_id
+    }
 }
 
 impl Trace {
@@ -88,14 +98,14 @@ impl Trace {
         &self.0.phases
     }
 
-    /// Id of the trace: the caller's, or the one that models received, or the number of the request.
+    /// Id of the trace as it is exported: the caller's, or a new one, in mode Triton the number of the request.
     pub fn id(&self) -> Option<String> {
         let Some(open) = self.0.open.as_ref() else { return self.0.phases.trace_id.get().cloned() };
-        if let Some(caller) = &open.context {
-            return Some(caller.trace_id().to_owned());
-        }
-        let trace_id = open.state.lock().trace_id.clone();
-        Some(if trace_id.is_empty() { open.id.to_string() } else { trace_id })
+        Some(match &open.context {
+            Some(caller) => caller.trace_id().to_owned(),
+            None if open.sampler.setting.mode == TraceMode::OpenTelemetry => open.state.lock().own_id().to_owned(),
+            None => open.id.to_string(),
+        })
     }
 
     /// A handle for a call that is made for this one; `None` if the record is full or there is none.
@@ -183,21 +193,15 @@ impl Trace {
             return None;
         }
         let mut state = open.state.lock();
-        let RecordState { calls, trace_id, .. } = &mut *state;
-        let call = calls.get_mut(self.0.at)?;
+        let call = state.calls.get_mut(self.0.at)?;
         if call.span_id.is_empty() {
             call.span_id = random_hex(16);
         }
+        let span = call.span_id.clone();
         let (trace, tracestate) = match &open.context {
             Some(caller) => (caller.trace_id(), &*caller.tracestate),
-            None => {
-                if trace_id.is_empty() {
-                    *trace_id = random_hex(32);
-                }
-                (&**trace_id, "")
-            }
+            None => (state.own_id(), ""),
         };
-        let span = &call.span_id;
         let mut json = format!(r#"{{"traceparent":"00-{trace}-{span}-01""#);
         if !tracestate.is_empty() {
             json.push_str(r#","tracestate":"#);

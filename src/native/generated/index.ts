@@ -117,6 +117,8 @@ export declare class NativeCore {
   /** Ends the worker threads that import or initialize a JavaScript model, or null = any: their loads fail. */
   endStartingWorkers(model?: string | undefined | null): void
   snapshot(): Snapshot
+  /** The two families of `snapshot` that routers read many times a second. */
+  requests(): Array<Family>
   /** The reply to a `ControlCall`: JSON text, or an error code and a message. */
   controlReply(id: number, json: string | undefined | null, errorCode: ErrorCode | null, message: string, fault: Fault, retryable: boolean): void
   /** Verbose level of the core's log; 0 = none. */
@@ -373,6 +375,17 @@ export interface Executions {
   computeOutput: Duration
   /** Requests that failed in the backend. */
   failures: bigint
+}
+
+/** The last traced request of a bucket. */
+export interface Exemplar {
+  /** Index of the bucket. */
+  bucket: number
+  /** Id of the trace. */
+  trace: string
+  value: number
+  /** When the request ended, in seconds since the epoch. */
+  time: number
 }
 
 /**
@@ -786,6 +799,14 @@ export interface Unready {
   reason: string
 }
 
+/** A histogram of a version. */
+export interface VersionHistogram {
+  /** `request`, `queue`, `compute`, `first_response` or `tokenizing` (seconds), `rows` or `tokens` (of a batch). */
+  family: 'request' | 'queue' | 'compute' | 'first_response' | 'tokenizing' | 'rows' | 'tokens'
+  histogram: Histogram
+  exemplars: Array<Exemplar>
+}
+
 /** Counters of one version, read consistently. */
 export interface VersionStatistics {
   name: string
@@ -817,7 +838,8 @@ export interface VersionStatistics {
   executionNs: bigint
   /** Requests cancelled by their client, queued or running. */
   cancelled: bigint
-  /** Time of first responses in ms; null if histograms are off. */
+  histograms: Array<VersionHistogram>
+  /** Time of first responses in ms; null if `histogram_latencies` is off. */
   firstResponse: Histogram | null
   /** Summaries in µs by family suffix; null if summaries are off. */
   summaries: Array<Summary> | null

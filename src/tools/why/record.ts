@@ -104,7 +104,8 @@ function behind(value: unknown): string[] {
   const { model, version, priority, rows } = membersOf(value)
   const before = numberOf(rows) > 0 ? `, with ${counted(numberOf(rows), 'row')} before it in the queue` : ''
   const level = numberOf(priority) > 0 ? `, the highest at priority ${numberOf(priority)}` : ''
-  return [`  ${nameOf(model, version)} had all instances or resources${before}${level}.`]
+  const had = membersOf(value)['for'] === 'resources' ? 'resources of the rate limiter that it needed' : 'all instances'
+  return [`  ${nameOf(model, version)} had ${had}${before}${level}.`]
 }
 
 /** Advice from one request. The server's sums know more, so it leads there. */

@@ -151,16 +151,20 @@ impl Runner {
             {
                 return Ok(Data::Region(region));
             }
-            let Contents::Device(lent) = tensor.contents else { return self.memory.take(tensor) };
-            if !scatter::form_of(entry, slot).anywhere {
-                return self.memory.take(tensor);
-            }
+            let lent = match tensor.contents {
+                Contents::Device(lent) if scatter::form_of(entry, slot).anywhere => lent,
+                _ => {
+                    entry.copied_out(bytes);
+                    return self.memory.take(tensor);
+                }
+            };
             // Copied on the device, because the runner can still write to its own memory.
             let left =
                 self.memory.part(lent).and_then(|part| scatter::kept_on_device(part).map_err(SegmentError::Short));
             self.memory.done_with(tensor);
             return left;
         };
+        entry.copied_out(bytes);
         let data = match tensor.contents {
             // Copied directly; strings are checked in a private copy.
             Contents::Block(block) if tensor.datatype != DataType::Bytes => Data::Region(self.memory.block(block)?),

@@ -198,6 +198,7 @@ impl Runner {
         };
         let names = request.outputs.iter().map(|o| o.name.as_str());
         write::request(to, &head, &request.parameters, (!request.outputs.is_empty()).then_some(names));
+        let mut copied = 0;
         for (at, input) in request.inputs.iter_mut().enumerate() {
             let datatype = input.datatype.unwrap_or(DataType::Uint8);
             let reshaped = signature.and_then(|signature| {
@@ -206,11 +207,14 @@ impl Runner {
                 Some(shape::to_model(&spec.dims, Some(reshape), &input.shape, signature.batches()))
             });
             let dims = reshaped.as_ref().unwrap_or(&input.shape);
-            self.memory.put(to, room, (&input.name, datatype, dims), &input.data, runs_again)?;
+            copied += self.memory.put(to, room, (&input.name, datatype, dims), &input.data, runs_again)?;
             if !keeps_inputs {
                 // The input was copied, so the body of the request can be freed before the model runs.
                 input.data = Data::empty();
             }
+        }
+        if copied > 0 {
+            entry.copied_in(copied);
         }
         Ok(())
     }

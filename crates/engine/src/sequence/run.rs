@@ -75,7 +75,7 @@ impl ModelVersion {
         drop(releases);
         self.statistics.executed_by(
             instance,
-            null_rows,
+            (null_rows, 0),
             &timings,
             filled.iter().zip(&requests).map(|(f, q)| Executed::of(&f.entry, q.0.accepted)),
         );

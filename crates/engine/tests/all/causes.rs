@@ -65,7 +65,8 @@ fn a_request_names_the_model_the_priority_and_the_rows_that_it_waited_behind() {
     let others = [2, 1, 3, 2].map(|priority| measured(&version, 2, priority));
     (0..5).for_each(|_| _ = go.send(()));
     assert_eq!(cause_of(&first), ("idle_instance", None));
-    let behind = |priority, rows| Some(Behind { model: "m".into(), version: "1".into(), priority, rows });
+    let behind =
+        |priority, rows| Some(Behind { model: "m".into(), version: "1".into(), has_resources: false, priority, rows });
     let expected = [(0, 0), (0, 0), (1, 2), (1, 2)].map(|(level, rows)| ("instance_freed", behind(level, rows)));
     assert_eq!(others.each_ref().map(cause_of), expected);
     settles(&engine, &version);

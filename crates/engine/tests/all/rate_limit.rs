@@ -161,7 +161,10 @@ fn s35_an_unload_frees_resources_for_waiting_models() {
     let (waiting, trace) = measured(&second, 2, 0);
     assert!(starts.try_recv().is_err() && second.statistics().pending == 1, "waits");
     let behind = trace.phases().behind.get().expect("it waits").clone();
-    assert_eq!(behind, trace::Behind { model: "m".into(), version: "1".into(), priority: 0, rows: 0 });
+    assert_eq!(
+        behind,
+        trace::Behind { model: "m".into(), version: "1".into(), has_resources: true, priority: 0, rows: 0 }
+    );
     // It is unloaded while it runs.
     let retired = engine.retire("m", 1).expect("served");
     drop((retired, first));

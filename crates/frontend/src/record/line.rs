@@ -310,6 +310,7 @@ fn put_behind(line: &mut JsonLine<'_>, behind: &Behind, is_seen: bool) {
         } else {
             line.word("model", "another model");
         }
+        line.word("for", if behind.has_resources { "resources" } else { "instances" });
         if behind.priority > 0 {
             line.number("priority", behind.priority);
         }

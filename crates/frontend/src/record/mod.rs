@@ -422,18 +422,18 @@ impl Drop for Noted {
         if self.logs.is_none() && !self.is_inference {
             return;
         }
-        let mut facts = self.facts.take();
+        let facts = self.facts.get_mut();
         facts.add_events();
         if let Some(logs) = &self.logs {
-            let line = RequestLine::of(&self.name, self.caller, &facts);
+            let line = RequestLine::of(&self.name, self.caller, facts);
             logs.access(facts.is_failed(), |to| line.fill(to));
             if self.is_write {
                 line.audit(logs, facts.body.clone());
             }
         }
-        if self.is_inference && self.kept.takes(&facts) {
+        if self.is_inference && self.kept.takes(facts) {
             let name = std::mem::replace(&mut self.name, RequestName::InStream);
-            self.kept.keep(name, self.caller, facts);
+            self.kept.keep(name, self.caller, std::mem::take(facts));
         }
     }
 }

@@ -65,6 +65,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and $cache.claim $cache.volume -}}
 {{- fail "models.cache.claim and models.cache.volume are both mounted at models.cache.mountPath: give one of them" -}}
 {{- end -}}
+{{- if and .Values.inferencePool.enabled .Values.tls.secret -}}
+{{- fail "inferencePool sends requests without TLS to the pods: it needs tls.secret to be empty" -}}
+{{- end -}}
 {{- if and .Values.tls.mutual (not .Values.tls.secret) -}}
 {{- fail "tls.mutual needs tls.secret" -}}
 {{- end -}}
@@ -143,6 +146,9 @@ httpGet:
 metadata:
   labels:
     {{- include "nereid.labels" . | nindent 4 }}
+    # By these, endpoint pickers know whose metrics they read: files/picker.yaml.
+    inference.networking.k8s.io/engine-type: nereid
+    llm-d.ai/engine-type: nereid
     {{- with .Values.podLabels }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
