@@ -26,8 +26,6 @@ RECORD_BYTES_MAX = 2048
 SIMPLE = json.dumps({"id": "s 1", "inputs": [{"name": n, "shape": [1, 16], "datatype": "INT32", "data": [1] * 16} for n in ("INPUT0", "INPUT1")]}).encode()
 SLOW = json.dumps({"inputs": [{"name": "INPUT0", "shape": [2], "datatype": "INT32", "data": [1, 2]}]}).encode()
 
-TAGS = json.dumps({"inputs": [{"name": "INPUT0", "shape": [1, 4], "datatype": "INT64", "data": [1, 2, 3, 4]}]}).encode()
-
 
 def slow(id):
     return json.dumps({**json.loads(SLOW), "id": id}).encode()
@@ -40,7 +38,12 @@ def explained(repositories, tmp_path_factory):
     admin = make(keys, "admin", "--scope=all")
     limited = make(keys, "limited", "--scope=inference,statistics:simple,repeat")
     infers = make(keys, "infers", "--scope=inference")
-    one = Server(repositories / "main", f"--keys-file={keys}", "--model-control-mode=explicit", "--load-model=*", log=at / "why.log")
+    # The model `slow` with 10 instead of 300 ms.
+    shutil.copytree(repositories / "main" / "slow", at / "models" / "short")
+    config = at / "models" / "short" / "config.pbtxt"
+    config.write_text(config.read_text().replace('"300"', '"10"'))
+    stores = [repositories / "main", f"--model-repository={at / 'models'}"]
+    one = Server(*stores, f"--keys-file={keys}", "--model-control-mode=explicit", "--load-model=*", log=at / "why.log")
     one.keys = {"admin": admin, "limited": limited, "infers": infers}
     yield one
     assert one.process.poll() is None, one.tail()
@@ -198,6 +201,34 @@ def test_a_key_sees_what_its_scopes_cover_and_needs_statistics(explained):
     assert get(explained, "/v2/models/simple/why", key="limited")[0] == 200
 
 
+def test_a_model_outside_the_scopes_of_a_key_is_another_model(repositories, tmp_path):
+    """Two models share a resource of the rate limiter, so a request to one waits behind the other."""
+    config = (repositories / "main" / "slow" / "config.pbtxt").read_text()
+    for name in ("secret", "open"):
+        (tmp_path / "models" / name / "1").mkdir(parents=True)
+        limited = config.replace("count: 1 kind: KIND_CPU", 'count: 1 kind: KIND_CPU rate_limiter { resources [ { name: "R" global: true count: 1 } ] }')
+        (tmp_path / "models" / name / "config.pbtxt").write_text(limited)
+    keys = tmp_path / "keys.json"
+    made = {"admin": make(keys, "admin", "--scope=all"), "limited": make(keys, "limited", "--scope=inference,statistics:open")}
+    flags = [f"--keys-file={keys}", "--rate-limit=execution_count", "--rate-limit-resource=R:1"]
+    server = Server(tmp_path / "models", *flags, log=tmp_path / "limited.log")
+    server.keys = made
+    try:
+        own, others = {"model": "secret", "version": "1", "for": "resources"}, {"model": "another model", "for": "resources"}
+        for key, behind in (("admin", own), ("limited", others)):
+            first = threading.Thread(target=post, args=(server, "/v2/models/secret/infer", SLOW))
+            first.start()
+            waits_for(lambda: server.metrics()["nereid_inflight_requests"] > 0, "the first request runs")
+            status, headers, _ = post(server, "/v2/models/open/infer", SLOW, key=key, **WHY)
+            first.join()
+            found = record(headers["nereid-why"])["behind"]
+            assert status == 200 and {name: found[name] for name in ("model", "version", "for") if name in found} == behind, found
+        text = command(server, "open", f"--url=http://{server.http}", key="limited")
+        assert "What requests waited behind" in text and "secret" not in text, text
+    finally:
+        assert server.stop() == 0, server.tail()
+
+
 def test_the_command_explains_a_record_a_request_a_model_and_a_server(explained):
     url = f"--url=http://{explained.http}"
     _, headers, _ = post(explained, "/v2/models/slow/infer", slow("told"), **WHY)
@@ -214,9 +245,9 @@ def test_the_command_explains_a_record_a_request_a_model_and_a_server(explained)
     assert command(explained, "slow", url, "--version=1").startswith("slow version 1")
     assert "Not simulated" in command(explained, "slow", url, "--simulate", "instances=2")
     for number in range(60):
-        assert post(explained, "/v2/models/tag_batched/infer", TAGS)[0] == 200
-    text = command(explained, "tag_batched", url, "--simulate", "instances=2")
-    assert "The same requests with" in text and "expected: " in text, text
+        assert post(explained, "/v2/models/short/infer", SLOW)[0] == 200
+    text = command(explained, "short", url, "--simulate", "instances=2")
+    assert "The same requests with instances=2:\n  expected: " in text, text
 
 
 def test_the_command_says_what_is_wrong_and_what_to_do(explained):

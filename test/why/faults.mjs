@@ -26,7 +26,7 @@ const waiting = ({ ms, batch = 0, count = 1, delay = null }) => ({
 
 /** Computes for some milliseconds: for each row of a batch, or with `first` for the first one alone. */
 const computing = ({
-  batch = 1, count = 1, threads = 1, delay = 0, rows = 1, layers = 100, first = false, spins = false,
+  batch = 1, count = 1, threads = 1, delay = 0, rows = 1, layers = 300, first = false, spins = false,
 }) => ({
   config: config('onnxruntime', batch, [['INPUT0', 'TYPE_FP32', [WIDTH]]], [['OUTPUT0', 'TYPE_FP32', [WIDTH]]],
     instances(count) + batching(delay) + parameter('intra_op_thread_count', threads) +
@@ -78,9 +78,9 @@ export const FAULTS = [
   },
   {
     name: 'batch too small', advice: { change: /batch/ },
-    before: computing({ batch: 2, count: 2, layers: 300, first: true }),
-    to: 16, after: (batch) => computing({ batch, count: 2, layers: 300, first: true }),
-    loads: [closed(16), open(350, 4), closed(32)],
+    before: computing({ batch: 2, count: 2, layers: 900, first: true }),
+    to: 16, after: (batch) => computing({ batch, count: 2, layers: 900, first: true }),
+    loads: [closed(16), open(250, 4), closed(32)],
   },
   {
     name: 'threads fighting', advice: { change: /thread/ },
@@ -104,7 +104,7 @@ export const FAULTS = [
 export const HEALTHY = [
   { name: 'two instances, half used', before: waiting({ ms: 20, count: 2 }), loads: [open(25, 7), open(15, 8)] },
   {
-    name: 'batches as large as they pay', before: computing({ batch: 16, count: 1, delay: 0 }),
+    name: 'batches as large as they pay', before: computing({ batch: 16, layers: 100 }),
     loads: [open(100, 9), open(150, 10)],
   },
   {

@@ -42,7 +42,7 @@ export function modelText(value: unknown, changes: string | undefined): string[]
   if (waits.length > 0)
     lines.push('', 'What requests waited behind:', ...waits.map(([model, share]) => `  ${percentOf(share)}: ${model}`))
   lines.push('', ...adviceText(sum['advice']))
-  if (changes !== undefined) lines.push('', ...simulatedText(sum['simulated'], changes))
+  if (changes !== undefined) lines.push('', ...simulatedText(sum, changes))
   return lines
 }
 
@@ -66,9 +66,9 @@ function adviceText(advice: unknown): string[] {
   ]
 }
 
-function simulatedText(value: unknown, changes: string): string[] {
-  if (value === undefined) return ['Not simulated: the server has seen too few requests, or this model has no queue.']
-  return [`The same requests with ${changes}:`, `  expected: ${figures(value)}`]
+function simulatedText({ simulated, text }: Readonly<Record<string, unknown>>, changes: string): string[] {
+  if (simulated === undefined) return [`Not simulated: ${wordOf(text) || 'the server has seen too few requests'}`]
+  return [`The same requests with ${changes}:`, `  expected: ${figures(simulated)}`]
 }
 
 /** Slow and failed requests that the server keeps. */
