@@ -75,6 +75,7 @@ export const verbs = ({ key, file }) => [
   verb('config', 'configuration of a model', get(`${M}/config`), 'ModelConfig'),
   verb('statistics', 'statistics of a model', get(`${M}/stats`), 'ModelStatistics'),
   verb('model_why', 'reasons and advice for a model', get(`${M}/why`), null),
+  verb('why', 'slow and failed requests', get('/v2/why'), null),
   verb('all_statistics', 'statistics of all models', get('/v2/models/stats'), null),
   verb('infer', 'inference', post(`${M}/infer`, infer), 'ModelInfer'),
   verb('version_infer', 'inference of a version', post(`${M}/versions/1/infer`, infer), null),

@@ -87,7 +87,9 @@ impl ModelVersion {
         out.push_str(",\"causes\":");
         shares(&mut out, report.causes.iter().copied());
         out.push_str(",\"behind\":");
-        let behind = Some((&*self.signature.model, report.waited)).filter(|(_, share)| *share > 0.0);
+        // Of limited executions, others may have the resources.
+        let is_own = report.waited > 0.0 && self.scheduling.limited.is_none();
+        let behind = is_own.then_some((&*self.signature.model, report.waited));
         shares(&mut out, behind.into_iter());
         out.push_str(",\"advice\":[");
         for (at, advice) in report.advice.iter().enumerate() {
