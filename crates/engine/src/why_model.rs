@@ -9,7 +9,7 @@ use protocol::json::write_string;
 use protocol::pb::inference::ModelConfig;
 use std::fmt::Write;
 use tensor::Result;
-use why::{Change, History, Load, Report, Setup, Speed, Usage, WINDOW_NS, report};
+use why::{Change, Findings, History, Setup, Speed, Traffic, Usage, WINDOW_NS, report};
 
 impl Engine {
     /// Sums and advice of a version as JSON, with the replay of a change if one is given. Takes up to seconds.
@@ -60,7 +60,7 @@ impl ModelVersion {
         (dispatch.recent.snapshot(), setup)
     }
 
-    fn print(&self, seconds: f64, counts: &Executions, report: &Report) -> String {
+    fn print(&self, seconds: f64, counts: &Executions, report: &Findings) -> String {
         let mean = |sum: Duration| sum.ns as f64 / sum.count.max(1) as f64 / 1e3;
         let requests = counts.success.count;
         let model = text(&self.signature.model);
@@ -81,13 +81,15 @@ impl ModelVersion {
         );
         // Writing to a String cannot fail.
         let _ = match &report.load {
-            Load::Open => write!(out, ",\"arrivals\":\"open\""),
-            Load::Closed { clients, .. } => write!(out, ",\"arrivals\":\"closed\",\"clients\":{clients}"),
+            Traffic::Open => write!(out, ",\"arrivals\":\"open\""),
+            Traffic::Closed { clients, .. } => write!(out, ",\"arrivals\":\"closed\",\"clients\":{clients}"),
         };
         out.push_str(",\"causes\":");
         shares(&mut out, report.causes.iter().copied());
         out.push_str(",\"behind\":");
-        let behind = Some((&*self.signature.model, report.waited)).filter(|(_, share)| *share > 0.0);
+        // Of limited executions, others may have the resources.
+        let is_own = report.waited > 0.0 && self.scheduling.limited.is_none();
+        let behind = is_own.then_some((&*self.signature.model, report.waited));
         shares(&mut out, behind.into_iter());
         out.push_str(",\"advice\":[");
         for (at, advice) in report.advice.iter().enumerate() {

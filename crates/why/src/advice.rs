@@ -2,7 +2,7 @@
 //! of the 99th percentile, compared with a replay without it, and costs nothing else.
 
 use crate::history::{History, Ran};
-use crate::load::Load;
+use crate::load::Traffic;
 use crate::machine::{Cores, Usage};
 use crate::replay::{Scene, Share};
 use crate::service::Service;
@@ -41,6 +41,8 @@ const INSTANCES: &str = "instances";
 const INSTANCES_COST: f64 = 1.6;
 /// Share of the latency in the queue from which more instances are tried.
 const QUEUED_MIN: f64 = 0.2;
+/// Median latency in mean durations of an execution from which requests do not wait.
+const NEAR: f64 = 1.15;
 /// Most instances that are tried.
 const INSTANCES_MAX: u32 = 64;
 
@@ -99,7 +101,7 @@ pub struct Advice {
 
 /// Sums of the last minutes.
 #[derive(Debug, Clone)]
-pub struct Report {
+pub struct Findings {
     /// Rate and latency.
     pub speed: Speed,
     /// Mean time in the queue, in µs.
@@ -107,7 +109,7 @@ pub struct Report {
     /// Mean rows of an execution.
     pub batch: f64,
     /// How requests came.
-    pub load: Load,
+    pub load: Traffic,
     /// Share of the requests by why their batch began.
     pub causes: Vec<(&'static str, f64)>,
     /// Share of the requests that waited for an instance.
@@ -121,9 +123,9 @@ pub struct Report {
 }
 
 /// Sums up a history, and looks for changes. Takes up to a second for a long one.
-pub fn report(history: &History, setup: &Setup, asked: Option<&Change>) -> Report {
+pub fn report(history: &History, setup: &Setup, asked: Option<&Change>) -> Findings {
     let stretch = history.stretch();
-    let load = Load::of(&stretch);
+    let load = Traffic::of(&stretch);
     let study = Study::new(&stretch, setup, &load);
     let advice = if study.is_enough(history) { study.advice() } else { Vec::new() };
     let simulated = asked.filter(|_| study.is_replayable()).map(|change| study.with(change));
@@ -131,7 +133,7 @@ pub fn report(history: &History, setup: &Setup, asked: Option<&Change>) -> Repor
     let causes = causes(history);
     let waited = causes.iter().filter(|(cause, _)| *cause == "instance_freed").map(|(_, share)| share).sum();
     let cores = study.cores;
-    Report { speed: history.speed(), queue_us, batch, load, causes, waited, cores, advice, simulated }
+    Findings { speed: history.speed(), queue_us, batch, load, causes, waited, cores, advice, simulated }
 }
 
 fn means(history: &History) -> (f64, f64) {
@@ -166,7 +168,7 @@ fn causes(history: &History) -> Vec<(&'static str, f64)> {
 struct Study<'s> {
     stretch: &'s History,
     setup: &'s Setup,
-    load: &'s Load,
+    load: &'s Traffic,
     service: Service,
     cores: Cores,
     share: Share,
@@ -177,7 +179,7 @@ struct Study<'s> {
 }
 
 impl<'s> Study<'s> {
-    fn new(stretch: &'s History, setup: &'s Setup, load: &'s Load) -> Self {
+    fn new(stretch: &'s History, setup: &'s Setup, load: &'s Traffic) -> Self {
         let service = Service::of(stretch, setup.learned);
         let cores = cores_of(stretch, setup);
         let busy = cores.busy;
@@ -284,6 +286,10 @@ impl<'s> Study<'s> {
         let mut tried = tried.into_iter().skip_while(|(_, speed)| !is_worth(&self.base, speed));
         let mut found = tried.next()?;
         for next in tried {
+            // The slowest of a burst gain by any number of instances.
+            if found.1.p50_us * 1e3 < NEAR * self.service.mean() {
+                break;
+            }
             if is_worth(&found.1, &next.1) {
                 found = next;
             }
