@@ -224,7 +224,7 @@ impl<'a> HttpExchange<'a> {
             if let Some(why) = self.with.why(false) {
                 reply.add(WHY, why);
             }
-        } else if self.with.record.is_asked() && self.head.http11 {
+        } else if self.with.record.is_asked() && self.head.http11 && self.with.caller.face != Face::Embedded {
             // Behind the events, where all is known.
             reply.add("trailer", WHY);
         }
