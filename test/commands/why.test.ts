@@ -8,7 +8,7 @@ const RECORD = {
   time: '2026-01-31T12:00:00.000000Z', protocol: 'http/1.1', verb: 'infer', model: 'simple', version: '1',
   id: 'order 17', status: 200, bytes_in: 400, bytes_out: 500, total_us: 13_000,
   phases_us: { read: 1.2, parse: 20, queue: 12_000, input: 4, infer: 900, output: 2.2, encode: 50, write: 20 },
-  batch: 1, cause: 'instance_freed', behind: { model: 'another model', for: 'resources', rows: 3, priority: 2 },
+  batch: 1, cause: 'instance_freed', behind: { model: 'another model', for: 'resources', rows: 3 },
   copied: { in: 128, out: 64 },
 }
 
@@ -30,7 +30,7 @@ test('a record is explained: what happened, where the time went, what it waited 
       write      20 us  0.2 %                        sending the response
 
     Why it ran when it did:
-      another model had resources of the rate limiter that it needed, with 3 rows before it in the queue, the highest at priority 2.
+      another model had resources of the rate limiter that it needed, with 3 rows before it in the queue.
       Its batch of 1 row began because all instances were busy, and one became free.
 
     What to change:
@@ -43,10 +43,12 @@ test('a request that failed names its error, whose fault it is, and whether a re
   const failed = {
     model: 'simple', grpc_status: 14, code: 'UNAVAILABLE', error: 'the queue is full', fault: 'server', retry: true,
     total_us: 20, phases_us: { read: 20 },
+    behind: { model: 'big', version: '2', for: 'instances', priority: 2, rows: 1 },
   }
   const { out } = await runs(why, [JSON.stringify(failed)])
   expect(out).toContain('simple: failed with UNAVAILABLE (14) after 20 us\n')
   expect(out).toContain('  the queue is full\n  fault of the server; a repeat can help\n')
+  expect(out).toContain('big version 2 had all instances, with 1 row before it in the queue, the highest at priority 2.')
 })
 
 test('text of a client cannot control the terminal', async () => {
