@@ -3,6 +3,7 @@
 use crate::executions::{Duration, Executions};
 use crate::registry::Engine;
 use crate::schedule::Schedule;
+use crate::usage_watch;
 use crate::version::ModelVersion;
 use backend::now_ns;
 use protocol::json::write_string;
@@ -18,7 +19,7 @@ impl Engine {
     /// Those of [`model`](Self::model).
     pub fn why(&self, name: &str, version: &str, change: Option<&Change>) -> Result<String> {
         let version = self.model(name, version)?;
-        let usage = self.shared.usage.read(&self.directory.alive());
+        let usage = self.shared.usage.with(usage_watch::read(&self.directory.alive()));
         Ok(version.why(usage, change))
     }
 }
@@ -26,10 +27,8 @@ impl Engine {
 impl ModelVersion {
     fn why(&self, usage: Vec<Usage>, change: Option<&Change>) -> String {
         let now = now_ns();
-        let (since, before) = self.counters.oldest();
+        let (since, counts) = self.statistics.lately();
         let seconds = now.saturating_sub(since) as f64 / 1e9;
-        let mut counts = Executions::default();
-        counts.add_between(&before, &self.statistics.all_executions());
         let (snapshot, setup) = self.setup(usage);
         let history = History::new(&snapshot, now.saturating_sub(WINDOW_NS), now);
         let report = report(&history, &setup, change);
@@ -87,7 +86,7 @@ impl ModelVersion {
         out.push_str(",\"causes\":");
         shares(&mut out, report.causes.iter().copied());
         out.push_str(",\"behind\":");
-        // Of limited executions, others may have the resources.
+        // Other models may have the resources of limited executions.
         let is_own = report.waited > 0.0 && self.scheduling.limited.is_none();
         let behind = is_own.then_some((&*self.signature.model, report.waited));
         shares(&mut out, behind.into_iter());

@@ -1,4 +1,4 @@
-//! What happened lately, with the times of each request.
+//! Requests and executions of the last minutes, with the times of each request.
 
 use crate::ring::{Arrived, Execution, Snapshot};
 use crate::{Speed, quantile};
@@ -6,7 +6,7 @@ use crate::{Speed, quantile};
 /// A request that was answered.
 #[derive(Debug, Clone, Copy)]
 pub struct Answered {
-    /// As it came.
+    /// The request.
     pub request: Arrived,
     /// When its execution began, in ns.
     pub start: u64,

@@ -35,11 +35,11 @@ impl Share {
     }
 }
 
-/// What is replayed.
+/// Input of a replay.
 pub struct Scene<'s> {
     /// Scheduling of the model.
     pub config: Config,
-    /// Its instances.
+    /// Number of instances.
     pub instances: u32,
     /// Durations of its executions.
     pub service: &'s Service,
@@ -90,7 +90,7 @@ impl Waiting for ReplayedRequest {
     }
 }
 
-/// What happens next, in this order at one time.
+/// Kinds of events, in their order at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum NextEvent {
     End(usize),

@@ -1,4 +1,4 @@
-//! What happened to one model lately: requests that began to run, and executions. Written under the lock of the model,
+//! Requests of one model that began to run lately, and executions. Written under the lock of the model,
 //! so an entry is a few stores.
 //!
 //! Entries are kept in chunks. A full chunk does not change any more but for the end of an execution, and is shared
@@ -38,7 +38,7 @@ pub struct Arrived {
     pub rows: u16,
     /// Part of the hash of its shapes: requests of different classes do not run together.
     pub class: u16,
-    /// Its `priority` parameter.
+    /// The `priority` parameter.
     pub priority: u16,
     /// Tokens of a text, or 0.
     pub tokens: u16,
@@ -59,9 +59,9 @@ pub struct Execution {
     pub instance: u16,
     /// Why it began when it did.
     pub cause: Cause,
-    /// It ran on a reactor, and stands for more.
+    /// Set if it ran on a reactor, and stands for more.
     pub is_inline: bool,
-    /// None of its requests succeeded.
+    /// Set if no request succeeded.
     pub failed: bool,
 }
 
@@ -152,7 +152,7 @@ impl<T: Clone> Chunks<T> {
     }
 }
 
-/// What happened to a model lately.
+/// Requests and executions of a model in the last minutes.
 pub struct Ring {
     budget: Arc<Budget>,
     requests: Chunks<Arrived>,

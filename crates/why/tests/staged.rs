@@ -106,7 +106,7 @@ impl World {
         let mut ring = Ring::new(Default::default());
         let mut scheduler = Scheduler::new(Config { instances: self.instances, ..self.config.clone() });
         let mut idle: Vec<u32> = (0..self.instances).rev().collect();
-        // What happens: 0 = an arrival, 1 = the timer, 2 + n = the end of a batch.
+        // Events: 0 = an arrival, 1 = the timer, 2 + n = the end of a batch.
         let mut events = BinaryHeap::<Reverse<(u64, usize)>>::new();
         let mut batches: Vec<Option<(Batch<Sent>, u32, u64)>> = Vec::new();
         let begin = 10 * S;
