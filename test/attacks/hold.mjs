@@ -60,7 +60,8 @@ const queueing = server('a model that queues', {
   models: (root) => {
     const tensors = [[['INPUT0', 'TYPE_FP32', [1]]], [['OUTPUT0', 'TYPE_FP32', [1]]]]
     // Its cost depends on data, so that it never runs on a reactor.
-    const settings = `instance_group [ { count: 4 } ]\nparameters { key: "execute_delay_ms" value { string_value: "1" } }`
+    const delay = 'parameters { key: "execute_delay_ms" value { string_value: "1" } }'
+    const settings = `instance_group [ { count: 4 } ]\n${delay}`
     writeModel(root, 'queues', { config: config('identity', 0, ...tensors, settings) })
   },
 })

@@ -26,17 +26,17 @@ const DEPLOY = join(ROOT, 'docs', 'deploy')
 const CHART = join(DEPLOY, 'helm', 'nereid')
 const CASES = join(ROOT, 'test', 'heavy', 'helm')
 const MAIN = join(ROOT, 'dist', 'cli', 'main.js')
-const HELM = 'v3.22.0'
+export const HELM = 'v3.22.0'
 const KUBECONFORM = 'v0.8.0'
-const KUBERNETES = 'v1.34.1'
+export const KUBERNETES = 'v1.34.1'
 /** A server of S3. */
 const VERSITYGW = 'v1.8.0'
 /** Linker settings of the released Helm: templates are rendered for this version of Kubernetes. */
-const SET = ['Major', 'Minor'].map(
+export const SET = ['Major', 'Minor'].map(
   (part, i) => `helm.sh/helm/v3/pkg/chartutil.k8sVersion${part}=${KUBERNETES.slice(1).split('.')[i]}`,
 )
 /** Definitions of kinds that are not Kubernetes' own. */
-const CRDS = [
+export const CRDS = [
   {
     kinds: ['ScaledObject'], name: 'github.com/kedacore/keda/v2', version: 'v2.18.1',
     files: ['config/crd/bases/keda.sh_scaledobjects.yaml'],
@@ -62,7 +62,7 @@ const WORKLOADS = ['Deployment', 'StatefulSet']
 
 const told = (line) => process.stdout.write(`${line}\n`)
 const last = (text) => text.trim().split('\n').slice(-5).join(' | ')
-const casesOf = (directory) =>
+export const casesOf = (directory) =>
   readdirSync(join(CASES, directory)).map((name) => ({
     name: basename(name, '.yaml'), path: join(CASES, directory, name),
   }))
@@ -92,7 +92,7 @@ async function schemas() {
 }
 
 /** Renders the chart; `{ code, text, objects }`. */
-async function rendered(helm, path) {
+export async function rendered(helm, path) {
   const { code, text, errors } = await capture(
     helm, ['template', 'release', CHART, '--namespace', 'models', '--values', path], { quiet: true },
   )

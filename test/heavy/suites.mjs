@@ -6,6 +6,7 @@ import { arm64 } from './arm64.mjs'
 import { azure } from './azure.mjs'
 import { batching } from './batching.mjs'
 import { bundle } from './bundle.mjs'
+import { cluster } from './cluster.mjs'
 import { envoy } from './envoy.mjs'
 import { fil } from './fil.mjs'
 import { frameworks } from './frameworks.mjs'
@@ -34,6 +35,6 @@ import { vllm } from './vllm.mjs'
  * test/heavy/RESULTS.md.
  */
 export const SUITES = {
-  arm64, azure, batching, bundle, envoy, fil, frameworks, fuzz, gcs, helm, image, kserve, optimize, prometheus,
+  arm64, azure, batching, bundle, cluster, envoy, fil, frameworks, fuzz, gcs, helm, image, kserve, optimize, prometheus,
   pytriton, ray, s3, sequences, text, torchscript, uws, vllm,
 }

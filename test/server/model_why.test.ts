@@ -72,7 +72,8 @@ async function load(model: string, clients: number, each: number): Promise<void>
 test('a model with too few instances is told how many, and a replay of that says the same', async () => {
   await load('short', 4, 100)
   const found = await why('short/why')
-  expect(found).toMatchObject({ model: 'short', version: '1', requests: 400, failures: 0, arrivals: 'closed', clients: 4 })
+  expect(found).toMatchObject({ model: 'short', version: '1', requests: 400, failures: 0 })
+  expect(found).toMatchObject({ arrivals: 'closed', clients: 4 })
   expect(found.batch).toBe(1)
   expect(found.causes['instance_freed']).toBeGreaterThan(0.9)
   expect(found.behind['short']).toBeGreaterThan(0.9)

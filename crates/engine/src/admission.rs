@@ -101,7 +101,7 @@ impl ModelVersion {
         if let Some(trace) = &request.trace {
             self.trace_accepted(trace, &request, now);
         }
-        // Those that do more than wait and run are measured from their start.
+        // Requests that do more than wait and run are measured from their start.
         let does_more = self.cached.is_some() || self.scheduling.texts.is_some() || self.graph().is_some();
         let measured =
             (does_more && request.trace.is_none() && parent.is_none()).then(|| self.measure(&mut request, now));

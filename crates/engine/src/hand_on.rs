@@ -72,7 +72,7 @@ impl Occupancy for OccupiedInstance {
         if !matches!(held.return_to, ReturnTo::Service) {
             return None;
         }
-        if held.version.scheduling.has_batcher {
+        if held.version.scheduling.has_batcher() {
             let offer = OFFERS.fetch_add(1, Ordering::Relaxed);
             let is_first = held.offer.compare_exchange(0, offer, Ordering::Relaxed, Ordering::Relaxed).is_ok();
             let requests = self.requests as usize;

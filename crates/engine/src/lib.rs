@@ -76,6 +76,7 @@ mod times;
 mod traced;
 mod turn_queue;
 mod usage;
+mod usage_watch;
 mod version;
 mod version_readiness;
 mod warmup;

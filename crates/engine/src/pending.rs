@@ -100,9 +100,9 @@ pub(crate) struct Queued(pub(crate) Box<Pending>);
 
 impl Queued {
     /// What is kept of it when it begins to run.
-    pub(crate) fn seen(&self) -> why::Request {
+    pub(crate) fn seen(&self) -> why::Arrived {
         let short = |number: u64| u16::try_from(number).unwrap_or(u16::MAX);
-        why::Request {
+        why::Arrived {
             arrived: self.0.accepted,
             rows: short(self.rows().into()),
             class: (self.0.class ^ self.0.class >> 16 ^ self.0.class >> 32 ^ self.0.class >> 48) as u16,

@@ -20,7 +20,6 @@ use crate::statistics::Statistics;
 use crate::table::{VersionEntry, VersionState, split_key};
 use crate::text_identity::TextIdentity;
 use crate::texts;
-use crate::usage::CounterLog;
 use crate::version::{ModelVersion, Served};
 use crate::warmup;
 use arc_swap::ArcSwap;
@@ -170,7 +169,6 @@ impl Engine {
                 scheduling,
                 serving,
                 statistics,
-                counters: CounterLog::new(backend::now_ns()),
                 text,
                 trace,
                 cached,

@@ -21,8 +21,6 @@ pub(crate) struct Scheduling {
     pub(crate) line: Option<ResponseOrder>,
     /// Present if instances need grants of the rate limiter.
     pub(crate) limited: Option<Registered>,
-    /// The model has the dynamic batcher.
-    pub(crate) has_batcher: bool,
     /// Requests that arrive together may share a batch.
     pub(crate) batches: bool,
     /// Requests may run inline. False if order is kept, with Triton's timer, if requests may have several responses,
@@ -106,7 +104,6 @@ impl Scheduling {
         Self {
             texts: model.and_then(Model::text).map(|_| texts),
             shape_rule: ShapeRule::of(signature),
-            has_batcher: config.dynamic.is_some(),
             batches: config.max_batch_size > 1 && config.dynamic.as_ref().is_some_and(unlimited),
             // Not on a device, where a run waits for the device, also for the work of others.
             may_inline: !(on_device || in_order || sequencing.is_some() || limited.is_some())
@@ -126,6 +123,11 @@ impl Scheduling {
             line,
             limited,
         }
+    }
+
+    /// True if the model has the dynamic batcher.
+    pub(crate) fn has_batcher(&self) -> bool {
+        self.config.dynamic.is_some()
     }
 
     /// Bytes of the requests' inputs; 0 if they follow from shapes.

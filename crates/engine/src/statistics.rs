@@ -8,6 +8,7 @@ use crate::on_devices::OnDevices;
 use crate::response_statistics::{ResponseEnd, ResponseStatistics};
 use crate::sketch::{Histogram, Sketch};
 use crate::times::{Timings, believable, marks};
+use crate::usage::CounterLog;
 use backend::{BatchEntry, Reported, ReportedEnd, ReportedTimes};
 use cache::Counters as CacheCounters;
 use options::{MetricsOptions, Quantile};
@@ -126,6 +127,8 @@ const CACHE_MISS: usize = 6;
 
 pub(crate) struct Statistics {
     counters: Mutex<Counters>,
+    /// The counters at moments of the last minutes.
+    log: CounterLog,
     /// Batch size under which executions are counted; `None` = the rows of the batch.
     batch_size: Option<u64>,
     /// First responses are counted.
@@ -181,6 +184,7 @@ impl Statistics {
         let has_first_response = options.histogram_latencies || shape.is_decoupled;
         Self {
             counters: Mutex::new(counters),
+            log: CounterLog::new(backend::now_ns()),
             batch_size,
             has_first_response,
             cached,
@@ -438,9 +442,22 @@ impl Statistics {
     }
 
     /// Counters of all executions, with all failures.
-    pub(crate) fn all_executions(&self) -> Executions {
+    fn all_executions(&self) -> Executions {
         let c = self.counters.lock();
         Executions { failures: c.fail.count, ..c.all }
+    }
+
+    /// Notes the counters for `lately`.
+    pub(crate) fn note(&self, now: u64) {
+        self.log.add(now, self.all_executions());
+    }
+
+    /// Counts of the last minutes, and the time at which they begin.
+    pub(crate) fn lately(&self) -> (u64, Executions) {
+        let (since, before) = self.log.oldest();
+        let mut counts = Executions::default();
+        counts.add_between(&before, &self.all_executions());
+        (since, counts)
     }
 
     pub(crate) fn totals(&self) -> Totals {

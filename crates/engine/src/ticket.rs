@@ -42,7 +42,7 @@ impl Ticket {
         Self { state, measured: None }
     }
 
-    /// What is measured of the request, if it came without a trace: only requests that wait are measured then.
+    /// Measurements of the request, if it came without a trace: only requests that wait are measured then.
     pub fn measured(&self) -> Option<&Trace> {
         self.measured.as_ref()
     }

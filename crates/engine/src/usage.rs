@@ -1,23 +1,16 @@
 //! Readings of how the cores are shared, every few seconds: CPU time of the threads and processes that run models, how
 //! long they waited for a core, and what the rest of the machine used. No request reads any of it.
-//!
-//! The same interval notes the counters of each version, so that sums of the last minutes need nothing of requests.
 
-use crate::directory::Directory;
 use crate::executions::Executions;
-use crate::pool::Pool;
-use crate::timer::{Timed, Timer};
-use crate::version::{EngineContext, ModelVersion, Work};
 use backend::now_ns;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::fs::{read_dir, read_to_string};
 use std::path::Path;
-use std::sync::{Arc, Weak};
 use why::{Usage, WINDOW_NS};
 
 /// Interval of readings: a look at the threads of the process takes about a millisecond.
-const INTERVAL_NS: u64 = 5_000_000_000;
+pub(crate) const INTERVAL_NS: u64 = 5_000_000_000;
 /// Readings that are kept.
 const READINGS_MAX: usize = (WINDOW_NS / INTERVAL_NS) as usize + 1;
 /// Length of a tick of `/proc/stat`.
@@ -30,15 +23,14 @@ const THREADS: [&str; 4] = ["nereid-worker", "nereid-onnx", "nereid-trees", "ner
 pub(crate) struct UsageLog(Mutex<VecDeque<Usage>>);
 
 impl UsageLog {
-    /// All readings, and a new one.
-    pub(crate) fn read(&self, versions: &HashMap<u64, Arc<ModelVersion>>) -> Vec<Usage> {
-        let usage = usage(versions);
+    /// All readings, with this one.
+    pub(crate) fn with(&self, usage: Option<Usage>) -> Vec<Usage> {
         let mut all: Vec<_> = self.0.lock().iter().copied().collect();
         all.extend(usage);
         all
     }
 
-    fn add(&self, usage: Usage) {
+    pub(crate) fn add(&self, usage: Usage) {
         let mut all = self.0.lock();
         if all.len() >= READINGS_MAX {
             all.pop_front();
@@ -61,59 +53,12 @@ impl CounterLog {
         self.0.lock().front().copied().unwrap_or_default()
     }
 
-    fn add(&self, now: u64, counters: Executions) {
+    pub(crate) fn add(&self, now: u64, counters: Executions) {
         let mut all = self.0.lock();
         all.push_back((now, counters));
         while all.len() > READINGS_MAX || all.get(1).is_some_and(|(at, _)| now.saturating_sub(*at) > WINDOW_NS) {
             all.pop_front();
         }
-    }
-}
-
-/// Takes the readings.
-pub(crate) struct UsageWatch {
-    shared: Weak<EngineContext>,
-    directory: Weak<Directory>,
-    pool: Arc<Pool<Work>>,
-    timer: Arc<Timer>,
-    me: Weak<Self>,
-}
-
-impl UsageWatch {
-    pub(crate) fn new(shared: &Arc<EngineContext>, directory: &Arc<Directory>) -> Arc<Self> {
-        let (pool, timer) = (shared.pool.clone(), shared.timer.clone());
-        let (shared, directory) = (Arc::downgrade(shared), Arc::downgrade(directory));
-        let watch = Arc::new_cyclic(|me| Self { shared, directory, pool, timer, me: Weak::clone(me) });
-        watch.wake(0);
-        watch
-    }
-
-    fn look(&self) {
-        let (Some(shared), Some(directory)) = (self.shared.upgrade(), self.directory.upgrade()) else { return };
-        let versions = directory.alive();
-        if let Some(usage) = usage(&versions) {
-            shared.usage.add(usage);
-        }
-        let now = now_ns();
-        versions.values().for_each(|version| version.note_counters(now));
-    }
-}
-
-impl ModelVersion {
-    fn note_counters(&self, now: u64) {
-        self.counters.add(now, self.statistics.all_executions());
-    }
-}
-
-impl Timed for UsageWatch {
-    fn wake(&self, _: u64) {
-        self.timer.arm(now_ns().saturating_add(INTERVAL_NS), self.me.clone());
-        let me = self.me.clone();
-        self.pool.submit(Work::of(move || {
-            if let Some(watch) = me.upgrade() {
-                watch.look();
-            }
-        }));
     }
 }
 
@@ -139,10 +84,9 @@ impl Threads {
     }
 }
 
-/// A reading. `None` where the system has no such files.
-fn usage(versions: &HashMap<u64, Arc<ModelVersion>>) -> Option<Usage> {
-    let has_runners = versions.values().any(|version| version.serving.remote.is_some());
-    let busy_ns = versions.values().map(|version| version.serving.dispatch.lock().recent.busy_ns()).sum();
+/// Reads the use of the cores, with that of other processes which run models if there are any. `busy_ns` is the
+/// duration of all executions. `None` where the system has no such files.
+pub(crate) fn usage(has_runners: bool, busy_ns: u64) -> Option<Usage> {
     let (mut of_models, mut own) = (Threads::default(), Threads::default());
     let own_process = Path::new("/proc/self");
     of_models.add(own_process, |name| THREADS.iter().any(|thread| name.starts_with(thread)));

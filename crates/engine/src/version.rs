@@ -40,7 +40,7 @@ use crate::serving_state::ServingState;
 use crate::statistics::{Statistics, VersionStatistics};
 use crate::text_identity::TextIdentity;
 use crate::timer::Timer;
-use crate::usage::{CounterLog, UsageLog};
+use crate::usage::UsageLog;
 use backend::{Batch, KeyValueCache, Marks, Model, RemoteModel, RunControl, now_ns};
 use cache::{Cache, Secret};
 use memory::MemoryPromise;
@@ -66,8 +66,6 @@ pub struct ModelVersion {
     pub(crate) scheduling: Scheduling,
     pub(crate) serving: ServingState,
     pub(crate) statistics: Statistics,
-    /// `statistics` at moments of the last minutes.
-    pub(crate) counters: CounterLog,
     /// Role and names of a text model.
     pub(crate) text: Option<Box<TextIdentity>>,
     /// Selects the requests to trace.

@@ -3,13 +3,14 @@
 use crate::executions::{Duration, Executions};
 use crate::registry::Engine;
 use crate::schedule::Schedule;
+use crate::usage_watch;
 use crate::version::ModelVersion;
 use backend::now_ns;
 use protocol::json::write_string;
 use protocol::pb::inference::ModelConfig;
 use std::fmt::Write;
 use tensor::Result;
-use why::{Change, History, Load, Report, Setup, Speed, Usage, WINDOW_NS, report};
+use why::{Change, Findings, History, Setup, Speed, Traffic, Usage, WINDOW_NS, report};
 
 impl Engine {
     /// Sums and advice of a version as JSON, with the replay of a change if one is given. Takes up to seconds.
@@ -18,7 +19,7 @@ impl Engine {
     /// Those of [`model`](Self::model).
     pub fn why(&self, name: &str, version: &str, change: Option<&Change>) -> Result<String> {
         let version = self.model(name, version)?;
-        let usage = self.shared.usage.read(&self.directory.alive());
+        let usage = self.shared.usage.with(usage_watch::read(&self.directory.alive()));
         Ok(version.why(usage, change))
     }
 }
@@ -26,10 +27,8 @@ impl Engine {
 impl ModelVersion {
     fn why(&self, usage: Vec<Usage>, change: Option<&Change>) -> String {
         let now = now_ns();
-        let (since, before) = self.counters.oldest();
+        let (since, counts) = self.statistics.lately();
         let seconds = now.saturating_sub(since) as f64 / 1e9;
-        let mut counts = Executions::default();
-        counts.add_between(&before, &self.statistics.all_executions());
         let (snapshot, setup) = self.setup(usage);
         let history = History::new(&snapshot, now.saturating_sub(WINDOW_NS), now);
         let report = report(&history, &setup, change);
@@ -60,7 +59,7 @@ impl ModelVersion {
         (dispatch.recent.snapshot(), setup)
     }
 
-    fn print(&self, seconds: f64, counts: &Executions, report: &Report) -> String {
+    fn print(&self, seconds: f64, counts: &Executions, report: &Findings) -> String {
         let mean = |sum: Duration| sum.ns as f64 / sum.count.max(1) as f64 / 1e3;
         let requests = counts.success.count;
         let model = text(&self.signature.model);
@@ -81,13 +80,15 @@ impl ModelVersion {
         );
         // Writing to a String cannot fail.
         let _ = match &report.load {
-            Load::Open => write!(out, ",\"arrivals\":\"open\""),
-            Load::Closed { clients, .. } => write!(out, ",\"arrivals\":\"closed\",\"clients\":{clients}"),
+            Traffic::Open => write!(out, ",\"arrivals\":\"open\""),
+            Traffic::Closed { clients, .. } => write!(out, ",\"arrivals\":\"closed\",\"clients\":{clients}"),
         };
         out.push_str(",\"causes\":");
         shares(&mut out, report.causes.iter().copied());
         out.push_str(",\"behind\":");
-        let behind = Some((&*self.signature.model, report.waited)).filter(|(_, share)| *share > 0.0);
+        // Other models may have the resources of limited executions.
+        let is_own = report.waited > 0.0 && self.scheduling.limited.is_none();
+        let behind = is_own.then_some((&*self.signature.model, report.waited));
         shares(&mut out, behind.into_iter());
         out.push_str(",\"advice\":[");
         for (at, advice) in report.advice.iter().enumerate() {

@@ -39,7 +39,7 @@ pub struct InferenceFuture {
 }
 
 impl InferenceFuture {
-    /// What is measured of the request, if it came without a trace; see [`Ticket::measured`].
+    /// Measurements of the request, if it came without a trace; see [`Ticket::measured`].
     pub fn measured(&self) -> Option<&Trace> {
         self.ticket.as_ref().and_then(Ticket::measured)
     }

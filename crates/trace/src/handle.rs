@@ -76,7 +76,7 @@ impl Trace {
         Self::of(None, 0)
     }
 
-    /// What was measured, for somebody who outlives the record: that is complete when its last handle is dropped.
+    /// A copy of the measurements, for an owner that outlives the record: that is complete with its last handle.
     pub fn detached(&self) -> Self {
         if !self.is_recorded() {
             return self.clone();

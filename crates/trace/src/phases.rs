@@ -31,7 +31,7 @@ pub struct Behind {
     pub model: Name,
     /// Version of the model.
     pub version: Name,
-    /// It had the resources of the rate limiter that an instance needs, and not the instances.
+    /// True if it had the resources of the rate limiter that an instance needs, and not the instances.
     pub has_resources: bool,
     /// Highest priority level of the requests that waited before this one; 0 = none, or the model has no levels.
     pub priority: u32,

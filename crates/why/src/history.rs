@@ -1,13 +1,13 @@
-//! What happened lately, with the times of each request.
+//! Requests and executions of the last minutes, with the times of each request.
 
-use crate::ring::{Execution, Request, Snapshot};
+use crate::ring::{Arrived, Execution, Snapshot};
 use crate::{Speed, quantile};
 
 /// A request that was answered.
 #[derive(Debug, Clone, Copy)]
 pub struct Answered {
-    /// As it came.
-    pub request: Request,
+    /// The request.
+    pub request: Arrived,
     /// When its execution began, in ns.
     pub start: u64,
     /// When its execution ended, in ns.

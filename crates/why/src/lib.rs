@@ -19,11 +19,11 @@ pub mod replay;
 pub mod ring;
 pub mod service;
 
-pub use advice::{Advice, Change, Report, Setup, report};
+pub use advice::{Advice, Change, Findings, Setup, report};
 pub use history::History;
-pub use load::Load;
+pub use load::Traffic;
 pub use machine::{Cores, Usage};
-pub use ring::{Budget, MODEL_BYTES_MAX, Request, Ring, SERVER_BYTES_MAX, Snapshot, WINDOW_NS};
+pub use ring::{Arrived, Budget, MODEL_BYTES_MAX, Ring, SERVER_BYTES_MAX, Snapshot, WINDOW_NS};
 
 /// Rate and latency of a load.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

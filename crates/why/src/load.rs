@@ -21,7 +21,7 @@ const REQUESTS_MIN: usize = 20;
 
 /// How requests come.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Load {
+pub enum Traffic {
     /// At their own times.
     Open,
     /// From clients that wait.
@@ -33,7 +33,7 @@ pub enum Load {
     },
 }
 
-impl Load {
+impl Traffic {
     /// Finds out how the requests came.
     pub fn of(history: &History) -> Self {
         if history.requests.len() < REQUESTS_MIN {

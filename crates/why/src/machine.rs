@@ -19,7 +19,7 @@ pub struct Usage {
     pub throttled_ns: u64,
 }
 
-/// What happened between two moments.
+/// Mean use of the cores between two moments.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Cores {
     /// Cores that this process may use.

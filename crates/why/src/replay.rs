@@ -2,8 +2,8 @@
 
 use crate::Speed;
 use crate::history::{History, speed};
-use crate::load::Load;
-use crate::ring::Request;
+use crate::load::Traffic;
+use crate::ring::Arrived;
 use crate::service::{Random, Service};
 use scheduler::cores::{InUse, Plan};
 use scheduler::profile::{FinishedRun, RunClass};
@@ -35,16 +35,16 @@ impl Share {
     }
 }
 
-/// What is replayed.
+/// Input of a replay.
 pub struct Scene<'s> {
     /// Scheduling of the model.
     pub config: Config,
-    /// Its instances.
+    /// Number of instances.
     pub instances: u32,
     /// Durations of its executions.
     pub service: &'s Service,
     /// How requests come.
-    pub load: &'s Load,
+    pub load: &'s Traffic,
     /// The requests.
     pub history: &'s History,
     /// Use of the cores.
@@ -67,12 +67,12 @@ const LEARNED: usize = 64;
 const SEED: u64 = 88_172_645_463_325_252;
 
 #[derive(Debug, Clone, Copy)]
-struct Sent {
+struct ReplayedRequest {
     number: usize,
-    request: Request,
+    request: Arrived,
 }
 
-impl Waiting for Sent {
+impl Waiting for ReplayedRequest {
     fn rows(&self) -> u32 {
         u32::from(self.request.rows.max(1))
     }
@@ -90,16 +90,16 @@ impl Waiting for Sent {
     }
 }
 
-/// What happens next, in this order at one time.
+/// Kinds of events, in their order at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+enum NextEvent {
     End(usize),
     Arrival,
     Wake,
 }
 
-struct Run {
-    batch: Batch<Sent>,
+struct ReplayedRun {
+    batch: Batch<ReplayedRequest>,
     size: u32,
     ns: u64,
 }
@@ -107,10 +107,10 @@ struct Run {
 struct Replay<'s> {
     scene: &'s Scene<'s>,
     share: Share,
-    scheduler: Scheduler<Sent>,
-    events: BinaryHeap<Reverse<(u64, Event)>>,
+    scheduler: Scheduler<ReplayedRequest>,
+    events: BinaryHeap<Reverse<(u64, NextEvent)>>,
     idle: u32,
-    runs: Vec<Option<Run>>,
+    runs: Vec<Option<ReplayedRun>>,
     free: Vec<usize>,
     arrived: Vec<u64>,
     /// Time of the response and latency of each request that got one.
@@ -159,8 +159,8 @@ impl Scene<'_> {
 
     fn sends(&self) -> usize {
         match self.load {
-            Load::Open => self.history.requests.len(),
-            Load::Closed { .. } => self.history.requests.len().max(REQUESTS_MIN),
+            Traffic::Open => self.history.requests.len(),
+            Traffic::Closed { .. } => self.history.requests.len().max(REQUESTS_MIN),
         }
     }
 }
@@ -187,20 +187,20 @@ impl Replay<'_> {
         let Some(first) = requests.first() else { return };
         let begin = first.request.arrived;
         match self.scene.load {
-            Load::Open => {
+            Traffic::Open => {
                 let arrivals =
-                    requests.iter().map(|answered| Reverse((answered.request.arrived - begin, Event::Arrival)));
+                    requests.iter().map(|answered| Reverse((answered.request.arrived - begin, NextEvent::Arrival)));
                 self.events = arrivals.collect();
             }
-            Load::Closed { clients, .. } => {
-                (0..*clients as u64).for_each(|client| self.events.push(Reverse((client, Event::Arrival))));
+            Traffic::Closed { clients, .. } => {
+                (0..*clients as u64).for_each(|client| self.events.push(Reverse((client, NextEvent::Arrival))));
             }
         }
         while let Some(Reverse((now, event))) = self.events.pop() {
             match event {
-                Event::Arrival => self.arrive(now),
-                Event::End(run) => self.end(run, now),
-                Event::Wake => self.woken = u64::MAX,
+                NextEvent::Arrival => self.arrive(now),
+                NextEvent::End(run) => self.end(run, now),
+                NextEvent::Wake => self.woken = u64::MAX,
             }
             self.pump(now);
         }
@@ -214,7 +214,7 @@ impl Replay<'_> {
         }
         let request = requests[number % requests.len()].request;
         self.arrived.push(now);
-        let pushed = self.scheduler.push(now, request.priority.into(), 0, Sent { number, request });
+        let pushed = self.scheduler.push(now, request.priority.into(), 0, ReplayedRequest { number, request });
         if pushed.is_err() {
             self.send_next(now);
         }
@@ -222,10 +222,10 @@ impl Replay<'_> {
 
     /// Lets the client whose request is over send the next one.
     fn send_next(&mut self, now: u64) {
-        if let Load::Closed { pauses, .. } = self.scene.load {
+        if let Traffic::Closed { pauses, .. } = self.scene.load {
             let pause = pauses.get(self.random.below(pauses.len())).copied().unwrap_or(0);
             // A queue that rejects everything would never get anywhere else.
-            self.events.push(Reverse((now + pause.max(1), Event::Arrival)));
+            self.events.push(Reverse((now + pause.max(1), NextEvent::Arrival)));
         }
     }
 
@@ -241,7 +241,7 @@ impl Replay<'_> {
                 NextBatch::SleepUntil(at) => {
                     if at < self.woken {
                         self.woken = at;
-                        self.events.push(Reverse((at, Event::Wake)));
+                        self.events.push(Reverse((at, NextEvent::Wake)));
                     }
                     break;
                 }
@@ -251,7 +251,7 @@ impl Replay<'_> {
         dropped.iter().for_each(|_| self.send_next(now));
     }
 
-    fn begin(&mut self, batch: Batch<Sent>, now: u64) {
+    fn begin(&mut self, batch: Batch<ReplayedRequest>, now: u64) {
         self.idle -= 1;
         let rows = batch.iter().map(Waiting::rows).sum();
         let longest = batch.iter().map(Waiting::tokens).max().unwrap_or(0);
@@ -266,12 +266,12 @@ impl Replay<'_> {
         if run == self.runs.len() {
             self.runs.push(None);
         }
-        self.runs[run] = Some(Run { batch, size, ns });
-        self.events.push(Reverse((now + ns, Event::End(run))));
+        self.runs[run] = Some(ReplayedRun { batch, size, ns });
+        self.events.push(Reverse((now + ns, NextEvent::End(run))));
     }
 
     fn end(&mut self, run: usize, now: u64) {
-        let Some(Run { batch, size, ns }) = self.runs.get_mut(run).and_then(Option::take) else { return };
+        let Some(ReplayedRun { batch, size, ns }) = self.runs.get_mut(run).and_then(Option::take) else { return };
         self.free.push(run);
         self.idle += 1;
         let rows = batch.iter().map(Waiting::rows).sum();
@@ -285,8 +285,8 @@ impl Replay<'_> {
 
     fn speed(self) -> Speed {
         let skip = match self.scene.load {
-            Load::Open => 0,
-            Load::Closed { .. } => (self.answered.len() as f64 * WARM_UP) as usize,
+            Traffic::Open => 0,
+            Traffic::Closed { .. } => (self.answered.len() as f64 * WARM_UP) as usize,
         };
         let steady = self.answered.get(skip..).unwrap_or_default();
         let begin = match skip.checked_sub(1) {

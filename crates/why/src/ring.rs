@@ -1,4 +1,4 @@
-//! What happened to one model lately: requests that began to run, and executions. Written under the lock of the model,
+//! Requests of one model that began to run lately, and executions. Written under the lock of the model,
 //! so an entry is a few stores.
 //!
 //! Entries are kept in chunks. A full chunk does not change any more but for the end of an execution, and is shared
@@ -31,14 +31,14 @@ const FASTEST: usize = 16;
 
 /// A request that began to run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Request {
+pub struct Arrived {
     /// When it was accepted, in ns.
     pub arrived: u64,
     /// Rows of its batch dimension.
     pub rows: u16,
     /// Part of the hash of its shapes: requests of different classes do not run together.
     pub class: u16,
-    /// Its `priority` parameter.
+    /// The `priority` parameter.
     pub priority: u16,
     /// Tokens of a text, or 0.
     pub tokens: u16,
@@ -59,9 +59,9 @@ pub struct Execution {
     pub instance: u16,
     /// Why it began when it did.
     pub cause: Cause,
-    /// It ran on a reactor, and stands for more.
+    /// Set if it ran on a reactor, and stands for more.
     pub is_inline: bool,
-    /// None of its requests succeeded.
+    /// Set if no request succeeded.
     pub failed: bool,
 }
 
@@ -152,10 +152,10 @@ impl<T: Clone> Chunks<T> {
     }
 }
 
-/// What happened to a model lately.
+/// Requests and executions of a model in the last minutes.
 pub struct Ring {
     budget: Arc<Budget>,
-    requests: Chunks<Request>,
+    requests: Chunks<Arrived>,
     executions: Chunks<Execution>,
     /// Executions that run: number and instance.
     open: SmallVec<[(u64, u16); 4]>,
@@ -172,7 +172,7 @@ impl Ring {
     }
 
     /// Notes a batch that begins at `now`. `on` tells its instance.
-    pub fn began(&mut self, now: u64, cause: Cause, requests: impl Iterator<Item = Request>) {
+    pub fn began(&mut self, now: u64, cause: Cause, requests: impl Iterator<Item = Arrived>) {
         let first = self.requests.next();
         for request in requests {
             self.requests.push(&self.budget, |old| now.saturating_sub(old.arrived) > WINDOW_NS, request);
@@ -252,7 +252,7 @@ impl Ring {
             is_inline: true,
             failed: false,
         });
-        let request = Request { arrived: start, rows: 1, ..Request::default() };
+        let request = Arrived { arrived: start, rows: 1, ..Arrived::default() };
         self.requests.push(&self.budget, |old| now.saturating_sub(old.arrived) > WINDOW_NS, request);
     }
 
@@ -290,7 +290,7 @@ impl Drop for Ring {
 pub struct Snapshot {
     /// Number of the first request.
     first: u64,
-    requests: Vec<Arc<Vec<Request>>>,
+    requests: Vec<Arc<Vec<Arrived>>>,
     executions: Vec<Arc<Vec<Execution>>>,
 }
 
@@ -299,7 +299,7 @@ impl Snapshot {
     pub const INLINE_EVERY: u32 = INLINE_EVERY;
 
     /// Executions in the order in which they began, with their requests; those whose requests left are left out.
-    pub fn executions(&self) -> impl Iterator<Item = (Execution, impl Iterator<Item = Request> + '_)> {
+    pub fn executions(&self) -> impl Iterator<Item = (Execution, impl Iterator<Item = Arrived> + '_)> {
         self.executions.iter().flat_map(|chunk| chunk.iter()).filter_map(|execution| {
             let first = usize::try_from(execution.first.checked_sub(self.first)?).ok()?;
             let requests = (first..first + usize::from(execution.requests)).filter_map(|at| self.request(at));
@@ -307,8 +307,8 @@ impl Snapshot {
         })
     }
 
-    fn request(&self, at: usize) -> Option<Request> {
-        let each = Chunks::<Request>::EACH;
+    fn request(&self, at: usize) -> Option<Arrived> {
+        let each = Chunks::<Arrived>::EACH;
         self.requests.get(at / each)?.get(at % each).copied()
     }
 }
@@ -317,8 +317,8 @@ impl Snapshot {
 mod tests {
     use super::*;
 
-    fn one(arrived: u64) -> Request {
-        Request { arrived, rows: 1, ..Request::default() }
+    fn one(arrived: u64) -> Arrived {
+        Arrived { arrived, rows: 1, ..Arrived::default() }
     }
 
     fn ran(ring: &mut Ring, now: u64, requests: u64) {

@@ -99,7 +99,7 @@ impl Service {
         {
             return all[random.below(all.len())];
         }
-        // Of the sizes that were seen often, the next one; of none, the one that was seen most.
+        // The next size that was seen often; without one, the size that was seen most.
         let often = self.sizes.iter().filter(|(_, (all, _))| all.len() >= SEEN_MIN);
         let near = often.min_by_key(|(known, _)| known.abs_diff(size));
         let near = near.or_else(|| self.sizes.iter().max_by_key(|(_, (all, _))| all.len()));

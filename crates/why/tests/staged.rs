@@ -4,7 +4,7 @@
 use scheduler::{Batch, Config, Dynamic, NextBatch, Scheduler, Waiting};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use why::{Advice, Cores, History, Load, Report, Request, Ring, Setup, Speed, Usage, report};
+use why::{Advice, Arrived, Cores, Findings, History, Ring, Setup, Speed, Traffic, Usage, report};
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
@@ -28,7 +28,7 @@ impl Dice {
 }
 
 #[derive(Clone, Copy)]
-enum Traffic {
+enum Clients {
     /// Requests per second.
     Open(f64),
     /// Clients, and their mean pause in ns.
@@ -38,7 +38,7 @@ enum Traffic {
 /// A server, as it really is.
 #[derive(Clone)]
 struct World {
-    traffic: Traffic,
+    traffic: Clients,
     instances: u32,
     config: Config,
     /// Fixed cost, and cost of a row, of one execution alone with all threads on free cores, in ns.
@@ -106,14 +106,14 @@ impl World {
         let mut ring = Ring::new(Default::default());
         let mut scheduler = Scheduler::new(Config { instances: self.instances, ..self.config.clone() });
         let mut idle: Vec<u32> = (0..self.instances).rev().collect();
-        // What happens: 0 = an arrival, 1 = the timer, 2 + n = the end of a batch.
+        // Events: 0 = an arrival, 1 = the timer, 2 + n = the end of a batch.
         let mut events = BinaryHeap::<Reverse<(u64, usize)>>::new();
         let mut batches: Vec<Option<(Batch<Sent>, u32, u64)>> = Vec::new();
         let begin = 10 * S;
         let end = begin + self.seconds * S;
         match self.traffic {
-            Traffic::Open(_) => events.push(Reverse((begin, 0))),
-            Traffic::Closed(clients, _) => (0..clients).for_each(|i| events.push(Reverse((begin + i, 0)))),
+            Clients::Open(_) => events.push(Reverse((begin, 0))),
+            Clients::Closed(clients, _) => (0..clients).for_each(|i| events.push(Reverse((begin + i, 0)))),
         }
         let (mut cpu, mut delay, mut busy, mut latencies) = (0u64, 0u64, 0u64, Vec::new());
         let (mut last, mut first) = (begin, begin);
@@ -123,7 +123,7 @@ impl World {
                     if now < end {
                         scheduler.push(now, 0, 0, Sent { arrived: now }).ok().expect("no limit");
                     }
-                    if let (Traffic::Open(rate), true) = (self.traffic, now < end) {
+                    if let (Clients::Open(rate), true) = (self.traffic, now < end) {
                         events.push(Reverse((now + dice.exponential(1e9 / rate).max(1), 0)));
                     }
                 }
@@ -140,7 +140,7 @@ impl World {
                         } else {
                             first = now;
                         }
-                        if let Traffic::Closed(_, pause) = self.traffic {
+                        if let Clients::Closed(_, pause) = self.traffic {
                             events.push(Reverse((now + 20_000 + dice.exponential(pause as f64), 0)));
                         }
                     }
@@ -151,7 +151,7 @@ impl World {
                     NextBatch::Run { batch, why } => {
                         let instance = idle.pop().expect("idle");
                         let seen =
-                            |sent: &Sent| Request { arrived: sent.arrived, rows: 1, class: 7, ..Default::default() };
+                            |sent: &Sent| Arrived { arrived: sent.arrived, rows: 1, class: 7, ..Default::default() };
                         ring.began(now, why, batch.iter().map(seen));
                         ring.on(instance);
                         let running = self.instances - idle.len() as u32;
@@ -191,7 +191,7 @@ impl World {
         Seen { history, speed: Speed { rate, p50_us: us(0.5), p99_us: us(0.99) }, usage, fastest: ring.fastest() }
     }
 
-    fn explain(&self, seed: u64) -> (Report, Speed) {
+    fn explain(&self, seed: u64) -> (Findings, Speed) {
         let seen = self.run(seed);
         let mut fastest = seen.fastest;
         if self.threads > 0 && self.hog == 0.0 {
@@ -224,7 +224,7 @@ fn config(max_batch_size: u32, dynamic: Option<Dynamic>) -> Config {
     }
 }
 
-fn world(traffic: Traffic) -> World {
+fn world(traffic: Clients) -> World {
     World {
         traffic,
         instances: 1,
@@ -272,7 +272,7 @@ fn check(what: &str, world: &World, change: &str, apply: impl Fn(&mut World, &Ad
 
 #[test]
 fn one_instance_too_few() {
-    for traffic in [Traffic::Open(92.0), Traffic::Open(150.0), Traffic::Closed(2, 0), Traffic::Closed(8, 5 * MS)] {
+    for traffic in [Clients::Open(92.0), Clients::Open(150.0), Clients::Closed(2, 0), Clients::Closed(8, 5 * MS)] {
         check("instances", &world(traffic), "instances", |world, advice| world.instances = advice.to.unwrap() as u32);
     }
 }
@@ -280,7 +280,7 @@ fn one_instance_too_few() {
 #[test]
 fn queue_delay_too_long() {
     for (traffic, strict_delay) in
-        [(Traffic::Open(60.0), true), (Traffic::Closed(3, 0), true), (Traffic::Open(20.0), true)]
+        [(Clients::Open(60.0), true), (Clients::Closed(3, 0), true), (Clients::Open(20.0), true)]
     {
         let dynamic = Dynamic { max_queue_delay_us: 80_000, ..Dynamic::default() };
         let config = Config { strict_delay, ..config(16, Some(dynamic)) };
@@ -294,7 +294,7 @@ fn queue_delay_too_long() {
 #[test]
 fn batch_too_small() {
     // Its one core is busy, so that further instances gain nothing.
-    for traffic in [Traffic::Open(230.0), Traffic::Closed(16, 10 * MS)] {
+    for traffic in [Clients::Open(230.0), Clients::Closed(16, 10 * MS)] {
         let config = config(2, Some(Dynamic::default()));
         let world = World { config, fixed: 8 * MS, per_row: MS / 2, threads: 1, cores: 1.0, ..world(traffic) };
         check("batch", &world, "batch size", |world, advice| {
@@ -305,7 +305,7 @@ fn batch_too_small() {
 
 #[test]
 fn threads_that_fight() {
-    for traffic in [Traffic::Closed(4, 0), Traffic::Closed(8, MS)] {
+    for traffic in [Clients::Closed(4, 0), Clients::Closed(8, MS)] {
         let world = World { instances: 4, threads: 4, fixed: 3 * MS, ..world(traffic) };
         check("threads", &world, "threads", |world, advice| world.threads = advice.to.unwrap() as u32);
     }
@@ -313,7 +313,7 @@ fn threads_that_fight() {
 
 #[test]
 fn a_hog_beside_it() {
-    for traffic in [Traffic::Closed(2, 0), Traffic::Open(70.0)] {
+    for traffic in [Clients::Closed(2, 0), Clients::Open(70.0)] {
         let world =
             World { instances: 2, threads: 1, cores: 2.0, hog: 2.0, fixed: 10 * MS, seconds: 120, ..world(traffic) };
         check("hog", &world, "neighbour", |world, _| world.hog = 0.0);
@@ -322,7 +322,7 @@ fn a_hog_beside_it() {
 
 #[test]
 fn a_model_that_sometimes_hangs() {
-    for traffic in [Traffic::Open(40.0), Traffic::Closed(2, 10 * MS)] {
+    for traffic in [Clients::Open(40.0), Clients::Closed(2, 10 * MS)] {
         let world = World { instances: 2, hangs: (0.02, 700 * MS), fixed: 5 * MS, ..world(traffic) };
         check("hang", &world, "hang", |world, _| world.hangs.0 = 0.0);
     }
@@ -330,10 +330,10 @@ fn a_model_that_sometimes_hangs() {
 
 #[test]
 fn healthy_servers_get_no_advice() {
-    let busy = World { threads: 1, cores: 1.0, ..world(Traffic::Closed(1, 0)) };
-    let light = World { instances: 4, ..world(Traffic::Open(60.0)) };
+    let busy = World { threads: 1, cores: 1.0, ..world(Clients::Closed(1, 0)) };
+    let light = World { instances: 4, ..world(Clients::Open(60.0)) };
     let dynamic = config(32, Some(Dynamic::default()));
-    let batches = World { config: dynamic, threads: 1, cores: 1.0, per_row: MS, ..world(Traffic::Closed(8, 30 * MS)) };
+    let batches = World { config: dynamic, threads: 1, cores: 1.0, per_row: MS, ..world(Clients::Closed(8, 30 * MS)) };
     for (what, world) in [("busy", busy), ("light", light), ("batches", batches)] {
         for seed in 1..=8 {
             let (report, measured) = world.explain(seed);
@@ -346,15 +346,15 @@ fn healthy_servers_get_no_advice() {
 fn the_kind_of_load_is_found() {
     for seed in 1..=8 {
         for (traffic, clients) in [
-            (Traffic::Open(60.0), 0),
-            (Traffic::Open(150.0), 0),
-            (Traffic::Closed(8, 0), 8),
-            (Traffic::Closed(16, 5 * MS), 16),
+            (Clients::Open(60.0), 0),
+            (Clients::Open(150.0), 0),
+            (Clients::Closed(8, 0), 8),
+            (Clients::Closed(16, 5 * MS), 16),
         ] {
             let (report, _) = world(traffic).explain(seed);
             match report.load {
-                Load::Open => assert_eq!(clients, 0, "seed {seed}"),
-                Load::Closed { clients: found, .. } => assert_eq!(found, clients, "seed {seed}"),
+                Traffic::Open => assert_eq!(clients, 0, "seed {seed}"),
+                Traffic::Closed { clients: found, .. } => assert_eq!(found, clients, "seed {seed}"),
             }
         }
     }

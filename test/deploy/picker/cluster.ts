@@ -23,8 +23,13 @@ const bookmark = (apiVersion: string, kind: string): Yaml => ({
   },
 })
 
-/** Serves the objects; `objects` of a namespace have a `kind` of the table above. */
-export async function serveCluster(objects: Yaml[]): Promise<{ url: string; close: () => void }> {
+/** Serves objects of one namespace, of the kinds of the table above. */
+export async function serveCluster(
+  namespace: string, manifests: Yaml[],
+): Promise<{ url: string; close: () => void }> {
+  const objects = manifests.map((object, i) => ({
+    ...object, metadata: { ...object.metadata, namespace, uid: `object-${i}`, resourceVersion: '1', generation: 1 },
+  }))
   const send = (response: ServerResponse, status: number, body: Yaml): void => {
     response.writeHead(status, { 'Content-Type': 'application/json' }).end(JSON.stringify(body))
   }

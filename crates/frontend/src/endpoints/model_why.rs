@@ -18,7 +18,8 @@ impl Explanation {
         match EXPLANATIONS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
             Ok(_) => Ok(Self),
             Err(_) => Err(Error::unavailable(format!(
-                "{EXPLANATIONS_MAX} requests for the reasons of models are being answered, which is the maximum; ask again later"
+                "{EXPLANATIONS_MAX} requests for the reasons of models are being answered, which is the maximum; ask \
+                 again later"
             ))),
         }
     }
@@ -59,8 +60,8 @@ fn change(text: &str) -> tensor::Result<Option<Change>> {
     let mut change = Change::default();
     let wrong = |part: &str| {
         Error::invalid(format!(
-            "'simulate' has '{part}': expected instances, delay_us, max_batch_size or threads, a colon and a number from \
-             1 (delay_us: 0) to 1000000, separated by commas, as in simulate=instances:2,delay_us:100"
+            "'simulate' has '{part}': expected instances, delay_us, max_batch_size or threads, a colon and a number \
+             from 1 (delay_us: 0) to 1000000, separated by commas, as in simulate=instances:2,delay_us:100"
         ))
     };
     for part in text.split(',').filter(|part| !part.is_empty()) {

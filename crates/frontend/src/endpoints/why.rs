@@ -36,8 +36,8 @@ impl Endpoint for PastRequests {
 
 fn unknown(id: &str) -> Error {
     Error::not_found(format!(
-        "no record of a request with the id '{id}' is kept: the server keeps the {WHY_SLOWEST_MAX} slowest inferences of \
-         the last {WHY_MINUTES} minutes and the last {WHY_FAILED_MAX} that failed; a request with the field \
+        "no record of a request with the id '{id}' is kept: the server keeps the {WHY_SLOWEST_MAX} slowest inferences \
+         of the last {WHY_MINUTES} minutes and the last {WHY_FAILED_MAX} that failed; a request with the field \
          'nereid-why: 1' gets its record with its response"
     ))
 }

@@ -149,7 +149,7 @@ pub fn begin(
     // Without devices this costs one branch.
     let near = (memory::has_devices() && facts.form.has_tensors()).then(|| context.engine.clone());
     let messages = Messages::new(body, encoding, account.clone(), bytes_max, facts.form.is_stream(), near);
-    let mut call = Call { head: head.clone(), exchange, messages, response_encoding };
+    let mut call = Call { head: head.clone(), endpoint: facts, exchange, messages, response_encoding };
     // Held until the task that continues the call, if any, counts itself.
     let _request = (!facts.form.is_stream()).then(|| context.shared.request());
     let mut sent = None;

@@ -16,6 +16,7 @@ use crate::limits::{
     STREAMS_PER_CONNECTION_MAX,
 };
 use crate::shared::Shared;
+use crate::table::facts::Facts;
 use engine::Engine;
 use http2::{Options, Pings, RequestHead, Room};
 use memory::{Budget, Charge, Kind};
@@ -130,6 +131,8 @@ fn release_heads(bytes: usize) {
 /// The request of a call.
 pub struct Call {
     pub head: Rc<RequestHead>,
+    /// Facts of its endpoint.
+    pub endpoint: &'static Facts,
     /// Responses hold its grant until they are written.
     pub exchange: Exchange,
     pub messages: Messages,

@@ -12,7 +12,6 @@ use crate::limits::MESSAGE_BYTES_ON_REACTOR_MAX;
 use crate::offload::{self, CancelFlag};
 use crate::record::{Record, RequestName};
 use crate::rope::Rope;
-use crate::table::calls;
 use crate::table::facts::CallForm;
 use crate::verbose;
 use bytes::Bytes;
@@ -133,9 +132,9 @@ fn sent(version: Arc<ModelVersion>, inference: Inference, packing: Packing) -> R
 
 /// Begins the record of a call that has none.
 fn begin_record(context: &GrpcContext, call: &Call) {
-    call.exchange.record.begin_late(&context.shared, &call.exchange.caller, || {
-        RequestName::grpc(calls::find(call.head.path()).map(|endpoint| endpoint.facts()), &call.head)
-    });
+    call.exchange
+        .record
+        .begin_late(&context.shared, &call.exchange.caller, || RequestName::grpc(Some(call.endpoint), &call.head));
 }
 
 /// Decodes a message. Returns the version that runs the request, and the request.

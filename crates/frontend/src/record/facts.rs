@@ -1,20 +1,16 @@
 //! The facts of one request that are known so far, and their place in a record.
 
-use super::kept::Kept;
 use crate::access::Act;
-use crate::access_log::Logs;
 use crate::failure::RequestFailure;
 use crate::grpc::status::Status;
 use crate::http::method::Method;
 use crate::limits::LOG_ERROR_BYTES_MAX;
-use crate::origin::Caller;
 use crate::table::facts::Facts as EndpointFacts;
 use crate::table::paths::PathNames;
 use backend::now_ns;
 use bytes::Bytes;
 use protocol::Signature;
 use protocol::json::Value;
-use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use tensor::{Error, Name};
@@ -114,7 +110,7 @@ impl RequestName {
     }
 
     /// The request changes the server, or may change it.
-    fn is_write(&self) -> bool {
+    pub fn is_write(&self) -> bool {
         match self {
             Self::Http(name) => name.is_allowed && name.endpoint.is_some_and(|e| e.act == Act::Write),
             Self::Grpc(endpoint, _) => endpoint.is_some_and(|endpoint| endpoint.may_change()),
@@ -219,7 +215,7 @@ impl Facts {
         }
     }
 
-    pub fn sending(&mut self, noted: &Noted, bytes: usize) {
+    pub fn sending(&mut self, name: &RequestName, bytes: usize) {
         let now = now_ns();
         self.times.sending = now;
         if self.times.first_response == 0 {
@@ -228,14 +224,14 @@ impl Facts {
         self.sizes.responses += 1;
         self.sizes.on_their_way += 1;
         self.sizes.bytes_out += bytes as u64;
-        activity_of(self.trace.as_ref(), noted.name.activities().sent[0]);
+        activity_of(self.trace.as_ref(), name.activities().sent[0]);
     }
 
-    pub fn sent(&mut self, noted: &Noted) {
+    pub fn sent(&mut self, name: &RequestName) {
         self.times.sent = now_ns();
-        let is_one_of_many = matches!(noted.name, RequestName::InStream);
+        let is_one_of_many = matches!(name, RequestName::InStream);
         self.sizes.on_their_way = if is_one_of_many { self.sizes.on_their_way.saturating_sub(1) } else { 0 };
-        activity_of(self.trace.as_ref(), noted.name.activities().sent[1]);
+        activity_of(self.trace.as_ref(), name.activities().sent[1]);
     }
 
     pub fn end(&mut self, status: &Status) {
@@ -278,46 +274,6 @@ impl Facts {
 
     pub fn ended(&self) -> u64 {
         if self.times.sent == 0 { now_ns() } else { self.times.sent }
-    }
-}
-
-/// A request of which something is noted.
-pub struct Noted {
-    /// Where an inference is kept if it was slow or failed.
-    pub kept: Arc<Kept>,
-    pub is_inference: bool,
-    /// The client asks for the record.
-    pub is_asked: Cell<bool>,
-    /// The logs that have a line of the request; `None` if it is only traced.
-    pub logs: Option<Arc<Logs>>,
-    pub caller: Caller,
-    pub name: RequestName,
-    /// The request changes the server, or may change it, and there is an audit log.
-    pub is_write: bool,
-    pub facts: RefCell<Facts>,
-}
-
-impl Noted {
-    pub fn is_http(&self) -> bool {
-        matches!(self.name, RequestName::Http(..))
-    }
-
-    /// `received`: when the wait for the request began, and when it was there.
-    pub fn new(
-        logs: Option<&Arc<Logs>>,
-        kept: &Arc<Kept>,
-        caller: &Caller,
-        name: RequestName,
-        received: [u64; 2],
-    ) -> Self {
-        let is_inference = name.is_inference();
-        let is_write = logs.is_some_and(|logs| logs.has_audit()) && name.is_write();
-        let logs = logs.filter(|logs| logs.has_access() || is_write).cloned();
-        let [receiving, begun] = received;
-        let times = Times { receiving, begun, ..Times::default() };
-        let facts = RefCell::new(Facts { times, ..Facts::default() });
-        let is_asked = Cell::new(false);
-        Self { kept: kept.clone(), is_inference, is_asked, logs, caller: *caller, name, is_write, facts }
     }
 }
 

@@ -24,7 +24,7 @@ struct TextLimits {
 }
 
 const OF_LOGS: TextLimits = TextLimits { name: LOG_NAME_BYTES_MAX, error: LOG_ERROR_BYTES_MAX };
-/// Those of explanations: the first whose line is short enough.
+/// Limits of explanations: the first that make the line short enough.
 const OF_WHY: [TextLimits; 3] = [
     TextLimits { name: LOG_NAME_BYTES_MAX, error: LOG_ERROR_BYTES_MAX / 2 },
     TextLimits { name: 96, error: 128 },
@@ -46,8 +46,8 @@ impl<'r> RequestLine<'r> {
         Self { name, caller, facts, texts: OF_LOGS }
     }
 
-    /// The explanation of the request as JSON in ASCII. `is_over`: the request ended; otherwise its response is about to
-    /// be sent. `covers`: whether its reader may see a model.
+    /// The explanation of the request as JSON in ASCII. `is_over`: the request ended; otherwise its response is about
+    /// to be sent. `covers`: whether its reader may see a model.
     pub(super) fn explained(&self, epoch_us: u64, is_over: bool, covers: impl Fn(&str) -> bool) -> String {
         let mut text = String::new();
         for texts in OF_WHY {

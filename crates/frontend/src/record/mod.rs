@@ -20,6 +20,7 @@ pub use crate::http::request::{WHY, asks_why};
 pub use facts::{EventNotes, RequestName, error_text};
 pub use kept::Kept;
 
+use crate::access_log::Logs;
 use crate::failure::RequestFailure;
 use crate::grpc::status::{Status, code};
 use crate::hold;
@@ -30,17 +31,51 @@ use crate::table::facts::Facts as EndpointFacts;
 use backend::now_ns;
 use bytes::Bytes;
 use engine::{EngineResponse, ModelVersion};
-use facts::{Facts, Noted, SentStatus, Target, activity_of, kept};
+use facts::{Facts, SentStatus, Target, Times, activity_of, kept};
 use line::RequestLine;
 use protocol::grpc::InferHead;
 use protocol::json::Value;
 use protocol::{InferRequest, Parameter};
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use tensor::{Error, Fault};
 use trace::{Activity, Context, Trace};
+
+/// A request of which something is noted.
+struct Noted {
+    /// Where an inference is kept if it was slow or failed.
+    kept: Arc<Kept>,
+    is_inference: bool,
+    /// The client asks for the record.
+    is_asked: Cell<bool>,
+    /// The logs that have a line of the request; `None` if it is only traced.
+    logs: Option<Arc<Logs>>,
+    caller: Caller,
+    name: RequestName,
+    /// The request changes the server, or may change it, and there is an audit log.
+    is_write: bool,
+    facts: RefCell<Facts>,
+}
+
+impl Noted {
+    fn is_http(&self) -> bool {
+        matches!(self.name, RequestName::Http(..))
+    }
+
+    /// `received`: when the wait for the request began, and when it was there.
+    fn new(logs: Option<&Arc<Logs>>, kept: &Arc<Kept>, caller: &Caller, name: RequestName, received: [u64; 2]) -> Self {
+        let is_inference = name.is_inference();
+        let is_write = logs.is_some_and(|logs| logs.has_audit()) && name.is_write();
+        let logs = logs.filter(|logs| logs.has_access() || is_write).cloned();
+        let [receiving, begun] = received;
+        let times = Times { receiving, begun, ..Times::default() };
+        let facts = RefCell::new(Facts { times, ..Facts::default() });
+        let is_asked = Cell::new(false);
+        Self { kept: kept.clone(), is_inference, is_asked, logs, caller: *caller, name, is_write, facts }
+    }
+}
 
 /// The record of one request, shared by all that note something of it.
 #[derive(Clone, Default)]
@@ -60,8 +95,8 @@ impl fmt::Debug for Record {
 }
 
 impl Record {
-    /// Begins the record of a request whose head was read. `endpoint`: `None` for an unknown one. `is_asked`: its client
-    /// asks for the record.
+    /// Begins the record of a request whose head was read. `endpoint`: `None` for an unknown one. `is_asked`: its
+    /// client asks for the record.
     #[inline]
     pub fn begin(
         shared: &Shared,
@@ -170,8 +205,8 @@ impl Record {
         }
     }
 
-    /// The record as a client gets it that asks for it; `None` for others. Its response is about to be sent, or `is_over`.
-    /// `covers`: whether the client may see a model.
+    /// The record as a client gets it that asks for it; `None` for others. Its response is about to be sent, or
+    /// `is_over`. `covers`: whether the client may see a model.
     #[inline]
     pub fn why(&self, is_over: bool, covers: impl Fn(&str) -> bool) -> Option<String> {
         let noted = self.noted.get().filter(|noted| noted.is_asked.get())?;
@@ -286,7 +321,7 @@ impl Record {
     #[inline]
     pub fn replying(&self, status: u16, failure: Option<RequestFailure>, bytes: usize, body: &[Bytes]) {
         self.note(|noted, facts| {
-            facts.sending(noted, bytes);
+            facts.sending(&noted.name, bytes);
             facts.status = SentStatus::Http(status);
             if status >= 400 {
                 let failure = failure.unwrap_or(RequestFailure::new(None, Fault::Server));
@@ -298,13 +333,13 @@ impl Record {
     /// Notes a message that is about to be sent, one of several.
     #[inline]
     pub fn sending(&self, bytes: usize) {
-        self.note(|noted, facts| facts.sending(noted, bytes));
+        self.note(|noted, facts| facts.sending(&noted.name, bytes));
     }
 
     /// Notes that one message of a stream was sent, or the whole response of another request.
     #[inline]
     pub fn sent(&self) {
-        self.note(|noted, facts| facts.sent(noted));
+        self.note(|noted, facts| facts.sent(&noted.name));
     }
 
     /// Counter for the events that follow the head of a reply. Their activities are traced where they are made.
@@ -422,18 +457,18 @@ impl Drop for Noted {
         if self.logs.is_none() && !self.is_inference {
             return;
         }
-        let mut facts = self.facts.take();
+        let facts = self.facts.get_mut();
         facts.add_events();
         if let Some(logs) = &self.logs {
-            let line = RequestLine::of(&self.name, self.caller, &facts);
+            let line = RequestLine::of(&self.name, self.caller, facts);
             logs.access(facts.is_failed(), |to| line.fill(to));
             if self.is_write {
                 line.audit(logs, facts.body.clone());
             }
         }
-        if self.is_inference && self.kept.takes(&facts) {
+        if self.is_inference && self.kept.takes(facts) {
             let name = std::mem::replace(&mut self.name, RequestName::InStream);
-            self.kept.keep(name, self.caller, facts);
+            self.kept.keep(name, self.caller, std::mem::take(facts));
         }
     }
 }

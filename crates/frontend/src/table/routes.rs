@@ -211,8 +211,8 @@ pub static ROWS: [RouteRow; 60] = [
     get("/v2/why", &why::PastRequests)
         .doc(
             "pastRequests",
-            "Records of the slowest inferences of the last 15 minutes and of those that failed, by cause; with ?id= those \
-             of one request.",
+            "Records of the slowest inferences of the last 15 minutes and of those that failed, by cause; with ?id= \
+             those of one request.",
         )
         .answers("PastRequests"),
     get("/v2/models/{model}[/versions/{version}]", &metadata::ModelMetadata)
