@@ -84,8 +84,8 @@ export const FAULTS = [
   },
   {
     name: 'threads fighting', advice: { change: /thread/ },
-    before: computing({ batch: 16, rows: 8, count: 4, threads: 4, spins: true }),
-    to: 1, after: (threads) => computing({ batch: 16, rows: 8, count: 4, threads, spins: true }),
+    before: computing({ batch: 16, rows: 8, count: 4, threads: 4, layers: 100, spins: true }),
+    to: 1, after: (threads) => computing({ batch: 16, rows: 8, count: 4, threads, layers: 100, spins: true }),
     loads: [closed(4), closed(8)],
   },
   {
