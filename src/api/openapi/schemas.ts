@@ -121,8 +121,8 @@ export const SCHEMAS: Schema = {
   PastRequests: {
     type: 'object',
     description:
-      'With an id: requests, newest first. Otherwise: slowest and failed, by cause. A record has the fields of a line ' +
-      'of the access log.',
+      'With an id: requests, newest first. Otherwise: slowest and failed, by cause. A record has the fields of a ' +
+      'line of the access log.',
   },
   Statistics: object({ model_stats: array(ref('ModelStatistics')) }, ['model_stats']),
   ModelStatistics: object(
