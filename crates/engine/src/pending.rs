@@ -99,7 +99,7 @@ fn failed(error: Error) -> EngineResponse {
 pub(crate) struct Queued(pub(crate) Box<Pending>);
 
 impl Queued {
-    /// The part that is kept when it begins to run.
+    /// Facts that are kept of the request when it begins to run.
     pub(crate) fn seen(&self) -> why::Arrived {
         let short = |number: u64| u16::try_from(number).unwrap_or(u16::MAX);
         why::Arrived {

@@ -128,7 +128,7 @@ const CACHE_MISS: usize = 6;
 pub(crate) struct Statistics {
     counters: Mutex<Counters>,
     /// The counters at moments of the last minutes.
-    log: CounterLog,
+    pub(crate) log: CounterLog,
     /// Batch size under which executions are counted; `None` = the rows of the batch.
     batch_size: Option<u64>,
     /// First responses are counted.
@@ -442,22 +442,9 @@ impl Statistics {
     }
 
     /// Counters of all executions, with all failures.
-    fn all_executions(&self) -> Executions {
+    pub(crate) fn all_executions(&self) -> Executions {
         let c = self.counters.lock();
         Executions { failures: c.fail.count, ..c.all }
-    }
-
-    /// Notes the counters for `lately`.
-    pub(crate) fn note(&self, now: u64) {
-        self.log.add(now, self.all_executions());
-    }
-
-    /// Counts of the last minutes, and the time at which they begin.
-    pub(crate) fn lately(&self) -> (u64, Executions) {
-        let (since, before) = self.log.oldest();
-        let mut counts = Executions::default();
-        counts.add_between(&before, &self.all_executions());
-        (since, counts)
     }
 
     pub(crate) fn totals(&self) -> Totals {

@@ -48,9 +48,12 @@ impl CounterLog {
         Self(Mutex::new(VecDeque::from([(now, Executions::default())])))
     }
 
-    /// When the oldest counters that are kept were read, and those.
-    pub(crate) fn oldest(&self) -> (u64, Executions) {
-        self.0.lock().front().copied().unwrap_or_default()
+    /// Counts since the oldest counters that are kept, and when those were read.
+    pub(crate) fn until(&self, now: &Executions) -> (u64, Executions) {
+        let (since, before) = self.0.lock().front().copied().unwrap_or_default();
+        let mut counts = Executions::default();
+        counts.add_between(&before, now);
+        (since, counts)
     }
 
     pub(crate) fn add(&self, now: u64, counters: Executions) {

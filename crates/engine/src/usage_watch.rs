@@ -42,7 +42,7 @@ impl UsageWatch {
             shared.usage.add(usage);
         }
         let now = now_ns();
-        versions.values().for_each(|version| version.statistics.note(now));
+        versions.values().for_each(|version| version.statistics.log.add(now, version.statistics.all_executions()));
     }
 }
 
