@@ -195,7 +195,11 @@ def test_a_key_sees_what_its_scopes_cover_and_needs_statistics(explained):
     assert post(explained, "/v2/models/slow/infer", slow("hidden"))[0] == 200
     status, told = get(explained, "/v2/why", key="infers")
     assert status == 403, told
-    assert get(explained, "/v2/why", key="limited")[0] == 403, "as statistics of all models"
+    assert get(explained, "/v2/why", key="infers")[0] == 403
+    assert get(explained, "/v2/why?model=slow", key="limited")[0] == 403
+    status, told = get(explained, "/v2/why", key="limited")
+    groups = told["slowest"] + told["failed"]
+    assert status == 200 and {one["model"] for group in groups for one in group["requests"]} <= {"simple", "repeat"}
     assert get(explained, "/v2/models/slow/why", key="limited")[0] == 403
     assert get(explained, "/v2/models/simple/why", key="infers")[0] == 403
     assert get(explained, "/v2/models/simple/why", key="limited")[0] == 200

@@ -9,14 +9,16 @@ pub struct PastRequests;
 
 impl Endpoint for PastRequests {
     fn facts(&self) -> &'static Facts {
-        const { &Facts::read("why", Category::Statistics) }
+        const { &Facts { is_filtered: true, ..Facts::read("why", Category::Statistics) } }
     }
 
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, _body: RequestBody) -> HttpAnswer<'a> {
         later(async move {
             let value = |name: &str| query_value(exchange.head.query(), name).into_owned();
             let (id, model) = (value("id"), value("model"));
-            exchange.operations().admit_model(&model)?;
+            if !model.is_empty() {
+                exchange.with.grant.admit_model(&model)?;
+            }
             let (kept, grant) = (exchange.context.shared.kept().clone(), exchange.with.grant.clone());
             let work = move || {
                 let covers = |model: &str| grant.covers(model);

@@ -54,16 +54,15 @@ impl<'a> HttpExchange<'a> {
         (exchange, admission)
     }
 
-    /// The request is about to wait: from now on there is a record of it.
+    /// From now on there is a record of the request: it fails, or its client left.
     #[inline]
-    pub fn waits(&self) {
+    pub fn needs_record(&self) {
         let Self { context, with, .. } = self;
         with.record.begin_late(&context.shared, &with.caller, || self.request_name());
     }
 
     /// The inference waits for its model; see [`Record::waits`].
     pub fn waits_for(&self, version: &ModelVersion, measured: Option<&Trace>) {
-        self.waits();
         self.with.record.waits(version, measured);
     }
 
@@ -217,7 +216,7 @@ impl<'a> HttpExchange<'a> {
         }
         self.with.advance(ExchangePhase::Answered);
         if reply.status >= 400 {
-            self.waits();
+            self.needs_record();
         }
         note_reply(&self.with.record, reply);
         if reply.rest.is_none() {

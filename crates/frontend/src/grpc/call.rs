@@ -166,7 +166,6 @@ pub fn begin(
                 return None;
             }
             Ok(Sent::Waits(waits)) => {
-                call.exchange.record.begin_late(&context.shared, &client.caller, named);
                 waits.note(&call.exchange.record);
                 sent = Some(StartedCall::Waits(waits));
             }
@@ -233,16 +232,21 @@ async fn finish_later(
                 None => watched.await,
                 Some(limit) => limited(limit, watched).await,
             };
+            let named = || RequestName::grpc(Some(endpoint.facts()), &head);
+            let Exchange { record, caller, .. } = &call.exchange;
             match outcome {
                 // The client disconnected; dropping the future cancelled the work.
-                None => verbose::grpc_cancelled(head.path()),
+                None => {
+                    record.begin_late(&context.shared, caller, named);
+                    verbose::grpc_cancelled(head.path());
+                }
                 Some(Ok(message)) => {
                     finish(&mut respond, &call.exchange, message, encoding);
+                    record.begin_at_end(&context.shared, caller, named);
                     verbose::grpc_done(head.path());
                 }
                 Some(Err(status)) => {
-                    let named = || RequestName::grpc(Some(endpoint.facts()), &head);
-                    call.exchange.record.begin_late(&context.shared, &call.exchange.caller, named);
+                    record.begin_late(&context.shared, caller, named);
                     call.exchange.refuse(&status);
                     reject_with(&mut respond, &status, call.exchange.why(false).as_ref());
                     verbose::grpc_done(head.path());

@@ -248,7 +248,10 @@ impl<S: Io> Connection<S> {
                     });
                     match reply.await {
                         Some(reply) => (reply, true),
-                        None => return Ok(false),
+                        None => {
+                            exchange.needs_record();
+                            return Ok(false);
+                        }
                     }
                 }
                 Err(BodyError::NotWanted(reply)) => {

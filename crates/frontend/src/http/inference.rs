@@ -77,7 +77,7 @@ pub async fn infer(exchange: &HttpExchange<'_>, body: RequestBody) -> Reply {
 
 /// `infer` for a body that another thread decompresses or parses.
 async fn infer_large(exchange: &HttpExchange<'_>, version: &Arc<ModelVersion>, body: Bytes, is_packed: bool) -> Reply {
-    exchange.waits();
+    exchange.needs_record();
     let HttpExchange { context, head, .. } = exchange;
     let body = if is_packed {
         let (bytes, bytes_max) = (body.len(), context.limits.input_bytes_max);
@@ -273,7 +273,7 @@ fn parse(
 pub fn forward(exchange: &HttpExchange<'_>, request: &mut InferRequest) -> Result<()> {
     let HttpExchange { context, head, .. } = exchange;
     if record::take_question(request) {
-        exchange.waits();
+        exchange.needs_record();
         exchange.with.record.ask();
         if let Ok(version) = exchange.version() {
             exchange.accept(version);

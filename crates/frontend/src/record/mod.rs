@@ -33,6 +33,7 @@ use bytes::Bytes;
 use engine::{EngineResponse, ModelVersion};
 use facts::{Facts, SentStatus, Target, Times, activity_of, kept};
 use line::RequestLine;
+use protocol::Signature;
 use protocol::grpc::InferHead;
 use protocol::json::Value;
 use protocol::{InferRequest, Parameter};
@@ -86,6 +87,9 @@ pub struct Record {
     /// When its body was read, if that was later, and its bytes, for a record that begins after that.
     read: Cell<u64>,
     bytes_in: Cell<u64>,
+    bytes_out: Cell<u64>,
+    /// The version that it waits for, and its measurements, likewise.
+    waits: OnceCell<(Arc<Signature>, Option<Trace>)>,
 }
 
 impl fmt::Debug for Record {
@@ -125,7 +129,10 @@ impl Record {
             let noted = Noted::new(shared.logs(), shared.kept(), caller, name, received);
             let mut facts = noted.facts.borrow_mut();
             facts.times.read = self.read.get();
-            facts.sizes.bytes_in = self.bytes_in.get();
+            (facts.sizes.bytes_in, facts.sizes.bytes_out) = (self.bytes_in.get(), self.bytes_out.get());
+            if let Some((signature, measured)) = self.waits.get() {
+                (facts.target, facts.measured) = (Target::Found(signature.clone()), measured.clone());
+            }
             drop(facts);
             Rc::new(noted)
         })
@@ -138,7 +145,7 @@ impl Record {
         }
     }
 
-    /// Begins the record of an inference that is about to wait, or that failed.
+    /// Begins the record of an inference that failed, or whose end may not be seen.
     #[inline]
     pub fn begin_late(&self, shared: &Shared, caller: &Caller, name: impl FnOnce() -> RequestName) {
         if self.noted.get().is_none() && self.begun > 0 {
@@ -146,8 +153,8 @@ impl Record {
         }
     }
 
-    /// Begins the record of an inference that succeeded without a wait for its model, if it belongs to the slowest. One
-    /// that was read, run and sent within one poll is none of them.
+    /// Begins the record of an inference that succeeded, if it belongs to the slowest. One that was read, run and sent
+    /// within one poll is none of them.
     #[inline]
     pub fn begin_at_end(&self, shared: &Shared, caller: &Caller, name: impl FnOnce() -> RequestName) {
         if self.noted.get().is_none() && self.begun > 0 && self.begun != hold::poll_began() {
@@ -267,14 +274,19 @@ impl Record {
         });
     }
 
-    /// Notes what the engine measures of a request whose record began when it waited.
+    /// Notes that the request waits for this version, and what the engine measures of it.
     pub fn waits(&self, version: &ModelVersion, measured: Option<&Trace>) {
-        self.note(|_, facts| {
-            if facts.measured.is_none() {
-                facts.measured = measured.cloned();
-                facts.target = Target::Found(version.signature.clone());
+        match self.noted.get() {
+            Some(noted) => {
+                let facts = &mut *noted.facts.borrow_mut();
+                if facts.measured.is_none() {
+                    facts.measured = measured.cloned();
+                    facts.target = Target::Found(version.signature.clone());
+                }
             }
-        });
+            None if self.begun > 0 => _ = self.waits.set((version.signature.clone(), measured.cloned())),
+            None => {}
+        }
     }
 
     /// Makes the engine note in the record what it measures of a request, and notes the id of the request.
@@ -320,6 +332,7 @@ impl Record {
     /// Notes an HTTP reply that is about to be sent: status, failure, length, and body as far as it is text.
     #[inline]
     pub fn replying(&self, status: u16, failure: Option<RequestFailure>, bytes: usize, body: &[Bytes]) {
+        self.bytes_out.set(bytes as u64);
         self.note(|noted, facts| {
             facts.sending(&noted.name, bytes);
             facts.status = SentStatus::Http(status);
@@ -333,6 +346,7 @@ impl Record {
     /// Notes a message that is about to be sent, one of several.
     #[inline]
     pub fn sending(&self, bytes: usize) {
+        self.bytes_out.set(bytes as u64);
         self.note(|noted, facts| facts.sending(&noted.name, bytes));
     }
 

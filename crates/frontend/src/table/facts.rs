@@ -26,6 +26,9 @@ pub struct Facts {
     pub names: &'static [(&'static str, u32)],
     /// Whether a message only reads, in a call that may change the server. Then it is not in the audit log.
     pub reads: Option<fn(&[u8]) -> bool>,
+    /// Whether the query may name a model, or the answer has only what the caller may see: then a key of some models
+    /// passes the gate, and the endpoint decides.
+    pub is_filtered: bool,
     /// Set for text endpoints, whose bodies name the model: the form of their errors.
     pub text: Option<ErrorForm>,
     /// Writes the parameters of an HTTP request to a line of the audit log.
@@ -80,6 +83,7 @@ impl Facts {
             is_for_crowd: false,
             names: &[],
             reads: None,
+            is_filtered: false,
             text: None,
             audit_body: |body, line| put_members(Some(body), line),
             audit_message: |_, _| Ok(()),
@@ -114,7 +118,7 @@ impl Facts {
             category: self.category?,
             act: self.act,
             model: model.filter(|_| self.text.is_none()),
-            is_in_body: self.text.is_some(),
+            is_in_body: self.text.is_some() || self.is_filtered,
         })
     }
 }
