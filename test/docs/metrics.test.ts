@@ -165,7 +165,7 @@ In a histogram in OpenMetrics, a bucket has an exemplar: the trace id of its las
 
 Each version adds 116 series: 24 for each of three times in seconds, and 22 for each of two in µs. A batching model adds 3 more than its bounds (1, 2, 4 … up to \`max_batch_size\`), a
 decoupled model 24, and a text model 24 and those of its tokens. Prometheus can drop some with \`metric_relabel_configs\`, for example all with the name \`nereid_compute_seconds_bucket\`.
-\`--metrics-config=histograms=false\` turns all off. They cost a request some 20 instructions.
+\`--metrics-config=histograms=false\` hides all. They cost a request some 20 instructions.
 
 ## Labels
 

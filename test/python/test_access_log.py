@@ -464,7 +464,7 @@ def test_a_line_says_why_its_batch_began_and_what_it_waited_behind(start, tmp_pa
     assert send("delayed", 1, 1) == [(1, "delay_elapsed", None)]
     assert send("delayed", 2, 1) == [(2, "preferred_size", None)]
     assert send("delayed", 8, 1) == [(8, "full", None)]
-    behind = dict(model="busy", version="1", rows=0)
+    behind = {"model": "busy", "version": "1", "for": "instances", "rows": 0}
     assert send("busy", 3, 2) == [(3, "idle_instance", None), (3, "instance_freed", behind)]
 
 

@@ -10,6 +10,7 @@
 use memory::thread::{last_cpu_reading, read_cpu};
 use protocol::InferRequest;
 use scheduler::profile::{HoldTime, OVERRUN};
+use std::cell::Cell;
 use tensor::{Base, Location, RegionRef};
 
 /// Maximum age of the thread's last CPU reading before a run. A single overrun can be underestimated by as much.
@@ -31,9 +32,25 @@ pub(crate) fn held(start: u64, end: u64, exact: bool, limit_ns: u64) -> HoldTime
     if duration <= OVERRUN * limit_ns {
         return HoldTime::default();
     }
+    if duration > LONG_NS {
+        RAN_LONG.set(true);
+    }
     let before = last_cpu_reading();
     let since_reading = read_cpu(end).cpu_ns.saturating_sub(before.cpu_ns);
     HoldTime { cpu_ns: Some(used(duration, since_reading, start.saturating_sub(before.at))), exact }
+}
+
+/// Duration of an inline run that its record has to show, though the request did not wait.
+const LONG_NS: u64 = 1_000_000;
+
+thread_local! {
+    static RAN_LONG: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether a run on this thread took a millisecond since the last call: a model that was cheap so far.
+#[inline]
+pub fn ran_long() -> bool {
+    RAN_LONG.replace(false)
 }
 
 /// Lower bound of the CPU time of a run: the CPU used since the last reading, minus all time before the run.

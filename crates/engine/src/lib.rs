@@ -92,6 +92,7 @@ pub use executions::{Duration, Executions};
 pub use handover::HandOver;
 pub use histograms::{Exemplar, VersionHistogram};
 pub use identity::Identity;
+pub use inline::ran_long;
 pub use limits::{MODEL_CALLS_DEPTH_MAX, MODEL_CYCLE_WAIT_NS_MAX, TEXTS_AHEAD_MAX};
 pub use load::{LOAD_AGE, Load, LoadMeter};
 #[cfg(feature = "loom")]

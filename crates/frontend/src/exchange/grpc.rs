@@ -79,6 +79,11 @@ impl MessageExchange {
         self.0.begin_late(shared, &call.caller, || RequestName::InStream);
     }
 
+    /// The last byte of a response is left to the connection.
+    pub fn ends(&self, shared: &Shared, call: &Exchange) {
+        self.0.begin_at_end(shared, &call.caller, || RequestName::InStream);
+    }
+
     /// Notes what is measured of a request that waits.
     pub fn waits_for(&self, version: &ModelVersion, measured: Option<&Trace>) {
         self.0.waits(version, measured);
@@ -86,7 +91,7 @@ impl MessageExchange {
 
     /// The record, if the client of the stream asked for records, with the time that the request took until now.
     pub fn why(&self, grant: &Grant) -> Option<(u64, String)> {
-        Some((self.0.age(), self.0.why(false, |model| grant.covers(model))?))
+        Some((self.0.age(), self.0.why(|model| grant.covers(model))?))
     }
 
     /// The beginning of the message was read.

@@ -220,7 +220,7 @@ impl<'a> HttpExchange<'a> {
         }
         note_reply(&self.with.record, reply);
         if reply.rest.is_none() {
-            if let Some(why) = self.with.why(false) {
+            if let Some(why) = self.with.why() {
                 reply.add(WHY, why);
             }
         } else if self.with.record.is_asked() && self.head.http11 && self.with.caller.face != Face::Embedded {

@@ -102,8 +102,8 @@ impl Exchange {
 
     /// The record, as the field of the response that its client asked for: see [`Record::why`].
     #[inline]
-    pub fn why(&self, is_over: bool) -> Option<String> {
-        self.record.why(is_over, |model| self.grant.covers(model))
+    pub fn why(&self) -> Option<String> {
+        self.record.why(|model| self.grant.covers(model))
     }
 
     /// A call ends with this status, which is about to be sent, and without a message.

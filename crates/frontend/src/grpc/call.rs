@@ -135,7 +135,7 @@ pub fn begin(
         Err(status) => {
             exchange.record.begin_late(&context.shared, &client.caller, named);
             exchange.refuse(&status);
-            reject_with(&mut respond, &status, exchange.why(false).as_ref());
+            reject_with(&mut respond, &status, exchange.why().as_ref());
             return None;
         }
     };
@@ -173,7 +173,7 @@ pub fn begin(
             Err(status) => {
                 call.exchange.record.begin_late(&context.shared, &client.caller, named);
                 call.exchange.refuse(&status);
-                reject_with(&mut respond, &status, call.exchange.why(false).as_ref());
+                reject_with(&mut respond, &status, call.exchange.why().as_ref());
                 if is_logged {
                     verbose::grpc_done(call.head.path());
                 }
@@ -248,7 +248,7 @@ async fn finish_later(
                 Some(Err(status)) => {
                     record.begin_late(&context.shared, caller, named);
                     call.exchange.refuse(&status);
-                    reject_with(&mut respond, &status, call.exchange.why(false).as_ref());
+                    reject_with(&mut respond, &status, call.exchange.why().as_ref());
                     verbose::grpc_done(head.path());
                 }
             }

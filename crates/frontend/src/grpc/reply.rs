@@ -103,12 +103,12 @@ pub fn finish(respond: &mut StreamWriter, exchange: &Exchange, message: Rope, en
         Err(error) => {
             let status = error.into();
             exchange.ended(&status);
-            return reject_with(respond, &status, exchange.why(false).as_ref());
+            return reject_with(respond, &status, exchange.why().as_ref());
         }
     };
     if begin(respond, encoding).is_ok() && respond.send_data(message, false).is_ok() {
         exchange.succeeds();
-        end_with(respond, &Status::ok(), exchange.why(false).as_ref());
+        end_with(respond, &Status::ok(), exchange.why().as_ref());
     }
     exchange.ended(&Status::ok());
 }

@@ -253,7 +253,10 @@ fn waiting<'a>(
             let (state, names) = (Answering::Inference(Some(inference)), ResponseNames::of(head, exchange));
             Ok(Read::Unary(UnaryRequest { state, version, names, _counted: counted }))
         }
-        Err(error) => Err(StreamError { error, id: head.id.clone(), exchange }),
+        Err(error) => {
+            exchange.waits_for(&version, None);
+            Err(StreamError { error, id: head.id.clone(), exchange })
+        }
     }
 }
 
@@ -358,7 +361,7 @@ pub async fn serve(stream: GrpcStream<'_>) {
         && !session.output.is_mid_message
     {
         session.call.exchange.closed(&status);
-        let why = session.slowest.take().map(|(_, why)| why).or_else(|| session.call.exchange.why(false));
+        let why = session.slowest.take().map(|(_, why)| why).or_else(|| session.call.exchange.why());
         reply::end_with(&mut session.respond, &status, why.as_ref());
     }
 }
@@ -473,7 +476,11 @@ impl<'a> Session<'a> {
                     self.starting = Some(Box::pin(rest));
                 }
             },
-            Err(error) => self.started(Ok(Err(StreamError { error, id: head.id, exchange }))),
+            Err(error) => {
+                exchange.waits(&self.context.shared, &self.call.exchange);
+                exchange.named(&head);
+                self.started(Ok(Err(StreamError { error, id: head.id.clone(), exchange })));
+            }
         }
     }
 
@@ -698,6 +705,7 @@ impl<'a> Session<'a> {
             let sent = if self.output.is_mid_message { None } else { self.output.frames.pop_front() };
             self.respond.send_data(piece, false).map_err(|_| Gone)?;
             if let Some((_, exchange)) = sent {
+                exchange.ends(&self.context.shared, &self.call.exchange);
                 exchange.sent();
                 let why = exchange.why(&self.call.exchange.grant);
                 if why.is_some() && why > self.slowest {

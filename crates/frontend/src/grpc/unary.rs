@@ -31,7 +31,11 @@ pub async fn answer(context: &Arc<GrpcContext>, endpoint: EndpointRef, call: &mu
     let message = required(poll_fn(|cx| call.messages.poll_next(cx)).await)?;
     call.exchange.record.body_came();
     if endpoint.facts().form == CallForm::Inference {
-        return Box::pin(send(context, call, message)?.finish()).await;
+        let sent = send(context, call, message)?;
+        if let Sent::Waits(waits) = &sent {
+            waits.note(&call.exchange.record);
+        }
+        return Box::pin(sent.finish()).await;
     }
     call.exchange.received(&message, 0);
     endpoint.grpc(GrpcExchange { context, call }, message).await
@@ -117,8 +121,16 @@ pub fn send(context: &Arc<GrpcContext>, call: &Call, message: Bytes) -> Result<S
     }
     let (version, request) = read(context, call, message)?;
     match inference::start(&version, request) {
-        Started::Done(inference) => sent(version, inference?, packing),
-        later @ Started::Offloaded(_) => Ok(Sent::Later(Box::pin(finish(version, later, packing)))),
+        Started::Done(Ok(inference)) => sent(version, inference, packing),
+        Started::Done(Err(error)) => {
+            call.exchange.record.waits(&version, None);
+            Err(error.into())
+        }
+        later @ Started::Offloaded(_) => {
+            begin_record(context, call);
+            let record = call.exchange.record.clone();
+            Ok(Sent::Later(Box::pin(finish(version, later, packing, record))))
+        }
     }
 }
 
@@ -146,9 +158,15 @@ fn read(context: &GrpcContext, call: &Call, message: Bytes) -> Result<(Arc<Model
     let exchange = &call.exchange;
     admit_message(exchange, &head)?;
     let read = move || -> Result<_> {
-        let version = call.messages.early().version(&context.engine, &head.model_name, &head.model_version)?;
-        protocol::grpc::reject_decoupled(&version.signature)?;
-        let mut request = head.into_request(&version.signature, &*context.engine)?;
+        let version = call.messages.early().version(&context.engine, &head.model_name, &head.model_version);
+        let version = version.inspect_err(|_| {
+            begin_record(context, call);
+            exchange.record.named(&head);
+        })?;
+        // For the record of a request that fails.
+        let fails = |_: &Error| exchange.record.waits(&version, None);
+        protocol::grpc::reject_decoupled(&version.signature).inspect_err(fails)?;
+        let mut request = head.into_request(&version.signature, &*context.engine).inspect_err(fails)?;
         read_question(&exchange.record, &mut request, || begin_record(context, call));
         accept_message(&exchange.record, &call.head, &version, &mut request);
         forward(&context.forward, &call.head, &mut request)?;
@@ -192,12 +210,21 @@ async fn infer_large(
     });
     let (version, request) = read.inspect_err(|e| verbose::infer_failed(None, e))??;
     let started = inference::start(&version, request);
-    finish(version, started, packing).await
+    finish(version, started, packing, record).await
 }
 
 /// Waits for the start and the response of a request that another thread reads or checks.
-async fn finish(version: Arc<ModelVersion>, started: Started<Inference>, packing: Packing) -> Result<Rope, Status> {
-    sent(version, started.get().await?, packing)?.finish().await
+async fn finish(
+    version: Arc<ModelVersion>,
+    started: Started<Inference>,
+    packing: Packing,
+    record: Record,
+) -> Result<Rope, Status> {
+    let sent = sent(version, started.get().await?, packing)?;
+    if let Sent::Waits(waits) = &sent {
+        waits.note(&record);
+    }
+    sent.finish().await
 }
 
 impl Sent {

@@ -687,7 +687,7 @@ impl<S: Io> Connection<S> {
             .await?;
             if is_over && chunked {
                 self.out.extend_from_slice(b"0\r\n");
-                if let Some(why) = exchange.and_then(|exchange| exchange.why(true)) {
+                if let Some(why) = exchange.and_then(|exchange| exchange.why()) {
                     [WHY, ": ", &why, "\r\n"].iter().for_each(|part| self.out.extend_from_slice(part.as_bytes()));
                 }
                 self.out.extend_from_slice(b"\r\n");

@@ -156,11 +156,12 @@ async fn serve(
     exchange.complete(&mut reply, 0);
     // The connection writes the reply later, after this task has ended.
     exchange.hand_over(&mut reply);
-    let events = send(&mut respond, reply, is_head);
-    exchange.sent();
-    if let Some(mut events) = events
-        && poll_fn(|cx| poll_events(&mut respond, &mut events, &exchange.with, cx)).await
-    {
+    let is_sent = match send(&mut respond, reply, is_head) {
+        None => true,
+        Some(mut events) => poll_fn(|cx| poll_events(&mut respond, &mut events, &exchange.with, cx)).await,
+    };
+    // The client left before the last event otherwise.
+    if is_sent {
         exchange.sent();
     }
 }
@@ -189,7 +190,7 @@ fn poll_events(
         let sent = match ready!(events.poll_next(cx)) {
             Some(event) => respond.send_data(Rope::new(event.parts.into_iter()), false),
             None => {
-                let ended = match exchange.why(true) {
+                let ended = match exchange.why() {
                     None => respond.send_data(Bytes::new(), true),
                     Some(why) => respond.send_trailers(&[Field::Literal(WHY, why.as_bytes())]),
                 };

@@ -93,7 +93,7 @@ impl RequestName {
         match self {
             Self::Http(name) => Self::Http(HttpName {
                 path: Bytes::new(),
-                names: name.names.map(|name| Bytes::copy_from_slice(&name)),
+                names: name.names.map(|name| Bytes::copy_from_slice(kept_id(&name))),
                 ..name
             }),
             Self::Grpc(endpoint, _) => Self::Grpc(endpoint, Bytes::new()),

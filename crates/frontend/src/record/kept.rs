@@ -6,7 +6,6 @@
 
 use super::facts::{Facts, RequestName, kept_id};
 use super::line::{RequestLine, fault_code};
-use crate::access_log::wall_clock_us;
 use crate::limits::{
     WHY_BEGUN_EARLY_PER_MINUTE, WHY_FAILED_MAX, WHY_LISTED_MAX, WHY_MINUTE_MIN, WHY_MINUTES, WHY_SLOWEST_MAX,
 };
@@ -30,8 +29,6 @@ pub struct Kept {
     /// Requests of this minute whose record still begins with their head, so that it has all phases.
     early: AtomicU32,
     state: Mutex<State>,
-    /// Wall clock in µs at time 0 of the engine's clock.
-    epoch_us: u64,
 }
 
 #[derive(Debug, Default)]
@@ -40,8 +37,10 @@ struct State {
     minutes: VecDeque<(u64, BinaryHeap<Reverse<Arc<KeptRequest>>>)>,
     /// Number of requests in `minutes`.
     slowest: usize,
-    /// Failed requests, oldest first.
-    failed: VecDeque<Arc<KeptRequest>>,
+    /// Failed requests by the name of their code, oldest first. There are about seventeen codes.
+    failed: Vec<(&'static str, VecDeque<Arc<KeptRequest>>)>,
+    /// Number of requests in `failed`.
+    failures: usize,
 }
 
 /// A request that ended. Its line is written when somebody asks.
@@ -98,7 +97,6 @@ impl Default for Kept {
             minute_ends: AtomicU64::new(0),
             early: AtomicU32::new(0),
             state: Mutex::default(),
-            epoch_us: wall_clock_us(),
         }
     }
 }
@@ -123,11 +121,6 @@ impl Kept {
     #[inline]
     pub fn wants(&self, total_ns: u64, now: u64) -> bool {
         total_ns >= self.threshold.load(Ordering::Relaxed) || now >= self.minute_ends.load(Ordering::Relaxed)
-    }
-
-    /// Wall clock in µs at time 0 of the engine's clock.
-    pub fn epoch_us(&self) -> u64 {
-        self.epoch_us
     }
 
     /// Whether an inference that ended is kept: it failed, or is one of the slowest.
@@ -162,14 +155,15 @@ impl Kept {
     /// The records of the request with this id that a caller may see, newest first; at most [`WHY_LISTED_MAX`].
     pub fn of_id(&self, id: &[u8], covers: impl Fn(&str) -> bool) -> Vec<String> {
         let id = kept_id(id);
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        state.expire(now_ns() / MINUTE_NS);
         let all: Vec<_> = state.all().cloned().collect();
         // Requests that end wait for the lock.
         drop(state);
         let mut found: Vec<_> =
             all.into_iter().filter(|one| one.line().id() == id && one.is_covered(&covers)).collect();
         found.sort_by_key(|one| Reverse(one.ended));
-        found.iter().take(WHY_LISTED_MAX).map(|one| self.record(one, &covers)).collect()
+        found.iter().take(WHY_LISTED_MAX).map(|one| record(one, &covers)).collect()
     }
 
     /// All kept requests of a model, or of all models if it is empty, that a caller may see, by cause, as JSON.
@@ -179,8 +173,7 @@ impl Kept {
             |one: &KeptRequest| (model.is_empty() || one.line().model() == model.as_bytes()) && one.is_covered(&covers);
         let mut state = self.state.lock();
         state.expire(now / MINUTE_NS);
-        let (slowest, failed): (Vec<_>, Vec<_>) =
-            (state.slow().cloned().collect(), state.failed.iter().cloned().collect());
+        let (slowest, failed): (Vec<_>, Vec<_>) = (state.slow().cloned().collect(), state.failed().cloned().collect());
         drop(state);
         let seen = |all: Vec<Arc<KeptRequest>>| all.into_iter().filter(|one| is_seen(one)).collect::<Vec<_>>();
         let (mut slowest, mut failed) = (seen(slowest), seen(failed));
@@ -190,7 +183,7 @@ impl Kept {
         for (list, by, requests) in [("slowest", "cause", &slowest), ("failed", "code", &failed)] {
             out += &format!(r#","{list}":["#);
             for (at, (cause, group)) in grouped(requests).into_iter().enumerate() {
-                let records: Vec<_> = group.iter().take(WHY_LISTED_MAX).map(|one| self.record(one, &covers)).collect();
+                let records: Vec<_> = group.iter().take(WHY_LISTED_MAX).map(|one| record(one, &covers)).collect();
                 let comma = if at > 0 { "," } else { "" };
                 out += &format!(
                     r#"{comma}{{"{by}":"{cause}","count":{},"requests":[{}]}}"#,
@@ -207,13 +200,13 @@ impl Kept {
     /// Number of requests that are kept: slow ones, and failed ones.
     pub fn counts(&self) -> [usize; 2] {
         let state = self.state.lock();
-        [state.slowest, state.failed.len()]
+        [state.slowest, state.failures]
     }
+}
 
-    /// A whole record, as a caller may see it.
-    fn record(&self, request: &KeptRequest, covers: &impl Fn(&str) -> bool) -> String {
-        request.line().explained(self.epoch_us, true, covers)
-    }
+/// A whole record, as a caller may see it.
+fn record(request: &KeptRequest, covers: &impl Fn(&str) -> bool) -> String {
+    request.line().explained(true, covers)
 }
 
 /// Groups of requests with one cause, the largest first; the order in a group stays.
@@ -235,7 +228,11 @@ impl State {
     }
 
     fn all(&self) -> impl Iterator<Item = &Arc<KeptRequest>> {
-        self.slow().chain(&self.failed)
+        self.slow().chain(self.failed())
+    }
+
+    fn failed(&self) -> impl Iterator<Item = &Arc<KeptRequest>> {
+        self.failed.iter().flat_map(|(_, all)| all)
     }
 
     /// Begins the minute of `now`, unless it was begun.
@@ -253,14 +250,10 @@ impl State {
 
     fn expire(&mut self, minute: u64) {
         while let Some((first, all)) = self.minutes.front()
-            && minute.saturating_sub(*first) >= WHY_MINUTES
+            && minute.saturating_sub(*first) > WHY_MINUTES
         {
             self.slowest -= all.len();
             self.minutes.pop_front();
-        }
-        let from = minute.saturating_sub(WHY_MINUTES) * MINUTE_NS;
-        while self.failed.front().is_some_and(|one| one.ended < from) {
-            self.failed.pop_front();
         }
     }
 
@@ -293,19 +286,17 @@ impl State {
     }
 
     fn keep_failed(&mut self, request: Arc<KeptRequest>) {
-        if self.failed.len() >= WHY_FAILED_MAX {
-            let of = |cause: &str| self.failed.iter().filter(|one| one.cause == cause).count();
-            // Usually a flood of one kind, whose own oldest goes.
-            let most = if of(request.cause) * 2 > self.failed.len() {
-                request.cause
-            } else {
-                self.failed.iter().map(|one| one.cause).max_by_key(|cause| of(cause)).unwrap_or(request.cause)
-            };
-            if let Some(at) = self.failed.iter().position(|one| one.cause == most) {
-                self.failed.remove(at);
-            }
+        match self.failed.iter_mut().find(|(code, _)| *code == request.cause) {
+            Some((_, all)) => all.push_back(request),
+            None => self.failed.push((request.cause, VecDeque::from([request]))),
         }
-        self.failed.push_back(request);
+        self.failures += 1;
+        if self.failures > WHY_FAILED_MAX
+            && let Some((_, most)) = self.failed.iter_mut().max_by_key(|(_, all)| all.len())
+        {
+            most.pop_front();
+            self.failures -= 1;
+        }
     }
 }
 
@@ -354,8 +345,8 @@ mod tests {
         assert_eq!(of_minute(0).len(), WHY_SLOWEST_MAX - WHY_MINUTE_MIN);
         drop(state);
         assert!(!kept.wants(1_004_000, MINUTE_NS + 9) && kept.wants(1_005_000, MINUTE_NS + 9));
-        // After 15 minutes those of the first are gone.
-        keep(&kept, 1, WHY_MINUTES * MINUTE_NS);
+        // After 15 whole minutes those of the first are gone.
+        keep(&kept, 1, (WHY_MINUTES + 1) * MINUTE_NS);
         assert_eq!(kept.counts(), [WHY_MINUTE_MIN + 1, 0]);
         assert!(kept.of_id(b"1", |_| true)[0].contains(r#""model":"m","id":"1","grpc_status":0"#));
         assert_eq!(kept.of_id(b"1", |model| model != "m"), [""; 0]);
@@ -367,9 +358,14 @@ mod tests {
         let mut state = kept.state.lock();
         (0..10).for_each(|n| state.keep_failed(request(n, n, "UNAVAILABLE")));
         (0..5000).for_each(|n| state.keep_failed(request(n, n, "INVALID_ARGUMENT")));
-        assert_eq!(state.failed.len(), WHY_FAILED_MAX);
-        assert_eq!(state.failed.iter().filter(|one| one.cause == "UNAVAILABLE").count(), 10);
-        assert_eq!(state.failed.back().unwrap().total_ns, 4999);
+        let of = |state: &State, code: &str| state.failed().filter(|one| one.cause == code).count();
+        assert_eq!([of(&state, "UNAVAILABLE"), of(&state, "INVALID_ARGUMENT")], [10, WHY_FAILED_MAX - 10]);
+        assert_eq!(state.failed().last().unwrap().total_ns, 4999);
+        // Floods of two kinds share the room.
+        (0..5000).for_each(|n| state.keep_failed(request(n, n, ["NOT_FOUND", "INVALID_ARGUMENT"][n as usize % 2])));
+        assert_eq!(of(&state, "UNAVAILABLE"), 10);
+        assert!(of(&state, "NOT_FOUND").abs_diff(of(&state, "INVALID_ARGUMENT")) <= 1);
+        assert_eq!((state.failures, state.failed().count()), (WHY_FAILED_MAX, WHY_FAILED_MAX));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::facts::{Facts, HttpName, RequestName, SentStatus, Target};
 use crate::access_log::json_line::JsonLine;
+use crate::access_log::wall_clock_us;
 use crate::failure::RequestFailure;
 use crate::grpc::status::code;
 use crate::limits::{LOG_ERROR_BYTES_MAX, LOG_NAME_BYTES_MAX, LOG_NAMES_BYTES_MAX, LOG_PATH_BYTES_MAX, WHY_BYTES_MAX};
@@ -48,7 +49,8 @@ impl<'r> RequestLine<'r> {
 
     /// The explanation of the request as JSON in ASCII. `is_over`: the request ended; otherwise its response is about
     /// to be sent. `covers`: whether its reader may see a model.
-    pub(super) fn explained(&self, epoch_us: u64, is_over: bool, covers: impl Fn(&str) -> bool) -> String {
+    pub(super) fn explained(&self, is_over: bool, covers: impl Fn(&str) -> bool) -> String {
+        let epoch_us = wall_clock_us();
         let mut text = String::new();
         for texts in OF_WHY {
             let mut out = Vec::with_capacity(512);

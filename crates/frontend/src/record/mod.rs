@@ -41,7 +41,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
-use tensor::{Error, Fault};
+use tensor::{Error, Fault, Name};
 use trace::{Activity, Context, Trace};
 
 /// A request of which something is noted.
@@ -88,7 +88,8 @@ pub struct Record {
     read: Cell<u64>,
     bytes_in: Cell<u64>,
     bytes_out: Cell<u64>,
-    /// The version that it waits for, and its measurements, likewise.
+    /// Its id, and the version that it waits for with its measurements, likewise.
+    id: OnceCell<Name>,
     waits: OnceCell<(Arc<Signature>, Option<Trace>)>,
 }
 
@@ -130,6 +131,9 @@ impl Record {
             let mut facts = noted.facts.borrow_mut();
             facts.times.read = self.read.get();
             (facts.sizes.bytes_in, facts.sizes.bytes_out) = (self.bytes_in.get(), self.bytes_out.get());
+            if let Some(id) = self.id.get() {
+                facts.identify(id);
+            }
             if let Some((signature, measured)) = self.waits.get() {
                 (facts.target, facts.measured) = (Target::Found(signature.clone()), measured.clone());
             }
@@ -157,7 +161,7 @@ impl Record {
     /// within one poll is none of them.
     #[inline]
     pub fn begin_at_end(&self, shared: &Shared, caller: &Caller, name: impl FnOnce() -> RequestName) {
-        if self.noted.get().is_none() && self.begun > 0 && self.begun != hold::poll_began() {
+        if self.noted.get().is_none() && self.begun > 0 && (self.begun != hold::poll_began() || engine::ran_long()) {
             let now = now_ns();
             if shared.kept().wants(now.saturating_sub(self.begun), now) {
                 let noted = self.begin_now(shared, caller, name(), [self.begun; 2]);
@@ -212,12 +216,12 @@ impl Record {
         }
     }
 
-    /// The record as a client gets it that asks for it; `None` for others. Its response is about to be sent, or
-    /// `is_over`. `covers`: whether the client may see a model.
+    /// The record as a client gets it that asks for it, with the response or behind its events; `None` for others.
+    /// `covers`: whether the client may see a model.
     #[inline]
-    pub fn why(&self, is_over: bool, covers: impl Fn(&str) -> bool) -> Option<String> {
+    pub fn why(&self, covers: impl Fn(&str) -> bool) -> Option<String> {
         let noted = self.noted.get().filter(|noted| noted.is_asked.get())?;
-        Some(noted.explained(is_over, covers))
+        Some(noted.explained(covers))
     }
 
     /// Notes the key of the caller.
@@ -253,6 +257,7 @@ impl Record {
     /// Notes the model that the request names, which may not exist, and its id.
     #[inline]
     pub fn named(&self, head: &InferHead) {
+        self.identified(&head.id);
         self.note(|_, facts| {
             facts.target = Target::Named(head.model_name.clone(), head.model_version.clone());
             facts.identify(&head.id);
@@ -292,10 +297,19 @@ impl Record {
     /// Makes the engine note in the record what it measures of a request, and notes the id of the request.
     #[inline]
     pub fn follow(&self, request: &mut InferRequest) {
+        self.identified(&request.id);
         self.note(|_, facts| {
             request.trace = facts.trace.clone();
             facts.identify(&request.id);
         });
+    }
+
+    /// Keeps the id for a record that begins later.
+    #[inline]
+    fn identified(&self, id: &Name) {
+        if !id.is_empty() && self.noted.get().is_none() {
+            _ = self.id.set(id.clone());
+        }
     }
 
     /// Takes the trace, for events that are made elsewhere; nothing more is traced here.
@@ -415,7 +429,8 @@ fn take_parameter(request: &mut InferRequest) -> bool {
         is_asked |= match value {
             Parameter::Bool(value) => *value,
             Parameter::String(value) => asks_why(value.as_bytes()),
-            _ => true,
+            Parameter::Int(value) => *value != 0,
+            Parameter::Double(value) => *value != 0.0,
         };
         false
     });
@@ -457,12 +472,10 @@ pub fn event_sent(trace: Option<&Trace>) {
 
 impl Noted {
     #[cold]
-    fn explained(&self, is_over: bool, covers: impl Fn(&str) -> bool) -> String {
+    fn explained(&self, covers: impl Fn(&str) -> bool) -> String {
         let mut facts = self.facts.borrow_mut();
-        if is_over {
-            facts.add_events();
-        }
-        RequestLine::of(&self.name, self.caller, &facts).explained(self.kept.epoch_us(), is_over, covers)
+        facts.add_events();
+        RequestLine::of(&self.name, self.caller, &facts).explained(false, covers)
     }
 }
 
