@@ -180,6 +180,29 @@ def test_slow_and_failed_requests_are_kept_and_found_by_id(explained):
     assert status == 404 and "never" in missing["error"] and "slowest" in missing["error"]
 
 
+def test_requests_that_fail_have_their_ids_and_models_also_on_a_busy_server(explained):
+    """The first 32 of a minute are recorded from their head on; later ones when they fail."""
+    body = b'{"id": "busy", "inputs": []}'
+    assert {post(explained, "/v2/models/simple/infer", body)[0] for _ in range(40)} == {400}
+    assert post(explained, "/v2/models/simple/infer", b'{"id": "failed 2", "inputs": []}')[0] == 400
+    key = ("authorization", auth(explained)["Authorization"])
+    with grpc.insecure_channel(explained.grpc) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        wrong = {"shape": grpc_request("simple", "failed 3", width=15), "none": grpc_request("none", "failed 4")}
+        for request in wrong.values():
+            with pytest.raises(grpc.RpcError):
+                stub.ModelInfer(request, metadata=[key])
+        answers = list(stub.ModelStreamInfer(iter([grpc_request("simple", "failed 5", width=14)]), metadata=[key]))
+        assert answers[0].error_message
+    for id, model, code in [
+        ("failed 2", "simple", "INVALID_ARGUMENT"), ("failed 3", "simple", "INVALID_ARGUMENT"),
+        ("failed 4", "none", "NOT_FOUND"), ("failed 5", "simple", "INVALID_ARGUMENT"),
+    ]:
+        status, found = get(explained, "/v2/why?id=" + id.replace(" ", "%20"))
+        assert status == 200, (id, found)
+        assert [(one["id"], one["model"], one["code"]) for one in found["requests"]] == [(id, model, code)]
+
+
 def test_a_request_that_waited_names_what_it_waited_behind(explained):
     first = threading.Thread(target=post, args=(explained, "/v2/models/slow/infer", slow("first")))
     first.start()

@@ -28,8 +28,9 @@ export function modelText(value: unknown, changes: string | undefined): string[]
   const [requests, failures] = [numberOf(sum['requests']), numberOf(sum['failures'])]
   if (requests + failures === 0) return [`${name}: no requests in the last ${numberOf(sum['seconds'])} s`]
   const failed = failures === 0 ? '' : `, ${failures} of them failed`
+  const all = counted(requests + failures, 'request')
   const lines = [
-    `${name}, the last ${numberOf(sum['seconds'])} s: ${counted(requests + failures, 'request')}${failed}: ${figures(sum)}`,
+    `${name}, the last ${numberOf(sum['seconds'])} s: ${all}${failed}: ${figures(sum)}`,
     `  ${arrivals(sum)}, in batches of ${numberOf(sum['batch']).toFixed(1)} rows`,
   ]
   const means = membersOf(sum['mean_us'])

@@ -26,6 +26,7 @@ use bytes::Bytes;
 use engine::{Engine, ModelVersion};
 use memory::Account;
 use protocol::InferRequest;
+use protocol::grpc::InferHead;
 use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
 use tensor::{Error, Result};
@@ -86,6 +87,11 @@ impl Exchange {
     #[inline]
     pub fn version(&self, engine: &Engine, model: &str, version: &str) -> Result<&Arc<ModelVersion>> {
         self.version.get_or_init(|| resolve(engine, model, version)).as_ref().map_err(Error::clone)
+    }
+
+    /// Notes the names in the message of a call.
+    pub fn named(&self, head: &InferHead) {
+        self.record.named(head);
     }
 
     /// Notes that this version accepts the inference, which is sampled now. `context`: the client's own trace.

@@ -167,7 +167,7 @@ enum UnaryCall<'a> {
 type Starting<'a> = Pin<Box<dyn Future<Output = ReadResult<'a>> + 'a>>;
 
 /// Result of reading a message. The outer error means that the message has no readable request.
-type ReadResult<'a> = Result<Result<Read<'a>, StreamError>>;
+type ReadResult<'a> = Result<Result<Read<'a>, Box<StreamError>>>;
 
 /// Why a request was rejected.
 struct StreamError {
@@ -247,7 +247,7 @@ fn waiting<'a>(
     head: &InferHead,
     exchange: MessageExchange,
     counted: Counted<'a>,
-) -> Result<Read<'a>, StreamError> {
+) -> Result<Read<'a>, Box<StreamError>> {
     match started {
         Ok(inference) => {
             let (state, names) = (Answering::Inference(Some(inference)), ResponseNames::of(head, exchange));
@@ -255,7 +255,7 @@ fn waiting<'a>(
         }
         Err(error) => {
             exchange.waits_for(&version, None);
-            Err(StreamError { error, id: head.id.clone(), exchange })
+            Err(Box::new(StreamError { error, id: head.id.clone(), exchange }))
         }
     }
 }
@@ -296,7 +296,7 @@ async fn read_large<'a>(
     // A message that is rejected for lack of room is still a request.
     let (read, charge) = match offload::run_charged(&account, Kind::Unpacked, usize::MAX, read).await {
         Ok(read) => read,
-        Err(error) => return Ok(Err(StreamError { error, id: Name::new(), exchange })),
+        Err(error) => return Ok(Err(Box::new(StreamError { error, id: Name::new(), exchange }))),
     };
     let (head, request) = read?;
     exchange.named(&head);
@@ -317,7 +317,7 @@ async fn read_large<'a>(
         }
         Err(error) => {
             verbose::infer_failed(Some(&head.id), &error);
-            Err(StreamError { error, id: head.id.clone(), exchange })
+            Err(Box::new(StreamError { error, id: head.id.clone(), exchange }))
         }
     })
 }
@@ -479,7 +479,7 @@ impl<'a> Session<'a> {
             Err(error) => {
                 exchange.waits(&self.context.shared, &self.call.exchange);
                 exchange.named(&head);
-                self.started(Ok(Err(StreamError { error, id: head.id.clone(), exchange })));
+                self.started(Ok(Err(Box::new(StreamError { error, id: head.id.clone(), exchange }))));
             }
         }
     }
@@ -515,7 +515,10 @@ impl<'a> Session<'a> {
             Ok(Ok(Read::Decoupled(request, open))) => self.start_decoupled(request, open),
             Ok(Ok(Read::Checked(_, Ok(())))) => {}
             Ok(Ok(Read::Checked(key, Err(error)))) => self.refused(key, &error),
-            Ok(Err(StreamError { error, id, exchange })) => self.reject(&error, &id, exchange),
+            Ok(Err(failed)) => {
+                let StreamError { error, id, exchange } = *failed;
+                self.reject(&error, &id, exchange);
+            }
             // As in `accept`.
             Err(error) => self.end(error.into()),
         }

@@ -161,7 +161,7 @@ fn read(context: &GrpcContext, call: &Call, message: Bytes) -> Result<(Arc<Model
         let version = call.messages.early().version(&context.engine, &head.model_name, &head.model_version);
         let version = version.inspect_err(|_| {
             begin_record(context, call);
-            exchange.record.named(&head);
+            exchange.named(&head);
         })?;
         // For the record of a request that fails.
         let fails = |_: &Error| exchange.record.waits(&version, None);

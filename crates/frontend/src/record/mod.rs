@@ -88,7 +88,7 @@ pub struct Record {
     read: Cell<u64>,
     bytes_in: Cell<u64>,
     bytes_out: Cell<u64>,
-    /// Its id, and the version that it waits for with its measurements, likewise.
+    /// The id, and the version that the request waits for with its measurements, likewise.
     id: OnceCell<Name>,
     waits: OnceCell<(Arc<Signature>, Option<Trace>)>,
 }
