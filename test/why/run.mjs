@@ -22,11 +22,12 @@ import { writeModel } from '../../scripts/models/repository.mjs'
 import { ROOT } from '../../scripts/setup.mjs'
 import { FAULTS, HEALTHY } from './faults.mjs'
 
-/** Seconds of a load, and runs of the changed server; of nightly runs as well. */
-const USUAL = { seconds: 3, runs: 1 }
-const NIGHTLY = { seconds: 8, runs: 5 }
-/** Error of the expected rate and p99, as a share of the measured ones. */
-const ERROR_MAX = 0.25
+/**
+ * Seconds of a load, runs of the changed server, and the largest error of what was expected, as a share of what was
+ * measured. The usual form is one short run beside whatever else the machine does.
+ */
+const USUAL = { seconds: 3, runs: 1, errorMax: 0.5 }
+const NIGHTLY = { seconds: 8, runs: 5, errorMax: 0.25 }
 const MODEL = 'staged'
 const TABLE = join(ROOT, 'bench/results/why.md')
 
@@ -69,7 +70,7 @@ async function reasons(url) {
 const errorOf = (expected, measured) => (expected - measured) / measured
 
 /** One fault under one load. @returns a row of the table, with `wrong`: texts of what is not as it must be */
-async function stage(generator, fault, load, { seconds, runs, truth, nightly }) {
+async function stage(generator, fault, load, { seconds, runs, errorMax, truth, nightly }) {
   const row = { fault: fault.name, load: loadName(load), wrong: [] }
   await served(generator, fault.before, fault, async (drive, url) => {
     row.before = await drive(load, seconds)
@@ -90,7 +91,7 @@ async function stage(generator, fault, load, { seconds, runs, truth, nightly }) 
     if (value !== undefined && value !== to) row.wrong.push(`${first.change} to ${first.to}, not ${value}`)
     for (const key of nightly ? ['rate', 'p99_us'] : ['rate']) {
       const error = errorOf(first.expected[key], row.after[key])
-      if (!(Math.abs(error) <= ERROR_MAX))
+      if (!(Math.abs(error) <= errorMax))
         row.wrong.push(`${key}: expected ${first.expected[key]}, measured ${row.after[key]}`)
     }
   }
