@@ -283,7 +283,7 @@ impl<'s> Study<'s> {
         if config.cores.is_some() || self.queued() < QUEUED_MIN {
             return None;
         }
-        let most = instances.saturating_mul(4).max(instances + 8).min(INSTANCES_MAX);
+        let most = instances.saturating_mul(4).max(instances.saturating_add(8)).min(INSTANCES_MAX);
         let play = |count: u32| (count, self.play(config, count, &self.service, self.share));
         let tried: Vec<_> = (instances + 1..=most).map(play).collect();
         let mut tried = tried.into_iter().skip_while(|(_, speed)| !is_worth(&self.base, speed));
@@ -404,7 +404,7 @@ impl<'s> Study<'s> {
         let speedup = |threads: u32| 1.0 + EFFICIENCY * (f64::from(threads).min(cores) - 1.0).max(0.0);
         let now = self.setup.threads.unwrap_or(cores as u32).max(1);
         let slower = speedup(now) / speedup(threads.max(1));
-        let fights = f64::from(now * self.setup.instances) >= 2.0 * cores && self.delayed >= DELAY_MIN;
+        let fights = f64::from(now) * f64::from(self.setup.instances) >= 2.0 * cores && self.delayed >= DELAY_MIN;
         let Cores { used, busy, .. } = self.cores;
         let computing = if fights && busy > 0.0 { used / busy / SPINS } else { f64::INFINITY };
         let service = self.service.map(|size, all| {
@@ -422,8 +422,8 @@ impl<'s> Study<'s> {
     fn threads(&self) -> Option<Advice> {
         let Setup { config, instances, threads, cores, .. } = self.setup;
         let now = (*threads)?;
-        let is_over = f64::from(now * instances) > *cores;
-        if !is_over || self.delayed < DELAY_MIN || config.cores.is_some() {
+        let wanted = u64::from(now) * u64::from(*instances);
+        if wanted as f64 <= *cores || self.delayed < DELAY_MIN || config.cores.is_some() {
             return None;
         }
         let fewer = (*cores as u32 / instances).max(1);
@@ -431,10 +431,9 @@ impl<'s> Study<'s> {
         let expected = self.play(config, *instances, &service, share);
         let made = self.made("threads", (Some(now.into()), Some(fewer.into())), expected);
         let text = format!(
-            "{} of {now} threads want {} cores, and there are {cores:.0}: for {:.0} % of their time, threads that have \
+            "{} of {now} threads want {wanted} cores, and there are {cores:.0}: for {:.0} % of their time, threads that have \
              work wait for a core, and the others of the run wait for them.",
             plural(*instances, "instance"),
-            now * instances,
             100.0 * self.delayed,
         );
         let setting = format!("parameters {{ key: \"intra_op_thread_count\" value {{ string_value: \"{fewer}\" }} }}");

@@ -191,24 +191,27 @@ impl World {
         Seen { history, speed: Speed { rate, p50_us: us(0.5), p99_us: us(0.99) }, usage, fastest: ring.fastest() }
     }
 
-    fn explain(&self, seed: u64) -> (Findings, Speed) {
-        let seen = self.run(seed);
+    fn setup(&self, seen: &Seen, seed: u64) -> Setup {
         let mut fastest = seen.fastest;
         if self.threads > 0 && self.hog == 0.0 {
             // The first request came alone.
             fastest[0] = self.duration(1, 1, &mut Dice(seed)).0;
         }
-        let setup = Setup {
+        Setup {
             config: self.config.clone(),
             instances: self.instances,
             is_replayed: true,
             threads: Some(self.threads).filter(|threads| *threads > 0),
             fastest,
             learned: None,
-            usage: seen.usage,
+            usage: seen.usage.clone(),
             cores: self.cores,
-        };
-        (report(&seen.history, &setup, None), seen.speed)
+        }
+    }
+
+    fn explain(&self, seed: u64) -> (Findings, Speed) {
+        let seen = self.run(seed);
+        (report(&seen.history, &self.setup(&seen, seed), None), seen.speed)
     }
 }
 
@@ -309,6 +312,23 @@ fn threads_that_fight() {
         let world = World { instances: 4, threads: 4, fixed: 3 * MS, ..world(traffic) };
         check("threads", &world, "threads", |world, advice| world.threads = advice.to.unwrap() as u32);
     }
+}
+
+#[test]
+fn threads_without_bound_are_advised_fewer() {
+    let world = World { instances: 4, threads: 4, fixed: 3 * MS, ..world(Clients::Closed(4, 0)) };
+    let seen = world.run(1);
+    let setup = Setup { threads: Some(u32::MAX), ..world.setup(&seen, 1) };
+    let change = why::Change {
+        instances: Some(u32::MAX),
+        delay_us: Some(u64::MAX),
+        max_batch_size: Some(u32::MAX),
+        threads: Some(u32::MAX),
+    };
+    let report = report(&seen.history, &setup, Some(&change));
+    assert!(report.simulated.is_some());
+    let threads = report.advice.iter().find(|advice| advice.change == "threads").expect("they fight");
+    assert!(threads.text.contains("4 instances of 4294967295 threads want 17179869180 cores"), "{}", threads.text);
 }
 
 #[test]
