@@ -407,8 +407,10 @@ impl<'s> Study<'s> {
         let fights = f64::from(now) * f64::from(self.setup.instances) >= 2.0 * cores && self.delayed >= DELAY_MIN;
         let Cores { used, busy, .. } = self.cores;
         let computing = if fights && busy > 0.0 { used / busy / SPINS } else { f64::INFINITY };
+        // Those are known by rows, and a text's size is its tokens.
+        let is_text = self.stretch.requests.iter().any(|answered| answered.request.tokens > 0);
         let service = self.service.map(|size, all| {
-            let known = self.setup.fastest.get(size.max(1).ilog2() as usize).copied().unwrap_or(0);
+            let known = self.setup.fastest.get(size.max(1).ilog2() as usize).filter(|_| !is_text).copied().unwrap_or(0);
             let fast = if known > 0 { known } else { quantile(all, 0.02) };
             let kept = quickest(all, fast as f64 * 1.2);
             let mean = kept.iter().sum::<u64>() as f64 / kept.len().max(1) as f64;
