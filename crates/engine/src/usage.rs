@@ -125,7 +125,7 @@ impl Sums {
         self.own_ns += gained(&mut self.processes, processes);
         self.busy_ns += gained(&mut self.versions, busy_ns);
         self.threads = threads;
-        let (machine_ns, throttled_ns) = (machine_ns()?, throttled_ns());
+        let ((machine_ns, _), throttled_ns) = (machine()?, throttled_ns());
         let Self { cpu_ns, delay_ns, own_ns, busy_ns, .. } = *self;
         Some(Usage { at: now_ns(), cpu_ns, delay_ns, machine_ns, own_ns, busy_ns, throttled_ns })
     }
@@ -153,8 +153,8 @@ fn process_ns(process: u32) -> Option<u64> {
     Some((user + system) * TICK_NS)
 }
 
-/// CPU time of everything on the cores that this process may use.
-fn machine_ns() -> Option<u64> {
+/// CPU time of everything on the cores that this process may use, in ns, and their number.
+fn machine() -> Option<(u64, u32)> {
     let status = read_to_string("/proc/self/status").ok()?;
     let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?.trim();
     let is_allowed = |core: u32| {
@@ -167,38 +167,77 @@ fn machine_ns() -> Option<u64> {
         let (core, times) = line.strip_prefix("cpu")?.split_once(' ')?;
         core.parse().ok().filter(|core| is_allowed(*core))?;
         let ticks: Vec<u64> = times.split_ascii_whitespace().map_while(|number| number.parse().ok()).collect();
-        // All but idle and waiting for disks; guests are counted as users already.
-        Some(ticks.iter().take(8).sum::<u64>() - ticks.iter().skip(3).take(2).sum::<u64>())
+        // All but idle and waiting for disks. Guests are counted as users already, and a host that takes cores away is
+        // no process of this machine.
+        Some(ticks.iter().take(7).sum::<u64>() - ticks.iter().skip(3).take(2).sum::<u64>())
     };
-    Some(read_to_string("/proc/stat").ok()?.lines().filter_map(of_core).sum::<u64>() * TICK_NS)
+    let stat = read_to_string("/proc/stat").ok()?;
+    let sum = |(ns, cores), ticks: u64| (ns + ticks * TICK_NS, cores + 1);
+    Some(stat.lines().filter_map(of_core).fold((0, 0), sum)).filter(|(_, cores)| *cores > 0)
 }
 
-/// Time for which the quota of the container stopped this process, per core; 0 without one.
+/// Cores that this process may run on, and how many of them its quota allows at once, which may be a part of one.
+pub(crate) fn cores() -> (f64, f64) {
+    let known = std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
+    let allowed = machine().map_or(known, |(_, cores)| f64::from(cores));
+    (allowed, groups().iter().filter_map(|group| quota(group)).fold(allowed, f64::min))
+}
+
+fn quota(group: &str) -> Option<f64> {
+    let file = |name: &str| read_to_string(format!("{group}/{name}"));
+    let text = file("cpu.max").or_else(|_| Ok(file("cpu.cfs_quota_us")? + &file("cpu.cfs_period_us")?));
+    quota_of(&text.map_err(|_: std::io::Error| ()).ok()?)
+}
+
+/// Quota and period; without a quota, the first is "max" or negative.
+fn quota_of(text: &str) -> Option<f64> {
+    let mut numbers = text.split_ascii_whitespace().map(|number| number.parse::<f64>().ok().filter(|n| *n > 0.0));
+    Some(numbers.next()?? / numbers.next()??)
+}
+
+/// Time for which the quota of the container stopped this process, the sum of its cores; 0 without one.
 fn throttled_ns() -> u64 {
-    let groups = read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let of_group = |line: &str| {
-        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-        let root = match controllers {
-            "" => "/sys/fs/cgroup",
-            _ if controllers.split(',').any(|controller| controller == "cpu") => "/sys/fs/cgroup/cpu",
-            _ => return None,
-        };
-        // Inside of a container, the path of the host may not exist.
-        let file = |path: &str| read_to_string(format!("{root}{path}/cpu.stat"));
-        let text = file(path.trim_end_matches('/')).or_else(|_| file("")).ok()?;
+    let of_group = |group: &String| {
+        let text = read_to_string(format!("{group}/cpu.stat")).ok()?;
         text.lines().find_map(|line| match line.split_once(' ')? {
-            ("throttled_usec", us) => Some(us.parse::<u64>().ok()? * 1000),
+            ("throttled_usec", us) => Some(us.parse::<u64>().ok()?.saturating_mul(1000)),
             ("throttled_time", ns) => ns.parse().ok(),
             _ => None,
         })
     };
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
-    groups.lines().filter_map(of_group).max().unwrap_or(0) / cores
+    groups().iter().filter_map(of_group).max().unwrap_or(0)
+}
+
+/// Directories of the groups that share quotas of CPU time with this process. Inside of a container, the path of the
+/// host may not exist, and the root is its own.
+fn groups() -> Vec<String> {
+    let mut groups = Vec::new();
+    for line in read_to_string("/proc/self/cgroup").unwrap_or_default().lines() {
+        let Some((controllers, path)) = line.split_once(':').and_then(|(_, rest)| rest.split_once(':')) else {
+            continue;
+        };
+        let root = match controllers {
+            "" => "/sys/fs/cgroup",
+            _ if controllers.split(',').any(|controller| controller == "cpu") => "/sys/fs/cgroup/cpu",
+            _ => continue,
+        };
+        let path = path.trim_end_matches('/');
+        let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
+        groups.extend(ends.map(|end| format!("{root}{}", &path[..end])));
+    }
+    groups
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn quotas_of_both_kinds_of_groups_are_parts_of_cores() {
+        assert_eq!(quota_of("50000 100000\n"), Some(0.5));
+        assert_eq!(quota_of("250000\n100000\n"), Some(2.5));
+        assert_eq!((quota_of("max 100000\n"), quota_of("-1\n100000\n"), quota_of("")), (None, None, None));
+    }
 
     #[test]
     fn sums_keep_the_time_of_threads_that_ended() {

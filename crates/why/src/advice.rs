@@ -66,7 +66,9 @@ pub struct Setup {
     pub learned: Option<(f64, f64)>,
     /// Readings of the use of cores, oldest first.
     pub usage: Vec<Usage>,
-    /// Cores that the process may use.
+    /// Cores that the process may run on.
+    pub allowed: f64,
+    /// The same, or its quota of CPU time if that is less.
     pub cores: f64,
 }
 
@@ -190,7 +192,7 @@ impl<'s> Study<'s> {
         let wanted = cores.used + cores.waiting;
         let share = Share {
             each: if known { wanted / busy } else { 1.0 },
-            cores: (setup.cores - cores.others).max(0.5),
+            cores: setup.cores.min(setup.allowed - cores.others).max(setup.cores.min(0.5)),
             measured: at_once(&stretch.runs),
             front: 0.0,
         };
@@ -433,9 +435,10 @@ impl<'s> Study<'s> {
         let expected = self.play(config, *instances, &service, share);
         let made = self.made("threads", (Some(now.into()), Some(fewer.into())), expected);
         let text = format!(
-            "{} of {now} threads want {wanted} cores, and there are {cores:.0}: for {:.0} % of their time, threads that have \
+            "{} of {now} threads want {wanted} cores, and there are {}: for {:.0} % of their time, threads that have \
              work wait for a core, and the others of the run wait for them.",
             plural(*instances, "instance"),
+            (cores * 10.0).round() / 10.0,
             100.0 * self.delayed,
         );
         let setting = format!("parameters {{ key: \"intra_op_thread_count\" value {{ string_value: \"{fewer}\" }} }}");
@@ -444,7 +447,8 @@ impl<'s> Study<'s> {
 
     fn neighbour(&self) -> Option<Advice> {
         let Cores { used, waiting, others, .. } = self.cores;
-        if others < OTHERS_MIN || self.delayed < DELAY_MIN {
+        // A quota may leave the others cores enough.
+        if others - (self.setup.allowed - self.setup.cores) < OTHERS_MIN || self.delayed < DELAY_MIN {
             return None;
         }
         // Without the neighbour, a run takes its own CPU time, and slows others down if all want more than the cores.
@@ -457,7 +461,7 @@ impl<'s> Study<'s> {
         let text = format!(
             "Other processes use {others:.1} of {:.0} cores. For {:.0} % of its time this model is ready to run \
              and has no core.",
-            self.setup.cores,
+            self.setup.allowed,
             100.0 * self.delayed
         );
         let setting = "cores of its own for the server (cpuset, --cpuset-cpus, taskset), or another machine for the \
@@ -471,7 +475,8 @@ impl<'s> Study<'s> {
             return None;
         }
         let service = self.undelayed(1.0 - throttled);
-        let expected = self.play(&self.setup.config, self.setup.instances, &service, self.share);
+        let share = Share { cores: (self.setup.allowed - self.cores.others).max(self.share.cores), ..self.share };
+        let expected = self.play(&self.setup.config, self.setup.instances, &service, share);
         let made = self.made("cpu quota", (None, None), expected);
         let text =
             format!("The CPU quota of the container stops the server for {:.0} % of the time.", 100.0 * throttled);
@@ -578,7 +583,7 @@ fn cores_of(stretch: &History, setup: &Setup) -> Cores {
     let before = setup.usage.iter().rev().find(|usage| usage.at <= begin).or(setup.usage.first());
     let after = setup.usage.iter().find(|usage| usage.at >= end).or(setup.usage.last());
     match (before, after) {
-        (Some(before), Some(after)) if before.at < after.at => Cores::between(before, after, setup.cores),
+        (Some(before), Some(after)) if before.at < after.at => Cores::between(before, after, setup.allowed),
         _ => Cores::default(),
     }
 }

@@ -205,6 +205,7 @@ impl World {
             fastest,
             learned: None,
             usage: seen.usage.clone(),
+            allowed: self.cores,
             cores: self.cores,
         }
     }
@@ -338,6 +339,23 @@ fn a_hog_beside_it() {
             World { instances: 2, threads: 1, cores: 2.0, hog: 2.0, fixed: 10 * MS, seconds: 120, ..world(traffic) };
         check("hog", &world, "neighbour", |world, _| world.hog = 0.0);
     }
+}
+
+#[test]
+fn a_quota_on_a_machine_that_others_use() {
+    // Half a core of forty, on which others use most and the server waits only for its quota.
+    let world = World { threads: 1, ..world(Clients::Closed(2, 0)) };
+    let seen = world.run(1);
+    let mut setup = Setup { allowed: 40.0, cores: 0.5, ..world.setup(&seen, 1) };
+    let last = setup.usage.last_mut().expect("two readings");
+    let ns = last.at - 10 * S;
+    (last.cpu_ns, last.own_ns, last.delay_ns, last.throttled_ns) = (ns / 2, ns / 2, ns / 2, ns / 2);
+    last.machine_ns = 30 * ns;
+    let found = report(&seen.history, &setup, None);
+    let all: Vec<_> = found.advice.iter().map(|advice| (advice.change, advice.expected.rate)).collect();
+    assert_eq!(all[0].0, "cpu quota", "{all:?}, {:?}", found.cores);
+    assert!((all[0].1 / found.advice[0].now.rate / 2.0 - 1.0).abs() < 0.25, "twice the rate: {all:?}");
+    assert!(all.iter().all(|(change, _)| *change != "neighbour"), "{all:?}");
 }
 
 #[test]
