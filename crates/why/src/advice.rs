@@ -46,6 +46,10 @@ const NEAR: f64 = 1.15;
 /// CPU time of runs whose threads fight over the time that they need: the rest is spent waiting for each other. Seen
 /// with ONNX Runtime on two cores: 1.4 to 1.9.
 const SPINS: f64 = 1.6;
+/// Part of a model in the work of all models from which the use of the cores says something about it, and from which it
+/// is the only one that matters.
+const PART_MIN: f64 = 0.5;
+const ALL: f64 = 0.9;
 /// Most instances that are tried.
 const INSTANCES_MAX: u32 = 64;
 
@@ -131,7 +135,8 @@ pub struct Findings {
 pub fn report(history: &History, setup: &Setup, asked: Option<&Change>) -> Findings {
     let stretch = history.stretch();
     let load = Traffic::of(&stretch);
-    let study = Study::new(&stretch, setup, &load);
+    let (cores, part) = cores_of(history, &stretch, setup);
+    let study = Study::new(&stretch, setup, &load, cores, part);
     let advice = if study.is_enough(history) { study.advice() } else { Vec::new() };
     let simulated = asked.filter(|_| study.is_replayable()).map(|change| study.with(change));
     let (queue_us, batch) = means(history);
@@ -179,20 +184,22 @@ struct Study<'s> {
     share: Share,
     /// Share of a run's time in which it was ready and had no core.
     delayed: f64,
+    /// Part of the model in the work of all models, which the use of the cores is of.
+    part: f64,
     now: Speed,
     base: Speed,
 }
 
 impl<'s> Study<'s> {
-    fn new(stretch: &'s History, setup: &'s Setup, load: &'s Traffic) -> Self {
+    fn new(stretch: &'s History, setup: &'s Setup, load: &'s Traffic, cores: Cores, part: f64) -> Self {
         let service = Service::of(stretch, setup.learned);
-        let cores = cores_of(stretch, setup);
         let busy = cores.busy;
         let known = cores.seconds > 0.0 && busy > 0.0;
         let wanted = cores.used + cores.waiting;
+        let free = setup.cores.min(setup.allowed - cores.others);
         let share = Share {
             each: if known { wanted / busy } else { 1.0 },
-            cores: setup.cores.min(setup.allowed - cores.others).max(setup.cores.min(0.5)),
+            cores: (free - (1.0 - part) * cores.used).max(setup.cores.min(0.5)),
             measured: at_once(&stretch.runs),
             front: 0.0,
         };
@@ -201,7 +208,7 @@ impl<'s> Study<'s> {
         let front = if known { cores.front / now.rate.max(1.0) } else { 0.0 };
         let share = Share { front, ..share };
         let base = Speed::default();
-        let mut study = Self { stretch, setup, load, service, cores, share, delayed, now, base };
+        let mut study = Self { stretch, setup, load, service, cores, share, delayed, part, now, base };
         if study.is_replayable() {
             study.base = study.play(&setup.config, setup.instances, &study.service, share);
         }
@@ -431,6 +438,9 @@ impl<'s> Study<'s> {
             return None;
         }
         let fewer = (*cores as u32 / instances).max(1);
+        if fewer >= now || self.part < PART_MIN {
+            return None;
+        }
         let (service, share) = self.with_threads(fewer);
         let expected = self.play(config, *instances, &service, share);
         let made = self.made("threads", (Some(now.into()), Some(fewer.into())), expected);
@@ -448,7 +458,10 @@ impl<'s> Study<'s> {
     fn neighbour(&self) -> Option<Advice> {
         let Cores { used, waiting, others, .. } = self.cores;
         // A quota may leave the others cores enough.
-        if others - (self.setup.allowed - self.setup.cores) < OTHERS_MIN || self.delayed < DELAY_MIN {
+        if self.part < PART_MIN
+            || others - (self.setup.allowed - self.setup.cores) < OTHERS_MIN
+            || self.delayed < DELAY_MIN
+        {
             return None;
         }
         // Without the neighbour, a run takes its own CPU time, and slows others down if all want more than the cores.
@@ -459,10 +472,11 @@ impl<'s> Study<'s> {
         let expected = self.play(&self.setup.config, self.setup.instances, &service, share);
         let made = self.made("neighbour", (None, None), expected);
         let text = format!(
-            "Other processes use {others:.1} of {:.0} cores. For {:.0} % of its time this model is ready to run \
+            "Other processes use {others:.1} of {:.0} cores. For {:.0} % of its time {} ready to run \
              and has no core.",
             self.setup.allowed,
-            100.0 * self.delayed
+            100.0 * self.delayed,
+            if self.part < ALL { "a model of this server is" } else { "this model is" },
         );
         let setting = "cores of its own for the server (cpuset, --cpuset-cpus, taskset), or another machine for the \
                        other processes";
@@ -576,14 +590,20 @@ fn at_once(runs: &[Ran]) -> f64 {
     if area > 0.0 { squares / area } else { 1.0 }
 }
 
-/// The use of the cores around a stretch.
-fn cores_of(stretch: &History, setup: &Setup) -> Cores {
+/// The use of the cores by all models around a stretch, and this model's part in it.
+fn cores_of(history: &History, stretch: &History, setup: &Setup) -> (Cores, f64) {
     let begin = stretch.requests.first().map_or(0, |answered| answered.request.arrived);
     let end = stretch.requests.iter().map(|answered| answered.end).max().unwrap_or(0);
     let before = setup.usage.iter().rev().find(|usage| usage.at <= begin).or(setup.usage.first());
     let after = setup.usage.iter().find(|usage| usage.at >= end).or(setup.usage.last());
     match (before, after) {
-        (Some(before), Some(after)) if before.at < after.at => Cores::between(before, after, setup.allowed),
-        _ => Cores::default(),
+        (Some(before), Some(after)) if before.at < after.at => {
+            let cores = Cores::between(before, after, setup.allowed);
+            let ended = |ran: &&Ran| (before.at..=after.at).contains(&(ran.execution.start + ran.execution.ns));
+            let own: u64 = history.runs.iter().filter(ended).map(|ran| ran.execution.ns).sum();
+            let all = after.busy_ns.saturating_sub(before.busy_ns).max(1);
+            (cores, (own as f64 / all as f64).min(1.0))
+        }
+        _ => (Cores::default(), 1.0),
     }
 }

@@ -316,6 +316,16 @@ fn threads_that_fight() {
 }
 
 #[test]
+fn cores_that_another_model_uses_say_nothing_about_this_one() {
+    let world = World { instances: 4, threads: 4, fixed: 3 * MS, ..world(Clients::Closed(4, 0)) };
+    let seen = world.run(1);
+    let mut setup = world.setup(&seen, 1);
+    setup.usage.last_mut().expect("two readings").busy_ns *= 3;
+    let changes: Vec<_> = report(&seen.history, &setup, None).advice.iter().map(|advice| advice.change).collect();
+    assert!(!changes.contains(&"threads"), "{changes:?}");
+}
+
+#[test]
 fn threads_without_bound_are_advised_fewer() {
     let world = World { instances: 4, threads: 4, fixed: 3 * MS, ..world(Clients::Closed(4, 0)) };
     let seen = world.run(1);
