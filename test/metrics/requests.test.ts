@@ -11,7 +11,7 @@ const TENSORS = [[['INPUT0', 'TYPE_FP32', [1]]], [['OUTPUT0', 'TYPE_FP32', [1]]]
 const DELAY = 'parameters { key: "execute_delay_ms" value { string_value: "1500" } }\n'
 const group = (count: number): string => `instance_group [ { count: ${count} kind: KIND_CPU } ]\n`
 
-async function start(): Promise<{ server: TestServer; ask: (model: string, count: number) => Promise<Response[]> }> {
+async function start(flags: string[] = []): Promise<{ server: TestServer; ask: (model: string, count: number) => Promise<Response[]> }> {
   const root = mkdtempSync(join(tmpdir(), 'nereid-requests-'))
   onTestFinished(() => rmSync(root, { recursive: true, force: true }))
   const chain = ensemble(0, ...TENSORS, [step('slow', -1, 'INPUT0', 'OUTPUT0')])
@@ -24,7 +24,7 @@ async function start(): Promise<{ server: TestServer; ask: (model: string, count
     one_place: chain.replace('ensemble_scheduling {', 'ensemble_scheduling {\n  max_inflight_requests: 1'),
   }))
     writeModel(root, name, { config: text })
-  const server = await TestServer.start(root)
+  const server = await TestServer.start(root, flags)
   onTestFinished(async () => void (await server.stop()))
   const body = JSON.stringify({ inputs: [{ name: 'INPUT0', shape: [1], datatype: 'FP32', data: [1] }] })
   const one = (model: string): Promise<Response> =>
@@ -63,4 +63,26 @@ test('requests that wait and run are counted over all models, those of ensembles
   const answers = (await Promise.all(asked)).flat()
   expect(answers.map(({ status }) => status)).toEqual(Array(9).fill(200))
   expect(counts(await scrape('/metrics'))).toEqual(['0', '0'])
+}, 60_000)
+
+test('requests of a model that was unloaded are counted until they end', async () => {
+  const { server, ask } = await start(['--model-control-mode=explicit', '--load-model=*'])
+  const counts = async (): Promise<string[]> => {
+    const text = await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics/requests`)).text()
+    return [...text.matchAll(/^nereid_requests_\w+ (\d+)$/gm)].map(([, count]) => count ?? '')
+  }
+  const change = (verb: string): Promise<Response> =>
+    fetch(`${server.url}/v2/repository/models/two/${verb}`, { method: 'POST', body: '{}' })
+  const states = async (): Promise<unknown> => {
+    const index = await fetch(`${server.url}/v2/repository/index`, { method: 'POST' })
+    return ((await index.json()) as { name: string; state?: string }[]).find(({ name }) => name === 'two')?.state
+  }
+  const asked = ask('two', 3)
+  await vi.waitFor(async () => expect(await counts()).toEqual(['1', '2']))
+  const unloaded = change('unload')
+  await vi.waitFor(async () => expect(await states()).not.toBe('READY'))
+  expect(await counts()).toEqual(['1', '2'])
+  expect((await asked).map(({ status }) => status)).toEqual(Array(3).fill(200))
+  expect((await unloaded).status).toBe(200)
+  await vi.waitFor(async () => expect(await counts()).toEqual(['0', '0']))
 }, 60_000)

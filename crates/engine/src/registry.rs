@@ -410,8 +410,9 @@ impl Engine {
     /// per model, they would take one model's. An ensemble has no instances: its steps count, also those that wait for
     /// their place.
     pub fn at_work(&self) -> [(&'static str, &'static str, f64); 2] {
-        let continuing = self.shared.continuing.all();
-        let (waiting, running) = self.serving_all().iter().chain(&continuing).fold((0, 0), |(waiting, running), v| {
+        // Also those that were replaced or unloaded and still have requests.
+        let alive = self.directory.alive();
+        let (waiting, running) = alive.values().fold((0, 0), |(waiting, running), v| {
             if let Some(ensemble) = v.graph() {
                 return (waiting + ensemble.waiting() as u64, running);
             }

@@ -4,17 +4,17 @@
 use crate::directory::Directory;
 use crate::pool::Pool;
 use crate::timer::{Timed, Timer};
-use crate::usage::{INTERVAL_NS, usage};
+use crate::usage::{INTERVAL_NS, Models};
 use crate::version::{EngineContext, ModelVersion, Work};
 use backend::now_ns;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
-use why::Usage;
 
-/// Reads the use of the cores by these versions.
-pub(crate) fn read(versions: &HashMap<u64, Arc<ModelVersion>>) -> Option<Usage> {
+/// What these versions, by their loads, tell of their work.
+pub(crate) fn models(versions: &HashMap<u64, Arc<ModelVersion>>) -> Models {
+    let busy = |(load, version): (&u64, &Arc<ModelVersion>)| (*load, version.serving.dispatch.lock().recent.busy_ns());
     let has_runners = versions.values().any(|version| version.serving.remote.is_some());
-    usage(has_runners, versions.values().map(|version| version.serving.dispatch.lock().recent.busy_ns()).sum())
+    Models { has_runners, busy_ns: versions.iter().map(busy).collect() }
 }
 
 /// Takes the readings.
@@ -38,9 +38,7 @@ impl UsageWatch {
     fn look(&self) {
         let (Some(shared), Some(directory)) = (self.shared.upgrade(), self.directory.upgrade()) else { return };
         let versions = directory.alive();
-        if let Some(usage) = read(&versions) {
-            shared.usage.add(usage);
-        }
+        shared.usage.add_now(models(&versions));
         let now = now_ns();
         versions.values().for_each(|version| version.statistics.log.add(now, version.statistics.all_executions()));
     }

@@ -3,8 +3,8 @@
 use crate::executions::{Duration, Executions};
 use crate::registry::Engine;
 use crate::schedule::Schedule;
-use crate::usage_watch;
 use crate::version::ModelVersion;
+use crate::{usage, usage_watch};
 use backend::now_ns;
 use protocol::json::write_string;
 use protocol::pb::inference::ModelConfig;
@@ -19,7 +19,7 @@ impl Engine {
     /// Those of [`model`](Self::model).
     pub fn why(&self, name: &str, version: &str, change: Option<&Change>) -> Result<String> {
         let version = self.model(name, version)?;
-        let usage = self.shared.usage.with(usage_watch::read(&self.directory.alive()));
+        let usage = self.shared.usage.with_now(usage_watch::models(&self.directory.alive()));
         Ok(version.why(usage, change))
     }
 }
@@ -40,12 +40,13 @@ impl ModelVersion {
         out
     }
 
-    fn setup(&self, usage: Vec<Usage>) -> (why::Snapshot, Setup) {
+    fn setup(&self, readings: Vec<Usage>) -> (why::Snapshot, Setup) {
         let config = ModelConfig::parse(&self.identity.config.load().pb).unwrap_or_default();
         let threads = config.parameters.get("intra_op_thread_count");
         let dispatch = self.serving.dispatch.lock();
         let cores = self.scheduling.capabilities.cores.filter(|_| dispatch.schedule.shares_cores());
         let is_plain = matches!(dispatch.schedule, Schedule::Batcher(_)) && self.scheduling.limited.is_none();
+        let (allowed, quota) = usage::cores();
         let setup = Setup {
             config: scheduler::Config { cores, ..self.scheduling.config.clone() },
             instances: dispatch.members.len() as u32,
@@ -53,8 +54,9 @@ impl ModelVersion {
             threads: threads.and_then(|threads| threads.string_value.trim().parse().ok()).filter(|n| *n > 0),
             learned: dispatch.schedule.profile().usual_line(),
             fastest: dispatch.recent.fastest(),
-            usage,
-            cores: std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64),
+            usage: readings,
+            allowed,
+            cores: quota,
         };
         (dispatch.recent.snapshot(), setup)
     }

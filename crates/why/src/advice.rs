@@ -46,6 +46,10 @@ const NEAR: f64 = 1.15;
 /// CPU time of runs whose threads fight over the time that they need: the rest is spent waiting for each other. Seen
 /// with ONNX Runtime on two cores: 1.4 to 1.9.
 const SPINS: f64 = 1.6;
+/// Part of a model in the work of all models from which the use of the cores says something about it, and from which it
+/// is the only one that matters.
+const PART_MIN: f64 = 0.5;
+const ALL: f64 = 0.9;
 /// Most instances that are tried.
 const INSTANCES_MAX: u32 = 64;
 
@@ -66,7 +70,9 @@ pub struct Setup {
     pub learned: Option<(f64, f64)>,
     /// Readings of the use of cores, oldest first.
     pub usage: Vec<Usage>,
-    /// Cores that the process may use.
+    /// Cores that the process may run on.
+    pub allowed: f64,
+    /// The same, or its quota of CPU time if that is less.
     pub cores: f64,
 }
 
@@ -129,7 +135,8 @@ pub struct Findings {
 pub fn report(history: &History, setup: &Setup, asked: Option<&Change>) -> Findings {
     let stretch = history.stretch();
     let load = Traffic::of(&stretch);
-    let study = Study::new(&stretch, setup, &load);
+    let (cores, part) = cores_of(history, &stretch, setup);
+    let study = Study::new(&stretch, setup, &load, cores, part);
     let advice = if study.is_enough(history) { study.advice() } else { Vec::new() };
     let simulated = asked.filter(|_| study.is_replayable()).map(|change| study.with(change));
     let (queue_us, batch) = means(history);
@@ -177,20 +184,22 @@ struct Study<'s> {
     share: Share,
     /// Share of a run's time in which it was ready and had no core.
     delayed: f64,
+    /// Part of the model in the work of all models, which the use of the cores is of.
+    part: f64,
     now: Speed,
     base: Speed,
 }
 
 impl<'s> Study<'s> {
-    fn new(stretch: &'s History, setup: &'s Setup, load: &'s Traffic) -> Self {
+    fn new(stretch: &'s History, setup: &'s Setup, load: &'s Traffic, cores: Cores, part: f64) -> Self {
         let service = Service::of(stretch, setup.learned);
-        let cores = cores_of(stretch, setup);
         let busy = cores.busy;
         let known = cores.seconds > 0.0 && busy > 0.0;
         let wanted = cores.used + cores.waiting;
+        let free = setup.cores.min(setup.allowed - cores.others);
         let share = Share {
             each: if known { wanted / busy } else { 1.0 },
-            cores: (setup.cores - cores.others).max(0.5),
+            cores: (free - (1.0 - part) * cores.used).max(setup.cores.min(0.5)),
             measured: at_once(&stretch.runs),
             front: 0.0,
         };
@@ -199,7 +208,7 @@ impl<'s> Study<'s> {
         let front = if known { cores.front / now.rate.max(1.0) } else { 0.0 };
         let share = Share { front, ..share };
         let base = Speed::default();
-        let mut study = Self { stretch, setup, load, service, cores, share, delayed, now, base };
+        let mut study = Self { stretch, setup, load, service, cores, share, delayed, part, now, base };
         if study.is_replayable() {
             study.base = study.play(&setup.config, setup.instances, &study.service, share);
         }
@@ -283,7 +292,7 @@ impl<'s> Study<'s> {
         if config.cores.is_some() || self.queued() < QUEUED_MIN {
             return None;
         }
-        let most = instances.saturating_mul(4).max(instances + 8).min(INSTANCES_MAX);
+        let most = instances.saturating_mul(4).max(instances.saturating_add(8)).min(INSTANCES_MAX);
         let play = |count: u32| (count, self.play(config, count, &self.service, self.share));
         let tried: Vec<_> = (instances + 1..=most).map(play).collect();
         let mut tried = tried.into_iter().skip_while(|(_, speed)| !is_worth(&self.base, speed));
@@ -404,11 +413,13 @@ impl<'s> Study<'s> {
         let speedup = |threads: u32| 1.0 + EFFICIENCY * (f64::from(threads).min(cores) - 1.0).max(0.0);
         let now = self.setup.threads.unwrap_or(cores as u32).max(1);
         let slower = speedup(now) / speedup(threads.max(1));
-        let fights = f64::from(now * self.setup.instances) >= 2.0 * cores && self.delayed >= DELAY_MIN;
+        let fights = f64::from(now) * f64::from(self.setup.instances) >= 2.0 * cores && self.delayed >= DELAY_MIN;
         let Cores { used, busy, .. } = self.cores;
         let computing = if fights && busy > 0.0 { used / busy / SPINS } else { f64::INFINITY };
+        // Those are known by rows, and a text's size is its tokens.
+        let is_text = self.stretch.requests.iter().any(|answered| answered.request.tokens > 0);
         let service = self.service.map(|size, all| {
-            let known = self.setup.fastest.get(size.max(1).ilog2() as usize).copied().unwrap_or(0);
+            let known = self.setup.fastest.get(size.max(1).ilog2() as usize).filter(|_| !is_text).copied().unwrap_or(0);
             let fast = if known > 0 { known } else { quantile(all, 0.02) };
             let kept = quickest(all, fast as f64 * 1.2);
             let mean = kept.iter().sum::<u64>() as f64 / kept.len().max(1) as f64;
@@ -422,19 +433,22 @@ impl<'s> Study<'s> {
     fn threads(&self) -> Option<Advice> {
         let Setup { config, instances, threads, cores, .. } = self.setup;
         let now = (*threads)?;
-        let is_over = f64::from(now * instances) > *cores;
-        if !is_over || self.delayed < DELAY_MIN || config.cores.is_some() {
+        let wanted = u64::from(now) * u64::from(*instances);
+        if wanted as f64 <= *cores || self.delayed < DELAY_MIN || config.cores.is_some() {
             return None;
         }
         let fewer = (*cores as u32 / instances).max(1);
+        if fewer >= now || self.part < PART_MIN {
+            return None;
+        }
         let (service, share) = self.with_threads(fewer);
         let expected = self.play(config, *instances, &service, share);
         let made = self.made("threads", (Some(now.into()), Some(fewer.into())), expected);
         let text = format!(
-            "{} of {now} threads want {} cores, and there are {cores:.0}: for {:.0} % of their time, threads that have \
+            "{} of {now} threads want {wanted} cores, and there are {}: for {:.0} % of their time, threads that have \
              work wait for a core, and the others of the run wait for them.",
             plural(*instances, "instance"),
-            now * instances,
+            (cores * 10.0).round() / 10.0,
             100.0 * self.delayed,
         );
         let setting = format!("parameters {{ key: \"intra_op_thread_count\" value {{ string_value: \"{fewer}\" }} }}");
@@ -443,7 +457,11 @@ impl<'s> Study<'s> {
 
     fn neighbour(&self) -> Option<Advice> {
         let Cores { used, waiting, others, .. } = self.cores;
-        if others < OTHERS_MIN || self.delayed < DELAY_MIN {
+        // A quota may leave the others cores enough.
+        if self.part < PART_MIN
+            || others - (self.setup.allowed - self.setup.cores) < OTHERS_MIN
+            || self.delayed < DELAY_MIN
+        {
             return None;
         }
         // Without the neighbour, a run takes its own CPU time, and slows others down if all want more than the cores.
@@ -454,10 +472,11 @@ impl<'s> Study<'s> {
         let expected = self.play(&self.setup.config, self.setup.instances, &service, share);
         let made = self.made("neighbour", (None, None), expected);
         let text = format!(
-            "Other processes use {others:.1} of {:.0} cores. For {:.0} % of its time this model is ready to run \
+            "Other processes use {others:.1} of {:.0} cores. For {:.0} % of its time {} ready to run \
              and has no core.",
-            self.setup.cores,
-            100.0 * self.delayed
+            self.setup.allowed,
+            100.0 * self.delayed,
+            if self.part < ALL { "a model of this server is" } else { "this model is" },
         );
         let setting = "cores of its own for the server (cpuset, --cpuset-cpus, taskset), or another machine for the \
                        other processes";
@@ -470,7 +489,8 @@ impl<'s> Study<'s> {
             return None;
         }
         let service = self.undelayed(1.0 - throttled);
-        let expected = self.play(&self.setup.config, self.setup.instances, &service, self.share);
+        let share = Share { cores: (self.setup.allowed - self.cores.others).max(self.share.cores), ..self.share };
+        let expected = self.play(&self.setup.config, self.setup.instances, &service, share);
         let made = self.made("cpu quota", (None, None), expected);
         let text =
             format!("The CPU quota of the container stops the server for {:.0} % of the time.", 100.0 * throttled);
@@ -570,14 +590,20 @@ fn at_once(runs: &[Ran]) -> f64 {
     if area > 0.0 { squares / area } else { 1.0 }
 }
 
-/// The use of the cores around a stretch.
-fn cores_of(stretch: &History, setup: &Setup) -> Cores {
+/// The use of the cores by all models around a stretch, and this model's part in it.
+fn cores_of(history: &History, stretch: &History, setup: &Setup) -> (Cores, f64) {
     let begin = stretch.requests.first().map_or(0, |answered| answered.request.arrived);
     let end = stretch.requests.iter().map(|answered| answered.end).max().unwrap_or(0);
     let before = setup.usage.iter().rev().find(|usage| usage.at <= begin).or(setup.usage.first());
     let after = setup.usage.iter().find(|usage| usage.at >= end).or(setup.usage.last());
     match (before, after) {
-        (Some(before), Some(after)) if before.at < after.at => Cores::between(before, after, setup.cores),
-        _ => Cores::default(),
+        (Some(before), Some(after)) if before.at < after.at => {
+            let cores = Cores::between(before, after, setup.allowed);
+            let ended = |ran: &&Ran| (before.at..=after.at).contains(&(ran.execution.start + ran.execution.ns));
+            let own: u64 = history.runs.iter().filter(ended).map(|ran| ran.execution.ns).sum();
+            let all = after.busy_ns.saturating_sub(before.busy_ns).max(1);
+            (cores, (own as f64 / all as f64).min(1.0))
+        }
+        _ => (Cores::default(), 1.0),
     }
 }

@@ -84,10 +84,7 @@ impl History {
             return Speed::default();
         };
         let all: u64 = self.requests.iter().map(|answered| u64::from(answered.weight)).sum();
-        let mut latencies: Vec<u64> = Vec::with_capacity(all as usize);
-        for answered in &self.requests {
-            latencies.extend(std::iter::repeat_n(answered.latency(), answered.weight as usize));
-        }
+        let latencies = self.requests.iter().map(|answered| (answered.latency(), answered.weight)).collect();
         let seconds = last.saturating_sub(first.request.arrived) as f64 / 1e9;
         speed(latencies, all as f64 / seconds.max(1e-6))
     }
@@ -138,9 +135,30 @@ impl History {
     }
 }
 
-/// Speed of requests with these latencies, in ns.
-pub(crate) fn speed(mut latencies: Vec<u64>, rate: f64) -> Speed {
+/// Speed of requests with these latencies, in ns, each with the number of requests that it stands for.
+pub(crate) fn speed(mut latencies: Vec<(u64, u32)>, rate: f64) -> Speed {
     latencies.sort_unstable();
-    let us = |share| quantile(&latencies, share) as f64 / 1e3;
+    let all: u64 = latencies.iter().map(|(_, weight)| u64::from(*weight)).sum();
+    let us = |share: f64| {
+        let mut left = (all as f64 * share).ceil() as u64;
+        let found = latencies.iter().find(|(_, weight)| {
+            left = left.saturating_sub((*weight).into());
+            left == 0
+        });
+        found.map_or(0.0, |(ns, _)| *ns as f64 / 1e3)
+    };
     Speed { rate, p50_us: us(0.5), p99_us: us(0.99) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latencies_count_by_their_weight() {
+        let found = speed(vec![(9_000, 1), (1_000, 64), (5_000, 64), (7_000, 1)], 3.0);
+        assert_eq!((found.p50_us, found.p99_us), (5.0, 7.0), "the 65th and the 129th of 130");
+        assert_eq!(speed(vec![(1_000, 65), (2_000, 65)], 1.0).p50_us, 1.0);
+        assert_eq!(speed(Vec::new(), 0.0), Speed::default());
+    }
 }

@@ -15,15 +15,15 @@ pub struct Usage {
     pub own_ns: u64,
     /// Duration of all executions on those threads, in ns.
     pub busy_ns: u64,
-    /// Time that the quota of the container stopped it, in ns.
+    /// Time that the quota of the container stopped it, in ns, the sum of the cores that it ran on.
     pub throttled_ns: u64,
 }
 
 /// Mean use of the cores between two moments.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Cores {
-    /// Cores that this process may use.
-    pub cores: f64,
+    /// Cores that this process may run on.
+    pub allowed: f64,
     /// Mean number of cores that model threads used.
     pub used: f64,
     /// Mean number of model threads that were ready and waited for a core.
@@ -42,18 +42,21 @@ pub struct Cores {
 
 impl Cores {
     /// The difference of two readings.
-    pub fn between(before: &Usage, after: &Usage, cores: f64) -> Self {
+    pub fn between(before: &Usage, after: &Usage, allowed: f64) -> Self {
         let ns = after.at.saturating_sub(before.at).max(1) as f64;
         let mean = |before: u64, after: u64| after.saturating_sub(before) as f64 / ns;
         let own = mean(before.own_ns, after.own_ns);
+        let (used, waiting) = (mean(before.cpu_ns, after.cpu_ns), mean(before.delay_ns, after.delay_ns));
+        // It stops on each core that threads are ready on.
+        let stopped = (used + waiting).min(allowed).max(1.0);
         Self {
-            cores,
-            used: mean(before.cpu_ns, after.cpu_ns),
-            waiting: mean(before.delay_ns, after.delay_ns),
-            front: (own - mean(before.cpu_ns, after.cpu_ns)).max(0.0),
+            allowed,
+            used,
+            waiting,
+            front: (own - used).max(0.0),
             others: (mean(before.machine_ns, after.machine_ns) - own).max(0.0),
             busy: mean(before.busy_ns, after.busy_ns),
-            throttled: mean(before.throttled_ns, after.throttled_ns).min(1.0),
+            throttled: (mean(before.throttled_ns, after.throttled_ns) / stopped).min(1.0),
             seconds: ns / 1e9,
         }
     }

@@ -294,6 +294,6 @@ impl Replay<'_> {
             None => self.arrived.first().copied().unwrap_or(0),
         };
         let seconds = steady.last().map_or(0, |last| last.0 - begin) as f64 / 1e9;
-        speed(steady.iter().map(|answered| answered.1).collect(), steady.len() as f64 / seconds.max(1e-6))
+        speed(steady.iter().map(|answered| (answered.1, 1)).collect(), steady.len() as f64 / seconds.max(1e-6))
     }
 }

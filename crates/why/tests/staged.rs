@@ -191,24 +191,28 @@ impl World {
         Seen { history, speed: Speed { rate, p50_us: us(0.5), p99_us: us(0.99) }, usage, fastest: ring.fastest() }
     }
 
-    fn explain(&self, seed: u64) -> (Findings, Speed) {
-        let seen = self.run(seed);
+    fn setup(&self, seen: &Seen, seed: u64) -> Setup {
         let mut fastest = seen.fastest;
         if self.threads > 0 && self.hog == 0.0 {
             // The first request came alone.
             fastest[0] = self.duration(1, 1, &mut Dice(seed)).0;
         }
-        let setup = Setup {
+        Setup {
             config: self.config.clone(),
             instances: self.instances,
             is_replayed: true,
             threads: Some(self.threads).filter(|threads| *threads > 0),
             fastest,
             learned: None,
-            usage: seen.usage,
+            usage: seen.usage.clone(),
+            allowed: self.cores,
             cores: self.cores,
-        };
-        (report(&seen.history, &setup, None), seen.speed)
+        }
+    }
+
+    fn explain(&self, seed: u64) -> (Findings, Speed) {
+        let seen = self.run(seed);
+        (report(&seen.history, &self.setup(&seen, seed), None), seen.speed)
     }
 }
 
@@ -312,12 +316,56 @@ fn threads_that_fight() {
 }
 
 #[test]
+fn cores_that_another_model_uses_say_nothing_about_this_one() {
+    let world = World { instances: 4, threads: 4, fixed: 3 * MS, ..world(Clients::Closed(4, 0)) };
+    let seen = world.run(1);
+    let mut setup = world.setup(&seen, 1);
+    setup.usage.last_mut().expect("two readings").busy_ns *= 3;
+    let changes: Vec<_> = report(&seen.history, &setup, None).advice.iter().map(|advice| advice.change).collect();
+    assert!(!changes.contains(&"threads"), "{changes:?}");
+}
+
+#[test]
+fn threads_without_bound_are_advised_fewer() {
+    let world = World { instances: 4, threads: 4, fixed: 3 * MS, ..world(Clients::Closed(4, 0)) };
+    let seen = world.run(1);
+    let setup = Setup { threads: Some(u32::MAX), ..world.setup(&seen, 1) };
+    let change = why::Change {
+        instances: Some(u32::MAX),
+        delay_us: Some(u64::MAX),
+        max_batch_size: Some(u32::MAX),
+        threads: Some(u32::MAX),
+    };
+    let report = report(&seen.history, &setup, Some(&change));
+    assert!(report.simulated.is_some());
+    let threads = report.advice.iter().find(|advice| advice.change == "threads").expect("they fight");
+    assert!(threads.text.contains("4 instances of 4294967295 threads want 17179869180 cores"), "{}", threads.text);
+}
+
+#[test]
 fn a_hog_beside_it() {
     for traffic in [Clients::Closed(2, 0), Clients::Open(70.0)] {
         let world =
             World { instances: 2, threads: 1, cores: 2.0, hog: 2.0, fixed: 10 * MS, seconds: 120, ..world(traffic) };
         check("hog", &world, "neighbour", |world, _| world.hog = 0.0);
     }
+}
+
+#[test]
+fn a_quota_on_a_machine_that_others_use() {
+    // Half a core of forty, on which others use most and the server waits only for its quota.
+    let world = World { threads: 1, ..world(Clients::Closed(2, 0)) };
+    let seen = world.run(1);
+    let mut setup = Setup { allowed: 40.0, cores: 0.5, ..world.setup(&seen, 1) };
+    let last = setup.usage.last_mut().expect("two readings");
+    let ns = last.at - 10 * S;
+    (last.cpu_ns, last.own_ns, last.delay_ns, last.throttled_ns) = (ns / 2, ns / 2, ns / 2, ns / 2);
+    last.machine_ns = 30 * ns;
+    let found = report(&seen.history, &setup, None);
+    let all: Vec<_> = found.advice.iter().map(|advice| (advice.change, advice.expected.rate)).collect();
+    assert_eq!(all[0].0, "cpu quota", "{all:?}, {:?}", found.cores);
+    assert!((all[0].1 / found.advice[0].now.rate / 2.0 - 1.0).abs() < 0.25, "twice the rate: {all:?}");
+    assert!(all.iter().all(|(change, _)| *change != "neighbour"), "{all:?}");
 }
 
 #[test]
