@@ -45,7 +45,7 @@ test('a request that failed names its error, whose fault it is, and whether a re
     total_us: 20, phases_us: { read: 20 },
   }
   const { out } = await runs(why, [JSON.stringify(failed)])
-  expect(out).toContain('simple: failed with UNAVAILABLE (14) after 20 us\n')
+  expect(out).toContain('simple: failed with UNAVAILABLE (gRPC 14) after 20 us\n')
   expect(out).toContain('  the queue is full\n  fault of the server; a repeat can help\n')
 })
 
@@ -81,7 +81,7 @@ const SUM = {
 
 test('a model is summed up, with its advice and what a simulation expects', () => {
   expect(modelText(SUM, 'instances=3,delay_us=0').join('\n')).toMatchInlineSnapshot(`
-    "simple version 1, the last 300 s: 12000 requests, 2 of them failed: 40.0 requests/s, median 20.0 ms, p99 61.0 ms
+    "simple version 1, the last 300 s: 12002 requests, 2 of them failed: 40.0 requests/s, median 20.0 ms, p99 61.0 ms
       8 clients that wait for a response before they send, in batches of 1.2 rows
 
     Where the time went, in the mean:

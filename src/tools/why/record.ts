@@ -15,11 +15,14 @@ const PHASES: Readonly<Record<string, readonly [meaning: string, change: string]
   input: ['gathering the inputs of the batch', 'Inputs in shared memory need no copy.'],
   infer: ['computing', 'The model itself takes the time: its threads, its batch, or other processes on its cores.'],
   output: ['distributing the outputs of the batch', 'Outputs in shared memory need no copy.'],
+  responses: ['making further responses', 'The model itself takes the time between its responses.'],
   encode: ['encoding the response', 'Binary data encodes faster than JSON, and a request can ask for fewer outputs.'],
   write: ['sending the response', 'The client or the network read the response slowly.'],
 }
 
 const BAR_COLUMNS = 20
+/** A request that took less needs no advice: the first ones of a connection are as slow. */
+const FAST_US = 1000
 
 export const wordOf = (value: unknown): string =>
   typeof value === 'string' ? value : typeof value === 'number' ? String(value) : ''
@@ -63,7 +66,7 @@ export function recordText(value: unknown): string[] {
   const record = membersOf(value)
   const { model, version, id, error, batch, cause } = record
   const total = numberOf(record['total_us'])
-  const status = wordOf(record['status'] ?? record['grpc_status'])
+  const status = record['status'] === undefined ? `gRPC ${wordOf(record['grpc_status'])}` : wordOf(record['status'])
   const code = wordOf(record['code'])
   const names = [nameOf(model, version) || wordOf(record['verb']), wordOf(id) === '' ? '' : `request '${wordOf(id)}'`]
   const result = code === '' ? `answered with ${status}` : `failed with ${code} (${status})`
@@ -111,6 +114,10 @@ function behind(value: unknown): string[] {
 /** Advice from one request. The server's sums know more, so it leads there. */
 function changeOf(phase: string, share: number, record: Readonly<Record<string, unknown>>): string {
   const more = `nereid why ${wordOf(record['model']) || 'MODEL'}`
+  if (wordOf(record['code']) !== '')
+    return record['fault'] === 'client' ? 'The request: its error says what is wrong with it.'
+      : `What the error names; ask for the model: ${more}`
+  if (numberOf(record['total_us']) < FAST_US) return 'Nothing: it took less than a millisecond.'
   if (phase === '') return `The record has no phases; ask for the model: ${more}`
   if (share < 0.3) return `No phase stands out; ask for the model: ${more}`
   if (phase !== 'queue') return `${PHASES[phase]?.[1] ?? `The phase ${phase} took longest.`} Ask for the model: ${more}`

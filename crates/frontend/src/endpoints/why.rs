@@ -25,7 +25,7 @@ impl Endpoint for PastRequests {
                 if id.is_empty() {
                     return Ok(kept.listed(&model, covers));
                 }
-                let records = kept.of_id(id.as_bytes(), covers);
+                let records = kept.of_id(id.as_bytes(), &model, covers);
                 if records.is_empty() {
                     return Err(unknown(&id));
                 }

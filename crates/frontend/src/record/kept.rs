@@ -59,6 +59,11 @@ impl KeptRequest {
         RequestLine::of(&self.name, self.caller, &self.facts)
     }
 
+    /// Whether the request was for this model; true for an empty name.
+    fn is_of(&self, model: &str) -> bool {
+        model.is_empty() || self.line().model() == model.as_bytes()
+    }
+
     fn is_covered(&self, covers: &impl Fn(&str) -> bool) -> bool {
         covers(&String::from_utf8_lossy(self.line().model()))
     }
@@ -152,16 +157,16 @@ impl Kept {
         }
     }
 
-    /// The records of the request with this id that a caller may see, newest first; at most [`WHY_LISTED_MAX`].
-    pub fn of_id(&self, id: &[u8], covers: impl Fn(&str) -> bool) -> Vec<String> {
+    /// The records of the request with this id, of a model or of any if it is empty, that a caller may see, newest first; at most [`WHY_LISTED_MAX`].
+    pub fn of_id(&self, id: &[u8], model: &str, covers: impl Fn(&str) -> bool) -> Vec<String> {
         let id = kept_id(id);
         let mut state = self.state.lock();
         state.expire(now_ns() / MINUTE_NS);
         let all: Vec<_> = state.all().cloned().collect();
         // Requests that end wait for the lock.
         drop(state);
-        let mut found: Vec<_> =
-            all.into_iter().filter(|one| one.line().id() == id && one.is_covered(&covers)).collect();
+        let is_it = |one: &KeptRequest| one.line().id() == id && one.is_of(model) && one.is_covered(&covers);
+        let mut found: Vec<_> = all.into_iter().filter(|one| is_it(one)).collect();
         found.sort_by_key(|one| Reverse(one.ended));
         found.iter().take(WHY_LISTED_MAX).map(|one| record(one, &covers)).collect()
     }
@@ -169,8 +174,7 @@ impl Kept {
     /// All kept requests of a model, or of all models if it is empty, that a caller may see, by cause, as JSON.
     pub fn listed(&self, model: &str, covers: impl Fn(&str) -> bool) -> String {
         let now = now_ns();
-        let is_seen =
-            |one: &KeptRequest| (model.is_empty() || one.line().model() == model.as_bytes()) && one.is_covered(&covers);
+        let is_seen = |one: &KeptRequest| one.is_of(model) && one.is_covered(&covers);
         let mut state = self.state.lock();
         state.expire(now / MINUTE_NS);
         let (slowest, failed): (Vec<_>, Vec<_>) = (state.slow().cloned().collect(), state.failed().cloned().collect());
@@ -348,8 +352,8 @@ mod tests {
         // After 15 whole minutes those of the first are gone.
         keep(&kept, 1, (WHY_MINUTES + 1) * MINUTE_NS);
         assert_eq!(kept.counts(), [WHY_MINUTE_MIN + 1, 0]);
-        assert!(kept.of_id(b"1", |_| true)[0].contains(r#""model":"m","id":"1","grpc_status":0"#));
-        assert_eq!(kept.of_id(b"1", |model| model != "m"), [""; 0]);
+        assert!(kept.of_id(b"1", "", |_| true)[0].contains(r#""model":"m","id":"1","grpc_status":0"#));
+        assert_eq!(kept.of_id(b"1", "", |model| model != "m"), [""; 0]);
     }
 
     #[test]

@@ -213,6 +213,10 @@ impl<'r> RequestLine<'r> {
                 phase("input", inputs);
                 phase("infer", infer);
                 phase("output", outputs);
+                // A decoupled model goes on after its execution returned.
+                if sizes.responses > 1 || matches!(self.name, RequestName::InStream) {
+                    phase("responses", measured.ended);
+                }
             } else {
                 // The response came from the response cache or an ensemble.
                 phase("model", measured.ended);
