@@ -51,7 +51,7 @@ impl UsageLog {
     }
 }
 
-/// Counters of a version at some moments of the last minutes, oldest first. Never empty.
+/// Counters of a version when they had changed, oldest first: each held until about the next. Never empty.
 pub(crate) struct CounterLog(Mutex<VecDeque<(u64, Executions)>>);
 
 impl CounterLog {
@@ -60,19 +60,24 @@ impl CounterLog {
         Self(Mutex::new(VecDeque::from([(now, Executions::default())])))
     }
 
-    /// Counts since the oldest counters that are kept, and when those were read.
-    pub(crate) fn until(&self, now: &Executions) -> (u64, Executions) {
+    /// Counts of the last minutes until `now`, and since when.
+    pub(crate) fn until(&self, now: u64, counters: &Executions) -> (u64, Executions) {
         let (since, before) = self.0.lock().front().copied().unwrap_or_default();
         let mut counts = Executions::default();
-        counts.add_between(&before, now);
-        (since, counts)
+        counts.add_between(&before, counters);
+        (since.max(now.saturating_sub(WINDOW_NS + INTERVAL_NS)), counts)
     }
 
     pub(crate) fn add(&self, now: u64, counters: Executions) {
         let mut all = self.0.lock();
-        all.push_back((now, counters));
+        if all.back().is_none_or(|(_, last)| *last != counters) {
+            all.push_back((now, counters));
+        }
         while all.len() > READINGS_MAX || all.get(1).is_some_and(|(at, _)| now.saturating_sub(*at) > WINDOW_NS) {
             all.pop_front();
+        }
+        if all.len() == 1 {
+            all.shrink_to_fit();
         }
     }
 }
@@ -231,6 +236,28 @@ fn groups() -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counters_are_kept_when_they_change_and_leave_after_minutes() {
+        const S: u64 = 1_000_000_000;
+        let counters = |failures| Executions { failures, ..Executions::default() };
+        let log = CounterLog::new(5 * S);
+        let kept = || {
+            let all = log.0.lock();
+            (all.len(), all.capacity())
+        };
+        (1..=200).for_each(|i| log.add(5 * S + i * INTERVAL_NS, counters(0)));
+        assert_eq!(kept(), (1, 1), "an idle version");
+        let until = |now: u64, failures| log.until(now * S, &counters(failures));
+        assert_eq!(until(1005, 0), (700 * S, counters(0)));
+        log.add(1010 * S, counters(3));
+        log.add(1015 * S, counters(4));
+        assert_eq!(until(1020, 5), (715 * S, counters(5)));
+        log.add(1311 * S, counters(4));
+        assert_eq!(until(1312, 5), (1010 * S, counters(2)), "without what came before the last five minutes");
+        log.add(1316 * S, counters(4));
+        assert_eq!((until(1320, 4), kept()), ((1015 * S, counters(0)), (1, 1)));
+    }
 
     #[test]
     fn quotas_of_both_kinds_of_groups_are_parts_of_cores() {

@@ -27,7 +27,7 @@ impl Engine {
 impl ModelVersion {
     fn why(&self, usage: Vec<Usage>, change: Option<&Change>) -> String {
         let now = now_ns();
-        let (since, counts) = self.statistics.log.until(&self.statistics.all_executions());
+        let (since, counts) = self.statistics.log.until(now, &self.statistics.all_executions());
         let seconds = now.saturating_sub(since) as f64 / 1e9;
         let (snapshot, setup) = self.setup(usage);
         let history = History::new(&snapshot, now.saturating_sub(WINDOW_NS), now);

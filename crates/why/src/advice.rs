@@ -26,6 +26,8 @@ const REQUESTS_MIN: usize = 50;
 /// An execution this much longer than the median, and at least this long, hung.
 const HANG: u64 = 20;
 const HANG_NS_MIN: u64 = 100_000_000;
+/// One that still runs hangs from here. What it costs is not known yet.
+const HANG_OPEN_NS_MIN: u64 = 1_000_000_000;
 /// Most executions that may hang: more are the usual case.
 const HANG_SHARE_MAX: f64 = 0.1;
 /// Share of a run's time without a core from which the cores are to blame.
@@ -259,8 +261,12 @@ impl<'s> Study<'s> {
         all.extend(self.batch());
         all.extend(self.tokens());
         all.extend(self.instances());
-        all.retain(|advice| is_worth(&self.base, &advice.expected));
+        let hangs_now = |advice: &Advice| advice.change == "hang" && self.is_stuck();
+        all.retain(|advice| hangs_now(advice) || is_worth(&self.base, &advice.expected));
         let worth = |advice: &Advice| {
+            if hangs_now(advice) {
+                return f64::INFINITY;
+            }
             let cost = if advice.change == INSTANCES { INSTANCES_COST } else { 1.0 };
             self.gain(&advice.expected) / cost
         };
@@ -514,11 +520,25 @@ impl<'s> Study<'s> {
         })
     }
 
-    fn hang(&self) -> Option<Advice> {
+    /// Sorted durations of executions, and the one from which they hang.
+    fn hang_limit(&self) -> (Vec<u64>, u64) {
         let mut all: Vec<u64> = self.stretch.runs.iter().map(|ran| ran.execution.ns).collect();
         all.sort_unstable();
-        let limit = (HANG * quantile(&all, 0.5)).max(HANG_NS_MIN);
-        let hung = all.len() - all.partition_point(|ns| *ns < limit);
+        let limit = HANG.saturating_mul(quantile(&all, 0.5)).max(HANG_NS_MIN);
+        (all, limit)
+    }
+
+    /// True if an execution hangs now.
+    fn is_stuck(&self) -> bool {
+        self.stretch.open_ns >= self.hang_limit().1.max(HANG_OPEN_NS_MIN)
+    }
+
+    fn hang(&self) -> Option<Advice> {
+        let (mut all, limit) = self.hang_limit();
+        let is_stuck = self.is_stuck();
+        let half = quantile(&all, 0.5);
+        all.extend(Some(self.stretch.open_ns).filter(|_| is_stuck));
+        let hung = all.iter().filter(|ns| **ns >= limit).count();
         let share = hung as f64 / all.len().max(1) as f64;
         if hung == 0 || share > HANG_SHARE_MAX {
             return None;
@@ -527,11 +547,12 @@ impl<'s> Study<'s> {
         let expected = self.play(&self.setup.config, self.setup.instances, &service, self.share);
         let made = self.made("hang", (None, None), expected);
         let text = format!(
-            "{hung} of {} executions took up to {:.1} s, and half of all at most {:.1} ms. The requests behind them \
+            "{hung} of {} executions took up to {:.1} s{}, and half of all at most {:.1} ms. The requests behind them \
              wait as long. The cause is in the model: a lock, a network call, a first run of a new shape.",
             all.len(),
-            all.last().copied().unwrap_or(0) as f64 / 1e9,
-            quantile(&all, 0.5) as f64 / 1e6,
+            all.iter().max().copied().unwrap_or(0) as f64 / 1e9,
+            if is_stuck { ", one of which still runs" } else { "" },
+            half as f64 / 1e6,
         );
         let setting = "the model itself; until then, instance_group with a higher count lets other requests pass, and \
                        --hang-warning-secs names the executions in the log";

@@ -53,10 +53,10 @@ const PAUSE_NS_MIN: u64 = 1_000_000_000;
 impl History {
     /// Reads a ring since `since`.
     pub fn new(snapshot: &Snapshot, since: u64, now: u64) -> Self {
-        let mut history = Self::default();
+        let open_ns = snapshot.open_since.map_or(0, |start| now.saturating_sub(start));
+        let mut history = Self { open_ns, ..Self::default() };
         for (execution, requests) in snapshot.executions().filter(|(execution, _)| execution.start >= since) {
             if execution.ns == 0 {
-                history.open_ns = history.open_ns.max(now.saturating_sub(execution.start));
                 continue;
             }
             let weight = if execution.is_inline { Snapshot::INLINE_EVERY } else { 1 };

@@ -157,8 +157,8 @@ pub struct Ring {
     budget: Arc<Budget>,
     requests: Chunks<Arrived>,
     executions: Chunks<Execution>,
-    /// Executions that run: number and instance.
-    open: SmallVec<[(u64, u16); 4]>,
+    /// Executions that run: number, instance and start.
+    open: SmallVec<[(u64, u16, u64); 4]>,
     inline: u32,
     fastest: [u64; FASTEST],
     busy_ns: u64,
@@ -181,7 +181,7 @@ impl Ring {
         if self.open.len() == OPEN_MAX {
             self.open.remove(0);
         }
-        self.open.push((self.executions.next(), u16::MAX));
+        self.open.push((self.executions.next(), u16::MAX, now));
         self.push(Execution {
             start: now,
             ns: 0,
@@ -202,7 +202,7 @@ impl Ring {
     /// Notes the instance of the batch that began last.
     pub fn on(&mut self, instance: u32) {
         let instance = u16::try_from(instance).unwrap_or(u16::MAX);
-        let Some((number, of)) = self.open.last_mut() else { return };
+        let Some((number, of, _)) = self.open.last_mut() else { return };
         *of = instance;
         if let Some(execution) = self.executions.get_mut(*number) {
             execution.instance = instance;
@@ -218,8 +218,8 @@ impl Ring {
         }
         self.busy_ns += ns;
         let instance = u16::try_from(instance).unwrap_or(u16::MAX);
-        let Some(at) = self.open.iter().position(|(_, of)| *of == instance) else { return };
-        let (number, _) = self.open.remove(at);
+        let Some(at) = self.open.iter().position(|(_, of, _)| *of == instance) else { return };
+        let (number, ..) = self.open.remove(at);
         let Some(execution) = self.executions.get_mut(number) else { return };
         execution.failed = ns == 0;
         if ns > 0 {
@@ -275,7 +275,12 @@ impl Ring {
 
     /// The entries, to be read without the lock.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot { first: self.requests.first, requests: self.requests.copy(), executions: self.executions.copy() }
+        Snapshot {
+            first: self.requests.first,
+            requests: self.requests.copy(),
+            executions: self.executions.copy(),
+            open_since: self.open.iter().map(|(.., start)| *start).min(),
+        }
     }
 }
 
@@ -292,6 +297,8 @@ pub struct Snapshot {
     first: u64,
     requests: Vec<Arc<Vec<Arrived>>>,
     executions: Vec<Arc<Vec<Execution>>>,
+    /// When the oldest execution that runs began. Its entry may have left.
+    pub(crate) open_since: Option<u64>,
 }
 
 impl Snapshot {
@@ -336,6 +343,10 @@ mod tests {
         let all: Vec<_> = snapshot.executions().map(|(e, r)| (e, r.map(|r| r.arrived).collect::<Vec<_>>())).collect();
         assert_eq!((all[0].0.start, all[0].0.ns, all[0].0.instance, &all[0].1[..]), (1003, 7, 3, &[999, 998][..]));
         assert_eq!((all[1].0.ns, &all[1].1[..]), (0, &[1999][..]), "it runs");
+        assert_eq!(snapshot.open_since, Some(2000));
+        ring.on(3);
+        ring.ended(3, 1, 2500, 400);
+        assert_eq!(ring.snapshot().open_since, None);
     }
 
     #[test]

@@ -377,6 +377,20 @@ fn a_model_that_sometimes_hangs() {
 }
 
 #[test]
+fn a_model_that_hangs_now() {
+    let world = World { instances: 2, fixed: 5 * MS, ..world(Clients::Open(40.0)) };
+    let seen = world.run(1);
+    let setup = world.setup(&seen, 1);
+    for (open_ns, hangs) in [(90 * MS, false), (900 * MS, false), (3 * S, true)] {
+        let history = History { open_ns, ..seen.history.clone() };
+        let advice = report(&history, &setup, None).advice;
+        assert_eq!(advice.first().map(|advice| advice.change), hangs.then_some("hang"), "{open_ns}");
+        let text = advice.first().map_or("", |advice| &advice.text);
+        assert!(!hangs || text.contains("took up to 3.0 s, one of which still runs, and half"), "{text}");
+    }
+}
+
+#[test]
 fn healthy_servers_get_no_advice() {
     let busy = World { threads: 1, cores: 1.0, ..world(Clients::Closed(1, 0)) };
     let light = World { instances: 4, ..world(Clients::Open(60.0)) };
