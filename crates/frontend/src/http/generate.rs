@@ -91,6 +91,10 @@ pub fn check_encoding(head: &RequestHead) -> Result<()> {
 async fn read<'e>(exchange: &'e HttpExchange<'_>, body: &Bytes) -> Result<(&'e Arc<ModelVersion>, Box<InferRequest>)> {
     let context = exchange.context;
     let version = find(exchange)?;
+    if version.signature.decoupled {
+        // Its responses come from the inbox, which knows no record.
+        exchange.needs_record();
+    }
     exchange.accept(version);
     check_encoding(exchange.head)?;
     let parsed = if body.len() > JSON_BYTES_ON_REACTOR_MAX {

@@ -214,7 +214,7 @@ impl<'r> RequestLine<'r> {
                 phase("infer", infer);
                 phase("output", outputs);
                 // A decoupled model goes on after its execution returned.
-                if sizes.responses > 1 || matches!(self.name, RequestName::InStream) {
+                if matches!(&self.facts.target, Target::Found(signature) if signature.decoupled) {
                     phase("responses", measured.ended);
                 }
             } else {
