@@ -11,7 +11,9 @@ const TENSORS = [[['INPUT0', 'TYPE_FP32', [1]]], [['OUTPUT0', 'TYPE_FP32', [1]]]
 const DELAY = 'parameters { key: "execute_delay_ms" value { string_value: "1500" } }\n'
 const group = (count: number): string => `instance_group [ { count: ${count} kind: KIND_CPU } ]\n`
 
-async function start(flags: string[] = []): Promise<{ server: TestServer; ask: (model: string, count: number) => Promise<Response[]> }> {
+async function start(
+  flags: string[] = [],
+): Promise<{ server: TestServer; ask: (model: string, count: number) => Promise<Response[]> }> {
   const root = mkdtempSync(join(tmpdir(), 'nereid-requests-'))
   onTestFinished(() => rmSync(root, { recursive: true, force: true }))
   const chain = ensemble(0, ...TENSORS, [step('slow', -1, 'INPUT0', 'OUTPUT0')])

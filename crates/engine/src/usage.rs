@@ -18,7 +18,7 @@ const TICK_NS: u64 = 10_000_000;
 /// Names of the threads that run models.
 const THREADS: [&str; 4] = ["nereid-worker", "nereid-onnx", "nereid-trees", "nereid-graph"];
 
-/// What the versions that are alive tell.
+/// The work of the versions that are alive.
 pub(crate) struct Models {
     /// True if some run in processes of their own.
     pub(crate) has_runners: bool,
@@ -83,12 +83,13 @@ impl CounterLog {
 }
 
 /// CPU time and time without a core of a thread, in ns.
-type Times = (u64, u64);
+type ThreadTimes = (u64, u64);
 
-/// Sums that never fall, though threads, processes and versions end: each reading adds what those that live have more than before.
+/// Sums that never fall, though threads, processes and versions end: each reading adds by how much the counters of
+/// those that live rose.
 #[derive(Default)]
 struct Sums {
-    threads: HashMap<u32, Times>,
+    threads: HashMap<u32, ThreadTimes>,
     processes: HashMap<u32, u64>,
     versions: HashMap<u64, u64>,
     cpu_ns: u64,
@@ -136,7 +137,7 @@ impl Sums {
     }
 }
 
-/// What counters have more than those before, which they replace.
+/// Returns by how much counters rose since those before, which they replace.
 fn gained<K: Eq + Hash>(before: &mut HashMap<K, u64>, now: HashMap<K, u64>) -> u64 {
     let gained = |(id, value): (&K, &u64)| value.saturating_sub(before.get(id).copied().unwrap_or(0));
     let sum = now.iter().map(gained).sum();
@@ -144,7 +145,7 @@ fn gained<K: Eq + Hash>(before: &mut HashMap<K, u64>, now: HashMap<K, u64>) -> u
     sum
 }
 
-fn times(schedstat: &str) -> Option<Times> {
+fn times(schedstat: &str) -> Option<ThreadTimes> {
     let mut times = schedstat.split_ascii_whitespace().map_while(|number| number.parse().ok());
     Some((times.next()?, times.next()?))
 }

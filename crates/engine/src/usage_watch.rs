@@ -10,7 +10,7 @@ use backend::now_ns;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-/// What these versions, by their loads, tell of their work.
+/// The work of these versions, by their loads.
 pub(crate) fn models(versions: &HashMap<u64, Arc<ModelVersion>>) -> Models {
     let busy = |(load, version): (&u64, &Arc<ModelVersion>)| (*load, version.serving.dispatch.lock().recent.busy_ns());
     let has_runners = versions.values().any(|version| version.serving.remote.is_some());

@@ -5,7 +5,7 @@ use crate::history::{History, Ran};
 use crate::load::Traffic;
 use crate::machine::{Cores, Usage};
 use crate::replay::{Scene, Share};
-use crate::service::Service;
+use crate::service::{Service, at_once, quickest};
 use crate::{Speed, quantile};
 use scheduler::{Config, Dynamic};
 
@@ -422,7 +422,7 @@ impl<'s> Study<'s> {
         let fights = f64::from(now) * f64::from(self.setup.instances) >= 2.0 * cores && self.delayed >= DELAY_MIN;
         let Cores { used, busy, .. } = self.cores;
         let computing = if fights && busy > 0.0 { used / busy / SPINS } else { f64::INFINITY };
-        // Those are known by rows, and a text's size is its tokens.
+        // The shortest durations are known by rows, and the size of a text is its tokens.
         let is_text = self.stretch.requests.iter().any(|answered| answered.request.tokens > 0);
         let service = self.service.map(|size, all| {
             let known = self.setup.fastest.get(size.max(1).ilog2() as usize).filter(|_| !is_text).copied().unwrap_or(0);
@@ -578,37 +578,6 @@ fn sized(config: &mut Config, size: u32) {
     config.max_batch_size = size;
     let dynamic = config.dynamic.get_or_insert_with(Dynamic::default);
     dynamic.preferred.clear();
-}
-
-/// The longest beginning of sorted durations with at most this mean; if that has too few, all of them, scaled.
-fn quickest(all: &[u64], mean: f64) -> Vec<u64> {
-    const FEW: usize = 8;
-    let mut sum = 0.0;
-    let kept = all.iter().enumerate().take_while(|(at, ns)| {
-        sum += **ns as f64;
-        sum <= mean * (*at + 1) as f64
-    });
-    let kept = kept.count();
-    if kept >= FEW {
-        return all[..kept].to_vec();
-    }
-    let now = all.iter().sum::<u64>() as f64 / all.len().max(1) as f64;
-    all.iter().map(|ns| (*ns as f64 * mean / now.max(1.0)).max(1.0) as u64).collect()
-}
-
-/// Mean number of executions beside a run, itself included.
-fn at_once(runs: &[Ran]) -> f64 {
-    let mut times: Vec<(u64, i32)> =
-        runs.iter().flat_map(|ran| [(ran.execution.start, 1), (ran.execution.start + ran.execution.ns, -1)]).collect();
-    times.sort_unstable();
-    let (mut running, mut before, mut area, mut squares) = (0i32, 0, 0.0, 0.0);
-    for (at, change) in times {
-        let (length, runs) = ((at - before) as f64, f64::from(running));
-        area += length * runs;
-        squares += length * runs * runs;
-        (running, before) = (running + change, at);
-    }
-    if area > 0.0 { squares / area } else { 1.0 }
 }
 
 /// The use of the cores by all models around a stretch, and this model's part in it.

@@ -133,3 +133,34 @@ fn line(sizes: &BTreeMap<u32, (Vec<u64>, f64)>) -> Option<(f64, f64)> {
     let each = ((products / weight - size * ns) / variance).max(0.0);
     Some(((ns - each * size).max(0.0), each))
 }
+
+/// The longest beginning of sorted durations with at most this mean; if that has too few, all of them, scaled.
+pub(crate) fn quickest(all: &[u64], mean: f64) -> Vec<u64> {
+    const FEW: usize = 8;
+    let mut sum = 0.0;
+    let kept = all.iter().enumerate().take_while(|(at, ns)| {
+        sum += **ns as f64;
+        sum <= mean * (*at + 1) as f64
+    });
+    let kept = kept.count();
+    if kept >= FEW {
+        return all[..kept].to_vec();
+    }
+    let now = all.iter().sum::<u64>() as f64 / all.len().max(1) as f64;
+    all.iter().map(|ns| (*ns as f64 * mean / now.max(1.0)).max(1.0) as u64).collect()
+}
+
+/// Mean number of executions beside a run, itself included.
+pub(crate) fn at_once(runs: &[Ran]) -> f64 {
+    let mut times: Vec<(u64, i32)> =
+        runs.iter().flat_map(|ran| [(ran.execution.start, 1), (ran.execution.start + ran.execution.ns, -1)]).collect();
+    times.sort_unstable();
+    let (mut running, mut before, mut area, mut squares) = (0i32, 0, 0.0, 0.0);
+    for (at, change) in times {
+        let (length, runs) = ((at - before) as f64, f64::from(running));
+        area += length * runs;
+        squares += length * runs * runs;
+        (running, before) = (running + change, at);
+    }
+    if area > 0.0 { squares / area } else { 1.0 }
+}
