@@ -92,7 +92,7 @@ impl ModelVersion {
         let is_own = report.waited > 0.0 && self.scheduling.limited.is_none();
         let behind = is_own.then_some((&*self.signature.model, report.waited));
         shares(&mut out, behind.into_iter());
-        out.push_str(",\"advice\":[");
+        let _ = write!(out, ",\"replayed\":{},\"advice\":[", report.is_replayed);
         for (at, advice) in report.advice.iter().enumerate() {
             let number = |number: Option<u64>| number.map_or("null".to_owned(), |number| number.to_string());
             let _ = write!(

@@ -127,6 +127,8 @@ pub struct Findings {
     pub waited: f64,
     /// Use of the cores in the stretch that was replayed.
     pub cores: Cores,
+    /// Whether changes were tried: not for too few requests, and not for all kinds of models.
+    pub is_replayed: bool,
     /// Changes that are worth it, the best first.
     pub advice: Vec<Advice>,
     /// Result of the change that was asked for.
@@ -139,13 +141,14 @@ pub fn report(history: &History, setup: &Setup, asked: Option<&Change>) -> Findi
     let load = Traffic::of(&stretch);
     let (cores, part) = cores_of(history, &stretch, setup);
     let study = Study::new(&stretch, setup, &load, cores, part);
+    let is_replayed = study.is_enough(history) && study.is_replayable();
     let advice = if study.is_enough(history) { study.advice() } else { Vec::new() };
     let simulated = asked.filter(|_| study.is_replayable()).map(|change| study.with(change));
     let (queue_us, batch) = means(history);
     let causes = causes(history);
     let waited = causes.iter().filter(|(cause, _)| *cause == "instance_freed").map(|(_, share)| share).sum();
     let cores = study.cores;
-    Findings { speed: history.speed(), queue_us, batch, load, causes, waited, cores, advice, simulated }
+    Findings { speed: history.speed(), queue_us, batch, load, causes, waited, cores, is_replayed, advice, simulated }
 }
 
 fn means(history: &History) -> (f64, f64) {
@@ -262,23 +265,33 @@ impl<'s> Study<'s> {
         all.extend(self.tokens());
         all.extend(self.instances());
         let hangs_now = |advice: &Advice| advice.change == "hang" && self.is_stuck();
-        all.retain(|advice| hangs_now(advice) || is_worth(&self.base, &advice.expected));
+        all.retain(|advice| hangs_now(advice) || is_worth(&self.before(advice), &advice.expected));
         let worth = |advice: &Advice| {
             if hangs_now(advice) {
                 return f64::INFINITY;
             }
             let cost = if advice.change == INSTANCES { INSTANCES_COST } else { 1.0 };
-            self.gain(&advice.expected) / cost
+            gain(&self.before(advice), &advice.expected) / cost
         };
         all.sort_by(|a, b| worth(b).total_cmp(&worth(a)));
         all
     }
 
-    /// Sum of what is gained in rate and in latency, as logarithms.
+    /// The figures with which those of an advice are compared. A replay may draw fewer hangs than there were.
+    fn before(&self, advice: &Advice) -> Speed {
+        let Speed { rate, p50_us, p99_us } = self.base;
+        if advice.change != "hang" {
+            return self.base;
+        }
+        Speed {
+            rate: rate.min(self.now.rate),
+            p50_us: p50_us.max(self.now.p50_us),
+            p99_us: p99_us.max(self.now.p99_us),
+        }
+    }
+
     fn gain(&self, expected: &Speed) -> f64 {
-        let rate = expected.rate / self.base.rate.max(1e-9);
-        let latency = self.base.p99_us / expected.p99_us.max(1e-9);
-        rate.max(1e-9).ln() + latency.max(1e-9).ln()
+        gain(&self.base, expected)
     }
 
     /// The smallest of these values, in the order given, that has nearly the gain of the best.
@@ -558,6 +571,12 @@ impl<'s> Study<'s> {
                        --hang-warning-secs names the executions in the log";
         Some(Advice { setting: setting.to_owned(), text, ..made })
     }
+}
+
+/// Sum of what is gained in rate and in latency, as logarithms.
+fn gain(now: &Speed, then: &Speed) -> f64 {
+    let (rate, latency) = (then.rate / now.rate.max(1e-9), now.p99_us / then.p99_us.max(1e-9));
+    rate.max(1e-9).ln() + latency.max(1e-9).ln()
 }
 
 /// True if a change from `now` to `then` is worth it. The slowest of a hundred requests of a healthy server wait a

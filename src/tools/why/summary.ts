@@ -12,6 +12,8 @@ const rateOf = (value: unknown): string => `${numberOf(value).toFixed(numberOf(v
 /** `80.1 requests/s, median 1200 us, p99 3400 us`. */
 function figures(value: unknown): string {
   const { rate, p50_us, p99_us } = membersOf(value)
+  // An ensemble has no executions of its own.
+  if (numberOf(p99_us) === 0) return rateOf(rate)
   return `${rateOf(rate)}, median ${timeOf(p50_us)}, p99 ${timeOf(p99_us)}`
 }
 
@@ -28,10 +30,10 @@ export function modelText(value: unknown, changes: string | undefined): string[]
   const [requests, failures] = [numberOf(sum['requests']), numberOf(sum['failures'])]
   if (requests + failures === 0) return [`${name}: no requests in the last ${numberOf(sum['seconds'])} s`]
   const failed = failures === 0 ? '' : `, ${failures} of them failed`
-  const all = counted(requests + failures, 'request')
+  const [all, batch] = [counted(requests + failures, 'request'), numberOf(sum['batch'])]
   const lines = [
     `${name}, the last ${numberOf(sum['seconds'])} s: ${all}${failed}: ${figures(sum)}`,
-    `  ${arrivals(sum)}, in batches of ${numberOf(sum['batch']).toFixed(1)} rows`,
+    ...(batch > 0 ? [`  ${arrivals(sum)}, in batches of ${batch.toFixed(1)} rows`] : []),
   ]
   const means = membersOf(sum['mean_us'])
   const total = Object.values(means).reduce((n: number, us) => n + numberOf(us), 0)
@@ -42,7 +44,7 @@ export function modelText(value: unknown, changes: string | undefined): string[]
   const waits = shares(sum['behind'])
   if (waits.length > 0)
     lines.push('', 'What requests waited behind:', ...waits.map(([model, share]) => `  ${percentOf(share)}: ${model}`))
-  lines.push('', ...adviceText(sum['advice']))
+  lines.push('', ...adviceText(sum['advice'], sum['replayed']))
   if (changes !== undefined) lines.push('', ...simulatedText(sum, changes))
   return lines
 }
@@ -52,8 +54,10 @@ function arrivals({ arrivals, clients }: Readonly<Record<string, unknown>>): str
   return 'requests arrive whether or not others are answered'
 }
 
-function adviceText(advice: unknown): string[] {
+function adviceText(advice: unknown, replayed: unknown): string[] {
   const all = listOf(advice).map(membersOf)
+  if (all.length === 0 && replayed === false)
+    return ['What to change: not known. Changes are tried once enough requests waited or ran on worker threads.']
   if (all.length === 0) return ['What to change: nothing; the server found no setting that would help.']
   return [
     'What to change:',
