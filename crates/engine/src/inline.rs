@@ -10,7 +10,7 @@
 use memory::thread::{last_cpu_reading, read_cpu};
 use protocol::InferRequest;
 use scheduler::profile::{HoldTime, OVERRUN};
-use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tensor::{Base, Location, RegionRef};
 
 /// Maximum age of the thread's last CPU reading before a run. A single overrun can be underestimated by as much.
@@ -33,7 +33,7 @@ pub(crate) fn held(start: u64, end: u64, exact: bool, limit_ns: u64) -> HoldTime
         return HoldTime::default();
     }
     if duration > LONG_NS {
-        RAN_LONG.set(true);
+        RAN_LONG.store(true, Ordering::Relaxed);
     }
     let before = last_cpu_reading();
     let since_reading = read_cpu(end).cpu_ns.saturating_sub(before.cpu_ns);
@@ -43,14 +43,13 @@ pub(crate) fn held(start: u64, end: u64, exact: bool, limit_ns: u64) -> HoldTime
 /// Duration of an inline run that its record has to show, though the request did not wait.
 const LONG_NS: u64 = 1_000_000;
 
-thread_local! {
-    static RAN_LONG: Cell<bool> = const { Cell::new(false) };
-}
+/// Not of each thread: that costs more than it saves, as another thread only reads its clock once in vain.
+static RAN_LONG: AtomicBool = AtomicBool::new(false);
 
-/// Whether a run on this thread took a millisecond since the last call: a model that was cheap so far.
+/// Whether an inline run took a millisecond since the last call: of a model that was cheap so far.
 #[inline]
 pub fn ran_long() -> bool {
-    RAN_LONG.replace(false)
+    RAN_LONG.load(Ordering::Relaxed) && RAN_LONG.swap(false, Ordering::Relaxed)
 }
 
 /// Lower bound of the CPU time of a run: the CPU used since the last reading, minus all time before the run.

@@ -1,22 +1,16 @@
-//! Changes, and what the replay expects of them. A change is advised if it gains at least [`WORTH`] of the rate or
-//! of the 99th percentile, compared with a replay without it, and costs nothing else.
+//! Changes, and what the replay expects of them. A change is advised if it gains at least
+//! [`WORTH`](crate::worth::WORTH) of the rate or of the 99th percentile, compared with a replay without it, and costs
+//! nothing else.
 
 use crate::history::{History, Ran};
 use crate::load::Traffic;
 use crate::machine::{Cores, Usage};
 use crate::replay::{Scene, Share};
 use crate::service::{Service, at_once, quickest};
+use crate::worth::{gain, is_worth};
 use crate::{Speed, quantile};
 use scheduler::{Config, Dynamic};
 
-/// Factor of rate or latency from which a change is worth it.
-pub const WORTH: f64 = 1.15;
-/// Factor of the other one that may be lost.
-const LOSS: f64 = 0.95;
-/// Factor of the 99th percentile that is worth a change if the median stays.
-const ALONE: f64 = 2.0;
-/// Shorter gains of latency are not worth a change, in µs.
-const GAIN_US_MIN: f64 = 200.0;
 /// A smaller change is taken if it has this share of the gain of the best one.
 const ENOUGH: f64 = 0.9;
 /// A replay without changes may differ from the measured rate by this factor. Otherwise it says nothing.
@@ -571,21 +565,6 @@ impl<'s> Study<'s> {
                        --hang-warning-secs names the executions in the log";
         Some(Advice { setting: setting.to_owned(), text, ..made })
     }
-}
-
-/// Sum of what is gained in rate and in latency, as logarithms.
-fn gain(now: &Speed, then: &Speed) -> f64 {
-    let (rate, latency) = (then.rate / now.rate.max(1e-9), now.p99_us / then.p99_us.max(1e-9));
-    rate.max(1e-9).ln() + latency.max(1e-9).ln()
-}
-
-/// True if a change from `now` to `then` is worth it. The slowest of a hundred requests of a healthy server wait a
-/// little, too; so a gain of theirs alone has to be large.
-fn is_worth(now: &Speed, then: &Speed) -> bool {
-    let (rate, slowest) = (then.rate / now.rate.max(1e-9), now.p99_us / then.p99_us.max(1e-9));
-    let is_large = slowest >= ALONE || now.p50_us / then.p50_us.max(1e-9) >= WORTH;
-    let is_faster = slowest >= WORTH && is_large && now.p99_us - then.p99_us >= GAIN_US_MIN;
-    (rate >= WORTH && slowest >= LOSS) || (is_faster && rate >= LOSS)
 }
 
 fn plural(count: u32, noun: &str) -> String {

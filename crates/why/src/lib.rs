@@ -18,6 +18,7 @@ pub mod machine;
 pub mod replay;
 pub mod ring;
 pub mod service;
+mod worth;
 
 pub use advice::{Advice, Change, Findings, Setup, report};
 pub use history::History;

@@ -13,7 +13,7 @@ use http2::RequestHead;
 use protocol::InferRequest;
 use protocol::grpc::InferHead;
 use std::sync::Arc;
-use tensor::{Error, Result};
+use tensor::{Error, Name, Result};
 use trace::Trace;
 
 impl<'a> GrpcExchange<'a> {
@@ -77,6 +77,11 @@ impl MessageExchange {
     /// The request is about to wait, or failed: from now on there is a record of it.
     pub fn waits(&self, shared: &Shared, call: &Exchange) {
         self.0.begin_late(shared, &call.caller, || RequestName::InStream);
+    }
+
+    /// The id of a request that was rejected.
+    pub fn identified(&self, id: &Name) {
+        self.0.identify(id);
     }
 
     /// The last byte of a response is left to the connection.

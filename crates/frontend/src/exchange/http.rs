@@ -24,7 +24,7 @@ use memory::{Kind, Short};
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::sync::Arc;
-use tensor::Result;
+use tensor::{Name, Result};
 use trace::{Context, Trace};
 
 impl<'a> HttpExchange<'a> {
@@ -59,6 +59,12 @@ impl<'a> HttpExchange<'a> {
     pub fn needs_record(&self) {
         let Self { context, with, .. } = self;
         with.record.begin_late(&context.shared, &with.caller, || self.request_name());
+    }
+
+    /// The model rejects the request with this id.
+    pub fn rejects(&self, id: &Name) {
+        self.needs_record();
+        self.with.record.identify(id);
     }
 
     /// The inference waits for its model; see [`Record::waits`].

@@ -29,7 +29,7 @@ use protocol::InferRequest;
 use protocol::grpc::InferHead;
 use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
-use tensor::{Error, Result};
+use tensor::{Error, Name, Result};
 use trace::Context;
 
 /// Phases of an exchange, in their order. A request may skip phases: one that is rejected by its head is not read.
@@ -87,6 +87,12 @@ impl Exchange {
     #[inline]
     pub fn version(&self, engine: &Engine, model: &str, version: &str) -> Result<&Arc<ModelVersion>> {
         self.version.get_or_init(|| resolve(engine, model, version)).as_ref().map_err(Error::clone)
+    }
+
+    /// This version rejects the request with this id.
+    pub fn rejected(&self, version: &ModelVersion, id: &Name) {
+        self.record.waits(version, None);
+        self.record.identify(id);
     }
 
     /// Notes the names in the message of a call.

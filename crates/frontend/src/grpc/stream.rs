@@ -527,6 +527,7 @@ impl<'a> Session<'a> {
     fn reject(&mut self, error: &Error, id: &Name, exchange: MessageExchange) {
         RequestFailure::from(error).count();
         exchange.waits(&self.context.shared, &self.call.exchange);
+        exchange.identified(id);
         let refusal = encode_stream_error(error, id, StreamFailure::BeforeEnqueue);
         exchange.answered(Some(error), true);
         self.ordered.push_back(UnaryCall::Refused(refusal, exchange));

@@ -120,10 +120,11 @@ pub fn send(context: &Arc<GrpcContext>, call: &Call, message: Bytes) -> Result<S
         return Ok(Sent::Later(Box::pin(infer_large(context, head, early, with, message, packing))));
     }
     let (version, request) = read(context, call, message)?;
+    let id = request.id.clone();
     match inference::start(&version, request) {
         Started::Done(Ok(inference)) => sent(version, inference, packing),
         Started::Done(Err(error)) => {
-            call.exchange.record.waits(&version, None);
+            reject(context, call, &version, &id);
             Err(error.into())
         }
         later @ Started::Offloaded(_) => {
@@ -149,6 +150,13 @@ fn begin_record(context: &GrpcContext, call: &Call) {
         .begin_late(&context.shared, &call.exchange.caller, || RequestName::grpc(Some(call.endpoint), &call.head));
 }
 
+/// Notes what is known of a request that its version rejects.
+#[cold]
+fn reject(context: &GrpcContext, call: &Call, version: &ModelVersion, id: &Name) {
+    begin_record(context, call);
+    call.exchange.rejected(version, id);
+}
+
 /// Decodes a message. Returns the version that runs the request, and the request.
 fn read(context: &GrpcContext, call: &Call, message: Bytes) -> Result<(Arc<ModelVersion>, Box<InferRequest>), Status> {
     let log = |e: &Error| verbose::infer_failed(None, e);
@@ -163,8 +171,8 @@ fn read(context: &GrpcContext, call: &Call, message: Bytes) -> Result<(Arc<Model
             begin_record(context, call);
             exchange.named(&head);
         })?;
-        // For the record of a request that fails.
-        let fails = |_: &Error| exchange.record.waits(&version, None);
+        let id = head.id.clone();
+        let fails = |_: &Error| reject(context, call, &version, &id);
         protocol::grpc::reject_decoupled(&version.signature).inspect_err(fails)?;
         let mut request = head.into_request(&version.signature, &*context.engine).inspect_err(fails)?;
         read_question(&exchange.record, &mut request, || begin_record(context, call));

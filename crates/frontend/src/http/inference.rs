@@ -54,7 +54,9 @@ pub async fn infer(exchange: &HttpExchange<'_>, body: RequestBody) -> Reply {
         return Box::pin(infer_large(exchange, version, body, false)).await;
     }
     // One expression, so that the request is not kept across the wait.
+    let mut id = Name::new();
     let start = |mut request: Box<InferRequest>| {
+        id = request.id.clone();
         request.sends_regions = sends_regions && version.lends_memory() && encoding_wanted(head) == Encoding::Identity;
         inference::start(version, request)
     };
@@ -66,8 +68,12 @@ pub async fn infer(exchange: &HttpExchange<'_>, body: RequestBody) -> Reply {
         },
         Ok(Started::Done(Ok(Inference::Pending(pending)))) => pending,
         Ok(later @ Started::Offloaded(_)) => return Box::pin(finish(exchange, version, later)).await,
-        Ok(Started::Done(Err(error))) | Err(error) => return Reply::error(JSON, &error),
+        Ok(Started::Done(Err(error))) | Err(error) => {
+            exchange.rejects(&id);
+            return Reply::error(JSON, &error);
+        }
     };
+    drop(id);
     exchange.waits_for(version, pending.measured());
     match reply(exchange, version, pending.await) {
         Ok(reply) => reply,

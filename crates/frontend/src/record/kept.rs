@@ -157,7 +157,8 @@ impl Kept {
         }
     }
 
-    /// The records of the request with this id, of a model or of any if it is empty, that a caller may see, newest first; at most [`WHY_LISTED_MAX`].
+    /// The records of the request with this id, of a model or of any if it is empty, that a caller may see, newest
+    /// first; at most [`WHY_LISTED_MAX`].
     pub fn of_id(&self, id: &[u8], model: &str, covers: impl Fn(&str) -> bool) -> Vec<String> {
         let id = kept_id(id);
         let mut state = self.state.lock();

@@ -88,8 +88,7 @@ pub struct Record {
     read: Cell<u64>,
     bytes_in: Cell<u64>,
     bytes_out: Cell<u64>,
-    /// The id, and the version that the request waits for with its measurements, likewise.
-    id: OnceCell<Name>,
+    /// The version that the request waits for with its measurements, likewise.
     waits: OnceCell<(Arc<Signature>, Option<Trace>)>,
 }
 
@@ -131,9 +130,6 @@ impl Record {
             let mut facts = noted.facts.borrow_mut();
             facts.times.read = self.read.get();
             (facts.sizes.bytes_in, facts.sizes.bytes_out) = (self.bytes_in.get(), self.bytes_out.get());
-            if let Some(id) = self.id.get() {
-                facts.identify(id);
-            }
             if let Some((signature, measured)) = self.waits.get() {
                 (facts.target, facts.measured) = (Target::Found(signature.clone()), measured.clone());
             }
@@ -257,7 +253,6 @@ impl Record {
     /// Notes the model that the request names, which may not exist, and its id.
     #[inline]
     pub fn named(&self, head: &InferHead) {
-        self.identified(&head.id);
         self.note(|_, facts| {
             facts.target = Target::Named(head.model_name.clone(), head.model_version.clone());
             facts.identify(&head.id);
@@ -297,19 +292,15 @@ impl Record {
     /// Makes the engine note in the record what it measures of a request, and notes the id of the request.
     #[inline]
     pub fn follow(&self, request: &mut InferRequest) {
-        self.identified(&request.id);
         self.note(|_, facts| {
             request.trace = facts.trace.clone();
             facts.identify(&request.id);
         });
     }
 
-    /// Keeps the id for a record that begins later.
-    #[inline]
-    fn identified(&self, id: &Name) {
-        if !id.is_empty() && self.noted.get().is_none() {
-            _ = self.id.set(id.clone());
-        }
+    /// Notes the id of a request that was rejected.
+    pub fn identify(&self, id: &Name) {
+        self.note(|_, facts| facts.identify(id));
     }
 
     /// Takes the trace, for events that are made elsewhere; nothing more is traced here.
