@@ -43,7 +43,7 @@ pub(crate) fn held(start: u64, end: u64, exact: bool, limit_ns: u64) -> HoldTime
 /// Duration of an inline run that its record has to show, though the request did not wait.
 const LONG_NS: u64 = 1_000_000;
 
-/// Not of each thread: that costs more than it saves, as another thread only reads its clock once in vain.
+/// One flag for all threads is enough: another thread only reads its clock once in vain.
 static RAN_LONG: AtomicBool = AtomicBool::new(false);
 
 /// Whether an inline run took a millisecond since the last call: of a model that was cheap so far.
