@@ -242,8 +242,8 @@ export const COMMANDS: readonly Command[] = [
     usage: '[MODEL | - | RECORD] [options]',
     meaning:
       'Explain why requests were slow, and what to change. MODEL explains the last minutes of a model, RECORD the ' +
-      'response to a request with the header nereid-why: 1 (- reads it from stdin, as curl -D- prints it), and ' +
-      'neither the slowest and the failed requests of the server. A key for it is read from NEREID_KEY.',
+      'value of the field nereid-why of a response (with - a response on stdin, as curl -D- prints it), and neither ' +
+      'the slowest and the failed requests of the server. A key for it is read from NEREID_KEY.',
     options: [
       { name: 'url', value: 'url', meaning: 'HTTP address of the server. Default: http://localhost:8000.' },
       {
