@@ -58,6 +58,12 @@ impl Directory {
         alive.push(Arc::downgrade(version));
     }
 
+    /// Calls `look` with every version that is alive, one after the other, so that none is held longer than that.
+    pub(crate) fn each_alive(&self, mut look: impl FnMut(&ModelVersion)) {
+        let alive = self.alive.lock().clone();
+        alive.iter().filter_map(Weak::upgrade).for_each(|version| look(&version));
+    }
+
     /// Every version that is alive, by its load.
     pub(crate) fn alive(&self) -> HashMap<u64, Arc<ModelVersion>> {
         let alive = self.alive.lock();

@@ -19,6 +19,7 @@ const TICK_NS: u64 = 10_000_000;
 const THREADS: [&str; 4] = ["nereid-worker", "nereid-onnx", "nereid-trees", "nereid-graph"];
 
 /// The work of the versions that are alive.
+#[derive(Default)]
 pub(crate) struct Models {
     /// True if some run in processes of their own.
     pub(crate) has_runners: bool,

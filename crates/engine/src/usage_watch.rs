@@ -7,14 +7,17 @@ use crate::timer::{Timed, Timer};
 use crate::usage::{INTERVAL_NS, Models};
 use crate::version::{EngineContext, ModelVersion, Work};
 use backend::now_ns;
-use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-/// The work of these versions, by their loads.
-pub(crate) fn models(versions: &HashMap<u64, Arc<ModelVersion>>) -> Models {
-    let busy = |(load, version): (&u64, &Arc<ModelVersion>)| (*load, version.serving.dispatch.lock().recent.busy_ns());
-    let has_runners = versions.values().any(|version| version.serving.remote.is_some());
-    Models { has_runners, busy_ns: versions.iter().map(busy).collect() }
+/// The work of the versions that are alive, by their loads. `look` is called with each of them.
+pub(crate) fn models(directory: &Directory, mut look: impl FnMut(&ModelVersion)) -> Models {
+    let mut models = Models::default();
+    directory.each_alive(|version| {
+        models.busy_ns.insert(version.identity.load, version.serving.dispatch.lock().recent.busy_ns());
+        models.has_runners |= version.serving.remote.is_some();
+        look(version);
+    });
+    models
 }
 
 /// Takes the readings.
@@ -31,22 +34,28 @@ impl UsageWatch {
         let (pool, timer) = (shared.pool.clone(), shared.timer.clone());
         let (shared, directory) = (Arc::downgrade(shared), Arc::downgrade(directory));
         let watch = Arc::new_cyclic(|me| Self { shared, directory, pool, timer, me: Weak::clone(me) });
-        watch.wake(0);
+        // The first reading is made here, and not by a thread that the pool would start for it.
+        watch.look();
+        watch.arm();
         watch
+    }
+
+    fn arm(&self) {
+        self.timer.arm(now_ns().saturating_add(INTERVAL_NS), self.me.clone());
     }
 
     fn look(&self) {
         let (Some(shared), Some(directory)) = (self.shared.upgrade(), self.directory.upgrade()) else { return };
-        let versions = directory.alive();
-        shared.usage.add_now(models(&versions));
         let now = now_ns();
-        versions.values().for_each(|version| version.statistics.log.add(now, version.statistics.all_executions()));
+        let models = models(&directory, |version| version.statistics.log.add(now, version.statistics.all_executions()));
+        // No version is held while the threads are read: one that is unloaded meanwhile has to give its memory back.
+        shared.usage.add_now(models);
     }
 }
 
 impl Timed for UsageWatch {
     fn wake(&self, _: u64) {
-        self.timer.arm(now_ns().saturating_add(INTERVAL_NS), self.me.clone());
+        self.arm();
         let me = self.me.clone();
         self.pool.submit(Work::of(move || {
             if let Some(watch) = me.upgrade() {

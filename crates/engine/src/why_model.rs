@@ -19,7 +19,7 @@ impl Engine {
     /// Those of [`model`](Self::model).
     pub fn why(&self, name: &str, version: &str, change: Option<&Change>) -> Result<String> {
         let version = self.model(name, version)?;
-        let usage = self.shared.usage.with_now(usage_watch::models(&self.directory.alive()));
+        let usage = self.shared.usage.with_now(usage_watch::models(&self.directory, |_| {}));
         Ok(version.why(usage, change))
     }
 }
