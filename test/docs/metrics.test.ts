@@ -154,7 +154,8 @@ second.
 ## Histograms
 
 Histograms count from the start of the server, in buckets with the bounds 1, 2 and 5 times a power of ten, from 10 µs to 20 s, and 60 s; for batches, powers of two. This gives the time
-that 99 % of the requests of a model wait at most, to within a bucket, over all servers, with Triton's name and with ours:
+that 99 % of the requests of a model wait at most (to within a bucket) over all servers, by Triton's name
+and by ours:
 
 \`\`\`
 histogram_quantile(0.99, sum by (le, model) (rate(nv_inference_queue_duration_us_bucket[1m])))

@@ -146,7 +146,7 @@ def test_methods_that_are_not_documented_are_refused(server):
 def test_the_document_of_a_model_takes_what_the_model_takes_and_refuses_what_it_refuses(server):
     whole = document(server, "?model=simple")
     assert set(whole["paths"]) == {
-        "/v2/models/simple" + tail for tail in ("", "/config", "/generate", "/generate_stream", "/infer", "/ready", "/stats", "/trace/setting")
+        "/v2/models/simple" + tail for tail in ("", "/config", "/generate", "/generate_stream", "/infer", "/ready", "/stats", "/trace/setting", "/why")
     }
     schema = {"$ref": "#/components/schemas/InferRequest"}
     good = BODIES["modelInfer"]
