@@ -124,6 +124,16 @@ def test_a_stream_of_events_has_the_record_in_its_trailer(explained, version, pr
     assert 0 < line["first_response_us"] and line["first_response_us"] + 30_000 <= line["total_us"], "two more came after it"
 
 
+@pytest.mark.parametrize("stream", ["generate", "generate_stream"])
+def test_a_parameter_of_a_generate_request_asks_for_the_record(explained, stream):
+    body = json.dumps({"IN": [4], "DELAY": [1], "WAIT": 0, "parameters": {"nereid-why": 1}}).encode()
+    args = [CURL, "-sS", "-D-", "-H", "TE: trailers", "-H", f"Authorization: {auth(explained)['Authorization']}", "--data-binary", "@-", f"http://{explained.http}/v2/models/repeat/{stream}"]
+    text = subprocess.run(args, input=body, capture_output=True, check=True, timeout=30).stdout.decode()
+    fields = [line for line in text.splitlines() if line.lower().startswith("nereid-why:")]
+    assert len(fields) == 1 and " 200 " in text, text
+    assert record(fields[0].split(":", 1)[1].strip())["model"] == "repeat"
+
+
 def grpc_request(model="simple", id="g 1", width=16):
     request = service_pb2.ModelInferRequest(model_name=model, id=id)
     for name in ("INPUT0", "INPUT1"):

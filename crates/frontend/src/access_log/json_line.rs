@@ -18,7 +18,7 @@ impl<'a> JsonLine<'a> {
     }
 
     /// Continues a line that was begun.
-    pub(crate) fn resume(out: &'a mut Vec<u8>, epoch_us: u64) -> Self {
+    pub(super) fn resume(out: &'a mut Vec<u8>, epoch_us: u64) -> Self {
         Self { out, epoch_us }
     }
 

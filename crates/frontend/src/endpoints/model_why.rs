@@ -50,7 +50,7 @@ impl Endpoint for ModelWhy {
                 let _explanation = explanation;
                 engine.why(&model, &version, change.as_ref()).map(|json| offload::disposed(json.into()))
             };
-            Ok(offload::run_if(true, HEAVY_BYTES_MIN, work).await??)
+            Ok(offload::run(HEAVY_BYTES_MIN, move |_| work()).await??)
         })
     }
 }

@@ -74,8 +74,8 @@ impl MessageExchange {
         read_question(&self.0, request, begin);
     }
 
-    /// The request is about to wait, or failed: from now on there is a record of it.
-    pub fn waits(&self, shared: &Shared, call: &Exchange) {
+    /// From now on there is a record of the request: it waits in a stream that may end first, or it fails.
+    pub fn needs_record(&self, shared: &Shared, call: &Exchange) {
         self.0.begin_late(shared, &call.caller, || RequestName::InStream);
     }
 

@@ -1,6 +1,7 @@
 //! An exchange over HTTP, whatever version of it, or through another server of this process.
 
 use super::endpoint::{BodyPlace, FindRoute, HttpAnswer, HttpExchange, Route};
+use super::grpc::read_question;
 use super::{Exchange, ExchangePhase};
 use crate::failure::ErrorForm;
 use crate::gate::Grant;
@@ -21,6 +22,7 @@ use crate::text_errors;
 use crate::verbose;
 use engine::ModelVersion;
 use memory::{Kind, Short};
+use protocol::InferRequest;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -54,11 +56,24 @@ impl<'a> HttpExchange<'a> {
         (exchange, admission)
     }
 
-    /// From now on there is a record of the request: it fails, or its client left.
+    /// From now on there is a record of the request: it fails, or its client left. True if there was none.
     #[inline]
-    pub fn needs_record(&self) {
+    pub fn needs_record(&self) -> bool {
         let Self { context, with, .. } = self;
-        with.record.begin_late(&context.shared, &with.caller, || self.request_name());
+        with.record.begin_late(&context.shared, &with.caller, || self.request_name())
+    }
+
+    /// Connects an inference with the record, for which the request itself may ask.
+    pub fn follow(&self, request: &mut InferRequest) {
+        read_question(&self.with.record, request, || {
+            // Another record was there when the version was found.
+            if self.needs_record()
+                && let Ok(version) = self.version()
+            {
+                self.accept(version);
+            }
+        });
+        self.with.follow(request);
     }
 
     /// The model rejects the request with this id.

@@ -132,7 +132,7 @@ impl Exchange {
         self.record.sending(bytes);
     }
 
-    /// The call succeeds: for its record, which is sent before it ended.
+    /// The call succeeds, unless a response was an error: its record is sent before it ends, or its client ends it.
     #[inline]
     pub fn succeeds(&self) {
         self.record.succeeded();
@@ -149,11 +149,6 @@ impl Exchange {
     /// A stream whose requests have exchanges of their own ends with this status.
     pub fn closed(&self, status: &Status) {
         self.record.ending(status);
-    }
-
-    /// A call begins that its client ends, so that it counts as successful.
-    pub fn opened(&self) {
-        self.record.succeeded();
     }
 
     #[inline]

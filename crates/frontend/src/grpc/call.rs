@@ -159,19 +159,16 @@ pub fn begin(
         match unary::required(message).and_then(|message| unary::send(context, &call, message)) {
             Ok(Sent::Answered(message)) => {
                 finish(&mut respond, &call.exchange, message, response_encoding);
-                call.exchange.record.begin_at_end(&context.shared, &client.caller, named);
+                call.sent(&context.shared);
                 if is_logged {
                     verbose::grpc_done(call.head.path());
                 }
                 return None;
             }
-            Ok(Sent::Waits(waits)) => {
-                waits.note(&call.exchange.record);
-                sent = Some(StartedCall::Waits(waits));
-            }
+            Ok(Sent::Waits(waits)) => sent = Some(StartedCall::Waits(waits)),
             Ok(Sent::Later(answer)) => sent = Some(StartedCall::Later(answer)),
             Err(status) => {
-                call.exchange.record.begin_late(&context.shared, &client.caller, named);
+                call.needs_record(&context.shared);
                 call.exchange.refuse(&status);
                 reject_with(&mut respond, &status, call.exchange.why().as_ref());
                 if is_logged {
@@ -208,7 +205,7 @@ async fn finish_later(
         }
         CallForm::Stream => {
             // The client ends these calls, so they count as successful.
-            call.exchange.opened();
+            call.exchange.succeeds();
             endpoint.serve(GrpcStream { context: &context, call, respond, deadline }).await;
         }
         form @ (CallForm::Unary | CallForm::Inference) => {
@@ -232,21 +229,19 @@ async fn finish_later(
                 None => watched.await,
                 Some(limit) => limited(limit, watched).await,
             };
-            let named = || RequestName::grpc(Some(endpoint.facts()), &head);
-            let Exchange { record, caller, .. } = &call.exchange;
             match outcome {
                 // The client disconnected; dropping the future cancelled the work.
                 None => {
-                    record.begin_late(&context.shared, caller, named);
+                    call.needs_record(&context.shared);
                     verbose::grpc_cancelled(head.path());
                 }
                 Some(Ok(message)) => {
                     finish(&mut respond, &call.exchange, message, encoding);
-                    record.begin_at_end(&context.shared, caller, named);
+                    call.sent(&context.shared);
                     verbose::grpc_done(head.path());
                 }
                 Some(Err(status)) => {
-                    record.begin_late(&context.shared, caller, named);
+                    call.needs_record(&context.shared);
                     call.exchange.refuse(&status);
                     reject_with(&mut respond, &status, call.exchange.why().as_ref());
                     verbose::grpc_done(head.path());

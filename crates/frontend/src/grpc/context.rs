@@ -15,6 +15,7 @@ use crate::limits::{
     CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, HEADER_LIST_BYTES_MAX, SEND_BUFFER_BYTES_MAX, STREAM_WINDOW_BYTES,
     STREAMS_PER_CONNECTION_MAX,
 };
+use crate::record::RequestName;
 use crate::shared::Shared;
 use crate::table::facts::Facts;
 use engine::Engine;
@@ -138,4 +139,22 @@ pub struct Call {
     pub messages: Messages,
     /// Compression of inference responses.
     pub response_encoding: Encoding,
+}
+
+impl Call {
+    /// From now on there is a record of the call: it fails, or its client left.
+    pub fn needs_record(&self, shared: &Shared) {
+        let Exchange { record, caller, .. } = &self.exchange;
+        record.begin_late(shared, caller, || self.name());
+    }
+
+    /// The response of the call was left to the connection.
+    pub fn sent(&self, shared: &Shared) {
+        let Exchange { record, caller, .. } = &self.exchange;
+        record.begin_at_end(shared, caller, || self.name());
+    }
+
+    fn name(&self) -> RequestName {
+        RequestName::grpc(Some(self.endpoint), &self.head)
+    }
 }

@@ -446,7 +446,7 @@ impl<'a> Session<'a> {
         if message.len() > MESSAGE_BYTES_ON_REACTOR_MAX
             && protocol::grpc::is_long(message, MESSAGE_BYTES_ON_REACTOR_MAX)
         {
-            exchange.waits(&self.context.shared, call);
+            exchange.needs_record(&self.context.shared, call);
             self.starting = Some(Box::pin(read_large(
                 self.context,
                 self.call.messages.early().clone(),
@@ -477,7 +477,7 @@ impl<'a> Session<'a> {
                 }
             },
             Err(error) => {
-                exchange.waits(&self.context.shared, &self.call.exchange);
+                exchange.needs_record(&self.context.shared, &self.call.exchange);
                 exchange.named(&head);
                 self.started(Ok(Err(Box::new(StreamError { error, id: head.id.clone(), exchange }))));
             }
@@ -491,10 +491,10 @@ impl<'a> Session<'a> {
             let (name, number) = (&head.model_name, &head.model_version);
             let version = self.call.messages.early().version(&self.context.engine, name, number)?;
             if version.signature.decoupled {
-                exchange.waits(&self.context.shared, &self.call.exchange);
+                exchange.needs_record(&self.context.shared, &self.call.exchange);
             }
             let mut request = head.into_request(&version.signature, &*self.context.engine)?;
-            exchange.read_question(&mut request, || exchange.waits(&self.context.shared, &self.call.exchange));
+            exchange.read_question(&mut request, || exchange.needs_record(&self.context.shared, &self.call.exchange));
             exchange.accept(&self.call.head, &version, &mut request);
             forward(&self.context.forward, &self.call.head, &mut request)?;
             Ok((version, request))
@@ -507,7 +507,7 @@ impl<'a> Session<'a> {
             Ok(Ok(Read::Unary(waiting))) => {
                 if let Answering::Inference(Some(Inference::Pending(pending))) = &waiting.state {
                     let exchange = &waiting.names.exchange;
-                    exchange.waits(&self.context.shared, &self.call.exchange);
+                    exchange.needs_record(&self.context.shared, &self.call.exchange);
                     exchange.waits_for(&waiting.version, pending.measured());
                 }
                 self.ordered.push_back(UnaryCall::Waiting(Box::new(waiting)));
@@ -526,7 +526,7 @@ impl<'a> Session<'a> {
 
     fn reject(&mut self, error: &Error, id: &Name, exchange: MessageExchange) {
         RequestFailure::from(error).count();
-        exchange.waits(&self.context.shared, &self.call.exchange);
+        exchange.needs_record(&self.context.shared, &self.call.exchange);
         exchange.identified(id);
         let refusal = encode_stream_error(error, id, StreamFailure::BeforeEnqueue);
         exchange.answered(Some(error), true);

@@ -10,7 +10,7 @@ use crate::gate::Grant;
 use crate::inference::{self, Inference, InferenceFuture, Started};
 use crate::limits::MESSAGE_BYTES_ON_REACTOR_MAX;
 use crate::offload::{self, CancelFlag};
-use crate::record::{Record, RequestName};
+use crate::record::Record;
 use crate::rope::Rope;
 use crate::table::facts::CallForm;
 use crate::verbose;
@@ -31,11 +31,7 @@ pub async fn answer(context: &Arc<GrpcContext>, endpoint: EndpointRef, call: &mu
     let message = required(poll_fn(|cx| call.messages.poll_next(cx)).await)?;
     call.exchange.record.body_came();
     if endpoint.facts().form == CallForm::Inference {
-        let sent = send(context, call, message)?;
-        if let Sent::Waits(waits) = &sent {
-            waits.note(&call.exchange.record);
-        }
-        return Box::pin(sent.finish()).await;
+        return Box::pin(send(context, call, message)?.finish()).await;
     }
     call.exchange.received(&message, 0);
     endpoint.grpc(GrpcExchange { context, call }, message).await
@@ -68,13 +64,6 @@ pub struct Waits {
     packing: Packing,
     /// Set while another thread frames the response.
     later: Option<LaterAnswer>,
-}
-
-impl Waits {
-    /// Notes what is measured of the inference.
-    pub fn note(&self, record: &Record) {
-        record.waits(&self.version, self.pending.measured());
-    }
 }
 
 /// Written by hand, so that the future has no space for a response.
@@ -114,7 +103,7 @@ pub fn send(context: &Arc<GrpcContext>, call: &Call, message: Bytes) -> Result<S
     call.exchange.received(&message, 0);
     if message.len() > MESSAGE_BYTES_ON_REACTOR_MAX && protocol::grpc::is_long(&message, MESSAGE_BYTES_ON_REACTOR_MAX) {
         let Exchange { grant, account, record, .. } = &call.exchange;
-        begin_record(context, call);
+        call.needs_record(&context.shared);
         let with = (grant.clone(), account.clone(), record.clone());
         let (context, head, early) = (context.clone(), call.head.clone(), call.messages.early().clone());
         return Ok(Sent::Later(Box::pin(infer_large(context, head, early, with, message, packing))));
@@ -122,13 +111,13 @@ pub fn send(context: &Arc<GrpcContext>, call: &Call, message: Bytes) -> Result<S
     let (version, request) = read(context, call, message)?;
     let id = request.id.clone();
     match inference::start(&version, request) {
-        Started::Done(Ok(inference)) => sent(version, inference, packing),
+        Started::Done(Ok(inference)) => sent(version, inference, packing, &call.exchange.record),
         Started::Done(Err(error)) => {
             reject(context, call, &version, &id);
             Err(error.into())
         }
         later @ Started::Offloaded(_) => {
-            begin_record(context, call);
+            call.needs_record(&context.shared);
             let record = call.exchange.record.clone();
             Ok(Sent::Later(Box::pin(finish(version, later, packing, record))))
         }
@@ -136,24 +125,20 @@ pub fn send(context: &Arc<GrpcContext>, call: &Call, message: Bytes) -> Result<S
 }
 
 #[inline]
-fn sent(version: Arc<ModelVersion>, inference: Inference, packing: Packing) -> Result<Sent, Status> {
+fn sent(version: Arc<ModelVersion>, inference: Inference, packing: Packing, record: &Record) -> Result<Sent, Status> {
     Ok(match inference {
         Inference::Done(result) => answered(version, result?, packing),
-        Inference::Pending(pending) => Sent::Waits(Waits { version, pending, packing, later: None }),
+        Inference::Pending(pending) => {
+            record.waits(&version, pending.measured());
+            Sent::Waits(Waits { version, pending, packing, later: None })
+        }
     })
-}
-
-/// Begins the record of a call that has none.
-fn begin_record(context: &GrpcContext, call: &Call) {
-    call.exchange
-        .record
-        .begin_late(&context.shared, &call.exchange.caller, || RequestName::grpc(Some(call.endpoint), &call.head));
 }
 
 /// Notes what is known of a request that its version rejects.
 #[cold]
 fn reject(context: &GrpcContext, call: &Call, version: &ModelVersion, id: &Name) {
-    begin_record(context, call);
+    call.needs_record(&context.shared);
     call.exchange.rejected(version, id);
 }
 
@@ -168,14 +153,14 @@ fn read(context: &GrpcContext, call: &Call, message: Bytes) -> Result<(Arc<Model
     let read = move || -> Result<_> {
         let version = call.messages.early().version(&context.engine, &head.model_name, &head.model_version);
         let version = version.inspect_err(|_| {
-            begin_record(context, call);
+            call.needs_record(&context.shared);
             exchange.named(&head);
         })?;
         let id = head.id.clone();
         let fails = |_: &Error| reject(context, call, &version, &id);
         protocol::grpc::reject_decoupled(&version.signature).inspect_err(fails)?;
         let mut request = head.into_request(&version.signature, &*context.engine).inspect_err(fails)?;
-        read_question(&exchange.record, &mut request, || begin_record(context, call));
+        read_question(&exchange.record, &mut request, || call.needs_record(&context.shared));
         accept_message(&exchange.record, &call.head, &version, &mut request);
         forward(&context.forward, &call.head, &mut request)?;
         Ok((version, request))
@@ -228,11 +213,7 @@ async fn finish(
     packing: Packing,
     record: Record,
 ) -> Result<Rope, Status> {
-    let sent = sent(version, started.get().await?, packing)?;
-    if let Sent::Waits(waits) = &sent {
-        waits.note(&record);
-    }
-    sent.finish().await
+    sent(version, started.get().await?, packing, &record)?.finish().await
 }
 
 impl Sent {

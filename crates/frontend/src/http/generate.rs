@@ -114,7 +114,7 @@ async fn read<'e>(exchange: &'e HttpExchange<'_>, body: &Bytes) -> Result<(&'e A
         parse_generate(body, &version.signature, &context.limits).map(Box::new)
     };
     let mut request = parsed.inspect_err(|e| verbose::infer_failed(None, e))?;
-    exchange.with.follow(&mut request);
+    exchange.follow(&mut request);
     Ok((version, request))
 }
 

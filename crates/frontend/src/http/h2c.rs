@@ -152,7 +152,10 @@ async fn serve(
         Poll::Ready(reply) => Poll::Ready(reply),
         Poll::Pending => respond.poll_reset(cx).map(|_| None),
     });
-    let Some(mut reply) = reply.await else { return exchange.needs_record() };
+    let Some(mut reply) = reply.await else {
+        exchange.needs_record();
+        return;
+    };
     exchange.complete(&mut reply, 0);
     // The connection writes the reply later, after this task has ended.
     exchange.hand_over(&mut reply);

@@ -83,7 +83,6 @@ pub async fn infer(exchange: &HttpExchange<'_>, body: RequestBody) -> Reply {
 
 /// `infer` for a body that another thread decompresses or parses.
 async fn infer_large(exchange: &HttpExchange<'_>, version: &Arc<ModelVersion>, body: Bytes, is_packed: bool) -> Reply {
-    exchange.needs_record();
     let HttpExchange { context, head, .. } = exchange;
     let body = if is_packed {
         let (bytes, bytes_max) = (body.len(), context.limits.input_bytes_max);
@@ -278,14 +277,7 @@ fn parse(
 /// Adds forwarded headers to a request, and its trace.
 pub fn forward(exchange: &HttpExchange<'_>, request: &mut InferRequest) -> Result<()> {
     let HttpExchange { context, head, .. } = exchange;
-    if record::take_question(request) {
-        exchange.needs_record();
-        exchange.with.record.ask();
-        if let Ok(version) = exchange.version() {
-            exchange.accept(version);
-        }
-    }
-    exchange.with.follow(request);
+    exchange.follow(request);
     if context.forward.is_active() {
         for (name, value) in head.headers.iter() {
             let name = Name::from_utf8_lossy(name);

@@ -1,7 +1,6 @@
 //! Lines of the audit log: who requested which change of the server, with which parameters, and the result. Contents of
 //! files and configurations are logged as their size and SHA-256, which `sha256sum` prints for the original file.
 
-use super::facts::RequestName;
 use super::line::{RequestLine, put_names};
 use crate::access_log::Logs;
 use crate::access_log::json_line::JsonLine;
@@ -14,7 +13,7 @@ use protocol::json::Value;
 impl RequestLine<'_> {
     /// Writes the line of a request that changed the server. `body`: its body or message, if it was kept.
     pub(super) fn audit(&self, logs: &Logs, body: Option<Bytes>) {
-        let is_http = matches!(self.name, RequestName::Http(..));
+        let is_http = self.name.is_http();
         let source = self.name.endpoint().zip(body);
         // One call both reads and writes settings; a call that only reads is not logged.
         if let Some((endpoint, message)) = &source

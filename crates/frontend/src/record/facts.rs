@@ -76,7 +76,7 @@ impl RequestName {
     }
 
     pub fn activities(&self) -> &'static RecordedActivities {
-        if matches!(self, Self::Http(..)) { &HTTP } else { &GRPC }
+        if self.is_http() { &HTTP } else { &GRPC }
     }
 
     /// Facts of a known endpoint.
@@ -86,6 +86,10 @@ impl RequestName {
             Self::Grpc(endpoint, _) => *endpoint,
             Self::InStream => None,
         }
+    }
+
+    pub fn is_http(&self) -> bool {
+        matches!(self, Self::Http(..))
     }
 
     /// The same without slices of buffers that were read, and without what only logs have.

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 const MINUTE_NS: u64 = 60_000_000_000;
 
 /// Records of past inferences of a server.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Kept {
     /// Requests that take at least this long, in ns, are kept; until `minute_ends`, when it has to be found again.
     threshold: AtomicU64,
@@ -92,17 +92,6 @@ impl PartialOrd for KeptRequest {
 impl Ord for KeptRequest {
     fn cmp(&self, other: &Self) -> Order {
         (self.total_ns, self.ended).cmp(&(other.total_ns, other.ended))
-    }
-}
-
-impl Default for Kept {
-    fn default() -> Self {
-        Self {
-            threshold: AtomicU64::new(0),
-            minute_ends: AtomicU64::new(0),
-            early: AtomicU32::new(0),
-            state: Mutex::default(),
-        }
     }
 }
 

@@ -165,7 +165,7 @@ impl<'r> RequestLine<'r> {
 
     /// Writes how the request ended; `is_over` as in `explained`.
     pub(super) fn result(&self, line: &mut JsonLine<'_>, is_over: bool) {
-        let is_http = matches!(self.name, RequestName::Http(..));
+        let is_http = self.name.is_http();
         match (&self.facts.status, is_http) {
             (SentStatus::Http(status), _) => _ = line.number("status", *status),
             (SentStatus::Grpc(status), _) => _ = line.number("grpc_status", *status),

@@ -5,8 +5,8 @@
 //!
 //! The model of a request is known only after the request was read. So if any model may be traced, or if there is a
 //! log, each request has a record as soon as its head was read, and so has one whose client asks for it. Otherwise the
-//! record is empty, and every note of it is one branch, until the request is about to wait or fails: what is fast needs
-//! no explanation, and what waits costs more than its record. [`kept`] has the slowest and the failed ones.
+//! record is empty, and every note of it is one branch: what the record of an inference needs is in a few cells of
+//! [`Record`], from which it begins when the inference fails, ends slowly or is left. [`kept`] has these.
 //!
 //! Invariant: the lines of the logs are written when the last owner drops the record, no matter whether the request was
 //! answered, rejected or cancelled.
@@ -61,10 +61,6 @@ struct Noted {
 }
 
 impl Noted {
-    fn is_http(&self) -> bool {
-        matches!(self.name, RequestName::Http(..))
-    }
-
     /// `received`: when the wait for the request began, and when it was there.
     fn new(logs: Option<&Arc<Logs>>, kept: &Arc<Kept>, caller: &Caller, name: RequestName, received: [u64; 2]) -> Self {
         let is_inference = name.is_inference();
@@ -145,12 +141,14 @@ impl Record {
         }
     }
 
-    /// Begins the record of an inference that failed, or whose end may not be seen.
+    /// Begins the record of an inference that failed, or whose end may not be seen. True if it had none.
     #[inline]
-    pub fn begin_late(&self, shared: &Shared, caller: &Caller, name: impl FnOnce() -> RequestName) {
-        if self.noted.get().is_none() && self.begun > 0 {
+    pub fn begin_late(&self, shared: &Shared, caller: &Caller, name: impl FnOnce() -> RequestName) -> bool {
+        let begins = self.noted.get().is_none() && self.begun > 0;
+        if begins {
             self.begin_now(shared, caller, name(), [self.begun; 2]);
         }
+        begins
     }
 
     /// Begins the record of an inference that succeeded, if it belongs to the slowest. One that was read, run and sent
@@ -162,7 +160,7 @@ impl Record {
             if shared.kept().wants(now.saturating_sub(self.begun), now) {
                 let noted = self.begin_now(shared, caller, name(), [self.begun; 2]);
                 noted.facts.borrow_mut().status =
-                    if noted.is_http() { SentStatus::Http(200) } else { SentStatus::Grpc(code::OK) };
+                    if noted.name.is_http() { SentStatus::Http(200) } else { SentStatus::Grpc(code::OK) };
             }
         }
     }
