@@ -250,7 +250,6 @@ impl ModelVersion {
 
     /// Records what a request waits behind: requests before it, and this version, or the one that has the resources
     /// which the instance `asking` needs.
-    #[cold]
     pub(crate) fn trace_wait(&self, trace: &Trace, (priority, rows): (u32, u64), asking: Option<u32>) {
         let limited = self.scheduling.limited.as_ref();
         let holder = asking.and_then(|instance| limited?.holder(instance));
@@ -261,7 +260,6 @@ impl ModelVersion {
     }
 
     /// Records an accepted request in its trace.
-    #[cold]
     fn trace_accepted(&self, trace: &Trace, request: &InferRequest, now: u64) {
         trace.accepted(&self.signature.model, self.identity.number, &request.id, now);
         if !request.id.is_empty() {

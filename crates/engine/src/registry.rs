@@ -411,14 +411,15 @@ impl Engine {
     /// their place.
     pub fn at_work(&self) -> [(&'static str, &'static str, f64); 2] {
         // Also those that were replaced or unloaded and still have requests.
-        let alive = self.directory.alive();
-        let (waiting, running) = alive.values().fold((0, 0), |(waiting, running), v| {
-            if let Some(ensemble) = v.graph() {
-                return (waiting + ensemble.waiting() as u64, running);
+        let (mut waiting, mut running) = (0, 0);
+        self.directory.each_alive(|version| match version.graph() {
+            Some(ensemble) => waiting += ensemble.waiting() as u64,
+            None => {
+                // The queue of a text model counts texts, so it may be longer than its number of requests.
+                let pending = version.serving.pending.load(Ordering::Relaxed);
+                waiting += pending;
+                running += version.inflight().saturating_sub(pending);
             }
-            // The queue of a text model counts texts, so it may be longer than its number of requests.
-            let pending = v.serving.pending.load(Ordering::Relaxed);
-            (waiting + pending, running + v.inflight().saturating_sub(pending))
         });
         [
             ("nereid_requests_waiting", "Requests that wait to be executed, of all models.", waiting as f64),

@@ -23,7 +23,6 @@ pub(crate) fn begin(requests: &Requests, why: Cause) {
 }
 
 /// Records the only response of a request.
-#[cold]
 pub(crate) fn answered(trace: &Trace, result: &Result<Box<InferResponse>>, now: u64) {
     match result {
         Ok(response) => {
@@ -39,7 +38,6 @@ pub(crate) fn answered(trace: &Trace, result: &Result<Box<InferResponse>>, now: 
 }
 
 /// Records that a request ran, in a batch of this many rows, and its only response.
-#[cold]
 pub(crate) fn ran_and_answered(
     trace: &Trace,
     statistics: &Statistics,

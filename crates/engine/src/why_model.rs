@@ -86,7 +86,7 @@ impl ModelVersion {
             Traffic::Closed { clients, .. } => write!(out, ",\"arrivals\":\"closed\",\"clients\":{clients}"),
         };
         out.push_str(",\"causes\":");
-        shares(&mut out, report.causes.iter().copied());
+        shares(&mut out, report.causes.iter().map(|(cause, share)| (cause.name(), *share)));
         out.push_str(",\"behind\":");
         // Other models may have the resources of limited executions.
         let is_own = report.waited > 0.0 && self.scheduling.limited.is_none();

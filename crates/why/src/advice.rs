@@ -6,10 +6,10 @@ use crate::history::{History, Ran};
 use crate::load::Traffic;
 use crate::machine::{Cores, Usage};
 use crate::replay::{Scene, Share};
-use crate::service::{Service, at_once, quickest};
+use crate::service::{self, Service, at_once, quickest};
 use crate::worth::{gain, is_worth};
 use crate::{Speed, quantile};
-use scheduler::{Config, Dynamic};
+use scheduler::{Cause, Config, Dynamic};
 
 /// A smaller change is taken if it has this share of the gain of the best one.
 const ENOUGH: f64 = 0.9;
@@ -32,6 +32,8 @@ const OTHERS_MIN: f64 = 0.2;
 const EFFICIENCY: f64 = 0.9;
 /// Steps of the search for a limit of durations.
 const CUTS: usize = 20;
+/// Advice about a model that hangs, which no setting mends.
+const HANGS: &str = "hang";
 /// An instance takes memory: another change comes first unless instances gain so many times as much.
 const INSTANCES: &str = "instances";
 const INSTANCES_COST: f64 = 1.6;
@@ -109,14 +111,12 @@ pub struct Advice {
 pub struct Findings {
     /// Rate and latency.
     pub speed: Speed,
-    /// Mean time in the queue, in µs.
-    pub queue_us: f64,
     /// Mean rows of an execution.
     pub batch: f64,
     /// How requests came.
     pub load: Traffic,
     /// Share of the requests by why their batch began.
-    pub causes: Vec<(&'static str, f64)>,
+    pub causes: Vec<(Cause, f64)>,
     /// Share of the requests that waited for an instance.
     pub waited: f64,
     /// Use of the cores in the stretch that was replayed.
@@ -135,37 +135,32 @@ pub fn report(history: &History, setup: &Setup, asked: Option<&Change>) -> Findi
     let load = Traffic::of(&stretch);
     let (cores, part) = cores_of(history, &stretch, setup);
     let study = Study::new(&stretch, setup, &load, cores, part);
-    let is_replayed = study.is_enough(history) && study.is_replayable();
-    let advice = if study.is_enough(history) { study.advice() } else { Vec::new() };
+    let is_replayed = study.is_enough(history);
+    let advice = if is_replayed { study.advice() } else { Vec::new() };
     let simulated = asked.filter(|_| study.is_replayable()).map(|change| study.with(change));
-    let (queue_us, batch) = means(history);
-    let causes = causes(history);
-    let waited = causes.iter().filter(|(cause, _)| *cause == "instance_freed").map(|(_, share)| share).sum();
-    let cores = study.cores;
-    Findings { speed: history.speed(), queue_us, batch, load, causes, waited, cores, is_replayed, advice, simulated }
+    let (batch, causes, cores) = (mean_rows(history), causes(history), study.cores);
+    let waited = causes.iter().filter(|(cause, _)| *cause == Cause::InstanceFreed).map(|(_, share)| share).sum();
+    Findings { speed: history.speed(), batch, load, causes, waited, cores, is_replayed, advice, simulated }
 }
 
-fn means(history: &History) -> (f64, f64) {
-    let weight: f64 = history.requests.iter().map(|answered| f64::from(answered.weight)).sum();
-    let queued = |answered: &crate::history::Answered| answered.start.saturating_sub(answered.request.arrived);
-    let queue: f64 = history.requests.iter().map(|a| queued(a) as f64 * f64::from(a.weight)).sum();
-    let inline: f64 = history.requests.iter().filter(|a| a.weight > 1).map(|a| f64::from(a.weight)).sum();
+fn mean_rows(history: &History) -> f64 {
     let rows: f64 = history.runs.iter().map(|ran| f64::from(ran.rows)).sum();
-    (queue / weight.max(1.0) / 1e3, (rows + inline) / (history.runs.len() as f64 + inline).max(1.0))
+    let inline = history.inline();
+    (rows + inline) / (history.runs.len() as f64 + inline).max(1.0)
 }
 
-fn causes(history: &History) -> Vec<(&'static str, f64)> {
-    let mut causes: Vec<(&'static str, f64)> = Vec::new();
-    let mut add = |name: &'static str, requests: f64| match causes.iter_mut().find(|(known, _)| *known == name) {
+fn causes(history: &History) -> Vec<(Cause, f64)> {
+    let mut causes: Vec<(Cause, f64)> = Vec::new();
+    let mut add = |cause: Cause, requests: f64| match causes.iter_mut().find(|(known, _)| *known == cause) {
         Some((_, sum)) => *sum += requests,
-        None => causes.push((name, requests)),
+        None => causes.push((cause, requests)),
     };
-    let inline = history.requests.iter().filter(|a| a.weight > 1).map(|a| f64::from(a.weight)).sum();
+    let inline = history.inline();
     if inline > 0.0 {
-        add(scheduler::Cause::IdleInstance.name(), inline);
+        add(Cause::IdleInstance, inline);
     }
     for ran in &history.runs {
-        add(ran.execution.cause.name(), ran.execution.requests.into());
+        add(ran.execution.cause, ran.execution.requests.into());
     }
     let all: f64 = causes.iter().map(|(_, sum)| sum).sum();
     causes.iter_mut().for_each(|(_, sum)| *sum /= all.max(1.0));
@@ -258,7 +253,7 @@ impl<'s> Study<'s> {
         all.extend(self.batch());
         all.extend(self.tokens());
         all.extend(self.instances());
-        let hangs_now = |advice: &Advice| advice.change == "hang" && self.is_stuck();
+        let hangs_now = |advice: &Advice| advice.change == HANGS && self.is_stuck();
         all.retain(|advice| hangs_now(advice) || is_worth(&self.before(advice), &advice.expected));
         let worth = |advice: &Advice| {
             if hangs_now(advice) {
@@ -274,7 +269,7 @@ impl<'s> Study<'s> {
     /// The figures with which those of an advice are compared. A replay may draw fewer hangs than there were.
     fn before(&self, advice: &Advice) -> Speed {
         let Speed { rate, p50_us, p99_us } = self.base;
-        if advice.change != "hang" {
+        if advice.change != HANGS {
             return self.base;
         }
         Speed {
@@ -307,8 +302,8 @@ impl<'s> Study<'s> {
         }
         let most = instances.saturating_mul(4).max(instances.saturating_add(8)).min(INSTANCES_MAX);
         let play = |count: u32| (count, self.play(config, count, &self.service, self.share));
-        let tried: Vec<_> = (instances + 1..=most).map(play).collect();
-        let mut tried = tried.into_iter().skip_while(|(_, speed)| !is_worth(&self.base, speed));
+        // Each is replayed when it is looked at.
+        let mut tried = (instances + 1..=most).map(play).skip_while(|(_, speed)| !is_worth(&self.base, speed));
         let mut found = tried.next()?;
         for next in tried {
             // The slowest of a burst gain by any number of instances.
@@ -340,7 +335,7 @@ impl<'s> Study<'s> {
     }
 
     fn waited(&self) -> f64 {
-        let waited = self.stretch.runs.iter().filter(|ran| ran.execution.cause == scheduler::Cause::InstanceFreed);
+        let waited = self.stretch.runs.iter().filter(|ran| ran.execution.cause == Cause::InstanceFreed);
         let waited: u32 = waited.map(|ran| u32::from(ran.execution.requests)).sum();
         f64::from(waited) / self.stretch.requests.len().max(1) as f64
     }
@@ -435,9 +430,9 @@ impl<'s> Study<'s> {
             let known = self.setup.fastest.get(size.max(1).ilog2() as usize).filter(|_| !is_text).copied().unwrap_or(0);
             let fast = if known > 0 { known } else { quantile(all, 0.02) };
             let kept = quickest(all, fast as f64 * 1.2);
-            let mean = kept.iter().sum::<u64>() as f64 / kept.len().max(1) as f64;
+            let mean = service::mean(&kept);
             // The shortest run may have been disturbed as well. It computed no longer than its threads had cores.
-            let cpu = all.iter().sum::<u64>() as f64 / all.len().max(1) as f64 * computing / speedup(threads.max(1));
+            let cpu = service::mean(all) * computing / speedup(threads.max(1));
             kept.iter().map(|ns| (*ns as f64 / mean * (fast as f64 * slower).min(cpu)) as u64).collect()
         });
         (service, Share { each: f64::from(threads), measured: 1.0, ..self.share })
@@ -552,7 +547,7 @@ impl<'s> Study<'s> {
         }
         let service = self.service.map(|_, all| all.iter().copied().filter(|ns| *ns < limit).collect());
         let expected = self.play(&self.setup.config, self.setup.instances, &service, self.share);
-        let made = self.made("hang", (None, None), expected);
+        let made = self.made(HANGS, (None, None), expected);
         let text = format!(
             "{hung} of {} executions took up to {:.1} s{}, and half of all at most {:.1} ms. The requests behind them \
              wait as long. The cause is in the model: a lock, a network call, a first run of a new shape.",

@@ -89,13 +89,15 @@ impl History {
         speed(latencies, all as f64 / seconds.max(1e-6))
     }
 
+    /// Number of requests that ran on a reactor.
+    pub fn inline(&self) -> f64 {
+        self.requests.iter().filter(|answered| answered.weight > 1).map(|answered| f64::from(answered.weight)).sum()
+    }
+
     /// Share of the requests that ran on a reactor.
     pub fn inline_share(&self) -> f64 {
-        let weight = |is_inline: bool| -> u64 {
-            let of = self.requests.iter().filter(|answered| (answered.weight > 1) == is_inline);
-            of.map(|answered| u64::from(answered.weight)).sum()
-        };
-        weight(true) as f64 / (weight(true) + weight(false)).max(1) as f64
+        let all: f64 = self.requests.iter().map(|answered| f64::from(answered.weight)).sum();
+        self.inline() / all.max(1.0)
     }
 
     /// The part with the most requests between pauses, or its newest requests: what is replayed.

@@ -34,7 +34,8 @@ impl Random {
     }
 }
 
-fn mean(all: &[u64]) -> f64 {
+/// Mean of durations; 0 if there are none.
+pub(crate) fn mean(all: &[u64]) -> f64 {
     all.iter().map(|ns| *ns as f64).sum::<f64>() / all.len().max(1) as f64
 }
 
@@ -146,8 +147,8 @@ pub(crate) fn quickest(all: &[u64], mean: f64) -> Vec<u64> {
     if kept >= FEW {
         return all[..kept].to_vec();
     }
-    let now = all.iter().sum::<u64>() as f64 / all.len().max(1) as f64;
-    all.iter().map(|ns| (*ns as f64 * mean / now.max(1.0)).max(1.0) as u64).collect()
+    let now = self::mean(all).max(1.0);
+    all.iter().map(|ns| (*ns as f64 * mean / now).max(1.0) as u64).collect()
 }
 
 /// Mean number of executions beside a run, itself included.
