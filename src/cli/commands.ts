@@ -41,6 +41,10 @@ export interface CommandModule {
   run(program: string, args: readonly string[]): Promise<number>
 }
 
+/** Option of commands that ask a server (`remote.ts`). */
+const HEADER: CommandOption =
+  { name: 'header', value: 'name: value', meaning: 'Sent with every request to the server.' }
+
 export const COMMANDS: readonly Command[] = [
   {
     name: 'check',
@@ -232,7 +236,7 @@ export const COMMANDS: readonly Command[] = [
           'Where the client is imported from. Default: nereid-client or nereid/client, whichever is ' +
           'installed where the file is written.',
       },
-      { name: 'header', value: 'name: value', meaning: 'Sent with every request to the server.' },
+      HEADER,
     ],
     words: () => ['ts'],
     load: () => import('../commands/gen/index.js'),
@@ -257,7 +261,7 @@ export const COMMANDS: readonly Command[] = [
           'What the last requests would have met with other settings: instances, delay_us, max_batch_size or threads.',
       },
       { name: 'json', meaning: 'Print the JSON of the server.' },
-      { name: 'header', value: 'name: value', meaning: 'Sent with every request to the server.' },
+      HEADER,
     ],
     load: () => import('../tools/why/index.js'),
   },
