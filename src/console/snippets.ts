@@ -42,7 +42,7 @@ export function snippetOf(language: Language, sample: Sample): string {
 const WRITERS: Readonly<Record<Language, (sample: Sample) => string>> = { curl, Python: python, TypeScript: typescript }
 
 /** One word of a shell. */
-const shell = (text: string): string => `'${text.replaceAll("'", String.raw`'\''`)}'`
+export const shell = (text: string): string => `'${text.replaceAll("'", String.raw`'\''`)}'`
 /** A string of Python or TypeScript: both read the escapes of JSON. */
 const quoted = (text: string): string => JSON.stringify(text)
 const countOf = ({ shape }: Filled): number => shape.reduce<number>((all, dim) => all * Number(dim), 1)
