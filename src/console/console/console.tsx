@@ -1,0 +1,3 @@
+import type { Api } from '../api.js'
+
+export const ConsoleView = ({ api }: { api: Api }) => <h1>Console{api.key}</h1>
