@@ -42,6 +42,12 @@ export interface ModelRow {
   instances: number
   /** Age of the oldest execution that has no response yet; 0 without one. */
   oldest_ms: number
+  /** Memory of the processes of the model; 0 for a model in the server's own process. */
+  process_bytes: number
+  /** Memory of GPUs that was promised to it. */
+  device_bytes: number
+  /** Its files, of which a model in the server's process has about as much memory. */
+  file_bytes: number
 }
 
 export type Fault = 'client' | 'model' | 'server' | 'environment'
@@ -55,6 +61,7 @@ export interface Now {
   running: number
   connections: number
   connections_max: number
+  /** Of the versions that serve now: both fall when one is unloaded or replaced. */
   accepted: number
   answered: number
   failed: Readonly<Record<Fault, number>>
