@@ -1,8 +1,8 @@
-/** What the server sends to the page: events of `GET /console/events`, and the replies of the routes it asks. */
+/** Types of what the server sends to the page: events of `GET /console/events`, and replies of the routes it asks. */
 
 export interface Hello {
   server: { name: string; version: string; nereid: string }
-  /** What the key of this page may do. */
+  /** Permissions of the key of this page. */
   may: { load: boolean; logging: boolean; trace: boolean; logs: boolean; infer: boolean }
   /** Models are loaded and unloaded on request (`--model-control-mode=explicit`). */
   explicit: boolean
@@ -42,6 +42,12 @@ export interface ModelRow {
   instances: number
   /** Age of the oldest execution that has no response yet; 0 without one. */
   oldest_ms: number
+  /** Memory of the processes of the model; 0 for a model in the server's own process. */
+  process_bytes: number
+  /** Memory of GPUs that was promised to it. */
+  device_bytes: number
+  /** Its files, of which a model in the server's process has about as much memory. */
+  file_bytes: number
 }
 
 export type Fault = 'client' | 'model' | 'server' | 'environment'
@@ -55,6 +61,7 @@ export interface Now {
   running: number
   connections: number
   connections_max: number
+  /** Of the versions that serve now: both fall when one is unloaded or replaced. */
   accepted: number
   answered: number
   failed: Readonly<Record<Fault, number>>

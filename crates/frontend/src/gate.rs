@@ -130,6 +130,15 @@ pub type Headers<'h, 'a> = &'h dyn Fn(&str, usize) -> Option<&'a [u8]>;
 const REMOTE_CHANGE: &str = "settings are changed from the server's own machine (loopback, and not through a proxy): \
     from elsewhere it takes a secret for this API, or a server that was started with --allow-remote-settings";
 
+/// Error for the console on another machine.
+const REMOTE_CONSOLE: &str = "the console shows this server to its own machine (loopback, and not through a proxy): \
+    from elsewhere it takes a key with the scope 'statistics' (--api-keys-file), or a tunnel such as \
+    ssh -L 8000:localhost:8000";
+
+/// Error for a web page that reaches this machine by a name of its own.
+const FOREIGN_HOST: &str = "the console is asked for by a name that is not of this machine, as a web page of another \
+    site could: open it as http://localhost or http://127.0.0.1, or with a key";
+
 /// Error for a change by a web page.
 const PAGE_CHANGE: &str = "the request comes from a web page of an origin that is not in --http-cors-origin";
 
@@ -246,6 +255,42 @@ impl Gate {
         self.examine_change(caller, granted, ask, header)
     }
 
+    /// Check of a request that shows the whole server: it comes from this machine, and not from a page of another site
+    /// whose name leads here, or has a key.
+    ///
+    /// # Errors
+    /// The reason why the request is rejected.
+    pub fn admit_near(&self, caller: &Caller, grant: &Grant, header: Headers<'_, '_>) -> Result<(), GateError> {
+        if grant.is_some() {
+            return Ok(());
+        }
+        match caller.origin_of(|name| header(name, 0)) {
+            Origin::Network => Err(GateError::Forbidden(REMOTE_CONSOLE.into())),
+            Origin::Loopback if !is_own_name(header("host", 0)) => Err(GateError::Forbidden(FOREIGN_HOST.into())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a request of the same caller for `ask` would be admitted, as far as is known before it comes. Takes
+    /// nothing of the quotas of its key.
+    pub fn would_admit(&self, caller: &Caller, grant: &Grant, ask: &Ask<'_>, header: Headers<'_, '_>) -> bool {
+        let rule = self.guards.as_ref().and_then(|guards| guards.restrictions.rule(ask.category));
+        let is_here = match caller.face {
+            Face::Public | Face::Embedded => self.options.control.is_none() || !ask.category.is_of_control(),
+            Face::Control => ask.category != Category::Inference,
+            Face::Crowded => false,
+        };
+        is_here
+            && rule.is_none_or(|rule| rule.admits(header(&rule.name, 0)))
+            && grant
+                .0
+                .as_ref()
+                .and_then(|granted| granted.keyed.as_ref())
+                .is_none_or(|keyed| keyed.ring.check(&keyed.admitted, ask).is_ok())
+            && (ask.act == Act::Read
+                || self.examine_change(caller, grant.0.as_deref().unwrap_or(&Granted::default()), ask, header).is_ok())
+    }
+
     fn examine_change(
         &self,
         caller: &Caller,
@@ -254,7 +299,9 @@ impl Gate {
         header: Headers<'_, '_>,
     ) -> Result<(), GateError> {
         // A page of another site can make a browser on this machine send a request, without reading the response.
-        let is_of_page = |origin: &[u8]| !self.options.cors.as_ref().is_some_and(|cors| cors.allows(origin));
+        let is_of_page = |origin: &[u8]| {
+            !self.options.cors.as_ref().is_some_and(|cors| cors.allows(origin)) && !is_own_page(origin, granted, header)
+        };
         if (0..).map_while(|at| header("origin", at)).any(is_of_page) {
             return Err(GateError::Forbidden(PAGE_CHANGE.into()));
         }
@@ -267,6 +314,34 @@ impl Gate {
             || caller.origin_of(|name| header(name, 0)) != Origin::Network;
         if may { Ok(()) } else { Err(GateError::Forbidden(REMOTE_CHANGE.into())) }
     }
+}
+
+/// Whether this origin is that of the server's own pages. A page of another site can have a name that leads to this
+/// machine, and then Origin and Host agree: so the name is that of a loopback address, or the page knows a secret, which
+/// browsers send for no other page.
+fn is_own_page(origin: &[u8], granted: &Granted, header: Headers<'_, '_>) -> bool {
+    let authority = origin.strip_prefix(b"http://").or_else(|| origin.strip_prefix(b"https://"));
+    let is_same = match (header("host", 0), authority) {
+        (Some(host), Some(authority)) => host.eq_ignore_ascii_case(authority),
+        // HTTP/2, where the host is in the target.
+        (None, Some(_)) => header("sec-fetch-site", 0) == Some(b"same-origin"),
+        _ => false,
+    };
+    is_same && (granted.has_shown || granted.key.is_some() || is_own_name(header("host", 0)))
+}
+
+/// Whether a Host names this machine alone. A browser needs a certificate for HTTP/2, where there is none, and no page
+/// of another site has one.
+fn is_own_name(host: Option<&[u8]>) -> bool {
+    let Some(host) = host else { return true };
+    let Ok(host) = std::str::from_utf8(host) else { return false };
+    let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, _)) => address,
+        None => host.split_once(':').map_or(host, |(name, _)| name),
+    };
+    let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+    let is_loopback = |address: std::net::IpAddr| address.to_canonical().is_loopback();
+    name == "localhost" || name.ends_with(".localhost") || name.parse().is_ok_and(is_loopback)
 }
 
 /// Rejects a request in which a header that authenticates the caller occurs twice.

@@ -195,7 +195,9 @@ export const SCHEMAS: Schema = {
     {
       name: string, version: string, implementation: object({ name: string, version: string }, ['name', 'version']),
       ready: boolean, models: ref('Index'),
-      links: object({ docs: string, openapi: string, metrics: string }, ['docs', 'openapi']),
+      links: object(
+        { docs: string, console: string, openapi: string, metrics: string }, ['docs', 'console', 'openapi'],
+      ),
     },
     ['name', 'version', 'implementation', 'ready', 'models', 'links'],
   ),
