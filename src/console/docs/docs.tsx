@@ -85,7 +85,7 @@ function Contents({ document: { info, components, ...rest }, api }: { document: 
   // After the section that the fragment names is there.
   useEffect(() => document.getElementById(opened)?.scrollIntoView(), [opened])
   return (
-    <>
+    <div class="page">
       <h1>{info.title} <small>{info.version}</small></h1>
       <p>From the <a href={SOURCE}>OpenAPI description</a> of this server.{' '}
         {model !== null && <a href="/docs">The whole API</a>}</p>
@@ -107,11 +107,13 @@ function Contents({ document: { info, components, ...rest }, api }: { document: 
           ))}
         </section>
       ))}
-      <h2>schemas</h2>
+      <section aria-labelledby="schemas">
+      <h2 id="schemas">schemas</h2>
       {Object.entries(schemas).map(([name, schema]) => (
         <SchemaBox key={name} name={name} schema={schema} isOpen={opened === `schema-${name}`} />
       ))}
-    </>
+      </section>
+    </div>
   )
 }
 

@@ -35,7 +35,7 @@ export function HomeView({ api }: { api: Api }) {
   if (home === null) return <><h1>Nereid</h1><p class="quiet">Asking the server …</p></>
   const { implementation, name, version, ready, models, links } = home
   return (
-    <>
+    <div class="page">
       <h1>{implementation.name} <small>{implementation.version}</small></h1>
       <p>
         The server is <strong class={ready ? 'good' : 'bad'}>{ready ? 'ready' : 'not ready'}</strong>. Its clients see
@@ -47,7 +47,7 @@ export function HomeView({ api }: { api: Api }) {
         {links.metrics !== undefined && <li><a href={links.metrics}>Metrics</a> for Prometheus</li>}
       </ul>
       <Models models={models} />
-    </>
+    </div>
   )
 }
 
@@ -66,7 +66,7 @@ function Models({ models }: { models: readonly IndexRow[] }) {
         </label>
       )}
       {models.length === 0 ? <p>No models.</p> : (
-        <div class="scroll" role="region" aria-label="Models" tabIndex={0}>
+        <div class="scroll models-list" role="region" aria-label="Models" tabIndex={0}>
           <table>
             <caption class="hidden">Models, their versions and states</caption>
             <thead>

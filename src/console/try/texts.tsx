@@ -4,6 +4,7 @@ import { useId, useState } from 'preact/hooks'
 import { Call } from '../../../client/src/call.js'
 import { embedBody, embeddingsOf, rankingOf, rerankBody } from '../../../client/src/text.js'
 import type { Api } from '../api.js'
+import { Bar } from '../console/parts.js'
 
 export type Role = 'embed' | 'rerank' | 'classify'
 
@@ -114,7 +115,7 @@ export function TextTrial({ model, role, api }: { model: string; role: Role; api
         <ol class="scores">
           {rows.map(({ text: one, score }, i) => (
             <li key={i}>
-              <meter min={0} max={1} value={Math.max(0, score)} aria-hidden="true" />
+              <Bar parts={[{ kind: 'accent', share: score }]} />
               <b>{score.toFixed(3)}</b> <span>{one}</span>
             </li>
           ))}
