@@ -128,7 +128,7 @@ test('a page sees the server at once, and each change within two seconds', async
   })
   expect(now.models).toHaveLength(1)
   expect(now.models[0]).toMatchObject({
-    name: 'first', version: '1', waiting: 0, running: 0, instances: 2, oldest_ms: 0, process_bytes: 0, device_bytes: 0,
+    name: 'first', version: '1', waiting: 0, running: 0, instances: 1, oldest_ms: 0, process_bytes: 0, device_bytes: 0,
   })
   expect(await stream.event('slowest')).toEqual({ minutes: 15, slowest: [], failed: [] })
   const log = await stream.event<{ lines: { message: string; level: string; time_ms: number }[] }>('log')
