@@ -38,11 +38,13 @@ export const isUnloaded = ({ state, reason }: Version): boolean =>
 
 export const isFailed = (version: Version): boolean => version.state === 'UNAVAILABLE' && !isUnloaded(version)
 
-function ofServer({ now, server }: Picture): Weighed[] {
+function ofServer(picture: Picture): Weighed[] {
+  const { now, server } = picture
   if (now === null) return []
   const found: Weighed[] = []
   const add = (key: string, level: Finding['level'], weight: number, text: string) =>
     found.push({ key, level, weight, version: null, text })
+  if (picture.error !== '') add('numbers', 'bad', 9e6, `The server could not make its numbers: ${picture.error}`)
   const { memory } = now
   if (memory.waiting > 0)
     add('memory waits', 'bad', 5e6, `${counted(memory.waiting, 'request')} wait for memory: requests hold ` +

@@ -4,12 +4,12 @@ import { useEffect, useRef } from 'preact/hooks'
 import { CAUSES } from '../../tools/why/causes.js'
 import { causeOf } from '../../tools/why/words.js'
 import type { Api } from '../api.js'
-import { ageText, bytesText, counted, numberText, percentText, timeText } from '../format.js'
+import { ageText, counted, numberText, percentText, timeText } from '../format.js'
 import { TryModel } from '../try/try.js'
 import { isUnloaded } from './attention.js'
 import { Curve } from './curve.js'
 import { State } from './models.js'
-import { OutcomeText, Phases, Table, useAction, useAsked } from './parts.js'
+import { OutcomeText, Phases, Table, Tiles, type Tile, useAction, useAsked } from './parts.js'
 import { figuresOf, type Picture, type Version } from './picture.js'
 
 /** The advice is made of the last minutes: it does not change faster. */
@@ -82,8 +82,9 @@ export function ModelPanel({ version, picture, api, onOpen, onClose }: {
           <Control version={version} picture={picture} api={api} />
         </div>
         {version.reason !== '' && <p class={`words ${isUnloaded(version) ? 'quiet' : 'bad'}`}>{version.reason}</p>}
-        {isServing && <Numbers version={version} picture={picture} />}
+        {isServing && <Numbers version={version} />}
         {isServing && <WhySlow version={version} api={api} />}
+        {isServing && <Curves version={version} picture={picture} />}
         {isServing && <Batches version={version} />}
         {isServing && (
           <section>
@@ -122,43 +123,45 @@ function Control({ version: { name, state }, picture: { hello }, api }: {
   )
 }
 
-function Numbers({ version, picture }: { version: Version; picture: Picture }) {
-  const { row, rings } = version
+function Numbers({ version }: { version: Version }) {
+  const { row } = version
   const { rate, failed, mean_us, waited_us, waiting } = figuresOf(version)
-  const bytes = (row?.memory_usage ?? []).reduce((sum, one) => sum + one.byte_size, 0)
-  const tiles: [string, string, string][] = [
+  const tiles: Tile[] = [
     ['Requests', `${numberText(rate)}/s`, `${numberText(failed)} failed/s`],
     ['Time', mean_us > 0 ? timeText(mean_us) : '–', mean_us > 0 ? `${timeText(waited_us)} in the queue` : 'no requests'],
     ['Waiting', numberText(waiting), `${row?.running ?? 0} of ${counted(row?.instances ?? 0, 'instance')} busy`],
-    ['Oldest', row !== null && row.oldest_ms > 0 ? ageText(row.oldest_ms / 1000) : '–', bytes > 0 ? bytesText(bytes) : 'without a response'],
+    ['Oldest', row !== null && row.oldest_ms > 0 ? timeText(row.oldest_ms * 1000) : '–', 'execution without a response'],
   ]
-  const means = rings === null ? [] : rings.values('ms').map((ms, i) => {
+  return (
+    <section>
+      <h3 class="hidden">Numbers</h3>
+      <Tiles tiles={tiles} />
+    </section>
+  )
+}
+
+function Curves({ version: { rings }, picture }: { version: Version; picture: Picture }) {
+  if (rings === null) return null
+  const means = rings.values('ms').map((ms, i) => {
     const answered = rings.values('answered')[i] ?? 0
     return ms === null || answered === 0 ? null : ms / answered
   })
   return (
     <section>
-      <h3 class="hidden">Numbers</h3>
-      <dl class="tiles">
-        {tiles.map(([title, value, note]) => (
-          <div key={title} class="tile"><dt>{title}</dt><dd><b>{value}</b><span class="quiet">{note}</span></dd></div>
-        ))}
-      </dl>
-      {rings !== null && (
-        <div class="curves">
-          <Curve
-            title="Requests per second" clock={picture.clock} text={numberText}
-            lines={[
-              { label: 'out', color: '--accent', values: rings.values('answered'), fill: true },
-              { label: 'failed', color: '--bad', values: rings.values('failed') },
-            ]}
-          />
-          <Curve
-            title="Mean time of a request" clock={picture.clock} text={(ms) => timeText(ms * 1000)}
-            lines={[{ label: 'time', color: '--warn', values: means, fill: true }]}
-          />
-        </div>
-      )}
+      <h3>The last minutes</h3>
+      <div class="curves">
+        <Curve
+          title="Requests per second" clock={picture.clock} text={numberText}
+          lines={[
+            { label: 'out', color: '--accent', values: rings.values('answered'), fill: true },
+            { label: 'failed', color: '--bad', values: rings.values('failed') },
+          ]}
+        />
+        <Curve
+          title="Mean time of a request" clock={picture.clock} text={(ms) => timeText(ms * 1000)}
+          lines={[{ label: 'time', color: '--warn', values: means, fill: true }]}
+        />
+      </div>
     </section>
   )
 }

@@ -148,7 +148,9 @@ function Row({ version, figures, index, now, onOpen }: Shown & {
       <td class={`number ${waiting > 0 ? 'strong' : ''}`}>{isQuiet ? '' : numberText(waiting)}</td>
       <td class="number wide">{isQuiet ? '' : numberText(rate)}</td>
       <td class="wide">{trend}</td>
-      <td class="number">{mean_us > 0 ? timeText(mean_us) : state === 'READY' ? '' : <State version={version} isShort />}</td>
+      <td class="number">
+        {mean_us > 0 ? timeText(mean_us) : state === 'READY' ? '' : <span class="narrow"><State version={version} isShort /></span>}
+      </td>
       <td class="wide">
         {mean_us > 0 && (
           <Bar parts={[{ kind: 'waits', share: waited_us / mean_us }, { kind: 'computes', share: 1 - waited_us / mean_us }]} />

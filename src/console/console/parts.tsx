@@ -18,6 +18,17 @@ export const Section = ({ id, title, note, children }: {
   </section>
 )
 
+export type Tile = readonly [title: string, value: string, note: string]
+
+/** Large numbers, each with its name and a note. */
+export const Tiles = ({ tiles }: { tiles: readonly Tile[] }) => (
+  <dl class="tiles">
+    {tiles.map(([title, value, note]) => (
+      <div key={title} class="tile"><dt>{title}</dt><dd><b>{value}</b><span class="quiet">{note}</span></dd></div>
+    ))}
+  </dl>
+)
+
 export interface Column {
   title: string
   /** Numbers stand at the right. */
