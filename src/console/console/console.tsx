@@ -95,7 +95,8 @@ function statusOf({ hello, now, versions }: Picture, connection: Connection): [k
   const loading = [...versions.values()].filter(({ state }) => state === 'LOADING').length
   if (loading > 0) return ['warn', `starting: ${counted(loading, 'version')} ${loading === 1 ? 'is' : 'are'} loading`]
   const failed = [...versions.values()].filter(isFailed).length
-  return ['bad', failed > 0 ? `not ready: ${counted(failed, 'version')} ${failed === 1 ? 'does' : 'do'} not serve` : 'not ready']
+  if (failed === 0) return ['bad', 'not ready']
+  return ['bad', `not ready: ${counted(failed, 'version')} ${failed === 1 ? 'does' : 'do'} not serve`]
 }
 
 function Status({ picture, connection }: { picture: Picture; connection: Connection }) {

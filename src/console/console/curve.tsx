@@ -111,7 +111,7 @@ function optionsOf(
           const time = i === null || i === undefined ? undefined : plot.data[0][i]
           readout.current.textContent = time === undefined ? '' : [
             clockText(time * 1000),
-            ...shown.current.lines.map(({ label, values }) => `${label} ${shown.current.text(values[i ?? 0] ?? 0)}`),
+            ...shown.current.lines.map((line) => `${line.label} ${shown.current.text(line.values[i ?? 0] ?? 0)}`),
           ].join('  ')
         },
       ],

@@ -11,6 +11,7 @@ import { Curve } from './curve.js'
 import { State } from './models.js'
 import { OutcomeText, Phases, Table, Tiles, type Tile, useAction, useAsked } from './parts.js'
 import { figuresOf, type Picture, type Version } from './picture.js'
+import { BY_HAND } from './settings.js'
 
 /** The advice is made of the last minutes: it does not change faster. */
 const WHY_SECONDS = 5
@@ -67,7 +68,9 @@ export function ModelPanel({ version, picture, api, onOpen, onClose }: {
       <div class="inside">
         <header class="panel-head">
           <h2 id="panel-title">{name}</h2>
-          <button type="button" class="close" aria-label={`Close ${name}`} onClick={() => dialog.current?.close()}>×</button>
+          <button type="button" class="close" aria-label={`Close ${name}`} onClick={() => dialog.current?.close()}>
+            ×
+          </button>
         </header>
         <div class="tools">
           <State version={version} />
@@ -107,16 +110,19 @@ function Control({ version: { name, state }, picture: { hello }, api }: {
 }) {
   const { busy, outcome, run } = useAction()
   if (hello === null || !hello.may.load) return null
-  if (!hello.explicit)
-    return <span class="quiet">Loading by hand needs --model-control-mode=explicit.</span>
+  if (!hello.explicit) return <span class="quiet">{BY_HAND}</span>
   const act = (what: 'load' | 'unload') => run(async () => {
     await api.post(`/v2/repository/models/${encodeURIComponent(name)}/${what}`, {})
     return `${name}: ${what === 'load' ? 'loaded' : 'unloading, once its requests have ended'}.`
   })
   return (
     <>
-      <button type="button" disabled={busy} onClick={() => act('load')}>{state === 'READY' ? 'Load again' : 'Load'}</button>
-      {state === 'READY' && <button type="button" disabled={busy} onClick={() => act('unload')}>Unload</button>}
+      <button type="button" disabled={busy} onClick={() => act('load')}>
+        {state === 'READY' ? 'Load again' : 'Load'}
+      </button>
+      {state === 'READY' && (
+        <button type="button" disabled={busy} onClick={() => act('unload')}>Unload</button>
+      )}
       {busy && <span class="quiet">working …</span>}
       <OutcomeText outcome={outcome} />
     </>
@@ -130,7 +136,7 @@ function Numbers({ version }: { version: Version }) {
     ['Requests', `${numberText(rate)}/s`, `${numberText(failed)} failed/s`],
     ['Time', mean_us > 0 ? timeText(mean_us) : '–', mean_us > 0 ? `${timeText(waited_us)} in the queue` : 'no requests'],
     ['Waiting', numberText(waiting), `${row?.running ?? 0} of ${counted(row?.instances ?? 0, 'instance')} busy`],
-    ['Oldest', row !== null && row.oldest_ms > 0 ? timeText(row.oldest_ms * 1000) : '–', 'execution without a response'],
+    ['Oldest', (row?.oldest_ms ?? 0) > 0 ? timeText((row?.oldest_ms ?? 0) * 1000) : '–', 'execution that runs'],
   ]
   return (
     <section>
@@ -237,7 +243,7 @@ function Batches({ version: { row } }: { version: Version }) {
       <h3>Batches</h3>
       <Table
         caption="Executions by the rows of their batch, since the model was loaded"
-        columns={[{ title: 'Rows', number: true }, { title: 'Executions', number: true }, { title: 'Share', number: true }, { title: 'Mean time', number: true }]}
+        columns={['Rows', 'Executions', 'Share', 'Mean time'].map((title) => ({ title, number: true }))}
         rows={batches.map(({ batch_size, compute_infer: { count, ns } }) => ({
           key: String(batch_size),
           cells: [batch_size, numberText(count), percentText(count / all), timeText(ns / Math.max(1, count) / 1000)],

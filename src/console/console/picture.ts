@@ -21,7 +21,7 @@ export interface Version {
   /** State and reason of the index. */
   state: string
   reason: string
-  /** Its statistics; null if it does not serve. */
+  /** Statistics; null if it does not serve. */
   row: ModelRow | null
   /** Null until it has a request. */
   rings: Rings<(typeof MODEL)[number]> | null
@@ -114,6 +114,7 @@ export class Picture {
     const last = version.row
     version.row = row
     this.versions.set(key, version)
+    // Nothing was counted while nobody looked.
     const isOld = last === null && this.now === null
     if (row.inference_stats.success.count + row.inference_stats.fail.count + row.waiting > 0)
       version.rings ??= new Rings(this.clock, MODEL, 0)

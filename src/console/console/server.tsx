@@ -11,8 +11,12 @@ import { keyOf, type Picture } from './picture.js'
 
 export type OpenModel = (name: string, version: string) => void
 
-/** What stands out, in sentences. */
-export function Findings({ found, picture, onOpen }: { found: readonly Finding[]; picture: Picture; onOpen: OpenModel }) {
+/** The findings in sentences. */
+export function Findings({ found, picture, onOpen }: {
+  found: readonly Finding[]
+  picture: Picture
+  onOpen: OpenModel
+}) {
   const more = found.length - FINDINGS_MAX
   const serving = [...picture.versions.values()].filter(({ state }) => state === 'READY').length
   return (
@@ -163,12 +167,18 @@ export function SlowestRequests({ picture, onOpen }: { picture: Picture; onOpen:
       {records.length === 0 ? <p class="empty">No requests yet.</p> : (
         <Table
           caption="The slowest requests, with where their time went and why their batch began"
-          columns={[{ title: 'Took', number: true }, { title: 'Model' }, { title: 'Where the time went' }, { title: 'Why it ran when it did', wide: true }]}
+          columns={[
+            { title: 'Took', number: true }, { title: 'Model' }, { title: 'Where the time went' },
+            { title: 'Why it ran when it did', wide: true },
+          ]}
           rows={shown.map((record, i) => ({
             key: `${record.time} ${i}`,
             cells: [
               <b>{timeText(record.total_us ?? 0)}</b>,
-              <><ModelName record={record} onOpen={onOpen} /><br /><span class="quiet id">{record.id} {timeOfDay(record)}</span></>,
+              <>
+                <ModelName record={record} onOpen={onOpen} /><br />
+                <span class="quiet id">{timeOfDay(record)} {record.id}</span>
+              </>,
               <Phases phases={record.phases_us ?? {}} />,
               <span class="words quiet">{causeText(record)}</span>,
             ],
@@ -176,7 +186,9 @@ export function SlowestRequests({ picture, onOpen }: { picture: Picture; onOpen:
         />
       )}
       {records.length > SLOWEST_SHOWN && (
-        <button type="button" onClick={() => setAll(!isAll)}>{isAll ? 'Show fewer' : `Show all ${records.length}`}</button>
+        <button type="button" class="more" onClick={() => setAll(!isAll)}>
+          {isAll ? 'Show fewer' : `Show all ${records.length}`}
+        </button>
       )}
     </Section>
   )
@@ -184,7 +196,8 @@ export function SlowestRequests({ picture, onOpen }: { picture: Picture; onOpen:
 
 /** Why a request ran when it did, as a sentence. */
 export function causeText({ cause, behind, batch, model }: RequestRecord): string {
-  const waited = behind?.model === undefined ? '' : `${behind.model === model ? 'Its model' : behind.model} had all instances. `
+  const who = behind?.model === model ? 'Other requests' : behind?.model
+  const waited = who === undefined ? '' : `${who} had all instances. `
   if (cause === undefined) return waited
   const text = causeOf(cause)
   if (cause === 'no_batch') return `${waited}${text.charAt(0).toUpperCase()}${text.slice(1)}.`
@@ -238,7 +251,7 @@ export function Log({ picture }: { picture: Picture }) {
   const [isAll, setAll] = useState(false)
   const lines = isAll ? picture.log : picture.log.filter(({ level }) => !/^(info|verbose)/i.test(level))
   return (
-    <Section id="log" title="Log" note="of this server; a log line of a request is in the access log">
+    <Section id="log" title="Log" note="lines about requests are in the access log">
       <label class="check">
         <input type="checkbox" checked={isAll} onChange={(event) => setAll(event.currentTarget.checked)} />
         informational lines as well
