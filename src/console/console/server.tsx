@@ -196,7 +196,7 @@ export function SlowestRequests({ picture, onOpen }: { picture: Picture; onOpen:
 
 /** Why a request ran when it did, as a sentence. */
 export function causeText({ cause, behind, batch, model }: RequestRecord): string {
-  const who = behind?.model === model ? 'Other requests' : behind?.model
+  const who = behind !== undefined && behind.model === model ? 'Other requests' : behind?.model
   const waited = who === undefined ? '' : `${who} had all instances. `
   if (cause === undefined) return waited
   const text = causeOf(cause)
