@@ -1,8 +1,8 @@
-/** What the server sends to the page: events of `GET /console/events`, and the replies of the routes it asks. */
+/** Types of what the server sends to the page: events of `GET /console/events`, and replies of the routes it asks. */
 
 export interface Hello {
   server: { name: string; version: string; nereid: string }
-  /** What the key of this page may do. */
+  /** Permissions of the key of this page. */
   may: { load: boolean; logging: boolean; trace: boolean; logs: boolean; infer: boolean }
   /** Models are loaded and unloaded on request (`--model-control-mode=explicit`). */
   explicit: boolean
@@ -109,4 +109,6 @@ export interface Events {
   now: Now
   slowest: Slowest
   log: { lines: readonly LogLine[] }
+  /** The server could not make its numbers. */
+  error: { error: string }
 }

@@ -17,8 +17,8 @@ export const SHELL = `<!doctype html>
 <script src="/app/console.js" defer></script>
 </head>
 <body>
-<div id="app"><main><h1>Nereid</h1><p>This page needs JavaScript. The same is at <a href="/v2/openapi.json">/v2/openapi.json</a>
-and in the <code>/v2</code> API that it describes.</p></main></div>
+<div id="app"><main><h1>Nereid</h1><p>This page needs JavaScript. All that it shows comes from the API that
+<a href="/v2/openapi.json">/v2/openapi.json</a> describes.</p></main></div>
 </body>
 </html>
 `
