@@ -313,10 +313,10 @@ export const COMMANDS: readonly Command[] = [
       { name: 'shape', value: 'input:dims', meaning: 'Shape of an input, such as image:3,224,224. May be repeated.' },
       { name: 'batch', value: 'rows', meaning: 'Rows of a request; texts of embeddings, documents of rerank.' },
       {
-        name: 'data', value: 'zero|random|path',
+        name: 'data', value: 'source',
         meaning:
-          "Values of the inputs: generated (random is the default), of perf_analyzer's JSON files or of a directory " +
-          'with a file for each input, or lines of text. May be repeated.',
+          "Values of the inputs: random (the default), zero, or a path: of perf_analyzer's JSON files, of a directory " +
+          'with a file for each input, or of lines of text. May be repeated.',
       },
       { name: 'text-words', value: 'mean[,deviation]', meaning: 'Words of generated texts. Default: 30,10.' },
       { name: 'request-parameter', value: 'name:value:type', meaning: 'Parameter of each request. May be repeated.' },

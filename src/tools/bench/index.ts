@@ -101,7 +101,7 @@ async function measured(
   return hasFailed || found?.rate === 0 ? 1 : 0
 }
 
-/** What is measured, in a line. */
+/** Says in a line what is measured. */
 function titleOf({ target, model, requestBytes }: Subject, settings: Settings): string {
   const { endpoint, batch, sharedMemory, loads, arrivals } = settings
   const version = model.version === '' ? '' : ` version ${model.version}`

@@ -39,7 +39,8 @@ export function entriesOf(model: Model, settings: Settings): Entry[] {
   const [first = 'random', ...others] = settings.data
   if (first !== 'zero' && first !== 'random') {
     const rows = [first, ...others].flatMap((path) => rowsIn(path, model, settings))
-    const from = (i: number): typeof rows => Array.from({ length: batch }, (_, k) => rows[(i + k) % rows.length] ?? none)
+    const from = (i: number): typeof rows =>
+      Array.from({ length: batch }, (_, k) => rows[(i + k) % rows.length] ?? none)
     return rows.map((_, i) => batched(model, batch, from(i)))
   }
   if (others.length > 0) throw new CommandError(`--data=${first} generates all requests; ${others[0]} is too much`)
@@ -212,10 +213,10 @@ export function textsOf(settings: Settings, count: number): string[] {
 /** Usual words, which tokenizers of English have as one token or two. */
 const WORDS = (
   'the of and to in that is was for on with as his they be at one have this from had by hot word but what some we ' +
-  'can out other were all there when up use your how said an each she which do their time if will way about many then ' +
-  'them write would like so these her long make thing see him two has look more day could go come did number sound ' +
-  'no most people my over know water than call first who may down side been now find any new work part take get place ' +
-  'made live where after back little only round man year came show every good me give our under name very through ' +
+  'can out other were all there when up use your how said an each she which do their time if will way about many ' +
+  'then them write would like so these her long make thing see him two has look more day could go come did number ' +
+  'sound no most people my over know water than call first who may down side been now find any new work part take ' +
+  'get place made live where after back little only round man year came show every good me give our under name very through ' +
   'just form sentence great think say help low line differ turn cause much mean before move right boy old too same ' +
   'tell does set three want air well also play small end put home read hand port large spell add even land here must'
 ).split(' ')

@@ -11,7 +11,7 @@ import { regionOf, type Region } from './region.js'
 import { requestsOf, ringFile, type Requests } from './requests.js'
 import type { Load, Settings, Target } from './settings.js'
 
-/** What was measured under one load. */
+/** A measurement under one load. */
 export interface Row {
   load: Load
   result: Result

@@ -1,4 +1,4 @@
-/** What a server says of itself and of a model: what its inputs are, whether it batches, what it counted. */
+/** Reads a model from a server: its inputs, whether it batches, what it counted. */
 
 import { readFileSync } from 'node:fs'
 import { ClientError, connect, type Client, type ModelStatistics } from 'nereid/client'
@@ -15,7 +15,7 @@ export interface TensorFacts {
 
 export interface Model {
   name: string
-  /** As asked; empty lets the server choose. */
+  /** Empty lets the server choose. */
   version: string
   inputs: TensorFacts[]
   outputs: TensorFacts[]
@@ -67,8 +67,8 @@ export async function modelOf(client: Client, settings: Settings): Promise<Model
   const config = await optional(() => client.modelConfig(name, options))
   if (config !== null && membersOf(config)['sequence_batching'] !== undefined)
     throw new CommandError(
-      `the model '${name}' has sequences, whose requests depend on each other; nereid bench sends requests that stand ` +
-        'alone',
+      `the model '${name}' has sequences, whose requests depend on each other; nereid bench sends requests that ` +
+        'stand alone',
     )
   const configured = Number(membersOf(config)['max_batch_size'] ?? 0)
   const isOpen = metadata.inputs.every(({ shape }) => shape.length > 1 && shape[0] === -1)

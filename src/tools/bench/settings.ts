@@ -119,7 +119,7 @@ export function settingsOf(args: readonly string[]): Settings {
   const latencyMax = extra('latency-threshold', 0)
   return {
     targets, model: options.get('model') ?? '', version: options.get('version') ?? '', endpoint, loads, goal,
-    arrivals: choiceOf('arrivals', options.get('arrivals') ?? 'poisson', ['constant', 'poisson']),
+    arrivals: options.get('arrivals') === 'constant' ? 'constant' : 'poisson',
     seconds: amount('seconds', targets.length === 2 ? 1 : 5, 0.01),
     warmupSeconds: amount('warmup', 0.5, 0),
     warmupRequests: extra('warmup-request-count', 0),
@@ -137,7 +137,7 @@ export function settingsOf(args: readonly string[]): Settings {
     parameters: every('request-parameter').map(parameterOf),
     sharedMemory: sharedMemoryOf(options.get('shared-memory') ?? 'none', endpoint),
     outputBytes: extra('output-shared-memory-size', 102_400),
-    tensors: choiceOf('tensors', options.get('tensors') ?? 'binary', ['binary', 'json']),
+    tensors: options.get('tensors') === 'json' ? 'json' : 'binary',
     headers: every('header').map(headerOf),
     tls: {
       ca: options.get('tls-ca') ?? null, certificate: options.get('tls-cert') ?? null,
@@ -164,8 +164,7 @@ const endpointOf = (text: string): Endpoint => choiceOf('endpoint', text.replace
 
 /** `http://HOST:PORT`, `grpc://HOST:PORT`, or `HOST:PORT` with `--protocol`. */
 function targetOf(text: string, protocol: string | null, tls: boolean): Target {
-  const asked = protocol ?? (/^grpcs?:/.test(text) ? 'grpc' : 'http')
-  if (asked !== 'http' && asked !== 'grpc') throw new CommandError(`--protocol is http or grpc; got '${asked}'`)
+  const asked = protocol === 'grpc' || (protocol === null && /^grpcs?:/.test(text)) ? 'grpc' : 'http'
   const secure = tls ? 's' : ''
   const named = text === '' ? 'localhost' : text
   const whole = /^\w+:\/\//.test(named) ? named : `${asked}${secure}://${named}`
@@ -256,9 +255,6 @@ function parameterOf(text: string): [string, string | number | boolean] {
 
 function sharedMemoryOf(text: string, endpoint: Endpoint): boolean {
   if (text === 'none') return false
-  if (text === 'cuda')
-    throw new CommandError('--shared-memory=cuda is not measured: use --shared-memory=system, or no shared memory')
-  if (text !== 'system' && text !== '') throw new CommandError(`--shared-memory is system or none; got '${text}'`)
   if (endpoint !== 'infer' && endpoint !== 'stream')
     throw new CommandError(`--shared-memory is for tensors, and --endpoint=${endpoint} has none`)
   return true

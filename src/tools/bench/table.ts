@@ -41,7 +41,7 @@ export function tableLines(rows: readonly Row[], { batch }: Settings): string[] 
   const times = (of: Times | undefined, names: readonly (keyof Times)[]): string[] =>
     names.map((name) => (of === undefined ? '-' : timeOf(of[name])))
   const lines = rows.map(({ load, result, server }) => [
-    rateText(load.value), rateText(result.rate), ...(batch > 1 ? [rateText(result.rate * batch)] : []),
+    String(load.value), rateText(result.rate), ...(batch > 1 ? [rateText(result.rate * batch)] : []),
     ...times(result.latency_us, ['mean', 'p50', 'p90', 'p99', 'max']),
     ...(hasFirst ? [
       rateText(result.seconds > 0 ? result.responses / result.seconds : 0), ...times(result.first_us, ['p50', 'p99']),
@@ -56,7 +56,7 @@ export function tableLines(rows: readonly Row[], { batch }: Settings): string[] 
   return all.map((cells) => cells.map((cell, k) => cell.padStart(widths[k] ?? 0)).join('  '))
 }
 
-/** What a reader of the table must know about a row. */
+/** Lines about rows that a reader must not take for usual ones. */
 export function remarkLines(rows: readonly Row[], { stopWithin, windowsMax }: Settings): string[] {
   return rows.flatMap(({ load, result, windows, isStable }) => {
     const lines: string[] = []
@@ -125,7 +125,7 @@ export function csvOf(rows: readonly Row[], { batch }: Settings, isDecoupled: bo
   ]
   const digits = (value: number): number => Number(value.toPrecision(6))
   const lines = rows.toSorted((a, b) => a.result.rate - b.result.rate).map(({ load, result, server }) => {
-    // Of a decoupled model, perf_analyzer measures to the first response.
+    // For a decoupled model, perf_analyzer measures to the first response.
     const latency = (isDecoupled ? result.first_us : null) ?? result.latency_us
     const { queue = 0, input = 0, infer = 0, output = 0 } = server ?? {}
     const network = Math.max(0, latency.mean - queue - input - infer - output)

@@ -96,7 +96,7 @@ export function randomOf(seed: number): () => number {
   }
 }
 
-/** What generated elements are: zeros and empty strings, or random values and strings of a length. */
+/** Chooses generated elements: zeros and empty strings, or random values and strings of a length. */
 export interface Generated {
   /** Null makes zeros. */
   random: (() => number) | null
