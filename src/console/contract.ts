@@ -109,4 +109,6 @@ export interface Events {
   now: Now
   slowest: Slowest
   log: { lines: readonly LogLine[] }
+  /** The server could not make its numbers. */
+  error: { error: string }
 }

@@ -38,23 +38,27 @@ export const isUnloaded = ({ state, reason }: Version): boolean =>
 
 export const isFailed = (version: Version): boolean => version.state === 'UNAVAILABLE' && !isUnloaded(version)
 
-function ofServer({ now, server }: Picture): Weighed[] {
+function ofServer(picture: Picture): Weighed[] {
+  const { now, server } = picture
   if (now === null) return []
   const found: Weighed[] = []
   const add = (key: string, level: Finding['level'], weight: number, text: string) =>
     found.push({ key, level, weight, version: null, text })
+  if (picture.error !== '') add('numbers', 'bad', 9e6, `The server could not make its numbers: ${picture.error}`)
   const { memory } = now
   if (memory.waiting > 0)
     add('memory waits', 'bad', 5e6, `${counted(memory.waiting, 'request')} wait for memory: requests hold ` +
       `${bytesText(memory.used)} of ${bytesText(memory.limit)} (--memory-limit).`)
   else if (memory.limit > 0 && memory.used > memory.limit * FULL_SHARE_MIN)
-    add('memory', 'warn', 5e5, `Requests hold ${bytesText(memory.used)} of ${bytesText(memory.limit)} (--memory-limit).`)
+    add('memory', 'warn', 5e5, `Requests hold ${bytesText(memory.used)} of ${bytesText(memory.limit)} ` +
+      '(--memory-limit).')
   if (now.connections_max > 0 && now.connections > now.connections_max * FULL_SHARE_MIN)
-    add('connections', 'warn', 5e5, `${numberText(now.connections)} of ${numberText(now.connections_max)} connections ` +
-      'are open; further ones are rejected.')
+    add('connections', 'warn', 5e5, `${numberText(now.connections)} of ${numberText(now.connections_max)} ` +
+      'connections are open; further ones are rejected.')
   const cpu = server.rate('cpu')
   if (now.cores > 0 && cpu > now.cores * 0.95)
-    add('cpu', 'warn', 4e5, `The server uses ${cpu.toFixed(1)} of ${counted(now.cores, 'core')}: everything waits for CPU.`)
+    add('cpu', 'warn', 4e5, `The server uses ${cpu.toFixed(1)} of ${counted(now.cores, 'core')}: ` +
+      'everything waits for CPU.')
   return found
 }
 
@@ -80,7 +84,8 @@ function ofVersion(picture: Picture, version: Version, figures: Figures): Weighe
   const key = keyOf(version.name, version.version)
   const one = (what: string, level: Finding['level'], weight: number, text: string): Weighed[] =>
     [{ key: `${key} ${what}`, level, weight, version, text }]
-  if (isFailed(version)) return one('serves not', 'bad', 1e7, `does not serve: ${version.reason || 'no reason is known'}`)
+  if (isFailed(version))
+    return one('fails', 'bad', 1e7, `does not serve: ${version.reason || 'no reason is known'}`)
   const { row } = version
   if (row === null) return []
   const { mean_us, waited_us, waiting, rate, failed } = figures
@@ -92,7 +97,7 @@ function ofVersion(picture: Picture, version: Version, figures: Figures): Weighe
       `${busy} ${are} busy${waiting > 0 ? `, ${counted(waiting, 'request')} wait` : ''}.`)
   const share = failed / Math.max(failed + rate, 1e-9)
   if (share >= FAILED_SHARE_MIN)
-    return one('fails', 'bad', 1e6 * share, `${percentText(share)} of its requests fail, ` +
+    return one('errors', 'bad', 1e6 * share, `${percentText(share)} of its requests fail, ` +
       `${numberText(failed)} per second.${lastFailure(picture, version)}`)
   if (waiting > 0 && waited_us >= WAIT_US_MIN && waited_us >= mean_us * WAIT_SHARE_MIN)
     return one('waits', 'warn', waited_us * rate / 1000, `A request takes ${timeText(mean_us)}, ` +
@@ -105,7 +110,7 @@ function ofVersion(picture: Picture, version: Version, figures: Figures): Weighe
   return []
 }
 
-/** What to look at, worst first. `figures` are those of each version, by key. */
+/** All findings, worst first. `figures` are those of each version, by key. */
 export function findings(picture: Picture, figures: ReadonlyMap<string, Figures>): Finding[] {
   const found = ofServer(picture)
   for (const [key, version] of picture.versions)

@@ -5,7 +5,7 @@ import type { Api } from '../api.js'
 import { ageText, clockText, counted } from '../format.js'
 import { KeyForm } from '../shell.js'
 import { follow, type Connection } from '../stream.js'
-import { findings } from './attention.js'
+import { findings, isFailed } from './attention.js'
 import { ModelPanel } from './model.js'
 import { Models, findVersion } from './models.js'
 import { figuresOf, Picture, type Figures } from './picture.js'
@@ -46,6 +46,10 @@ export function ConsoleView({ api }: { api: Api }) {
   const found = findings(picture, figures)
   const open = model === null ? undefined : findVersion(picture, model.name, model.version)
   const isKnown = picture.now !== null
+  const bad = found.filter(({ level }) => level === 'bad').length
+  useEffect(() => {
+    document.title = `${bad > 0 ? `(${bad}) ` : ''}${picture.hello?.server.name ?? 'Console'} · Nereid`
+  }, [bad, picture.hello])
   return (
     <>
       <Status picture={picture} connection={connection} />
@@ -89,7 +93,10 @@ function statusOf({ hello, now, versions }: Picture, connection: Connection): [k
   if (now.draining) return ['warn', 'is draining: it finishes its requests and ends']
   if (now.ready) return ['good', 'ready']
   const loading = [...versions.values()].filter(({ state }) => state === 'LOADING').length
-  return ['warn', loading > 0 ? `starting: ${counted(loading, 'version')} ${loading === 1 ? 'is' : 'are'} loading` : 'not ready']
+  if (loading > 0) return ['warn', `starting: ${counted(loading, 'version')} ${loading === 1 ? 'is' : 'are'} loading`]
+  const failed = [...versions.values()].filter(isFailed).length
+  if (failed === 0) return ['bad', 'not ready']
+  return ['bad', `not ready: ${counted(failed, 'version')} ${failed === 1 ? 'does' : 'do'} not serve`]
 }
 
 function Status({ picture, connection }: { picture: Picture; connection: Connection }) {
@@ -101,8 +108,8 @@ function Status({ picture, connection }: { picture: Picture; connection: Connect
       <p role="status"><span class={`state ${kind}`}>{text}</span></p>
       {hello !== null && (
         <p class="quiet">
-          Nereid {hello.server.nereid}
-          {now !== null && `, up for ${ageText((now.time_ms - hello.started_ms) / 1000)}`}
+          {location.host} · Nereid {hello.server.nereid}
+          {now !== null && ` · up for ${ageText((now.time_ms - hello.started_ms) / 1000)}`}
         </p>
       )}
     </header>

@@ -93,7 +93,7 @@ function optionsOf(
       y: { range: (_, __, max) => [0, Math.max(max * 1.15, 1)] },
     },
     axes: [
-      { ...axis, font, size: 22, values: (_, times) => times.map((time) => clockText(time * 1000).slice(0, 5)) },
+      { ...axis, font, size: 22, incrs: [60], values: (_, times) => times.map((time) => clockText(time * 1000).slice(0, 5)) },
       { ...axis, font, size: 52, values: (_, values) => values.map((value) => shown.current.text(value)) },
     ],
     series: [
@@ -111,7 +111,7 @@ function optionsOf(
           const time = i === null || i === undefined ? undefined : plot.data[0][i]
           readout.current.textContent = time === undefined ? '' : [
             clockText(time * 1000),
-            ...shown.current.lines.map(({ label, values }) => `${label} ${shown.current.text(values[i ?? 0] ?? 0)}`),
+            ...shown.current.lines.map((line) => `${line.label} ${shown.current.text(line.values[i ?? 0] ?? 0)}`),
           ].join('  ')
         },
       ],

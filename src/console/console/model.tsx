@@ -4,13 +4,14 @@ import { useEffect, useRef } from 'preact/hooks'
 import { CAUSES } from '../../tools/why/causes.js'
 import { causeOf } from '../../tools/why/words.js'
 import type { Api } from '../api.js'
-import { ageText, bytesText, counted, numberText, percentText, timeText } from '../format.js'
+import { ageText, counted, numberText, percentText, timeText } from '../format.js'
 import { TryModel } from '../try/try.js'
 import { isUnloaded } from './attention.js'
 import { Curve } from './curve.js'
 import { State } from './models.js'
-import { OutcomeText, Phases, Table, useAction, useAsked } from './parts.js'
+import { OutcomeText, Phases, Table, Tiles, type Tile, useAction, useAsked } from './parts.js'
 import { figuresOf, type Picture, type Version } from './picture.js'
+import { BY_HAND } from './settings.js'
 
 /** The advice is made of the last minutes: it does not change faster. */
 const WHY_SECONDS = 5
@@ -67,7 +68,9 @@ export function ModelPanel({ version, picture, api, onOpen, onClose }: {
       <div class="inside">
         <header class="panel-head">
           <h2 id="panel-title">{name}</h2>
-          <button type="button" class="close" aria-label={`Close ${name}`} onClick={() => dialog.current?.close()}>×</button>
+          <button type="button" class="close" aria-label={`Close ${name}`} onClick={() => dialog.current?.close()}>
+            ×
+          </button>
         </header>
         <div class="tools">
           <State version={version} />
@@ -82,8 +85,9 @@ export function ModelPanel({ version, picture, api, onOpen, onClose }: {
           <Control version={version} picture={picture} api={api} />
         </div>
         {version.reason !== '' && <p class={`words ${isUnloaded(version) ? 'quiet' : 'bad'}`}>{version.reason}</p>}
-        {isServing && <Numbers version={version} picture={picture} />}
+        {isServing && <Numbers version={version} />}
         {isServing && <WhySlow version={version} api={api} />}
+        {isServing && <Curves version={version} picture={picture} />}
         {isServing && <Batches version={version} />}
         {isServing && (
           <section>
@@ -106,59 +110,64 @@ function Control({ version: { name, state }, picture: { hello }, api }: {
 }) {
   const { busy, outcome, run } = useAction()
   if (hello === null || !hello.may.load) return null
-  if (!hello.explicit)
-    return <span class="quiet">Loading by hand needs --model-control-mode=explicit.</span>
+  if (!hello.explicit) return <span class="quiet">{BY_HAND}</span>
   const act = (what: 'load' | 'unload') => run(async () => {
     await api.post(`/v2/repository/models/${encodeURIComponent(name)}/${what}`, {})
     return `${name}: ${what === 'load' ? 'loaded' : 'unloading, once its requests have ended'}.`
   })
   return (
     <>
-      <button type="button" disabled={busy} onClick={() => act('load')}>{state === 'READY' ? 'Load again' : 'Load'}</button>
-      {state === 'READY' && <button type="button" disabled={busy} onClick={() => act('unload')}>Unload</button>}
+      <button type="button" disabled={busy} onClick={() => act('load')}>
+        {state === 'READY' ? 'Load again' : 'Load'}
+      </button>
+      {state === 'READY' && (
+        <button type="button" disabled={busy} onClick={() => act('unload')}>Unload</button>
+      )}
       {busy && <span class="quiet">working …</span>}
       <OutcomeText outcome={outcome} />
     </>
   )
 }
 
-function Numbers({ version, picture }: { version: Version; picture: Picture }) {
-  const { row, rings } = version
+function Numbers({ version }: { version: Version }) {
+  const { row } = version
   const { rate, failed, mean_us, waited_us, waiting } = figuresOf(version)
-  const bytes = (row?.memory_usage ?? []).reduce((sum, one) => sum + one.byte_size, 0)
-  const tiles: [string, string, string][] = [
+  const tiles: Tile[] = [
     ['Requests', `${numberText(rate)}/s`, `${numberText(failed)} failed/s`],
     ['Time', mean_us > 0 ? timeText(mean_us) : '–', mean_us > 0 ? `${timeText(waited_us)} in the queue` : 'no requests'],
     ['Waiting', numberText(waiting), `${row?.running ?? 0} of ${counted(row?.instances ?? 0, 'instance')} busy`],
-    ['Oldest', row !== null && row.oldest_ms > 0 ? ageText(row.oldest_ms / 1000) : '–', bytes > 0 ? bytesText(bytes) : 'without a response'],
+    ['Oldest', (row?.oldest_ms ?? 0) > 0 ? timeText((row?.oldest_ms ?? 0) * 1000) : '–', 'execution that runs'],
   ]
-  const means = rings === null ? [] : rings.values('ms').map((ms, i) => {
+  return (
+    <section>
+      <h3 class="hidden">Numbers</h3>
+      <Tiles tiles={tiles} />
+    </section>
+  )
+}
+
+function Curves({ version: { rings }, picture }: { version: Version; picture: Picture }) {
+  if (rings === null) return null
+  const means = rings.values('ms').map((ms, i) => {
     const answered = rings.values('answered')[i] ?? 0
     return ms === null || answered === 0 ? null : ms / answered
   })
   return (
     <section>
-      <h3 class="hidden">Numbers</h3>
-      <dl class="tiles">
-        {tiles.map(([title, value, note]) => (
-          <div key={title} class="tile"><dt>{title}</dt><dd><b>{value}</b><span class="quiet">{note}</span></dd></div>
-        ))}
-      </dl>
-      {rings !== null && (
-        <div class="curves">
-          <Curve
-            title="Requests per second" clock={picture.clock} text={numberText}
-            lines={[
-              { label: 'out', color: '--accent', values: rings.values('answered'), fill: true },
-              { label: 'failed', color: '--bad', values: rings.values('failed') },
-            ]}
-          />
-          <Curve
-            title="Mean time of a request" clock={picture.clock} text={(ms) => timeText(ms * 1000)}
-            lines={[{ label: 'time', color: '--warn', values: means, fill: true }]}
-          />
-        </div>
-      )}
+      <h3>The last minutes</h3>
+      <div class="curves">
+        <Curve
+          title="Requests per second" clock={picture.clock} text={numberText}
+          lines={[
+            { label: 'out', color: '--accent', values: rings.values('answered'), fill: true },
+            { label: 'failed', color: '--bad', values: rings.values('failed') },
+          ]}
+        />
+        <Curve
+          title="Mean time of a request" clock={picture.clock} text={(ms) => timeText(ms * 1000)}
+          lines={[{ label: 'time', color: '--warn', values: means, fill: true }]}
+        />
+      </div>
     </section>
   )
 }
@@ -234,7 +243,7 @@ function Batches({ version: { row } }: { version: Version }) {
       <h3>Batches</h3>
       <Table
         caption="Executions by the rows of their batch, since the model was loaded"
-        columns={[{ title: 'Rows', number: true }, { title: 'Executions', number: true }, { title: 'Share', number: true }, { title: 'Mean time', number: true }]}
+        columns={['Rows', 'Executions', 'Share', 'Mean time'].map((title) => ({ title, number: true }))}
         rows={batches.map(({ batch_size, compute_infer: { count, ns } }) => ({
           key: String(batch_size),
           cells: [batch_size, numberText(count), percentText(count / all), timeText(ns / Math.max(1, count) / 1000)],

@@ -97,7 +97,7 @@ export function Models({ picture, figures, onOpen }: {
               {head('Waiting', 'waiting')}
               {head('Requests/s', 'rate', 'number wide')}
               <th scope="col" class="wide">5 minutes</th>
-              {head('Time', 'time')}
+              {head('Mean time', 'time')}
               <th scope="col" class="wide">Queue, compute</th>
               {head('Failed/s', 'failed', 'number wide')}
               <th scope="col" class="number wide">Busy</th>
@@ -114,7 +114,9 @@ export function Models({ picture, figures, onOpen }: {
           </tbody>
         </table>
         {rows.length === 0 && (
-          <p class="empty">{all.length === 0 ? 'The repository has no models.' : `No model has "${filter}" in its name.`}</p>
+          <p class="empty">
+            {all.length === 0 ? 'The repository has no models.' : `No model has "${filter}" in its name.`}
+          </p>
         )}
       </div>
     </Section>
@@ -123,7 +125,9 @@ export function Models({ picture, figures, onOpen }: {
 
 /** The place of rows that are not drawn. */
 const Space = ({ rows }: { rows: number }) => (
-  <tr aria-hidden="true"><td class="space" ref={(cell) => cell?.style.setProperty('height', `${rows * ROW_PX}px`)} /></tr>
+  <tr aria-hidden="true">
+    <td class="space" ref={(cell) => cell?.style.setProperty('height', `${rows * ROW_PX}px`)} />
+  </tr>
 )
 
 function Row({ version, figures, index, now, onOpen }: Shown & {
@@ -142,16 +146,23 @@ function Row({ version, figures, index, now, onOpen }: Shown & {
     <tr aria-rowindex={index} class={isQuiet ? 'still' : ''}>
       <th scope="row">
         <button type="button" class="name" title={name} onClick={() => onOpen(name, version.version)}>{name}</button>
-        {version.version !== '' && <span class="quiet version" title={`version ${version.version}`}>{version.version}</span>}
+        <span class="quiet version">{version.version}</span>
       </th>
       <td class="wide"><State version={version} /></td>
       <td class={`number ${waiting > 0 ? 'strong' : ''}`}>{isQuiet ? '' : numberText(waiting)}</td>
       <td class="number wide">{isQuiet ? '' : numberText(rate)}</td>
       <td class="wide">{trend}</td>
-      <td class="number">{mean_us > 0 ? timeText(mean_us) : state === 'READY' ? '' : <State version={version} isShort />}</td>
+      <td class="number">
+        {mean_us > 0 && timeText(mean_us)}
+        {mean_us === 0 && state !== 'READY' && <span class="narrow"><State version={version} isShort /></span>}
+      </td>
       <td class="wide">
         {mean_us > 0 && (
-          <Bar parts={[{ kind: 'waits', share: waited_us / mean_us }, { kind: 'computes', share: 1 - waited_us / mean_us }]} />
+          <Bar
+            parts={[
+              { kind: 'waits', share: waited_us / mean_us }, { kind: 'computes', share: 1 - waited_us / mean_us },
+            ]}
+          />
         )}
         {mean_us > 0 && <span class="hidden">{timeText(waited_us)} in the queue</span>}
       </td>
@@ -171,7 +182,8 @@ const STATES: Readonly<Record<string, [kind: string, text: string]>> = {
 
 /** The state in words; the colour only repeats it. */
 export function State({ version, isShort = false }: { version: Version; isShort?: boolean }) {
-  const [kind, text] = STATES[version.state] ?? (isUnloaded(version) ? ['quiet', 'not loaded'] : ['bad', 'does not serve'])
+  const [kind, text] = STATES[version.state] ??
+    (isUnloaded(version) ? ['quiet', 'not loaded'] : ['bad', 'does not serve'])
   return <span class={`state ${kind}`} title={version.reason}>{isShort && kind === 'bad' ? 'fails' : text}</span>
 }
 

@@ -18,6 +18,17 @@ export const Section = ({ id, title, note, children }: {
   </section>
 )
 
+export type Tile = readonly [title: string, value: string, note: string]
+
+/** Large numbers, each with its name and a note. */
+export const Tiles = ({ tiles }: { tiles: readonly Tile[] }) => (
+  <dl class="tiles">
+    {tiles.map(([title, value, note]) => (
+      <div key={title} class="tile"><dt>{title}</dt><dd><b>{value}</b><span class="quiet">{note}</span></dd></div>
+    ))}
+  </dl>
+)
+
 export interface Column {
   title: string
   /** Numbers stand at the right. */
@@ -38,7 +49,9 @@ export const Table = ({ caption, columns, rows }: {
     <table>
       <caption class="hidden">{caption}</caption>
       <thead>
-        <tr>{columns.map((column) => <th key={column.title} scope="col" class={classOf(column)}>{column.title}</th>)}</tr>
+        <tr>
+          {columns.map((column) => <th key={column.title} scope="col" class={classOf(column)}>{column.title}</th>)}
+        </tr>
       </thead>
       <tbody>
         {rows.map(({ key, cells }) => (
@@ -67,7 +80,7 @@ export function Phases({ phases, isLong = false }: { phases: Readonly<Record<str
       <Bar parts={known.map(({ name, us }) => ({ kind: kindOf(name), share: us / total }))} />
       {isLong ? (
         <ul class="plain">
-          {large.filter(({ us }) => us > 0).map(({ name, us }) => (
+          {large.filter(({ us }) => us > total / 1000).map(({ name, us }) => (
             <li key={name}>
               <i class={`swatch ${kindOf(name)}`} /><b>{timeText(us)}</b> {PHASES[name]?.[0]}
               <span class="quiet"> {percentText(us / total)}</span>
@@ -97,7 +110,9 @@ export function Trend({ values }: { values: readonly (number | null)[] }) {
   const max = Math.max(...known, 1e-9)
   const points = known.map((value, i) => `${i},${(20 - (value / max) * 18).toFixed(1)}`).join(' ')
   return (
-    <svg class="trend" viewBox={`0 0 ${Math.max(1, known.length - 1)} 21`} preserveAspectRatio="none" aria-hidden="true">
+    <svg
+      class="trend" viewBox={`0 0 ${Math.max(1, known.length - 1)} 21`} preserveAspectRatio="none" aria-hidden="true"
+    >
       <polyline points={points} />
     </svg>
   )

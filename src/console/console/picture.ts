@@ -21,7 +21,7 @@ export interface Version {
   /** State and reason of the index. */
   state: string
   reason: string
-  /** Its statistics; null if it does not serve. */
+  /** Statistics; null if it does not serve. */
   row: ModelRow | null
   /** Null until it has a request. */
   rings: Rings<(typeof MODEL)[number]> | null
@@ -34,6 +34,8 @@ export class Picture {
   now: Now | null = null
   slowest: Slowest | null = null
   log: LogLine[] = []
+  /** Why the last second has no numbers; '' if it has. */
+  error = ''
   readonly clock = new Clock()
   readonly server = new Rings(this.clock, SERVER, Number.NaN)
   readonly versions = new Map<string, Version>()
@@ -55,6 +57,7 @@ export class Picture {
     index: (rows) => this.#index(rows),
     now: (now) => this.#now(now),
     slowest: (slowest) => (this.slowest = slowest),
+    error: ({ error }) => (this.error = error),
     log: ({ lines }) => (this.log = [...this.log, ...lines].slice(-LOG_LINES_MAX)),
   }
 
@@ -83,7 +86,9 @@ export class Picture {
     const isNext = ms > 0 && ms <= STEP_MS_MAX
     if (before !== null && !isNext) this.clock.next(before.time_ms + 1000)
     this.clock.next(now.time_ms)
-    const per = (value: number, last: number) => (isNext ? ((value - last) * 1000) / ms : Number.NaN)
+    // Both sums fall when a version is unloaded.
+    const per = (value: number, last: number) =>
+      isNext && value >= last ? ((value - last) * 1000) / ms : Number.NaN
     if (before !== null) {
       this.server.set('accepted', per(now.accepted, before.accepted))
       this.server.set('answered', per(now.answered, before.answered))
@@ -97,6 +102,7 @@ export class Picture {
     for (const { row, rings } of this.versions.values()) rings?.set('waiting', row?.waiting ?? 0)
     this.#first ??= now
     this.now = now
+    this.error = ''
   }
 
   /** Statistics of a version; `scale` makes a rate per second, and is 0 after a gap. */
@@ -108,6 +114,7 @@ export class Picture {
     const last = version.row
     version.row = row
     this.versions.set(key, version)
+    // Nothing was counted while nobody looked.
     const isOld = last === null && this.now === null
     if (row.inference_stats.success.count + row.inference_stats.fail.count + row.waiting > 0)
       version.rings ??= new Rings(this.clock, MODEL, 0)

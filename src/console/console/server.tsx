@@ -6,13 +6,17 @@ import type { Fault, RequestRecord } from '../contract.js'
 import { bytesText, clockText, counted, numberText, percentText, timeText } from '../format.js'
 import { FINDINGS_MAX, type Finding } from './attention.js'
 import { Curve } from './curve.js'
-import { Bar, Phases, Section, Table } from './parts.js'
+import { Bar, Phases, Section, Table, Tiles, type Tile } from './parts.js'
 import { keyOf, type Picture } from './picture.js'
 
 export type OpenModel = (name: string, version: string) => void
 
-/** What stands out, in sentences. */
-export function Findings({ found, picture, onOpen }: { found: readonly Finding[]; picture: Picture; onOpen: OpenModel }) {
+/** The findings in sentences. */
+export function Findings({ found, picture, onOpen }: {
+  found: readonly Finding[]
+  picture: Picture
+  onOpen: OpenModel
+}) {
   const more = found.length - FINDINGS_MAX
   const serving = [...picture.versions.values()].filter(({ state }) => state === 'READY').length
   return (
@@ -29,12 +33,13 @@ export function Findings({ found, picture, onOpen }: { found: readonly Finding[]
           {found.slice(0, FINDINGS_MAX).map(({ key, level, version, text }) => (
             <li key={key} class={`finding ${level}`}>
               <span class="hidden">{level === 'bad' ? 'Bad: ' : 'Warning: '}</span>
-              {version !== null && (
-                <button type="button" class="name" onClick={() => onOpen(version.name, version.version)}>
-                  {version.name}
-                </button>
-              )}
-              <span class="words">{text}</span>
+              <span class="words">
+                {version !== null && (
+                  <button type="button" class="name" onClick={() => onOpen(version.name, version.version)}>
+                    {version.name}
+                  </button>
+                )} {text}
+              </span>
             </li>
           ))}
           {more > 0 && <li class="quiet">And {numberText(more)} more: the table of models has all.</li>}
@@ -49,7 +54,7 @@ export function Traffic({ picture }: { picture: Picture }) {
   const { now, server, clock } = picture
   const [accepted, answered] = [server.rate('accepted'), server.rate('answered')]
   const cpu = server.rate('cpu')
-  const tiles: [title: string, value: string, note: string][] = [
+  const tiles: Tile[] = [
     ['Waiting', numberText(now?.waiting ?? 0), `${numberText(now?.running ?? 0)} running`],
     ['In', `${numberText(accepted)}/s`, `${numberText(now?.connections ?? 0)} connections`],
     ['Out', `${numberText(answered)}/s`, accepted > answered * 1.1 + 1 ? 'less than comes in' : 'keeps up'],
@@ -60,11 +65,7 @@ export function Traffic({ picture }: { picture: Picture }) {
   return (
     <section aria-labelledby="traffic">
       <h2 id="traffic" class="hidden">Requests</h2>
-      <dl class="tiles">
-        {tiles.map(([title, value, note]) => (
-          <div key={title} class="tile"><dt>{title}</dt><dd><b>{value}</b><span class="quiet">{note}</span></dd></div>
-        ))}
-      </dl>
+      <Tiles tiles={tiles} />
       <div class="curves">
         <Curve
           title="Waiting requests" clock={clock} text={numberText}
@@ -100,14 +101,28 @@ const ModelName = ({ record, onOpen }: { record: RequestRecord; onOpen: OpenMode
         {record.model}
       </button>
     )}
-    {record.id !== undefined && <span class="quiet id"> {record.id}</span>}
   </>
 )
+
+/** Kinds of failures that are listed. */
+const FAILURES_SHOWN = 5
+
+/** Failures that differ in more than the id of their request: the newest of each, and how many there are. */
+function kindsOf(records: readonly RequestRecord[]): { record: RequestRecord; text: string; count: number }[] {
+  const kinds = new Map<string, { record: RequestRecord; text: string; count: number }>()
+  for (const record of records.toSorted(newestFirst)) {
+    const text = (record.error ?? '').replace(/^\[request id: [^\]]*\] /, '')
+    const key = JSON.stringify([record.code, record.model, text])
+    const kind = kinds.get(key) ?? { record, text, count: 0 }
+    kinds.set(key, { ...kind, count: kind.count + 1 })
+  }
+  return [...kinds.values()]
+}
 
 export function Failures({ picture, onOpen }: { picture: Picture; onOpen: OpenModel }) {
   const counts = picture.failedSince().filter(({ all }) => all > 0)
   const kept = picture.slowest?.failed ?? []
-  const last = kept.flatMap(({ requests }) => requests).toSorted(newestFirst).slice(0, 8)
+  const last = kindsOf(kept.flatMap(({ requests }) => requests)).slice(0, FAILURES_SHOWN)
   return (
     <Section id="failures" title="Failures" note={`the last ${picture.slowest?.minutes ?? 15} minutes`}>
       {counts.length === 0 && last.length === 0 && <p class="empty">No request has failed.</p>}
@@ -121,19 +136,20 @@ export function Failures({ picture, onOpen }: { picture: Picture; onOpen: OpenMo
           ))}
         </ul>
       )}
-      {last.length > 0 && (
-        <Table
-          caption="The last failed requests"
-          columns={[{ title: 'Time' }, { title: 'Model' }, { title: 'Code', wide: true }, { title: 'Error' }]}
-          rows={last.map((record, i) => ({
-            key: `${record.time} ${i}`,
-            cells: [
-              timeOfDay(record), <ModelName record={record} onOpen={onOpen} />, record.code,
-              <span class="words" title={record.error}>{record.error}</span>,
-            ],
-          }))}
-        />
-      )}
+      {last.length > 0 && <h3>The last ones</h3>}
+      <ul class="entries">
+        {last.map(({ record, text, count }) => (
+          <li key={`${record.code} ${record.model} ${text}`}>
+            <p class="entry-head">
+              <time>{timeOfDay(record)}</time>
+              {record.model !== undefined && <ModelName record={record} onOpen={onOpen} />}
+              <span class="bad">{record.code}</span>
+              {count > 1 && <span class="quiet">{numberText(count)} kept of this kind</span>}
+            </p>
+            <p class="words">{text}</p>
+          </li>
+        ))}
+      </ul>
     </Section>
   )
 }
@@ -151,12 +167,18 @@ export function SlowestRequests({ picture, onOpen }: { picture: Picture; onOpen:
       {records.length === 0 ? <p class="empty">No requests yet.</p> : (
         <Table
           caption="The slowest requests, with where their time went and why their batch began"
-          columns={[{ title: 'Took', number: true }, { title: 'Model' }, { title: 'Where the time went' }, { title: 'Why it ran when it did', wide: true }]}
+          columns={[
+            { title: 'Took', number: true }, { title: 'Model' }, { title: 'Where the time went' },
+            { title: 'Why it ran when it did', wide: true },
+          ]}
           rows={shown.map((record, i) => ({
             key: `${record.time} ${i}`,
             cells: [
               <b>{timeText(record.total_us ?? 0)}</b>,
-              <><ModelName record={record} onOpen={onOpen} /><br /><span class="quiet">{timeOfDay(record)}</span></>,
+              <>
+                <ModelName record={record} onOpen={onOpen} /><br />
+                <span class="quiet id">{timeOfDay(record)} {record.id}</span>
+              </>,
               <Phases phases={record.phases_us ?? {}} />,
               <span class="words quiet">{causeText(record)}</span>,
             ],
@@ -164,15 +186,18 @@ export function SlowestRequests({ picture, onOpen }: { picture: Picture; onOpen:
         />
       )}
       {records.length > SLOWEST_SHOWN && (
-        <button type="button" onClick={() => setAll(!isAll)}>{isAll ? 'Show fewer' : `Show all ${records.length}`}</button>
+        <button type="button" class="more" onClick={() => setAll(!isAll)}>
+          {isAll ? 'Show fewer' : `Show all ${records.length}`}
+        </button>
       )}
     </Section>
   )
 }
 
 /** Why a request ran when it did, as a sentence. */
-export function causeText({ cause, behind, batch }: RequestRecord): string {
-  const waited = behind?.model === undefined ? '' : `${behind.model} had all instances. `
+export function causeText({ cause, behind, batch, model }: RequestRecord): string {
+  const who = behind !== undefined && behind.model === model ? 'Other requests' : behind?.model
+  const waited = who === undefined ? '' : `${who} had all instances. `
   if (cause === undefined) return waited
   const text = causeOf(cause)
   if (cause === 'no_batch') return `${waited}${text.charAt(0).toUpperCase()}${text.slice(1)}.`
@@ -185,9 +210,10 @@ const MEMORY_SHOWN = 10
 export function Memory({ picture, onOpen }: { picture: Picture; onOpen: OpenModel }) {
   const { now } = picture
   const held = [...picture.versions.values()].flatMap(({ name, version, row }) => {
-    const usage = row?.memory_usage ?? []
-    const bytes = usage.reduce((sum, one) => sum + one.byte_size, 0)
-    return bytes === 0 ? [] : [{ name, version, bytes, usage }]
+    const { process_bytes = 0, device_bytes = 0, file_bytes = 0 } = row ?? {}
+    const parts = [[process_bytes, 'in its processes'], [device_bytes, 'on GPUs'], [file_bytes, 'of files']] as const
+    const bytes = process_bytes + device_bytes + file_bytes
+    return bytes === 0 ? [] : [{ name, version, bytes, parts: parts.filter(([one]) => one > 0) }]
   }).toSorted((a, b) => b.bytes - a.bytes)
   const most = held[0]?.bytes ?? 1
   const devices = now?.devices ?? []
@@ -207,15 +233,15 @@ export function Memory({ picture, onOpen }: { picture: Picture; onOpen: OpenMode
             <span class="number">{bytesText(used)} of {bytesText(limit)}, {percentText(utilization)} busy</span>
           </li>
         ))}
-        {held.slice(0, MEMORY_SHOWN).map(({ name, version, bytes, usage }) => (
+        {held.slice(0, MEMORY_SHOWN).map(({ name, version, bytes, parts }) => (
           <li key={keyOf(name, version)}>
             <button type="button" class="name" onClick={() => onOpen(name, version)}>{name}</button>
             <Bar parts={[{ kind: 'computes', share: bytes / most }]} />
-            <span class="number">{bytesText(bytes)} <span class="quiet">{[...new Set(usage.map(({ type }) => type))].join(', ')}</span></span>
+            <span class="number">{parts.map(([one, where]) => `${bytesText(one)} ${where}`).join(', ')}</span>
           </li>
         ))}
       </ul>
-      {held.length === 0 && <p class="quiet">No model has reported memory of its own.</p>}
+      {held.length > MEMORY_SHOWN && <p class="quiet">And {numberText(held.length - MEMORY_SHOWN)} models with less.</p>}
       {devices.length === 0 && <p class="quiet">The server uses no GPU.</p>}
     </Section>
   )
@@ -225,7 +251,7 @@ export function Log({ picture }: { picture: Picture }) {
   const [isAll, setAll] = useState(false)
   const lines = isAll ? picture.log : picture.log.filter(({ level }) => !/^(info|verbose)/i.test(level))
   return (
-    <Section id="log" title="Log" note="of this server; a log line of a request is in the access log">
+    <Section id="log" title="Log" note="lines about requests are in the access log">
       <label class="check">
         <input type="checkbox" checked={isAll} onChange={(event) => setAll(event.currentTarget.checked)} />
         informational lines as well

@@ -5,6 +5,9 @@ import type { Api } from '../api.js'
 import { OutcomeText, Section, useAction, useAsked } from './parts.js'
 import type { Picture } from './picture.js'
 
+/** Why there is no button to load a model. */
+export const BY_HAND = 'The server follows its repository; loading by hand needs --model-control-mode=explicit.'
+
 type Values = Readonly<Record<string, unknown>>
 
 interface Field {
@@ -58,10 +61,12 @@ function LoadByName({ api, isExplicit }: { api: Api; isExplicit: boolean }) {
       {isExplicit ? (
         <>
           <label for="load-name">Name in the repository</label>
-          <input id="load-name" value={name} autocomplete="off" onInput={(event) => setName(event.currentTarget.value)} />
+          <input
+            id="load-name" value={name} autocomplete="off" onInput={(event) => setName(event.currentTarget.value)}
+          />
           <button type="submit" disabled={busy || name === ''}>{busy ? 'Loading …' : 'Load'}</button>
         </>
-      ) : <p class="quiet">The server follows its repository by itself; loading by hand needs --model-control-mode=explicit.</p>}
+      ) : <p class="quiet">{BY_HAND}</p>}
       <OutcomeText outcome={outcome} />
     </form>
   )
@@ -94,7 +99,9 @@ function Form({ api, title, path, fields }: { api: Api; title: string; path: str
         if (kind === 'check')
           return (
             <label key={name} class="check">
-              <input type="checkbox" checked={given === true} onChange={(event) => set(name, event.currentTarget.checked)} />
+              <input
+                type="checkbox" checked={given === true} onChange={(event) => set(name, event.currentTarget.checked)}
+              />
               {label}
             </label>
           )
@@ -104,7 +111,7 @@ function Form({ api, title, path, fields }: { api: Api; title: string; path: str
             {typeof kind === 'string' ? (
               <input
                 id={id} inputMode="numeric" value={String(given ?? '')}
-                onInput={(event) => set(name, kind === 'number' ? Number(event.currentTarget.value) : event.currentTarget.value)}
+                onInput={({ currentTarget: { value: text } }) => set(name, kind === 'number' ? Number(text) : text)}
               />
             ) : (
               <select id={id} value={String(given)} onChange={(event) => set(name, event.currentTarget.value)}>
@@ -114,7 +121,9 @@ function Form({ api, title, path, fields }: { api: Api; title: string; path: str
           </div>
         )
       })}
-      <button type="submit" disabled={busy || Object.keys(changed).length === 0}>{busy ? 'Sending …' : 'Apply'}</button>
+      <button type="submit" disabled={busy || Object.keys(changed).length === 0}>
+        {busy ? 'Sending …' : 'Apply'}
+      </button>
       <OutcomeText outcome={outcome} />
     </form>
   )
