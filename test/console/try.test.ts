@@ -63,6 +63,7 @@ test('what does not fit is named with the input', () => {
   expect(wrong(field('FP32', [-1], { source: 'zeros', dims: ['99999999999'] }))).toThrow(/at most 33554432/)
   expect(wrong(field('FP32', [-1], { source: 'file' }))).toThrow(/no file is chosen/)
   expect(hintOf(field('INT32', [4], { text: '1 2 3' }))).toBe('3 values, but shape [4] has 4')
+  expect(hintOf(field('INT32', [-1, 16], { text: '1 2 3' }))).toBe('3 values, but shape [1, 16] has 16')
   expect(hintOf(field('INT32', [-1], { text: '1 2 3' }))).toBe('shape [3]')
   expect(() => parametersOf('a')).toThrow("'a' is no parameter: write name=value")
   expect(parametersOf('a = 1\n\nb=true\nc=x=y\nd=')).toEqual([['a', 1], ['b', true], ['c', 'x=y'], ['d', '']])

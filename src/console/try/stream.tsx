@@ -31,7 +31,7 @@ export function StreamView({ log, isOver }: { log: StreamLog; isOver: boolean })
       <p><b>{responses}</b>{times}</p>
       {[...log.texts].map(([name, text]) => (
         <section key={name} class="tensor">
-          <h4><code>{name}</code> <span class="quiet">all pieces</span></h4>
+          <h3><code>{name}</code> <span class="quiet">all pieces</span></h3>
           <pre class="values wrap" role="region" aria-label={`text of ${name}`} tabIndex={0}>{text}</pre>
         </section>
       ))}
