@@ -26,6 +26,7 @@ export function Findings({ found, picture, onOpen }: {
         <p class="finding good">
           {picture.now === null ? 'The numbers of the server are on their way.'
             : picture.versions.size === 0 ? 'The repository has no models: nothing serves, and nothing fails.'
+              : serving === 0 ? 'No model is loaded.'
               : `Nothing stands out: ${counted(serving, 'version')} serve, no queue is long, and nothing fails.`}
         </p>
       ) : (
@@ -196,8 +197,8 @@ export function SlowestRequests({ picture, onOpen }: { picture: Picture; onOpen:
 
 /** Why a request ran when it did, as a sentence. */
 export function causeText({ cause, behind, batch, model }: RequestRecord): string {
-  const who = behind !== undefined && behind.model === model ? 'Other requests' : behind?.model
-  const waited = who === undefined ? '' : `${who} had all instances. `
+  const other = behind?.model === model ? undefined : behind?.model
+  const waited = other === undefined ? '' : `${other} had all instances. `
   if (cause === undefined) return waited
   const text = causeOf(cause)
   if (cause === 'no_batch') return `${waited}${text.charAt(0).toUpperCase()}${text.slice(1)}.`
