@@ -32,6 +32,17 @@ export function cell(
   }
 }
 
+/** Stops a server that computes while nobody asks, unless it does the work meanwhile: others are measured beside it. */
+async function awake({ isRestless = false, pids }, work) {
+  const signal = (name) => isRestless && pids().forEach((pid) => process.kill(pid, name))
+  signal('SIGCONT')
+  try {
+    return await work()
+  } finally {
+    signal('SIGSTOP')
+  }
+}
+
 export class Runner {
   #generator
   #say
@@ -53,13 +64,15 @@ export class Runner {
   /** Makes the request of a cell and checks answers, once per subject and workload. Resolves with the answer. */
   async prepare(cell) {
     const key = [
-      cell.subject.name, cell.workload.name, cell.workload.model, cell.transport, cell.form, cell.traffic
+      cell.subject.name, cell.subject.http, cell.workload.name, cell.workload.model, cell.transport, cell.form,
+      cell.traffic
     ].join('\0')
     if (!this.#checked.has(key)) {
       const request = [cell.subject, cell.workload, cell.transport, cell.form, cell.regions]
       cell.target = this.#generator.target(...request)
       if (cell.traffic === 'varied') cell.ring = this.#generator.ring(...request)
-      this.#checked.set(key, { target: cell.target, ring: cell.ring, answer: await this.#generator.check(cell) })
+      const answer = await awake(cell.subject, () => this.#generator.check(cell))
+      this.#checked.set(key, { target: cell.target, ring: cell.ring, answer })
     }
     const { target, ring, answer } = this.#checked.get(key)
     Object.assign(cell, { target, ring })
@@ -73,7 +86,7 @@ export class Runner {
       try {
         if (cell.run === undefined) {
           await this.prepare(cell)
-          await this.#generator.run(cell, Math.min(0.3, seconds / 3))
+          await this.run(cell, Math.min(0.3, seconds / 3))
         }
         ready.push(cell)
       } catch (error) {
@@ -90,7 +103,7 @@ export class Runner {
       const from = Math.floor((repetition * ready.length) / repetitions)
       for (const cell of [...ready.slice(from), ...ready.slice(0, from)]) {
         const run =
-          cell.run === undefined ? this.#run(cell, length(cell), { seed: repetition + 1 }) : cell.run(length(cell))
+          cell.run === undefined ? this.run(cell, length(cell), { seed: repetition + 1 }) : cell.run(length(cell))
         try {
           cell.runs.push(await run)
         } catch (error) {
@@ -107,10 +120,11 @@ export class Runner {
     return ready
   }
 
-  async #run(cell, seconds, options) {
+  /** One timed run of a cell that is prepared. */
+  async run(cell, seconds, options) {
     const ends = Array.from({ length: cell.busy ?? 0 }, () => this.#generator.beside('compute'))
     try {
-      return await this.#generator.run(cell, seconds, options)
+      return await awake(cell.subject, () => this.#generator.run(cell, seconds, options))
     } finally {
       await Promise.all(ends.map((end) => end()))
     }

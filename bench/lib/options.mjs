@@ -2,7 +2,8 @@
 
 /** Minutes a suite takes on two cores: with everything, and in a quick run. */
 const MINUTES = {
-  front: [8, 0.7],
+  peers: [11, 2.5],
+  front: [5, 0.7],
   sizes: [5.5, 0.2],
   curves: [6, 0.1],
   stream: [2.5, 0.5],
@@ -33,14 +34,14 @@ export const minutesOf = ({ suites, quick }) =>
 
 const OPTIONS = {
   quick: 'four minutes: fewer cells, 3 short repetitions',
-  peers: 'also measure the servers in .venv-bench in a quick run; full runs always do (--peers=false leaves them out)',
+  peers: 'also measure the Triton in .venv-bench in a quick run; full runs always do (--peers=false leaves it out)',
   triton: 'PATH of a tritonserver to compare with',
   'triton-backends': 'DIR of its backends; with onnxruntime in it, the models are the same as ours',
   'triton-caches': 'DIR of its caches',
   python:
     'PATHS of Python interpreters with torch, openvino, or xgboost and treelite, joined by commas, for the ' +
     'suite frameworks (default NEREID_TEST_PYTHON)',
-  text: 'DIR of all-MiniLM-L6-v2 with model.onnx, for the suite text (default: weights that are noise)',
+  text: 'DIR of all-MiniLM-L6-v2 with model.onnx, for the suites text and peers (default: weights that are noise)',
   compute:
     'DIR of networks that bench/models/compute.py wrote, for the suite compute (default: weights that are noise)',
   'compute-baseline':

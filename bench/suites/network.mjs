@@ -27,14 +27,14 @@ export async function floors(ctx, suite, workload, transport, form, loads) {
 }
 
 /**
- * `simple` at 1, 8 and 32 requests at a time, everybody; the same request repeated beside it, where a target compares.
+ * `simple` at 1, 8 and 32 requests at a time; the same request repeated beside it, where a target compares.
  */
 export async function front(ctx) {
   const cells = []
   const loads = [1, 8, 32].map((c) => ({ c }))
   const both = [...loads, ...loads.map((load) => ({ ...load, traffic: 'repeated' }))]
   for (const transport of TRANSPORTS) {
-    for (const subject of [ctx.nereid, ...ctx.tritons, ...ctx.peers]) {
+    for (const subject of [ctx.nereid, ...ctx.tritons]) {
       if (!speaks(subject, transport) || !serves(subject, workloads.simple)) continue
       const form = transport === 'HTTP' ? (subject.form ?? 'binary') : 'binary'
       const isCompared = subject === ctx.nereid || subject === ctx.tritonReference

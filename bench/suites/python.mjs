@@ -136,7 +136,7 @@ export async function python(ctx) {
   try {
     for (const subject of [...(server === null ? [] : [server]), ...peers]) cells.push(...cellsOf(ctx, subject))
     if (server !== null) {
-      fastify = await startFastify(ctx.root, ctx.work)
+      fastify = await startFastify(ctx)
       cells.push(...codeCells(server), ...codeCells(fastify))
     }
     const measured = await ctx.runner.measure('Python models', cells, ctx)

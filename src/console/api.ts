@@ -47,11 +47,16 @@ export class Api {
     return () => this.#changed.delete(tell)
   }
 
-  /** @throws {ApiError} for a reply that is not 2xx; TypeError without a connection */
-  async raw(path: string, init: RequestInit = {}): Promise<Response> {
+  /** A reply of any status. @throws {TypeError} without a connection */
+  send(path: string, init: RequestInit = {}): Promise<Response> {
     const headers = new Headers(init.headers)
     if (this.#key !== '') headers.set('authorization', `Bearer ${this.#key}`)
-    const response = await fetch(path, { ...init, headers, cache: 'no-store' })
+    return fetch(path, { ...init, headers, cache: 'no-store' })
+  }
+
+  /** @throws {ApiError} for a reply that is not 2xx; TypeError without a connection */
+  async raw(path: string, init: RequestInit = {}): Promise<Response> {
+    const response = await this.send(path, init)
     if (!response.ok) throw new ApiError(response.status, errorText(response.status, await response.text()))
     return response
   }

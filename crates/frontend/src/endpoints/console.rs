@@ -28,16 +28,13 @@ pub struct ConsoleEvents;
 
 impl Endpoint for ConsoleEvents {
     fn facts(&self) -> &'static Facts {
-        const { &Facts { is_filtered: true, ..Facts::read("console", Category::Statistics) } }
+        const { &Facts { is_filtered: true, is_near: true, ..Facts::read("console", Category::Statistics) } }
     }
 
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, _body: RequestBody) -> HttpAnswer<'a> {
         HttpAnswer::Later(Box::pin(async move {
             let HttpExchange { context, head, with, .. } = exchange;
             let header = |name: &str, at: usize| head.headers.all(name).nth(at);
-            if let Err(refusal) = context.gate.admit_near(&with.caller, &with.grant, &header) {
-                return Reply::refused(&refusal);
-            }
             let Some(open) = context.shared.open_console() else {
                 return Reply::error(
                     JSON,
@@ -47,7 +44,7 @@ impl Endpoint for ConsoleEvents {
                 );
             };
             let may = |category, act| {
-                let ask = Ask { category, act, model: None, is_in_body: true };
+                let ask = Ask { is_in_body: true, ..Ask::new(category, act, None) };
                 context.gate.would_admit(&with.caller, &with.grant, &ask, &header)
             };
             let may = May {

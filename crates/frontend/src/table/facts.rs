@@ -29,6 +29,8 @@ pub struct Facts {
     /// Whether the query may name a model, or the answer has only what the caller may see: then a key of some models
     /// passes the gate, and the endpoint decides.
     pub is_filtered: bool,
+    /// See [`Ask::is_near`].
+    pub is_near: bool,
     /// Whether requests that accept HTML get a page, which needs no permission.
     pub has_page: bool,
     /// Set for text endpoints, whose bodies name the model: the form of their errors.
@@ -86,6 +88,7 @@ impl Facts {
             names: &[],
             reads: None,
             is_filtered: false,
+            is_near: false,
             has_page: false,
             text: None,
             audit_body: |body, line| put_members(Some(body), line),
@@ -127,6 +130,7 @@ impl Facts {
             act: self.act,
             model: model.filter(|_| self.text.is_none()),
             is_in_body: self.text.is_some() || self.is_filtered,
+            is_near: self.is_near,
         })
     }
 }

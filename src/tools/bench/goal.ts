@@ -1,0 +1,77 @@
+/** Finds the highest rate at which latencies keep a limit: an open loop, and a search with growing care. */
+
+import type { Generator } from './generator.js'
+import { measure, type Row, type Subject } from './measure.js'
+import type { Goal, Settings } from './settings.js'
+
+export interface Found {
+  /** Requests per second; 0 if the goal was not reached at any rate. */
+  rate: number
+  /** The final runs at this rate, and how many kept the goal. */
+  runs: number
+  kept: number
+  /** The lowest rate that did not keep it, and the latency there; null if none was tried. */
+  above: { rate: number; us: number } | null
+  /** The highest rate that the server answered in a closed loop. */
+  capacity: number
+}
+
+/** Requests in flight of the run that finds the capacity. */
+const CAPACITY_CONCURRENCY = 32
+/** Parts of the seconds of a final run that the first and the later steps of the search take. */
+const CARE = [0.3, 0.3, 0.5, 0.7, 1]
+/** Distance of the rates that keep the goal and that do not, at which the search ends. */
+const NEAR = 1.05
+/** Part of the capacity below which the search ends without a rate. */
+const LEAST = 1 / 256
+const FINAL_RUNS = 3
+/** Part of the due requests that must have been answered. */
+const ANSWERED = 0.97
+
+/** @param onRow is called for each measured rate */
+export async function search(
+  subject: Subject, generator: Generator, settings: Settings, goal: Goal, onRow: (row: Row, keeps: boolean) => void,
+): Promise<Found> {
+  const { seconds } = settings
+  const steps: Settings = { ...settings, stopWithin: null }
+  let seed = settings.seed
+  const runAt = async (rate: number, part: number): Promise<{ us: number; keeps: boolean }> => {
+    const load = { kind: 'rate', value: Number(rate.toPrecision(4)) } as const
+    const row = await measure(subject, generator, { ...steps, seconds: seconds * part, seed: (seed += 1) }, load)
+    const us = row.result.latency_us[goal.statistic]
+    const keeps = keepsGoal(row, goal)
+    onRow(row, keeps)
+    return { us, keeps }
+  }
+  const full = { kind: 'concurrency', value: CAPACITY_CONCURRENCY } as const
+  const closed = await measure(subject, generator, { ...steps, seconds: seconds * (CARE[0] ?? 1) }, full)
+  const capacity = closed.result.rate
+  const found: Found = { rate: 0, runs: 0, kept: 0, above: null, capacity }
+  let [low, step] = [0, 0]
+  const isOver = (): boolean => generator.isStopped || capacity === 0
+  let next = capacity / 2
+  while (!isOver() && next > capacity * LEAST) {
+    const { us, keeps } = await runAt(next, CARE[Math.min(step, CARE.length - 1)] ?? 1)
+    step += 1
+    if (keeps) low = next
+    else found.above = { rate: next, us }
+    if (low > 0 && found.above !== null && found.above.rate <= low * NEAR) break
+    next = found.above === null ? low * 1.5 : low === 0 ? found.above.rate / 2 : Math.sqrt(low * found.above.rate)
+  }
+  // A rate that was only just kept may fail when it is tried again.
+  for (let rate = low; !isOver() && rate > capacity * LEAST; rate /= NEAR) {
+    const runs = []
+    for (let run = 0; run < FINAL_RUNS && !generator.isStopped; run += 1) runs.push(await runAt(rate, 1))
+    const kept = runs.filter(({ keeps }) => keeps).length
+    if (kept * 2 > FINAL_RUNS) return { ...found, rate, runs: runs.length, kept }
+    const worst = runs.toSorted((a, b) => a.us - b.us)[Math.floor(runs.length / 2)]
+    found.above = { rate, us: worst?.us ?? 0 }
+  }
+  return found
+}
+
+function keepsGoal({ result, load }: Row, goal: Goal): boolean {
+  const due = load.value * result.seconds
+  const isAnswered = result.unsent <= due * (1 - ANSWERED) && result.errors === 0 && result.requests > 0
+  return isAnswered && result.latency_us[goal.statistic] < goal.limitUs
+}
