@@ -226,7 +226,7 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 60_000 }, () =
     await tab.until(`${text('.status .state')} === 'ready'`)
     await first.stop()
     expect(await tab.until(`/no connection/.test(${text('.status .state')}) && ${text('.status .state')}`))
-      .toMatch(/^no connection since \d\d:\d\d:\d\d, trying again$/)
+      .toMatch(/^was draining; no connection since \d\d:\d\d:\d\d, trying again$/)
     expect(await violations(tab)).toEqual([])
     const flags = [`--http-port=${first.httpPort}`]
     const second = await TestServer.spawn(join(work, 'models'), ['--model-control-mode=explicit', ...flags])

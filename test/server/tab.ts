@@ -39,7 +39,7 @@ export class Tab {
   >()
   #session: string | undefined
   #target = ''
-  /** Of all tabs, because each hears the responses to all. */
+  /** Ids are unique across tabs, because each tab hears the responses to all. */
   static #last = 0
 
   constructor(browser: ChildProcess) {
