@@ -158,7 +158,7 @@ describe.skipIf(CHROMIUM === undefined)('try a model', { timeout: 60_000 }, () =
       steps.push(await outputs(tab))
     }
     const row = (value: string) => [['OUTPUT INT32 [1, 1]', `[[${value}]]`]]
-    expect(steps).toEqual([row('5'), row('11'), row('18')].map((one, i) => (i === 0 ? one : expect.anything())))
+    expect(steps).toEqual(['5', '11', '18'].map(row))
     expect(await tab.run("[...document.querySelectorAll('.check input')].map((one) => one.checked)")).toEqual([true, false])
   })
 
