@@ -50,8 +50,8 @@ test('integers of 64 bits keep all of their digits', () => {
   expect(parametersOf('a=9007199254740993')).toEqual([['a', 9007199254740993n]])
   const tensor = new Tensor('X', 'INT64', [1, 1], new Uint8Array(BigInt64Array.of(9007199254740993n).buffer))
   expect(numbersShown(tensor).text).toBe('[[9007199254740993]]')
-  expect(indented('{"a":[9007199254740993,{}],"b":"1,{"}')).toBe(
-    '{\n  "a": [\n    9007199254740993,\n    {}\n  ],\n  "b": "1,{"\n}',
+  expect(indented('{"a":[9007199254740993,1],"b":"1,{","c":[[],{}]}')).toBe(
+    '{\n  "a": [9007199254740993, 1],\n  "b": "1,{",\n  "c": [\n    [],\n    {}\n  ]\n}',
   )
 })
 

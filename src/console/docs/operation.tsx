@@ -62,7 +62,7 @@ export function TryOperation({ path, method, operation, parameters, schemas, api
   const fields = parameters.filter(({ in: place }) => place === 'path' || place === 'query')
   const schema = operation.requestBody?.content['application/json']?.schema
   const [values, setValues] = useState<Readonly<Record<string, string>>>({})
-  const [body, setBody] = useState(() => (schema === undefined ? '' : JSON.stringify(exampleOf(schema, schemas), null, 2)))
+  const [body, setBody] = useState(() => (schema === undefined ? '' : indented(JSON.stringify(exampleOf(schema, schemas)))))
   const [models, setModels] = useState<readonly string[]>([])
   const [answer, setAnswer] = useState<Answer | null>(null)
   const [error, setError] = useState('')
