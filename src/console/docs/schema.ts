@@ -64,7 +64,7 @@ function objectOf({ properties = {}, required = [] }: Schema, inner: (one: Schem
 
 const TOKEN = /"(?:[^"\\]|\\.)*"|[[\]{},:]|[^\s[\]{},:"]+/g
 
-/** JSON with line breaks; lists without lists stay on a line. Numbers keep their digits. Other texts stay as they are. */
+/** JSON with line breaks; flat lists stay on a line, and numbers keep their digits. Other texts stay as they are. */
 export function indented(text: string): string {
   try {
     JSON.parse(text)
@@ -81,10 +81,13 @@ export function indented(text: string): string {
       let end = i + 1
       while (!/^[[\]{}]$/.test(tokens[end] ?? ']')) end += 1
       const isFlat = tokens[end] === (token === '[' ? ']' : '}') && (token === '[' || end === i + 1)
-      if (isFlat) out += `${token}${tokens.slice(i + 1, end).map((one) => (one === ',' ? ', ' : one)).join('')}${tokens[end]}`
-      else depth += 1
-      if (isFlat) i = end
-      else out += `${token}${line()}`
+      if (isFlat) {
+        out += `${token}${tokens.slice(i + 1, end).map((one) => (one === ',' ? ', ' : one)).join('')}${tokens[end]}`
+        i = end
+      } else {
+        depth += 1
+        out += `${token}${line()}`
+      }
     } else if (token === '}' || token === ']') {
       depth -= 1
       out += `${line()}${token}`

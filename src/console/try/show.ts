@@ -49,7 +49,7 @@ export function nested(words: readonly string[], shape: readonly number[], inden
 
 export interface NumbersShown {
   text: string
-  /** Of a large tensor, whose text has only the first elements. */
+  /** Facts about a large tensor, whose text has only the first elements. */
   summary: readonly (readonly [string, string])[] | null
 }
 
