@@ -210,14 +210,16 @@ function scriptData(input: Filled): string {
   return `Array.from({ length: ${count} }, () => ${value})`
 }
 
+const connection = (origin: string, hasKey: boolean): string =>
+  `const client = connect(${quoted(origin)}${hasKey ? ", { key: process.env['NEREID_KEY'] ?? '' }" : ''})`
+
 function typescript({ origin, request, isStream, hasKey }: Sample): string {
   const { model, version, id, sequence, priority, timeoutUs, parameters } = request
   const inputs = request.inputs as readonly Filled[]
   const isFile = inputs.some(({ file }) => file !== null)
-  const key = hasKey ? ", { key: process.env['NEREID_KEY'] ?? '' }" : ''
   const head = [
     ...(isFile ? ["import { readFileSync } from 'node:fs'"] : []), "import { connect } from 'nereid/client'", '',
-    `const client = connect(${quoted(origin)}${key})`,
+    connection(origin, hasKey),
   ]
   if (isStream) {
     const members = generateMembers(request).map(([name, value]) => {
@@ -250,5 +252,55 @@ function typescript({ origin, request, isStream, hasKey }: Sample): string {
     ...head, `const result = await client.infer(${quoted(model)}, [`, ...tensors,
     options.length === 0 ? '])' : `], { ${options.join(', ')} })`,
     'for (const output of result.outputs) console.log(output.name, output.shape, output.data)', 'client.close()', '',
+  ].join('\n')
+}
+
+export type Role = 'embed' | 'rerank' | 'classify'
+
+/** A call of a text model. */
+export interface TextSample {
+  origin: string
+  role: Role
+  model: string
+  text: string
+  /** Samples to compare with, or documents. */
+  lines: readonly string[]
+  hasKey: boolean
+}
+
+/** The program of a call of a text model, or a text instead of one that is too long to read. */
+export function textSnippetOf(language: Language, sample: TextSample): string {
+  const { origin, role, model, text, lines, hasKey } = sample
+  const [path, body] =
+    role === 'embed' ? ['/v1/embeddings', { model, input: [text, ...lines] }]
+      : role === 'rerank' ? ['/v1/rerank', { model, query: text, documents: lines }]
+        : ['/v1/classify', { model, input: text }]
+  const json = JSON.stringify(body)
+  if (json.length > PROGRAM_CHARACTERS_MAX) return 'These texts are too long to write them here.'
+  if (language === 'curl') {
+    const key = hasKey ? ['-H "Authorization: Bearer $NEREID_KEY"'] : []
+    return `${[`curl -s ${shell(origin + path)}`, ...key, `-d ${shell(json)}`].join(' \\\n  ')}\n`
+  }
+  if (language === 'Python') {
+    const headers = hasKey ? ', "authorization": "Bearer " + os.environ["NEREID_KEY"]' : ''
+    return [
+      'import json', ...(hasKey ? ['import os'] : []), 'import urllib.request', '', `body = ${json}`,
+      `headers = {"content-type": "application/json"${headers}}`,
+      `request = urllib.request.Request(${quoted(origin + path)}, json.dumps(body).encode(), headers)`,
+      'with urllib.request.urlopen(request) as answer:', '    print(json.load(answer))', '',
+    ].join('\n')
+  }
+  if (role === 'classify') {
+    const headers = hasKey ? ", headers: { authorization: `Bearer ${process.env['NEREID_KEY']}` }" : ''
+    return [
+      `const answer = await fetch(${quoted(origin + path)}, { method: 'POST'${headers}, body: JSON.stringify(${json}) })`,
+      'console.log(JSON.stringify(await answer.json()))', '',
+    ].join('\n')
+  }
+  const texts = (list: readonly string[]): string => `[${list.map(quoted).join(', ')}]`
+  const call = role === 'embed' ? `embed(${texts([text, ...lines])}` : `rerank(${quoted(text)}, ${texts(lines)}`
+  return [
+    "import { connect } from 'nereid/client'", '', connection(origin, hasKey),
+    `console.log(await client.${call}, { model: ${quoted(model)} }))`, 'client.close()', '',
   ].join('\n')
 }
