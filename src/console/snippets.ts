@@ -30,10 +30,8 @@ const GRPC_PORT = 8001
 
 /** The program, or a text instead of one that is too long to read. */
 export function snippetOf(language: Language, sample: Sample): string {
-  const isLong = sample.request.inputs.some(
-    (input) => (input as Filled).fill === null && (input as Filled).file === null &&
-      (input.raw?.length ?? 0) > WRITTEN_BYTES_MAX,
-  )
+  const isLong = (sample.request.inputs as readonly Filled[]).some(({ fill, file, raw }) =>
+    (sample.isStream || (fill === null && file === null)) && raw.length > WRITTEN_BYTES_MAX)
   const text = isLong ? '' : WRITERS[language](sample)
   return text === '' || text.length > PROGRAM_CHARACTERS_MAX
     ? 'This call has too many values to write them here. Choose a file instead.' : text
@@ -198,6 +196,10 @@ function python({ origin, request, isStream, hasKey }: Sample): string {
 
 const scriptValue = (value: unknown): string => (typeof value === 'bigint' ? `${value}n` : printJson(value))
 
+/** A key of an object literal, of which one would set the prototype. */
+const member = (name: string): string =>
+  name === '__proto__' ? '["__proto__"]' : /^[A-Za-z_$][\w$]*$/.test(name) ? name : quoted(name)
+
 function scriptData(input: Filled): string {
   const { datatype, fill, file } = input
   const count = countOf(input)
@@ -216,7 +218,7 @@ const connection = (origin: string, hasKey: boolean): string =>
 function typescript({ origin, request, isStream, hasKey }: Sample): string {
   const { model, version, id, sequence, priority, timeoutUs, parameters } = request
   const inputs = request.inputs as readonly Filled[]
-  const isFile = inputs.some(({ file }) => file !== null)
+  const isFile = !isStream && inputs.some(({ file }) => file !== null)
   const head = [
     ...(isFile ? ["import { readFileSync } from 'node:fs'"] : []), "import { connect } from 'nereid/client'", '',
     connection(origin, hasKey),
@@ -224,7 +226,7 @@ function typescript({ origin, request, isStream, hasKey }: Sample): string {
   if (isStream) {
     const members = generateMembers(request).map(([name, value]) => {
       const shown = Array.isArray(value) ? `[${value.map(scriptValue).join(', ')}]` : scriptValue(value)
-      return `  [${quoted(name)}]: ${shown},`
+      return `  ${member(name)}: ${shown},`
     })
     const options = version === '' ? '' : `, { version: ${quoted(version)} }`
     return [
@@ -238,7 +240,7 @@ function typescript({ origin, request, isStream, hasKey }: Sample): string {
     const head = `name: ${quoted(name)}, datatype: '${datatype}', shape: [${shape.join(', ')}]`
     return `  { ${head}, data: ${scriptData(input)} },`
   })
-  const values = parameters.map(([name, value]) => `[${quoted(name)}]: ${scriptValue(value)}`)
+  const values = parameters.map(([name, value]) => `${member(name)}: ${scriptValue(value)}`)
   const options = [
     ...(version === '' ? [] : [`version: ${quoted(version)}`]), ...(id === '' ? [] : [`id: ${quoted(id)}`]),
     ...(priority === null ? [] : [`priority: ${scriptValue(priority)}`]),
@@ -293,7 +295,8 @@ export function textSnippetOf(language: Language, sample: TextSample): string {
   if (role === 'classify') {
     const headers = hasKey ? ", headers: { authorization: `Bearer ${process.env['NEREID_KEY']}` }" : ''
     return [
-      `const answer = await fetch(${quoted(origin + path)}, { method: 'POST'${headers}, body: JSON.stringify(${json}) })`,
+      `const body = JSON.stringify(${json})`,
+      `const answer = await fetch(${quoted(origin + path)}, { method: 'POST'${headers}, body })`,
       'console.log(JSON.stringify(await answer.json()))', '',
     ].join('\n')
   }

@@ -226,14 +226,17 @@ test('programs of a stream print its responses', async () => {
 test('programs of text models give vectors, scores and classes', async () => {
   const [text, lines] = ['the cat\'s "house"', ['a dog', 'paris']]
   const of = (role: Role, language: Language) =>
-    textSnippetOf(language, { origin: server.url, role, model: role === 'classify' ? 'labels' : role, text, lines, hasKey: false })
+    textSnippetOf(language, {
+      origin: server.url, role, model: role === 'classify' ? 'labels' : role, text, lines, hasKey: false,
+    })
   const runAll = (role: Role): [Record<string, unknown>[], string] => [
     [JSON.parse(run('sh', ['-c', of(role, 'curl')])), JSON.parse(
-      run(PYTHON, ['-c', of(role, 'Python').replace('print(json.load(answer))', 'print(json.dumps(json.load(answer)))')]),
+      run(PYTHON, ['-c', of(role, 'Python').replace('json.load(answer)', 'json.dumps(json.load(answer))')]),
     )] as Record<string, unknown>[],
     script(of(role, 'TypeScript')),
   ]
-  const { data } = (await api.post('/v1/embeddings', { model: 'embed', input: [text, ...lines] })) as { data: unknown[] }
+  const input = [text, ...lines]
+  const { data } = (await api.post('/v1/embeddings', { model: 'embed', input })) as { data: unknown[] }
   const [embedded, vectors] = runAll('embed')
   for (const answer of embedded) expect(answer['data']).toEqual(data)
   expect(vectors.match(/Float32Array\(32\)/g)?.length).toBe(3)
@@ -242,7 +245,8 @@ test('programs of text models give vectors, scores and classes', async () => {
   }
   const [ranked, ranking] = runAll('rerank')
   for (const answer of ranked) expect(answer['results']).toEqual(results)
-  expect([...ranking.matchAll(/index: (\d)/g)].map(([, index]) => Number(index))).toEqual(results.map(({ index }) => index))
+  const order = [...ranking.matchAll(/index: (\d)/g)].map(([, index]) => Number(index))
+  expect(order).toEqual(results.map(({ index }) => index))
   const { data: classes } = (await api.post('/v1/classify', { model: 'labels', input: text })) as { data: unknown[] }
   const [classified, named] = runAll('classify')
   for (const answer of [...classified, JSON.parse(named)]) expect(answer['data']).toEqual(classes)

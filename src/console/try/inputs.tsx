@@ -47,7 +47,9 @@ export function InputField({ field, change }: { field: Field; change: (more: Par
               value={text} onInput={(event) => change({ text: event.currentTarget.value })}
             />
           )}
-          {(source === 'file' || source === 'lines') && <FileInput field={field} change={change} describedBy={`${id}h`} />}
+          {(source === 'file' || source === 'lines') && (
+            <FileInput field={field} change={change} describedBy={`${id}h`} />
+          )}
         </>
       )}
       <p id={`${id}h`} class="quiet hint">{hint}</p>
@@ -82,7 +84,9 @@ function FileInput({ field, change, describedBy }: {
           : `Its bytes are the elements: raw ${datatype}, little-endian.`}
       </p>
       {says !== '' && <p role="alert" class="bad">{says}</p>}
-      {source === 'file' && image?.kind === 'image' && <Picture bytes={image.bytes} type={image.type} label={file?.name ?? ''} />}
+      {source === 'file' && image?.kind === 'image' && (
+        <Picture bytes={image.bytes} type={image.type} label={file?.name ?? ''} />
+      )}
     </>
   )
 }

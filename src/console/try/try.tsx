@@ -119,7 +119,9 @@ function TensorTrial({ model, version, api, known }: { model: string; version: s
           />
         ))}
         {fields.length === 0 && <p class="quiet">This model has no inputs.</p>}
-        <OptionFields options={options} isStream={isStream} change={(more) => setOptions((was) => ({ ...was, ...more }))} />
+        <OptionFields
+          options={options} isStream={isStream} change={(more) => setOptions((was) => ({ ...was, ...more }))}
+        />
         <div class="row">
           <button type="submit" class="primary" disabled={running !== null}>Send</button>
           {running !== null && <button type="button" onClick={() => running.abort()}>Stop</button>}
