@@ -7,6 +7,7 @@ import { mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { brotliCompressSync } from 'node:zlib'
 import { rolldown } from 'rolldown'
+import { PAGE_LIBRARIES } from './package/licences.mjs'
 import { ROOT } from './setup.mjs'
 
 const SOURCE = 'src/console'
@@ -30,6 +31,10 @@ async function script({ minify }) {
   try {
     const { output } = await bundled.generate({ format: 'iife', minify, comments: { legal: true, jsdoc: false } })
     if (output.length !== 1) throw new Error(`one script is wanted, and there are ${output.length}`)
+    const packages = output[0].moduleIds.flatMap((id) => /\/node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(id)?.[1] ?? [])
+    const libraries = [...new Set(packages)].toSorted()
+    if (libraries.join() !== PAGE_LIBRARIES.join())
+      throw new Error(`the page has code of ${libraries}, and scripts/package/licences.mjs names ${PAGE_LIBRARIES}`)
     return `// ${MARK}\n${output[0].code.trim()}\n`
   } finally {
     await bundled.close()

@@ -176,7 +176,7 @@ export const SUITES = {
   vitest: {
     lane: 'serve', clocks: true, python: true,
     async run() {
-      const places = ['test/docs', 'test/client', 'test/stores', 'test/javascript', 'test/text', ...SHARED]
+      const places = ['test/docs', 'test/client', 'test/stores', 'test/javascript', 'test/text', 'test/console', ...SHARED]
       const others = places.map((place) => `--exclude=${place}/**`)
       const apart = await vitest('vitest.json', ...others)
       return { ...sumOf([apart, await vitest('shared.json', '--no-isolate', ...SHARED)]), again: apart.again }
@@ -186,6 +186,8 @@ export const SUITES = {
   javascript: { lane: 'serve', clocks: true, run: () => vitest('javascript.json', 'test/javascript') },
   /** Text endpoints over tiny models, beside recorded numbers; trained weights and clients are a heavy suite. */
   text: { lane: 'serve', run: () => vitest('text.json', 'test/text') },
+  /** The page at `/console`: what it keeps and puts on top; at night the page itself, in Chromium. */
+  console: { lane: 'serve', run: () => vitest('console.json', 'test/console') },
   /** Triton's recorded responses. */
   golden: { lane: 'serve', python: true, run: ({ all, nightly }) => golden({ all: all || nightly }) },
   /** Libraries against Triton's C API, whose reports were recorded in a Triton. */

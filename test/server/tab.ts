@@ -16,7 +16,11 @@ export function startChromium(profile: string, more: readonly string[] = []): Ch
     '--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--no-first-run',
     `--user-data-dir=${profile}`, '--remote-debugging-pipe', ...more,
   ]
-  return spawn(CHROMIUM ?? '', flags, { detached: true, stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'] })
+  const browser = spawn(CHROMIUM ?? '', flags, { detached: true, stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'] })
+  // Every tab listens to it.
+  browser.setMaxListeners(0)
+  ;(browser.stdio[4] as Readable).setMaxListeners(0)
+  return browser
 }
 
 export async function endChromium(browser: ChildProcess): Promise<void> {
@@ -34,7 +38,9 @@ export class Tab {
     number, { resolve: (result: Record<string, unknown>) => void; reject: (error: Error) => void }
   >()
   #session: string | undefined
-  #last = 0
+  #target = ''
+  /** Ids are unique across tabs, because each tab hears the responses to all. */
+  static #last = 0
 
   constructor(browser: ChildProcess) {
     this.#browser = browser
@@ -58,7 +64,7 @@ export class Tab {
   }
 
   send(method: string, params: object = {}): Promise<Record<string, unknown>> {
-    const id = (this.#last += 1)
+    const id = (Tab.#last += 1)
     return new Promise((resolve, reject) => {
       this.#waiting.set(id, { resolve, reject })
       const session = this.#session === undefined ? {} : { sessionId: this.#session }
@@ -68,10 +74,16 @@ export class Tab {
 
   async attach(width: number): Promise<void> {
     const { targetId } = await this.send('Target.createTarget', { url: 'about:blank' })
+    this.#target = targetId as string
     this.#session = (await this.send('Target.attachToTarget', { targetId, flatten: true }))['sessionId'] as string
     await this.send('Emulation.setDeviceMetricsOverride', {
       width, height: 800, deviceScaleFactor: 1, mobile: width < 500,
     })
+  }
+
+  async close(): Promise<void> {
+    this.#session = undefined
+    await this.send('Target.closeTarget', { targetId: this.#target })
   }
 
   /** Resolves when the page and its scripts are loaded. */

@@ -86,7 +86,10 @@ export function ConsoleView({ api }: { api: Api }) {
 
 /** The state of the server and of the connection in words; it is read aloud when it changes. */
 function statusOf({ hello, now, versions }: Picture, connection: Connection): [kind: string, text: string] {
-  if (connection.is === 'lost') return ['bad', `no connection since ${clockText(connection.since_ms)}, trying again`]
+  if (connection.is === 'lost') {
+    const before = now?.draining === true ? 'was draining; ' : ''
+    return ['bad', `${before}no connection since ${clockText(connection.since_ms)}, trying again`]
+  }
   if (connection.is === 'forbidden') return ['warn', 'a key is needed']
   if (connection.is === 'paused') return ['quiet', 'paused while the page is hidden']
   if (connection.is === 'connecting' || hello === null || now === null) return ['quiet', 'connecting']

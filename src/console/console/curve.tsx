@@ -93,7 +93,10 @@ function optionsOf(
       y: { range: (_, __, max) => [0, Math.max(max * 1.15, 1)] },
     },
     axes: [
-      { ...axis, font, size: 22, incrs: [60], values: (_, times) => times.map((time) => clockText(time * 1000).slice(0, 5)) },
+      {
+        ...axis, font, size: 22, incrs: [60, 120],
+        values: (_, times) => times.map((time) => clockText(time * 1000).slice(0, 5)),
+      },
       { ...axis, font, size: 52, values: (_, values) => values.map((value) => shown.current.text(value)) },
     ],
     series: [

@@ -134,7 +134,8 @@ function Numbers({ version }: { version: Version }) {
   const { rate, failed, mean_us, waited_us, waiting } = figuresOf(version)
   const tiles: Tile[] = [
     ['Requests', `${numberText(rate)}/s`, `${numberText(failed)} failed/s`],
-    ['Time', mean_us > 0 ? timeText(mean_us) : '–', mean_us > 0 ? `${timeText(waited_us)} in the queue` : 'no requests'],
+    ['Mean time', ...(mean_us > 0 ? [timeText(mean_us), `${timeText(waited_us)} in the queue`] as const
+      : ['–', 'no requests'] as const)],
     ['Waiting', numberText(waiting), `${row?.running ?? 0} of ${counted(row?.instances ?? 0, 'instance')} busy`],
     ['Oldest', (row?.oldest_ms ?? 0) > 0 ? timeText((row?.oldest_ms ?? 0) * 1000) : '–', 'execution that runs'],
   ]
@@ -186,6 +187,7 @@ function WhySlow({ version: { name, version }, api }: { version: Version; api: A
     return <section><h3>Why</h3><p class="empty">No requests in the last {ageText(seconds)}.</p></section>
   const shares = (of: Readonly<Record<string, number>>) =>
     Object.entries(of).filter(([, share]) => share > 0.005).toSorted((a, b) => b[1] - a[1]).slice(0, 4)
+  const others = shares(behind).filter(([model]) => model !== name)
   return (
     <section class="why">
       <h3>What to change</h3>
@@ -211,8 +213,8 @@ function WhySlow({ version: { name, version }, api }: { version: Version; api: A
       )}
       <h3>Where the time goes</h3>
       <p>
-        {counted(requests, 'request')} in {ageText(seconds)}{failures > 0 && `, and ${numberText(failures)} failed`}:{' '}
-        {ratesText(value)}
+        {counted(requests, 'request')} in {ageText(seconds)}
+        {failures > 0 && `, and ${numberText(failures)} failed`}: {ratesText(value)}
       </p>
       <Phases phases={value.mean_us} isLong />
       {shares(causes).length > 0 && (
@@ -225,9 +227,10 @@ function WhySlow({ version: { name, version }, api }: { version: Version; api: A
           </ul>
         </>
       )}
-      {shares(behind).length > 0 && (
+      {others.length > 0 && (
         <p>
-          Requests wait behind: {shares(behind).map(([model, share]) => `${model} (${percentText(share)})`).join(', ')}.
+          Requests wait behind other models:{' '}
+          {others.map(([model, share]) => `${model} (${percentText(share)})`).join(', ')}.
         </p>
       )}
     </section>
@@ -259,7 +262,8 @@ function Configuration({ name, version, api }: { name: string; version: string; 
   return (
     <details>
       <summary><h3>Configuration</h3></summary>
-      {error === null ? <pre class="config" tabIndex={0}><code>{value ?? '…'}</code></pre> : <p class="bad">{error}</p>}
+      {error !== null && <p class="bad">{error}</p>}
+      {value !== null && <pre class="config" tabIndex={0}><code>{value}</code></pre>}
     </details>
   )
 }

@@ -83,7 +83,7 @@ export function Models({ picture, figures, onOpen }: {
         <span class="quiet" role="status">{wanted === '' ? '' : `${counted(rows.length, 'version')} found`}</span>
       </div>
       <div
-        class="scroll models" role="region" aria-label="Models" tabIndex={0}
+        class="scroll models" role="region" aria-label="Table of models" tabIndex={0}
         onScroll={(event) => setTop(event.currentTarget.scrollTop)}
         onPointerEnter={() => (isHeld.current = true)} onPointerLeave={() => (isHeld.current = false)}
         onFocusIn={() => (isHeld.current = true)} onFocusOut={() => (isHeld.current = false)}
@@ -146,7 +146,7 @@ function Row({ version, figures, index, now, onOpen }: Shown & {
     <tr aria-rowindex={index} class={isQuiet ? 'still' : ''}>
       <th scope="row">
         <button type="button" class="name" title={name} onClick={() => onOpen(name, version.version)}>{name}</button>
-        <span class="quiet version">{version.version}</span>
+        {' '}<span class="quiet version">{version.version}</span>
       </th>
       <td class="wide"><State version={version} /></td>
       <td class={`number ${waiting > 0 ? 'strong' : ''}`}>{isQuiet ? '' : numberText(waiting)}</td>

@@ -6,6 +6,7 @@ import type { Fault, RequestRecord } from '../contract.js'
 import { bytesText, clockText, counted, numberText, percentText, timeText } from '../format.js'
 import { FINDINGS_MAX, type Finding } from './attention.js'
 import { Curve } from './curve.js'
+import { POINTS } from './history.js'
 import { Bar, Phases, Section, Table, Tiles, type Tile } from './parts.js'
 import { keyOf, type Picture } from './picture.js'
 
@@ -26,6 +27,7 @@ export function Findings({ found, picture, onOpen }: {
         <p class="finding good">
           {picture.now === null ? 'The numbers of the server are on their way.'
             : picture.versions.size === 0 ? 'The repository has no models: nothing serves, and nothing fails.'
+              : serving === 0 ? 'No model is loaded.'
               : `Nothing stands out: ${counted(serving, 'version')} serve, no queue is long, and nothing fails.`}
         </p>
       ) : (
@@ -58,7 +60,7 @@ export function Traffic({ picture }: { picture: Picture }) {
     ['Waiting', numberText(now?.waiting ?? 0), `${numberText(now?.running ?? 0)} running`],
     ['In', `${numberText(accepted)}/s`, `${numberText(now?.connections ?? 0)} connections`],
     ['Out', `${numberText(answered)}/s`, accepted > answered * 1.1 + 1 ? 'less than comes in' : 'keeps up'],
-    ['Failed', `${numberText(server.rate('failed'))}/s`, `${numberText(server.sum('failed', 300))} in 5 minutes`],
+    ['Failed', `${numberText(server.rate('failed'))}/s`, `${numberText(Math.round(server.sum('failed', POINTS)))} in 5 minutes`],
     ['CPU', cpu.toFixed(cpu < 10 ? 2 : 1), `of ${counted(now?.cores ?? 0, 'core')}`],
     ['Memory', bytesText(now?.memory.process ?? 0), `${bytesText(now?.memory.used ?? 0)} of requests`],
   ]
@@ -196,8 +198,8 @@ export function SlowestRequests({ picture, onOpen }: { picture: Picture; onOpen:
 
 /** Why a request ran when it did, as a sentence. */
 export function causeText({ cause, behind, batch, model }: RequestRecord): string {
-  const who = behind !== undefined && behind.model === model ? 'Other requests' : behind?.model
-  const waited = who === undefined ? '' : `${who} had all instances. `
+  const other = behind?.model === model ? undefined : behind?.model
+  const waited = other === undefined ? '' : `${other} had all instances. `
   if (cause === undefined) return waited
   const text = causeOf(cause)
   if (cause === 'no_batch') return `${waited}${text.charAt(0).toUpperCase()}${text.slice(1)}.`
@@ -241,7 +243,9 @@ export function Memory({ picture, onOpen }: { picture: Picture; onOpen: OpenMode
           </li>
         ))}
       </ul>
-      {held.length > MEMORY_SHOWN && <p class="quiet">And {numberText(held.length - MEMORY_SHOWN)} models with less.</p>}
+      {held.length > MEMORY_SHOWN && (
+        <p class="quiet">And {numberText(held.length - MEMORY_SHOWN)} versions with less.</p>
+      )}
       {devices.length === 0 && <p class="quiet">The server uses no GPU.</p>}
     </Section>
   )
