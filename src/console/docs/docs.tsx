@@ -107,11 +107,11 @@ function Contents({ document: { info, components, ...rest }, api }: { document: 
           ))}
         </section>
       ))}
-      <section aria-labelledby="schemas">
-      <h2 id="schemas">schemas</h2>
-      {Object.entries(schemas).map(([name, schema]) => (
-        <SchemaBox key={name} name={name} schema={schema} isOpen={opened === `schema-${name}`} />
-      ))}
+      <section class="schemas" aria-labelledby="schemas">
+        <h2 id="schemas">schemas</h2>
+        {Object.entries(schemas).map(([name, schema]) => (
+          <SchemaBox key={name} name={name} schema={schema} isOpen={opened === `schema-${name}`} />
+        ))}
       </section>
     </div>
   )
@@ -157,8 +157,8 @@ function OperationBox({ path, method, operation, parameters, schemas, api, isOpe
               }))}
             />
           )}
-          {operation.requestBody !== undefined && <><h4>Body</h4><Contained content={operation.requestBody.content} /></>}
-          <h4>Answers</h4>
+          {operation.requestBody !== undefined && <><h3>Body</h3><Contained content={operation.requestBody.content} /></>}
+          <h3>Answers</h3>
           {Object.entries(operation.responses).map(([status, { description, $ref, content }]) => (
             <div key={status}>
               <p><strong>{status}</strong> {description ?? nameOfRef($ref ?? '')}</p>
