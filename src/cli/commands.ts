@@ -303,7 +303,7 @@ export const COMMANDS: readonly Command[] = [
         meaning: 'Seconds of a measurement. Default: 5; for two servers 1, ten times each.',
       },
       { name: 'warmup', value: 'n', meaning: 'Seconds before it that are not counted. Default: 0.5.' },
-      { name: 'requests', value: 'n', meaning: 'Requests after which a measurement ends.' },
+      { name: 'requests', value: 'n', meaning: 'Requests after which a measurement ends, which has no warm-up then.' },
       {
         name: 'stop-within', value: 'percent',
         meaning:

@@ -21,11 +21,12 @@ function modelOf(name: string, config: string): void {
 }
 
 beforeAll(async () => {
-  const one = 'input [ { name: "X" data_type: TYPE_FP32 dims: [ 4 ] } ]\noutput [ { name: "Y" data_type: TYPE_FP32 dims: [ 4 ] } ]\n'
+  const one = 'input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ 4 ] } ]\noutput [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 4 ] } ]\n'
   const parameter = `parameters { key: "execute_delay_ms" value { string_value: "${SLOW_MS}" } }\n`
-  modelOf('slow', `backend: "identity"\n${one}${parameter}instance_group [ { count: 1 kind: KIND_CPU } ]\n`)
+  modelOf('ten_ms', `backend: "identity"\n${one}${parameter}instance_group [ { count: 1 kind: KIND_CPU } ]\n`)
+  modelOf('in_order', `backend: "identity"\nmax_batch_size: 4\n${one}sequence_batching { }\n`)
   writeText(join(directory, 'models'))
-  const wanted = ['simple', 'simple_string', 'variable', 'repeat', 'simple_sequence', 'slow', 'embed', 'rerank']
+  const wanted = ['simple', 'simple_string', 'variable', 'repeat', 'ten_ms', 'in_order', 'embed', 'rerank']
   server = await TestServer.start(models.path('main'), [
     `--model-repository=${join(directory, 'models')}`, '--allow-client-shm=true', '--model-control-mode=explicit',
     ...wanted.map((name) => `--load-model=${name}`),
@@ -120,7 +121,7 @@ describe('each transport', () => {
   test('latency in an open loop counts from when a request was due', async () => {
     // Twice the rate of the server: those that are due in a second take two.
     const rate = String(2 * (1000 / SLOW_MS))
-    const [row] = await rowsOf(server.url, '--model=slow', `--rate=${rate}`, '--arrivals=constant', '--seconds=1')
+    const [row] = await rowsOf(server.url, '--model=ten_ms', `--rate=${rate}`, '--arrivals=constant', '--seconds=1')
     expect(row?.result.latency_us['p50']).toBeGreaterThan(10 * SLOW_MS * 1000)
     expect(row?.result.latency_us['max']).toBeGreaterThan(40 * SLOW_MS * 1000)
   })
@@ -216,7 +217,7 @@ describe("perf_analyzer's words", () => {
 
 describe('two servers, and a goal', () => {
   test('a server does not differ from itself beyond noise', async () => {
-    const { code, out } = await bench(server.url, `http://localhost:${server.httpPort}`, '--model=slow', '--seconds=0.3', '--warmup=0')
+    const { code, out } = await bench(server.url, `http://localhost:${server.httpPort}`, '--model=ten_ms', '--seconds=0.3', '--warmup=0')
     expect(code).toBe(0)
     expect(out).toMatch(/^10 pairs of runs in turns; A is http/)
     expect(out).toMatch(/requests\/s .*no difference beyond noise \(±\d+\.\d %\)/)
@@ -224,7 +225,7 @@ describe('two servers, and a goal', () => {
 
   test('over gRPC too, and a difference is named with its ratio and its range', async () => {
     // Both are the same program; the second has more requests in flight than the model can run.
-    const { out } = await bench(server.url, `grpc://${grpc}`, '--model=slow', '--seconds=0.2', '--warmup=0', '--json')
+    const { out } = await bench(server.url, `grpc://${grpc}`, '--model=ten_ms', '--seconds=0.2', '--warmup=0', '--json')
     const { compared, pairs } = JSON.parse(out) as { pairs: number; compared: { name: string; least: number; most: number }[] }
     expect(pairs).toBe(10)
     for (const { least, most } of compared) expect(least).toBeLessThanOrEqual(most)
@@ -232,17 +233,18 @@ describe('two servers, and a goal', () => {
 
   test('the highest rate within a latency is that of a model whose cost is known', async () => {
     const goal = `--goal=p90<${5 * SLOW_MS}ms`
-    const { code, out, err } = await bench(server.url, '--model=slow', goal, '--seconds=1.5', '--arrivals=constant', '--warmup=0.1')
+    const { code, out, err } = await bench(server.url, '--model=ten_ms', goal, '--seconds=1.5', '--arrivals=constant', '--warmup=0.1')
     expect(code).toBe(0)
     expect(err).toMatch(/requests\/s: p90 .*, kept\n/)
-    const [, rate = '0'] = /([\d.,]+) requests\/s is the highest rate with p90 < 50 ms \(to \d+ %\): [23] of 3 runs kept it/.exec(out) ?? []
+    const [, rate = '0'] = /([\d.,]+) requests\/s is the highest rate with p90 < 50 ms \(to \d+ %\): [23] of [23] runs kept it/.exec(out) ?? []
     // A request takes 10 ms and little more: at constant distances nothing waits below 100/s, and all wait above it.
-    expect(Number(rate)).toBeGreaterThan(0.8 * (1000 / SLOW_MS))
-    expect(Number(rate)).toBeLessThanOrEqual(1.02 * (1000 / SLOW_MS))
-  })
+    // Other processes on the machine only lower it.
+    expect(Number(rate)).toBeGreaterThan(0.5 * (1000 / SLOW_MS))
+    expect(Number(rate)).toBeLessThanOrEqual(1.05 * (1000 / SLOW_MS))
+  }, 120_000)
 
   test('a goal that no rate reaches ends with 1', async () => {
-    const { code, out } = await bench(server.url, '--model=slow', `--goal=p50<${SLOW_MS / 2}ms`, '--seconds=0.3', '--warmup=0')
+    const { code, out } = await bench(server.url, '--model=ten_ms', `--goal=p50<${SLOW_MS / 2}ms`, '--seconds=0.3', '--warmup=0')
     expect(code).toBe(1)
     expect(out).toContain('p50 < 5 ms was not reached at any rate; at ')
   })
@@ -258,9 +260,9 @@ describe('failures and ends', () => {
   })
 
   test('Ctrl-C prints what was measured', async () => {
-    const before = await counted('slow')
-    const { child, over } = start(server.url, '--model=slow', '--seconds=600', '--warmup=0')
-    while ((await counted('slow')) < before + 20) await new Promise((resolve) => setTimeout(resolve, 20))
+    const before = await counted('ten_ms')
+    const { child, over } = start(server.url, '--model=ten_ms', '--seconds=600', '--warmup=0')
+    while ((await counted('ten_ms')) < before + 20) await new Promise((resolve) => setTimeout(resolve, 20))
     child.kill('SIGINT')
     const { code, out } = await over
     expect(code).toBe(0)
@@ -284,9 +286,9 @@ describe('failures and ends', () => {
     [['--model=variable', '--shape=Y:3'], "--shape=Y:…: the model 'variable' has the inputs X [-1]"],
     [['--model=simple', '--shape=INPUT0:3'], "does not fit the model, where 'INPUT0' has the shape [16]"],
     [['--model=simple', '--batch=9'], "--batch=9: the model 'simple' has max_batch_size 8"],
-    [['--model=slow', '--batch=2'], "--batch=2: the model 'slow' does not batch (max_batch_size is 0)"],
+    [['--model=ten_ms', '--batch=2'], "--batch=2: the model 'ten_ms' does not batch (max_batch_size is 0)"],
     [['--model=repeat', '--shape=IN:1', '--shape=DELAY:1'], "the model 'repeat' is decoupled: it answers over gRPC"],
-    [['--model=simple_sequence'], "the model 'simple_sequence' has sequences"],
+    [['--model=in_order'], "the model 'in_order' has sequences"],
     [['--model=simple', '--data=/nowhere.json'], '--data=/nowhere.json: ENOENT'],
   ])('%j is an error of the server or the data', async (args, text) => {
     const { code, err } = await bench(server.url, ...args)
