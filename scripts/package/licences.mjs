@@ -7,6 +7,7 @@ import { dirname, join, resolve } from 'node:path'
 import { ask } from '../lib/run.mjs'
 import { filesBelow } from '../lib/stamp.mjs'
 import { ROOT, SetupError } from '../setup.mjs'
+import { TARGETS, companions, systemName } from './targets.mjs'
 
 const RULE = '='.repeat(100)
 
@@ -20,14 +21,16 @@ export function linkedCrates(triple) {
     if (text === null) throw new SetupError(`cargo ${args[0]} failed`)
     return text
   }
+  const target = TARGETS.find((one) => one.triple === triple)
+  const packages = ['nereid-node', ...companions(systemName(target)).map((one) => one.package)]
   // Macros run only in the compiler.
   const tree = cargo(
-    'tree', '--package', 'nereid-node', '--package', 'nereid-backend-host', '--target', triple,
+    'tree', ...packages.flatMap((name) => ['--package', name]), '--target', triple,
     '--edges', 'normal,no-proc-macro', '--prefix', 'none', '--format', '{p}',
   )
   const linked = new Set(tree.split('\n').map((line) => line.split(' ').slice(0, 2).join(' ')))
-  const { packages } = JSON.parse(cargo('metadata', '--format-version=1', '--filter-platform', triple))
-  return packages.filter(({ name, version, source }) => source !== null && linked.has(`${name} v${version}`))
+  const { packages: all } = JSON.parse(cargo('metadata', '--format-version=1', '--filter-platform', triple))
+  return all.filter(({ name, version, source }) => source !== null && linked.has(`${name} v${version}`))
 }
 
 /** Licences of those crates. */
