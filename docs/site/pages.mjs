@@ -35,6 +35,7 @@ export const GROUPS = [
       ['docs/migrating.md', 'migrating.html'],
       ['docs/operating.md', 'operating.html'],
       ['docs/why.md', 'why.html'],
+      ['docs/bench.md', 'bench.html'],
       ['docs/scale.md', 'scale.html'],
       ['docs/containers.md', 'containers.html'],
       ['docs/deploy/README.md', 'deploy.html'],

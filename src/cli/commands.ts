@@ -315,7 +315,7 @@ export const COMMANDS: readonly Command[] = [
       {
         name: 'data', value: 'source',
         meaning:
-          "Values of the inputs: random (the default), zero, or a path: of perf_analyzer's JSON files, of a directory " +
+          "Values of the inputs: random (the default), zero, or the path of perf_analyzer's JSON, of a directory " +
           'with a file for each input, or of lines of text. May be repeated.',
       },
       { name: 'text-words', value: 'mean[,deviation]', meaning: 'Words of generated texts. Default: 30,10.' },

@@ -76,7 +76,8 @@ export async function search(
       found.above = null
       isFine = true
     }
-    next = found.above === null ? low * (isFine ? NEAR ** 2 : 1.5) : low === 0 ? found.above.rate / 2 : Math.sqrt(low * found.above.rate)
+    const higher = found.above?.rate ?? null
+    next = higher === null ? low * (isFine ? NEAR ** 2 : 1.5) : low === 0 ? higher / 2 : Math.sqrt(low * higher)
   }
   // A rate that was only just kept may fail when it is tried again.
   for (let rate = low; !isOver() && rate > capacity * LEAST; rate /= NEAR) {

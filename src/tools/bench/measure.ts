@@ -163,8 +163,7 @@ export async function measure(
   }
   for (let window = 0; ; window += 1) {
     const before = results.at(-1)?.after ?? (await subject.counted())
-    const hasWarmup = window === 0 && settings.requests === 0
-    const result = await subject.run(load, { warmup_s: hasWarmup ? warmupSeconds : 0, seed: settings.seed + window })
+    const result = await subject.run(load, { warmup_s: window === 0 ? warmupSeconds : 0, seed: settings.seed + window })
     results.push({ result, before, after: await subject.counted() })
     windows.push({ rate: result.rate, us: judged(result, settings) })
     const now = row()
