@@ -176,7 +176,8 @@ export const SUITES = {
   vitest: {
     lane: 'serve', clocks: true, python: true,
     async run() {
-      const places = ['test/docs', 'test/client', 'test/stores', 'test/javascript', 'test/text', 'test/console', ...SHARED]
+      const own = ['docs', 'client', 'stores', 'javascript', 'text', 'console'].map((name) => `test/${name}`)
+      const places = [...own, ...SHARED]
       const others = places.map((place) => `--exclude=${place}/**`)
       const apart = await vitest('vitest.json', ...others)
       return { ...sumOf([apart, await vitest('shared.json', '--no-isolate', ...SHARED)]), again: apart.again }
