@@ -44,6 +44,14 @@ function load(url: string, model: string, clients: number, values = [1]): () => 
 
 const text = (selector: string) => `(document.querySelector('${selector}')?.textContent ?? '')`
 
+/** Pages, each with what is true once it shows what it has. */
+const PAGES = {
+  '/': text('main table, main ul'),
+  '/docs': text('main details'),
+  '/console': `document.querySelector('.curve canvas') && ${text('.findings')}`,
+  '/console#model=quick&version=1': text('dialog .why, dialog .empty'),
+}
+
 describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 60_000 }, () => {
   let browser: ChildProcess
   let server: TestServer
@@ -115,10 +123,9 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 60_000 }, () =
   test('breaks no rule of axe, in light and dark, on a phone and with a model open', async () => {
     for (const scheme of ['light', 'dark'] as const) {
       for (const width of [1280, PHONE]) {
-        for (const path of ['/console', '/console#model=quick&version=1']) {
+        for (const [path, shown] of Object.entries(PAGES)) {
           const tab = await open(path, { width, scheme })
-          await tab.until(`document.querySelector('.curve canvas') && ${text('.findings')}`)
-          if (path.includes('#')) await tab.until(text('dialog .why, dialog .empty'))
+          await tab.until(shown)
           expect(await violations(tab), `${scheme} ${width} ${path}`).toEqual([])
         }
       }
@@ -126,9 +133,9 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 60_000 }, () =
   })
 
   test('on a phone nothing is wider than the screen', async () => {
-    for (const path of ['/console', '/console#model=quick&version=1']) {
+    for (const [path, shown] of Object.entries(PAGES)) {
       const tab = await open(path, { width: PHONE })
-      await tab.until(`document.querySelector('.curve canvas')`)
+      await tab.until(shown)
       const wide = `[...document.querySelectorAll('main *, dialog *')]
         .filter((one) => !one.closest('.hidden, .scroll, pre'))
         .filter((one) => one.getBoundingClientRect().right > ${PHONE}).map((one) => one.outerHTML.slice(0, 100))`

@@ -23,8 +23,8 @@ const WAIT_US_MIN = 1000
 /** Part of the requests that fail. */
 const FAILED_SHARE_MIN = 0.01
 /** Times as long as in the minutes before, with so many requests in both. */
-const SLOWER_TIMES_MIN = 2
-const SLOWER_US_MIN = 1000
+const SLOWER_TIMES_MIN = 3
+const SLOWER_US_MIN = 5000
 const SLOWER_REQUESTS_MIN = 10
 const LATELY = 15
 /** A limit is near. */
