@@ -51,7 +51,8 @@ export class Api {
   send(path: string, init: RequestInit = {}): Promise<Response> {
     const headers = new Headers(init.headers)
     if (this.#key !== '') headers.set('authorization', `Bearer ${this.#key}`)
-    return fetch(path, { ...init, headers, cache: 'no-store' })
+    const whole: RequestInit & { cache: 'no-store' } = { ...init, headers, cache: 'no-store' }
+    return fetch(path, whole)
   }
 
   /** @throws {ApiError} for a reply that is not 2xx; TypeError without a connection */

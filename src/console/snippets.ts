@@ -28,7 +28,7 @@ const WRITTEN_BYTES_MAX = 1 << 16
 /** The port of gRPC unless the server has another one. */
 const GRPC_PORT = 8001
 
-/** The program, or a text instead of one that nobody could read. */
+/** The program, or a text instead of one that is too long to read. */
 export function snippetOf(language: Language, sample: Sample): string {
   const isLong = sample.request.inputs.some(
     (input) => (input as Filled).fill === null && (input as Filled).file === null &&
@@ -58,41 +58,49 @@ function curl({ origin, request, isStream, hasKey }: Sample): string {
     return `${[...lines, `-d ${shell(`{${members.join(',')}}`)}`].join(' \\\n  ')}\n`
   }
   const text = jsonOf(request, inputs)
-  const files = inputs.filter(({ file }) => file !== null).map(bytesOf)
+  const files = inputs.filter(isBinary).map(bytesOf)
+  if (inputs.some(isHalf)) lines.push('-o answer.bin')
   if (files.length === 0 && text.length === 1) return `${[...lines, `-d ${shell(text.join(''))}`].join(' \\\n  ')}\n`
   if (files.length === 0) return `${piped(text)} |\n${[...lines, '--data-binary @-'].join(' \\\n  ')}\n`
   lines.push(`-H "Inference-Header-Content-Length: $(printf %s "$json" | wc -c | tr -d ' ')"`, '--data-binary @-')
   return `json=$(${piped(text)})\n{ printf %s "$json"; ${files.join('; ')}; } |\n${lines.join(' \\\n  ')}\n`
 }
 
+/** These datatypes have no form in JSON. */
+const isHalf = ({ datatype }: Filled): boolean => datatype === 'FP16' || datatype === 'BF16'
+const isBinary = (input: Filled): boolean => input.file !== null || isHalf(input)
+
 type Piece = string | { command: string }
 
 const piped = (pieces: readonly Piece[]): string =>
   `{ ${pieces.map((piece) => (typeof piece === 'string' ? `printf %s ${shell(piece)}` : piece.command)).join('; ')}; }`
 
-/** Bytes of a file, after their length for BYTES. */
-function bytesOf({ datatype, raw, file }: Filled): string {
-  const cat = `cat < ${shell(file ?? '')}`
-  if (datatype !== 'BYTES') return cat
-  const length = Array.from(raw.subarray(0, 4), (byte) => `\\${byte.toString(8).padStart(3, '0')}`).join('')
-  return `printf ${shell(length)}; ${cat}`
+/** The bytes of an input; those of a file are after their length for BYTES. */
+function bytesOf({ datatype, raw, file, fill }: Filled): string {
+  if (file === null) return fill === 'zeros' ? `head -c ${raw.length} /dev/zero` : `printf ${escaped(raw)}`
+  const cat = `cat < ${shell(file)}`
+  return datatype === 'BYTES' ? `printf ${escaped(raw.subarray(0, 4))}; ${cat}` : cat
 }
+
+const escaped = (bytes: Uint8Array): string =>
+  `'${Array.from(bytes, (byte) => `\\${byte.toString(8).padStart(3, '0')}`).join('')}'`
 
 function jsonOf(request: InferRequest, inputs: readonly Filled[]): Piece[] {
   const pieces: Piece[] = []
   let text = request.id === '' ? '{' : `{"id":${quoted(request.id)},`
   text += '"inputs":['
   inputs.forEach((input, i) => {
-    const { name, datatype, shape, fill, file, raw } = input
+    const { name, datatype, shape, fill, raw } = input
     text += `${i === 0 ? '' : ','}{"name":${quoted(name)},"shape":[${shape.join(',')}],"datatype":"${datatype}",`
-    if (file !== null) text += `"parameters":{"binary_data_size":${raw.length}}}`
+    if (isBinary(input)) text += `"parameters":{"binary_data_size":${raw.length}}}`
     else if (fill === null) text += `"data":${printJson(listOf(input))}}`
     else {
       pieces.push(`${text}"data":[`, { command: filling(fill, datatype, countOf(input)) })
       text = ']}'
     }
   })
-  const parameters = [...request.parameters, ...sequenceOf(request), ...limitsOf(request)]
+  const answer = inputs.some(isHalf) ? [['binary_data_output', true] as const] : []
+  const parameters = [...request.parameters, ...sequenceOf(request), ...limitsOf(request), ...answer]
     .map(([name, value]) => `${quoted(name)}:${printJson(value)}`)
   return [...pieces, `${text}]${parameters.length === 0 ? '' : `,"parameters":{${parameters.join(',')}}`}}`]
 }
@@ -117,9 +125,10 @@ function filling(fill: NonNullable<Filled['fill']>, datatype: string, count: num
 const NUMPY: Readonly<Record<string, string>> = {
   BOOL: 'bool_', UINT8: 'uint8', UINT16: 'uint16', UINT32: 'uint32', UINT64: 'uint64', INT8: 'int8', INT16: 'int16',
   INT32: 'int32', INT64: 'int64', FP16: 'float16', FP32: 'float32', FP64: 'float64', BYTES: 'object_',
-  // numpy has no such type; tritonclient converts.
-  BF16: 'float32',
 }
+
+/** numpy has no BF16; tritonclient takes that of ml_dtypes. */
+const dtypeOf = (datatype: string): string => (datatype === 'BF16' ? 'ml_dtypes.bfloat16' : `np.${NUMPY[datatype]}`)
 
 const pythonValue = (value: unknown): string =>
   typeof value === 'boolean' ? (value ? 'True' : 'False')
@@ -128,13 +137,11 @@ const pythonValue = (value: unknown): string =>
 
 function pythonArray(input: Filled): string {
   const { datatype, shape, fill, file } = input
-  const dtype = `np.${NUMPY[datatype]}`
+  const dtype = dtypeOf(datatype)
   const dims = `[${shape.join(', ')}]`
   const path = quoted(file ?? '')
   if (file !== null && datatype === 'BYTES')
     return `np.array([open(${path}, "rb").read()], ${dtype}).reshape(${dims})`
-  if (file !== null && datatype === 'BF16')
-    return `(np.fromfile(${path}, np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(${dims})`
   if (file !== null) return `np.fromfile(${path}, ${dtype}).reshape(${dims})`
   if (fill === 'random') {
     const [low, kind] = datatype === 'BOOL' ? ['2', 'integers'] : /INT/.test(datatype) ? ['10', 'integers'] : ['', '']
@@ -163,6 +170,7 @@ function python({ origin, request, isStream, hasKey }: Sample): string {
   const isTls = protocol === 'https:' ? ', ssl=True' : ''
   const begin = [
     ...(hasKey ? ['import os'] : []), ...(isStream ? ['import queue'] : []), ...(hasKey || isStream ? [''] : []),
+    ...(request.inputs.some(({ datatype }) => datatype === 'BF16') ? ['import ml_dtypes'] : []),
     'import numpy as np', `import tritonclient.${isStream ? 'grpc' : 'http'} as triton`, '', '',
     'def tensor(name, datatype, array):', '    made = triton.InferInput(name, list(array.shape), datatype)',
     '    made.set_data_from_numpy(array)', '    return made', '', '', 'inputs = [', ...inputs, ']',

@@ -62,10 +62,10 @@ export const SCHEMAS: Schema = {
   InputParameters: inputParameters,
   OutputParameters: outputParameters,
   InferRequest: object(
-    { id: string, parameters: ref('Parameters'), inputs: array(ref('Input')), outputs: array(ref('RequestedOutput')) },
+    { id: string, parameters: ref('Parameters'), inputs: array(ref('InputTensor')), outputs: array(ref('RequestedOutput')) },
     ['inputs'],
   ),
-  Input: object(
+  InputTensor: object(
     {
       name: string,
       shape: array(unsigned),

@@ -95,7 +95,7 @@ export function TryOperation({ path, method, operation, parameters, schemas, api
   ].join(' \\\n  ')
   return (
     <form class="operation-try" onSubmit={send} aria-label={`Try ${operation.operationId}`}>
-      <h4>Try it</h4>
+      <h3>Try it</h3>
       <div class="row">
         {fields.map(({ name, required }) => (
           <label key={name}>

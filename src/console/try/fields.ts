@@ -118,7 +118,7 @@ function shapeFor({ tensor: { name, shape }, dims }: Field, count: number, found
   if (found !== null && found.length === shape.length) return given.map((dim, i) => (dim < 0 ? (found[i] ?? 1) : dim))
   const last = given.lastIndexOf(-1)
   const known = product(given.filter((dim) => dim >= 0))
-  const rest = known > 0 ? Math.floor(count / known) : 0
+  const rest = known > 0 && count > 0 ? Math.max(1, Math.floor(count / known)) : 0
   return given.map((dim, i) => (dim >= 0 ? dim : i === last ? rest : 1))
 }
 

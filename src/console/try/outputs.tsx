@@ -7,7 +7,7 @@ import { TEXTS_MAX, bytesShown, numbersShown, type BytesShown } from './show.js'
 export function OutputView({ tensor }: { tensor: Tensor }) {
   return (
     <section class="tensor">
-      <h4><code>{tensor.name}</code> <span class="quiet">{tensor.datatype} [{tensor.shape.join(', ')}]</span></h4>
+      <h3><code>{tensor.name}</code> <span class="quiet">{tensor.datatype} [{tensor.shape.join(', ')}]</span></h3>
       {tensor.datatype === 'BYTES' ? <Texts tensor={tensor} /> : <Numbers tensor={tensor} />}
     </section>
   )

@@ -10,7 +10,7 @@ export function RecordView({ record }: { record: RequestRecord }) {
   const other = behind === undefined ? '' : [behind.model, behind.version].filter(Boolean).join(' version ')
   return (
     <section class="record">
-      <h4>Where the time went <span class="quiet">{timeText(total)} in the server</span></h4>
+      <h3>Where the time went <span class="quiet">{timeText(total)} in the server</span></h3>
       <Phases phases={phases} isLong />
       {other !== '' && <p>{other} had all instances when it came.</p>}
       {cause !== '' && <p>Its batch of {batch || 1} {batch > 1 ? 'rows' : 'row'} began because {causeOf(cause)}.</p>}

@@ -1,6 +1,7 @@
 /** Tensors as texts: small ones in their shape, large ones as a summary. Pure. */
 
 import { decodeText } from '../../../client/src/bytes.js'
+import { fromBfloat16, fromFloat16, toBfloat16, toFloat16 } from '../../../client/src/float16.js'
 import type { Tensor } from '../../../client/src/tensor.js'
 
 /** Elements that are shown in their shape; of a larger tensor only the first are. */
@@ -13,13 +14,18 @@ const CHARACTERS_MAX = 10_000
 /** Bytes of an element that is no text, as hexadecimal digits. */
 const HEX_BYTES_MAX = 32
 
+/** Rounds to what a datatype holds. */
+const ROUNDED: Readonly<Record<string, (value: number) => number>> = {
+  FP16: (value) => fromFloat16(toFloat16(value)), BF16: (value) => fromBfloat16(toBfloat16(value)), FP32: Math.fround,
+}
+
 /** The shortest digits that give the same float of `datatype` again. */
 function digits(value: number | bigint, datatype: string): string {
-  if (typeof value === 'bigint' || datatype === 'FP64' || Number.isInteger(value)) return String(value)
-  if (datatype === 'FP16' || datatype === 'BF16') return String(Number(value.toPrecision(5)))
-  for (let precision = 6; precision < 9; precision += 1)
-    if (Math.fround(Number(value.toPrecision(precision))) === value) return String(Number(value.toPrecision(precision)))
-  return String(Number(value.toPrecision(9)))
+  const round = ROUNDED[datatype]
+  if (typeof value === 'bigint' || round === undefined || !Number.isFinite(value)) return String(value)
+  let precision = 1
+  while (precision < 9 && round(Number(value.toPrecision(precision))) !== value) precision += 1
+  return String(Number(value.toPrecision(precision)))
 }
 
 /** Numbers of a tensor; those of 64-bit integers are bigints. */

@@ -5,6 +5,7 @@ import { Call } from '../../../client/src/call.js'
 import { embedBody, embeddingsOf, rankingOf, rerankBody } from '../../../client/src/text.js'
 import type { Api } from '../api.js'
 import { Bar } from '../console/parts.js'
+import { cosine } from './cosine.js'
 
 export type Role = 'embed' | 'rerank' | 'classify'
 
@@ -25,18 +26,6 @@ export async function roleOf(api: Api, model: string): Promise<Role | null> {
   const [type = ''] = Object.keys(info.model_type ?? {})
   const roles: Readonly<Record<string, Role>> = { embedding: 'embed', reranker: 'rerank', classifier: 'classify' }
   return roles[type] ?? null
-}
-
-/** Cosine of the angle between two vectors; 0 if one of them is zero. */
-export function cosine(a: Float32Array, b: Float32Array): number {
-  let [dot, one, two] = [0, 0, 0]
-  for (let i = 0; i < a.length; i += 1) {
-    const [x = 0, y = 0] = [a[i], b[i]]
-    dot += x * y
-    one += x * x
-    two += y * y
-  }
-  return one > 0 && two > 0 ? dot / Math.sqrt(one * two) : 0
 }
 
 /** A text and its score. */

@@ -7,10 +7,11 @@ import { timeText } from '../format.js'
 import { generate, infer, modelPath, requestOf, type Answered } from './call.js'
 import { NO_OPTIONS, fieldsOf, inputOf, type Field, type Options } from './fields.js'
 import { InputField, OptionFields } from './inputs.js'
+import { StreamLog } from './log.js'
 import { OutputView } from './outputs.js'
 import { Programs } from './programs.js'
 import { RecordView } from './record.js'
-import { StreamLog, StreamView } from './stream.js'
+import { StreamView } from './stream.js'
 import { TextTrial, roleOf, type Role } from './texts.js'
 
 interface Config {
