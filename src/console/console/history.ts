@@ -45,7 +45,7 @@ export class Rings<Name extends string> {
 
   /** Sum of the last seconds. */
   sum(name: Name, points: number): number {
-    // Called some times for each version in each second: without the generator it takes a tenth.
+    // Called some times for each version in each second: the generator would take twice as long.
     const ring = this.#rings[name]
     let sum = 0
     for (let i = Math.min(points, this.#clock.count, POINTS); i > 0; i -= 1)
