@@ -35,7 +35,9 @@ interface Group {
 
 /** Operations by their tag, in the order of the document. */
 function groupsOf({ tags = [], paths }: Document): Group[] {
-  const groups = new Map(tags.map(({ name, description = '' }) => [name, { name, description, entries: [] as Entry[] }]))
+  const groups = new Map<string, Group>(
+    tags.map(({ name, description = '' }) => [name, { name, description, entries: [] }]),
+  )
   for (const [path, item] of Object.entries(paths))
     for (const method of ['get', 'post'] as const) {
       const operation = item[method]
@@ -158,7 +160,9 @@ function OperationBox({ path, method, operation, parameters, schemas, api, isOpe
               }))}
             />
           )}
-          {operation.requestBody !== undefined && <><h3>Body</h3><Contained content={operation.requestBody.content} /></>}
+          {operation.requestBody !== undefined && (
+            <><h3>Body</h3><Contained content={operation.requestBody.content} /></>
+          )}
           <h3>Answers</h3>
           {Object.entries(operation.responses).map(([status, { description, $ref, content }]) => (
             <div key={status}>
@@ -166,7 +170,9 @@ function OperationBox({ path, method, operation, parameters, schemas, api, isOpe
               <Contained content={content} />
             </div>
           ))}
-          <TryOperation path={path} method={method} operation={operation} parameters={parameters} schemas={schemas} api={api} />
+          <TryOperation
+            path={path} method={method} operation={operation} parameters={parameters} schemas={schemas} api={api}
+          />
         </>
       )}
     </Foldable>

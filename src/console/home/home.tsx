@@ -63,7 +63,10 @@ function Models({ models }: { models: readonly IndexRow[] }) {
       {models.length >= FILTERED_FROM && (
         <label class="block">
           filter by name{' '}
-          <input type="search" autocomplete="off" value={filter} onInput={(event) => setFilter(event.currentTarget.value)} />
+          <input
+            type="search" autocomplete="off" value={filter}
+            onInput={(event) => setFilter(event.currentTarget.value)}
+          />
         </label>
       )}
       {models.length === 0 ? <p>No models.</p> : (
