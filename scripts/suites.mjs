@@ -176,8 +176,8 @@ export const SUITES = {
   vitest: {
     lane: 'serve', clocks: true, python: true,
     async run() {
-      const others = ['docs', 'client', 'stores', 'javascript', 'text', 'console', 'bench'].map((name) => `test/${name}`)
-      const places = [...others, ...SHARED]
+      const own = ['docs', 'client', 'stores', 'javascript', 'text', 'console', 'bench'].map((name) => `test/${name}`)
+      const places = [...own, ...SHARED]
       const others = places.map((place) => `--exclude=${place}/**`)
       const apart = await vitest('vitest.json', ...others)
       return { ...sumOf([apart, await vitest('shared.json', '--no-isolate', ...SHARED)]), again: apart.again }

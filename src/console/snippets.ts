@@ -1,6 +1,6 @@
 /**
- * The same call as a program to copy: curl, Python (tritonclient) and TypeScript (nereid/client). Pure. Names and values
- * come from models and users, so each is quoted as its language does. No program has a key: it names NEREID_KEY.
+ * The same call as a program to copy: curl, Python (tritonclient) and TypeScript (nereid/client). Pure. Names and
+ * values come from models and users, so each is quoted as its language does. No program has a key: it names NEREID_KEY.
  */
 
 import { printJson } from '../../client/src/json.js'
@@ -144,8 +144,9 @@ function pythonArray(input: Filled): string {
     return `np.array([open(${path}, "rb").read()], ${dtype}).reshape(${dims})`
   if (file !== null) return `np.fromfile(${path}, ${dtype}).reshape(${dims})`
   if (fill === 'random') {
-    const [low, kind] = datatype === 'BOOL' ? ['2', 'integers'] : /INT/.test(datatype) ? ['10', 'integers'] : ['', '']
-    return `np.random.default_rng().${kind === '' ? `random(${dims})` : `${kind}(${low}, size=${dims})`}.astype(${dtype})`
+    const limit = datatype === 'BOOL' ? 2 : /INT/.test(datatype) ? 10 : null
+    const call = limit === null ? `random(${dims})` : `integers(${limit}, size=${dims})`
+    return `np.random.default_rng().${call}.astype(${dtype})`
   }
   if (fill !== null) return `np.${fill}(${dims}, ${dtype})`
   return `np.array([${listOf(input).map(pythonValue).join(', ')}], ${dtype}).reshape(${dims})`
@@ -232,7 +233,8 @@ function typescript({ origin, request, isStream, hasKey }: Sample): string {
   }
   const tensors = inputs.map((input) => {
     const { name, datatype, shape } = input
-    return `  { name: ${quoted(name)}, datatype: '${datatype}', shape: [${shape.join(', ')}], data: ${scriptData(input)} },`
+    const head = `name: ${quoted(name)}, datatype: '${datatype}', shape: [${shape.join(', ')}]`
+    return `  { ${head}, data: ${scriptData(input)} },`
   })
   const values = parameters.map(([name, value]) => `[${quoted(name)}]: ${scriptValue(value)}`)
   const options = [

@@ -51,7 +51,7 @@ class HereApi extends Api {
 
 const api = new HereApi()
 
-/** What is printed of an answer: names, datatypes, shapes and elements; BYTES as hexadecimal digits. */
+/** An answer as it is printed: names, datatypes, shapes and elements; BYTES as hexadecimal digits. */
 type Printed = [name: string, datatype: string, shape: number[], elements: unknown[]][]
 
 const RUNNERS: Readonly<Record<Language, (program: string) => Printed>> = {
@@ -99,14 +99,16 @@ function run(command: string, args: string[], env: NodeJS.ProcessEnv = {}): stri
 
 /** Runs as a module below the package, whose parts it imports by name. Files are in another place. */
 const script = (program: string, env: NodeJS.ProcessEnv = {}): string =>
-  execFileSync(process.execPath, ['--input-type=module', '-e', `process.chdir(${JSON.stringify(directory)})\n${program}`], {
-    cwd: ROOT, encoding: 'utf8', env: { ...process.env, ...env },
-  })
+  execFileSync(
+    process.execPath, ['--input-type=module', '-e', `process.chdir(${JSON.stringify(directory)})\n${program}`],
+    { cwd: ROOT, encoding: 'utf8', env: { ...process.env, ...env } },
+  )
 
 const printed = (outputs: readonly Tensor[]): Printed =>
   outputs.map((tensor) => {
     const { name, datatype, shape } = tensor
-    if (datatype === 'BYTES') return [name, datatype, shape, tensor.as('BYTES').map((one) => Buffer.from(one).toString('hex'))]
+    if (datatype === 'BYTES')
+      return [name, datatype, shape, tensor.as('BYTES').map((one) => Buffer.from(one).toString('hex'))]
     if (datatype === 'BOOL') return [name, datatype, shape, Array.from(tensor.as('BOOL'), (one) => one !== 0)]
     const data = /F16|FP16/.test(datatype) ? tensor.floats() : (tensor.data as ArrayLike<number | bigint>)
     // As JSON has them: only integers beyond 2^53 are bigints.
@@ -158,7 +160,8 @@ describe('curl, Python and TypeScript give the answer of the page', () => {
     // JSON of an answer has no bytes, so curl is given a model that returns numbers.
     const made = await sample('id_string', { INPUT0: { source: 'file', file } })
     expect((await check(made, ['Python', 'TypeScript']))[0]?.[3]).toEqual([PNG.toString('hex')])
-    expect((await check(await sample('echo_bytes', { INPUT0: { source: 'file', file } })))[0]?.[2]).toEqual([PNG.length])
+    const raw = await sample('echo_bytes', { INPUT0: { source: 'file', file } })
+    expect((await check(raw))[0]?.[2]).toEqual([PNG.length])
     const text = { name: 'text.txt', bytes: new Uint8Array(Buffer.from('a\nb é')) }
     writeFileSync(join(directory, text.name), text.bytes)
     await check(await sample('id_string', { INPUT0: { source: 'file', file: text } }))
@@ -196,15 +199,16 @@ describe('curl, Python and TypeScript give the answer of the page', () => {
   test('for options and sequences', async () => {
     const options = { id: 'a "b"', priority: '0', timeout: '5000000', parameters: "it's=1\nx=text" }
     await check(await sample('simple', {}, options))
-    const sequence = (id: string) => sample('sums', { INPUT: { text: '5' } }, { sequence: { id, isStart: true, isEnd: true } })
-    expect((await check(await sequence('18446744073709551615')))[0]?.[3]).toEqual([5])
+    const sequence = { id: '18446744073709551615', isStart: true, isEnd: true }
+    expect((await check(await sample('sums', { INPUT: { text: '5' } }, { sequence })))[0]?.[3]).toEqual([5])
   })
 })
 
 test('programs of a stream print its responses', async () => {
   const change = { IN: { text: '7 8' }, DELAY: { text: '0 0' }, WAIT: { text: '0' } }
   const made = { ...(await sample('repeat', change)), isStream: true }
-  const data = [...run('sh', ['-c', snippetOf('curl', made)]).matchAll(/^data: (.*)$/gm)].map(([, one]) => JSON.parse(one ?? ''))
+  const events = run('sh', ['-c', snippetOf('curl', made)]).matchAll(/^data: (.*)$/gm)
+  const data = [...events].map(([, one]) => JSON.parse(one ?? '') as { OUT: number; IDX: number })
   expect(data.map(({ OUT, IDX }) => [OUT, IDX])).toEqual([[7, 0], [8, 1]])
   const python = snippetOf('Python', made)
   expect(python).toContain('127.0.0.1:8001')

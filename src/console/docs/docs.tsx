@@ -2,6 +2,7 @@
 
 import { useEffect, useMemo, useState } from 'preact/hooks'
 import { ApiError, type Api } from '../api.js'
+import { Table } from '../console/parts.js'
 import { KeyForm } from '../shell.js'
 import { TryModel } from '../try/try.js'
 import { TryOperation, type Operation, type Parameter } from './operation.js'
@@ -34,7 +35,9 @@ interface Group {
 
 /** Operations by their tag, in the order of the document. */
 function groupsOf({ tags = [], paths }: Document): Group[] {
-  const groups = new Map(tags.map(({ name, description = '' }) => [name, { name, description, entries: [] as Entry[] }]))
+  const groups = new Map<string, Group>(
+    tags.map(({ name, description = '' }) => [name, { name, description, entries: [] }]),
+  )
   for (const [path, item] of Object.entries(paths))
     for (const method of ['get', 'post'] as const) {
       const operation = item[method]
@@ -150,14 +153,16 @@ function OperationBox({ path, method, operation, parameters, schemas, api, isOpe
         <>
           {parameters.length > 0 && (
             <Rows
-              title="Parameters"
+              title={`Parameters of ${operation.operationId}`}
               rows={parameters.map((one) => ({
                 name: one.name, isRequired: one.required === true, type: one.in,
                 text: one.description ?? one.schema?.description ?? '',
               }))}
             />
           )}
-          {operation.requestBody !== undefined && <><h3>Body</h3><Contained content={operation.requestBody.content} /></>}
+          {operation.requestBody !== undefined && (
+            <><h3>Body</h3><Contained content={operation.requestBody.content} /></>
+          )}
           <h3>Answers</h3>
           {Object.entries(operation.responses).map(([status, { description, $ref, content }]) => (
             <div key={status}>
@@ -165,7 +170,9 @@ function OperationBox({ path, method, operation, parameters, schemas, api, isOpe
               <Contained content={content} />
             </div>
           ))}
-          <TryOperation path={path} method={method} operation={operation} parameters={parameters} schemas={schemas} api={api} />
+          <TryOperation
+            path={path} method={method} operation={operation} parameters={parameters} schemas={schemas} api={api}
+          />
         </>
       )}
     </Foldable>
@@ -187,20 +194,15 @@ interface Row {
   text: string
 }
 
+const COLUMNS = ['name', 'type', 'meaning'].map((title) => ({ title }))
+
 const Rows = ({ title, rows }: { title: string; rows: readonly Row[] }) => (
-  <div class="scroll" role="region" aria-label={title} tabIndex={0}>
-    <table>
-      <caption class="hidden">{title}</caption>
-      <thead><tr><th scope="col">name</th><th scope="col">type</th><th scope="col">meaning</th></tr></thead>
-      <tbody>
-        {rows.map(({ name, isRequired, type, text }) => (
-          <tr key={name}>
-            <td><code>{name}</code>{!isRequired && <span class="quiet"> optional</span>}</td><td>{type}</td><td>{text}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
-  </div>
+  <Table
+    caption={title} columns={COLUMNS}
+    rows={rows.map(({ name, isRequired, type, text }) => ({
+      key: name, cells: [<><code>{name}</code>{!isRequired && <span class="quiet"> optional</span>}</>, type, text],
+    }))}
+  />
 )
 
 function SchemaBox({ name, schema, isOpen }: { name: string; schema: Schema; isOpen: boolean }) {

@@ -42,7 +42,7 @@ interface Answer {
 }
 
 /** The path with its names and its query. */
-export function pathOf(path: string, parameters: readonly Parameter[], values: Readonly<Record<string, string>>): string {
+function pathOf(path: string, parameters: readonly Parameter[], values: Readonly<Record<string, string>>): string {
   const query = new URLSearchParams(
     parameters.flatMap(({ in: place, name }) => (place === 'query' && values[name] ? [[name, values[name]]] : [])),
   )
@@ -62,7 +62,9 @@ export function TryOperation({ path, method, operation, parameters, schemas, api
   const fields = parameters.filter(({ in: place }) => place === 'path' || place === 'query')
   const schema = operation.requestBody?.content['application/json']?.schema
   const [values, setValues] = useState<Readonly<Record<string, string>>>({})
-  const [body, setBody] = useState(() => (schema === undefined ? '' : JSON.stringify(exampleOf(schema, schemas), null, 2)))
+  const [body, setBody] = useState(
+    () => (schema === undefined ? '' : indented(JSON.stringify(exampleOf(schema, schemas)))),
+  )
   const [models, setModels] = useState<readonly string[]>([])
   const [answer, setAnswer] = useState<Answer | null>(null)
   const [error, setError] = useState('')
@@ -107,7 +109,7 @@ export function TryOperation({ path, method, operation, parameters, schemas, api
             />
           </label>
         ))}
-        {models.length > 0 && <datalist id={`${id}m`}>{models.map((one) => <option key={one} value={one} />)}</datalist>}
+        <datalist id={`${id}m`}>{models.map((one) => <option key={one} value={one} />)}</datalist>
       </div>
       {method === 'post' && (
         <label class="block">

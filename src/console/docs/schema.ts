@@ -64,28 +64,34 @@ function objectOf({ properties = {}, required = [] }: Schema, inner: (one: Schem
 
 const TOKEN = /"(?:[^"\\]|\\.)*"|[[\]{},:]|[^\s[\]{},:"]+/g
 
-/** JSON with line breaks; numbers keep all of their digits. A text that is no JSON comes back as it is. */
+/** JSON with line breaks; flat lists stay on a line, and numbers keep their digits. Other texts stay as they are. */
 export function indented(text: string): string {
   try {
     JSON.parse(text)
   } catch {
     return text
   }
+  const tokens = text.match(TOKEN) ?? []
   let out = ''
   let depth = 0
-  let isEmpty = false
-  const line = (): string => `\n${'  '.repeat(depth)}`
-  for (const [token] of text.matchAll(TOKEN)) {
-    if (token === '}' || token === ']') {
+  for (let i = 0; i < tokens.length; i += 1) {
+    const token = tokens[i] ?? ''
+    const line = (): string => `\n${'  '.repeat(depth)}`
+    if (token === '{' || token === '[') {
+      let end = i + 1
+      while (!/^[[\]{}]$/.test(tokens[end] ?? ']')) end += 1
+      const isFlat = tokens[end] === (token === '[' ? ']' : '}') && (token === '[' || end === i + 1)
+      if (isFlat) {
+        out += `${token}${tokens.slice(i + 1, end).map((one) => (one === ',' ? ', ' : one)).join('')}${tokens[end]}`
+        i = end
+      } else {
+        depth += 1
+        out += `${token}${line()}`
+      }
+    } else if (token === '}' || token === ']') {
       depth -= 1
-      out += isEmpty ? token : `${line()}${token}`
-      isEmpty = false
-    } else {
-      if (isEmpty) out += line()
-      isEmpty = token === '{' || token === '['
-      if (isEmpty) depth += 1
-      out += token === ',' ? `,${line()}` : token === ':' ? ': ' : token
-    }
+      out += `${line()}${token}`
+    } else out += token === ',' ? `,${line()}` : token === ':' ? ': ' : token
   }
   return out
 }

@@ -2,6 +2,7 @@
 
 import { useEffect, useState } from 'preact/hooks'
 import { ApiError, type Api } from '../api.js'
+import { Section, Table } from '../console/parts.js'
 import type { IndexRow } from '../contract.js'
 import { KeyForm } from '../shell.js'
 
@@ -19,6 +20,7 @@ const ROWS_MAX = 200
 /** From this number on there is a filter. */
 const FILTERED_FROM = 12
 
+const COLUMNS = ['model', 'version', 'state', 'reason'].map((title) => ({ title }))
 const headers = { accept: 'application/json' }
 
 export function HomeView({ api }: { api: Api }) {
@@ -57,35 +59,31 @@ function Models({ models }: { models: readonly IndexRow[] }) {
   const [filter, setFilter] = useState('')
   const found = models.filter(({ name }) => name.includes(filter))
   return (
-    <section class="card" aria-labelledby="models">
-      <header class="head"><h2 id="models">Models</h2></header>
+    <Section id="models" title="Models">
       {models.length >= FILTERED_FROM && (
         <label class="block">
           filter by name{' '}
-          <input type="search" autocomplete="off" value={filter} onInput={(event) => setFilter(event.currentTarget.value)} />
+          <input
+            type="search" autocomplete="off" value={filter}
+            onInput={(event) => setFilter(event.currentTarget.value)}
+          />
         </label>
       )}
       {models.length === 0 ? <p>No models.</p> : (
-        <div class="scroll models-list" role="region" aria-label="Models" tabIndex={0}>
-          <table>
-            <caption class="hidden">Models, their versions and states</caption>
-            <thead>
-              <tr><th scope="col">model</th><th scope="col">version</th><th scope="col">state</th><th scope="col">reason</th></tr>
-            </thead>
-            <tbody>
-              {found.slice(0, ROWS_MAX).map(({ name, version = '', state = '', reason = '' }) => (
-                <tr key={`${name}\0${version}`}>
-                  <td class="name">{/* Only a ready model has a description. */}
-                    {state === 'READY' ? <a href={`/docs?model=${encodeURIComponent(name)}`}>{name}</a> : name}
-                  </td>
-                  <td>{version}</td><td class={kindOf(state)}>{state}</td><td>{reason}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table
+          caption="Models, their versions and states" columns={COLUMNS}
+          rows={found.slice(0, ROWS_MAX).map(({ name, version = '', state = '', reason = '' }) => ({
+            key: `${name}\0${version}`,
+            cells: [
+              // Only a ready model has a description.
+              state === 'READY' ? <a class="words" href={`/docs?model=${encodeURIComponent(name)}`}>{name}</a>
+                : <span class="words">{name}</span>,
+              version, <span class={kindOf(state)}>{state}</span>, <span class="words">{reason}</span>,
+            ],
+          }))}
+        />
       )}
       {found.length > ROWS_MAX && <p class="quiet">And {found.length - ROWS_MAX} more: type a part of a name.</p>}
-    </section>
+    </Section>
   )
 }

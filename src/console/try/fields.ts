@@ -167,8 +167,9 @@ export function inputOf(field: Field): Filled {
 /** Says what a field has and what is missing, while it is filled in. */
 export function hintOf(field: Field): string {
   const { source, text, tensor: { datatype } } = field
+  const isFilled = source === 'zeros' || source === 'ones' || source === 'random'
   try {
-    if (source === 'zeros' || source === 'ones' || source === 'random') return `shape [${filledShape(field).join(', ')}]`
+    if (isFilled) return `shape [${filledShape(field).join(', ')}]`
     const { shape, raw } = inputOf(field)
     const wanted = product(shape as number[])
     const texts = source === 'lines' ? linesOf(text).length : 1

@@ -74,7 +74,8 @@ function FileInput({ field, change, describedBy }: {
         onChange={(event) => void read(event.currentTarget.files?.[0])}
       />
       <p class="quiet">
-        {datatype === 'BYTES' ? 'Its bytes are one element.' : `Its bytes are the elements: raw ${datatype}, little-endian.`}
+        {datatype === 'BYTES' ? 'Its bytes are one element.'
+          : `Its bytes are the elements: raw ${datatype}, little-endian.`}
       </p>
       {image?.kind === 'image' && <Picture bytes={image.bytes} type={image.type} label={file?.name ?? ''} />}
     </>
@@ -86,7 +87,9 @@ export function OptionFields({ options, change }: { options: Options; change: (m
   const line = (label: string, key: 'id' | 'priority' | 'timeout') => (
     <label>
       {label}{' '}
-      <input autocomplete="off" value={options[key]} onInput={(event) => change({ [key]: event.currentTarget.value })} />
+      <input
+        autocomplete="off" value={options[key]} onInput={(event) => change({ [key]: event.currentTarget.value })}
+      />
     </label>
   )
   const inSequence = (more: Partial<NonNullable<Options['sequence']>>) =>

@@ -1,4 +1,4 @@
-/** What is kept of a stream. Pure, and bounded however long the stream is. */
+/** The kept part of a stream. Pure, and bounded however long the stream is. */
 
 import type { Event } from './call.js'
 

@@ -59,7 +59,8 @@ export function Picture({ bytes, type, label }: { bytes: Uint8Array; type: strin
     return () => URL.revokeObjectURL(made)
   }, [bytes, type])
   const text = `${label}: ${type}, ${bytes.length.toLocaleString('en')} bytes`
-  return url === '' ? null : <figure class="picture"><img src={url} alt={text} /><figcaption>{text}</figcaption></figure>
+  if (url === '') return null
+  return <figure class="picture"><img src={url} alt={text} /><figcaption>{text}</figcaption></figure>
 }
 
 /** Text that can be scrolled by keyboard too. */

@@ -22,7 +22,9 @@ function Open({ make }: { make: () => Sample }) {
     <>
       <div class="row" role="group" aria-label="Language">
         {LANGUAGES.map((one) => (
-          <button key={one} type="button" aria-pressed={one === language} onClick={() => setLanguage(one)}>{one}</button>
+          <button key={one} type="button" aria-pressed={one === language} onClick={() => setLanguage(one)}>
+            {one}
+          </button>
         ))}
         <Copy text={text} />
       </div>
@@ -51,7 +53,8 @@ export function Copy({ text }: { text: string }) {
     // Absent in pages over plain HTTP from other hosts.
     const clipboard = navigator.clipboard as Clipboard | undefined
     const done = clipboard?.writeText(text) ?? Promise.reject(new Error())
-    done.then(() => setSays('copied'), () => setSays('select it and copy it by hand: the browser does not allow it here'))
+    const byHand = 'the browser does not allow it here: select it and copy it by hand'
+    done.then(() => setSays('copied'), () => setSays(byHand))
   }
   return <><button type="button" onClick={copy}>Copy</button><span role="status" class="quiet">{says}</span></>
 }

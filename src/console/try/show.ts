@@ -49,7 +49,7 @@ export function nested(words: readonly string[], shape: readonly number[], inden
 
 export interface NumbersShown {
   text: string
-  /** Of a large tensor, whose text has only the first elements. */
+  /** Facts about a large tensor, whose text has only the first elements. */
   summary: readonly (readonly [string, string])[] | null
 }
 
@@ -80,9 +80,12 @@ export function numbersShown(tensor: Tensor): NumbersShown {
 
 /** Beginnings of the formats that browsers show. */
 const IMAGES: readonly (readonly [string, RegExp])[] = [
-  ['image/png', /^\x89PNG\r\n\x1a\n/], ['image/jpeg', /^\xff\xd8\xff/], ['image/gif', /^GIF8[79]a/],
-  ['image/webp', /^RIFF[^]{4}WEBP/], ['image/bmp', /^BM[^]{4}\0\0\0\0/],
+  ['image/png', /^\x89PNG\r\n/], ['image/jpeg', /^\xff\xd8\xff/], ['image/gif', /^GIF8[79]a/],
+  ['image/webp', /^RIFF[^]{4}WEBP/],
 ]
+/** Control characters that texts do not have, and what invalid UTF-8 becomes. */
+// oxlint-disable-next-line no-control-regex
+const NO_TEXT = /[\0-\x08\x0e-\x1f\ufffd]/
 
 export type BytesShown =
   | { kind: 'text'; text: string; more: number }
@@ -97,7 +100,7 @@ export function bytesShown(bytes: Uint8Array): BytesShown {
   // A part of it is decoded: an element may have hundreds of megabytes. A character has at most four bytes.
   const part = bytes.subarray(0, 4 * CHARACTERS_MAX)
   const text = decodeText(part).replace(part.length < bytes.length ? /\ufffd$/ : /(?!)/, '')
-  if (!/[\0-\x08\x0e-\x1f\ufffd]/.test(text)) {
+  if (!NO_TEXT.test(text)) {
     const shown = text.slice(0, CHARACTERS_MAX)
     return { kind: 'text', text: shown, more: Math.max(text.length - shown.length, bytes.length - part.length) }
   }

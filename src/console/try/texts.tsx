@@ -48,7 +48,8 @@ async function ask(api: Api, model: string, role: Role, text: string, lines: rea
     const answer = await api.post('/v1/rerank', rerankBody(text, lines, { model }))
     return best(rankingOf(call, answer).results.map(({ index, score }) => ({ text: lines[index] ?? '', score })))
   }
-  const { data } = (await api.post('/v1/classify', { model, input: text })) as { data: { probs: number[]; label: string }[] }
+  const { data } = (await api.post('/v1/classify', { model, input: text })) as
+    { data: { probs: number[]; label: string }[] }
   const labels = await labelsOf(api, model)
   const { probs = [], label = '' } = data[0] ?? {}
   const top = probs.indexOf(Math.max(...probs))
