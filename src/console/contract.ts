@@ -46,7 +46,7 @@ export interface ModelRow {
   process_bytes: number
   /** Memory of GPUs that was promised to it. */
   device_bytes: number
-  /** Its files, of which a model in the server's process has about as much memory. */
+  /** Bytes of its files: a model in the server's process has about as much memory. */
   file_bytes: number
 }
 
@@ -61,7 +61,7 @@ export interface Now {
   running: number
   connections: number
   connections_max: number
-  /** Of the versions that serve now: both fall when one is unloaded or replaced. */
+  /** Sums over the versions that serve now: both fall when one is unloaded or replaced. */
   accepted: number
   answered: number
   failed: Readonly<Record<Fault, number>>

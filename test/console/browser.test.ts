@@ -44,6 +44,14 @@ function load(url: string, model: string, clients: number, values = [1]): () => 
 
 const text = (selector: string) => `(document.querySelector('${selector}')?.textContent ?? '')`
 
+/** Pages, each with what is true once it shows what it has. */
+const PAGES = {
+  '/': text('main table, main ul'),
+  '/docs': text('main details'),
+  '/console': `document.querySelector('.curve canvas') && ${text('.findings')}`,
+  '/console#model=quick&version=1': text('dialog .why, dialog .empty'),
+}
+
 describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 60_000 }, () => {
   let browser: ChildProcess
   let server: TestServer
@@ -87,7 +95,8 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 60_000 }, () =
   test('shows which model is slow, and its panel says why and what to change', async () => {
     const stop = load(server.url, 'slow', 8)
     const tab = await open()
-    const found = await tab.until(`[...document.querySelectorAll('.finding .words')].map((one) => one.textContent.trim())
+    const found = await tab.until(`[...document.querySelectorAll('.finding .words')]
+      .map((one) => one.textContent.trim())
       .find((one) => /^slow.*in the queue: \\d wait, and its only instance is busy/.test(one))`)
     expect(found).toMatch(/^slow A request takes \d{3} ms, \d{3} ms of it in the queue/)
     // The slow one is the first that serves, with its numbers.
@@ -95,7 +104,8 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 60_000 }, () =
       .toMatch(/^slow\s+1\s+serves\s+\d\s+1\d/)
     await tab.run(`[...document.querySelectorAll('.finding .name')].find((one) => one.textContent === 'slow').click()`)
     await tab.until(text('.advice'))
-    expect(await tab.run(text('.advice'))).toMatch(/^instances from 1 to \d.*instance_group.*now:.*expected: \d+ requests/)
+    expect(await tab.run(text('.advice')))
+      .toMatch(/^instances from 1 to \d.*instance_group.*now:.*expected: \d+ requests/)
     expect(await tab.run(text('.why .phases'))).toMatch(/^\d+ ms waiting in the queue/)
     await stop()
   })
@@ -113,10 +123,9 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 60_000 }, () =
   test('breaks no rule of axe, in light and dark, on a phone and with a model open', async () => {
     for (const scheme of ['light', 'dark'] as const) {
       for (const width of [1280, PHONE]) {
-        for (const path of ['/console', '/console#model=quick&version=1']) {
+        for (const [path, shown] of Object.entries(PAGES)) {
           const tab = await open(path, { width, scheme })
-          await tab.until(`document.querySelector('.curve canvas') && ${text('.findings')}`)
-          if (path.includes('#')) await tab.until(text('dialog .why, dialog .empty'))
+          await tab.until(shown)
           expect(await violations(tab), `${scheme} ${width} ${path}`).toEqual([])
         }
       }
@@ -124,10 +133,11 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 60_000 }, () =
   })
 
   test('on a phone nothing is wider than the screen', async () => {
-    for (const path of ['/console', '/console#model=quick&version=1']) {
+    for (const [path, shown] of Object.entries(PAGES)) {
       const tab = await open(path, { width: PHONE })
-      await tab.until(`document.querySelector('.curve canvas')`)
-      const wide = `[...document.querySelectorAll('main *, dialog *')].filter((one) => !one.closest('.hidden, .scroll, pre'))
+      await tab.until(shown)
+      const wide = `[...document.querySelectorAll('main *, dialog *')]
+        .filter((one) => !one.closest('.hidden, .scroll, pre'))
         .filter((one) => one.getBoundingClientRect().right > ${PHONE}).map((one) => one.outerHTML.slice(0, 100))`
       expect(await tab.run(`[document.documentElement.scrollWidth, ${wide}]`), path).toEqual([PHONE, []])
     }
@@ -143,7 +153,7 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 60_000 }, () =
       await tab.press('Tab')
       seen.add(String(await tab.run('document.activeElement.textContent || document.activeElement.id')))
       expect(seen.size).toBeLessThan(40)
-      // Whoever uses the keyboard sees where they are.
+      // The focus can be seen.
       expect(await tab.run(`getComputedStyle(document.activeElement).outlineStyle`)).toBe('solid')
     }
     const name = await tab.run('document.activeElement.textContent')
@@ -151,7 +161,8 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 60_000 }, () =
     await tab.until(`document.querySelector('dialog[open]')`)
     expect(await tab.run(text('#panel-title'))).toBe(name)
     await tab.press('Escape')
-    await tab.until(`document.querySelector('dialog') === null && document.activeElement.matches('.models button.name')`)
+    await tab.until(`document.querySelector('dialog') === null`)
+    await tab.until(`document.activeElement.matches('.models button.name')`)
     expect(await tab.run('document.activeElement.textContent')).toBe(name)
   })
 
@@ -174,7 +185,8 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 60_000 }, () =
     })()`)
     await settings.until(`!document.querySelector('#load-name + button').disabled`)
     await settings.run(`document.querySelector('#load-name + button').click()`)
-    expect(await settings.until(text('form .outcome.bad'))).toMatch(/^load failed for model 'broken': .* unable to find backend library for backend 'nothing'/)
+    expect(await settings.until(text('form .outcome.bad')))
+      .toMatch(/^load failed for model 'broken': .* unable to find backend library for backend 'nothing'/)
   })
 
   test('changes settings of the log, and shows what was changed', async () => {
@@ -188,13 +200,15 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 60_000 }, () =
     await tab.until(`!${level}.form.querySelector('button').disabled`)
     await tab.run(`${level}.form.querySelector('button').click()`)
     await tab.until(`${level}.form.querySelector('.outcome').textContent === 'Log: changed.'`)
-    expect(await (await fetch(`${server.url}/v2/logging`)).json()).toMatchObject({ log_verbose_level: 1, log_info: true })
+    expect(await (await fetch(`${server.url}/v2/logging`)).json())
+      .toMatchObject({ log_verbose_level: 1, log_info: true })
     await fetch(`${server.url}/v2/logging`, { method: 'POST', body: '{"log_verbose_level":0}' })
   })
 
   test('shows names of models as text', async () => {
     const tab = await open()
-    const row = `[...document.querySelectorAll('.models .name')].find((one) => one.textContent === ${JSON.stringify(HOSTILE)})`
+    const row = `[...document.querySelectorAll('.models .name')]
+      .find((one) => one.textContent === ${JSON.stringify(HOSTILE)})`
     await tab.until(row)
     await tab.run(`${row}.click()`)
     await tab.until(`${text('#panel-title')} === ${JSON.stringify(HOSTILE)}`)
@@ -255,7 +269,8 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 60_000 }, () =
     expect(await violations(tab)).toEqual([])
     const without = await tab.run(text('.key [role=alert]'))
     await type(reads)
-    expect(await tab.until(`${text('.key [role=alert]')} !== ${JSON.stringify(without)} && ${text('.key [role=alert]')}`))
+    const alert = text('.key [role=alert]')
+    expect(await tab.until(`${alert} !== ${JSON.stringify(without)} && ${alert}`))
       .toMatch(/permission|scope|may not/)
     await type(all)
     await tab.until(text('.findings'))

@@ -16,7 +16,8 @@ export function startChromium(profile: string, more: readonly string[] = []): Ch
     '--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--no-first-run',
     `--user-data-dir=${profile}`, '--remote-debugging-pipe', ...more,
   ]
-  const browser = spawn(CHROMIUM ?? '', flags, { detached: true, stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'] })
+  const stdio = ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'] as const
+  const browser = spawn(CHROMIUM ?? '', flags, { detached: true, stdio: [...stdio] })
   // Every tab listens to it.
   browser.setMaxListeners(0)
   ;(browser.stdio[4] as Readable).setMaxListeners(0)

@@ -1,6 +1,7 @@
 /** Decides what a person on call must look at first, worst first, with the reason in words. Pure. */
 
 import { ageText, bytesText, counted, numberText, percentText, timeText } from '../format.js'
+import { POINTS } from './history.js'
 import { figuresOf, keyOf, type Figures, type Picture, type Version } from './picture.js'
 
 export interface Finding {
@@ -23,8 +24,8 @@ const WAIT_US_MIN = 1000
 /** Part of the requests that fail. */
 const FAILED_SHARE_MIN = 0.01
 /** Times as long as in the minutes before, with so many requests in both. */
-const SLOWER_TIMES_MIN = 2
-const SLOWER_US_MIN = 1000
+const SLOWER_TIMES_MIN = 3
+const SLOWER_US_MIN = 5000
 const SLOWER_REQUESTS_MIN = 10
 const LATELY = 15
 /** A limit is near. */
@@ -71,13 +72,12 @@ function lastFailure({ slowest }: Picture, { name }: Version): string {
 /** Times as long as in the minutes before; 0 if that is not known. */
 function slower({ rings }: Version): number {
   if (rings === null) return 0
-  const [lately, all] = [rings.sum('answered', LATELY), rings.sum('answered', Number.MAX_SAFE_INTEGER)]
-  const before = all - lately
-  if (lately < SLOWER_REQUESTS_MIN || before < SLOWER_REQUESTS_MIN) return 0
-  const [ms, msAll] = [rings.sum('ms', LATELY), rings.sum('ms', Number.MAX_SAFE_INTEGER)]
-  const usual = (msAll - ms) / before
+  const [lately, ms] = [rings.sum('answered', LATELY), rings.sum('ms', LATELY)]
   const now = ms / lately
-  return usual > 0 && now * 1000 >= SLOWER_US_MIN ? now / usual : 0
+  if (lately < SLOWER_REQUESTS_MIN || now * 1000 < SLOWER_US_MIN) return 0
+  const before = rings.sum('answered', POINTS) - lately
+  const usual = (rings.sum('ms', POINTS) - ms) / before
+  return before >= SLOWER_REQUESTS_MIN && usual > 0 ? now / usual : 0
 }
 
 function ofVersion(picture: Picture, version: Version, figures: Figures): Weighed[] {

@@ -57,9 +57,6 @@ export function ConsoleView({ api }: { api: Api }) {
         {found.map(({ version, key }) => `${version?.name ?? ''} ${key.split(' ').at(-1)}`).join(', ')}
       </p>
       {connection.is === 'forbidden' && <KeyForm api={api} text={connection.text} />}
-      {connection.is === 'lost' && !isKnown && (
-        <p class="finding bad">The server does not send its numbers: {connection.text}</p>
-      )}
       {isKnown && (
         <div class={`console ${connection.is === 'live' ? '' : 'stale'}`}>
           <Findings found={found} picture={picture} onOpen={openModel} />
@@ -109,6 +106,7 @@ function Status({ picture, connection }: { picture: Picture; connection: Connect
     <header class="status">
       <h1>{hello?.server.name ?? 'Console'}</h1>
       <p role="status"><span class={`state ${kind}`}>{text}</span></p>
+      {connection.is === 'lost' && <p class="quiet words">{connection.text}</p>}
       {hello !== null && (
         <p class="quiet">
           {location.host} · Nereid {hello.server.nereid}

@@ -16,12 +16,14 @@ export interface Line {
 
 const HEIGHT = 150
 
-export function Curve({ title, clock, lines, text }: {
+export function Curve({ title, clock, lines, text, top = 4 }: {
   title: string
   clock: Clock
   lines: readonly Line[]
   /** A value as text. */
   text: (value: number) => string
+  /** The scale ends here at least: small noise must not look like a mountain. */
+  top?: number
 }) {
   const place = useRef<HTMLDivElement>(null)
   const readout = useRef<HTMLSpanElement>(null)
@@ -35,7 +37,7 @@ export function Curve({ title, clock, lines, text }: {
     const dark = matchMedia('(prefers-color-scheme: dark)')
     const make = () => {
       plot.current?.destroy()
-      plot.current = new uPlot(optionsOf(at, shown, readout), dataOf(clock, shown.current.lines), at)
+      plot.current = new uPlot(optionsOf(at, top, shown, readout), dataOf(clock, shown.current.lines), at)
     }
     make()
     dark.addEventListener('change', make)
@@ -75,6 +77,7 @@ function dataOf(clock: Clock, lines: readonly Line[]): uPlot.AlignedData {
 
 function optionsOf(
   at: HTMLElement,
+  top: number,
   shown: { current: { lines: readonly Line[]; text: (value: number) => string } },
   readout: { current: HTMLElement | null },
 ): uPlot.Options {
@@ -90,7 +93,7 @@ function optionsOf(
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
     scales: {
       x: { range: (_, __, max) => [max - POINTS, max] },
-      y: { range: (_, __, max) => [0, Math.max(max * 1.15, 1)] },
+      y: { range: (_, __, max) => [0, Math.max(max * 1.15, top)] },
     },
     axes: [
       {

@@ -165,7 +165,7 @@ function Curves({ version: { rings }, picture }: { version: Version; picture: Pi
           ]}
         />
         <Curve
-          title="Mean time of a request" clock={picture.clock} text={(ms) => timeText(ms * 1000)}
+          title="Mean time of a request" clock={picture.clock} text={(ms) => timeText(ms * 1000)} top={0.1}
           lines={[{ label: 'time', color: '--warn', values: means, fill: true }]}
         />
       </div>
