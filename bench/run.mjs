@@ -7,21 +7,18 @@
  * figures with their conditions as JSON, Markdown and one page of HTML. `--help` lists the options.
  */
 import { execFileSync } from 'node:child_process'
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { cpus, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { ROOT, orExplain, setup } from '../scripts/setup.mjs'
 import { Runner, summary } from './lib/cells.mjs'
-import { jsonOf } from './lib/json.mjs'
 import { Generator } from './lib/load.mjs'
 import { Conditions } from './lib/machine.mjs'
 import { SUITES, UsageError, help, minutesOf, parseOptions } from './lib/options.mjs'
 import { BENCH, end, endAll, killAll, memoryMiB } from './lib/process.mjs'
 import { removeRegions } from './lib/regions.mjs'
 import { SMALL, generateModels } from './models/generate.mjs'
-import { page } from './report/page.mjs'
-import { markdown } from './report/markdown.mjs'
-import { judge } from './report/targets.mjs'
+import { writeResults } from './report/readme.mjs'
 import { Floors } from './subjects/floors.mjs'
 import { startNereid } from './subjects/nereid.mjs'
 import { startGivenTriton, startPytriton } from './subjects/triton.mjs'
@@ -33,7 +30,7 @@ import { embed } from './suites/embed.mjs'
 import { crosscheck } from './suites/crosscheck.mjs'
 import { frameworks } from './suites/frameworks.mjs'
 import { isolation, memory, startUp } from './suites/isolation.mjs'
-import { batching, threads } from './suites/models.mjs'
+import { batching } from './suites/models.mjs'
 import { curves, front, sizes } from './suites/network.mjs'
 import { peers } from './suites/peers.mjs'
 import { pipeline } from './suites/pipeline.mjs'
@@ -94,7 +91,7 @@ const FULL_MODELS = { batching: ['minilm', 'minilm_plain'] }
  */
 function mergeInto(result, file) {
   const earlier = JSON.parse(readFileSync(file, 'utf8'))
-  const isNew = (suite) => result.suites.includes(suite)
+  const isNew = (suite) => result.suites.includes(suite) || !SUITES.includes(suite)
   const older = earlier.measured ?? [{ suites: earlier.suites, date: earlier.date, commit: earlier.conditions.commit }]
   result.measured = [
     { suites: result.suites, date: result.date, commit: result.conditions.commit },
@@ -202,8 +199,6 @@ async function main(options) {
   await end(nereid.child)
   const beside = await attempt('peers', () => peers(ctx))
   cells.push(...(beside?.cells ?? []))
-  // Minutes of whole networks: only a full run has them.
-  if (!ctx.quick) cells.push(...((await attempt('threads', () => threads(ctx))) ?? []))
   cells.push(...((await attempt('compute', () => compute(ctx))) ?? []))
   const framed = await attempt('frameworks', () => frameworks(ctx))
   cells.push(...(framed?.cells ?? []))
@@ -258,12 +253,7 @@ async function main(options) {
   const isPartial = ctx.filtered || options.suites.length < SUITES.length
   const name = `${options.quick ? 'quick' : 'full'}${isPartial && !options.merge ? '-partial' : ''}`
   if (options.merge) mergeInto(result, join(out, `${name}.json`))
-  result.targets = judge(result)
-  const text = markdown(result)
-  console.log(`\n${text}`)
-  writeFileSync(join(out, `${name}.json`), jsonOf(result))
-  writeFileSync(join(out, `${name}.md`), text)
-  writeFileSync(join(out, `${name}.html`), page(result))
+  console.log(`\n${writeResults(result, join(out, name))}`)
   say(`written to ${join(out, name)}.{json,md,html}`)
   // Errors of other servers are in the table and do not fail the run.
   if (result.failed.length > 0 || result.cells.some((c) => c.errors > 0 && c.kind !== 'peer')) process.exitCode = 1

@@ -13,6 +13,7 @@ function shape(transport, c) {
 /**
  * @param traffic `varied`: every request differs, as those of real clients do; `repeated`: always the same bytes.
  *   Shared memory is always repeated: the data are in the region.
+ * @param times how often a repetition measures it: more where a target is close to what is found
  * @param busy processes that compute meanwhile, on a core each where there are enough
  */
 export function cell(
@@ -30,6 +31,12 @@ export function cell(
     suite, name, subject, workload: ours, transport, form, c, rate, traffic: kind, ...shape(transport, c), runs: [],
     ...more,
   }
+}
+
+/** One repetition: every cell once, then again those that are measured more `times`, in turn as before. */
+function rounds(cells) {
+  const most = Math.max(...cells.map(({ times = 1 }) => times))
+  return Array.from({ length: most }, (_, round) => cells.filter(({ times = 1 }) => times > round)).flat()
 }
 
 /** Stops a server that computes while nobody asks, unless it does the work meanwhile: others are measured beside it. */
@@ -96,12 +103,13 @@ export class Runner {
     }
     if (ready.length === 0) return ready
     const length = (cell) => cell.seconds ?? seconds
-    const total = ready.reduce((sum, cell) => sum + length(cell), 0) * repetitions
+    const total = rounds(ready).reduce((sum, cell) => sum + length(cell), 0) * repetitions
     this.#say(`${title}: ${ready.length} cells × ${repetitions} repetitions, ${Math.ceil(total)} s …`)
     for (let repetition = 0; repetition < repetitions; repetition += 1) {
       // Each repetition starts elsewhere: nobody is always measured after the same neighbour.
       const from = Math.floor((repetition * ready.length) / repetitions)
-      for (const cell of [...ready.slice(from), ...ready.slice(0, from)]) {
+      const turn = [...ready.slice(from), ...ready.slice(0, from)]
+      for (const cell of rounds(turn)) {
         const run =
           cell.run === undefined ? this.run(cell, length(cell), { seed: repetition + 1 }) : cell.run(length(cell))
         try {

@@ -18,9 +18,9 @@ export const peerNotes = ({ cpus, packages, chosen }) => {
   const version = (name) => packages.find((one) => one.startsWith(name))?.split('==')[1] ?? ''
   const tried = chosen.map((one) => `${one.subject} c=${one.c}: ${one.setting}`).join(', ')
   return [
-    `Triton ${version('nvidia-pytriton') && '2.51 (nvidia-pytriton '}${version('nvidia-pytriton')}) has no backend but ` +
-      `Python: each model is a model.py with onnxruntime or XGBoost in ${cpus} instances with one thread each, with ` +
-      'dynamic batching. Nereid serves the same file as the model “Python”.',
+    `Triton 2.51, of nvidia-pytriton ${version('nvidia-pytriton')}, has no backend but Python: each ` +
+      `model is a model.py with onnxruntime or XGBoost in ${cpus} instances with one thread each, with dynamic ` +
+      'batching. Nereid serves the same file as the model “Python”.',
     `FastAPI ${version('fastapi')}: ${cpus} processes of uvicorn with uvloop and httptools, raw bytes in and out; ` +
       `onnxruntime ${version('onnxruntime')} and XGBoost ${version('xgboost')} with one thread in each.`,
     `LitServe ${version('litserve')}: ${cpus} workers and as many servers, \`fast_queue\`, batches of at most 32 after ` +
@@ -35,8 +35,8 @@ export const peerNotes = ({ cpus, packages, chosen }) => {
 const at = (result, subject, workload, c) => cellWith(result.cells, { suite: 'peers', subject, workload, c })
 
 /** Rows of each model and number of clients, cells by server: figures of Nereid, and of others as multiples of them. */
-function rowsOf(result, servers, keys) {
-  const rows = Object.values(PEER_MODELS).flatMap((workload) => PEERS_CONCURRENCY.map((c) => ({ workload, c })))
+function rowsOf(result, servers, keys, clients = PEERS_CONCURRENCY) {
+  const rows = Object.values(PEER_MODELS).flatMap((workload) => clients.map((c) => ({ workload, c })))
   return rows
     .filter(({ workload, c }) => at(result, 'Nereid', workload, c)?.rate)
     .map(({ workload, c }) => {
@@ -56,10 +56,10 @@ const headOf = (names, servers) => [names.join(' · '), '**Nereid**', ...servers
 export const PEERS_HEAD = headOf(['rate', 'p50', 'p99', 'CPU per request'], [...SERVERS, FASTIFY, SENTENCES])
 export const peerRows = (result) => rowsOf(result, [...SERVERS, FASTIFY, SENTENCES], KEYS)
 
-/** The table of the README, as lines of Markdown. */
+/** The table of the README, which is short, as lines of Markdown. */
 export function readmeTable(result) {
   const head = headOf(['rate', 'p99', 'CPU per request'], SERVERS)
-  const rows = rowsOf(result, SERVERS, ['rate', 'p99', 'cpuUs'])
+  const rows = rowsOf(result, SERVERS, ['rate', 'p99', 'cpuUs'], [1, 32])
   return [head, head.map(() => '---'), ...rows].map((row) => `| ${row.join(' | ')} |`)
 }
 

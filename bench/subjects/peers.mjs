@@ -17,7 +17,7 @@ const json = (path, value) => ({
 const typed = ({ inputs: [{ datatype }] }) => (datatype === 'INT32' ? Int32Array : Float32Array)
 
 /** For frameworks that pass bytes through. */
-const rawBytes = {
+export const rawBytes = {
   isRaw: true,
   custom: (workload) =>
     workload.input === undefined
@@ -26,7 +26,7 @@ const rawBytes = {
   decode: (answer) => answer,
 }
 /** Lists of numbers, or a text. */
-const lists = {
+export const lists = {
   custom: (workload) =>
     json('/predict', { input: workload.input ?? [...new (typed(workload))(new Uint8Array(bytesOf(workload)).buffer)] }),
   decode: (answer, workload) => {

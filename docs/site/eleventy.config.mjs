@@ -48,7 +48,6 @@ export default function configure(config) {
     })
   }
   config.addPassthroughCopy({ assets: '.' })
-  config.addPassthroughCopy({ '../../bench/results/full.svg': 'full.svg' })
   config.setTemplateFormats(['md'])
   config.setLibrary('md', markdown({ root: ROOT, addresses: ADDRESSES }))
   config.on('eleventy.after', ({ directories, results }) => {

@@ -303,7 +303,7 @@ export const COMMANDS: readonly Command[] = [
         meaning: 'Seconds of a measurement. Default: 5; for two servers 1, ten times each.',
       },
       { name: 'warmup', value: 'n', meaning: 'Seconds before it that are not counted. Default: 0.5.' },
-      { name: 'requests', value: 'n', meaning: 'Requests after which a measurement ends.' },
+      { name: 'requests', value: 'n', meaning: 'Requests after which a measurement ends, which has no warm-up then.' },
       {
         name: 'stop-within', value: 'percent',
         meaning:
@@ -315,7 +315,7 @@ export const COMMANDS: readonly Command[] = [
       {
         name: 'data', value: 'source',
         meaning:
-          "Values of the inputs: random (the default), zero, or a path: of perf_analyzer's JSON files, of a directory " +
+          "Values of the inputs: random (the default), zero, or the path of perf_analyzer's JSON, of a directory " +
           'with a file for each input, or of lines of text. May be repeated.',
       },
       { name: 'text-words', value: 'mean[,deviation]', meaning: 'Words of generated texts. Default: 30,10.' },

@@ -1,10 +1,11 @@
 // Arguments of `nereid bench`, and what is computed from results; test/bench/command.test.ts measures servers.
 import { expect, test } from 'vitest'
 import { comparedBy } from '../../src/tools/bench/compare.js'
-import type { Result } from '../../src/tools/bench/generator.js'
+import type { Generator, Plan, Result } from '../../src/tools/bench/generator.js'
 import * as bench from '../../src/tools/bench/index.js'
-import { merged } from '../../src/tools/bench/measure.js'
-import { settingsOf } from '../../src/tools/bench/settings.js'
+import { search, type Found } from '../../src/tools/bench/goal.js'
+import { merged, type Subject } from '../../src/tools/bench/measure.js'
+import { settingsOf, type Load } from '../../src/tools/bench/settings.js'
 import { encoded, valuesOf } from '../../src/tools/bench/tensors.js'
 import { runs } from './harness.js'
 
@@ -31,7 +32,8 @@ test('without its options, one window is measured; with them, windows agree with
 })
 
 test.each([
-  ['', 'http://localhost:8000'], ['a', 'http://a:8000'], ['http://a', 'http://a:8000'], ['http://a:80/b/', 'http://a:80/b'],
+  ['', 'http://localhost:8000'], ['a', 'http://a:8000'], ['http://a', 'http://a:8000'],
+  ['http://a:80/b/', 'http://a:80/b'],
   ['grpcs://a', 'grpcs://a:8001'], ['https://[::1]:9', 'https://[::1]:9'],
 ])('the server %j is at %s', (text, url) => {
   expect(settingsOf(text === '' ? [] : [text]).targets[0]?.url).toBe(url)
@@ -42,7 +44,7 @@ test.each([
   [['--concurrency=0'], "--concurrency is N, START:END, START:END:STEP or N,N,N, of numbers above 0; got '0'"],
   [['--concurrency=1.5'], '--concurrency is a whole number of at most 100000; got 1.5'],
   [['--concurrency=1', '--rate=2'], '--concurrency is a closed loop and --rate an open one: give one'],
-  [['--goal=p98<1ms'], "--goal is such as 'p99<20ms', of mean, p50, p90, p95, p99, p999, max, in us, ms or s; got 'p98<1ms'"],
+  [['--goal=p98<1ms'], "'p99<20ms', of mean, p50, p90, p95, p99, p999, max, in us, ms or s; got 'p98<1ms'"],
   [['--goal=p99<1ms', '--rate=5'], '--goal finds the rate'],
   [['ftp://a'], "'ftp://a' is no URL of http, https, grpc or grpcs"],
   [['a', 'b', 'c'], "bench takes one server, or two to compare; got 'a', 'b', 'c'"],
@@ -52,7 +54,7 @@ test.each([
   [['--shape=x'], "--shape is INPUT:1,3,224,224; got 'x'"],
   [['--shared-memory=cuda'], "--shared-memory is system or none; got 'cuda'"],
   [['--seconds=soon'], "--seconds is a number of at least 0.01; got 'soon'"],
-  [['--request-parameter=n:x:int'], "--request-parameter is NAME:VALUE:TYPE, of int, float, bool or string; got 'n:x:int'"],
+  [['--request-parameter=n:x:int'], "is NAME:VALUE:TYPE, of int, float, bool or string; got 'n:x:int'"],
   [['-q'], "bench has no option '-q'"],
   [['-m'], '-m needs a value'],
   [['--binary-search'], "--goal='p99<20ms' searches the highest rate within a latency"],
@@ -94,7 +96,8 @@ test.each([
 const times = (us: number) => ({ mean: us, std: 0, min: us, p50: us, p90: us, p95: us, p99: us, p999: us, max: us })
 const result = (rate: number, us: number, more: Partial<Result> = {}): Result => ({
   requests: rate, responses: rate, errors: 0, failures: [], seconds: 1, rate, unsent: 0, latency_us: times(us),
-  histogram: [[us, rate]], bytes_out: 1, bytes_in: 1, cpu_us: 1, series: [{ at_s: 1, rate, p50_us: us, p99_us: us }], ...more,
+  histogram: [[us, rate]], bytes_out: 1, bytes_in: 1, cpu_us: 1,
+  series: [{ at_s: 1, rate, p50_us: us, p99_us: us }], ...more,
 })
 
 test('windows are merged: percentiles of all requests, failures by text', () => {
@@ -111,9 +114,46 @@ test('servers differ if all pairs are on one side', () => {
   const runsOf = (...rates: number[]): Result[] => rates.map((rate) => result(rate, 1))
   const ten = Array<number>(10).fill(100)
   const more = comparedBy('rate', [runsOf(...ten), runsOf(...ten.map((_, i) => 110 + i))], ({ rate }) => rate)
-  expect(more).toMatchObject({ isBeyondNoise: true, first: 100, second: 114.5, least: 1.1, most: 1.19 })
+  expect(more).toMatchObject({ isBeyondNoise: true, first: 100, second: 114.5, least: 1.11, most: 1.18 })
   const mixed = comparedBy('rate', [runsOf(...ten), runsOf(99, ...ten.slice(1).map(() => 120))], ({ rate }) => rate)
   expect(mixed).toMatchObject({ isBeyondNoise: false, ratio: 1.2 })
   const few = comparedBy('rate', [runsOf(100), runsOf(200)], ({ rate }) => rate)
   expect(few.isBeyondNoise, 'one pair says nothing').toBe(false)
+})
+
+/** The search on a server whose p99 is 1 ms below `limit` requests per second, and 100 ms from there on. */
+async function searched(limit: number, disturbed: (run: number) => boolean = () => false): Promise<Found> {
+  const settings = settingsOf(['--model=m', '--goal=p99<20ms'])
+  if (settings.goal === null) throw new Error('there is no goal')
+  let run = 0
+  const subject = {
+    counted: () => Promise.resolve(null),
+    run({ kind, value }: Load, { seconds = 5 }: Partial<Plan>) {
+      const us = kind === 'rate' && (value >= limit || disturbed((run += 1))) ? 100_000 : 1000
+      return Promise.resolve(result(kind === 'rate' ? value : 1000, us, { seconds }))
+    },
+  }
+  const generator = { isStopped: false }
+  return await search(subject as unknown as Subject, generator as Generator, settings, settings.goal, () => {})
+}
+
+test.each([100, 499, 777, 1500])('a goal that is kept below %i/s is found to 5 %', async (limit) => {
+  const { rate, above, runs, kept } = await searched(limit)
+  expect(rate).toBeLessThan(limit)
+  expect(rate).toBeGreaterThan(limit / 1.05)
+  expect(above).toMatchObject({ us: 100_000 })
+  expect(above?.rate).toBeGreaterThan(limit * 0.999)
+  expect(above?.rate).toBeLessThan(rate * 1.06)
+  expect([runs, kept]).toEqual([2, 2])
+})
+
+test('a run that was disturbed does not lower the rate', async () => {
+  for (let disturbed = 1; disturbed < 12; disturbed += 1) {
+    const { rate } = await searched(777, (run) => run === disturbed)
+    expect(rate, `run ${disturbed}`).toBeGreaterThan(777 / 1.12)
+  }
+})
+
+test('without a rate that keeps the goal there is none', async () => {
+  expect(await searched(1)).toMatchObject({ rate: 0, runs: 0 })
 })

@@ -136,14 +136,20 @@ async fn watch(
             until = Some(now + GRACE);
         }
         if until.is_some_and(|until| now >= until) {
-            return Ok(());
+            break;
         }
         tokio::select! {
             joined = workers.join_next() => match joined {
-                None => return Ok(()),
+                None => break,
                 Some(joined) => joined?,
             },
             () = tokio::time::sleep_until(next.min(now + LOOK).into()) => {}
         }
     }
+    // What is left of the last interval, unless it is too short to say something.
+    let now = Instant::now();
+    if is_started && now - last > interval / 10 {
+        run.point(now, now - last);
+    }
+    Ok(())
 }

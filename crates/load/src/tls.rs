@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::client::WebPkiServerVerifier;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -38,20 +39,31 @@ pub struct Stream {
     traffic: Rc<Traffic>,
 }
 
-/// Takes whatever certificate a server shows.
+/// Who a server may be.
 #[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
+struct Verifier {
+    provider: Arc<CryptoProvider>,
+    /// `None`: anybody.
+    authorities: Option<Arc<WebPkiServerVerifier>>,
+    /// A certificate that is among those of the authorities is known, also one that an authority may not be shown as.
+    known: Vec<CertificateDer<'static>>,
+}
 
-impl ServerCertVerifier for AnyCertificate {
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
+        certificate: &CertificateDer<'_>,
+        chain: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
     ) -> std::result::Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
+        match &self.authorities {
+            Some(authorities) if !self.known.contains(certificate) => {
+                authorities.verify_server_cert(certificate, chain, name, ocsp, now)
+            }
+            _ => Ok(ServerCertVerified::assertion()),
+        }
     }
 
     fn verify_tls12_signature(
@@ -60,7 +72,7 @@ impl ServerCertVerifier for AnyCertificate {
         cert: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> std::result::Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, cert, signature, &self.0.signature_verification_algorithms)
+        verify_tls12_signature(message, cert, signature, &self.provider.signature_verification_algorithms)
     }
 
     fn verify_tls13_signature(
@@ -69,11 +81,11 @@ impl ServerCertVerifier for AnyCertificate {
         cert: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> std::result::Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, signature, &self.0.signature_verification_algorithms)
+        verify_tls13_signature(message, cert, signature, &self.provider.signature_verification_algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 
@@ -82,7 +94,10 @@ fn certificates(path: &str) -> std::result::Result<Vec<CertificateDer<'static>>,
     Ok(all.map_err(|e| format!("certificates of {path}: {e}"))?)
 }
 
-fn roots(tls: &Tls) -> std::result::Result<RootCertStore, Failure> {
+fn verifier(tls: &Tls, provider: Arc<CryptoProvider>) -> std::result::Result<Verifier, Failure> {
+    if tls.insecure {
+        return Ok(Verifier { provider, authorities: None, known: Vec::new() });
+    }
     let of_system = || {
         let named = std::env::var("SSL_CERT_FILE").ok();
         let found = SYSTEM_ROOTS.iter().find(|path| std::path::Path::new(path).exists());
@@ -90,11 +105,12 @@ fn roots(tls: &Tls) -> std::result::Result<RootCertStore, Failure> {
     };
     let path = tls.ca.clone().or_else(of_system);
     let path = path.ok_or("this system has no file of certificates where others have it: name one as tls.ca")?;
-    let mut store = RootCertStore::empty();
-    if store.add_parsable_certificates(certificates(&path)?).0 == 0 {
+    let (known, mut roots) = (certificates(&path)?, RootCertStore::empty());
+    if roots.add_parsable_certificates(known.iter().cloned()).0 == 0 {
         return Err(format!("{path} has no certificate of an authority: name one as tls.ca").into());
     }
-    Ok(store)
+    let authorities = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build()?;
+    Ok(Verifier { provider, authorities: Some(authorities), known: if tls.ca.is_some() { known } else { Vec::new() } })
 }
 
 /// Opens connections of a plan.
@@ -146,11 +162,10 @@ fn server_name(host: &str) -> std::result::Result<ServerName<'static>, Failure> 
 
 fn connector(tls: &Tls, protocol: Protocol) -> std::result::Result<TlsConnector, Failure> {
     let provider = Arc::new(ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
-    let builder = match tls.insecure {
-        true => builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider))),
-        false => builder.with_root_certificates(roots(tls)?),
-    };
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier(tls, provider)?));
     let mut config = match (&tls.certificate, &tls.key) {
         (Some(chain), Some(key)) => {
             let key = PrivateKeyDer::from_pem_file(key).map_err(|e| format!("key of {key}: {e}"))?;

@@ -117,13 +117,13 @@ export function settingsOf(args: readonly string[]): Settings {
   const percentile =
     theirs === '-1' ? null : choiceOf('percentile', `p${theirs}`, ['p50', 'p90', 'p95', 'p99'] as const)
   const latencyMax = extra('latency-threshold', 0)
+  const requests = amount('requests', 0, 0) || extra('measurement-request-count', 0)
   return {
     targets, model: options.get('model') ?? '', version: options.get('version') ?? '', endpoint, loads, goal,
     arrivals: options.get('arrivals') === 'constant' ? 'constant' : 'poisson',
-    seconds: amount('seconds', targets.length === 2 ? 1 : 5, 0.01),
-    warmupSeconds: amount('warmup', 0.5, 0),
+    seconds: amount('seconds', requests > 0 ? 3600 : targets.length === 2 ? 1 : 5, 0.01), requests,
+    warmupSeconds: requests > 0 ? 0 : amount('warmup', 0.5, 0),
     warmupRequests: extra('warmup-request-count', 0),
-    requests: amount('requests', 0, 0) || extra('measurement-request-count', 0),
     stopWithin: options.has('stop-within') ? amount('stop-within', 10, 0) : null,
     windowsMax: Math.max(1, extra('max-trials', 10)),
     percentile, latencyMaxUs: latencyMax > 0 ? latencyMax * 1000 : null,

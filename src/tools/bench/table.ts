@@ -74,6 +74,8 @@ export function foundLines(goal: Goal, found: Found): string[] {
   const higher = above === null ? '' : `; at ${rateText(above.rate)}/s ${goal.statistic} was ${timeOf(above.us)}`
   const closed = `in a closed loop the server answers ${rateText(capacity)} requests/s`
   if (rate === 0) return [`${goal.text} was not reached at any rate${higher}`, closed]
+  const early = `${rateText(rate)} requests/s kept ${goal.text} when the search was ended early${higher}`
+  if (runs === 0) return [early, closed]
   const margin = above === null ? '' : ` (to ${Math.max(1, Math.ceil((above.rate / rate - 1) * 100))} %)`
   return [
     `${rateText(rate)} requests/s is the highest rate with ${goal.text}${margin}: ${kept} of ${runs} runs kept it` +
