@@ -3,7 +3,7 @@
  * what repeated traffic gives stands in the note. A target is met or missed when all of the interval that holds the
  * median (`spread`) is on one side of the limit, and undecided when the limit lies inside it.
  */
-import { median, pairedDifference, pairedRatio } from '../lib/stats.mjs'
+import { pairedDifference, pairedRatio } from '../lib/stats.mjs'
 import { PACED } from '../subjects/floors.mjs'
 import { burst, paced } from '../workloads.mjs'
 import { computeRows } from './compute.mjs'
