@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { buffer } from 'node:stream/consumers'
 import { expect, onTestFinished, test } from 'vitest'
 import { Generator } from '../../bench/lib/load.mjs'
+import { parseOptions } from '../../bench/lib/options.mjs'
 import { spread } from '../../bench/lib/stats.mjs'
 import { PEERS_HEAD, peerNotes, peerRows, readmeTable, sentencesText } from '../../bench/report/peers.mjs'
 import { judge } from '../../bench/report/targets.mjs'
@@ -86,6 +87,17 @@ const result = {
     one('Nereid', 'MiniLM', 8, [100, 9000]), one(SENTENCES, 'MiniLM', 8, [25, 27_000]),
   ],
 }
+
+test('a quick run leaves the suite out unless it is asked for', () => {
+  const of = (...words: string[]) => {
+    const { suites, isWhole } = parseOptions(words)
+    return [suites.includes('peers'), isWhole]
+  }
+  expect(of()).toEqual([true, true])
+  expect(of('--quick')).toEqual([false, true])
+  expect(of('--quick', '--peers')).toEqual([true, true])
+  expect(of('--quick', '--suite=peers')).toEqual([true, false])
+})
 
 test('other servers are multiples of Nereid in the same repetition, and a server that did not run is a dash', () => {
   const cellOf = (row: string, server: string) =>
