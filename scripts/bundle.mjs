@@ -51,7 +51,8 @@ const CHUNKS = SHARED.concat(
 async function pack(options, output) {
   const bundled = await rolldown({
     platform: 'node',
-    external: (id) => id.startsWith('node:'),
+    // The client is a part of the package as it is, and dist/ imports it from there.
+    external: (id) => id.startsWith('node:') || id === 'nereid/client',
     resolve: { extensionAlias: { '.js': ['.ts', '.js'] } },
     onLog(level, log, handler) {
       if (level === 'warn') throw new Error(log.message)

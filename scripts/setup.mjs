@@ -158,9 +158,10 @@ const STEPS = [
       // A file deleted from src must not remain in dist. The cloud storage clients stay: `npm run stores` makes them.
       for (const { path } of filesBelow(ROOT, ['dist'], (file) => !/^dist\/stores\/\w+\.mjs(\.map)?$/.test(file)))
         rmSync(join(ROOT, path))
-      await must('the TypeScript build', bin('tsc'), ['-p', 'tsconfig.json', '--emitDeclarationOnly'])
       rmSync(join(ROOT, 'client', 'dist'), { recursive: true, force: true })
+      // src/tools imports the client's declarations.
       await must('the build of the client', bin('tsc'), ['-p', 'client/tsconfig.json', '--emitDeclarationOnly'])
+      await must('the TypeScript build', bin('tsc'), ['-p', 'tsconfig.json', '--emitDeclarationOnly'])
       const { bundle, bundleClient, bundleRunner, bundleStoreThread } = await import('./bundle.mjs')
       await bundle(ROOT)
       await bundleStoreThread(ROOT)

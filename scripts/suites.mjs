@@ -91,7 +91,7 @@ async function vitest(name, ...places) {
  * Folders of vitest tests that load no native module and change nothing outside themselves. Their files share
  * processes, which saves a third of their CPU.
  */
-const SHARED = ['bench', 'commands', 'config', 'images', 'lint', 'metrics', 'package'].map((name) => `test/${name}`)
+const SHARED = ['commands', 'config', 'images', 'lint', 'metrics', 'package'].map((name) => `test/${name}`)
 
 /** Runs a failed row of the suite attacks again, alone. */
 const attacksAgain = (options) => async (failures) => {
@@ -176,7 +176,8 @@ export const SUITES = {
   vitest: {
     lane: 'serve', clocks: true, python: true,
     async run() {
-      const places = ['test/docs', 'test/client', 'test/stores', 'test/javascript', 'test/text', ...SHARED]
+      const own = ['docs', 'client', 'stores', 'javascript', 'text', 'console', 'bench'].map((name) => `test/${name}`)
+      const places = [...own, ...SHARED]
       const others = places.map((place) => `--exclude=${place}/**`)
       const apart = await vitest('vitest.json', ...others)
       return { ...sumOf([apart, await vitest('shared.json', '--no-isolate', ...SHARED)]), again: apart.again }
@@ -186,6 +187,10 @@ export const SUITES = {
   javascript: { lane: 'serve', clocks: true, run: () => vitest('javascript.json', 'test/javascript') },
   /** Text endpoints over tiny models, beside recorded numbers; trained weights and clients are a heavy suite. */
   text: { lane: 'serve', run: () => vitest('text.json', 'test/text') },
+  /** The page at `/console`: what it keeps and puts on top; at night the page itself, in Chromium. */
+  console: { lane: 'serve', run: () => vitest('console.json', 'test/console') },
+  /** `nereid bench` against servers, and the benchmarks' own tools. */
+  bench: { lane: 'serve', clocks: true, python: true, run: () => vitest('bench.json', 'test/bench') },
   /** Triton's recorded responses. */
   golden: { lane: 'serve', python: true, run: ({ all, nightly }) => golden({ all: all || nightly }) },
   /** Libraries against Triton's C API, whose reports were recorded in a Triton. */

@@ -34,7 +34,9 @@ export const GROUPS = [
     pages: [
       ['docs/migrating.md', 'migrating.html'],
       ['docs/operating.md', 'operating.html'],
+      ['docs/console.md', 'console.html'],
       ['docs/why.md', 'why.html'],
+      ['docs/bench.md', 'bench.html'],
       ['docs/scale.md', 'scale.html'],
       ['docs/containers.md', 'containers.html'],
       ['docs/deploy/README.md', 'deploy.html'],

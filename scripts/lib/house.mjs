@@ -137,7 +137,8 @@ function wrongImports(sources, { folders, loads }) {
   const compare = (file, text, pattern, allowed, verb) => {
     const from = folderOf(file, folders)
     for (const to of importsOf(file, text, pattern)) {
-      const folder = to.startsWith('src/') ? folderOf(to, folders) : 'what is outside of src'
+      const outside = to.startsWith('client/src/') ? 'client' : 'what is outside of src'
+      const folder = to.startsWith('src/') ? folderOf(to, folders) : outside
       if (folder === from || allowed[from]?.includes(folder)) continue
       wrong.push(
         `${file} ${verb}s ${to}: files of ${from} may ${verb} from ` +

@@ -1,23 +1,23 @@
 /**
- * Builds the native module of this machine, and what runs libraries of backends, with Cargo alone, so that it can begin
- * before npm has installed anything.
+ * Builds the native module of this machine and its companions with Cargo alone, so that it can begin before npm has
+ * installed anything.
  * Its declarations, src/native/generated, are committed; scripts/generate.sh writes them.
  */
 import { copyFileSync, mkdirSync, renameSync } from 'node:fs'
 import { basename, join } from 'node:path'
-import { HOST_FILES, TARGETS, moduleName, ownTarget } from '../package/targets.mjs'
+import { TARGETS, companionFiles, companions, moduleName, ownTarget } from '../package/targets.mjs'
 import { capture } from './run.mjs'
 
 /** Path of the module below `directory`, with the name that src/native/platform.ts expects. */
 export const moduleIn = (directory) => join(directory, moduleName(here()))
 
-/** Paths below `directory` of everything that is built: the module, and on Linux what runs libraries of backends. */
+/** Paths below `directory` of everything that is built. */
 export const builtIn = (directory) => [
-  moduleIn(directory), ...(hasHost() ? HOST_FILES.map((name) => join(directory, name)) : [])
+  moduleIn(directory), ...companionFiles(process.platform).map((name) => join(directory, name))
 ]
 
-const hasHost = () => process.platform === 'linux'
-const packages = () => ['--package=nereid-node', ...(hasHost() ? ['--package=nereid-backend-host'] : [])]
+const packages = () =>
+  ['nereid-node', ...companions(process.platform).map((one) => one.package)].map((name) => `--package=${name}`)
 
 /** The module can also be built on platforms without a package. */
 const here = () =>
@@ -56,7 +56,7 @@ export async function buildModule(root, profile, onProgress) {
     for (const file of message.filenames) {
       const name = basename(file)
       if (message.target.name === 'nereid_node' && name === here().built) files.set(module, file)
-      if (HOST_FILES.includes(name)) files.set(name, file)
+      if (companionFiles(process.platform).includes(name)) files.set(name, file)
     }
   }
   const args = ['build', `--profile=${profile}`, ...packages(), '--message-format=json-render-diagnostics']

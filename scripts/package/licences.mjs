@@ -7,6 +7,7 @@ import { dirname, join, resolve } from 'node:path'
 import { ask } from '../lib/run.mjs'
 import { filesBelow } from '../lib/stamp.mjs'
 import { ROOT, SetupError } from '../setup.mjs'
+import { TARGETS, companions, systemName } from './targets.mjs'
 
 const RULE = '='.repeat(100)
 
@@ -20,14 +21,16 @@ export function linkedCrates(triple) {
     if (text === null) throw new SetupError(`cargo ${args[0]} failed`)
     return text
   }
+  const target = TARGETS.find((one) => one.triple === triple)
+  const packages = ['nereid-node', ...companions(systemName(target)).map((one) => one.package)]
   // Macros run only in the compiler.
   const tree = cargo(
-    'tree', '--package', 'nereid-node', '--package', 'nereid-backend-host', '--target', triple,
+    'tree', ...packages.flatMap((name) => ['--package', name]), '--target', triple,
     '--edges', 'normal,no-proc-macro', '--prefix', 'none', '--format', '{p}',
   )
   const linked = new Set(tree.split('\n').map((line) => line.split(' ').slice(0, 2).join(' ')))
-  const { packages } = JSON.parse(cargo('metadata', '--format-version=1', '--filter-platform', triple))
-  return packages.filter(({ name, version, source }) => source !== null && linked.has(`${name} v${version}`))
+  const { packages: all } = JSON.parse(cargo('metadata', '--format-version=1', '--filter-platform', triple))
+  return all.filter(({ name, version, source }) => source !== null && linked.has(`${name} v${version}`))
 }
 
 /** Licences of those crates. */
@@ -40,16 +43,22 @@ export function cratesText(triple) {
   )
 }
 
-/** Libraries whose code is in dist/: name, version, licence and directory. */
+/** Libraries in the page of browsers, which has no source map: scripts/generate-console.mjs compares. */
+export const PAGE_LIBRARIES = ['preact', 'uplot']
+
+/** Libraries whose code is in dist/ or in the page: name, version, licence and directory. */
 export function packedLibraries() {
   // Packages of dist/stores are in another node_modules, perhaps in another version.
   const found = new Map()
+  const add = (directory) => {
+    const { name, version, license } = JSON.parse(readFileSync(join(directory, 'package.json'), 'utf8'))
+    found.set(directory, { name, version, license, directory })
+  }
+  for (const name of PAGE_LIBRARIES) add(join(ROOT, 'node_modules', name))
   for (const { path } of filesBelow(ROOT, ['dist'], (name) => name.endsWith('.map'))) {
     for (const source of JSON.parse(readFileSync(join(ROOT, path), 'utf8')).sources) {
       const directory = /^.*\/node_modules\/(?:@[^/]+\/)?[^/]+(?=\/)/.exec(resolve(ROOT, dirname(path), source))?.[0]
-      if (directory === undefined || found.has(directory)) continue
-      const { name, version, license } = JSON.parse(readFileSync(join(directory, 'package.json'), 'utf8'))
-      found.set(directory, { name, version, license, directory })
+      if (directory !== undefined && !found.has(directory)) add(directory)
     }
   }
   // The same library may be in both.
@@ -61,7 +70,7 @@ export function librariesText() {
   const parts = packedLibraries().map(({ name, version, license, directory }) => ({
     title: `${name} ${version}`, licence: license, directory,
   }))
-  return textOf('Libraries whose code is in dist/:', parts)
+  return textOf('Libraries whose code is in dist/ and in the page:', parts)
 }
 
 const isLicence = (name) => /^(licen[cs]e|copying|notice|unlicense|copyright)/i.test(name)

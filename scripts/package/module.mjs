@@ -7,7 +7,7 @@ import { homedir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { ask, show } from '../lib/run.mjs'
 import { ROOT, SetupError } from '../setup.mjs'
-import { hostFiles } from './targets.mjs'
+import { companions, systemName } from './targets.mjs'
 import { zigbuild } from './zig.mjs'
 
 const BUILD = join(ROOT, 'target', 'package', 'build')
@@ -50,15 +50,17 @@ export async function buildModule(target, part = { package: 'nereid-node', built
 }
 
 /**
- * Builds what runs libraries of backends; the paths by the names in the package. Empty for a target without.
+ * Builds the files beside the module; their paths.
  *
  * @throws {SetupError} if the build fails
  */
-export async function buildHost(target) {
-  const [first, ...others] = hostFiles(target)
-  if (first === undefined) return []
-  const path = await buildModule(target, { package: 'nereid-backend-host', built: first })
-  return [path, ...others.map((name) => join(dirname(path), name))]
+export async function buildCompanions(target) {
+  const paths = []
+  for (const { package: name, files } of companions(systemName(target))) {
+    const program = await buildModule(target, { package: name, built: files[0] })
+    paths.push(...files.map((file) => join(dirname(program), file)))
+  }
+  return paths
 }
 
 /** Drops a developer's settings for quick builds: Cargo.toml decides the release. */

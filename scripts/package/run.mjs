@@ -14,9 +14,11 @@ import { show } from '../lib/run.mjs'
 import { ROOT, SetupError, orExplain, setup } from '../setup.mjs'
 import { stores } from '../stores.mjs'
 import { flaws, glibcNeeded } from './check.mjs'
-import { buildHost, buildModule, obstacle, privatePlaces } from './module.mjs'
+import { buildCompanions, buildModule, obstacle, privatePlaces } from './module.mjs'
 import { pack, stageClient, stageMain, stagePlatform } from './stage.mjs'
-import { TARGETS, hostFiles, machineName, moduleName, ownTarget, packageName } from './targets.mjs'
+import {
+  TARGETS, companionFiles, machineName, moduleName, ownTarget, packageName, systemName,
+} from './targets.mjs'
 import { packWheel } from './wheel.mjs'
 
 const OUT = join(ROOT, 'target', 'package', 'out')
@@ -37,8 +39,8 @@ export async function writePackages(out, targets, { built = false, wheel = false
   const packed = [await pack(main, out)]
   const wheels = []
   for (const target of targets) {
-    const [module, ...host] = built ? await strippedBuild(target) : await releaseBuild(target)
-    const platform = stagePlatform(target, module, host)
+    const [module, ...companions] = built ? await strippedBuild(target) : await releaseBuild(target)
+    const platform = stagePlatform(target, module, companions)
     packed.push(await pack(platform, out))
     if (wheel && target.glibc !== null) wheels.push(await packWheel(target, { main, platform }, out))
   }
@@ -48,7 +50,7 @@ export async function writePackages(out, targets, { built = false, wheel = false
 }
 
 async function releaseBuild(target) {
-  const files = [await buildModule(target), ...(await buildHost(target))]
+  const files = [await buildModule(target), ...(await buildCompanions(target))]
   for (const file of files) {
     const found = flaws(readFileSync(file), {
       machine: machineName(target), glibc: target.glibc, places: privatePlaces(),
@@ -65,7 +67,7 @@ async function strippedBuild(target) {
     throw new SetupError(`--module=built can make the package of this machine only, not of ${target.name}`)
   const directory = join(ROOT, 'target', 'package', 'built')
   mkdirSync(directory, { recursive: true })
-  const copies = [moduleName(target), ...hostFiles(target)].map((name) => join(directory, name))
+  const copies = [moduleName(target), ...companionFiles(systemName(target))].map((name) => join(directory, name))
   for (const copy of copies) {
     const source = join(ROOT, 'native', basename(copy))
     if (!existsSync(source))

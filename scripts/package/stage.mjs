@@ -12,7 +12,7 @@ import { filesBelow } from '../lib/stamp.mjs'
 import { ROOT, SetupError } from '../setup.mjs'
 import { cratesText, librariesText } from './licences.mjs'
 import { SBOM, clientBill, mainBill, platformBill } from './sbom.mjs'
-import { PROGRAM, TARGETS, moduleName, packageName } from './targets.mjs'
+import { TARGETS, isProgram, moduleName, packageName } from './targets.mjs'
 
 const STAGE = join(ROOT, 'target', 'package', 'stage')
 const ONNXRUNTIME = join(ROOT, 'node_modules', 'onnxruntime-node')
@@ -116,18 +116,18 @@ function reachableDeclarations(root = ROOT) {
 }
 
 /**
- * A platform's package: `module` under its name, `host`, the files that run libraries of backends, libonnxruntime, and
- * the licences of everything linked into them.
+ * A platform's package: `module` under its name, the files beside it, libonnxruntime, and the licences of everything
+ * linked into them.
  */
-export function stagePlatform(target, module, host = []) {
+export function stagePlatform(target, module, companions = []) {
   const { version, license, engines, repository } = manifestOf(ROOT)
   const directory = fresh(target.suffix)
   const library = join(ONNXRUNTIME, 'bin', 'napi-v6', target.library)
   if (!existsSync(library)) throw new SetupError(`onnxruntime-node has no ${target.library}: run npm ci`)
-  const own = [moduleName(target), ...host.map((path) => basename(path)), basename(library)]
+  const own = [moduleName(target), ...companions.map((path) => basename(path)), basename(library)]
   const files = [...own, 'LICENSE', 'NOTICE', 'THIRD-PARTY-LICENSES.txt', SBOM, 'onnxruntime']
   copyFileSync(module, join(directory, moduleName(target)))
-  for (const path of host) copyFileSync(path, join(directory, basename(path)))
+  for (const path of companions) copyFileSync(path, join(directory, basename(path)))
   copyFileSync(library, join(directory, basename(library)))
   for (const name of ['LICENSE', 'NOTICE']) copyFileSync(join(ROOT, name), join(directory, name))
   write(directory, 'THIRD-PARTY-LICENSES.txt', cratesText(target.triple))
@@ -139,7 +139,7 @@ export function stagePlatform(target, module, host = []) {
   )
   cpSync(onnxruntimeLicences(), join(directory, 'onnxruntime'), { recursive: true })
   for (const { path } of filesBelow(directory, ['.']))
-    chmodSync(join(directory, path), basename(path) === PROGRAM ? 0o755 : 0o644)
+    chmodSync(join(directory, path), isProgram(basename(path)) ? 0o755 : 0o644)
   writeManifest(directory, {
     name: packageName(target),
     version,

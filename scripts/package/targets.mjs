@@ -43,14 +43,23 @@ export const TARGETS = [
   },
 ]
 
-/** The program that runs libraries of backends that were written for Triton. */
-export const PROGRAM = 'nereid-backend-host'
+/** Crates whose files are beside the module, with the systems where they are; the first file is a program. */
+const COMPANIONS = [
+  // The load generator of `nereid bench`.
+  { package: 'nereid-load', files: ['nereid-load'], os: ['linux', 'darwin'] },
+  // What runs libraries of backends that were written for Triton, and the library that those are linked with.
+  { package: 'nereid-backend-host', files: ['nereid-backend-host', 'libtritonserver.so'], os: ['linux'] },
+]
 
-/** Files beside the module in packages for Linux: that program, and the library that backends are linked with. */
-export const HOST_FILES = [PROGRAM, 'libtritonserver.so']
+/** The crates of a system, by Node's name of it, and their files. */
+export const companions = (os) => COMPANIONS.filter((one) => one.os.includes(os))
+export const companionFiles = (os) => companions(os).flatMap(({ files }) => files)
 
-/** The files of `HOST_FILES` that a target has. */
-export const hostFiles = (target) => (target.manifest.os.includes('linux') ? HOST_FILES : [])
+/** Whether a file of theirs is a program. */
+export const isProgram = (name) => COMPANIONS.some(({ files }) => files[0] === name)
+
+/** Node's name of a target's system. */
+export const systemName = (target) => target.manifest.os[0]
 
 /** Rust's and pip's name of a target's processor. */
 export const machineName = (target) => target.triple.split('-')[0]

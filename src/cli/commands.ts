@@ -266,6 +266,80 @@ export const COMMANDS: readonly Command[] = [
     load: () => import('../tools/why/index.js'),
   },
   {
+    name: 'bench',
+    usage: '[URL [URL]] [options]',
+    meaning:
+      'Measure a server of the v2 protocol, Triton too: rate and latency under a load, or the highest rate within a ' +
+      'latency. With two URLs, run both in turns and print which differ beyond noise. URL is http://HOST:PORT or ' +
+      "grpc://HOST:PORT, http://localhost:8000 by default. perf_analyzer's options work as well. A key is read from " +
+      'NEREID_KEY.',
+    options: [
+      { name: 'model', value: 'name', meaning: 'Default: the only model of the server that is ready.' },
+      { name: 'version', value: 'version', meaning: 'Version of the model. Default: the one that answers.' },
+      { name: 'protocol', value: 'http|grpc', meaning: 'Protocol of a URL that is HOST:PORT. Default: http.' },
+      {
+        name: 'endpoint', value: 'name',
+        meaning:
+          'infer (the default), stream (of gRPC), generate, generate_stream, embeddings or rerank. Streams have ' +
+          'times to the first response and to the next ones.',
+      },
+      {
+        name: 'concurrency', value: 'n',
+        meaning: 'Requests in flight: N, START:END, START:END:STEP or N,N,N, each measured by itself. Default: 1.',
+      },
+      {
+        name: 'rate', value: 'n',
+        meaning:
+          'Requests that are due in a second, instead of a concurrency, in the same forms. Latency counts from when ' +
+          'a request was due.',
+      },
+      { name: 'arrivals', value: 'constant|poisson', meaning: 'When they are due. Default: poisson.' },
+      {
+        name: 'goal', value: 'limit',
+        meaning: "Find the highest rate within a latency, such as 'p99<20ms' (mean, p50, p90, p95, p99, p999 or max).",
+      },
+      {
+        name: 'seconds', value: 'n',
+        meaning: 'Seconds of a measurement. Default: 5; for two servers 1, ten times each.',
+      },
+      { name: 'warmup', value: 'n', meaning: 'Seconds before it that are not counted. Default: 0.5.' },
+      { name: 'requests', value: 'n', meaning: 'Requests after which a measurement ends, which has no warm-up then.' },
+      {
+        name: 'stop-within', value: 'percent',
+        meaning:
+          'Measure until three windows in a row agree so well in rate and latency, ten at most, and print those three.',
+      },
+      { name: 'connections', value: 'n', meaning: 'Connections. Default: one per request in flight, of gRPC per six.' },
+      { name: 'shape', value: 'input:dims', meaning: 'Shape of an input, such as image:3,224,224. May be repeated.' },
+      { name: 'batch', value: 'rows', meaning: 'Rows of a request; texts of embeddings, documents of rerank.' },
+      {
+        name: 'data', value: 'source',
+        meaning:
+          "Values of the inputs: random (the default), zero, or the path of perf_analyzer's JSON, of a directory " +
+          'with a file for each input, or of lines of text. May be repeated.',
+      },
+      { name: 'text-words', value: 'mean[,deviation]', meaning: 'Words of generated texts. Default: 30,10.' },
+      { name: 'request-parameter', value: 'name:value:type', meaning: 'Parameter of each request. May be repeated.' },
+      {
+        name: 'shared-memory', value: 'system|none', isValueOptional: true,
+        meaning: 'Put tensors into system shared memory, of a server on this machine.',
+      },
+      { name: 'tensors', value: 'binary|json', meaning: 'Form of tensors over HTTP. Default: binary.' },
+      { name: 'seed', value: 'n', meaning: 'Of random values and arrivals. Default: 1.' },
+      { name: 'csv', value: 'path', meaning: "Write the results with perf_analyzer's columns." },
+      {
+        name: 'json', value: 'path', isValueOptional: true,
+        meaning: 'Write all figures as JSON; without a path print them.',
+      },
+      { name: 'report', value: 'path', meaning: 'Write an HTML page with curves.' },
+      { name: 'tls-ca', value: 'path', meaning: 'Certificates that sign the one of the server, as PEM.' },
+      { name: 'tls-cert', value: 'path', meaning: 'Certificate of the client, as PEM.' },
+      { name: 'tls-key', value: 'path', meaning: 'Its key, as PEM.' },
+      { ...HEADER, meaning: 'Sent with every request. May be repeated.' },
+    ],
+    load: () => import('../tools/bench/index.js'),
+  },
+  {
     name: 'key',
     usage: '[KEYS_FILE] --name=NAME --scope=SCOPE ... [options]',
     meaning:

@@ -52,3 +52,11 @@ export function builtModules(): { present: string[]; looked: string[] } {
   const looked = nativeFileNames(process.platform, process.arch).map((name) => join(ROOT, 'native', name))
   return { present: looked.filter((path) => existsSync(path)), looked }
 }
+
+/** Where a program is that comes with the native module, and what to do if it is not there. */
+export function nativeProgram(name: string): { path: string; missing: string } {
+  const installed = findPlatformPackage()
+  const path = join('directory' in installed ? installed.directory : join(ROOT, 'native'), name)
+  const missing = 'missing' in installed ? installed.missing : `${installed.title} has none at ${path}`
+  return { path, missing: clone() === null ? missing : `build it with: npm run setup (in ${ROOT})` }
+}

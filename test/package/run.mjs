@@ -24,7 +24,9 @@ import { nativeBelow } from '../../scripts/package/check.mjs'
 import { obstacle } from '../../scripts/package/module.mjs'
 import { writePackages } from '../../scripts/package/run.mjs'
 import { SBOM } from '../../scripts/package/sbom.mjs'
-import { TARGETS, hostFiles, machineName, moduleName, ownTarget, packageName } from '../../scripts/package/targets.mjs'
+import {
+  TARGETS, companionFiles, machineName, moduleName, ownTarget, packageName, systemName,
+} from '../../scripts/package/targets.mjs'
 import { ROOT, SetupError } from '../../scripts/setup.mjs'
 import { startRegistry } from './registry.mjs'
 import { installTools, library, tool } from './tools.mjs'
@@ -146,7 +148,7 @@ async function checkWheel(t, wheel, target) {
   const foreign = files.filter((one) => one.machine !== machine)
   check(foreign.length === 0, `for another processor: ${foreign.map(({ path }) => path)}`)
   const names = files.map(({ path }) => basename(path)).toSorted()
-  const expected = [moduleName(target), ...hostFiles(target), basename(target.library)].toSorted()
+  const expected = [moduleName(target), ...companionFiles(systemName(target)), basename(target.library)].toSorted()
   check(names.join() === expected.join(), `native are ${names}, not ${expected}`)
   const [, needed] = glibc.split('.').map(Number)
   check(needed <= Number(minor), `it needs glibc ${glibc}, and is tagged ${tag}`)

@@ -3,7 +3,7 @@
 //! of the request, in the pieces they came in: an echo without a copy.
 
 use crate::arguments::{Arguments, Failure};
-use crate::tls;
+use crate::tls_echo;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, SizeHint};
@@ -112,7 +112,7 @@ pub fn http(a: &Arguments) -> Result<(), Failure> {
 /// `h2` with gRPC framing: the answer is a whole frame, then trailers. Over TLS with `--cert` and `--key`.
 pub fn h2(a: &Arguments) -> Result<(), Failure> {
     let answer = Answer::new(a)?;
-    let tls = tls::acceptor(a, b"h2")?;
+    let tls = tls_echo::acceptor(a, b"h2")?;
     on_one_thread(async move {
         let listener = listen().await?;
         loop {

@@ -6,11 +6,11 @@
 
 use crate::arguments::{Arguments, Failure};
 use crate::epoll::{listen, turns};
-use crate::grpc::literals;
 use bytes::{Bytes, BytesMut};
 use http2::parts::{
     FRAME_BYTES_MIN, FrameHead, HEAD_BYTES, OutputBuffer, PREFACE, WINDOW_DEFAULT, flag, kind, number31, setting,
 };
+use load::grpc::literals;
 use std::collections::HashMap;
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpStream;
@@ -277,11 +277,9 @@ fn free(spare: &mut Vec<Bytes>) -> Option<BytesMut> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::grpc::{drive, framed};
-    use crate::load::{LoadPlan, Prepared};
+    use load::messages::framed;
+    use load::plan::{Plan, Prepared, Protocol};
     use std::net::TcpListener;
-    use std::rc::Rc;
-    use std::time::Duration;
 
     /// Sends requests of `bytes` bytes, whose last `tail` come back behind some others, and looks at every answer.
     fn check(bytes: usize, tail: usize, (connections, streams, requests): (usize, usize, u64)) {
@@ -293,22 +291,20 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
         let address = listener.local_addr().expect("an address").to_string();
         std::thread::spawn(move || drop(turns(&listener, Connection::open, |c| c.turn(&answer))));
-        let plan = LoadPlan {
+        let plan = Plan {
+            protocol: Protocol::Grpc,
             address,
             path: "/p".into(),
             expected,
             ring: vec![Prepared { body, ..Prepared::default() }],
             connections,
             streams,
-            requests,
-            duration: Duration::from_secs(30),
-            ..LoadPlan::default()
+            requests_max: requests,
+            seconds: 30.0,
+            ..Plan::default()
         };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let outcome = tokio::task::LocalSet::new().block_on(&runtime, drive(&Rc::new(plan))).expect("drives");
-        let answered: u64 = outcome.tallies.iter().map(|t| t.latency_ns.len()).sum();
-        assert!(outcome.tallies.iter().all(|t| t.errors == 0), "{bytes} {tail}: {:?}", outcome.tallies[0].first_error);
-        assert_eq!(answered, requests, "{bytes} {tail}");
+        let tally = load::run(plan, || false, |_| {}).expect("runs").tally;
+        assert_eq!((tally.first_error(), tally.latency.count()), (None, requests), "{bytes} {tail}");
     }
 
     #[test]

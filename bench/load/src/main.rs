@@ -1,4 +1,4 @@
-//! Load generator and floors for `npm run bench`.
+//! The load generator of `crates/load` and floors for `npm run bench`.
 //!
 //! One binary, so that the same code drives every subject, and all floors are built with the same compiler settings.
 
@@ -8,17 +8,11 @@ mod disturb;
 mod epoll;
 mod floors;
 mod frames;
-mod grpc;
-mod http1;
-mod load;
+mod measure;
 mod ort_loop;
-mod pace;
 mod paced;
 mod path;
-mod report;
 mod stream;
-mod timer;
-mod tls;
 mod tls_echo;
 
 use arguments::Arguments;
@@ -35,7 +29,7 @@ fn main() {
         "load" => {
             // It stands for clients on other machines, which do not wait for the server's threads.
             memory::thread::request_short_slices();
-            load::run(&a)
+            measure::run(&a)
         }
         "stream" => {
             memory::thread::request_short_slices();

@@ -9,7 +9,8 @@
 //! figures would mean nothing.
 
 use crate::arguments::{Arguments, Failure};
-use crate::report::Tally;
+use crate::measure;
+use load::report::Tally;
 use ort::ep::{CUDA, ExecutionProviderDispatch};
 use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::builder::SessionBuilder;
@@ -81,14 +82,14 @@ pub fn run(a: &Arguments) -> Result<(), Failure> {
             .collect();
         workers.into_iter().map(|w| w.join().unwrap_or_else(|_| Err("a caller panicked".into()))).collect()
     });
-    let (mut sum, mut rate) = (Tally::new(), 0.0);
+    let (mut sum, mut rate) = (Tally::default(), 0.0);
     for result in tallies {
         let (tally, own) = result?;
         sum.add(&tally);
         // Each caller's own: while one finishes its last run, the others' time is over.
         rate += own;
     }
-    sum.print(duration, rate, 0);
+    measure::print(&sum, duration.as_secs_f64(), rate, 0);
     Ok(())
 }
 
@@ -122,7 +123,7 @@ fn work(
 ) -> Result<(Tally, f64), Failure> {
     let values = inputs.iter().map(|i| Ok((i.name.clone(), i.value()?))).collect::<Result<Vec<_>, Failure>>()?;
     let binding = if bound { Some(binding(&session, &values)?) } else { None };
-    let mut tally = Tally::new();
+    let mut tally = Tally::default();
     // The first runs allocate, and must not count.
     let warm = Instant::now();
     let run = |session: &mut Session| -> Result<(), Failure> {
@@ -143,7 +144,7 @@ fn work(
     while begin.elapsed() < duration {
         let start = Instant::now();
         run(&mut session)?;
-        tally.done(start);
+        tally.done(start, Instant::now(), false);
     }
     let rate = tally.rate(begin);
     if bound {

@@ -12,7 +12,6 @@
 //! ours to guard, stay out of the count.
 
 use crate::arguments::{Arguments, Failure};
-use crate::grpc::{framed, literals};
 use backend::gather::rows_of;
 use backend::{Backend, Batch, BatchEntry, Marks, Model, OpenSpec, Opened, Outcome, RunControl, now_ns, scatter};
 use bytes::{Buf, Bytes, BytesMut};
@@ -20,6 +19,8 @@ use engine::{Engine, EngineOptions, EngineResponse, ModelVersion, PublishSpec, S
 use frontend::{Argument, Control, ControlOperation, ControlReply, FrontendOptions, HttpOptions, ListenOptions};
 use http2::parts::{FrameHead, PREFACE};
 use http2::{Field, Machine, Options};
+use load::grpc::literals;
+use load::messages::framed;
 use prost::Message;
 use protocol::pb::inference as pb;
 use protocol::{InferRequest, InferResponse, InputTensor, Signature};

@@ -7,9 +7,10 @@
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 
 use crate::arguments::{Arguments, Failure};
-use crate::grpc::framed;
-use crate::report::Tally;
+use crate::measure;
 use bytes::{Buf, Bytes, BytesMut};
+use load::messages::framed;
+use load::report::Tally;
 use prost::Message;
 use protocol::pb::inference as pb;
 use std::io::{Read, Write};
@@ -120,8 +121,8 @@ impl<'a> Expected<'a> {
     fn one(&mut self, tally: &mut Tally) {
         self.came += 1;
         if self.plan.delay_ms > 0 {
-            tally.done(self.last);
-            self.last = Instant::now();
+            let now = Instant::now();
+            tally.done(std::mem::replace(&mut self.last, now), now, false);
         }
     }
 
@@ -139,7 +140,7 @@ impl<'a> Expected<'a> {
             return Err(format!("a request ended after {} of {} responses", self.came, self.plan.responses).into());
         }
         if self.plan.delay_ms == 0 {
-            tally.done(self.sent);
+            tally.done(self.sent, Instant::now(), false);
         }
         Ok(())
     }
@@ -154,7 +155,7 @@ struct Counted {
 
 impl Counted {
     fn new() -> Self {
-        Self { tally: Tally::new(), responses: 0, requests: 0 }
+        Self { tally: Tally::default(), responses: 0, requests: 0 }
     }
 
     /// Waits until the next request is due; `false` when there is none.
@@ -352,7 +353,7 @@ pub fn run(a: &Arguments) -> Result<(), Failure> {
                     false => http1(&plan, connection, start, &mut counted).await,
                 };
                 if let Err(e) = done {
-                    counted.tally.failed(e.to_string());
+                    counted.tally.failed(&e.to_string());
                 }
                 counted
             })
@@ -368,17 +369,17 @@ pub fn run(a: &Arguments) -> Result<(), Failure> {
         Ok::<_, Failure>(sum)
     })?;
     let seconds = all.tally.last.map_or(0.0, |last| (last - start).as_secs_f64());
-    let us = |q: f64| all.tally.latency_ns.value_at_quantile(q) as f64 / 1000.0;
-    let error = all.tally.first_error.as_deref().unwrap_or("").replace(['"', '\\', '\n'], " ");
+    let us = |q: f64| all.tally.latency.quantile_us(q);
     println!(
         "{{\"responses\":{},\"requests\":{},\"seconds\":{seconds:.3},\"rate\":{:.1},\"p50_us\":{:.1},\
-         \"p99_us\":{:.1},\"errors\":{},\"first_error\":\"{error}\"}}",
+         \"p99_us\":{:.1},\"errors\":{},\"first_error\":\"{}\"}}",
         all.responses,
         all.requests,
         if seconds > 0.0 { all.responses as f64 / seconds } else { 0.0 },
         us(0.5),
         us(0.99),
         all.tally.errors,
+        measure::first_error(&all.tally),
     );
     Ok(())
 }
@@ -478,7 +479,7 @@ mod tests {
     /// Responses of connection 0, request 0, whose values are their indexes, in pieces of `size` bytes; 9 is the end.
     fn check(responses: &[i32], size: usize, expected: &str) {
         let mut expectation = Expected::new(&PLAN, 0, 0);
-        let (mut buffer, mut tally) = (BytesMut::new(), Tally::new());
+        let (mut buffer, mut tally) = (BytesMut::new(), Tally::default());
         let all: Vec<u8> = responses.iter().flat_map(|&i| message("0-0", i, i == 9)).collect();
         let mut found = "goes on".to_owned();
         for piece in all.chunks(size) {
@@ -509,7 +510,7 @@ mod tests {
     #[test]
     fn a_response_of_another_request_is_seen() {
         let mut buffer = BytesMut::from(&message("1-0", 0, false)[..]);
-        let seen = take_messages(&mut buffer, &mut Expected::new(&PLAN, 0, 0), &mut Tally::new());
+        let seen = take_messages(&mut buffer, &mut Expected::new(&PLAN, 0, 0), &mut Tally::default());
         assert!(seen.is_err_and(|e| e.to_string().contains("another request: 1-0")));
         let own = values(&PLAN, 0, 0).chain(values(&PLAN, 0, 1)).chain(values(&PLAN, 1, 0)).collect::<Vec<_>>();
         let all: std::collections::HashSet<_> = own.iter().collect();
@@ -524,7 +525,7 @@ mod tests {
         // A chunk may end inside an event.
         let body = [chunk(&(a.clone() + &b[..9])), chunk(&b[9..]), chunk(&c), chunk("")].concat();
         for size in [1, 10, 1000] {
-            let (mut buffer, mut events, mut tally) = (BytesMut::new(), BytesMut::new(), Tally::new());
+            let (mut buffer, mut events, mut tally) = (BytesMut::new(), BytesMut::new(), Tally::default());
             let mut expected = Expected::new(&PLAN, 0, 0);
             let mut is_over = false;
             for piece in body.as_bytes().chunks(size) {
@@ -536,8 +537,8 @@ mod tests {
             assert!(is_over && expected.end(&mut tally).is_ok());
         }
         let mut events = BytesMut::from(&*event(1));
-        assert!(take_events(&mut events, &mut Expected::new(&PLAN, 0, 0), &mut Tally::new()).is_err());
+        assert!(take_events(&mut events, &mut Expected::new(&PLAN, 0, 0), &mut Tally::default()).is_err());
         let mut events = BytesMut::from("data: {\"error\":\"no\"}\n\n");
-        assert!(take_events(&mut events, &mut Expected::new(&PLAN, 0, 0), &mut Tally::new()).is_err());
+        assert!(take_events(&mut events, &mut Expected::new(&PLAN, 0, 0), &mut Tally::default()).is_err());
     }
 }

@@ -5,11 +5,30 @@
 use crate::arguments::{Arguments, Failure};
 use crate::epoll::request_length;
 use crate::floors::{listen, on_one_thread};
-use crate::tls;
 use bytes::Bytes;
+use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// TLS of a floor, from the files `--cert` and `--key`; `None` = plain text.
+pub fn acceptor(a: &Arguments, protocol: &[u8]) -> Result<Option<TlsAcceptor>, Failure> {
+    if a.optional("cert").is_none() {
+        return Ok(None);
+    }
+    let chain = CertificateDer::pem_slice_iter(&a.file("cert")?).collect::<Result<Vec<_>, _>>()?;
+    let key = PrivateKeyDer::from_pem_slice(&a.file("key")?)?;
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)?;
+    config.alpn_protocols = vec![protocol.to_vec()];
+    Ok(Some(TlsAcceptor::from(Arc::new(config))))
+}
 
 pub fn serve(a: &Arguments) -> Result<(), Failure> {
     let body = a.file("answer")?;
@@ -17,7 +36,7 @@ pub fn serve(a: &Arguments) -> Result<(), Failure> {
     let mut ready = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).into_bytes();
     ready.extend_from_slice(&body[..body.len() - tail]);
     let ready = Bytes::from(ready);
-    let tls = tls::acceptor(a, b"http/1.1")?.ok_or("--cert and --key are missing")?;
+    let tls = acceptor(a, b"http/1.1")?.ok_or("--cert and --key are missing")?;
     on_one_thread(async move {
         let listener = listen().await?;
         loop {

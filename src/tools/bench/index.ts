@@ -1,0 +1,151 @@
+/**
+ * `nereid bench`: measures a server of the v2 protocol, finds the highest rate within a latency, or compares two
+ * servers.
+ *
+ * Exit code 0 if it has measured, 1 if the server failed or the goal was not reached, 2 for wrong arguments.
+ */
+
+import { writeFileSync } from 'node:fs'
+import { ClientError } from 'nereid/client'
+import { CommandError, printable } from '../../internal.js'
+import { timeOf } from '../why/record.js'
+import { compare } from './compare.js'
+import { Generator } from './generator.js'
+import { search, type Found } from './goal.js'
+import { Subject, judged, measure, type Row } from './measure.js'
+import { reportOf } from './report.js'
+import { PAIRS, settingsOf, type Settings } from './settings.js'
+import {
+  comparisonLines, csvOf, failureLines, foundLines, loadText, rateText, remarkLines, tableLines,
+} from './table.js'
+
+export async function run(program: string, args: readonly string[]): Promise<number> {
+  let settings: Settings
+  try {
+    settings = settingsOf(args)
+  } catch (error) {
+    if (!(error instanceof CommandError)) throw error
+    process.stderr.write(`${error.message}; see ${program} help bench\n`)
+    return 2
+  }
+  const progress = new ProgressLine()
+  for (const note of settings.notes) progress.say(`note: ${note}`)
+  let generator: Generator | null = null
+  const subjects: Subject[] = []
+  const stop = (): void => generator?.stop()
+  process.on('SIGINT', stop).on('SIGTERM', stop)
+  try {
+    generator = new Generator(({ requests, errors, rate, p99_us: p99 }) => {
+      const failed = errors > 0 ? `, ${errors} of ${requests + errors} FAILED` : ''
+      progress.show(`${rateText(rate)} requests/s, p99 ${timeOf(p99)}${failed}`)
+    })
+    for (const target of settings.targets) subjects.push(await Subject.open(target, settings, generator))
+    return await measured(subjects, generator, settings, progress)
+  } catch (error) {
+    if (!(error instanceof CommandError) && !(error instanceof ClientError)) throw error
+    progress.clear()
+    process.stderr.write(`${printable(error.message)}\n`)
+    return 1
+  } finally {
+    process.off('SIGINT', stop).off('SIGTERM', stop)
+    for (const subject of subjects) await subject.close().catch(() => {})
+    generator?.close()
+  }
+}
+
+async function measured(
+  [subject, other]: readonly Subject[], generator: Generator, settings: Settings, progress: ProgressLine,
+): Promise<number> {
+  if (subject === undefined) throw new TypeError('there is no server')
+  const title = titleOf(subject, settings)
+  if (other !== undefined) {
+    const comparison = await compare([subject, other], generator, settings, (done) => {
+      progress.prefix = `pair ${done} of ${PAIRS}: `
+    })
+    progress.clear()
+    const lines = [...comparisonLines(comparison, [subject.target.url, other.target.url]), ...stoppedLines(generator)]
+    print(settings, lines, { title, ...comparison })
+    return comparison.results.flat().every(({ errors, requests }) => errors === 0 && requests > 0) ? 0 : 1
+  }
+  const rows: Row[] = []
+  let found: Found | null = null
+  const { goal } = settings
+  if (goal !== null) {
+    progress.prefix = 'capacity: '
+    found = await search(subject, generator, settings, goal, (row, keeps) => {
+      rows.push(row)
+      const figure = `${goal.statistic} ${timeOf(row.result.latency_us[goal.statistic])}`
+      progress.say(`${rateText(row.load.value)} requests/s: ${figure}, ${keeps ? 'kept' : 'not kept'}`)
+      progress.prefix = 'search: '
+    })
+  } else {
+    for (const load of settings.loads) {
+      if (generator.isStopped) break
+      progress.prefix = `${loadText(load)}: `
+      const row = await measure(subject, generator, settings, load, ({ windows }) => {
+        if (settings.stopWithin !== null) progress.prefix = `${loadText(load)}, window ${windows.length + 1}: `
+      })
+      rows.push(row)
+      if (settings.latencyMaxUs !== null && judged(row.result, settings) > settings.latencyMaxUs) break
+    }
+  }
+  progress.clear()
+  const lines = [
+    ...failureLines(rows), title, ...tableLines(rows, settings), ...remarkLines(rows, settings),
+    ...(goal === null || found === null ? [] : foundLines(goal, found)), ...stoppedLines(generator),
+  ]
+  print(settings, lines, { title, rows, goal, found })
+  if (settings.csv !== null) save('csv', settings.csv, csvOf(rows, settings, subject.model.isDecoupled))
+  if (settings.report !== null) save('report', settings.report, reportOf(title, lines, rows, new Date()))
+  const hasFailed = rows.some(({ result }) => result.errors > 0 || result.requests === 0) || rows.length === 0
+  return hasFailed || found?.rate === 0 ? 1 : 0
+}
+
+/** Says in a line what is measured. */
+function titleOf({ target, model, requestBytes }: Subject, settings: Settings): string {
+  const { endpoint, batch, sharedMemory, loads, arrivals } = settings
+  const version = model.version === '' ? '' : ` version ${model.version}`
+  const rows = batch > 1 ? `, batches of ${batch}` : ''
+  const memory = sharedMemory ? ', tensors in shared memory' : ''
+  const open = loads.some(({ kind }) => kind === 'rate') ? `, ${arrivals} arrivals` : ''
+  const what = `${model.name}${version}, ${endpoint} at ${target.url}`
+  return printable(`${what}: requests of ${requestBytes} bytes${rows}${memory}${open}`)
+}
+
+const stoppedLines = ({ isStopped }: Generator): string[] =>
+  isStopped ? ['ended early: this is what was measured'] : []
+
+function print({ json }: Settings, lines: readonly string[], value: object): void {
+  const text = `${JSON.stringify(value, null, 2)}\n`
+  if (json === '') process.stdout.write(text)
+  else process.stdout.write(`${lines.join('\n')}\n`)
+  if (json !== null && json !== '') save('json', json, text)
+}
+
+function save(option: string, path: string, text: string): void {
+  try {
+    writeFileSync(path, text)
+  } catch (error) {
+    throw new CommandError(`--${option}=${path}: ${error instanceof Error ? error.message : String(error)}`)
+  }
+}
+
+/** The last line of a terminal, which shows what goes on; nothing elsewhere. */
+class ProgressLine {
+  prefix = ''
+  readonly #isShown = process.stderr.isTTY === true
+
+  show(text: string): void {
+    if (this.#isShown) process.stderr.write(`\r\u001b[K${this.prefix}${text}`)
+  }
+
+  clear(): void {
+    if (this.#isShown) process.stderr.write('\r\u001b[K')
+  }
+
+  /** A line that stays. */
+  say(text: string): void {
+    this.clear()
+    process.stderr.write(`${printable(text)}\n`)
+  }
+}

@@ -1,0 +1,209 @@
+/** Rewrites the options of perf_analyzer as those of `nereid bench`, so that its command lines work unchanged. */
+
+import { CommandError } from '../../internal.js'
+
+/** Settings that only perf_analyzer has; read under its names. */
+export type Extra =
+  | 'percentile' | 'max-trials' | 'measurement-request-count' | 'warmup-request-count' | 'latency-threshold'
+  | 'string-length' | 'string-data' | 'output-shared-memory-size' | 'ssl-grpc-use-ssl'
+
+export interface Rewritten {
+  args: string[]
+  extras: ReadonlyMap<Extra, string>
+  /** Options without an effect here, with the reason. */
+  notes: string[]
+}
+
+/** How an option is read. Those with `takes` have a value. */
+interface Rule {
+  takes: boolean
+  /** Options of ours that mean the same. */
+  args?: (value: string) => string[]
+  extra?: Extra
+  /** Why it has no effect. */
+  note?: string
+  /** Why it is an error, and what to use instead. */
+  instead?: string
+}
+
+const as = (name: string, value: (text: string) => string = (text) => text): Rule =>
+  ({ takes: true, args: (text) => [`--${name}=${value(text)}`] })
+const extra = (name: Extra): Rule => ({ takes: true, extra: name })
+const noted = (takes: boolean, note: string): Rule => ({ takes, note })
+const instead = (text: string): Rule => ({ takes: false, instead: text })
+
+const seconds = (ms: string): string => String(number(ms, 'a number of milliseconds') / 1000)
+const number = (text: string, what: string): number => {
+  const value = Number(text)
+  if (text.trim() === '' || !Number.isFinite(value)) throw new CommandError(`'${text}' is not ${what}`)
+  return value
+}
+
+/** `start:end:step`, whose end may not be open here. */
+function range(text: string): string {
+  if (text.split(':')[1] !== undefined && Number(text.split(':')[1]) === 0)
+    throw new CommandError(
+      `the range '${text}' has no end: --goal='p99<20ms' finds the highest rate within a latency, without a range`,
+    )
+  return text
+}
+
+const THREADS = 'one thread keeps any number of requests in flight'
+const SEQUENCES = 'sequences are not measured: each request stands alone'
+const METRICS = 'the table has the server\'s own times; look at /metrics with Prometheus'
+const TRACES = 'set traces on the server: POST /v2/trace/setting'
+const LATER = 'nereid bench ends after the given loads'
+const TLS_HOST = 'the host of a certificate is always checked; --tls-ca names the certificates to trust'
+
+const RULES = new Map<string, Rule>([
+  ['m', as('model')],
+  ['x', as('version')],
+  ['u', { takes: true, args: (text) => [text] }],
+  ['i', as('protocol', (text) => text.toLowerCase())],
+  ['b', as('batch')],
+  ['f', as('csv')],
+  ['H', as('header')],
+  ['p', as('seconds', seconds)],
+  ['measurement-interval', as('seconds', seconds)],
+  ['s', as('stop-within')],
+  ['stability-percentage', as('stop-within')],
+  ['r', extra('max-trials')],
+  ['max-trials', extra('max-trials')],
+  ['l', extra('latency-threshold')],
+  ['latency-threshold', extra('latency-threshold')],
+  ['percentile', extra('percentile')],
+  ['measurement-request-count', extra('measurement-request-count')],
+  ['measurement-mode', {
+    takes: true,
+    args: (text) => {
+      if (text === 'time_windows' || text === 'count_windows') return []
+      throw new CommandError(`--measurement-mode is time_windows or count_windows; got '${text}'`)
+    },
+  }],
+  ['request-count', as('requests')],
+  ['warmup-request-count', extra('warmup-request-count')],
+  ['concurrency-range', as('concurrency', range)],
+  ['t', as('concurrency')],
+  ['request-rate-range', as('rate', range)],
+  ['request-distribution', as('arrivals')],
+  ['input-data', as('data')],
+  ['z', { takes: false, args: () => ['--data=zero'] }],
+  ['data-directory', as('data')],
+  ['string-length', extra('string-length')],
+  ['string-data', extra('string-data')],
+  ['output-shared-memory-size', extra('output-shared-memory-size')],
+  ['streaming', { takes: false, args: () => ['--endpoint=stream'] }],
+  ['service-kind', {
+    takes: true,
+    args: (text) => {
+      if (text === 'triton' || text === 'openai') return []
+      throw new CommandError(
+        text === 'triton_c_api' ? '--service-kind=triton_c_api: start the server and give its URL instead'
+          : `--service-kind=${text}: nereid bench measures servers of the v2 protocol, and /v1 embeddings and rerank`,
+      )
+    },
+  }],
+  ['ssl-grpc-use-ssl', extra('ssl-grpc-use-ssl')],
+  ['ssl-grpc-root-certifications-file', as('tls-ca')],
+  ['ssl-https-ca-certificates-file', as('tls-ca')],
+  ['ssl-grpc-private-key-file', as('tls-key')],
+  ['ssl-https-private-key-file', as('tls-key')],
+  ['ssl-grpc-certificate-chain-file', as('tls-cert')],
+  ['ssl-https-client-certificate-file', as('tls-cert')],
+  ['ssl-https-verify-peer', noted(true, TLS_HOST)],
+  ['ssl-https-verify-host', noted(true, TLS_HOST)],
+  ['ssl-https-client-certificate-type', noted(true, 'certificates are PEM files')],
+  ['ssl-https-private-key-type', noted(true, 'keys are PEM files')],
+  ['input-tensor-format', as('tensors')],
+  ['output-tensor-format', noted(true, '--input-tensor-format decides for inputs and outputs')],
+  ['a', noted(false, THREADS)],
+  ['async', noted(false, THREADS)],
+  ['sync', noted(false, THREADS)],
+  ['max-threads', noted(true, THREADS)],
+  ['v', noted(false, 'the table has all figures; --json prints more')],
+  ['d', noted(false, LATER)],
+  ['verbose-csv', noted(false, 'the table has the usual columns; --json prints more')],
+  ['model-signature-name', noted(true, 'it is for TensorFlow Serving')],
+  ['bls-composing-models', noted(true, 'statistics are those of the model itself; --model measures another one')],
+  ['num-of-sequences', noted(true, SEQUENCES)],
+  ['sequence-length', noted(true, SEQUENCES)],
+  ['sequence-length-variation', noted(true, SEQUENCES)],
+  ['sequence-id-range', noted(true, SEQUENCES)],
+  ['serial-sequences', noted(false, SEQUENCES)],
+  ['collect-metrics', noted(false, METRICS)],
+  ['metrics-url', noted(true, METRICS)],
+  ['metrics-interval', noted(true, METRICS)],
+  ['trace-level', noted(true, TRACES)],
+  ['trace-rate', noted(true, TRACES)],
+  ['trace-count', noted(true, TRACES)],
+  ['log-frequency', noted(true, TRACES)],
+  ['c', instead("-c is a maximum of concurrency: use --concurrency-range=1:N, or --goal='p99<20ms'")],
+  ['binary-search', instead("--binary-search: --goal='p99<20ms' searches the highest rate within a latency")],
+  ['periodic-concurrency-range', instead('--periodic-concurrency-range: use --concurrency-range')],
+  ['request-period', instead('--request-period: use --concurrency-range')],
+  ['session-concurrency', instead('--session-concurrency is for chats, which nereid bench does not measure')],
+  ['request-intervals', instead('--request-intervals: use --request-rate-range with --request-distribution=poisson')],
+  ['fixed-schedule', instead('--fixed-schedule: use --request-rate-range with --request-distribution=poisson')],
+  ['profile-export-file', instead('--profile-export-file: --json=FILE has the percentiles, histograms and curves')],
+  ['grpc-method', instead('--grpc-method: nereid bench calls ModelInfer, and ModelStreamInfer with --streaming')],
+  ['triton-server-directory', instead('--triton-server-directory: start the server and give its URL instead')],
+  ['model-repository', instead('--model-repository: start the server and give its URL instead')],
+  ['grpc-compression-algorithm', {
+    takes: true,
+    args: (text) => {
+      if (text === 'none') return []
+      throw new CommandError(`--grpc-compression-algorithm=${text}: nereid bench sends uncompressed requests`)
+    },
+  }],
+])
+
+/** Options of perf_analyzer that only a command line for it has: its defaults apply then. */
+const TELLING = new Set(['m', 'u', 'i', 'p', 's', 'measurement-interval', 'stability-percentage', 'concurrency-range',
+  'request-rate-range', 'measurement-mode'])
+
+/** Values of perf_analyzer's `--endpoint`, which follows `--service-kind=openai`, by ours. */
+const OPENAI = new Map([['v1/embeddings', 'embeddings'], ['v1/rerank', 'rerank']])
+
+/** @throws {CommandError} for an option that has another name or no meaning here; the text says what to use */
+export function rewritten(args: readonly string[]): Rewritten {
+  const out: string[] = []
+  const extras = new Map<Extra, string>()
+  const notes: string[] = []
+  let isTheirs = false
+  for (let i = 0; i < args.length; i += 1) {
+    const arg = args[i] ?? ''
+    const [, dashes = '', name = '', given] = /^(--?)([A-Za-z][\w-]*)(?:=(.*))?$/s.exec(arg) ?? []
+    // As getopt reads them, a value may follow the letter of an option: -b4.
+    const short = dashes === '-' ? arg.slice(1, 2) : ''
+    const rule = RULES.get(short === '' ? name : short)
+    if (name === 'endpoint' && OPENAI.has((given ?? args[i + 1] ?? '').replace(/^\//, ''))) {
+      const path = (given ?? args[(i += 1)] ?? '').replace(/^\//, '')
+      out.push(`--endpoint=${OPENAI.get(path)}`)
+      continue
+    }
+    if (dashes === '' || rule === undefined) {
+      if (dashes === '-') throw new CommandError(`bench has no option '${arg}'`)
+      out.push(arg)
+      continue
+    }
+    const label = short === '' ? `--${name}` : `-${short}`
+    if (TELLING.has(short === '' ? name : short)) isTheirs = true
+    if (rule.instead !== undefined) throw new CommandError(rule.instead)
+    let value = ''
+    if (rule.takes) {
+      const attached = short === '' ? given : arg.length > 2 ? arg.slice(2).replace(/^=/, '') : undefined
+      const next = attached ?? args[(i += 1)]
+      if (next === undefined) throw new CommandError(`${label} needs a value`)
+      value = next
+    }
+    if (rule.note !== undefined) notes.push(`${label} has no effect: ${rule.note}`)
+    if (rule.extra !== undefined) extras.set(rule.extra, value)
+    out.push(...(rule.args?.(value) ?? []))
+  }
+  if (isTheirs) {
+    const has = (name: string): boolean => out.some((arg) => arg === `--${name}` || arg.startsWith(`--${name}=`))
+    if (!has('stop-within') && !has('requests') && !has('goal')) out.push('--stop-within=10')
+    if (!has('arrivals')) out.push('--arrivals=constant')
+  }
+  return { args: out, extras, notes: [...new Set(notes)] }
+}

@@ -1,0 +1,141 @@
+/** The report as one HTML file: a table and curves, without scripts and without the network, light and dark. */
+
+import { timeOf } from '../why/record.js'
+import type { Row } from './measure.js'
+import { loadText } from './table.js'
+
+interface Point {
+  x: number
+  y: number
+}
+
+interface Curve {
+  label: string
+  points: Point[]
+}
+
+interface Chart {
+  title: string
+  xLabel: string
+  curves: Curve[]
+  x: (value: number) => string
+  y: (value: number) => string
+  /** The x axis is that of percentiles, which is far to the right for most. */
+  isLogarithmic?: true
+}
+
+const [WIDTH, HEIGHT] = [640, 260]
+const [LEFT, TOP, RIGHT, BOTTOM] = [72, 16, 16, 40]
+/** Curves of a chart; more cannot be told apart. */
+const CURVES_MAX = 6
+const TICKS = 5
+
+const escaped = (text: string): string =>
+  text.replace(/[&<>"]/g, (one) => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' })[one] ?? one)
+
+/**
+ * @param title says what was measured
+ * @param lines are those of the terminal: failures first, the table, remarks
+ */
+export function reportOf(title: string, lines: readonly string[], rows: readonly Row[], at: Date): string {
+  return `<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>${escaped(title)}</title>
+<style>${STYLE}</style>
+<h1>${escaped(title)}</h1>
+<p>Measured by nereid bench, ${at.toISOString().slice(0, 16).replace('T', ' ')} UTC.
+Of an open loop, latencies count from when a request was due.</p>
+<pre>${escaped(lines.join('\n'))}</pre>
+${chartsOf(rows).map(chartText).join('\n')}
+</html>
+`
+}
+
+function chartsOf(rows: readonly Row[]): Chart[] {
+  const each = Math.max(1, (rows.length - 1) / (CURVES_MAX - 1))
+  const shown = rows.filter((_, i) => Math.round(Math.round(i / each) * each) === i)
+  const rate = (value: number): string => `${Number(value.toPrecision(3)).toLocaleString('en-US')}/s`
+  const byRate = rows.toSorted((a, b) => a.result.rate - b.result.rate)
+  const latency = (name: 'p50' | 'p90' | 'p99'): Curve =>
+    ({ label: name, points: byRate.map(({ result }) => ({ x: result.rate, y: result.latency_us[name] })) })
+  return [
+    ...(rows.length < 2 ? [] : [{
+      title: 'Latency by rate', xLabel: 'answered requests', curves: [latency('p50'), latency('p90'), latency('p99')],
+      x: rate, y: timeOf,
+    }]),
+    {
+      title: 'Latency by percentile', xLabel: 'percentile of the requests', isLogarithmic: true as const,
+      curves: shown.map(({ load, result }) => ({ label: loadText(load), points: percentiles(result.histogram) })),
+      x: (value: number) => `${Number((100 * (1 - 10 ** -value)).toPrecision(6))} %`, y: timeOf,
+    },
+    {
+      title: 'Rate over time', xLabel: 'seconds',
+      curves: shown.map(({ load, result }) => ({
+        label: loadText(load), points: result.series.map((point) => ({ x: point.at_s, y: point.rate })),
+      })),
+      x: (value: number) => `${Number(value.toPrecision(3))} s`, y: rate,
+    },
+  ].filter(({ curves }) => curves.some(({ points }) => points.length > 1))
+}
+
+/** Latencies by the count of nines: 1 is 90 %, 2 is 99 %. */
+function percentiles(histogram: readonly [number, number][]): Point[] {
+  const total = histogram.reduce((sum, [, count]) => sum + count, 0)
+  const most = Math.min(5, Math.log10(Math.max(total, 1)))
+  let below = 0
+  return histogram.map(([upper, count]) => {
+    below += count
+    return { x: below === total ? most : Math.min(most, -Math.log10(1 - below / total)), y: upper }
+  })
+}
+
+function chartText({ title, xLabel, curves, x, y, isLogarithmic }: Chart): string {
+  const points = curves.flatMap((curve) => curve.points)
+  const xMost = Math.max(...points.map((point) => point.x))
+  const xLeast = isLogarithmic === true ? 0 : Math.min(...points.map((point) => point.x), xMost * 0.999)
+  const yMost = Math.max(...points.map((point) => point.y)) * 1.05 || 1
+  const left = (value: number): string =>
+    (LEFT + ((value - xLeast) / (xMost - xLeast || 1)) * (WIDTH - LEFT - RIGHT)).toFixed(1)
+  const top = (value: number): string => (HEIGHT - BOTTOM - (value / yMost) * (HEIGHT - TOP - BOTTOM)).toFixed(1)
+  const ticks = Array.from({ length: TICKS }, (_, i) => i / (TICKS - 1))
+  const xTicks = isLogarithmic === true ? Array.from({ length: Math.floor(xMost) + 1 }, (_, i) => i)
+    : ticks.map((part) => xLeast + part * (xMost - xLeast))
+  const grid = [
+    ...ticks.map((part) => part * yMost).map((value) =>
+      `<line x1="${LEFT}" x2="${WIDTH - RIGHT}" y1="${top(value)}" y2="${top(value)}"/>` +
+      `<text x="${LEFT - 6}" y="${top(value)}" dy="4" text-anchor="end">${escaped(y(value))}</text>`),
+    ...xTicks.map((value) =>
+      `<text x="${left(value)}" y="${HEIGHT - BOTTOM + 16}" text-anchor="middle">${escaped(x(value))}</text>`),
+    `<text x="${(LEFT + WIDTH - RIGHT) / 2}" y="${HEIGHT - 6}" text-anchor="middle">${escaped(xLabel)}</text>`,
+  ]
+  const drawn = curves.map((curve, k) =>
+    `<polyline class="c${k}" points="${curve.points.map((point) => `${left(point.x)},${top(point.y)}`).join(' ')}"/>`)
+  const legend = curves.map((curve, k) => `<li class="c${k}">${escaped(curve.label)}</li>`)
+  return `<figure>
+<figcaption>${escaped(title)}</figcaption>
+<svg viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-label="${escaped(title)}">${grid.join('')}${drawn.join('')}</svg>
+<ul>${legend.join('')}</ul>
+</figure>`
+}
+
+const COLOURS = ['#2563eb', '#c2410c', '#15803d', '#9333ea', '#be185d', '#0f766e']
+
+const STYLE = `
+:root { color-scheme: light dark; --text: #1f2328; --back: #fff; --line: #d0d7de }
+@media (prefers-color-scheme: dark) { :root { --text: #e6edf3; --back: #0d1117; --line: #30363d } }
+body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: var(--text); background: var(--back);
+  font: 1rem/1.5 system-ui, sans-serif }
+pre { overflow-x: auto; font-size: 0.85rem }
+figure { margin: 2rem 0 }
+figcaption { font-weight: 600 }
+svg { width: 100%; height: auto }
+svg text { fill: var(--text); font-size: 11px }
+svg line { stroke: var(--line) }
+polyline { fill: none; stroke-width: 2 }
+ul { display: flex; flex-wrap: wrap; gap: 0 1rem; padding: 0; list-style: none }
+li::before { content: '■ '; color: currentColor }
+li { color: var(--text) }
+${COLOURS.map((colour, k) => `.c${k} { stroke: ${colour} } li.c${k}::before { color: ${colour} }`).join('\n')}
+`
