@@ -82,7 +82,8 @@ export function judge(result) {
     ['HTTP', 0.15, { 1: 2, 8: 4.5, 32: 4 }], ['gRPC', 0.12, { 1: 2.3, 8: 5.5, 32: 5.5 }]
   ]) {
     for (const c of [8, 32]) besideTriton('CPU per request', transport, c, 'cpuUs', cpu, 'most')
-    for (const [c, limit] of Object.entries(rates)) besideTriton('throughput', transport, Number(c), 'rate', limit, 'least')
+    for (const [c, limit] of Object.entries(rates))
+      besideTriton('throughput', transport, Number(c), 'rate', limit, 'least')
   }
   peerTargets(result, { row, ratio })
   const noTriton = {
