@@ -30,10 +30,8 @@ const GRPC_PORT = 8001
 
 /** The program, or a text instead of one that is too long to read. */
 export function snippetOf(language: Language, sample: Sample): string {
-  const isLong = sample.request.inputs.some(
-    (input) => (input as Filled).fill === null && (input as Filled).file === null &&
-      (input.raw?.length ?? 0) > WRITTEN_BYTES_MAX,
-  )
+  const isLong = (sample.request.inputs as readonly Filled[]).some(({ fill, file, raw }) =>
+    (sample.isStream || (fill === null && file === null)) && raw.length > WRITTEN_BYTES_MAX)
   const text = isLong ? '' : WRITERS[language](sample)
   return text === '' || text.length > PROGRAM_CHARACTERS_MAX
     ? 'This call has too many values to write them here. Choose a file instead.' : text
@@ -198,6 +196,10 @@ function python({ origin, request, isStream, hasKey }: Sample): string {
 
 const scriptValue = (value: unknown): string => (typeof value === 'bigint' ? `${value}n` : printJson(value))
 
+/** A key of an object literal, of which one would set the prototype. */
+const member = (name: string): string =>
+  name === '__proto__' ? '["__proto__"]' : /^[A-Za-z_$][\w$]*$/.test(name) ? name : quoted(name)
+
 function scriptData(input: Filled): string {
   const { datatype, fill, file } = input
   const count = countOf(input)
@@ -210,19 +212,21 @@ function scriptData(input: Filled): string {
   return `Array.from({ length: ${count} }, () => ${value})`
 }
 
+const connection = (origin: string, hasKey: boolean): string =>
+  `const client = connect(${quoted(origin)}${hasKey ? ", { key: process.env['NEREID_KEY'] ?? '' }" : ''})`
+
 function typescript({ origin, request, isStream, hasKey }: Sample): string {
   const { model, version, id, sequence, priority, timeoutUs, parameters } = request
   const inputs = request.inputs as readonly Filled[]
-  const isFile = inputs.some(({ file }) => file !== null)
-  const key = hasKey ? ", { key: process.env['NEREID_KEY'] ?? '' }" : ''
+  const isFile = !isStream && inputs.some(({ file }) => file !== null)
   const head = [
     ...(isFile ? ["import { readFileSync } from 'node:fs'"] : []), "import { connect } from 'nereid/client'", '',
-    `const client = connect(${quoted(origin)}${key})`,
+    connection(origin, hasKey),
   ]
   if (isStream) {
     const members = generateMembers(request).map(([name, value]) => {
       const shown = Array.isArray(value) ? `[${value.map(scriptValue).join(', ')}]` : scriptValue(value)
-      return `  [${quoted(name)}]: ${shown},`
+      return `  ${member(name)}: ${shown},`
     })
     const options = version === '' ? '' : `, { version: ${quoted(version)} }`
     return [
@@ -236,7 +240,7 @@ function typescript({ origin, request, isStream, hasKey }: Sample): string {
     const head = `name: ${quoted(name)}, datatype: '${datatype}', shape: [${shape.join(', ')}]`
     return `  { ${head}, data: ${scriptData(input)} },`
   })
-  const values = parameters.map(([name, value]) => `[${quoted(name)}]: ${scriptValue(value)}`)
+  const values = parameters.map(([name, value]) => `${member(name)}: ${scriptValue(value)}`)
   const options = [
     ...(version === '' ? [] : [`version: ${quoted(version)}`]), ...(id === '' ? [] : [`id: ${quoted(id)}`]),
     ...(priority === null ? [] : [`priority: ${scriptValue(priority)}`]),
@@ -250,5 +254,56 @@ function typescript({ origin, request, isStream, hasKey }: Sample): string {
     ...head, `const result = await client.infer(${quoted(model)}, [`, ...tensors,
     options.length === 0 ? '])' : `], { ${options.join(', ')} })`,
     'for (const output of result.outputs) console.log(output.name, output.shape, output.data)', 'client.close()', '',
+  ].join('\n')
+}
+
+export type Role = 'embed' | 'rerank' | 'classify'
+
+/** A call of a text model. */
+export interface TextSample {
+  origin: string
+  role: Role
+  model: string
+  text: string
+  /** Samples to compare with, or documents. */
+  lines: readonly string[]
+  hasKey: boolean
+}
+
+/** The program of a call of a text model, or a text instead of one that is too long to read. */
+export function textSnippetOf(language: Language, sample: TextSample): string {
+  const { origin, role, model, text, lines, hasKey } = sample
+  const [path, body] =
+    role === 'embed' ? ['/v1/embeddings', { model, input: [text, ...lines] }]
+      : role === 'rerank' ? ['/v1/rerank', { model, query: text, documents: lines }]
+        : ['/v1/classify', { model, input: text }]
+  const json = JSON.stringify(body)
+  if (json.length > PROGRAM_CHARACTERS_MAX) return 'These texts are too long to write them here.'
+  if (language === 'curl') {
+    const key = hasKey ? ['-H "Authorization: Bearer $NEREID_KEY"'] : []
+    return `${[`curl -s ${shell(origin + path)}`, ...key, `-d ${shell(json)}`].join(' \\\n  ')}\n`
+  }
+  if (language === 'Python') {
+    const headers = hasKey ? ', "authorization": "Bearer " + os.environ["NEREID_KEY"]' : ''
+    return [
+      'import json', ...(hasKey ? ['import os'] : []), 'import urllib.request', '', `body = ${json}`,
+      `headers = {"content-type": "application/json"${headers}}`,
+      `request = urllib.request.Request(${quoted(origin + path)}, json.dumps(body).encode(), headers)`,
+      'with urllib.request.urlopen(request) as answer:', '    print(json.load(answer))', '',
+    ].join('\n')
+  }
+  if (role === 'classify') {
+    const headers = hasKey ? ", headers: { authorization: `Bearer ${process.env['NEREID_KEY']}` }" : ''
+    return [
+      `const body = JSON.stringify(${json})`,
+      `const answer = await fetch(${quoted(origin + path)}, { method: 'POST'${headers}, body })`,
+      'console.log(JSON.stringify(await answer.json()))', '',
+    ].join('\n')
+  }
+  const texts = (list: readonly string[]): string => `[${list.map(quoted).join(', ')}]`
+  const call = role === 'embed' ? `embed(${texts([text, ...lines])}` : `rerank(${quoted(text)}, ${texts(lines)}`
+  return [
+    "import { connect } from 'nereid/client'", '', connection(origin, hasKey),
+    `console.log(await client.${call}, { model: ${quoted(model)} }))`, 'client.close()', '',
   ].join('\n')
 }

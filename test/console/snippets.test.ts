@@ -9,11 +9,14 @@ import { parseJson } from '../../client/src/json.js'
 import type { Tensor } from '../../client/src/tensor.js'
 import { DECOUPLED, REPEAT, config, writeModel } from '../../scripts/models/repository.mjs'
 import { Api } from '../../src/console/api.js'
-import { LANGUAGES, snippetOf, type Language, type Sample } from '../../src/console/snippets.js'
+import {
+  LANGUAGES, snippetOf, textSnippetOf, type Language, type Role, type Sample,
+} from '../../src/console/snippets.js'
 import { infer, requestOf } from '../../src/console/try/call.js'
 import { NO_OPTIONS, fieldsOf, inputOf, type Field, type Options } from '../../src/console/try/fields.js'
 import type { ModelMetadata } from '../../client/src/types.js'
 import { writeTestRepositories } from '../models/generate.mjs'
+import { textFolder, writeTextModel } from '../models/text.mjs'
 import { ROOT, TestServer } from '../server/harness.js'
 
 const PYTHON = process.env['NEREID_TEST_PYTHON'] ?? join(ROOT, '.venv/bin/python')
@@ -33,6 +36,9 @@ beforeAll(async () => {
   const number = (name: string) => [[name, 'TYPE_INT32', [1]]]
   writeModel(repository, 'sums', { config: config('sequence', 2, number('INPUT'), number('OUTPUT'), SEQUENCE) })
   writeModel(repository, 'repeat', { config: config('repeat', 0, ...REPEAT, DECOUPLED) })
+  writeTextModel(repository, 'embed', textFolder())
+  writeTextModel(repository, 'rerank', textFolder({ labels: ['relevant'] }))
+  writeTextModel(repository, 'labels', textFolder({ labels: ['bad', 'good', 'unknown'] }))
   writeFileSync(join(directory, "it's a picture.png"), PNG)
   server = await TestServer.start(repository)
 })
@@ -215,6 +221,35 @@ test('programs of a stream print its responses', async () => {
   const lines = run(PYTHON, ['-c', python.replace(':8001', `:${server.grpcPort}`)]).trim().split('\n')
   expect(lines.toSorted()).toEqual(['IDX [0]', 'IDX [1]', 'OUT [7]', 'OUT [8]'])
   expect([...script(snippetOf('TypeScript', made)).matchAll(/OUT: (\d)/g)].map(([, out]) => out)).toEqual(['7', '8'])
+})
+
+test('programs of text models give vectors, scores and classes', async () => {
+  const [text, lines] = ['the cat\'s "house"', ['a dog', 'paris']]
+  const of = (role: Role, language: Language) =>
+    textSnippetOf(language, {
+      origin: server.url, role, model: role === 'classify' ? 'labels' : role, text, lines, hasKey: false,
+    })
+  const runAll = (role: Role): [Record<string, unknown>[], string] => [
+    [JSON.parse(run('sh', ['-c', of(role, 'curl')])), JSON.parse(
+      run(PYTHON, ['-c', of(role, 'Python').replace('json.load(answer)', 'json.dumps(json.load(answer))')]),
+    )] as Record<string, unknown>[],
+    script(of(role, 'TypeScript')),
+  ]
+  const input = [text, ...lines]
+  const { data } = (await api.post('/v1/embeddings', { model: 'embed', input })) as { data: unknown[] }
+  const [embedded, vectors] = runAll('embed')
+  for (const answer of embedded) expect(answer['data']).toEqual(data)
+  expect(vectors.match(/Float32Array\(32\)/g)?.length).toBe(3)
+  const { results } = (await api.post('/v1/rerank', { model: 'rerank', query: text, documents: lines })) as {
+    results: { index: number; relevance_score: number }[]
+  }
+  const [ranked, ranking] = runAll('rerank')
+  for (const answer of ranked) expect(answer['results']).toEqual(results)
+  const order = [...ranking.matchAll(/index: (\d)/g)].map(([, index]) => Number(index))
+  expect(order).toEqual(results.map(({ index }) => index))
+  const { data: classes } = (await api.post('/v1/classify', { model: 'labels', input: text })) as { data: unknown[] }
+  const [classified, named] = runAll('classify')
+  for (const answer of [...classified, JSON.parse(named)]) expect(answer['data']).toEqual(classes)
 })
 
 test('a program has no key: it reads NEREID_KEY', async () => {

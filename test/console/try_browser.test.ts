@@ -144,6 +144,7 @@ describe.skipIf(CHROMIUM === undefined)('try a model', { timeout: 60_000 }, () =
     expect(await send(tab, "document.querySelectorAll('.events li').length === 3")).toMatch(/3 responses/)
     expect(await tab.run("[...document.querySelectorAll('.events code')].map((one) => one.textContent)"))
       .toEqual(['{"IDX":0,"OUT":7}', '{"IDX":1,"OUT":8}', '{"IDX":2,"OUT":9}'])
+    expect(await tab.until("document.querySelector('.answer .record')?.textContent")).toMatch(/computing/)
     await fill(tab, 'DELAY: values', '0 0 600000')
     await send(tab, "document.querySelectorAll('.events li').length === 2")
     await press(tab, 'Stop')
@@ -233,8 +234,7 @@ describe.skipIf(CHROMIUM === undefined)('try a model', { timeout: 60_000 }, () =
     await fill(whole, 'model', 'nothing')
     await whole.run("document.querySelector('#modelReady button.primary').click()")
     await whole.until("/^400/.test(document.querySelector('#modelReady form > [role=status]').textContent)")
-    const names = "[...document.querySelectorAll('datalist option')].map((one) => one.value)"
-    expect(await whole.run(names)).toContain('simple')
+    await whole.until("[...document.querySelectorAll('datalist option')].some((one) => one.value === 'simple')")
   })
 
   test('the first page says what the server is, and leads to its models', async () => {

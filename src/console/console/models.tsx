@@ -81,6 +81,7 @@ export function Models({ picture, figures, onOpen }: {
           onInput={(event) => setFilter(event.currentTarget.value)}
         />
         <span class="quiet" role="status">{wanted === '' ? '' : `${counted(rows.length, 'version')} found`}</span>
+        {isHeld.current && <span class="quiet wide">Rows keep their places while you are in the table.</span>}
       </div>
       <div
         class="scroll models" role="region" aria-label="Table of models" tabIndex={0}

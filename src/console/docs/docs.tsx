@@ -120,7 +120,14 @@ function Contents({ document: { info, components, ...rest }, api }: { document: 
   )
 }
 
-const fragment = (): string => decodeURIComponent(location.hash.slice(1))
+/** The id that the address names. A broken escape is no id. */
+function fragment(): string {
+  try {
+    return decodeURIComponent(location.hash.slice(1))
+  } catch {
+    return ''
+  }
+}
 
 /** A closed section has no contents: an open one may have a form, and the document has hundreds of sections. */
 function Foldable({ id, isOpen, summary, children }: {

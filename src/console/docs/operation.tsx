@@ -109,6 +109,11 @@ export function TryOperation({ path, method, operation, parameters, schemas, api
             />
           </label>
         ))}
+        {path.includes('{model}') && values['model'] && (
+          <a href={`/docs?model=${encodeURIComponent(values['model'])}#${operation.operationId}`}>
+            with the tensors of {values['model']}
+          </a>
+        )}
         <datalist id={`${id}m`}>{models.map((one) => <option key={one} value={one} />)}</datalist>
       </div>
       {method === 'post' && (

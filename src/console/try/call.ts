@@ -76,21 +76,29 @@ export interface Event {
   pieces: readonly (readonly [string, string])[]
 }
 
-/** Calls back with each response of a stream. @throws {ApiError} with the server's text */
+/**
+ * Calls back with each response of a stream, and resolves with its record. Browsers do not show trailers, where the
+ * record is, so it is asked for afterwards: by an id, which the stream gets for that if it has none.
+ *
+ * @throws {ApiError} with the server's text
+ */
 export async function generate(
   api: Api, request: InferRequest, signal: AbortSignal, each: (event: Event) => void,
-): Promise<void> {
-  const body = printJson(Object.fromEntries(generateMembers(request)))
+): Promise<RequestRecord | null> {
+  const id = request.id === '' ? `console-${Math.random().toString(36).slice(2)}` : request.id
+  const body = printJson(Object.fromEntries(generateMembers({ ...request, id })))
   const headers = { 'content-type': 'application/json' }
   const from = performance.now()
   const path = `${modelPath(request.model, request.version)}/generate_stream`
   const response = await api.raw(path, { method: 'POST', headers, body, signal })
   for await (const data of eventsOf(partsOf(response))) {
-    const { model_name: model, model_version: _, ...rest } = parseJson(data) as Record<string, unknown>
+    const { model_name: model, model_version: _, id: _id, ...rest } = parseJson(data) as Record<string, unknown>
     if (model === undefined && typeof rest['error'] === 'string') throw new Error(rest['error'])
     const pieces = Object.entries(rest).filter((one): one is [string, string] => typeof one[1] === 'string')
     each({ atMs: performance.now() - from, text: printJson(rest), pieces })
   }
+  const kept = await api.json(`/v2/why?id=${encodeURIComponent(id)}`).catch(() => ({}))
+  return (kept as { requests?: readonly RequestRecord[] }).requests?.[0] ?? null
 }
 
 /** Parts of a body as they arrive. Safari has no iteration of streams. */

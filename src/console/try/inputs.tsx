@@ -1,6 +1,7 @@
 /** Fields for the inputs and the options of a request. */
 
-import { useId, useMemo } from 'preact/hooks'
+import { useId, useMemo, useState } from 'preact/hooks'
+import { decodeText } from '../../../client/src/bytes.js'
 import { hintOf, sourcesOf, type Field, type Options, type Source } from './fields.js'
 import { Picture } from './outputs.js'
 import { bytesShown } from './show.js'
@@ -46,7 +47,9 @@ export function InputField({ field, change }: { field: Field; change: (more: Par
               value={text} onInput={(event) => change({ text: event.currentTarget.value })}
             />
           )}
-          {source === 'file' && <FileInput field={field} change={change} describedBy={`${id}h`} />}
+          {(source === 'file' || source === 'lines') && (
+            <FileInput field={field} change={change} describedBy={`${id}h`} />
+          )}
         </>
       )}
       <p id={`${id}h`} class="quiet hint">{hint}</p>
@@ -59,13 +62,16 @@ function FileInput({ field, change, describedBy }: {
   change: (more: Partial<Field>) => void
   describedBy: string
 }) {
-  const { tensor: { name, datatype }, file } = field
+  const { tensor: { name, datatype }, source, file } = field
+  const [says, setSays] = useState('')
   const image = useMemo(() => (file === null ? null : bytesShown(file.bytes)), [file])
   const read = async (chosen: File | undefined) => {
     if (chosen === undefined) return
-    // A larger one is named with no bytes, so that the server or the hint says what is missing.
-    const bytes = chosen.size > FILE_BYTES_MAX ? new Uint8Array() : new Uint8Array(await chosen.arrayBuffer())
-    change({ file: { name: chosen.name, bytes } })
+    const isLarge = chosen.size > FILE_BYTES_MAX
+    setSays(isLarge ? `'${chosen.name}' has ${chosen.size} bytes, and this page reads at most ${FILE_BYTES_MAX}` : '')
+    const file = isLarge ? null : { name: chosen.name, bytes: new Uint8Array(await chosen.arrayBuffer()) }
+    // The lines of a text are values, which can be changed.
+    change(source === 'lines' ? { text: decodeText(file?.bytes ?? new Uint8Array()) } : { file })
   }
   return (
     <>
@@ -74,15 +80,23 @@ function FileInput({ field, change, describedBy }: {
         onChange={(event) => void read(event.currentTarget.files?.[0])}
       />
       <p class="quiet">
-        {datatype === 'BYTES' ? 'Its bytes are one element.'
+        {source === 'lines' ? 'Its lines become the texts.' : datatype === 'BYTES' ? 'Its bytes are one element.'
           : `Its bytes are the elements: raw ${datatype}, little-endian.`}
       </p>
-      {image?.kind === 'image' && <Picture bytes={image.bytes} type={image.type} label={file?.name ?? ''} />}
+      {says !== '' && <p role="alert" class="bad">{says}</p>}
+      {source === 'file' && image?.kind === 'image' && (
+        <Picture bytes={image.bytes} type={image.type} label={file?.name ?? ''} />
+      )}
     </>
   )
 }
 
-export function OptionFields({ options, change }: { options: Options; change: (more: Partial<Options>) => void }) {
+export function OptionFields({ options, isStream, change }: {
+  options: Options
+  /** The route of streams has neither priorities nor timeouts. */
+  isStream: boolean
+  change: (more: Partial<Options>) => void
+}) {
   const { sequence } = options
   const line = (label: string, key: 'id' | 'priority' | 'timeout') => (
     <label>
@@ -115,7 +129,8 @@ export function OptionFields({ options, change }: { options: Options; change: (m
       <details>
         <summary>Options of the request</summary>
         <div class="row">
-          {line('request id', 'id')}{line('priority', 'priority')}{line('timeout, µs', 'timeout')}
+          {line('request id', 'id')}
+          {!isStream && <>{line('priority', 'priority')}{line('timeout, µs', 'timeout')}</>}
         </div>
         <label class="block">
           parameters, a line <code>name=value</code> each

@@ -1,23 +1,27 @@
 /** A call as programs to copy. */
 
 import { useState } from 'preact/hooks'
-import { LANGUAGES, snippetOf, type Language, type Sample } from '../snippets.js'
+import { LANGUAGES, type Language } from '../snippets.js'
 import { Pre } from './outputs.js'
 
-/** `make` returns the call, and throws if it cannot be made. It is asked only while this is open. */
-export function Programs({ make }: { make: () => Sample }) {
+/** `write` throws if the call cannot be made. It is asked only while this is open. */
+export function Programs({ write, needs = 'tritonclient[all]' }: {
+  write: (language: Language) => string
+  /** The package of the program in Python; none if it is empty. */
+  needs?: string
+}) {
   const [isOpen, setOpen] = useState(false)
   return (
     <details onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>The same call as a program</summary>
-      {isOpen && <Open make={make} />}
+      {isOpen && <Open write={write} needs={needs} />}
     </details>
   )
 }
 
-function Open({ make }: { make: () => Sample }) {
+function Open({ write, needs }: { write: (language: Language) => string; needs: string }) {
   const [language, setLanguage] = useState<Language>('curl')
-  const text = textOf(() => snippetOf(language, make()))
+  const text = textOf(() => write(language))
   return (
     <>
       <div class="row" role="group" aria-label="Language">
@@ -31,7 +35,7 @@ function Open({ make }: { make: () => Sample }) {
       <Pre label={`The call in ${language}`} text={text} />
       <p class="quiet">
         {language === 'curl' ? 'For a shell of POSIX.'
-          : language === 'Python' ? <>Needs <code>pip install "tritonclient[all]"</code>.</>
+          : language === 'Python' ? needs !== '' && <>Needs <code>pip install "{needs}"</code>.</>
             : <>Needs <code>npm install nereid</code>.</>}
         {' '}A key is read from the variable <code>NEREID_KEY</code>.
       </p>

@@ -5,9 +5,9 @@ import { Call } from '../../../client/src/call.js'
 import { embedBody, embeddingsOf, rankingOf, rerankBody } from '../../../client/src/text.js'
 import type { Api } from '../api.js'
 import { Bar } from '../console/parts.js'
+import { textSnippetOf, type Role } from '../snippets.js'
 import { cosine } from './cosine.js'
-
-export type Role = 'embed' | 'rerank' | 'classify'
+import { Programs } from './programs.js'
 
 /** Lines that are sent. */
 const LINES_MAX = 1000
@@ -77,12 +77,12 @@ export function TextTrial({ model, role, api }: { model: string; role: Role; api
   const [error, setError] = useState('')
   const [isRunning, setRunning] = useState(false)
   const [title, first, second, button] = WORDS[role]
+  const samples = () => lines.split('\n').filter((line) => line.trim() !== '').slice(0, LINES_MAX)
   const send = (event: { preventDefault(): void }) => {
     event.preventDefault()
     setRunning(true)
     setError('')
-    const samples = lines.split('\n').filter((line) => line.trim() !== '').slice(0, LINES_MAX)
-    ask(api, model, role, text, samples)
+    ask(api, model, role, text, samples())
       .then(setRows, (reason: unknown) => setError((reason as Error).message))
       .finally(() => setRunning(false))
   }
@@ -98,6 +98,12 @@ export function TextTrial({ model, role, api }: { model: string; role: Role; api
           </>
         )}
         <div class="row"><button type="submit" class="primary" disabled={isRunning}>{button}</button></div>
+        <Programs
+          needs=""
+          write={(language) => textSnippetOf(language, {
+            origin: location.origin, role, model, text, lines: samples(), hasKey: api.key !== '',
+          })}
+        />
       </form>
       <section class="answer" aria-label={title}>
         <p role="status" class="quiet">{isRunning ? 'Waiting for the answer …' : rows.length === 0 ? '' : title}</p>

@@ -3,7 +3,9 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { ModelMetadata } from '../../../client/src/types.js'
 import type { Api } from '../api.js'
+import type { RequestRecord } from '../contract.js'
 import { timeText } from '../format.js'
+import { snippetOf, type Role } from '../snippets.js'
 import { generate, infer, modelPath, requestOf, type Answered } from './call.js'
 import { NO_OPTIONS, fieldsOf, inputOf, type Field, type Options } from './fields.js'
 import { InputField, OptionFields } from './inputs.js'
@@ -12,7 +14,7 @@ import { OutputView } from './outputs.js'
 import { Programs } from './programs.js'
 import { RecordView } from './record.js'
 import { StreamView } from './stream.js'
-import { TextTrial, roleOf, type Role } from './texts.js'
+import { TextTrial, roleOf } from './texts.js'
 
 interface Config {
   max_batch_size?: number
@@ -63,7 +65,7 @@ export function TryModel({ model, version = '', api }: { model: string; version?
   )
 }
 
-type Outcome = { answered: Answered } | { log: StreamLog; error: string } | { error: string }
+type Outcome = { answered: Answered } | { log: StreamLog; why: RequestRecord | null; error: string } | { error: string }
 
 function TensorTrial({ model, version, api, known }: { model: string; version: string; api: Api; known: Known }) {
   const { metadata, config } = known
@@ -71,7 +73,8 @@ function TensorTrial({ model, version, api, known }: { model: string; version: s
   const [fields, setFields] = useState<readonly Field[]>(() => fieldsOf(metadata, config))
   const [options, setOptions] = useState<Options>(() => ({
     ...NO_OPTIONS,
-    sequence: config.sequence_batching === undefined ? null : { id: '1', isStart: true, isEnd: false },
+    // The route of streams has no sequences.
+    sequence: config.sequence_batching === undefined || isStream ? null : { id: '1', isStart: true, isEnd: false },
   }))
   const [outcome, setOutcome] = useState<Outcome | null>(null)
   const [running, setRunning] = useState<AbortController | null>(null)
@@ -84,13 +87,12 @@ function TensorTrial({ model, version, api, known }: { model: string; version: s
   const run = async (abort: AbortController): Promise<Outcome> => {
     if (!isStream) return { answered: await infer(api, request(), abort.signal) }
     const log = new StreamLog()
-    setOutcome({ log, error: '' })
+    setOutcome({ log, why: null, error: '' })
     try {
-      await generate(api, request(), abort.signal, (event) => log.add(event))
+      return { log, why: await generate(api, request(), abort.signal, (event) => log.add(event)), error: '' }
     } catch (error) {
-      return { log, error: abort.signal.aborted ? 'stopped' : (error as Error).message }
+      return { log, why: null, error: abort.signal.aborted ? 'stopped' : (error as Error).message }
     }
-    return { log, error: '' }
   }
   const send = (event: { preventDefault(): void }) => {
     event.preventDefault()
@@ -117,13 +119,16 @@ function TensorTrial({ model, version, api, known }: { model: string; version: s
           />
         ))}
         {fields.length === 0 && <p class="quiet">This model has no inputs.</p>}
-        <OptionFields options={options} change={(more) => setOptions((was) => ({ ...was, ...more }))} />
+        <OptionFields
+          options={options} isStream={isStream} change={(more) => setOptions((was) => ({ ...was, ...more }))}
+        />
         <div class="row">
           <button type="submit" class="primary" disabled={running !== null}>Send</button>
           {running !== null && <button type="button" onClick={() => running.abort()}>Stop</button>}
         </div>
         <Programs
-          make={() => ({ origin: location.origin, request: request(), isStream, hasKey: api.key !== '' })}
+          write={(language) =>
+            snippetOf(language, { origin: location.origin, request: request(), isStream, hasKey: api.key !== '' })}
         />
       </form>
       <section class="answer" aria-label="Answer">
@@ -143,7 +148,12 @@ function OutcomeView({ outcome, isRunning }: { outcome: Outcome | null; isRunnin
       {outcome !== null && 'error' in outcome && outcome.error !== '' && (
         <p role="alert" class={outcome.error === 'stopped' ? 'quiet' : 'bad'}>{outcome.error}</p>
       )}
-      {outcome !== null && 'log' in outcome && <StreamView log={outcome.log} isOver={!isRunning} />}
+      {outcome !== null && 'log' in outcome && (
+        <>
+          <StreamView log={outcome.log} isOver={!isRunning} />
+          {outcome.why !== null && <RecordView record={outcome.why} />}
+        </>
+      )}
       {outcome !== null && 'answered' in outcome && <AnswerView {...outcome.answered} />}
     </>
   )
