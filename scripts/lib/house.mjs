@@ -169,7 +169,8 @@ export function count(root, records = {}, rooms = {}) {
     for (const { file, text } of modules.values()) texts.Rust.set(`${base}/${file}`, text)
     circular.set(`crates/${crate}`, circles(usesOf(modules)))
   }
-  for (const file of [...filesBelow(root, 'src', '.ts'), ...filesBelow(root, 'src', '.tsx')]) texts.TypeScript.set(file, read(file))
+  for (const file of ['.ts', '.tsx'].flatMap((suffix) => filesBelow(root, 'src', suffix)))
+    texts.TypeScript.set(file, read(file))
   for (const file of filesBelow(root, 'crates/backend-python/runtime', '.py')) texts.Python.set(file, read(file))
   // A dynamic import runs after both files were read, so it closes no circle.
   circular.set(

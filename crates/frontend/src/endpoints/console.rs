@@ -81,7 +81,7 @@ struct May {
 }
 
 /// Everything that the next event is made of.
-struct State {
+struct ConsoleState {
     engine: Arc<Engine>,
     control: Arc<dyn crate::control::Control>,
     shared: Arc<Shared>,
@@ -95,11 +95,11 @@ struct State {
     ticks: u64,
 }
 
-type Step = Pin<Box<dyn Future<Output = Option<(Box<State>, Bytes)>> + Send>>;
+type Step = Pin<Box<dyn Future<Output = Option<(Box<ConsoleState>, Bytes)>> + Send>>;
 
 /// The stream of one page.
 struct Live {
-    state: Option<Box<State>>,
+    state: Option<Box<ConsoleState>>,
     step: Option<Step>,
     next: Instant,
     phase: watch::Receiver<Phase>,
@@ -108,7 +108,7 @@ struct Live {
 
 impl Live {
     fn new(context: &HttpContext, grant: Grant, may: May, open: OpenConsole) -> Self {
-        let state = State {
+        let state = ConsoleState {
             engine: context.engine.clone(),
             control: context.control.clone(),
             shared: context.shared.clone(),
@@ -150,7 +150,7 @@ impl EventSource for Live {
     }
 }
 
-impl State {
+impl ConsoleState {
     /// The events of this second; `None` if the server has no thread for them.
     async fn step(mut self: Box<Self>) -> Option<(Box<Self>, Bytes)> {
         let mut argument = Text::begin(b'{');

@@ -77,12 +77,12 @@ pub trait EventSource: Send {
 
 /// Where events come from.
 enum Source {
-    Responses(Box<Responses>),
+    Responses(Box<ResponseEvents>),
     Other(Box<dyn EventSource>),
 }
 
 /// The responses of one request, as events.
-struct Responses {
+struct ResponseEvents {
     inbox: Inbox,
     encoder: Arc<dyn EventEncoder>,
     account: Account,
@@ -117,7 +117,7 @@ impl Events {
     /// The events of the one request of `inbox`. What is encoded is charged to `account`.
     pub fn new(inbox: Inbox, encoder: Arc<dyn EventEncoder>, account: &Account, trace: Option<Trace>) -> Self {
         let (account, end) = (account.clone(), encoder.end());
-        let responses = Responses { inbox, account, encoding: None, is_last: false, end, encoder };
+        let responses = ResponseEvents { inbox, account, encoding: None, is_last: false, end, encoder };
         Self::from(Source::Responses(Box::new(responses)), trace)
     }
 
@@ -187,7 +187,7 @@ impl Events {
     }
 }
 
-impl Responses {
+impl ResponseEvents {
     fn poll_made(&mut self, trace: Option<&Trace>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         let encoded = loop {
             if let Some(work) = &mut self.encoding {
