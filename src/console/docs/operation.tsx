@@ -29,7 +29,7 @@ export interface Operation {
 
 /** Characters of an answer that are read; a stream may have no end. */
 const ANSWER_CHARACTERS_MAX = 1 << 20
-/** Of these, what is shown. */
+/** Characters of it that are shown. */
 const SHOWN_CHARACTERS_MAX = 50_000
 const SHOW_MS = 100
 
