@@ -250,7 +250,7 @@ async function main(options) {
   const out = options.out ?? join(ROOT, 'bench/results')
   mkdirSync(out, { recursive: true })
   // A partial run must not look like a whole one.
-  const isPartial = ctx.filtered || options.suites.length < SUITES.length
+  const isPartial = ctx.filtered || !options.isWhole
   const name = `${options.quick ? 'quick' : 'full'}${isPartial && !options.merge ? '-partial' : ''}`
   if (options.merge) mergeInto(result, join(out, `${name}.json`))
   console.log(`\n${writeResults(result, join(out, name))}`)

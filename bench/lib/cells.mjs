@@ -2,6 +2,7 @@
  * Cells: one subject under one load. A suite lists them; here they are prepared, checked, and measured in turn: every
  * repetition visits every cell of its suite once, so that whatever else the machine does falls on all of them.
  */
+import { signalAll } from './process.mjs'
 import { spread } from './stats.mjs'
 
 /** How a number of concurrent requests is spread: connections × streams. HTTP/1.1 has one request per connection. */
@@ -41,7 +42,7 @@ function rounds(cells) {
 
 /** Stops a server that computes while nobody asks, unless it does the work meanwhile: others are measured beside it. */
 async function awake({ isRestless = false, pids }, work) {
-  const signal = (name) => isRestless && pids().forEach((pid) => process.kill(pid, name))
+  const signal = (name) => isRestless && signalAll(pids(), name)
   signal('SIGCONT')
   try {
     return await work()

@@ -161,8 +161,8 @@ export class Generator {
     for (let i = 0; i < count; i += 1) {
       const other = { ...workload.vary(i), model: workload.model }
       const { body, headers, counterAt = null } = this.#request(subject, other, transport, form, regions)
-      const isBinary = (subject.custom === undefined && form === 'binary') || subject.isRaw
-      const hasTail = isBinary && other.expected !== undefined
+      const isRaw = form === 'binary' && (subject.custom === undefined || subject.isRaw)
+      const hasTail = isRaw && other.expected !== undefined
       const tail = hasTail ? answerTail(other.expected, transport) : Buffer.alloc(0)
       const line =
         `${body.length} ${tail.length} ${counterAt ?? '-'} ` +

@@ -33,7 +33,7 @@ export const minutesOf = ({ suites, quick }) =>
 
 const OPTIONS = {
   quick: 'four minutes: fewer cells, 3 short repetitions',
-  peers: 'also measure the Triton in .venv-bench in a quick run; full runs always do (--peers=false leaves it out)',
+  peers: 'also measure what .venv-bench holds in a quick run; full runs always do (--peers=false: no Triton)',
   triton: 'PATH of a tritonserver to compare with',
   'triton-backends': 'DIR of its backends; with onnxruntime in it, the models are the same as ours',
   'triton-caches': 'DIR of its caches',
@@ -86,8 +86,10 @@ export function parseOptions(words) {
     return number
   }
   const quick = isTrue('quick')
+  // A quick run needs nothing that is downloaded.
+  const usual = SUITES.filter((suite) => suite !== 'peers' || !quick || isTrue('peers'))
   const suites =
-    found.suite === undefined && named.length > 0 ? named : [...(found.suite ?? SUITES.join(',')).split(','), ...named]
+    found.suite === undefined && named.length > 0 ? named : [...(found.suite ?? usual.join(',')).split(','), ...named]
   for (const suite of suites)
     if (!SUITES.includes(suite)) throw new UsageError(`--suite=${suite}: there are ${SUITES.join(', ')}`)
   return {
@@ -110,6 +112,7 @@ export function parseOptions(words) {
     only: found.only?.split(',') ?? null,
     filter: found.filter ?? '',
     suites,
+    isWhole: suites.length >= usual.length,
     out: found.out ?? null,
     repetitions: positive('repetitions', quick ? 3 : 5),
     seconds: positive('seconds', quick ? 0.5 : 1.5),

@@ -7,7 +7,7 @@ export function median(list) {
   return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2
 }
 
-/** What the range of five values leaves out: the chance that the median of all that could be measured is beyond it. */
+/** Chance that the true median is beyond the range of five values. */
 const BEYOND_MAX = 2 * 2 ** -5
 
 /**
@@ -19,7 +19,7 @@ export function spread(list) {
   const n = values.length
   if (n === 0) return null
   const found = { median: median(values), min: values[0], max: values[n - 1], n }
-  // Of n values k or fewer are below the true median with the chance of k or fewer heads of n coins.
+  // The chance that k or fewer of n values are below the true median is that of k or fewer heads of n coins.
   let [out, ways, chance] = [0, 1, 2 ** -n]
   for (let k = 1; k < n / 2; k += 1) {
     ways *= (n - k + 1) / k

@@ -414,7 +414,8 @@ ${
 ${crosscheckSection(result)}
 <h2>Targets</h2>
 <p>Ratios compare two sides that were measured in turn; the figure is the median of the pairs, with the range behind it.
-A target is undecided when its limit lies inside the range of five pairs; of more, inside what holds the median as surely.</p>
+A target is undecided when its limit lies inside the range of five pairs, or inside the part of more pairs that holds
+the median as surely.</p>
 ${targetRows(result.targets.filter((t) => t.verdict !== 'not measured'))}
 ${
   unmeasured.length === 0

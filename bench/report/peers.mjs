@@ -7,26 +7,27 @@ import { cellWith, short } from './format.mjs'
 
 const SERVERS = [TRITON, FASTAPI, LITSERVE, UWS, ECHO]
 const KEYS = ['rate', 'p50', 'p99', 'cpuUs']
-const rateText = (rate) => (rate >= 10_000 ? `${Math.round(rate / 1000)}k` : short(rate))
+const rateText = (rate) => (rate >= 10_000 ? `${Math.round(rate / 1000)}k/s` : `${short(rate)}/s`)
+const timeText = (us) => (us >= 1000 ? `${short(us / 1000)} ms` : `${short(us)} µs`)
 
 export const PEERS_TEXT =
-  'Each server alone with one model, asked over HTTP in its own protocol, by so many clients at once that wait for ' +
-  'each answer. Nereid has its defaults.'
+  'One model after the other, each server asked in turn over HTTP in its own protocol, by so many clients at once ' +
+  "that wait for each answer. Figures of others are multiples of Nereid's, which has its defaults."
 
-/** What was set for the others; `cpus` and versions are those of the run. */
+/** Settings of the other servers; `cpus` and versions are those of the run. */
 export const peerNotes = ({ cpus, packages, chosen }) => {
   const version = (name) => packages.find((one) => one.startsWith(name))?.split('==')[1] ?? ''
   const tried = chosen.map((one) => `${one.subject} c=${one.c}: ${one.setting}`).join(', ')
   return [
     `Triton 2.51, of nvidia-pytriton ${version('nvidia-pytriton')}, has no backend but Python: each ` +
       `model is a model.py with onnxruntime or XGBoost in ${cpus} instances with one thread each, with dynamic ` +
-      'batching. Nereid serves the same file as the model “Python”.',
+      'batching. Nereid has the same file and configuration for the model “Python”.',
     `FastAPI ${version('fastapi')}: ${cpus} processes of uvicorn with uvloop and httptools, raw bytes in and out; ` +
       `onnxruntime ${version('onnxruntime')} and XGBoost ${version('xgboost')} with one thread in each.`,
-    `LitServe ${version('litserve')}: ${cpus} workers and as many servers, \`fast_queue\`, batches of at most 32 after ` +
-      '1 ms, lists in JSON. It is stopped while others are measured, since it takes a fifth of a core without requests.',
+    `LitServe ${version('litserve')}: ${cpus} workers and as many servers, \`fast_queue\`, batches of at most 32 ` +
+      'after 1 ms, lists in JSON. It takes a fifth of a core without requests, and is stopped while others are measured.',
     'uWebSockets.js and Fastify: one process, raw bytes, onnxruntime-node with one thread for each run.',
-    'MiniLM: texts of 8–128 tokens in words of the vocabulary; batches of others are divided by length, at most 256 ' +
+    'MiniLM: texts of 8–128 tokens in words of the vocabulary; batches of others are sorted by length, at most 256 ' +
       `tokens each. Processes × threads that were fastest in a second: ${tried || 'not tried'}.`,
     'Trees: 500 of depth 8, one row of 40 features. The hyper echo returns the bytes of Nereid and runs no model.',
   ]
@@ -41,7 +42,7 @@ function rowsOf(result, servers, keys, clients = PEERS_CONCURRENCY) {
     .filter(({ workload, c }) => at(result, 'Nereid', workload, c)?.rate)
     .map(({ workload, c }) => {
       const ours = at(result, 'Nereid', workload, c)
-      const own = keys.map((key) => (key === 'rate' ? `${rateText(ours.rate.median)}/s` : `${short(ours[key].median)} µs`))
+      const own = keys.map((key) => (key === 'rate' ? rateText : timeText)(ours[key].median))
       const others = servers.map((server) => {
         const theirs = at(result, server, workload, c)
         if (!theirs?.rate) return '–'

@@ -1,8 +1,8 @@
 #!/usr/bin/env node
 /**
  * What is made of a run: `node bench/report/readme.mjs bench/results/full.json` judges it, writes its page and its
- * Markdown, and between the marks in README.md a part of the table of the suite `peers`. So what the README says is what
- * a run found. Which targets were missed stands on the page of the results.
+ * Markdown, and between the marks in README.md a part of the table of the suite `peers`. So what the README says is
+ * what a run found. Which targets were missed stands on the page of the results.
  */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join, relative, resolve } from 'node:path'
@@ -34,9 +34,9 @@ export function readmePart(result, path) {
   }
   const verdicts =
     `Of ${result.targets.length} targets, ${count('met')} are met, ${count('missed')} are missed, ` +
-      `${count('undecided')} are undecided and ${count('not measured')} are not measured. ` +
+    `${count('undecided')} are undecided and ${count('not measured')} are not measured. ` +
     `[${path}](${path}) has every figure with its range, what was set for each server, and the conditions.`
-  if (!peers) return `Not measured since the suite \`peers\` exists: \`npm run bench -- --suite=peers --merge\`. ${verdicts}`
+  if (!peers) return `Not measured yet: \`npm run bench -- --suite=peers --merge\`. ${verdicts}`
   return [
     ...readmeTable(result),
     '',

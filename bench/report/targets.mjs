@@ -3,7 +3,7 @@
  * what repeated traffic gives stands in the note. A target is met or missed when all of the interval that holds the
  * median (`spread`) is on one side of the limit, and undecided when the limit lies inside it.
  */
-import { median, pairedDifference, pairedRatio } from '../lib/stats.mjs'
+import { pairedDifference, pairedRatio } from '../lib/stats.mjs'
 import { PACED } from '../subjects/floors.mjs'
 import { burst, paced } from '../workloads.mjs'
 import { computeRows } from './compute.mjs'
@@ -82,7 +82,8 @@ export function judge(result) {
     ['HTTP', 0.15, { 1: 2, 8: 4.5, 32: 4 }], ['gRPC', 0.12, { 1: 2.3, 8: 5.5, 32: 5.5 }]
   ]) {
     for (const c of [8, 32]) besideTriton('CPU per request', transport, c, 'cpuUs', cpu, 'most')
-    for (const [c, limit] of Object.entries(rates)) besideTriton('throughput', transport, Number(c), 'rate', limit, 'least')
+    for (const [c, limit] of Object.entries(rates))
+      besideTriton('throughput', transport, Number(c), 'rate', limit, 'least')
   }
   peerTargets(result, { row, ratio })
   const noTriton = {

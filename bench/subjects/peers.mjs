@@ -44,7 +44,7 @@ async function startPeer(ctx, name, program, words, { ready, env, ...more }) {
   return { name, kind: 'peer', transports: ['HTTP'], child, http, pids: () => processTree(child.pid), ...more }
 }
 
-/** What bench/peers/models.py reads. */
+/** Environment that bench/peers/models.py reads. */
 export const modelOf = (ctx, model, file, threads) => ({
   BENCH_MODEL: model, BENCH_FILE: file, BENCH_THREADS: `${threads}`,
   PYTHONPATH: `${ctx.root}/bench/peers:${ctx.root}/bench/frameworks`,

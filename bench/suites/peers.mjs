@@ -67,7 +67,7 @@ async function treesOf(ctx, python) {
 const asIs = { decode: (answer) => answer }
 const vectorOf = (answer) => Buffer.from(JSON.parse(answer.toString()).data[0].embedding, 'base64')
 
-/** What is served: how Nereid and Triton know it, and with which processes and threads others are tried. */
+/** The models: how Nereid and Triton know each, and with which processes and threads others are tried. */
 async function modelsOf(ctx, python) {
   const cores = [[ctx.cpus, 1]]
   const floats = (name, dims) => [[name, 'TYPE_FP32', dims]]
@@ -98,7 +98,8 @@ async function modelsOf(ctx, python) {
         workload: { ...workloads.simple, model: 'code' }, file: '', settings: cores, io: PAIR,
         nereid: () =>
           startNereid(ctx.root, {
-            repository, flags: [`--backend-config=python,python-executable=${python}`], env: modelOf(ctx, 'code', '', 1),
+            repository, flags: [`--backend-config=python,python-executable=${python}`],
+            env: modelOf(ctx, 'code', '', 1),
           }),
       }
     },
@@ -132,7 +133,8 @@ function startsOf(ctx, name, model, python) {
       packages: [...LIBRARIES, onnxruntime(ctx)], env: modelOf(ctx, name, file, threads),
     })
   const starts = [[TRITON, triton], ofPython(startFastApi, FASTAPI), ofPython(startLitServe, LITSERVE)]
-  if (name === 'simple') starts.push([UWS, () => startNode(ctx, UWS, 'uws')], [FASTIFY, () => startNode(ctx, FASTIFY, 'fastify')])
+  const ofNode = [[UWS, 'uws'], [FASTIFY, 'fastify']].map(([peer, main]) => [peer, () => startNode(ctx, peer, main)])
+  if (name === 'simple') starts.push(...ofNode)
   if (name === 'texts') starts.push([SENTENCES, (setting) => startSentences(ctx, setting)])
   return starts
 }
@@ -183,7 +185,8 @@ async function fastest(ctx, subjects, workload, c) {
 async function measureModel(ctx, name, model, python, chosen) {
   const [title, ends] = [PEER_MODELS[name], []]
   const workload = { ...model.workload, name: title }
-  const seconds = ctx.seconds * (name === 'texts' ? 1.4 : 0.8)
+  // A slow model is measured longer, so that its slowest hundredth is more than one request.
+  const seconds = ctx.seconds * (name === 'texts' ? 1.2 : 0.7)
   const at = (subject, c) => cell('peers', subject, { ...workload, vary: model.workload.vary }, 'HTTP', { c, seconds })
   try {
     const server = { ...asIs, ...(await model.nereid()) }

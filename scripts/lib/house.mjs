@@ -44,7 +44,7 @@ function countWords(root, rust) {
   const wordless = []
   const long = new Map([['Rust', []], ['TypeScript', []], ['JavaScript', []]])
   const recorded = []
-  const languages = { rs: 'Rust', ts: 'TypeScript', mjs: 'JavaScript', js: 'JavaScript' }
+  const languages = { rs: 'Rust', ts: 'TypeScript', tsx: 'TypeScript', mjs: 'JavaScript', js: 'JavaScript' }
   for (const [suffix, language] of Object.entries(languages)) {
     for (const file of WRITTEN.flatMap((directory) => filesBelow(root, directory, `.${suffix}`))) {
       const text = readFileSync(join(root, file), 'utf8')
@@ -169,7 +169,7 @@ export function count(root, records = {}, rooms = {}) {
     for (const { file, text } of modules.values()) texts.Rust.set(`${base}/${file}`, text)
     circular.set(`crates/${crate}`, circles(usesOf(modules)))
   }
-  for (const file of filesBelow(root, 'src', '.ts')) texts.TypeScript.set(file, read(file))
+  for (const file of [...filesBelow(root, 'src', '.ts'), ...filesBelow(root, 'src', '.tsx')]) texts.TypeScript.set(file, read(file))
   for (const file of filesBelow(root, 'crates/backend-python/runtime', '.py')) texts.Python.set(file, read(file))
   // A dynamic import runs after both files were read, so it closes no circle.
   circular.set(

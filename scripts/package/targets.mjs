@@ -47,7 +47,7 @@ export const TARGETS = [
 const COMPANIONS = [
   // The load generator of `nereid bench`.
   { package: 'nereid-load', files: ['nereid-load'], os: ['linux', 'darwin'] },
-  // What runs libraries of backends that were written for Triton, and the library that those are linked with.
+  // The program that runs libraries of backends written for Triton, and the library that those are linked with.
   { package: 'nereid-backend-host', files: ['nereid-backend-host', 'libtritonserver.so'], os: ['linux'] },
 ]
 

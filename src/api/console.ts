@@ -1,12 +1,24 @@
-/** What the console shows that only TypeScript knows; the core adds its numbers and sends the events. */
+/** Facts of the console that only TypeScript knows; the core adds its numbers and sends the events. */
 
 import { availableParallelism } from 'node:os'
 import { ownVersion } from '../native/locate.js'
-import type { ControlContext } from './control.js'
+import type { Logger } from '../log/index.js'
+import type { Core } from '../native/index.js'
+import type { Repository } from '../repository/index.js'
 import type { JsonObject } from './json.js'
 
-/** Of a second. `line` in `argument`: number of the first log line that the page does not have. */
-export function consoleFacts(context: ControlContext, argument: JsonObject): JsonObject {
+interface ConsoleContext {
+  core: Core
+  repository: Repository
+  logger: Logger
+  /** True with `--model-control-mode=explicit`. */
+  isExplicit: boolean
+  /** True if the repository could not be read at start, although the server stays up. */
+  unusable: () => boolean
+}
+
+/** The facts of one second. `line` in `argument`: number of the first log line that the page does not have. */
+export function consoleFacts(context: ConsoleContext, argument: JsonObject): JsonObject {
   const { core, repository, logger } = context
   const { user, system } = process.cpuUsage()
   const line = typeof argument['line'] === 'number' ? argument['line'] : 0

@@ -215,7 +215,7 @@ export const COMMANDS: readonly Command[] = [
     name: 'gen',
     usage: 'ts (--url=URL | --model-repository=PATH) [options]',
     meaning:
-      'Write the models of a server, or of a repository, as TypeScript types for nereid-client. A key for ' +
+      'Write the models of a server or repository as TypeScript types for nereid-client. A key for ' +
       'the server is read from NEREID_KEY.',
     options: [
       { name: 'url', value: 'url', meaning: 'HTTP address of the server, such as http://localhost:8000.' },
@@ -269,7 +269,7 @@ export const COMMANDS: readonly Command[] = [
     name: 'bench',
     usage: '[URL [URL]] [options]',
     meaning:
-      'Measure a server of the v2 protocol, Triton too: rate and latency under a load, or the highest rate within a ' +
+      'Measure the rate and latency of a server of the v2 protocol, Triton too. Or find the highest rate within a ' +
       'latency. With two URLs, run both in turns and print which differ beyond noise. URL is http://HOST:PORT or ' +
       "grpc://HOST:PORT, http://localhost:8000 by default. perf_analyzer's options work as well. A key is read from " +
       'NEREID_KEY.',

@@ -327,7 +327,9 @@ export const rows = [
         }
         const all = []
           for (let i = 0; i < CLIENTS; i += 1)
-            all.push(page('/', { Accept: 'text/html' }), page('/', {}), page('/v2/models', {}), page('/app/console.js', {}))
+            all.push(
+              page('/', { Accept: 'text/html' }), page('/', {}), page('/v2/models', {}), page('/app/console.js', {}),
+            )
         return Promise.all(all)
       },
       statuses,

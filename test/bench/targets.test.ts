@@ -18,7 +18,7 @@ const shm = (ours: object) => ({
   counts: { rows: [{ key: 'shm', ours, onnxruntime: image(1 << 24, 1 << 24), kernelSystemCalls: null }] },
 })
 
-test('a verdict needs the range of five values on one side of the limit, and of more what holds the median as surely', () => {
+test('a verdict needs five values on one side of the limit, and of more those that hold the median', () => {
   const what = 'ready with two small models'
   const startUp = (...ms: number[]) => ({ startUp: { readyMs: spread(ms) } })
   check(what, startUp(100, 200, 300), 'met', 200)

@@ -38,6 +38,10 @@ test('values are lists of lists, or numbers with commas or spaces; open dimensio
   expect(sent(field('BYTES', [-1], { source: 'lines', text: 'a\n\nc\n' }))).toEqual(['BYTES', [3], ['a', '', 'c']])
   expect(sent(field('BYTES', [1], { source: 'text', text: '["a"]\n' }))).toEqual(['BYTES', [1], ['["a"]\n']])
   expect(sent(field('UINT8', [2, -1], { source: 'ones', dims: ['', '2'] }))).toEqual(['UINT8', [2, 2], [1, 1, 1, 1]])
+  expect(sent(field('UINT64', [2], { source: 'ones' }))[2]).toEqual([1n, 1n])
+  expect(sent(field('FP16', [2], { source: 'ones' }))[2]).toEqual([0x3c00, 0x3c00])
+  const random = sent(field('BOOL', [100], { source: 'random' }))[2]
+  expect(new Set(random)).toEqual(new Set([0, 1]))
   const file = { name: 'a.bin', bytes: Uint8Array.of(1, 0, 2, 0) }
   expect(sent(field('INT16', [-1], { source: 'file', file }))).toEqual(['INT16', [2], [1, 2]])
   expect(sent(field('FP64', [1], { text: '9007199254740993' }))).toEqual(['FP64', [1], [9007199254740992]])

@@ -2,13 +2,14 @@
 import csv
 import json
 import os
+import resource
 import shutil
 import subprocess
 
 import pytest
 
 import perf
-from server import ROOT
+from server import NODE, ROOT, Server
 
 
 @pytest.fixture(scope="session")
@@ -142,3 +143,59 @@ def test_a_server_that_it_embeds(repositories, tmp_path):
     with open(table) as f:
         rows = list(csv.DictReader(f))
     assert float(rows[0]["Inferences/Second"]) > 0, done.stdout
+
+
+def bench(*options):
+    """The JSON of `nereid bench`."""
+    done = subprocess.run([NODE, os.path.join(ROOT, "dist/cli/main.js"), "bench", *options, "--json"], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)["rows"]
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory):
+    """A server whose model takes 20 ms for each request, one by one: the figures are the server's, whatever the machine does."""
+    models = tmp_path_factory.mktemp("slow")
+    (models / "slow" / "1").mkdir(parents=True)
+    tensor = '[ { name: "%s0" data_type: TYPE_FP32 dims: [ 4 ] } ]'
+    (models / "slow" / "config.pbtxt").write_text(
+        f'backend: "identity"\ninput {tensor % "INPUT"}\noutput {tensor % "OUTPUT"}\ninstance_group [ {{ count: 1 kind: KIND_CPU }} ]\n'
+        'parameters { key: "execute_delay_ms" value { string_value: "20" } }\n'
+    )
+    one = Server(models, log=tmp_path_factory.mktemp("log") / "server.log")
+    yield one
+    assert one.stop() == 0, one.tail()
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_nereid_bench_measures_the_same(analyze, slow, protocol):
+    """Rate and latency within 3 %, by the same command line; its table has the same columns."""
+    options = ["--concurrency-range", "4", "-p", "1000"]
+    (theirs,), _ = analyze(*options, protocol=protocol, model="slow", at=slow)
+    table = os.path.join(os.path.dirname(slow.log), "ours.csv")
+    bench("-m", "slow", "-i", protocol, "-u", slow.http if protocol == "http" else slow.grpc, *options, "-s", "999", "-f", table)
+    with open(table) as f:
+        reader = csv.DictReader(f)
+        (ours,) = list(reader)
+    assert list(ours) == list(theirs)
+    for name in ("Inferences/Second", "p50 latency", "Server Compute Infer"):
+        assert float(ours[name]) == pytest.approx(float(theirs[name]), rel=0.03), (name, ours, theirs)
+
+
+def counted(server):
+    return server.json("/v2/models/simple/stats")["model_stats"][0]["inference_stats"]["success"]["count"]
+
+
+@pytest.mark.nightly("grpc", "http-rate")
+@pytest.mark.parametrize("load, part", [(["--concurrency-range", "8"], 1 / 4), (["--request-rate-range", "1000"], 1 / 2)], ids=["concurrency", "rate"])
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_nereid_bench_takes_less_cpu(analyze, server, protocol, load, part):
+    """CPU of the program that sends the requests, by request. At a rate, each request wakes it by itself."""
+    before, used = counted(server), resource.getrusage(resource.RUSAGE_CHILDREN)
+    analyze(*load, "--measurement-interval", "600", protocol=protocol)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    theirs = (after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime) / (counted(server) - before)
+    url = server.http if protocol == "http" else server.grpc
+    (row,) = bench("-m", "simple", "-i", protocol, "-u", url, *load, "--seconds=2", "--warmup=0", "-s", "999")
+    ours = row["result"]["cpu_us"] / 1e6 / row["result"]["requests"]
+    assert ours <= theirs * part, f"{ours * 1e6:.1f} us of CPU for a request, perf_analyzer {theirs * 1e6:.1f} us"

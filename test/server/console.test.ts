@@ -152,7 +152,8 @@ test('a page sees the server at once, and each change within two seconds', async
 })
 
 test('it is for this machine, under a name of this machine', async () => {
-  expect(await status({ Host: `localhost:${String(server.httpPort)}` })).toEqual([200, 'text/event-stream; charset=utf-8'])
+  const own = { Host: `localhost:${String(server.httpPort)}` }
+  expect(await status(own)).toEqual([200, 'text/event-stream; charset=utf-8'])
   for (const headers of [{ Host: 'evil.example' }, { 'X-Forwarded-For': '10.0.0.1' }, { Forwarded: 'for=10.0.0.1' }])
     expect(await status(headers as unknown as Record<string, string>)).toEqual([403, 'application/json'])
 })
@@ -160,8 +161,8 @@ test('it is for this machine, under a name of this machine', async () => {
 test('its page changes the server; a page of another site that leads here does not', async () => {
   const load = (headers: Record<string, string>): Promise<number> =>
     new Promise((resolve, reject) => {
-      const path = '/v2/repository/models/second/load'
-      const request = httpRequest({ host: '127.0.0.1', port: server.httpPort, method: 'POST', path, headers }, (answer) => {
+      const [path, to] = ['/v2/repository/models/second/load', { host: '127.0.0.1', port: server.httpPort }]
+      const request = httpRequest({ ...to, method: 'POST', path, headers }, (answer) => {
         answer.resume()
         resolve(answer.statusCode ?? 0)
       })

@@ -22,7 +22,7 @@ pub struct LiveRow {
     pub answered: u64,
     /// Accepted requests without an answer.
     pub open: u64,
-    /// Its row of the statistics, with the members of [`Engine::live_rows`].
+    /// The row of the statistics, with the members of [`Engine::live_rows`].
     pub json: String,
 }
 

@@ -18,7 +18,7 @@ pub struct Ask<'a> {
     pub model: Option<&'a str>,
     /// The body of the HTTP request names it. [`Grant::admit_model`](crate::gate::Grant::admit_model) follows.
     pub is_in_body: bool,
-    /// It shows the whole server, to callers from the network only with a secret.
+    /// True for what shows the whole server. Callers from the network need a secret for it.
     pub is_near: bool,
 }
 

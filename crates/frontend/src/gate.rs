@@ -317,8 +317,8 @@ impl Gate {
 }
 
 /// Whether this origin is that of the server's own pages. A page of another site can have a name that leads to this
-/// machine, and then Origin and Host agree: so the name is that of a loopback address, or the page knows a secret, which
-/// browsers send for no other page.
+/// machine, and then Origin and Host agree: so the name is that of a loopback address, or the page knows a secret,
+/// which browsers send for no other page.
 fn is_own_page(origin: &[u8], granted: &Granted, header: Headers<'_, '_>) -> bool {
     let authority = origin.strip_prefix(b"http://").or_else(|| origin.strip_prefix(b"https://"));
     let is_same = match (header("host", 0), authority) {

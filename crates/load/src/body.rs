@@ -1,6 +1,7 @@
 //! Responses of HTTP/1.1 as they come: the head, and a body in any framing. Pure; memory is bounded by the caller.
 
-use crate::plan::Failure;
+use crate::plan::AnyError;
+use std::mem::MaybeUninit;
 
 /// Bytes of the longest head of a response, and of the longest line of a chunk.
 pub const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -10,7 +11,7 @@ const FIELDS_MAX: usize = 100;
 /// The head of a response.
 #[derive(Debug, PartialEq)]
 pub struct Head {
-    /// Its length.
+    /// Bytes of the head.
     pub bytes: usize,
     pub status: u16,
     /// The text behind a status other than 200.
@@ -22,12 +23,17 @@ pub struct Head {
 
 impl Head {
     /// Reads a head, behind those of interim responses; `None` while it is incomplete.
-    pub fn read(bytes: &[u8]) -> Result<Option<Self>, Failure> {
+    pub fn read(bytes: &[u8]) -> Result<Option<Self>, AnyError> {
         let mut at = 0;
         loop {
-            let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
-            let mut response = httparse::Response::new(&mut fields);
-            let parsed = response.parse(&bytes[at..]).map_err(|e| format!("a response that is not HTTP/1.1: {e}"))?;
+            let mut fields = [const { MaybeUninit::uninit() }; FIELDS_MAX];
+            let mut response = httparse::Response::new(&mut []);
+            let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
+                &mut response,
+                &bytes[at..],
+                &mut fields,
+            );
+            let parsed = parsed.map_err(|e| format!("a response that is not HTTP/1.1: {e}"))?;
             let httparse::Status::Complete(length) = parsed else {
                 return if bytes.len() < HEAD_BYTES_MAX {
                     Ok(None)
@@ -72,7 +78,7 @@ impl Head {
     }
 }
 
-/// What is to come of a body.
+/// The rest of a body.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Body {
     /// So many bytes.
@@ -107,7 +113,7 @@ impl Body {
     }
 
     /// Takes what came, hands payload to `each`, and returns how much of it belongs to the body.
-    pub fn take(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8])) -> Result<usize, Failure> {
+    pub fn take(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8])) -> Result<usize, AnyError> {
         let mut at = 0;
         while at < bytes.len() && !self.is_over() {
             let rest = &bytes[at..];
@@ -147,7 +153,7 @@ impl Body {
 
 impl Chunk {
     /// The state behind a byte that is not data; `None` at the end of the body.
-    fn next(self, byte: u8) -> Result<Option<Self>, Failure> {
+    fn next(self, byte: u8) -> Result<Option<Self>, AnyError> {
         Ok(Some(match (self, byte) {
             (Self::Size { length, digits }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') if digits < 15 => {
                 let digit = char::from(byte).to_digit(16).unwrap_or_default();

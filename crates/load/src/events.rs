@@ -1,13 +1,13 @@
 //! Server-sent events out of a body that comes in pieces. Pure.
 
-use crate::plan::Failure;
+use crate::plan::AnyError;
 
 /// Bytes of the longest event.
 const EVENT_BYTES_MAX: usize = 16 << 20;
 
-/// What an event says.
+/// Meaning of an event.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Event<'a> {
+pub enum StreamEvent<'a> {
     /// One response.
     Data,
     /// The request failed.
@@ -26,7 +26,7 @@ pub struct Events {
 
 impl Events {
     /// Takes a piece of the body, and tells of events that it completes.
-    pub fn take(&mut self, mut bytes: &[u8], mut each: impl FnMut(Event<'_>)) -> Result<(), Failure> {
+    pub fn take(&mut self, mut bytes: &[u8], mut each: impl FnMut(StreamEvent<'_>)) -> Result<(), AnyError> {
         while let Some(end) = bytes.iter().position(|&b| b == b'\n') {
             self.line.extend_from_slice(&bytes[..end]);
             bytes = &bytes[end + 1..];
@@ -39,15 +39,15 @@ impl Events {
         }
     }
 
-    fn line(&mut self, each: &mut impl FnMut(Event<'_>)) {
+    fn line(&mut self, each: &mut impl FnMut(StreamEvent<'_>)) {
         let line = self.line.strip_suffix(b"\r").unwrap_or(&self.line);
         if let Some(data) = line.strip_prefix(b"data:") {
             self.data.extend_from_slice(data.trim_ascii());
         } else if line.is_empty() && !self.data.is_empty() {
             let text = std::str::from_utf8(&self.data).unwrap_or_default();
             each(match text {
-                "[DONE]" => Event::Done,
-                _ => error_of(text).map_or(Event::Data, Event::Error),
+                "[DONE]" => StreamEvent::Done,
+                _ => error_of(text).map_or(StreamEvent::Data, StreamEvent::Error),
             });
             self.data.clear();
         }
@@ -55,7 +55,7 @@ impl Events {
     }
 }
 
-/// What `{"error": …}` holds.
+/// The text in `{"error": …}`.
 fn error_of(text: &str) -> Option<&str> {
     let rest = text.strip_prefix('{')?.trim_start().strip_prefix("\"error\"")?;
     Some(rest.trim_start().strip_prefix(':')?.trim().trim_end_matches('}').trim_matches('"'))

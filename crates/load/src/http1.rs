@@ -1,9 +1,9 @@
 //! A lean HTTP/1.1 client: one connection, one request at a time.
 
 use crate::body::{Body, HEAD_BYTES_MAX, Head};
-use crate::events::{Event, Events};
-use crate::pace::{Pace, Run, Watch};
-use crate::plan::{Failure, Form, Plan, Prepared};
+use crate::events::{Events, StreamEvent};
+use crate::pace::{Measurement, Pace, Watch};
+use crate::plan::{AnyError, Form, Plan, Prepared};
 use crate::tls::{Connector, Stream};
 use bytes::Buf;
 use std::cell::Cell;
@@ -50,7 +50,7 @@ pub fn wires(plan: &Plan) -> Rc<[Wire]> {
 }
 
 /// A connection, which is opened anew whenever that is needed.
-pub struct Connection {
+pub struct HttpClient {
     connector: Rc<Connector>,
     stream: Option<Stream>,
     /// The connection has answered before, so that the server may close it at any time.
@@ -73,11 +73,11 @@ pub struct Connection {
 }
 
 /// How the server answered a request.
-enum Answer {
+enum Received {
     Success,
     /// With something else, which is no reason to end the connection.
     Failure(String),
-    /// Not at all: it closed the connection, which may have been idle.
+    /// There was no answer: it closed the connection, which may have been idle.
     Closed,
 }
 
@@ -90,21 +90,21 @@ struct Answered<'a> {
 }
 
 impl Answered<'_> {
-    fn answer(self) -> Answer {
-        self.failure.map_or(Answer::Success, Answer::Failure)
+    fn answer(self) -> Received {
+        self.failure.map_or(Received::Success, Received::Failure)
     }
 
-    fn event(&mut self, event: Event<'_>) {
+    fn event(&mut self, event: StreamEvent<'_>) {
         match event {
             _ if self.done.is_some() => {}
-            Event::Data => (self.each)(),
-            Event::Error(text) => self.failure = Some(text.to_owned()),
-            Event::Done => self.done = Some(Instant::now()),
+            StreamEvent::Data => (self.each)(),
+            StreamEvent::Error(text) => self.failure = Some(text.to_owned()),
+            StreamEvent::Done => self.done = Some(Instant::now()),
         }
     }
 }
 
-impl Connection {
+impl HttpClient {
     /// Opens a connection whose first request is that at `next`.
     pub async fn open(
         plan: &Plan,
@@ -112,7 +112,7 @@ impl Connection {
         requests: &Rc<[Wire]>,
         next: usize,
         count: &Rc<Cell<u32>>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, AnyError> {
         Ok(Self {
             stream: Some(connector.connect().await?),
             is_used: false,
@@ -131,7 +131,7 @@ impl Connection {
     }
 
     /// Sends the next request, and reads its answer. `each` is called for each of several responses.
-    async fn exchange(&mut self, each: &mut dyn FnMut()) -> Result<Result<(), String>, Failure> {
+    async fn exchange(&mut self, each: &mut dyn FnMut()) -> Result<Result<(), String>, AnyError> {
         let entry = self.next;
         self.next = (self.next + 1) % self.requests.len();
         loop {
@@ -145,7 +145,7 @@ impl Connection {
             // Dropped on an error, also that of a limit: what is on its way belongs to no later request.
             let written = self.send(&mut stream, entry).await;
             let (answer, stays) = match self.receive(&mut stream, each).await {
-                Ok((Answer::Closed, _)) => match written {
+                Ok((Received::Closed, _)) => match written {
                     // As clients do: the server closed an idle connection while the request was on its way.
                     _ if std::mem::take(&mut self.is_used) => continue,
                     Err(e) => return Err(e.into()),
@@ -157,7 +157,7 @@ impl Connection {
             if stays && written.is_ok() {
                 (self.stream, self.is_used) = (Some(stream), true);
             }
-            return Ok(if let Answer::Failure(text) = answer { Err(text) } else { Ok(()) });
+            return Ok(if let Received::Failure(text) = answer { Err(text) } else { Ok(()) });
         }
     }
 
@@ -184,7 +184,7 @@ impl Connection {
     }
 
     /// Reads an answer, and says whether the connection takes another request.
-    async fn receive(&mut self, stream: &mut Stream, each: &mut dyn FnMut()) -> Result<(Answer, bool), Failure> {
+    async fn receive(&mut self, stream: &mut Stream, each: &mut dyn FnMut()) -> Result<(Received, bool), AnyError> {
         self.answer.clear();
         let (mut filled, mut body_bytes) = (0, 0u64);
         let mut head: Option<Head> = None;
@@ -210,7 +210,7 @@ impl Connection {
             };
             match &head {
                 _ if read > 0 => {}
-                None if filled == 0 => return Ok((Answer::Closed, false)),
+                None if filled == 0 => return Ok((Received::Closed, false)),
                 Some(Head { body: Body::UntilClosed, .. }) => break,
                 _ => return Err("the server closed the connection inside a response".into()),
             }
@@ -244,11 +244,11 @@ impl Connection {
             }
             filled = 0;
         }
-        let Some(head) = head else { return Ok((Answer::Closed, false)) };
+        let Some(head) = head else { return Ok((Received::Closed, false)) };
         self.ended = answered.done.unwrap_or_else(Instant::now);
         let answer = match head.status {
             200 => answered.answer(),
-            _ => Answer::Failure(failure_text(&head, &self.answer)),
+            _ => Received::Failure(failure_text(&head, &self.answer)),
         };
         Ok((answer, !head.closes))
     }
@@ -258,15 +258,15 @@ impl Connection {
 fn failure_text(head: &Head, body: &[u8]) -> String {
     let json: Option<serde_json::Value> = serde_json::from_slice(body).ok();
     let error = json.as_ref().and_then(|json| json.get("error"));
-    // Of OpenAI's API it is an object.
+    // OpenAI's API has an object here.
     let error = error.and_then(|e| e.as_str().or_else(|| e.get("message")?.as_str()));
     let text = error.map_or_else(|| String::from_utf8_lossy(body).trim().to_owned(), str::to_owned);
     format!("{} {}", head.status, if text.is_empty() { &head.reason } else { &text })
 }
 
 /// One exchange; the body of the answer.
-pub async fn once(plan: &Plan, connector: &Rc<Connector>) -> Result<Vec<u8>, Failure> {
-    let mut connection = Connection::open(plan, connector, &wires(plan), 0, &Rc::default()).await?;
+pub async fn once(plan: &Plan, connector: &Rc<Connector>) -> Result<Vec<u8>, AnyError> {
+    let mut connection = HttpClient::open(plan, connector, &wires(plan), 0, &Rc::default()).await?;
     connection.keeps = true;
     let answered = Watch::new(plan.timeout()).limit(connection.exchange(&mut || {})).await;
     answered.ok_or_else(|| timed_out(plan))???;
@@ -279,7 +279,7 @@ pub fn timed_out(plan: &Plan) -> String {
 }
 
 /// Sends requests, one after the other, until the run is over.
-pub async fn work(run: Rc<Run>, mut connection: Connection, mut pace: Pace) {
+pub async fn work(run: Rc<Measurement>, mut connection: HttpClient, mut pace: Pace) {
     let mut watch = Watch::new(run.plan.timeout());
     while let Some(due) = pace.due().await {
         let entry = connection.next;

@@ -5,6 +5,8 @@
 //! time, each answer one of bytes.
 
 mod body;
+mod call;
+mod client;
 mod events;
 pub mod grpc;
 mod http1;
@@ -15,8 +17,8 @@ pub mod report;
 pub mod system;
 pub mod tls;
 
-use pace::{Pace, Run, Traffic, Watch};
-use plan::{Failure, Plan, Protocol};
+use pace::{Measurement, Pace, Traffic, Watch};
+use plan::{AnyError, Plan, Protocol};
 use report::{Outcome, SERIES_MAX};
 use serde_json::Value;
 use std::cell::Cell;
@@ -30,13 +32,13 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How long requests in flight may go on when the run is ended early.
 const GRACE: Duration = Duration::from_secs(1);
 
-fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+fn block_on<T>(work: impl Future<Output = Result<T, AnyError>>) -> Result<T, AnyError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     tokio::task::LocalSet::new().block_on(&runtime, work)
 }
 
 /// One request; the body of the answer, over gRPC the message with its prefix.
-pub fn once(plan: &Plan) -> Result<Vec<u8>, Failure> {
+pub fn once(plan: &Plan) -> Result<Vec<u8>, AnyError> {
     let connector = Rc::new(Connector::new(plan, Rc::default())?);
     block_on(async {
         match plan.protocol {
@@ -48,17 +50,17 @@ pub fn once(plan: &Plan) -> Result<Vec<u8>, Failure> {
 
 /// Connections that are open, of one of the protocols.
 enum Workers {
-    Http(Vec<http1::Connection>),
+    Http(Vec<http1::HttpClient>),
     Grpc(Vec<grpc::Worker>),
 }
 
 impl Workers {
-    async fn open(plan: &Plan, connector: &Rc<Connector>) -> Result<Self, Failure> {
+    async fn open(plan: &Plan, connector: &Rc<Connector>) -> Result<Self, AnyError> {
         match plan.protocol {
             Protocol::Http => {
                 let (wires, count, mut all) = (http1::wires(plan), Rc::new(Cell::new(0)), Vec::new());
                 for i in 0..plan.connections * plan.streams {
-                    all.push(http1::Connection::open(plan, connector, &wires, i * http1::STRIDE, &count).await?);
+                    all.push(http1::HttpClient::open(plan, connector, &wires, i * http1::STRIDE, &count).await?);
                 }
                 Ok(Self::Http(all))
             }
@@ -72,7 +74,7 @@ impl Workers {
         }
     }
 
-    fn start(self, run: &Rc<Run>) -> Result<JoinSet<()>, Failure> {
+    fn start(self, run: &Rc<Measurement>) -> Result<JoinSet<()>, AnyError> {
         let mut set = JoinSet::new();
         match self {
             Self::Http(all) => {
@@ -91,14 +93,14 @@ impl Workers {
 }
 
 /// Does what the plan says. `progress` is called at the times that it names; `is_ended` ends the run early.
-pub fn run(plan: Plan, is_ended: impl Fn() -> bool, progress: impl FnMut(Value)) -> Result<Outcome, Failure> {
+pub fn run(plan: Plan, is_ended: impl Fn() -> bool, progress: impl FnMut(Value)) -> Result<Outcome, AnyError> {
     block_on(async {
         let traffic: Rc<Traffic> = Rc::default();
         let connector = Rc::new(Connector::new(&plan, traffic.clone())?);
         let opened = Watch::new(plan.timeout()).limit(Workers::open(&plan, &connector)).await;
         let workers =
             opened.ok_or_else(|| format!("no connection to {} within {} s", plan.address, plan.timeout_s))??;
-        let run = Run::begin(plan, traffic);
+        let run = Measurement::begin(plan, traffic);
         let mut workers = workers.start(&run)?;
         watch(&run, &mut workers, is_ended, progress).await?;
         Ok(run.outcome())
@@ -107,11 +109,11 @@ pub fn run(plan: Plan, is_ended: impl Fn() -> bool, progress: impl FnMut(Value))
 
 /// Waits until all workers ended, or, after the run was ended, a little longer.
 async fn watch(
-    run: &Run,
+    run: &Measurement,
     workers: &mut JoinSet<()>,
     is_ended: impl Fn() -> bool,
     mut progress: impl FnMut(Value),
-) -> Result<(), Failure> {
+) -> Result<(), AnyError> {
     let asked = run.plan.progress_s;
     let interval = if asked > 0.0 { asked } else { 1.0 };
     let interval = Duration::from_secs_f64(interval.max(run.plan.seconds / f64::from(SERIES_MAX)));
@@ -146,7 +148,7 @@ async fn watch(
             () = tokio::time::sleep_until(next.min(now + LOOK).into()) => {}
         }
     }
-    // What is left of the last interval, unless it is too short to say something.
+    // The rest of the last interval counts, unless it is too short to say something.
     let now = Instant::now();
     if is_started && now - last > interval / 10 {
         run.point(now, now - last);

@@ -1,13 +1,13 @@
 //! `nereid-load PLAN.json`: one measurement, whose result is printed as lines of JSON.
 
-use load::plan::{Failure, Plan};
+use load::plan::{AnyError, Plan};
 use serde_json::json;
 use std::io::{Read, Write};
 
 const USAGE: &str = "usage: nereid-load PLAN.json, or - for standard input";
 
 /// Reads the plan. If it is in a file, the end of standard input ends the measurement.
-fn plan() -> Result<Plan, Failure> {
+fn plan() -> Result<Plan, AnyError> {
     let mut words = std::env::args().skip(1);
     let (Some(path), None) = (words.next(), words.next()) else { return Err(USAGE.into()) };
     let mut text = String::new();
@@ -23,7 +23,7 @@ fn plan() -> Result<Plan, Failure> {
     Plan::read(&text)
 }
 
-fn measure() -> Result<(), Failure> {
+fn measure() -> Result<(), AnyError> {
     let plan = plan()?;
     load::system::end_on_signals();
     // Nobody reads the result if standard output is closed.

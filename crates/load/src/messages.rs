@@ -1,7 +1,7 @@
 //! Messages of gRPC as far as a load generator looks into them: prefixes, and of a `ModelStreamInferResponse` whether
 //! it is an error and whether it is the last of its request. Pure.
 
-use crate::plan::Failure;
+use crate::plan::AnyError;
 use bytes::{BufMut, Bytes, BytesMut};
 
 /// Bytes before each message: a flag for compression, and the length.
@@ -17,7 +17,7 @@ pub fn framed(message: &Bytes) -> Bytes {
 }
 
 /// Length of the message whose prefix begins `bytes`; `None` while that is incomplete.
-pub fn message_bytes(bytes: &[u8]) -> Result<Option<usize>, Failure> {
+pub fn message_bytes(bytes: &[u8]) -> Result<Option<usize>, AnyError> {
     match bytes.first_chunk::<PREFIX_BYTES>() {
         None => Ok(None),
         Some(&[0, a, b, c, d]) => Ok(Some(u32::from_be_bytes([a, b, c, d]) as usize)),
@@ -30,24 +30,26 @@ pub fn message_bytes(bytes: &[u8]) -> Result<Option<usize>, Failure> {
 pub struct StreamResponse<'a> {
     /// Empty: none.
     pub error: &'a str,
-    /// It has outputs, or is not the last one: an empty last one is no response.
+    /// The message has outputs, or is not the last one: an empty last one is no response.
     pub is_response: bool,
     /// `triton_final_response` is true.
     pub is_final: bool,
 }
 
 /// Reads such a message.
-pub fn stream_response(message: &[u8]) -> Result<StreamResponse<'_>, Failure> {
+pub fn stream_response(message: &[u8]) -> Result<StreamResponse<'_>, AnyError> {
     let mut found = StreamResponse::default();
     let mut has_outputs = false;
     fields(message, |field| {
         match field {
-            (1, Value::Bytes(text)) => found.error = std::str::from_utf8(text).unwrap_or("an error that is no text"),
+            (1, FieldValue::Bytes(text)) => {
+                found.error = std::str::from_utf8(text).unwrap_or("an error that is no text")
+            }
             // `infer_response`: outputs, their contents, parameters.
-            (2, Value::Bytes(response)) => fields(response, |field| {
+            (2, FieldValue::Bytes(response)) => fields(response, |field| {
                 match field {
                     (5 | 6, _) => has_outputs = true,
-                    (4, Value::Bytes(entry)) => found.is_final |= is_final(entry)?,
+                    (4, FieldValue::Bytes(entry)) => found.is_final |= is_final(entry)?,
                     _ => {}
                 }
                 Ok(())
@@ -61,13 +63,13 @@ pub fn stream_response(message: &[u8]) -> Result<StreamResponse<'_>, Failure> {
 }
 
 /// Whether an entry of the parameters says that this is the final response.
-fn is_final(entry: &[u8]) -> Result<bool, Failure> {
+fn is_final(entry: &[u8]) -> Result<bool, AnyError> {
     let (mut is_named, mut is_true) = (false, false);
     fields(entry, |field| {
         match field {
-            (1, Value::Bytes(name)) => is_named = name == b"triton_final_response",
-            (2, Value::Bytes(parameter)) => fields(parameter, |field| {
-                is_true |= matches!(field, (1, Value::Number(1..)));
+            (1, FieldValue::Bytes(name)) => is_named = name == b"triton_final_response",
+            (2, FieldValue::Bytes(parameter)) => fields(parameter, |field| {
+                is_true |= matches!(field, (1, FieldValue::Number(1..)));
                 Ok(())
             })?,
             _ => {}
@@ -77,7 +79,7 @@ fn is_final(entry: &[u8]) -> Result<bool, Failure> {
     Ok(is_named && is_true)
 }
 
-enum Value<'a> {
+enum FieldValue<'a> {
     Number(u64),
     Bytes(&'a [u8]),
 }
@@ -85,14 +87,14 @@ enum Value<'a> {
 /// Calls `each` with the number and the value of every field.
 fn fields<'a>(
     mut bytes: &'a [u8],
-    mut each: impl FnMut((u64, Value<'a>)) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let cut = || Failure::from("a message that is no protobuf");
+    mut each: impl FnMut((u64, FieldValue<'a>)) -> Result<(), AnyError>,
+) -> Result<(), AnyError> {
+    let cut = || AnyError::from("a message that is no protobuf");
     while !bytes.is_empty() {
         let key = varint(&mut bytes).ok_or_else(cut)?;
         let length = match key & 7 {
             0 => {
-                each((key >> 3, Value::Number(varint(&mut bytes).ok_or_else(cut)?)))?;
+                each((key >> 3, FieldValue::Number(varint(&mut bytes).ok_or_else(cut)?)))?;
                 continue;
             }
             1 => 8,
@@ -103,7 +105,7 @@ fn fields<'a>(
         let (value, rest) = bytes.split_at_checked(length).ok_or_else(cut)?;
         bytes = rest;
         if key & 7 == 2 {
-            each((key >> 3, Value::Bytes(value)))?;
+            each((key >> 3, FieldValue::Bytes(value)))?;
         }
     }
     Ok(())
@@ -162,7 +164,7 @@ mod tests {
     fn responses_errors_and_ends_are_told_apart() {
         let outputs = [field(1, b"repeat"), field(5, b""), field(6, &[1, 2, 3, 4])].concat();
         let of = |parts: &[Vec<u8>]| field(2, &parts.concat());
-        check(&of(&[outputs.clone()]), "", true, false);
+        check(&of(std::slice::from_ref(&outputs)), "", true, false);
         check(&of(&[outputs.clone(), parameter("triton_final_response", 1)]), "", true, true);
         check(&of(&[parameter("triton_final_response", 0), outputs]), "", true, false);
         check(&of(&[parameter("triton_final_response", 1)]), "", false, true);

@@ -30,8 +30,8 @@ pub struct Traffic {
 }
 
 /// A run: what is due, and what was counted.
-pub struct Run {
-    /// What the measurement is to do.
+pub struct Measurement {
+    /// The load.
     pub plan: Plan,
     start: Instant,
     end: Cell<Instant>,
@@ -47,7 +47,7 @@ pub struct Run {
     traffic: Rc<Traffic>,
 }
 
-impl Run {
+impl Measurement {
     /// Begins now: connections must be open already.
     pub fn begin(plan: Plan, traffic: Rc<Traffic>) -> Rc<Self> {
         let begin = Instant::now();
@@ -115,12 +115,12 @@ impl Run {
         self.count(due, |tally| tally.failed(why));
     }
 
-    /// What was counted until now, if that ends at `at` and took `interval`.
+    /// Ends an interval of the series at `at`, `interval` after the last one ended.
     pub fn point(&self, at: Instant, interval: Duration) -> serde_json::Value {
         self.tally.borrow_mut().point(at - self.start, interval)
     }
 
-    /// What the run came to.
+    /// The outcome of the run.
     pub fn outcome(&self) -> Outcome {
         let (out, input, cpu) = self.before.get();
         let tally = self.tally.take();
@@ -178,7 +178,7 @@ impl Run {
 
 /// One worker's view of the schedule.
 pub struct Pace {
-    run: Rc<Run>,
+    run: Rc<Measurement>,
     /// `None` in a closed loop.
     timer: Option<Timer>,
     /// The arrival this worker waits for.
@@ -187,7 +187,7 @@ pub struct Pace {
 
 impl Pace {
     /// The view of one more worker.
-    pub fn new(run: &Rc<Run>) -> std::io::Result<Self> {
+    pub fn new(run: &Rc<Measurement>) -> std::io::Result<Self> {
         let timer = if run.is_open() { Some(Timer::new()?) } else { None };
         Ok(Self { run: run.clone(), timer, taken: None })
     }
@@ -198,8 +198,8 @@ impl Pace {
     }
 
     /// The same without waiting, for workers that have more to do. A worker whose connection takes several requests at
-    /// a time asks again after each: as it then waits for the earliest arrival that no other has, none waits for another
-    /// worker.
+    /// a time asks again after each: it then waits for the earliest arrival that no other has, and none waits for
+    /// another worker.
     pub fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<Option<Instant>> {
         let due = match self.taken {
             Some(due) => due,
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn arrivals_are_poisson() {
         // Mean and variance of the counts per interval agree, and the rate is the one asked for.
-        let run = Run::begin(plan(Arrivals::Poisson, 10_000.0, 100.0), Rc::default());
+        let run = Measurement::begin(plan(Arrivals::Poisson, 10_000.0, 100.0), Rc::default());
         let mut counts = vec![0f64; 10_000];
         while let Some(at) = run.arrival() {
             counts[((at - run.start).as_secs_f64() * 100.0) as usize] += 1.0;
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn constant_arrivals_are_equally_far_apart() {
-        let run = Run::begin(plan(Arrivals::Constant, 1000.0, 0.01), Rc::default());
+        let run = Measurement::begin(plan(Arrivals::Constant, 1000.0, 0.01), Rc::default());
         let all: Vec<_> = std::iter::from_fn(|| run.arrival()).map(|at| (at - run.start).as_micros()).collect();
         assert_eq!(all, [1000, 2000, 3000, 4000, 5000, 6000, 7000, 8000, 9000]);
     }
@@ -295,7 +295,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
         runtime.block_on(async {
             let plan = Plan { requests_max: 3, ..plan(Arrivals::Closed, 0.0, 100.0) };
-            let mut pace = Pace::new(&Run::begin(plan, Rc::default())).expect("timer");
+            let mut pace = Pace::new(&Measurement::begin(plan, Rc::default())).expect("timer");
             let mut sent = 0;
             while pace.due().await.is_some() {
                 sent += 1;

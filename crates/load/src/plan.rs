@@ -1,11 +1,11 @@
-//! What a measurement is to do. Every other module reads it, and it reads none.
+//! The plan of a measurement. Every other module reads it, and it reads none.
 
 use bytes::Bytes;
 use serde::Deserialize;
 use std::time::Duration;
 
 /// An error for the person who started the measurement.
-pub type Failure = Box<dyn std::error::Error>;
+pub type AnyError = Box<dyn std::error::Error>;
 
 /// A request that was made before the clock runs.
 #[derive(Default, Clone)]
@@ -31,7 +31,7 @@ pub enum Protocol {
     Grpc,
 }
 
-/// What the answer to a request consists of.
+/// The form of the answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
@@ -76,7 +76,7 @@ pub struct Tls {
     pub ca: Option<String>,
     /// The client's certificate.
     pub certificate: Option<String>,
-    /// Its key.
+    /// The key of that certificate.
     pub key: Option<String>,
     /// Any certificate will do.
     pub insecure: bool,
@@ -100,9 +100,9 @@ pub struct Plan {
     pub path: String,
     /// Path of the file with the requests.
     pub requests: String,
-    /// What an answer consists of.
+    /// The form of an answer.
     pub form: Form,
-    /// What ends a request of a stream.
+    /// The message that ends a request of a stream.
     pub responses: Responses,
     /// Connections.
     pub connections: usize,
@@ -112,7 +112,7 @@ pub struct Plan {
     pub arrivals: Arrivals,
     /// Requests per second over all connections, unless the loop is closed.
     pub rate: f64,
-    /// Of the random arrivals.
+    /// Seed of the random arrivals.
     pub seed: u64,
     /// Requests of the first seconds are not counted.
     pub warmup_s: f64,
@@ -177,7 +177,7 @@ const SECONDS_MAX: f64 = 31.0 * 86_400.0;
 
 impl Plan {
     /// Reads a plan and the file of its requests.
-    pub fn read(text: &str) -> Result<Self, Failure> {
+    pub fn read(text: &str) -> Result<Self, AnyError> {
         let mut plan: Self = serde_json::from_str(text).map_err(|e| format!("the plan: {e}"))?;
         let file = std::fs::read(&plan.requests)
             .map_err(|e| format!("the plan names the file of requests \"{}\": {e}", plan.requests))?;
@@ -186,7 +186,7 @@ impl Plan {
         Ok(plan)
     }
 
-    fn check(&self) -> Result<(), Failure> {
+    fn check(&self) -> Result<(), AnyError> {
         for (name, value, zero) in [
             ("warmup_s", self.warmup_s, true),
             ("seconds", self.seconds, false),
@@ -242,7 +242,7 @@ impl Plan {
 }
 
 /// Header fields: `name: value;…`, or `[["name","value"],…]`, whose values may have semicolons.
-pub fn headers(text: &str) -> Result<Vec<(String, String)>, Failure> {
+pub fn headers(text: &str) -> Result<Vec<(String, String)>, AnyError> {
     let text = text.trim();
     let fields: Vec<(String, String)> = if text.starts_with('[') {
         serde_json::from_str(text).map_err(|e| format!("header fields {text}: {e}"))?
@@ -259,7 +259,7 @@ pub fn headers(text: &str) -> Result<Vec<(String, String)>, Failure> {
 }
 
 /// Reads a file of requests, each with a line `<body bytes> <tail bytes> <counter or -> <headers>`, a body and a tail.
-pub fn read_ring(mut file: Bytes) -> Result<Vec<Prepared>, Failure> {
+pub fn read_ring(mut file: Bytes) -> Result<Vec<Prepared>, AnyError> {
     let mut ring = Vec::new();
     while !file.is_empty() {
         let end = file.iter().position(|&b| b == b'\n').ok_or("a request without a line")?;

@@ -1,4 +1,4 @@
-//! What was measured: counted while the load runs, reported as JSON.
+//! Counts of a measurement while it runs, and its result as JSON.
 
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
@@ -13,18 +13,18 @@ pub const SERIES_MAX: u32 = 1000;
 /// Latencies that are listed one by one.
 pub const SAMPLES_MAX: usize = 100_000;
 
-/// Times, with three digits from 1 µs to an hour.
+/// Latencies, with three digits from 1 µs to an hour.
 #[derive(Clone)]
-pub struct Times(Histogram<u64>);
+pub struct Latencies(Histogram<u64>);
 
-impl Default for Times {
+impl Default for Latencies {
     fn default() -> Self {
         let histogram = Histogram::new_with_bounds(1_000, 3_600_000_000_000, 3);
         Self(histogram.unwrap_or_else(|_| Histogram::new(3).expect("3 digits are valid")))
     }
 }
 
-impl Times {
+impl Latencies {
     fn record(&mut self, time: Duration) {
         self.0.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
@@ -43,7 +43,8 @@ impl Times {
         let q = |quantile| self.quantile_us(quantile);
         json!({
             "mean": us(self.0.mean()), "std": us(self.0.stdev()), "min": us(self.0.min() as f64),
-            "p50": q(0.5), "p90": q(0.9), "p95": q(0.95), "p99": q(0.99), "p999": q(0.999), "max": us(self.0.max() as f64),
+            "p50": q(0.5), "p90": q(0.9), "p95": q(0.95), "p99": q(0.99), "p999": q(0.999),
+            "max": us(self.0.max() as f64),
         })
     }
 
@@ -68,16 +69,16 @@ fn rounded(value: f64) -> f64 {
 #[derive(Default)]
 pub struct Tally {
     /// From the moment when a request was due to its last response.
-    pub latency: Times,
+    pub latency: Latencies,
     /// The same since the last point of the series.
-    recent: Times,
+    recent: Latencies,
     recent_errors: u64,
     /// From the moment when a request was due until it was sent, in an open loop.
-    late: Times,
+    late: Latencies,
     /// From the moment when a request was due to its first response, where there may be several.
-    first: Times,
+    first: Latencies,
     /// From one response to the next.
-    between: Times,
+    between: Latencies,
     responses: u64,
     /// Requests that failed.
     pub errors: u64,
@@ -161,9 +162,9 @@ impl Tally {
     }
 }
 
-/// What a run came to.
+/// The outcome of a run.
 pub struct Outcome {
-    /// What was counted.
+    /// Counts of all requests that count.
     pub tally: Tally,
     /// When the requests that count began.
     pub start: Instant,

@@ -1,5 +1,5 @@
-//! What this program asks of the operating system without a safe wrapper: a fine timer, the CPU time that it used, and
-//! signals that end it.
+//! Calls of the operating system without a safe wrapper: a fine timer, the CPU time of this process, and signals that
+//! end it.
 
 #![allow(unsafe_code)] // timerfd, getrusage and sigaction have no safe wrapper in std; each call with its reason
 
@@ -31,7 +31,7 @@ mod timer {
             }
             // SAFETY: `raw` was just made and belongs to nobody else.
             let owned = unsafe { OwnedFd::from_raw_fd(raw) };
-            // SAFETY: `OwnedFd` names the same open descriptor until it is dropped, and is dropped by the `AsyncFd` alone.
+            // SAFETY: `OwnedFd` names the same descriptor until it is dropped, and is dropped by the `AsyncFd` alone.
             Ok(Self(unsafe { AsyncFd::register(owned) }?))
         }
 

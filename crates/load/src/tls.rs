@@ -1,7 +1,7 @@
 //! Connections: plain TCP, TLS over it with rustls, or a Unix socket. They count their bytes.
 
 use crate::pace::Traffic;
-use crate::plan::{Failure, Plan, Protocol, Tls};
+use crate::plan::{AnyError, Plan, Protocol, Tls};
 use std::io::{IoSlice, Result};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -10,7 +10,6 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::client::WebPkiServerVerifier;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
@@ -26,16 +25,13 @@ const SYSTEM_ROOTS: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-enum Socket {
-    Plain(TcpStream),
-    Unix(UnixStream),
-    /// In a box: its state is a kilobyte.
-    Encrypted(Box<TlsStream<TcpStream>>),
-}
+/// A socket, plain or not.
+trait Socket: AsyncRead + AsyncWrite + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Unpin> Socket for T {}
 
 /// A connection.
 pub struct Stream {
-    socket: Socket,
+    socket: Box<dyn Socket>,
     traffic: Rc<Traffic>,
 }
 
@@ -89,12 +85,12 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-fn certificates(path: &str) -> std::result::Result<Vec<CertificateDer<'static>>, Failure> {
+fn certificates(path: &str) -> std::result::Result<Vec<CertificateDer<'static>>, AnyError> {
     let all: std::result::Result<Vec<_>, _> = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
     Ok(all.map_err(|e| format!("certificates of {path}: {e}"))?)
 }
 
-fn verifier(tls: &Tls, provider: Arc<CryptoProvider>) -> std::result::Result<Verifier, Failure> {
+fn verifier(tls: &Tls, provider: Arc<CryptoProvider>) -> std::result::Result<Verifier, AnyError> {
     if tls.insecure {
         return Ok(Verifier { provider, authorities: None, known: Vec::new() });
     }
@@ -122,7 +118,7 @@ pub struct Connector {
 
 impl Connector {
     /// Reads what TLS needs.
-    pub fn new(plan: &Plan, traffic: Rc<Traffic>) -> std::result::Result<Self, Failure> {
+    pub fn new(plan: &Plan, traffic: Rc<Traffic>) -> std::result::Result<Self, AnyError> {
         let tls = match &plan.tls {
             None => None,
             Some(_) if plan.address.starts_with("unix:") => return Err("TLS over a Unix socket is not possible".into()),
@@ -132,26 +128,26 @@ impl Connector {
     }
 
     /// Opens one.
-    pub async fn connect(&self) -> std::result::Result<Stream, Failure> {
+    pub async fn connect(&self) -> std::result::Result<Stream, AnyError> {
         let socket = self.socket().await.map_err(|e| format!("cannot connect to {}: {e}", self.address))?;
         Ok(Stream { socket, traffic: self.traffic.clone() })
     }
 
-    async fn socket(&self) -> Result<Socket> {
+    async fn socket(&self) -> Result<Box<dyn Socket>> {
         if let Some(path) = self.address.strip_prefix("unix:") {
-            return Ok(Socket::Unix(UnixStream::connect(path).await?));
+            return Ok(Box::new(UnixStream::connect(path).await?));
         }
         let stream = TcpStream::connect(&self.address).await?;
         stream.set_nodelay(true)?;
         Ok(match &self.tls {
-            None => Socket::Plain(stream),
-            Some((tls, name)) => Socket::Encrypted(Box::new(tls.connect(name.clone(), stream).await?)),
+            None => Box::new(stream),
+            Some((tls, name)) => Box::new(tls.connect(name.clone(), stream).await?),
         })
     }
 }
 
 /// The name in a certificate, from `HOST:PORT`, `[V6]:PORT` or `HOST`.
-fn server_name(host: &str) -> std::result::Result<ServerName<'static>, Failure> {
+fn server_name(host: &str) -> std::result::Result<ServerName<'static>, AnyError> {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
         _ => host,
@@ -160,7 +156,7 @@ fn server_name(host: &str) -> std::result::Result<ServerName<'static>, Failure> 
     Ok(ServerName::try_from(name).map_err(|_| format!("\"{host}\" is no name that a certificate can have"))?)
 }
 
-fn connector(tls: &Tls, protocol: Protocol) -> std::result::Result<TlsConnector, Failure> {
+fn connector(tls: &Tls, protocol: Protocol) -> std::result::Result<TlsConnector, AnyError> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()?
@@ -178,17 +174,6 @@ fn connector(tls: &Tls, protocol: Protocol) -> std::result::Result<TlsConnector,
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// Calls a method of the socket, whichever it is.
-macro_rules! socket {
-    ($stream:ident, $method:ident $(, $argument:expr)*) => {
-        match &mut $stream.get_mut().socket {
-            Socket::Plain(io) => Pin::new(io).$method($($argument),*),
-            Socket::Unix(io) => Pin::new(io).$method($($argument),*),
-            Socket::Encrypted(io) => Pin::new(io).$method($($argument),*),
-        }
-    };
-}
-
 /// Adds the bytes of a write.
 fn counted(traffic: &Traffic, written: Poll<Result<usize>>) -> Poll<Result<usize>> {
     if let Poll::Ready(Ok(n)) = &written {
@@ -200,8 +185,7 @@ fn counted(traffic: &Traffic, written: Poll<Result<usize>>) -> Poll<Result<usize
 impl AsyncRead for Stream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<Result<()>> {
         let before = to.filled().len();
-        let this = self.as_mut();
-        let read = socket!(this, poll_read, cx, to);
+        let read = Pin::new(&mut self.socket).poll_read(cx, to);
         let input = &self.traffic.input;
         input.set(input.get() + (to.filled().len() - before) as u64);
         read
@@ -210,8 +194,7 @@ impl AsyncRead for Stream {
 
 impl AsyncWrite for Stream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, from: &[u8]) -> Poll<Result<usize>> {
-        let this = self.as_mut();
-        let written = socket!(this, poll_write, cx, from);
+        let written = Pin::new(&mut self.socket).poll_write(cx, from);
         counted(&self.traffic, written)
     }
 
@@ -220,8 +203,7 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         from: &[IoSlice<'_>],
     ) -> Poll<Result<usize>> {
-        let this = self.as_mut();
-        let written = socket!(this, poll_write_vectored, cx, from);
+        let written = Pin::new(&mut self.socket).poll_write_vectored(cx, from);
         counted(&self.traffic, written)
     }
 
@@ -229,11 +211,11 @@ impl AsyncWrite for Stream {
         true
     }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        socket!(self, poll_flush, cx)
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        socket!(self, poll_shutdown, cx)
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
     }
 }

@@ -675,7 +675,7 @@ impl NativeCore {
         families.0
     }
 
-    /// What GPUs report; values that one does not report are 0.
+    /// The GPUs and their use; values that one does not report are 0.
     #[napi]
     pub fn devices(&self) -> Vec<js::DeviceUse> {
         let status = self.gpus.lock().as_ref().map(|(monitor, _)| monitor.status());

@@ -261,7 +261,7 @@ pub struct Gauge {
     pub value: f64,
 }
 
-/// What a GPU reports.
+/// Use of a GPU, as it reports it.
 #[napi(object, object_from_js = false)]
 pub struct DeviceUse {
     pub uuid: String,
@@ -271,7 +271,6 @@ pub struct DeviceUse {
     /// Share of time during which kernels run, from 0 to 1.
     pub utilization: f64,
 }
-
 
 /// Counters of one version, read consistently.
 #[napi(object, object_from_js = false, use_nullable = true)]

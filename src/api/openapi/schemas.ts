@@ -62,7 +62,10 @@ export const SCHEMAS: Schema = {
   InputParameters: inputParameters,
   OutputParameters: outputParameters,
   InferRequest: object(
-    { id: string, parameters: ref('Parameters'), inputs: array(ref('InputTensor')), outputs: array(ref('RequestedOutput')) },
+    {
+      id: string, parameters: ref('Parameters'), inputs: array(ref('InputTensor')),
+      outputs: array(ref('RequestedOutput')),
+    },
     ['inputs'],
   ),
   InputTensor: object(

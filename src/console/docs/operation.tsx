@@ -134,12 +134,12 @@ export function TryOperation({ path, method, operation, parameters, schemas, api
       {answer !== null && (
         <>
           <Pre label="Headers of the answer" text={answer.headers} />
-          <Pre label="Body of the answer" text={shown(answer)} />
+          <Pre isCode label="Body of the answer" text={shown(answer)} />
         </>
       )}
       <details>
         <summary>As curl</summary>
-        <Pre label="The call in curl" text={command} />
+        <Pre isCode label="The call in curl" text={command} />
         <div class="row"><Copy text={command} /></div>
       </details>
     </form>

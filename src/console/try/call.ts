@@ -76,6 +76,9 @@ export interface Event {
   pieces: readonly (readonly [string, string])[]
 }
 
+/** Time for a stream before the browser gets its turn. */
+const WORK_MS_MAX = 30
+
 /**
  * Calls back with each response of a stream, and resolves with its record. Browsers do not show trailers, where the
  * record is, so it is asked for afterwards: by an id, which the stream gets for that if it has none.
@@ -91,7 +94,13 @@ export async function generate(
   const from = performance.now()
   const path = `${modelPath(request.model, request.version)}/generate_stream`
   const response = await api.raw(path, { method: 'POST', headers, body, signal })
+  let since = from
   for await (const data of eventsOf(partsOf(response))) {
+    // A fast stream has always a next response, and the browser would draw nothing meanwhile.
+    if (performance.now() - since > WORK_MS_MAX) {
+      await new Promise((resolve) => setTimeout(resolve))
+      since = performance.now()
+    }
     const { model_name: model, model_version: _, id: _id, ...rest } = parseJson(data) as Record<string, unknown>
     if (model === undefined && typeof rest['error'] === 'string') throw new Error(rest['error'])
     const pieces = Object.entries(rest).filter((one): one is [string, string] => typeof one[1] === 'string')

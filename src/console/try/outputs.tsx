@@ -63,7 +63,7 @@ export function Picture({ bytes, type, label }: { bytes: Uint8Array; type: strin
   return <figure class="picture"><img src={url} alt={text} /><figcaption>{text}</figcaption></figure>
 }
 
-/** Text that can be scrolled by keyboard too. */
-export const Pre = ({ label, text }: { label: string; text: string }) => (
-  <pre class="values" role="region" aria-label={label} tabIndex={0}>{text}</pre>
+/** Text that can be scrolled by keyboard too; lines of code are not broken. */
+export const Pre = ({ label, text, isCode = false }: { label: string; text: string; isCode?: boolean }) => (
+  <pre class={isCode ? 'values' : 'values wrap'} role="region" aria-label={label} tabIndex={0}>{text}</pre>
 )

@@ -32,7 +32,7 @@ function Open({ write, needs }: { write: (language: Language) => string; needs: 
         ))}
         <Copy text={text} />
       </div>
-      <Pre label={`The call in ${language}`} text={text} />
+      <Pre isCode label={`The call in ${language}`} text={text} />
       <p class="quiet">
         {language === 'curl' ? 'For a shell of POSIX.'
           : language === 'Python' ? needs !== '' && <>Needs <code>pip install "{needs}"</code>.</>

@@ -3,6 +3,7 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { timeText } from '../format.js'
 import type { StreamLog } from './log.js'
+import { Pre } from './outputs.js'
 
 /** Responses that are shown. */
 const SHOWN_MAX = 50
@@ -32,7 +33,7 @@ export function StreamView({ log, isOver }: { log: StreamLog; isOver: boolean })
       {[...log.texts].map(([name, text]) => (
         <section key={name} class="tensor">
           <h3><code>{name}</code> <span class="quiet">all pieces</span></h3>
-          <pre class="values wrap" role="region" aria-label={`text of ${name}`} tabIndex={0}>{text}</pre>
+          <Pre label={`text of ${name}`} text={text} />
         </section>
       ))}
       <ol class="events" ref={list} tabIndex={0} aria-label="Responses" start={(shown[0]?.index ?? 0) + 1}>

@@ -157,6 +157,9 @@ const RULES = new Map<string, Rule>([
   }],
 ])
 
+/** Names of the options that are rewritten, without dashes. */
+export const REWRITTEN: readonly string[] = [...RULES.keys()]
+
 /** Options of perf_analyzer that only a command line for it has: its defaults apply then. */
 const TELLING = new Set(['m', 'u', 'i', 'p', 's', 'measurement-interval', 'stability-percentage', 'concurrency-range',
   'request-rate-range', 'measurement-mode'])

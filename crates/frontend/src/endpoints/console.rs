@@ -39,7 +39,8 @@ impl Endpoint for ConsoleEvents {
                 return Reply::error(
                     JSON,
                     &Error::unavailable(format!(
-                        "{CONSOLES_MAX} pages with the console are open, which is the limit (nereid_consoles_max); close one"
+                        "{CONSOLES_MAX} pages with the console are open, which is the limit (nereid_consoles_max); \
+                         close one"
                     )),
                 );
             };
@@ -68,7 +69,7 @@ impl Endpoint for ConsoleEvents {
     }
 }
 
-/// What the caller may do.
+/// Permissions of the caller.
 #[derive(Clone, Copy)]
 struct May {
     index: bool,
@@ -79,7 +80,7 @@ struct May {
     infer: bool,
 }
 
-/// What is needed to make the next event.
+/// Everything that the next event is made of.
 struct State {
     engine: Arc<Engine>,
     control: Arc<dyn crate::control::Control>,

@@ -27,7 +27,7 @@ pub fn plan(bytes: usize) -> Plan {
     Plan { ring: vec![Prepared { body, ..Prepared::default() }], path: "/p".into(), seconds: 30.0, ..Plan::default() }
 }
 
-/// What the measurement comes to.
+/// The result of a measurement.
 pub fn measure(plan: Plan) -> Value {
     load::run(plan, || false, |_| {}).expect("runs").json()["result"].take()
 }
