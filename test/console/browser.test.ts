@@ -52,7 +52,7 @@ const PAGES = {
   '/console#model=quick&version=1': text('dialog .why, dialog .empty'),
 }
 
-describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 60_000 }, () => {
+describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () => {
   let browser: ChildProcess
   let server: TestServer
   const tabs: Tab[] = []
