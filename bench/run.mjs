@@ -7,24 +7,20 @@
  * figures with their conditions as JSON, Markdown and one page of HTML. `--help` lists the options.
  */
 import { execFileSync } from 'node:child_process'
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { cpus, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { ROOT, orExplain, setup } from '../scripts/setup.mjs'
 import { Runner, summary } from './lib/cells.mjs'
-import { jsonOf } from './lib/json.mjs'
 import { Generator } from './lib/load.mjs'
 import { Conditions } from './lib/machine.mjs'
 import { SUITES, UsageError, help, minutesOf, parseOptions } from './lib/options.mjs'
 import { BENCH, end, endAll, killAll, memoryMiB } from './lib/process.mjs'
 import { removeRegions } from './lib/regions.mjs'
 import { SMALL, generateModels } from './models/generate.mjs'
-import { page } from './report/page.mjs'
-import { markdown } from './report/markdown.mjs'
-import { judge } from './report/targets.mjs'
+import { writeResults } from './report/readme.mjs'
 import { Floors } from './subjects/floors.mjs'
 import { startNereid } from './subjects/nereid.mjs'
-import { PEER_NAMES, startPeers } from './subjects/peers.mjs'
 import { startGivenTriton, startPytriton } from './subjects/triton.mjs'
 import { cache } from './suites/cache.mjs'
 import { client } from './suites/client.mjs'
@@ -34,8 +30,9 @@ import { embed } from './suites/embed.mjs'
 import { crosscheck } from './suites/crosscheck.mjs'
 import { frameworks } from './suites/frameworks.mjs'
 import { isolation, memory, startUp } from './suites/isolation.mjs'
-import { batching, threads } from './suites/models.mjs'
+import { batching } from './suites/models.mjs'
 import { curves, front, sizes } from './suites/network.mjs'
+import { peers } from './suites/peers.mjs'
 import { pipeline } from './suites/pipeline.mjs'
 import { python } from './suites/python.mjs'
 import { scale } from './suites/scale.mjs'
@@ -49,8 +46,8 @@ const began = performance.now()
 const say = (text) => console.log(`[${((performance.now() - began) / 1000).toFixed(0).padStart(4)} s] ${text}`)
 
 /** Servers to compare with, and the ones that cannot be compared with, each with its reason. */
-async function startOthers(options, work, models) {
-  const found = { tritons: [], peers: [], absent: [] }
+async function startOthers(options, work) {
+  const found = { tritons: [], absent: [] }
   const attempt = async (name, begin) => {
     try {
       found.tritons.push(...(await begin()))
@@ -66,20 +63,14 @@ async function startOthers(options, work, models) {
     await attempt('Triton with an ONNX Runtime backend', () => startGivenTriton(options))
   }
   if (!options.peers) {
-    for (const name of ['Triton of nvidia-pytriton', ...PEER_NAMES]) {
-      found.absent.push({
-        name, reason: options.quick ? 'left out of a quick run: --peers measures it' : 'left out by --peers=false',
-      })
-    }
+    found.absent.push({
+      name: 'Triton of nvidia-pytriton',
+      reason: options.quick ? 'left out of a quick run: --peers measures it' : 'left out by --peers=false',
+    })
     return found
   }
   say('starting other servers …')
   await attempt('Triton of nvidia-pytriton', () => startPytriton(ROOT, work, say))
-  if (models) {
-    const { running, absent } = await startPeers(ROOT, work, say)
-    found.peers.push(...running)
-    found.absent.push(...absent)
-  }
   for (const { name, reason } of found.absent) say(`not compared: ${name}: ${reason}`)
   return found
 }
@@ -100,7 +91,7 @@ const FULL_MODELS = { batching: ['minilm', 'minilm_plain'] }
  */
 function mergeInto(result, file) {
   const earlier = JSON.parse(readFileSync(file, 'utf8'))
-  const isNew = (suite) => result.suites.includes(suite)
+  const isNew = (suite) => result.suites.includes(suite) || !SUITES.includes(suite)
   const older = earlier.measured ?? [{ suites: earlier.suites, date: earlier.date, commit: earlier.conditions.commit }]
   result.measured = [
     { suites: result.suites, date: result.date, commit: result.conditions.commit },
@@ -109,7 +100,7 @@ function mergeInto(result, file) {
       .filter((m) => m.suites.length > 0),
   ]
   result.cells = [...result.cells, ...earlier.cells.filter((c) => !isNew(c.suite))]
-  for (const part of ['counts', 'isolation', 'memory', 'stream', 'python', 'frameworks', 'scale', 'client'])
+  for (const part of ['counts', 'isolation', 'memory', 'stream', 'python', 'frameworks', 'scale', 'client', 'peers'])
     result[part] ??= isNew(part) ? null : earlier[part]
   result.tritonReference ??= earlier.tritonReference
   const names = new Set(result.subjects.map((s) => s.name))
@@ -131,8 +122,8 @@ async function main(options) {
     say('building the load generator (a minute the first time) …')
     execFileSync('cargo', ['build', '--release', '-q', '-p', 'nereid-bench'], { cwd: ROOT, stdio: 'inherit' })
   }
-  // These suites need servers of one kind and small models, and run in a bundle, where nothing else exists.
-  const isSmall = options.suites.every((suite) => ['scale', 'frameworks', 'compute'].includes(suite))
+  // These suites start all servers that they need, with small models; some run in a bundle, where nothing else exists.
+  const isSmall = options.suites.every((suite) => ['scale', 'frameworks', 'compute', 'peers'].includes(suite))
   generateModels({ large: !options.quick, say, only: isSmall ? SMALL : null })
 
   const binary = BENCH
@@ -151,9 +142,9 @@ async function main(options) {
   const nereid = await startNereid(ROOT, {
     models: models.length === 0 ? ['simple'] : models, flags: ['--allow-client-shm=true'],
   })
-  const others = await startOthers({ ...options, peers: options.peers && !isSmall }, work, has('front'))
+  const others = isSmall ? { tritons: [], absent: [] } : await startOthers(options, work)
   const resting = new Map(
-    [nereid, ...others.tritons, ...others.peers].map((s) => [s.name, memoryMiB(s.pids(), 'VmRSS')]),
+    [nereid, ...others.tritons].map((s) => [s.name, memoryMiB(s.pids(), 'VmRSS')]),
   )
 
   const ctx = {
@@ -192,9 +183,6 @@ async function main(options) {
   cells.push(...frontCells)
   const peaks = new Map()
   const notePeaks = (subjects) => subjects.forEach((s) => peaks.set(s.name, memoryMiB(s.pids(), 'VmHWM')))
-  // Their event loops and watchdogs must not run beside what follows.
-  notePeaks(others.peers)
-  await Promise.all(others.peers.map((p) => end(p.child)))
   cells.push(...((await attempt('sizes', () => sizes(ctx))) ?? []))
   cells.push(...((await attempt('curves', () => curves(ctx, frontCells))) ?? []))
   const streamed = await attempt('stream', () => stream(ctx))
@@ -209,8 +197,8 @@ async function main(options) {
   if (!ctx.quick) cells.push(...((await attempt('crosscheck', () => crosscheck(ctx))) ?? []))
   notePeaks([nereid])
   await end(nereid.child)
-  // Minutes of whole networks: only a full run has them.
-  if (!ctx.quick) cells.push(...((await attempt('threads', () => threads(ctx))) ?? []))
+  const beside = await attempt('peers', () => peers(ctx))
+  cells.push(...(beside?.cells ?? []))
   cells.push(...((await attempt('compute', () => compute(ctx))) ?? []))
   const framed = await attempt('frameworks', () => frameworks(ctx))
   cells.push(...(framed?.cells ?? []))
@@ -238,7 +226,7 @@ async function main(options) {
     minutes: (performance.now() - began) / 60_000,
     conditions: conditions.now(),
     tritonReference: ctx.tritonReference?.name ?? null,
-    subjects: [nereid, ...others.tritons, ...others.peers].map((s) => ({
+    subjects: [nereid, ...others.tritons].map((s) => ({
       name: s.name,
       kind: s.kind,
       version: s.version ?? null,
@@ -252,6 +240,7 @@ async function main(options) {
     python: inPython?.more ?? null,
     frameworks: framed?.more ?? null,
     scale: scaled?.more ?? null,
+    peers: beside?.more ?? null,
     client: asked,
     counts: counted,
     isolation: isolated,
@@ -261,15 +250,10 @@ async function main(options) {
   const out = options.out ?? join(ROOT, 'bench/results')
   mkdirSync(out, { recursive: true })
   // A partial run must not look like a whole one.
-  const isPartial = ctx.filtered || options.suites.length < SUITES.length
+  const isPartial = ctx.filtered || !options.isWhole
   const name = `${options.quick ? 'quick' : 'full'}${isPartial && !options.merge ? '-partial' : ''}`
   if (options.merge) mergeInto(result, join(out, `${name}.json`))
-  result.targets = judge(result)
-  const text = markdown(result)
-  console.log(`\n${text}`)
-  writeFileSync(join(out, `${name}.json`), jsonOf(result))
-  writeFileSync(join(out, `${name}.md`), text)
-  writeFileSync(join(out, `${name}.html`), page(result))
+  console.log(`\n${writeResults(result, join(out, name))}`)
   say(`written to ${join(out, name)}.{json,md,html}`)
   // Errors of other servers are in the table and do not fail the run.
   if (result.failed.length > 0 || result.cells.some((c) => c.errors > 0 && c.kind !== 'peer')) process.exitCode = 1

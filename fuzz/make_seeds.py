@@ -472,6 +472,14 @@ CACHE_MESSAGES = {
     "long": struct.pack("<QBQ", 7, 0, 1 << 30) + b"x",
 }
 
+# --- load_response: replies of a server to the load generator
+LOAD_RESPONSE = {
+    "length": b'HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n{"error":"no"}',
+    "chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\n0\r\nTrailer: x\r\n\r\n",
+    "events": b'HTTP/1.0 200 OK\r\n\r\ndata: {"OUT":1}\n\ndata: {"error":"no"}\r\n\r\ndata: [DONE]\n\n',
+    "interim": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\r\nbusy",
+}
+
 # --- redis_reply: replies of a Redis, good, an error, and a length that no value has
 REDIS_REPLY = {
     "replies": b"+PONG\r\n+OK\r\n:7\r\n$-1\r\n$4\r\na\r\nb\r\n",
@@ -533,7 +541,7 @@ TEXT = {
     ),
 }
 
-for target, files in {**TREES, "http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "text_forms": TEXT_FORMS, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "cache_entry": CACHE_ENTRY, "cache_messages": CACHE_MESSAGES, "tls_front": TLS_FRONT, "keys_file": KEYS_FILE, "token": TOKEN, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE, "certificate": CERTIFICATE, "redis_reply": REDIS_REPLY, "text": TEXT}.items():
+for target, files in {**TREES, "http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "text_forms": TEXT_FORMS, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "cache_entry": CACHE_ENTRY, "cache_messages": CACHE_MESSAGES, "tls_front": TLS_FRONT, "keys_file": KEYS_FILE, "token": TOKEN, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE, "certificate": CERTIFICATE, "load_response": LOAD_RESPONSE, "redis_reply": REDIS_REPLY, "text": TEXT}.items():
     (SEEDS / target).mkdir(parents=True)
     for name, data in files.items():
         (SEEDS / target / name).write_bytes(data)

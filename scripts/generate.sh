@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Rebuilds what is generated: from proto/ Rust messages and descriptors for crates/protocol and TypeScript for src/config, tables for client; docs/limits.md from
 # the rows of test/attacks; from shm/protocol.json the constants of the runner protocol for Rust, C and Python; from shm/include the
-# functions of Triton's C API that crates/backend-host does not define; from crates/scheduler the causes for which batches begin; from crates/node the declarations of the native module.
+# functions of Triton's C API that crates/backend-host does not define; from crates/scheduler the causes for which batches begin; from src/console the page; from crates/node the declarations of the native module.
 # With --check nothing is written; fails when what is committed differs from what would be generated. Needs no network.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -34,6 +34,7 @@ if [[ "${1:-}" == --check ]]; then
   node test/attacks/docs.mjs --check
   node scripts/generate-runner.mjs --check
   node scripts/generate-causes.mjs --check
+  node scripts/generate-console.mjs --check
   node scripts/generate-triton-stubs.mjs --check
 else
   cp "$work/rust"/* "$rust/"
@@ -43,5 +44,6 @@ else
   node test/attacks/docs.mjs
   node scripts/generate-runner.mjs
   node scripts/generate-causes.mjs
+  node scripts/generate-console.mjs
   node scripts/generate-triton-stubs.mjs
 fi

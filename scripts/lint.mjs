@@ -48,6 +48,8 @@ const CHECKS = [
   ['house', () => checkHouse()],
   ['oxlint', () => show(bin('oxlint'), ['--deny-warnings'], { cwd: ROOT })],
   ['tsc', () => show(bin('tsc'), ['-p', 'test/tsconfig.json'], { cwd: ROOT })],
+  // It runs in browsers, where other types are global.
+  ['tsc of the page', () => show(bin('tsc'), ['-p', 'src/console/tsconfig.json'], { cwd: ROOT })],
   ['rustfmt', () => show('cargo', ['fmt', '--all', '--check'], { cwd: ROOT })],
   ['clippy', () => clippy(ROOT)],
   [

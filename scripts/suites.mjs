@@ -176,8 +176,8 @@ export const SUITES = {
   vitest: {
     lane: 'serve', clocks: true, python: true,
     async run() {
-      const others = ['docs', 'client', 'stores', 'javascript', 'text', 'bench'].map((name) => `test/${name}`)
-      const places = [...others, ...SHARED]
+      const own = ['docs', 'client', 'stores', 'javascript', 'text', 'console', 'bench'].map((name) => `test/${name}`)
+      const places = [...own, ...SHARED]
       const others = places.map((place) => `--exclude=${place}/**`)
       const apart = await vitest('vitest.json', ...others)
       return { ...sumOf([apart, await vitest('shared.json', '--no-isolate', ...SHARED)]), again: apart.again }
@@ -187,6 +187,8 @@ export const SUITES = {
   javascript: { lane: 'serve', clocks: true, run: () => vitest('javascript.json', 'test/javascript') },
   /** Text endpoints over tiny models, beside recorded numbers; trained weights and clients are a heavy suite. */
   text: { lane: 'serve', run: () => vitest('text.json', 'test/text') },
+  /** The page at `/console`: what it keeps and puts on top; at night the page itself, in Chromium. */
+  console: { lane: 'serve', run: () => vitest('console.json', 'test/console') },
   /** `nereid bench` against servers, and the benchmarks' own tools. */
   bench: { lane: 'serve', clocks: true, python: true, run: () => vitest('bench.json', 'test/bench') },
   /** Triton's recorded responses. */

@@ -2,6 +2,7 @@
  * Cells: one subject under one load. A suite lists them; here they are prepared, checked, and measured in turn: every
  * repetition visits every cell of its suite once, so that whatever else the machine does falls on all of them.
  */
+import { signalAll } from './process.mjs'
 import { spread } from './stats.mjs'
 
 /** How a number of concurrent requests is spread: connections × streams. HTTP/1.1 has one request per connection. */
@@ -13,6 +14,7 @@ function shape(transport, c) {
 /**
  * @param traffic `varied`: every request differs, as those of real clients do; `repeated`: always the same bytes.
  *   Shared memory is always repeated: the data are in the region.
+ * @param times how often a repetition measures it: more where a target is close to what is found
  * @param busy processes that compute meanwhile, on a core each where there are enough
  */
 export function cell(
@@ -29,6 +31,23 @@ export function cell(
   return {
     suite, name, subject, workload: ours, transport, form, c, rate, traffic: kind, ...shape(transport, c), runs: [],
     ...more,
+  }
+}
+
+/** One repetition: every cell once, then again those that are measured more `times`, in turn as before. */
+function rounds(cells) {
+  const most = Math.max(...cells.map(({ times = 1 }) => times))
+  return Array.from({ length: most }, (_, round) => cells.filter(({ times = 1 }) => times > round)).flat()
+}
+
+/** Stops a server that computes while nobody asks, unless it does the work meanwhile: others are measured beside it. */
+async function awake({ isRestless = false, pids }, work) {
+  const signal = (name) => isRestless && signalAll(pids(), name)
+  signal('SIGCONT')
+  try {
+    return await work()
+  } finally {
+    signal('SIGSTOP')
   }
 }
 
@@ -53,13 +72,15 @@ export class Runner {
   /** Makes the request of a cell and checks answers, once per subject and workload. Resolves with the answer. */
   async prepare(cell) {
     const key = [
-      cell.subject.name, cell.workload.name, cell.workload.model, cell.transport, cell.form, cell.traffic
+      cell.subject.name, cell.subject.http, cell.workload.name, cell.workload.model, cell.transport, cell.form,
+      cell.traffic
     ].join('\0')
     if (!this.#checked.has(key)) {
       const request = [cell.subject, cell.workload, cell.transport, cell.form, cell.regions]
       cell.target = this.#generator.target(...request)
       if (cell.traffic === 'varied') cell.ring = this.#generator.ring(...request)
-      this.#checked.set(key, { target: cell.target, ring: cell.ring, answer: await this.#generator.check(cell) })
+      const answer = await awake(cell.subject, () => this.#generator.check(cell))
+      this.#checked.set(key, { target: cell.target, ring: cell.ring, answer })
     }
     const { target, ring, answer } = this.#checked.get(key)
     Object.assign(cell, { target, ring })
@@ -73,7 +94,7 @@ export class Runner {
       try {
         if (cell.run === undefined) {
           await this.prepare(cell)
-          await this.#generator.run(cell, Math.min(0.3, seconds / 3))
+          await this.run(cell, Math.min(0.3, seconds / 3))
         }
         ready.push(cell)
       } catch (error) {
@@ -83,14 +104,15 @@ export class Runner {
     }
     if (ready.length === 0) return ready
     const length = (cell) => cell.seconds ?? seconds
-    const total = ready.reduce((sum, cell) => sum + length(cell), 0) * repetitions
+    const total = rounds(ready).reduce((sum, cell) => sum + length(cell), 0) * repetitions
     this.#say(`${title}: ${ready.length} cells × ${repetitions} repetitions, ${Math.ceil(total)} s …`)
     for (let repetition = 0; repetition < repetitions; repetition += 1) {
       // Each repetition starts elsewhere: nobody is always measured after the same neighbour.
       const from = Math.floor((repetition * ready.length) / repetitions)
-      for (const cell of [...ready.slice(from), ...ready.slice(0, from)]) {
+      const turn = [...ready.slice(from), ...ready.slice(0, from)]
+      for (const cell of rounds(turn)) {
         const run =
-          cell.run === undefined ? this.#run(cell, length(cell), { seed: repetition + 1 }) : cell.run(length(cell))
+          cell.run === undefined ? this.run(cell, length(cell), { seed: repetition + 1 }) : cell.run(length(cell))
         try {
           cell.runs.push(await run)
         } catch (error) {
@@ -107,10 +129,11 @@ export class Runner {
     return ready
   }
 
-  async #run(cell, seconds, options) {
+  /** One timed run of a cell that is prepared. */
+  async run(cell, seconds, options) {
     const ends = Array.from({ length: cell.busy ?? 0 }, () => this.#generator.beside('compute'))
     try {
-      return await this.#generator.run(cell, seconds, options)
+      return await awake(cell.subject, () => this.#generator.run(cell, seconds, options))
     } finally {
       await Promise.all(ends.map((end) => end()))
     }

@@ -12,6 +12,8 @@ import { median } from './stats.mjs'
 const RING_REQUESTS_MAX = 200
 const RING_REQUESTS_MIN = 3
 const RING_BYTES_MAX = 32 << 20
+/** Different requests that are looked at one by one. */
+const CHECKED = 8
 
 const headerText = (headers) => Object.entries(headers).map(([k, v]) => `${k}:${v}`).join(';')
 
@@ -159,7 +161,8 @@ export class Generator {
     for (let i = 0; i < count; i += 1) {
       const other = { ...workload.vary(i), model: workload.model }
       const { body, headers, counterAt = null } = this.#request(subject, other, transport, form, regions)
-      const hasTail = subject.custom === undefined && form === 'binary' && other.expected !== undefined
+      const isRaw = form === 'binary' && (subject.custom === undefined || subject.isRaw)
+      const hasTail = isRaw && other.expected !== undefined
       const tail = hasTail ? answerTail(other.expected, transport) : Buffer.alloc(0)
       const line =
         `${body.length} ${tail.length} ${counterAt ?? '-'} ` +
@@ -174,7 +177,7 @@ export class Generator {
   }
 
   async once(target) {
-    const path = join(this.#directory, 'once')
+    const path = join(this.#directory, `once-${(this.#files += 1)}`)
     await this.load({ ...target, once: path })
     return readFileSync(path)
   }
@@ -186,7 +189,9 @@ export class Generator {
   async check(cell) {
     const { subject, workload, transport, form, target } = cell
     const answer = await this.once(target)
-    if (subject.verify !== undefined) {
+    if (subject.decode !== undefined) {
+      await this.#checkEach(cell)
+    } else if (subject.verify !== undefined) {
       subject.verify(answer, workload)
     } else if (form === 'shm') {
       cell.verifyRegion()
@@ -217,6 +222,17 @@ export class Generator {
     }
     if (cell.traffic === 'varied') await this.#checkRing(cell)
     return answer
+  }
+
+  /** Different requests at once, as a batch has them: each must get the answer to itself. */
+  async #checkEach({ subject, workload, transport, form }) {
+    const one = async (i) => {
+      const asked = { ...workload.vary(i), model: workload.model }
+      const answer = await this.once(this.target(subject, asked, transport, form))
+      const how = { transport: 'HTTP', form: 'binary', tolerance: asked.tolerance }
+      checkAnswer(subject.decode(answer, asked), asked.wanted ?? asked.expected, how)
+    }
+    await Promise.all(Array.from({ length: CHECKED }, (_, i) => one(i)))
   }
 
   /** Every request of a ring is answered with what it must be, under the concurrency of the cell. */

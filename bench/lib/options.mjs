@@ -2,9 +2,10 @@
 
 /** Minutes a suite takes on two cores: with everything, and in a quick run. */
 const MINUTES = {
-  front: [8, 0.7],
+  peers: [11, 2.5],
+  front: [5, 0.7],
   sizes: [5.5, 0.2],
-  curves: [6, 0.1],
+  curves: [8, 0.1],
   stream: [2.5, 0.5],
   cache: [1.5, 0.15],
   tls: [1.5, 0.3],
@@ -12,17 +13,16 @@ const MINUTES = {
   embed: [1.5, 0.4],
   sequence: [3, 0.4],
   pipeline: [5, 0.5],
-  python: [6, 1],
+  python: [8, 1],
   frameworks: [5, 1.5],
   client: [4, 1],
   scale: [3.5, 0.5],
   text: [13, 1.5],
-  batching: [7, 0.15],
+  batching: [10, 0.15],
   compute: [12, 0.5],
-  threads: [8, 0],
   crosscheck: [2, 0],
   counts: [1, 0.15],
-  isolation: [5.5, 1],
+  isolation: [6, 1],
   memory: [12, 0.2],
 }
 export const SUITES = Object.keys(MINUTES)
@@ -33,14 +33,14 @@ export const minutesOf = ({ suites, quick }) =>
 
 const OPTIONS = {
   quick: 'four minutes: fewer cells, 3 short repetitions',
-  peers: 'also measure the servers in .venv-bench in a quick run; full runs always do (--peers=false leaves them out)',
+  peers: 'also measure what .venv-bench holds in a quick run; full runs always do (--peers=false: no Triton)',
   triton: 'PATH of a tritonserver to compare with',
   'triton-backends': 'DIR of its backends; with onnxruntime in it, the models are the same as ours',
   'triton-caches': 'DIR of its caches',
   python:
     'PATHS of Python interpreters with torch, openvino, or xgboost and treelite, joined by commas, for the ' +
     'suite frameworks (default NEREID_TEST_PYTHON)',
-  text: 'DIR of all-MiniLM-L6-v2 with model.onnx, for the suite text (default: weights that are noise)',
+  text: 'DIR of all-MiniLM-L6-v2 with model.onnx, for the suites text and peers (default: weights that are noise)',
   compute:
     'DIR of networks that bench/models/compute.py wrote, for the suite compute (default: weights that are noise)',
   'compute-baseline':
@@ -86,8 +86,10 @@ export function parseOptions(words) {
     return number
   }
   const quick = isTrue('quick')
+  // A quick run needs nothing that is downloaded.
+  const usual = SUITES.filter((suite) => suite !== 'peers' || !quick || isTrue('peers'))
   const suites =
-    found.suite === undefined && named.length > 0 ? named : [...(found.suite ?? SUITES.join(',')).split(','), ...named]
+    found.suite === undefined && named.length > 0 ? named : [...(found.suite ?? usual.join(',')).split(','), ...named]
   for (const suite of suites)
     if (!SUITES.includes(suite)) throw new UsageError(`--suite=${suite}: there are ${SUITES.join(', ')}`)
   return {
@@ -110,6 +112,7 @@ export function parseOptions(words) {
     only: found.only?.split(',') ?? null,
     filter: found.filter ?? '',
     suites,
+    isWhole: suites.length >= usual.length,
     out: found.out ?? null,
     repetitions: positive('repetitions', quick ? 3 : 5),
     seconds: positive('seconds', quick ? 0.5 : 1.5),

@@ -59,11 +59,16 @@ export async function end(child, graceMs = 3000) {
   // Servers wait for load balancers after SIGTERM; an interrupt ends them as soon as nothing is in flight.
   child.kill('SIGINT')
   await Promise.race([gone, sleep(graceMs)])
-  for (const pid of tree) {
+  signalAll(tree, 'SIGKILL')
+}
+
+/** Sends a signal to those of the processes that have not ended by themselves. */
+export function signalAll(pids, name) {
+  for (const pid of pids) {
     try {
-      process.kill(pid, 'SIGKILL')
+      process.kill(pid, name)
     } catch {
-      // Ended by itself.
+      // Ended.
     }
   }
 }
@@ -74,15 +79,7 @@ export async function endAll() {
 
 /** For `exit` handlers, which cannot wait. */
 export function killAll() {
-  for (const child of children) {
-    for (const pid of processTree(child.pid)) {
-      try {
-        process.kill(pid, 'SIGKILL')
-      } catch {
-        // Ended by itself.
-      }
-    }
-  }
+  for (const child of children) signalAll(processTree(child.pid), 'SIGKILL')
 }
 
 /** A process and everything below it: some servers answer from a child. */

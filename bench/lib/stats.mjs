@@ -7,11 +7,26 @@ export function median(list) {
   return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2
 }
 
-/** `{ median, min, max, n }`, or null without values. */
+/** Chance that the true median is beyond the range of five values. */
+const BEYOND_MAX = 2 * 2 ** -5
+
+/**
+ * `{ median, min, max, n }`, or null without values. Of more than five values `low` and `high` hold the true median as
+ * surely as the range of five does, in 94 of 100 cases: a range only grows with repetitions, and decides ever less.
+ */
 export function spread(list) {
-  const values = list.filter((x) => x !== null && x !== undefined && Number.isFinite(x))
-  if (values.length === 0) return null
-  return { median: median(values), min: Math.min(...values), max: Math.max(...values), n: values.length }
+  const values = list.filter((x) => x !== null && x !== undefined && Number.isFinite(x)).toSorted((a, b) => a - b)
+  const n = values.length
+  if (n === 0) return null
+  const found = { median: median(values), min: values[0], max: values[n - 1], n }
+  // The chance that k or fewer of n values are below the true median is that of k or fewer heads of n coins.
+  let [out, ways, chance] = [0, 1, 2 ** -n]
+  for (let k = 1; k < n / 2; k += 1) {
+    ways *= (n - k + 1) / k
+    chance += ways * 2 ** -n
+    if (2 * chance <= BEYOND_MAX) out = k
+  }
+  return out === 0 ? found : { ...found, low: values[out], high: values[n - 1 - out] }
 }
 
 /** The difference of two cells that were measured in turn, repetition by repetition, divided by `parts`. */

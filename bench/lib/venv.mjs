@@ -32,7 +32,8 @@ async function install(python, packages) {
   const pip = await capture(python, ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', ...packages], {
     quiet: true,
   })
-  if (pip.code !== 0) throw new Error(`pip could not install ${packages.join(', ')}: ${lastLine(pip.text)}`)
+  if (pip.code !== 0)
+    throw new Error(`\`${python} -m pip install ${packages.join(' ')}\` failed: ${lastLine(pip.text)}`)
 }
 
 function environment(directory, python) {

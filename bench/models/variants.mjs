@@ -1,5 +1,5 @@
 /**
- * The same networks under other configurations: fixed delays, instances and threads. A variant is a configuration of
+ * The same networks under other configurations: fixed delays. A variant is a configuration of
  * its own and a link to the network, so that a grid of them costs no disk.
  */
 import { existsSync, linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -25,13 +25,4 @@ export function writeVariant(base, name, more) {
 export const delayVariant = (base, delay) =>
   writeVariant(
     `${base}_plain`, `${base}_delay_${delay}`, `dynamic_batching { max_queue_delay_microseconds: ${delay} }\n`,
-  )
-
-/** Instances, each with a pool of so many threads of its own. */
-export const threadVariant = (base, instances, threads) =>
-  writeVariant(
-    base,
-    `${base}_${instances}x${threads}`,
-    `instance_group [ { count: ${instances} kind: KIND_CPU } ]\nparameters { key: "intra_op_thread_count" ` +
-      `value: { string_value: "${threads}" } }\n`,
   )

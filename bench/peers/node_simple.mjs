@@ -35,7 +35,7 @@ const SERVERS = {
     const { App } = await uwsModule()
     const app = App()
     app.get('/ready', (response) => response.end('{}'))
-    app.post('/simple', (response) => {
+    app.post('/infer', (response) => {
       let isGone = false
       response.onAborted(() => (isGone = true))
       const chunks = []
@@ -55,7 +55,7 @@ const SERVERS = {
     const kept = (_request, body, done) => done(null, body)
     app.addContentTypeParser('application/octet-stream', { parseAs: 'buffer' }, kept)
     app.get('/ready', async () => ({}))
-    app.post('/simple', async (request, reply) => {
+    app.post('/infer', async (request, reply) => {
       // A pooled buffer may begin at any byte, and numbers at every fourth.
       const answer = await simple(new Uint8Array(request.body))
       return reply.type('application/octet-stream').send(answer)

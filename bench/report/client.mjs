@@ -17,16 +17,3 @@ export const clientNotes = ({ streams }) =>
       `${answers.toLocaleString('en')} answers of one request over ${transport}, ${whole(rate)} a second: ` +
       `memory grew by ${grewMiB.toFixed(1)} MiB behind the first fifth, ${whole(peakMiB)} MiB at most`,
   )
-
-export function clientTargets(result, row, single) {
-  for (const { what, rate, cpuUs } of result.client?.rows ?? []) {
-    row(`client, ${what}: rate ÷ tritonclient's`, 1, 'least', rate.ratio)
-    row(`client, ${what}: CPU per request ÷ tritonclient's`, 1, 'most', cpuUs.ratio)
-  }
-  for (const { transport, answers, grewMiB } of result.client?.streams ?? []) {
-    row(
-      `client: growth of memory over ${answers.toLocaleString('en')} answers over ${transport}`, 32, 'most',
-      single(grewMiB), { unit: 'MiB' },
-    )
-  }
-}

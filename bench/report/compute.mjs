@@ -21,10 +21,6 @@ export function computeRows(result, { row, ratio }) {
         : ''
       const limit = c === 1 ? 1 : 0.97
       row(`${what}: rate ÷ ${c === 1 ? SPINNING : BEST}`, limit, 'least', ratio(ours, loop, 'rate'), { note })
-      row(`${what}: CPU ÷ that loop's`, 1, 'most', ratio(ours, loop, 'cpuUs'))
-      const grpc = of(SERVED, name, c, 'gRPC')
-      if (grpc) row(`${what}: rate over gRPC ÷ HTTP`, 1, 'least', ratio(grpc, ours, 'rate'))
-      if (c === 1) row(`${what}: p50 ÷ ${FASTAPI}`, 1, 'most', ratio(ours, of(FASTAPI, name, c), 'p50'))
     }
   }
   for (const [name, { title }] of Object.entries(NETWORKS)) {

@@ -5,6 +5,7 @@ import { CROSSCHECK_HEAD, CROSSCHECK_TEXT, crosscheckRows } from './crosscheck.m
 import { SCALE_HEAD, SCALE_TEXT, scaleRows } from './scale.mjs'
 import { CLIENT_HEAD, CLIENT_TEXT, clientNotes, clientRows } from './client.mjs'
 import { FRAMEWORKS_TEXT, TREES_HEAD, TREES_TEXT, frameworkNotes, treeRows } from './frameworks.mjs'
+import { PEERS_HEAD, PEERS_TEXT, peerNotes, peerRows } from './peers.mjs'
 import { STREAM_NOTES } from './stream.mjs'
 import { conditionsText, figure, short, whole, withRange } from './format.mjs'
 
@@ -26,7 +27,6 @@ const TITLES = {
   sizes: 'Sizes and forms',
   batching: 'Batching',
   compute: 'Models that compute',
-  threads: 'Threads and instances',
   curves: 'Latency over rate, open loop',
   pipeline: 'Ensembles: `identity` alone, and so many times in a chain',
   python: 'Models in Python; decoupled ones: figures of one response',
@@ -79,7 +79,14 @@ const table = (head, rows) => [
 ]
 
 export function markdown(result) {
-  const lines = [conditionsText(result), '', '### Targets', '', ...targetTable(result.targets), '']
+  const lines = [conditionsText(result), '']
+  const beside = peerRows(result)
+  if (beside.length > 0)
+    lines.push(
+      '### Beside other servers', '', PEERS_TEXT, '', ...table(PEERS_HEAD, beside),
+      ...(result.peers ? peerNotes(result.peers) : []).map((note) => `- ${note}`), '',
+    )
+  lines.push('### Targets', '', ...targetTable(result.targets), '')
   for (const suite of Object.keys(TITLES)) lines.push(...cellTable(result, suite))
   const crossed = crosscheckRows(result.cells)
   if (crossed.length > 0)

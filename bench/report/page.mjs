@@ -2,7 +2,8 @@
 import { COUNTS_HEAD, COUNTS_TEXT, SITES_HEAD, countRows, siteRows } from './counts.mjs'
 import { CROSSCHECK_HEAD, CROSSCHECK_TEXT, crosscheckRows } from './crosscheck.mjs'
 import { DEEP, FAMILIES, LOOP, SERVED } from '../suites/frameworks.mjs'
-import { DEEP_MS_MIN, FRAMEWORKS_TEXT, TREES_HEAD, TREES_TEXT, treeRows } from './frameworks.mjs'
+import { FRAMEWORKS_TEXT, TREES_HEAD, TREES_TEXT, treeRows } from './frameworks.mjs'
+import { PEERS_HEAD, PEERS_TEXT, peerNotes, peerRows } from './peers.mjs'
 import { PYTHON_TEXT } from './python.mjs'
 import { SCALE_HEAD, SCALE_TEXT, scaleRows } from './scale.mjs'
 import { STREAM_NOTES, STREAM_TEXT } from './stream.mjs'
@@ -43,9 +44,6 @@ const SECTION_TEXTS = {
     'Requests of one model can run together. Nereid learns the cost of a batch and decides whether to wait for more ' +
     'requests; other servers wait for a fixed time that somebody has to choose (dashed: the full time).',
   compute: 'Networks with default settings, beside bare loops of onnxruntime that know their requests, and FastAPI.',
-  threads:
-    'The defaults of a model beside settings chosen by hand (dashed): ' +
-    'so many instances, each with so many threads of its own, and one pool for the whole process.',
   heavy: 'p99 at the server that does the work, and at the same moment at another server that does not.',
 }
 
@@ -151,14 +149,9 @@ function settingPlots(result, suite, models, isPlain) {
   })
 }
 
-const NETWORKS = [
-  ['mlp', 'small network (MLP, 3 layers)'],
-  ['minilm', 'transformer (MiniLM size)'],
-  ['resnet50', 'convolutions (ResNet-50 size)'],
-]
+const NETWORKS = [['mlp', 'small network (MLP, 3 layers)'], ['minilm', 'transformer (MiniLM size)']]
 const batchingPlots = (result) =>
-  settingPlots(result, 'batching', NETWORKS.slice(0, 2), (name) => !name.includes('fixed'))
-const threadPlots = (result) => settingPlots(result, 'threads', NETWORKS, (name) => name === 'Nereid, default')
+  settingPlots(result, 'batching', NETWORKS, (name) => !name.includes('fixed'))
 
 function computePlots(result) {
   const models = [...new Set(result.cells.filter((c) => c.suite === 'compute').map((c) => c.workload))]
@@ -240,7 +233,7 @@ function frameworkPlots(result) {
       .map((c) => ({ ...c, subject: c.kind === 'floor' ? c.subject : `${c.subject}, ${c.c} at a time` }))
     return named.length === 0 ? null
       : barChart({
-          title: `${title}, a network of ${DEEP_MS_MIN} ms and more`, unit: 'requests per second: longer is better',
+          title: `${title}, a deep network`, unit: 'requests per second: longer is better',
           bars: bars(named, 'rate'),
         })
   })
@@ -349,6 +342,13 @@ function scaleSection({ cells, scale }) {
     : `<h2>Reactors and instances</h2><p>${escape(SCALE_TEXT)}</p>${table(SCALE_HEAD, rows)}<ul>${notes}</ul>`
 }
 
+function peersSection(result) {
+  const rows = peerRows(result)
+  const notes = result.peers ? peerNotes(result.peers).map((note) => `<li>${escape(note)}</li>`).join('') : ''
+  return rows.length === 0 ? ''
+    : `<h2>Beside other servers</h2><p>${escape(PEERS_TEXT)}</p>${table(PEERS_HEAD, rows)}<ul>${notes}</ul>`
+}
+
 function crosscheckSection({ cells }) {
   const rows = crosscheckRows(cells)
   return rows.length === 0 ? ''
@@ -377,6 +377,7 @@ deadline; <b>repeated</b> traffic sends one again and again. <b>CPU per request<
 needs.</p>
 <p><b>${counts.join(', ')}</b>${result.quick ? ' in a quick run' : ''}.</p>
 <p class="small">${escape(conditionsText(result))}</p>
+${peersSection(result)}
 ${section('Small requests', SECTION_TEXTS.front, frontPlots(result))}
 ${section('Latency over rate', SECTION_TEXTS.curve, curvePlots(result))}
 ${section('Ensembles', SECTION_TEXTS.pipeline, pipelinePlots(result))}
@@ -390,7 +391,6 @@ ${result.stream ? `<ul>${STREAM_NOTES(result.stream).map((text) => `<li>${escape
 ${section('Sizes', 'The same floats come back.', sizePlots(result))}
 ${section('Batching', SECTION_TEXTS.batching, batchingPlots(result))}
 ${section('Models that compute', SECTION_TEXTS.compute, computePlots(result))}
-${section('Threads and instances', SECTION_TEXTS.threads, threadPlots(result))}
 ${scaleSection(result)}
 ${countsSection(result)}
 ${
@@ -414,7 +414,8 @@ ${
 ${crosscheckSection(result)}
 <h2>Targets</h2>
 <p>Ratios compare two sides that were measured in turn; the figure is the median of the pairs, with the range behind it.
-A target is undecided when its limit lies inside the range.</p>
+A target is undecided when its limit lies inside the range of five pairs, or inside the part of more pairs that holds
+the median as surely.</p>
 ${targetRows(result.targets.filter((t) => t.verdict !== 'not measured'))}
 ${
   unmeasured.length === 0

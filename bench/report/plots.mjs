@@ -19,11 +19,10 @@ export function colourOf(name, names) {
  * Horizontal bars with their range.
  *
  * @param bars `{ label, value, min, max, colour }`
- * @param standalone a file of its own, which has no page to take its style from
  */
-export function barChart({ title, unit, bars, standalone = false }) {
+export function barChart({ title, unit, bars }) {
   if (bars.length === 0) return ''
-  const [labelWidth, plotWidth, rowHeight, top] = [standalone ? 230 : 200, 380, 24, 30]
+  const [labelWidth, plotWidth, rowHeight, top] = [200, 380, 24, 30]
   const highest = Math.max(...bars.map((b) => b.max))
   const x = (v) => (v / highest) * plotWidth
   const rows = bars.map((b, i) => {
@@ -39,16 +38,9 @@ export function barChart({ title, unit, bars, standalone = false }) {
     )
   })
   const height = top + bars.length * rowHeight + 6
-  const alone = standalone
-    ? ` xmlns="http://www.w3.org/2000/svg" width="${labelWidth + plotWidth + 80}" height="${height}"` : ''
-  const style = standalone
-    ? '<style>text{font:13px system-ui,sans-serif;fill:#1f2328}.title{font-weight:600;font-size:14px}' +
-      '.unit{fill:#59636e;font-weight:400;font-size:12px}.range{stroke:#1f2328;stroke-width:1.2}</style>' +
-      '<rect width="100%" height="100%" fill="#fff"/>'
-    : ''
   return (
-    `<svg${alone} viewBox="0 0 ${labelWidth + plotWidth + 80} ${height}" role="img" ` +
-    `aria-label="${escape(title)}">${style}<text x="0" y="16" class="title">${escape(title)} <tspan ` +
+    `<svg viewBox="0 0 ${labelWidth + plotWidth + 80} ${height}" role="img" ` +
+    `aria-label="${escape(title)}"><text x="0" y="16" class="title">${escape(title)} <tspan ` +
     `class="unit">${escape(unit)}</tspan></text>${rows.join('')}</svg>`
   )
 }

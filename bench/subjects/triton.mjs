@@ -3,7 +3,7 @@
  * backend; it starts without a GPU. With `--triton` any other build is measured, and with an ONNX Runtime backend, on
  * the same models.
  */
-import { chmodSync, copyFileSync, cpSync, existsSync, mkdirSync, rmSync } from 'node:fs'
+import { chmodSync, copyFileSync, cpSync, existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { freePorts } from '../../scripts/lib/ports.mjs'
 import { ask } from '../../scripts/lib/run.mjs'
@@ -42,9 +42,13 @@ function writeRepository(directory) {
   for (const n of CHAINS) writeModel(directory, `chain_${n}`, { config: chain(n) })
 }
 
-/** The server in the wheel of nvidia-pytriton. */
-export async function startPytriton(root, work, say) {
-  const environment = await peerEnvironment(root, 'pytriton', [PYTRITON], say)
+/**
+ * The server in the wheel of nvidia-pytriton, with the models that `write` makes.
+ *
+ * @param packages what models need beside it
+ */
+export async function startWheel(root, work, say, { name, write, packages = [], flags = [], env = {} }) {
+  const environment = await peerEnvironment(root, 'pytriton', [PYTRITON, ...packages], say)
   const server = join(environment.site, 'pytriton', 'tritonserver')
   const python = ask(environment.python, ['-c', 'import sys; print("%d.%d" % sys.version_info[:2])'])
   const stub = join(server, 'python_backend_stubs', python, 'triton_python_backend_stub')
@@ -58,31 +62,39 @@ export async function startPytriton(root, work, say) {
   chmodSync(copy, 0o755)
   const binary = join(server, 'bin', 'tritonserver')
   chmodSync(binary, 0o755)
-  const repository = join(work, 'triton-models')
-  mkdirSync(repository, { recursive: true })
-  writeRepository(repository)
+  const repository = mkdtempSync(join(work, 'triton-models-'))
+  write(repository)
   const libraries = ask(environment.python, ['-c', 'import sysconfig; print(sysconfig.get_config_var("LIBDIR"))'])
   const subject = await startTriton(
-    'Triton (Python backend)',
+    name,
     binary,
     [
       `--model-repository=${repository}`, `--backend-directory=${backends}`,
-      `--cache-directory=${join(server, 'caches')}`, '--cache-config=local,size=67108864'
+      `--cache-directory=${join(server, 'caches')}`, ...flags
     ],
     {
+      ...env,
       PATH: `${environment.bin}:${process.env.PATH}`,
-      PYTHONPATH: environment.site,
+      PYTHONPATH: [environment.site, env.PYTHONPATH].filter(Boolean).join(':'),
       LD_LIBRARY_PATH: [
         libraries, join(environment.site, 'nvidia_pytriton.libs'), process.env.LD_LIBRARY_PATH ?? ''
       ].join(':'),
     },
   )
+  return { ...subject, python: environment.python }
+}
+
+/** The same for most suites: models in Python, and one that is answered from the response cache. */
+export async function startPytriton(root, work, say) {
+  const subject = await startWheel(root, work, say, {
+    name: 'Triton (Python backend)', write: writeRepository, flags: ['--cache-config=local,size=67108864'],
+  })
   // Answers out of the response cache never reach the Python backend: front end, request handling and cache lookup of
   // the same process. With no ONNX Runtime backend in the wheel this is the nearest to a model that costs nothing.
   const cached = { ...subject, name: 'Triton (response cache)', models: { simple: 'simple_cached' } }
   return [
     {
-      ...subject, python: environment.python,
+      ...subject,
       models: named(['simple', 'identity', 'repeat', ...CHAIN_NAMES, ...Object.keys(SEQUENCED), ...PYTHON_MODELS]),
     },
     cached

@@ -49,7 +49,7 @@ export const TREES = (rows) => `500 trees, ${rows} ${rows === 1 ? 'row' : 'rows'
 const [FEATURES, ROW_BYTES] = [40, 160]
 
 /** Where models lie; another script writes others. */
-function repositoryOf(ctx, { name, script }) {
+export function repositoryOf(ctx, { name, script }) {
   const hash = createHash('sha256')
   for (const file of ['loops.py', script]) hash.update(readFileSync(join(ctx.root, 'bench/frameworks', file)))
   const directory = join(GENERATED, 'frameworks', `${name}-${hash.digest('hex').slice(0, 12)}`)
@@ -109,12 +109,14 @@ async function networks(ctx, family, python, repository, loop) {
   }
 }
 
-/** Requests of so many rows; the answer of the first one is compared with what XGBoost predicts. */
-function rowsOf(repository, rows) {
+/** Requests of so many rows; answers are compared with what XGBoost predicts. */
+export function rowsOf(repository, rows) {
   const [data, predictions] = ['rows.bin', 'predictions.bin'].map((file) => readFileSync(join(repository, file)))
   const parts = Math.floor((data.length / ROW_BYTES - rows) / Math.max(rows, 20)) + 1
+  const first = (i) => (i % parts) * Math.max(rows, 20)
+  const predicted = (i) => predictions.subarray(first(i) * 4, (first(i) + rows) * 4)
   const input = (i) => {
-    const from = (i % parts) * Math.max(rows, 20)
+    const from = first(i)
     return {
       name: 'input__0', datatype: 'FP32', shape: [rows, FEATURES],
       data: data.subarray(from * ROW_BYTES, (from + rows) * ROW_BYTES),
@@ -122,9 +124,10 @@ function rowsOf(repository, rows) {
   }
   const workload = {
     name: TREES(rows), model: 'trees', inputs: [input(0)], outputs: ['output__0'],
-    expected: [predictions.subarray(0, rows * 4)], tolerance: 1e-4,
+    expected: [predicted(0)], tolerance: 1e-4,
   }
-  return { ...workload, vary: (i) => ({ ...workload, id: ID, inputs: [input(i)], expected: undefined }) }
+  const vary = (i) => ({ ...workload, id: ID, inputs: [input(i)], expected: undefined, wanted: [predicted(i)] })
+  return { ...workload, vary }
 }
 
 /** A cell whose runs also say how long the server evaluated a request, by its own statistics. */
@@ -143,12 +146,17 @@ async function withEvaluation(ctx, one) {
   return { ...one, run }
 }
 
-async function trees(ctx, family, python, repository, loop) {
+/** Configuration of the trees that trees_loop.py wrote. */
+export function writeTrees(repository) {
   const text = [
     'backend: "fil"\nmax_batch_size: 4096\n', parameter('model_type', 'xgboost_json'),
     parameter('is_classifier', 'false'), parameter('cpu_nthread', 1),
   ].join('')
   writeModel(repository, 'trees', { config: text })
+}
+
+async function trees(ctx, family, python, repository, loop) {
+  writeTrees(repository)
   const server = await startNereid(ctx.root, { repository, models: ['trees'], name: SERVED(family.title) })
   try {
     const cells = []

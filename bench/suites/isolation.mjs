@@ -5,7 +5,7 @@
  * Latency is measured as pairs: a quiet run and a disturbed one, at a moderate rate in an open loop. Controls are
  * pairs, too: they say what a ratio is made of where server, load generator and disturbance share a few cores.
  */
-import { utimesSync } from 'node:fs'
+import { readFileSync, utimesSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { cell } from '../lib/cells.mjs'
@@ -33,16 +33,24 @@ async function pairs(ctx, quiet, rows, { repetitions, seconds }) {
   await ctx.runner.prepare(quiet)
   await ctx.generator.run(quiet, 0.3)
   const runs = rows.map(() => [])
+  const { pid } = quiet.subject.child
+  // The main thread of Node is that of JavaScript; the kernel counts how often it ran.
+  const timesRun = () => Number(readFileSync(`/proc/${pid}/task/${pid}/schedstat`, 'utf8').split(' ')[2])
   for (let i = 0; i < repetitions; i += 1) {
     const load = () => ctx.generator.run(quiet, seconds, { seed: i + 1 })
+    const quietly = async () => {
+      const before = timesRun()
+      const run = await load()
+      return { ...run, scriptRuns: (timesRun() - before) / run.requests }
+    }
     for (const [r, row] of rows.entries()) {
       try {
-        const before = i % 2 === 0 ? await load() : null
+        const before = i % 2 === 0 ? await quietly() : null
         const stop = await row.begin()
         let did
         // Stops the disturbance even if the run fails, because it would disturb the next one.
         const disturbed = await load().finally(async () => (did = await stop()))
-        runs[r].push({ quiet: before ?? (await load()), disturbed, did })
+        runs[r].push({ quiet: before ?? (await quietly()), disturbed, did })
       } catch (error) {
         ctx.runner.failed.push({ name: `isolation · ${row.name} · repetition ${i + 1}`, reason: error.message })
       }
@@ -60,6 +68,7 @@ async function pairs(ctx, quiet, rows, { repetitions, seconds }) {
       p99Quiet: of((run) => run.quiet.p99),
       p99Disturbed: of((run) => run.disturbed.p99),
       p99Ratio: of((run) => run.disturbed.p99 / run.quiet.p99),
+      scriptRuns: of((run) => run.quiet.scriptRuns),
       errors: runs[r].reduce((n, run) => n + run.quiet.errors + run.disturbed.errors, 0),
       did: runs[r].map((run) => run.did),
     }
@@ -207,7 +216,10 @@ async function otherModelLoads(ctx, options) {
   await sleep(500)
   await first()
   const name = `a model that loads (${MODEL_THAT_LOADS}, 102 MB, over and over)`
-  const rows = await besideWork(ctx, { asked, bystander, probes: PROBES.slice(0, 1), disturb, name, options })
+  // A target compares it.
+  const more = { ...options, pairs: ctx.quick ? 1 : 13 }
+  const probes = PROBES.slice(0, 1)
+  const rows = await besideWork(ctx, { asked, bystander, probes, disturb, name, options: more })
   await Promise.all([asked, bystander].map((s) => end(s.child)))
   return rows
 }
@@ -230,8 +242,10 @@ async function heavyClients(ctx, options) {
     const disturb = () => ctx.generator.beside('ask', args)
     rows.push(...(await besideWork(ctx, { asked, bystander, probes: PROBES, disturb, name: client.name, options })))
   }
+  const metrics = await (await fetch(`http://127.0.0.1:${asked.metrics}/metrics`)).text()
+  const holdMs = 1000 * Number(/^nereid_reactor_hold_seconds_max(?:\{.*\})? (.+)$/m.exec(metrics)[1])
   await Promise.all([asked, bystander].map((s) => end(s.child)))
-  return rows
+  return { rows, holdMs }
 }
 
 /** CPU per request and threads with 200 models against one. */
@@ -263,7 +277,7 @@ async function manyModels(ctx, options) {
 
 export async function isolation(ctx) {
   const options = ctx.quick ? { repetitions: 2, pairs: 1, seconds: 0.5, besideSeconds: 0.5 }
-    : { repetitions: Math.max(9, ctx.repetitions), pairs: 5, seconds: 1, besideSeconds: 4 }
+    : { repetitions: Math.max(15, ctx.repetitions), pairs: 5, seconds: 1, besideSeconds: 4 }
   ctx.say('isolation …')
   const attempt = (part) =>
     part(ctx, options).catch((error) => {
@@ -271,8 +285,12 @@ export async function isolation(ctx) {
       return null
     })
   const latency = [...((await attempt(blockedThread)) ?? []), ...((await attempt(scrapedMetrics)) ?? [])]
-  const heavy = [...((await attempt(otherModelLoads)) ?? []), ...((await attempt(heavyClients)) ?? [])]
-  return { latency, heavy, many: await attempt(manyModels) }
+  const loads = (await attempt(otherModelLoads)) ?? []
+  const asked = await attempt(heavyClients)
+  return {
+    latency, heavy: [...loads, ...(asked?.rows ?? [])], many: await attempt(manyModels), holdMs: asked?.holdMs ?? null,
+    scriptRuns: latency[0]?.scriptRuns ?? null,
+  }
 }
 
 /** Resident memory before, at the peak of, and after a while of 16 MiB bodies on both transports. */

@@ -1,11 +1,11 @@
-/** The suites about batching and threads, and ONNX Runtime alone. */
+/** The suite about batching, and ONNX Runtime alone. */
 import { execFile } from 'node:child_process'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { cell } from '../lib/cells.mjs'
 import { end } from '../lib/process.mjs'
 import { DELAYS, MODELS } from '../models/generate.mjs'
-import { MINILM_DELAYS, VARIANTS, delayVariant, threadVariant } from '../models/variants.mjs'
+import { MINILM_DELAYS, VARIANTS, delayVariant } from '../models/variants.mjs'
 import { startNereid } from '../subjects/nereid.mjs'
 import * as workloads from '../workloads.mjs'
 
@@ -14,12 +14,16 @@ const run = promisify(execFile)
 /** Batching on, off, and with each fixed delay waited out. */
 export async function batching(ctx) {
   const cells = []
+  // Targets compare these two, whose difference is small with few clients.
+  const times = ctx.quick ? 1 : 2
   const add = (make, models, list, seconds) => {
     for (const [variant, model] of models) {
       for (const c of list) {
         const subject = { ...ctx.nereid, name: `Nereid, ${variant}` }
         cells.push(
-          cell('batching', subject, { ...make(model), name: model.split('_')[0] }, 'gRPC', { c, seconds, variant }),
+          cell('batching', subject, { ...make(model), name: model.split('_')[0] }, 'gRPC', {
+            c, seconds, variant, times,
+          }),
         )
       }
     }
@@ -59,65 +63,6 @@ export async function batching(ctx) {
     return await ctx.runner.measure('batching', cells, ctx)
   } finally {
     if (strict !== null) await end(strict.child)
-  }
-}
-
-/**
- * Instances × threads of a small grid by hand: as many as there are cores, half of them, one; not more than twice the
- * cores in all.
- */
-function threadGrid(cpus) {
-  const counts = [...new Set([1, Math.max(1, cpus >> 1), cpus])]
-  return counts
-    .flatMap((instances) => counts.map((threads) => [instances, threads]))
-    .filter(([instances, threads]) => instances * threads <= 2 * cpus)
-}
-
-/** Threads that a model gets by default, and a grid of settings by hand. */
-export async function threads(ctx) {
-  const bases = [
-    { base: 'mlp', make: workloads.mlp, seconds: 0.5 },
-    { base: 'minilm', make: workloads.minilm, seconds: 1.5 },
-    // Twenty-five requests a second: in one second, one that is late would decide.
-    { base: 'resnet50', make: workloads.resnet50, seconds: 2 },
-  ]
-  const names = bases.map((b) => b.base)
-  const grid = threadGrid(ctx.cpus)
-  const variants = names.flatMap((base) => grid.map(([instances, count]) => threadVariant(base, instances, count)))
-  const servers = []
-  try {
-    // Each setting of a whole process has a process of its own; the ones by model share one, or there would be a dozen.
-    const plain = await startNereid(ctx.root, { models: names, name: 'Nereid, default threads' })
-    servers.push(plain)
-    const own = await startNereid(ctx.root, { repository: VARIANTS, models: variants, name: 'Nereid, threads by hand' })
-    servers.push(own)
-    const shared = await startNereid(ctx.root, {
-      models: names, flags: ['--backend-config=onnxruntime,enable-global-threadpool=1'], name: 'Nereid, global pool',
-    })
-    servers.push(shared)
-    // The default beside itself: how far two equal processes are apart is what a ratio to another setting is worth.
-    const again = await startNereid(ctx.root, { models: names, name: 'Nereid, default again' })
-    servers.push(again)
-    const cells = []
-    for (const { base, make, seconds } of bases) {
-      const add = (server, setting, model) => {
-        for (const c of [1, 2, 4]) {
-          cells.push(
-            cell('threads', { ...server, name: `Nereid, ${setting}` }, { ...make(model), name: base }, 'gRPC', {
-              c, seconds,
-            }),
-          )
-        }
-      }
-      add(plain, 'default', base)
-      for (const [instances, count] of grid)
-        add(own, `${instances} × ${count} threads`, `${base}_${instances}x${count}`)
-      add(shared, 'global pool', base)
-      add(again, 'default again', base)
-    }
-    return await ctx.runner.measure('threads', cells, ctx)
-  } finally {
-    await Promise.all(servers.map((s) => end(s.child)))
   }
 }
 

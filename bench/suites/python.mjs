@@ -13,6 +13,7 @@ import { PYTHON_MODELS, TYPESCRIPT_MODEL, TYPESCRIPT_SIMPLE } from '../models/py
 import { startNereid } from '../subjects/nereid.mjs'
 import { startFastify } from '../subjects/peers.mjs'
 import * as workloads from '../workloads.mjs'
+import { floors } from './network.mjs'
 import { streamCell } from './stream.mjs'
 
 /** An image of 224 × 224 in three colours has 602,112 bytes as FP32. */
@@ -24,6 +25,8 @@ export const STRINGS = '1000 strings of 16 B'
 export const [PLAIN, CALLER] = ['Python add and subtract', 'Python calls simple']
 /** Beside Fastify with the same code. */
 export const CODE = (form) => `TypeScript add and subtract, ${form}`
+/** Echoes on bare sockets: a client and a process that wake each other. */
+export const WAKES = { HTTP: 'epoll echo', gRPC: 'frame echo' }
 export const BUSY = 'Python add and subtract beside two busy processes'
 
 const PACED_STREAMS = 16
@@ -51,12 +54,28 @@ function loads(quick) {
   return out
 }
 
+/** Targets compare these, and a tenth decides. */
+const timesOf = ({ quick }, { bytes }) => (!quick && bytes <= 4096 ? 3 : 1)
+
+/** The floor of a process more: two processes that wake each other with the same bytes. */
+async function wakeCells(ctx, server) {
+  const cells = []
+  for (const transport of ['HTTP', 'gRPC']) {
+    for (const size of ['64 B', '4 KiB']) {
+      const workload = workloads.named(BUILT_IN(size), workloads.identity(SIZES[size]))
+      const load = { c: 1, times: timesOf(ctx, workload) }
+      cells.push(...(await floors({ ...ctx, nereid: server }, 'python', workload, transport, 'binary', [load])))
+    }
+  }
+  return cells.filter(({ subject }) => Object.values(WAKES).includes(subject.name))
+}
+
 function cellsOf(ctx, subject) {
   const cells = []
   for (const transport of ['HTTP', 'gRPC']) {
     for (const { workload, c, isOurs, busy } of loads(ctx.quick)) {
       if (isOurs && subject.kind !== 'nereid') continue
-      cells.push(cell('python', subject, workload, transport, { c, busy }))
+      cells.push(cell('python', subject, workload, transport, { c, busy, times: timesOf(ctx, workload) }))
     }
     cells.push(
       streamCell(ctx, subject, transport, workloads.pythonPaced, PACED_STREAMS, {
@@ -136,8 +155,8 @@ export async function python(ctx) {
   try {
     for (const subject of [...(server === null ? [] : [server]), ...peers]) cells.push(...cellsOf(ctx, subject))
     if (server !== null) {
-      fastify = await startFastify(ctx.root, ctx.work)
-      cells.push(...codeCells(server), ...codeCells(fastify))
+      fastify = await startFastify(ctx)
+      cells.push(...codeCells(server), ...codeCells(fastify), ...(await wakeCells(ctx, server)))
     }
     const measured = await ctx.runner.measure('Python models', cells, ctx)
     if (ctx.filtered) return { cells: measured, more: null }

@@ -41,7 +41,7 @@ export const STUB = `stub encoder, ${MANY} texts in a request`
 const parameter = (key, value) => `parameters { key: "${key}" value { string_value: "${value}" } }\n`
 
 /** Writes the models; resolves with the folder of the network, that of the stub, and what the weights are. */
-function write(ctx, repository) {
+export function writeTexts(ctx, repository) {
   rmSync(repository, { recursive: true, force: true })
   const more = parameter('max_length', TOKENS_MAX) + parameter('normalize', 'true') + parameter('pooling', 'mean')
   const place = (name, config) => {
@@ -174,7 +174,7 @@ export const onnxruntimeVersion = (root) =>
 
 export async function text(ctx) {
   const here = join(GENERATED, 'text')
-  const { minilm, stub, weights } = write(ctx, join(here, 'models'))
+  const { minilm, stub, weights } = writeTexts(ctx, join(here, 'models'))
   ctx.say(`text: ${weights}`)
   const vocabulary = words(minilm)
   const lengths = Object.keys(workloads.LENGTHS).map(Number).slice(0, ctx.quick ? 1 : undefined)

@@ -47,8 +47,7 @@ export default function configure(config) {
       next: at === -1 ? null : (order[at + 1] ?? null),
     })
   }
-  config.addPassthroughCopy({ assets: '.' })
-  config.addPassthroughCopy({ '../../bench/results/full.svg': 'full.svg' })
+  config.addPassthroughCopy({ assets: '.', '../images/*.png': '.' })
   config.setTemplateFormats(['md'])
   config.setLibrary('md', markdown({ root: ROOT, addresses: ADDRESSES }))
   config.on('eleventy.after', ({ directories, results }) => {

@@ -34,6 +34,7 @@ export const GROUPS = [
     pages: [
       ['docs/migrating.md', 'migrating.html'],
       ['docs/operating.md', 'operating.html'],
+      ['docs/console.md', 'console.html'],
       ['docs/why.md', 'why.html'],
       ['docs/bench.md', 'bench.html'],
       ['docs/scale.md', 'scale.html'],

@@ -20,6 +20,7 @@ mod http_body;
 mod http_head;
 mod json;
 mod keys_file;
+mod load_response;
 mod model;
 mod onnx;
 mod redis_reply;
@@ -45,6 +46,7 @@ pub use http2::http2;
 pub use http2_direct::http2_direct;
 pub use json::json;
 pub use keys_file::keys_file;
+pub use load_response::load_response;
 pub use onnx::onnx;
 pub use redis_reply::redis_reply;
 pub use runner_frames::runner_frames;
@@ -120,7 +122,7 @@ mod visible_devices;
 pub type Target = fn(&[u8]) -> bool;
 
 /// All of them.
-pub const TARGETS: [(&str, Target); 27] = [
+pub const TARGETS: [(&str, Target); 28] = [
     ("http_head", http_head),
     ("http_body", http_body),
     ("json", json),
@@ -143,6 +145,7 @@ pub const TARGETS: [(&str, Target); 27] = [
     ("worker", worker),
     ("archive", archive),
     ("redis_reply", redis_reply),
+    ("load_response", load_response),
     ("trees_json", trees_json),
     ("trees_ubjson", trees_ubjson),
     ("trees_binary", trees_binary),

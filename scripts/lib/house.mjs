@@ -44,7 +44,7 @@ function countWords(root, rust) {
   const wordless = []
   const long = new Map([['Rust', []], ['TypeScript', []], ['JavaScript', []]])
   const recorded = []
-  const languages = { rs: 'Rust', ts: 'TypeScript', mjs: 'JavaScript', js: 'JavaScript' }
+  const languages = { rs: 'Rust', ts: 'TypeScript', tsx: 'TypeScript', mjs: 'JavaScript', js: 'JavaScript' }
   for (const [suffix, language] of Object.entries(languages)) {
     for (const file of WRITTEN.flatMap((directory) => filesBelow(root, directory, `.${suffix}`))) {
       const text = readFileSync(join(root, file), 'utf8')
@@ -137,7 +137,8 @@ function wrongImports(sources, { folders, loads }) {
   const compare = (file, text, pattern, allowed, verb) => {
     const from = folderOf(file, folders)
     for (const to of importsOf(file, text, pattern)) {
-      const folder = to.startsWith('src/') ? folderOf(to, folders) : 'what is outside of src'
+      const outside = to.startsWith('client/src/') ? 'client' : 'what is outside of src'
+      const folder = to.startsWith('src/') ? folderOf(to, folders) : outside
       if (folder === from || allowed[from]?.includes(folder)) continue
       wrong.push(
         `${file} ${verb}s ${to}: files of ${from} may ${verb} from ` +
@@ -168,7 +169,8 @@ export function count(root, records = {}, rooms = {}) {
     for (const { file, text } of modules.values()) texts.Rust.set(`${base}/${file}`, text)
     circular.set(`crates/${crate}`, circles(usesOf(modules)))
   }
-  for (const file of filesBelow(root, 'src', '.ts')) texts.TypeScript.set(file, read(file))
+  for (const file of ['.ts', '.tsx'].flatMap((suffix) => filesBelow(root, 'src', suffix)))
+    texts.TypeScript.set(file, read(file))
   for (const file of filesBelow(root, 'crates/backend-python/runtime', '.py')) texts.Python.set(file, read(file))
   // A dynamic import runs after both files were read, so it closes no circle.
   circular.set(

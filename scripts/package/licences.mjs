@@ -43,16 +43,22 @@ export function cratesText(triple) {
   )
 }
 
-/** Libraries whose code is in dist/: name, version, licence and directory. */
+/** Libraries in the page of browsers, which has no source map: scripts/generate-console.mjs compares. */
+export const PAGE_LIBRARIES = ['preact', 'uplot']
+
+/** Libraries whose code is in dist/ or in the page: name, version, licence and directory. */
 export function packedLibraries() {
   // Packages of dist/stores are in another node_modules, perhaps in another version.
   const found = new Map()
+  const add = (directory) => {
+    const { name, version, license } = JSON.parse(readFileSync(join(directory, 'package.json'), 'utf8'))
+    found.set(directory, { name, version, license, directory })
+  }
+  for (const name of PAGE_LIBRARIES) add(join(ROOT, 'node_modules', name))
   for (const { path } of filesBelow(ROOT, ['dist'], (name) => name.endsWith('.map'))) {
     for (const source of JSON.parse(readFileSync(join(ROOT, path), 'utf8')).sources) {
       const directory = /^.*\/node_modules\/(?:@[^/]+\/)?[^/]+(?=\/)/.exec(resolve(ROOT, dirname(path), source))?.[0]
-      if (directory === undefined || found.has(directory)) continue
-      const { name, version, license } = JSON.parse(readFileSync(join(directory, 'package.json'), 'utf8'))
-      found.set(directory, { name, version, license, directory })
+      if (directory !== undefined && !found.has(directory)) add(directory)
     }
   }
   // The same library may be in both.
@@ -64,7 +70,7 @@ export function librariesText() {
   const parts = packedLibraries().map(({ name, version, license, directory }) => ({
     title: `${name} ${version}`, licence: license, directory,
   }))
-  return textOf('Libraries whose code is in dist/:', parts)
+  return textOf('Libraries whose code is in dist/ and in the page:', parts)
 }
 
 const isLicence = (name) => /^(licen[cs]e|copying|notice|unlicense|copyright)/i.test(name)

@@ -13,6 +13,7 @@ import type { IndexRow, LoadParameters, Repository } from '../repository/index.j
 import { isString, malformed, members, type JsonObject } from './json.js'
 import { logSettingsAnswer, updateLogSettings, type Protocol } from './log_settings.js'
 import { openApi } from './openapi/index.js'
+import { consoleFacts } from './console.js'
 import { page } from './pages/index.js'
 import type { TraceSettings } from './trace_settings.js'
 
@@ -23,6 +24,8 @@ export interface ControlContext {
   logger: Logger
   /** Credentials that requests need, for descriptions of the API. */
   guards: { hasKeys: boolean; restrictions: readonly Restriction[] }
+  /** True with `--model-control-mode=explicit`. */
+  isExplicit: boolean
   /** Port of the metrics endpoint; 0 = off. */
   metricsPort: () => number
   /** Text of a scrape. */
@@ -90,6 +93,8 @@ async function runControl(context: ControlContext, call: ControlCall): Promise<u
       const context = { core, index, metricsPort: metricsPort() }
       return page(context, String(argument['page']), argument['html'] === true, host)
     }
+    case 'console':
+      return consoleFacts(context, argument)
     case 'trace_get':
       return trace.answer(model)
     case 'trace_update':

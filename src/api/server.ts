@@ -197,7 +197,8 @@ export async function startServer(
     workerHost(logger.log, settings.development ? SPARE_WORKERS : 0),
   )
   const controls = (): ControlContext => ({
-    core, repository, trace, logger, guards, metricsPort: () => metricsServer?.port ?? 0,
+    core, repository, trace, logger, guards, isExplicit: settings.repository.mode === 'explicit',
+    metricsPort: () => metricsServer?.port ?? 0,
     metrics: () => metrics(), unusable: () => unusable !== null, loading: () => isLoading,
   })
   core.setVerboseLevel(logger.settings.verbose)

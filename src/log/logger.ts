@@ -35,6 +35,8 @@ export type EventSink = (line: string, problem: boolean, event: LogEvent) => voi
 
 export interface Logger {
   readonly settings: LogSettings
+  /** The last lines but verbose ones, which would displace all others. */
+  readonly recent: RecentLines
   /** Lines that could not be written, by the system's error name (`ENOSPC`); `other` for other errors. */
   readonly lost: ReadonlyMap<string, number>
   error(message: string): void
@@ -49,15 +51,48 @@ export interface Logger {
   record(record: LogRecord): void
 }
 
+/** A line, for the console. */
+export interface RecentLine {
+  time_ms: number
+  level: LogSeverity
+  message: string
+}
+
+const RECENT_LINES_MAX = 200
+const RECENT_CHARS_MAX = 1000
+
+/** The last lines of a log. Every line has a number, from 0. */
+export class RecentLines {
+  readonly #lines: RecentLine[] = []
+  /** Number of the next line. */
+  next = 0
+
+  add({ timeUs, severity, message }: LogEvent, table: string): void {
+    const text = table === '' ? message : table
+    const shown = text.length > RECENT_CHARS_MAX ? `${text.slice(0, RECENT_CHARS_MAX)}…` : text
+    this.#lines.push({ time_ms: Math.floor(timeUs / 1000), level: severity, message: shown })
+    if (this.#lines.length > RECENT_LINES_MAX) this.#lines.shift()
+    this.next += 1
+  }
+
+  /** The lines that are still here from this number on. */
+  from(line: number): readonly RecentLine[] {
+    const missed = this.next - Math.max(line, this.next - this.#lines.length)
+    return missed <= 0 ? [] : this.#lines.slice(-missed)
+  }
+}
+
 /** Creates a logger. `settings` is live: changes apply from the next line on. */
 export function createLogger(settings: LogSettings, sink: EventSink = openSink(settings.file)): Logger {
   const escape = process.env['TRITON_SERVER_ESCAPE_LOG_MESSAGES'] !== '0'
   const lost = new Map<string, number>()
+  const recent = new RecentLines()
   /** Lines lost since the last successful write. */
   let missing = 0
 
   function write(severity: LogSeverity, message: string, file: string, line: number, table = ''): void {
     const event = { severity, timeUs: nowUs(), pid: process.pid, file, line, message: cut(message) }
+    if (severity !== 'verbose') recent.add(event, table)
     // A table follows a line without a message, which is not escaped to avoid empty quotes.
     const head = formatLine(event, settings.format, escape && table === '')
     const text = table === '' ? head : `${head}\n${table}`
@@ -89,6 +124,7 @@ export function createLogger(settings: LogSettings, sink: EventSink = openSink(s
 
   return {
     settings,
+    recent,
     lost,
     error: (message) => from('error', 0, message),
     warning: (message) => from('warning', 0, message),

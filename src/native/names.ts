@@ -28,6 +28,7 @@ export type ControlOperation =
   | 'log_update'
   | 'openapi'
   | 'page'
+  | 'console'
 
 /** A row of the core's routing table. */
 export interface Route {

@@ -261,6 +261,36 @@ export const rows = [
     ), { server: many },
   ),
   row(
+    '200 consoles that read nothing, of 1,000 models that all change each second',
+    'At most `CONSOLES_MAX` are open; the events of a second are made off the reactor, and the next ones once they ' +
+      'were taken (`frontend::endpoints::console`).',
+    async (t) => {
+      return held(
+        t,
+        async () => {
+          const before = t.rssMiB()
+          const sockets = await Promise.all(
+            Array.from({ length: t.volume(60, 200) }, async () => {
+              const socket = await t.socket()
+              await socket.send('GET /console/events HTTP/1.1\r\nHost: localhost\r\n\r\n')
+              return socket
+            }),
+          )
+          const body = json({ inputs: [{ name: 'INPUT0', shape: [1], datatype: 'FP32', data: [1] }] })
+          for (let i = 0; i < 1000; i += 1) await t.post(infer(`many_${i}`), body)
+          const heads = sockets.map((socket) => socket.received.toString('latin1', 0, 12))
+          sockets.forEach((socket) => socket.destroy())
+          const open = heads.filter((head) => head.endsWith(' 200')).length
+          t.check(open === 16, `${open} consoles are open`)
+          const grown = Math.round(t.rssMiB() - before)
+          t.check(grown < 200, `resident memory grew by ${grown} MiB`)
+          return { open, grown }
+        },
+        ({ open, grown }) => `, ${open} open, +${grown} MiB`,
+      )
+    }, { server: many },
+  ),
+  row(
     'the reasons of a model with 10,000 executions and a replay of each, 8 at a time',
     'Replays run off the reactor, at most `EXPLANATIONS_MAX` at once or waiting, and of at most `STRETCH_MAX` requests ' +
       '(`why::history`).',
@@ -285,9 +315,8 @@ export const rows = [
     { server: queueing },
   ),
   row(
-    'the page of 1,000 models, as HTML and as JSON, and their names, 8 clients at a time',
-    'The page has at most `ROWS_MAX` rows and `TEXT_CHARS_MAX` characters of each text ' +
-      '(`src/api/pages/html.ts`). TypeScript renders it, off the reactor.',
+    'the pages of a server of 1,000 models, its first page as JSON, and their names, 8 clients at a time',
+    'Pages are the same on every server; TypeScript makes the JSON, and it is compressed off the reactor.',
     (t) =>
     held(
       t,
@@ -298,14 +327,10 @@ export const rows = [
         }
         const all = []
           for (let i = 0; i < CLIENTS; i += 1)
-            all.push(page('/', { Accept: 'text/html' }), page('/', {}), page('/v2/models', {}))
-        const answers = await Promise.all(all)
-        const [html] = answers
-          t.check(
-            html.text.length < 200_000 && html.text.includes('more rows'),
-            `the page has ${html.text.length} characters`,
-          )
-        return answers
+            all.push(
+              page('/', { Accept: 'text/html' }), page('/', {}), page('/v2/models', {}), page('/app/console.js', {}),
+            )
+        return Promise.all(all)
       },
       statuses,
     ), { server: many },

@@ -1,96 +1,16 @@
 /** The pages in a real Chromium, on a phone's screen and from an insecure origin. Runs with --nightly. */
-import { spawn, type ChildProcess } from 'node:child_process'
+import type { ChildProcess } from 'node:child_process'
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { extname, join, normalize } from 'node:path'
-import type { Readable, Writable } from 'node:stream'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { buildDocs } from '../../scripts/docs.mjs'
-import { ask } from '../../scripts/lib/run.mjs'
-
-const CHROMIUM =
-  process.env['NEREID_NIGHTLY'] === undefined ? undefined
-    : ['chromium', 'chromium-browser', 'google-chrome'].find((name) => ask(name, ['--version']) !== null)
-if (CHROMIUM === undefined)
-  process.stdout.write('absent: Chromium for the pages: it is not installed, or not asked for with --nightly\n')
+import { CHROMIUM, Tab, endChromium, startChromium } from '../server/tab.js'
 
 const TYPES: Record<string, string> = {
   '.html': 'text/html; charset=utf-8', '.css': 'text/css', '.js': 'text/javascript', '.svg': 'image/svg+xml',
-}
-
-/** A tab, driven over the pipe of the DevTools protocol: JSON messages, each followed by a zero. */
-class Tab {
-  readonly #browser: ChildProcess
-  readonly #waiting = new Map<
-    number, { resolve: (result: Record<string, unknown>) => void; reject: (error: Error) => void }
-  >()
-  #session: string | undefined
-  #last = 0
-
-  constructor(browser: ChildProcess) {
-    this.#browser = browser
-    let rest = ''
-    ;(browser.stdio[4] as Readable).setEncoding('utf8').on('data', (chunk: string) => {
-      const parts = (rest + chunk).split('\0')
-      rest = parts.pop() ?? ''
-      for (const part of parts)
-        this.#take(JSON.parse(part) as { id?: number; result?: Record<string, unknown>; error?: { message: string } })
-    })
-    browser.once('exit', (code) => {
-      for (const { reject } of this.#waiting.values()) reject(new Error(`Chromium ended with ${code}`))
-    })
-  }
-
-  #take({ id, result, error }: { id?: number; result?: Record<string, unknown>; error?: { message: string } }): void {
-    const waiting = this.#waiting.get(id ?? 0)
-    this.#waiting.delete(id ?? 0)
-    if (error !== undefined) waiting?.reject(new Error(error.message))
-    else waiting?.resolve(result ?? {})
-  }
-
-  send(method: string, params: object = {}): Promise<Record<string, unknown>> {
-    const id = (this.#last += 1)
-    return new Promise((resolve, reject) => {
-      this.#waiting.set(id, { resolve, reject })
-      const session = this.#session === undefined ? {} : { sessionId: this.#session }
-      ;(this.#browser.stdio[3] as Writable).write(`${JSON.stringify({ id, method, params, ...session })}\0`)
-    })
-  }
-
-  async attach(width: number): Promise<void> {
-    const { targetId } = await this.send('Target.createTarget', { url: 'about:blank' })
-    this.#session = (await this.send('Target.attachToTarget', { targetId, flatten: true }))['sessionId'] as string
-    await this.send('Emulation.setDeviceMetricsOverride', {
-      width, height: 800, deviceScaleFactor: 1, mobile: width < 500,
-    })
-  }
-
-  /** Resolves when the page and its scripts are loaded. */
-  async open(url: string): Promise<void> {
-    await this.send('Page.navigate', { url })
-    await this.run(
-      `new Promise((done) => { const look = () => location.href === ${JSON.stringify(url)} && ` +
-        "document.readyState === 'complete' ? done() : setTimeout(look, 10); look() })",
-    )
-  }
-
-  /** Evaluates an expression with the rights of a user's click. */
-  async run(expression: string): Promise<unknown> {
-    for (;;) {
-      try {
-        const { result, exceptionDetails } = (await this.send('Runtime.evaluate', {
-          expression, awaitPromise: true, returnByValue: true, userGesture: true,
-        })) as { result: { value?: unknown }; exceptionDetails?: object }
-        if (exceptionDetails !== undefined) throw new Error(JSON.stringify(exceptionDetails))
-        return result.value
-      } catch (error) {
-        // The page was replaced by the next one during the call.
-        if (!/navigat|context/i.test(String(error)) || !expression.startsWith('new Promise')) throw error
-      }
-    }
-  }
 }
 
 describe.skipIf(CHROMIUM === undefined)('Chromium', { timeout: 60_000 }, () => {
@@ -110,20 +30,10 @@ describe.skipIf(CHROMIUM === undefined)('Chromium', { timeout: 60_000 }, () => {
     await new Promise<void>((resolve) => front.listen(0, '127.0.0.1', resolve))
     // Plain HTTP from another name than localhost is no secure origin.
     origin = `http://docs.test:${(front.address() as AddressInfo).port}`
-    const flags = [
-      '--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--no-first-run',
-      `--user-data-dir=${join(work, 'profile')}`, '--remote-debugging-pipe',
-      '--host-resolver-rules=MAP docs.test 127.0.0.1'
-    ]
-    browser = spawn(CHROMIUM ?? '', flags, { detached: true, stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'] })
+    browser = startChromium(join(work, 'profile'), ['--host-resolver-rules=MAP docs.test 127.0.0.1'])
   }, 120_000)
   afterAll(async () => {
-    if (browser.exitCode === null) {
-      const ended = new Promise((resolve) => browser.once('exit', resolve))
-      // The whole group: other processes would continue to write to the profile.
-      process.kill(-(browser.pid as number), 'SIGKILL')
-      await ended
-    }
+    await endChromium(browser)
     front.closeAllConnections()
     front.close()
     rmSync(work, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 })

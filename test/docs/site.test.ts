@@ -1,5 +1,5 @@
 /** `npm run docs`: the pages work from a disk, below any path and without network, and every link in them works. */
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join, posix, relative } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -51,6 +51,7 @@ test('pages load nothing from elsewhere', () => {
   for (const [address, html] of pages) {
     const loaded = [...html.matchAll(/<(?:script|img|link)[^>]* (?:src|href)="([^"]*)"/g)].map(([, to = '']) => to)
     expect(loaded.filter((to) => /^(?:\w+:|\/)/.test(to)), address).toEqual([])
+    expect(loaded.filter((to) => !existsSync(join(out, dirname(address), to))), `missing at ${address}`).toEqual([])
   }
   for (const file of filesBelow(out, /\.(?:css|js)$/))
     expect(readFileSync(file, 'utf8').replace(/^window\.NEREID_SEARCH.*/, ''), file).not.toMatch(/https?:/)

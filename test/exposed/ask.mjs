@@ -36,7 +36,7 @@ export async function askCurl(to, verbs, directory) {
       `request = ${verb.http.method}`,
       `output = ${quoted(file(verb))}`,
       'write-out = "%{http_code} %{exitcode}\\n"',
-      `max-time = ${SECONDS}`,
+      `max-time = ${verb.http.seconds ?? SECONDS}`,
       'path-as-is',
       `dump-header = ${quoted(`${file(verb)}.head`)}`,
       'silent',

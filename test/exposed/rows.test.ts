@@ -38,7 +38,8 @@ test('the columns are open to those whom the gate lets in', () => {
   const [network, , loopback] =
     sections({ root: files, server: files, client: files, foreign: files }, KEYS, PLACES)[0]?.columns ?? []
   for (const verb of verbs) {
-    const row = routes.find(({ category, act }) => category === verb.category && act === verb.act)
+    const same = routes.find(({ category, act }) => category === verb.category && act === verb.act)
+    const row = verb.category === null ? undefined : verb.http === null ? same : routeOf(verb.http)
     for (const transport of ['http', 'grpc'] as const) {
       if (verb[transport] === null || row === undefined) continue
       const isOpen = (column: typeof network) => column?.expect(verb, transport) === verb.allowed[transport]

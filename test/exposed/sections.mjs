@@ -26,11 +26,11 @@ const OFF = {
 }
 const off = (verb, transport) => OFF[verb.id]?.(transport) ?? open(verb, transport)
 
-/** Settings are changed from this machine, or with a secret for them. */
+/** Settings are changed and the console is seen from this machine, or with a secret for them. */
 const isSetting = (verb) => verb.act === 'write' && (verb.category === 'logging' || verb.category === 'trace')
 /** The same rule, for callers from elsewhere without a secret. */
 const far = (rule) => (verb, transport) =>
-  isSetting(verb) ? either('403', 'PERMISSION_DENIED')(transport) : rule(verb, transport)
+  isSetting(verb) || verb.id === 'console' ? either('403', 'PERMISSION_DENIED')(transport) : rule(verb, transport)
 
 /** A verb of a category that asks for a header. The port of the metrics and what has no category are not covered. */
 const restricted = (verb, transport) =>
@@ -140,7 +140,7 @@ export const sections = (pki, keys, places) => {
       title: 'A control address',
       flags: [...EVERYTHING, `--control-address=127.0.0.1:${places.control}`],
       columns: [
-        { where: 'network', brings: 'nothing', expect: apart },
+        { where: 'network', brings: 'nothing', expect: far(apart) },
         { where: 'loopback', brings: 'nothing', expect: apart },
         { where: 'loopback', brings: 'at the control address', at: 'control', expect: control },
         { where: 'network', brings: 'at the control address', at: 'control', expect: closed },

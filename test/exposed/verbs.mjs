@@ -36,6 +36,8 @@ const M = '/v2/models/simple'
 const tensor = (name) => ({ name, shape: [1, 16], datatype: 'INT32', data: Array(16).fill(3) })
 const infer = { inputs: [tensor('INPUT0'), tensor('INPUT1')] }
 const get = (path) => ({ method: 'GET', path })
+/** A stream without an end, of which the status is asked for. */
+const stream = (path) => ({ ...get(path), seconds: 0.3 })
 const post = (path, body = '') => ({
   method: 'POST', path, body: typeof body === 'string' ? body : JSON.stringify(body),
 })
@@ -69,6 +71,7 @@ export const verbs = ({ key, file }) => [
   verb('openapi', 'description of the API', get('/v2/openapi.json'), null),
   verb('openapi_model', 'description of another model', get('/v2/openapi.json?model=identity_fp32'), null),
   verb('docs', 'page that shows the description of the API', get('/docs'), null),
+  verb('console', 'the console: what the server does, live', stream('/console/events'), null),
   verb('model', 'metadata of a model', get(M), 'ModelMetadata'),
   verb('other_model', 'metadata of another model', get('/v2/models/identity_fp32'), 'ModelMetadata'),
   verb('model_ready', 'readiness of a model', get(`${M}/ready`), 'ModelReady'),

@@ -4,6 +4,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use cache::Fingerprint;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 /// Identity of a loaded version. Only the configuration changes while it serves.
 pub struct Identity {
@@ -21,6 +22,8 @@ pub struct Identity {
     pub(crate) fingerprint: Option<Fingerprint>,
     /// Unique id of this load.
     pub(crate) load: u64,
+    /// Bytes of its files, once somebody asked.
+    pub(crate) file_bytes: OnceLock<u64>,
 }
 
 /// A configuration in the two forms that clients read.

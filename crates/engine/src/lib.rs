@@ -43,6 +43,7 @@ mod instance_config;
 mod instances;
 mod limited;
 pub mod limits;
+mod live;
 mod load;
 mod lookup;
 mod mail;
@@ -94,6 +95,7 @@ pub use histograms::{Exemplar, VersionHistogram};
 pub use identity::Identity;
 pub use inline::ran_long;
 pub use limits::{MODEL_CALLS_DEPTH_MAX, MODEL_CYCLE_WAIT_NS_MAX, TEXTS_AHEAD_MAX};
+pub use live::LiveRow;
 pub use load::{LOAD_AGE, Load, LoadMeter};
 #[cfg(feature = "loom")]
 pub use mail::together;

@@ -31,7 +31,7 @@ use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
 use protocol::pb::inference::model_config::SchedulingChoice;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use tensor::{Error, Result};
 
 /// Everything that an opened version needs to serve.
@@ -134,6 +134,7 @@ impl Engine {
             fingerprint: self.fingerprint(open, is_graph, &spec.config),
             config: ArcSwap::from_pointee(ConfigTexts { json: Bytes::from(spec.config_json), pb: spec.config }),
             load: self.shared.loads.fetch_add(1, Ordering::Relaxed),
+            file_bytes: OnceLock::new(),
         };
         let scheduling = Scheduling::new(&schedule, &signature, served.model(), on_device, sequencing, limited);
         let cached = Cached::of(self.shared.cache.as_ref(), config, &signature, &identity);

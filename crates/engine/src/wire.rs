@@ -15,11 +15,24 @@ pub fn statistics_json(models: &[VersionStatistics]) -> String {
             out.push(',');
         }
         one(&mut out, m);
+        out.push('}');
     }
     out.push_str("]}");
     out
 }
 
+/// A row of [`statistics_json`] with `more` members.
+pub(crate) fn statistics_row(m: &VersionStatistics, more: &[(&str, u64)]) -> String {
+    let mut out = String::with_capacity(1024);
+    one(&mut out, m);
+    for (name, value) in more {
+        let _ = write!(out, ",\"{name}\":{value}");
+    }
+    out.push('}');
+    out
+}
+
+/// Writes a row without its closing brace.
 fn one(out: &mut String, m: &VersionStatistics) {
     let mut name = Vec::new();
     protocol::json::write_string(&mut name, m.name.as_bytes());
@@ -73,7 +86,7 @@ fn one(out: &mut String, m: &VersionStatistics) {
         durations(out, &[("compute_input", input), ("compute_infer", infer), ("compute_output", output)]);
         out.push('}');
     }
-    out.push_str("],\"memory_usage\":[]}");
+    out.push_str("],\"memory_usage\":[]");
 }
 
 fn durations(out: &mut String, items: &[(&str, Duration)]) {

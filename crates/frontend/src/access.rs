@@ -18,6 +18,15 @@ pub struct Ask<'a> {
     pub model: Option<&'a str>,
     /// The body of the HTTP request names it. [`Grant::admit_model`](crate::gate::Grant::admit_model) follows.
     pub is_in_body: bool,
+    /// True for what shows the whole server. Callers from the network need a secret for it.
+    pub is_near: bool,
+}
+
+impl<'a> Ask<'a> {
+    /// Asks for an operation that is not for this machine alone.
+    pub fn new(category: Category, act: Act, model: Option<&'a str>) -> Self {
+        Self { category, act, model, is_in_body: false, is_near: false }
+    }
 }
 
 /// A required header.

@@ -21,6 +21,7 @@ pub enum ControlOperation {
     LogUpdate,
     OpenApi,
     Page,
+    Console,
 }
 
 impl ControlOperation {
@@ -40,6 +41,7 @@ impl ControlOperation {
             Self::LogUpdate => "log_update",
             Self::OpenApi => "openapi",
             Self::Page => "page",
+            Self::Console => "console",
         }
     }
 }

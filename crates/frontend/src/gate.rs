@@ -93,13 +93,13 @@ impl Granted {
     #[cold]
     fn admit_model(&self, model: &str) -> Result<(), GateError> {
         let Some(Keyed { ring, admitted, category, act }) = &self.keyed else { return Ok(()) };
-        ring.next(admitted, &Ask { category: *category, act: *act, model: Some(model), is_in_body: false })
+        ring.next(admitted, &Ask::new(*category, *act, Some(model)))
     }
 
     #[cold]
     fn covers(&self, model: &str) -> bool {
         let Some(Keyed { ring, admitted, category, act }) = &self.keyed else { return true };
-        let ask = Ask { category: *category, act: *act, model: Some(model), is_in_body: false };
+        let ask = Ask::new(*category, *act, Some(model));
         ring.check(admitted, &ask).is_ok()
     }
 
@@ -129,6 +129,15 @@ pub type Headers<'h, 'a> = &'h dyn Fn(&str, usize) -> Option<&'a [u8]>;
 /// Error for a change of settings from another machine.
 const REMOTE_CHANGE: &str = "settings are changed from the server's own machine (loopback, and not through a proxy): \
     from elsewhere it takes a secret for this API, or a server that was started with --allow-remote-settings";
+
+/// Error for the console on another machine.
+const REMOTE_CONSOLE: &str = "the console shows this server to its own machine (loopback, and not through a proxy): \
+    from elsewhere it takes a key with the scope 'statistics', a server that was started with \
+    --allow-remote-settings, or a tunnel such as ssh -L 8000:localhost:8000";
+
+/// Error for a web page that reaches this machine by a name of its own.
+const FOREIGN_HOST: &str = "the console is asked for by a name that is not of this machine, as a web page of another \
+    site could: open it as http://localhost or http://127.0.0.1, or with a key";
 
 /// Error for a change by a web page.
 const PAGE_CHANGE: &str = "the request comes from a web page of an origin that is not in --http-cors-origin";
@@ -184,7 +193,7 @@ impl Gate {
         header: impl Fn(&str, usize) -> Option<&'a [u8]>,
     ) -> Result<Grant, GateError> {
         match (&self.guards, ask.act) {
-            (None, Act::Read) => Ok(Grant::default()),
+            (None, Act::Read) if !ask.is_near => Ok(Grant::default()),
             _ => self.examine(client, ask, &header),
         }
     }
@@ -222,6 +231,9 @@ impl Gate {
         if ask.act == Act::Write {
             self.examine_change(&client.caller, &granted, ask, header)?;
         }
+        if ask.is_near {
+            self.examine_near(&client.caller, &granted, header)?;
+        }
         let has_any = granted.has_shown || granted.keyed.is_some();
         Ok(Grant(has_any.then(|| Arc::new(granted))))
     }
@@ -246,6 +258,39 @@ impl Gate {
         self.examine_change(caller, granted, ask, header)
     }
 
+    /// Check of a request that shows the whole server: it comes from this machine, and not from a page of another site
+    /// whose name leads here, or has a secret.
+    fn examine_near(&self, caller: &Caller, granted: &Granted, header: Headers<'_, '_>) -> Result<(), GateError> {
+        if granted.has_shown || granted.key.is_some() {
+            return Ok(());
+        }
+        match caller.origin_of(|name| header(name, 0)) {
+            Origin::Network if !self.options.allow_remote_settings => Err(GateError::Forbidden(REMOTE_CONSOLE.into())),
+            Origin::Loopback if !is_own_name(header("host", 0)) => Err(GateError::Forbidden(FOREIGN_HOST.into())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a request of the same caller for `ask` would be admitted, as far as is known before it comes. Takes
+    /// nothing of the quotas of its key.
+    pub fn would_admit(&self, caller: &Caller, grant: &Grant, ask: &Ask<'_>, header: Headers<'_, '_>) -> bool {
+        let rule = self.guards.as_ref().and_then(|guards| guards.restrictions.rule(ask.category));
+        let is_here = match caller.face {
+            Face::Public | Face::Embedded => self.options.control.is_none() || !ask.category.is_of_control(),
+            Face::Control => ask.category != Category::Inference,
+            Face::Crowded => false,
+        };
+        is_here
+            && rule.is_none_or(|rule| rule.admits(header(&rule.name, 0)))
+            && grant
+                .0
+                .as_ref()
+                .and_then(|granted| granted.keyed.as_ref())
+                .is_none_or(|keyed| keyed.ring.check(&keyed.admitted, ask).is_ok())
+            && (ask.act == Act::Read
+                || self.examine_change(caller, grant.0.as_deref().unwrap_or(&Granted::default()), ask, header).is_ok())
+    }
+
     fn examine_change(
         &self,
         caller: &Caller,
@@ -254,11 +299,13 @@ impl Gate {
         header: Headers<'_, '_>,
     ) -> Result<(), GateError> {
         // A page of another site can make a browser on this machine send a request, without reading the response.
-        let is_of_page = |origin: &[u8]| !self.options.cors.as_ref().is_some_and(|cors| cors.allows(origin));
+        let is_of_page = |origin: &[u8]| {
+            !self.options.cors.as_ref().is_some_and(|cors| cors.allows(origin)) && !is_own_page(origin, granted, header)
+        };
         if (0..).map_while(|at| header("origin", at)).any(is_of_page) {
             return Err(GateError::Forbidden(PAGE_CHANGE.into()));
         }
-        let is_near_only = matches!(wants(ask.category, ask.act).far, Needs::SecretOr(_));
+        let is_near_only = matches!(wants(ask).far, Needs::SecretOr(_));
         let may = !is_near_only
             || self.options.allow_remote_settings
             || granted.has_shown
@@ -267,6 +314,34 @@ impl Gate {
             || caller.origin_of(|name| header(name, 0)) != Origin::Network;
         if may { Ok(()) } else { Err(GateError::Forbidden(REMOTE_CHANGE.into())) }
     }
+}
+
+/// Whether this origin is that of the server's own pages. A page of another site can have a name that leads to this
+/// machine, and then Origin and Host agree: so the name is that of a loopback address, or the page knows a secret,
+/// which browsers send for no other page.
+fn is_own_page(origin: &[u8], granted: &Granted, header: Headers<'_, '_>) -> bool {
+    let authority = origin.strip_prefix(b"http://").or_else(|| origin.strip_prefix(b"https://"));
+    let is_same = match (header("host", 0), authority) {
+        (Some(host), Some(authority)) => host.eq_ignore_ascii_case(authority),
+        // HTTP/2, where the host is in the target.
+        (None, Some(_)) => header("sec-fetch-site", 0) == Some(b"same-origin"),
+        _ => false,
+    };
+    is_same && (granted.has_shown || granted.key.is_some() || is_own_name(header("host", 0)))
+}
+
+/// Whether a Host names this machine alone. A browser needs a certificate for HTTP/2, where there is none, and no page
+/// of another site has one.
+fn is_own_name(host: Option<&[u8]>) -> bool {
+    let Some(host) = host else { return true };
+    let Ok(host) = std::str::from_utf8(host) else { return false };
+    let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, _)) => address,
+        None => host.split_once(':').map_or(host, |(name, _)| name),
+    };
+    let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+    let is_loopback = |address: std::net::IpAddr| address.to_canonical().is_loopback();
+    name == "localhost" || name.ends_with(".localhost") || name.parse().is_ok_and(is_loopback)
 }
 
 /// Rejects a request in which a header that authenticates the caller occurs twice.
@@ -312,7 +387,7 @@ mod tests {
         let plain = gate(&[], GateOptions::default());
         let remote = gate(&[], GateOptions { allow_remote_settings: true, ..GateOptions::default() });
         for ask in asks() {
-            let wants = wants(ask.category, ask.act);
+            let wants = wants(&ask);
             for origin in [Origin::Loopback, Origin::Unix, Origin::Network] {
                 let needs = if origin == Origin::Network { wants.far } else { wants.near };
                 let admitted = |gate: &Gate| gate.admit(&caller(origin).into(), &ask, |_, _| None).is_ok();
@@ -325,7 +400,7 @@ mod tests {
     #[test]
     fn a_secret_opens_settings_to_the_network_and_a_proxy_closes_them_to_loopback() {
         let restricted = gate(&["logging"], GateOptions::default());
-        let ask = Ask { category: Category::Logging, act: Act::Write, model: None, is_in_body: false };
+        let ask = Ask::new(Category::Logging, Act::Write, None);
         let with = |value: &'static [u8]| move |name: &str, at| (name == "admin-key" && at == 0).then_some(value);
         assert!(restricted.admit(&caller(Origin::Network).into(), &ask, with(b"s3cret")).unwrap().is_some());
         let refused = restricted.admit(&caller(Origin::Loopback).into(), &ask, with(b"s3creT")).unwrap_err();
@@ -345,7 +420,7 @@ mod tests {
     #[test]
     fn a_header_that_authenticates_must_occur_once() {
         let restricted = gate(&["logging"], GateOptions::default());
-        let ask = Ask { category: Category::Logging, act: Act::Read, model: None, is_in_body: false };
+        let ask = Ask::new(Category::Logging, Act::Read, None);
         for both in [[&b"s3cret"[..], b"wrong"], [b"wrong", b"s3cret"], [b"s3cret", b"s3cret"]] {
             let header = |name: &str, at: usize| both.get(at).copied().filter(|_| name == "admin-key");
             let refused = restricted.admit(&caller(Origin::Loopback).into(), &ask, header).unwrap_err();
@@ -399,6 +474,82 @@ mod tests {
             let header = |name: &str, at: usize| both.get(at).copied().filter(|_| name == "origin");
             assert!(listed.admit(&caller(Origin::Loopback).into(), &ask, header).is_err(), "{ask:?}");
         }
+    }
+
+    #[test]
+    fn pages_of_this_server_change_it_under_a_name_of_this_machine_or_with_a_secret() {
+        let (open, secret) = (gate(&[], GateOptions::default()), gate(&["logging"], GateOptions::default()));
+        let ask = Ask::new(Category::Logging, Act::Write, None);
+        let admitted = |gate: &Gate, host: &'static str, origin: &'static str, shown: &'static str| {
+            let header = |name: &str, at| {
+                let value = match name {
+                    "host" => host,
+                    "origin" => origin,
+                    "admin-key" => shown,
+                    _ => "",
+                };
+                (at == 0 && !value.is_empty()).then_some(value.as_bytes())
+            };
+            gate.admit(&caller(Origin::Loopback).into(), &ask, header).is_ok()
+        };
+        for (host, origin, is_own) in [
+            ("localhost:8000", "http://localhost:8000", true),
+            ("127.0.0.1:8000", "http://127.0.0.1:8000", true),
+            ("[::1]:8000", "http://[::1]:8000", true),
+            ("localhost", "https://localhost", true),
+            ("localhost:8000", "http://localhost:9000", false),
+            ("localhost:8000", "null", false),
+            // The name of another site that leads here.
+            ("evil.example:8000", "http://evil.example:8000", false),
+            ("localhost.evil.example", "http://localhost.evil.example", false),
+            ("127.0.0.1.evil.example", "http://127.0.0.1.evil.example", false),
+        ] {
+            assert_eq!(admitted(&open, host, origin, ""), is_own, "{host} {origin}");
+        }
+        assert!(admitted(&secret, "ml.example", "https://ml.example", "s3cret"));
+        assert!(!admitted(&secret, "ml.example", "https://evil.example", "s3cret"));
+    }
+
+    #[test]
+    fn the_console_is_for_this_machine_and_for_callers_with_a_secret() {
+        let open = gate(&[], GateOptions::default());
+        let ask = Ask { is_near: true, ..Ask::new(Category::Statistics, Act::Read, None) };
+        let near = |origin, host: &'static str, forwarded: bool| {
+            let header = move |name: &str, at| match name {
+                "host" if at == 0 && !host.is_empty() => Some(host.as_bytes()),
+                "x-forwarded-for" if at == 0 && forwarded => Some(&b"10.0.0.1"[..]),
+                _ => None,
+            };
+            open.admit(&caller(origin).into(), &ask, header).is_ok()
+        };
+        for (origin, host, forwarded, is_admitted) in [
+            (Origin::Loopback, "localhost:8000", false, true),
+            (Origin::Loopback, "LOCALHOST.:8000", false, true),
+            (Origin::Loopback, "", false, true),
+            (Origin::Loopback, "evil.example", false, false),
+            (Origin::Loopback, "localhost", true, false),
+            (Origin::Network, "localhost", false, false),
+            (Origin::Unix, "anything", false, true),
+        ] {
+            assert_eq!(near(origin, host, forwarded), is_admitted, "{origin:?} {host} {forwarded}");
+        }
+        let secret = gate(&["statistics", "logging"], GateOptions::default());
+        let with = |value: &'static [u8]| move |name: &str, at| (name == "admin-key" && at == 0).then_some(value);
+        let shown = secret.admit(&caller(Origin::Network).into(), &ask, with(b"s3cret")).unwrap();
+        assert!(secret.admit(&caller(Origin::Loopback).into(), &ask, |_, _| None).is_err());
+        let header = &with(b"s3cret");
+        let may = |category, act| {
+            let ask = Ask { is_in_body: true, ..Ask::new(category, act, None) };
+            secret.would_admit(&caller(Origin::Network), &shown, &ask, header)
+        };
+        assert!(may(Category::Logging, Act::Write) && may(Category::Inference, Act::Read));
+        let without = secret.would_admit(
+            &caller(Origin::Network),
+            &Grant::default(),
+            &Ask::new(Category::Logging, Act::Read, None),
+            &|_, _| None,
+        );
+        assert!(!without);
     }
 
     #[test]

@@ -44,6 +44,14 @@ pub const MESSAGE_BYTES_ON_REACTOR_MAX: usize = 32 * 1024;
 pub const ENTRIES_ON_REACTOR_MAX: usize = 64;
 /// Answers about the reasons of models that are computed at once, or wait for it: each takes up to a second.
 pub const EXPLANATIONS_MAX: usize = 4;
+/// Pages with the console that may be open.
+pub const CONSOLES_MAX: usize = 16;
+/// Seconds between two looks of a console at the slowest requests.
+pub const CONSOLE_SLOWEST_TICKS: u64 = 2;
+/// Bytes of a page or part of one that are sent without compression.
+pub const PAGE_BYTES_UNCOMPRESSED_MAX: usize = 16 * 1024;
+/// Level of the compression of pages, each of which a browser fetches once.
+pub const PAGE_COMPRESSION: u32 = 6;
 /// Models whose statistics are encoded on the reactor: 5 µs each.
 pub const MODELS_ON_REACTOR_MAX: usize = 32;
 /// Inflated bytes per byte of a compressed body. Tensors of zeros reach 1000, real data rarely 100.

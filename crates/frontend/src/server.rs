@@ -379,7 +379,7 @@ impl FrontEnd {
     }
 
     /// Limits and their current values: name, help, value.
-    pub fn gauges(&self) -> [(&'static str, &'static str, u64); 5] {
+    pub fn gauges(&self) -> [(&'static str, &'static str, u64); 7] {
         self.shared.gauges()
     }
 

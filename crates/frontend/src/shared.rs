@@ -1,7 +1,7 @@
 //! State that the reactors of a server share: the phase of a shutdown, and counts of requests and connections.
 
 use crate::access_log::Logs;
-use crate::limits::{HEALTH_WATCH_ASK, HEALTH_WATCHERS_MAX, WHY_FAILED_MAX, WHY_SLOWEST_MAX};
+use crate::limits::{CONSOLES_MAX, HEALTH_WATCH_ASK, HEALTH_WATCHERS_MAX, WHY_FAILED_MAX, WHY_SLOWEST_MAX};
 use crate::record::Kept;
 use crate::stray::Strays;
 use crate::transfer::Shortage;
@@ -46,6 +46,17 @@ pub struct Shared {
     logs: Option<Arc<Logs>>,
     kept: Arc<Kept>,
     strays: Strays,
+    consoles: Arc<AtomicU64>,
+}
+
+/// A page with the console that is open.
+#[derive(Debug)]
+pub struct OpenConsole(Arc<AtomicU64>);
+
+impl Drop for OpenConsole {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// Connections of all reactors.
@@ -104,6 +115,7 @@ impl Shared {
             logs: None,
             kept: Arc::default(),
             strays: Strays::default(),
+            consoles: Arc::default(),
         }
     }
 
@@ -148,8 +160,20 @@ impl Shared {
         [("slow body", body), ("slow response", response), ("health checks only", crowded)]
     }
 
+    /// Counts a page with the console until its stream ends; `None` at the limit.
+    pub fn open_console(&self) -> Option<OpenConsole> {
+        let before = self.consoles.fetch_add(1, Ordering::AcqRel);
+        let open = OpenConsole(self.consoles.clone());
+        (before < CONSOLES_MAX as u64).then_some(open)
+    }
+
+    /// Most connections that may be open.
+    pub fn connections_max(&self) -> u64 {
+        self.connections.max
+    }
+
     /// Limits and their current values: name, help, value.
-    pub fn gauges(&self) -> [(&'static str, &'static str, u64); 5] {
+    pub fn gauges(&self) -> [(&'static str, &'static str, u64); 7] {
         let [slow, failed] = self.kept.counts();
         [
             ("nereid_connections", "Open HTTP and gRPC connections", self.connections()),
@@ -163,6 +187,8 @@ impl Shared {
                 "Idle connections closed for lack of room or for their age",
                 self.connections.closed_idle.load(Ordering::Relaxed),
             ),
+            ("nereid_consoles", "Pages with the console that are open", self.consoles.load(Ordering::Acquire)),
+            ("nereid_consoles_max", "Pages with the console that may be open", CONSOLES_MAX as u64),
             ("nereid_requests_kept", "Slow and failed inferences of which a record is kept", (slow + failed) as u64),
             (
                 "nereid_requests_kept_max",

@@ -13,11 +13,13 @@ const FIELDS_MAX: usize = 100;
 pub struct Head {
     /// Bytes of the head.
     pub bytes: usize,
+    /// Status code.
     pub status: u16,
     /// The text behind a status other than 200.
     pub reason: String,
     /// The connection takes no further request.
     pub closes: bool,
+    /// Framing of the body.
     pub body: Body,
 }
 
@@ -79,6 +81,7 @@ impl Head {
 }
 
 /// The rest of a body.
+#[allow(missing_docs)]
 #[derive(Debug, PartialEq, Eq)]
 pub enum Body {
     /// So many bytes.
@@ -92,6 +95,7 @@ pub enum Body {
 }
 
 /// Where in the chunks a body is.
+#[allow(missing_docs)]
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub enum Chunk {
     /// In a size.

@@ -4,10 +4,10 @@
 //! than most servers take, and its cost is known. Whatever a server sends, a run ends: each request has a limit of
 //! time, each answer one of bytes.
 
-mod body;
+pub mod body;
 mod call;
 mod client;
-mod events;
+pub mod events;
 pub mod grpc;
 mod http1;
 pub mod messages;

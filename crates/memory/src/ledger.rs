@@ -216,6 +216,11 @@ pub struct MemoryPromise {
 }
 
 impl MemoryPromise {
+    /// Bytes on devices.
+    pub fn device_bytes(&self) -> u64 {
+        self.devices.iter().map(|(_, bytes)| bytes).sum()
+    }
+
     /// Marks the memory as allocated: from now on the devices report it as used.
     pub fn loaded(&mut self) {
         if std::mem::take(&mut self.is_loading) {

@@ -675,6 +675,19 @@ impl NativeCore {
         families.0
     }
 
+    /// The GPUs and their use; values that one does not report are 0.
+    #[napi]
+    pub fn devices(&self) -> Vec<js::DeviceUse> {
+        let status = self.gpus.lock().as_ref().map(|(monitor, _)| monitor.status());
+        let of = |usage: &device::Usage| js::DeviceUse {
+            uuid: usage.uuid.clone(),
+            used_bytes: usage.memory_used_bytes.unwrap_or_default() as f64,
+            total_bytes: usage.memory_total_bytes.unwrap_or_default() as f64,
+            utilization: usage.utilization.unwrap_or_default(),
+        };
+        status.map(|status| status.usage.iter().map(of).collect()).unwrap_or_default()
+    }
+
     /// The reply to a `ControlCall`: JSON text, or an error code and a message.
     #[napi]
     pub fn control_reply(

@@ -261,6 +261,17 @@ pub struct Gauge {
     pub value: f64,
 }
 
+/// Use of a GPU, as it reports it.
+#[napi(object, object_from_js = false)]
+pub struct DeviceUse {
+    pub uuid: String,
+    /// By all processes.
+    pub used_bytes: f64,
+    pub total_bytes: f64,
+    /// Share of time during which kernels run, from 0 to 1.
+    pub utilization: f64,
+}
+
 /// Counters of one version, read consistently.
 #[napi(object, object_from_js = false, use_nullable = true)]
 pub struct VersionStatistics {

@@ -62,10 +62,13 @@ export const SCHEMAS: Schema = {
   InputParameters: inputParameters,
   OutputParameters: outputParameters,
   InferRequest: object(
-    { id: string, parameters: ref('Parameters'), inputs: array(ref('Input')), outputs: array(ref('RequestedOutput')) },
+    {
+      id: string, parameters: ref('Parameters'), inputs: array(ref('InputTensor')),
+      outputs: array(ref('RequestedOutput')),
+    },
     ['inputs'],
   ),
-  Input: object(
+  InputTensor: object(
     {
       name: string,
       shape: array(unsigned),
@@ -195,7 +198,9 @@ export const SCHEMAS: Schema = {
     {
       name: string, version: string, implementation: object({ name: string, version: string }, ['name', 'version']),
       ready: boolean, models: ref('Index'),
-      links: object({ docs: string, openapi: string, metrics: string }, ['docs', 'openapi']),
+      links: object(
+        { docs: string, console: string, openapi: string, metrics: string }, ['docs', 'console', 'openapi'],
+      ),
     },
     ['name', 'version', 'implementation', 'ready', 'models', 'links'],
   ),

@@ -1,16 +1,24 @@
 /**
- * Pages for browsers at the HTTP port: `/`, and `/docs`, which shows the API's description. Nothing is loaded from
- * other servers. Paths, access rights and header fields of pages are the core's business.
+ * Pages for browsers at the HTTP port: `/`, `/docs` and `/console`, which are one program, and its files. Nothing is
+ * loaded from other servers. Paths, access rights and header fields of pages are the core's business.
  */
 
 import { ServerError, type Core } from '../../native/index.js'
 import { ownVersion } from '../../native/locate.js'
 import type { IndexRow } from '../../repository/index.js'
-import { DOCS, SCRIPT, STYLE } from './docs.js'
-import { homeHtml, type Home } from './html.js'
+import { SHELL, appFile } from './app.js'
 
-/** Static parts. */
-const PARTS: Readonly<Record<string, string>> = { '/docs': DOCS, '/docs/page.js': SCRIPT, '/docs/page.css': STYLE }
+/** The contents of `/` as JSON. */
+interface Home {
+  name: string
+  version: string
+  /** The server that implements the API of `name` and `version`. */
+  implementation: { name: string; version: string }
+  ready: boolean
+  models: IndexRow[]
+  /** `metrics` is absent if the URL is unknown. */
+  links: { docs: string; console: string; openapi: string; metrics?: string }
+}
 
 export interface PageContext {
   core: Pick<Core, 'serverMetadata' | 'isReady'>
@@ -20,19 +28,21 @@ export interface PageContext {
   metricsPort: number
 }
 
-/** The text of a page or part. `host` is the header of the request. */
+/** The text of a page or of one of its files. `host` is the header of the request. */
 export function page({ core, index, metricsPort }: PageContext, path: string, asHtml: boolean, host: string): string {
-  const part = PARTS[path]
-  if (part !== undefined) return part
+  if (path === '/app/console.js') return appFile('console.js')
+  if (path === '/app/console.css') return appFile('console.css')
+  if (path === '/docs' || path === '/console' || (path === '/' && asHtml)) return SHELL
   // As in KServe: each name once, regardless of state.
   if (path === '/v2/models') return JSON.stringify({ models: [...new Set(index().map(({ name }) => name))] })
   if (path !== '/') throw new ServerError('NOT_FOUND', 'Not Found')
   const { name, version } = JSON.parse(core.serverMetadata()) as { name: string; version: string }
   const metrics = metricsUrl(host, metricsPort)
-  const links = { docs: '/docs', openapi: '/v2/openapi.json', ...(metrics === null ? {} : { metrics }) }
+  const links =
+    { docs: '/docs', console: '/console', openapi: '/v2/openapi.json', ...(metrics === null ? {} : { metrics }) }
   const implementation = { name: 'Nereid', version: ownVersion() }
   const home: Home = { name, version, implementation, ready: core.isReady(), models: index(), links }
-  return asHtml ? homeHtml(home) : JSON.stringify(home)
+  return JSON.stringify(home)
 }
 
 /** URL of the metrics port on the host that the client used; null for a header that is not a plain host. */

@@ -119,6 +119,8 @@ export declare class NativeCore {
   snapshot(): Snapshot
   /** The two families of `snapshot` that routers read many times a second. */
   requests(): Array<Family>
+  /** What GPUs report; values that one does not report are 0. */
+  devices(): Array<DeviceUse>
   /** The reply to a `ControlCall`: JSON text, or an error code and a message. */
   controlReply(id: number, json: string | undefined | null, errorCode: ErrorCode | null, message: string, fault: Fault, retryable: boolean): void
   /** Verbose level of the core's log; 0 = none. */
@@ -293,6 +295,16 @@ export interface DeviceList {
   /** Highest version of CUDA that the driver supports, such as `13.0`. */
   cudaVersion: string | null
   devices: Array<Device>
+}
+
+/** What a GPU reports. */
+export interface DeviceUse {
+  uuid: string
+  /** By all processes. */
+  usedBytes: number
+  totalBytes: number
+  /** Share of time during which kernels run, from 0 to 1. */
+  utilization: number
 }
 
 /** A duration counter: number and total. */

@@ -1,24 +1,7 @@
 /** The record of one request as text: what happened, where the time went, what it waited for. Pure. */
 
 import { counted, membersOf } from '../../internal.js'
-import { CAUSES } from './causes.js'
-
-/** Phases of a request in the order of time, each with its meaning and with what makes it shorter. */
-const PHASES: Readonly<Record<string, readonly [meaning: string, change: string]>> = {
-  read: ['reading the request', 'The client or the network sent the request slowly.'],
-  parse: [
-    'parsing and checking the request',
-    'Binary data parses faster than JSON, and shared memory needs no copy (docs/shared-memory.md).',
-  ],
-  model: ['in the model (an ensemble, or the response cache)', 'Ask for the models of the ensemble.'],
-  queue: ['waiting in the queue', ''],
-  input: ['gathering the inputs of the batch', 'Inputs in shared memory need no copy.'],
-  infer: ['computing', 'The model itself takes the time: its threads, its batch, or other processes on its cores.'],
-  output: ['distributing the outputs of the batch', 'Outputs in shared memory need no copy.'],
-  responses: ['making further responses', 'The model itself takes the time between its responses.'],
-  encode: ['encoding the response', 'Binary data encodes faster than JSON, and a request can ask for fewer outputs.'],
-  write: ['sending the response', 'The client or the network read the response slowly.'],
-}
+import { PHASES, causeOf } from './words.js'
 
 const BAR_COLUMNS = 20
 /** A request that took less needs no advice: the first ones of a connection are as slow. */
@@ -51,10 +34,6 @@ export function timeline(phases: Readonly<Record<string, unknown>>, total: numbe
 /** `simple version 1`. */
 export const nameOf = (model: unknown, version: unknown): string =>
   wordOf(version) === '' ? wordOf(model) : `${wordOf(model)} version ${wordOf(version)}`
-
-/** Words for a cause; `no_batch` is that of requests that ran in no batch. */
-export const causeOf = (cause: string): string =>
-  CAUSES[cause] ?? (cause === 'no_batch' ? 'the response cache or an ensemble answered' : cause)
 
 /** Name and time of the longest phase; '' without phases. */
 export function longest(phases: unknown): readonly [name: string, us: number] {

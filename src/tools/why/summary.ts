@@ -1,7 +1,8 @@
 /** Prints the answers of `GET /v2/why` and `GET /v2/models/M/why` as text. Pure. */
 
 import { counted, membersOf } from '../../internal.js'
-import { causeOf, longest, nameOf, numberOf, percentOf, timeOf, timeline, wordOf } from './record.js'
+import { longest, nameOf, numberOf, percentOf, timeOf, timeline, wordOf } from './record.js'
+import { causeOf } from './words.js'
 
 /** Requests of a cause that are listed; `--json` prints all. */
 const LISTED_MAX = 3

@@ -8,6 +8,7 @@
 pub mod classify;
 pub mod cohere_embed;
 pub mod config;
+pub mod console;
 pub mod embeddings;
 #[cfg(test)]
 pub mod example;

@@ -1,10 +1,13 @@
-//! Pages for people. `/` is JSON for clients that do not ask for HTML.
+//! Pages for people: the console, the documentation of the API and the home page, which are one program. `/` is JSON
+//! for clients that do not ask for HTML.
 
 use super::*;
+use crate::encoding::{Encoding, compress};
+use crate::limits::{PAGE_BYTES_UNCOMPRESSED_MAX, PAGE_COMPRESSION};
 
 /// Pages load nothing from other servers, run no inline code, and are shown in no other page.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
-     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; \
+     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 const HTML: &str = "text/html; charset=utf-8";
 
@@ -13,7 +16,7 @@ pub struct Home;
 
 impl Endpoint for Home {
     fn facts(&self) -> &'static Facts {
-        const { &Facts::read("page", Category::ModelRepository) }
+        const { &Facts { has_page: true, ..Facts::read("page", Category::ModelRepository) } }
     }
 
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, _body: RequestBody) -> HttpAnswer<'a> {
@@ -40,7 +43,7 @@ impl StaticPage {
 
 impl Endpoint for StaticPage {
     fn facts(&self) -> &'static Facts {
-        const { &Facts::read("page", Category::Metadata) }
+        const { &Facts::page() }
     }
 
     fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, _body: RequestBody) -> HttpAnswer<'a> {
@@ -57,13 +60,31 @@ async fn page(exchange: &HttpExchange<'_>, is_html: bool, content_type: &'static
     argument.key("page").string(&path).key("html").boolean(is_html);
     argument.key("host").string(host.unwrap_or_default()).close(b'}');
     let page = exchange.operations().control(ControlOperation::Page, argument).await;
-    let mut reply = answered(page.map(Bytes::from));
+    let encoding = head.headers.get("accept-encoding").map_or(Encoding::Identity, Encoding::negotiate);
+    let mut reply = match page {
+        Ok(text) => packed(text.into(), encoding).await,
+        Err(error) => Reply::failed(&error),
+    };
     if reply.status == 200 {
         reply.content_type = content_type;
+        reply.vary("accept-encoding");
     }
     reply.add("content-security-policy", POLICY);
     reply.add("x-content-type-options", "nosniff");
     reply.add("referrer-policy", "no-referrer");
     reply.add("cache-control", cache);
     reply
+}
+
+/// The reply of a text, compressed on another thread.
+async fn packed(text: Bytes, encoding: Encoding) -> Reply {
+    if encoding == Encoding::Identity || text.len() < PAGE_BYTES_UNCOMPRESSED_MAX {
+        return Reply::json(text);
+    }
+    let work = move |_: &offload::CancelFlag<'_>| compress(std::iter::once(&text[..]), encoding, PAGE_COMPRESSION);
+    match offload::run(0, work).await.and_then(|packed| packed) {
+        Ok(Some(packed)) => Reply { content_encoding: Some(encoding.name()), ..Reply::json(packed) },
+        Ok(None) => Reply::empty(JSON),
+        Err(error) => Reply::error(JSON, &error),
+    }
 }

@@ -105,8 +105,11 @@ impl<'a> HttpExchange<'a> {
         {
             return (Grant::default(), Err(Box::new(reply)));
         }
-        let admitted =
-            route.ask().map(|ask| context.gate.admit(client, &ask, |name, at| head.headers.all(name).nth(at)));
+        let is_page = route.endpoint.facts().has_page && head.accepts(b"text/html");
+        let admitted = route
+            .ask()
+            .filter(|_| !is_page)
+            .map(|ask| context.gate.admit(client, &ask, |name, at| head.headers.all(name).nth(at)));
         let grant = match admitted.transpose() {
             Ok(grant) => grant.unwrap_or_default(),
             Err(refusal) => return (Grant::default(), Err(Box::new(Reply::refused(&refusal)))),

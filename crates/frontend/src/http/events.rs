@@ -58,26 +58,48 @@ impl Event {
         Self { parts: [before, text, behind], error }
     }
 
+    /// An event that is no response, whole.
+    pub fn text(text: Bytes) -> Self {
+        Self { parts: [text, Bytes::new(), Bytes::new()], error: None }
+    }
+
     /// Number of its bytes.
     pub fn bytes(&self) -> usize {
         self.parts.iter().map(Bytes::len).sum()
     }
 }
 
-/// The events of one request. Dropped before the last, it cancels the request.
-pub struct Events {
+/// Makes events that are not responses of a model.
+pub trait EventSource: Send {
+    /// The text of the next event, or of several; `None` after the last.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>>;
+}
+
+/// Where events come from.
+enum Source {
+    Responses(Box<ResponseEvents>),
+    Other(Box<dyn EventSource>),
+}
+
+/// The responses of one request, as events.
+struct ResponseEvents {
     inbox: Inbox,
     encoder: Arc<dyn EventEncoder>,
     account: Account,
     /// A response that another thread encodes.
     encoding: Option<Offloaded<(Result<Bytes>, Charge)>>,
-    /// An event that [`poll_over`](Self::poll_over) found.
-    ahead: Option<Event>,
-    is_begun: bool,
     /// The last response was taken.
     is_last: bool,
     /// The event behind the last response.
     end: Option<Bytes>,
+}
+
+/// The events of one request. Dropped before the last, it cancels the request.
+pub struct Events {
+    source: Source,
+    /// An event that [`poll_over`](Self::poll_over) found.
+    ahead: Option<Event>,
+    is_begun: bool,
     trace: Option<Trace>,
     /// Counts the events after the first, for the access log.
     notes: Option<Arc<EventNotes>>,
@@ -87,26 +109,25 @@ pub struct Events {
 
 impl fmt::Debug for Events {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Events").field("is_last", &self.is_last).finish_non_exhaustive()
+        f.debug_struct("Events").field("is_begun", &self.is_begun).finish_non_exhaustive()
     }
 }
 
 impl Events {
     /// The events of the one request of `inbox`. What is encoded is charged to `account`.
     pub fn new(inbox: Inbox, encoder: Arc<dyn EventEncoder>, account: &Account, trace: Option<Trace>) -> Self {
-        Self {
-            inbox,
-            account: account.clone(),
-            encoding: None,
-            ahead: None,
-            is_begun: false,
-            is_last: false,
-            end: encoder.end(),
-            encoder,
-            trace,
-            notes: None,
-            is_sending: false,
-        }
+        let (account, end) = (account.clone(), encoder.end());
+        let responses = ResponseEvents { inbox, account, encoding: None, is_last: false, end, encoder };
+        Self::from(Source::Responses(Box::new(responses)), trace)
+    }
+
+    /// Events of another source.
+    pub fn of(source: Box<dyn EventSource>) -> Self {
+        Self::from(Source::Other(source), None)
+    }
+
+    fn from(source: Source, trace: Option<Trace>) -> Self {
+        Self { source, ahead: None, is_begun: false, trace, notes: None, is_sending: false }
     }
 
     /// Counts events for a line of a log from now on.
@@ -147,6 +168,27 @@ impl Events {
         if let Some(ahead) = self.ahead.take() {
             return Poll::Ready(Some(ahead));
         }
+        match &mut self.source {
+            Source::Responses(responses) => responses.poll_made(self.trace.as_ref(), cx),
+            Source::Other(source) => source.poll_next(cx).map(|text| text.map(Event::text)),
+        }
+    }
+
+    /// Whether nothing follows, as far as is known now.
+    pub fn poll_over(&mut self, cx: &mut Context<'_>) -> bool {
+        match self.poll_made(cx) {
+            Poll::Ready(None) => true,
+            Poll::Ready(some) => {
+                self.ahead = some;
+                false
+            }
+            Poll::Pending => false,
+        }
+    }
+}
+
+impl ResponseEvents {
+    fn poll_made(&mut self, trace: Option<&Trace>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         let encoded = loop {
             if let Some(work) = &mut self.encoding {
                 let encoded = ready!(Pin::new(work).poll(cx));
@@ -154,14 +196,12 @@ impl Events {
                 break encoded.and_then(|(encoded, charge)| Ok(offload::made(encoded?, charge)));
             }
             if self.is_last {
-                return Poll::Ready(
-                    self.end.take().map(|end| Event { parts: [end, Bytes::new(), Bytes::new()], error: None }),
-                );
+                return Poll::Ready(self.end.take().map(Event::text));
             }
             let answer = ready!(self.inbox.poll_next(cx));
             self.is_last = answer.is_final;
-            if self.trace.is_some() {
-                record::responded(self.trace.as_ref(), &answer);
+            if trace.is_some() {
+                record::responded(trace, &answer);
             }
             let response = match answer.response {
                 Some(Ok(response)) => response,
@@ -179,18 +219,6 @@ impl Events {
             }
         };
         Poll::Ready(Some(Event::of(encoded, &*self.encoder)))
-    }
-
-    /// Whether nothing follows, as far as is known now.
-    pub fn poll_over(&mut self, cx: &mut Context<'_>) -> bool {
-        match self.poll_made(cx) {
-            Poll::Ready(None) => true,
-            Poll::Ready(some) => {
-                self.ahead = some;
-                false
-            }
-            Poll::Pending => false,
-        }
     }
 }
 

@@ -29,6 +29,10 @@ pub struct Facts {
     /// Whether the query may name a model, or the answer has only what the caller may see: then a key of some models
     /// passes the gate, and the endpoint decides.
     pub is_filtered: bool,
+    /// See [`Ask::is_near`].
+    pub is_near: bool,
+    /// Whether requests that accept HTML get a page, which needs no permission.
+    pub has_page: bool,
     /// Set for text endpoints, whose bodies name the model: the form of their errors.
     pub text: Option<ErrorForm>,
     /// Writes the parameters of an HTTP request to a line of the audit log.
@@ -84,10 +88,17 @@ impl Facts {
             names: &[],
             reads: None,
             is_filtered: false,
+            is_near: false,
+            has_page: false,
             text: None,
             audit_body: |body, line| put_members(Some(body), line),
             audit_message: |_, _| Ok(()),
         }
+    }
+
+    /// A page that is the same on every server, and needs no permission.
+    pub const fn page() -> Self {
+        Self { category: None, ..Self::read("page", Category::Metadata) }
     }
 
     /// A text endpoint.
@@ -119,6 +130,7 @@ impl Facts {
             act: self.act,
             model: model.filter(|_| self.text.is_none()),
             is_in_body: self.text.is_some() || self.is_filtered,
+            is_near: self.is_near,
         })
     }
 }

@@ -7,7 +7,7 @@ pub mod facts;
 pub mod paths;
 pub mod routes;
 
-use crate::access::{Act, Category};
+use crate::access::{Act, Ask, Category};
 
 /// Requirement of an operation in addition to configured keys and restricted APIs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,11 +28,12 @@ pub struct Wants {
     pub far: Needs,
 }
 
-/// Requirements of the operations of a category. A category that is not listed with [`Act::Write`] has those of
+/// Requirements of an operation. A category that is not listed with [`Act::Write`] has those of
 /// settings: a new one is closed to the network until a row opens it.
-pub fn wants(category: Category, act: Act) -> Wants {
+pub fn wants(ask: &Ask<'_>) -> Wants {
     let both = |needs| Wants { near: needs, far: needs };
-    match (category, act) {
+    match (ask.category, ask.act) {
+        _ if ask.is_near => Wants { near: Needs::Nothing, far: Needs::SecretOr("--allow-remote-settings") },
         (_, Act::Read) => both(Needs::Nothing),
         (Category::ModelRepository, Act::Write) => both(Needs::Flag("--model-control-mode=explicit")),
         (Category::SharedMemory, Act::Write) => both(Needs::Flag("--allow-client-shm=true")),

@@ -2,8 +2,8 @@
 
 use super::paths::Pattern;
 use crate::endpoints::{
-    classify, cohere_embed, config, embeddings, generate, health, index, infer, invocations, load, metadata, model_why,
-    models, openapi, pages, regions, rerank, score, settings, statistics, tei, text_models, unload, why,
+    classify, cohere_embed, config, console, embeddings, generate, health, index, infer, invocations, load, metadata,
+    model_why, models, openapi, pages, regions, rerank, score, settings, statistics, tei, text_models, unload, why,
 };
 use crate::exchange::{EndpointRef, Route};
 use crate::http::method::Method;
@@ -101,7 +101,7 @@ impl RouteRow {
 
 /// The first row that matches a path answers it. Inferences are first, as they are most frequent; otherwise the order
 /// counts only for `/v2/models/stats`, which is not a model. Rows with a repository reject its name or ignore it.
-pub static ROWS: [RouteRow; 60] = [
+pub static ROWS: [RouteRow; 62] = [
     post("/v2/models/{model}[/versions/{version}]/infer", &infer::Infer)
         .doc("modelInfer", "Infer.")
         .takes("InferRequest")
@@ -190,8 +190,13 @@ pub static ROWS: [RouteRow; 60] = [
         .with_head()
         .doc("docs", "A page that shows this description.")
         .form(Form::Page),
-    get("/docs/page.js", &pages::StaticPage::SCRIPT).with_head(),
-    get("/docs/page.css", &pages::StaticPage::STYLE).with_head(),
+    get("/console", &pages::StaticPage::PAGE)
+        .with_head()
+        .doc("console", "A page that shows the server live.")
+        .form(Form::Page),
+    get("/app/console.js", &pages::StaticPage::SCRIPT).with_head(),
+    get("/app/console.css", &pages::StaticPage::STYLE).with_head(),
+    get("/console/events", &console::ConsoleEvents),
     get("/v2", &metadata::ServerMetadata)
         .doc("serverMetadata", "Name, version and extensions of the server.")
         .answers("ServerMetadata"),
@@ -360,8 +365,9 @@ mod tests {
             ("//", None),
             ("/docs", plain("page")),
             ("/docs/", None),
-            ("/docs/page.js", plain("page")),
-            ("/docs/page.css", plain("page")),
+            ("/console", plain("page")),
+            ("/app/console.js", plain("page")),
+            ("/console/events", plain("console")),
             ("/docs/../v2", None),
             ("/v2/models/", None),
             ("/v2/models/stats", plain("statistics")),

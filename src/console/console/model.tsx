@@ -1,0 +1,269 @@
+/** The panel of one model: what it does, why it is slow, what to change, its configuration, and a place to try it. */
+
+import { useEffect, useRef } from 'preact/hooks'
+import { CAUSES } from '../../tools/why/causes.js'
+import { causeOf } from '../../tools/why/words.js'
+import type { Api } from '../api.js'
+import { ageText, counted, numberText, percentText, timeText } from '../format.js'
+import { TryModel } from '../try/try.js'
+import { isUnloaded } from './attention.js'
+import { Curve } from './curve.js'
+import { State } from './models.js'
+import { OutcomeText, Phases, Table, Tiles, type Tile, useAction, useAsked } from './parts.js'
+import { figuresOf, type Picture, type Version } from './picture.js'
+import { BY_HAND } from './settings.js'
+
+/** The advice is made of the last minutes: it does not change faster. */
+const WHY_SECONDS = 5
+
+interface Expected {
+  rate: number
+  p50_us: number
+  p99_us: number
+}
+
+/** `GET /v2/models/M/why` (docs/why.md). */
+interface Why extends Expected {
+  seconds: number
+  requests: number
+  failures: number
+  mean_us: Readonly<Record<string, number>>
+  batch: number
+  arrivals: string
+  clients?: number
+  causes: Readonly<Record<string, number>>
+  behind: Readonly<Record<string, number>>
+  replayed: boolean
+  advice: readonly {
+    change: string
+    setting?: string
+    from?: number | string
+    to?: number | string
+    text: string
+    now?: Expected
+    expected?: Expected
+  }[]
+}
+
+export const pathOf = (name: string, version: string): string =>
+  `/v2/models/${encodeURIComponent(name)}${version === '' ? '' : `/versions/${encodeURIComponent(version)}`}`
+
+export function ModelPanel({ version, picture, api, onOpen, onClose }: {
+  version: Version
+  picture: Picture
+  api: Api
+  onOpen: (name: string, version: string) => void
+  onClose: () => void
+}) {
+  const dialog = useRef<HTMLDialogElement>(null)
+  useEffect(() => dialog.current?.showModal(), [])
+  const { name } = version
+  const isServing = version.state === 'READY'
+  const others = [...picture.versions.values()].filter((one) => one.name === name)
+  return (
+    <dialog
+      class="panel" ref={dialog} aria-labelledby="panel-title" onClose={onClose}
+      onClick={(event) => event.target === dialog.current && dialog.current?.close()}
+    >
+      <div class="inside">
+        <header class="panel-head">
+          <h2 id="panel-title">{name}</h2>
+          <button type="button" class="close" aria-label={`Close ${name}`} onClick={() => dialog.current?.close()}>
+            ×
+          </button>
+        </header>
+        <div class="tools">
+          <State version={version} />
+          {others.length > 1 ? (
+            <select
+              aria-label="Version" value={version.version}
+              onChange={(event) => onOpen(name, event.currentTarget.value)}
+            >
+              {others.map((one) => <option key={one.version} value={one.version}>version {one.version}</option>)}
+            </select>
+          ) : <span class="quiet">{version.version !== '' && `version ${version.version}`}</span>}
+          <Control version={version} picture={picture} api={api} />
+        </div>
+        {version.reason !== '' && <p class={`words ${isUnloaded(version) ? 'quiet' : 'bad'}`}>{version.reason}</p>}
+        {isServing && <Numbers version={version} />}
+        {isServing && <WhySlow version={version} api={api} />}
+        {isServing && <Curves version={version} picture={picture} />}
+        {isServing && <Batches version={version} />}
+        {isServing && (
+          <section>
+            <h3>Try it</h3>
+            {picture.hello?.may.infer === false ? <p class="quiet">This key may not send requests to models.</p>
+              : <TryModel key={name} model={name} version={version.version} api={api} />}
+          </section>
+        )}
+        {isServing && <Configuration key={name} name={name} version={version.version} api={api} />}
+      </div>
+    </dialog>
+  )
+}
+
+/** Load and unload, where the server and the key allow them. */
+function Control({ version: { name, state }, picture: { hello }, api }: {
+  version: Version
+  picture: Picture
+  api: Api
+}) {
+  const { busy, outcome, run } = useAction()
+  if (hello === null || !hello.may.load) return null
+  if (!hello.explicit) return <span class="quiet">{BY_HAND}</span>
+  const act = (what: 'load' | 'unload') => run(async () => {
+    await api.post(`/v2/repository/models/${encodeURIComponent(name)}/${what}`, {})
+    return `${name}: ${what === 'load' ? 'loaded' : 'unloading, once its requests have ended'}.`
+  })
+  return (
+    <>
+      <button type="button" disabled={busy} onClick={() => act('load')}>
+        {state === 'READY' ? 'Load again' : 'Load'}
+      </button>
+      {state === 'READY' && (
+        <button type="button" disabled={busy} onClick={() => act('unload')}>Unload</button>
+      )}
+      {busy && <span class="quiet">working …</span>}
+      <OutcomeText outcome={outcome} />
+    </>
+  )
+}
+
+function Numbers({ version }: { version: Version }) {
+  const { row } = version
+  const { rate, failed, mean_us, waited_us, waiting } = figuresOf(version)
+  const tiles: Tile[] = [
+    ['Requests', `${numberText(rate)}/s`, `${numberText(failed)} failed/s`],
+    ['Mean time', ...(mean_us > 0 ? [timeText(mean_us), `${timeText(waited_us)} in the queue`] as const
+      : ['–', 'no requests'] as const)],
+    ['Waiting', numberText(waiting), `${row?.running ?? 0} of ${counted(row?.instances ?? 0, 'instance')} busy`],
+    ['Oldest', (row?.oldest_ms ?? 0) > 0 ? timeText((row?.oldest_ms ?? 0) * 1000) : '–', 'execution that runs'],
+  ]
+  return (
+    <section>
+      <h3 class="hidden">Numbers</h3>
+      <Tiles tiles={tiles} />
+    </section>
+  )
+}
+
+function Curves({ version: { rings }, picture }: { version: Version; picture: Picture }) {
+  if (rings === null) return null
+  const means = rings.values('ms').map((ms, i) => {
+    const answered = rings.values('answered')[i] ?? 0
+    return ms === null || answered === 0 ? null : ms / answered
+  })
+  return (
+    <section>
+      <h3>The last minutes</h3>
+      <div class="curves">
+        <Curve
+          title="Requests per second" clock={picture.clock} text={numberText}
+          lines={[
+            { label: 'out', color: '--accent', values: rings.values('answered'), fill: true },
+            { label: 'failed', color: '--bad', values: rings.values('failed') },
+          ]}
+        />
+        <Curve
+          title="Mean time of a request" clock={picture.clock} text={(ms) => timeText(ms * 1000)} top={0.1}
+          lines={[{ label: 'time', color: '--warn', values: means, fill: true }]}
+        />
+      </div>
+    </section>
+  )
+}
+
+const ratesText = ({ rate, p50_us, p99_us }: Expected): string =>
+  `${numberText(rate)} requests/s, median ${timeText(p50_us)}, p99 ${timeText(p99_us)}`
+
+/** Where the time goes, why batches begin, what requests wait behind, and what to change. */
+function WhySlow({ version: { name, version }, api }: { version: Version; api: Api }) {
+  const path = `${pathOf(name, version)}/why`
+  const { value, error } = useAsked(async () => (await api.json(path)) as Why, WHY_SECONDS, path)
+  if (error !== null) return <section><h3>Why</h3><p class="bad">{error}</p></section>
+  if (value === null) return <section><h3>Why</h3><p class="quiet">Asking the server …</p></section>
+  const { requests, failures, seconds, causes, behind, advice } = value
+  if (requests + failures === 0)
+    return <section><h3>Why</h3><p class="empty">No requests in the last {ageText(seconds)}.</p></section>
+  const shares = (of: Readonly<Record<string, number>>) =>
+    Object.entries(of).filter(([, share]) => share > 0.005).toSorted((a, b) => b[1] - a[1]).slice(0, 4)
+  const others = shares(behind).filter(([model]) => model !== name)
+  return (
+    <section class="why">
+      <h3>What to change</h3>
+      {advice.length === 0 && (
+        <p class="empty">
+          {value.replayed ? 'Nothing: the server found no setting that would help.'
+            : 'Not known yet. Changes are tried once enough requests waited or ran on worker threads.'}
+        </p>
+      )}
+      {advice.length > 0 && (
+        <ol class="advice">
+          {advice.map(({ change, setting, from, to, text, now, expected }) => (
+            <li key={`${change} ${to}`}>
+              <p>
+                <b>{change}{from !== undefined && ` from ${from}`}{to !== undefined && ` to ${to}`}</b>: {text}
+              </p>
+              {setting !== undefined && <pre tabIndex={0}><code>{setting}</code></pre>}
+              {now !== undefined && <p class="quiet">now: {ratesText(now)}</p>}
+              {expected !== undefined && <p>expected: {ratesText(expected)}</p>}
+            </li>
+          ))}
+        </ol>
+      )}
+      <h3>Where the time goes</h3>
+      <p>
+        {counted(requests, 'request')} in {ageText(seconds)}
+        {failures > 0 && `, and ${numberText(failures)} failed`}: {ratesText(value)}
+      </p>
+      <Phases phases={value.mean_us} isLong />
+      {shares(causes).length > 0 && (
+        <>
+          <h3>Why batches begin</h3>
+          <ul class="plain">
+            {shares(causes).map(([cause, share]) => (
+              <li key={cause}><b>{percentText(share)}</b> {cause in CAUSES ? causeOf(cause) : cause}</li>
+            ))}
+          </ul>
+        </>
+      )}
+      {others.length > 0 && (
+        <p>
+          Requests wait behind other models:{' '}
+          {others.map(([model, share]) => `${model} (${percentText(share)})`).join(', ')}.
+        </p>
+      )}
+    </section>
+  )
+}
+
+function Batches({ version: { row } }: { version: Version }) {
+  const batches = row?.batch_stats ?? []
+  const all = batches.reduce((sum, one) => sum + one.compute_infer.count, 0)
+  if (all === 0) return null
+  return (
+    <section>
+      <h3>Batches</h3>
+      <Table
+        caption="Executions by the rows of their batch, since the model was loaded"
+        columns={['Rows', 'Executions', 'Share', 'Mean time'].map((title) => ({ title, number: true }))}
+        rows={batches.map(({ batch_size, compute_infer: { count, ns } }) => ({
+          key: String(batch_size),
+          cells: [batch_size, numberText(count), percentText(count / all), timeText(ns / Math.max(1, count) / 1000)],
+        }))}
+      />
+    </section>
+  )
+}
+
+function Configuration({ name, version, api }: { name: string; version: string; api: Api }) {
+  const path = `${pathOf(name, version)}/config`
+  const { value, error } = useAsked(async () => JSON.stringify(await api.json(path), null, 2), 0, path)
+  return (
+    <details>
+      <summary><h3>Configuration</h3></summary>
+      {error !== null && <p class="bad">{error}</p>}
+      {value !== null && <pre class="config" tabIndex={0}><code>{value}</code></pre>}
+    </details>
+  )
+}

@@ -1,0 +1,89 @@
+/** `/`: what this server is, whether it is ready, and its models. */
+
+import { useEffect, useState } from 'preact/hooks'
+import { ApiError, type Api } from '../api.js'
+import { Section, Table } from '../console/parts.js'
+import type { IndexRow } from '../contract.js'
+import { KeyForm } from '../shell.js'
+
+interface Home {
+  name: string
+  version: string
+  implementation: { name: string; version: string }
+  ready: boolean
+  models: readonly IndexRow[]
+  links: { docs: string; openapi: string; metrics?: string }
+}
+
+/** Rows that are drawn; the filter finds the others. */
+const ROWS_MAX = 200
+/** From this number on there is a filter. */
+const FILTERED_FROM = 12
+
+const COLUMNS = ['model', 'version', 'state', 'reason'].map((title) => ({ title }))
+const headers = { accept: 'application/json' }
+
+export function HomeView({ api }: { api: Api }) {
+  const [home, setHome] = useState<Home | null>(null)
+  const [error, setError] = useState<Error | null>(null)
+  const [key, setKey] = useState(api.key)
+  useEffect(() => api.onKey(() => setKey(api.key)), [api])
+  useEffect(() => {
+    setError(null)
+    api.json('/', { headers }).then((found) => setHome(found as Home), setError)
+  }, [key])
+  if (error instanceof ApiError && error.wantsKey) return <><h1>Nereid</h1><KeyForm api={api} text={error.message} /></>
+  if (error !== null) return <><h1>Nereid</h1><p role="alert" class="bad">{error.message}</p></>
+  if (home === null) return <><h1>Nereid</h1><p class="quiet">Asking the server …</p></>
+  const { implementation, name, version, ready, models, links } = home
+  return (
+    <div class="page">
+      <h1>{implementation.name} <small>{implementation.version}</small></h1>
+      <p>
+        The server is <strong class={ready ? 'good' : 'bad'}>{ready ? 'ready' : 'not ready'}</strong>. Its clients see
+        the API of <code>{name}</code> <code>{version}</code>.
+      </p>
+      <ul class="links">
+        <li><a href="/console">Console</a>: what it does now, and what is slow</li>
+        <li><a href={links.docs}>HTTP API</a>, from its <a href={links.openapi}>OpenAPI description</a></li>
+        {links.metrics !== undefined && <li><a href={links.metrics}>Metrics</a> for Prometheus</li>}
+      </ul>
+      <Models models={models} />
+    </div>
+  )
+}
+
+const kindOf = (state: string): string => (state === 'READY' ? 'good' : state === 'UNAVAILABLE' ? 'bad' : 'other')
+
+function Models({ models }: { models: readonly IndexRow[] }) {
+  const [filter, setFilter] = useState('')
+  const found = models.filter(({ name }) => name.includes(filter))
+  return (
+    <Section id="models" title="Models">
+      {models.length >= FILTERED_FROM && (
+        <label class="block">
+          filter by name{' '}
+          <input
+            type="search" autocomplete="off" value={filter}
+            onInput={(event) => setFilter(event.currentTarget.value)}
+          />
+        </label>
+      )}
+      {models.length === 0 ? <p>No models.</p> : (
+        <Table
+          caption="Models, their versions and states" columns={COLUMNS}
+          rows={found.slice(0, ROWS_MAX).map(({ name, version = '', state = '', reason = '' }) => ({
+            key: `${name}\0${version}`,
+            cells: [
+              // Only a ready model has a description.
+              state === 'READY' ? <a class="words" href={`/docs?model=${encodeURIComponent(name)}`}>{name}</a>
+                : <span class="words">{name}</span>,
+              version, <span class={kindOf(state)}>{state}</span>, <span class="words">{reason}</span>,
+            ],
+          }))}
+        />
+      )}
+      {found.length > ROWS_MAX && <p class="quiet">And {found.length - ROWS_MAX} more: type a part of a name.</p>}
+    </Section>
+  )
+}
