@@ -256,7 +256,8 @@ describe('two servers, and a goal', () => {
   })
 
   test('servers may be asked over different protocols; each figure has its range', async () => {
-    const { out } = await bench(server.url, `grpc://${grpc}`, '--model=slow_40', '--seconds=0.2', '--warmup=0', '--json')
+    const short = ['--model=slow_40', '--seconds=0.2', '--warmup=0']
+    const { out } = await bench(server.url, `grpc://${grpc}`, ...short, '--json')
     interface Figure {
       name: string
       least: number
@@ -310,9 +311,10 @@ describe('other servers', () => {
   test('one that knows metadata and inference only, below a path, with headers', async () => {
     const seen: IncomingMessage[] = []
     const { url, server: small } = await smallServer(0, seen)
-    const [row] = await rowsOf(url, '--model=m', '--batch=3', '--requests=10', '--header=x-one: 1;2', '--header=x-two: b')
+    const headers = ['--header=x-one: 1;2', '--header=x-two: b']
+    const [row] = await rowsOf(url, '--model=m', '--batch=3', '--requests=10', ...headers)
     expect([row?.result.requests, row?.server]).toEqual([10, null])
-    expect(seen.every(({ headers }) => headers['x-one'] === '1;2' && headers['x-two'] === 'b')).toBe(true)
+    expect(seen.every((one) => one.headers['x-one'] === '1;2' && one.headers['x-two'] === 'b')).toBe(true)
     small.close()
   })
 
