@@ -215,7 +215,7 @@ export const COMMANDS: readonly Command[] = [
     name: 'gen',
     usage: 'ts (--url=URL | --model-repository=PATH) [options]',
     meaning:
-      'Write the models of a server or repository as TypeScript types for nereid-client. A key for ' +
+      'Write models of a server or repository as TypeScript types for nereid-client. A key for ' +
       'the server is read from NEREID_KEY.',
     options: [
       { name: 'url', value: 'url', meaning: 'HTTP address of the server, such as http://localhost:8000.' },

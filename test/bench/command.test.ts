@@ -1,9 +1,12 @@
 /** `nereid bench` against a real server: over each transport and endpoint, with perf_analyzer's words and with ours. */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer, type IncomingMessage, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { makePki } from '../exposed/pki.mjs'
 import { ROOT, TestServer, repositories } from '../server/harness.js'
 import { writeText } from '../models/text.mjs'
 
@@ -32,6 +35,7 @@ beforeAll(async () => {
     `--model-repository=${join(directory, 'models')}`, '--allow-client-shm=true', '--model-control-mode=explicit',
     ...wanted.map((name) => `--load-model=${name}`),
   ])
+  await ready(server)
   grpc = `127.0.0.1:${server.grpcPort}`
 })
 
@@ -40,6 +44,11 @@ afterAll(async () => {
   models.remove()
   rmSync(directory, { recursive: true })
 })
+
+/** The ports of gRPC open after the first answer over HTTP. */
+async function ready({ url }: TestServer): Promise<void> {
+  while (!(await fetch(`${url}/v2/health/ready`)).ok) await new Promise((resolve) => setTimeout(resolve, 20))
+}
 
 interface Ran {
   code: number | null
@@ -216,6 +225,20 @@ describe("perf_analyzer's words", () => {
     })
   })
 
+  test('a directory with a file for each input', async () => {
+    const inputs = join(directory, 'inputs')
+    mkdirSync(inputs)
+    writeFileSync(join(inputs, 'INPUT0'), Buffer.from(Int32Array.from({ length: 16 }).buffer))
+    const missing = await bench(server.url, '-m', 'simple', '--input-data', inputs)
+    expect(missing.err).toContain(`--data=${inputs}: there is no file 'INPUT1'`)
+    writeFileSync(join(inputs, 'INPUT1'), Buffer.alloc(16))
+    const short = await bench(server.url, '-m', 'simple', '--input-data', inputs)
+    expect(short.err).toContain('INPUT1 has 16 bytes; INT32 [16] has 64')
+    writeFileSync(join(inputs, 'INPUT1'), Buffer.alloc(64))
+    const [row] = await rowsOf(server.url, '-m', 'simple', '--input-data', inputs, '--request-count', '5')
+    expect(row?.result.requests).toBe(5)
+  })
+
   test('strings of its options', async () => {
     const strings = ['--string-data', '7', '-b', '4', '--request-count', '20']
     const [row] = await rowsOf(server.url, '-m', 'simple_string', ...strings)
@@ -233,7 +256,8 @@ describe('two servers, and a goal', () => {
   })
 
   test('servers may be asked over different protocols; each figure has its range', async () => {
-    const { out } = await bench(server.url, `grpc://${grpc}`, '--model=slow_40', '--seconds=0.2', '--warmup=0', '--json')
+    const short = ['--model=slow_40', '--seconds=0.2', '--warmup=0']
+    const { out } = await bench(server.url, `grpc://${grpc}`, ...short, '--json')
     interface Figure {
       name: string
       least: number
@@ -263,6 +287,60 @@ describe('two servers, and a goal', () => {
     const { code, out } = await bench(server.url, '--model=slow_40', goal, '--seconds=0.3', '--warmup=0')
     expect(code).toBe(1)
     expect(out).toContain('p50 < 20 ms was not reached at any rate; at ')
+  })
+})
+
+/** A server of the v2 protocol without statistics and configurations, which answers after a pause. */
+async function smallServer(pauseMs: number, seen: IncomingMessage[] = []): Promise<{ url: string; server: Server }> {
+  const tensor = (name: string): object => ({ name, datatype: 'FP32', shape: [-1, 2] })
+  const one = createServer((request, response) => {
+    seen.push(request)
+    request.resume().once('end', () => {
+      const answer = (status: number, body: object): void => void response.writeHead(status).end(JSON.stringify(body))
+      if (request.url === '/base/v2/models/m')
+        answer(200, { name: 'm', versions: ['1'], platform: '', inputs: [tensor('X')], outputs: [tensor('Y')] })
+      else if (request.method === 'POST') setTimeout(() => answer(200, { outputs: [] }), pauseMs)
+      else answer(404, { error: 'Not Found' })
+    })
+  })
+  await new Promise<void>((resolve) => one.listen(0, '127.0.0.1', resolve))
+  return { url: `http://127.0.0.1:${(one.address() as AddressInfo).port}/base`, server: one }
+}
+
+describe('other servers', () => {
+  test('one that knows metadata and inference only, below a path, with headers', async () => {
+    const seen: IncomingMessage[] = []
+    const { url, server: small } = await smallServer(0, seen)
+    const headers = ['--header=x-one: 1;2', '--header=x-two: b']
+    const [row] = await rowsOf(url, '--model=m', '--batch=3', '--requests=10', ...headers)
+    expect([row?.result.requests, row?.server]).toEqual([10, null])
+    expect(seen.every((one) => one.headers['x-one'] === '1;2' && one.headers['x-two'] === 'b')).toBe(true)
+    small.close()
+  })
+
+  test('a slower one is named, with the ratio and its range', async () => {
+    const [fast, slow] = [await smallServer(10), await smallServer(40)]
+    const { code, out } = await bench(fast.url, slow.url, '--model=m', '--seconds=0.3', '--warmup=0')
+    expect(code).toBe(0)
+    expect(out).toMatch(/ {2}p50 .* B is \d+\.\d % slower \(B\/A \d\.\d+, \d\.\d+ to \d+\.\d+\)/)
+    fast.server.close()
+    slow.server.close()
+  })
+
+  test('mutual TLS, with the certificates that --tls-ca, --tls-cert and --tls-key name', async () => {
+    const { root, server: own, client } = makePki(directory, [])
+    const secure = await TestServer.start(models.path('main'), [
+      '--model-control-mode=explicit', '--load-model=simple', '--grpc-use-ssl-mutual=1',
+      `--grpc-server-cert=${own.cert}`, `--grpc-server-key=${own.key}`, `--grpc-root-cert=${root.cert}`,
+    ])
+    await ready(secure)
+    const url = `grpcs://localhost:${secure.grpcPort}`
+    const files = [`--tls-ca=${root.cert}`, `--tls-cert=${client.cert}`, `--tls-key=${client.key}`]
+    const [row] = await rowsOf(url, '--model=simple', '--requests=20', ...files)
+    expect(row?.result.requests).toBe(20)
+    const { code, err } = await bench(url, '--model=simple', ...files.slice(1))
+    expect([code, err]).toEqual([1, expect.stringContaining('certificate')])
+    await secure.stop()
   })
 })
 

@@ -1,13 +1,35 @@
 // Arguments of `nereid bench`, and what is computed from results; test/bench/command.test.ts measures servers.
 import { expect, test } from 'vitest'
+import { commandNamed } from '../../src/cli/arguments.js'
 import { comparedBy } from '../../src/tools/bench/compare.js'
 import type { Generator, Plan, Result } from '../../src/tools/bench/generator.js'
 import * as bench from '../../src/tools/bench/index.js'
 import { search, type Found } from '../../src/tools/bench/goal.js'
 import { merged, type Subject } from '../../src/tools/bench/measure.js'
+import { REWRITTEN } from '../../src/tools/bench/perf_analyzer.js'
 import { settingsOf, type Load } from '../../src/tools/bench/settings.js'
 import { encoded, valuesOf } from '../../src/tools/bench/tensors.js'
 import { runs } from './harness.js'
+
+/** All of perf_analyzer 2.60, as its usage lists them. */
+const OPTIONS =
+  'H a async b binary-search bls-composing-models c collect-metrics concurrency-range d data-directory endpoint f ' +
+  'fixed-schedule grpc-compression-algorithm grpc-method i input-data input-tensor-format l latency-threshold ' +
+  'log-frequency m max-threads max-trials measurement-interval measurement-mode measurement-request-count ' +
+  'metrics-interval metrics-url model-repository model-signature-name num-of-sequences output-shared-memory-size ' +
+  'output-tensor-format p percentile periodic-concurrency-range profile-export-file r request-count ' +
+  'request-distribution request-intervals request-parameter request-period request-rate-range s sequence-id-range ' +
+  'sequence-length sequence-length-variation serial-sequences service-kind session-concurrency shape shared-memory ' +
+  'ssl-grpc-certificate-chain-file ssl-grpc-private-key-file ssl-grpc-root-certifications-file ssl-grpc-use-ssl ' +
+  'ssl-https-ca-certificates-file ssl-https-client-certificate-file ssl-https-client-certificate-type ' +
+  'ssl-https-private-key-file ssl-https-private-key-type ssl-https-verify-host ssl-https-verify-peer ' +
+  'stability-percentage streaming string-data string-length sync t trace-count trace-level trace-rate ' +
+  'triton-server-directory u v verbose-csv version warmup-request-count x z'
+
+test("each of perf_analyzer's options is known", () => {
+  const own = commandNamed('bench').options?.map(({ name }) => name) ?? []
+  expect(OPTIONS.split(' ').filter((name) => !REWRITTEN.includes(name) && !own.includes(name))).toEqual([])
+})
 
 test("perf_analyzer's options mean the same as ours", () => {
   const theirs = settingsOf([

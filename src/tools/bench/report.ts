@@ -25,7 +25,7 @@ interface Chart {
 }
 
 const [WIDTH, HEIGHT] = [640, 260]
-const [LEFT, TOP, RIGHT, BOTTOM] = [72, 16, 16, 40]
+const [LEFT, TOP, RIGHT, BOTTOM] = [72, 16, 32, 40]
 /** Curves of a chart; more cannot be told apart. */
 const CURVES_MAX = 6
 const TICKS = 5
@@ -46,7 +46,7 @@ export function reportOf(title: string, lines: readonly string[], rows: readonly
 <style>${STYLE}</style>
 <h1>${escaped(title)}</h1>
 <p>Measured by nereid bench, ${at.toISOString().slice(0, 16).replace('T', ' ')} UTC.
-Of an open loop, latencies count from when a request was due.</p>
+In an open loop, latencies count from when a request was due.</p>
 <pre>${escaped(lines.join('\n'))}</pre>
 ${chartsOf(rows).map(chartText).join('\n')}
 </html>

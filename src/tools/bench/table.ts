@@ -6,7 +6,7 @@ import type { Compared, Comparison } from './compare.js'
 import type { Times } from './generator.js'
 import type { Found } from './goal.js'
 import type { Row } from './measure.js'
-import type { Goal, Load, Settings } from './settings.js'
+import { PAIRS, type Goal, type Load, type Settings } from './settings.js'
 
 /** A rate in digits that mean something: `6,025`, `99.9`. */
 export const rateText = (rate: number): string =>
@@ -99,7 +99,7 @@ export function comparisonLines({ pairs, compared, results }: Comparison, urls: 
     ...compared.map((one) => {
       const text = one.name === 'rate' ? rateText : timeOf
       const [a, b] = [one.first, one.second].map((value) => text(value).padStart(9))
-      return `  ${LABELS[one.name].padEnd(10)}  A ${a}  B ${b}  ${verdict(one)}`
+      return `  ${LABELS[one.name].padEnd(10)}  A ${a}  B ${b}  ${pairs < PAIRS ? `not decided: it takes ${PAIRS} pairs` : verdict(one)}`
     }),
   ]
 }
