@@ -164,7 +164,7 @@ impl ConsoleState {
             let text = told.and_then(|told| self.print(&told));
             let text = text.unwrap_or_else(|error| {
                 let mut out = Vec::new();
-                put(&mut out, "error", &protocol::json::error_json(error.message()));
+                put(&mut out, "error", protocol::json::error_json(error.message()));
                 out
             });
             (self, Bytes::from(text))
