@@ -99,7 +99,8 @@ export function comparisonLines({ pairs, compared, results }: Comparison, urls: 
     ...compared.map((one) => {
       const text = one.name === 'rate' ? rateText : timeOf
       const [a, b] = [one.first, one.second].map((value) => text(value).padStart(9))
-      return `  ${LABELS[one.name].padEnd(10)}  A ${a}  B ${b}  ${pairs < PAIRS ? `not decided: it takes ${PAIRS} pairs` : verdict(one)}`
+      const decided = pairs < PAIRS ? `not decided: it takes ${PAIRS} pairs` : verdict(one)
+      return `  ${LABELS[one.name].padEnd(10)}  A ${a}  B ${b}  ${decided}`
     }),
   ]
 }
