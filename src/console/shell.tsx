@@ -1,4 +1,4 @@
-/** What all views have around them, and the field for a key. */
+/** The frame of all views, and the field for a key. */
 
 import type { ComponentChildren } from 'preact'
 import { useState } from 'preact/hooks'

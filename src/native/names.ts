@@ -35,8 +35,8 @@ export interface Route {
   method: 'GET' | 'POST'
   /** Paths with names in braces: `{model}`, `{version}`, `{region}`. Of two paths, the second has a version. */
   paths: string[]
-  /** Name in `--http-restricted-api`. */
-  category: string
+  /** Name in `--http-restricted-api`. Absent for pages, which hold nothing of the server: nothing restricts them. */
+  category?: string
   /** Absent for routes that are not documented. */
   documentation?: RouteDocumentation
 }

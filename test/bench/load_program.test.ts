@@ -38,12 +38,13 @@ function ring(name: string, body: Buffer, headers: Record<string, string | numbe
   return file(name)
 }
 
+const small = { ...simple, id: '1', parameters: {} }
 const infer = (form: string): Plan => {
-  const { body, headers } = httpBody(simple, form)
+  const { body, headers } = httpBody(small, form)
   return { protocol: 'http', path: '/v2/models/simple/infer', requests: ring(form, body, headers) }
 }
 const call = (): Plan => ({
-  protocol: 'grpc', path: '/inference.GRPCInferenceService/ModelInfer', requests: ring('grpc', grpcBody(simple)),
+  protocol: 'grpc', path: '/inference.GRPCInferenceService/ModelInfer', requests: ring('grpc', grpcBody(small)),
 })
 
 /** Runs a plan; its lines on standard output, or what it says of a failure. */
@@ -114,7 +115,7 @@ test('a rejected request is a failure with its status and the text of the server
   const { requests, errors, failures } = measured(bad)
   expect([requests, errors, failures.length]).toEqual([0, 3, 1])
   expect(failures[0]?.text).toMatch(/^500 .*inputs/)
-  const unknown = { ...call(), requests: ring('unknown', grpcBody({ ...simple, model: 'none' })), address: grpc() }
+  const unknown = { ...call(), requests: ring('unknown', grpcBody({ ...small, model: 'none' })), address: grpc() }
   const found = measured({ ...unknown, requests_max: 3 })
   expect(found.failures).toEqual([{ text: expect.stringMatching(/^grpc-status 5 .*unknown model: 'none'/), count: 3 }])
 })
@@ -136,7 +137,7 @@ test.each([
     requests: ring(
       'stream',
       grpcBody({
-        model: 'repeat', outputs: [], parameters: { triton_enable_empty_final_response: true },
+        model: 'repeat', id: '1', outputs: [], parameters: { triton_enable_empty_final_response: true },
         inputs: [
           tensor('IN', 'INT32', [N], (i: number) => i), unsigned('DELAY', [2, 2, 2, 2]), unsigned('WAIT', [0])
         ],

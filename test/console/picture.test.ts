@@ -86,6 +86,21 @@ test('requests that wait for memory, and CPU that is used up, are findings of th
   expect(texts(picture)[0]).toEqual(['server', 'bad', 'The server could not make its numbers: the file system is gone'])
 })
 
+test('requests that are rejected before a model takes them are a finding of the server, with the last reason', () => {
+  const picture = new Picture()
+  for (let second = 0; second < 30; second += 1)
+    picture.event('now', now(second, [], { failed: { client: second * 5, model: 0, server: 0, environment: 0 } }))
+  expect(texts(picture)).toEqual([['server', 'warn', '5 requests per second are rejected before a model takes them.']])
+  picture.event('slowest', {
+    minutes: 15, slowest: [],
+    failed: [{ code: 'NOT_FOUND', count: 1, requests: [{ model: 'm', time: '2026-01-01T00:00:00Z', error: 'no m' }] }],
+  })
+  expect(texts(picture)[0]?.[2]).toContain('The last: no m')
+  for (let second = 30; second < 330; second += 1)
+    picture.event('now', now(second, [], { failed: { client: 150, model: 0, server: 0, environment: 0 } }))
+  expect(texts(picture)).toEqual([])
+})
+
 test('a gap in the events, and counters that begin again, make no peak', () => {
   const picture = new Picture()
   picture.event('index', [{ name: 'm', version: '1', state: 'READY' }])

@@ -96,7 +96,7 @@ def test_every_documented_route_is_there_and_answers_as_documented(server):
             events = [json.loads(line.removeprefix("data: ")) for line in body.decode().split("\n\n") if line]
             assert len(events) == 1
             check(whole, content["text/event-stream"]["schema"], events[0])
-        elif name == "docs":
+        elif name in ("docs", "console"):
             assert headers["content-type"] == "text/html; charset=utf-8" and b"/v2/openapi.json" in body
         elif content is not None:
             check(whole, content["application/json"]["schema"], json.loads(body))

@@ -67,8 +67,9 @@ export class FetchTransport implements Transport {
   close(): void {}
 }
 
-async function* partsOf(
-  body: ReadableStream<Uint8Array> | null, disconnected: (error: unknown) => ClientError, stop: () => void,
+/** Parts of a body as they arrive; `stop` is called at the end of all, and of reading. */
+export async function* partsOf(
+  body: ReadableStream<Uint8Array> | null, disconnected: (error: unknown) => Error, stop: () => void,
 ): AsyncIterable<Uint8Array> {
   // Safari's streams do not support `for await`.
   const reader = body?.getReader()

@@ -37,7 +37,7 @@ pub struct Measurement {
     end: Cell<Instant>,
     next: Cell<Instant>,
     random: Cell<u64>,
-    /// Requests that may still be sent.
+    /// Requests that may still be sent and count.
     budget: Cell<u64>,
     /// Arrivals that could not be sent: the server is too far behind for any latency to be true.
     unsent: Cell<u64>,
@@ -159,18 +159,20 @@ impl Measurement {
     }
 
     fn take(&self) -> Option<Instant> {
-        self.budget.set(self.budget.get().checked_sub(1)?);
         let now = Instant::now();
-        if !self.is_open() {
-            return (now < self.end.get()).then_some(now);
-        }
-        let due = self.arrival()?;
-        if now >= self.end.get() + GRACE {
+        let due = match self.is_open() {
+            true => self.arrival()?,
+            false => (now < self.end.get()).then_some(now)?,
+        };
+        if self.is_open() && now >= self.end.get() + GRACE {
             self.unsent.set(self.unsent.get() + 1);
             while self.arrival().is_some() {
                 self.unsent.set(self.unsent.get() + 1);
             }
             return None;
+        }
+        if due >= self.start {
+            self.budget.set(self.budget.get().checked_sub(1)?);
         }
         Some(due)
     }

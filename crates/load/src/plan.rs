@@ -118,7 +118,7 @@ pub struct Plan {
     pub warmup_s: f64,
     /// How long requests are counted.
     pub seconds: f64,
-    /// Requests to send over all connections; 0 = as many as there is time for.
+    /// Requests that count over all connections, besides those of the warm-up; 0 = as many as there is time for.
     pub requests_max: u64,
     /// Seconds between lines of progress; 0 = none.
     pub progress_s: f64,

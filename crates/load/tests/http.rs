@@ -65,6 +65,13 @@ fn a_connection_is_used_as_long_as_the_server_keeps_it() {
 }
 
 #[test]
+fn requests_of_the_warm_up_are_no_part_of_those_that_are_asked_for() {
+    let (address, _) = answers(&[CLOSE]);
+    let result = measure(Plan { address, warmup_s: 0.1, requests_max: 7, ..plan(4) });
+    assert_eq!(counts(&result), (7, 0, ""));
+}
+
+#[test]
 fn the_text_of_a_failure_is_that_of_the_server() {
     check(&[REFUSED, LENGTH, REFUSED, LENGTH, REFUSED, LENGTH], (3, 3, "503 busy"), 1);
     check(&["HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"], (0, 6, "404 Not Found"), 6);

@@ -317,9 +317,9 @@ impl<'s> Study<'s> {
         let (count, expected) = found;
         let made = self.made(INSTANCES, (Some(u64::from(*instances)), Some(count.into())), expected);
         let text = format!(
-            "All {} were busy when {:.0} % of the requests came. With {count}, fewer wait; each needs the \
-             memory of the model again if the model is in processes of its own.",
-            plural(*instances, "instance"),
+            "{} busy when {:.0} % of the requests came. With {count}, fewer wait; each needs the memory of the model \
+             again if the model is in processes of its own.",
+            if *instances == 1 { "The only instance was".into() } else { format!("All {instances} instances were") },
             100.0 * self.waited(),
         );
         Some(Advice { setting: format!("instance_group [ {{ count: {count} }} ]"), text, ..made })

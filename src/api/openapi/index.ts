@@ -53,7 +53,7 @@ export function openApi(
 interface Documented {
   method: Route['method']
   path: string
-  category: string
+  category: string | undefined
   documentation: RouteDocumentation
 }
 
@@ -62,6 +62,9 @@ function documentedRoutes(): Documented[] {
     documentation === undefined ? [] : paths.map((path) => ({ method, path, category, documentation })),
   )
 }
+
+/** Pages have no category. */
+const tagOf = (category: Documented['category']): string => category ?? 'metadata'
 
 interface OneModel {
   of: ModelDescription
@@ -80,7 +83,7 @@ function document(
     const methods = paths[path] ?? parameters(route.path, model)
     paths[path] = { ...methods, [route.method.toLowerCase()]: { ...described, ...security } }
   }
-  const tags = new Set(routes.map(({ category }) => category))
+  const tags = new Set(routes.map(({ category }) => tagOf(category)))
   const own = model === null ? {} : modelSchemas(model.of)
   const description = object({ openapi: { type: 'string' } }, ['openapi'])
   const schemas = { ...SCHEMAS, ...TEXT_SCHEMAS, Description: description, ...own }
@@ -194,7 +197,7 @@ function operation(
     // Operation ids must be unique in a document.
     operationId: isOfVersion && model === null ? `${id}OfVersion` : id,
     summary,
-    tags: [category],
+    tags: [tagOf(category)],
     ...(given.length === 0 ? {} : { parameters: given }),
     ...(request === undefined ? {} : { requestBody: body(request) }),
     responses: {

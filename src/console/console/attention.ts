@@ -23,6 +23,8 @@ const WAIT_SHARE_MIN = 0.5
 const WAIT_US_MIN = 1000
 /** Part of the requests that fail. */
 const FAILED_SHARE_MIN = 0.01
+/** Requests per second that are rejected. */
+const REJECTED_MIN = 0.2
 /** Times as long as in the minutes before, with so many requests in both. */
 const SLOWER_TIMES_MIN = 3
 const SLOWER_US_MIN = 5000
@@ -60,11 +62,18 @@ function ofServer(picture: Picture): Weighed[] {
   if (now.cores > 0 && cpu > now.cores * 0.95)
     add('cpu', 'warn', 4e5, `The server uses ${cpu.toFixed(1)} of ${counted(now.cores, 'core')}: ` +
       'everything waits for CPU.')
+  const ofModels = [...picture.versions.values()].reduce((sum, { rings }) => sum + (rings?.rate('failed') ?? 0), 0)
+  const rejected = server.rate('failed') - ofModels
+  const share = rejected / Math.max(rejected + server.rate('accepted'), 1e-9)
+  if (rejected >= REJECTED_MIN && share >= FAILED_SHARE_MIN)
+    add('rejected', 'warn', 6e5 * share, `${numberText(rejected)} requests per second are rejected before a model ` +
+      `takes them.${lastFailure(picture)}`)
   return found
 }
 
-function lastFailure({ slowest }: Picture, { name }: Version): string {
-  const records = slowest?.failed.flatMap(({ requests }) => requests).filter(({ model }) => model === name) ?? []
+function lastFailure({ slowest }: Picture, name: string | null = null): string {
+  const records = slowest?.failed.flatMap(({ requests }) => requests)
+    .filter(({ model }) => name === null || model === name) ?? []
   const last = records.toSorted((a, b) => (b.time ?? '').localeCompare(a.time ?? ''))[0]
   return last?.error === undefined ? '' : ` The last: ${last.error}`
 }
@@ -98,7 +107,7 @@ function ofVersion(picture: Picture, version: Version, figures: Figures): Weighe
   const share = failed / Math.max(failed + rate, 1e-9)
   if (share >= FAILED_SHARE_MIN)
     return one('errors', 'bad', 1e6 * share, `${percentText(share)} of its requests fail, ` +
-      `${numberText(failed)} per second.${lastFailure(picture, version)}`)
+      `${numberText(failed)} per second.${lastFailure(picture, version.name)}`)
   if (waiting > 0 && waited_us >= WAIT_US_MIN && waited_us >= mean_us * WAIT_SHARE_MIN)
     return one('waits', 'warn', waited_us * rate / 1000, `A request takes ${timeText(mean_us)}, ` +
       `${timeText(waited_us)} of it in the queue: ${waiting === 1 ? 'one waits' : `${numberText(waiting)} wait`}, ` +

@@ -60,7 +60,10 @@ export function Traffic({ picture }: { picture: Picture }) {
     ['Waiting', numberText(now?.waiting ?? 0), `${numberText(now?.running ?? 0)} running`],
     ['In', `${numberText(accepted)}/s`, `${numberText(now?.connections ?? 0)} connections`],
     ['Out', `${numberText(answered)}/s`, accepted > answered * 1.1 + 1 ? 'less than comes in' : 'keeps up'],
-    ['Failed', `${numberText(server.rate('failed'))}/s`, `${numberText(Math.round(server.sum('failed', POINTS)))} in 5 minutes`],
+    [
+      'Failed', `${numberText(server.rate('failed'))}/s`,
+      `${numberText(Math.round(server.sum('failed', POINTS)))} in 5 minutes`,
+    ],
     ['CPU', cpu.toFixed(cpu < 10 ? 2 : 1), `of ${counted(now?.cores ?? 0, 'core')}`],
     ['Memory', bytesText(now?.memory.process ?? 0), `${bytesText(now?.memory.used ?? 0)} of requests`],
   ]

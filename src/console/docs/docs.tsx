@@ -1,9 +1,9 @@
 /** `/docs`: the HTTP API from the OpenAPI document of this server; `?model=` is about one model. */
 
 import { useEffect, useMemo, useState } from 'preact/hooks'
-import { ApiError, type Api } from '../api.js'
+import type { Api } from '../api.js'
 import { Table } from '../console/parts.js'
-import { KeyForm } from '../shell.js'
+import { Waiting, useReply } from '../reply.js'
 import { TryModel } from '../try/try.js'
 import { TryOperation, type Operation, type Parameter } from './operation.js'
 import { nameOfRef, type Schema, type Schemas } from './schema.js'
@@ -55,24 +55,9 @@ const model = new URLSearchParams(location.search).get('model')
 const SOURCE = `/v2/openapi.json${model === null ? '' : `?model=${encodeURIComponent(model)}`}`
 
 export function DocsView({ api }: { api: Api }) {
-  const [document, setDocument] = useState<Document | null>(null)
-  const [error, setError] = useState<Error | null>(null)
-  const [key, setKey] = useState(api.key)
-  useEffect(() => api.onKey(() => setKey(api.key)), [api])
-  useEffect(() => {
-    setError(null)
-    api.json(SOURCE).then((found) => setDocument(found as Document), setError)
-  }, [key])
-  if (error !== null)
-    return (
-      <>
-        <h1>HTTP API</h1>
-        {error instanceof ApiError && error.wantsKey ? <KeyForm api={api} text={error.message} />
-          : <p role="alert" class="bad">{SOURCE}: {error.message}</p>}
-      </>
-    )
-  if (document === null) return <><h1>HTTP API</h1><p class="quiet">Reading {SOURCE} …</p></>
-  return <Contents document={document} api={api} />
+  const { value, error } = useReply<Document>(api, SOURCE)
+  if (value === null) return <Waiting api={api} title="HTTP API" path={SOURCE} error={error} />
+  return <Contents document={value} api={api} />
 }
 
 function Contents({ document: { info, components, ...rest }, api }: { document: Document; api: Api }) {

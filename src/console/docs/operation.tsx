@@ -29,7 +29,7 @@ export interface Operation {
 
 /** Characters of an answer that are read; a stream may have no end. */
 const ANSWER_CHARACTERS_MAX = 1 << 20
-/** Of these, what is shown. */
+/** The part that is shown of these. */
 const SHOWN_CHARACTERS_MAX = 50_000
 const SHOW_MS = 100
 

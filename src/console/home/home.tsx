@@ -1,10 +1,10 @@
 /** `/`: what this server is, whether it is ready, and its models. */
 
-import { useEffect, useState } from 'preact/hooks'
-import { ApiError, type Api } from '../api.js'
+import { useState } from 'preact/hooks'
+import type { Api } from '../api.js'
 import { Section, Table } from '../console/parts.js'
 import type { IndexRow } from '../contract.js'
-import { KeyForm } from '../shell.js'
+import { Waiting, useReply } from '../reply.js'
 
 interface Home {
   name: string
@@ -21,21 +21,12 @@ const ROWS_MAX = 200
 const FILTERED_FROM = 12
 
 const COLUMNS = ['model', 'version', 'state', 'reason'].map((title) => ({ title }))
-const headers = { accept: 'application/json' }
+const INIT = { headers: { accept: 'application/json' } }
 
 export function HomeView({ api }: { api: Api }) {
-  const [home, setHome] = useState<Home | null>(null)
-  const [error, setError] = useState<Error | null>(null)
-  const [key, setKey] = useState(api.key)
-  useEffect(() => api.onKey(() => setKey(api.key)), [api])
-  useEffect(() => {
-    setError(null)
-    api.json('/', { headers }).then((found) => setHome(found as Home), setError)
-  }, [key])
-  if (error instanceof ApiError && error.wantsKey) return <><h1>Nereid</h1><KeyForm api={api} text={error.message} /></>
-  if (error !== null) return <><h1>Nereid</h1><p role="alert" class="bad">{error.message}</p></>
-  if (home === null) return <><h1>Nereid</h1><p class="quiet">Asking the server …</p></>
-  const { implementation, name, version, ready, models, links } = home
+  const { value, error } = useReply<Home>(api, '/', INIT)
+  if (value === null) return <Waiting api={api} title="Nereid" path="/" error={error} />
+  const { implementation, name, version, ready, models, links } = value
   return (
     <div class="page">
       <h1>{implementation.name} <small>{implementation.version}</small></h1>

@@ -2,6 +2,7 @@
 
 import { Call } from '../../../client/src/call.js'
 import { eventsOf } from '../../../client/src/http/events.js'
+import { partsOf } from '../../../client/src/http/fetch.js'
 import { decodeInfer, encodeInfer } from '../../../client/src/http/infer.js'
 import { parseJson, printJson } from '../../../client/src/json.js'
 import { Tensor, type InferResult } from '../../../client/src/tensor.js'
@@ -95,7 +96,7 @@ export async function generate(
   const path = `${modelPath(request.model, request.version)}/generate_stream`
   const response = await api.raw(path, { method: 'POST', headers, body, signal })
   let since = from
-  for await (const data of eventsOf(partsOf(response))) {
+  for await (const data of eventsOf(partsOf(response.body, (error) => error as Error, () => {}))) {
     // A fast stream has always a next response, and the browser would draw nothing meanwhile.
     if (performance.now() - since > WORK_MS_MAX) {
       await new Promise((resolve) => setTimeout(resolve))
@@ -108,18 +109,4 @@ export async function generate(
   }
   const kept = await api.json(`/v2/why?id=${encodeURIComponent(id)}`).catch(() => ({}))
   return (kept as { requests?: readonly RequestRecord[] }).requests?.[0] ?? null
-}
-
-/** Parts of a body as they arrive. Safari has no iteration of streams. */
-async function* partsOf({ body }: Response): AsyncIterable<Uint8Array> {
-  const reader = body?.getReader()
-  try {
-    for (;;) {
-      const part = await reader?.read()
-      if (part === undefined || part.done) return
-      yield part.value
-    }
-  } finally {
-    await reader?.cancel().catch(() => {})
-  }
 }

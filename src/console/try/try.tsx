@@ -30,7 +30,7 @@ interface Known {
   role: Role | null
 }
 
-/** What is known of a model. The configuration needs a permission that the key may lack: then the form knows less. */
+/** Facts of a model. The configuration needs a permission that the key may lack: then the form knows less. */
 async function read(api: Api, model: string, version: string): Promise<Known> {
   const path = modelPath(model, version)
   const metadata = (await api.json(path)) as ModelMetadata
