@@ -32,10 +32,8 @@ export async function compare(
   for (let pair = 0; pair < PAIRS && !generator.isStopped; pair += 1) {
     // First one, then the other: what changes slowly on the machine meets both.
     const both: Result[] = []
-    for (const k of pair % 2 === 0 ? [0, 1] : [1, 0]) {
-      const subject = subjects[k] ?? subjects[0]
-      both[k] = (await measure(subject, generator, { ...settings, stopWithin: null }, load)).result
-    }
+    for (const k of pair % 2 === 0 ? ([0, 1] as const) : ([1, 0] as const))
+      both[k] = (await measure(subjects[k], generator, { ...settings, stopWithin: null }, load)).result
     const [first, second] = both
     if (first === undefined || second === undefined || generator.isStopped) break
     results[0].push(first)
