@@ -39,7 +39,7 @@ const RECORDS_MAX = 20
 type Weighed = Finding & { weight: number }
 
 /** Unloaded on purpose: the reason that a repository gives then. */
-export const isUnloaded = ({ state, reason }: Version): boolean =>
+export const isUnloaded = ({ state, reason }: Pick<Version, 'state' | 'reason'>): boolean =>
   state === '' || (state === 'UNAVAILABLE' && reason === 'unloaded')
 
 export const isFailed = (version: Version): boolean => version.state === 'UNAVAILABLE' && !isUnloaded(version)

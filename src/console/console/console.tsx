@@ -7,7 +7,7 @@ import { KeyForm } from '../shell.js'
 import { follow, type Connection } from '../stream.js'
 import { Held, findings, isFailed } from './attention.js'
 import { ModelPanel } from './model.js'
-import { Models, findVersion } from './models.js'
+import { Models, findVersion, fragmentOf } from './models.js'
 import { figuresOf, Picture, type Figures } from './picture.js'
 import { Failures, Findings, Log, Memory, SlowestRequests, Traffic } from './server.js'
 import { Settings } from './settings.js'
@@ -20,7 +20,7 @@ function opened(): { name: string; version: string } | null {
 }
 
 const openModel = (name: string, version: string) => {
-  location.hash = new URLSearchParams({ model: name, ...(version === '' ? {} : { version }) }).toString()
+  location.hash = fragmentOf(name, version)
 }
 
 export function ConsoleView({ api }: { api: Api }) {

@@ -135,7 +135,7 @@ export function OptionFields({ options, isStream, change }: {
         <label class="block">
           parameters, a line <code>name=value</code> each
           <textarea
-            rows={2} spellcheck={false} value={options.parameters}
+            rows={2} spellcheck={false} placeholder="name=value" value={options.parameters}
             onInput={(event) => change({ parameters: event.currentTarget.value })}
           />
         </label>
