@@ -1,18 +1,18 @@
 /** The panel of one model: what it does, why it is slow, what to change, its configuration, and a place to try it. */
 
-import { useEffect, useRef, useState } from 'preact/hooks'
+import { useEffect, useRef } from 'preact/hooks'
 import { CAUSES } from '../../tools/why/causes.js'
 import { causeOf, changeOf, isOutside } from '../../tools/why/words.js'
 import type { Api } from '../api.js'
-import { ageText, counted, isInPaths, numberText, percentText, timeText } from '../format.js'
+import { ONLY_GRPC, ageText, counted, isInPaths, numberText, percentText, timeText } from '../format.js'
 import { modelPath } from '../try/call.js'
 import { TryModel } from '../try/try.js'
 import { isUnloaded } from './attention.js'
 import { Curve } from './curve.js'
+import { Control } from './control.js'
 import { State } from './models.js'
-import { OutcomeText, Phases, Table, Tiles, type Tile, useAction, useAsked } from './parts.js'
+import { Phases, Table, Tiles, type Tile, useAsked } from './parts.js'
 import { figuresOf, type Picture, type Version } from './picture.js'
-import { BY_HAND } from './settings.js'
 
 /** The advice is made of the last minutes: it does not change faster. */
 const WHY_SECONDS = 5
@@ -85,12 +85,7 @@ export function ModelPanel({ version, picture, api, onOpen, onClose }: {
         </div>
         {version.reason !== '' && <p class={`words ${isUnloaded(version) ? 'quiet' : 'bad'}`}>{version.reason}</p>}
         {isServing && <Numbers version={version} />}
-        {!isAsked && (
-          <p class="words">
-            The name of this model cannot stand in a path of the HTTP API, which the server does not decode: only gRPC
-            can load, unload, explain and try it.
-          </p>
-        )}
+        {!isAsked && <p class="words">{ONLY_GRPC}</p>}
         {isServing && isAsked && <WhySlow version={version} api={api} />}
         {isServing && <Curves version={version} picture={picture} />}
         {isServing && <Batches version={version} />}
@@ -98,73 +93,17 @@ export function ModelPanel({ version, picture, api, onOpen, onClose }: {
           <section>
             <h3>Try it</h3>
             {picture.hello?.may.infer === false ? <p class="quiet">This key may not send requests to models.</p>
-              : <TryModel key={name} model={name} version={version.version} api={api} />}
+              : (
+                <TryModel
+                  key={name} model={name} version={version.version} api={api} grpcPort={picture.hello?.grpc_port}
+                />
+              )}
           </section>
         )}
         {isServing && isAsked && <Configuration key={name} name={name} version={version.version} api={api} />}
       </div>
     </dialog>
   )
-}
-
-/** Load and unload, where the server and the key allow them. */
-function Control({ version, picture: { hello, versions }, api }: {
-  version: Version
-  picture: Picture
-  api: Api
-}) {
-  const { name, state } = version
-  const { busy, outcome, run } = useAction()
-  const [isAsking, setAsking] = useState(false)
-  const keep = useRef<HTMLButtonElement>(null)
-  const unload = useRef<HTMLButtonElement>(null)
-  const act = (what: 'load' | 'unload') => run(async () => {
-    await api.post(`/v2/repository/models/${encodeURIComponent(name)}/${what}`, {})
-    return `${name}: ${what === 'load' ? 'loaded' : 'unloading, once its requests have ended'}.`
-  })
-  const answered = (isSure: boolean) => {
-    setAsking(false)
-    if (isSure) act('unload')
-    // The button that had the focus goes.
-    setTimeout(() => unload.current?.focus())
-  }
-  useEffect(() => (isAsking ? keep.current?.focus() : undefined), [isAsking])
-  if (hello === null || !hello.may.load) return null
-  if (!hello.explicit) return <span class="quiet">{BY_HAND}</span>
-  const all = [...versions.values()].filter((one) => one.name === name && one.state === 'READY')
-  const escaped = (event: KeyboardEvent) => {
-    if (event.key !== 'Escape') return
-    event.preventDefault()
-    answered(false)
-  }
-  return (
-    <>
-      <button type="button" disabled={busy} onClick={() => act('load')}>
-        {state === 'READY' ? 'Load again' : 'Load'}
-      </button>
-      {state === 'READY' && (
-        <button type="button" ref={unload} disabled={busy || isAsking} onClick={() => setAsking(true)}>Unload</button>
-      )}
-      {isAsking && (
-        <div class="ask" role="group" aria-labelledby="ask" onKeyDown={escaped}>
-          <p id="ask">{unloadText(name, all)}</p>
-          <button type="button" class="primary" onClick={() => answered(true)}>Unload</button>
-          <button type="button" ref={keep} onClick={() => answered(false)}>Keep</button>
-        </div>
-      )}
-      {busy && <span class="quiet">working …</span>}
-      <OutcomeText outcome={outcome} />
-    </>
-  )
-}
-
-/** What is lost with a model: all its versions are unloaded together. */
-export function unloadText(name: string, versions: readonly Version[]): string {
-  const figures = versions.map((one) => figuresOf(one))
-  const rate = figures.reduce((sum, one) => sum + one.rate, 0)
-  const count = versions.length > 1 ? ` and its ${versions.length} versions` : ''
-  return `Unload ${name}${count}? ` +
-    (rate > 0 ? `It answers ${counted(rate, 'request')} per second, which will fail.` : 'It answers no requests now.')
 }
 
 function Numbers({ version }: { version: Version }) {

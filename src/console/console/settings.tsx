@@ -2,7 +2,7 @@
 
 import { useState } from 'preact/hooks'
 import type { Api } from '../api.js'
-import { isInPaths } from '../format.js'
+import { ONLY_GRPC, isInPaths } from '../format.js'
 import { OutcomeText, Section, useAction, useAsked } from './parts.js'
 import type { Picture } from './picture.js'
 
@@ -59,8 +59,7 @@ function LoadByName({ api, isExplicit }: { api: Api; isExplicit: boolean }) {
     event.preventDefault()
     run(async () => {
       if (!isInPaths(name))
-        throw new Error(`'${name}' cannot stand in a path of the HTTP API, which the server does not decode: only gRPC ` +
-          'can load it.')
+        throw new Error(ONLY_GRPC)
       await api.post(`/v2/repository/models/${encodeURIComponent(name)}/load`, {})
       return `${name}: loaded.`
     })
