@@ -52,8 +52,9 @@ export function KeyForm({ api, text }: { api: Api; text: string }) {
       <p role="alert">
         {api.key === '' ? 'The server shows this only to those with a key. Type the one that you were given for it.'
           : 'The server does not accept this key here. Check it, or type another one.'}
+        {/* Header fields are for programs. */}
+        {!/authorization/i.test(text) && ` The server says: ${text}`}
       </p>
-      <p class="quiet words">The server says: {text}</p>
       <label for="key">Key</label>
       <input
         id="key" type="password" autocomplete="off" spellcheck={false} value={key}

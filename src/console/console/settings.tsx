@@ -136,7 +136,7 @@ function Form({ api, title, path, fields }: { api: Api; title: string; path: str
                   aria-invalid={wrong(name) !== ''} aria-describedby={`${id}-says`}
                   onInput={(event) => set(name, event.currentTarget.value)}
                 />
-                <p id={`${id}-says`} class="bad outcome">{wrong(name)}</p>
+                <p id={`${id}-says`} class="bad hint">{wrong(name)}</p>
               </>
             ) : (
               <select id={id} value={String(given)} onChange={(event) => set(name, event.currentTarget.value)}>
