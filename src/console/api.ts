@@ -28,7 +28,7 @@ function errorText(status: number, body: string): string {
   return body.slice(0, 500) || `the server replied with status ${status} and no text`
 }
 
-/** What browsers say of a lost connection ("Failed to fetch", "network error") tells nobody what happened. */
+/** Puts a lost connection into words: "Failed to fetch" tells nobody what happened. */
 export const inWords = (error: unknown): unknown =>
   error instanceof TypeError
     ? new Error('The server cannot be reached: it does not run, or the network to it is interrupted.') : error

@@ -106,7 +106,8 @@ test('requests that are rejected before a model takes them are a finding of the 
 test('requests to a model that is not loaded are a bad finding of that model', () => {
   const picture = new Picture()
   picture.event('index', [
-    { name: 'gone', version: '1', state: 'UNAVAILABLE', reason: 'unloaded' }, { name: 'm', version: '1', state: 'READY' },
+    { name: 'gone', version: '1', state: 'UNAVAILABLE', reason: 'unloaded' },
+    { name: 'm', version: '1', state: 'READY' },
   ])
   const record = (model: string, second: number) =>
     ({ model, fault: 'client', time: `2026-01-01T00:00:0${second}Z`, error: `no ${model}` })

@@ -33,7 +33,7 @@ const SLOWER_REQUESTS_MIN = 10
 const FULL_SHARE_MIN = 0.9
 /** A finding stays for so long after its condition ended. */
 export const HELD_MS = 10_000
-/** Of so many last failures, most must be of one model to name it. */
+/** The last failures that are looked at: a model is named if most of them are of it. */
 const RECORDS_MAX = 20
 
 type Weighed = Finding & { weight: number }
@@ -65,7 +65,8 @@ function ofServer(picture: Picture): Weighed[] {
   if (now.cores > 0 && cpu > now.cores * 0.95)
     add('cpu', 'warn', 4e5, `The server uses ${cpu.toFixed(1)} of ${counted(now.cores, 'core')}: ` +
       'everything waits for CPU.')
-  const ofModels = [...picture.versions.values()].reduce((sum, { rings }) => sum + (rings?.rate('failed', LATELY) ?? 0), 0)
+  const ofModels = [...picture.versions.values()]
+    .reduce((sum, { rings }) => sum + (rings?.rate('failed', LATELY) ?? 0), 0)
   const rejected = server.rate('failed', LATELY) - ofModels
   const share = rejected / Math.max(rejected + server.rate('accepted', LATELY), 1e-9)
   if (rejected >= REJECTED_MIN && share >= FAILED_SHARE_MIN)

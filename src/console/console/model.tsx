@@ -226,7 +226,10 @@ function Batches({ version: { row } }: { version: Version }) {
         rows={batches.map(({ batch_size, compute_infer: { count, ns } }) => ({
           key: String(batch_size),
           // A model without batching runs requests as they are.
-          cells: [batch_size === 0 ? '1 request' : counted(batch_size, 'row'), numberText(count), percentText(count / all), timeText(ns / Math.max(1, count) / 1000)],
+          cells: [
+            batch_size === 0 ? '1 request' : counted(batch_size, 'row'), numberText(count), percentText(count / all),
+            timeText(ns / Math.max(1, count) / 1000),
+          ],
         }))}
       />
     </section>

@@ -69,6 +69,7 @@ export function Models({ picture, figures, onOpen }: {
   const first = Math.max(0, Math.floor(top / ROW_PX) - ROWS_BESIDE)
   const drawn = rows.slice(first, first + ROWS_IN_SIGHT + 2 * ROWS_BESIDE)
   const serving = all.filter(({ version }) => version.state === 'READY').length
+  const note = `${counted(serving, 'version')} of ${numberText(all.length)} ${serving === 1 ? 'serves' : 'serve'}`
   const head = (title: string, by: Order, classes = 'number') => (
     <th scope="col" class={classes} aria-sort={order === by ? (by === 'name' ? 'ascending' : 'descending') : undefined}>
       <button type="button" class="sort" onClick={() => setOrder(order === by ? 'trouble' : by)}>
@@ -77,7 +78,7 @@ export function Models({ picture, figures, onOpen }: {
     </th>
   )
   return (
-    <Section id="models" title="Models" note={`${counted(serving, 'version')} of ${numberText(all.length)} ${serving === 1 ? 'serves' : 'serve'}`}>
+    <Section id="models" title="Models" note={note}>
       <div class="tools">
         <label for="filter">Filter</label>
         <input

@@ -51,18 +51,19 @@ export function Findings({ found, picture, isLive, onOpen }: {
   )
 }
 
-/** What is said instead of findings. */
+/** A sentence for when there are no findings. */
 function nothingFound({ now, versions, hello }: Picture, isLive: boolean): readonly [kind: string, text: string] {
   const serving = [...versions.values()].filter(({ state }) => state === 'READY').length
   if (now === null) return ['neutral', 'The numbers of the server are on their way.']
   if (!isLive) return ['neutral', `What the server does is not known since ${clockText(now.time_ms)}.`]
-  const how = hello?.explicit === true ? 'Load one by its name under Settings, or with POST /v2/repository/models/NAME/load.'
+  const how = hello?.explicit === true
+    ? 'Load one by its name under Settings, or with POST /v2/repository/models/NAME/load.'
     : 'Put a model into the repository that --model-repository names; with --model-control-mode=none, start the ' +
       'server again.'
   if (versions.size === 0) return ['neutral', `The repository has no models. ${how}`]
   if (serving === 0) return ['neutral', `No model is loaded. ${how}`]
-  return ['good', `Nothing stands out: ${counted(serving, 'version')} ${serving === 1 ? 'serves' : 'serve'}, no queue ` +
-    'is long, and nothing fails.']
+  const serve = `${counted(serving, 'version')} ${serving === 1 ? 'serves' : 'serve'}`
+  return ['good', `Nothing stands out: ${serve}, no queue is long, and nothing fails.`]
 }
 
 /** The height of the findings shrinks only when they needed less for so long. */

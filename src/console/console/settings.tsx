@@ -30,7 +30,10 @@ const LOGGING: readonly Field[] = [
 /** Triton sends and takes these values as texts, the level as a list. */
 const TRACING: readonly Field[] = [
   { name: 'trace_level', label: 'Level', kind: ['OFF', 'TIMESTAMPS', 'TENSORS'] },
-  { name: 'trace_rate', label: 'One trace in so many requests', kind: /^[1-9]\d{0,8}$/, wants: 'a whole number from 1' },
+  {
+    name: 'trace_rate', label: 'One trace in so many requests', kind: /^[1-9]\d{0,8}$/,
+    wants: 'a whole number from 1',
+  },
   {
     name: 'trace_count', label: 'Traces that remain (-1: any number)', kind: /^(-1|\d{1,9})$/,
     wants: 'a whole number from 0, or -1',
@@ -103,9 +106,9 @@ function Form({ api, title, path, fields }: { api: Api; title: string; path: str
       }))
       const now = (await api.post(path, wanted)) as Values
       again()
-      const kept = Object.keys(wanted).filter((name) => String(now[name]) !== String(wanted[name]))
+      const kept = Object.entries(wanted).filter(([name, to]) => String(now[name]) !== String(to))
       if (kept.length > 0)
-        throw new Error(kept.map((name) => `${name} is still ${String(now[name])}, not ${String(wanted[name])}.`).join(' '))
+        throw new Error(kept.map(([name, to]) => `${name} is ${String(now[name])}, not ${String(to)}.`).join(' '))
       setChanged({})
       return `${title}: changed.`
     })
@@ -146,7 +149,10 @@ function Form({ api, title, path, fields }: { api: Api; title: string; path: str
           </div>
         )
       })}
-      <button type="submit" disabled={busy || Object.keys(changed).length === 0 || fields.some(({ name }) => wrong(name) !== '')}>
+      <button
+        type="submit"
+        disabled={busy || Object.keys(changed).length === 0 || fields.some(({ name }) => wrong(name) !== '')}
+      >
         {busy ? 'Sending …' : 'Apply'}
       </button>
       <OutcomeText outcome={outcome} />

@@ -3,7 +3,7 @@
 import { counted } from '../format.js'
 import { figuresOf, type Version } from './picture.js'
 
-/** What is lost with a model: all its versions are unloaded together. */
+/** Says what is lost with a model: all its versions are unloaded together. */
 export function unloadText(name: string, versions: readonly Version[]): string {
   const figures = versions.map((one) => figuresOf(one))
   const rate = figures.reduce((sum, one) => sum + one.rate, 0)

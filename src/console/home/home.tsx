@@ -72,7 +72,9 @@ function Models({ models }: { models: readonly IndexRow[] }) {
           }))}
         />
       )}
-      {found.length > ROWS_MAX && <p class="quiet">And {numberText(found.length - ROWS_MAX)} more: type a part of a name.</p>}
+      {found.length > ROWS_MAX && (
+        <p class="quiet">And {numberText(found.length - ROWS_MAX)} more: type a part of a name.</p>
+      )}
     </Section>
   )
 }

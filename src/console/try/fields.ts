@@ -110,7 +110,8 @@ function fitting(name: string, datatype: string, element: unknown): unknown {
   if (!isFloat(datatype) || (typeof element !== 'number' && typeof element !== 'bigint')) return element
   const value = Number(element)
   const held = (ROUNDED[datatype] ?? ((one) => one))(value)
-  if (Number.isFinite(value) && !Number.isFinite(held)) throw new Error(`input '${name}': a value is too large for ${datatype}`)
+  if (Number.isFinite(value) && !Number.isFinite(held))
+    throw new Error(`input '${name}': a value is too large for ${datatype}`)
   // Every decimal fraction is rounded; nobody expects that of a whole number, or of one that becomes zero.
   const isWhole = typeof element === 'bigint' || Number.isSafeInteger(element)
   if (!Number.isFinite(value) || value === 0) return value
@@ -187,7 +188,7 @@ export function inputOf(field: Field): Filled {
   return made(raw, shapeFor(field, list.length, shape))
 }
 
-/** What is wrong with what was filled in; '' if nothing is. */
+/** Says why a value cannot be made; '' if it can. */
 export function wrongOf(make: () => unknown): string {
   try {
     make()
