@@ -13,6 +13,8 @@ interface ConsoleContext {
   logger: Logger
   /** True with `--model-control-mode=explicit`. */
   isExplicit: boolean
+  /** 0 = none. */
+  grpcPort: () => number
   /** True if the repository could not be read at start, although the server stays up. */
   unusable: () => boolean
 }
@@ -25,6 +27,7 @@ export function consoleFacts(context: ConsoleContext, argument: JsonObject): Jso
   return {
     nereid: ownVersion(),
     explicit: context.isExplicit,
+    grpc_port: context.grpcPort(),
     started_ms: Math.round(performance.timeOrigin),
     time_ms: Date.now(),
     process_bytes: process.memoryUsage.rss(),

@@ -28,6 +28,8 @@ export interface ControlContext {
   isExplicit: boolean
   /** Port of the metrics endpoint; 0 = off. */
   metricsPort: () => number
+  /** Port of gRPC; 0 = off. */
+  grpcPort: () => number
   /** Text of a scrape. */
   metrics: () => Promise<string>
   /** True if the repository could not be read at start, although the server stays up. */

@@ -198,7 +198,7 @@ export async function startServer(
   )
   const controls = (): ControlContext => ({
     core, repository, trace, logger, guards, isExplicit: settings.repository.mode === 'explicit',
-    metricsPort: () => metricsServer?.port ?? 0,
+    metricsPort: () => metricsServer?.port ?? 0, grpcPort: () => ports.grpc,
     metrics: () => metrics(), unusable: () => unusable !== null, loading: () => isLoading,
   })
   core.setVerboseLevel(logger.settings.verbose)

@@ -1,11 +1,12 @@
 /** `GET /console/events`: what the console shows, to whom, and that it leaves nothing behind. */
+import { execFileSync } from 'node:child_process'
 import { request as httpRequest, type ClientRequest, type IncomingMessage } from 'node:http'
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { config, writeModel } from '../../scripts/models/repository.mjs'
-import { TestServer } from './harness.js'
+import { ROOT, TestServer } from './harness.js'
 
 const root = mkdtempSync(join(tmpdir(), 'nereid-console-'))
 const CONSOLES_MAX = 16
@@ -198,4 +199,35 @@ test('an open page does not hold up a server that ends', async () => {
   const [code] = await Promise.all([other.stop(), stream.over()])
   expect(code).toBe(0)
   expect(performance.now() - from).toBeLessThan(3000)
+})
+
+test('a key sees its models and what it may do, nothing counts as forbidden, and a removed key sees no more', async () => {
+  const file = join(root, 'keys.json')
+  const make = (...args: string[]): string =>
+    execFileSync(process.execPath, [join(ROOT, 'dist/cli/main.js'), 'key', file, ...args], {
+      encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'],
+    }).trim()
+  const [all, some] = [make('--name=all', '--scope=all'), make('--name=some', '--scope=statistics:first')]
+  const flags = ['--model-control-mode=explicit', '--load-model=*', `--keys-file=${file}`]
+  const other = await TestServer.start(root, flags)
+  const open = (key: string): Promise<Stream> => Stream.open(other, { Authorization: `Bearer ${key}` })
+  const [whole, part] = [await open(all), await open(some)]
+  expect((await whole.event('now')).models.map(({ name }) => name)).toEqual(['first', 'second'])
+  expect((await part.event('now')).models.map(({ name }) => name)).toEqual(['first'])
+  expect((await part.event('hello'))['may']).toEqual({
+    load: false, logging: false, trace: false, logs: false, infer: false,
+  })
+  expect((await part.event('hello'))['grpc_port']).toBe(other.grpcPort)
+  expect(part.events.map(({ name }) => name)).not.toContain('log')
+  const without = await Stream.open(other)
+  expect(without.response.statusCode).toBe(401)
+  const metrics = await (await fetch(`http://127.0.0.1:${String(other.metricsPort)}/metrics`)).text()
+  expect(metrics).not.toMatch(/^nereid_key_requests_total\{key="some",result="forbidden"\} [1-9]/m)
+  const keys = JSON.parse(readFileSync(file, 'utf8')) as { keys: { name: string }[] }
+  writeFileSync(file, JSON.stringify({ ...keys, keys: keys.keys.filter(({ name }) => name !== 'some') }))
+  other.process.kill('SIGHUP')
+  await part.over()
+  expect(whole.isOver).toBe(false)
+  whole.close()
+  await other.stop()
 })

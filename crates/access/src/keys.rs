@@ -326,6 +326,13 @@ impl Access {
         self.now(admitted, |who| check(who, &admitted.shown, ask, clock))
     }
 
+    /// Whether `check` would pass. Counts nothing: a list asks for each of its rows.
+    pub fn covers(&self, admitted: &Admitted, ask: &Ask<'_>) -> bool {
+        let refused = || AuthError::Forbidden(String::new());
+        let covers = |who: &Principal| who.scopes.cover(ask.verb, ask.act, ask.of).then_some(()).ok_or_else(refused);
+        self.now(admitted, covers).is_ok()
+    }
+
     /// Like `check`, for the next message of a request. Each message after the first counts as one more request.
     ///
     /// # Errors

@@ -74,6 +74,14 @@ impl Grant {
         self.0.as_ref().is_none_or(|granted| granted.covers(model))
     }
 
+    /// Second check, of a response that lasts.
+    ///
+    /// # Errors
+    /// The key was removed, has expired, or lost the permission.
+    pub fn check_again(&self) -> Result<(), GateError> {
+        self.0.as_ref().map_or(Ok(()), |granted| granted.check_again())
+    }
+
     /// True if the request passed a check: of keys, or of a restricted API.
     #[inline]
     pub fn is_some(&self) -> bool {
@@ -99,8 +107,13 @@ impl Granted {
     #[cold]
     fn covers(&self, model: &str) -> bool {
         let Some(Keyed { ring, admitted, category, act }) = &self.keyed else { return true };
-        let ask = Ask::new(*category, *act, Some(model));
-        ring.check(admitted, &ask).is_ok()
+        ring.covers(admitted, &Ask::new(*category, *act, Some(model)))
+    }
+
+    /// Fails if the key was removed, or lost the permission, since the request was admitted.
+    fn check_again(&self) -> Result<(), GateError> {
+        let Some(Keyed { ring, admitted, category, act }) = &self.keyed else { return Ok(()) };
+        ring.check(admitted, &Ask { is_in_body: true, ..Ask::new(*category, *act, None) })
     }
 
     #[cold]
@@ -286,7 +299,7 @@ impl Gate {
                 .0
                 .as_ref()
                 .and_then(|granted| granted.keyed.as_ref())
-                .is_none_or(|keyed| keyed.ring.check(&keyed.admitted, ask).is_ok())
+                .is_none_or(|keyed| keyed.ring.covers(&keyed.admitted, ask))
             && (ask.act == Act::Read
                 || self.examine_change(caller, grant.0.as_deref().unwrap_or(&Granted::default()), ask, header).is_ok())
     }

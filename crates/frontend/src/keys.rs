@@ -133,6 +133,11 @@ impl Keyring {
         self.access.check(admitted, &to_access(ask, false), self).map_err(GateError::from)
     }
 
+    /// Whether the caller may do this; counts nothing.
+    pub(crate) fn covers(&self, admitted: &Admitted, ask: &Ask<'_>) -> bool {
+        self.access.covers(admitted, &to_access(ask, false))
+    }
+
     /// Checks a message of a call. Each message after the first counts as a request for the quota.
     pub(crate) fn next(&self, admitted: &Admitted, ask: &Ask<'_>) -> Result<(), GateError> {
         self.access.next(admitted, &to_access(ask, false), self).map_err(GateError::from)

@@ -254,7 +254,9 @@ impl<'s> Study<'s> {
         all.extend(self.tokens());
         all.extend(self.instances());
         let hangs_now = |advice: &Advice| advice.change == HANGS && self.is_stuck();
-        all.retain(|advice| hangs_now(advice) || is_worth(&self.before(advice), &advice.expected));
+        // A replay on a busy machine may draw everything slower than it was: nobody takes an advice to lose.
+        let is_gain = |advice: &Advice| gain(&advice.now, &advice.expected) > 0.0;
+        all.retain(|advice| hangs_now(advice) || (is_worth(&self.before(advice), &advice.expected) && is_gain(advice)));
         let worth = |advice: &Advice| {
             if hangs_now(advice) {
                 return f64::INFINITY;

@@ -153,6 +153,8 @@ impl EventSource for Live {
 impl ConsoleState {
     /// The events of this second; `None` if the server has no thread for them.
     async fn step(mut self: Box<Self>) -> Option<(Box<Self>, Bytes)> {
+        // A key that was taken away sees nothing more; the page connects again, and learns why.
+        self.grant.check_again().ok()?;
         let mut argument = Text::begin(b'{');
         argument.key("index").boolean(self.may.index).key("logs").boolean(self.may.logs);
         argument.key("line").integer(self.line).close(b'}');
@@ -162,7 +164,7 @@ impl ConsoleState {
             let text = told.and_then(|told| self.print(&told));
             let text = text.unwrap_or_else(|error| {
                 let mut out = Vec::new();
-                put(&mut out, "error", &protocol::json::error_json(error.message()));
+                put(&mut out, "error", protocol::json::error_json(error.message()));
                 out
             });
             (self, Bytes::from(text))
@@ -220,7 +222,7 @@ impl ConsoleState {
         text.key("nereid").raw(told.member("nereid")?.text()).close(b'}');
         text.key("may").open(b'{').key("load").boolean(load).key("logging").boolean(logging);
         text.key("trace").boolean(trace).key("logs").boolean(logs).key("infer").boolean(infer).close(b'}');
-        for name in ["explicit", "started_ms"] {
+        for name in ["explicit", "started_ms", "grpc_port"] {
             text.key(name).raw(told.member(name)?.text());
         }
         text.close(b'}');
