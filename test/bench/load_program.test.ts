@@ -197,7 +197,7 @@ test.each(['SIGINT', 'SIGTERM', 'the end of its input'])('%s ends it with what w
   expect(lines.at(-1)?.['result']?.seconds).toBeLessThan(30)
 })
 
-test.each(['closed', 'constant'])('a frozen server, %s arrivals: a run ends in time, by a signal at once', async (arrivals) => {
+test.each(['closed', 'constant'])('a frozen server, %s arrivals: a run ends, by a signal at once', async (arrivals) => {
   const plan = {
     ...infer('json'), address: http(), arrivals, rate: 500, connections: 3, progress_s: 0.1, timeout_s: 1, seconds: 1,
   }

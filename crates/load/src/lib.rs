@@ -101,7 +101,7 @@ pub fn run(plan: Plan, is_ended: impl Fn() -> bool, progress: impl FnMut(Value))
         let opened = tokio::select! {
             opened = limit.limit(Workers::open(&plan, &connector)) => opened,
             () = ended(&is_ended) => {
-                return Err(format!("ended before there was a connection to {}: nothing was measured", plan.address).into());
+                return Err(format!("ended before a connection to {} was open", plan.address).into());
             }
         };
         let workers =

@@ -209,7 +209,7 @@ impl Measurement {
 
     fn take(&self) -> Option<Instant> {
         let now = Instant::now();
-        // What the warm-up left over would take the place of what is measured.
+        // Arrivals that the warm-up left over would take the place of those that are measured.
         if now >= self.start && self.next.get() < self.start {
             self.next.set(self.start);
         }
