@@ -172,7 +172,7 @@ test('hours of events of 200 models take no more memory than five minutes of the
 test('another process that answers begins anew', () => {
   const picture = new Picture()
   const hello = {
-    server: { name: 's', version: '1', nereid: '1' }, explicit: false, started_ms: 1,
+    server: { name: 's', version: '1', nereid: '1' }, explicit: false, started_ms: 1, grpc_port: 0,
     may: { load: true, logging: true, trace: true, logs: true, infer: true },
   }
   picture.event('hello', hello)

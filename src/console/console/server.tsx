@@ -180,7 +180,7 @@ export function Failures({ picture, onOpen }: { picture: Picture; onOpen: OpenMo
               <time>{timeOfDay(record)}</time>
               {record.model !== undefined && <ModelName record={record} onOpen={onOpen} />}
               <span class="bad">{record.code}</span>
-              {count > 1 && <span class="quiet">{numberText(count)} of this kind</span>}
+              {count > 1 && <span class="quiet">at least {numberText(count)} of this kind</span>}
             </p>
             <p class="words">{text}</p>
           </li>
@@ -213,7 +213,7 @@ export function SlowestRequests({ picture, onOpen }: { picture: Picture; onOpen:
               <b>{timeText(record.total_us ?? 0)}</b>,
               <>
                 <ModelName record={record} onOpen={onOpen} /><br />
-                <span class="quiet id">{timeOfDay(record)} {record.id}</span>
+                <span class="quiet id"><time>{timeOfDay(record)}</time> {record.id}</span>
               </>,
               <Phases phases={record.phases_us ?? {}} />,
               <span class="words quiet">{causeText(record)}</span>,
