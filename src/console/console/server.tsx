@@ -157,6 +157,9 @@ function kindsOf(records: readonly RequestRecord[]): { record: RequestRecord; te
 
 export function Failures({ picture, onOpen }: { picture: Picture; onOpen: OpenModel }) {
   const counts = picture.failedSince().filter(({ all }) => all > 0)
+  const models = [...picture.versions.values()]
+    .map(({ name, version, row }) => ({ name, version, count: row?.inference_stats.fail.count ?? 0 }))
+    .filter(({ count }) => count > 0).toSorted((a, b) => b.count - a.count)
   const kept = picture.slowest?.failed ?? []
   const last = kindsOf(kept.flatMap(({ requests }) => requests)).slice(0, FAILURES_SHOWN)
   return (
@@ -171,6 +174,19 @@ export function Failures({ picture, onOpen }: { picture: Picture; onOpen: OpenMo
             </li>
           ))}
         </ul>
+      )}
+      {models.length > 0 && (
+        <p class="words">
+          In models:{' '}
+          {models.slice(0, FAILURES_SHOWN).map(({ name, version, count }, i) => (
+            <span key={keyOf(name, version)}>
+              {i > 0 && ', '}
+              <button type="button" class="name" onClick={() => onOpen(name, version)}>{name}</button>{' '}
+              {numberText(count)}
+            </span>
+          ))}
+          <span class="quiet"> since each was loaded</span>
+        </p>
       )}
       {last.length > 0 && <h3>The last ones</h3>}
       <ul class="entries">
