@@ -8,7 +8,7 @@ export interface Hello {
   explicit: boolean
   started_ms: number
   /** The port of gRPC; 0 without one. */
-  grpc_port?: number
+  grpc_port: number
 }
 
 /** A version in the repository; only the name is always known. */

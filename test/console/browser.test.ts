@@ -296,6 +296,12 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () 
       .toMatch(/permission|scope|may not/)
     await type(all)
     await tab.until(text('.findings'))
+    // The key stays, from one view to another and back.
+    for (const [path, shown] of [['/docs', 'main details'], ['/', 'main table'], ['/console', '.findings']] as const) {
+      await tab.run(`document.querySelector('header nav a[href="${path}"]').click()`)
+      await tab.until(`location.pathname === '${path}' && ${text(shown)}`)
+      expect(await tab.run(`document.querySelector('.key')`)).toBe(null)
+    }
     expect(await tab.run(`JSON.stringify([localStorage, sessionStorage, document.cookie, location.href])`))
       .not.toContain(all)
     await guarded.stop()
@@ -357,6 +363,22 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () 
         return [panel.scrollWidth - panel.clientWidth, code.scrollWidth > code.clientWidth]
       })()`), String(width)).toEqual([0, true])
     }
+  })
+
+  test('names of models and times of requests are on one line where there is room', async () => {
+    const name = 'pricing_of_all_goods_in_the_shop'
+    identity('models', name, 1)
+    await fetch(`${server.url}/v2/repository/models/${name}/load`, { method: 'POST', body: '{}' })
+    const stop = load(server.url, name, 1)
+    for (const [path, table] of [['/console', '[aria-labelledby=slowest]'], ['/', 'main']] as const) {
+      const tab = await open(path)
+      const own = `[...document.querySelectorAll('${table} td :is(a, .name, time)')]`
+      await tab.until(`${own}.some((one) => one.textContent === '${name}')`)
+      // A name that has spaces may break at them.
+      expect(await tab.run(`${own}.filter((one) => !/ /.test(one.textContent) && (one.getClientRects().length > 1 ||
+        one.getBoundingClientRect().height > 24)).map((one) => one.textContent)`), path).toEqual([])
+    }
+    await stop()
   })
 
   test('the table is sorted at once by the header under the pointer, and all its rows are reached by Tab', async () => {

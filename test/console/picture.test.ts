@@ -1,6 +1,7 @@
 /** The console's memory of a server, and what it puts on top. Times are given: no clock runs. */
 import { expect, test } from 'vitest'
 import { HELD_MS, Held, findings } from '../../src/console/console/attention.js'
+import { factsOf } from '../../src/console/console/facts.js'
 import { POINTS } from '../../src/console/console/history.js'
 import { LOG_LINES_MAX, Picture, figuresOf, keyOf } from '../../src/console/console/picture.js'
 import { unloadText } from '../../src/console/console/unload.js'
@@ -172,7 +173,7 @@ test('hours of events of 200 models take no more memory than five minutes of the
 test('another process that answers begins anew', () => {
   const picture = new Picture()
   const hello = {
-    server: { name: 's', version: '1', nereid: '1' }, explicit: false, started_ms: 1,
+    server: { name: 's', version: '1', nereid: '1' }, explicit: false, started_ms: 1, grpc_port: 0,
     may: { load: true, logging: true, trace: true, logs: true, infer: true },
   }
   picture.event('hello', hello)
@@ -194,6 +195,25 @@ test('changes that are advised have words, also those without numbers', () => {
     .toEqual(['other processes on the cores', true, false])
   expect(unloadText('m', [])).toBe('Unload m? It answers no requests now.')
   expect(['a-b_1.c', 'a b', 'a/b', '<i>', 'ü'].map(isInPaths)).toEqual([true, false, false, false, false])
+})
+
+test('a configuration is told by its instances, its batching and its queue', () => {
+  const queue = ['Queue', 'no limit of its own']
+  expect(factsOf({})).toEqual([['Batching', 'none: a request runs alone'], queue])
+  expect(factsOf({ max_batch_size: 8, instance_group: [{ count: 1, kind: 'KIND_CPU' }, { count: 2, gpus: [0, 1] }] }))
+    .toEqual([
+      ['Instances', '1 instance on CPU, 2 instances on each GPU of 0, 1'],
+      ['Batching', 'only what a client sends together, in batches of up to 8 rows'], queue,
+    ])
+  const policy = { max_queue_size: 16, default_timeout_microseconds: '200000' }
+  expect(factsOf({
+    max_batch_size: 4, dynamic_batching: { max_queue_delay_microseconds: 500, default_queue_policy: policy },
+  })).toEqual([
+    ['Batching', 'batches of up to 4 rows, for which a request waits at most 500 µs'],
+    ['Queue', 'at most 16 requests, each for at most 200 ms'],
+  ])
+  expect(factsOf({ max_batch_size: 2, sequence_batching: {} })[0])
+    .toEqual(['Batching', 'requests of a sequence in order, in batches of up to 2 rows'])
 })
 
 test('numbers are short', () => {

@@ -8,8 +8,9 @@ import { ONLY_GRPC, ageText, counted, isInPaths, numberText, percentText, timeTe
 import { modelPath } from '../try/call.js'
 import { TryModel } from '../try/try.js'
 import { isUnloaded } from './attention.js'
-import { Curve } from './curve.js'
 import { Control } from './control.js'
+import { Curve } from './curve.js'
+import { factsOf, type ModelConfig } from './facts.js'
 import { State } from './models.js'
 import { Phases, Table, Tiles, type Tile, useAsked } from './parts.js'
 import { figuresOf, type Picture, type Version } from './picture.js'
@@ -238,12 +239,19 @@ function Batches({ version: { row } }: { version: Version }) {
 
 function Configuration({ name, version, api }: { name: string; version: string; api: Api }) {
   const path = `${modelPath(name, version)}/config`
-  const { value, error } = useAsked(async () => JSON.stringify(await api.json(path), null, 2), 0, path)
+  const { value, error } = useAsked(async () => (await api.json(path)) as ModelConfig, 0, path)
   return (
     <details>
       <summary><h3>Configuration</h3></summary>
       {error !== null && <p class="bad">{error}</p>}
-      {value !== null && <pre class="config" tabIndex={0}><code>{value}</code></pre>}
+      {value !== null && (
+        <>
+          <dl class="facts">
+            {factsOf(value).map(([title, text]) => <div key={title}><dt>{title}</dt><dd>{text}</dd></div>)}
+          </dl>
+          <pre class="config" tabIndex={0}><code>{JSON.stringify(value, null, 2)}</code></pre>
+        </>
+      )}
     </details>
   )
 }

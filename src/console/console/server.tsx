@@ -157,6 +157,9 @@ function kindsOf(records: readonly RequestRecord[]): { record: RequestRecord; te
 
 export function Failures({ picture, onOpen }: { picture: Picture; onOpen: OpenModel }) {
   const counts = picture.failedSince().filter(({ all }) => all > 0)
+  const models = [...picture.versions.values()]
+    .map(({ name, version, row }) => ({ name, version, count: row?.inference_stats.fail.count ?? 0 }))
+    .filter(({ count }) => count > 0).toSorted((a, b) => b.count - a.count)
   const kept = picture.slowest?.failed ?? []
   const last = kindsOf(kept.flatMap(({ requests }) => requests)).slice(0, FAILURES_SHOWN)
   return (
@@ -172,6 +175,19 @@ export function Failures({ picture, onOpen }: { picture: Picture; onOpen: OpenMo
           ))}
         </ul>
       )}
+      {models.length > 0 && (
+        <p class="words">
+          In models:{' '}
+          {models.slice(0, FAILURES_SHOWN).map(({ name, version, count }, i) => (
+            <span key={keyOf(name, version)}>
+              {i > 0 && ', '}
+              <button type="button" class="name" onClick={() => onOpen(name, version)}>{name}</button>{' '}
+              {numberText(count)}
+            </span>
+          ))}
+          <span class="quiet"> since each was loaded</span>
+        </p>
+      )}
       {last.length > 0 && <h3>The last ones</h3>}
       <ul class="entries">
         {last.map(({ record, text, count }) => (
@@ -180,7 +196,7 @@ export function Failures({ picture, onOpen }: { picture: Picture; onOpen: OpenMo
               <time>{timeOfDay(record)}</time>
               {record.model !== undefined && <ModelName record={record} onOpen={onOpen} />}
               <span class="bad">{record.code}</span>
-              {count > 1 && <span class="quiet">{numberText(count)} of this kind</span>}
+              {count > 1 && <span class="quiet">at least {numberText(count)} of this kind</span>}
             </p>
             <p class="words">{text}</p>
           </li>
@@ -213,7 +229,7 @@ export function SlowestRequests({ picture, onOpen }: { picture: Picture; onOpen:
               <b>{timeText(record.total_us ?? 0)}</b>,
               <>
                 <ModelName record={record} onOpen={onOpen} /><br />
-                <span class="quiet id">{timeOfDay(record)} {record.id}</span>
+                <span class="quiet id"><time>{timeOfDay(record)}</time> {record.id}</span>
               </>,
               <Phases phases={record.phases_us ?? {}} />,
               <span class="words quiet">{causeText(record)}</span>,
