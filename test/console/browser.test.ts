@@ -373,7 +373,8 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () 
     for (const [path, table] of [['/console', '[aria-labelledby=slowest]'], ['/', 'main']] as const) {
       const tab = await open(path)
       const own = `[...document.querySelectorAll('${table} td :is(a, .name, time)')]`
-      await tab.until(`${own}.some((one) => one.textContent === '${name}')`)
+      // Slower requests of other tests may be all that the console lists.
+      await tab.until(path === '/' ? `${own}.some((one) => one.textContent === '${name}')` : `${own}.length > 1`)
       // A name that has spaces may break at them.
       expect(await tab.run(`${own}.filter((one) => !/ /.test(one.textContent) && (one.getClientRects().length > 1 ||
         one.getBoundingClientRect().height > 24)).map((one) => one.textContent)`), path).toEqual([])
