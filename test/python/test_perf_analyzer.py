@@ -191,7 +191,7 @@ def counted(server):
 
 
 @pytest.mark.nightly("grpc", "http-rate")
-@pytest.mark.parametrize("load, part", [(["--concurrency-range", "8"], 1 / 4), (["--request-rate-range", "1000"], 1 / 2)], ids=["concurrency", "rate"])
+@pytest.mark.parametrize("load, part", [(["--concurrency-range", "8"], 1 / 4), (["--request-rate-range", "1000"], 2 / 3)], ids=["concurrency", "rate"])
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_nereid_bench_takes_less_cpu(analyze, server, protocol, load, part):
     """CPU of the program that sends the requests, by request. At a rate, each request wakes it by itself."""

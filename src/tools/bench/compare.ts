@@ -31,11 +31,16 @@ export async function compare(
   if (load === undefined) throw new TypeError('there is no load')
   for (let pair = 0; pair < PAIRS && !generator.isStopped; pair += 1) {
     // First one, then the other: what changes slowly on the machine meets both.
+    const both: Result[] = []
     for (const k of pair % 2 === 0 ? ([0, 1] as const) : ([1, 0] as const))
-      results[k].push((await measure(subjects[k], generator, { ...settings, stopWithin: null }, load)).result)
+      both[k] = (await measure(subjects[k], generator, { ...settings, stopWithin: null }, load)).result
+    const [first, second] = both
+    if (first === undefined || second === undefined || generator.isStopped) break
+    results[0].push(first)
+    results[1].push(second)
     onPair(pair + 1)
   }
-  const pairs = Math.min(results[0].length, results[1].length)
+  const pairs = results[0].length
   const compared = [
     comparedBy('rate', results, (one) => one.rate),
     comparedBy('p50', results, (one) => one.latency_us.p50),

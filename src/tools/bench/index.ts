@@ -97,7 +97,8 @@ async function measured(
   print(settings, lines, { title, rows, goal, found })
   if (settings.csv !== null) save('csv', settings.csv, csvOf(rows, settings, subject.model.isDecoupled))
   if (settings.report !== null) save('report', settings.report, reportOf(title, lines, rows, new Date()))
-  const hasFailed = rows.some(({ result }) => result.errors > 0 || result.requests === 0) || rows.length === 0
+  const isEmpty = (row: Row): boolean => row.result.requests === 0 && !generator.isStopped
+  const hasFailed = rows.some((row) => row.result.errors > 0 || isEmpty(row))
   return hasFailed || found?.rate === 0 ? 1 : 0
 }
 

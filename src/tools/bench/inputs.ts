@@ -216,7 +216,5 @@ const WORDS = (
   'can out other were all there when up use your how said an each she which do their time if will way about many ' +
   'then them write would like so these her long make thing see him two has look more day could go come did number ' +
   'sound no most people my over know water than call first who may down side been now find any new work part take ' +
-  'get place made live where after back little only round man year came show every good me give our under name very ' +
-  'just form sentence great think say help low line differ turn cause much mean before move right boy old too same ' +
-  'tell does set three want air well also play small end put home read hand port large spell add even land here must'
+  'get place made live where after back little only round man year came show every good me give our under name very'
 ).split(' ')

@@ -116,7 +116,6 @@ export interface Counted {
   inputNs: number
   inferNs: number
   outputNs: number
-  cacheHits: number
 }
 
 /** Null if the server has no statistics. */
@@ -131,7 +130,7 @@ export async function counted(client: Client, { name, version }: Model): Promise
     requests: sum((one) => one.inference_stats.success?.count),
     executions: sum((one) => one.execution_count), inferences: sum((one) => one.inference_count),
     totalNs: ns('success'), queueNs: ns('queue'), inputNs: ns('compute_input'), inferNs: ns('compute_infer'),
-    outputNs: ns('compute_output'), cacheHits: sum((one) => one.inference_stats.cache_hit?.count),
+    outputNs: ns('compute_output'),
   }
 }
 

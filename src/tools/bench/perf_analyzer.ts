@@ -30,6 +30,14 @@ const as = (name: string, value: (text: string) => string = (text) => text): Rul
   ({ takes: true, args: (text) => [`--${name}=${value(text)}`] })
 const extra = (name: Extra): Rule => ({ takes: true, extra: name })
 const noted = (takes: boolean, note: string): Rule => ({ takes, note })
+/** An option that may only have the values that are usual here. */
+const only = (values: string, error: (text: string) => string): Rule => ({
+  takes: true,
+  args(text) {
+    if (values.split(' ').includes(text)) return []
+    throw new CommandError(error(text))
+  },
+})
 const instead = (text: string): Rule => ({ takes: false, instead: text })
 
 const seconds = (ms: string): string => String(number(ms, 'a number of milliseconds') / 1000)
@@ -52,10 +60,10 @@ const THREADS = 'one thread keeps any number of requests in flight'
 const SEQUENCES = 'sequences are not measured: each request stands alone'
 const METRICS = 'the table has the server\'s own times; look at /metrics with Prometheus'
 const TRACES = 'set traces on the server: POST /v2/trace/setting'
-const LATER = 'nereid bench ends after the given loads'
 const TLS_HOST = 'the host of a certificate is always checked; --tls-ca names the certificates to trust'
 
-const RULES = new Map<string, Rule>([
+/** Rules by the names that an option has. */
+const TABLE: readonly (readonly [names: string, rule: Rule])[] = [
   ['m', as('model')],
   ['x', as('version')],
   ['u', { takes: true, args: (text) => [text] }],
@@ -63,99 +71,60 @@ const RULES = new Map<string, Rule>([
   ['b', as('batch')],
   ['f', as('csv')],
   ['H', as('header')],
-  ['p', as('seconds', seconds)],
-  ['measurement-interval', as('seconds', seconds)],
-  ['s', as('stop-within')],
-  ['stability-percentage', as('stop-within')],
-  ['r', extra('max-trials')],
-  ['max-trials', extra('max-trials')],
-  ['l', extra('latency-threshold')],
-  ['latency-threshold', extra('latency-threshold')],
+  ['p measurement-interval', as('seconds', seconds)],
+  ['s stability-percentage', as('stop-within')],
+  ['r max-trials', extra('max-trials')],
+  ['l latency-threshold', extra('latency-threshold')],
   ['percentile', extra('percentile')],
   ['measurement-request-count', extra('measurement-request-count')],
-  ['measurement-mode', {
-    takes: true,
-    args: (text) => {
-      if (text === 'time_windows' || text === 'count_windows') return []
-      throw new CommandError(`--measurement-mode is time_windows or count_windows; got '${text}'`)
-    },
-  }],
+  ['measurement-mode', only('time_windows count_windows', (text) =>
+    `--measurement-mode is time_windows or count_windows; got '${text}'`)],
   ['request-count', as('requests')],
   ['warmup-request-count', extra('warmup-request-count')],
-  ['concurrency-range', as('concurrency', range)],
-  ['t', as('concurrency')],
+  ['t concurrency-range', as('concurrency', range)],
   ['request-rate-range', as('rate', range)],
   ['request-distribution', as('arrivals')],
-  ['input-data', as('data')],
+  ['input-data data-directory', as('data')],
   ['z', { takes: false, args: () => ['--data=zero'] }],
-  ['data-directory', as('data')],
   ['string-length', extra('string-length')],
   ['string-data', extra('string-data')],
   ['output-shared-memory-size', extra('output-shared-memory-size')],
   ['streaming', { takes: false, args: () => ['--endpoint=stream'] }],
-  ['service-kind', {
-    takes: true,
-    args: (text) => {
-      if (text === 'triton' || text === 'openai') return []
-      throw new CommandError(
-        text === 'triton_c_api' ? '--service-kind=triton_c_api: start the server and give its URL instead'
-          : `--service-kind=${text}: nereid bench measures servers of the v2 protocol, and /v1 embeddings and rerank`,
-      )
-    },
-  }],
+  ['service-kind', only('triton openai', (text) =>
+    text === 'triton_c_api' ? '--service-kind=triton_c_api: start the server and give its URL instead'
+      : `--service-kind=${text}: nereid bench measures servers of the v2 protocol, and /v1 embeddings and rerank`)],
+  ['grpc-compression-algorithm', only('none', (text) =>
+    `--grpc-compression-algorithm=${text}: nereid bench sends uncompressed requests`)],
   ['ssl-grpc-use-ssl', extra('ssl-grpc-use-ssl')],
-  ['ssl-grpc-root-certifications-file', as('tls-ca')],
-  ['ssl-https-ca-certificates-file', as('tls-ca')],
-  ['ssl-grpc-private-key-file', as('tls-key')],
-  ['ssl-https-private-key-file', as('tls-key')],
-  ['ssl-grpc-certificate-chain-file', as('tls-cert')],
-  ['ssl-https-client-certificate-file', as('tls-cert')],
-  ['ssl-https-verify-peer', noted(true, TLS_HOST)],
-  ['ssl-https-verify-host', noted(true, TLS_HOST)],
-  ['ssl-https-client-certificate-type', noted(true, 'certificates are PEM files')],
-  ['ssl-https-private-key-type', noted(true, 'keys are PEM files')],
+  ['ssl-grpc-root-certifications-file ssl-https-ca-certificates-file', as('tls-ca')],
+  ['ssl-grpc-private-key-file ssl-https-private-key-file', as('tls-key')],
+  ['ssl-grpc-certificate-chain-file ssl-https-client-certificate-file', as('tls-cert')],
+  ['ssl-https-verify-peer ssl-https-verify-host', noted(true, TLS_HOST)],
+  ['ssl-https-client-certificate-type ssl-https-private-key-type', noted(true, 'certificates and keys are PEM files')],
   ['input-tensor-format', as('tensors')],
   ['output-tensor-format', noted(true, '--input-tensor-format decides for inputs and outputs')],
-  ['a', noted(false, THREADS)],
-  ['async', noted(false, THREADS)],
-  ['sync', noted(false, THREADS)],
+  ['a async sync', noted(false, THREADS)],
   ['max-threads', noted(true, THREADS)],
-  ['v', noted(false, 'the table has all figures; --json prints more')],
-  ['d', noted(false, LATER)],
-  ['verbose-csv', noted(false, 'the table has the usual columns; --json prints more')],
+  ['v verbose-csv', noted(false, 'the table has the usual columns; --json prints more')],
+  ['d', noted(false, 'nereid bench ends after the given loads')],
   ['model-signature-name', noted(true, 'it is for TensorFlow Serving')],
   ['bls-composing-models', noted(true, 'statistics are those of the model itself; --model measures another one')],
-  ['num-of-sequences', noted(true, SEQUENCES)],
-  ['sequence-length', noted(true, SEQUENCES)],
-  ['sequence-length-variation', noted(true, SEQUENCES)],
-  ['sequence-id-range', noted(true, SEQUENCES)],
+  ['num-of-sequences sequence-length sequence-length-variation sequence-id-range', noted(true, SEQUENCES)],
   ['serial-sequences', noted(false, SEQUENCES)],
   ['collect-metrics', noted(false, METRICS)],
-  ['metrics-url', noted(true, METRICS)],
-  ['metrics-interval', noted(true, METRICS)],
-  ['trace-level', noted(true, TRACES)],
-  ['trace-rate', noted(true, TRACES)],
-  ['trace-count', noted(true, TRACES)],
-  ['log-frequency', noted(true, TRACES)],
+  ['metrics-url metrics-interval', noted(true, METRICS)],
+  ['trace-level trace-rate trace-count log-frequency', noted(true, TRACES)],
   ['c', instead("-c is a maximum of concurrency: use --concurrency-range=1:N, or --goal='p99<20ms'")],
   ['binary-search', instead("--binary-search: --goal='p99<20ms' searches the highest rate within a latency")],
-  ['periodic-concurrency-range', instead('--periodic-concurrency-range: use --concurrency-range')],
-  ['request-period', instead('--request-period: use --concurrency-range')],
+  ['periodic-concurrency-range request-period', instead('periodic concurrency: use --concurrency-range')],
   ['session-concurrency', instead('--session-concurrency is for chats, which nereid bench does not measure')],
-  ['request-intervals', instead('--request-intervals: use --request-rate-range with --request-distribution=poisson')],
-  ['fixed-schedule', instead('--fixed-schedule: use --request-rate-range with --request-distribution=poisson')],
+  ['request-intervals fixed-schedule', instead(
+    'own schedules of requests: use --request-rate-range with --request-distribution=poisson')],
   ['profile-export-file', instead('--profile-export-file: --json=FILE has the percentiles, histograms and curves')],
   ['grpc-method', instead('--grpc-method: nereid bench calls ModelInfer, and ModelStreamInfer with --streaming')],
-  ['triton-server-directory', instead('--triton-server-directory: start the server and give its URL instead')],
-  ['model-repository', instead('--model-repository: start the server and give its URL instead')],
-  ['grpc-compression-algorithm', {
-    takes: true,
-    args: (text) => {
-      if (text === 'none') return []
-      throw new CommandError(`--grpc-compression-algorithm=${text}: nereid bench sends uncompressed requests`)
-    },
-  }],
-])
+  ['triton-server-directory model-repository', instead('the in-process API: start the server, and give its URL')],
+]
+const RULES = new Map(TABLE.flatMap(([names, rule]) => names.split(' ').map((name) => [name, rule] as const)))
 
 /** Names of the options that are rewritten, without dashes. */
 export const REWRITTEN: readonly string[] = [...RULES.keys()]

@@ -93,7 +93,7 @@ export function settingsOf(args: readonly string[]): Settings {
     amountOf(`--${name}`, options.get(name) ?? null, otherwise, least)
   const extra = (name: Extra, otherwise: number): number =>
     amountOf(`--${name}`, extras.get(name) ?? null, otherwise, 0)
-  const endpoint = endpointOf(options.get('endpoint') ?? 'infer')
+  const endpoint = choiceOf('endpoint', options.get('endpoint') ?? 'infer', ENDPOINTS)
   if (rest.length > 2) throw new CommandError(`bench takes one server, or two to compare; got '${rest.join("', '")}'`)
   const protocol = options.get('protocol') ?? (endpoint === 'stream' ? 'grpc' : null)
   const isSecure = ['1', 'true'].includes(extras.get('ssl-grpc-use-ssl') ?? '')
@@ -159,8 +159,6 @@ function choiceOf<T extends string>(name: string, text: string, choices: readonl
   if (found === undefined) throw new CommandError(`--${name} is ${choices.join(' or ')}; got '${text}'`)
   return found
 }
-
-const endpointOf = (text: string): Endpoint => choiceOf('endpoint', text.replace(/^\/?v1\//, ''), ENDPOINTS)
 
 /** `http://HOST:PORT`, `grpc://HOST:PORT`, or `HOST:PORT` with `--protocol`. */
 function targetOf(text: string, protocol: string | null, tls: boolean): Target {

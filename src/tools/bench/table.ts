@@ -84,8 +84,6 @@ export function foundLines(goal: Goal, found: Found): string[] {
   ]
 }
 
-const LABELS = { rate: 'requests/s', p50: 'p50', p99: 'p99' } as const
-
 /** A line for each figure, and for how two servers differ. */
 export function comparisonLines({ pairs, compared, results }: Comparison, urls: readonly string[]): string[] {
   const failed = results.flatMap((runs, k) => {
@@ -99,8 +97,8 @@ export function comparisonLines({ pairs, compared, results }: Comparison, urls: 
     ...compared.map((one) => {
       const text = one.name === 'rate' ? rateText : timeOf
       const [a, b] = [one.first, one.second].map((value) => text(value).padStart(9))
-      const said = pairs < PAIRS ? `not decided: it takes ${PAIRS} pairs` : verdict(one)
-      return `  ${LABELS[one.name].padEnd(10)}  A ${a}  B ${b}  ${said}`
+      const decided = pairs < PAIRS ? `not decided: it takes ${PAIRS} pairs` : verdict(one)
+      return `  ${(one.name === 'rate' ? 'requests/s' : one.name).padEnd(10)}  A ${a}  B ${b}  ${decided}`
     }),
   ]
 }
