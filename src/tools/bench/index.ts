@@ -54,9 +54,9 @@ export async function run(program: string, args: readonly string[]): Promise<num
     return await measured(subjects, generator, settings, progress)
   } catch (error) {
     if (!(error instanceof CommandError) && !(error instanceof ClientError)) throw error
-    progress.clear()
-    process.stderr.write(`${printable(error.message)}\n`)
-    return 1
+    const isEnded = generator?.isStopped === true
+    progress.say(isEnded ? 'ended early: nothing was measured' : error.message)
+    return isEnded ? ENDED : 1
   } finally {
     process.off('SIGINT', stop).off('SIGTERM', stop)
     for (const subject of subjects) await subject.close().catch(() => {})

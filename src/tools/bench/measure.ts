@@ -65,7 +65,7 @@ export class Subject {
     const client = clientOf(target, settings)
     let region: Region | null = null
     try {
-      const model = await modelOf(target, client, settings)
+      const model = await modelOf(target, client, settings, generator.stopped)
       const isText = settings.endpoint === 'embeddings' || settings.endpoint === 'rerank'
       const entries = isText ? [] : entriesOf(model, settings)
       if (settings.sharedMemory) region = await regionOf(client, model, entries, settings.outputBytes)
@@ -128,7 +128,7 @@ export class Subject {
     for (const [i, { inputs, expected }] of this.entries.entries()) {
       if (expected.length === 0) continue
       const result = await this.#client.infer(this.model.name, inputs as never, {
-        ...(version !== '' && { version }), deadlineMs: this.#settings.timeoutSeconds * 1000,
+        ...(version !== '' && { version }), signal: this.#generator.stopped, deadlineMs: this.#settings.timeoutSeconds * 1000,
       })
       for (const { name, shape, data } of expected) {
         const found = result.output(name)

@@ -61,9 +61,11 @@ function readPem(option: string, path: string): string {
  *
  * @throws {CommandError} if the server is none of the protocol
  */
-export async function modelOf(target: Target, client: Client, settings: Settings): Promise<Model> {
+export async function modelOf(
+  target: Target, client: Client, settings: Settings, signal: AbortSignal,
+): Promise<Model> {
   try {
-    return await readModel(client, settings)
+    return await readModel(client, settings, signal)
   } catch (error) {
     if (error instanceof CommandError || (error instanceof ClientError && error.code !== 'PROTOCOL')) throw error
     const port = target.protocol === 'http' ? 'the HTTP port, 8000' : 'the gRPC port, 8001'
@@ -71,12 +73,12 @@ export async function modelOf(target: Target, client: Client, settings: Settings
   }
 }
 
-async function readModel(client: Client, settings: Settings): Promise<Model> {
-  const name = settings.model === '' ? await onlyModel(client) : settings.model
+async function readModel(client: Client, settings: Settings, signal: AbortSignal): Promise<Model> {
+  const name = settings.model === '' ? await onlyModel(client, signal) : settings.model
   if (settings.endpoint === 'embeddings' || settings.endpoint === 'rerank')
     return { name, version: '', inputs: [], outputs: [], batchMax: Infinity, isDecoupled: false }
   const { version } = settings
-  const options = version === '' ? {} : { version }
+  const options = version === '' ? { signal } : { signal, version }
   const metadata = await client.modelMetadata(name, options)
   const config = await optional(() => client.modelConfig(name, options))
   if (config !== null && membersOf(config)['sequence_batching'] !== undefined)
@@ -101,8 +103,8 @@ async function readModel(client: Client, settings: Settings): Promise<Model> {
   }
 }
 
-async function onlyModel(client: Client): Promise<string> {
-  const rows = (await client.index({ ready: true })).filter(({ state }) => state === undefined || state === 'READY')
+async function onlyModel(client: Client, signal: AbortSignal): Promise<string> {
+  const rows = (await client.index({ ready: true, signal })).filter(({ state }) => state === undefined || state === 'READY')
   const names = [...new Set(rows.map(({ name }) => name))]
   const [only] = names
   if (only !== undefined && names.length === 1) return only

@@ -211,13 +211,13 @@ export function rewritten(args: readonly string[]): Rewritten {
   const has = (name: string): boolean => given.some((one) => one.name === name)
   if (isOpenAi && !has('endpoint'))
     throw new CommandError(
-      `--service-kind=openai without --endpoint is for chats: ${CHATS}; --endpoint=v1/embeddings and v1/rerank as well`,
+      `--service-kind=openai needs --endpoint=v1/embeddings or --endpoint=v1/rerank: ${CHATS}`,
     )
   const word = given.find((one) => one.name === 'URL word')
   if (has('URL') && word !== undefined) throw new CommandError(`-u and ${word.label} are both a URL: give one of them`)
   if (isTheirs) {
     if (!has('stop-within') && !has('requests') && !has('goal')) out.push('--stop-within=10')
-    if (!has('arrivals') && (has('rate') || has('goal'))) out.push('--arrivals=constant')
+    if (!has('arrivals')) out.push('--arrivals=constant')
   }
   return { args: out, extras, given: given.filter((one) => one.name !== 'URL word'), notes: [...new Set(notes)] }
 }
