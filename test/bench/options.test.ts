@@ -1,11 +1,13 @@
-/** Arguments of `nereid bench`: perf_analyzer's spellings, options without an effect, and the verdicts of comparisons. */
+/** Arguments of `nereid bench`: perf_analyzer's spellings, options without an effect; and verdicts of comparisons. */
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { comparedBy, outside } from '../../src/tools/bench/compare.js'
 import type { Result } from '../../src/tools/bench/generator.js'
+import { reportOf } from '../../src/tools/bench/report.js'
+import type { Row } from '../../src/tools/bench/measure.js'
 import { settingsOf } from '../../src/tools/bench/settings.js'
-import { verdict } from '../../src/tools/bench/table.js'
+import { tableLines, remarkLines, verdict } from '../../src/tools/bench/table.js'
 
 describe('spellings', () => {
   test.each([
@@ -64,6 +66,35 @@ test.each([
 
 test('a path that can be written is taken', () =>
   expect(settingsOf([`--csv=${join(tmpdir(), 'new.csv')}`]).csv).toBe(join(tmpdir(), 'new.csv')))
+
+describe('what is shown', () => {
+  const times = { mean: 10, std: 0, min: 10, p50: 10, p90: 10, p95: 10, p99: 10, p999: 10, max: 10 }
+  const row = (kind: 'concurrency' | 'rate', cpu: number): Row => ({
+    load: { kind, value: 4 }, windows: [], isStable: null, server: null, problem: null,
+    result: {
+      requests: 90, responses: 90, errors: 10, failures: [], seconds: 1, rate: 90, unsent: 0, latency_us: times,
+      histogram: [[10, 90]], bytes_out: 1, bytes_in: 1, cpu_us: cpu,
+      series: [{ at_s: 1, rate: 90, p50_us: 10, p99_us: 10 }, { at_s: 2, rate: 90, p50_us: 10, p99_us: 10 }],
+    },
+  })
+
+  test('CPU of the load generator by request, with a note where it may be the limit', () => {
+    const settings = settingsOf([])
+    expect(tableLines([row('concurrency', 790_000)], settings)[1]).toMatch(/ 7900 us$/)
+    expect(remarkLines([row('concurrency', 790_000)], settings)).toEqual([])
+    expect(remarkLines([row('concurrency', 810_000)], settings)).toEqual([
+      'the load generator used 81 % of a core with 4 in flight: it may be the limit, not the server',
+    ])
+  })
+
+  test('a page of a closed loop says nothing about open ones, and equal loads have different names', () => {
+    const closed = reportOf('title', [], [row('concurrency', 1), row('concurrency', 1)], null, new Date())
+    expect(closed).not.toContain('open loop')
+    expect(closed).toContain('<li class="c0">4 in flight</li><li class="c1">4 in flight, run 2</li>')
+    expect(closed).toMatch(/text-anchor="end">2 s</)
+    expect(reportOf('title', [], [row('rate', 1)], null, new Date())).toContain('open loop')
+  })
+})
 
 describe('verdicts', () => {
   const of = (name: 'rate' | 'p50', firsts: number[], seconds: number[]): string => {

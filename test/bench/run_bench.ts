@@ -23,7 +23,7 @@ export function start(...args: string[]): { child: ChildProcess; over: Promise<R
 
 export const bench = (...args: string[]): Promise<Ran> => start(...args).over
 
-/** What a small server does with a request: its status, or null for no answer at all. */
+/** The status for a request; null for no answer at all. */
 type Answer = (request: IncomingMessage, inferences: number) => number | null
 
 export interface SmallServer {

@@ -103,7 +103,7 @@ async function measured(
           if (settings.stopWithin !== null) progress.prefix = `${loadText(load)}, window ${windows.length + 1}: `
         })
       } catch (error) {
-        // What was measured before is printed and written all the same.
+        // The rows before it are printed and written all the same.
         if (!(error instanceof CommandError)) throw error
         problem = `with ${loadText(load)}: ${error.message}`
         break

@@ -117,9 +117,9 @@ export class Subject {
 
   /** The first request must be answered, and responses must be those that the data says. */
   async #check(): Promise<void> {
-    const first = await this.run(
-      { kind: 'concurrency', value: 1 }, { connections: 1, streams: 1, requests_max: 1, seconds: this.#settings.timeoutSeconds },
-    )
+    const { timeoutSeconds } = this.#settings
+    const one = { connections: 1, streams: 1, requests_max: 1, seconds: timeoutSeconds }
+    const first = await this.run({ kind: 'concurrency', value: 1 }, one)
     if (first === null || this.#generator.isStopped) return
     const { text = 'no response' } = first.failures[0] ?? {}
     if (first.requests === 0)
@@ -128,7 +128,7 @@ export class Subject {
     for (const [i, { inputs, expected }] of this.entries.entries()) {
       if (expected.length === 0) continue
       const result = await this.#client.infer(this.model.name, inputs as never, {
-        ...(version !== '' && { version }), signal: this.#generator.stopped, deadlineMs: this.#settings.timeoutSeconds * 1000,
+        ...(version !== '' && { version }), signal: this.#generator.stopped, deadlineMs: timeoutSeconds * 1000,
       })
       for (const { name, shape, data } of expected) {
         const found = result.output(name)

@@ -67,7 +67,8 @@ export async function modelOf(
   try {
     return await readModel(client, settings, signal)
   } catch (error) {
-    if (error instanceof CommandError || (error instanceof ClientError && error.code !== 'PROTOCOL')) throw error
+    if (error instanceof CommandError) throw error
+    if (error instanceof ClientError && error.code !== 'PROTOCOL') throw error
     const port = target.protocol === 'http' ? 'the HTTP port, 8000' : 'the gRPC port, 8001'
     throw new CommandError(`${target.url} does not answer as a server of the v2 protocol: give ${port} by default`)
   }
@@ -104,7 +105,8 @@ async function readModel(client: Client, settings: Settings, signal: AbortSignal
 }
 
 async function onlyModel(client: Client, signal: AbortSignal): Promise<string> {
-  const rows = (await client.index({ ready: true, signal })).filter(({ state }) => state === undefined || state === 'READY')
+  const index = await client.index({ ready: true, signal })
+  const rows = index.filter(({ state }) => state === undefined || state === 'READY')
   const names = [...new Set(rows.map(({ name }) => name))]
   const [only] = names
   if (only !== undefined && names.length === 1) return only

@@ -19,7 +19,7 @@ export interface Rewritten {
 export interface Given {
   /** Ours, without dashes; `URL` for -u and for a word of its own. */
   name: string
-  /** As it was given: `-p`. */
+  /** The spelling that was given: `-p`. */
   label: string
   value: string
 }
@@ -191,7 +191,9 @@ export function rewritten(args: readonly string[]): Rewritten {
       const value = takes ? args[(i += 1)] : attached
       if (name === 'endpoint' && value !== undefined) add(label, [`--endpoint=${endpointOf(value)}`])
       else if (name === 'shared-memory' && value === 'cuda')
-        throw new CommandError('--shared-memory=cuda: nereid bench puts tensors into system shared memory only: use =system')
+        throw new CommandError(
+          '--shared-memory=cuda: nereid bench puts tensors into system shared memory only: use =system',
+        )
       else add(label, [value === undefined ? arg : `--${name}=${value}`])
       continue
     }

@@ -77,7 +77,8 @@ function chartsOf(all: readonly Row[], goal: Goal | null): Chart[] {
     ({ label: name, points: byRate.map(({ result }) => ({ x: result.rate, y: result.latency_us[name] })) })
   return [
     ...(rows.length < 2 ? [] : [{
-      title: 'Latency by rate', xLabel: 'answered requests', curves: goal === null ? [latency('p50'), latency('p90'), latency('p99')] : [latency(goal.statistic)],
+      title: 'Latency by rate', xLabel: 'answered requests',
+      curves: (goal === null ? (['p50', 'p90', 'p99'] as const) : [goal.statistic]).map(latency),
       x: rate, y: timeOf,
       ...(goal !== null && { isDotted: true as const, limit: { text: goal.text, y: goal.limitUs } }),
     }]),
@@ -139,7 +140,7 @@ function chartText({ title, xLabel, curves, x, y, isLogarithmic, isDotted, limit
   const legend = curves.map((curve, k) => `<li class="c${k}">${escaped(curve.label)}</li>`)
   return `<figure>
 <figcaption>${escaped(title)}</figcaption>
-<div><svg viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-label="${escaped(title)}">${grid.join('')}${drawn.join('')}</svg></div>
+<div><svg viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-label="${escaped(title)}">${[...grid, ...drawn].join('')}</svg></div>
 <ul>${legend.join('')}</ul>
 </figure>`
 }

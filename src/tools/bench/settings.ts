@@ -127,7 +127,8 @@ export function settingsOf(args: readonly string[]): Settings {
     warmupRequests: extra('warmup-request-count', 0),
     stopWithin: options.has('stop-within') ? amount('stop-within', 10, 0) : null,
     windowsMax: Math.max(1, extra('max-trials', 10)),
-    percentile: percentileOf(options.get('percentile') ?? null), latencyMaxUs: latencyMax > 0 ? latencyMax * 1000 : null,
+    percentile: percentileOf(options.get('percentile') ?? null),
+    latencyMaxUs: latencyMax > 0 ? latencyMax * 1000 : null,
     connections: options.has('connections') ? amount('connections', 1, 1) : null,
     timeoutSeconds: amount('timeout', 30, 0.01),
     pairs: Math.floor(amount('pairs', PAIRS, PAIRS)),
@@ -175,26 +176,23 @@ function checkEffect(
   const of = (name: string): Given | undefined => given.find((one) => one.name === name)
   const isText = endpoint === 'embeddings' || endpoint === 'rerank'
   const isInfer = endpoint === 'infer' || endpoint === 'stream'
-  const by = `--endpoint=${endpoint}`
+  const by = `with --endpoint=${endpoint}`
   const check = (isWrong: boolean, names: readonly string[], other: string): void => {
     const found = names.map(of).find((one) => one !== undefined)
-    if (isWrong && found !== undefined) throw new CommandError(`${found.label} has no effect with ${other}`)
-  }
-  const without = (isWrong: boolean, names: readonly string[], other: string): void => {
-    const found = names.map(of).find((one) => one !== undefined)
-    if (isWrong && found !== undefined) throw new CommandError(`${found.label} has no effect without ${other}`)
+    if (isWrong && found !== undefined) throw new CommandError(`${found.label} has no effect ${other}`)
   }
   const isOpen = of('rate') !== undefined || of('goal') !== undefined
-  without(!isOpen, ['arrivals'], '--rate or --goal')
-  without(targets.length < 2, ['pairs'], 'two URLs to compare')
-  without(!isText, ['text-words'], '--endpoint=embeddings or --endpoint=rerank')
-  check(of('data') !== undefined, ['text-words'], '--data, which gives the texts')
+  check(!isOpen, ['arrivals'], 'without --rate or --goal')
+  check(targets.length < 2, ['pairs'], 'without two URLs to compare')
+  check(!isText, ['text-words'], 'without --endpoint=embeddings or --endpoint=rerank')
+  check(of('data') !== undefined, ['text-words'], 'with --data, which gives the texts')
   check(isText, ['shape', 'request-parameter', 'tensors', 'version'], by)
   check(!isInfer, ['tensors'], by)
-  check(isGrpc, ['tensors'], 'gRPC, which has one form of tensors')
-  check(of('shared-memory') !== undefined, ['tensors'], '--shared-memory')
-  check(of('goal') !== undefined, ['rate', 'concurrency', 'stop-within', 'requests'], '--goal, which finds the rate')
-  const two = 'two URLs: a comparison runs both in turns'
+  check(isGrpc, ['tensors'], 'with gRPC, which has one form of tensors')
+  check(of('shared-memory') !== undefined, ['tensors'], 'with --shared-memory')
+  const found = ['rate', 'concurrency', 'stop-within', 'requests']
+  check(of('goal') !== undefined, found, 'with --goal, which finds the rate')
+  const two = 'with two URLs: a comparison runs both in turns'
   check(targets.length === 2, ['goal', 'csv', 'report', 'stop-within', 'percentile'], two)
   const { value = '0', label = '' } = of('warmup') ?? {}
   if (Number(value) > 0 && of('requests') !== undefined)

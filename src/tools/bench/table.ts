@@ -21,7 +21,7 @@ export const loadText = (load: Load): string =>
 /** Percentiles that every table and CSV file has. */
 const PERCENTILES = { table: [50, 90, 99], csv: [50, 90, 95, 99] } as const
 
-/** Those and the one that was asked for, in order. */
+/** Adds the one that was asked for, in order. */
 const percentilesOf = (of: keyof typeof PERCENTILES, { percentile }: Settings): number[] =>
   [...new Set([...PERCENTILES[of], ...(percentile === null ? [] : [percentile])])].sort((a, b) => a - b)
 
@@ -108,7 +108,7 @@ export function remarkLines(rows: readonly Row[], { stopWithin, windowsMax }: Se
   })
 }
 
-/** What a search found, in rates and reasons that are in the table. */
+/** The result of a search, in rates and reasons that are in the table. */
 export function foundLines(goal: Goal, found: Found, isStopped: boolean): string[] {
   const { rate, runs, kept, above, capacity, problem } = found
   const figure = (value: number): string => loadFigure({ kind: 'rate', value })
