@@ -140,7 +140,8 @@ function chartText({ title, xLabel, curves, x, y, isLogarithmic, isDotted, limit
   const legend = curves.map((curve, k) => `<li class="c${k}">${escaped(curve.label)}</li>`)
   return `<figure>
 <figcaption>${escaped(title)}</figcaption>
-<div><svg viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-label="${escaped(title)}">${[...grid, ...drawn].join('')}</svg></div>
+<div><svg viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-label="${escaped(title)}">${
+  [...grid, ...drawn].join('')}</svg></div>
 <ul>${legend.join('')}</ul>
 </figure>`
 }
